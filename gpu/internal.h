@@ -155,7 +155,7 @@ struct device {
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */
     int tile;                          /* TILE, or what a test wants */
-    int width, padded_experts, stride; /* stride: context rounded up to 16 */
+    int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
     bool core_usable, attention_usable;
@@ -241,7 +241,9 @@ int memory_router(struct device *d, cl_mem *out, int layer, struct error *e);
 /* bytes of the buffers that one expert that passes through needs: of matrix k, of its bias */
 void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias[3]);
 int memory_kv_values(const struct device *d, int layer); /* of one token's K, or V */
-int memory_open(struct device *d, struct error *e);      /* scratch and staging */
+/* Tokens that a layer's buffers hold; a token lies at its position modulo that. */
+int memory_kv_stride(const struct device *d, int layer);
+int memory_open(struct device *d, struct error *e); /* scratch and staging */
 /* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need
  * not be open, only configured. */
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,

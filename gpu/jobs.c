@@ -153,7 +153,8 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
 {
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
     struct kv_buffers *kv = span_kv(d, b, s->session, e);
-    int dim = m->key_dim, heads = m->heads, window = m->window, pos = s->pos - row0;
+    int dim = m->key_dim, heads = m->heads, window = m->window, pos = s->pos - row0,
+        stride = memory_kv_stride(d, layer);
     int first = window && s->pos - window + 1 > 0 ? (s->pos - window + 1) / 256 : 0,
         chunks = (s->pos + s->rows - 1) / 256 - first + 1;
     size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4,
@@ -163,7 +164,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
     if (!kv ||
         launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
                     kv->k, kv->v, d->rope_cos[s->rope], d->rope_sin[s->rope], heads, m->kv_heads,
-                    dim, m->rope_dims, pos, row0, d->stride, (double)shape_score_scale(m),
+                    dim, m->rope_dims, pos, row0, stride, (double)shape_score_scale(m),
                     jobs_rope_apart(m)) < 0 ||
         launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * m->kv_heads),
                     (size_t)s->rows, CORE_ITEMS, e) < 0)
@@ -172,7 +173,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
         int n = end - row < step ? end - row : step;
 
         if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, kv->k, kv->v,
-                        d->part, heads, m->kv_heads, dim, pos, row, window, d->stride, first,
+                        d->part, heads, m->kv_heads, dim, pos, row, window, stride, first,
                         chunks) < 0 ||
             launch_core(d, CORE_ATTEND, "attend", (size_t)chunks * items, (size_t)heads, (size_t)n,
                         items, e) < 0 ||
@@ -736,7 +737,8 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
     const struct mixer_shape *s = &shape_of(d, m->layer)->mixer;
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
     struct kv_buffers *kv = b ? span_kv(d, b, m->session, e) : NULL;
-    int n = memory_kv_values(d, m->layer), step = d->base.config.max_rows;
+    int n = memory_kv_values(d, m->layer), stride = memory_kv_stride(d, m->layer),
+        step = d->base.config.max_rows;
     size_t row = kv_type_bytes(d->base.config.kv_k, n) + kv_type_bytes(d->base.config.kv_v, n);
 
     if (m->fixed)
@@ -751,7 +753,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
         if (job_begin(d, e) < 0 ||
             (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
             launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", kv->k, kv->v, d->kv_rows,
-                        s->kv_heads, s->key_dim, m->pos + at, count, d->stride,
+                        s->kv_heads, s->key_dim, m->pos + at, count, stride,
                         m->write ? 1 : 0) < 0 ||
             launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) <
                 0 ||

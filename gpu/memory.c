@@ -4,6 +4,7 @@
  * overlap kernels. One allocation per matrix, below the device's largest. */
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
+#include "engine/device/state.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -195,12 +196,21 @@ int memory_kv_values(const struct device *d, int layer)
     return s->kv_heads * s->key_dim;
 }
 
+int memory_kv_stride(const struct device *d, int layer)
+{
+    const struct device_config *c = &d->base.config;
+    const struct state_config state = {c->kv_k, c->kv_v, c->context, c->max_rows};
+
+    return state_room(&hparams_layer(&c->model->hp, layer)->mixer, &state);
+}
+
 static size_t layer_kv_bytes(const struct device *d, int layer)
 {
     const struct device_config *c = &d->base.config;
     int n = memory_kv_values(d, layer);
 
-    return (kv_type_bytes(c->kv_k, n) + kv_type_bytes(c->kv_v, n)) * (size_t)d->stride;
+    return (kv_type_bytes(c->kv_k, n) + kv_type_bytes(c->kv_v, n)) *
+           (size_t)memory_kv_stride(d, layer);
 }
 
 /* What block_begin takes, and so what --fit shows: the router is padded here. */
@@ -287,12 +297,11 @@ static int kv_take(struct device *d, struct block *b, int session, struct error 
 {
     const struct device_config *c = &d->base.config;
     int layer = (int)(b - d->attention), n = memory_kv_values(d, layer);
+    size_t tokens = (size_t)memory_kv_stride(d, layer);
     struct kv_buffers *kv = &b->kv[session];
 
-    if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache", e) <
-            0 ||
-        memory_buffer(d, kv_type_bytes(c->kv_v, n) * (size_t)d->stride, &kv->v, "the KV cache", e) <
-            0) {
+    if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * tokens, &kv->k, "the KV cache", e) < 0 ||
+        memory_buffer(d, kv_type_bytes(c->kv_v, n) * tokens, &kv->v, "the KV cache", e) < 0) {
         kv_release(kv);
         return ERR_DEVICE;
     }

@@ -22,6 +22,7 @@ struct timed {
 };
 
 static struct model model;
+static const struct state_config state = {KV_F16, KV_F16, 16, 4};
 static struct layer_weights layers[LAYERS];
 static struct expert_weights experts[LAYERS][EXPERTS];
 static struct timed devs[2];
@@ -147,7 +148,8 @@ START_TEST(sizes_and_abilities)
     layers[2].k.type = DTYPE_F16;
     experts[1][2].up.type = DTYPE_F16;
     devs[1].base.info.memory = 10000;
-    ck_assert_int_eq(cost_model_new(&s, &model, 16, KV_F16, KV_F32, NULL), 0);
+    ck_assert_int_eq(
+        cost_model_new(&s, &model, &(struct state_config){KV_F16, KV_F32, 16, 4}, 0, NULL), 0);
     in = cost_model_input(s);
     ck_assert_int_eq(in->n_devices, 1);
     ck_assert_int_eq(in->target, 0);
@@ -187,7 +189,7 @@ START_TEST(layers_may_differ)
     shapes[0].ffn = (struct ffn_shape){.kind = FFN_DENSE, .shared = 1};
     model.hp.layers = shapes;
     hparams_count(&model.hp);
-    ck_assert_int_eq(cost_model_new(&s, &model, 16, KV_F16, KV_F16, &e), 0);
+    ck_assert_int_eq(cost_model_new(&s, &model, &state, 0, &e), 0);
     cost_model_device(s, 1, devices[1]);
     in = cost_model_input(s);
     ck_assert_int_eq(in->n_experts, EXPERTS);
@@ -204,7 +206,7 @@ START_TEST(layers_may_differ)
     cost_model_free(s);
     /* a kind that the device has no kernel for stays with the CPU, and that is said */
     shapes[2].ffn.kind = FFN_DENSE_AND_ROUTED;
-    ck_assert_int_eq(cost_model_new(&s, &model, 16, KV_F16, KV_F16, &e), 0);
+    ck_assert_int_eq(cost_model_new(&s, &model, &state, 0, &e), 0);
     cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(planner_parse(&spec, "gpu", &e), 0);
     ck_assert_int_eq(planner_run(&spec, cost_model_input(s), &p, note, &e), 0);
@@ -244,7 +246,7 @@ START_TEST(costs_are_measured)
     struct error e = {0};
     struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
 
-    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     in = cost_model_input(s);
     in->devices[0].head_ns = 123; /* known already: not measured again */
@@ -272,7 +274,7 @@ START_TEST(blocks_of_the_plan_are_left_alone)
     memset(gpu->attention, 1, LAYERS);
     memset(gpu->experts, 1, LAYERS * EXPERTS);
     gpu->head = 1;
-    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(cost_model_measure(s, devices, 2, 5, gpu, NULL, NULL), 0);
     ck_assert_int_eq(devs[1].puts, 0);
@@ -286,7 +288,7 @@ START_TEST(a_full_context_leaves_attention_out)
 {
     struct cost_model *s;
 
-    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(cost_model_measure(s, devices, 2, 16, NULL, NULL, NULL), 0);
     ck_assert(cost_model_input(s)->devices[1].attention_ns == 0);
@@ -305,7 +307,7 @@ START_TEST(a_measurement_in_pieces)
     int pieces = 0, rc;
 
     for (int stop = 0; stop < 40; stop += 3) {
-        cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+        cost_model_new(&s, &model, &state, 0, NULL);
         cost_model_device(s, 1, devices[1]);
         for (int i = 0; i < stop; i++)
             ck_assert_int_eq(cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e), 0);
@@ -313,7 +315,7 @@ START_TEST(a_measurement_in_pieces)
         ck_assert_int_eq(devs[1].resident, 0);
         cost_model_free(s);
     }
-    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     in = cost_model_input(s);
     while ((rc = cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e)) == 0) {
@@ -349,7 +351,7 @@ START_TEST(every_call_may_fail)
         devs[0].attention = devs[0].expert = devs[0].head = devs[1].attention = devs[1].expert =
             devs[1].head = devs[1].handoff = 0;
         devs[1].fail_at = n;
-        cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+        cost_model_new(&s, &model, &state, 0, NULL);
         cost_model_device(s, 1, devices[1]);
         rc = cost_model_measure(s, devices, 2, 5, NULL, NULL, &e);
         cost_model_free(s);
@@ -369,14 +371,14 @@ START_TEST(verdicts_are_kept_by_model_device_and_driver)
     char dir[300];
 
     snprintf(dir, sizeof dir, "%s/cache", support_tmpdir());
-    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
     ck_assert_ptr_null(cost_model_input(s)->verdict);
     ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s",
                   e.text);
     cost_model_free(s);
-    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 1);
     ck_assert_str_eq(cost_model_input(s)->verdict, "hot:600M");

@@ -28,19 +28,25 @@ static const struct {
     const char *model;
     int context, ubatch, threads, convert;
     enum kv_type k, v;
+    const char *override;
 } cases[] = {
-    {NULL, 0, 0, 1, -1, KV_F16, KV_F16},
-    {NULL, 100, 7, 2, -1, KV_F32, KV_F16},
-    {NULL, 4096, 64, 3, -1, KV_F16, KV_F32},
-    {"golden/phimoe/phimoe-quirk-f32", 64, 16, 1, -1, KV_F16, KV_F16},
-    {"golden/phimoe/phimoe-16x-bf16", 333, 512, 2, -1, KV_F32, KV_F32},
-    {"golden/phimoe/phimoe-16x-bf16", 333, 512, 2, DTYPE_Q8_0, KV_F32, KV_F32},
-    {"golden/phimoe/phimoe-longrope-f32", 300, 33, 1, -1, KV_F16, KV_F16},
+    {NULL, 0, 0, 1, -1, KV_F16, KV_F16, NULL},
+    {NULL, 100, 7, 2, -1, KV_F32, KV_F16, NULL},
+    {NULL, 4096, 64, 3, -1, KV_F16, KV_F32, NULL},
+    {"golden/phimoe/phimoe-quirk-f32", 64, 16, 1, -1, KV_F16, KV_F16, NULL},
+    {"golden/phimoe/phimoe-16x-bf16", 333, 512, 2, -1, KV_F32, KV_F32, NULL},
+    {"golden/phimoe/phimoe-16x-bf16", 333, 512, 2, DTYPE_Q8_0, KV_F32, KV_F32, NULL},
+    {"golden/phimoe/phimoe-longrope-f32", 300, 33, 1, -1, KV_F16, KV_F16, NULL},
+    {NULL, 2000, 64, 1, -1, KV_F16, KV_F16, "*.attention.sliding_window=int:40"},
+    {"golden/families/gpt_oss", 1500, 100, 1, -1, KV_F16, KV_F32, NULL},
+    {"golden/families/lfm2_moe", 600, 16, 1, -1, KV_F16, KV_F16, NULL},
 };
 
 START_TEST(the_table_is_what_opening_takes)
 {
+    const struct overrides overrides = {&cases[_i].override, cases[_i].override != NULL};
     struct engine_config c = {
+        .overrides = &overrides,
         .model_path = cases[_i].model ? support_path(cases[_i].model) : demo_model(),
         .context = cases[_i].context,
         .ubatch = cases[_i].ubatch,
@@ -65,6 +71,11 @@ START_TEST(the_table_is_what_opening_takes)
     ck_assert_int_eq(f.context, engine_info(g)->context);
     ck_assert_int_eq(f.ubatch, engine_info(g)->ubatch);
     ck_assert_uint_eq(f.kv, t->kv_bytes);
+    ck_assert_int_eq(f.ring_room, cases[_i].override ? 256 : f.ring_layers ? 256 : 0);
+    ck_assert_int_eq(f.ring_layers, cases[_i].override ? engine_info(g)->model->hp.n_layers
+                                    : cases[_i].model && strstr(cases[_i].model, "gpt_oss") ? 2
+                                                                                            : 0);
+    ck_assert(!f.ring_layers || f.copies > 0);
     ck_assert_uint_eq(f.scratch, t->scratch_bytes);
     ck_assert_uint_eq(f.weights.packed, t->weights_packed);
     ck_assert_uint_eq(f.weights.mapped, t->weights_mapped);
@@ -162,7 +173,13 @@ END_TEST
 
 START_TEST(the_table_prints_every_row)
 {
-    struct engine_config c = {.model_path = demo_model(), .convert = -1};
+    static const char *const window[] = {"*.attention.sliding_window=int:40"};
+    const struct overrides overrides = {window, 1};
+    struct engine_config c = {.model_path = demo_model(),
+                              .overrides = &overrides,
+                              .context = 4096,
+                              .ubatch = 64,
+                              .convert = -1};
     char *text, *rows[] = {"attention weights",
                            "expert weights",
                            "routers and norms",
@@ -170,6 +187,8 @@ START_TEST(the_table_prints_every_row)
                            "output head",
                            "weights together",
                            "KV cache",
+                           "keep the newest 256 alone",
+                           "MiB copies to go back to",
                            "scratch",
                            "this program",
                            "needed",

@@ -1,6 +1,6 @@
-/* What cannot be cut back: recurrent state. However a session gets to a place (computed at once,
- * token by token, rewound, asked again, edited, cancelled), what it says there is what it says when
- * computed from the start. */
+/* What cannot be cut back, or not as far as one likes: recurrent state, and rings. However a
+ * session gets to a place (computed at once, token by token, rewound, asked again, edited,
+ * cancelled), what it says there is what it says when computed from the start. */
 #include "engine/base/mem.h"
 #include "engine/device/state.h"
 #include "engine/model/load.h"
@@ -17,17 +17,31 @@
 
 static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL};
 
-static struct engine *open_of(bool lfm2, int ubatch)
+/* A device of the tests that makes the demo model recurrent, short convolutions; the demo model
+ * with a window, a model in which every other layer has one: these keep rings, unless a pass may
+ * have as many rows as the context. */
+enum kind { FAKE, CONVOLUTIONS, WINDOWS, EVERY_OTHER };
+
+#define CONTEXT 1024
+#define WINDOW 12
+#define WINDOW_OF "*.attention.sliding_window=int:12"
+
+static struct engine *open_of(enum kind kind, int ubatch)
 {
-    struct engine_config c = {.model_path = lfm2 ? support_path("golden/families/lfm2_moe")
-                                                 : support_demo(),
-                              .no_tokenizer = lfm2,
-                              .context = 1024,
+    static const char *const texts[] = {WINDOW_OF};
+    static const struct overrides window = {texts, 1};
+    const char *folder = kind == CONVOLUTIONS  ? "golden/families/lfm2_moe"
+                         : kind == EVERY_OTHER ? "golden/families/gpt_oss"
+                                               : NULL;
+    struct engine_config c = {.model_path = folder ? support_path(folder) : support_demo(),
+                              .no_tokenizer = folder != NULL,
+                              .overrides = kind == WINDOWS ? &window : NULL,
+                              .context = CONTEXT,
                               .ubatch = ubatch,
                               .n_threads = 2,
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
-                              .backends = lfm2 ? NULL : recurrent,
+                              .backends = kind == FAKE ? recurrent : NULL,
                               .cache_dir = support_tmpdir(),
                               .tune = DEVICE_TUNE_OFF,
                               .convert = -1};
@@ -41,7 +55,7 @@ static struct engine *open_of(bool lfm2, int ubatch)
 
 static struct engine *open_engine(int ubatch)
 {
-    return open_of(false, ubatch);
+    return open_of(FAKE, ubatch);
 }
 
 static void fill(int *ids, int n, int vocab, int seed)
@@ -59,8 +73,7 @@ static void eval(struct engine *g, const int *ids, int n, int chunk, float *logi
 
 #define SHORT 41
 
-/* Every place of a short text, with another end each time; before that an end of the first. _i: of
- * the device of the tests, or of short convolutions. */
+/* Every place of a short text, with another end each time; before that an end of the first. */
 START_TEST(rewinds_to_every_place)
 {
     struct engine *g = open_of(_i, 16);
@@ -174,7 +187,7 @@ static void same_from_the_start(struct engine *fresh, struct message *m, size_t 
 /* A chat: a second turn, the answer again, the question edited, a turn taken back. */
 START_TEST(a_chat_that_goes_back)
 {
-    struct engine *g = open_engine(16), *fresh = open_engine(64);
+    struct engine *g = open_of(_i, 16), *fresh = open_of(_i, _i == WINDOWS ? CONTEXT : 64);
     struct prompt_history history = {0};
     struct heard *h = mem_alloc(1, sizeof *h);
     struct message m[] = {
@@ -324,18 +337,194 @@ START_TEST(a_device_goes_on_where_its_state_stands)
 }
 END_TEST
 
+static int jobs_done(struct engine *g)
+{
+    struct error e = {0};
+
+    ck_assert_int_eq(engine_settle(g, &e), 0); /* figures are newly taken */
+    return (int)engine_telemetry(g)->devices[0].jobs;
+}
+
+/* Every token's logits, as a context that keeps all rows has them; and the bytes held meanwhile. */
+START_TEST(rings_say_what_whole_contexts_say)
+{
+    static const int chunks[] = {1, 7, 16};
+    enum kind kind = _i ? EVERY_OTHER : WINDOWS;
+    struct engine *g = open_of(kind, 16), *whole = open_of(kind, CONTEXT);
+    size_t vocab = (size_t)engine_info(g)->model->hp.n_vocab;
+    float *want = mem_alloc(LONG * vocab, sizeof *want),
+          *got = mem_alloc(LONG * vocab, sizeof *got);
+    uint64_t room = engine_telemetry(g)->devices[0].kv_bytes, used;
+    int ids[LONG];
+    struct error e = {0};
+
+    fill(ids, LONG, (int)vocab, 5);
+    ck_assert_int_eq(engine_eval_chunked(whole, ids, LONG, 64, want, true, &e), 0);
+    for (int i = 0; i < 3; i++) {
+        engine_session_clear(g);
+        jobs_done(g);
+        ck_assert_uint_eq(engine_telemetry(g)->devices[0].kv_used_bytes, 0);
+        ck_assert_int_eq(engine_eval_chunked(g, ids, LONG, chunks[i], got, true, &e), 0);
+        ck_assert_mem_eq(got, want, LONG * vocab * sizeof *got);
+    }
+    engine_session_rewind(g, LONG - 1);
+    jobs_done(g);
+    used = engine_telemetry(g)->devices[0].kv_used_bytes;
+    ck_assert_uint_gt(used, 0);
+    ck_assert_uint_le(used, room);
+    /* 256 tokens of each in place of 1024; or of every other layer, which is five eighths */
+    ck_assert_uint_eq(engine_telemetry(g)->devices[0].kv_bytes, room);
+    ck_assert_uint_le(room, engine_telemetry(whole)->devices[0].kv_bytes * (_i ? 5 : 2) / 8 + 64);
+    ck_assert_uint_ge(room, engine_telemetry(whole)->devices[0].kv_bytes * (_i ? 5 : 2) / 8);
+    mem_free(want);
+    mem_free(got);
+    engine_close(g);
+    engine_close(whole);
+}
+END_TEST
+
+/* Back as far as the ring's slack, where nothing is computed again, and further. A pass of a row is
+ * a job, and so are the last one's logits. */
+START_TEST(rings_go_back)
+{
+    static const struct {
+        int to, again; /* at most */
+    } steps[] = {{LONG - 1, 0}, {LONG - 100, 0}, {LONG - 200, 0}, {LONG - 340, 256},
+                 {500, 256},    {300, 256},      {LONG - 240, 0}, {256, 256},
+                 {7, 7},        {1, 1},          {0, 0}};
+    enum kind kind = _i ? EVERY_OTHER : WINDOWS;
+    struct engine *g = open_of(kind, 16), *whole = open_of(kind, CONTEXT);
+    size_t vocab = (size_t)engine_info(g)->model->hp.n_vocab;
+    float *want = mem_alloc(vocab, sizeof *want), *got = mem_alloc(vocab, sizeof *got);
+    int ids[LONG];
+
+    fill(ids, LONG, (int)vocab, 6);
+    eval(g, ids, LONG, 16, got);
+    eval(whole, ids, LONG, 64, want);
+    ck_assert_mem_eq(got, want, vocab * sizeof *got);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int to = steps[i].to, jobs, more = LONG - to < 40 ? LONG - to : 40;
+
+        engine_session_rewind(g, to);
+        engine_session_rewind(whole, to);
+        fill(ids + to, LONG - to, (int)vocab, 10 + (int)i); /* another text from there on */
+        jobs = jobs_done(g);
+        eval(g, ids + to, more, 1, got);
+        eval(whole, ids + to, more, 64, want);
+        ck_assert_mem_eq(got, want, vocab * sizeof *got);
+        jobs = jobs_done(g) - jobs - more - 1;
+        ck_assert_msg(jobs >= 0 && jobs <= steps[i].again, "back to %d: %d tokens again", to, jobs);
+        if (more < LONG - to) {
+            eval(g, ids + to + more, LONG - to - more, 16, got);
+            eval(whole, ids + to + more, LONG - to - more, 64, want);
+            ck_assert_mem_eq(got, want, vocab * sizeof *got);
+        }
+    }
+    mem_free(want);
+    mem_free(got);
+    engine_close(g);
+    engine_close(whole);
+}
+END_TEST
+
+/* A chat longer than the ring: what is computed again for a second turn, the answer again, the
+ * question edited and a turn taken back. */
+START_TEST(a_long_chat_of_rings)
+{
+    struct engine *g = open_of(WINDOWS, 16), *fresh = open_of(WINDOWS, CONTEXT);
+    struct prompt_history history = {0};
+    struct heard *h = mem_alloc(1, sizeof *h);
+    char tale[2400] = "";
+    struct message m[] = {{.role = ROLE_USER, .text = tale},
+                          {.role = ROLE_ASSISTANT, .text = NULL},
+                          {.role = ROLE_USER, .text = tale},
+                          {.role = ROLE_ASSISTANT, .text = NULL},
+                          {.role = ROLE_USER, .text = "And what did the fox do then?"}};
+    struct turn_done_event done;
+
+    for (int i = 0; i < 22; i++)
+        snprintf(tale + strlen(tale), sizeof tale - strlen(tale),
+                 "Once there was a fox who lived in a wood, and on day %d it was happy. ", i);
+    done = ask(g, &history, m, 1, h);
+    ck_assert_int_gt(engine_session_tokens(g, NULL), 256 + WINDOW);
+    same_from_the_start(fresh, m, 1, h->text);
+    m[1].text = strdup(h->text);
+    done = ask(g, &history, m, 3, h);
+    ck_assert_int_eq(done.recomputed_tokens, 0);
+    ck_assert_int_gt(done.cached_tokens, 256);
+    same_from_the_start(fresh, m, 3, h->text);
+    m[3].text = strdup(h->text);
+    done = ask(g, &history, m, 5, h); /* a turn more, and the same again */
+    ck_assert_int_eq(done.recomputed_tokens, 0);
+    done = ask(g, &history, m, 5, h);
+    ck_assert_int_eq(done.recomputed_tokens, 0);
+    same_from_the_start(fresh, m, 5, h->text);
+    done = ask(g, &history, m, 3, h); /* taken back: not as far as the slack */
+    ck_assert_str_eq(h->text, m[3].text);
+    ck_assert_int_eq(done.recomputed_tokens, 0);
+    m[2].text = (char *)"And what did the fox eat for breakfast?";
+    done = ask(g, &history, m, 3, h); /* further: from where the message begins */
+    ck_assert_int_gt(done.cached_tokens, 256);
+    ck_assert_int_le(done.recomputed_tokens, 20);
+    same_from_the_start(fresh, m, 3, h->text);
+    free((char *)m[1].text);
+    free((char *)m[3].text);
+    mem_free(h);
+    prompt_history_release(&history);
+    engine_close(g);
+    engine_close(fresh);
+}
+END_TEST
+
 START_TEST(copies_are_bounded)
 {
     struct hparams hp = {
         .n_layers = 3,
         .common.mixer = {.kind = MIXER_SHORT_CONVOLUTION, .heads = 1, .value_dim = 100, .taps = 3}};
+    struct state_config state = {KV_F16, KV_F16, 4096, 512};
 
-    ck_assert_uint_eq(checkpoints_footprint(&hp), CHECKPOINTS_MOST * 3 * 200 * sizeof(float));
+    ck_assert_uint_eq(checkpoints_footprint(&hp, &state),
+                      CHECKPOINTS_MOST * 3 * 200 * sizeof(float));
     hp.common.mixer.value_dim = 4 << 20; /* 96 MiB in all */
-    ck_assert_uint_eq(checkpoints_footprint(&hp),
+    ck_assert_uint_eq(checkpoints_footprint(&hp, &state),
                       CHECKPOINTS_LEAST * 3 * (size_t)(8 << 20) * sizeof(float));
-    hp.common.mixer.kind = MIXER_ATTENTION;
-    ck_assert_uint_eq(checkpoints_footprint(&hp), 0);
+    hp.common.mixer =
+        (struct mixer_shape){.kind = MIXER_ATTENTION, .heads = 4, .kv_heads = 2, .key_dim = 32};
+    ck_assert_uint_eq(checkpoints_footprint(&hp, &state), 0);
+}
+END_TEST
+
+/* Where a ring is used, how much it holds, and what copies it has: all of that together is less
+ * than the whole context. */
+START_TEST(rings_are_worth_their_copies)
+{
+    struct hparams hp = {
+        .n_layers = 2,
+        .common.mixer = {.kind = MIXER_ATTENTION, .heads = 4, .kv_heads = 2, .key_dim = 32}};
+    struct mixer_shape *m = &hp.common.mixer;
+    const size_t row = state_size(m, KV_F16, KV_F16).token_bytes;
+
+    ck_assert_int_eq(state_room(m, &(struct state_config){KV_F16, KV_F16, 1000, 512}), 1008);
+    for (int context = 100; context < 200000; context = context * 3 / 2)
+        for (int rows = 1; rows <= 512; rows *= 8)
+            for (m->window = 1; m->window < 5000; m->window = m->window * 2 + 3) {
+                struct state_config state = {KV_F16, KV_F16, context, rows};
+                int room = state_room(m, &state);
+                size_t copies = checkpoints_footprint(&hp, &state);
+
+                if (!state_is_ring(m, &state)) {
+                    ck_assert_int_eq(room, (context + 15) / 16 * 16);
+                    ck_assert_uint_eq(copies + state_copy_bytes(m, &state), 0);
+                    continue;
+                }
+                ck_assert_int_eq(room % 256, 0);
+                ck_assert(room >= m->window + rows - 1 && room < m->window + rows - 1 + 256);
+                ck_assert_uint_eq(state_copy_bytes(m, &state), row * (size_t)(m->window - 1));
+                ck_assert_uint_le(2 * row * (size_t)room + copies, 2 * row * (size_t)context);
+                if (m->window > 1)
+                    ck_assert_uint_ge(copies,
+                                      2 * CHECKPOINTS_LEAST * row * (size_t)(m->window - 1));
+            }
 }
 END_TEST
 
@@ -345,12 +534,19 @@ int main(void)
     TCase *t = tcase_create("recurrent");
 
     tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, rewinds_to_every_place, 0, 2);
+    tcase_add_loop_test(t, rewinds_to_every_place, FAKE, EVERY_OTHER + 1);
     tcase_add_test(t, a_long_text_goes_on_from_the_nearest_copy);
-    tcase_add_test(t, a_chat_that_goes_back);
+    tcase_add_loop_test(t, a_chat_that_goes_back, FAKE, FAKE + 1);
     tcase_add_test(t, a_cancel_leaves_no_trace);
     tcase_add_test(t, a_device_goes_on_where_its_state_stands);
     tcase_add_test(t, copies_are_bounded);
+    suite_add_tcase(s, t);
+    t = tcase_create("rings");
+    tcase_set_timeout(t, 300);
+    tcase_add_loop_test(t, rings_say_what_whole_contexts_say, 0, 2);
+    tcase_add_loop_test(t, rings_go_back, 0, 2);
+    tcase_add_test(t, a_long_chat_of_rings);
+    tcase_add_test(t, rings_are_worth_their_copies);
     suite_add_tcase(s, t);
     return support_run(s);
 }

@@ -66,6 +66,22 @@ static void measure_program(const struct model *m, bool vocabulary, struct fit *
 }
 
 /* vocabulary: see measure_program. */
+/* Layers that keep a ring. */
+static void measure_rings(const struct hparams *hp, const struct engine_config *c, struct fit *out)
+{
+    const struct state_config state = {c->kv_k, c->kv_v, out->context, out->ubatch};
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+
+        if (!state_is_ring(m, &state))
+            continue;
+        out->ring_layers++;
+        out->ring_room = state_room(m, &state) > out->ring_room ? state_room(m, &state)
+                                                                : out->ring_room;
+    }
+}
+
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
     struct model_options mo = {.convert = c->convert,
@@ -89,6 +105,8 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
     out->sessions = c->sessions > 1 ? c->sessions : 1;
     out->ubatch = needs.ubatch;
     out->context_max = m->hp.context_max;
+    out->copies = needs.copies_bytes;
+    measure_rings(&m->hp, c, out);
     out->type = m->type;
     out->library = c->float_library && !dtype_is_quantised(m->type);
     snprintf(out->name, sizeof out->name, "%s", m->name);
@@ -147,9 +165,9 @@ static int count_blocks(const struct plan *p, struct block_id *out, bool *stream
     return n;
 }
 
-static int make_plan(const struct engine_config *c, const char *place, const struct model *m,
-                     const struct device_info *info, struct plan **plan, char note[PLANNER_NOTE],
-                     struct error *e)
+static int make_plan(const struct fit *f, const struct engine_config *c, const char *place,
+                     const struct model *m, const struct device_info *info, struct plan **plan,
+                     char note[PLANNER_NOTE], struct error *e)
 {
     const char *names[] = {"cpu", info->selector};
     const struct plan_shape shape = {.n_layers = m->hp.n_layers,
@@ -157,6 +175,7 @@ static int make_plan(const struct engine_config *c, const char *place, const str
                                      .gpu = 1,
                                      .devices = names,
                                      .n_devices = 2};
+    const struct state_config state = {c->kv_k, c->kv_v, f->context, f->ubatch};
     struct planner_spec spec;
     struct cost_model *costs = NULL;
     char path[4096];
@@ -165,7 +184,7 @@ static int make_plan(const struct engine_config *c, const char *place, const str
     if (plan_file_find(place, path, sizeof path))
         return plan_file_read(plan, path, &shape, e);
     if ((rc = planner_parse(&spec, place, e)) < 0 ||
-        (rc = cost_model_new(&costs, m, engine_positions(c, m), c->kv_k, c->kv_v, e)) < 0)
+        (rc = cost_model_new(&costs, m, &state, c->sessions, e)) < 0)
         return rc;
     cost_model_found(costs, 1, info);
     rc = planner_run(&spec, cost_model_input(costs), plan, note, e);
@@ -206,7 +225,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     if (!ops || !ops->footprint)
         return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
     if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 ||
-        (rc = make_plan(c, place, m, &info, &plan, out->device_note, e)) < 0)
+        (rc = make_plan(out, c, place, m, &info, &plan, out->device_note, e)) < 0)
         goto out;
     blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
     if (!blocks) {
@@ -271,8 +290,15 @@ void fit_print(const struct fit *f, FILE *out)
                  f->context_max);
     if (f->sessions > 1)
         snprintf(note + n, sizeof note - (size_t)n, "; %d times (--parallel)", f->sessions);
+    if (f->ring_layers)
+        snprintf(note + strlen(note), sizeof note - strlen(note),
+                 "; %d layer%s the newest %d alone", f->ring_layers,
+                 f->ring_layers == 1 ? " keeps" : "s keep", f->ring_room);
     row(out, "KV cache", f->kv, note);
-    snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
+    n = snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
+    if (f->copies)
+        snprintf(note + n, sizeof note - (size_t)n, "; of it %.1f MiB copies to go back to",
+                 (double)f->copies / (1 << 20));
     row(out, "scratch", f->scratch, note);
     row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
     if (f->library)

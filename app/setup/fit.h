@@ -16,6 +16,10 @@ struct fit {
     uint64_t total;
     uint64_t available; /* memory that can be had without swapping; UINT64_MAX: unknown */
     int context, ubatch, context_max, sessions;
+    /* layers of which a window shows so little that they keep a ring, the most tokens of these, and
+     * the part of scratch that copies of rings and recurrent state take */
+    int ring_layers, ring_room;
+    uint64_t copies;
     enum dtype type;
     /* oneDNN takes memory of its own, which nobody can tell before (--float-gemm onednn) */
     bool library;

@@ -72,11 +72,12 @@ struct span {
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
  * output WITHOUT the residual: o_proj(attn(norm(x))) + bias, normed where norms.after says so; but
  * where there is a norm after and none before, what the stream becomes, norm(x + ...). Of a span's
- * session KV rows pos .. pos+rows-1 are written, row i reads 0 .. pos+i (window permitting). A
- * session has one span. spans NULL: all rows are session 0's, from pos on, by the first rotary
- * table. A layer with recurrent state goes on where that stands, which must be pos, and leaves it
- * at pos + rows; at pos 0 it begins with zeros. trial: only the time is wanted; recurrent state is
- * neither read nor changed.
+ * session KV rows pos .. pos+rows-1 are written, row i reads 0 .. pos+i (window permitting). In a
+ * layer that keeps a ring the row at p takes the place of the one state_room before it. A session
+ * has one span. spans NULL: all rows are session 0's, from pos on, by the first rotary table. A
+ * layer with recurrent state goes on where that stands, which must be pos, and leaves it at pos +
+ * rows; at pos 0 it begins with zeros. trial: only the time is wanted; recurrent state is neither
+ * read nor changed.
  */
 struct attention_job {
     int layer, rows, pos;
@@ -216,18 +217,17 @@ struct device_ops {
     int (*probe)(struct device_info *out, int max, char *why, size_t why_size);
     int (*open)(struct device **out, const struct device_config *c, struct error *e);
     void (*close)(struct device *d);
-    /* What a session keeps between tokens, KV rows for `context` positions or recurrent state of
-     * every layer whose mixer is or will be here. Any number that is not open, small ones first;
-     * open itself opens session 0's, which nobody closes. Once a device is open these, block_put
-     * and stream are the only calls that allocate. ERR_MEMORY, ERR_DEVICE: it does not fit, and
-     * nothing is changed. Between jobs. */
+    /* What a session keeps between tokens, KV rows for `context` positions, a ring of the newest
+     * ones (state_room) or recurrent state of every layer whose mixer is or will be here. Any
+     * number that is not open, small ones first; open itself opens session 0's, which nobody
+     * closes. Once a device is open these, block_put and stream are the only calls that allocate.
+     * ERR_MEMORY, ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
-    /* Optional: the rows of session `from` for positions 0 .. n - 1 are those of `to` as well, by
-     * reference and in place of what it had there: both sessions begin with the same tokens.
-     * Returns how many positions, whole pages: n or less, 0. Rows alone, no recurrent state.
-     * Between jobs.
-     */
+    /* Optional: the rows of session `from` for positions 0 .. n - 1 are those of `to` as well, in
+     * place of what it had there: both sessions begin with the same tokens. By reference, but for
+     * rings, which are copied as they are. Returns how many positions, whole pages: n or less, 0.
+     * Rows alone, no recurrent state. Between jobs. */
     int (*state_share)(struct device *d, int from, int to, int n);
     /* Optional: a session's rows from pos on are not wanted any more. Between jobs. */
     void (*state_cut)(struct device *d, int session, int pos);

@@ -2,6 +2,8 @@
  * are kept. */
 #include "engine/device/state.h"
 
+#include "engine/device/numerics.h"
+
 static size_t values_of(const struct mixer_shape *m)
 {
     return (size_t)m->heads * (size_t)shape_value_dim(m);
@@ -51,6 +53,35 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
     case MIXER_KINDS: break;
     }
     return none;
+}
+
+static int whole(int n, int of)
+{
+    return (n + of - 1) / of * of;
+}
+
+/* Of a layer with a window. */
+static int ring_room(const struct mixer_shape *m, const struct state_config *c)
+{
+    return whole(m->window + c->rows - 1, NUM_CHUNK);
+}
+
+bool state_is_ring(const struct mixer_shape *m, const struct state_config *c)
+{
+    return m->window > 0 && ring_room(m, c) < c->context &&
+           2 * STATE_COPIES_LEAST * (m->window - 1) < c->context - ring_room(m, c);
+}
+
+int state_room(const struct mixer_shape *m, const struct state_config *c)
+{
+    return state_is_ring(m, c) ? ring_room(m, c) : whole(c->context, NUM_LANES);
+}
+
+size_t state_copy_bytes(const struct mixer_shape *m, const struct state_config *c)
+{
+    struct state_size s = state_size(m, c->k, c->v);
+
+    return s.fixed_bytes + (state_is_ring(m, c) ? s.token_bytes * (size_t)(m->window - 1) : 0);
 }
 
 uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, int seen,

@@ -31,12 +31,12 @@ struct cost_model {
     struct bench *bench; /* a measurement on its way, or NULL */
 };
 
-int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k,
-                   enum kv_type kv_v, struct error *e)
+int cost_model_new(struct cost_model **out, const struct model *m, const struct state_config *state,
+                   int n_sessions, struct error *e)
 {
     int layers = m->hp.n_layers, experts = m->hp.n_experts;
     struct cost_model *s = mem_alloc(1, sizeof *s);
-    uint64_t tokens = (uint64_t)(context > 0 ? context : 0);
+    uint64_t sessions = n_sessions > 1 ? (uint64_t)n_sessions : 1;
 
     *out = NULL;
     if (s) {
@@ -50,10 +50,12 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     }
     s->model = m;
     for (int l = 0; l < layers; l++) {
-        struct state_size keeps = state_size(&hparams_layer(&m->hp, l)->mixer, kv_k, kv_v);
+        const struct mixer_shape *mixer = &hparams_layer(&m->hp, l)->mixer;
+        struct state_size keeps = state_size(mixer, state->k, state->v);
 
         s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
-                                keeps.token_bytes * tokens + keeps.fixed_bytes;
+                                sessions * (keeps.token_bytes * (uint64_t)state_room(mixer, state) +
+                                            keeps.fixed_bytes);
         s->used[l] = shape_used(hparams_layer(&m->hp, l));
         for (int x = 0; x < experts; x++)
             s->expert_bytes[l * experts + x] = model_block_bytes(m, (struct block_id){BLOCK_EXPERT,

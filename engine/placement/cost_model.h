@@ -5,13 +5,15 @@
 #define ENGINE_PLACEMENT_COST_MODEL_H
 
 #include "engine/device/device.h"
+#include "engine/device/state.h"
 #include "engine/placement/planner.h"
 
 struct cost_model;
 
-/* The CPU alone at first. context: positions an attention block's KV takes beside its weights. */
-int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k,
-                   enum kv_type kv_v, struct error *e);
+/* The CPU alone at first. An attention block takes room for so many sessions' state (0: one) beside
+ * its weights. */
+int cost_model_new(struct cost_model **out, const struct model *m, const struct state_config *state,
+                   int n_sessions, struct error *e);
 void cost_model_free(struct cost_model *s);
 /* Takes in device number `index` (its abilities, what it may hold); the newest one beyond 0 becomes
  * the target when there is none yet. */

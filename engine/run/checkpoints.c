@@ -2,7 +2,6 @@
 #include "engine/run/checkpoints.h"
 
 #include "engine/base/mem.h"
-#include "engine/device/state.h"
 
 #include <assert.h>
 #include <string.h>
@@ -19,49 +18,70 @@ struct checkpoints {
     struct kv *kv;
     int session, room, n;
     struct checkpoint list[CHECKPOINTS_MOST]; /* n, upwards */
-    uint8_t *memory;                          /* room pieces of kv->all_fixed bytes */
+    uint8_t *memory;                          /* room pieces of kv->all_copies bytes */
 };
 
-static size_t fixed_of(const struct hparams *hp)
-{
-    size_t sum = 0;
+/* Of all layers: a copy, the part of it that is rows of rings, and what the rings save. */
+struct copy_size {
+    size_t all, rows, saved;
+};
 
-    for (int l = 0; l < hp->n_layers; l++)
-        sum += state_size(&hparams_layer(hp, l)->mixer, KV_F32, KV_F32).fixed_bytes;
+static struct copy_size copy_size(const struct hparams *hp, const struct state_config *state)
+{
+    struct copy_size sum = {0};
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        size_t bytes = state_copy_bytes(m, state);
+
+        sum.all += bytes;
+        if (!state_is_ring(m, state))
+            continue;
+        sum.rows += bytes;
+        sum.saved += state_size(m, state->k, state->v).token_bytes *
+                     (size_t)(state->context - state_room(m, state));
+    }
     return sum;
 }
 
-static int room_for(size_t fixed)
+/* As many as are worth their memory; state_is_ring sees to it that half of what is saved holds the
+ * least. */
+static int room_for(const struct copy_size *s)
 {
-    size_t n = fixed ? CHECKPOINTS_BYTES / fixed : 0;
+    size_t n = s->all ? CHECKPOINTS_BYTES / s->all : 0;
 
+    if (!s->all)
+        return 0;
+    if (s->rows && n > s->saved / 2 / s->rows)
+        n = s->saved / 2 / s->rows;
     return n > CHECKPOINTS_MOST    ? CHECKPOINTS_MOST
            : n > CHECKPOINTS_LEAST ? (int)n
-           : fixed                 ? CHECKPOINTS_LEAST
-                                   : 0;
+                                   : CHECKPOINTS_LEAST;
 }
 
-size_t checkpoints_footprint(const struct hparams *hp)
+size_t checkpoints_footprint(const struct hparams *hp, const struct state_config *state)
 {
-    size_t fixed = fixed_of(hp);
+    struct copy_size size = copy_size(hp, state);
 
-    return (size_t)room_for(fixed) * fixed;
+    return (size_t)room_for(&size) * size.all;
 }
 
-int checkpoints_new(struct checkpoints **out, const struct hparams *hp, struct kv *kv, int session,
-                    struct error *e)
+int checkpoints_new(struct checkpoints **out, const struct hparams *hp,
+                    const struct state_config *state, struct kv *kv, int session, struct error *e)
 {
+    size_t bytes = checkpoints_footprint(hp, state);
     struct checkpoints *c = mem_alloc(1, sizeof *c);
 
     *out = NULL;
-    if (!c || !(c->memory = mem_pages(checkpoints_footprint(hp)))) {
+    if (!c || !(c->memory = mem_pages(bytes))) {
         mem_free(c);
-        return error_set(e, ERR_MEMORY, "no memory for copies of recurrent state (%.1f MiB)",
-                         (double)checkpoints_footprint(hp) / 1048576.0);
+        return error_set(e, ERR_MEMORY,
+                         "no memory for copies of what a session goes back to (%.1f MiB)",
+                         (double)bytes / 1048576.0);
     }
     c->kv = kv;
     c->session = session;
-    c->room = room_for(kv->all_fixed);
+    c->room = (int)(bytes / kv->all_copies);
     for (int i = 0; i < c->room; i++)
         c->list[i].slot = i;
     *out = c;
@@ -72,13 +92,13 @@ void checkpoints_free(struct checkpoints *c)
 {
     if (!c)
         return;
-    mem_pages_free(c->memory, (size_t)c->room * c->kv->all_fixed);
+    mem_pages_free(c->memory, (size_t)c->room * c->kv->all_copies);
     mem_free(c);
 }
 
 static uint8_t *piece(const struct checkpoints *c, int i)
 {
-    return c->memory + (size_t)c->list[i].slot * c->kv->all_fixed;
+    return c->memory + (size_t)c->list[i].slot * c->kv->all_copies;
 }
 
 /* Its memory is the next free one. */
@@ -119,8 +139,8 @@ void checkpoints_take(struct checkpoints *c, int pos, bool mark)
     if (c->n == c->room)
         forget(c, least_missed(c, pos));
     to = piece(c, c->n);
-    for (int l = 0; l < c->kv->n_layers; to += c->kv->fixed_bytes[l++])
-        if (c->kv->fixed_bytes[l] && kv_fixed_read(c->kv, c->session, l, pos, to, NULL) < 0)
+    for (int l = 0; l < c->kv->n_layers; to += c->kv->layers[l++].copy_bytes)
+        if (c->kv->layers[l].copy_bytes && kv_copy_read(c->kv, c->session, l, pos, to, NULL) < 0)
             return;
     c->list[c->n].pos = pos;
     c->list[c->n++].mark = mark;
@@ -137,9 +157,9 @@ static int bring_back(struct checkpoints *c, int i)
     const uint8_t *from = piece(c, i);
     int rc = 0;
 
-    for (int l = 0; l < c->kv->n_layers && rc >= 0; from += c->kv->fixed_bytes[l++])
-        if (c->kv->fixed_bytes[l])
-            rc = kv_fixed_write(c->kv, c->session, l, c->list[i].pos, from, NULL);
+    for (int l = 0; l < c->kv->n_layers && rc >= 0; from += c->kv->layers[l++].copy_bytes)
+        if (c->kv->layers[l].copy_bytes)
+            rc = kv_copy_write(c->kv, c->session, l, c->list[i].pos, from, NULL);
     return rc;
 }
 

@@ -1,15 +1,17 @@
-/* Copies of a session's recurrent state at earlier places, for a session that goes back. What grows
- * by rows is cut; a recurrence cannot be: it goes on from the nearest copy before, and what lies
+/* Copies of a session's recurrent state, and of what its rings show the next token, at earlier
+ * places, for a session that goes back. What grows by rows is cut; a recurrence cannot be, nor a
+ * ring further back than it keeps rows: it goes on from the nearest copy before, and what lies
  * between is computed again. Copies are taken before messages and the generation prompt, where
  * prompts diverge, and every CHECKPOINT_EVERY tokens; they are bounded in number and bytes, and
  * those go first that leave the smallest gap, the further back the sooner. Thread: the engine's.
  * Owner: the session; memory is taken when it opens (checkpoints_footprint), none when computing. A
- * model without recurrent layers needs none of this. */
+ * model that keeps all rows of every layer needs none of this. */
 #ifndef ENGINE_RUN_CHECKPOINTS_H
 #define ENGINE_RUN_CHECKPOINTS_H
 
 #include "engine/base/error.h"
 #include "engine/model/hparams.h"
+#include "engine/device/state.h"
 #include "engine/run/kv.h"
 
 #include <stdbool.h>
@@ -17,16 +19,17 @@
 
 #define CHECKPOINT_EVERY 256
 #define CHECKPOINTS_MOST 32
-#define CHECKPOINTS_LEAST 4
-#define CHECKPOINTS_BYTES ((size_t)256 << 20) /* unless that is fewer than the least */
+#define CHECKPOINTS_LEAST STATE_COPIES_LEAST
+/* unless that is fewer than the least; and copies of rings take at most half of what these save */
+#define CHECKPOINTS_BYTES ((size_t)256 << 20)
 
 struct checkpoints;
 
-/* Bytes a session's copies take; 0: no layer is recurrent. */
-size_t checkpoints_footprint(const struct hparams *hp);
+/* Bytes a session's copies take; 0: every layer keeps all rows. */
+size_t checkpoints_footprint(const struct hparams *hp, const struct state_config *state);
 /* kv outlives them. */
-int checkpoints_new(struct checkpoints **out, const struct hparams *hp, struct kv *kv, int session,
-                    struct error *e);
+int checkpoints_new(struct checkpoints **out, const struct hparams *hp,
+                    const struct state_config *state, struct kv *kv, int session, struct error *e);
 void checkpoints_free(struct checkpoints *c);
 /* The session's state stands after pos tokens: copied where a message begins (mark) or enough
  * tokens lie between it and the copy before. */

@@ -87,7 +87,8 @@ struct engine_info {
  * model_inspect or model_load. */
 struct engine_footprint {
     int context, ubatch, n_threads; /* as engine_open would resolve them */
-    uint64_t kv_bytes, scratch_bytes;
+    /* copies: of scratch, what sessions keep to go back to (checkpoints.h) */
+    uint64_t kv_bytes, scratch_bytes, copies_bytes;
 };
 struct session;
 

@@ -139,9 +139,10 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
         return rc;
     if ((rc = rope_init(&g->rope, hp, g->info.context, e)) < 0 || (rc = go_on(g, e)) < 0)
         return rc;
+    g->state = (struct state_config){c->kv_k, c->kv_v, g->info.context, g->info.ubatch};
     if ((rc = open_cpu(g, e)) < 0 || (rc = go_on(g, e)) < 0)
         return rc;
-    if ((rc = kv_init(&g->kv, g->model, g->slots, c->kv_k, c->kv_v, e)) < 0)
+    if ((rc = kv_init(&g->kv, g->model, g->slots, &g->state, e)) < 0)
         return rc;
     if ((rc = forward_init(&g->forward, g->model, g->slots, &g->kv, g->info.ubatch, e)) < 0)
         return rc;

@@ -21,10 +21,6 @@ struct trace;
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e);
 
-/* KV positions that the sessions of c hold together, at most: what a layer's attention takes room
- * for on a device. */
-int engine_positions(const struct engine_config *c, const struct model *m);
-
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);

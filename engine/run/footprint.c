@@ -6,18 +6,20 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
-#include <limits.h>
-
-/* What a position more takes on the host, with the tables that grow with it. */
-static uint64_t position_bytes(const struct engine_config *c, const struct hparams *hp)
+/* What a context takes on the host: rows, copies of state, and the tables that grow with it. */
+static uint64_t context_bytes(const struct engine_config *c, const struct hparams *hp, int context)
 {
+    const struct state_config state = {c->kv_k, c->kv_v, context,
+                                       c->ubatch ? c->ubatch : ENGINE_DEFAULT_UBATCH};
     uint64_t rows = 0, sessions = c->sessions > 1 ? (uint64_t)c->sessions : 1;
 
-    for (int l = 0; l < hp->n_layers; l++)
-        rows += state_size(&hparams_layer(hp, l)->mixer, c->kv_k, c->kv_v).token_bytes;
-    return sessions *
-               (rows + history_footprint(hp, ENGINE_DEFAULT_CONTEXT) / ENGINE_DEFAULT_CONTEXT) +
-           rope_footprint(hp, hp->context_max) / (uint64_t)hp->context_max + 1;
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+
+        rows += state_size(m, c->kv_k, c->kv_v).token_bytes * (uint64_t)state_room(m, &state);
+    }
+    return sessions * (rows + history_footprint(hp, context) + checkpoints_footprint(hp, &state)) +
+           rope_footprint(hp, context);
 }
 
 /* The context nobody asked for: what the model was trained with, halved until it takes at most half
@@ -25,11 +27,10 @@ static uint64_t position_bytes(const struct engine_config *c, const struct hpara
 static int default_context(const struct engine_config *c, const struct model *m)
 {
     uint64_t weights = m->packed_bytes + m->mapped_bytes,
-             room = c->memory > weights ? (c->memory - weights) / 2 : 0,
-             most = room / position_bytes(c, &m->hp);
+             room = c->memory > weights ? (c->memory - weights) / 2 : 0;
     int n = m->hp.context_max;
 
-    while (n > ENGINE_DEFAULT_CONTEXT && (uint64_t)n > most)
+    while (n > ENGINE_DEFAULT_CONTEXT && context_bytes(c, &m->hp, n) > room)
         n = n / 2 > ENGINE_DEFAULT_CONTEXT ? n / 2 : ENGINE_DEFAULT_CONTEXT;
     return n;
 }
@@ -62,34 +63,26 @@ int engine_resolve(const struct engine_config *c, const struct model *m,
     return 0;
 }
 
-size_t session_footprint(const struct hparams *hp, int context, int sessions)
+size_t session_footprint(const struct hparams *hp, const struct state_config *state, int sessions)
 {
     size_t n = sessions > 1 ? (size_t)sessions : 1, vocab = (size_t)hp->n_vocab;
 
-    return n * (history_footprint(hp, context) + checkpoints_footprint(hp) +
+    return n * (history_footprint(hp, state->context) + checkpoints_footprint(hp, state) +
                 vocab * (sizeof(float) + sizeof(struct sampler_candidate))) +
            (n > 1 ? n * vocab * sizeof(float) : 0);
-}
-
-int engine_positions(const struct engine_config *c, const struct model *m)
-{
-    struct engine_footprint f;
-    struct error ignored;
-    int64_t n = engine_resolve(c, m, &f, &ignored) < 0 ? 0 : f.context;
-
-    n *= c->sessions > 1 ? c->sessions : 1;
-    return n < INT_MAX ? (int)n : INT_MAX;
 }
 
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e)
 {
     const struct hparams *hp = &inspected->hp;
+    struct state_config state;
     uint64_t device_scratch;
     int rc;
 
     if ((rc = engine_resolve(c, inspected, out, e)) < 0)
         return rc;
+    state = (struct state_config){c->kv_k, c->kv_v, out->context, out->ubatch};
     {
         struct device_config d = {.model = inspected,
                                   .n_threads = out->n_threads,
@@ -104,8 +97,10 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
         if ((rc = cpu_device_footprint(&d, &out->kv_bytes, &device_scratch, e)) < 0)
             return rc;
     }
+    out->copies_bytes = (uint64_t)(c->sessions > 1 ? c->sessions : 1) *
+                        checkpoints_footprint(hp, &state);
     out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) +
                          rope_footprint(hp, out->context) +
-                         session_footprint(hp, out->context, c->sessions);
+                         session_footprint(hp, &state, c->sessions);
     return 0;
 }

@@ -158,11 +158,11 @@ static bool resume_from(struct forward *f, int session, int rows)
     return false;
 }
 
-/* Where a layer goes on with what the CPU has of it. Recurrent state is found again by whoever runs
- * the pass (checkpoints.h). */
+/* Where a layer goes on with what the CPU has of it. Recurrent state and rings are found again by
+ * whoever runs the pass (checkpoints.h). */
 static int kept_rows(const struct kv *kv, int session, int layer)
 {
-    return kv->fixed_bytes[layer] ? INT_MAX : kv_valid(kv, session, layer, 0);
+    return kv->layers[layer].copy_bytes ? INT_MAX : kv_valid(kv, session, layer, 0);
 }
 
 /* After a device went out of use: every session's rows of the cache come home. Those that cannot be
@@ -172,7 +172,7 @@ static int bring_home(struct forward *f, int device, struct error *e)
     int rc = 0;
 
     for (int s = 0; s < f->kv->n_sessions; s++)
-        for (int l = 0; f->kv->valid[s] && l < f->model->hp.n_layers; l++) {
+        for (int l = 0; f->kv->held[s] && l < f->model->hp.n_layers; l++) {
             int want = kv_valid(f->kv, s, l, device);
             struct error ignored;
 
@@ -227,11 +227,11 @@ static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
     return rc;
 }
 
-/* What the failed job did to recurrent state nobody knows. */
+/* What the failed job did to recurrent state and to the oldest rows of a ring nobody knows. */
 static void state_void(struct forward *f, int layer, int device)
 {
     for (int i = 0; i < f->n_spans; i++)
-        kv_failed(f->kv, f->spans[i].session, layer, device);
+        kv_failed(f->kv, f->spans[i].session, layer, device, f->spans[i].pos + f->spans[i].rows);
 }
 
 static void rows_written(struct forward *f, int layer, int device)

@@ -76,7 +76,7 @@ struct session {
     /* positions whose routing was counted; a recomputation counts nothing twice */
     int counted;
     enum rope_variant variant;
-    struct checkpoints *checkpoints; /* of recurrent state; NULL: the model has none */
+    struct checkpoints *checkpoints; /* NULL: every layer keeps all rows */
     /* (context, n_layers, used): experts each position chose */
     uint16_t *routed;
     struct sampler sampler;
@@ -112,6 +112,7 @@ struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
     struct model *model;
+    struct state_config state; /* of every session */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
     struct device_slot slots[DEVICE_MAX];
@@ -314,7 +315,7 @@ void metrics_refresh(struct engine *g);
 #define ENGINE_DEFAULT_CONTEXT 4096 /* where memory is not known, or short */
 #define ENGINE_DEFAULT_UBATCH 512
 /* What so many sessions keep on the host beside their rows. */
-size_t session_footprint(const struct hparams *hp, int context, int sessions);
+size_t session_footprint(const struct hparams *hp, const struct state_config *state, int sessions);
 int engine_resolve(const struct engine_config *c, const struct model *m,
                    struct engine_footprint *out, struct error *e);
 

@@ -2,7 +2,7 @@
 #include "engine/run/kv.h"
 
 #include "engine/base/mem.h"
-#include "engine/device/state.h"
+#include "engine/device/numerics.h"
 #include "engine/run/device_slot.h"
 
 #include <assert.h>
@@ -11,28 +11,33 @@
 
 #define STAGING_ROWS 64 /* a copy step */
 
-int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enum kv_type k,
-            enum kv_type v, struct error *e)
+int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots,
+            const struct state_config *c, struct error *e)
 {
     size_t widest = 0;
 
     memset(kv, 0, sizeof *kv);
     kv->slots = slots;
     kv->n_layers = m->hp.n_layers;
-    kv->row_bytes = mem_alloc((size_t)kv->n_layers, sizeof *kv->row_bytes);
-    kv->fixed_bytes = mem_alloc((size_t)kv->n_layers, sizeof *kv->fixed_bytes);
-    for (int l = 0; l < kv->n_layers && kv->row_bytes && kv->fixed_bytes; l++) {
-        struct state_size s = state_size(&hparams_layer(&m->hp, l)->mixer, k, v);
+    kv->layers = mem_alloc((size_t)kv->n_layers, sizeof *kv->layers);
+    for (int l = 0; l < kv->n_layers && kv->layers; l++) {
+        const struct mixer_shape *shape = &hparams_layer(&m->hp, l)->mixer;
+        struct state_size s = state_size(shape, c->k, c->v);
+        bool ring = state_is_ring(shape, c);
 
-        kv->row_bytes[l] = s.token_bytes;
-        kv->fixed_bytes[l] = s.fixed_bytes;
+        kv->layers[l] = (struct kv_layer){.row_bytes = s.token_bytes,
+                                          .fixed_bytes = s.fixed_bytes,
+                                          .copy_bytes = state_copy_bytes(shape, c),
+                                          .ring = ring ? state_room(shape, c) : 0,
+                                          .window = ring ? shape->window : 0};
         kv->all_fixed += s.fixed_bytes;
+        kv->all_copies += kv->layers[l].copy_bytes;
         widest = s.token_bytes * STAGING_ROWS > widest ? s.token_bytes * STAGING_ROWS : widest;
         widest = s.fixed_bytes > widest ? s.fixed_bytes : widest;
     }
-    if (kv->row_bytes && kv->fixed_bytes && widest)
+    if (kv->layers && widest)
         kv->staging = mem_alloc(widest, 1);
-    return kv->row_bytes && kv->fixed_bytes && (kv->staging || !widest)
+    return kv->layers && (kv->staging || !widest)
                ? 0
                : error_set(e, ERR_MEMORY, "no memory for rows on their way");
 }
@@ -40,24 +45,23 @@ int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enu
 void kv_release(struct kv *kv)
 {
     for (int s = 0; s < kv->n_sessions; s++)
-        mem_free(kv->valid[s]);
-    mem_free(kv->valid);
+        mem_free(kv->held[s]);
+    mem_free(kv->held);
     mem_free(kv->staging);
-    mem_free(kv->row_bytes);
-    mem_free(kv->fixed_bytes);
+    mem_free(kv->layers);
     memset(kv, 0, sizeof *kv);
 }
 
 int kv_open(struct kv *kv, int session, struct error *e)
 {
-    int **list = session < kv->n_sessions
-                     ? kv->valid
-                     : mem_resize(kv->valid, (size_t)session + 1, sizeof *list);
+    struct kv_held **list = session < kv->n_sessions
+                                ? kv->held
+                                : mem_resize(kv->held, (size_t)session + 1, sizeof *list);
 
-    assert(session >= 0 && (session >= kv->n_sessions || !kv->valid[session]));
+    assert(session >= 0 && (session >= kv->n_sessions || !kv->held[session]));
     for (; list && kv->n_sessions <= session; kv->n_sessions++)
         list[kv->n_sessions] = NULL;
-    kv->valid = list ? list : kv->valid;
+    kv->held = list ? list : kv->held;
     if (!list ||
         !(list[session] = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers, sizeof **list)))
         return error_set(e, ERR_MEMORY, "no memory for the list of cached rows");
@@ -69,37 +73,56 @@ void kv_close(struct kv *kv, int session)
     assert(session >= 0);
     if (session >= kv->n_sessions)
         return;
-    mem_free(kv->valid[session]);
-    kv->valid[session] = NULL;
+    mem_free(kv->held[session]);
+    kv->held[session] = NULL;
 }
 
-static int *valid_at(struct kv *kv, int session, int layer, int device)
+static struct kv_held *held_at(const struct kv *kv, int session, int layer, int device)
 {
-    return &kv->valid[session][device * kv->n_layers + layer];
+    assert(session >= 0 && session < kv->n_sessions && kv->held[session]);
+    assert(layer >= 0 && layer < kv->n_layers);
+    assert(device >= 0 && device < DEVICE_MAX);
+    return &kv->held[session][device * kv->n_layers + layer];
 }
 
 int kv_valid(const struct kv *kv, int session, int layer, int device)
 {
-    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
-    assert(layer >= 0 && layer < kv->n_layers);
-    assert(device >= 0 && device < DEVICE_MAX);
-    return kv->valid[session][device * kv->n_layers + layer];
+    return held_at(kv, session, layer, device)->end;
+}
+
+/* The first row that the token at pos sees. */
+static int first_seen(const struct kv *kv, int layer, int pos)
+{
+    int window = kv->layers[layer].window;
+
+    return window && pos >= window ? pos - window + 1 : 0;
+}
+
+/* Rows up to `end` were written, and one more perhaps, by who only measures: of a ring, they took
+ * the place of others. */
+static void overwritten(const struct kv *kv, struct kv_held *h, int layer, int end)
+{
+    int ring = kv->layers[layer].ring;
+
+    if (ring && h->begin < end + 1 - ring)
+        h->begin = end + 1 - ring;
 }
 
 bool kv_there(const struct kv *kv, int session, int layer, int device, int pos)
 {
-    int have = kv_valid(kv, session, layer, device);
+    const struct kv_held *h = held_at(kv, session, layer, device);
 
-    if (kv->fixed_bytes[layer])
-        return have == pos || pos == 0;
-    return have >= pos || !kv->row_bytes[layer];
+    if (kv->layers[layer].fixed_bytes)
+        return h->end == pos || pos == 0;
+    return pos == 0 || !kv->layers[layer].row_bytes ||
+           (h->end >= pos && h->begin <= first_seen(kv, layer, pos));
 }
 
-/* A device that has recurrent state after pos tokens; -1: none. */
+/* A device on which the layer can go on at pos > 0; -1: none. */
 static int standing(const struct kv *kv, int session, int layer, int pos)
 {
     for (int d = 0; d < DEVICE_MAX; d++)
-        if (kv->slots[d].device && kv_valid(kv, session, layer, d) == pos)
+        if (kv->slots[d].device && kv_there(kv, session, layer, d, pos))
             return d;
     return -1;
 }
@@ -114,7 +137,7 @@ int kv_rows_held(const struct kv *kv, int session)
         for (int d = 0; d < DEVICE_MAX; d++)
             if (kv->slots[d].device && kv_valid(kv, session, l, d) > most)
                 most = kv_valid(kv, session, l, d);
-        if (kv->row_bytes[l] && most < least)
+        if (kv->layers[l].row_bytes && !kv->layers[l].ring && most < least)
             least = most;
     }
     return least;
@@ -123,18 +146,23 @@ int kv_rows_held(const struct kv *kv, int session)
 bool kv_stands(const struct kv *kv, int session, int pos)
 {
     for (int l = 0; l < kv->n_layers && pos > 0; l++)
-        if (kv->fixed_bytes[l] && standing(kv, session, l, pos) < 0)
+        if (kv->layers[l].copy_bytes && standing(kv, session, l, pos) < 0)
             return false;
     return kv_rows_held(kv, session) >= pos;
 }
 
 void kv_cut(struct kv *kv, int session, int pos)
 {
-    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
     assert(pos >= 0);
-    for (int i = 0; i < DEVICE_MAX * kv->n_layers; i++)
-        if (kv->valid[session][i] > pos)
-            kv->valid[session][i] = kv->fixed_bytes[i % kv->n_layers] ? 0 : pos;
+    for (int d = 0; d < DEVICE_MAX; d++)
+        for (int l = 0; l < kv->n_layers; l++) {
+            struct kv_held *h = held_at(kv, session, l, d);
+
+            if (h->end > pos)
+                h->end = kv->layers[l].fixed_bytes ? 0 : pos;
+            if (h->begin > h->end)
+                h->begin = h->end;
+        }
     for (int d = 0; d < DEVICE_MAX; d++)
         if (kv->slots[d].device && !kv->slots[d].lost && kv->slots[d].ops->state_cut)
             kv->slots[d].ops->state_cut(kv->slots[d].device, session, pos);
@@ -142,14 +170,18 @@ void kv_cut(struct kv *kv, int session, int pos)
 
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
 {
-    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
+    struct kv_held *h = held_at(kv, session, layer, device);
+
     assert(pos >= 0 && rows > 0);
-    assert(layer >= 0 && layer < kv->n_layers);
-    assert(device >= 0 && device < DEVICE_MAX);
-    for (int d = 0; d < DEVICE_MAX && !kv->fixed_bytes[layer]; d++)
-        if (*valid_at(kv, session, layer, d) > pos)
-            *valid_at(kv, session, layer, d) = pos;
-    *valid_at(kv, session, layer, device) = pos + rows;
+    for (int d = 0; d < DEVICE_MAX && !kv->layers[layer].fixed_bytes; d++) {
+        struct kv_held *other = held_at(kv, session, layer, d);
+
+        other->end = other->end > pos ? pos : other->end;
+        other->begin = other->begin > other->end ? other->end : other->begin;
+    }
+    h->begin = pos ? h->begin : 0;
+    h->end = pos + rows;
+    overwritten(kv, h, layer, h->end);
 }
 
 int kv_share(struct kv *kv, int from, int to, int n)
@@ -159,29 +191,36 @@ int kv_share(struct kv *kv, int from, int to, int n)
     if (kv->all_fixed || !cpu->ops->state_share)
         return 0;
     for (int l = 0; l < kv->n_layers; l++)
-        if (kv->row_bytes[l] && kv_valid(kv, from, l, 0) < n)
+        if (kv->layers[l].row_bytes && kv_valid(kv, from, l, 0) < n)
             n = kv_valid(kv, from, l, 0);
+    n = n / NUM_CHUNK * NUM_CHUNK;
+    for (int l = 0; l < kv->n_layers; l++)
+        if (!kv_there(kv, from, l, 0, n))
+            return 0;
     if ((n = cpu->ops->state_share(cpu->device, from, to, n)) == 0)
         return 0;
     for (int d = 0; d < DEVICE_MAX; d++)
         for (int l = 0; l < kv->n_layers; l++)
-            *valid_at(kv, to, l, d) = d ? 0 : n;
+            *held_at(kv, to, l, d) = d ? (struct kv_held){0}
+                                       : (struct kv_held){held_at(kv, from, l, 0)->begin, n};
     return n;
 }
 
-void kv_failed(struct kv *kv, int session, int layer, int device)
+void kv_failed(struct kv *kv, int session, int layer, int device, int end)
 {
-    if (kv->fixed_bytes[layer])
-        *valid_at(kv, session, layer, device) = 0;
+    struct kv_held *h = held_at(kv, session, layer, device);
+
+    if (kv->layers[layer].fixed_bytes)
+        h->end = 0;
+    overwritten(kv, h, layer, end);
+    h->begin = h->begin > h->end ? h->end : h->begin;
 }
 
 void kv_dropped(struct kv *kv, int layer, int device)
 {
-    assert(layer >= 0 && layer < kv->n_layers);
-    assert(device >= 0 && device < DEVICE_MAX);
     for (int s = 0; s < kv->n_sessions; s++)
-        if (kv->valid[s])
-            *valid_at(kv, s, layer, device) = 0;
+        if (kv->held[s])
+            *held_at(kv, s, layer, device) = (struct kv_held){0};
 }
 
 static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, struct error *e)
@@ -194,28 +233,42 @@ static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, 
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-int kv_fixed_read(struct kv *kv, int session, int layer, int pos, void *to, struct error *e)
+/* What kv_copy_read and kv_copy_write move. */
+static struct kv_move copy_of(const struct kv *kv, int session, int layer, int pos, void *data)
 {
-    struct kv_move m = {.session = session, .layer = layer, .pos = pos, .data = to, .fixed = true};
+    struct kv_move m = {.session = session, .layer = layer, .pos = pos, .data = data};
+
+    if (kv->layers[layer].fixed_bytes) {
+        m.fixed = true;
+    } else {
+        m.pos = first_seen(kv, layer, pos);
+        m.count = pos - m.pos;
+    }
+    return m;
+}
+
+int kv_copy_read(struct kv *kv, int session, int layer, int pos, void *to, struct error *e)
+{
+    struct kv_move m = copy_of(kv, session, layer, pos, to);
     int d;
 
     while ((d = standing(kv, session, layer, pos)) >= 0) {
         if (copy(kv, d, &m, false, e) >= 0)
             return 0;
-        *valid_at(kv, session, layer, d) = 0; /* what cannot be read is not there */
+        *held_at(kv, session, layer,
+                 d) = (struct kv_held){0}; /* what cannot be read is not there */
     }
     return error_set(e, ERR_DEVICE, "the state of layer %d after %d tokens is on no device", layer,
                      pos);
 }
 
-int kv_fixed_write(struct kv *kv, int session, int layer, int pos, const void *from,
-                   struct error *e)
+int kv_copy_write(struct kv *kv, int session, int layer, int pos, const void *from, struct error *e)
 {
-    struct kv_move m = {
-        .session = session, .layer = layer, .pos = pos, .data = (void *)from, .fixed = true};
+    struct kv_move m = copy_of(kv, session, layer, pos, (void *)from);
     int rc = copy(kv, 0, &m, true, e);
 
-    *valid_at(kv, session, layer, 0) = rc < 0 ? 0 : pos;
+    *held_at(kv, session, layer, 0) = rc < 0 ? (struct kv_held){0}
+                                             : (struct kv_held){m.fixed ? 0 : m.pos, pos};
     return rc;
 }
 
@@ -229,61 +282,84 @@ static int fixed_step(struct kv *kv, int session, int layer, int device, int pos
 
     if (kv_there(kv, session, layer, device, pos))
         return 1;
-    if ((rc = kv_fixed_read(kv, session, layer, pos, kv->staging, e)) < 0 ||
+    if ((rc = kv_copy_read(kv, session, layer, pos, kv->staging, e)) < 0 ||
         (rc = copy(kv, device, &m, true, e)) < 0)
         return rc;
-    *valid_at(kv, session, layer, device) = pos;
+    held_at(kv, session, layer, device)->end = pos;
     if (spent)
-        *spent += kv->fixed_bytes[layer];
+        *spent += kv->layers[layer].fixed_bytes;
     return 1;
+}
+
+/* The device whose rows go on where those of `device` end, with most of them; the CPU where it is
+ * as good as another. -1: none. */
+static int source_of(const struct kv *kv, int session, int layer, int device)
+{
+    int end = kv_valid(kv, session, layer, device), source = -1;
+
+    for (int d = 0; d < DEVICE_MAX; d++) {
+        const struct kv_held *h = held_at(kv, session, layer, d);
+
+        if (d != device && kv->slots[d].device && h->begin <= end && h->end > end &&
+            (source < 0 || h->end > kv_valid(kv, session, layer, source)))
+            source = d;
+    }
+    return source;
+}
+
+/* Where the next rows for a device come from that is to have those before pos. Of a ring it may
+ * have rows that nobody can add to any more, or too few before them: then it begins anew where one
+ * begins that has what it takes. */
+static int next_source(struct kv *kv, int session, int layer, int device, int pos)
+{
+    struct kv_held *h = held_at(kv, session, layer, device);
+    int source = source_of(kv, session, layer, device);
+
+    if (!kv->layers[layer].ring || (source >= 0 && h->begin <= first_seen(kv, layer, pos)))
+        return source;
+    if ((source = standing(kv, session, layer, pos)) >= 0)
+        h->begin = h->end = held_at(kv, session, layer, source)->begin;
+    return source;
 }
 
 int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t max_bytes,
             uint64_t *spent, struct error *e)
 {
-    int *have = valid_at(kv, session, layer, device), source = -1, rc;
-    size_t row = kv->row_bytes[layer];
+    struct kv_held *have = held_at(kv, session, layer, device);
+    size_t row = kv->layers[layer].row_bytes;
     uint64_t budget = row && max_bytes / row > 0 ? max_bytes / row : 1;
+    int source, rc;
 
-    if (kv->fixed_bytes[layer])
+    if (kv->layers[layer].fixed_bytes)
         return fixed_step(kv, session, layer, device, pos, spent, e);
-    if (!row)
-        return 1;
-    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
     assert(kv->slots[device].device && pos >= 0);
-    while (*have < pos && budget) {
-        struct kv_move m = {.session = session,
-                            .layer = layer,
-                            .pos = *have,
-                            .count = pos - *have,
-                            .data = kv->staging};
+    while (!kv_there(kv, session, layer, device, pos) && budget) {
+        struct kv_move m = {.session = session, .layer = layer, .data = kv->staging};
 
-        /* The device that has most of them; the CPU where it is as good as another. */
-        source = -1;
-        for (int d = 0; d < DEVICE_MAX; d++)
-            if (d != device && kv->slots[d].device && kv_valid(kv, session, layer, d) > *have &&
-                (source < 0 ||
-                 kv_valid(kv, session, layer, d) > kv_valid(kv, session, layer, source)))
-                source = d;
-        if (source < 0)
+        if ((source = next_source(kv, session, layer, device, pos)) < 0)
             return error_set(e, ERR_DEVICE, "the cached keys of layer %d are on no device any more",
                              layer);
-        if (m.count > kv_valid(kv, session, layer, source) - *have)
-            m.count = kv_valid(kv, session, layer, source) - *have;
+        m.pos = have->end;
+        m.count = (pos < kv_valid(kv, session, layer, source)
+                       ? pos
+                       : kv_valid(kv, session, layer, source)) -
+                  m.pos;
         if (m.count > STAGING_ROWS)
             m.count = STAGING_ROWS;
         if ((uint64_t)m.count > budget)
             m.count = (int)budget;
         if ((rc = copy(kv, source, &m, false, e)) < 0) {
-            *valid_at(kv, session, layer, source) = 0; /* what cannot be read is not there */
+            /* what cannot be read is not there */
+            *held_at(kv, session, layer, source) = (struct kv_held){0};
             continue;
         }
         if ((rc = copy(kv, device, &m, true, e)) < 0)
             return rc;
-        *have += m.count;
+        have->end += m.count;
+        overwritten(kv, have, layer, have->end);
         budget -= (uint64_t)m.count;
         if (spent)
             *spent += (uint64_t)m.count * row;
     }
-    return *have >= pos;
+    return kv_there(kv, session, layer, device, pos);
 }

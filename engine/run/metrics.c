@@ -156,7 +156,7 @@ static void charge_devices(struct engine *g)
                           : 0.0;
     g->t.n_devices = g->n_devices;
     g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes +
-                          session_footprint(&g->model->hp, g->info.context, sessions_open(g));
+                          session_footprint(&g->model->hp, &g->state, sessions_open(g));
 }
 
 void metrics_plan(struct engine *g, const char *name)

@@ -320,8 +320,7 @@ int place_init(struct engine *g, struct error *e)
     g->recent = mem_alloc(cells, sizeof *g->recent);
     if (!g->in_force || !g->usage || !g->recent)
         return error_set(e, ERR_MEMORY, "no memory for the placement");
-    if ((rc = cost_model_new(&g->cost_model, g->model, engine_positions(&g->config, g->model),
-                             g->config.kv_k, g->config.kv_v, e)) < 0 ||
+    if ((rc = cost_model_new(&g->cost_model, g->model, &g->state, g->config.sessions, e)) < 0 ||
         (rc = residency_new(&g->residency, g->model, g->devices, DEVICE_MAX, e)) < 0)
         return rc;
     cost_model_device(g->cost_model, 0, g->devices[0]);

@@ -116,8 +116,8 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
     if (rc == 0)
         rc = take_number(s, e);
-    if (rc == 0 && g->kv.all_fixed)
-        rc = checkpoints_new(&s->checkpoints, &g->model->hp, &g->kv, s->number, e);
+    if (rc == 0 && g->kv.all_copies)
+        rc = checkpoints_new(&s->checkpoints, &g->model->hp, &g->state, &g->kv, s->number, e);
     if (rc < 0) {
         session_free(s);
         return rc;

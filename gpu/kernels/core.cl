@@ -183,8 +183,9 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
 }
 
 /* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
- * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos. apart:
- * 1: pairs are (2i, 2i + 1), else (i, i + apart), i below rot/2. */
+ * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos.
+ * stride: tokens that the cache holds, in which one lies at its position modulo that. apart: 1:
+ * pairs are (2i, 2i + 1), else (i, i + apart), i below rot/2. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
@@ -192,7 +193,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     int apart)
 {
     int d = get_global_id(0), head = get_global_id(1), row = row0 + get_global_id(2),
-        half_rot = rot / 2, token = pos + row;
+        half_rot = rot / 2, token = pos + row, slot = token % stride;
     int is_v = head >= heads + kv_heads, h = is_v           ? head - heads - kv_heads
                                              : head < heads ? head
                                                             : head - heads;
@@ -219,8 +220,8 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
             y = fma(x1, c, t);
         }
     }
-    kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(token / 16) * K_BLOCK(dim);
-    vc += ((size_t)h * stride + token) * V_ROW(dim);
+    kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
+    vc += ((size_t)h * stride + slot) * V_ROW(dim);
 #if KV_K == 2 || KV_V == 2
     /* No work-item has left: some compilers get a return before a barrier wrong. */
     __local float line[LINE];
@@ -312,10 +313,12 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
     int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2),
         token = pos + row0 + row;
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1,
-        base = chunk * CHUNK;
+        base = chunk * CHUNK, laps = base - base % stride;
 
-    begin = max(begin, base);
-    end = min(end, base + CHUNK);
+    /* A chunk lies in one piece: positions count from where the cache began anew. */
+    begin = max(begin, base) - laps;
+    end = min(end, base + CHUNK) - laps;
+    base -= laps;
     qr += ((size_t)(row0 + row) * heads + head) * dim;
     part += (((size_t)row * heads + head) * n_chunks + get_group_id(0)) * (dim + 2);
     keys += (size_t)(head / (heads / kv_heads)) * K_HEAD(stride, dim);
@@ -662,8 +665,8 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
 
     if (i >= 2 * n || token >= count)
         return;
-    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = pos + token,
-        type = is_v ? KV_V : KV_K;
+    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim,
+        t = (pos + token) % stride, type = is_v ? KV_V : KV_K;
     __global uchar *row = rows + (size_t)token * (KV_ROW(KV_K, n) + KV_ROW(KV_V, n)) +
                           (is_v ? KV_ROW(KV_K, n) : 0) + KV_ROW(type, e);
     __global uchar *cache = is_v ? vc + ((size_t)head * stride + t) * V_ROW(dim)

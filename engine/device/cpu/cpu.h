@@ -77,10 +77,15 @@ struct thread_scratch {
     float *widened; /* oneDNN: CPU_WIDEN weight rows in F32 */
 };
 
-/* What a session keeps: pages of the pool, one for NUM_CHUNK tokens of all layers, so that
- * attention reads a chunk from a page; NULL where no row was written yet. pages NULL: not open. */
+/* What a session keeps: pages of the pool, one for NUM_CHUNK tokens of all layers that keep every
+ * row, so that attention reads a chunk from a page; NULL where no row was written yet. pages NULL:
+ * not open. */
 struct kv_state {
     uint8_t **pages; /* chunks_max */
+    /* layers whose rows lie in a ring: chunk by chunk of each; NULL where the model has none.
+     * reach: rows before that position may have been written */
+    uint8_t *rings;
+    int reach;
     /* recurrent layers: their blocks, fixed_bytes of the device in all, and after how many tokens
      * each layer's stands (n_layers); NULL where the model has none */
     uint8_t *fixed;
@@ -99,12 +104,13 @@ struct kv_pool {
     size_t n_free;
 };
 
-/* How a layer's rows lie in a page, and what follows from their widths. */
+/* How a layer's rows lie in a page or a chunk of a ring, and what follows from their widths. */
 struct layer_layout {
     struct state_size keeps;
     /* bytes: of 16 tokens of a head's keys, of one token of its values, of a page's tokens of a
-     * head; where the layer begins in a page */
+     * head; where the layer begins in a page, or its ring among the session's */
     size_t key_block, value_row, head_bytes, at;
+    int ring_chunks; /* that its ring holds; 0: its rows lie in pages */
     size_t fixed_at; /* of its recurrent state in a session's */
     /* Heads that one task of the QKV phase multiplies: queries or keys, values. */
     int key_heads, value_heads;
@@ -133,8 +139,8 @@ struct cpu_device {
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
     struct layer_layout *layouts; /* n_layers */
-    /* bytes of a page; its tokens; bytes that a session takes at most */
-    size_t page_bytes, page_tokens, kv_bytes;
+    /* bytes of a page; its tokens; bytes that a session's pages take at most; of its rings */
+    size_t page_bytes, page_tokens, kv_bytes, ring_bytes;
     /* recurrent state of a session; while something is measured (trial) no session's is touched,
      * all layers use `spare`, as large as the largest */
     size_t fixed_bytes;
@@ -341,7 +347,7 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
 /* mixers/kvcache.c. A layer's rows are as wide as state_size says: heads, key_dim, value_dim. */
 /* Fills d->layouts, one a layer. */
 int kv_layout(struct cpu_device *d, struct error *e);
-/* of the chunk's first token; its page is there */
+/* of the chunk's first token; its page is there, or it is one of those that the ring holds */
 uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                  int chunk);
 uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
@@ -368,6 +374,14 @@ float *kv_fixed(const struct cpu_device *d, const struct kv_state *s, int layer)
 int fixed_begin(struct cpu_device *d, int first, int last, struct error *e);
 void fixed_end(struct cpu_device *d, int first, int last);
 int fixed_move(struct cpu_device *d, const struct kv_move *m, struct error *e);
+
+/* mixers/kvring.c: rows of layers of which a window lets only the newest be seen */
+int kv_rings_open(struct cpu_device *d, struct kv_state *s, struct error *e); /* ERR_MEMORY */
+void kv_rings_close(struct cpu_device *d, struct kv_state *s);
+/* `to` has what `from` has. */
+void kv_rings_copy(const struct cpu_device *d, struct kv_state *to, const struct kv_state *from);
+/* bytes of a session's rings that hold rows */
+size_t kv_rings_used(const struct cpu_device *d, const struct kv_state *s);
 
 /* mixers/kvpool.c */
 int kv_state_open(struct cpu_device *d, int session, struct error *e);

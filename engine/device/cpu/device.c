@@ -342,7 +342,8 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     if ((code = lay_out(d, c, e)) == 0)
         lay_scratch(d, &arena);
-    *kv_bytes = (d->kv_bytes + d->fixed_bytes) * (size_t)(c->sessions > 1 ? c->sessions : 1);
+    *kv_bytes = (d->kv_bytes + d->ring_bytes + d->fixed_bytes) *
+                (size_t)(c->sessions > 1 ? c->sessions : 1);
     *scratch_bytes = arena.used;
     mem_free(d->layouts);
     mem_free(d);
@@ -827,6 +828,9 @@ static void cpu_stats(const struct device *device, struct device_stats *out)
 
     *out = d->stats;
     out->kv_used_bytes = pages * d->page_bytes + (size_t)d->pool_kv.n_open * d->fixed_bytes;
+    for (int i = 0; i < d->pool_kv.n_states && d->ring_bytes; i++)
+        if (d->pool_kv.states[i].rings)
+            out->kv_used_bytes += kv_rings_used(d, &d->pool_kv.states[i]);
 }
 
 const struct device_ops cpu_device_ops = {

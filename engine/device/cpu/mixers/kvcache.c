@@ -1,6 +1,7 @@
 /* The key/value cache of the CPU device: what lies in a page (kvpool.c).
  * A page holds NUM_CHUNK tokens of a session. Per layer: head by head, its keys, then its values;
- * so attention reads a chunk in one stream.
+ * so attention reads a chunk in one stream. A chunk of a layer that keeps a ring lies so in its
+ * ring (kvring.c).
  * Layers may differ in heads and widths, and keep keys alone (MLA) or nothing (layer_layout).
  * Keys of a head stand in blocks of 16 tokens, [key_dim][16], so that the scores of 16 tokens come
  * one a lane; values token by token (Q8_0: a token's scales, then its values), and so latent rows,
@@ -15,6 +16,7 @@
 int kv_layout(struct cpu_device *d, struct error *e)
 {
     const struct hparams *hp = &d->model->hp;
+    const struct state_config room = {d->kv_k, d->kv_v, d->context, d->max_rows};
     size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
 
     tokens = tokens < NUM_CHUNK ? tokens : NUM_CHUNK;
@@ -26,7 +28,7 @@ int kv_layout(struct cpu_device *d, struct error *e)
     if (!(d->layouts = mem_alloc((size_t)hp->n_layers, sizeof *d->layouts)))
         return error_set(e, ERR_MEMORY, "no memory for the layout of the key/value cache");
     d->page_tokens = tokens;
-    d->page_bytes = d->fixed_bytes = 0;
+    d->page_bytes = d->fixed_bytes = d->ring_bytes = 0;
     for (int i = 0; i < hp->n_layers; i++) {
         struct layer_layout *l = &d->layouts[i];
         const struct mixer_shape *m = &shape_of(d, i)->mixer;
@@ -35,15 +37,19 @@ int kv_layout(struct cpu_device *d, struct error *e)
         l->key_block = kv_type_bytes(d->kv_k, l->keeps.key_dim) * NUM_LANES;
         l->value_row = kv_type_bytes(d->kv_v, l->keeps.value_dim);
         l->head_bytes = (l->key_block / NUM_LANES + l->value_row) * tokens;
-        l->at = d->page_bytes;
+        l->ring_chunks = state_is_ring(m, &room) ? state_room(m, &room) / NUM_CHUNK : 0;
+        l->at = l->ring_chunks ? d->ring_bytes : d->page_bytes;
         l->key_heads = tune_heads(m->key_dim);
         l->value_heads = tune_heads(shape_value_dim(m));
-        d->page_bytes += l->head_bytes * (size_t)l->keeps.heads;
+        if (l->ring_chunks)
+            d->ring_bytes += l->head_bytes * (size_t)l->keeps.heads * (size_t)l->ring_chunks;
+        else
+            d->page_bytes += l->head_bytes * (size_t)l->keeps.heads;
         l->fixed_at = d->fixed_bytes;
         d->fixed_bytes += (l->keeps.fixed_bytes + 63) & ~(size_t)63;
     }
     if (!d->page_bytes)
-        d->page_bytes = NUM_LANES; /* no layer keeps rows */
+        d->page_bytes = NUM_LANES; /* no layer keeps all rows */
     d->kv_bytes = d->page_bytes * (size_t)d->chunks_max;
     return 0;
 }
@@ -56,6 +62,9 @@ uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(head >= 0 && head < l->keeps.heads);
     assert(chunk >= 0 && chunk < d->chunks_max && s->pages[chunk]);
+    if (l->ring_chunks)
+        return s->rings + l->at +
+               l->head_bytes * (size_t)(chunk % l->ring_chunks * l->keeps.heads + head);
     return s->pages[chunk] + l->at + l->head_bytes * (size_t)head;
 }
 

@@ -81,9 +81,12 @@ int kv_state_open(struct cpu_device *d, int session, struct error *e)
     if (p->n_open == p->n_segments && (rc = add_segment(d, e)) < 0)
         return rc;
     s = &p->states[session];
-    if ((rc = fixed_open(d, s, e)) < 0)
+    if ((rc = fixed_open(d, s, e)) < 0 || (rc = kv_rings_open(d, s, e)) < 0) {
+        fixed_close(d, s);
         return rc;
+    }
     if (!(s->pages = mem_alloc((size_t)d->chunks_max, sizeof *s->pages))) {
+        kv_rings_close(d, s);
         fixed_close(d, s);
         return error_set(e, ERR_MEMORY, "no memory for session %d", session);
     }
@@ -100,6 +103,7 @@ void kv_state_close(struct cpu_device *d, int session)
         return;
     for (int i = d->chunks_max; i-- > 0;)
         give_page(d, s->pages[i]);
+    kv_rings_close(d, s);
     fixed_close(d, s);
     mem_free(s->pages);
     s->pages = NULL;
@@ -111,6 +115,7 @@ void kv_pool_release(struct cpu_device *d)
     struct kv_pool *p = &d->pool_kv;
 
     for (int i = 0; i < p->n_states; i++) {
+        kv_rings_close(d, &p->states[i]);
         fixed_close(d, &p->states[i]);
         mem_free(p->states[i].pages);
     }
@@ -160,6 +165,7 @@ const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int p
         own_page(d, &s->pages[i]);
     for (; from < chunks; from++)
         s->pages[from] = take_page(d);
+    s->reach = s->reach > end ? s->reach : end;
     return s;
 }
 
@@ -175,6 +181,8 @@ int kv_state_share(struct cpu_device *d, int from, int to, int n)
         give_page(d, b->pages[pages]);
         b->pages[pages] = a->pages[pages];
     }
+    if (pages && d->ring_bytes)
+        kv_rings_copy(d, b, a);
     return pages * NUM_CHUNK;
 }
 
@@ -186,4 +194,6 @@ void kv_state_cut(struct cpu_device *d, int session, int pos)
         give_page(d, s->pages[i]);
         s->pages[i] = NULL;
     }
+    if (s)
+        s->reach = min_int(s->reach, pos);
 }
