@@ -4,9 +4,12 @@
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "engine/convert/export.h"
+#include "engine/file/gguf_write.h"
+#include "engine/file/weights.h"
 #include "engine/model/mix.h"
 #include "engine/model/model.h"
 #include "engine/layout/quantize.h"
+#include "engine/layout/quantize_search.h"
 #include "engine/run/engine.h"
 #include "engine/text/tokenizer.h"
 #include "tests/build_file.h"
@@ -57,10 +60,11 @@ START_TEST(errors_of_types)
     static const struct {
         enum dtype type;
         double limit;
-    } cases[] = {{DTYPE_Q8_0, 0.0055}, {DTYPE_Q4_0, 0.088}, {DTYPE_Q4_1, 0.072},
-                 {DTYPE_Q5_0, 0.042},  {DTYPE_Q5_1, 0.035}, {DTYPE_Q4_K, 0.073},
-                 {DTYPE_Q5_K, 0.037},  {DTYPE_Q6_K, 0.018}, {DTYPE_F16, 0.0003},
-                 {DTYPE_BF16, 0.003}};
+    } cases[] = {{DTYPE_Q8_0, 0.0055}, {DTYPE_Q4_0, 0.088},   {DTYPE_Q4_1, 0.072},
+                 {DTYPE_Q5_0, 0.042},  {DTYPE_Q5_1, 0.035},   {DTYPE_Q4_K, 0.073},
+                 {DTYPE_Q5_K, 0.037},  {DTYPE_Q6_K, 0.018},   {DTYPE_F16, 0.0003},
+                 {DTYPE_BF16, 0.003},  {DTYPE_IQ4_NL, 0.078}, {DTYPE_IQ4_XS, 0.080},
+                 {DTYPE_MXFP4, 0.12},  {DTYPE_Q3_K, 0.16},    {DTYPE_Q2_K, 0.31}};
     enum { N = 256 * 200 };
     static float x[N], y[N];
     static uint8_t out[N * 4];
@@ -71,7 +75,7 @@ START_TEST(errors_of_types)
         double squares = 0.0, errors = 0.0;
 
         ck_assert(quantise_known(cases[k].type));
-        quantise_row(cases[k].type, x, N, out);
+        quantise_row(cases[k].type, x, NULL, N, out);
         row_to_f32(cases[k].type, out, N, y);
         for (int i = 0; i < N; i++) {
             squares += (double)x[i] * (double)x[i];
@@ -86,14 +90,19 @@ END_TEST
 /* Zeros, constants, one spike, huge, tiny and not finite values: finite results near the input. */
 START_TEST(odd_rows)
 {
-    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    static const enum dtype types[] = {DTYPE_Q4_1,   DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_Q4_K,
+                                       DTYPE_Q5_K,   DTYPE_Q6_K,   DTYPE_Q2_K, DTYPE_Q3_K,
+                                       DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
     float x[256], y[256];
     uint8_t out[256];
 
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int kind = 0; kind < 9; kind++) {
-            float top = 0.0f;
+            /* half a step of the coarsest codes */
+            float top = 0.0f, wide = types[t] == DTYPE_Q2_K    ? 0.36f
+                                     : types[t] == DTYPE_Q3_K  ? 0.26f
+                                     : types[t] == DTYPE_MXFP4 ? 0.26f
+                                                               : 0.13f;
 
             for (int i = 0; i < 256; i++) {
                 x[i] = kind == 0   ? 0.0f
@@ -109,12 +118,12 @@ START_TEST(odd_rows)
                     top = fabsf(x[i]);
             }
             memset(out, 0xcc, sizeof out);
-            quantise_row(types[t], x, 256, out);
+            quantise_row(types[t], x, NULL, 256, out);
             row_to_f32(types[t], out, 256, y);
             for (int i = 0; i < 256; i++) {
                 ck_assert_msg(isfinite(y[i]), "%s kind %d: %g", dtype_info(types[t])->word, kind,
                               (double)y[i]);
-                ck_assert_msg(!isfinite(x[i]) || fabsf(x[i] - y[i]) <= 0.13f * top + 1e-7f,
+                ck_assert_msg(!isfinite(x[i]) || fabsf(x[i] - y[i]) <= wide * top + 1e-7f,
                               "%s kind %d element %d: %g for %g", dtype_info(types[t])->word, kind,
                               i, (double)y[i], (double)x[i]);
             }
@@ -125,21 +134,59 @@ END_TEST
 START_TEST(both_searches_agree)
 {
 #if defined(__x86_64__)
-    float x[32], m[2], s[2];
+    static const int8_t table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+    float x[32], weight[32], m[2], s[2];
 
     if (!__builtin_cpu_supports("avx2"))
         return;
     for (int round = 0; round < 3000; round++) {
-        for (int i = 0; i < 32; i++)
+        for (int i = 0; i < 32; i++) {
             x[i] = round % 5 ? noise() : fabsf(noise());
-        s[0] = quantise_search_plain.affine(x, 32, 15, round & 1, &m[0]);
-        s[1] = quantise_search_avx2.affine(x, 32, 15, round & 1, &m[1]);
+            weight[i] = round % 3 ? x[i] * x[i] : fabsf(noise());
+        }
+        s[0] = quantise_search_plain.affine(x, weight, 32, 15, round & 1, &m[0]);
+        s[1] = quantise_search_avx2.affine(x, weight, 32, 15, round & 1, &m[1]);
         ck_assert(memcmp(&s[0], &s[1], 4) == 0 && memcmp(&m[0], &m[1], 4) == 0);
-        s[0] = quantise_search_plain.symmetric(x, 16, 32);
-        s[1] = quantise_search_avx2.symmetric(x, 16, 32);
+        s[0] = quantise_search_plain.symmetric(x, weight, 16, 32);
+        s[1] = quantise_search_avx2.symmetric(x, weight, 16, 32);
+        ck_assert(memcmp(&s[0], &s[1], 4) == 0);
+        s[0] = quantise_search_plain.codebook(x, weight, 32, table);
+        s[1] = quantise_search_avx2.codebook(x, weight, 32, table);
         ck_assert(memcmp(&s[0], &s[1], 4) == 0);
     }
 #endif
+}
+END_TEST
+
+/* With an importance matrix the columns that matter lose less, in every type that is searched for,
+ * and those that do not matter pay. */
+START_TEST(importance_moves_the_error)
+{
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_1,   DTYPE_Q5_0,   DTYPE_Q5_1,
+                                       DTYPE_Q4_K, DTYPE_Q5_K,   DTYPE_Q6_K,   DTYPE_Q2_K,
+                                       DTYPE_Q3_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
+    enum { N = 256 * 100 };
+    static float x[N], y[N], importance[N];
+    static uint8_t out[N * 4];
+
+    for (int i = 0; i < N; i++) {
+        x[i] = noise();
+        importance[i] = i % 8 ? 0.01f : 10.0f;
+    }
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        double errors[2] = {0.0, 0.0};
+
+        for (int weighed = 0; weighed < 2; weighed++) {
+            quantise_row(types[t], x, weighed ? importance : NULL, N, out);
+            row_to_f32(types[t], out, N, y);
+            for (int i = 0; i < N; i += 8)
+                errors[weighed] += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
+        }
+        /* MXFP4 has but two powers of two to choose from */
+        ck_assert_msg(errors[1] < (types[t] == DTYPE_MXFP4 ? 0.97 : 0.9) * errors[0],
+                      "%s: %g, %g without", dtype_info(types[t])->word, errors[1], errors[0]);
+    }
 }
 END_TEST
 
@@ -257,12 +304,15 @@ START_TEST(fallbacks)
         snprintf(out, sizeof out, "%s/out.gguf", support_tmpdir());
         export(path, export_type_at(i)->word, out, &r);
         m = load(out);
-        ck_assert_msg(!strcmp(export_type_at(i)->word, "q6_k") ? m->type == DTYPE_Q8_0
-                      : !strcmp(export_type_at(i)->word, "q4_k_m")
-                          ? m->layers[0].q.type == DTYPE_Q5_0 && m->head.type == DTYPE_Q8_0
-                      : !strcmp(export_type_at(i)->word, "q5_k")
-                          ? m->type == DTYPE_Q5_1
-                          : m->type == export_type_at(i)->base,
+        ck_assert_msg(m->type == (export_type_at(i)->size == MIX_EXPERTS    ? DTYPE_MXFP4
+                                  : export_type_at(i)->base == DTYPE_Q6_K   ? DTYPE_Q8_0
+                                  : export_type_at(i)->base == DTYPE_Q5_K   ? DTYPE_Q5_1
+                                  : export_type_at(i)->base == DTYPE_Q4_K   ? DTYPE_Q5_0
+                                  : export_type_at(i)->base == DTYPE_IQ4_XS ? DTYPE_IQ4_NL
+                                  : export_type_at(i)->base == DTYPE_Q3_K ||
+                                          export_type_at(i)->base == DTYPE_Q2_K
+                                      ? DTYPE_Q4_0
+                                      : export_type_at(i)->base),
                       "%s became %s", export_type_at(i)->word, dtype_info(m->type)->word);
         ck_assert_int_eq(m->hp.stops[0], 7);
         model_free(m);
@@ -278,50 +328,77 @@ START_TEST(mixes_are_llama_quantizes)
 {
     static const struct {
         enum dtype base;
-        bool medium;
+        enum mix_size size;
         int experts;
         bool tied;
         enum tensor_role role;
         int layer, cols;
         enum dtype type;
     } cases[] = {
-        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q5_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q5_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q5_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q6_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q8_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q8_0},
-        {DTYPE_BF16, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_BF16},
-        {DTYPE_F32, false, 8, true, TENSOR_V, 0, 4096, DTYPE_F32},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 8, DTYPE_F16},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q4_0},
-        {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 96, DTYPE_Q8_0},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_V, 0, 4096, DTYPE_Q4_0},
-        {DTYPE_Q4_0, false, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
-        {DTYPE_Q5_1, false, 8, false, TENSOR_K, 0, 4096, DTYPE_Q8_0},
-        {DTYPE_Q4_0, false, 8, false, TENSOR_Q, 0, 4096, DTYPE_Q4_0},
-        {DTYPE_Q4_0, false, 8, false, TENSOR_O, 0, 4096, DTYPE_Q4_0},
-        {DTYPE_Q4_K, true, 8, false, TENSOR_O, 0, 4096, DTYPE_Q5_K},
-        {DTYPE_Q4_K, true, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_V, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_V, 4, 4096, DTYPE_Q4_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 6, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 4, 96, DTYPE_Q5_0},
-        {DTYPE_Q5_K, false, 16, false, TENSOR_DOWNS, 0, 96, DTYPE_Q5_1},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_GATES, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_1, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_0, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_1, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_K, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q6_K, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, MIX_MEDIUM, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q8_0, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_BF16, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_BF16},
+        {DTYPE_F32, MIX_PLAIN, 8, true, TENSOR_V, 0, 4096, DTYPE_F32},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
+        {DTYPE_Q4_K, MIX_MEDIUM, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, false, TENSOR_HEAD, 0, 8, DTYPE_F16},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, false, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, true, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, true, TENSOR_EMBEDDINGS, 0, 96, DTYPE_Q8_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, false, TENSOR_V, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q5_1, MIX_PLAIN, 8, false, TENSOR_K, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 8, false, TENSOR_Q, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, MIX_PLAIN, 8, false, TENSOR_O, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_K, MIX_MEDIUM, 8, false, TENSOR_O, 0, 4096, DTYPE_Q5_K},
+        {DTYPE_Q4_K, MIX_MEDIUM, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q4_K, MIX_MEDIUM, 16, false, TENSOR_V, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, MIX_MEDIUM, 16, false, TENSOR_V, 4, 4096, DTYPE_Q4_K},
+        {DTYPE_Q4_K, MIX_MEDIUM, 16, false, TENSOR_DOWNS, 6, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, MIX_MEDIUM, 16, false, TENSOR_DOWNS, 4, 96, DTYPE_Q5_0},
+        {DTYPE_Q5_K, MIX_PLAIN, 16, false, TENSOR_DOWNS, 0, 96, DTYPE_Q5_1},
+        {DTYPE_Q4_0, MIX_PLAIN, 16, false, TENSOR_GATES, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q2_K, MIX_PLAIN, 16, false, TENSOR_V, 9, 4096, DTYPE_Q4_K},
+        {DTYPE_Q2_K, MIX_PLAIN, 16, false, TENSOR_DOWNS, 9, 4096, DTYPE_Q3_K},
+        {DTYPE_Q2_K, MIX_PLAIN, 16, false, TENSOR_O, 9, 4096, DTYPE_Q3_K},
+        {DTYPE_Q2_K, MIX_PLAIN, 16, false, TENSOR_Q, 9, 4096, DTYPE_Q2_K},
+        {DTYPE_Q2_K, MIX_PLAIN, 16, false, TENSOR_Q, 9, 96, DTYPE_Q4_0},
+        {DTYPE_Q2_K, MIX_SMALL, 16, false, TENSOR_DOWNS, 3, 4096, DTYPE_Q4_K},
+        {DTYPE_Q2_K, MIX_SMALL, 16, false, TENSOR_DOWNS, 4, 4096, DTYPE_Q2_K},
+        {DTYPE_Q3_K, MIX_MEDIUM, 16, false, TENSOR_V, 1, 4096, DTYPE_Q5_K},
+        {DTYPE_Q3_K, MIX_MEDIUM, 16, false, TENSOR_V, 2, 4096, DTYPE_Q4_K},
+        {DTYPE_Q3_K, MIX_MEDIUM, 16, false, TENSOR_DOWNS, 1, 4096, DTYPE_Q5_K},
+        {DTYPE_Q3_K, MIX_MEDIUM, 16, false, TENSOR_DOWNS, 2, 4096, DTYPE_Q4_K},
+        {DTYPE_Q3_K, MIX_MEDIUM, 16, false, TENSOR_O, 2, 4096, DTYPE_Q4_K},
+        {DTYPE_Q3_K, MIX_MEDIUM, 8, false, TENSOR_O, 2, 4096, DTYPE_Q5_K},
+        {DTYPE_Q3_K, MIX_LARGE, 8, false, TENSOR_O, 2, 4096, DTYPE_Q3_K},
+        {DTYPE_Q3_K, MIX_LARGE, 16, false, TENSOR_DOWNS, 20, 4096, DTYPE_Q5_K},
+        {DTYPE_Q3_K, MIX_SMALL, 16, false, TENSOR_DOWNS, 0, 4096, DTYPE_Q3_K},
+        {DTYPE_Q4_K, MIX_SMALL, 16, false, TENSOR_V, 3, 4096, DTYPE_Q5_K},
+        {DTYPE_Q4_K, MIX_SMALL, 16, false, TENSOR_DOWNS, 4, 4096, DTYPE_Q4_K},
+        {DTYPE_Q5_K, MIX_MEDIUM, 16, false, TENSOR_DOWNS, 31, 4096, DTYPE_Q6_K},
+        {DTYPE_IQ4_XS, MIX_PLAIN, 16, false, TENSOR_V, 9, 4096, DTYPE_Q5_K},
+        {DTYPE_IQ4_XS, MIX_PLAIN, 16, false, TENSOR_DOWNS, 3, 4096, DTYPE_Q5_K},
+        {DTYPE_IQ4_XS, MIX_PLAIN, 16, false, TENSOR_DOWNS, 4, 96, DTYPE_IQ4_NL},
+        {DTYPE_MXFP4, MIX_EXPERTS, 16, false, TENSOR_DOWNS, 4, 4096, DTYPE_MXFP4},
+        {DTYPE_MXFP4, MIX_EXPERTS, 16, false, TENSOR_Q, 4, 4096, DTYPE_Q8_0},
+        {DTYPE_MXFP4, MIX_EXPERTS, 16, false, TENSOR_HEAD, 4, 4096, DTYPE_Q8_0},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hparams hp = {.n_layers = 32,
                              .common.ffn.experts = cases[i].experts,
+                             .common.mixer.heads = 16,
+                             .common.mixer.kv_heads = 4,
                              .tied_embeddings = cases[i].tied};
-        enum dtype got = mix_type((struct mix){cases[i].base, cases[i].medium}, &hp, cases[i].role,
-                                  cases[i].layer, cases[i].cols);
+        enum dtype got = mix_type((struct mix){cases[i].base, cases[i].size, false}, &hp,
+                                  cases[i].role, cases[i].layer, cases[i].cols);
 
         ck_assert_msg(got == cases[i].type, "case %zu: %s, not %s", i, dtype_info(got)->word,
                       dtype_info(cases[i].type)->word);
@@ -516,6 +593,192 @@ START_TEST(other_families_are_refused)
 }
 END_TEST
 
+static bool meta_equal(const struct weight_file *a, const struct weight_file *b, const char *key)
+{
+    struct meta_value x = weight_file_meta(a, key), y = weight_file_meta(b, key);
+
+    return x.type == META_STRING && y.type == META_STRING && x.len == y.len &&
+           !memcmp(x.s, y.s, x.len);
+}
+
+/* A GGUF file of any family that is opened: names, shapes and metadata stay, what is rounded is
+ * what llama-quantize rounds, and the result is opened as any model. */
+START_TEST(gguf_of_any_family)
+{
+    static const char *const names[] = {"olmoe",        "qwen35moe", "gpt-oss",
+                                        "deepseek2-v3", "lfm2moe",   "granitehybrid"};
+    static const char *const words[] = {"q4_0", "q3_k_m", "mxfp4_moe"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[80];
+        const char *in;
+        struct weight_file *a, *b;
+        struct export_report r;
+        struct error e = {0};
+        bool rounded = false;
+
+        snprintf(name, sizeof name, "ggufs/%s.gguf", names[i]);
+        if (!(in = support_shared(name)))
+            continue;
+        export(in, words[i % 3], in_tmp("family.gguf"), &r);
+        ck_assert(weight_file_open(&a, in, false, &e) == 0 &&
+                  weight_file_open(&b, path, false, &e) == 0);
+        ck_assert_uint_eq(weight_file_count(a), weight_file_count(b));
+        for (size_t k = 0; k < weight_file_count(a); k++) {
+            const struct tensor_view *t = weight_file_at(a, k), *u = weight_file_find(b, t->name);
+
+            ck_assert_msg(u && u->n_dims == t->n_dims &&
+                              !memcmp(u->dims, t->dims, (size_t)t->n_dims * sizeof *t->dims),
+                          "%s: %s", in, t->name);
+            rounded |= u->type != t->type;
+            if (t->n_dims < 2 || strstr(t->name, "ffn_gate_inp.weight") ||
+                strstr(t->name, "_norm.weight"))
+                ck_assert_msg(u->type == t->type && !memcmp(u->data, t->data, t->bytes), "%s: %s",
+                              in, t->name);
+        }
+        ck_assert_msg(rounded, "%s: nothing was rounded", in);
+        ck_assert(meta_equal(a, b, "general.architecture"));
+        model_free(load(path));
+        weight_file_close(a);
+        weight_file_close(b);
+    }
+}
+END_TEST
+
+/* An importance matrix for one tensor of the file at hand: its shape is `cols` columns. */
+static const char *write_importance(const char *tensor, int matrices, int cols)
+{
+    static char at[600];
+    struct gguf_writer *w;
+    struct error e = {0};
+    char name[160];
+    int64_t dims[2] = {matrices, cols}, one[2] = {matrices, 1};
+    float v;
+
+    snprintf(at, sizeof at, "%s/imatrix.gguf", support_tmpdir());
+    ck_assert(gguf_write_open(&w, at, &e) == 0);
+    gguf_put_string(w, "general.type", "imatrix", 7);
+    snprintf(name, sizeof name, "%s.in_sum2", tensor);
+    gguf_write_tensor(w, name, DTYPE_F32, 2, dims);
+    snprintf(name, sizeof name, "%s.counts", tensor);
+    gguf_write_tensor(w, name, DTYPE_F32, 2, one);
+    ck_assert(gguf_write_begin(w, &e) == 0);
+    for (int i = 0; i < matrices * cols; i++) {
+        v = i % 4 ? 0.01f : 100.0f;
+        ck_assert(gguf_write_data(w, &v, 4, &e) == 0);
+    }
+    for (int i = 0; i < matrices; i++) {
+        v = i ? 7.0f : 0.0f; /* the first expert met nothing */
+        ck_assert(gguf_write_data(w, &v, 4, &e) == 0);
+    }
+    ck_assert_msg(gguf_write_sync(w, &e) == 0 && gguf_write_finish(w, &e) == 0, "%s", e.text);
+    return at;
+}
+
+static enum dtype type_in(const char *file, const char *tensor)
+{
+    struct weight_file *f;
+    struct error e = {0};
+    enum dtype type;
+
+    ck_assert_msg(weight_file_open(&f, file, false, &e) == 0, "%s", e.text);
+    ck_assert_ptr_nonnull(weight_file_find(f, tensor));
+    type = weight_file_find(f, tensor)->type;
+    weight_file_close(f);
+    return type;
+}
+
+/* The error of every fourth column of an expert's matrix, the others' beside it. */
+static void column_errors(const char *in, const char *out, const char *tensor, int expert,
+                          double errors[2])
+{
+    struct weight_file *f[2];
+    const struct tensor_view *t[2];
+    struct error e = {0};
+    float *row[2];
+
+    errors[0] = errors[1] = 0.0;
+    for (int k = 0; k < 2; k++) {
+        ck_assert(weight_file_open(&f[k], k ? out : in, false, &e) == 0);
+        t[k] = weight_file_find(f[k], tensor);
+        row[k] = mem_alloc((size_t)t[k]->dims[2], sizeof **row);
+    }
+    for (int64_t r = 0; r < t[0]->dims[1]; r++) {
+        for (int k = 0; k < 2; k++)
+            row_to_f32(t[k]->type,
+                       (const char *)t[k]->data +
+                           (size_t)(expert * t[k]->dims[1] + r) *
+                               dtype_row_bytes(t[k]->type, (int)t[k]->dims[2]),
+                       t[k]->dims[2], row[k]);
+        for (int64_t c = 0; c < t[0]->dims[2]; c++)
+            errors[c % 4 == 0] += (double)(row[0][c] - row[1][c]) * (double)(row[0][c] - row[1][c]);
+    }
+    for (int k = 0; k < 2; k++) {
+        mem_free(row[k]);
+        weight_file_close(f[k]);
+    }
+}
+
+#define EXPERTS "blk.0.ffn_up_exps.weight"
+
+START_TEST(importance_and_patterns)
+{
+    struct made_file *made = made_model(GGUF_STACKED);
+    struct bytes b = made_gguf(made);
+    struct export_override overrides[] = {{"blk\\.[0-9]+\\.attn_(q|k)", DTYPE_Q8_0},
+                                          {"ATTN_Q", DTYPE_Q4_0}};
+    struct export_options o = {.type = export_type_find("q4_1"), .n_threads = 2};
+    struct export_report r;
+    struct error e = {0};
+    char in[600], out[600];
+    double plain_errors[2], weighed[2], unmet[2][2];
+    struct weight_file *f;
+    const struct tensor_view *t;
+
+    ck_assert_int_eq(save(&b, in_tmp("in.gguf")), 0);
+    snprintf(in, sizeof in, "%s", path);
+    snprintf(out, sizeof out, "%s/out.gguf", support_tmpdir());
+    ck_assert(weight_file_open(&f, in, false, &e) == 0);
+    t = weight_file_find(f, EXPERTS);
+    ck_assert(t && t->n_dims == 3);
+
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert(r.known == 0 && r.unknown == 0 && r.weights > 0 && r.memory > 0);
+    column_errors(in, out, EXPERTS, 1, plain_errors);
+    column_errors(in, out, EXPERTS, 0, unmet[0]);
+    o.importance = write_importance(EXPERTS, (int)t->dims[0], (int)t->dims[2]);
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(r.known, 1);
+    ck_assert_int_gt(r.unknown, 3);
+    column_errors(in, out, EXPERTS, 1, weighed);
+    column_errors(in, out, EXPERTS, 0, unmet[1]);
+    ck_assert_msg(weighed[1] < 0.9 * plain_errors[1] && weighed[0] > plain_errors[0],
+                  "%g %g, %g %g", weighed[1], plain_errors[1], weighed[0], plain_errors[0]);
+    ck_assert(unmet[0][0] == unmet[1][0] && unmet[0][1] == unmet[1][1]);
+
+    o.importance = write_importance(EXPERTS, (int)t->dims[0], (int)t->dims[2] + 1);
+    ck_assert_int_eq(model_export(in, out, &o, &r, &e), ERR_INPUT);
+    ck_assert_msg(strstr(e.text, "another model") && strstr(e.text, EXPERTS), "%s", e.text);
+    o.importance = in;
+    ck_assert_int_eq(model_export(in, out, &o, &r, &e), ERR_INPUT);
+    o.importance = NULL;
+
+    o.overrides = overrides;
+    o.n_overrides = 2;
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(type_in(out, "blk.1.attn_q.weight"), DTYPE_Q8_0);
+    ck_assert_int_eq(type_in(out, "blk.0.attn_k.weight"), DTYPE_Q8_0);
+    ck_assert_int_eq(type_in(out, "blk.0.attn_v.weight"), DTYPE_Q4_1);
+    overrides[0].pattern = "attn_(q";
+    ck_assert_int_eq(model_export(in, out, &o, &r, &e), ERR_USAGE);
+    ck_assert_msg(strstr(e.text, "attn_(q") && strstr(e.text, "character"), "%s", e.text);
+    weight_file_close(f);
+    free(b.data);
+    made_release(made);
+    free(made);
+}
+END_TEST
+
 START_TEST(byte_level_tokenizers_stay_themselves)
 {
     static const char *const before[] = {
@@ -608,8 +871,9 @@ START_TEST(demo_stays_itself)
     static const struct {
         const char *type;
         double limit;
-    } cases[] = {{"q8_0", 0.001}, {"q6_k", 0.02},   {"q5_k", 0.03}, {"q5_1", 0.03},
-                 {"q5_0", 0.03},  {"q4_k_m", 0.03}, {"q4_1", 0.04}, {"q4_0", 0.05}};
+    } cases[] = {{"q8_0", 0.001},  {"q6_k", 0.02},   {"q5_k_s", 0.03}, {"q5_1", 0.03},
+                 {"q5_0", 0.03},   {"q4_k_m", 0.03}, {"q4_1", 0.04},   {"q4_0", 0.05},
+                 {"iq4_xs", 0.04}, {"q3_k_m", 0.12}, {"q2_k", 0.6},    {"mxfp4_moe", 0.06}};
     const char *in = support_demo();
     double base;
 
@@ -633,7 +897,8 @@ START_TEST(python_package_reads_it)
 {
     const char *script = support_path("quantize_check.py"),
                *in = support_shared("demo/tiny-storyteller");
-    static const char *const types[] = {"q4_k_m", "q6_k", "q8_0", "q4_0", "bf16"};
+    static const char *const types[] = {"q4_k_m", "q6_k", "q8_0",   "q4_0",     "bf16",
+                                        "q3_k_m", "q2_k", "iq4_xs", "mxfp4_moe"};
 
     if (!in)
         return;
@@ -662,6 +927,9 @@ static Suite *suite(void)
     tcase_add_test(t, errors_of_types);
     tcase_add_test(t, byte_level_tokenizers_stay_themselves);
     tcase_add_test(t, other_families_are_refused);
+    tcase_add_test(t, gguf_of_any_family);
+    tcase_add_test(t, importance_and_patterns);
+    tcase_add_test(t, importance_moves_the_error);
     tcase_add_test(t, odd_rows);
     tcase_add_test(t, both_searches_agree);
     tcase_add_test(t, lossless_round_trip);

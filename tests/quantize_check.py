@@ -24,7 +24,7 @@ head = json.loads(raw[8:8 + n])
 def original(name):
     h = head[name]; a, b = h["data_offsets"]
     return (np.frombuffer(raw[8 + n + a:8 + n + b], dtype=np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(h["shape"])
-limit = {"q4_k_m": 0.075, "q6_k": 0.025, "q8_0": 0.01, "q4_0": 0.13, "bf16": 0.0}[kind]
+limit = {"q4_k_m": 0.075, "q6_k": 0.025, "q8_0": 0.01, "q4_0": 0.13, "bf16": 0.0, "q3_k_m": 0.18, "q2_k": 0.33, "iq4_xs": 0.09, "mxfp4_moe": 0.14}[kind]
 L = config["num_hidden_layers"]
 pairs = {"token_embd.weight": "model.embed_tokens.weight", "output.weight": "lm_head.weight"}
 for l in (0, L - 1):

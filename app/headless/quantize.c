@@ -4,10 +4,12 @@
 
 #include "app/common/signals.h"
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/topology.h"
 #include "engine/base/utf8.h"
 #include "engine/convert/export.h"
+#include "engine/layout/quantize.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +24,7 @@ bool quantize_wanted(const struct options *o)
 
 static int find_type(const char *word, const struct export_type **out, struct error *e)
 {
-    char known[160] = "";
+    char known[240] = "";
 
     if ((*out = export_type_find(word)))
         return 0;
@@ -30,6 +32,32 @@ static int find_type(const char *word, const struct export_type **out, struct er
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
                  export_type_at(i)->word);
     return error_set(e, ERR_USAGE, "--quantize: no type '%.40s'; there are %s", word, known);
+}
+
+#define OVERRIDES 64
+
+/* --tensor-type PATTERN=TYPE: the pattern may hold an equals sign itself. */
+static int read_overrides(const struct options *o, struct export_options *x,
+                          struct export_override *list, char *copies[OVERRIDES], struct error *e)
+{
+    if (o->tensor_type.n > OVERRIDES)
+        return error_set(e, ERR_USAGE, "--tensor-type: at most %d", OVERRIDES);
+    for (int i = 0; i < (int)o->tensor_type.n; i++) {
+        const char *text = o->tensor_type.items[i], *equals = strrchr(text, '=');
+        int type = equals ? dtype_from_word(equals + 1) : -1;
+
+        if (!equals || equals == text || type < 0 || !quantise_known((enum dtype)type))
+            return error_set(e, ERR_USAGE,
+                             "--tensor-type: '%.80s' is not PATTERN=TYPE, such as "
+                             "ffn_down_exps=q6_k, with a type that can be written",
+                             text);
+        if (!(copies[i] = mem_string_n(text, (size_t)(equals - text))))
+            return error_set(e, ERR_MEMORY, "out of memory for --tensor-type");
+        list[i] = (struct export_override){copies[i], (enum dtype)type};
+        x->n_overrides = i + 1;
+    }
+    x->overrides = list;
+    return 0;
 }
 
 static int draw(void *ctx, uint64_t done, uint64_t total)
@@ -68,11 +96,17 @@ static void print_report(const struct export_report *r, const char *in, const ch
         else
             printf("%9.3f%% %11.3g\n", 100.0 * k->relative, k->largest);
     }
+    if (r->known + r->unknown)
+        printf("%d kinds of matrices rounded by importance, %d of which nothing is known\n",
+               r->known, r->unknown);
     utf8_escape(names[0], sizeof names[0], in, strlen(in), 0);
     utf8_escape(names[1], sizeof names[1], out, strlen(out), 0);
     printf("%s (%s) -> %s (%s) in %.1f s%s\n", names[0], size_format(r->bytes_in, a, sizeof a),
            names[1], size_format(r->bytes_out, b, sizeof b), seconds,
            r->tokenizer ? "" : "; no tokenizer was found: the file holds the weights alone");
+    printf("%.2f bits a weight; the weights take %s of memory here, --fit -m %s says more\n",
+           r->weights ? 8.0 * (double)r->bytes_out / (double)r->weights : 0.0,
+           size_format(r->memory, a, sizeof a), names[1]);
 }
 
 /* IN is read while OUT is written, and what rounding loses would be lost for good. */
@@ -83,15 +117,45 @@ static bool same_file(const char *in, const char *out)
     return stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-int quantize_run(struct options *o, struct error *e)
+static void warn_twice(const struct export_report *r)
 {
-    struct export_options x = {.progress = draw};
-    struct export_report *r;
-    static struct export_report report;
+    for (int i = 0; i < r->n_kinds; i++)
+        if (dtype_is_quantised(r->kinds[i].from) && r->kinds[i].from != r->kinds[i].to) {
+            fprintf(stderr, "moetop: the model was quantised before; rounding it again loses more "
+                            "than rounding the original once\n");
+            return;
+        }
+}
+
+static int export_and_report(const struct options *o, struct export_options *x, struct error *e)
+{
+    static struct export_report r;
+    const char *in = o->quantize.items[1], *out = o->quantize.items[2];
     uint64_t begun = clock_now();
     int rc;
 
-    r = &report;
+    x->progress = draw;
+    x->progress_ctx = &begun;
+    x->importance = o->imatrix;
+    x->n_threads = o->threads > 0 ? o->threads : topology_default_threads();
+    signals_catch();
+    if ((rc = model_export(in, out, x, &r, e))) {
+        if (isatty(STDERR_FILENO))
+            fputs("\r\033[K", stderr);
+        return rc;
+    }
+    warn_twice(&r);
+    print_report(&r, in, out, clock_seconds(clock_now() - begun));
+    return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
+}
+
+int quantize_run(struct options *o, struct error *e)
+{
+    struct export_options x = {0};
+    struct export_override overrides[OVERRIDES];
+    char *copies[OVERRIDES] = {NULL};
+    int rc;
+
     if (o->quantize.n != 3)
         return error_set(
             e, ERR_USAGE,
@@ -102,20 +166,9 @@ int quantize_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE,
                          "--quantize: %s is what is read; give the file to write another name",
                          o->quantize.items[2]);
-    x.n_threads = o->threads > 0 ? o->threads : topology_default_threads();
-    x.progress_ctx = &begun;
-    signals_catch();
-    if ((rc = model_export(o->quantize.items[1], o->quantize.items[2], &x, r, e))) {
-        if (isatty(STDERR_FILENO))
-            fputs("\r\033[K", stderr);
-        return rc;
-    }
-    for (int i = 0; i < r->n_kinds; i++)
-        if (dtype_is_quantised(r->kinds[i].from) && r->kinds[i].from != r->kinds[i].to) {
-            fprintf(stderr, "moetop: the model was quantised before; rounding it again loses more "
-                            "than rounding the original once\n");
-            break;
-        }
-    print_report(r, o->quantize.items[1], o->quantize.items[2], clock_seconds(clock_now() - begun));
-    return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
+    if ((rc = read_overrides(o, &x, overrides, copies, e)) == 0)
+        rc = export_and_report(o, &x, e);
+    for (int i = 0; i < OVERRIDES; i++)
+        mem_free(copies[i]);
+    return rc;
 }

@@ -6,14 +6,19 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
+#include "engine/convert/export_metadata.h"
+#include "engine/convert/importance.h"
+#include "engine/convert/tensor_kind.h"
 #include "engine/layout/pack.h"
 #include "engine/file/gguf_write.h"
-#include "engine/convert/export_metadata.h"
 #include "engine/model/block.h"
 #include "engine/model/mix.h"
 #include "engine/layout/quantize.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <limits.h>
 #include <math.h>
+#include <pcre2.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,18 +28,31 @@
 #define SLOT 32                  /* rows a thread takes at a time */
 
 static const struct export_type types[] = {
-    {"q8_0", "8 bits, all but lossless", DTYPE_Q8_0, false, 7},
-    {"q6_k", "6 bits in blocks of 256", DTYPE_Q6_K, false, 18},
-    {"q5_k", "5 bits in blocks of 256", DTYPE_Q5_K, false, 16},
-    {"q4_k_m", "4 bits in blocks of 256, the sensitive matrices 6", DTYPE_Q4_K, true, 15},
-    {"q5_1", "5 bits with a minimum", DTYPE_Q5_1, false, 9},
-    {"q5_0", "5 bits", DTYPE_Q5_0, false, 8},
-    {"q4_1", "4 bits with a minimum", DTYPE_Q4_1, false, 3},
-    {"q4_0", "4 bits, the fastest", DTYPE_Q4_0, false, 2},
-    {"bf16", "16-bit brain floats", DTYPE_BF16, false, 32},
-    {"f16", "16-bit floats", DTYPE_F16, false, 1},
-    {"f32", "32-bit floats", DTYPE_F32, false, 0},
+    {"q8_0", "8 bits, all but lossless", DTYPE_Q8_0, MIX_PLAIN, 7},
+    {"q6_k", "6 bits in blocks of 256", DTYPE_Q6_K, MIX_PLAIN, 18},
+    {"q5_k_m", "5 bits in blocks of 256, the sensitive matrices 6", DTYPE_Q5_K, MIX_MEDIUM, 17},
+    {"q5_k_s", "5 bits in blocks of 256", DTYPE_Q5_K, MIX_SMALL, 16},
+    {"q4_k_m", "4 bits in blocks of 256, the sensitive matrices 6", DTYPE_Q4_K, MIX_MEDIUM, 15},
+    {"q4_k_s", "4 bits in blocks of 256, the first layers 5", DTYPE_Q4_K, MIX_SMALL, 14},
+    {"q3_k_l", "3 bits in blocks of 256, more matrices 5", DTYPE_Q3_K, MIX_LARGE, 13},
+    {"q3_k_m", "3 bits in blocks of 256, some matrices 4 and 5", DTYPE_Q3_K, MIX_MEDIUM, 12},
+    {"q3_k_s", "3 bits in blocks of 256", DTYPE_Q3_K, MIX_SMALL, 11},
+    {"q2_k", "2 bits in blocks of 256, some matrices 3 and 4", DTYPE_Q2_K, MIX_PLAIN, 10},
+    {"q2_k_s", "2 bits in blocks of 256", DTYPE_Q2_K, MIX_SMALL, 21},
+    {"iq4_xs", "4 bits of uneven steps in blocks of 256", DTYPE_IQ4_XS, MIX_PLAIN, 30},
+    {"iq4_nl", "4 bits of uneven steps", DTYPE_IQ4_NL, MIX_PLAIN, 25},
+    {"mxfp4_moe", "experts as floats of 4 bits, the rest 8", DTYPE_MXFP4, MIX_EXPERTS, 38},
+    {"q5_1", "5 bits with a minimum", DTYPE_Q5_1, MIX_PLAIN, 9},
+    {"q5_0", "5 bits", DTYPE_Q5_0, MIX_PLAIN, 8},
+    {"q4_1", "4 bits with a minimum", DTYPE_Q4_1, MIX_PLAIN, 3},
+    {"q4_0", "4 bits, the fastest", DTYPE_Q4_0, MIX_PLAIN, 2},
+    {"bf16", "16-bit brain floats", DTYPE_BF16, MIX_PLAIN, 32},
+    {"f16", "16-bit floats", DTYPE_F16, MIX_PLAIN, 1},
+    {"f32", "32-bit floats", DTYPE_F32, MIX_PLAIN, 0},
 };
+
+static const char *const short_words[][2] = {
+    {"q5_k", "q5_k_m"}, {"q4_k", "q4_k_m"}, {"q3_k", "q3_k_m"}, {"mxfp4", "mxfp4_moe"}};
 
 const struct export_type *export_type_at(int i)
 {
@@ -43,23 +61,29 @@ const struct export_type *export_type_at(int i)
 
 const struct export_type *export_type_find(const char *word)
 {
+    for (size_t i = 0; i < sizeof short_words / sizeof *short_words; i++)
+        if (strcasecmp(short_words[i][0], word) == 0)
+            word = short_words[i][1];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcasecmp(types[i].word, word) == 0)
             return &types[i];
     return NULL;
 }
 
-/* A tensor to write: `count` matrices of one shape under each other, or a vector. */
+/* A tensor to write: matrices, each `rows` rows, or what is copied as it is. */
 struct part {
     char name[64];
     enum dtype type;
+    int rows, matrices;
+    /* rows of one matrix, or of all under each other: `count` of these, `stride` bytes apart */
+    const struct matrix *matrix;
     int count;
-    const struct matrix *matrix; /* the first; the others follow `stride` bytes apart */
     size_t stride;
-    const float *vector;
+    const void *copied;
+    size_t copied_bytes;
     int n_dims;
-    int64_t dims[3];
-    int kind; /* of the report; -1: a vector */
+    int64_t dims[TENSOR_DIMS];
+    int kind; /* of the report; -1: copied */
 };
 
 struct export
@@ -69,6 +93,9 @@ struct export
     struct model *m;
     const struct family *family;
     struct gguf_writer *w;
+    struct importance *importance; /* or NULL */
+    pcre2_code **patterns;         /* of the overrides */
+    struct matrix *views;          /* of a GGUF source's tensors */
     struct part *parts;
     int n_parts, room;
     struct pool *pool;
@@ -83,14 +110,18 @@ struct rounding {
     enum dtype to;
     int first, rows;
     uint8_t *out;
+    /* with an importance matrix: row i belongs to matrix i / rows_each + first_matrix of them */
+    const struct importance *importance;
+    const char *name;
+    int rows_each, first_matrix, matrices;
     struct pool_share share;
     struct tally {
         _Alignas(64) double squares, errors, largest;
     } tally[POOL_MAX];
-    float *scratch; /* two rows a thread */
+    float *scratch; /* three rows a thread: x, read back, importance */
 };
 
-static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
+static struct part *new_part(struct export *x)
 {
     struct part *p;
 
@@ -103,8 +134,16 @@ static struct part *add_part(struct export *x, enum tensor_role role, int layer,
         x->room = room;
     }
     p = &x->parts[x->n_parts++];
-    *p = (struct part){.count = 1, .kind = -1};
-    family_gguf_name(x->family, role, layer, bias, p->name, sizeof p->name);
+    *p = (struct part){.count = 1, .matrices = 1, .kind = -1};
+    return p;
+}
+
+static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
+{
+    struct part *p = new_part(x);
+
+    if (p)
+        family_gguf_name(x->family, role, layer, bias, p->name, sizeof p->name);
     return p;
 }
 
@@ -138,11 +177,39 @@ static int add_vector(struct export *x, enum tensor_role role, int layer, bool b
     if (!p)
         return -1;
     p->type = DTYPE_F32;
-    p->vector = v;
+    p->copied = v;
+    p->copied_bytes = (size_t)(d0 * (d1 ? d1 : 1)) * sizeof *v;
     p->n_dims = d1 ? 2 : 1;
     p->dims[0] = d0;
     p->dims[1] = d1;
     return 0;
+}
+
+/* The type a tensor of this name and role gets: an override's, or the mix's. */
+static enum dtype type_of(const struct export *x, const char *name, enum tensor_role role,
+                          int layer, int cols)
+{
+    const struct mix mix = {x->o->type->base, x->o->type->size, x->importance != NULL};
+
+    for (int i = 0; i < x->o->n_overrides && dtype_is_quantised(mix.base); i++) {
+        pcre2_match_data *found = pcre2_match_data_create(1, NULL);
+        bool fits = found && pcre2_match(x->patterns[i], (PCRE2_SPTR)name, strlen(name), 0, 0,
+                                         found, NULL) >= 0;
+
+        pcre2_match_data_free(found);
+        if (fits)
+            return mix_fallback(x->o->overrides[i].type, cols);
+    }
+    return mix_type(mix, &x->m->hp, role, layer, cols);
+}
+
+static void add_rounding(struct export *x, struct part *p, enum tensor_role role, int layer,
+                         const struct matrix *m)
+{
+    p->type = type_of(x, p->name, role, layer, m->cols);
+    p->matrix = m;
+    p->kind = kind_of(x, p->name, m->type, p->type);
+    x->total += (uint64_t)p->count * (uint64_t)m->rows * (uint64_t)m->cols;
 }
 
 static int add_matrix(struct export *x, enum tensor_role role, int layer, const struct matrix *m,
@@ -152,17 +219,14 @@ static int add_matrix(struct export *x, enum tensor_role role, int layer, const 
 
     if (!p)
         return -1;
-    p->type = mix_type((struct mix){x->o->type->base, x->o->type->mixed}, &x->m->hp, role, layer,
-                       m->cols);
-    p->matrix = m;
-    p->count = count;
+    p->count = p->matrices = count;
+    p->rows = m->rows;
     p->stride = stride;
     p->n_dims = stride ? 3 : 2;
     p->dims[0] = stride ? count : m->rows;
     p->dims[1] = stride ? m->rows : m->cols;
     p->dims[2] = m->cols;
-    p->kind = kind_of(x, p->name, m->type, p->type);
-    x->total += (uint64_t)count * (uint64_t)m->rows * (uint64_t)m->cols;
+    add_rounding(x, p, role, layer, m);
     return m->bias ? add_vector(x, role, layer, true, m->bias, m->rows, 0) : 0;
 }
 
@@ -189,6 +253,53 @@ static int add_block(struct export *x, struct block_id id, int experts)
     for (int i = 0; i < n && !bad; i++)
         bad = add_matrix(x, roles[list[i].part], id.layer, list[i].w, experts, stride);
     return bad;
+}
+
+/* A tensor of a GGUF file: rounded, or copied with its name, type and shape. */
+static int add_tensor(struct export *x, const struct tensor_view *t, struct matrix *view,
+                      struct error *e)
+{
+    struct part *p = new_part(x);
+    int64_t rows = 1;
+    int layer;
+    enum tensor_role role = tensor_kind_role(t->name, &layer);
+
+    if (!p)
+        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
+    if (strlen(t->name) >= sizeof p->name)
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %.80s: GGUF files have names of at most 63 bytes",
+                         weight_file_path(x->m->file), t->name);
+    snprintf(p->name, sizeof p->name, "%s", t->name);
+    p->n_dims = t->n_dims;
+    memcpy(p->dims, t->dims, sizeof p->dims);
+    for (int i = 0; i + 1 < t->n_dims; i++)
+        rows *= t->dims[i];
+    if (!tensor_kind_rounded(t) || !row_readable(t->type) || t->type == DTYPE_I32 ||
+        t->type == DTYPE_I64 || rows > INT_MAX || t->dims[t->n_dims - 1] > INT_MAX) {
+        p->type = t->type;
+        p->copied = t->data;
+        p->copied_bytes = t->bytes;
+        return 0;
+    }
+    p->rows = (int)t->dims[t->n_dims - 2];
+    p->matrices = (int)(rows / p->rows);
+    *view = (struct matrix){
+        .type = t->type, .rows = (int)rows, .cols = (int)t->dims[t->n_dims - 1], .data = t->data};
+    add_rounding(x, p, role, layer, view);
+    return 0;
+}
+
+static int list_tensors(struct export *x, struct error *e)
+{
+    size_t n = weight_file_count(x->m->file);
+    int rc = 0;
+
+    if (!(x->views = mem_alloc(n ? n : 1, sizeof *x->views)))
+        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = add_tensor(x, weight_file_at(x->m->file, i), &x->views[i], e);
+    return rc;
 }
 
 static int list_parts(struct export *x, struct matrix *embeddings, struct error *e)
@@ -230,7 +341,8 @@ static void round_row(struct rounding *r, int tid, int row)
            to_bytes = dtype_row_bytes(r->to, x->cols);
     const uint8_t *from = (const uint8_t *)x->data + (size_t)row * from_bytes;
     uint8_t *to = r->out + (size_t)(row - r->first) * to_bytes;
-    float *a = r->scratch + (size_t)tid * 2 * (size_t)x->cols, *b = a + x->cols;
+    float *a = r->scratch + (size_t)tid * 3 * (size_t)x->cols, *b = a + x->cols,
+          *importance = b + x->cols;
     double squares = 0.0, errors = 0.0, largest = r->tally[tid].largest;
 
     if (x->type == r->to) {
@@ -238,7 +350,11 @@ static void round_row(struct rounding *r, int tid, int row)
         return;
     }
     row_to_f32(x->type, from, x->cols, a);
-    quantise_row(r->to, a, x->cols, to);
+    if (!r->importance ||
+        !importance_row(r->importance, r->name, r->first_matrix + row / r->rows_each, r->matrices,
+                        x->cols, importance))
+        importance = NULL;
+    quantise_row(r->to, a, importance, x->cols, to);
     row_to_f32(r->to, to, x->cols, b);
     for (int c = 0; c < x->cols; c++) {
         double d = (double)a[c] - (double)b[c];
@@ -274,8 +390,9 @@ static int tell(struct export *x, struct error *e)
                : 0;
 }
 
+/* Matrix `first_matrix` of the part and those that lie under it. */
 static int write_matrix(struct export *x, const struct part *p, const struct matrix *m,
-                        struct rounding *r, struct error *e)
+                        int first_matrix, struct rounding *r, struct error *e)
 {
     struct export_kind *kind = &x->report->kinds[p->kind];
     size_t row = dtype_row_bytes(p->type, m->cols);
@@ -285,6 +402,11 @@ static int write_matrix(struct export *x, const struct part *p, const struct mat
         int n = m->rows - first < rows ? m->rows - first : rows;
 
         r->x = m;
+        r->importance = x->importance;
+        r->name = p->name;
+        r->rows_each = p->rows;
+        r->first_matrix = first_matrix;
+        r->matrices = p->matrices;
         r->to = p->type;
         r->first = first;
         r->rows = n;
@@ -316,14 +438,12 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
     for (int i = 0; i < x->n_parts && !rc; i++) {
         const struct part *p = &x->parts[i];
 
-        if (p->vector)
-            rc = gguf_write_data(
-                x->w, p->vector,
-                (size_t)(p->dims[0] * (p->n_dims > 1 ? p->dims[1] : 1)) * sizeof(float), e);
-        for (int k = 0; !p->vector && k < p->count && !rc; k++)
+        if (p->copied)
+            rc = gguf_write_data(x->w, p->copied, p->copied_bytes, e);
+        for (int k = 0; !p->copied && k < p->count && !rc; k++)
             rc = write_matrix(
-                x, p, (const struct matrix *)((const char *)p->matrix + (size_t)k * p->stride), r,
-                e);
+                x, p, (const struct matrix *)((const char *)p->matrix + (size_t)k * p->stride), k,
+                r, e);
     }
     return rc ? rc : weight_file_check(x->m->file, e);
 }
@@ -340,6 +460,8 @@ static int verify(struct export *x, struct error *e)
         (rc = model_inspect(&m, gguf_write_temporary(x->w), &o, &needs, e)))
         return rc;
     x->report->bytes_out = weight_file_bytes(m->file);
+    x->report->weights = m->n_params;
+    x->report->memory = needs.packed + needs.mapped;
     if (m->n_params != x->m->n_params)
         rc = error_set(e, ERR_IO, "%s: what was written is not what was read",
                        gguf_write_temporary(x->w));
@@ -360,20 +482,105 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
             rows = row > rows ? row : rows;
         }
     x->piece = mem_alloc(PIECE + 2 * rows, 1);
-    r->scratch = mem_alloc((size_t)pool_threads(x->pool) * 2 * widest, sizeof(float));
+    r->scratch = mem_alloc((size_t)pool_threads(x->pool) * 3 * widest, sizeof(float));
     return x->piece && r->scratch ? 0 : error_set(e, ERR_MEMORY, "out of memory for the rounding");
 }
 
-/* What is written must be what llama.cpp's converter would write, rows that it moves and names of
- * shared experts included: families are let in one by one. */
+/* What is made of a folder must be what llama.cpp's converter would write, rows that it moves and
+ * names of shared experts included: families are let in one by one. */
 static int check_family(const struct export *x, const char *in, struct error *e)
 {
-    return x->family->exported
+    return x->family->exported || weight_file_format(x->m->file) == WEIGHT_GGUF
                ? 0
                : error_set(e, ERR_MODEL,
-                           "%s: files of the family %s are read, not written yet; llama.cpp's "
-                           "convert_hf_to_gguf.py and llama-quantize make one",
+                           "%s: folders of the family %s are read, not written yet; llama.cpp's "
+                           "convert_hf_to_gguf.py makes a GGUF file of one, and that can be "
+                           "rounded",
                            in, x->family->name);
+}
+
+static int compile_patterns(struct export *x, struct error *e)
+{
+    int code;
+    PCRE2_SIZE at;
+
+    if (!(x->patterns = mem_alloc((size_t)x->o->n_overrides + 1, sizeof *x->patterns)))
+        return error_set(e, ERR_MEMORY, "out of memory for the patterns");
+    for (int i = 0; i < x->o->n_overrides; i++) {
+        const char *p = x->o->overrides[i].pattern;
+        PCRE2_UCHAR why[120];
+
+        x->patterns[i] = pcre2_compile((PCRE2_SPTR)p, PCRE2_ZERO_TERMINATED, PCRE2_CASELESS, &code,
+                                       &at, NULL);
+        if (!x->patterns[i]) {
+            pcre2_get_error_message(code, why, sizeof why);
+            return error_set(e, ERR_USAGE, "'%.80s' is no pattern: %s at character %zu", p,
+                             (const char *)why, at + 1);
+        }
+    }
+    return 0;
+}
+
+/* Whether the importance matrix knows a part, at least one of its matrices. */
+static bool known(const struct export *x, const struct part *p, float *row)
+{
+    for (int k = 0; k < p->matrices; k++)
+        if (importance_row(x->importance, p->name, k, p->matrices, p->matrix->cols, row))
+            return true;
+    return false;
+}
+
+/* The importance matrix must fit, before anything is written. */
+static int check_importance(struct export *x, struct error *e)
+{
+    for (int i = 0; i < x->n_parts; i++) {
+        const struct part *p = &x->parts[i];
+        float *row;
+        int rc;
+
+        if (p->copied)
+            continue;
+        if ((rc = importance_check(x->importance, p->name, p->matrices, p->matrix->cols, e)) < 0)
+            return rc;
+        if (p->type == p->matrix->type || !dtype_is_quantised(p->type))
+            continue;
+        if (!(row = mem_alloc((size_t)p->matrix->cols, sizeof *row)))
+            return error_set(e, ERR_MEMORY, "out of memory for the importance matrix");
+        if (known(x, p, row))
+            x->report->known++;
+        else
+            x->report->unknown++;
+        mem_free(row);
+    }
+    return 0;
+}
+
+static int prepare(struct export *x, const char *in, struct matrix *embeddings, struct error *e)
+{
+    int rc;
+
+    if ((rc = model_open_raw(&x->m, in, e)) || (rc = family_of(&x->family, x->m->file, e)) ||
+        (rc = check_family(x, in, e)) || (rc = compile_patterns(x, e)))
+        return rc;
+    if (x->o->importance && (rc = importance_open(&x->importance, x->o->importance, e)))
+        return rc;
+    rc = weight_file_format(x->m->file) == WEIGHT_GGUF ? list_tensors(x, e)
+                                                       : list_parts(x, embeddings, e);
+    return rc || !x->importance ? rc : check_importance(x, e);
+}
+
+static void release(struct export *x)
+{
+    gguf_write_abort(x->w);
+    pool_free(x->pool);
+    importance_close(x->importance);
+    for (int i = 0; x->patterns && i < x->o->n_overrides; i++)
+        pcre2_code_free(x->patterns[i]);
+    mem_free(x->patterns);
+    mem_free(x->views);
+    mem_free(x->parts);
+    mem_free(x->piece);
+    model_free(x->m);
 }
 
 int model_export(const char *in, const char *out, const struct export_options *o,
@@ -387,8 +594,7 @@ int model_export(const char *in, const char *out, const struct export_options *o
     *report = (struct export_report){0};
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory for the rounding");
-    if ((rc = model_open_raw(&x.m, in, e)) || (rc = family_of(&x.family, x.m->file, e)) ||
-        (rc = check_family(&x, in, e)) || (rc = list_parts(&x, &embeddings, e)) ||
+    if ((rc = prepare(&x, in, &embeddings, e)) ||
         (rc = pool_new(&x.pool, o->n_threads > 1 ? o->n_threads : 1, false, e)) ||
         (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
         goto out;
@@ -405,11 +611,7 @@ int model_export(const char *in, const char *out, const struct export_options *o
     rc = gguf_write_finish(x.w, e);
     x.w = NULL;
 out:
-    gguf_write_abort(x.w);
-    pool_free(x.pool);
-    model_free(x.m);
-    mem_free(x.parts);
-    mem_free(x.piece);
+    release(&x);
     mem_free(r->scratch);
     mem_free(r);
     return rc;

@@ -213,7 +213,7 @@ static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
                        (const uint8_t *)j->tensor->data + j->from +
                            (size_t)(g * m->width + r) * from_bytes,
                        m->cols, row);
-            quantise_row(m->type, row, m->cols, rows + (size_t)r * bytes);
+            quantise_row(m->type, row, NULL, m->cols, rows + (size_t)r * bytes);
         }
         pack_one(to + (size_t)g * (size_t)m->width * bytes, m->type, m->width, rows, n, m->cols, 0);
     }
@@ -230,7 +230,7 @@ static void round_row(enum dtype type, const float *x, int cols, void *out)
     if (row_writable(type))
         row_from_f32(type, x, cols, out);
     else
-        quantise_row(type, x, cols, out);
+        quantise_row(type, x, NULL, cols, out);
 }
 
 static const uint8_t *split_source(const struct matrix_job *j, int head, int row)
@@ -368,7 +368,8 @@ static void pack_gathered(struct load *l, const struct piece *p, uint8_t *to, ui
         for (int r = 0; r < n; r++) {
             row_to_f32(gather_type(j), rows + (size_t)r * from_bytes, m->cols,
                        (float *)(void *)scratch);
-            quantise_row(m->type, (float *)(void *)scratch, m->cols, rounded + (size_t)r * bytes);
+            quantise_row(m->type, (float *)(void *)scratch, NULL, m->cols,
+                         rounded + (size_t)r * bytes);
         }
         pack_one(to, m->type, m->width, rounded, n, m->cols, 0);
     }

@@ -8,13 +8,21 @@
 
 #include <stdbool.h>
 
+/* What stands behind a type's name in the mixes' own: q3_k_s, _m, _l; `experts`: experts alone have
+ * the type, everything else Q8_0. */
+enum mix_size { MIX_PLAIN, MIX_SMALL, MIX_MEDIUM, MIX_LARGE, MIX_EXPERTS };
+
 struct mix {
     enum dtype base; /* of most matrices; a float type: of all */
-    bool medium;     /* the _M mixes: values and down projections of some layers Q6_K */
+    enum mix_size size;
+    bool importance; /* an importance matrix is used */
 };
 
 /* cols: of the matrix, for a block that does not divide them is replaced. */
 enum dtype mix_type(struct mix mix, const struct hparams *hp, enum tensor_role role, int layer,
                     int cols);
+/* What stands in for a type whose block does not divide so many columns; the type itself where it
+ * does. */
+enum dtype mix_fallback(enum dtype type, int cols);
 
 #endif

@@ -1,0 +1,18 @@
+/* What a tensor of a GGUF file is to whoever rounds it, by its name and shape alone, as llama.cpp's
+ * llama-quantize decides it: so files of any family can be rounded. Pure; any thread. */
+#ifndef ENGINE_CONVERT_TENSOR_KIND_H
+#define ENGINE_CONVERT_TENSOR_KIND_H
+
+#include "engine/file/tensor.h"
+#include "engine/model/family.h"
+
+#include <stdbool.h>
+
+/* Whether it is rounded at all: matrices are, but for routers, norms, convolutions and positions.
+ */
+bool tensor_kind_rounded(const struct tensor_view *t);
+/* Its role in a mix (engine/model/mix.h), TENSOR_Q where none has rules of its own; *layer: of its
+ * name, 0. */
+enum tensor_role tensor_kind_role(const char *name, int *layer);
+
+#endif
