@@ -20,7 +20,7 @@ static const char *const folders[] = {"mixtral",         "olmoe",         "qwen2
                                       "deepseek_v3",     "glm4_moe_lite", "lfm2_moe",
                                       "qwen3_5_moe",     "qwen3_next",    "granitemoehybrid",
                                       "gpt_oss",         "gpt2",          "opt-350m",
-                                      "gemma4"};
+                                      "gemma4",          "bailing_hybrid"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -65,6 +65,11 @@ static const struct {
     /* llama.cpp's GELU is rounded to half precision */
     {"ggufs/gemma4.gguf", "ggufs/gemma4.golden.safetensors", "hf_logits", false},
     {"ggufs/gemma4.gguf", "families/gemma4/golden-150.safetensors", NULL, false},
+    {"families/bailing_hybrid", "families/bailing_hybrid/golden-150.safetensors", NULL, false},
+    {"families/bailing_hybrid", "families/bailing_hybrid/golden-7.safetensors", NULL, false},
+    /* llama.cpp stops at an assertion with this file */
+    {"ggufs/bailingmoe3.gguf", "ggufs/bailingmoe3.golden.safetensors", "hf_logits", false},
+    {"ggufs/bailingmoe3.gguf", "families/bailing_hybrid/golden-150.safetensors", NULL, false},
 };
 
 static struct engine *open_engine(const char *model, const char *kernels)

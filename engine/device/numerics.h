@@ -90,7 +90,7 @@
  * rotated part behind it; each times scale, rounded. score_t: 16 lanes, lane j: acc = fma(q, c,
  * acc) over elements j, j+16, ... upwards from +0, then the fold of rule 4. Chunks, weights and
  * sums as in rule 7, the values being a row's first kv_rank elements. The head's output: its part
- * of v_b times that. Any thread; pure functions. */
+ * of v_b times that; gated: each value times num_sigmoid of the head's gate. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

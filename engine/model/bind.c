@@ -405,7 +405,8 @@ static int bind_latent(struct binding *b, struct layer_weights *w, int layer, st
     if (rc ||
         (rc = bind_plain(b, &w->kv_a, TENSOR_KV_A, layer, a->kv_rank + a->rope_dims, hidden, e)) ||
         (rc = bind_vector(b, &w->k_norm, TENSOR_KV_A_NORM, layer, a->kv_rank, e)) ||
-        (rc = bind_latent_heads(b, w, layer, e)))
+        (rc = bind_latent_heads(b, w, layer, e)) ||
+        (a->gated && (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, a->heads, hidden, e))))
         return rc;
     return bind_plain(b, &w->o, TENSOR_O, layer, hidden, a->heads * a->value_dim, e);
 }

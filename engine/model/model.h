@@ -56,7 +56,8 @@ struct layer_weights {
     /* MLA has these in place of k and v: (q_rank, hidden), where there is one, and then q is
      * (heads*key_dim, q_rank); (kv_rank + rope_dims, hidden); and head by head
      * (heads*kv_rank, key_dim - rope_dims), what a query is made a latent row with, and
-     * (heads*value_dim, kv_rank), what makes values of one */
+     * (heads*value_dim, kv_rank), what makes values of one. Where it is gated z is (heads, hidden)
+     */
     struct matrix q_a, kv_a, k_b, v_b;
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; MLA: (q_rank) and
      * (kv_rank); NULL: none */

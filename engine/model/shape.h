@@ -41,7 +41,7 @@ struct mixer_shape {
     bool bias;        /* q, k and v have one */
     enum qk_norm qk_norm;
     bool sinks;             /* a learned score a head that takes part in the softmax alone */
-    bool gated;             /* the output times sigmoid of a part of q's projection */
+    bool gated; /* the output times sigmoid of a part of q's projection; MLA: of a number a head */
     bool values_are_keys;   /* as they are projected, before any norm and rotation */
     bool value_norm;        /* each head of the values is RMS-normed, without weights */
     bool learned_positions; /* none are rotated: a table is added to the embeddings */

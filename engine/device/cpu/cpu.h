@@ -160,7 +160,7 @@ struct cpu_device {
     float *gathered;            /* max_rows * used x hidden, float experts */
     /* of the widest layer */
     float *q;        /* max_rows x heads * key_dim, scaled */
-    float *gates;    /* max_rows x heads * value_dim: gated layers */
+    float *gates;    /* max_rows x heads * value_dim: gated layers; MLA: x heads */
     float *keys;     /* max_rows x kv_heads * key_dim: QK_NORM_WHOLE */
     float *attended; /* max_rows x heads * value_dim */
     /* MLA: max_rows x (kv_rank + rope_dims), x q_rank, x heads * kv_rank */

@@ -101,8 +101,8 @@ static struct attention_widths widest(const struct cpu_device *d)
             continue;
         w.queries = max_size(w.queries, heads * keys);
         w.attended = max_size(w.attended, heads * values);
-        if (m->kind == MIXER_ATTENTION && m->gated)
-            w.gates = max_size(w.gates, heads * values);
+        if (m->gated)
+            w.gates = max_size(w.gates, m->kind == MIXER_MLA ? heads : heads * values);
         if (m->qk_norm == QK_NORM_WHOLE)
             w.normed_keys = max_size(w.normed_keys, (size_t)m->kv_heads * keys);
         w.split = max_size(w.split, heads * values);
@@ -256,6 +256,10 @@ static bool runs_heads(const struct mixer_shape *m)
         return m->kv_rank + m->rope_dims <= 1024 && m->kv_rank % NUM_LANES == 0 &&
                m->rope_dims % NUM_LANES == 0 && m->key_dim >= NUM_LANES &&
                m->value_dim >= NUM_LANES;
+    if (shape_recurrent(m))
+        return m->taps <= KERNEL_TAPS && shape_state_keys(m) <= KERNEL_KEYS &&
+               (m->kind == MIXER_SHORT_CONVOLUTION ||
+                (shape_key_heads(m) > 0 && m->heads % shape_key_heads(m) == 0));
     return m->kind != MIXER_ATTENTION ||
            (m->key_dim <= 1024 && m->key_dim % 4 == 0 && shape_value_dim(m) <= 1024 &&
             shape_value_dim(m) % 4 == 0 && m->heads % m->kv_heads == 0);

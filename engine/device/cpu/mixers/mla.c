@@ -2,9 +2,9 @@
  * is key and value of all heads; a head's query is taken into the latent space by its part of k_b,
  * what it attended back by its part of v_b (numerics.h, rule 13). Compute threads, all together
  * (cpu.h).
- * Phases: normed input; q and kv_a (or q_a and kv_a, and q behind the next one); the rows' norms,
- * rotation and store; attention; v_b; output. A task of q is a head's rows with its part of k_b
- * behind them: its few numbers need not leave the core between the two. All heads read the same
+ * Phases: normed input; q, kv_a and gates (or q_a with them, and q behind the next one); the rows'
+ * norms, rotation and store; attention; v_b; output. A task of q is a head's rows with its part of
+ * k_b behind them: its few numbers need not leave the core between the two. All heads read the same
  * rows, so as many of them are attended together as leaves tasks for all threads. */
 #include "engine/device/cpu/cpu.h"
 
@@ -147,7 +147,7 @@ static void prepare_row(const struct cpu_device *d, int layer, const float *x, f
 static bool needs_panels(const struct mixer_shape *a, const struct layer_weights *w)
 {
     return dtype_is_quantised(a->q_rank ? w->q_a.type : w->q.type) ||
-           dtype_is_quantised(w->kv_a.type);
+           dtype_is_quantised(w->kv_a.type) || (a->gated && dtype_is_quantised(w->z.type));
 }
 
 /* Normed input. One row is prepared by every thread for itself, with its first task. */
@@ -169,12 +169,23 @@ static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, 
         .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
-/* Tasks of the first products that come before kv_a's: heads of q, or units of q_a. */
-static int leading_tasks(const struct cpu_device *d, int layer, int rows)
+/* Tasks of the first products: heads of q or units of q_a; units of kv_a; units of the gates. */
+struct first_tasks {
+    int leading, latent, gates;
+};
+
+static struct first_tasks first_tasks(const struct cpu_device *d, int layer, int rows)
 {
     const struct mixer_shape *a = mixer_shape_of(d, layer);
+    const struct layer_weights *w = weights_of(d, layer);
 
-    return a->q_rank ? units_of(&weights_of(d, layer)->q_a, rows) : a->heads;
+    return (struct first_tasks){a->q_rank ? units_of(&w->q_a, rows) : a->heads,
+                                units_of(&w->kv_a, rows), a->gated ? units_of(&w->z, rows) : 0};
+}
+
+static int all_first_tasks(const struct first_tasks *n)
+{
+    return n->leading + n->latent + n->gates;
 }
 
 /* Where the weights of a task for one row lie. */
@@ -182,14 +193,16 @@ static struct prefetch_hint first_hint(const struct cpu_device *d, int layer, in
 {
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
-    int leading = leading_tasks(d, layer, 1);
+    struct first_tasks n = first_tasks(d, layer, 1);
+    int behind = task - n.leading;
 
-    return task >= leading ? matrix_hint(&w->kv_a, (task - leading) * unit_rows(1))
-           : a->q_rank     ? matrix_hint(&w->q_a, task * unit_rows(1))
-                           : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
+    return behind >= n.latent ? matrix_hint(&w->z, (behind - n.latent) * unit_rows(1))
+           : behind >= 0      ? matrix_hint(&w->kv_a, behind * unit_rows(1))
+           : a->q_rank        ? matrix_hint(&w->q_a, task * unit_rows(1))
+                              : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
 }
 
-/* Rows of q_a or kv_a for tokens t0 .. t1-1, to where all rows of the job are. */
+/* Rows of q_a, kv_a or the gates for tokens t0 .. t1-1, to where all rows of the job are. */
 static void unit_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
                       const struct input *in, int t0, int t1, float *rows,
                       struct prefetch_hint next)
@@ -204,13 +217,13 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
 {
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
-    int leading = leading_tasks(d, layer, in->n), tasks = leading + units_of(&w->kv_a, in->n),
-        total = tasks * token_blocks(d, in->n), t0, t1;
+    struct first_tasks n = first_tasks(d, layer, in->n);
+    int tasks = all_first_tasks(&n), total = tasks * token_blocks(d, in->n), t0, t1;
     bool ready = in->n > 1;
 
     phase_open(d, tid, total);
     for (int at; (at = phase_take(d, tid, 1)) < total;) {
-        int task = at % tasks;
+        int task = at % tasks, behind = task - n.leading;
         struct prefetch_hint next = task + 1 < phase_part(d, total, 1, tid + 1)
                                         ? first_hint(d, layer, task + 1)
                                         : (struct prefetch_hint){0};
@@ -219,8 +232,10 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
             prepare_row(d, layer, x, in->rows, needs_panels(a, w) ? in->panels : NULL, 1, 0);
         ready = true;
         token_block(d, in->n, at / tasks, &t0, &t1);
-        if (task >= leading)
-            unit_task(d, tid, &w->kv_a, task - leading, in, t0, t1, d->latent, next);
+        if (behind >= n.latent)
+            unit_task(d, tid, &w->z, behind - n.latent, in, t0, t1, d->gates, next);
+        else if (behind >= 0)
+            unit_task(d, tid, &w->kv_a, behind, in, t0, t1, d->latent, next);
         else if (a->q_rank)
             unit_task(d, tid, &w->q_a, task, in, t0, t1, d->q_latent, next);
         else
@@ -229,7 +244,8 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
     phase_end(d, tid);
 }
 
-/* A row's latents: normed, rotated, stored. Returns the input of q where that comes behind q_a. */
+/* A row's latents: normed, rotated, stored; its gates. Returns the input of q where that comes
+ * behind q_a. */
 static struct input latents_phase(struct cpu_device *d, int tid, int layer, int rows)
 {
     const struct layer_weights *w = weights_of(d, layer);
@@ -248,6 +264,8 @@ static struct input latents_phase(struct cpu_device *d, int tid, int layer, int 
         (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
             row + a->kv_rank, a->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
         kv_store_latent(d, at->state, layer, pos, row);
+        if (a->gated)
+            d->k->sigmoid(d->gates + (size_t)t * (size_t)a->heads, a->heads);
         if (!a->q_rank)
             continue;
         d->k->rms_norm(q, a->q_rank, w->q_norm, 1.0f / (float)a->q_rank, a->latent_eps, q);
@@ -432,8 +450,7 @@ static void attend_whole(struct cpu_device *d, struct thread_scratch *s, const s
         float *max = maxima + (size_t)i * lane;
 
         d->k->merge(s->partial + (size_t)i * lane, a->kv_rank, max, max + chunks, n, a->kv_rank,
-                    -INFINITY,
-                    attended_at(d, a, row + i / q->heads, head + i % q->heads));
+                    -INFINITY, attended_at(d, a, row + i / q->heads, head + i % q->heads));
     }
 }
 
@@ -485,16 +502,18 @@ static void merge_split(struct cpu_device *d, const struct mixer_shape *a,
     size_t at = split_at(d, share, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)a->kv_rank, a->kv_rank, d->chunk_max + at,
-                d->chunk_sum + at, span_chunks(&d->spans[d->span_of[row]]), a->kv_rank,
-                -INFINITY, attended_at(d, a, row, head));
+                d->chunk_sum + at, span_chunks(&d->spans[d->span_of[row]]), a->kv_rank, -INFINITY,
+                attended_at(d, a, row, head));
 }
 
-/* A head's values of one row into the output projection's input. */
+/* A head's values of one row, gated, into the output projection's input. */
 static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const struct matrix *o,
-                      int rows, int row, int head, const float *values)
+                      int rows, int row, int head, float *values)
 {
     int n = a->value_dim;
 
+    for (int i = 0; a->gated && i < n; i++)
+        values[i] = values[i] * d->gates[(size_t)row * (size_t)a->heads + (size_t)head];
     if (dtype_is_quantised(o->type) && n % NUM_BLOCK == 0)
         input_quantise_part(d, values, o->cols, head * n, n, d->act, rows, row);
     else
@@ -567,9 +586,9 @@ static void mla_phases(struct cpu_device *d, int tid, int layer, int rows, const
 
 static struct prefetch_hint mla_first(const struct cpu_device *d, int tid, int layer)
 {
-    int tasks = leading_tasks(d, layer, 1) + units_of(&weights_of(d, layer)->kv_a, 1);
+    struct first_tasks n = first_tasks(d, layer, 1);
 
-    return first_hint(d, layer, phase_part(d, tasks, 1, tid));
+    return first_hint(d, layer, phase_part(d, all_first_tasks(&n), 1, tid));
 }
 
 static double mla_work(const struct cpu_device *d, int layer, int rows)
