@@ -51,16 +51,25 @@ static const struct expert_weights *find_expert(const struct model *m, enum dtyp
     return NULL;
 }
 
+int selftest_attending(const struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        if (kernel_set_attends(&hparams_layer(hp, l)->mixer))
+            return l;
+    return -1;
+}
+
 static int run_all(struct selftest *b)
 {
     struct device *d = b->d;
     const struct model *m = d->base.config.model;
-
     bool q8_cache = d->base.config.kv_k == KV_Q8_0 || d->base.config.kv_v == KV_Q8_0;
+    int layer = selftest_attending(d);
 
     if (selftest_norm(b) < 0 || selftest_rms(b) < 0 ||
-        (kernel_set_attends(&hparams_layer(&m->hp, 0)->mixer) &&
-         (!q8_cache || hparams_layer(&m->hp, 0)->mixer.key_dim % 32 == 0) &&
+        (layer >= 0 && (!q8_cache || hparams_layer(&m->hp, layer)->mixer.key_dim % 32 == 0) &&
          selftest_attention(b) < 0) ||
         selftest_route(b) < 0)
         return ERR_DEVICE;

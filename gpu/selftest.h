@@ -49,6 +49,8 @@ int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const fl
 int selftest_norm(struct selftest *b);
 int selftest_rms(struct selftest *b);
 int selftest_route(struct selftest *b);
+/* The first layer whose attention the kernels can do, on whose shape they are tested; -1: none. */
+int selftest_attending(const struct device *d);
 /* selftest_attention.c */
 int selftest_attention(struct selftest *b);
 /* selftest_matrix.c */

@@ -33,7 +33,7 @@ static size_t query_count(const struct attention_test *t)
 static int test_init(struct attention_test *t, struct selftest *b)
 {
     const struct device_config *c = &b->d->base.config;
-    const struct mixer_shape *s = &hparams_layer(&c->model->hp, 0)->mixer;
+    const struct mixer_shape *s = &hparams_layer(&c->model->hp, selftest_attending(b->d))->mixer;
     int kv = s->kv_heads * s->key_dim;
     size_t table;
 

@@ -21,9 +21,12 @@ static int upload(struct selftest *b, const float *data, size_t n, cl_mem *out)
 int selftest_norm(struct selftest *b)
 {
     const struct model *m = b->d->base.config.model;
-    const struct norm_weights *before = &m->layers[0].attention_norm,
-                              *w = before->weight ? before : &m->layers[0].attention_after;
-    const struct norms_shape *norms = &hparams_layer(&m->hp, 0)->norms;
+    const struct layer_weights *layer = &m->layers[0];
+    /* a model may lack one or the other */
+    const struct norm_weights *w = m->output_norm.weight          ? &m->output_norm
+                                   : layer->attention_norm.weight ? &layer->attention_norm
+                                                                  : &layer->attention_after;
+    const struct norms_shape *norms = &m->hp.common.norms;
     int flags = (w->bias ? 1 : 0) | (norms->kind == NORM_LAYER ? 0 : 2);
     struct device *d = b->d;
     int n = m->hp.hidden, rows = d->base.config.max_rows < 3 ? d->base.config.max_rows : 3,

@@ -60,6 +60,7 @@ static int launch(struct device *d, uint64_t ns, struct error *e)
 
 static int attention(struct device *d, const struct attention_job *j, struct error *e)
 {
+    ck_assert(hparams_layer(&model.hp, j->layer)->mixer.kind != MIXER_NONE);
     ck_assert_int_eq(j->rows, 1);
     ck_assert_int_eq(j->pos, 5);
     return launch(d, ((struct timed *)d)->attention, e);
@@ -218,6 +219,43 @@ START_TEST(layers_may_differ)
              LAYERS + 1 + (LAYERS - 1) * EXPERTS + 1);
     ck_assert_msg(strstr(note, want) != NULL, "%s", note);
     plan_free(p);
+    cost_model_free(s);
+}
+END_TEST
+
+/* Layers that are one operator: none without a mixer is asked for attention, on no device, and none
+ * without experts for those. */
+START_TEST(layers_of_one_operator)
+{
+    struct layer_shape shapes[LAYERS];
+    struct cost_model *s;
+    struct planner_input *in;
+    struct error e = {0};
+
+    for (int l = 0; l < LAYERS; l++) {
+        shapes[l] = model.hp.common;
+        if (l % 2)
+            shapes[l].ffn = (struct ffn_shape){.kind = FFN_NONE};
+        else
+            shapes[l].mixer = (struct mixer_shape){.kind = MIXER_NONE};
+    }
+    for (int l = 0; l < LAYERS; l += 2)
+        layers[l].q.bytes = layers[l].k.bytes = layers[l].v.bytes = layers[l].o.bytes = 0;
+    model.hp.layers = shapes;
+    hparams_count(&model.hp);
+    ck_assert_int_eq(cost_model_new(&s, &model, &state, 0, &e), 0);
+    cost_model_device(s, 1, devices[1]);
+    in = cost_model_input(s);
+    for (int l = 0; l < LAYERS; l++) {
+        ck_assert_int_eq(in->attention_bytes[l] > 0, l % 2);
+        ck_assert_int_eq(planner_can_attention(in, 1, l), l % 2);
+        ck_assert_int_eq(in->used[l], l % 2 ? 0 : 2);
+        for (int x = 0; x < EXPERTS; x++)
+            ck_assert_uint_eq(in->expert_bytes[l * EXPERTS + x], l % 2 ? 0 : 30);
+    }
+    ck_assert_msg(cost_model_measure(s, devices, 2, 5, NULL, NULL, &e) == 0, "%s", e.text);
+    ck_assert(in->devices[0].attention_ns > 0 && in->devices[1].attention_ns > 0);
+    ck_assert(in->devices[0].expert_ns > 0 && in->devices[1].expert_ns > 0);
     cost_model_free(s);
 }
 END_TEST
@@ -403,6 +441,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, sizes_and_abilities);
     tcase_add_test(t, layers_may_differ);
+    tcase_add_test(t, layers_of_one_operator);
     tcase_add_test(t, kv_row_sizes);
     tcase_add_test(t, costs_are_measured);
     tcase_add_test(t, blocks_of_the_plan_are_left_alone);

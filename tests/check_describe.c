@@ -577,6 +577,13 @@ static const struct {
     {"golden/describe/lfm2_moe", "\"layer_types\"", "\"no_types\"", "layer_types"},
     {"golden/describe/nemotron_h", "MEM*E-ME", "MEM*E-MX", "hybrid_override_pattern"},
     {"golden/describe/nemotron_h", "MEM*E-ME", "MEM*E-M", "hybrid_override_pattern"},
+    {"golden/families/nemotron_h", "\"hybrid_override_pattern\": \"MEM*E-ME\"",
+     "\"layers_block_type\": [\"mamba\", \"moe\", \"mamba\", \"attention\", \"moe\", \"mlp\", "
+     "\"mamba\", \"moe\"]",
+     NULL},
+    {"golden/families/nemotron_h", "\"mlp_hidden_act\": \"relu2\"", "\"mlp_hidden_act\": \"silu\"",
+     "mlp_hidden_act"},
+    {"golden/families/nemotron_h", "\"expand\": 2", "\"moe_latent_size\": 16", "moe_latent_size"},
     {"golden/families/bailing_hybrid", "\"no_kda_lora\": true", "\"no_kda_lora\": false",
      "no_kda_lora"},
     {"golden/families/bailing_hybrid", "\"head_wise\"", "\"element_wise\"",

@@ -65,6 +65,9 @@ static const struct {
     /* llama.cpp's GELU is rounded to half precision */
     {"ggufs/gemma4.gguf", "ggufs/gemma4.golden.safetensors", "hf_logits", false},
     {"ggufs/gemma4.gguf", "families/gemma4/golden-150.safetensors", NULL, false},
+    {"families/nemotron_h", "families/nemotron_h/golden-150.safetensors", NULL, false},
+    {"families/nemotron_h", "families/nemotron_h/golden-1.safetensors", NULL, false},
+    {"ggufs/nemotronh.gguf", "ggufs/nemotronh.golden.safetensors", NULL, true},
     {"families/bailing_hybrid", "families/bailing_hybrid/golden-150.safetensors", NULL, false},
     {"families/bailing_hybrid", "families/bailing_hybrid/golden-7.safetensors", NULL, false},
     /* llama.cpp stops at an assertion with this file */

@@ -264,6 +264,34 @@ START_TEST(layers_with_fewer_experts)
 }
 END_TEST
 
+/* A layer without a mixer: nothing of it can be placed, it costs nothing and no note counts it. */
+START_TEST(layers_without_a_mixer)
+{
+    static const char *const all[] = {"gpu", "layers:4", "attention-gpu", "memory:1G", "balanced"};
+    char note[PLANNER_NOTE];
+    struct world w;
+    struct plan *p;
+    struct error e = {0};
+
+    uneven(&w);
+    w.attention_bytes[1] = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        p = run(&w.in, all[i], note);
+        ck_assert_int_eq(p->attention[1], 0);
+        ck_assert_msg(!strstr(note, "stay"), "%s: %s", all[i], note);
+        plan_free(p);
+    }
+    p = run(&w.in, "cpu", note);
+    /* as in layers_with_fewer_experts, an attention less; also where attention was measured */
+    ck_assert(fabs(planner_token_ns(&w.in, p) - (3 * 1000 + 7 * 100 + 500)) < 1e-9);
+    w.in.devices[0].attention_ns = 10;
+    ck_assert(fabs(planner_token_ns(&w.in, p) - (3 * 10 + 7 * 100 + 500)) < 1e-9);
+    p->attention[1] = 1;
+    ck_assert_int_eq(planner_check(&w.in, p, &e), ERR_USAGE);
+    plan_free(p);
+}
+END_TEST
+
 START_TEST(strategies_do_what_they_say)
 {
     struct world w;
@@ -864,6 +892,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, every_plan_is_valid_within_budget_and_repeatable, 0, N_SPECS);
     tcase_add_test(t, strategies_do_what_they_say);
     tcase_add_test(t, layers_with_fewer_experts);
+    tcase_add_test(t, layers_without_a_mixer);
     tcase_add_test(t, hot_takes_the_most_used);
     tcase_add_test(t, memory_takes_attention_first);
     tcase_add_test(t, notes_say_what_stayed);

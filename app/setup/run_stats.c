@@ -124,6 +124,8 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
         s->experts = mem_alloc(cells, sizeof *s->experts);
     if (s->experts) {
         s->n_layers = t->n_layers;
+        for (int l = 0; l < t->n_layers && l < TELEMETRY_LAYERS; l++)
+            s->mixer_alone[l] = telemetry_blocks(t, l) == 0;
         s->n_experts = t->n_experts;
         memcpy(s->experts, t->session, cells * sizeof *s->experts);
     }
@@ -379,7 +381,9 @@ static void print_experts(const struct stats *s, FILE *f)
         int best = most_used(counts, s->n_experts, &share);
 
         snprintf(label, sizeof label, "layer %d", l);
-        if (isnan(even))
+        if (l < TELEMETRY_LAYERS && s->mixer_alone[l])
+            row(f, label, "a mixer alone");
+        else if (isnan(even))
             row(f, label, "not used");
         else
             row(f, label, "most used: expert %d with %.1f %%, evenness %.2f", best, 100 * share,

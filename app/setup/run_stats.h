@@ -42,6 +42,7 @@ struct stats {
     uint64_t stall_ns, stall_token_ns; /* see telemetry */
     char stall_plan[64];
     int n_layers, n_experts;
+    bool mixer_alone[TELEMETRY_LAYERS]; /* layers without experts */
     /* (n_layers, n_experts): tokens routed there, whole session; owned */
     uint32_t *experts;
 };

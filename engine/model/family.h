@@ -138,6 +138,7 @@ struct family {
     void (*layers)(struct hparams *hp, struct describer *d);
     /* GGUF's names of what `layers` asks for by those of config.json; NULL-terminated, or NULL */
     const struct family_rename *renamed;
+    bool one_operator; /* a layer is a mixer or a feed-forward, with one norm */
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
     bool exported;         /* engine/convert writes GGUF files of it */
     /* layers behind the last one that predict further tokens: nobody computes them */

@@ -205,7 +205,8 @@ static int down_width(const struct family *family, const struct weight_file *f,
     return t && t->n_dims == 2 && t->dims[at] > 0 && t->dims[at] <= 1 << 24 ? (int)t->dims[at] : 0;
 }
 
-/* A layer with a router is routed, with whatever shared expert it has; one without is dense. */
+/* A layer with a router is routed, with whatever shared expert it has; one without is dense, or has
+ * none where it may be a mixer alone. */
 static int read_ffn(struct ffn_shape *ffn, const struct ffn_shape *common,
                     const struct family *family, const struct weight_file *f, int layer,
                     struct error *e)
@@ -218,6 +219,10 @@ static int read_ffn(struct ffn_shape *ffn, const struct ffn_shape *common,
     *ffn = *common;
     if (!router) {
         ffn->shared_width = down_width(family, f, TENSOR_DENSE_DOWN, layer);
+        if (!ffn->shared_width && family->one_operator) {
+            describe_no_ffn(ffn);
+            return 0;
+        }
         if (!ffn->shared_width)
             return missing(family, f, TENSOR_ROUTER, layer, e);
         ffn->kind = FFN_DENSE;
@@ -259,7 +264,7 @@ static int read_layers(struct hparams *hp, const struct family *family, const st
             hp->layers[l].mixer.qk_norm = QK_NORM_NONE;
         if ((rc = read_ffn(&hp->layers[l].ffn, &hp->common.ffn, family, f, l, e)))
             return rc;
-        if (routed.kind == FFN_DENSE)
+        if (routed.kind == FFN_DENSE && hp->layers[l].ffn.kind != FFN_NONE)
             routed = hp->layers[l].ffn;
     }
     hp->common.ffn = routed;

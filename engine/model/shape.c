@@ -9,7 +9,7 @@ static const struct {
     bool computed;
 } mixers[MIXER_KINDS] = {
     [MIXER_ATTENTION] = {"attention", true},
-    [MIXER_NONE] = {"no mixer", false},
+    [MIXER_NONE] = {"no mixer", true},
     [MIXER_MLA] = {"latent attention (MLA)", true},
     [MIXER_SHORT_CONVOLUTION] = {"a short convolution", true},
     [MIXER_DELTA_NET] = {"a gated delta net", true},
@@ -19,7 +19,7 @@ static const struct {
 }, ffns[FFN_KINDS] = {
     [FFN_ROUTED] = {"routed experts", true},
     [FFN_DENSE] = {"a dense feed-forward", true},
-    [FFN_NONE] = {"no feed-forward", false},
+    [FFN_NONE] = {"no feed-forward", true},
     [FFN_DENSE_AND_ROUTED] = {"a dense feed-forward beside routed experts", true},
 };
 /* clang-format on */

@@ -53,9 +53,11 @@ int cost_model_new(struct cost_model **out, const struct model *m, const struct 
         const struct mixer_shape *mixer = &hparams_layer(&m->hp, l)->mixer;
         struct state_size keeps = state_size(mixer, state->k, state->v);
 
-        s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
-                                sessions * (keeps.token_bytes * (uint64_t)state_room(mixer, state) +
-                                            keeps.fixed_bytes);
+        if (mixer->kind != MIXER_NONE)
+            s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
+                                    sessions *
+                                        (keeps.token_bytes * (uint64_t)state_room(mixer, state) +
+                                         keeps.fixed_bytes);
         s->used[l] = shape_used(hparams_layer(&m->hp, l));
         for (int x = 0; x < experts; x++)
             s->expert_bytes[l * experts + x] = model_block_bytes(m, (struct block_id){BLOCK_EXPERT,
@@ -287,7 +289,9 @@ static int usable_layers(const struct cost_model *s, const struct bench *b, enum
         bool can = true;
 
         for (int x = 0; x < (kind == BLOCK_EXPERT ? used : 1); x++)
-            can = can && (kind != BLOCK_EXPERT || planner_has_expert(&s->input, l, x)) &&
+            can = can &&
+                  (kind == BLOCK_EXPERT ? planner_has_expert(&s->input, l, x)
+                                        : s->input.attention_bytes[l] > 0) &&
                   (b->index == 0 ||
                    residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
         if (can && n++ == 0)

@@ -131,7 +131,8 @@ bool planner_can_attention(const struct planner_input *in, int device, int layer
 
     assert(device >= 0 && device < in->n_devices);
     assert(layer >= 0 && layer < in->n_layers);
-    return device == 0 || !d->attention_can || d->attention_can[layer];
+    return device == 0 ||
+           (in->attention_bytes[layer] && (!d->attention_can || d->attention_can[layer]));
 }
 
 bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert)

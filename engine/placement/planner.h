@@ -45,7 +45,9 @@ struct planner_input {
     /* "the GPU": index of the device strategies move work to; 0 when there is none */
     int target;
     struct planner_device devices[PLANNER_DEVICES];
-    const uint64_t *attention_bytes; /* n_layers: weights and KV at this context */
+    /* n_layers: weights and KV at this context; 0: the layer has no mixer, there is nothing to
+     * place */
+    const uint64_t *attention_bytes;
     /* n_layers * n_experts; 0: the layer has no such expert, whose place is the CPU */
     const uint64_t *expert_bytes;
     /* n_layers: experts that a token meets in this layer; NULL: n_experts_used in each */

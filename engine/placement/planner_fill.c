@@ -39,6 +39,8 @@ bool filler_attention(struct filler *f, int layer)
     int d = f->in->target;
 
     assert(layer >= 0 && layer < f->in->n_layers);
+    if (!f->in->attention_bytes[layer])
+        return false; /* as below */
     if (!take(f, planner_can_attention(f->in, d, layer), f->in->attention_bytes[layer]))
         return false;
     f->p->attention[layer] = (uint8_t)d;

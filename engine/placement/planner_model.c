@@ -20,6 +20,8 @@ static double attention_ns(const struct planner_input *in, int device, int layer
     double ns = in->devices[device].attention_ns > 0 ? in->devices[device].attention_ns
                                                      : in->devices[0].attention_ns;
 
+    if (!in->attention_bytes[layer])
+        return 0;
     return ns > 0 ? ns : (double)in->attention_bytes[layer];
 }
 

@@ -38,7 +38,7 @@ void metrics_init(struct engine *g)
         const struct layer_shape *s = hparams_layer(&g->model->hp, l);
 
         g->t.routed[l] = (uint16_t)s->ffn.experts;
-        g->t.blocks[l] = (uint16_t)shape_experts(s);
+        g->t.blocks[l] = shape_experts(s) ? (uint16_t)shape_experts(s) : TELEMETRY_MIXER;
     }
     g->t.context_size = g->info.context;
     g->t.weights_packed = g->model->packed_bytes;

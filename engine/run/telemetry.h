@@ -89,7 +89,8 @@ struct telemetry {
     int n_layers, n_experts, n_experts_used;
     /* Of each layer: the experts that its router chooses from, and with the one behind them that
      * every token meets (a shared expert; of a dense layer the only one). blocks 0: not said, all
-     * n_experts are chosen from. */
+     * n_experts are chosen from; TELEMETRY_MIXER: the layer is a mixer alone and has none. */
+#define TELEMETRY_MIXER 0xffff
     uint16_t routed[TELEMETRY_LAYERS], blocks[TELEMETRY_LAYERS];
     /* tokens routed there: this answer (its prefill apart), whole session with prefill */
     uint32_t *answer, *session;
@@ -110,7 +111,9 @@ static inline int telemetry_routed(const struct telemetry *t, int layer)
 
 static inline int telemetry_blocks(const struct telemetry *t, int layer)
 {
-    return t->blocks[layer] ? t->blocks[layer] : t->n_experts;
+    return t->blocks[layer] == TELEMETRY_MIXER ? 0
+           : t->blocks[layer]                  ? t->blocks[layer]
+                                               : t->n_experts;
 }
 
 /* Takes the arrays, zeroed; ERR_MEMORY. Copying allocates nothing: both were made for the same

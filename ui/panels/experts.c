@@ -17,7 +17,7 @@ static const char *const explain[] = {
     "digits on the GPU",
     "bright: chosen by the newest token, or just arrived on another device",
     "a small square (s without colours): a shared expert or a dense layer, which every token "
-    "meets",
+    "meets; an empty row: a layer without experts, a mixer alone",
     "answer: this answer's tokens; session: all, your messages included; now: the newest tokens "
     "weigh most (half as much 16 tokens back)",
     "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest",
@@ -174,6 +174,12 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
     return h;
 }
 
+/* Layers that are a mixer alone have no cells. */
+static bool has_cells(const struct ui_model *m, int layer)
+{
+    return layer < m->live.n_layers && telemetry_blocks(&m->live, layer) > 0;
+}
+
 static int16_t heat_colour(const struct theme *t, struct heat h)
 {
     int step = h.step;
@@ -207,6 +213,8 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
         int x = p->x + i * p->cell_w;
         struct style s;
 
+        if (!has_cells(m, layer) && (p->per_line == 1 || !has_cells(m, layer + 1)))
+            break;
         if (glyphs(t)) {
             s = t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
             s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
@@ -215,14 +223,17 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
             continue;
         }
         s = (struct style){heat_colour(t, a), -1, 0};
-        if (p->per_line == 2 && layer + 1 < m->live.n_layers)
+        if (!has_cells(m, layer))
+            s.fg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
+        else if (p->per_line == 2 && has_cells(m, layer + 1))
             s.bg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
         for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
             canvas_put(c, x + k, y, s,
-                       p->per_line == 2 ? 0x2580
-                       : !a.always      ? 0x2588
-                       : k              ? ' '
-                                        : 0x25aa);
+                       !has_cells(m, layer) ? 0x2584
+                       : p->per_line == 2   ? 0x2580
+                       : !a.always          ? 0x2588
+                       : k                  ? ' '
+                                            : 0x25aa);
     }
 }
 
@@ -290,7 +301,9 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     if (layer >= m->live.n_layers || expert >= m->live.n_experts)
         return;
     if (expert >= telemetry_routed(&m->live, layer)) {
-        if (!always_met(m, layer, expert, expert + 1))
+        if (!has_cells(m, layer))
+            snprintf(line, sizeof line, "L%d: a mixer, no experts", layer);
+        else if (!always_met(m, layer, expert, expert + 1))
             snprintf(line, sizeof line, "L%d has no expert %d", layer, expert);
         else if (telemetry_routed(&m->live, layer))
             snprintf(line, sizeof line, "L%d E%d is the shared expert: every token meets it", layer,

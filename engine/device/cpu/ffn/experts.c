@@ -143,6 +143,8 @@ double experts_work(const struct cpu_device *d, int layer, int entries)
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     double width = (double)s->used * s->width + (double)s->shared * s->shared_width;
 
+    if (s->kind == FFN_NONE)
+        return 0.0;
     return entries * (width / (s->used + s->shared)) * d->model->hp.hidden *
            (activation_gated(s->activation) ? 3 : 2);
 }
