@@ -63,6 +63,7 @@ enum core_kernel {
     CORE_KV,
     CORE_EXPAND,
     CORE_SCALE,
+    CORE_ADD,
     CORE_BIAS,
     CORE_GATHER,
     CORE_SCATTER,
@@ -86,11 +87,13 @@ struct kv_buffers {
 struct block {
     enum block_state state;
     int n_parts, at;
-    /* experts: gate (m NULL: the activation has none), up, down */
+    /* attention: q, k, v (m NULL: keys are the values), o; experts: gate (m NULL: the activation
+     * has none), up, down */
     struct part part[PARTS];
-    cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
-    cl_mem q_norm, k_norm; /* attention blocks of layers that norm them */
-    cl_mem sinks;          /* of layers that have them */
+    cl_mem norm_w, norm_b;   /* attention norm; final norm for the head */
+    cl_mem after_w, after_b; /* of layers that norm what attention gives */
+    cl_mem q_norm, k_norm;   /* attention blocks of layers that norm them */
+    cl_mem sinks;            /* of layers that have them */
     /* attention blocks: what the routing of the layer needs */
     cl_mem expert_norm_w, expert_norm_b, router, score_bias;
     struct kv_buffers *kv; /* KV cache of the layer: of every session, device.kv_room of them */
@@ -165,7 +168,8 @@ struct device {
     /* scratch, all for max_rows rows */
     cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights,
         tiles, entries, mid, out, logits, kv_rows;
-    cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES];
+    cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES], second_cos,
+        second_sin;
     struct rows_q hq, oq, mq;
     size_t part_bytes;
     bool *kv_open; /* kv_room: which sessions have a state */
@@ -186,6 +190,7 @@ struct device {
      * one chunk's part of an attention's row */
     int most_heads, most_kv, most_ffn, most_part;
     int most_gated; /* of all query heads of a layer whose output is gated */
+    int normed;     /* the most rows that a layer's experts meet of a token */
     /* upload */
     cl_mem staging;
     void *staging_map;
@@ -286,6 +291,8 @@ int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x
 void launch_keep(struct device *d, cl_event ev);
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,
                  struct error *e);
+/* on the device, the first bytes */
+int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
 
@@ -321,6 +328,8 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
  */
 int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
                int rows, int base, bool tiles, struct error *e);
+/* What the norm's kernel is told of it. */
+int jobs_norm_flags(const struct norms_shape *s, bool weight, bool bias);
 /* What the merge of an attention's chunks is told of its layer. */
 int jobs_merge_flags(const struct mixer_shape *s);
 /* How far the elements of a rotated pair stand apart (core.cl, rope). */

@@ -18,18 +18,29 @@ static const struct layer_shape *shape_of(const struct device *d, int layer)
     return hparams_layer(&d->base.config.model->hp, layer);
 }
 
-/* h and hq: the normed rows of x. */
-static int norm_rows(struct device *d, const struct norms_shape *s, cl_mem x, cl_mem w, cl_mem b,
-                     int rows, struct error *e)
+int jobs_norm_flags(const struct norms_shape *s, bool weight, bool bias)
+{
+    return (bias ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (weight ? 0 : 4);
+}
+
+/* h and hq: the normed rows of x; without weights they are x. h may be x. */
+static int norm_into(struct device *d, const struct norms_shape *s, cl_mem x, cl_mem w, cl_mem b,
+                     int rows, cl_mem h, struct error *e)
 {
     int n = d->base.config.model->hp.hidden;
     size_t items = d->wide ? 1 : 64;
 
-    if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d,
+    if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, h, d->hq.q, d->hq.d,
                     d->hq.s, n, (double)(1.0f / (float)n), (double)s->eps,
-                    (b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2)) < 0)
+                    jobs_norm_flags(s, w != NULL, b != NULL)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
+}
+
+static int norm_rows(struct device *d, const struct norms_shape *s, cl_mem x, cl_mem w, cl_mem b,
+                     int rows, struct error *e)
+{
+    return norm_into(d, s, x, w, b, rows, d->h, e);
 }
 
 /* q and k are normed in place, head by head or all heads of a row together. */
@@ -47,12 +58,30 @@ static int norm_heads(struct device *d, const struct block *b, int layer, int ro
         int n = s->mixer.key_dim * (whole ? side[i].heads : 1),
             parts = rows * (whole ? 1 : side[i].heads);
 
-        if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiff", side[i].x, side[i].w, n,
-                        (double)(1.0f / (float)n), (double)s->norms.eps) < 0 ||
+        if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffi", side[i].x, side[i].w, n,
+                        (double)(1.0f / (float)n), (double)s->norms.eps, 1) < 0 ||
             launch_core(d, CORE_RMS, "rms_rows", (size_t)parts * items, 1, 1, items, e) < 0)
             return ERR_DEVICE;
     }
     return 0;
+}
+
+/* The values, where they are the keys as those are projected, and where each head is normed. */
+static int make_values(struct device *d, int layer, int rows, struct error *e)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    int n = s->mixer.key_dim, heads = rows * s->mixer.kv_heads;
+    size_t items = d->wide ? 1 : 64;
+
+    if (s->mixer.values_are_keys &&
+        launch_copy(d, d->k, d->v, (size_t)heads * (size_t)n * 4, e) < 0)
+        return ERR_DEVICE;
+    if (!s->mixer.value_norm)
+        return 0;
+    if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffi", d->v, d->none, n,
+                    (double)(1.0f / (float)n), (double)s->norms.eps, 0) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_RMS, "rms_rows", (size_t)heads * items, 1, 1, items, e);
 }
 
 /* Queries and their gates, as they are projected, apart. */
@@ -163,8 +192,9 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
 
     if (!kv ||
         launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                    kv->k, kv->v, d->rope_cos[s->rope], d->rope_sin[s->rope], heads, m->kv_heads,
-                    dim, m->rope_dims, pos, row0, stride, (double)shape_score_scale(m),
+                    kv->k, kv->v, m->second_rope ? d->second_cos : d->rope_cos[s->rope],
+                    m->second_rope ? d->second_sin : d->rope_sin[s->rope], heads, m->kv_heads, dim,
+                    m->rope_dims, pos, row0, stride, (double)shape_score_scale(m),
                     jobs_rope_apart(m)) < 0 ||
         launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * m->kv_heads),
                     (size_t)s->rows, CORE_ITEMS, e) < 0)
@@ -199,11 +229,54 @@ static struct spans spans_of(const struct span *spans, int n, int rows, int pos)
     return (struct spans){spans, n, rows, {.pos = pos, .rows = rows}};
 }
 
-/* The attention block from x to y (add: y is the residual stream itself). */
+/* y = W h for q, k and v of a layer, in as few launches as their types allow. */
+static int project(struct device *d, const struct output out[3], int n, int rows, struct error *e)
+{
+    bool same = true;
+
+    for (int i = 1; i < n; i++)
+        same = same && out[i].part->m->type == out[0].part->m->type;
+    if (same)
+        return jobs_multiply(d, d->h, &d->hq, rows, out, n, false, e);
+    for (int i = 0; i < n; i++)
+        if (jobs_multiply(d, d->h, &d->hq, rows, &out[i], 1, false, e) < 0)
+            return ERR_DEVICE;
+    return 0;
+}
+
+static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    if (hp->residual_scale == 0.0f)
+        return 0;
+    if (launch_args(d, d->core[CORE_SCALE], 0, e, "mfi", y, (double)hp->residual_scale,
+                    rows * hp->hidden) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_SCALE, "scale_rows", (size_t)(rows * hp->hidden), 1, 1, CORE_ITEMS,
+                       e);
+}
+
+/* The norm behind attention, of y in place; where none stands before it, of x + y. */
+static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
+                      struct error *e)
+{
+    const struct norms_shape *s = &shape_of(d, layer)->norms;
+    int n = rows * d->base.config.model->hp.hidden;
+
+    if (!s->after)
+        return 0;
+    if (!s->before && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
+                       launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
+        return ERR_DEVICE;
+    return norm_into(d, s, y, b->after_w, b->after_b, rows, y, e);
+}
+
+/* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
+ * nothing is scaled or normed behind it). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
                            cl_mem y, bool add, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *shape = shape_of(d, layer);
     struct output qkv[3] = {{&b->part[0], shape->mixer.gated ? d->raw : d->q},
                             {&b->part[1], d->k},
@@ -214,15 +287,9 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
 
     if (norm_rows(d, &shape->norms, d->x, b->norm_w, b->norm_b, rows, e) < 0)
         return ERR_DEVICE;
-    if (qkv[0].part->m->type == qkv[1].part->m->type &&
-        qkv[0].part->m->type == qkv[2].part->m->type) {
-        if (jobs_multiply(d, d->h, &d->hq, rows, qkv, 3, false, e) < 0)
-            return ERR_DEVICE;
-    } else {
-        for (int i = 0; i < 3; i++)
-            if (jobs_multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
-                return ERR_DEVICE;
-    }
+    if (project(d, qkv, shape->mixer.values_are_keys ? 2 : 3, rows, e) < 0 ||
+        make_values(d, layer, rows, e) < 0)
+        return ERR_DEVICE;
     if (part_gates(d, &shape->mixer, rows, e) < 0 || norm_heads(d, b, layer, rows, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < n; row += span[i++].rows)
@@ -230,13 +297,7 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
             return ERR_DEVICE;
     if (jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e) < 0)
         return ERR_DEVICE;
-    if (hp->residual_scale == 0.0f) /* such a model's layers are not fused: add is false */
-        return 0;
-    if (launch_args(d, d->core[CORE_SCALE], 0, e, "mfi", y, (double)hp->residual_scale,
-                    rows * hp->hidden) < 0)
-        return ERR_DEVICE;
-    return launch_core(d, CORE_SCALE, "scale_rows", (size_t)(rows * hp->hidden), 1, 1, CORE_ITEMS,
-                       e);
+    return scale_output(d, y, rows, e) < 0 ? ERR_DEVICE : norm_after(d, b, layer, rows, y, e);
 }
 
 static struct block *resident(struct device *d, enum block_kind kind, int layer, int expert,
@@ -410,15 +471,18 @@ static void schedule_begin(const struct device *d, struct schedule *s, const str
     s->step = s->many ? d->tile : 1;
 }
 
+/* A dense part beside routed experts has rows of h of its own, behind theirs. */
 static void add_entries(struct device *d, struct schedule *s, const struct expert_group *g)
 {
     const struct experts_job *j = s->job;
+    const struct layer_shape *shape = shape_of(d, j->layer);
+    int first = shape_normed_rows(shape) > 1 && g->expert == shape->ffn.experts ? j->rows : 0;
 
     for (int i = g->first; i < g->first + g->count; i++) {
         int n = s->n_entries++, to = j->slot[i] * j->rows + j->row[i];
 
         d->scatter_at[n] = to;
-        d->entry_table[n] = (struct entry){j->row[i], s->compact ? n : to};
+        d->entry_table[n] = (struct entry){first + j->row[i], s->compact ? n : to};
     }
 }
 
@@ -561,7 +625,8 @@ static int run_groups(struct device *d, const struct experts_job *j, bool compac
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    int n = 0, blocks = j->rows * hp->hidden / 32;
+    int n = 0, normed = j->rows * shape_normed_rows(shape_of(d, j->layer)),
+        blocks = normed * hp->hidden / 32;
     bool compact;
 
     if (d->table_busy && job_harvest(d, e) < 0)
@@ -572,7 +637,7 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
         return 0;
     compact = n != j->rows * hp->n_experts_used && n > 4;
     if (job_begin(d, e) < 0 ||
-        launch_write(d, d->h, 0, j->h, (size_t)j->rows * (size_t)hp->hidden * 4, e) < 0 ||
+        launch_write(d, d->h, 0, j->h, (size_t)normed * (size_t)hp->hidden * 4, e) < 0 ||
         launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s,
                     blocks) < 0 ||
         launch_core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, CORE_ITEMS, e) < 0 ||

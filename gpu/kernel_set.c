@@ -66,7 +66,7 @@ static int build_core(struct device *d, struct error *e)
     static const char *const names[CORE_COUNT] = {
         "norm",         "rms_rows", "quantise",   "part_gates", "rope",    "attend",
         "attend_merge", "route",    "group_rows", "combine",    "kv_copy", "expand",
-        "scale_rows",   "add_bias", "gather",     "scatter",    "activate"};
+        "scale_rows",   "add",      "add_bias",   "gather",     "scatter", "activate"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -204,27 +204,25 @@ void kernel_set_release(struct device *d)
 bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
-           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->values_are_keys &&
-           !s->value_norm && !s->second_rope && s->rope != ROPE_PROPORTIONAL;
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0;
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 {
     int step = dtype_is_quantised(type) ? 32 : 4;
 
-    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE) &&
+    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
            (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
 }
 
 bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type)
 {
-    if (kind == BLOCK_HEAD &&
-        (d->base.config.model->hp.embedding_width || !d->base.config.model->output_norm.weight))
+    if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
+        return false; /* a matrix lies before it */
+    if (kind == BLOCK_ATTENTION && !kernel_set_attends(&shape->mixer))
         return false;
-    if (kind == BLOCK_ATTENTION && (shape->norms.after || !kernel_set_attends(&shape->mixer)))
-        return false;
-    if (kind == BLOCK_EXPERT && (shape->norms.after || !ffn_known(&shape->ffn, type)))
+    if (kind == BLOCK_EXPERT && !ffn_known(&shape->ffn, type))
         return false;
     return kernel_set_supports(d, kind, type);
 }
@@ -234,11 +232,12 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
 bool kernel_set_fuses(const struct device *d, int layer)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    const struct ffn_shape *s = &hparams_layer(hp, layer)->ffn;
+    const struct layer_shape *shape = hparams_layer(hp, layer);
+    const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return s->kind == FFN_ROUTED && !s->shared && hp->residual_scale == 0.0f &&
-           s->used == hp->n_experts_used &&
+    return !shape->norms.after && !shape->scaled && !r->expert_scales && s->kind == FFN_ROUTED &&
+           !s->shared && hp->residual_scale == 0.0f && s->used == hp->n_experts_used &&
            (r->kind == ROUTER_SPARSEMIXER || r->kind == ROUTER_SOFTMAX) && !r->choice_bias &&
            r->groups <= 1;
 }

@@ -225,6 +225,19 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
     return 0;
 }
 
+int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e)
+{
+    cl_event ev = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = clEnqueueCopyBuffer(d->queue, from, to, 0, 0, bytes, 0, NULL, &ev);
+    if (cl_check(d, rc, "clEnqueueCopyBuffer", e) < 0)
+        return ERR_DEVICE;
+    launch_keep(d, ev);
+    return 0;
+}
+
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e)
 {

@@ -6,6 +6,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/state.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -84,7 +85,9 @@ static int scratch_list(struct device *d, struct scratch_item *list)
            gated = (size_t)d->most_gated;
     size_t chunks = (size_t)(d->stride + 255) / 256, row_part = chunks * (size_t)d->most_part * 4;
     size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers,
-           rope = (size_t)d->stride * (size_t)hp->common.mixer.rope_dims / 2 * 4;
+           rope = (size_t)d->stride * (size_t)hp->common.mixer.rope_dims / 2 * 4,
+           second = (size_t)d->stride * (size_t)hp->second_rope.dims / 2 * 4,
+           normed = (size_t)d->normed;
     int ropes = d->base.config.rope_cos[1] ? 2 : d->base.config.ropes;
     size_t act = d->dot8 ? 1 : 4, mid = rows * used * ffn;
 
@@ -99,7 +102,7 @@ static int scratch_list(struct device *d, struct scratch_item *list)
     const struct scratch_item all[] = {
         ITEM(none, 64),
         ITEM(x, rows * hidden * 4),
-        ITEM(h, rows * hidden * 4),
+        ITEM(h, normed * rows * hidden * 4),
         ITEM(raw, rows * gated * 2 * 4),
         ITEM(q, rows * heads * 4),
         ITEM(gates, rows * gated * 4),
@@ -124,9 +127,11 @@ static int scratch_list(struct device *d, struct scratch_item *list)
         ITEM(rope_sin[0], rope),
         ITEM(rope_cos[1], ropes > 1 ? rope : 0),
         ITEM(rope_sin[1], ropes > 1 ? rope : 0),
-        ITEM(hq.q, rows * hidden * act),
-        ITEM(hq.d, rows * hidden / 8),
-        ITEM(hq.s, rows * hidden / 8),
+        ITEM(second_cos, second),
+        ITEM(second_sin, second),
+        ITEM(hq.q, normed * rows * hidden * act),
+        ITEM(hq.d, normed * rows * hidden / 8),
+        ITEM(hq.s, normed * rows * hidden / 8),
         ITEM(oq.q, rows * heads * act),
         ITEM(oq.d, rows * heads / 8),
         ITEM(oq.s, rows * heads / 8),
@@ -388,6 +393,8 @@ static void block_release(struct device *d, struct block *b)
     d->stats.kv_bytes -= b->kv_bytes;
     memory_release(&b->norm_w);
     memory_release(&b->norm_b);
+    memory_release(&b->after_w);
+    memory_release(&b->after_b);
     memory_release(&b->q_norm);
     memory_release(&b->k_norm);
     memory_release(&b->sinks);
@@ -492,6 +499,8 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
 
     if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 ||
         small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
+        small(d, &b->after_w, l->attention_after.weight, hidden, e) < 0 ||
+        small(d, &b->after_b, l->attention_after.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
         small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||
@@ -528,8 +537,11 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
         return ERR_DEVICE;
     }
     for (int i = 0; i < n && rc == 0; i++) {
-        int at = id.kind == BLOCK_EXPERT ? (int)(list[i].part - MATRIX_GATE) : i;
+        int at = (int)(list[i].part - (id.kind == BLOCK_EXPERT ? MATRIX_GATE
+                                       : id.kind == BLOCK_HEAD ? MATRIX_HEAD
+                                                               : MATRIX_Q));
 
+        assert(at >= 0 && at < PARTS); /* what is not supported is never put */
         b->n_parts = at + 1;
         rc = part_begin(d, &b->part[at], id.kind, list[i].w, e);
     }

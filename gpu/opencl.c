@@ -54,6 +54,11 @@ static int upload_ropes(struct device *d, struct error *e)
         if (c->rope_cos[i] && (memory_upload(d, d->rope_cos[i], c->rope_cos[i], bytes, e) < 0 ||
                                memory_upload(d, d->rope_sin[i], c->rope_sin[i], bytes, e) < 0))
             return ERR_DEVICE;
+    bytes = (size_t)c->context * (size_t)c->model->hp.second_rope.dims / 2 * 4;
+    if (c->second_cos && bytes &&
+        (memory_upload(d, d->second_cos, c->second_cos, bytes, e) < 0 ||
+         memory_upload(d, d->second_sin, c->second_sin, bytes, e) < 0))
+        return ERR_DEVICE;
     return 0;
 }
 
@@ -107,6 +112,7 @@ static void find_most(struct device *d)
 
         d->most_heads = greater(d->most_heads, m->heads * m->key_dim);
         d->most_kv = greater(d->most_kv, m->kv_heads * m->key_dim);
+        d->normed = greater(d->normed, shape_normed_rows(hparams_layer(hp, l)));
         if (m->gated)
             d->most_gated = greater(d->most_gated, m->heads * m->key_dim);
         d->most_part = greater(d->most_part, m->heads * (m->key_dim + 2));

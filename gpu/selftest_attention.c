@@ -116,6 +116,16 @@ static int move_cache(struct attention_test *t, char *rows, bool write)
     return 0;
 }
 
+/* Of cosines or sines, the one that the layer reads. */
+static cl_mem rope_table(const struct attention_test *t, bool cosines)
+{
+    const struct device *d = t->b->d;
+
+    if (t->shape->second_rope)
+        return cosines ? d->second_cos : d->second_sin;
+    return cosines ? d->rope_cos[0] : d->rope_sin[0];
+}
+
 static int upload(struct attention_test *t)
 {
     struct selftest *b = t->b;
@@ -133,8 +143,8 @@ static int upload(struct attention_test *t)
         selftest_put(b, d->q, t->q, query_count(t) * 4) < 0 ||
         selftest_put(b, d->k, t->k, kv) < 0 || selftest_put(b, d->v, t->v, kv) < 0)
         return ERR_DEVICE;
-    if (t->half && (selftest_put(b, d->rope_cos[0], t->cos, table) < 0 ||
-                    selftest_put(b, d->rope_sin[0], t->sin, table) < 0))
+    if (t->half && (selftest_put(b, rope_table(t, true), t->cos, table) < 0 ||
+                    selftest_put(b, rope_table(t, false), t->sin, table) < 0))
         return ERR_DEVICE;
     return move_cache(t, t->cache.rows, true);
 }
@@ -169,8 +179,8 @@ static int test_rope_and_cache(struct attention_test *t)
     bool right;
 
     if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                    t->mk, t->mv, d->rope_cos[0], d->rope_sin[0], t->heads, t->kv_heads, t->dim,
-                    2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
+                    t->mk, t->mv, rope_table(t, true), rope_table(t, false), t->heads, t->kv_heads,
+                    t->dim, 2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
                     jobs_rope_apart(t->shape)) < 0 ||
         selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
                       (size_t)t->rows, 32) < 0 ||

@@ -27,7 +27,7 @@ int selftest_norm(struct selftest *b)
                                    : layer->attention_norm.weight ? &layer->attention_norm
                                                                   : &layer->attention_after;
     const struct norms_shape *norms = &m->hp.common.norms;
-    int flags = (w->bias ? 1 : 0) | (norms->kind == NORM_LAYER ? 0 : 2);
+    int flags = jobs_norm_flags(norms, true, w->bias != NULL);
     struct device *d = b->d;
     int n = m->hp.hidden, rows = d->base.config.max_rows < 3 ? d->base.config.max_rows : 3,
         rc = ERR_DEVICE;
@@ -82,15 +82,16 @@ out:
     return rc;
 }
 
+/* norm NULL: without weights. */
 static int run_rms(struct selftest *b, const float *norm, int n, int rows, float eps, cl_mem *w,
                    const float *x, float *got)
 {
     struct device *d = b->d;
     size_t items = d->wide ? 1 : 64, bytes = (size_t)(rows * n) * 4;
 
-    if (upload(b, norm, (size_t)n, w) < 0 || selftest_put(b, d->q, x, bytes) < 0 ||
-        launch_args(d, d->core[CORE_RMS], 0, b->e, "mmiff", d->q, *w, n, (double)(1.0f / (float)n),
-                    (double)eps) < 0 ||
+    if ((norm && upload(b, norm, (size_t)n, w) < 0) || selftest_put(b, d->q, x, bytes) < 0 ||
+        launch_args(d, d->core[CORE_RMS], 0, b->e, "mmiffi", d->q, *w, n, (double)(1.0f / (float)n),
+                    (double)eps, norm != NULL) < 0 ||
         selftest_core(b, CORE_RMS, "rms_rows", (size_t)rows * items, 1, 1, items) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->q, 0, got, bytes);
@@ -116,10 +117,14 @@ int selftest_rms(struct selftest *b)
 
     if (x && got)
         rc = run_rms(b, norm, n, rows, eps, &w, x, got);
-    for (int r = 0; r < rows && rc == 0; r++)
-        reference_rms(x + r * n, norm, n, eps, x + r * n);
-    if (rc == 0 && memcmp(got, x, (size_t)(rows * n) * 4) != 0)
-        selftest_wrong(b, "rms_rows");
+    for (int weights = 1; weights >= 0 && rc == 0; weights--) {
+        for (int r = 0; r < rows; r++)
+            reference_rms(x + r * n, weights ? norm : NULL, n, eps, x + r * n);
+        if (memcmp(got, x, (size_t)(rows * n) * 4) != 0)
+            selftest_wrong(b, "rms_rows");
+        if (weights)
+            rc = run_rms(b, NULL, n, rows, eps, &w, x, got);
+    }
     memory_release(&w);
     mem_free(x);
     mem_free(got);

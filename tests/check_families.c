@@ -198,12 +198,6 @@ static struct engine *open_with_device(const char *model)
     return g;
 }
 
-/* A device adds no norm behind an operator. */
-static bool attends_there(const struct layer_shape *s)
-{
-    return s->mixer.kind == MIXER_ATTENTION && !s->norms.after;
-}
-
 /* Every block of the model lies on the device, but for layers that it does not compute, and every
  * expert that was called ran there. */
 static void ran_there(const struct engine *g)
@@ -213,19 +207,17 @@ static void ran_there(const struct engine *g)
     const struct plan *p = engine_plan(g);
     int called = 0;
 
-    ck_assert_int_eq(p->head, hp->common.norms.before); /* no norm, no head */
+    ck_assert_int_eq(p->head, !hp->embedding_width); /* a matrix would lie before it */
     for (int l = 0; l < hp->n_layers; l++) {
-        bool there = !hparams_layer(hp, l)->norms.after;
-
-        ck_assert_int_eq(p->attention[l], attends_there(hparams_layer(hp, l)));
+        ck_assert_int_eq(p->attention[l], hparams_layer(hp, l)->mixer.kind == MIXER_ATTENTION);
         for (int x = 0; x < hp->n_experts; x++) {
             int cell = l * hp->n_experts + x;
             bool has = x < shape_experts(hparams_layer(hp, l));
 
-            ck_assert_int_eq(p->experts[cell], has && there);
-            ck_assert_msg(t->ran_on[cell] == there || t->ran_on[cell] == PLAN_NO_DEVICE,
+            ck_assert_int_eq(p->experts[cell], has);
+            ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE,
                           "layer %d, expert %d ran on device %d", l, x, t->ran_on[cell]);
-            called += t->ran_on[cell] == there;
+            called += t->ran_on[cell] == 1;
         }
     }
     ck_assert_int_ge(called, hp->n_layers);

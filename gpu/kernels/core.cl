@@ -23,7 +23,8 @@
 #define V_ROW(dim) KV_ROW(KV_V, dim)
 
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
- * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away). */
+ * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
+ * h may be x. */
 __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
@@ -80,13 +81,17 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
 #ifdef BROKEN_norm /* tests: one bit off, as a miscompiled kernel might be */
     r = r * 1.0000002f;
 #endif
+    if (flags & 4) {
+        mean = 0.0f;
+        r = 1.0f;
+    }
     for (int k = first; k < n / 32; k += step) {
         float16 y0 = (vload16(2 * k, x) - mean) * r, y1 = (vload16(2 * k + 1, x) - mean) * r;
 
         if (flags & 1) {
             y0 = fma(y0, vload16(2 * k, w), vload16(2 * k, b));
             y1 = fma(y1, vload16(2 * k + 1, w), vload16(2 * k + 1, b));
-        } else {
+        } else if (!(flags & 4)) {
             y0 = y0 * vload16(2 * k, w);
             y1 = y1 * vload16(2 * k + 1, w);
         }
@@ -97,9 +102,9 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
 }
 
 /* RMSNorm of rule 5 in place, of rows of any length: one work-group a row. For q and k, a head's
- * or all heads together. */
+ * or all heads together, and for a head's values, whose norm has no weights (weighted 0). */
 __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
-    __global float *x, __global const float *w, int n, float inv_n, float eps)
+    __global float *x, __global const float *w, int n, float inv_n, float eps, int weighted)
 {
     float r;
 
@@ -134,7 +139,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
     r = r * 1.0000002f;
 #endif
     for (int i = first; i < n; i += step)
-        x[i] = x[i] * r * w[i];
+        x[i] = weighted ? x[i] * r * w[i] : x[i] * r;
 }
 
 /* Rule 1 for rows that come from the host: one work-item a block. */
@@ -728,6 +733,15 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scale_rows(__glo
 
     if (i < n)
         y[i] = y[i] * scale;
+}
+
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void add(__global float *y,
+                                                                    __global const float *x, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n)
+        y[i] = y[i] + x[i];
 }
 
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void add_bias(__global float *y,
