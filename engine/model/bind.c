@@ -729,10 +729,46 @@ static bool behind_the_last(const struct binding *b, const char *name)
            layer >= b->model->hp.n_layers;
 }
 
+/* What an unused tensor is for, in words; NULL: nobody knows. */
+static const char *purpose_of(const struct binding *b, const char *name)
+{
+    const char *what = family_ignores(b->family, name);
+
+    return what                                                  ? what
+           : b->family->extra_layers && behind_the_last(b, name) ? FAMILY_FURTHER
+                                                                 : NULL;
+}
+
+#define PURPOSES 8
+
+/* Counted by purpose, for the one line that says so. */
+struct unused {
+    const char *what[PURPOSES];
+    int tensors[PURPOSES];
+};
+
+static void count_unused(struct unused *u, const char *what)
+{
+    int i = 0;
+
+    while (i < PURPOSES - 1 && u->what[i] && strcmp(u->what[i], what) != 0)
+        i++;
+    u->what[i] = what;
+    u->tensors[i]++;
+}
+
+static void tell_unused(const struct unused *u, char *out, size_t size)
+{
+    for (int i = 0; i < PURPOSES && u->what[i]; i++)
+        snprintf(out + strlen(out), size - strlen(out), "%s%d tensor%s of %s",
+                 i ? ", " : "not used: ", u->tensors[i], u->tensors[i] == 1 ? "" : "s", u->what[i]);
+}
+
 /* An unknown tensor means a variant of the architecture that this program would compute wrongly. */
 static int check_all_used(struct binding *b, struct error *e)
 {
     const struct weight_file *f = b->model->file;
+    struct unused unused = {0};
     static const enum tensor_role read_before[] = {TENSOR_ROPE_SHORT, TENSOR_ROPE_LONG,
                                                    TENSOR_ROPE_FREQS};
 
@@ -742,13 +778,18 @@ static int check_all_used(struct binding *b, struct error *e)
         if (t)
             b->used[t->index] = 1;
     }
-    for (size_t i = 0; i < weight_file_count(f); i++)
-        if (!b->used[i] && !family_ignores(b->family, weight_file_at(f, i)->name) &&
-            !(b->family->extra_layers && behind_the_last(b, weight_file_at(f, i)->name)))
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const char *what = b->used[i] ? NULL : purpose_of(b, weight_file_at(f, i)->name);
+
+        if (what)
+            count_unused(&unused, what);
+        else if (!b->used[i])
             return error_set(e, ERR_MODEL,
                              "%s: tensor %s is no part of a %s model of %d layers and %d experts",
                              weight_file_path(f), weight_file_at(f, i)->name, b->family->name,
                              b->model->hp.n_layers, b->model->hp.n_experts);
+    }
+    tell_unused(&unused, b->model->unused, sizeof b->model->unused);
     return 0;
 }
 

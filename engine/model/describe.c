@@ -81,7 +81,8 @@ void describe_never(struct describer *d, const char *name)
     char what[240], spelled[160];
     struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
-    if ((v.type != META_BOOL && v.type != META_INT) || !v.i)
+    if ((v.type != META_BOOL && v.type != META_INT && v.type != META_FLOAT) ||
+        (v.type == META_FLOAT ? v.f == 0.0 : !v.i))
         return;
     snprintf(what, sizeof what, "%s is set, which is not computed for %s", spelled,
              d->family->name);
@@ -326,6 +327,7 @@ int hparams_describe(struct hparams *hp, const struct family *family, const stru
     describe_ffns(hp, &d);
     if (family->layers)
         family->layers(hp, &d);
+    describe_settings(hp, &d);
     check_layers(hp, &d);
     hparams_count(hp);
     return d.rc;

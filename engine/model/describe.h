@@ -31,6 +31,9 @@ int describe_int_at(struct describer *d, const char *name, int i, int missing);
  * ask for is not computed. */
 void describe_only(struct describer *d, const char *name, const char *const *words);
 void describe_never(struct describer *d, const char *name);
+/* Refuses what any family's config.json may ask for beyond what hp, all of it read, says is
+ * computed. settings.c */
+void describe_settings(const struct hparams *hp, struct describer *d);
 /* There is a list under this name; it must have a value a layer then. */
 bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name);
 bool describe_is_gguf(const struct describer *d);

@@ -186,10 +186,25 @@ bool family_gguf_key(const struct family *family, size_t field, char *out, size_
     return false;
 }
 
-bool family_ignores(const struct family *family, const char *tensor)
+static const char *purpose(const char *tensor)
+{
+    static const struct {
+        const char *names, *what;
+    } known[] = {{"*mtp*", FAMILY_FURTHER},        {"*inv_freq*", "rotary tables"},
+                 {"rope_freqs*", "rotary tables"}, {"*attn.*bias", "attention masks"},
+                 {"*visi*", "a vision tower"},     {"*visual*", "a vision tower"},
+                 {"*audio*", "an audio tower"}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (fnmatch(known[i].names, tensor, 0) == 0)
+            return known[i].what;
+    return "other parts";
+}
+
+const char *family_ignores(const struct family *family, const char *tensor)
 {
     for (const char *const *p = family->ignored; *p; p++)
         if (fnmatch(*p, tensor, 0) == 0)
-            return true;
-    return false;
+            return purpose(tensor);
+    return NULL;
 }

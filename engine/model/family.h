@@ -9,6 +9,7 @@
 #include "engine/model/hparams.h"
 
 #define FAMILY_NAMES 4 /* spellings of one thing */
+#define FAMILY_FURTHER "layers that predict further tokens"
 
 /* A size or constant of struct hparams. gguf, json: NULL where that format has none. */
 struct family_key {
@@ -190,6 +191,8 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
  * none for it. */
 bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,
                      bool *is_float);
-bool family_ignores(const struct family *family, const char *tensor);
+/* What a tensor is for that the family knows and does not compute with, in words ("a vision
+ * tower"); NULL: it is none of those. */
+const char *family_ignores(const struct family *family, const char *tensor);
 
 #endif

@@ -66,7 +66,7 @@ static int check_supported(const struct family *family, const struct weight_file
                            struct error *e)
 {
     for (const char *const *p = family->unsupported; p && *p; p++) {
-        struct meta_value v = weight_file_meta(f, *p);
+        struct meta_value v = family_config(f, *p);
 
         if (v.type != META_NONE && !(v.type == META_BOOL && !v.i))
             return error_set(e, ERR_MODEL, "%s: %s is set in its metadata, which is not computed",

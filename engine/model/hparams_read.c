@@ -395,6 +395,7 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
         return rc;
     if (family->layers)
         family->layers(hp, &d);
+    describe_settings(hp, &d);
     hparams_count(hp);
     return d.rc;
 }

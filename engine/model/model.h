@@ -79,6 +79,8 @@ struct model {
     char name[128];
     /* how its checkpoint's matrices are packed, "gptq"; empty: they are not */
     char packing_method[96];
+    /* tensors of the file that nothing is computed with, in words, for the user; empty: none */
+    char unused[240];
     enum dtype type;          /* that of most of the weights: what the status line shows */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */

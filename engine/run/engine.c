@@ -114,6 +114,8 @@ static int load_tokenizer(struct engine *g, struct error *e)
         rc = 0;
     if (rc == 0 && g->tokenizer)
         chat_template_ends(g->tokenizer, add_stop, &g->model->hp);
+    if (rc == 0 && g->model->unused[0])
+        engine_notice(g, "%s", g->model->unused);
     if (rc == 0 && g->tokenizer && tokenizer_notice(g->tokenizer))
         engine_notice(g, "%s", tokenizer_notice(g->tokenizer));
     if (rc == 0 && g->chat && chat_template_notice(g->chat))

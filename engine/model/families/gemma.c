@@ -140,10 +140,8 @@ static bool sees_all(struct describer *d, int layer)
 
 static void check_settings(struct describer *d)
 {
-    static const char *const gelu[] = {"gelu_pytorch_tanh", "gelu_new", NULL};
     static const char *const plain[] = {"default", NULL}, *const part[] = {"proportional", NULL};
 
-    describe_only(d, "hidden_activation", gelu);
     describe_only(d, "rope_parameters.sliding_attention.rope_type", plain);
     describe_only(d, "rope_parameters.full_attention.rope_type", part);
     describe_never(d, "hidden_size_per_layer_input");

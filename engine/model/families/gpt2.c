@@ -94,9 +94,6 @@ static void all_dense(struct hparams *hp, int width)
 
 static void gpt2_layers(struct hparams *hp, struct describer *d)
 {
-    static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
-
-    describe_only(d, "activation_function", gelu);
     describe_never(d, "scale_attn_by_inverse_layer_idx");
     describe_never(d, "add_cross_attention");
     if (!describe_flag(d, "scale_attn_weights", true))
@@ -108,11 +105,9 @@ static void gpt2_layers(struct hparams *hp, struct describer *d)
  * of positions begins with two that padding had. */
 static void opt_layers(struct hparams *hp, struct describer *d)
 {
-    static const char *const relu[] = {"relu", NULL};
     bool before = describe_flag(d, "do_layer_norm_before", true);
     int width = describe_int(d, "word_embed_proj_dim", hp->hidden, 1, HPARAMS_EMBEDDING_MOST);
 
-    describe_only(d, "activation_function", relu);
     describe_never(d, "_remove_final_layer_norm");
     if (!describe_flag(d, "enable_bias", true) ||
         !describe_flag(d, "layer_norm_elementwise_affine", true))

@@ -1,0 +1,50 @@
+/* Settings that config.json may have in any family, against what is computed of it: what another
+ * value asks for would be computed wrongly, so that it is refused by name. Thread: the one that
+ * loads. Names and words after configuration_*.py of Hugging Face transformers, the functions
+ * behind the words after its activations.py. */
+#include "engine/model/describe.h"
+
+#include <stddef.h>
+
+static const char *const activations[ACTIVATIONS][4] = {
+    [ACTIVATION_SILU] = {"silu", "swish"},
+    [ACTIVATION_GELU] = {"gelu_pytorch_tanh", "gelu_new"},
+    [ACTIVATION_CLAMPED_SWIGLU] = {"silu", "swiglu"},
+    [ACTIVATION_RELU2] = {"relu2"},
+    [ACTIVATION_RELU] = {"relu"},
+    [ACTIVATION_GELU_PLAIN] = {"gelu_new", "gelu_pytorch_tanh"},
+};
+
+static void check_activation(const struct hparams *hp, struct describer *d)
+{
+    static const char *const names[] = {"hidden_act", "hidden_activation", "mlp_hidden_act",
+                                        "activation_function"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        describe_only(d, names[i], activations[hp->common.ffn.activation]);
+}
+
+/* The router that a layer with experts has. */
+static void check_router(const struct hparams *hp, struct describer *d)
+{
+    static const char *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL};
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
+
+        if (s->experts && s->router.kind != ROUTER_SPARSEMIXER)
+            describe_only(d, "scoring_func", s->router.kind == ROUTER_SIGMOID ? sigmoid : softmax);
+    }
+}
+
+void describe_settings(const struct hparams *hp, struct describer *d)
+{
+    check_activation(hp, d);
+    check_router(hp, d);
+    describe_never(d, "attn_logit_softcapping");
+    describe_never(d, "alibi");
+    if (hp->logit_cap == 0.0f)
+        describe_never(d, "final_logit_softcapping");
+    if (hp->common.mixer.rope == ROPE_PAIRS && !describe_flag(d, "rope_interleave", true))
+        describe_refuse(d, "rope_interleave of its config.json is false, which is not computed");
+}
