@@ -105,11 +105,14 @@ static void compare_logits(struct engine *g, const char *golden_path, const char
     ck_assert_msg(golden_open_logits(&golden, golden_path, logits, why, sizeof why) == 0, "%s",
                   why);
     ck_assert_msg(golden_compare(g, &golden, &r, &e) == 0, "%s", e.text);
-    printf("%s, %s: whole %.3g chunks %.3g steps %.3g\n", golden_path, cpu_kernels_name(), r.whole,
-           r.chunked, r.stepped);
+    printf("%s, %s: whole %.3g chunks %.3g steps %.3g stream %.3g states %.3g\n", golden_path,
+           cpu_kernels_name(), r.whole, r.chunked, r.stepped, r.hidden, r.states);
     ck_assert_msg(r.whole <= most, "%s: whole prompt: %g", golden_path, r.whole);
     ck_assert_msg(r.chunked <= most, "%s: chunks: %g", golden_path, r.chunked);
     ck_assert_msg(r.stepped <= most, "%s: steps: %g", golden_path, r.stepped);
+    /* values up to 130 */
+    ck_assert_msg(r.hidden <= 3 * GOLDEN_TOLERANCE, "%s: stream: %g", golden_path, r.hidden);
+    ck_assert_msg(r.states <= 3 * GOLDEN_TOLERANCE, "%s: states: %g", golden_path, r.states);
     ck_assert(r.greedy_agrees);
     ck_assert_msg(r.routing_agrees, "%s: another routing", golden_path);
     golden_close(&golden);
@@ -405,6 +408,7 @@ START_TEST(layers_are_what_they_are)
     model_free(m);
     m = inspect("llama");
     ck_assert(m->hp.n_experts == 1 && m->hp.n_experts_used == 1 && m->hp.tied_embeddings);
+    ck_assert_str_eq(m->unused, "");
     ck_assert(m->hp.short_factor && m->hp.short_factor[0] == 1.0f && m->hp.original_context == 0);
     model_free(m);
     m = inspect("gpt_oss");
@@ -426,6 +430,10 @@ START_TEST(layers_are_what_they_are)
     model_free(m);
     m = inspect("gpt2");
     ck_assert(model_positions(m) == 64 && m->hp.tied_embeddings && m->hp.head_bias == false);
+    ck_assert_str_eq(m->unused, "not used: 3 tensors of attention masks");
+    model_free(m);
+    m = inspect("qwen3_next");
+    ck_assert_str_eq(m->unused, "not used: 23 tensors of layers that predict further tokens");
     model_free(m);
     m = inspect("opt-350m");
     ck_assert(model_positions(m) == 64 && m->positions.dims[0] == 66);

@@ -3,11 +3,15 @@
 
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/run/internal.h"
+#include "engine/run/kv.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define GOLDEN_DIMS 4
 
 static const void *tensor(const struct golden *g, const json_t *header, const char *name,
                           const char *type, int *dims)
@@ -22,16 +26,37 @@ static const void *tensor(const struct golden *g, const json_t *header, const ch
     data += 8;
     if (!dtype || strcmp(dtype, type) != 0)
         return NULL;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < GOLDEN_DIMS; i++)
         dims[i] = i < json_array_size(shape) ? (int)json_integer_value(json_array_get(shape, i))
                                              : 1;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < GOLDEN_DIMS; i++)
         want *= (size_t)dims[i];
     first = (size_t)json_integer_value(json_array_get(at, 0));
     end = (size_t)json_integer_value(json_array_get(at, 1));
     if (end > g->size - data || first > end || end - first != want)
         return NULL;
     return g->bytes + data + first;
+}
+
+/* What is kept of the stream and of states. */
+static void read_states(struct golden *g, const json_t *header)
+{
+    int dims[GOLDEN_DIMS];
+
+    if ((g->hidden = tensor(g, header, "hidden", "F32", dims)) && dims[1] == g->n) {
+        g->rows = g->n;
+        g->width = dims[2];
+    } else if ((g->hidden = tensor(g, header, "hidden_last", "F32", dims))) {
+        g->rows = 1;
+        g->width = dims[1];
+    }
+    g->n_hidden = dims[0];
+    g->prenorm = g->hidden ? tensor(g, header, "prenorm", "F32", dims) : NULL;
+    if (!(g->state_layers = tensor(g, header, "state_layers", "I32", dims)))
+        return;
+    g->n_states = dims[0];
+    g->conv_state = tensor(g, header, "conv_state", "F32", dims);
+    g->recurrent_state = tensor(g, header, "recurrent_state", "F32", dims);
 }
 
 int golden_open(struct golden *g, const char *path, char *why, size_t why_size)
@@ -45,7 +70,7 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
     FILE *f = fopen(path, "rb");
     struct error e;
     json_t *header = NULL;
-    int dims[3], rc = -1;
+    int dims[GOLDEN_DIMS], rc = -1;
     uint64_t length = 0;
     long size;
 
@@ -79,6 +104,7 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
             g->weights = tensor(g, header, "weights", "F32", dims);
             g->moe_layers = tensor(g, header, "moe_layers", "I32", dims);
         }
+        read_states(g, header);
     }
     json_decref(header);
     if (rc < 0)
@@ -209,6 +235,141 @@ static int step(struct engine *g, const int *ids, int from, int first, int n, co
     return rc;
 }
 
+/* The data's README cuts a prompt of 150 so: with the cache of what came before each part. */
+static int run_parts(struct engine *g, const struct golden *golden, double *worst, struct error *e)
+{
+    static const int parts[] = {40, 1, 64, 45};
+    float *logits = malloc((size_t)golden->n * (size_t)golden->n_vocab * sizeof *logits);
+    int rc = logits ? 0 : error_set(e, ERR_MEMORY, "no memory for logits");
+
+    engine_session_clear(g);
+    for (int i = 0, at = 0; i < 4 && rc == 0; at += parts[i++]) {
+        size_t from = (size_t)at * (size_t)golden->n_vocab;
+        double d;
+
+        rc = engine_eval(g, golden->input_ids + at, parts[i], logits + from, true, e);
+        d = rc ? 0
+               : difference(logits + from, golden->logits + from,
+                            (size_t)parts[i] * (size_t)golden->n_vocab);
+        *worst = d > *worst ? d : *worst;
+    }
+    free(logits);
+    return rc;
+}
+
+/* ---- What recurrent layers keep ---- */
+
+#define STATE_COLUMNS 32 /* of a block: mixers/recurrent.c */
+
+/* A head's state lies in blocks of columns, (keys, columns) each. */
+static float state_at(const float *state, const struct mixer_shape *s, int head, int key, int value)
+{
+    int keys = shape_state_keys(s), block = value / STATE_COLUMNS * STATE_COLUMNS,
+        left = s->value_dim - block, width = left < STATE_COLUMNS ? left : STATE_COLUMNS;
+
+    return state[(head * s->value_dim + block) * keys + key * width + value - block];
+}
+
+/* Largest difference of layer i's; ours in `state`. */
+static double compare_state(const struct golden *g, const struct mixer_shape *s, int i,
+                            const float *state)
+{
+    int keys = shape_state_keys(s), values = s->value_dim, channels = shape_channels(s),
+        taps = s->taps - 1, n = s->kind == MIXER_SHORT_CONVOLUTION ? 0 : s->heads * values * keys;
+    double worst = 0.0;
+
+    for (int k = 0; k < n && g->recurrent_state; k++) {
+        bool turned = s->kind == MIXER_MAMBA2;
+        int head = k / (values * keys),
+            row = k / (turned ? keys : values) % (turned ? values : keys),
+            column = k % (turned ? keys : values);
+        float ours = state_at(state, s, head, turned ? column : row, turned ? row : column);
+        double d = fabs((double)ours - (double)g->recurrent_state[i * n + k]);
+
+        worst = d <= worst ? worst : d;
+    }
+    for (int k = 0; k < channels * taps && g->conv_state; k++) {
+        double d = fabs((double)state[n + k % taps * channels + k / taps] -
+                        (double)g->conv_state[i * channels * taps + k]);
+
+        worst = d <= worst ? worst : d;
+    }
+    return worst;
+}
+
+/* After the whole prompt. Files whose heads were moved have another order. */
+static int compare_states(struct engine *g, const struct golden *golden, double *worst,
+                          struct error *e)
+{
+    int rc = 0;
+
+    for (int i = 0; i < golden->n_states && rc == 0; i++) {
+        int layer = golden->state_layers[i];
+        const struct mixer_shape *s = &hparams_layer(&g->model->hp, layer)->mixer;
+        float *state = malloc(g->kv.layers[layer].copy_bytes);
+        double d;
+
+        if (!state)
+            return error_set(e, ERR_MEMORY, "no memory for a state");
+        rc = kv_copy_read(&g->kv, 0, layer, golden->n, state, e);
+        d = rc < 0 || s->tiled ? 0.0 : compare_state(golden, s, i, state);
+        *worst = d > *worst ? d : *worst;
+        free(state);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- The stream between layers ---- */
+
+struct stream {
+    struct engine *engine;
+    const struct golden *golden;
+    struct forward_hooks hooks; /* the engine's own */
+    double worst;
+};
+
+/* The stream as it stands, against that before layer l or behind the last one. */
+static void compare_stream(struct stream *s, const float *want)
+{
+    const struct golden *g = s->golden;
+    const struct forward *f = &s->engine->forward;
+    double d = difference(f->x + (size_t)(g->n - g->rows) * (size_t)g->width, want,
+                          (size_t)g->rows * (size_t)g->width);
+
+    s->worst = d > s->worst ? d : s->worst;
+}
+
+static int before_layer(void *ctx, int layer)
+{
+    struct stream *s = ctx;
+
+    compare_stream(s, s->golden->hidden +
+                          (size_t)layer * (size_t)(s->golden->rows * s->golden->width));
+    return s->hooks.before_layer(s->hooks.ctx, layer);
+}
+
+/* Layer by layer, as a trace has them run. */
+static int run_stream(struct engine *g, const struct golden *golden, double *worst, struct error *e)
+{
+    struct stream s = {g, golden, g->forward.hooks, 0.0};
+    int rc;
+
+    if (golden->n_hidden != g->model->hp.n_layers + 1 || golden->width != g->model->hp.hidden ||
+        golden->n > g->info.ubatch)
+        return 0;
+    engine_session_clear(g);
+    g->forward.hooks.before_layer = before_layer;
+    g->forward.hooks.ctx = &s;
+    g->trace.active = true;
+    rc = engine_eval(g, golden->input_ids, golden->n, NULL, false, e);
+    if (rc == 0 && golden->prenorm)
+        compare_stream(&s, golden->prenorm);
+    g->forward.hooks = s.hooks;
+    g->trace.active = false;
+    *worst = s.worst;
+    return rc;
+}
+
 int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out,
                    struct error *e)
 {
@@ -229,6 +390,8 @@ int golden_compare(struct engine *g, const struct golden *golden, struct golden_
     rc = run(g, golden->input_ids, golden->n, golden->n, golden->logits, n_vocab, &out->whole, e);
     engine_observe(g, NULL, NULL);
     out->routing_agrees = routed.agrees;
+    if (rc == 0)
+        rc = compare_states(g, golden, &out->states, e);
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks && rc == 0; i++) {
         rc = run(g, golden->input_ids, n_part, chunks[i], part, n_vocab, &out->chunked, e);
         /* a prompt known to be long takes the long factors from its first chunk on */
@@ -236,6 +399,11 @@ int golden_compare(struct engine *g, const struct golden *golden, struct golden_
             rc = run(g, golden->input_ids, golden->n, chunks[i], golden->logits, n_vocab,
                      &out->chunked, e);
     }
+    if (rc == 0 && golden->n == 150 && !golden->short_logits &&
+        (rc = run_parts(g, golden, &out->chunked, e)) == 0)
+        rc = compare_states(g, golden, &out->states, e);
+    if (rc == 0 && golden->hidden && !golden->short_logits)
+        rc = run_stream(g, golden, &out->hidden, e);
     if (rc < 0)
         return rc;
     engine_session_clear(g);

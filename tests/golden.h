@@ -22,6 +22,17 @@ struct golden {
     const float *weights;
     const int *moe_layers; /* which layers those are; NULL: all */
     int n_layers, used;
+    /* The residual stream before every layer and behind the last one but its norm, (n_hidden, rows,
+     * hidden) of the last `rows` positions; NULL: the file has none. prenorm: behind the last
+     * layer, (n, hidden), or NULL. */
+    const float *hidden, *prenorm;
+    int n_hidden, rows, width;
+    /* What recurrent layers keep after the prompt: (n_states, channels, taps - 1), the oldest
+     * first, and (n_states, heads, first, second): of a delta net keys by values, of Mamba 2 the
+     * other way round. NULL: none. */
+    const float *conv_state, *recurrent_state;
+    const int *state_layers;
+    int n_states;
 };
 
 /* 0, or -1 with one line in why. */
@@ -32,8 +43,11 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
 void golden_close(struct golden *g);
 
 struct golden_result {
-    /* largest absolute difference of a logit: at once, in chunks of 1, 7 and 16, token by token */
+    /* largest absolute difference of a logit: at once, in chunks of 1, 7 and 16 (of a prompt of 150
+     * also 40 + 1 + 64 + 45), token by token */
     double whole, chunked, stepped;
+    double hidden,
+        states; /* the same of the stream between layers, of what recurrent layers keep */
     bool has_greedy, greedy_agrees;
     /* the same experts, weights within 1e-4, in whatever order; true where the file has none */
     bool routing_agrees;
