@@ -251,7 +251,10 @@ START_TEST(folders)
     weight_file_close(f);
     write_header("one.safetensors",
                  "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+    write_text("stray.gguf", "GGUF"); /* beside them it means nothing, wherever it is listed */
+    write_text("a.gguf", "GGUF");
     ck_assert_msg(weight_file_open(&f, dir, false, &e) == 0, "%s", e.text);
+    ck_assert_ptr_nonnull(weight_file_find(f, "a"));
     weight_file_close(f);
     write_header("two.safetensors",
                  "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);

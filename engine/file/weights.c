@@ -95,6 +95,7 @@ static int find_gguf(const char *folder, char *out, size_t size)
 {
     DIR *d = opendir(folder);
     struct dirent *entry;
+    char name[NAME_MAX + 1];
     int found = 0;
 
     if (!d)
@@ -113,9 +114,11 @@ static int find_gguf(const char *folder, char *out, size_t size)
             (part && strncmp(part, "00001", 5)))
             continue;
         found++;
-        snprintf(out, size, "%s/%s", folder, entry->d_name);
+        snprintf(name, sizeof name, "%s", entry->d_name);
     }
     closedir(d);
+    if (found == 1)
+        snprintf(out, size, "%s/%s", folder, name);
     return found == 1;
 }
 
