@@ -161,7 +161,7 @@ help:
 	  'make lint       columns, layers, circles, printed documents: seconds' \
 	  'make docs       print manual pages and default configuration from the tables' \
 	  'make format     clang-format over the C files' \
-	  'make golden     golden numbers of DIRS="FOLDER ..."' \
+	  'make golden     golden numbers of DIRS="FOLDER|FILE.gguf ..."' \
 	  'make fuzz       libFuzzer over the parsers, FUZZ_SECONDS each (CC=clang)' \
 	  'make install    PREFIX, DESTDIR; make uninstall' \
 	  'make compile_commands.json    for editors' \
@@ -205,7 +205,7 @@ uninstall:
 	rm -f $(DATA)/bash-completion/completions/moetop $(DATA)/zsh/site-functions/_moetop $(DATA)/fish/vendor_completions.d/moetop.fish
 	rm -rf $(DATA)/moetop $(DATA)/doc/moetop
 
-# Golden numbers of any folders of the layout of tests/golden/phimoe, also outside this tree.
+# Golden numbers of any folders of the layout of tests/golden/phimoe, also outside this tree, and of GGUF files with theirs beside them.
 DIRS ?= $(sort $(dir $(wildcard tests/golden/phimoe/*/golden.safetensors)))
 $(B)/tests/golden_tool: $(B)/tests/golden_tool.o $(B)/tests/golden.o $(B)/libmoetop.a
 	@echo "LD   $@"

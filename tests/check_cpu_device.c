@@ -63,8 +63,10 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
 
     struct attention_job a = {.layer = layer, .rows = rows, .pos = pos, .x = x, .y = y};
 
-    ck_assert_int_eq(ops->attention(dev, &a, &e), 0);
-    ck_assert_int_eq(ops->wait(dev, &e), 0);
+    if (hparams_layer(hp, layer)->mixer.kind != MIXER_NONE) {
+        ck_assert_int_eq(ops->attention(dev, &a, &e), 0);
+        ck_assert_int_eq(ops->wait(dev, &e), 0);
+    }
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
         x[i] = norms->after && !norms->before ? y[i] : x[i] + y[i];
     struct route_job r = {.layer = layer,
@@ -76,6 +78,8 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
                           .weights = weights,
                           .pos = 0};
 
+    if (hparams_layer(hp, layer)->ffn.kind == FFN_NONE)
+        goto out;
     ck_assert_int_eq(ops->route(dev, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
         int first = n;
@@ -94,6 +98,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     struct combine_job c = {layer, rows, out, weights, x};
 
     ck_assert_int_eq(ops->combine(dev, &c, &e), 0);
+out:
     free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);
 }
 
@@ -726,6 +731,101 @@ START_TEST(test_same_bits_latent)
 }
 END_TEST
 
+/* Every recurrence, latent attention with gates, and layers of one operator: quantised whole, for
+ * all widths that a matrix multiplies are blocks, but not all widths of heads are vectors. */
+#define PLAIN_FFN(word)                                              \
+    .ffn = {.experts = 6,                                            \
+            .used = 2,                                               \
+            .shared = 1,                                             \
+            .width = 96,                                             \
+            .shared_width = 64,                                      \
+            .activation = word,                                      \
+            .router = {.kind = ROUTER_SIGMOID, .normalised = true}}, \
+    .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}
+#define NO_FFN .ffn = {.kind = FFN_NONE}, .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}
+static const struct layer_shape recurrent_layers[] = {
+    {.mixer = {.kind = MIXER_DELTA_NET,
+               .rope = ROPE_NONE,
+               .heads = 4,
+               .kv_heads = 2,
+               .key_dim = 32,
+               .value_dim = 40,
+               .gated = true,
+               .taps = 4},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.kind = MIXER_MAMBA2,
+               .rope = ROPE_NONE,
+               .heads = 6,
+               .value_dim = 16,
+               .state = 32,
+               .groups = 2,
+               .taps = 4},
+     NO_FFN},
+    {.mixer = {.kind = MIXER_NONE, .rope = ROPE_NONE}, PLAIN_FFN(ACTIVATION_RELU2)},
+    {.mixer = {.kind = MIXER_SHORT_CONVOLUTION,
+               .rope = ROPE_NONE,
+               .heads = 1,
+               .value_dim = 64,
+               .taps = 3},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.kind = MIXER_KIMI_DELTA,
+               .rope = ROPE_NONE,
+               .heads = 4,
+               .kv_heads = 4,
+               .key_dim = 24,
+               .value_dim = 24,
+               .gated = true,
+               .taps = 4,
+               .decay_bound = -5.0f},
+     NO_FFN},
+    {.mixer = {.kind = MIXER_DELTA_NET,
+               .rope = ROPE_NONE,
+               .heads = 4,
+               .kv_heads = 2,
+               .key_dim = 64,
+               .value_dim = 72,
+               .tiled = true,
+               .gated = true,
+               .taps = 4},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.kind = MIXER_KIMI_DELTA,
+               .rope = ROPE_NONE,
+               .heads = 3,
+               .kv_heads = 3,
+               .key_dim = 32,
+               .value_dim = 32,
+               .gated = true,
+               .taps = 2},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.kind = MIXER_MLA,
+               .heads = 4,
+               .kv_heads = 1,
+               .key_dim = 64,
+               .value_dim = 40,
+               .kv_rank = 96,
+               .rope_dims = 32,
+               .rope = ROPE_PAIRS,
+               .latent_eps = 1e-6f,
+               .gated = true},
+     PLAIN_FFN(ACTIVATION_SILU)},
+};
+
+static const enum dtype recurrent_types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F32};
+#define RECURRENT_TYPES \
+    (THREADS_ALONE ? 1 : (int)(sizeof recurrent_types / sizeof *recurrent_types))
+
+START_TEST(test_same_bits_recurrent)
+{
+    struct tiny_shape s = base_shape;
+
+    s.layers = sizeof recurrent_layers / sizeof *recurrent_layers;
+    s.shapes = recurrent_layers;
+    s.rope_dims = 32;
+    s.type = recurrent_types[_i];
+    check_same_bits(s, KV_F16, TOKENS);
+}
+END_TEST
+
 static const struct {
     enum dtype type;
     bool exact;
@@ -1042,6 +1142,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits_of_extras);
     tcase_add_test(t, test_same_bits_of_norms_behind);
     tcase_add_test(t, test_same_bits_latent);
+    tcase_add_loop_test(t, test_same_bits_recurrent, 0, RECURRENT_TYPES);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);
     tcase_add_loop_test(t, test_same_bits_float_large, 0, FLOAT_KINDS);
     tcase_add_test(t, test_same_bits_disturbed);

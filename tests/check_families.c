@@ -179,7 +179,8 @@ static bool have_device(void)
     return false;
 }
 
-static struct engine *open_with_device(const char *model)
+/* Rounded as it is loaded; < 0: as it lies, and exactly. */
+static struct engine *open_converted(const char *model, int convert)
 {
     struct engine_config c = {.model_path = model,
                               .context = 512,
@@ -187,8 +188,8 @@ static struct engine *open_with_device(const char *model)
                               .ubatch = 128,
                               .kv_k = KV_F32,
                               .kv_v = KV_F32,
-                              .convert = -1,
-                              .exact = true,
+                              .convert = convert,
+                              .exact = convert < 0,
                               .no_tokenizer = true,
                               .backends = backends,
                               .device_selector = getenv("CHECK_OPENCL"),
@@ -197,6 +198,14 @@ static struct engine *open_with_device(const char *model)
     struct error e = {0};
 
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    return g;
+}
+
+static struct engine *open_with_device(const char *model)
+{
+    struct engine *g = open_converted(model, -1);
+    struct error e = {0};
+
     ck_assert_msg(engine_place(g, "gpu", &e) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
     return g;
 }
@@ -344,6 +353,97 @@ START_TEST(latent_text_survives_placements)
 }
 END_TEST
 
+/* ---- Quantised while they are loaded ---- */
+
+#define ANSWER 12 /* tokens behind the prompt */
+
+/* Logits of every token of the prompt, in chunks, and of those of a greedy answer. */
+static float *answer(struct engine *g, const struct golden *golden, int chunk)
+{
+    size_t v = (size_t)golden->n_vocab, n = (size_t)golden->n;
+    float *logits = malloc((n + ANSWER) * v * sizeof *logits), *last;
+    struct error e = {0};
+
+    ck_assert_ptr_nonnull(logits);
+    engine_session_clear(g);
+    ck_assert_msg(engine_eval_chunked(g, golden->input_ids, golden->n, chunk, logits, true, &e) ==
+                      0,
+                  "%s", e.text);
+    last = logits + (n - 1) * v;
+    for (int i = 0; i < ANSWER; i++, last += v) {
+        int id = golden_argmax(last, golden->n_vocab);
+
+        ck_assert_msg(engine_eval(g, &id, 1, last + v, false, &e) == 0, "%s", e.text);
+    }
+    return logits;
+}
+
+static void answers_so(struct engine *g, const struct golden *golden, int chunk, const float *want,
+                       const char *how)
+{
+    float *got = answer(g, golden, chunk);
+
+    ck_assert_msg(memcmp(got, want,
+                         (size_t)(golden->n + ANSWER) * (size_t)golden->n_vocab * sizeof *want) ==
+                      0,
+                  "%s, chunks of %d: other bits", how, chunk);
+    free(got);
+}
+
+/* Delta net, Mamba 2, short convolution, Kimi delta and latent attention with a gate: converted
+ * while they are loaded, the same bits of every kernel set, with any threads, in any chunks, and
+ * with their experts on another device. */
+static const char *const converted[] = {"qwen3_5_moe", "nemotron_h", "lfm2_moe", "bailing_hybrid"};
+static const enum dtype into[] = {DTYPE_Q8_0, DTYPE_Q4_0};
+
+START_TEST(converted_models_answer_alike)
+{
+    static const char *const sets[] = {"scalar", "avx2", "avxvnni", "avx512", "amx"};
+    static const int chunks[] = {1, 7, 16};
+    char model[300], path[340], why[4200], how[80];
+    const char *name = converted[_i / 2];
+    struct opencl_tuning tuning = {.no_selftest = true};
+    struct golden golden;
+    struct engine *g;
+    struct error e = {0};
+    float *want;
+
+    snprintf(path, sizeof path, "golden/families/%s", name);
+    snprintf(model, sizeof model, "%s", support_path(path));
+    snprintf(path, sizeof path, "%s/golden.safetensors", model);
+    ck_assert_msg(golden_open(&golden, path, why, sizeof why) == 0, "%s", why);
+    ck_assert_int_eq(golden_engine(&g, model, "scalar", 1, (int)into[_i % 2], false, &e), 0);
+    want = answer(g, &golden, golden.n);
+    engine_close(g);
+    for (size_t k = 0; k < 2 * sizeof sets / sizeof *sets; k++) {
+        if (cpu_kernels_select(sets[k / 2], &e) < 0)
+            continue;
+        snprintf(how, sizeof how, "%s, %zu threads", sets[k / 2], 1 + k % 2);
+        ck_assert_int_eq(golden_engine(&g, model, sets[k / 2], 1 + (int)(k % 2), (int)into[_i % 2],
+                                       false, &e),
+                         0);
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
+            answers_so(g, &golden, chunks[c], want, how);
+        engine_close(g);
+    }
+    cpu_kernels_select(NULL, &e);
+    if (have_device()) {
+        opencl_tune(&tuning);
+        g = open_converted(model, (int)into[_i % 2]);
+        ck_assert_msg(engine_place(g, "experts-gpu", &e) == 0 && engine_settle(g, &e) == 0, "%s",
+                      e.text);
+        ck_assert_uint_eq(engine_telemetry(g)->devices[1].failures, 0);
+        ck_assert(plan_uses_devices(engine_plan(g)));
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
+            answers_so(g, &golden, chunks[c], want, "experts on OpenCL");
+        ck_assert_uint_eq(engine_telemetry(g)->devices[1].failures, 0);
+        engine_close(g);
+    }
+    free(want);
+    golden_close(&golden);
+}
+END_TEST
+
 /* A rule of a plan file speaks of all experts of its layers; what is not there stays at home. So
  * does what would pass through a device that this machine does not have. */
 START_TEST(plans_name_more_than_there_is)
@@ -457,6 +557,8 @@ static Suite *suite(void)
     tcase_add_test(c, layers_are_what_they_are);
     tcase_add_test(c, uneven_layers_can_be_split);
     tcase_add_test(c, latent_text_survives_placements);
+    tcase_add_loop_test(c, converted_models_answer_alike, 0,
+                        (int)(sizeof converted / sizeof *converted * 2));
     tcase_add_test(c, what_stays_is_said);
     tcase_add_test(c, plans_name_more_than_there_is);
     tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));

@@ -1,17 +1,29 @@
 /* make golden DIRS="…": checks folders of the layout of tests/golden/phimoe (config.json,
- * model.safetensors, golden.safetensors). One line a folder; exits 1 when a logit differs by more
- * than 1e-4, when greedy text or routing differ, or when a folder cannot be read. */
+ * model.safetensors, golden.safetensors), and GGUF files with their numbers beside them (NAME.gguf,
+ * NAME.golden.safetensors). One line a folder; exits 1 when a logit differs by more than 1e-4, when
+ * greedy text or routing differ, or when a folder cannot be read. */
 #include "tests/golden.h"
 
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
+
+static void golden_path(const char *model, char *out, size_t size)
+{
+    size_t n = strlen(model);
+
+    if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
+        snprintf(out, size, "%.*s.golden.safetensors", (int)(n - 5), model);
+    else
+        snprintf(out, size, "%s/golden.safetensors", model);
+}
 
 int main(int argc, char **argv)
 {
     int failed = 0;
 
     if (argc < 2) {
-        fprintf(stderr, "usage: %s FOLDER...\n", argv[0]);
+        fprintf(stderr, "usage: %s FOLDER|FILE.gguf...\n", argv[0]);
         return 2;
     }
     for (int i = 1; i < argc; i++) {
@@ -22,7 +34,7 @@ int main(int argc, char **argv)
         struct error e = {0};
         double worst;
 
-        snprintf(path, sizeof path, "%s/golden.safetensors", argv[i]);
+        golden_path(argv[i], path, sizeof path);
         if (golden_open(&golden, path, why, sizeof why) < 0) {
             printf("%s: FAILED: %s\n", argv[i], why);
             failed = 1;

@@ -161,7 +161,8 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
         w->router_bias = random_floats(t, (size_t)f->experts, 0.2f, 0.0f, seed);
     if (f->shared && f->shared_gate == SHARED_SIGMOID)
         w->shared_router = random_floats(t, (size_t)s->hidden, spread, 0.0f, seed);
-    w->experts = keep(t, (size_t)n * sizeof *w->experts);
+    if (n)
+        w->experts = keep(t, (size_t)n * sizeof *w->experts);
     for (int e = 0; e < n; e++) {
         int width = e < f->experts ? f->width : f->shared_width;
 
@@ -186,7 +187,61 @@ static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
     w->k_norm = random_norm(t, m->kv_rank, seed).weight;
     w->k_b = random_matrix(t, s, m->heads * m->kv_rank, nope, 0, seed);
     w->v_b = random_matrix(t, s, m->heads * m->value_dim, m->kv_rank, 0, seed);
+    if (m->gated)
+        w->z = random_matrix(t, s, m->heads, s->hidden, 0, seed);
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
+}
+
+/* Projections of a recurrence. A delta net that is not tiled has z with q, k and v and a with b. */
+static void random_inputs(struct tiny_model *t, const struct tiny_shape *s,
+                          const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
+{
+    int values = m->heads * m->value_dim, keys = m->heads * m->key_dim,
+        channels = shape_channels(m);
+
+    if (m->kind == MIXER_KIMI_DELTA) {
+        w->q = random_matrix(t, s, keys, s->hidden, 0, seed);
+        w->k = random_matrix(t, s, keys, s->hidden, 0, seed);
+        w->v = random_matrix(t, s, values, s->hidden, 0, seed);
+        w->a = random_matrix(t, s, keys, s->hidden, 0, seed);
+    } else {
+        w->in = random_matrix(t, s,
+                              m->kind == MIXER_SHORT_CONVOLUTION ? 3 * values
+                              : m->kind == MIXER_MAMBA2          ? values + channels + m->heads
+                              : m->tiled                         ? channels
+                                                                 : channels + values,
+                              s->hidden, s->bias && m->kind == MIXER_MAMBA2, seed);
+    }
+    if (m->kind == MIXER_KIMI_DELTA || m->tiled)
+        w->z = random_matrix(t, s, values, s->hidden, 0, seed);
+    if (m->kind == MIXER_KIMI_DELTA || m->kind == MIXER_DELTA_NET)
+        w->b = random_matrix(t, s, m->heads * (m->kind == MIXER_DELTA_NET && !m->tiled ? 2 : 1),
+                             s->hidden, 0, seed);
+    if (m->tiled)
+        w->a = random_matrix(t, s, m->heads, s->hidden, 0, seed);
+}
+
+static void random_recurrent(struct tiny_model *t, const struct tiny_shape *s,
+                             const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
+{
+    bool kimi = m->kind == MIXER_KIMI_DELTA, mamba = m->kind == MIXER_MAMBA2;
+    struct recurrent_weights *r = &w->recurrent;
+    size_t heads = (size_t)m->heads, parts = kimi ? 3 : 1,
+           taps = (size_t)m->taps * (size_t)shape_channels(m) / parts;
+
+    random_inputs(t, s, m, w, seed);
+    for (size_t i = 0; i < parts; i++)
+        r->conv[i] = random_floats(t, taps, 0.5f, 0.2f, seed);
+    if (mamba)
+        r->conv_bias = random_floats(t, (size_t)shape_channels(m), 0.3f, 0.0f, seed);
+    w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, 0, seed);
+    if (m->kind == MIXER_SHORT_CONVOLUTION)
+        return;
+    r->a = random_floats(t, heads, 0.9f, kimi ? 1.0f : -1.0f, seed);
+    r->dt_bias = random_floats(t, heads * (kimi ? (size_t)m->key_dim : 1), 0.5f, 0.0f, seed);
+    if (mamba)
+        r->skip = random_floats(t, heads, 0.5f, 0.5f, seed);
+    r->norm = random_floats(t, (mamba ? heads : 1) * (size_t)m->value_dim, 0.3f, 1.0f, seed);
 }
 
 static void rope_table(struct tiny_model *t, int context, int dims, int of, float **cosines,
@@ -266,8 +321,11 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
             w->q_norm = random_norm(t, mix->key_dim * (whole ? mix->heads : 1), &seed).weight;
             w->k_norm = random_norm(t, mix->key_dim * (whole ? mix->kv_heads : 1), &seed).weight;
         }
-        if (mix->kind == MIXER_MLA) {
-            random_latent(t, s, mix, w, &seed);
+        if (mix->kind != MIXER_ATTENTION) {
+            if (mix->kind == MIXER_MLA)
+                random_latent(t, s, mix, w, &seed);
+            else if (shape_recurrent(mix))
+                random_recurrent(t, s, mix, w, &seed);
             random_experts(t, s, &shape->ffn, w, &seed);
             continue;
         }
