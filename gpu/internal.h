@@ -154,6 +154,7 @@ struct device {
     struct cl_target target;
     cl_context context;
     cl_command_queue queue, upload;
+    bool linked; /* context and queues are the link's, too */
     bool wide, dot8, share, lost;
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */

@@ -7,6 +7,7 @@
 #include "engine/base/mem.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,51 @@ static int probe(struct device_info *out, int max, char *why, size_t why_size)
     for (int i = 0; i < n && i < max; i++)
         out[i] = list[i].info;
     return n;
+}
+
+struct device_link {
+    cl_context context;
+    cl_command_queue queue, upload;
+};
+
+static atomic_int contexts; /* open ones */
+
+int opencl_contexts(void)
+{
+    return contexts;
+}
+
+static void link_close(struct device_link *l)
+{
+    clReleaseCommandQueue(l->queue);
+    clReleaseCommandQueue(l->upload);
+    clReleaseContext(l->context);
+    contexts--;
+    mem_free(l);
+}
+
+/* The context and the queues of a device that was opened before. */
+static void link_use(struct device *d, const struct device_link *l)
+{
+    clRetainContext(d->context = l->context);
+    clRetainCommandQueue(d->queue = l->queue);
+    clRetainCommandQueue(d->upload = l->upload);
+    d->linked = true;
+}
+
+/* Leaves its own to those that are opened later, which it may do without. */
+static void link_leave(struct device *d, struct device_link **to)
+{
+    struct device_link *l = mem_alloc(1, sizeof *l);
+
+    if (!l)
+        return;
+    *l = (struct device_link){d->context, d->queue, d->upload};
+    clRetainContext(l->context);
+    clRetainCommandQueue(l->queue);
+    clRetainCommandQueue(l->upload);
+    d->linked = true;
+    *to = l;
 }
 
 static void device_close(struct device *d)
@@ -42,6 +88,8 @@ static void device_close(struct device *d)
         clReleaseCommandQueue(d->upload);
     if (d->context)
         clReleaseContext(d->context);
+    if (d->context && !d->linked)
+        contexts--;
     mem_free(d);
 }
 
@@ -172,11 +220,26 @@ static int device_footprint(const struct device_config *c, const struct block_id
     return rc;
 }
 
+static int make_context(struct device *d, struct error *e)
+{
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        d->context = clCreateContext(NULL, 1, &d->target.id, NULL, NULL, &rc);
+    if (cl_check(d, rc, "clCreateContext", e) < 0)
+        return ERR_DEVICE;
+    contexts++;
+    if (!cl_injected(&rc))
+        d->queue = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
+    if (rc == CL_SUCCESS && !cl_injected(&rc))
+        d->upload = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
+    return cl_check(d, rc, "clCreateCommandQueue", e);
+}
+
 static int device_open(struct device **out, const struct device_config *c, struct error *e)
 {
     const struct hparams *hp = &c->model->hp;
     struct device *d = mem_alloc(1, sizeof *d);
-    cl_int rc = CL_SUCCESS;
     char why[512];
 
     *out = NULL;
@@ -193,19 +256,15 @@ static int device_open(struct device **out, const struct device_config *c, struc
                   hp->hidden);
         goto fail;
     }
-    if (!cl_injected(&rc))
-        d->context = clCreateContext(NULL, 1, &d->target.id, NULL, NULL, &rc);
-    if (cl_check(d, rc, "clCreateContext", e) < 0)
-        goto fail;
-    if (!cl_injected(&rc))
-        d->queue = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
-    if (rc == CL_SUCCESS && !cl_injected(&rc))
-        d->upload = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
-    if (cl_check(d, rc, "clCreateCommandQueue", e) < 0)
+    if (c->link && *c->link)
+        link_use(d, *c->link);
+    else if (make_context(d, e) < 0)
         goto fail;
     if (kernel_set_build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
         blas_open(d, blas_key(d), opencl_tuning()->blas > 0, e) < 0 || upload_ropes(d, e) < 0)
         goto fail;
+    if (c->link && !*c->link)
+        link_leave(d, c->link);
     *out = d;
     return 0;
 fail:
@@ -299,6 +358,7 @@ const struct device_ops opencl_device_ops = {
     .probe = probe,
     .open = device_open,
     .close = device_close,
+    .link_close = link_close,
     .state_open = memory_state_open,
     .state_close = memory_state_close,
     .supports = kernel_set_runs,

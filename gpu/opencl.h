@@ -11,4 +11,7 @@ extern const struct device_ops opencl_device_ops;
 /* Kernel launches since open: what a token costs in calls. */
 uint64_t opencl_launches(const struct device *d);
 
+/* OpenCL contexts that are open; devices that share a link have one. */
+int opencl_contexts(void);
+
 #endif

@@ -69,6 +69,7 @@ struct pool {
     atomic_int limit; /* of threads in an elastic run */
     int n, created;
     struct one_thread owner;
+    bool running;                   /* a run of pool_run or pool_run_elastic */
     atomic_int schedstat[POOL_MAX]; /* file of each thread's times; -1: none */
     bool pinned;
     cpu_set_t old_affinity;
@@ -296,26 +297,32 @@ static void even_phases(struct pool *p)
         p->place[i].phase = p->place[0].phase;
 }
 
-void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
+static void begin(struct pool *p, void (*fn)(void *ctx, int tid, int n))
 {
     assert(one_thread(&p->owner));
-    assert(fn);
+    assert(fn && !p->running);
     even_phases(p);
+    p->running = true;
+}
+
+void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
+{
+    begin(p, fn);
     if (p->n == 1)
         fn(ctx, 0, 1);
     else
         run(p, fn, ctx, true);
+    p->running = false;
 }
 
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 {
-    assert(one_thread(&p->owner));
-    assert(fn);
-    even_phases(p);
+    begin(p, fn);
     if (p->n == 1)
         fn(ctx, 0, 1);
     else
         run(p, fn, ctx, false);
+    p->running = false;
 }
 
 void pool_elastic_limit(struct pool *p, int n)

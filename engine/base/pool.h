@@ -1,8 +1,10 @@
 /* A fixed set of threads that run one function together (SPMD) and meet at barriers.
  * Owner: one thread, which calls every function below except pool_barrier and is itself thread 0 of
- * each run; others must not use the pool. Waiting spins for some tens of microseconds, then sleeps
- * in the kernel, so that an idle pool costs nothing and one in use answers at once. Nothing is
- * allocated after pool_new; a run costs two atomic hand-overs per thread. */
+ * each run; others must not use the pool. Several users on that thread (devices of two models) take
+ * turns: a run ends before the next one begins, none begins inside another. Both are asserted.
+ * Waiting spins for some tens of microseconds, then sleeps in the kernel, so that an idle pool
+ * costs nothing and one in use answers at once. Nothing is allocated after pool_new; a run costs
+ * two atomic hand-overs per thread. */
 #ifndef ENGINE_BASE_POOL_H
 #define ENGINE_BASE_POOL_H
 

@@ -12,7 +12,8 @@
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
- * has both), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut.
+ * has both), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut,
+ * link_close.
  * Emulated where NULL: layers by single jobs. Computing allocates nothing of ours: scratch for
  * max_rows rows is taken at open, what a session keeps at state_open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -28,7 +29,11 @@
 #define DEVICE_STREAM 2 /* buffers for experts that do not lie on a device */
 #define DEVICE_ROPES 2  /* rotary tables: every session uses one of them */
 
+struct pool;
 struct device; /* private to the back end; first member: struct device_base */
+/* What devices of one back end, each for a model of its own, share of one piece of hardware;
+ * private to the back end. */
+struct device_link;
 
 /* Which kernel serves which shape: measured once and kept, the built-in choice, measured anew. */
 enum device_tune { DEVICE_TUNE_ON, DEVICE_TUNE_OFF, DEVICE_TUNE_AGAIN };
@@ -37,6 +42,12 @@ struct device_config {
     const struct model *model; /* outlives the device */
     int index;                 /* in the engine's list; 0: CPU */
     int n_threads;             /* CPU: threads of the pool */
+    /* CPU: who else uses it is done when a job begins; outlives the device. NULL: one of its own */
+    struct pool *pool;
+    /* NULL: nothing is shared. *link NULL: open leaves there what it makes, for devices opened
+     * later; else it uses that. The one thread of all of them; link_close after the last is closed.
+     */
+    struct device_link **link;
     /* nobody asked for so many: fewer of them may decode, where that is measured to be faster */
     bool fewer_threads;
     int max_rows; /* most rows (tokens) of one job: -ub */
@@ -217,6 +228,8 @@ struct device_ops {
     int (*probe)(struct device_info *out, int max, char *why, size_t why_size);
     int (*open)(struct device **out, const struct device_config *c, struct error *e);
     void (*close)(struct device *d);
+    /* Optional: of what open left at device_config.link. */
+    void (*link_close)(struct device_link *link);
     /* What a session keeps between tokens, KV rows for `context` positions, a ring of the newest
      * ones (state_room) or recurrent state of every layer whose mixer is or will be here. Any
      * number that is not open, small ones first; open itself opens session 0's, which nobody

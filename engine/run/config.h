@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct commons;
 struct engine;
 struct tokenizer;
 struct chat_template;
@@ -21,7 +22,9 @@ struct engine_config {
     int context;
     /* how many sessions will be open at a time, for the footprint and for planners; 0: one */
     int sessions;
-    int n_threads;     /* 0: physical cores */
+    int n_threads; /* 0: physical cores */
+    /* what it shares with other engines (engine/run/commons.h); NULL: everything is its own */
+    struct commons *commons;
     int batch, ubatch; /* logical and physical prefill chunk */
     enum kv_type kv_k, kv_v;
     int convert; /* enum dtype or -1 (--dtype) */

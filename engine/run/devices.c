@@ -9,6 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* With what other engines' devices have left of the same hardware, if there are any. */
+static int open_one(struct engine *g, const struct device_ops *ops, struct device_config *c,
+                    struct device **out, struct error *e)
+{
+    int rc;
+
+    if (!g->config.commons || !ops->link_close)
+        return ops->open(out, c, e);
+    c->link = commons_link_take(g->config.commons, ops, c->selector);
+    rc = ops->open(out, c, e);
+    commons_link_give(g->config.commons);
+    return rc;
+}
+
 int devices_open(struct engine *g, bool named, int first_index, struct probed_device *out, int max,
                  char *why, size_t why_size)
 {
@@ -56,7 +70,7 @@ int devices_open(struct engine *g, bool named, int first_index, struct probed_de
             out[n_out] = (struct probed_device){.ops = *list, .info = found[i]};
             if (found[i].why_not[0])
                 snprintf(why, why_size, "%s: %s", found[i].selector, found[i].why_not);
-            else if ((*list)->open(&out[n_out].device, &c, &e) < 0)
+            else if (open_one(g, *list, &c, &out[n_out].device, &e) < 0)
                 snprintf(why, why_size, "%s: %s", found[i].selector, e.text);
             else
                 n_out++;

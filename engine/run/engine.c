@@ -41,6 +41,7 @@ static int open_cpu(struct engine *g, struct error *e)
     struct device_slot *s = &g->slots[0];
     struct device_config c = {.model = g->model,
                               .n_threads = g->info.n_threads,
+                              .pool = g->config.commons ? commons_pool(g->config.commons) : NULL,
                               .max_rows = g->info.ubatch,
                               .context = g->info.context,
                               .kv_k = g->config.kv_k,
@@ -153,6 +154,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
                                               .device_lost = place_device_lost,
                                               .ctx = g};
     g->forward.trace = &g->trace;
+    g->forward.bandwidth = g->bandwidth;
     g->forward.defer = c->defer_experts;
     return 0;
 }
@@ -210,7 +212,10 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->config.kernels = g->config.placement = g->config.placement_script = NULL;
     g->pace = c->pace;
     g->plan_at = -1;
-    g->info.n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
+    g->info.n_threads = c->commons         ? pool_threads(commons_pool(c->commons))
+                        : c->n_threads > 0 ? c->n_threads
+                                           : topology_default_threads();
+    g->bandwidth = c->commons ? commons_bandwidth(c->commons) : &g->own_bandwidth;
     if (!c->model_path) {
         rc = error_set(e, ERR_USAGE, "no model was named");
         goto out;

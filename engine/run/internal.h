@@ -11,6 +11,7 @@
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
 #include "engine/run/checkpoints.h"
+#include "engine/run/commons.h"
 #include "engine/run/config.h"
 #include "engine/run/forward.h"
 #include "engine/run/kv.h"
@@ -141,7 +142,7 @@ struct engine {
     struct kv kv;
     struct plan *in_force; /* what forward really uses; changes block by block */
     struct residency *residency;
-    struct bandwidth bandwidth;
+    struct bandwidth *bandwidth, own_bandwidth; /* that, or the commons' */
     struct cost_model *cost_model;
     /* of the plan wanted; planner NULL: a plan made elsewhere */
     struct planner_spec spec;

@@ -300,9 +300,9 @@ void metrics_refresh(struct engine *g)
     t->moves_pending = s.pending;
     t->moves_pending_bytes = s.pending_bytes;
     t->moved_bytes = s.moved_bytes;
-    t->bandwidth_on = g->forward.bandwidth && g->bandwidth.active;
-    t->bandwidth_taken = atomic_load_explicit(&g->bandwidth.taken, memory_order_relaxed);
-    t->bandwidth_waited_ns = atomic_load_explicit(&g->bandwidth.waited_ns, memory_order_relaxed);
+    t->bandwidth_on = g->bandwidth->active;
+    t->bandwidth_taken = atomic_load_explicit(&g->bandwidth->taken, memory_order_relaxed);
+    t->bandwidth_waited_ns = atomic_load_explicit(&g->bandwidth->waited_ns, memory_order_relaxed);
     memcpy(t->ran_on, g->forward.ran_on, (size_t)(t->n_layers * t->n_experts));
     memcpy(t->planned, wanted->experts, (size_t)(t->n_layers * t->n_experts));
     if (now - g->metrics_ns >= MEDIAN_NS || t->state == ENGINE_IDLE) {

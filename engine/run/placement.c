@@ -468,11 +468,10 @@ int engine_verdict_set(struct engine *g, const char *spec, double loss, struct e
 
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second)
 {
-    bandwidth_init(&g->bandwidth, mode, bytes_per_second);
-    g->forward.bandwidth = mode == BANDWIDTH_OFF ? NULL : &g->bandwidth;
+    bandwidth_init(g->bandwidth, mode, bytes_per_second);
 }
 
 struct bandwidth *engine_bandwidth(struct engine *g)
 {
-    return &g->bandwidth;
+    return g->bandwidth;
 }

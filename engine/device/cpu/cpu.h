@@ -128,6 +128,7 @@ struct cpu_device {
     const struct model *model;
     const struct kernels *k;
     struct pool *pool;
+    bool own_pool; /* or device_config's */
     /* how many threads run a job of several rows, of one */
     struct crowd reading, decoding;
     int n_threads, max_rows, context, chunks_max;

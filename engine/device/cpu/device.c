@@ -296,7 +296,8 @@ static void cpu_close(struct device *device)
 
     if (!d)
         return;
-    pool_free(d->pool);
+    if (d->own_pool)
+        pool_free(d->pool);
     onednn_free(d->library);
     kv_pool_release(d);
     mem_pages_free(d->scratch, d->scratch_bytes);
@@ -314,7 +315,9 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->base.config = *c;
     d->model = c->model;
     d->k = kernels_active();
-    d->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
+    d->n_threads = c->pool            ? pool_threads(c->pool)
+                   : c->n_threads > 0 ? c->n_threads
+                                      : topology_default_threads();
     d->max_rows = c->max_rows > 0 ? c->max_rows : 1;
     d->context = c->context;
     d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
@@ -403,7 +406,9 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
         pack_router(d, l, d->router[l]);
     for (size_t i = 0, n = widest(d).ones; i < n; i++)
         d->ones[i] = 1.0f;
-    code = pool_new(&d->pool, d->n_threads, true, e);
+    d->pool = c->pool;
+    d->own_pool = !c->pool;
+    code = c->pool ? 0 : pool_new(&d->pool, d->n_threads, true, e);
     if (!code) {
         crowd_init(&d->reading, d->n_threads);
         crowd_init(&d->decoding, d->n_threads);
