@@ -826,6 +826,28 @@ START_TEST(test_same_bits_recurrent)
 }
 END_TEST
 
+/* As many experts as a router chooses from, and a shared one (Qwen3-Next). */
+START_TEST(test_same_bits_many_experts)
+{
+    static const struct layer_shape many = {
+        .mixer = {.heads = 2, .kv_heads = 1, .key_dim = 32, .rope_dims = 32},
+        .ffn = {.experts = NUM_EXPERTS,
+                .used = 10,
+                .shared = 1,
+                .width = 32,
+                .shared_width = 32,
+                .shared_gate = SHARED_SIGMOID,
+                .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+        .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}};
+    struct tiny_shape s = base_shape;
+
+    s.layers = 1;
+    s.shapes = &many;
+    s.type = DTYPE_Q8_0;
+    check_same_bits(s, KV_F16, 9);
+}
+END_TEST
+
 static const struct {
     enum dtype type;
     bool exact;
@@ -1143,6 +1165,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits_of_norms_behind);
     tcase_add_test(t, test_same_bits_latent);
     tcase_add_loop_test(t, test_same_bits_recurrent, 0, RECURRENT_TYPES);
+    tcase_add_test(t, test_same_bits_many_experts);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);
     tcase_add_loop_test(t, test_same_bits_float_large, 0, FLOAT_KINDS);
     tcase_add_test(t, test_same_bits_disturbed);

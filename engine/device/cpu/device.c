@@ -274,16 +274,19 @@ static int check_model(struct cpu_device *d, struct error *e)
 
     if (code < 0 || (code = check_matrix(d, &m->head, "head", e)) < 0)
         return code;
-    for (int l = 0; l < hp->n_layers; l++)
-        if (!runs_heads(&hparams_layer(hp, l)->mixer))
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_shape *s = hparams_layer(hp, l);
+
+        if (!runs_heads(&s->mixer))
             return error_set(
                 e, ERR_MODEL,
                 "the CPU device cannot run heads like layer %d's (%d of %d, %d of keys)", l,
-                hparams_layer(hp, l)->mixer.heads, hparams_layer(hp, l)->mixer.key_dim,
-                hparams_layer(hp, l)->mixer.kv_heads);
-    if (hp->n_experts_used > CPU_USED_MAX || hp->n_experts > 512)
-        return error_set(e, ERR_MODEL, "the CPU device cannot run %d experts, %d used",
-                         hp->n_experts, hp->n_experts_used);
+                s->mixer.heads, s->mixer.key_dim, s->mixer.kv_heads);
+        /* a shared expert is none that the router chooses from */
+        if (shape_used(s) > CPU_USED_MAX || s->ffn.experts > NUM_EXPERTS)
+            return error_set(e, ERR_MODEL, "the CPU device cannot run %d experts, %d used",
+                             s->ffn.experts, shape_used(s));
+    }
     for (struct block_id id = BLOCK_BEFORE; !code && model_block_next(m, &id);)
         for (int i = 0, n = model_block_matrices(m, id, list); i < n && !code; i++)
             code = check_matrix(d, list[i].w, matrix_part_name(list[i].part), e);
