@@ -14,6 +14,7 @@
 #include "app/placement/profile.h"
 #include "app/headless/quantize.h"
 #include "app/headless/tokenize.h"
+#include "app/quality/quality.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,12 @@ static const struct mode modes[] = {
     {"compare", "compare placements", compare_wanted, compare_mode_run},
     {"profile-experts", "count experts over a text", profile_wanted, profile_mode_run},
     {"suggest", "make a plan from a profile", suggest_wanted, suggest_mode_run},
+    {"kl-divergence", "compare distributions with another setting's", divergence_wanted,
+     divergence_run},
+    {"perplexity", "how well a text is predicted", perplexity_wanted, perplexity_run},
+    {"perplexity-lines", "how well lines are predicted", perplexity_lines_wanted,
+     perplexity_lines_run},
+    {"choices", "multiple choice", choices_wanted, choices_run},
     {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},

@@ -465,6 +465,88 @@ START_TEST(fit_lists_layers_before_it_refuses)
 }
 END_TEST
 
+/* The bundled model on the 30 texts whose likelihood the official code gave: within 0.5 %. */
+START_TEST(perplexity_of_lines)
+{
+    static char text[1 << 20];
+    json_t *root, *t;
+    size_t i;
+    FILE *f;
+
+    read_back(support_path("golden/demo/perplexity.json"), text, sizeof text);
+    root = json_read(text, strlen(text), "perplexity.json", &e);
+    snprintf(text, sizeof text, "%s/lines.jsonl", support_tmpdir());
+    f = fopen(text, "w");
+    json_array_foreach(json_object_get(root, "texts"), i, t)
+    {
+        json_t *line = json_pack("{s:O}", i % 2 ? "text" : "ids",
+                                 json_object_get(t, i % 2 ? "text" : "ids"));
+
+        json_dumpf(line, f, JSON_COMPACT);
+        fputc('\n', f);
+        json_decref(line);
+    }
+    fclose(f);
+    expect("$M --perplexity-lines $T/lines.jsonl --parse-special --quality-json $T/q.json", 0);
+    ck_assert_msg(strstr(out, "{\"lines\": 30, \"tokens\": 6018, "), "%s", out);
+    json_decref(root);
+    snprintf(text, sizeof text, "%s/q.json", support_tmpdir());
+    read_back(text, text, sizeof text);
+    root = json_read(text, strlen(text), "q.json", &e);
+    ck_assert_double_eq_tol(json_real_value(json_object_get(root, "perplexity")), 5.853447,
+                            0.005 * 5.85);
+    json_decref(root);
+    expect("echo '{\"ids\": [1, 99999]}' | $M --perplexity-lines -", 1);
+    ck_assert_msg(strstr(err, "line 1: element 1"), "%s", err);
+    expect("echo nonsense | $M --perplexity-lines -", 1);
+}
+END_TEST
+
+/* A setting beside itself diverges by nothing, beside another by something; the file is small. */
+START_TEST(divergence_of_settings)
+{
+    const char *kl;
+
+    expect("$M --perplexity default -c 128 --chunks 3 --kl-divergence-base $T/base", 0);
+    ck_assert_msg(strstr(out, "Final estimate: PPL = ") && strstr(out, "189 tokens of 3 chunks"),
+                  "%s", out);
+    expect("$M --kl-divergence --kl-divergence-base $T/base -c 128 -t 1 --kernels scalar", 0);
+    ck_assert_msg(strstr(out, "Same top p                    : 100.000000"), "%s", out);
+    ck_assert_ptr_nonnull(kl = strstr(out, "Mean    KLD"));
+    ck_assert_double_eq_tol(atof(strchr(kl, ':') + 1), 0.0, 1e-5);
+    expect("$M --kl-divergence --kl-divergence-base $T/base -c 128 -ctk q8_0 -ctv q8_0", 0);
+    ck_assert_ptr_nonnull(kl = strstr(out, "Mean    KLD"));
+    ck_assert_msg(atof(strchr(kl, ':') + 1) > 1e-6 && atof(strchr(kl, ':') + 1) < 0.05, "%s", kl);
+    expect("$M --kl-divergence --kl-divergence-base $T/base -c 64", 2);
+    ck_assert_msg(strstr(err, "give -c 128"), "%s", err);
+    expect("$M --kl-divergence", 2);
+    expect("$M --perplexity default -c 128 --ppl-stride 32 --chunks 2", 0);
+    ck_assert_msg(strstr(out, "64 tokens of 2 chunks of 144"), "%s", out);
+    expect("echo short | $M --perplexity -", 1);
+    ck_assert_msg(strstr(err, "smaller -c"), "%s", err);
+}
+END_TEST
+
+START_TEST(choices_of_three_kinds)
+{
+    expect("printf '%s\\n' "
+           "'{\"question\": \"The dog wagged its\", \"options\": [\"moon\", \"tail\"], "
+           "\"answer\": 1}' "
+           "'{\"ctx\": \"Lily was very\", \"endings\": [\"happy.\", \"refrigerator.\"], "
+           "\"label\": \"0\"}' "
+           "'{\"question\": \"The sun is in the\", \"choices\": {\"text\": [\"shoe\", "
+           "\"sky\"], \"label\": [\"A\", \"B\"]}, \"answerKey\": \"B\"}' "
+           "'{\"question\": \"The sun is in the\", \"options\": [\"shoe\", \"sky\"], "
+           "\"answer\": \"A\"}' | $M --choices -", 0);
+    ck_assert_msg(strstr(out, "accuracy             75.00 %") &&
+                      strstr(out, "by chance          50.00 %"),
+                  "%s", out);
+    expect("echo '{\"question\": \"x\", \"options\": [\"a\", \"b\"], \"answer\": 2}' | "
+           "$M --choices -", 1);
+    ck_assert_msg(strstr(err, "line 1: \"answer\" is none of its 2 options"), "%s", err);
+}
+END_TEST
+
 START_TEST(fit_table_and_refusal)
 {
     expect("$M --fit", 0);
@@ -809,6 +891,9 @@ static Suite *suite(void)
     tcase_add_test(t, options_reach_the_engine);
     tcase_add_test(t, stats_of_one_answer);
     tcase_add_test(t, fit_lists_layers_before_it_refuses);
+    tcase_add_test(t, perplexity_of_lines);
+    tcase_add_test(t, divergence_of_settings);
+    tcase_add_test(t, choices_of_three_kinds);
     tcase_add_test(t, fit_table_and_refusal);
     tcase_add_test(t, an_interrupted_answer_stays);
     tcase_add_test(t, a_reader_that_leaves);

@@ -303,6 +303,10 @@ START_TEST(every_mode_is_reached)
                 {"suggest", {"--suggest", "profile.json"}},
                 {"bench", {"--bench"}},
                 {"bench", {"--microbench"}},
+                {"perplexity", {"--perplexity", "text.txt"}},
+                {"perplexity-lines", {"--perplexity-lines", "lines.jsonl"}},
+                {"kl-divergence", {"--kl-divergence", "--kl-divergence-base", "base"}},
+                {"choices", {"--choices", "questions.jsonl"}},
                 {"one-shot", {"-p", "Hi"}},
                 {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
                 {"chat", {"--temp", "0"}}};

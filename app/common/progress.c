@@ -1,0 +1,38 @@
+/* See progress.h. */
+#include "app/common/progress.h"
+
+#include "engine/base/clock.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define WIDTH 20
+
+void progress_begin(struct progress *p, const char *what)
+{
+    *p = (struct progress){.what = what, .begun = clock_now()};
+}
+
+void progress_draw(struct progress *p, double done, double total, const char *note)
+{
+    uint64_t now = clock_now();
+    double part = total > 0.0 ? done / total : 1.0;
+    long left = part > 0.0 ? (long)(clock_seconds(now - p->begun) * (1.0 - part) / part + 0.5) : 0;
+    int full = (int)(part * WIDTH);
+
+    if (!isatty(STDERR_FILENO) || (now - p->drawn_at < 200 * CLOCK_MILLI && done < total))
+        return;
+    p->drawn_at = now;
+    p->drawn = true;
+    fprintf(stderr, "\r%s [%.*s%.*s] %3.0f %%, %ld:%02ld left%s%s ", p->what, full,
+            "####################", WIDTH - full, "....................", 100.0 * part, left / 60,
+            left % 60, note ? ", " : "", note ? note : "");
+    fflush(stderr);
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->drawn)
+        fprintf(stderr, "\r%79s\r", "");
+    p->drawn = false;
+}

@@ -1,0 +1,162 @@
+/* --perplexity-lines: each line of a JSON Lines file as a text of its own, all of it scored. One
+ * line of output for each, and one for all of them at the end. */
+#include "app/quality/quality.h"
+
+#include "app/common/progress.h"
+#include "app/common/signals.h"
+#include "app/quality/score.h"
+#include "app/setup/test_text.h"
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+#include "engine/text/tokenizer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool perplexity_lines_wanted(const struct options *o)
+{
+    return o->perplexity_lines;
+}
+
+/* "ids" as they are. */
+static int read_ids(const struct engine *g, const json_t *list, int **ids, int *n, struct error *e)
+{
+    size_t count = json_array_size(list);
+
+    if (!(*ids = mem_alloc(count + 1, sizeof **ids)))
+        return error_set(e, ERR_MEMORY, "out of memory for %zu ids", count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *v = json_array_get(list, i);
+
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= engine_info(g)->model->hp.n_vocab)
+            return error_set(e, ERR_INPUT, "element %zu of 'ids' is no token of the model", i);
+        (*ids)[i] = (int)json_integer_value(v);
+    }
+    *n = (int)count;
+    return 0;
+}
+
+/* "text", behind the token that the model wants before a text. */
+static int read_text(const struct engine *g, const json_t *text, bool special, int **ids, int *n,
+                     struct error *e)
+{
+    int *read = NULL, n_read = 0, bos, rc = score_bos(g, &bos, e);
+
+    if (rc == 0)
+        rc = tokenizer_encode(engine_info(g)->tokenizer, json_string_value(text),
+                              json_string_length(text), special, &read, &n_read, e);
+    if (rc == 0 && !(*ids = mem_alloc((size_t)n_read + 1, sizeof **ids)))
+        rc = error_set(e, ERR_MEMORY, "out of memory for %d tokens", n_read);
+    if (rc == 0) {
+        if (bos >= 0)
+            (*ids)[(*n)++] = bos;
+        memcpy(*ids + *n, read, (size_t)n_read * sizeof *read);
+        *n += n_read;
+    }
+    mem_free(read);
+    return rc;
+}
+
+static int read_line(const struct engine *g, const char *line, size_t size, bool special, int **ids,
+                     int *n, struct error *e)
+{
+    json_t *root = json_read(line, size, "the line", e);
+    const json_t *list = json_object_get(root, "ids"), *text = json_object_get(root, "text");
+    int rc;
+
+    *ids = NULL;
+    *n = 0;
+    if (!root)
+        return ERR_INPUT;
+    if (json_is_array(list))
+        rc = read_ids(g, list, ids, n, e);
+    else if (json_is_string(text))
+        rc = read_text(g, text, special, ids, n, e);
+    else
+        rc = error_set(e, ERR_INPUT, "neither \"text\", a string, nor \"ids\", an array, is in it");
+    json_decref(root);
+    if (rc == 0 && (*n < 2 || *n > engine_info(g)->context))
+        rc = error_set(e, ERR_INPUT, "%d tokens; 2 to %d (-c) can be scored", *n,
+                       engine_info(g)->context);
+    return rc;
+}
+
+struct total {
+    bool special; /* control tokens are read in texts */
+    double nll;
+    long tokens, lines;
+};
+
+static int score_line(struct engine *g, const char *line, size_t size, int number, struct total *t,
+                      struct error *e)
+{
+    double nll;
+    int *ids, n, rc = read_line(g, line, size, t->special, &ids, &n, e);
+
+    if (rc == 0 && (rc = score_surprise(g, ids, n, 0, &nll, e)) == 0) {
+        printf("{\"line\": %d, \"tokens\": %d, \"nll\": %.6f, \"perplexity\": %.6f}\n", number,
+               n - 1, nll, exp(nll / (n - 1)));
+        t->nll += nll;
+        t->tokens += n - 1;
+        t->lines++;
+    } else if (rc < 0) {
+        error_prefix(e, "line %d", number);
+    }
+    mem_free(ids);
+    return rc;
+}
+
+static int score_lines(struct engine *g, const char *text, size_t size, struct total *t,
+                       struct error *e)
+{
+    struct progress p;
+    int number = 0, rc = 0;
+
+    progress_begin(&p, "perplexity");
+    for (size_t at = 0, end; at < size && rc == 0; at = end + 1) {
+        const char *newline = memchr(text + at, '\n', size - at);
+
+        end = newline ? (size_t)(newline - text) : size;
+        number++;
+        if (end == at)
+            continue;
+        progress_draw(&p, (double)at, (double)size, NULL);
+        rc = score_line(g, text + at, end - at, number, t, e);
+    }
+    progress_end(&p);
+    if (rc == 0 && t->lines == 0)
+        rc = error_set(e, ERR_INPUT, "no lines in it");
+    return rc;
+}
+
+int perplexity_lines_run(struct options *o, struct error *e)
+{
+    struct engine *g = NULL;
+    struct total t = {.special = o->parse_special};
+    char *text = NULL;
+    size_t size;
+    int rc = test_text_read(o->perplexity_lines, &text, &size, e);
+
+    if (rc == 0)
+        rc = score_open(o, 0, &g, e);
+    if (rc == 0 && (rc = score_lines(g, text, size, &t, e)) < 0)
+        error_prefix(e, "%s", o->perplexity_lines);
+    if (rc == 0) {
+        printf("{\"lines\": %ld, \"tokens\": %ld, \"nll\": %.6f, \"perplexity\": %.6f}\n", t.lines,
+               t.tokens, t.nll, exp(t.nll / (double)t.tokens));
+        rc = fflush(stdout)
+                 ? output_failed("the perplexities", errno, e)
+                 : score_report(o, g,
+                                json_pack("{s:I, s:I, s:f, s:f}", "lines", (json_int_t)t.lines,
+                                          "tokens", (json_int_t)t.tokens, "nll", t.nll,
+                                          "perplexity", exp(t.nll / (double)t.tokens)),
+                                e);
+    }
+    mem_free(text);
+    engine_close(g);
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* How well a model predicts: --perplexity of a text or of the lines of a file, --kl-divergence from
+ * another setting, --choices. Main thread, synchronous engine. Results on stdout, and as JSON with
+ * --quality-json. */
+#ifndef APP_QUALITY_QUALITY_H
+#define APP_QUALITY_QUALITY_H
+
+#include "app/options/options.h"
+#include "engine/run/engine.h"
+
+#include <jansson.h>
+
+bool perplexity_wanted(const struct options *o);
+int perplexity_run(struct options *o, struct error *e);
+bool perplexity_lines_wanted(const struct options *o);
+int perplexity_lines_run(struct options *o, struct error *e);
+bool divergence_wanted(const struct options *o);
+int divergence_run(struct options *o, struct error *e);
+bool choices_wanted(const struct options *o);
+int choices_run(struct options *o, struct error *e);
+
+#endif

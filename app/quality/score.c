@@ -1,0 +1,113 @@
+/* See score.h. */
+#include "app/quality/score.h"
+
+#include "app/common/signals.h"
+#include "app/quality/log_probs.h"
+#include "app/setup/engine_options.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM ((size_t)8 << 20) /* logits at a time */
+#define ROWS 64
+
+static int check_signal(struct error *e)
+{
+    return signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : 0;
+}
+
+int score_text(struct engine *g, const int *ids, int n, int first, score_row fn, void *ctx,
+               struct error *e)
+{
+    size_t vocabulary = (size_t)engine_info(g)->model->hp.n_vocab;
+    int rows = (int)(ROOM / vocabulary), rc = 0;
+    float *logits;
+
+    rows = rows < 1 ? 1 : rows > ROWS ? ROWS : rows;
+    if (!(logits = mem_alloc((size_t)rows * vocabulary, sizeof *logits)))
+        return error_set(e, ERR_MEMORY, "out of memory for %d rows of logits", rows);
+    engine_session_clear(g);
+    for (int at = 0; at < first && !rc; at += ROWS) {
+        rc = engine_eval(g, ids + at, first - at < ROWS ? first - at : ROWS, NULL, false, e);
+        rc = rc ? rc : check_signal(e);
+    }
+    for (int at = first; at < n - 1 && !rc; at += rows) {
+        int m = n - 1 - at < rows ? n - 1 - at : rows;
+
+        rc = engine_eval(g, ids + at, m, logits, true, e);
+        for (int r = 0; r < m && !rc; r++)
+            rc = fn(ctx, at + r, logits + (size_t)r * vocabulary, e);
+        rc = rc ? rc : check_signal(e);
+    }
+    mem_free(logits);
+    return rc;
+}
+
+struct surprise {
+    const int *ids;
+    int vocabulary;
+    double sum;
+};
+
+static int add_surprise(void *ctx, int at, const float *logits, struct error *e)
+{
+    struct surprise *s = ctx;
+
+    s->sum += log_probs_surprise(logits, s->vocabulary, s->ids[at + 1]);
+    return 0;
+}
+
+int score_surprise(struct engine *g, const int *ids, int n, int first, double *sum, struct error *e)
+{
+    struct surprise s = {.ids = ids, .vocabulary = engine_info(g)->model->hp.n_vocab};
+    int rc = score_text(g, ids, n, first, add_surprise, &s, e);
+
+    *sum = s.sum;
+    return rc;
+}
+
+int score_open(struct options *o, int context, struct engine **g, struct error *e)
+{
+    if (o->ctx_size == 0)
+        o->ctx_size = context;
+    signals_catch();
+    return engine_setup_open(o, g, e);
+}
+
+int score_bos(const struct engine *g, int *bos, struct error *e)
+{
+    bool add;
+
+    *bos = -1;
+    if (!engine_info(g)->tokenizer)
+        return error_set(e, ERR_MODEL, "the model has no tokenizer: it cannot read a text");
+    *bos = tokenizer_bos(engine_info(g)->tokenizer, &add);
+    if (!add)
+        *bos = -1;
+    return 0;
+}
+
+int score_report(const struct options *o, const struct engine *g, json_t *result, struct error *e)
+{
+    const struct engine_info *info = engine_info(g);
+    char *text;
+    int rc;
+
+    if (!o->quality_json) {
+        json_decref(result);
+        return 0;
+    }
+    json_object_set_new(result, "model", json_string(info->model->name));
+    json_object_set_new(result, "type", json_string(dtype_info(info->model->type)->word));
+    json_object_set_new(result, "kernels", json_string(info->kernels));
+    text = json_dumps(result, JSON_INDENT(2));
+    json_decref(result);
+    if (!text)
+        return error_set(e, ERR_MEMORY, "out of memory for %s", o->quality_json);
+    rc = file_replace(o->quality_json, text, strlen(text), e);
+    free(text);
+    return rc;
+}

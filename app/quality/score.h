@@ -1,0 +1,30 @@
+/* Texts through the engine, and every logit row that counts to a callback. Main thread. */
+#ifndef APP_QUALITY_SCORE_H
+#define APP_QUALITY_SCORE_H
+
+#include "app/options/options.h"
+#include "engine/run/engine.h"
+
+#include <jansson.h>
+
+/* The logits after token `at` of the text; non-zero ends with that. */
+typedef int (*score_row)(void *ctx, int at, const float *logits, struct error *e);
+
+/* n ids as a text of their own, in the chat's session, which is cleared before; rows first .. n - 2
+ * go to fn: each predicts the token behind it. ERR_CANCELLED: a signal came. Errors of engine_eval
+ * and of fn. */
+int score_text(struct engine *g, const int *ids, int n, int first, score_row fn, void *ctx,
+               struct error *e);
+/* -ln p(ids[i + 1] | ids[0 .. i]), summed over i = first .. n - 2. */
+int score_surprise(struct engine *g, const int *ids, int n, int first, double *sum,
+                   struct error *e);
+
+/* The engine with a context of `context` tokens (0: as elsewhere) where the user asked for none. */
+int score_open(struct options *o, int context, struct engine **g, struct error *e);
+/* The token that the model wants before raw text; -1: none. ERR_MODEL: no tokenizer. */
+int score_bos(const struct engine *g, int *bos, struct error *e);
+/* Writes the result with what was measured (model, type, kernels) to --quality-json, where that is
+ * given; takes `result`. */
+int score_report(const struct options *o, const struct engine *g, json_t *result, struct error *e);
+
+#endif
