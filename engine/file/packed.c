@@ -19,6 +19,7 @@ struct scheme {
     const char *unused[2]; /* for activations that are rounded as in training: ours are not */
 };
 
+/* clang-format off */
 static const struct scheme schemes[] = {
     [PACKING_MXFP4] = {"_blocks", "", {"_scales", NULL}, NULL, NULL, NULL, false, {NULL}},
     [PACKING_GPTQ] = {".qweight", ".weight", {".scales"}, ".qzeros", ".g_idx", NULL, false, {NULL}},
@@ -28,6 +29,7 @@ static const struct scheme schemes[] = {
     [PACKING_FP8] = {"", "", {"_scale_inv", "_scale"}, NULL, NULL, NULL, true,
                      {".input_scale", ".activation_scale"}},
 };
+/* clang-format on */
 
 struct showing {
     struct weight_file *f;
@@ -216,16 +218,50 @@ static bool all_zero_points(const struct packed *p, uint32_t word)
     return true;
 }
 
+static int64_t column_of(const struct packed *p, int64_t c)
+{
+    return p->order ? p->order[c] : c;
+}
+
+/* Whether in every 32 columns, as they are ordered, there are those of one group. */
+static bool columns_hold(const struct packed *p)
+{
+    for (int64_t c = 0; c < p->cols; c++)
+        if (group_of(p, column_of(p, c)) != group_of(p, column_of(p, c / 32 * 32)))
+            return false;
+    return true;
+}
+
+/* Columns group by group where they lie otherwise, in their own order within one. */
+static int order_columns(const struct showing *s, struct packed *p)
+{
+    int64_t groups = n_groups(p), *next;
+
+    if (columns_hold(p) || p->cols > UINT16_MAX + 1)
+        return 0;
+    next = mem_alloc((size_t)groups + 1, sizeof *next);
+    p->order = mem_alloc((size_t)p->cols, sizeof *p->order);
+    if (!next || !p->order) {
+        mem_free(next);
+        return error_set(s->e, ERR_MEMORY, "%s: out of memory for an order of columns", s->f->path);
+    }
+    for (int64_t c = 0; c < p->cols; c++)
+        next[group_of(p, c) + 1]++;
+    for (int64_t g = 0; g < groups; g++)
+        next[g + 1] += next[g];
+    for (int64_t c = 0; c < p->cols; c++)
+        p->order[next[group_of(p, c)]++] = (uint16_t)c;
+    mem_free(next);
+    return 0;
+}
+
 /* Whether blocks of 32 columns with an F16 scale hold the same values. */
 static bool blocks_hold(const struct packed *p)
 {
     int64_t n = p->scales.dims[0] * p->scales.dims[1];
 
-    if (p->cols % 32 || (p->group % 32 && p->group < p->cols))
+    if (p->cols % 32 || (p->groups.data ? !columns_hold(p) : p->group % 32 && p->group < p->cols))
         return false;
-    for (int64_t c = 0; p->groups.data && c < p->cols; c++)
-        if (group_of(p, c) != group_of(p, c / 32 * 32))
-            return false;
     for (int64_t i = 0; p->scales.type != DTYPE_F16 && i < n; i++) {
         float x = scale_at(p, i);
 
@@ -240,7 +276,7 @@ static enum dtype integer_type(const struct packed *p)
     if (!blocks_hold(p))
         return DTYPE_F32;
     return all_zero_points(p, p->kind == PACKING_AWQ ? 0x88888888u : 0x77777777u) ? DTYPE_Q4_0
-                                                                                   : DTYPE_Q5_0;
+                                                                                  : DTYPE_Q5_0;
 }
 
 /* GPTQ (in / 8, out), AWQ (in, out / 8). */
@@ -267,7 +303,8 @@ static int show_columns(const struct showing *s, struct packed *p)
         return rc;
     if ((g = find_part(s, t, s->scheme->groups))) {
         p->groups = *g;
-        return check_group_index(s, p);
+        rc = check_group_index(s, p);
+        return rc ? rc : order_columns(s, p);
     }
     return 0;
 }
@@ -387,6 +424,10 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     t->type = p->kind == PACKING_MXFP4 ? DTYPE_MXFP4
               : p->kind == PACKING_FP8 ? DTYPE_F8
                                        : integer_type(p);
+    if (t->type == DTYPE_F32) {
+        mem_free(p->order);
+        p->order = NULL;
+    }
     if (p->kind == PACKING_MXFP4)
         t->n_dims--;
     else if (t->n_dims == 2)
@@ -465,6 +506,8 @@ out:
 
 void packed_release(struct weight_file *f)
 {
+    for (size_t i = 0; i < f->n_packed; i++)
+        mem_free(f->packed[i].order);
     mem_free(f->packed);
 }
 
@@ -486,14 +529,16 @@ static void pairs_of(const struct packed *p, int64_t row, int64_t block, uint8_t
     const uint8_t *codes = p->codes.data;
     int64_t c = block * 32;
 
+    if (p->kind == PACKING_AWQ || p->order) {
+        for (int k = 0; k < 16; k++, c += 2)
+            out[k] = (uint8_t)(code_at(p, row, column_of(p, c)) |
+                               code_at(p, row, column_of(p, c + 1)) << 4);
+        return;
+    }
     switch (p->kind) {
     case PACKING_GPTQ:
         for (int k = 0; k < 4; k++)
             memcpy(out + 4 * k, codes + 4 * ((c / 8 + k) * p->rows + row), 4);
-        break;
-    case PACKING_AWQ:
-        for (int k = 0; k < 16; k++, c += 2)
-            out[k] = (uint8_t)(code_at(p, row, c) | code_at(p, row, c + 1) << 4);
         break;
     default: memcpy(out, codes + 4 * (row * p->codes.dims[1] + c / 8), 16); break;
     }
@@ -503,7 +548,7 @@ static void pairs_of(const struct packed *p, int64_t row, int64_t block, uint8_t
 static void put_integers(const struct packed *p, enum dtype type, int64_t row, int64_t block,
                          uint8_t *out)
 {
-    int64_t group = group_of(p, block * 32);
+    int64_t group = group_of(p, column_of(p, block * 32));
     uint16_t d = num_to_f16(group_scale(p, row, group));
     int up = 16 - zero_point(p, row, group);
     uint8_t pairs[16], code[32];
@@ -594,8 +639,7 @@ void packed_values(const struct tensor_view *t, int64_t row, float *out)
         return;
     case PACKING_FP8:
         for (int64_t c = 0; c < p->cols; c++)
-            out[c] = num_from_e4m3_half(codes[row * p->cols + c]) *
-                     (fp8_scale(p, row, c) * 256.0f);
+            out[c] = num_from_e4m3_half(codes[row * p->cols + c]) * (fp8_scale(p, row, c) * 256.0f);
         return;
     default: break;
     }

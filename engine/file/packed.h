@@ -5,7 +5,9 @@
  *     MXFP4             MXFP4
  *     GPTQ, AWQ, int4   Q4_0 where every zero point is 8, else Q5_0, whose fifth bit has room for
  *                       every code less its zero point. F32 where that would not be exact: a scale
- *                       that is no F16 number, groups that are no multiples of 32 columns
+ *                       that is no F16 number, groups that are no multiples of 32 columns.
+ *                       Columns whose groups lie scattered (act-order) are put into an order in
+ *                       which they do not
  *     FP8               F8
  *
  * Thread: see weights.h. Owner: the weight file. */
@@ -24,6 +26,8 @@ struct packed {
     struct tensor_view codes, scales, zeros, groups;
     int64_t rows, cols; /* rows: of all matrices of the tensor */
     int64_t group;      /* columns of a scale (GPTQ: where `groups` does not say it) */
+    /* NULL, or which column of the file stands where in the rows of Q4_0 and Q5_0 */
+    uint16_t *order;
     int64_t matrix;     /* FP8: rows of one matrix of the tensor */
     int64_t tall, wide; /* FP8: rows and columns of a scale */
 };
@@ -34,9 +38,10 @@ struct packed {
 int packed_show(struct weight_file *f, const struct packing *p, struct error *e);
 void packed_release(struct weight_file *f);
 
-/* Row `row` of all matrices of the tensor, as F32 and as its type has it. t->packed is there. */
+/* Row `row` of all matrices of the tensor, as F32 and in the file's order. t->packed is there. */
 void packed_values(const struct tensor_view *t, int64_t row, float *out);
-/* n (at most PACKED_ROWS) of them, `step` apart, one behind the other. */
+/* n (at most PACKED_ROWS) of them, `step` apart, one behind the other: as the tensor's type has
+ * them, in the order that `order` says. */
 #define PACKED_ROWS 16
 void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, void *out);
 /* Where in the codes rows first .. first+n-1 lie. */

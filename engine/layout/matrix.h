@@ -16,6 +16,7 @@
 #include "engine/file/dtype.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct matrix {
@@ -25,8 +26,18 @@ struct matrix {
     const void *data;
     size_t bytes;      /* of data, padding included */
     const float *bias; /* rows values or NULL; owned by the model */
+    /* NULL, or of a quantised type: column c is meant for element order[c] of what it is multiplied
+     * with, which is put into that order before it is quantised (GPTQ with act-order). The CPU
+     * device alone does so; owned by the weight file */
+    const uint16_t *order;
     /* the same rows, row-major, of the same type, until they are packed; then NULL */
     _Atomic(const uint8_t *) raw;
 };
+
+/* Whether a matrix meets activations as floats: it is one of floats, or has an order of its own. */
+static inline bool matrix_takes_rows(const struct matrix *m)
+{
+    return !dtype_is_quantised(m->type) || m->order;
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include "engine/model/bind.h"
 
 #include "engine/base/mem.h"
+#include "engine/file/packed.h"
 #include "engine/layout/pack.h"
 #include "engine/model/mix.h"
 
@@ -91,6 +92,8 @@ static enum dtype exact_type(const struct binding *b, const struct matrix_job *j
 
     if (t->packed && (t->type == DTYPE_F8 ? j->split.across : b->options->exact))
         return DTYPE_F32;
+    if (t->packed && t->packed->order && (j->split.stride || b->options->in_file_order))
+        return DTYPE_F32;
     return j->split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
 }
 
@@ -124,6 +127,7 @@ static int add_job(struct binding *b, enum tensor_role role, int layer, struct m
     }
     *m = (struct matrix){
         .type = type, .rows = rows, .cols = cols, .width = pack_width(type, o->width)};
+    m->order = t->packed && type == t->type ? t->packed->order : NULL;
     m->bytes = pack_bytes(type, rows, cols, m->width);
     if (!m->bytes)
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies",

@@ -105,6 +105,7 @@ struct model_options {
     int convert;
     /* integers of packed checkpoints become F32, whose activations are not rounded */
     bool exact;
+    bool in_file_order; /* no matrix has an order of its own: F32 where it would need one */
     /* metadata in place of the file's, copied; NULL: none */
     const struct overrides *overrides;
     /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */

@@ -215,7 +215,7 @@ out:
 int model_open_raw(struct model **out, const char *path, struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
-    struct model_options o = {.convert = -1, .width = 8};
+    struct model_options o = {.convert = -1, .in_file_order = true, .width = 8};
     struct binding b = {.model = m, .options = &o};
     int rc;
 
@@ -240,7 +240,12 @@ int model_open_raw(struct model **out, const char *path, struct error *e)
         if (gathered(&b.matrices[i]) && !b.matrices[i].split.stride) {
             uint8_t *room = m->arena->data + b.matrices[i].to;
 
-            gather_rows(&b.matrices[i], 0, x->rows, room);
+            if (x->type == b.matrices[i].tensor->type)
+                gather_rows(&b.matrices[i], 0, x->rows, room);
+            else /* only packed ones have another one here */
+                for (int r = 0; r < x->rows; r++)
+                    gather_values(&b.matrices[i], r,
+                                  (float *)(void *)room + (size_t)r * (size_t)x->cols);
             x->data = room;
             continue;
         }

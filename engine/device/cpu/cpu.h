@@ -50,6 +50,14 @@ struct input {
 /* For rule 11, activations as they are or rounded to BF16; for oneDNN, BF16 rows. */
 enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 
+/* Some tokens in the order of a matrix's columns, quantised. */
+struct ordered {
+    const uint16_t *order;
+    const float *x; /* the first one's; NULL: nothing is here */
+    int phase, n;
+    struct act_block *panels;
+};
+
 struct thread_scratch {
     struct act_block *act; /* one row, the widest */
     float *row;            /* one row, the widest */
@@ -75,6 +83,10 @@ struct thread_scratch {
     int panel_phase, panel_count;
     enum panel_kind panel_kind;
     float *widened; /* oneDNN: CPU_WIDEN weight rows in F32 */
+    /* the last two of a phase, since gate and up take turns, and a row; where a matrix has one */
+    struct ordered ordered[2];
+    int ordered_next;
+    float *ordered_row;
 };
 
 /* What a session keeps: pages of the pool, one for NUM_CHUNK tokens of all layers that keep every
@@ -175,9 +187,10 @@ struct cpu_device {
     float one_weights[CPU_USED_MAX];
     int *entry_row, *entry_slot; /* layers job: rows grouped by expert */
     struct expert_group *groups;
-    struct experts_job grouped;    /* the layer's experts, from whoever grouped them */
-    bool has_quantised, has_float; /* among the weights */
-    size_t group_bytes;            /* of the widest quantised matrix */
+    struct experts_job grouped; /* the layer's experts, from whoever grouped them */
+    /* among the weights */
+    bool has_quantised, has_float, has_order;
+    size_t group_bytes; /* of the widest quantised matrix */
     /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
     struct onednn *library;
     bool bf16;                     /* it multiplies BF16 */
@@ -311,6 +324,10 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
 const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w,
                         const struct input *in, int t);
+/* Tokens t0 .. t1-1 as w takes them, which has an order of its columns: as its only ones, valid
+ * until this thread has asked for two others. */
+struct input input_in_order(const struct cpu_device *d, int tid, const struct matrix *w,
+                            const struct input *in, int t0, int t1);
 /* Rows r0 .. r1-1 (r0 a multiple of 16 where w is quantised) of w for tokens t0 .. t1-1 (t0 a
  * panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,

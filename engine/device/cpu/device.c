@@ -21,6 +21,7 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
     for (int i = 0; i < d->n_threads; i++) {
         d->threads[i].phase = 0;
         d->threads[i].panel_of = NULL;
+        d->threads[i].ordered[0].x = d->threads[i].ordered[1].x = NULL;
     }
     crowd_begin(c, d->pool);
     pool_run_elastic(d->pool, fn, d);
@@ -199,6 +200,12 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
             s.panels = arena_take(c, tokens * (a.absorbed / NUM_BLOCK), sizeof *s.panels);
         if (d->has_quantised)
             s.groups = arena_take(c, CPU_RAW_GROUPS, d->group_bytes);
+        if (d->has_order) {
+            s.ordered_row = arena_take(c, max_size(wide, ffn), sizeof(float));
+            for (int k = 0; k < 2; k++)
+                s.ordered[k].panels = arena_take(c, tokens * (max_size(wide, ffn) / NUM_BLOCK + 1),
+                                                 sizeof(struct act_block));
+        }
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
         s.partial = arena_take(c, KERNEL_QUERIES * chunks * (a.value_dim + 2), sizeof(float));
@@ -246,7 +253,8 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
         d->group_bytes = max_size(d->group_bytes,
                                   dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
     d->has_quantised |= dtype_is_quantised(w->type);
-    d->has_float |= !dtype_is_quantised(w->type);
+    d->has_float |= matrix_takes_rows(w);
+    d->has_order |= w->order != NULL;
     return 0;
 }
 
@@ -677,7 +685,7 @@ static void head_rows(struct cpu_device *d, int tid, const struct head_job *j,
         float *row = rows + (size_t)t * (size_t)cols;
 
         head_row(d, tid, j->x + (size_t)t * (size_t)hidden, row);
-        if (dtype_is_quantised(d->model->head.type))
+        if (!matrix_takes_rows(&d->model->head))
             input_quantise(d, row, cols, panels, j->rows, t);
     }
     phase_end(d, tid);
@@ -707,7 +715,7 @@ static void head_region(void *ctx, int tid, int n)
 
         if (!ready) {
             head_row(d, tid, j->x, s->row);
-            if (dtype_is_quantised(w->type))
+            if (!matrix_takes_rows(w))
                 input_quantise(d, s->row, w->cols, s->act, 1, 0);
             ready = true;
         }

@@ -164,6 +164,34 @@ static void gemm_quantised(const struct cpu_device *d, int tid, const struct mat
                     in, t0, t1, out, stride);
 }
 
+struct input input_in_order(const struct cpu_device *d, int tid, const struct matrix *w,
+                            const struct input *in, int t0, int t1)
+{
+    struct thread_scratch *s = &d->threads[tid];
+    const float *x = in->rows + t0 * in->stride;
+    struct ordered *o = NULL;
+
+    assert(t1 - t0 <= CPU_TOKENS_MOST);
+    for (int i = 0; i < 2; i++)
+        if (s->ordered[i].x == x && s->ordered[i].order == w->order &&
+            s->ordered[i].phase == s->phase && s->ordered[i].n == t1 - t0)
+            o = &s->ordered[i];
+    if (!o) {
+        o = &s->ordered[s->ordered_next];
+        s->ordered_next ^= 1;
+        for (int t = 0; t < t1 - t0; t++) {
+            for (int c = 0; c < w->cols; c++)
+                s->ordered_row[c] = x[t * in->stride + w->order[c]];
+            input_quantise(d, s->ordered_row, w->cols, o->panels, t1 - t0, t);
+        }
+        o->order = w->order;
+        o->x = x;
+        o->phase = s->phase;
+        o->n = t1 - t0;
+    }
+    return (struct input){.n = t1 - t0, .cols = w->cols, .panels = o->panels};
+}
+
 /* n tokens from x on in the form their kernel reads; consecutive tasks of a phase meet the same
  * block of tokens, so the last one is kept. */
 static const void *float_panel(const struct cpu_device *d, int tid, enum panel_kind kind,
@@ -318,10 +346,15 @@ void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
         r1 = w->rows;
     if (r0 >= r1)
         return;
-    if (dtype_is_quantised(w->type))
+    if (w->order) {
+        struct input mine = input_in_order(d, tid, w, in, t0, t1);
+
+        gemm_quantised(d, tid, w, r0, r1, &mine, 0, t1 - t0, out, stride);
+    } else if (dtype_is_quantised(w->type)) {
         gemm_quantised(d, tid, w, r0, r1, in, t0, t1, out, stride);
-    else
+    } else {
         gemm_float(d, tid, w, r0, r1, in, t0, t1, out, stride);
+    }
     if (w->bias)
         add_bias(d, w->bias + r0, r1 - r0, out, stride, t1 - t0);
 }

@@ -43,6 +43,7 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     int width = w->width ? w->width : 1, groups, rest;
     struct prefetch_hint from = packed_at(w, r0);
     float ragged[NUM_LANES];
+    struct input mine = *in;
     const void *x;
 
     assert(r0 >= 0 && r0 % NUM_LANES == 0);
@@ -55,6 +56,8 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
         gemm(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
         return;
     }
+    if (w->order)
+        mine = input_in_order(d, tid, w, in, 0, 1);
     x = w->width ? NULL : float_token(d, tid, w, in, 0);
     groups = (r1 - r0 + width - 1) / width;
     rest = (r1 - r0) % width;
@@ -72,7 +75,7 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
                         : next.at      ? next.at + (size_t)i * next.step
                                        : NULL;
         if (w->width)
-            d->k->gemv[w->type](&s, w->cols, in->panels);
+            d->k->gemv[w->type](&s, w->cols, mine.panels);
         else
             d->k->gemv_float(w->type, float_rounds(d, w), &s, w->cols, x);
     }

@@ -22,12 +22,12 @@ static const struct matrix *gate_of(const struct expert_weights *w)
 
 static bool gate_needs_panels(const struct expert_weights *w)
 {
-    return dtype_is_quantised(gate_of(w)->type) || dtype_is_quantised(w->up.type);
+    return !matrix_takes_rows(gate_of(w)) || !matrix_takes_rows(&w->up);
 }
 
 static bool gate_needs_rows(const struct expert_weights *w)
 {
-    return !dtype_is_quantised(gate_of(w)->type) || !dtype_is_quantised(w->up.type);
+    return matrix_takes_rows(gate_of(w)) || matrix_takes_rows(&w->up);
 }
 
 /* Whether nothing stands behind the weighted sum of a layer's experts: parts of it are done then.
@@ -172,7 +172,7 @@ static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape
     for (int t = t0; t < t1; t++) {
         const float *h = gate + (size_t)(t - t0) * CPU_UNIT;
 
-        if (dtype_is_quantised(w->down.type))
+        if (!matrix_takes_rows(&w->down))
             input_quantise_part(d, h, ffn, r0, n, down, in->n, t);
         else
             memcpy(down_rows + (size_t)t * (size_t)ffn + r0, h, (size_t)n * sizeof(float));
@@ -379,7 +379,7 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
         gemv(d, tid, &w->gate, r0, r0 + n, &in, gate, matrix_hint(&w->up, r0));
     gemv(d, tid, &w->up, r0, r0 + n, &in, up, gate_hint(d, tid, layer, task + 1, units));
     d->k->activate[shape->activation](gate, up, n, shape->limit, gate);
-    if (dtype_is_quantised(w->down.type))
+    if (!matrix_takes_rows(&w->down))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
     else
         memcpy(down_row + r0, gate, (size_t)n * sizeof(float));

@@ -14,14 +14,14 @@
 /* Of keys that are the values too there is one matrix. */
 static bool needs_panels(const struct layer_weights *w)
 {
-    return dtype_is_quantised(w->q.type) || dtype_is_quantised(w->k.type) ||
-           (w->v.bytes && dtype_is_quantised(w->v.type));
+    return !matrix_takes_rows(&w->q) || !matrix_takes_rows(&w->k) ||
+           (w->v.bytes && !matrix_takes_rows(&w->v));
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
-    return !dtype_is_quantised(w->q.type) || !dtype_is_quantised(w->k.type) ||
-           (w->v.bytes && !dtype_is_quantised(w->v.type));
+    return matrix_takes_rows(&w->q) || matrix_takes_rows(&w->k) ||
+           (w->v.bytes && matrix_takes_rows(&w->v));
 }
 
 static void prepare_row(const struct cpu_device *d, int layer, const float *x, float *row,
@@ -550,7 +550,7 @@ static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const s
     int hd = shape_value_dim(a);
 
     gate_heads(d, a, row, head, 1, attended);
-    if (dtype_is_quantised(o->type) && hd % NUM_BLOCK == 0)
+    if (!matrix_takes_rows(o) && hd % NUM_BLOCK == 0)
         input_quantise_part(d, attended, o->cols, head * hd, hd, d->act, rows, row);
     else
         memcpy(d->attended + ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)hd, attended,
@@ -615,7 +615,7 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, int layer,
     for (int h = 0; h < a->heads; h++)
         merge_split(d, layer, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
     gate_heads(d, a, 0, 0, a->heads, s->row);
-    if (dtype_is_quantised(o->type))
+    if (!matrix_takes_rows(o))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }
 
@@ -648,7 +648,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         }
         phase_end(d, tid);
     }
-    if (dtype_is_quantised(o->type) && hd % NUM_BLOCK) {
+    if (!matrix_takes_rows(o) && hd % NUM_BLOCK) {
         phase_open(d, tid, rows);
         for (int t; (t = phase_take(d, tid, 1)) < rows;)
             input_quantise(d, d->attended + (size_t)t * (size_t)o->cols, o->cols, d->act, rows, t);

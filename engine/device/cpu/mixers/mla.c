@@ -74,7 +74,7 @@ static struct input local_input(struct cpu_device *d, int tid, const struct matr
 {
     struct thread_scratch *s = &d->threads[tid];
 
-    for (int t = 0; t < n && dtype_is_quantised(w->type); t++)
+    for (int t = 0; t < n && !matrix_takes_rows(w); t++)
         input_quantise(d, x + t * stride, w->cols, s->panels, n, t);
     s->panel_of = NULL; /* other numbers may have been at x in this phase */
     return (
@@ -146,8 +146,8 @@ static void prepare_row(const struct cpu_device *d, int layer, const float *x, f
 
 static bool needs_panels(const struct mixer_shape *a, const struct layer_weights *w)
 {
-    return dtype_is_quantised(a->q_rank ? w->q_a.type : w->q.type) ||
-           dtype_is_quantised(w->kv_a.type) || (a->gated && dtype_is_quantised(w->z.type));
+    return !matrix_takes_rows(a->q_rank ? &w->q_a : &w->q) || !matrix_takes_rows(&w->kv_a) ||
+           (a->gated && !matrix_takes_rows(&w->z));
 }
 
 /* Normed input. One row is prepared by every thread for itself, with its first task. */
@@ -269,7 +269,7 @@ static struct input latents_phase(struct cpu_device *d, int tid, int layer, int 
         if (!a->q_rank)
             continue;
         d->k->rms_norm(q, a->q_rank, w->q_norm, 1.0f / (float)a->q_rank, a->latent_eps, q);
-        if (dtype_is_quantised(w->q.type))
+        if (!matrix_takes_rows(&w->q))
             input_quantise(d, q, a->q_rank, d->act, rows, t);
     }
     phase_end(d, tid);
@@ -514,7 +514,7 @@ static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const s
 
     for (int i = 0; a->gated && i < n; i++)
         values[i] = values[i] * d->gates[(size_t)row * (size_t)a->heads + (size_t)head];
-    if (dtype_is_quantised(o->type) && n % NUM_BLOCK == 0)
+    if (!matrix_takes_rows(o) && n % NUM_BLOCK == 0)
         input_quantise_part(d, values, o->cols, head * n, n, d->act, rows, row);
     else
         memcpy(d->attended + (size_t)row * (size_t)o->cols + (size_t)(head * n), values,
@@ -554,7 +554,7 @@ static struct input values_phase(struct cpu_device *d, int tid, int layer, int r
             hand_over(d, a, &w->o, rows, t, head, x);
     }
     phase_end(d, tid);
-    if (dtype_is_quantised(w->o.type) && n % NUM_BLOCK) {
+    if (!matrix_takes_rows(&w->o) && n % NUM_BLOCK) {
         phase_open(d, tid, rows);
         for (int t; (t = phase_take(d, tid, 1)) < rows;)
             input_quantise(d, d->attended + (size_t)t * (size_t)w->o.cols, w->o.cols, d->act, rows,

@@ -106,7 +106,7 @@ static float *row_of(const struct cpu_device *d, const struct recurrent *r, int 
 static bool quantised_input(const struct recurrent *r)
 {
     for (int i = 0; i < r->n_in; i++)
-        if (dtype_is_quantised(r->in[i].w->type))
+        if (!matrix_takes_rows(r->in[i].w))
             return true;
     return false;
 }
@@ -114,7 +114,7 @@ static bool quantised_input(const struct recurrent *r)
 static bool float_input(const struct recurrent *r)
 {
     for (int i = 0; i < r->n_in; i++)
-        if (!dtype_is_quantised(r->in[i].w->type))
+        if (matrix_takes_rows(r->in[i].w))
             return true;
     return false;
 }
@@ -473,7 +473,7 @@ static void finish_row(const struct cpu_device *d, int layer, const struct recur
 static void finish_phase(struct cpu_device *d, int tid, int layer, const struct recurrent *r,
                          int rows)
 {
-    bool quantised = dtype_is_quantised(r->o->type);
+    bool quantised = !matrix_takes_rows(r->o);
 
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;) {
@@ -498,7 +498,7 @@ static void finish_one(struct cpu_device *d, int tid, const void *ctx)
     struct thread_scratch *s = &d->threads[tid];
 
     finish_row(d, f->layer, f->r, row_of(d, f->r, 0), s->row);
-    if (dtype_is_quantised(f->r->o->type))
+    if (!matrix_takes_rows(f->r->o))
         input_quantise(d, s->row, f->r->o->cols, s->act, 1, 0);
 }
 
