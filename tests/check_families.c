@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const folders[] = {"mixtral",         "olmoe",         "qwen2_moe",
-                                      "qwen2_moe-step2", "qwen3_moe",     "llama",
-                                      "qwen3",           "granitemoe",    "glm4_moe",
-                                      "ernie4_5_moe",    "deepseek_v2",   "deepseek_v2-group",
-                                      "deepseek_v3",     "glm4_moe_lite", "lfm2_moe",
-                                      "qwen3_5_moe",     "qwen3_next",    "granitemoehybrid",
-                                      "gpt_oss",         "gpt2",          "opt-350m",
-                                      "gemma4",          "bailing_hybrid"};
+static const char *const folders[] = {"mixtral",         "olmoe",          "qwen2_moe",
+                                      "qwen2_moe-step2", "qwen3_moe",      "llama",
+                                      "qwen3",           "granitemoe",     "glm4_moe",
+                                      "ernie4_5_moe",    "deepseek_v2",    "deepseek_v2-group",
+                                      "deepseek_v3",     "glm4_moe_lite",  "lfm2_moe",
+                                      "qwen3_5_moe",     "qwen3_next",     "granitemoehybrid",
+                                      "gpt_oss",         "gpt2",           "opt-350m",
+                                      "gemma4",          "bailing_hybrid", "nemotron_h"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
