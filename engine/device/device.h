@@ -1,21 +1,23 @@
 /* The contract every back end fulfils. One back end is one `struct device_ops`; app/devices.c alone
  * lists them, CPU last.
  *
- * Thread: all slots are called from the engine thread only (open/close too). A device may use
- * threads of its own inside. Jobs: attention, experts, head, route, combine, layers. A job may
- * return before its work is done; its outputs are valid, and its inputs free again, after wait().
- * Inputs and outputs are host memory (F32, row-major) unless said otherwise. Failure: a negative
- * code and a message; the caller reruns the job on the CPU device, reports it, and stops using the
- * device when it fails again. A failed job leaves its outputs undefined, its KV rows of this job
- * unwritten or rewritable, and the recurrent state of its layers and sessions void. Numbers:
- * quantised weights and everything around them follow engine/device/numerics.h to the bit.
+ * Thread: the engine's. But probe and open may run on a thread beside it, while other devices
+ * compute (config.log is called on it then), one such thread an engine; footprint and report need
+ * no open device, nor an engine. A device may use threads of its own inside. Jobs: attention,
+ * experts, head, route, combine, layers. A job may return before its work is done; its outputs are
+ * valid, and its inputs free again, after wait(). Inputs and outputs are host memory (F32,
+ * row-major) unless said otherwise. Failure: a negative code and a message; the caller reruns the
+ * job on the CPU device, reports it, and stops using the device when it fails again. A failed job
+ * leaves its outputs undefined, its KV rows of this job unwritten or rewritable, and the recurrent
+ * state of its layers and sessions void. Numbers: quantised weights and everything around them
+ * follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
  * has both), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut,
- * link_close.
- * Emulated where NULL: layers by single jobs. Computing allocates nothing of ours: scratch for
- * max_rows rows is taken at open, what a session keeps at state_open. */
+ * link_close. Emulated where NULL: layers by single jobs. Computing allocates nothing of ours:
+ * scratch for max_rows rows is taken at open, what a session keeps at state_open and block_put. In
+ * names and jobs `attention` is the mixer of a layer, of whatever kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -88,7 +90,7 @@ struct span {
  * has one span. spans NULL: all rows are session 0's, from pos on, by the first rotary table. A
  * layer with recurrent state goes on where that stands, which must be pos, and leaves it at pos +
  * rows; at pos 0 it begins with zeros. trial: only the time is wanted; recurrent state is neither
- * read nor changed.
+ * read nor changed, KV rows from pos on are scribbled on. A layer without a mixer gets no job.
  */
 struct attention_job {
     int layer, rows, pos;
@@ -231,22 +233,25 @@ struct device_ops {
     /* Optional: of what open left at device_config.link. */
     void (*link_close)(struct device_link *link);
     /* What a session keeps between tokens, KV rows for `context` positions, a ring of the newest
-     * ones (state_room) or recurrent state of every layer whose mixer is or will be here. Any
-     * number that is not open, small ones first; open itself opens session 0's, which nobody
-     * closes. Once a device is open these, block_put and stream are the only calls that allocate.
-     * ERR_MEMORY, ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
+     * ones (state_room) or recurrent state of every layer whose mixer is here; for one that comes
+     * later block_put takes it, of all sessions that are open. Any number that is not open, small
+     * ones first; open itself opens session 0's, which nobody closes. Once a device is open these,
+     * block_put, stream and tune are the only calls that allocate. ERR_MEMORY, ERR_DEVICE: it does
+     * not fit, and nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
     /* Optional: the rows of session `from` for positions 0 .. n - 1 are those of `to` as well, in
      * place of what it had there: both sessions begin with the same tokens. By reference, but for
-     * rings, which are copied as they are. Returns how many positions, whole pages: n or less, 0.
-     * Rows alone, no recurrent state. Between jobs. */
+     * rings, which are copied as they are; from then on neither session sees what the other one
+     * writes or cuts. Returns how many positions, whole pages of NUM_CHUNK: n or less, 0. Rows
+     * alone, no recurrent state. Between jobs. */
     int (*state_share)(struct device *d, int from, int to, int n);
     /* Optional: a session's rows from pos on are not wanted any more. Between jobs. */
     void (*state_cut)(struct device *d, int session, int pos);
-    /* Does it compute this kind of block of such a layer to the bits of numerics.h, its matrices
-     * being of that type? shape NULL: the head. What it does not stays with the CPU, which computes
-     * all that a model may have (model_computable refuses the rest). */
+    /* Does it compute this kind of block of such a layer to the bits of numerics.h, where a matrix
+     * of it is of that type? Asked of each matrix (residency_supports): one no keeps the block with
+     * the CPU, which computes all that a model may have (model_computable refuses the rest). shape
+     * NULL: the head. */
     bool (*supports)(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type);
     /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call

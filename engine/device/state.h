@@ -35,7 +35,7 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
 /* Tokens that there is room for in a session's rows of a layer; that of the token at position p is
  * p modulo the room. All of the context, up to a multiple of 16; or a ring, window + rows - 1 up to
  * a multiple of NUM_CHUNK: while so many rows are written each of them sees its window. A ring is
- * used where it and as much again as the fewest copies take, which going back needs, are less. */
+ * used where it saves more than twice what the fewest copies of it take, which going back needs. */
 int state_room(const struct mixer_shape *m, const struct state_config *c);
 /* That is a ring: rows so far behind the newest are overwritten. */
 bool state_is_ring(const struct mixer_shape *m, const struct state_config *c);

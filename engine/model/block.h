@@ -1,4 +1,4 @@
-/* The blocks a model is cut into for placement (a layer's attention, each of its experts, the head)
+/* The blocks a model is cut into for placement (a layer's mixer, each of its experts, the head)
  * and the one walker over a block's weights: whoever counts, copies, checks or moves weights asks
  * here, so that a matrix that a new kind of layer brings is named in one place. Plain functions of
  * an immutable model: any thread, nothing is allocated. */
@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* BLOCK_ATTENTION: the mixer, of whatever kind, with all norms and the router of its layer. Every
+ * layer has one; of a layer without a mixer it has no matrices, and stays on the CPU.
+ * BLOCK_EXPERT: a routed expert; behind those the shared one, or a dense layer's feed-forward. */
 enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
 
 struct block_id {
@@ -49,7 +52,7 @@ struct block_matrix {
 };
 
 /* The matrices of a block in the order of enum matrix_part, absent ones left out; returns how many.
- * 0: the model has no such block (its layer has fewer experts, no mixer). */
+ * 0: the model has no such block (its layer has fewer experts), or the layer has no mixer. */
 int model_block_matrices(const struct model *m, struct block_id id,
                          struct block_matrix out[BLOCK_MATRICES]);
 /* F32 values of a recurrent mixer beside its matrices; 0: it is none. */
@@ -74,7 +77,7 @@ uint64_t model_token_experts(const struct model *m, int layer);
 /* Bytes of the largest gate, up and down of any expert: what holds each of them in turn. */
 void model_largest_expert(const struct model *m, uint64_t bytes[3]);
 
-/* for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);): layer by layer the attention,
+/* for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);): layer by layer the mixer,
  * then as many experts as this layer has; the head last. */
 #define BLOCK_BEFORE ((struct block_id){BLOCK_ATTENTION, -1, 0})
 bool model_block_next(const struct model *m, struct block_id *id);

@@ -43,8 +43,9 @@ bool describe_has(const struct describer *d, enum tensor_role role, int layer);
 void describe_refuse(struct describer *d, const char *what);
 
 /* For the `layers` of a family, which finds hp->layers filled: mixers are the common one, and
- * feed-forwards what most families' keys say (dense ones first, every so often, or by list; shared
- * experts as one). */
+ * feed-forwards what the tensors show (hparams_read), or, where config.json is all there is
+ * (hparams_describe), what most families' keys say: dense ones first, every so often, or by list;
+ * shared experts as one. */
 
 /* Every mixer is latent attention: a `layers` of its own, or the beginning of one. */
 void describe_latent(struct hparams *hp, struct describer *d);

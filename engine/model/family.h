@@ -1,6 +1,7 @@
-/* Model families: what an architecture calls its sizes and tensors. A family is one table file
- * under families/ and one line in registry.def there; no code outside those knows a name
- * that a file uses. Constant data: any thread. */
+/* Model families: what an architecture calls its sizes and tensors. A family is a table in a file
+ * under families/ and one line in registry.def there. In this folder names of tensors stand nowhere
+ * else; of metadata, what all families call alike stands in hparams_*.c, rope_scaling.c, describe.c
+ * and settings.c. Constant data: any thread. */
 #ifndef ENGINE_MODEL_FAMILY_H
 #define ENGINE_MODEL_FAMILY_H
 
@@ -134,12 +135,13 @@ struct family {
     /* ends with role TENSOR_ROLES; NULL: described, but no file of it is computed yet */
     const struct family_tensor *tensors;
     /* Where the metadata says how layers differ: sets what is of each in hp->layers, which stand
-     * there as copies of hp->common (describe.h), with the feed-forwards that the file's tensors
-     * have, where there are tensors; NULL: they are what those say */
+     * there as copies of hp->common with feed-forwards of their own: those that the file's tensors
+     * show, or, without tensors, those that keys of most families tell (describe.h). NULL: layers
+     * are that */
     void (*layers)(struct hparams *hp, struct describer *d);
     /* GGUF's names of what `layers` asks for by those of config.json; NULL-terminated, or NULL */
     const struct family_rename *renamed;
-    bool one_operator; /* a layer is a mixer or a feed-forward, with one norm */
+    bool one_operator;     /* a layer is a mixer or a feed-forward, with one norm */
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
     bool exported;         /* engine/convert writes GGUF files of it */
     /* layers behind the last one that predict further tokens: nobody computes them */

@@ -14,8 +14,8 @@
 struct hparams {
     int n_layers, hidden, n_vocab;
     int context_max; /* trained context */
-    /* What the metadata says of layers in general, and what each of them is, owned by the model;
-     * NULL: all are as `common` says (hparams_layer). */
+    /* What the metadata says of layers in general, and what each of them is, owned by the model
+     * (NULL: all are as `common` says). Who asks for a layer's asks hparams_layer. */
     struct layer_shape common, *layers;
     /* The most that any layer has, shared experts and dense layers counted (shape_experts,
      * shape_used): what lists of layers x experts and of chosen experts are sized by. Set by
@@ -29,9 +29,7 @@ struct hparams {
     /* What embeddings and head are wide where that is not `hidden`, and two matrices lie between;
      * 0: it is. Rows of a table of learned positions before that of position 0. */
     int embedding_width, position_offset;
-    /* Rotary frequencies are divided by short_factor (rope_dims/2, owned by the model, as the
-     * other; NULL: by 1), cosines and sines multiplied with short_mscale. Longrope has a second
-     * table, for sequences beyond original_context; 0: there is none. */
+    /* Longrope has a second rotary table (long_*), for sequences beyond this; 0: there is none */
     int original_context;
     /* Rotary embeddings of layers with mixer_shape.second_rope: pair i turns by theta^(-2i / of) a
      * token; dims 0: no layer has them */
@@ -39,6 +37,8 @@ struct hparams {
         float theta;
         int dims, of;
     } second_rope;
+    /* Rotary frequencies are divided by these (rope_dims/2, owned by the model; NULL: by 1),
+     * cosines and sines multiplied with the mscale */
     float *short_factor, *long_factor;
     float short_mscale, long_mscale;
     int bos, unk; /* -1: none */

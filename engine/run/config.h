@@ -1,5 +1,6 @@
-/* What an engine is opened with, and what it then says of itself that stays. Plain data; strings
- * belong to the caller of engine_open, which copies them. */
+/* What an engine is opened with, and what it then says of itself that stays. Plain data; what it
+ * points at belongs to the caller of engine_open, which reads strings and overrides before it
+ * returns and keeps none; backends, commons and callback_ctx must outlive the engine. */
 #ifndef ENGINE_RUN_CONFIG_H
 #define ENGINE_RUN_CONFIG_H
 
@@ -25,7 +26,7 @@ struct engine_config {
     int n_threads; /* 0: physical cores */
     /* what it shares with other engines (engine/run/commons.h); NULL: everything is its own */
     struct commons *commons;
-    int batch, ubatch; /* logical and physical prefill chunk */
+    int batch, ubatch; /* most rows of a pass: the smaller of the two; 0: not said, ubatch 512 */
     enum kv_type kv_k, kv_v;
     int convert; /* enum dtype or -1 (--dtype) */
     /* metadata in place of the model's; NULL: none */
@@ -57,12 +58,13 @@ struct engine_config {
     /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
     int defer_experts;
     struct sampling sampling; /* until a turn brings its own; all zero: greedy */
-    double pace;
+    double pace;              /* engine_pace_set */
+    /* of loading, on the thread that opens; non-zero: ERR_CANCELLED */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     /* Asked as long as the engine is open, often and from any of its threads: true ends the opening
      * with ERR_CANCELLED, and every session's turns and evaluations, for good. May be NULL. */
     bool (*stop)(void *ctx);
-    /* notices that no listener of events takes */
+    /* notices that no listener of events takes; the engine's thread */
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
     /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat):

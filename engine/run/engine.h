@@ -1,7 +1,13 @@
 /* The synchronous engine: a loaded model, its devices and its sessions. Used directly by batch,
  * bench and tests; the worker (engine/run/worker.h) wraps it in a thread for the chat. Thread: the
  * one that opened it, except engine_session_cancel (any thread, async-signal-safe) and engine_info
- * (any thread, but for n_devices). Text becomes ids on its owner's thread (engine/run/prompt.h). */
+ * (any thread, but for n_devices). Text becomes ids on its owner's thread (engine/run/prompt.h).
+ *
+ * A pass takes rows, tokens of one or more sessions, through all layers, at most -ub together:
+ * engine_step is one, each chunk of an evaluation another. Behind it is the safe point of all
+ * sessions: cancelled turns end, placement moves on. on_event and tick are called in the middle of
+ * passes too and may call engine_telemetry, engine_place, engine_timeline_set, the reports on an
+ * expert, and what says so below. */
 #ifndef ENGINE_RUN_ENGINE_H
 #define ENGINE_RUN_ENGINE_H
 
@@ -18,11 +24,14 @@ struct session;
 struct planner_input;
 struct trace;
 
+/* Any thread. ERR_USAGE: a context, chunk or cache type that this model cannot have. */
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e);
 
+/* Loads the model, opens the CPU, and the devices that c->placement asks for; that is in force when
+ * it returns. Errors of model_load, ERR_USAGE, ERR_DEVICE; then *out is NULL. */
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
-void engine_close(struct engine *g);
+void engine_close(struct engine *g); /* accepts NULL */
 const struct engine_info *engine_info(const struct engine *g);
 
 /* When nobody waits: what the devices want to measure about their kernels (device_ops.tune).
@@ -31,14 +40,16 @@ int engine_tune(struct engine *g);
 
 /* Functions that take no session mean the chat's, engine_session(). Its tokens as they lie in the
  * KV cache, *ids borrowed until the next call; how many. clear forgets them and what was counted of
- * them. */
+ * them, rewind keeps the first n_tokens: where their state cannot be cut (checkpoints.h) the next
+ * turn or evaluation computes some of them again. Neither while a turn of it is under way. */
 int engine_session_tokens(const struct engine *g, const int **ids);
 void engine_session_clear(struct engine *g);
-void engine_session_rewind(struct engine *g, int n_tokens); /* keeps the first n_tokens */
+void engine_session_rewind(struct engine *g, int n_tokens);
 
 /* Appends ids to the session and computes them in chunks of ubatch. logits: NULL, or all_logits ?
- * (n, n_vocab) : (1, n_vocab) of the last. ERR_CONTEXT, ERR_CANCELLED (session then ends with a
- * whole token), ERR_MEMORY. */
+ * (n, n_vocab) : (1, n_vocab) of the last. ERR_USAGE, ERR_CONTEXT: nothing has changed.
+ * ERR_CANCELLED, ERR_VALUE and ERR_IO (model_check), ERR_DEVICE (the CPU failed too): the session
+ * ends with a whole token. */
 int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits,
                 struct error *e);
 /* Same, the n rows being computed chunk by chunk of at most `chunk` rows (tests). */
@@ -50,16 +61,21 @@ struct session *engine_session(struct engine *g);
 /* Further lines of tokens on the same model, devices and placement: each has a cache and a sampler
  * of its own, and its bits are what they would be without the others (but for float weights
  * multiplied by oneDNN, and deferred experts). Opening takes room for the whole context on every
- * device that has or gets attention; ERR_MEMORY, ERR_DEVICE: one more does not fit, and nothing is
- * changed. Between passes; engine_close closes what is left. */
+ * device that has or gets attention; where a device other than the CPU has none left, attention of
+ * its layers goes back to the CPU, for all sessions, and a NOTICE says so. ERR_MEMORY, ERR_DEVICE:
+ * one more does not fit, and none is open. Between passes; engine_close closes what is left. close:
+ * not the chat's; a turn under way ends with it, untold. */
 int engine_session_open(struct engine *g, struct session **out, struct error *e);
 void engine_session_close(struct session *s); /* accepts NULL */
-/* Its tokens are forgotten; what was counted stays. */
+/* Its tokens are forgotten; what was counted stays. Not while its turn is under way. */
 void engine_session_forget(struct session *s);
 /* Begins a turn on a session: the prompt's ids wait for engine_step. t must stay valid
  * until the turn is over, which TURN_DONE or ERROR says, the last event of a turn that was begun.
  * on_event as in engine_turn, but for what concerns all sessions: NOTICE and PLAN go to the one of
- * engine_events_set. A session has one turn at a time. Between steps. */
+ * engine_events_set. What the session does not hold of the prompt is taken from others that begin
+ * alike, where they have it or are about to (whole pages, on the CPU, of models without recurrent
+ * state). A session has one turn at a time: while it has one ERR_USAGE, and nothing else happens;
+ * with every other error the turn is over, and on_event was told. Between steps. */
 int engine_session_turn(struct session *s, const struct turn *t,
                         int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
 /* Ends the session's turn or the evaluation of it under way, or the next one, and no other's: a
@@ -86,16 +102,24 @@ int engine_session_eval(struct session *s, const int *ids, int n, int chunk, flo
 /* A whole turn of the chat's session: prefix reuse, prefill, decode loop. on_event gets
  * TURN_STARTED, PREFILL, TOKEN, NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel. ev->text
  * goes when the callback returns, unless it takes it (sets it NULL). The turn stays the caller's. A
- * cancelled turn is no error: done->reason says so. prompt_turn takes text. */
+ * cancelled turn is no error: done->reason says so. Turns of other sessions go on beside it; the
+ * chat's has none. Errors are returned, not told: those of engine_eval, ERR_INPUT, ERR_MODEL.
+ * prompt_turn takes text. */
 int engine_turn(struct engine *g, const struct turn *t,
                 int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e);
 
-/* 0: off; safe inside on_event */
+/* 0: off; safe inside on_event. Heeded while one turn alone is under way. */
 void engine_pace_set(struct engine *g, double tokens_per_second);
-/* takes p; safe inside on_event, takes effect at the safe point */
+/* A plan that is wanted: from then on, at each safe point and engine_idle_step, blocks move a
+ * little, and each changes sides by itself, an expert or the head when its weights are there, a
+ * layer's mixer when every session's rows or state are there too. PLAN tells when all have. The CPU
+ * keeps all weights. Inside a turn or evaluation plan_set and place only note the wish, the newest
+ * one counts, and what no device can do is a NOTICE at the safe point; else it is the error
+ * returned: ERR_USAGE, ERR_DEVICE, ERR_MEMORY. plan_set takes p, also on failure; safe inside
+ * on_event. */
 int engine_plan_set(struct engine *g, struct plan *p, struct error *e);
-/* planner spec; devices are opened when it asks for them */
+/* planner spec; devices are opened when it asks for them, in the middle of an answer beside it */
 int engine_place(struct engine *g, const char *spec, struct error *e);
 /* The newest of these two waits for its safe point or for devices that are being opened. */
 bool engine_place_waits(const struct engine *g);
@@ -122,7 +146,7 @@ struct defer_loss {
     double mean_kl, largest_kl;
 };
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e);
-/* between turns: goes on with moves; true: more are left */
+/* between turns: goes on with moves, and tunes once after each; true: more moves are left */
 bool engine_idle_step(struct engine *g);
 /* Called on the engine's thread after every token and about ten times a second in long work,
  * telemetry being fresh. NULL: none. */
@@ -169,7 +193,7 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
                          struct error *e);
 
 /* One observer; NULL: none. Called once a pass and session, when its layers are computed, on the
- * engine's thread. */
+ * engine's thread; not of rows that are computed a second time. */
 void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);
 
 #endif

@@ -1,6 +1,6 @@
 /* How many rows of prompts a pass beside answers may have: that it takes no longer than two passes
  * without them, or than a tenth of a second where those take less. What rows cost is learnt from
- * the passes themselves. Pure: who asks brings the times. */
+ * the passes themselves. Pure: who asks brings the times (run/scheduler.c, engine's thread). */
 #ifndef ENGINE_RUN_MIXED_PASS_H
 #define ENGINE_RUN_MIXED_PASS_H
 
@@ -10,7 +10,7 @@ struct scheduler {
     uint64_t decode_ns; /* of the newest pass in which nothing but answers grew */
     double row_ns;      /* of a row of a prompt, beside those; 0: unknown */
     int chunk;          /* rows of the newest chunk beside answers */
-    int failures;       /* passes in a row that a failing device has cost */
+    int failures;       /* scheduler.c's own: passes in a row that a failing device has cost */
 };
 
 /* The most that a mixed pass should take. */

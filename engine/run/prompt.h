@@ -19,7 +19,7 @@ struct prompt_history {
 };
 
 void prompt_history_release(struct prompt_history *h); /* leaves zeros */
-/* with the session's */
+/* when its session is cleared or forgotten */
 void prompt_history_clear(struct prompt_history *h);
 /* Takes note of what a turn tells (TOKEN, TURN_DONE). Allocates nothing. */
 void prompt_history_note(struct prompt_history *h, const struct event *ev);

@@ -1,8 +1,9 @@
 /* The engine thread: owns engine, model, sessions, KV and devices; and its clients, each a session
  * and a ring of events of its own. A client's owner sends commands, drains events when the eventfd
- * is readable, cancels; nothing else is shared, and no client waits for another's reader. A TURN
- * while one of the same client waits or runs is refused with ERR_USAGE; other commands are queued
- * in the client's order, and those that concern answers under way are obeyed between their tokens.
+ * is readable, cancels; nothing else is shared. No client waits for another's reader: a ring grows
+ * with what is left in it, and only for want of memory the thread waits. client_send refuses a TURN
+ * while one of the same client waits or runs; other commands are queued in the client's order, and
+ * those that concern answers under way are obeyed between their tokens.
  * The first client has the engine's own session (the one that telemetry tells of) and hears what
  * concerns all: LOADING, READY, PLAN, NOTICE, PROGRESS. Calls without another word: the client's
  * owner, one thread at a time.
@@ -17,7 +18,8 @@ struct worker;
 struct client;
 
 /* Returns at once; the model is loaded on the thread: LOADING events, then READY or ERROR. Strings
- * of c are copied. */
+ * of c are copied, but for overrides and what begins with chat_template, which must stay until
+ * then. progress, stop, log and callback_ctx are the worker's own; `opened` runs on the thread. */
 int worker_start(struct worker **out, const struct engine_config *c, struct error *e);
 void worker_stop(struct worker *w);
 struct client *worker_client(struct worker *w); /* the first one */
@@ -39,7 +41,8 @@ int client_next_event(struct client *c, struct event *out);
 /* Makes the descriptor readable, for what the reader waits for beside events. Any thread,
  * async-signal-safe. */
 void client_wake(struct client *c);
-/* takes what k points to, also on failure. CALL: the first client's alone. */
+/* Takes what k points to, also on failure: ERR_USAGE (the engine has stopped; a TURN while there is
+ * one), ERR_MEMORY. CALL: the first client's alone; it waits for all turns, and no other begins. */
 int client_send(struct client *c, struct command *k, struct error *e);
 /* The client's turn or call under way ends; one that was sent and has not begun (the model is
  * loading) ends when it begins. What waits behind it stays, and so does all that others do. Any
