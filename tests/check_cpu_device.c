@@ -683,6 +683,39 @@ START_TEST(test_same_bits_of_norms_behind)
 }
 END_TEST
 
+/* Logits of a model with a cap: num_softcap's bits, whatever the kernels. */
+START_TEST(test_caps_logits)
+{
+    struct tiny_model *t = tiny_model_new(&base_shape);
+    static float x[10000], want[10000];
+
+    t->model.hp.logit_cap = 30.0f;
+    for (int k = 0; kernels_at(k); k++) {
+        struct device_config c = {.model = &t->model,
+                                  .n_threads = 3,
+                                  .max_rows = 1,
+                                  .context = 32,
+                                  .rope_cos = {t->rope_cos},
+                                  .rope_sin = {t->rope_sin}};
+        unsigned seed = 5;
+        struct device *dev;
+        struct error e;
+
+        for (int i = 0; i < 10000; i++) {
+            x[i] = tiny_random(&seed) * (i % 3 ? 60.0f : 4000.0f);
+            want[i] = num_softcap(x[i], 30.0f, 1.0f / 30.0f);
+        }
+        ck_assert_int_eq(cpu_kernels_select(kernels_at(k)->name, &e), 0);
+        ck_assert_msg(cpu_device_ops.open(&dev, &c, &e) == 0, "%s", e.text);
+        ck_assert_int_eq(cpu_device_ops.cap(dev, x, 10000, &e), 0);
+        ck_assert_msg(memcmp(x, want, sizeof x) == 0, "%s", kernels_at(k)->name);
+        cpu_device_ops.close(dev);
+    }
+    cpu_kernels_select(NULL, &(struct error){0});
+    tiny_model_free(t);
+}
+END_TEST
+
 /* Latent attention behind two ways to queries, between layers that keep keys and values; its heads'
  * rows begin within groups of weight rows. */
 static const struct layer_shape latent_layers[] = {
@@ -1163,6 +1196,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits_of_other_widths);
     tcase_add_test(t, test_same_bits_of_extras);
     tcase_add_test(t, test_same_bits_of_norms_behind);
+    tcase_add_test(t, test_caps_logits);
     tcase_add_test(t, test_same_bits_latent);
     tcase_add_loop_test(t, test_same_bits_recurrent, 0, RECURRENT_TYPES);
     tcase_add_test(t, test_same_bits_many_experts);

@@ -13,8 +13,8 @@
  * follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
- * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
- * has both), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut,
+ * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap (the CPU
+ * has all), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut,
  * link_close. Emulated where NULL: layers by single jobs. Computing allocates nothing of ours:
  * scratch for max_rows rows is taken at open, what a session keeps at state_open and block_put. In
  * names and jobs `attention` is the mixer of a layer, of whatever kind. */
@@ -266,6 +266,8 @@ struct device_ops {
     int (*layers)(struct device *d, const struct layers_job *j, struct error *e);
     /* Optional, with layers: may this layer be in such a job? NULL: every one. */
     bool (*fuses)(const struct device *d, int layer);
+    /* Optional: n logits, whichever device made them, become capped by rule 9. */
+    int (*cap)(struct device *d, float *logits, size_t n, struct error *e);
     int (*wait)(struct device *d, struct error *e);
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
     void (*stats)(const struct device *d, struct device_stats *out);

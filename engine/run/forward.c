@@ -6,7 +6,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/device/numerics.h"
 #include "engine/run/kv.h"
 #include "engine/run/trace.h"
 
@@ -708,15 +707,17 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     return rc;
 }
 
-static void scale_logits(const struct hparams *hp, float *logits, int rows)
+/* What the model does to logits, whichever device made them. */
+static int scale_logits(struct forward *f, float *logits, int rows, struct error *e)
 {
-    float scale = hp->logit_divisor != 0.0f ? 1.0f / hp->logit_divisor : 1.0f, cap = hp->logit_cap;
+    const struct hparams *hp = &f->model->hp;
+    struct device_slot *cpu = &f->slots[0];
+    float scale = hp->logit_divisor != 0.0f ? 1.0f / hp->logit_divisor : 1.0f;
     size_t n = (size_t)rows * (size_t)hp->n_vocab;
 
     for (size_t i = 0; i < n && scale != 1.0f; i++)
         logits[i] *= scale;
-    for (size_t i = 0; i < n && cap != 0.0f; i++)
-        logits[i] = num_softcap(logits[i], cap, 1.0f / cap);
+    return hp->logit_cap != 0.0f ? finish(cpu, cpu->ops->cap(cpu->device, logits, n, e), e) : 0;
 }
 
 static int run_head(struct forward *f, const float *x, int rows, float *logits, struct error *e)
@@ -734,7 +735,7 @@ static int run_head(struct forward *f, const float *x, int rows, float *logits, 
         if (rc == 0) {
             count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
-            scale_logits(&f->model->hp, logits, rows);
+            rc = scale_logits(f, logits, rows, e);
             break;
         }
         if (d == 0 || (rc = job_failed(f, d, "head", e)) < 0)

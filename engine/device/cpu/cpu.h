@@ -204,6 +204,10 @@ struct cpu_device {
     const struct combine_job *combine_job;
     const struct head_job *head_job;
     const struct layers_job *layers_job;
+    struct {
+        float *logits;
+        size_t n;
+    } cap_job;
     /* max_rows of each; span_of: of every row of the job */
     struct span_place *spans;
     int n_spans, *span_of;

@@ -743,6 +743,41 @@ static int cpu_head(struct device *device, const struct head_job *j, struct erro
     return 0;
 }
 
+#define CAP_PIECE 4096 /* logits of a task */
+
+/* num_softcap of many: twice a sigmoid is exact, so that its fma is a subtraction. */
+static void cap_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    float cap = d->model->hp.logit_cap, inverse = 1.0f / cap;
+    int total = (int)((d->cap_job.n + CAP_PIECE - 1) / CAP_PIECE);
+
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
+        size_t from = (size_t)task * CAP_PIECE, left = d->cap_job.n - from;
+        int count = left < CAP_PIECE ? (int)left : CAP_PIECE;
+        float *x = d->cap_job.logits + from;
+
+        for (int i = 0; i < count; i++)
+            x[i] = 2.0f * (x[i] * inverse);
+        d->k->sigmoid(x, count);
+        for (int i = 0; i < count; i++)
+            x[i] = cap * (2.0f * x[i] - 1.0f);
+    }
+    phase_end(d, tid);
+}
+
+static int cpu_cap(struct device *device, float *logits, size_t n, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+
+    assert(d->model->hp.logit_cap > 0.0f);
+    d->cap_job.logits = logits;
+    d->cap_job.n = n;
+    run(d, 1, 0, cap_region);
+    return 0;
+}
+
 static void layers_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
@@ -871,6 +906,7 @@ const struct device_ops cpu_device_ops = {
     .experts = cpu_experts,
     .combine = cpu_combine,
     .head = cpu_head,
+    .cap = cpu_cap,
     .layers = cpu_layers,
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,
