@@ -2,6 +2,7 @@
  */
 #include "app/quality/base_file.h"
 #include "app/quality/log_probs.h"
+#include "app/quality/score.h"
 #include "tests/support.h"
 
 #include <math.h>
@@ -199,6 +200,37 @@ START_TEST(damaged_base_files_are_refused)
 }
 END_TEST
 
+static int count_row(void *ctx, int at, const float *row, struct error *e)
+{
+    (void)row;
+    (void)e;
+    *(int *)ctx += at;
+    return 0;
+}
+
+/* The last id is computed with by nobody, but its logit is looked up. */
+START_TEST(ids_beyond_the_vocabulary_are_refused)
+{
+    struct engine_config c = {.context = 64, .n_threads = 1, .convert = -1};
+    int ids[] = {1, 5, 9, 7}, sum = 0;
+    struct engine *g = NULL;
+    struct error e = {0};
+    double nll;
+
+    c.model_path = support_path("../configs/models/tiny-storyteller-Q8_0.gguf");
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_msg(score_text(g, ids, 4, 0, count_row, &sum, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(sum, 0 + 1 + 2);
+    ids[3] = engine_info(g)->model->hp.n_vocab;
+    ck_assert_int_eq(score_surprise(g, ids, 4, 0, &nll, &e), ERR_MODEL);
+    ck_assert_msg(strstr(e.text, "tokenizer"), "%s", e.text);
+    ids[3] = -1;
+    ck_assert_int_eq(score_text(g, ids, 4, 0, count_row, &sum, &e), ERR_MODEL);
+    ck_assert_int_eq(sum, 0 + 1 + 2);
+    engine_close(g);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("quality");
@@ -210,6 +242,7 @@ static Suite *suite(void)
     tcase_add_test(t, figures_of_samples);
     tcase_add_test(t, base_files_come_back);
     tcase_add_test(t, damaged_base_files_are_refused);
+    tcase_add_test(t, ids_beyond_the_vocabulary_are_refused);
     suite_add_tcase(s, t);
     return s;
 }

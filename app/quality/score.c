@@ -19,6 +19,20 @@ static int check_signal(struct error *e)
     return signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : 0;
 }
 
+/* All of them, before logits are looked up by them: a tokenizer can know more than its model. */
+static int check_ids(const struct engine *g, const int *ids, int n, struct error *e)
+{
+    int vocabulary = engine_info(g)->model->hp.n_vocab;
+
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocabulary)
+            return error_set(e, ERR_MODEL,
+                             "the text has token %d, and the model's vocabulary is of %d: its "
+                             "tokenizer belongs to another model",
+                             ids[i], vocabulary);
+    return 0;
+}
+
 int score_text(struct engine *g, const int *ids, int n, int first, score_row fn, void *ctx,
                struct error *e)
 {
@@ -26,6 +40,8 @@ int score_text(struct engine *g, const int *ids, int n, int first, score_row fn,
     int rows = (int)(ROOM / vocabulary), rc = 0;
     float *logits;
 
+    if ((rc = check_ids(g, ids, n, e)))
+        return rc;
     rows = rows < 1 ? 1 : rows > ROWS ? ROWS : rows;
     if (!(logits = mem_alloc((size_t)rows * vocabulary, sizeof *logits)))
         return error_set(e, ERR_MEMORY, "out of memory for %d rows of logits", rows);

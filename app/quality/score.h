@@ -11,8 +11,8 @@
 typedef int (*score_row)(void *ctx, int at, const float *logits, struct error *e);
 
 /* n ids as a text of their own, in the chat's session, which is cleared before; rows first .. n - 2
- * go to fn: each predicts the token behind it. ERR_CANCELLED: a signal came. Errors of engine_eval
- * and of fn. */
+ * go to fn: each predicts the token behind it. ERR_CANCELLED: a signal came. ERR_MODEL: an id
+ * that the model does not have. Errors of engine_eval and of fn. */
 int score_text(struct engine *g, const int *ids, int n, int first, score_row fn, void *ctx,
                struct error *e);
 /* -ln p(ids[i + 1] | ids[0 .. i]), summed over i = first .. n - 2. */
