@@ -645,14 +645,15 @@ START_TEST(gguf_of_any_family)
 }
 END_TEST
 
-/* An importance matrix for one tensor of the file at hand: its shape is `cols` columns. */
-static const char *write_importance(const char *tensor, int matrices, int cols)
+/* An importance matrix for one tensor of the file at hand: its shape is `cols` columns. counts: as
+ * many as matrices, or 1. */
+static const char *write_importance(const char *tensor, int matrices, int counts, int cols)
 {
     static char at[600];
     struct gguf_writer *w;
     struct error e = {0};
     char name[160];
-    int64_t dims[2] = {matrices, cols}, one[2] = {matrices, 1};
+    int64_t dims[2] = {matrices, cols}, one[2] = {counts, 1};
     float v;
 
     snprintf(at, sizeof at, "%s/imatrix.gguf", support_tmpdir());
@@ -667,8 +668,8 @@ static const char *write_importance(const char *tensor, int matrices, int cols)
         v = i % 4 ? 0.01f : 100.0f;
         ck_assert(gguf_write_data(w, &v, 4, &e) == 0);
     }
-    for (int i = 0; i < matrices; i++) {
-        v = i ? 7.0f : 0.0f; /* the first expert met nothing */
+    for (int i = 0; i < counts; i++) {
+        v = i || counts == 1 ? 7.0f : 0.0f; /* the first expert met nothing */
         ck_assert(gguf_write_data(w, &v, 4, &e) == 0);
     }
     ck_assert_msg(gguf_write_sync(w, &e) == 0 && gguf_write_finish(w, &e) == 0, "%s", e.text);
@@ -746,7 +747,7 @@ START_TEST(importance_and_patterns)
     ck_assert(r.known == 0 && r.unknown == 0 && r.weights > 0 && r.memory > 0);
     column_errors(in, out, EXPERTS, 1, plain_errors);
     column_errors(in, out, EXPERTS, 0, unmet[0]);
-    o.importance = write_importance(EXPERTS, (int)t->dims[0], (int)t->dims[2]);
+    o.importance = write_importance(EXPERTS, (int)t->dims[0], (int)t->dims[0], (int)t->dims[2]);
     ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
     ck_assert_int_eq(r.known, 1);
     ck_assert_int_gt(r.unknown, 3);
@@ -756,7 +757,16 @@ START_TEST(importance_and_patterns)
                   "%g %g, %g %g", weighed[1], plain_errors[1], weighed[0], plain_errors[0]);
     ck_assert(unmet[0][0] == unmet[1][0] && unmet[0][1] == unmet[1][1]);
 
-    o.importance = write_importance(EXPERTS, (int)t->dims[0], (int)t->dims[2] + 1);
+    /* one count for all matrices, as llama-imatrix writes it of heads' */
+    o.importance = write_importance(EXPERTS, (int)t->dims[0], 1, (int)t->dims[2]);
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(r.known, 1);
+    column_errors(in, out, EXPERTS, 0, unmet[1]);
+    ck_assert(unmet[1][1] < 0.9 * unmet[0][1]);
+    column_errors(in, out, EXPERTS, 1, unmet[1]);
+    ck_assert(unmet[1][0] == weighed[0] && unmet[1][1] == weighed[1]);
+
+    o.importance = write_importance(EXPERTS, (int)t->dims[0], (int)t->dims[0], (int)t->dims[2] + 1);
     ck_assert_int_eq(model_export(in, out, &o, &r, &e), ERR_INPUT);
     ck_assert_msg(strstr(e.text, "another model") && strstr(e.text, EXPERTS), "%s", e.text);
     o.importance = in;

@@ -71,7 +71,8 @@ int importance_check(const struct importance *i, const char *tensor, int count, 
     if (!sums)
         return 0;
     if (sums->type == DTYPE_F32 && sums->bytes == n * sizeof(float) && rows &&
-        rows->type == DTYPE_F32 && rows->bytes == (size_t)count * sizeof(float))
+        rows->type == DTYPE_F32 &&
+        (rows->bytes == sizeof(float) || rows->bytes == (size_t)count * sizeof(float)))
         return 0;
     return error_set(e, ERR_INPUT,
                      "%s: %s: not of %d matrices with %d columns; it belongs to another model",
@@ -84,7 +85,9 @@ bool importance_row(const struct importance *i, const char *tensor, int index, i
     const struct tensor_view *sums = find(i, tensor, "in_sum2"), *rows = find(i, tensor, "counts");
     double mean = 0.0;
 
-    if (!sums || index >= count || !(float_at(rows, (size_t)index) > 0.0f))
+    /* heads' matrices all meet the same rows: llama-imatrix counts them once */
+    if (!sums || index >= count ||
+        !(float_at(rows, rows->bytes == sizeof(float) ? 0 : (size_t)index) > 0.0f))
         return false;
     for (int c = 0; c < cols; c++) {
         float v = float_at(sums, (size_t)index * (size_t)cols + (size_t)c);

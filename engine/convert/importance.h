@@ -1,5 +1,6 @@
 /* An importance matrix of llama.cpp (GGUF): for each matrix, and each expert of it, the sum of the
- * squares of what its columns met, and how many rows that were. Owner: the caller of open;
+ * squares of what its columns met, and how many rows that were (one number, where all of a tensor's
+ * matrices meet the same, as those of heads do). Owner: the caller of open;
  * immutable, any thread reads. */
 #ifndef ENGINE_CONVERT_IMPORTANCE_H
 #define ENGINE_CONVERT_IMPORTANCE_H
