@@ -525,6 +525,113 @@ START_TEST(models_match)
 }
 END_TEST
 
+static void add(struct made_file *m, const char *stem, const char *end, enum dtype type, int64_t d0,
+                int64_t d1, uint32_t fill)
+{
+    struct made_tensor *t = &m->t[m->n++];
+
+    *t = (struct made_tensor){.type = type, .n_dims = 2, .dims = {d0, d1}};
+    t->bytes = (size_t)(d0 * d1) * (size_t)dtype_info(type)->bytes;
+    t->data = malloc(t->bytes);
+    snprintf(t->name, sizeof t->name, "%s%s", stem, end);
+    for (size_t i = 0; i < t->bytes; i += 4)
+        memcpy(t->data + i, &fill, 4);
+}
+
+#define STEP 0.015625f /* two of them, as F16: 0x24002400 */
+
+/* "x.weight" (in, out) as GPTQ, and what that stands for. */
+static void add_turned(struct made_file *packed, struct made_file *plain, const char *name,
+                       int64_t in, int64_t out)
+{
+    char stem[192];
+    uint32_t seed = (uint32_t)(in + 7 * out), *codes;
+    float *values;
+
+    snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+    add(packed, stem, ".qweight", DTYPE_I32, in / 8, out, 0);
+    codes = (uint32_t *)(void *)packed->t[packed->n - 1].data;
+    add(packed, stem, ".qzeros", DTYPE_I32, in / 32, out / 8, 0x77777777u);
+    add(packed, stem, ".scales", DTYPE_F16, in / 32, out, 0x24002400u);
+    add(plain, stem, ".weight", DTYPE_F32, in, out, 0);
+    values = (float *)(void *)plain->t[plain->n - 1].data;
+    for (int64_t i = 0; i < in; i++)
+        for (int64_t o = 0; o < out; o++) {
+            uint32_t code = (seed = seed * 1664525u + 1013904223u) >> 28;
+
+            codes[i / 8 * out + o] |= code << 4 * (i % 8);
+            values[i * out + o] = STEP * (float)((int)code - 8);
+        }
+}
+
+static void copy(struct made_file *m, const struct tensor_view *t)
+{
+    struct made_tensor *to = &m->t[m->n++];
+
+    *to = (struct made_tensor){.type = t->type, .n_dims = t->n_dims, .bytes = t->bytes};
+    snprintf(to->name, sizeof to->name, "%s", t->name);
+    memcpy(to->dims, t->dims, sizeof to->dims);
+    to->data = malloc(t->bytes);
+    memcpy(to->data, t->data, t->bytes);
+}
+
+static void eval_gpt2(const struct made_file *m, const char *config, float *logits)
+{
+    static const int ids[] = {1, 200, 37, 5, 90, 12};
+    struct bytes b = made_safetensors(m, 0, m->n), text = {0};
+    struct engine *g;
+    struct error e = {0};
+
+    snprintf(folder, sizeof folder, "%s/packed", support_tmpdir());
+    mkdir(folder, 0700);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    ck_assert_int_eq(save(&b, path), 0);
+    put_text(&text,
+             "{\"model_type\": \"gpt2\", \"n_ctx\": 64, \"n_embd\": 64, \"n_head\": 4, "
+             "\"n_layer\": 3, \"n_positions\": 64, \"vocab_size\": 257%s}",
+             config);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    ck_assert_int_eq(save(&text, path), 0);
+    ck_assert_msg(golden_engine(&g, folder, NULL, 1, -1, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_eval(g, ids, 6, logits, false, &e) == 0, "%s", e.text);
+    engine_close(g);
+    free(b.data);
+    free(text.data);
+}
+
+/* A family whose matrices lie (in, out): GPTQ's stand for (out, in) in it as anywhere. */
+START_TEST(matrices_of_transposed_families)
+{
+    struct made_file *m[2] = {calloc(1, sizeof **m), calloc(1, sizeof **m)};
+    struct weight_file *f;
+    struct error e = {0};
+    float logits[2][257];
+
+    ck_assert(weight_file_open(&f, support_path("golden/families/gpt2"), false, &e) == 0);
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+
+        if (strstr(t->name, ".c_") && t->n_dims == 2) {
+            add_turned(m[0], m[1], t->name, t->dims[0], t->dims[1]);
+        } else {
+            copy(m[0], t);
+            copy(m[1], t);
+        }
+    }
+    weight_file_close(f);
+    eval_gpt2(m[0],
+              ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, "
+              "\"group_size\": 32}",
+              logits[0]);
+    eval_gpt2(m[1], "", logits[1]);
+    ck_assert_mem_eq(logits[0], logits[1], sizeof *logits);
+    for (int k = 0; k < 2; k++) {
+        made_release(m[k]);
+        free(m[k]);
+    }
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("packed");
@@ -540,6 +647,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, unknown_schemes, 0, (int)(sizeof unknown / sizeof *unknown));
     suite_add_tcase(s, t);
     tcase_set_timeout(m, 120);
+    tcase_add_test(m, matrices_of_transposed_families);
     tcase_add_loop_test(m, models_match, 0, (int)(sizeof models / sizeof *models));
     suite_add_tcase(s, m);
     return s;

@@ -85,10 +85,9 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
         return missing(family, f, TENSOR_O, 0, e);
     if (!kv || kv->n_dims != 2)
         return missing(family, f, TENSOR_K, 0, e);
-    q_rows = o->dims[!family_tensor_is(family, f, TENSOR_O, TENSOR_TRANSPOSED)];
-    k_rows =
-        qkv ? (qkv->dims[family_tensor_is(family, f, TENSOR_QKV, TENSOR_TRANSPOSED)] - q_rows) / 2
-            : k->dims[0];
+    q_rows = o->dims[!family_tensor_turned(family, f, TENSOR_O, o)];
+    k_rows = qkv ? (qkv->dims[family_tensor_turned(family, f, TENSOR_QKV, qkv)] - q_rows) / 2
+                 : k->dims[0];
     if (!hp->common.mixer.heads && !hp->common.mixer.key_dim)
         return error_set(
             e, ERR_MODEL,
