@@ -231,6 +231,18 @@ START_TEST(ids_beyond_the_vocabulary_are_refused)
 }
 END_TEST
 
+/* JSON has no infinity: neither a file nor a wrong reason. */
+START_TEST(infinite_figures_are_named)
+{
+    struct options o = {.quality_json = "/nonexistent/q.json"};
+    struct error e = {0};
+
+    ck_assert_int_eq(score_report(&o, NULL, json_pack("{s:f}", "perplexity", HUGE_VAL), &e),
+                     ERR_VALUE);
+    ck_assert_msg(strstr(e.text, "q.json") && strstr(e.text, "infinite"), "%s", e.text);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("quality");
@@ -243,6 +255,7 @@ static Suite *suite(void)
     tcase_add_test(t, base_files_come_back);
     tcase_add_test(t, damaged_base_files_are_refused);
     tcase_add_test(t, ids_beyond_the_vocabulary_are_refused);
+    tcase_add_test(t, infinite_figures_are_named);
     suite_add_tcase(s, t);
     return s;
 }

@@ -108,7 +108,7 @@ int score_bos(const struct engine *g, int *bos, struct error *e)
 
 int score_report(const struct options *o, const struct engine *g, json_t *result, struct error *e)
 {
-    const struct engine_info *info = engine_info(g);
+    const struct engine_info *info;
     char *text;
     int rc;
 
@@ -116,6 +116,10 @@ int score_report(const struct options *o, const struct engine *g, json_t *result
         json_decref(result);
         return 0;
     }
+    if (!result)
+        return error_set(e, ERR_VALUE, "%s: not written: a figure is infinite or no number",
+                         o->quality_json);
+    info = engine_info(g);
     json_object_set_new(result, "model", json_string(info->model->name));
     json_object_set_new(result, "type", json_string(dtype_info(info->model->type)->word));
     json_object_set_new(result, "kernels", json_string(info->kernels));

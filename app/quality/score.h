@@ -24,7 +24,8 @@ int score_open(struct options *o, int context, struct engine **g, struct error *
 /* The token that the model wants before raw text; -1: none. ERR_MODEL: no tokenizer. */
 int score_bos(const struct engine *g, int *bos, struct error *e);
 /* Writes the result with what was measured (model, type, kernels) to --quality-json, where that is
- * given; takes `result`. */
+ * given; takes `result`. ERR_VALUE: it is NULL, json_pack's answer to what
+ * JSON has no number for; ERR_IO, ERR_MEMORY. */
 int score_report(const struct options *o, const struct engine *g, json_t *result, struct error *e);
 
 #endif
