@@ -779,6 +779,10 @@ START_TEST(importance_and_patterns)
     ck_assert_int_eq(type_in(out, "blk.1.attn_q.weight"), DTYPE_Q8_0);
     ck_assert_int_eq(type_in(out, "blk.0.attn_k.weight"), DTYPE_Q8_0);
     ck_assert_int_eq(type_in(out, "blk.0.attn_v.weight"), DTYPE_Q4_1);
+    o.type = export_type_find("f16"); /* floats but for what is named */
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(type_in(out, "blk.1.attn_q.weight"), DTYPE_Q8_0);
+    ck_assert_int_eq(type_in(out, "blk.0.attn_v.weight"), DTYPE_F16);
     overrides[0].pattern = "attn_(q";
     ck_assert_int_eq(model_export(in, out, &o, &r, &e), ERR_USAGE);
     ck_assert_msg(strstr(e.text, "attn_(q") && strstr(e.text, "character"), "%s", e.text);

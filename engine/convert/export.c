@@ -191,7 +191,7 @@ static enum dtype type_of(const struct export *x, const char *name, enum tensor_
 {
     const struct mix mix = {x->o->type->base, x->o->type->size, x->importance != NULL};
 
-    for (int i = 0; i < x->o->n_overrides && dtype_is_quantised(mix.base); i++) {
+    for (int i = 0; i < x->o->n_overrides; i++) {
         pcre2_match_data *found = pcre2_match_data_create(1, NULL);
         bool fits = found && pcre2_match(x->patterns[i], (PCRE2_SPTR)name, strlen(name), 0, 0,
                                          found, NULL) >= 0;
