@@ -1,6 +1,8 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
 #include "app/common/memory_group.h"
 #include "app/common/system_sample.h"
+#include "engine/base/mem.h"
+#include "engine/base/membw.h"
 #include "engine/base/file.h"
 #include "tests/support.h"
 
@@ -267,6 +269,27 @@ START_TEST(this_machine_agrees_with_a_second_account)
 }
 END_TEST
 
+/* Measuring the memory's speed takes a buffer of 64 MiB or more, which is not the program's. */
+START_TEST(the_meter_is_not_ours)
+{
+    struct system *s = system_new("");
+    struct system_sample *before = mem_alloc(1, sizeof *before),
+                         *after = mem_alloc(1, sizeof *after);
+
+    system_read(s, before);
+    ck_assert(membw_held().now == 0);
+    ck_assert(membw_read(NULL, 0, 1, 20) > 0);
+    ck_assert(membw_held().now == 0 && membw_held().most >= (uint64_t)64 << 20);
+    system_read(s, after);
+    ck_assert_msg(after->rss_peak < before->rss_peak + ((uint64_t)32 << 20), "%llu after %llu",
+                  (unsigned long long)after->rss_peak, (unsigned long long)before->rss_peak);
+    ck_assert(after->rss_peak >= after->rss);
+    mem_free(before);
+    mem_free(after);
+    system_free(s);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("system");
@@ -279,6 +302,7 @@ static Suite *suite(void)
     tcase_add_test(t, missing_is_not_zero);
     tcase_add_test(t, nonsense_does_no_harm);
     tcase_add_test(t, this_machine_agrees_with_a_second_account);
+    tcase_add_test(t, the_meter_is_not_ours);
     suite_add_tcase(s, t);
     return s;
 }

@@ -5,6 +5,7 @@
 
 #include "app/common/memory_group.h"
 #include "engine/base/mem.h"
+#include "engine/base/membw.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -30,6 +31,7 @@ struct system {
     long tick_ns, page;
     uint32_t samples;
     uint64_t last_time, last_cpu;
+    uint64_t resident, peak; /* resident memory of the last sample, and the most so far */
     uint64_t busy[SYSTEM_CORES + 1], total[SYSTEM_CORES + 1]; /* last entry: all */
     int n_threads;
     struct thread_time threads[THREADS];
@@ -319,14 +321,35 @@ static void read_threads(struct system *s, struct system_sample *out, uint64_t e
 
 /* ---- memory and disk ---- */
 
+/* What the memory's speed is measured in is no memory of the program's: it is taken off, and once
+ * there was such a buffer the peak is the highest sample, for the kernel's own is the buffer's. */
+static void read_resident(struct system *s, struct system_sample *out)
+{
+    const struct membw_held held = membw_held();
+
+    out->rss = kilobytes(s, "VmRSS:");
+    out->rss_peak = kilobytes(s, "VmHWM:");
+    /* a buffer that is being filled: nobody knows how far, the sample before stands */
+    if (out->rss != SYSTEM_UNKNOWN && held.now)
+        out->rss = s->resident && out->rss < s->resident + held.now ? s->resident
+                   : out->rss > held.now                            ? out->rss - held.now
+                                                                    : 0;
+    s->resident = out->rss == SYSTEM_UNKNOWN ? 0 : out->rss;
+    if (held.most && out->rss != SYSTEM_UNKNOWN)
+        out->rss_peak = out->rss;
+    if (out->rss_peak != SYSTEM_UNKNOWN && out->rss_peak > s->peak)
+        s->peak = out->rss_peak;
+    if (out->rss_peak != SYSTEM_UNKNOWN)
+        out->rss_peak = s->peak;
+}
+
 static void read_memory(struct system *s, struct system_sample *out)
 {
     struct memory_group group;
     uint64_t swap_free;
 
     slurp(s, "/proc/self/status");
-    out->rss = kilobytes(s, "VmRSS:");
-    out->rss_peak = kilobytes(s, "VmHWM:");
+    read_resident(s, out);
     out->rss_file = kilobytes(s, "RssFile:");
     out->process_swap = kilobytes(s, "VmSwap:");
     slurp(s, "/proc/meminfo");

@@ -9,6 +9,7 @@
 #include "engine/base/topology.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -138,6 +139,36 @@ static size_t far_bytes(void)
     return own < LEAST_BYTES ? LEAST_BYTES : own;
 }
 
+static _Atomic uint64_t held_now, held_most;
+
+struct membw_held membw_held(void)
+{
+    return (struct membw_held){atomic_load(&held_now), atomic_load(&held_most)};
+}
+
+/* Written to, for untouched pages are all the same zero page. NULL: no memory. */
+static void *buffer_new(size_t bytes)
+{
+    void *buffer = mem_pages(bytes);
+    uint64_t now, most = atomic_load(&held_most);
+
+    if (!buffer)
+        return NULL;
+    now = atomic_fetch_add(&held_now, bytes) + bytes;
+    while (now > most && !atomic_compare_exchange_weak(&held_most, &most, now))
+        ;
+    memset(buffer, 1, bytes);
+    return buffer;
+}
+
+static void buffer_free(void *buffer, size_t bytes)
+{
+    if (!buffer)
+        return;
+    mem_pages_free(buffer, bytes);
+    atomic_fetch_sub(&held_now, bytes);
+}
+
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
@@ -153,9 +184,8 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
         goto out;
     if (!data) {
         bytes = own;
-        if (!(buffer = mem_pages(own)))
+        if (!(buffer = buffer_new(own)))
             goto out;
-        memset(buffer, 1, own); /* untouched pages are all the same zero page */
         data = buffer;
     }
     r->data = (const char *)(((uintptr_t)data + 63) & ~(uintptr_t)63);
@@ -166,8 +196,7 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
     if (r->slice * (size_t)n >= own / 2)
         rate = measure(pool, r, milliseconds);
 out:
-    if (buffer)
-        mem_pages_free(buffer, own);
+    buffer_free(buffer, own);
     pool_free(pool);
     mem_free(r);
     return rate;
@@ -213,9 +242,8 @@ bool membw_cached(uint64_t bytes, int n_threads)
         return false;
     n = n < POOL_MAX ? n : POOL_MAX;
     if (!(r = mem_alloc(1, sizeof *r)) || pool_new(&pool, n, true, NULL) < 0 ||
-        !(buffer = mem_pages(own)))
+        !(buffer = buffer_new(own)))
         goto out;
-    memset(buffer, 1, own); /* untouched pages are all the same zero page */
     r->data = buffer;
     r->pattern = PATTERNS - 1;
     /* the same volume each, so that a pause of the machine meets both alike */
@@ -228,8 +256,7 @@ bool membw_cached(uint64_t bytes, int n_threads)
     series_summarise_sorted(slow, ROUNDS, &far);
     cached = membw_faster(near.median, far.median);
 out:
-    if (buffer)
-        mem_pages_free(buffer, own);
+    buffer_free(buffer, own);
     pool_free(pool);
     mem_free(r);
     return cached;

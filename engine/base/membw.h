@@ -21,6 +21,12 @@ uint64_t membw_cache_bytes(void);
  * it, by turns. Takes some tenths of a second, unless more than the processor's cache is asked for:
  * no. */
 bool membw_cached(uint64_t bytes, int n_threads);
+/* Bytes of buffers of its own that these two hold now, and the most there were since the program
+ * began: what a process has in memory beside its own while it measures. Any thread. */
+struct membw_held {
+    uint64_t now, most;
+};
+struct membw_held membw_held(void);
 /* What counts as clearly faster. */
 bool membw_faster(double near, double far);
 /* Whether two readings lie so far apart that a share of either means nothing; not with one of 0. */
