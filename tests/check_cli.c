@@ -544,6 +544,9 @@ START_TEST(choices_of_three_kinds)
     expect("echo '{\"question\": \"x\", \"options\": [\"a\", \"b\"], \"answer\": 2}' | "
            "$M --choices -", 1);
     ck_assert_msg(strstr(err, "line 1: \"answer\" is none of its 2 options"), "%s", err);
+    expect("echo '{\"question\": \"\", \"options\": [\"a\", \"b\"], \"answer\": 1}' | "
+           "$M --choices -", 1);
+    ck_assert_msg(strstr(err, "nothing predicts them"), "%s", err);
 }
 END_TEST
 

@@ -140,8 +140,10 @@ static int score_option(struct engine *g, int bos, const char *question, const c
     if (rc == 0) {
         while (same < n_before && same < n - 1 && ids[same] == before[same])
             same++;
-        /* without anything before it the first token has no probability */
-        rc = score_surprise(g, ids, n, same ? same - 1 : 0, &sum, e);
+        rc = same ? score_surprise(g, ids, n, same - 1, &sum, e)
+                  : error_set(e, ERR_INPUT,
+                              "no token of the question stands before its options: nothing "
+                              "predicts them");
     }
     *score = -sum;
     strbuf_release(&whole);
