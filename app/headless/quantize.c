@@ -2,6 +2,7 @@
  * stdout. Main thread; interrupted by signals, it leaves nothing behind. */
 #include "app/headless/quantize.h"
 
+#include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -62,19 +63,12 @@ static int read_overrides(const struct options *o, struct export_options *x,
 
 static int draw(void *ctx, uint64_t done, uint64_t total)
 {
-    uint64_t begun = *(uint64_t *)ctx, now = clock_now();
-    int width = 30, filled = total ? (int)(done * (uint64_t)width / total) : 0;
-    double part = total ? (double)done / (double)total : 1.0,
-           left = part > 0.0 ? clock_seconds(now - begun) * (1.0 - part) / part : 0.0;
+    struct progress *p = ctx;
+    char rate[32];
 
-    if (isatty(STDERR_FILENO)) {
-        fprintf(stderr, "\r[%.*s%*s] %3.0f %%  %.0f M/s  %.0f s left ", filled,
-                "##############################", width - filled, "", 100.0 * part,
-                clock_rate((double)done, now - begun) * 1e-6, left);
-        if (done == total)
-            fputs("\r\033[K", stderr);
-        fflush(stderr);
-    }
+    snprintf(rate, sizeof rate, "%.0f M/s",
+             clock_rate((double)done, clock_now() - p->begun) * 1e-6);
+    progress_draw(p, (double)done, (double)total, rate);
     return signals_last() != 0;
 }
 
@@ -131,21 +125,21 @@ static int export_and_report(const struct options *o, struct export_options *x, 
 {
     static struct export_report r;
     const char *in = o->quantize.items[1], *out = o->quantize.items[2];
-    uint64_t begun = clock_now();
+    struct progress p;
     int rc;
 
+    progress_begin(&p, "quantize");
     x->progress = draw;
-    x->progress_ctx = &begun;
+    x->progress_ctx = &p;
     x->importance = o->imatrix;
     x->n_threads = o->threads > 0 ? o->threads : topology_default_threads();
     signals_catch();
-    if ((rc = model_export(in, out, x, &r, e))) {
-        if (isatty(STDERR_FILENO))
-            fputs("\r\033[K", stderr);
+    rc = model_export(in, out, x, &r, e);
+    progress_end(&p);
+    if (rc < 0)
         return rc;
-    }
     warn_twice(&r);
-    print_report(&r, in, out, clock_seconds(clock_now() - begun));
+    print_report(&r, in, out, clock_seconds(clock_now() - p.begun));
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 

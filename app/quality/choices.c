@@ -3,14 +3,12 @@
  * its bytes, as lm-evaluation-harness does. */
 #include "app/quality/quality.h"
 
-#include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/quality/score.h"
 #include "app/setup/test_text.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
-#include "engine/text/tokenizer.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -101,24 +99,6 @@ static int read_question(const json_t *root, struct question *q, struct error *e
     return 0;
 }
 
-/* Ids of text behind the token that the model wants first. */
-static int encode(const struct engine *g, int bos, const char *text, size_t size, int **ids, int *n,
-                  struct error *e)
-{
-    int *read, rc = tokenizer_encode(engine_info(g)->tokenizer, text, size, false, &read, n, e);
-
-    *ids = NULL;
-    if (rc == 0 && !(*ids = mem_alloc((size_t)*n + 1, sizeof **ids)))
-        rc = error_set(e, ERR_MEMORY, "out of memory for %d tokens", *n);
-    if (rc == 0) {
-        (*ids)[0] = bos;
-        memcpy(*ids + (bos >= 0), read, (size_t)*n * sizeof **ids);
-        *n += bos >= 0;
-    }
-    mem_free(read);
-    return rc;
-}
-
 /* ln p of the option behind the question and a blank. */
 static int score_option(struct engine *g, int bos, const char *question, const char *option,
                         double *score, struct error *e)
@@ -132,8 +112,8 @@ static int score_option(struct engine *g, int bos, const char *question, const c
         strbuf_putc(&whole, ' ');
     strbuf_puts(&whole, option);
     rc = whole.failed ? error_set(e, ERR_MEMORY, "out of memory for a question") : 0;
-    if (rc == 0 && (rc = encode(g, bos, whole.data, whole.len, &ids, &n, e)) == 0)
-        rc = encode(g, bos, question, strlen(question), &before, &n_before, e);
+    if (rc == 0 && (rc = score_encode(g, bos, whole.data, whole.len, false, &ids, &n, e)) == 0)
+        rc = score_encode(g, bos, question, strlen(question), false, &before, &n_before, e);
     if (rc == 0 && n > engine_info(g)->context)
         rc = error_set(e, ERR_INPUT, "%d tokens; the context (-c) holds %d", n,
                        engine_info(g)->context);
@@ -153,13 +133,14 @@ static int score_option(struct engine *g, int bos, const char *question, const c
 }
 
 struct tally {
+    struct engine *g;
+    int bos;
     int questions, right, right_normalised;
     double chance;
     json_t *lines;
 };
 
-static int answer(struct engine *g, int bos, const struct question *q, struct tally *t,
-                  struct error *e)
+static int answer(struct tally *t, const struct question *q, struct error *e)
 {
     double best = -DBL_MAX, best_normalised = -DBL_MAX;
     int chosen = 0, normalised = 0, rc = 0;
@@ -169,7 +150,7 @@ static int answer(struct engine *g, int bos, const struct question *q, struct ta
         const json_t *option = json_array_get(q->options, (size_t)i);
         double score, each;
 
-        rc = score_option(g, bos, q->text, json_string_value(option), &score, e);
+        rc = score_option(t->g, t->bos, q->text, json_string_value(option), &score, e);
         each = score / (double)json_string_length(option);
         if (score > best) {
             best = score;
@@ -191,34 +172,15 @@ static int answer(struct engine *g, int bos, const struct question *q, struct ta
     return rc;
 }
 
-static int answer_lines(struct engine *g, const char *text, size_t size, struct tally *t,
-                        struct error *e)
+static int answer_line(void *ctx, const char *line, size_t size, int number, struct error *e)
 {
-    struct progress p;
-    int number = 0, bos, rc = score_bos(g, &bos, e);
+    struct question q = {0};
+    json_t *root = json_read(line, size, "the line", e);
+    int rc = root ? read_question(root, &q, e) : ERR_INPUT;
 
-    progress_begin(&p, "choices");
-    for (size_t at = 0, end; at < size && rc == 0; at = end + 1) {
-        const char *newline = memchr(text + at, '\n', size - at);
-        struct question q = {0};
-        json_t *root;
-
-        end = newline ? (size_t)(newline - text) : size;
-        number++;
-        if (end == at)
-            continue;
-        progress_draw(&p, (double)at, (double)size, NULL);
-        root = json_read(text + at, end - at, "the line", e);
-        rc = root ? read_question(root, &q, e) : ERR_INPUT;
-        if (rc == 0)
-            rc = answer(g, bos, &q, t, e);
-        json_decref(root);
-        if (rc < 0)
-            error_prefix(e, "line %d", number);
-    }
-    progress_end(&p);
-    if (rc == 0 && t->questions == 0)
-        rc = error_set(e, ERR_INPUT, "no questions in it");
+    if (rc == 0)
+        rc = answer(ctx, &q, e);
+    json_decref(root);
     return rc;
 }
 
@@ -255,20 +217,20 @@ static int report(const struct options *o, const struct engine *g, struct tally 
 
 int choices_run(struct options *o, struct error *e)
 {
-    struct engine *g = NULL;
     struct tally t = {.lines = json_array()};
     char *text = NULL;
     size_t size;
     int rc = test_text_read(o->choices, &text, &size, e);
 
     if (rc == 0)
-        rc = score_open(o, 0, &g, e);
-    if (rc == 0 && (rc = answer_lines(g, text, size, &t, e)) < 0)
+        rc = score_open(o, 0, &t.g, e);
+    if (rc == 0 && (rc = score_bos(t.g, &t.bos, e)) == 0 &&
+        (rc = score_lines("choices", text, size, answer_line, &t, e)) < 0)
         error_prefix(e, "%s", o->choices);
     if (rc == 0)
-        rc = report(o, g, &t, e);
+        rc = report(o, t.g, &t, e);
     json_decref(t.lines);
     mem_free(text);
-    engine_close(g);
+    engine_close(t.g);
     return rc;
 }

@@ -2,13 +2,11 @@
  * line of output for each, and one for all of them at the end. */
 #include "app/quality/quality.h"
 
-#include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/quality/score.h"
 #include "app/setup/test_text.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
-#include "engine/text/tokenizer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -44,21 +42,11 @@ static int read_ids(const struct engine *g, const json_t *list, int **ids, int *
 static int read_text(const struct engine *g, const json_t *text, bool special, int **ids, int *n,
                      struct error *e)
 {
-    int *read = NULL, n_read = 0, bos, rc = score_bos(g, &bos, e);
+    int bos, rc = score_bos(g, &bos, e);
 
-    if (rc == 0)
-        rc = tokenizer_encode(engine_info(g)->tokenizer, json_string_value(text),
-                              json_string_length(text), special, &read, &n_read, e);
-    if (rc == 0 && !(*ids = mem_alloc((size_t)n_read + 1, sizeof **ids)))
-        rc = error_set(e, ERR_MEMORY, "out of memory for %d tokens", n_read);
-    if (rc == 0) {
-        if (bos >= 0)
-            (*ids)[(*n)++] = bos;
-        memcpy(*ids + *n, read, (size_t)n_read * sizeof *read);
-        *n += n_read;
-    }
-    mem_free(read);
-    return rc;
+    return rc ? rc
+              : score_encode(g, bos, json_string_value(text), json_string_length(text), special,
+                             ids, n, e);
 }
 
 static int read_line(const struct engine *g, const char *line, size_t size, bool special, int **ids,
@@ -86,77 +74,52 @@ static int read_line(const struct engine *g, const char *line, size_t size, bool
 }
 
 struct total {
+    struct engine *g;
     bool special; /* control tokens are read in texts */
     double nll;
     long tokens, lines;
 };
 
-static int score_line(struct engine *g, const char *line, size_t size, int number, struct total *t,
-                      struct error *e)
+static int score_line(void *ctx, const char *line, size_t size, int number, struct error *e)
 {
+    struct total *t = ctx;
     double nll;
-    int *ids, n, rc = read_line(g, line, size, t->special, &ids, &n, e);
+    int *ids, n, rc = read_line(t->g, line, size, t->special, &ids, &n, e);
 
-    if (rc == 0 && (rc = score_surprise(g, ids, n, 0, &nll, e)) == 0) {
+    if (rc == 0 && (rc = score_surprise(t->g, ids, n, 0, &nll, e)) == 0) {
         printf("{\"line\": %d, \"tokens\": %d, \"nll\": %.6f, \"perplexity\": %.6f}\n", number,
                n - 1, nll, exp(nll / (n - 1)));
         t->nll += nll;
         t->tokens += n - 1;
         t->lines++;
-    } else if (rc < 0) {
-        error_prefix(e, "line %d", number);
     }
     mem_free(ids);
     return rc;
 }
 
-static int score_lines(struct engine *g, const char *text, size_t size, struct total *t,
-                       struct error *e)
-{
-    struct progress p;
-    int number = 0, rc = 0;
-
-    progress_begin(&p, "perplexity");
-    for (size_t at = 0, end; at < size && rc == 0; at = end + 1) {
-        const char *newline = memchr(text + at, '\n', size - at);
-
-        end = newline ? (size_t)(newline - text) : size;
-        number++;
-        if (end == at)
-            continue;
-        progress_draw(&p, (double)at, (double)size, NULL);
-        rc = score_line(g, text + at, end - at, number, t, e);
-    }
-    progress_end(&p);
-    if (rc == 0 && t->lines == 0)
-        rc = error_set(e, ERR_INPUT, "no lines in it");
-    return rc;
-}
-
 int perplexity_lines_run(struct options *o, struct error *e)
 {
-    struct engine *g = NULL;
     struct total t = {.special = o->parse_special};
     char *text = NULL;
     size_t size;
     int rc = test_text_read(o->perplexity_lines, &text, &size, e);
 
     if (rc == 0)
-        rc = score_open(o, 0, &g, e);
-    if (rc == 0 && (rc = score_lines(g, text, size, &t, e)) < 0)
+        rc = score_open(o, 0, &t.g, e);
+    if (rc == 0 && (rc = score_lines("perplexity", text, size, score_line, &t, e)) < 0)
         error_prefix(e, "%s", o->perplexity_lines);
     if (rc == 0) {
         printf("{\"lines\": %ld, \"tokens\": %ld, \"nll\": %.6f, \"perplexity\": %.6f}\n", t.lines,
                t.tokens, t.nll, exp(t.nll / (double)t.tokens));
         rc = fflush(stdout)
                  ? output_failed("the perplexities", errno, e)
-                 : score_report(o, g,
+                 : score_report(o, t.g,
                                 json_pack("{s:I, s:I, s:f, s:f}", "lines", (json_int_t)t.lines,
                                           "tokens", (json_int_t)t.tokens, "nll", t.nll,
                                           "perplexity", exp(t.nll / (double)t.tokens)),
                                 e);
     }
     mem_free(text);
-    engine_close(g);
+    engine_close(t.g);
     return rc;
 }

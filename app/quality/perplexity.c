@@ -13,7 +13,6 @@
 #include "app/setup/test_text.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/text/tokenizer.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -54,27 +53,17 @@ static int add_row(void *ctx, int at, const float *logits, struct error *e)
 static int read_text(struct run *r, const char *name, bool special, struct error *e)
 {
     char path[PATH_MAX], *text = NULL;
-    int *ids = NULL, n = 0, rc = 0;
+    int rc = 0;
     size_t size;
 
     if (strcmp(name, TEST_TEXT_DEFAULT) == 0)
         rc = paths_data(BUNDLED, path, sizeof path, e);
     else
         snprintf(path, sizeof path, "%s", name);
-    if (rc == 0 && (rc = score_bos(r->g, &r->bos, e)) == 0)
-        rc = test_text_read(path, &text, &size, e);
-    if (rc == 0)
-        rc = tokenizer_encode(engine_info(r->g)->tokenizer, text, size, special, &ids, &n, e);
-    if (rc == 0 && !(r->ids = mem_alloc((size_t)n + 1, sizeof *r->ids)))
-        rc = error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
-    if (rc == 0) {
-        if (r->bos >= 0)
-            r->ids[r->n++] = r->bos;
-        memcpy(r->ids + r->n, ids, (size_t)n * sizeof *ids);
-        r->n += n;
-    }
+    if (rc == 0 && (rc = score_bos(r->g, &r->bos, e)) == 0 &&
+        (rc = test_text_read(path, &text, &size, e)) == 0)
+        rc = score_encode(r->g, r->bos, text, size, special, &r->ids, &r->n, e);
     mem_free(text);
-    mem_free(ids);
     return rc;
 }
 

@@ -1,6 +1,7 @@
 /* See score.h. */
 #include "app/quality/score.h"
 
+#include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/quality/log_probs.h"
 #include "app/setup/engine_options.h"
@@ -104,6 +105,48 @@ int score_bos(const struct engine *g, int *bos, struct error *e)
     if (!add)
         *bos = -1;
     return 0;
+}
+
+int score_encode(const struct engine *g, int bos, const char *text, size_t size, bool special,
+                 int **ids, int *n, struct error *e)
+{
+    int *read = NULL, rc;
+
+    *ids = NULL;
+    rc = tokenizer_encode(engine_info(g)->tokenizer, text, size, special, &read, n, e);
+    if (rc == 0 && !(*ids = mem_alloc((size_t)*n + 1, sizeof **ids)))
+        rc = error_set(e, ERR_MEMORY, "out of memory for %d tokens", *n);
+    if (rc == 0) {
+        (*ids)[0] = bos;
+        memcpy(*ids + (bos >= 0), read, (size_t)*n * sizeof *read);
+        *n += bos >= 0;
+    }
+    mem_free(read);
+    return rc;
+}
+
+int score_lines(const char *what, const char *text, size_t size,
+                int (*fn)(void *ctx, const char *line, size_t n, int number, struct error *e),
+                void *ctx, struct error *e)
+{
+    struct progress p;
+    int number = 0, lines = 0, rc = 0;
+
+    progress_begin(&p, what);
+    for (size_t at = 0, end; at < size && rc == 0; at = end + 1) {
+        const char *newline = memchr(text + at, '\n', size - at);
+
+        end = newline ? (size_t)(newline - text) : size;
+        number++;
+        if (end == at)
+            continue;
+        progress_draw(&p, (double)at, (double)size, NULL);
+        lines++;
+        if ((rc = fn(ctx, text + at, end - at, number, e)) < 0)
+            error_prefix(e, "line %d", number);
+    }
+    progress_end(&p);
+    return rc == 0 && !lines ? error_set(e, ERR_INPUT, "no lines in it") : rc;
 }
 
 int score_report(const struct options *o, const struct engine *g, json_t *result, struct error *e)

@@ -23,6 +23,15 @@ int score_surprise(struct engine *g, const int *ids, int n, int first, double *s
 int score_open(struct options *o, int context, struct engine **g, struct error *e);
 /* The token that the model wants before raw text; -1: none. ERR_MODEL: no tokenizer. */
 int score_bos(const struct engine *g, int *bos, struct error *e);
+/* A text's ids behind that token (-1: none); special: control tokens in it are read as such. *ids
+ * is mem_* memory, of a failure too. */
+int score_encode(const struct engine *g, int bos, const char *text, size_t size, bool special,
+                 int **ids, int *n, struct error *e);
+/* Every line of a text that is not empty, numbered from 1, with a bar that says `what`; an error of
+ * fn is put down to its line. ERR_INPUT: there is none. */
+int score_lines(const char *what, const char *text, size_t size,
+                int (*fn)(void *ctx, const char *line, size_t n, int number, struct error *e),
+                void *ctx, struct error *e);
 /* Writes the result with what was measured (model, type, kernels) to --quality-json, where that is
  * given; takes `result`. ERR_VALUE: it is NULL, json_pack's answer to what
  * JSON has no number for; ERR_IO, ERR_MEMORY. */
