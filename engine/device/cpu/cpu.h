@@ -204,6 +204,7 @@ struct cpu_device {
     const struct combine_job *combine_job;
     const struct head_job *head_job;
     const struct layers_job *layers_job;
+    const struct device_observer *observer; /* NULL: nobody asks */
     struct {
         float *logits;
         size_t n;

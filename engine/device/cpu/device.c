@@ -888,6 +888,11 @@ static void cpu_stats(const struct device *device, struct device_stats *out)
             out->kv_used_bytes += kv_rings_used(d, &d->pool_kv.states[i]);
 }
 
+static void cpu_observe(struct device *device, const struct device_observer *o)
+{
+    ((struct cpu_device *)device)->observer = o;
+}
+
 const struct device_ops cpu_device_ops = {
     .name = "cpu",
     .summary = "the processor: vector kernels chosen at run time",
@@ -911,5 +916,6 @@ const struct device_ops cpu_device_ops = {
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,
     .tune = cpu_tune,
+    .observe = cpu_observe,
     .stats = cpu_stats,
 };

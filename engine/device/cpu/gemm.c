@@ -337,11 +337,46 @@ static void gemm_float(const struct cpu_device *d, int tid, const struct matrix 
         gemm_own(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride);
 }
 
+/* Of token t, quantised: the numbers that were multiplied. */
+static void add_panel_squares(const struct cpu_device *d, const struct input *in, int t, float *sum)
+{
+    int first, nt, blocks = in->cols / NUM_BLOCK;
+    const struct act_block *a;
+
+    panel_of(d, in->n, t, &first, &nt);
+    a = in->panels + (ptrdiff_t)first * blocks + (t - first);
+    for (int b = 0; b < blocks; b++, a += nt)
+        for (int i = 0; i < NUM_BLOCK; i++) {
+            float x = a->d * (float)a->q[i];
+
+            sum[b * NUM_BLOCK + i] += x * x;
+        }
+}
+
+/* For whoever wants to know what w meets: told with its first row, so once for each token. */
+static void tell_squares(const struct cpu_device *d, const struct matrix *w, const struct input *in,
+                         int t0, int t1)
+{
+    float *sum = d->observer->squares_of(d->observer->ctx, w, t1 - t0);
+
+    for (int t = t0; sum && t < t1; t++) {
+        const float *x = in->rows + t * in->stride;
+
+        if (!matrix_takes_rows(w))
+            add_panel_squares(d, in, t, sum);
+        else
+            for (int c = 0; c < w->cols; c++)
+                sum[c] += x[c] * x[c];
+    }
+}
+
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
     assert(r0 >= 0 && (r0 % NUM_LANES == 0 || !dtype_is_quantised(w->type)));
     assert(t0 >= 0 && t0 <= t1 && t1 <= in->n);
+    if (d->observer && r0 == 0)
+        tell_squares(d, w, in, t0, t1);
     if (r1 > w->rows)
         r1 = w->rows;
     if (r0 >= r1)

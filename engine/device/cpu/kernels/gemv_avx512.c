@@ -57,7 +57,10 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock,
             return add_own_half(
                 &b, 1, word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)), a, acc);
         }
-        if (format_of[type].halves) {
+        if (halves_paired(type)) {
+            sum = add_halves(&b, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)),
+                             word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)));
+        } else if (format_of[type].halves) {
             sum = add_half(&b, 0, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)),
                            vf_set1(0.0f));
             sum = add_half(&b, 1, word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)),

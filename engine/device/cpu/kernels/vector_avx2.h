@@ -231,6 +231,38 @@ INLINE vf vi_to_vf(vi x)
 {
     return _mm256_cvtepi32_ps(x);
 }
+/* Lanes as two numbers of 16 bits: differences; the low one of each of two; the sum of products. */
+INLINE vi vi_sub16(vi a, vi b)
+{
+    return _mm256_sub_epi16(a, b);
+}
+INLINE vi vi_pair(vi low, vi high)
+{
+    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+}
+INLINE vi vi_dp2(vi a, vi b)
+{
+    return _mm256_madd_epi16(a, b);
+}
+/* Bytes 2 * half and 2 * half + 1 of each lane as two numbers of 16 bits: one shuffle, whose other
+ * bytes are zero (index bit 7). */
+INLINE vi vi_byte_pair(vi x, int half)
+{
+    static const uint8_t index[2][16] = {
+#define LANES(j) \
+    {j, 128, j + 1, 128, j + 4, 128, j + 5, 128, j + 8, 128, j + 9, 128, j + 12, 128, j + 13, 128}
+        LANES(0), LANES(2)
+#undef LANES
+    };
+
+    return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(
+                                      _mm_loadu_si128((const void *)index[half])));
+}
+/* Bit `from` of every byte, moved to bit `to`, into x. */
+INLINE vi vi_merge_bit(vi x, vi bits, int from, const int to)
+{
+    return vi_or(x, vi_up(vi_and(vi_down_by(bits, from), vi_set1_byte(1)), to));
+}
 
 /* Byte j of each lane as a number, without and with a sign. */
 INLINE vf vi_byte(vi x, int j)

@@ -250,6 +250,39 @@ INLINE vf vi_to_vf(vi x)
 {
     return _mm512_cvtepi32_ps(x);
 }
+/* Lanes as two numbers of 16 bits: differences; the low one of each of two; the sum of products. */
+INLINE vi vi_sub16(vi a, vi b)
+{
+    return _mm512_sub_epi16(a, b);
+}
+INLINE vi vi_pair(vi low, vi high)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+}
+INLINE vi vi_dp2(vi a, vi b)
+{
+    return _mm512_madd_epi16(a, b);
+}
+/* Bytes 2 * half and 2 * half + 1 of each lane as two numbers of 16 bits: one shuffle, whose other
+ * bytes are zero (index bit 7). */
+INLINE vi vi_byte_pair(vi x, int half)
+{
+    static const uint8_t index[2][16] = {
+#define LANES(j) \
+    {j, 128, j + 1, 128, j + 4, 128, j + 5, 128, j + 8, 128, j + 9, 128, j + 12, 128, j + 13, 128}
+        LANES(0), LANES(2)
+#undef LANES
+    };
+
+    return _mm512_shuffle_epi8(x,
+                               _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)index[half])));
+}
+/* Bit `from` of every byte, moved to bit `to`, into x: bytes keep their places in a word that is
+ * rotated. */
+INLINE vi vi_merge_bit(vi x, vi bits, int from, const int to)
+{
+    return vi_merge(x, _mm512_rorv_epi32(bits, vi_set1(from - to)), vi_set1_byte((char)(1 << to)));
+}
 
 /* Byte j of each lane as a number: one shuffle whose other bytes are zero (index bit 7). */
 INLINE vf vi_byte(vi x, int j)
