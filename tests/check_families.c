@@ -409,6 +409,45 @@ START_TEST(what_stays_is_said)
 }
 END_TEST
 
+/* Experts 24 wide: quantised, their down projections stay floats, which no kernel of the device
+ * computes beside a quantised gate. They stay, it is said, and no job fails. */
+START_TEST(mixed_experts_stay)
+{
+    static const char *const specs[] = {"gpu", "experts-gpu", "stream:200K", "hot:64K"};
+    struct opencl_tuning tuning = {.no_selftest = true};
+    const struct hparams *hp;
+    struct engine *g;
+    struct error e = {0};
+    float *want, *got;
+    int ids[24];
+
+    if (!have_device())
+        return;
+    opencl_tune(&tuning);
+    g = open_converted(support_path("golden/families/qwen3_moe"), DTYPE_Q8_0);
+    hp = &engine_info(g)->model->hp;
+    want = malloc(2 * (size_t)hp->n_vocab * sizeof *want);
+    ck_assert_ptr_nonnull(want);
+    got = want + hp->n_vocab;
+    for (int i = 0; i < 24; i++)
+        ids[i] = 5 + i;
+    ck_assert_msg(engine_eval(g, ids, 24, want, false, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        (void)engine_place(g, specs[i], &e);
+        ck_assert_msg(engine_settle(g, &e) == 0, "%s: %s", specs[i], e.text);
+        for (int cell = 0; cell < hp->n_layers * hp->n_experts; cell++)
+            ck_assert_int_eq(engine_plan(g)->experts[cell], 0);
+        engine_session_clear(g);
+        ck_assert_msg(engine_eval(g, ids, 24, got, false, &e) == 0, "%s", e.text);
+        ck_assert_mem_eq(got, want, (size_t)hp->n_vocab * sizeof *got);
+    }
+    ck_assert_str_eq(engine_telemetry(g)->cpu_only, "experts, 3 layers");
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].failures, 0);
+    free(want);
+    engine_close(g);
+}
+END_TEST
+
 /* Blocks come and go between two tokens; latent attention stays with the CPU meanwhile. */
 static const char *const moved[] = {"deepseek_v3", "gemma4", "gpt2"};
 
@@ -662,6 +701,7 @@ static Suite *suite(void)
                         (int)(sizeof converted / sizeof *converted * 2));
     tcase_add_loop_test(c, text_survives_placements, 0, (int)(sizeof moved / sizeof *moved));
     tcase_add_test(c, what_stays_is_said);
+    tcase_add_test(c, mixed_experts_stay);
     tcase_add_test(c, plans_name_more_than_there_is);
     tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));
     suite_add_tcase(s, c);

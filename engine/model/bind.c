@@ -71,7 +71,7 @@ static void join_arena(struct binding *b)
 {
     reserve(b, &b->arena, 0, PAGE);
     for (size_t i = 0; i < b->n_matrices; i++)
-        if (!b->matrices[i].mapped)
+        if (!b->matrices[i].mapped && !b->matrices[i].paged)
             b->matrices[i].to += b->arena;
     b->arena += b->arena_matrices;
 }
@@ -81,6 +81,8 @@ static void join_arena(struct binding *b)
  * dropped then. */
 static bool has_room(const struct binding *b)
 {
+    if (b->options->expert_cache)
+        return true; /* what is large stays on the disk */
     return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
@@ -134,9 +136,12 @@ static int add_job(struct binding *b, enum tensor_role role, int layer, struct m
                          weight_file_path(b->model->file), t->name, dtype_info(type)->word);
     j = &b->matrices[b->n_matrices++];
     *j = job;
-    j->mapped = !has_room(b) && type == t->type && !dtype_is_quantised(type) && !gathered(j) &&
-                !job.split.stride && ((uintptr_t)t->data + job.from) % unit == 0;
-    if (!j->mapped) {
+    j->paged = m->paged = b->paging;
+    j->mapped = !j->paged && !has_room(b) && type == t->type && !dtype_is_quantised(type) &&
+                !gathered(j) && !job.split.stride && ((uintptr_t)t->data + job.from) % unit == 0;
+    if (j->paged) {
+        b->total.on_disk += m->bytes;
+    } else if (!j->mapped) {
         j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
     } else {
         *b->counted += m->bytes;
@@ -540,21 +545,31 @@ static int bind_shared(struct binding *b, struct layer_weights *w, int layer, st
                                               TENSOR_SHARED_DOWN, s->shared_width, e);
 }
 
-static int bind_experts(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+static int bind_routed(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
     int hidden = b->model->hp.hidden, rc;
 
-    if (s->experts &&
-        ((activation_gated(s->activation) &&
-          (rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
-                          offsetof(struct expert_weights, gate), s->width, hidden, e))) ||
-         (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
-                         s->width, hidden, e)) ||
-         (rc = bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS,
-                         offsetof(struct expert_weights, down), hidden, s->width, e))))
+    if ((activation_gated(s->activation) &&
+         (rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
+                         offsetof(struct expert_weights, gate), s->width, hidden, e))) ||
+        (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
+                        s->width, hidden, e)))
         return rc;
-    return s->shared ? bind_shared(b, w, layer, e) : 0;
+    return bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS, offsetof(struct expert_weights, down),
+                     hidden, s->width, e);
+}
+
+static int bind_experts(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
+    int rc = 0;
+
+    b->paging = b->options->expert_cache > 0;
+    if (s->experts)
+        rc = bind_routed(b, w, layer, e);
+    b->paging = false;
+    return rc || !s->shared ? rc : bind_shared(b, w, layer, e);
 }
 
 /* The scores of experts are computed in F32, whatever the file holds. */

@@ -25,6 +25,7 @@ struct matrix_job {
     size_t row_step, col_step;
     size_t to; /* byte offset in the arena; of no meaning when mapped */
     bool mapped;
+    bool paged;             /* it stays on the disk: `to` is of no meaning */
     struct job_split split; /* stride 0: all rows from there on */
 };
 
@@ -65,6 +66,7 @@ struct binding {
     uint8_t *used; /* a byte per tensor of the file */
     /* bytes the jobs need, every part aligned to 64: the vectors', and then all; the matrices' */
     size_t arena, arena_matrices;
+    bool paging;       /* what jobs now make stays on the disk */
     uint64_t *counted; /* the part of total that jobs now count for */
     struct model_footprint total;
     uint64_t by_type[DTYPE_COUNT];

@@ -30,7 +30,7 @@ static struct meta_value asked(const struct describer *d, const char *name, char
         return family_config(d->f, name);
     for (const struct family_rename *r = d->family->renamed; r && r->json; r++)
         if (strcmp(r->json, name) == 0) {
-            snprintf(spelled, size, "%s.%s", d->family->gguf[0], r->gguf);
+            snprintf(spelled, size, "%s.%s", family_architecture(d->family, d->f), r->gguf);
             return weight_file_meta(d->f, spelled);
         }
     return (struct meta_value){0};

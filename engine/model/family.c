@@ -65,6 +65,16 @@ struct meta_value family_config(const struct weight_file *f, const char *name)
     return weight_file_meta(f, nested);
 }
 
+const char *family_architecture(const struct family *family, const struct weight_file *f)
+{
+    struct meta_value v = weight_file_meta(f, "general.architecture");
+
+    for (int i = 1; i < FAMILY_NAMES && family->gguf[i] && v.type == META_STRING; i++)
+        if (strlen(family->gguf[i]) == v.len && memcmp(family->gguf[i], v.s, v.len) == 0)
+            return family->gguf[i];
+    return family->gguf[0];
+}
+
 struct meta_value family_meta(const struct family *family, const struct weight_file *f,
                               const char *const *gguf, const char *const *json, char *name,
                               size_t size)
@@ -76,7 +86,7 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
         struct meta_value v;
 
         if (is_gguf)
-            snprintf(name, size, "%s.%s", family->gguf[0], names[i]);
+            snprintf(name, size, "%s.%s", family_architecture(family, f), names[i]);
         else
             snprintf(name, size, "%s", names[i]);
         v = is_gguf ? weight_file_meta(f, name) : family_config(f, name);

@@ -184,6 +184,8 @@ void family_gguf_name(const struct family *family, enum tensor_role role, int la
 /* A value of config.json, at its top or in the text_config of a model that reads more than text.
  * META_NONE: none. */
 struct meta_value family_config(const struct weight_file *f, const char *name);
+/* What keys of a GGUF file of this family begin with: its general.architecture. */
+const char *family_architecture(const struct family *family, const struct weight_file *f);
 /* The first spelling of a key that the metadata has; name gets it. gguf, json: FAMILY_NAMES each,
  * or NULL. META_NONE: none. */
 struct meta_value family_meta(const struct family *family, const struct weight_file *f,

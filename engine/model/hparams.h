@@ -29,6 +29,9 @@ struct hparams {
     /* What embeddings and head are wide where that is not `hidden`, and two matrices lie between;
      * 0: it is. Rows of a table of learned positions before that of position 0. */
     int embedding_width, position_offset;
+    /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
+     * computed: no context is longer */
+    bool rope_within;
     /* Longrope has a second rotary table (long_*), for sequences beyond this; 0: there is none */
     int original_context;
     /* Rotary embeddings of layers with mixer_shape.second_rope: pair i turns by theta^(-2i / of) a

@@ -45,19 +45,73 @@ static int read_factors(float **out, int n, const struct family *family,
     return 0;
 }
 
+/* A number of the scaling's description: config.json's name in either of its two places, or GGUF's
+ * under "rope.scaling.". */
+static double number(const struct family *family, const struct weight_file *f, const char *gguf,
+                     const char *json, double missing)
+{
+    static const char *const places[] = {"rope_scaling", "rope_parameters"};
+    char key[160];
+    struct meta_value v = {0};
+
+    if (weight_file_format(f) == WEIGHT_GGUF) {
+        snprintf(key, sizeof key, "%s.rope.scaling.%s", family_architecture(family, f),
+                 gguf ? gguf : "");
+        v = gguf ? weight_file_meta(f, key) : v;
+    }
+    for (int i = 0; i < 2 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
+        snprintf(key, sizeof key, "%s.%s", places[i], json);
+        v = weight_file_meta(f, key);
+    }
+    return v.type == META_INT || v.type == META_FLOAT ? v.f : v.type == META_BOOL ? v.i : missing;
+}
+
+/* What longrope stretches from: phimoe's keys have read it, other families name it where all their
+ * scalings do, some at the top. */
+static int original_context(const struct hparams *hp, const struct family *family,
+                            const struct weight_file *f)
+{
+    struct meta_value top = {0};
+    double v = hp->original_context;
+
+    if (!v)
+        v = number(family, f, "original_context_length", "original_max_position_embeddings", 0.0);
+    if (!v && weight_file_format(f) != WEIGHT_GGUF)
+        top = family_config(f, "original_max_position_embeddings");
+    v = top.type == META_INT ? top.f : v;
+    return v >= 1.0 && v <= 1 << 27 ? (int)v : 0;
+}
+
+/* The usual attention factor of longrope, where none is given. */
+static double longrope_scale(const struct hparams *hp, const struct family *family,
+                             const struct weight_file *f)
+{
+    double ratio = number(family, f, NULL, "factor",
+                          (double)hp->context_max / hp->original_context),
+           given = number(family, f, "attn_factor", "attention_factor", 0.0);
+
+    if (given > 0.0 && isfinite(given))
+        return given;
+    return !(ratio > 1.0) || !isfinite(ratio) || hp->original_context < 2
+               ? 1.0
+               : sqrt(1.0 + log(ratio) / log(hp->original_context));
+}
+
 static int read_longrope(struct hparams *hp, const struct family *family,
                          const struct weight_file *f, struct error *e)
 {
     int n = hp->common.mixer.rope_dims / 2, rc;
     char long_name[128];
-    double ratio, scale;
+    float scale;
 
     if ((rc = read_factors(&hp->short_factor, n, family, f, TENSOR_ROPE_SHORT, family->rope_short,
                            e)) ||
         (rc = read_factors(&hp->long_factor, n, family, f, TENSOR_ROPE_LONG, family->rope_long, e)))
         return rc;
     family_gguf_name(family, TENSOR_ROPE_LONG, 0, false, long_name, sizeof long_name);
-    if (hp->short_factor && !long_name[0]) { /* of a family with one table: Llama 3 in GGUF */
+    /* one table for all lengths: Llama 3 in GGUF */
+    if (hp->short_factor && !hp->long_factor && !long_name[0] &&
+        weight_file_format(f) == WEIGHT_GGUF) {
         hp->original_context = 0;
         hp->short_mscale = hp->long_mscale = 1.0f;
         return 0;
@@ -71,39 +125,15 @@ static int read_longrope(struct hparams *hp, const struct family *family,
         hp->short_mscale = hp->long_mscale = 1.0f;
         return 0;
     }
-    if (!hp->original_context)
+    if (!(hp->original_context = original_context(hp, family, f)))
         return error_set(
             e, ERR_MODEL,
             "%s: longrope without the original context length (original_max_position_embeddings)",
             weight_file_path(f));
-    /* The usual attention factor of longrope, where none is given. */
-    ratio = (double)hp->context_max / hp->original_context;
-    scale = ratio <= 1.0 || hp->original_context < 2
-                ? 1.0
-                : sqrt(1.0 + log(ratio) / log(hp->original_context));
-    hp->short_mscale = hp->short_mscale > 0.0f ? hp->short_mscale : (float)scale;
-    hp->long_mscale = hp->long_mscale > 0.0f ? hp->long_mscale : (float)scale;
+    scale = (float)longrope_scale(hp, family, f);
+    hp->short_mscale = hp->short_mscale > 0.0f ? hp->short_mscale : scale;
+    hp->long_mscale = hp->long_mscale > 0.0f ? hp->long_mscale : scale;
     return 0;
-}
-
-/* A number of the scaling's description: config.json's name in either of its two places, or GGUF's
- * under "rope.scaling.". */
-static double number(const struct family *family, const struct weight_file *f, const char *gguf,
-                     const char *json, double missing)
-{
-    static const char *const places[] = {"rope_scaling", "rope_parameters"};
-    char key[160];
-    struct meta_value v = {0};
-
-    if (weight_file_format(f) == WEIGHT_GGUF) {
-        snprintf(key, sizeof key, "%s.rope.scaling.%s", family->gguf[0], gguf ? gguf : "");
-        v = gguf ? weight_file_meta(f, key) : v;
-    }
-    for (int i = 0; i < 2 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
-        snprintf(key, sizeof key, "%s.%s", places[i], json);
-        v = weight_file_meta(f, key);
-    }
-    return v.type == META_INT || v.type == META_FLOAT ? v.f : v.type == META_BOOL ? v.i : missing;
 }
 
 struct scaling {
@@ -186,6 +216,9 @@ static double yarn_attention(const struct family *family, const struct weight_fi
 
     if (given > 0.0 && weight_file_format(f) != WEIGHT_GGUF)
         return given;
+    /* the same in GGUF; 1 is what llama.cpp writes where nobody gave one */
+    if (number(family, f, "yarn_attn_factor", "attention_factor", 1.0) != 1.0)
+        return number(family, f, "yarn_attn_factor", "attention_factor", 1.0);
     if (log_multiplier(family, f) != 0.0)
         return 1.0; /* the file has no mscale: it is the same */
     if (mscale != 0.0 && all != 0.0)
@@ -239,7 +272,8 @@ int rope_scaling_read(struct hparams *hp, const struct family *family, const str
     char name[128] = "";
     struct meta_value kind = family_meta(family, f, gguf, family->rope_kind, name, sizeof name);
 
-    if (hp->common.mixer.rope == ROPE_NONE || kind.type != META_STRING ||
+    hp->rope_within = kind.type == META_STRING && meta_is(&kind, "dynamic");
+    if (hp->common.mixer.rope == ROPE_NONE || kind.type != META_STRING || hp->rope_within ||
         meta_is(&kind, "longrope") || meta_is(&kind, "su") || meta_is(&kind, "default") ||
         meta_is(&kind, "none"))
         return read_longrope(hp, family, f, e);
@@ -247,6 +281,6 @@ int rope_scaling_read(struct hparams *hp, const struct family *family, const str
         if (meta_is(&kind, kinds[i].word))
             return read_stretched(hp, family, f, kinds[i].word, kinds[i].divisor, e);
     return error_set(e, ERR_MODEL,
-                     "%s: %s is '%.40s'; longrope, llama3, yarn and linear are computed",
+                     "%s: %s is '%.40s'; longrope, llama3, yarn, linear and dynamic are computed",
                      weight_file_path(f), name, kind.s);
 }

@@ -43,6 +43,8 @@ void describe_settings(const struct hparams *hp, struct describer *d)
     check_router(hp, d);
     describe_never(d, "attn_logit_softcapping");
     describe_never(d, "alibi");
+    if (!hp->common.ffn.bias)
+        describe_never(d, "mlp_bias");
     if (hp->logit_cap == 0.0f)
         describe_never(d, "final_logit_softcapping");
     if (hp->common.mixer.rope == ROPE_PAIRS && !describe_flag(d, "rope_interleave", true))

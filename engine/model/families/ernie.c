@@ -34,6 +34,7 @@ static const char *const unsupported[] = {"use_bias", NULL};
 const struct family family_ernie4_5_moe = {
     .name = "ernie4_5_moe",
     .gguf = {"ernie4_5-moe"},
+    .exported = true,
     .json = {"Ernie4_5_MoeForCausalLM", "ernie4_5_moe"},
     .shape = {.mixer = {.rope = ROPE_PAIRS},
               .ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true, .choice_bias = true}},

@@ -7,6 +7,7 @@
 #include "engine/model/families/rows.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
@@ -112,6 +113,24 @@ static int turned(struct describer *d, int key_dim)
     return 2 * n;
 }
 
+/* transformers 5 writes what such a layer has of its own under its number, the same for all. */
+static void own_heads(const struct hparams *hp, struct describer *d, struct mixer_shape *m)
+{
+    char name[80];
+    int n = m->kv_heads, dim = m->key_dim;
+
+    for (int l = 0; l < hp->n_layers && !describe_is_gguf(d); l++) {
+        if (!describe_listed(d, "layer_types", l, "full_attention"))
+            continue;
+        snprintf(name, sizeof name, "per_layer_config.%d.head_dim", l);
+        dim = describe_int(d, name, dim, 2, 4096);
+        snprintf(name, sizeof name, "per_layer_config.%d.num_key_value_heads", l);
+        n = describe_int(d, name, n, 1, 4096);
+    }
+    m->kv_heads = n;
+    m->key_dim = m->value_dim = dim;
+}
+
 /* A layer that sees all: its own heads, and a part of their pairs rotated. */
 static struct mixer_shape whole(struct hparams *hp, struct describer *d)
 {
@@ -122,6 +141,7 @@ static struct mixer_shape whole(struct hparams *hp, struct describer *d)
     m.values_are_keys = describe_flag(d, "attention_k_eq_v", false);
     if (m.values_are_keys)
         m.kv_heads = describe_int(d, "num_global_key_value_heads", m.kv_heads, 1, 4096);
+    own_heads(hp, d, &m);
     m.rope = ROPE_PROPORTIONAL;
     m.rope_dims = turned(d, m.key_dim);
     m.second_rope = true;

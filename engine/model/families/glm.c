@@ -33,6 +33,7 @@ static const char *const stops[] = {"<|endoftext|>", "<|user|>", "<|observation|
 const struct family family_glm4_moe = {
     .name = "glm4_moe",
     .gguf = {"glm4moe"},
+    .exported = true,
     .json = {"Glm4MoeForCausalLM", "glm4_moe"},
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},
               .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},

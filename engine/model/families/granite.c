@@ -1,6 +1,8 @@
-/* Family granitemoe: IBM Granite 3 MoE. Names after modeling_granitemoe.py (Hugging Face) and
- * llama.cpp's gguf-py/gguf/constants.py. Four multipliers: of embeddings, of scores, of what each
- * operator adds, and under the logits. Constant data. */
+/* Families granitemoe (IBM Granite 3 MoE, also with a shared expert) and granite (the same, dense).
+ * Names after modeling_granitemoe.py, modeling_granitemoeshared.py and modeling_granite.py (Hugging
+ * Face) and llama.cpp's gguf-py/gguf/constants.py. Four multipliers: of embeddings, of scores, of
+ * what each operator adds, and under the logits. Constant data. */
+#include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
@@ -11,6 +13,12 @@ static const struct family_key keys[] = {
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 1, 16},
     {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"},
      {"intermediate_size"}, 0, 1, 1 << 20},
+    KEYS_MULTIPLIERS,
+    KEYS_END,
+};
+
+static const struct family_key dense_keys[] = {
+    KEYS_COMMON,
     KEYS_MULTIPLIERS,
     KEYS_END,
 };
@@ -29,7 +37,10 @@ static const struct family_tensor tensors[] = {
      {HF "block_sparse_moe.output_linear.weight"}},
     {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, {NULL}},
     {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, {NULL}},
-    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"}, {NULL}},
+    {TENSOR_SHARED_GATE_UP, false, {NULL}, {HF "shared_mlp.input_linear.weight"}},
+    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},
+     {HF "shared_mlp.output_linear.weight"}},
+    TENSORS_DENSE,
     TENSORS_END,
 };
 /* clang-format on */
@@ -37,14 +48,41 @@ static const struct family_tensor tensors[] = {
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|end_of_text|>", NULL};
 
+/* config.json alone tells of the shared expert where there are no tensors to show it. */
+static void layers(struct hparams *hp, struct describer *d)
+{
+    int shared = describe_int(d, "shared_intermediate_size", 0, 0, 1 << 20);
+
+    for (int l = 0; l < hp->n_layers; l++)
+        if (hp->layers[l].ffn.kind == FFN_ROUTED && !hp->layers[l].ffn.shared)
+            describe_shared(&hp->layers[l].ffn, shared);
+}
+
 const struct family family_granitemoe = {
     .name = "granitemoe",
     .gguf = {"granitemoe"},
-    .json = {"GraniteMoeForCausalLM", "granitemoe"},
+    .exported = true,
+    .json = {"GraniteMoeForCausalLM", "granitemoe", "GraniteMoeSharedForCausalLM",
+             "granitemoeshared"},
     .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
               .norms = {.kind = NORM_RMS, .before = true}},
     .gguf_rope = ROPE_PAIRS,
     .keys = keys,
+    .tensors = tensors,
+    .layers = layers,
+    ROPE_NAMES,
+    .ignored = none,
+    .stops = stops,
+};
+
+const struct family family_granite = {
+    .name = "granite",
+    .gguf = {"granite"},
+    .exported = true,
+    .json = {"GraniteForCausalLM", "granite"},
+    .shape = {.norms = {.kind = NORM_RMS, .before = true}},
+    .gguf_rope = ROPE_PAIRS,
+    .keys = dense_keys,
     .tensors = tensors,
     ROPE_NAMES,
     .ignored = none,

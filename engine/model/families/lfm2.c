@@ -73,7 +73,8 @@ static void layers(struct hparams *hp, struct describer *d)
                    : describe_has(d, TENSOR_MIX_IN, l))
             s->mixer = convolution;
         if (s->ffn.kind == FFN_ROUTED)
-            s->ffn.router.choice_bias = biased;
+            s->ffn.router.choice_bias = biased && (!describe_is_gguf(d) ||
+                                                   describe_has(d, TENSOR_ROUTER_BIAS, l));
     }
 }
 

@@ -41,6 +41,7 @@ static const char *const stops[] = {"<|eot_id|>", "<|eom_id|>", NULL};
 const struct family family_llama = {
     .name = "llama",
     .gguf = {"llama"},
+    .exported = true,
     .json = {"LlamaForCausalLM", "llama"},
     SHAPE,
     .gguf_rope = ROPE_PAIRS,
@@ -54,6 +55,7 @@ const struct family family_llama = {
 const struct family family_mixtral = {
     .name = "mixtral",
     .gguf = {"llama"},
+    .exported = true,
     .json = {"MixtralForCausalLM", "mixtral"},
     SHAPE,
     .gguf_rope = ROPE_PAIRS,

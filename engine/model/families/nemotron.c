@@ -63,14 +63,16 @@ static const char *const unsupported[] = {"moe_latent_size", "nemotron_h_moe.moe
 static const char *const ignored[] = {"mtp.*", NULL};
 static const char *const stops[] = {"<|im_end|>", NULL};
 
-/* The operator of a layer: its letter in the pattern, or its word in transformers 5's list; of GGUF
- * files by the tensors that they have. */
+/* The operator of a layer: its letter in the pattern, or its word in transformers 5's list, which
+ * has two for each mixer; of GGUF files by the tensors that they have. */
 static char operator_of(struct describer *d, const struct meta_value *pattern, int layer)
 {
     static const struct {
         const char *word;
         char letter;
-    } words[] = {{"mamba", 'M'}, {"attention", '*'}, {"moe", 'E'}, {"mlp", '-'}};
+    } words[] = {{"mamba", 'M'},     {"linear_attention", 'M'},
+                 {"attention", '*'}, {"full_attention", '*'},
+                 {"moe", 'E'},       {"mlp", '-'}};
 
     if (describe_is_gguf(d))
         return describe_has(d, TENSOR_MIX_IN, layer)   ? 'M'
@@ -110,8 +112,8 @@ static void one_operator(struct hparams *hp, int layer, char kind, const struct 
         }
         break;
     default:
-        describe_refuse(d, "hybrid_override_pattern of its config.json has a letter other than M, "
-                           "E, * and -");
+        describe_refuse(d, "hybrid_override_pattern or layers_block_type of its config.json has a "
+                           "layer other than mamba (M), attention (*), moe (E) and mlp (-)");
     }
 }
 

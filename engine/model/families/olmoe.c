@@ -30,6 +30,7 @@ static const char *const unsupported[] = {"clip_qkv", "olmoe.attention.clamp_kqv
 const struct family family_olmoe = {
     .name = "olmoe",
     .gguf = {"olmoe"},
+    .exported = true,
     .json = {"OlmoeForCausalLM", "olmoe"},
     .shape = {.mixer = {.qk_norm = QK_NORM_WHOLE},
               .ffn = {.router = {.kind = ROUTER_SOFTMAX}},

@@ -1,7 +1,8 @@
 /* Families qwen2_moe (Qwen1.5-MoE, Qwen2-57B-A14B), qwen3 (dense) and qwen3_moe (Qwen3-30B-A3B).
  * Names after modeling_qwen2_moe.py, modeling_qwen3.py, modeling_qwen3_moe.py (Hugging Face) and
  * llama.cpp's gguf-py/gguf/constants.py. Their windows count only where use_sliding_window says so,
- * which no published model does. Constant data. */
+ * which no published model does; each family then has them in other layers. Constant data. */
+#include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
@@ -35,18 +36,54 @@ static const struct family_tensor qwen3_tensors[] = {
 
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
-static const char *const unsupported[] = {"use_sliding_window", NULL};
+
+enum windows { WINDOWS_ALL, WINDOWS_EVEN, WINDOWS_LAST };
+
+/* Without a list: all layers, every second of the first, those behind the first
+ * (configuration_qwen2_moe.py, configuration_qwen3.py, modeling_qwen3_moe.py). */
+static void set_windows(struct hparams *hp, struct describer *d, enum windows which)
+{
+    int window, most;
+    bool listed;
+
+    if (describe_is_gguf(d) || !describe_flag(d, "use_sliding_window", false))
+        return;
+    window = describe_int(d, "sliding_window", 4096, 1, 1 << 27);
+    most = describe_int(d, "max_window_layers", 28, 0, 1024);
+    listed = which != WINDOWS_ALL && describe_per_layer(d, hp, "layer_types");
+    for (int l = 0; l < hp->n_layers; l++)
+        if (listed                  ? describe_listed(d, "layer_types", l, "sliding_attention")
+            : which == WINDOWS_EVEN ? l % 2 == 0 && l < most
+                                    : which == WINDOWS_ALL || l >= most)
+            hp->layers[l].mixer.window = window;
+}
+
+static void qwen2_moe_layers(struct hparams *hp, struct describer *d)
+{
+    set_windows(hp, d, WINDOWS_EVEN);
+}
+
+static void qwen3_layers(struct hparams *hp, struct describer *d)
+{
+    set_windows(hp, d, WINDOWS_LAST);
+}
+
+static void qwen3_moe_layers(struct hparams *hp, struct describer *d)
+{
+    set_windows(hp, d, WINDOWS_ALL);
+}
 
 const struct family family_qwen2_moe = {
     .name = "qwen2_moe",
     .gguf = {"qwen2moe"},
+    .exported = true,
     .json = {"Qwen2MoeForCausalLM", "qwen2_moe"},
     .shape = {.ffn = {.shared_gate = SHARED_SIGMOID, .router = {.kind = ROUTER_SOFTMAX}},
               .norms = {.kind = NORM_RMS, .before = true}},
     .keys = keys,
     .tensors = qwen2_tensors,
     .normalised = "norm_topk_prob",
-    .unsupported = unsupported,
+    .layers = qwen2_moe_layers,
     ROPE_NAMES,
     .ignored = none,
     .stops = stops,
@@ -60,11 +97,12 @@ const struct family family_qwen2_moe = {
 const struct family family_qwen3 = {
     .name = "qwen3",
     .gguf = {"qwen3"},
+    .exported = true,
     .json = {"Qwen3ForCausalLM", "qwen3"},
     QWEN3_SHAPE(false),
     .keys = keys,
     .tensors = qwen3_tensors,
-    .unsupported = unsupported,
+    .layers = qwen3_layers,
     ROPE_NAMES,
     .ignored = none,
     .stops = stops,
@@ -73,12 +111,13 @@ const struct family family_qwen3 = {
 const struct family family_qwen3_moe = {
     .name = "qwen3_moe",
     .gguf = {"qwen3moe"},
+    .exported = true,
     .json = {"Qwen3MoeForCausalLM", "qwen3_moe"},
     QWEN3_SHAPE(true),
     .keys = keys,
     .tensors = qwen3_tensors,
     .normalised = "norm_topk_prob",
-    .unsupported = unsupported,
+    .layers = qwen3_moe_layers,
     ROPE_NAMES,
     .ignored = none,
     .stops = stops,

@@ -1,6 +1,7 @@
-/* Families qwen3_next and qwen3_5_moe (alone, or within a model that sees): gated delta nets, every
- * few layers gated attention. Names after modeling_qwen3_next.py and modeling_qwen3_5_moe.py
- * (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py. Constant data. */
+/* Families qwen3_next, qwen3_5_moe and qwen3_5 (dense; alone, or within a model that sees): gated
+ * delta nets, every few layers gated attention. Names after modeling_qwen3_next.py and
+ * modeling_qwen3_5_moe.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py. Constant data.
+ */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -118,6 +119,22 @@ const struct family family_qwen3_5_moe = {
     .gguf = {"qwen35moe"},
     .json = {"Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
              "qwen3_5_moe_text"},
+    .nested = "model.language_model.",
+    SHAPE,
+    .keys = keys,
+    .tensors = tensors,
+    .layers = layers,
+    .renamed = renamed,
+    .extra_layers = true,
+    ROPE_NAMES,
+    .ignored = ignored,
+    .stops = stops,
+};
+
+const struct family family_qwen3_5 = {
+    .name = "qwen3_5",
+    .gguf = {"qwen35"},
+    .json = {"Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM", "qwen3_5", "qwen3_5_text"},
     .nested = "model.language_model.",
     SHAPE,
     .keys = keys,

@@ -1,0 +1,347 @@
+/* Config files that say the same in other words, as transformers 4 and 5 write them, and settings
+ * that published models leave alone: the folders of tests/golden/families with another config.json,
+ * against their golden numbers or against each other. */
+#include "tests/golden.h"
+
+#include "engine/file/gguf_write.h"
+#include "engine/file/weights.h"
+#include "engine/run/engine.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct error e;
+
+/* The folder with members of `merged` (JSON; null: none) in place of its own. text: of text_config.
+ */
+static const char *respelled(const char *folder, bool text, const char *merged)
+{
+    static char dir[400];
+    char path[4200], below[4200], from[4200], real[4200];
+    json_t *root, *into, *other, *value;
+    const char *name;
+
+    snprintf(below, sizeof below, "golden/families/%s", folder);
+    snprintf(from, sizeof from, "%s", support_path(below));
+    snprintf(dir, sizeof dir, "%s/respelled", support_tmpdir());
+    mkdir(dir, 0700);
+    snprintf(path, sizeof path, "%s/config.json", from);
+    root = json_load_file(path, 0, NULL);
+    into = text ? json_object_get(root, "text_config") : root;
+    other = json_loads(merged, 0, NULL);
+    ck_assert_msg(into && other, "%s", merged);
+    json_object_foreach(other, name, value)
+    {
+        if (json_is_null(value))
+            json_object_del(into, name);
+        else
+            json_object_set(into, name, value);
+    }
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    ck_assert_int_eq(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    json_decref(other);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    unlink(path);
+    ck_assert(realpath(from, real) != NULL);
+    snprintf(below, sizeof below, "%.4000s/model.safetensors", real);
+    ck_assert_int_eq(symlink(below, path), 0);
+    return dir;
+}
+
+static struct engine *open_folder(const char *folder)
+{
+    struct engine *g = NULL;
+
+    ck_assert_msg(golden_engine(&g, folder, NULL, 2, -1, true, &e) == 0, "%s", e.text);
+    return g;
+}
+
+static const struct {
+    const char *folder;
+    bool text;
+    const char *merged;
+} same[] = {
+    {"nemotron_h", false,
+     "{\"hybrid_override_pattern\": null, \"layers_block_type\": [\"linear_attention\", \"moe\", "
+     "\"linear_attention\", \"full_attention\", \"moe\", \"mlp\", \"linear_attention\", \"moe\"]}"},
+    {"gemma4", true,
+     "{\"global_head_dim\": null, \"num_global_key_value_heads\": null, \"per_layer_config\": "
+     "{\"1\": {\"head_dim\": 32, \"num_key_value_heads\": 1}, "
+     "\"4\": {\"head_dim\": 32, \"num_key_value_heads\": 1}}}"},
+    /* within its trained context dynamic scaling changes nothing */
+    {"qwen3", false, "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 4.0}}"},
+    {"granitemoe", false,
+     "{\"architectures\": [\"GraniteMoeSharedForCausalLM\"], \"model_type\": "
+     "\"granitemoeshared\", \"shared_intermediate_size\": 0}"},
+    {"llama", false,
+     "{\"architectures\": [\"GraniteForCausalLM\"], \"model_type\": \"granite\", "
+     "\"embedding_multiplier\": 1.0, \"residual_multiplier\": 1.0, \"logits_scaling\": 1.0}"},
+    {"qwen2_moe", false, "{\"use_sliding_window\": true, \"sliding_window\": 64}"},
+};
+
+START_TEST(the_same_in_other_words)
+{
+    const char *folder = respelled(same[_i].folder, same[_i].text, same[_i].merged);
+    struct engine *g = open_folder(folder);
+    struct golden golden;
+    struct golden_result r;
+    char path[300], why[4200];
+
+    snprintf(path, sizeof path, "golden/families/%s/golden.safetensors", same[_i].folder);
+    ck_assert_msg(golden_open(&golden, support_path(path), why, sizeof why) == 0, "%s", why);
+    ck_assert_msg(golden_compare(g, &golden, &r, &e) == 0, "%s", e.text);
+    printf("%s: whole %.3g chunks %.3g steps %.3g\n", same[_i].folder, r.whole, r.chunked,
+           r.stepped);
+    ck_assert_msg(r.whole <= 3e-4 && r.chunked <= 3e-4 && r.stepped <= 3e-4, "%g %g %g", r.whole,
+                  r.chunked, r.stepped);
+    ck_assert(r.greedy_agrees && r.routing_agrees);
+    golden_close(&golden);
+    engine_close(g);
+}
+END_TEST
+
+/* Of 24 tokens, mem of the caller's. */
+static void logits_of(const char *folder, float *out, int n)
+{
+    struct engine *g = open_folder(folder);
+    int ids[24];
+
+    for (int i = 0; i < 24; i++)
+        ids[i] = 3 + 7 * i % 200;
+    ck_assert_int_eq(engine_info(g)->model->hp.n_vocab, n);
+    ck_assert_msg(engine_eval(g, ids, 24, out, false, &e) == 0, "%s", e.text);
+    engine_close(g);
+}
+
+#define TWOS "[2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0]"
+
+/* Longrope by one number for all pairs is linear scaling, in families that have it in no published
+ * model. */
+START_TEST(longrope_of_any_family)
+{
+    static const char *const longrope =
+        "{\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": " TWOS
+        ", \"long_factor\": " TWOS ", \"original_max_position_embeddings\": 64%s}}";
+    float a[2048], b[2048];
+    char merged[700];
+    struct engine *g = open_folder(
+        respelled("qwen3_moe", false, "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}"));
+    int n = engine_info(g)->model->hp.n_vocab;
+    double ratio = engine_info(g)->model->hp.context_max / 64.0;
+
+    engine_close(g);
+    ck_assert_int_le(n, 2048);
+    logits_of(respelled("qwen3_moe", false,
+                        "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}"),
+              a, n);
+    snprintf(merged, sizeof merged, longrope, ", \"attention_factor\": 1.0");
+    logits_of(respelled("qwen3_moe", false, merged), b, n);
+    ck_assert_mem_eq(a, b, (size_t)n * sizeof *a);
+    snprintf(merged, sizeof merged, longrope, "");
+    g = open_folder(respelled("qwen3_moe", false, merged));
+    ck_assert_int_eq(engine_info(g)->model->hp.original_context, 64);
+    ck_assert_float_eq_tol(engine_info(g)->model->hp.short_mscale,
+                           (float)sqrt(1.0 + log(ratio) / log(64.0)), 1e-6f);
+    engine_close(g);
+    snprintf(merged, sizeof merged, longrope, ", \"factor\": 1.5");
+    g = open_folder(respelled("qwen3_moe", false, merged));
+    ck_assert_float_eq_tol(engine_info(g)->model->hp.long_mscale,
+                           (float)sqrt(1.0 + log(1.5) / log(64.0)), 1e-6f);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(dynamic_scaling_ends_with_the_context)
+{
+    struct engine_config c = {.model_path = respelled("qwen3", false, same[2].merged),
+                              .context = 1 << 20,
+                              .no_tokenizer = true};
+    struct engine *g;
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_info(g)->context, engine_info(g)->model->hp.context_max);
+    engine_close(g);
+}
+END_TEST
+
+static void check_windows(const char *folder, const char *merged, int layers, unsigned with)
+{
+    struct model *m;
+
+    ck_assert_msg(model_describe(&m, respelled(folder, false, merged), NULL, &e) == 0, "%s",
+                  e.text);
+    ck_assert_int_eq(m->hp.n_layers, layers);
+    for (int l = 0; l < layers; l++)
+        ck_assert_msg(hparams_layer(&m->hp, l)->mixer.window == (with >> l & 1 ? 8 : 0),
+                      "%s, layer %d: %d", folder, l, hparams_layer(&m->hp, l)->mixer.window);
+    model_free(m);
+}
+
+/* modeling_qwen3_moe.py, configuration_qwen3.py, configuration_qwen2_moe.py */
+START_TEST(windows_of_qwen)
+{
+    struct model *m = NULL;
+    int n[3];
+    static const char *const folders[] = {"qwen3_moe", "qwen3", "qwen2_moe"};
+
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(model_describe(&m, respelled(folders[i], false, "{}"), NULL, &e), 0);
+        n[i] = m->hp.n_layers;
+        model_free(m);
+    }
+    check_windows("qwen3_moe", "{\"use_sliding_window\": true, \"sliding_window\": 8}", n[0],
+                  (1U << n[0]) - 1);
+    check_windows("qwen3",
+                  "{\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1, "
+                  "\"layer_types\": null}",
+                  n[1], (1U << n[1]) - 2);
+    check_windows("qwen2_moe",
+                  "{\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 4, "
+                  "\"layer_types\": null}",
+                  n[2], 5 & ((1U << n[2]) - 1));
+    check_windows("qwen3", "{\"use_sliding_window\": false, \"sliding_window\": 8}", n[1], 0);
+}
+END_TEST
+
+/* A copy of a GGUF file that calls itself and its keys by another architecture. */
+static void rearchitect(const char *in, const char *out, const char *from, const char *to)
+{
+    struct weight_file *f;
+    struct gguf_writer *w;
+    const void *entry;
+    const char *key;
+    size_t key_bytes, bytes, n = strlen(from);
+
+    ck_assert_msg(weight_file_open(&f, in, false, &e) == 0, "%s", e.text);
+    ck_assert_msg(gguf_write_open(&w, out, &e) == 0, "%s", e.text);
+    gguf_put_string(w, "general.architecture", to, strlen(to));
+    for (size_t i = 0; weight_file_entry(f, i, &key, &key_bytes, &entry, &bytes); i++) {
+        uint8_t *own = malloc(bytes + 64);
+        uint64_t length = key_bytes - n + strlen(to);
+
+        if (key_bytes > n && memcmp(key, from, n) == 0 && key[n] == '.') {
+            memcpy(own, &length, 8);
+            memcpy(own + 8, to, strlen(to));
+            memcpy(own + 8 + strlen(to), (const uint8_t *)entry + 8 + n, bytes - 8 - n);
+            gguf_put_raw(w, own, bytes - n + strlen(to));
+        } else if (key_bytes != 20 || memcmp(key, "general.architecture", 20) != 0) {
+            gguf_put_raw(w, entry, bytes);
+        }
+        free(own);
+    }
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+
+        gguf_write_tensor(w, t->name, t->type, t->n_dims, t->dims);
+    }
+    ck_assert_msg(gguf_write_begin(w, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < weight_file_count(f); i++)
+        ck_assert_int_eq(
+            gguf_write_data(w, weight_file_at(f, i)->data, weight_file_at(f, i)->bytes, &e), 0);
+    ck_assert_msg(gguf_write_finish(w, &e) == 0, "%s", e.text);
+    weight_file_close(f);
+}
+
+/* llama.cpp calls Nemotron-H without experts by an older name, and its keys too. */
+START_TEST(the_older_architecture)
+{
+    const char *in = support_shared("ggufs/nemotronh.gguf");
+    char out[300];
+    float a[2048], b[2048];
+
+    if (!in)
+        return;
+    snprintf(out, sizeof out, "%s/older.gguf", support_tmpdir());
+    rearchitect(in, out, "nemotron_h_moe", "nemotron_h");
+    logits_of(in, a, 304);
+    logits_of(out, b, 304);
+    ck_assert_mem_eq(a, b, 304 * sizeof *a);
+}
+END_TEST
+
+static const struct {
+    const char *folder, *merged, *said;
+} refused[] = {
+    {"llama", "{\"mlp_bias\": true}", "mlp_bias of its config.json is set"},
+    {"qwen3_moe", "{\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": " TWOS "}}",
+     "only one of them is there"},
+    {"qwen3_moe",
+     "{\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": " TWOS
+     ", \"long_factor\": " TWOS "}}",
+     "original_max_position_embeddings"},
+    {"qwen3_moe", "{\"rope_scaling\": {\"rope_type\": \"ntk\", \"factor\": 2}}", "'ntk'"},
+    {"qwen3", "{\"use_sliding_window\": true, \"sliding_window\": -4}", "sliding_window"},
+};
+
+START_TEST(what_is_refused)
+{
+    struct engine *g = NULL;
+
+    ck_assert_int_eq(golden_engine(&g, respelled(refused[_i].folder, false, refused[_i].merged),
+                                   NULL, 1, -1, true, &e),
+                     ERR_MODEL);
+    ck_assert_msg(strstr(e.text, refused[_i].said) != NULL, "%s", e.text);
+}
+END_TEST
+
+/* By its config.json alone. */
+static struct model *described(const char *folder, const char *merged)
+{
+    const char *dir = respelled(folder, false, merged);
+    char weights[500];
+    struct model *m;
+
+    snprintf(weights, sizeof weights, "%s/model.safetensors", dir);
+    unlink(weights);
+    ck_assert_msg(model_describe(&m, dir, NULL, &e) == 0, "%s", e.text);
+    return m;
+}
+
+/* Granite's shared expert, and the dense Qwen3.5. */
+START_TEST(shared_and_dense_kin)
+{
+    struct model *m = described("granitemoe",
+                                "{\"architectures\": [\"GraniteMoeSharedForCausalLM\"], "
+                                "\"shared_intermediate_size\": 48}");
+
+    ck_assert(hparams_layer(&m->hp, 0)->ffn.kind == FFN_ROUTED &&
+              hparams_layer(&m->hp, 0)->ffn.shared_width == 48);
+    model_free(m);
+    m = described("qwen3_next", "{\"architectures\": [\"Qwen3_5ForCausalLM\"], "
+                                "\"num_experts\": null, \"intermediate_size\": 96}");
+    ck_assert(hparams_layer(&m->hp, 0)->ffn.kind == FFN_DENSE &&
+              hparams_layer(&m->hp, 0)->ffn.shared_width == 96 &&
+              hparams_layer(&m->hp, 0)->mixer.kind == MIXER_DELTA_NET &&
+              hparams_layer(&m->hp, 3)->mixer.kind == MIXER_ATTENTION);
+    model_free(m);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("spellings");
+    TCase *c = tcase_create("config");
+
+    tcase_set_timeout(c, 120);
+    tcase_add_loop_test(c, the_same_in_other_words, 0, (int)(sizeof same / sizeof *same));
+    tcase_add_test(c, longrope_of_any_family);
+    tcase_add_test(c, dynamic_scaling_ends_with_the_context);
+    tcase_add_test(c, windows_of_qwen);
+    tcase_add_loop_test(c, what_is_refused, 0, (int)(sizeof refused / sizeof *refused));
+    tcase_add_test(c, shared_and_dense_kin);
+    tcase_add_test(c, the_older_architecture);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
