@@ -4,6 +4,7 @@
 
 #include "app/common/progress.h"
 #include "app/common/signals.h"
+#include "app/quality/quality.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
@@ -13,6 +14,7 @@
 #include "engine/layout/quantize.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -131,7 +133,6 @@ static int export_and_report(const struct options *o, struct export_options *x, 
     progress_begin(&p, "quantize");
     x->progress = draw;
     x->progress_ctx = &p;
-    x->importance = o->imatrix;
     x->n_threads = o->threads > 0 ? o->threads : topology_default_threads();
     signals_catch();
     rc = model_export(in, out, x, &r, e);
@@ -143,11 +144,26 @@ static int export_and_report(const struct options *o, struct export_options *x, 
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
+/* --imatrix-text: `made` becomes the name of the file, --imatrix's or OUT's with an ending; empty:
+ * nothing is made. */
+static int make_importance(const struct options *o, char *made, size_t size, struct error *e)
+{
+    const char *in = o->quantize.items[1], *out = o->quantize.items[2];
+
+    made[0] = 0;
+    if (!o->imatrix_text)
+        return 0;
+    if (snprintf(made, size, o->imatrix ? "%s" : "%s.imatrix.gguf",
+                 o->imatrix ? o->imatrix : out) >= (int)size)
+        return error_set(e, ERR_USAGE, "--quantize: the name of %.64s... is too long", out);
+    return importance_from_text(o, in, made, e);
+}
+
 int quantize_run(struct options *o, struct error *e)
 {
     struct export_options x = {0};
     struct export_override overrides[OVERRIDES];
-    char *copies[OVERRIDES] = {NULL};
+    char *copies[OVERRIDES] = {NULL}, made[PATH_MAX];
     int rc;
 
     if (o->quantize.n != 3)
@@ -160,8 +176,11 @@ int quantize_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE,
                          "--quantize: %s is what is read; give the file to write another name",
                          o->quantize.items[2]);
-    if ((rc = read_overrides(o, &x, overrides, copies, e)) == 0)
+    if ((rc = read_overrides(o, &x, overrides, copies, e)) == 0 &&
+        (rc = make_importance(o, made, sizeof made, e)) == 0) {
+        x.importance = made[0] ? made : o->imatrix;
         rc = export_and_report(o, &x, e);
+    }
     for (int i = 0; i < OVERRIDES; i++)
         mem_free(copies[i]);
     return rc;

@@ -6,19 +6,14 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
+#include "engine/convert/export_list.h"
 #include "engine/convert/export_metadata.h"
-#include "engine/convert/importance.h"
-#include "engine/convert/tensor_kind.h"
 #include "engine/layout/pack.h"
-#include "engine/file/gguf_write.h"
-#include "engine/model/block.h"
 #include "engine/model/mix.h"
 #include "engine/layout/quantize.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <limits.h>
 #include <math.h>
-#include <pcre2.h>
+#include <stddef.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,40 +65,6 @@ const struct export_type *export_type_find(const char *word)
     return NULL;
 }
 
-/* A tensor to write: matrices, each `rows` rows, or what is copied as it is. */
-struct part {
-    char name[64];
-    enum dtype type;
-    int rows, matrices;
-    /* rows of one matrix, or of all under each other: `count` of these, `stride` bytes apart */
-    const struct matrix *matrix;
-    int count;
-    size_t stride;
-    const void *copied;
-    size_t copied_bytes;
-    int n_dims;
-    int64_t dims[TENSOR_DIMS];
-    int kind; /* of the report; -1: copied */
-};
-
-struct export
-{
-    const struct export_options *o;
-    struct export_report *report;
-    struct model *m;
-    const struct family *family;
-    struct gguf_writer *w;
-    struct importance *importance; /* or NULL */
-    pcre2_code **patterns;         /* of the overrides */
-    struct matrix *views;          /* of a GGUF source's tensors */
-    struct part *parts;
-    int n_parts, room;
-    struct pool *pool;
-    uint8_t *piece;
-    uint64_t done, total, told;
-    double squares[EXPORT_KINDS], errors[EXPORT_KINDS];
-};
-
 /* What one run of the pool rounds: rows of one matrix. */
 struct rounding {
     const struct matrix *x;
@@ -114,6 +75,7 @@ struct rounding {
     const struct importance *importance;
     const char *name;
     int rows_each, first_matrix, matrices;
+    int turned; /* struct part */
     struct pool_share share;
     struct tally {
         _Alignas(64) double squares, errors, largest;
@@ -121,225 +83,14 @@ struct rounding {
     float *scratch; /* three rows a thread: x, read back, importance */
 };
 
-static struct part *new_part(struct export *x)
-{
-    struct part *p;
-
-    if (x->n_parts == x->room) {
-        int room = x->room ? 2 * x->room : 512;
-
-        if (!(p = mem_resize(x->parts, (size_t)room, sizeof *p)))
-            return NULL;
-        x->parts = p;
-        x->room = room;
-    }
-    p = &x->parts[x->n_parts++];
-    *p = (struct part){.count = 1, .matrices = 1, .kind = -1};
-    return p;
-}
-
-static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
-{
-    struct part *p = new_part(x);
-
-    if (p)
-        family_gguf_name(x->family, role, layer, bias, p->name, sizeof p->name);
-    return p;
-}
-
-static int kind_of(struct export *x, const char *tensor, enum dtype from, enum dtype to)
-{
-    struct export_report *r = x->report;
-    const char *name = strncmp(tensor, "blk.", 4) == 0 && strchr(tensor + 4, '.')
-                           ? strchr(tensor + 4, '.') + 1
-                           : tensor;
-    int n = (int)strcspn(name, ".");
-
-    for (int i = 0; i < r->n_kinds; i++)
-        if ((int)strlen(r->kinds[i].name) == n && strncmp(r->kinds[i].name, name, (size_t)n) == 0 &&
-            r->kinds[i].from == from && r->kinds[i].to == to)
-            return i;
-    if (r->n_kinds == EXPORT_KINDS)
-        return EXPORT_KINDS - 1;
-    snprintf(r->kinds[r->n_kinds].name, sizeof r->kinds[0].name, "%.*s", n, name);
-    r->kinds[r->n_kinds].from = from;
-    r->kinds[r->n_kinds].to = to;
-    return r->n_kinds++;
-}
-
-static int add_vector(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
-                      int64_t d0, int64_t d1)
-{
-    struct part *p = v ? add_part(x, role, layer, bias) : NULL;
-
-    if (!v)
-        return 0;
-    if (!p)
-        return -1;
-    p->type = DTYPE_F32;
-    p->copied = v;
-    p->copied_bytes = (size_t)(d0 * (d1 ? d1 : 1)) * sizeof *v;
-    p->n_dims = d1 ? 2 : 1;
-    p->dims[0] = d0;
-    p->dims[1] = d1;
-    return 0;
-}
-
-/* The type a tensor of this name and role gets: an override's, or the mix's. */
-static enum dtype type_of(const struct export *x, const char *name, enum tensor_role role,
-                          int layer, int cols)
-{
-    const struct mix mix = {x->o->type->base, x->o->type->size, x->importance != NULL};
-
-    for (int i = 0; i < x->o->n_overrides; i++) {
-        pcre2_match_data *found = pcre2_match_data_create(1, NULL);
-        bool fits = found && pcre2_match(x->patterns[i], (PCRE2_SPTR)name, strlen(name), 0, 0,
-                                         found, NULL) >= 0;
-
-        pcre2_match_data_free(found);
-        if (fits)
-            return mix_fallback(x->o->overrides[i].type, cols);
-    }
-    return mix_type(mix, &x->m->hp, role, layer, cols);
-}
-
-static void add_rounding(struct export *x, struct part *p, enum tensor_role role, int layer,
-                         const struct matrix *m)
-{
-    p->type = type_of(x, p->name, role, layer, m->cols);
-    p->matrix = m;
-    p->kind = kind_of(x, p->name, m->type, p->type);
-    x->total += (uint64_t)p->count * (uint64_t)m->rows * (uint64_t)m->cols;
-}
-
-static int add_matrix(struct export *x, enum tensor_role role, int layer, const struct matrix *m,
-                      int count, size_t stride)
-{
-    struct part *p = add_part(x, role, layer, false);
-
-    if (!p)
-        return -1;
-    p->count = p->matrices = count;
-    p->rows = m->rows;
-    p->stride = stride;
-    p->n_dims = stride ? 3 : 2;
-    p->dims[0] = stride ? count : m->rows;
-    p->dims[1] = stride ? m->rows : m->cols;
-    p->dims[2] = m->cols;
-    add_rounding(x, p, role, layer, m);
-    return m->bias ? add_vector(x, role, layer, true, m->bias, m->rows, 0) : 0;
-}
-
-static int add_norm(struct export *x, enum tensor_role role, int layer,
-                    const struct norm_weights *n)
-{
-    return add_vector(x, role, layer, false, n->weight, x->m->hp.hidden, 0) ||
-           add_vector(x, role, layer, true, n->bias, x->m->hp.hidden, 0);
-}
-
-/* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
-static int add_block(struct export *x, struct block_id id, int experts)
-{
-    static const enum tensor_role roles[MATRIX_PARTS] = {
-        [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,        [MATRIX_V] = TENSOR_V,
-        [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES, [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,  [MATRIX_Q_A] = TENSOR_Q_A,
-        [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,    [MATRIX_V_B] = TENSOR_V_B,
-    };
-    struct block_matrix list[BLOCK_MATRICES];
-    size_t stride = id.kind == BLOCK_EXPERT ? sizeof(struct expert_weights) : 0;
-    int n = model_block_matrices(x->m, id, list), bad = 0;
-
-    for (int i = 0; i < n && !bad; i++)
-        bad = add_matrix(x, roles[list[i].part], id.layer, list[i].w, experts, stride);
-    return bad;
-}
-
-/* A tensor of a GGUF file: rounded, or copied with its name, type and shape. */
-static int add_tensor(struct export *x, const struct tensor_view *t, struct matrix *view,
-                      struct error *e)
-{
-    struct part *p = new_part(x);
-    int64_t rows = 1;
-    int layer;
-    enum tensor_role role = tensor_kind_role(t->name, &layer);
-
-    if (!p)
-        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
-    if (strlen(t->name) >= sizeof p->name)
-        return error_set(e, ERR_MODEL,
-                         "%s: tensor %.80s: GGUF files have names of at most 63 bytes",
-                         weight_file_path(x->m->file), t->name);
-    snprintf(p->name, sizeof p->name, "%s", t->name);
-    p->n_dims = t->n_dims;
-    memcpy(p->dims, t->dims, sizeof p->dims);
-    for (int i = 0; i + 1 < t->n_dims; i++)
-        rows *= t->dims[i];
-    if (!tensor_kind_rounded(t) || !row_readable(t->type) || t->type == DTYPE_I32 ||
-        t->type == DTYPE_I64 || rows > INT_MAX || t->dims[t->n_dims - 1] > INT_MAX) {
-        p->type = t->type;
-        p->copied = t->data;
-        p->copied_bytes = t->bytes;
-        return 0;
-    }
-    p->rows = (int)t->dims[t->n_dims - 2];
-    p->matrices = (int)(rows / p->rows);
-    *view = (struct matrix){
-        .type = t->type, .rows = (int)rows, .cols = (int)t->dims[t->n_dims - 1], .data = t->data};
-    add_rounding(x, p, role, layer, view);
-    return 0;
-}
-
-static int list_tensors(struct export *x, struct error *e)
-{
-    size_t n = weight_file_count(x->m->file);
-    int rc = 0;
-
-    if (!(x->views = mem_alloc(n ? n : 1, sizeof *x->views)))
-        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = add_tensor(x, weight_file_at(x->m->file, i), &x->views[i], e);
-    return rc;
-}
-
-static int list_parts(struct export *x, struct matrix *embeddings, struct error *e)
-{
-    const struct model *m = x->m;
-    const struct hparams *hp = &m->hp;
-    int bad;
-
-    *embeddings = (struct matrix){.type = m->embeddings.type,
-                                  .rows = hp->n_vocab,
-                                  .cols = hp->hidden,
-                                  .data = m->embeddings.data};
-    bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0);
-    if (hp->original_context)
-        bad |= add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor,
-                          hp->common.mixer.rope_dims / 2, 0) ||
-               add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor,
-                          hp->common.mixer.rope_dims / 2, 0);
-    for (int l = 0; l < hp->n_layers && !bad; l++) {
-        const struct layer_weights *w = &m->layers[l];
-        int experts = hparams_layer(hp, l)->ffn.experts;
-
-        bad = add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
-              add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
-              add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hp->hidden) ||
-              add_block(x, (struct block_id){BLOCK_ATTENTION, l, 0}, 1) ||
-              add_block(x, (struct block_id){BLOCK_EXPERT, l, 0}, experts);
-    }
-    bad = bad || add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
-          (!hp->tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1));
-    return bad ? error_set(e, ERR_MEMORY, "out of memory for the list of tensors") : 0;
-}
-
 /* Rounds row `row` and adds its error up; a copy has none. */
 static void round_row(struct rounding *r, int tid, int row)
 {
     const struct matrix *x = r->x;
     size_t from_bytes = dtype_row_bytes(x->type, x->cols),
            to_bytes = dtype_row_bytes(r->to, x->cols);
-    const uint8_t *from = (const uint8_t *)x->data + (size_t)row * from_bytes;
+    int read = r->turned ? export_turned_row(row, r->turned) : row;
+    const uint8_t *from = (const uint8_t *)x->data + (size_t)read * from_bytes;
     uint8_t *to = r->out + (size_t)(row - r->first) * to_bytes;
     float *a = r->scratch + (size_t)tid * 3 * (size_t)x->cols, *b = a + x->cols,
           *importance = b + x->cols;
@@ -408,6 +159,7 @@ static int write_matrix(struct export *x, const struct part *p, const struct mat
         r->first_matrix = first_matrix;
         r->matrices = p->matrices;
         r->to = p->type;
+        r->turned = p->turned;
         r->first = first;
         r->rows = n;
         r->out = x->piece;
@@ -490,13 +242,26 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
  * names of shared experts included: families are let in one by one. */
 static int check_family(const struct export *x, const char *in, struct error *e)
 {
-    return x->family->exported || weight_file_format(x->m->file) == WEIGHT_GGUF
-               ? 0
-               : error_set(e, ERR_MODEL,
-                           "%s: folders of the family %s are read, not written yet; llama.cpp's "
-                           "convert_hf_to_gguf.py makes a GGUF file of one, and that can be "
-                           "rounded",
-                           in, x->family->name);
+    const struct hparams *hp = &x->m->hp;
+    char key[128];
+    bool is_float,
+        windows = family_gguf_key(x->family, offsetof(struct hparams, common.mixer.window), key,
+                                  sizeof key, &is_float);
+
+    if (weight_file_format(x->m->file) == WEIGHT_GGUF)
+        return 0;
+    if (!x->family->exported)
+        return error_set(e, ERR_MODEL,
+                         "%s: folders of the family %s are read, not written yet; llama.cpp's "
+                         "convert_hf_to_gguf.py makes a GGUF file of one, and that can be rounded",
+                         in, x->family->name);
+    for (int l = 0; l < hp->n_layers && !windows; l++)
+        if (hparams_layer(hp, l)->mixer.window)
+            return error_set(e, ERR_MODEL,
+                             "%s: layer %d sees a window of %d tokens, which GGUF files of the "
+                             "family %s cannot say",
+                             in, l, hparams_layer(hp, l)->mixer.window, x->family->name);
+    return 0;
 }
 
 static int compile_patterns(struct export *x, struct error *e)
@@ -564,8 +329,8 @@ static int prepare(struct export *x, const char *in, struct matrix *embeddings, 
         return rc;
     if (x->o->importance && (rc = importance_open(&x->importance, x->o->importance, e)))
         return rc;
-    rc = weight_file_format(x->m->file) == WEIGHT_GGUF ? list_tensors(x, e)
-                                                       : list_parts(x, embeddings, e);
+    rc = weight_file_format(x->m->file) == WEIGHT_GGUF ? export_list_tensors(x, e)
+                                                       : export_list_parts(x, embeddings, e);
     return rc || !x->importance ? rc : check_importance(x, e);
 }
 
@@ -577,8 +342,7 @@ static void release(struct export *x)
     for (int i = 0; x->patterns && i < x->o->n_overrides; i++)
         pcre2_code_free(x->patterns[i]);
     mem_free(x->patterns);
-    mem_free(x->views);
-    mem_free(x->parts);
+    export_list_release(x);
     mem_free(x->piece);
     model_free(x->m);
 }

@@ -7,6 +7,8 @@
 #include "engine/base/mem.h"
 #include "engine/text/tokenizer.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,47 +42,189 @@ static void put_field(struct gguf_writer *w, const struct family *family, const 
     memcpy(&f, (const char *)hp + field, sizeof f);
     if (is_float)
         gguf_put_f32(w, key, f);
-    else
+    else if (i) /* a model without experts has no width of them */
         gguf_put_u32(w, key, (uint32_t)i);
+}
+
+/* Fields that every file has, of whatever family: what their values are where a folder is silent.
+ */
+static const size_t always[] = {offsetof(struct hparams, n_layers),
+                                offsetof(struct hparams, hidden),
+                                offsetof(struct hparams, common.mixer.heads),
+                                offsetof(struct hparams, common.mixer.kv_heads),
+                                offsetof(struct hparams, common.mixer.key_dim),
+                                offsetof(struct hparams, n_vocab),
+                                offsetof(struct hparams, common.ffn.experts),
+                                offsetof(struct hparams, common.ffn.used),
+                                offsetof(struct hparams, common.ffn.width),
+                                offsetof(struct hparams, context_max),
+                                offsetof(struct hparams, common.mixer.rope_dims),
+                                offsetof(struct hparams, rope_theta),
+                                offsetof(struct hparams, common.norms.eps),
+                                offsetof(struct hparams, common.ffn.router.jitter)};
+/* Fields of longrope, which go together. */
+static const size_t longrope[] = {offsetof(struct hparams, original_context),
+                                  offsetof(struct hparams, short_mscale),
+                                  offsetof(struct hparams, long_mscale)};
+
+static bool is_among(size_t field, const size_t *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == field)
+            return true;
+    return false;
+}
+
+/* What else the family's table has a key for, where it is something. */
+static void put_rest(struct gguf_writer *w, const struct hparams *hp, const struct family *family)
+{
+    for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++) {
+        int bits;
+
+        memcpy(&bits, (const char *)hp + k->field, sizeof bits);
+        if (bits && k->gguf[0] && !is_among(k->field, always, sizeof always / sizeof *always) &&
+            !is_among(k->field, longrope, sizeof longrope / sizeof *longrope))
+            put_field(w, family, hp, k->field);
+    }
+}
+
+static void put_named_u32(struct gguf_writer *w, const struct family *family, const char *name,
+                          uint32_t v)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", family->gguf[0], name);
+    gguf_put_u32(w, key, v);
+}
+
+static void put_named_f32(struct gguf_writer *w, const struct family *family, const char *name,
+                          float v)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", family->gguf[0], name);
+    gguf_put_f32(w, key, v);
+}
+
+/* The width of dense layers; where there are none, what config.json says of it, or an expert's. */
+static uint32_t dense_width(const struct model *m)
+{
+    struct meta_value v = family_config(m->file, "intermediate_size");
+
+    for (int l = 0; l < m->hp.n_layers; l++)
+        if (hparams_layer(&m->hp, l)->ffn.kind == FFN_DENSE)
+            return (uint32_t)hparams_layer(&m->hp, l)->ffn.shared_width;
+    return v.type == META_INT && v.i > 0 && v.i < 1 << 24 ? (uint32_t)v.i
+                                                          : (uint32_t)m->hp.common.ffn.width;
+}
+
+#define GATING_SIGMOID 2 /* llama.cpp's expert_gating_func; 1 is softmax */
+
+/* What readers want to know of experts beside the family's keys: dense layers at the front, shared
+ * ones, how they are scored. */
+static void put_experts(struct gguf_writer *w, const struct hparams *hp,
+                        const struct family *family)
+{
+    const struct ffn_shape *s = &hp->common.ffn;
+    char key[128];
+    int dense = 0;
+
+    if (!s->experts || s->router.kind == ROUTER_SPARSEMIXER)
+        return;
+    while (dense < hp->n_layers && hparams_layer(hp, dense)->ffn.kind == FFN_DENSE)
+        dense++;
+    put_named_u32(w, family, "leading_dense_block_count", (uint32_t)dense);
+    put_named_u32(w, family, "interleave_moe_layer_step", 1);
+    put_named_u32(w, family, "expert_gating_func",
+                  s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID : 1);
+    snprintf(key, sizeof key, "%s.expert_weights_norm", family->gguf[0]);
+    gguf_put_bool(w, key, s->router.normalised);
+    if (s->shared) {
+        put_named_u32(w, family, "expert_shared_count",
+                      s->shared_width % s->width ? 1U : (uint32_t)(s->shared_width / s->width));
+        put_named_u32(w, family, "expert_shared_feed_forward_length", (uint32_t)s->shared_width);
+    }
+}
+
+static struct meta_value scaling(const struct model *m, const char *name)
+{
+    static const char *const places[] = {"rope_scaling", "rope_parameters"};
+    struct meta_value v = {0};
+    char path[128];
+
+    for (int i = 0; i < 2 && v.type == META_NONE; i++) {
+        snprintf(path, sizeof path, "%s.%s", places[i], name);
+        v = weight_file_meta(m->file, path);
+    }
+    return v;
+}
+
+static bool scaled_by(const struct model *m, const char *word)
+{
+    struct meta_value v = scaling(m, "rope_type");
+
+    if (v.type == META_NONE)
+        v = scaling(m, "type");
+    return v.type == META_STRING && v.len == strlen(word) && memcmp(v.s, word, v.len) == 0;
+}
+
+bool export_rope_is_tensor(const struct model *m)
+{
+    return scaled_by(m, "llama3");
+}
+
+/* Linear scaling and YaRN, in llama.cpp's words; its attn_factor is beside YaRN's own. */
+static void put_scaling(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    static const struct {
+        const char *json, *gguf;
+    } numbers[] = {{"factor", "rope.scaling.factor"},
+                   {"beta_fast", "rope.scaling.yarn_beta_fast"},
+                   {"beta_slow", "rope.scaling.yarn_beta_slow"}};
+    const char *word = scaled_by(m, "yarn") ? "yarn" : scaled_by(m, "linear") ? "linear" : NULL;
+    struct meta_value v = scaling(m, "original_max_position_embeddings");
+    char key[128];
+    double factor = scaling(m, "factor").f;
+
+    if (!word)
+        return;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", family->gguf[0]);
+    gguf_put_string(w, key, word, strlen(word));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct meta_value n = scaling(m, numbers[i].json);
+
+        if (n.type == META_INT || n.type == META_FLOAT)
+            put_named_f32(w, family, numbers[i].gguf, (float)n.f);
+    }
+    put_named_u32(w, family, "rope.scaling.original_context_length",
+                  v.type == META_INT ? (uint32_t)v.i : (uint32_t)m->hp.context_max);
+    if (word[0] == 'y' && factor > 1.0)
+        put_named_f32(w, family, "rope.scaling.attn_factor",
+                      m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
 }
 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
-    static const size_t always[] = {offsetof(struct hparams, n_layers),
-                                    offsetof(struct hparams, hidden),
-                                    offsetof(struct hparams, common.mixer.heads),
-                                    offsetof(struct hparams, common.mixer.kv_heads),
-                                    offsetof(struct hparams, common.mixer.key_dim),
-                                    offsetof(struct hparams, n_vocab),
-                                    offsetof(struct hparams, common.ffn.experts),
-                                    offsetof(struct hparams, common.ffn.used),
-                                    offsetof(struct hparams, common.ffn.width),
-                                    offsetof(struct hparams, context_max),
-                                    offsetof(struct hparams, common.mixer.rope_dims),
-                                    offsetof(struct hparams, rope_theta),
-                                    offsetof(struct hparams, common.norms.eps),
-                                    offsetof(struct hparams, common.ffn.router.jitter)};
     char key[128];
+    bool is_float;
 
     gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
     gguf_put_string(w, "general.name", m->name, strlen(m->name));
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         put_field(w, family, &m->hp, always[i]);
-    /* What other readers look for besides. */
-    snprintf(key, sizeof key, "%s.feed_forward_length", family->gguf[0]);
-    gguf_put_u32(w, key, (uint32_t)m->hp.common.ffn.width);
-    snprintf(key, sizeof key, "%s.attention.value_length", family->gguf[0]);
-    gguf_put_u32(w, key, (uint32_t)m->hp.common.mixer.key_dim);
-    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", family->gguf[0]);
-    gguf_put_f32(w, key, m->hp.common.norms.eps);
-    if (m->hp.common.mixer.window)
-        put_field(w, family, &m->hp, offsetof(struct hparams, common.mixer.window));
+    put_rest(w, &m->hp, family);
+    put_named_u32(w, family, "feed_forward_length", dense_width(m));
+    put_named_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
+    if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
+                         &is_float) ||
+        !strstr(key, "rms_epsilon")) /* what other readers look for */
+        put_named_f32(w, family, "attention.layer_norm_rms_epsilon", m->hp.common.norms.eps);
+    put_experts(w, &m->hp, family);
+    put_scaling(w, m, family);
     if (m->hp.original_context) {
-        put_field(w, family, &m->hp, offsetof(struct hparams, original_context));
-        put_field(w, family, &m->hp, offsetof(struct hparams, short_mscale));
-        put_field(w, family, &m->hp, offsetof(struct hparams, long_mscale));
-        snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", family->gguf[0]);
-        gguf_put_f32(w, key, m->hp.long_mscale);
+        for (size_t i = 0; i < sizeof longrope / sizeof *longrope; i++)
+            put_field(w, family, &m->hp, longrope[i]);
+        put_named_f32(w, family, "rope.scaling.attn_factor", m->hp.long_mscale);
         snprintf(key, sizeof key, "%s.rope.scaling.type", family->gguf[0]);
         gguf_put_string(w, key, "longrope", 8);
     }

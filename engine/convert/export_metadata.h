@@ -1,4 +1,4 @@
-/* Inside engine/model only: the metadata of an exported file. */
+/* Inside engine/convert only: the metadata of an exported file. */
 #ifndef ENGINE_CONVERT_EXPORT_METADATA_H
 #define ENGINE_CONVERT_EXPORT_METADATA_H
 
@@ -9,5 +9,8 @@
 /* Everything but the tensors. *tokenizer: whether there was one. */
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
                     int file_type, bool *tokenizer, struct error *e);
+
+/* Whether a folder's rope scaling is a tensor in GGUF files (Llama 3's), not metadata. */
+bool export_rope_is_tensor(const struct model *m);
 
 #endif

@@ -1,0 +1,328 @@
+/* See export_list.h. */
+#include "engine/convert/export_list.h"
+
+#include "engine/base/mem.h"
+#include "engine/convert/export_metadata.h"
+#include "engine/convert/tensor_kind.h"
+#include "engine/layout/pack.h"
+#include "engine/model/block.h"
+#include "engine/model/mix.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct part *new_part(struct export *x)
+{
+    struct part *p;
+
+    if (x->n_parts == x->room) {
+        int room = x->room ? 2 * x->room : 512;
+
+        if (!(p = mem_resize(x->parts, (size_t)room, sizeof *p)))
+            return NULL;
+        x->parts = p;
+        x->room = room;
+    }
+    p = &x->parts[x->n_parts++];
+    *p = (struct part){.count = 1, .matrices = 1, .kind = -1};
+    return p;
+}
+
+static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
+{
+    struct part *p = new_part(x);
+
+    if (p)
+        family_gguf_name(x->family, role, layer, bias, p->name, sizeof p->name);
+    return p;
+}
+
+static int kind_of(struct export *x, const char *tensor, enum dtype from, enum dtype to)
+{
+    struct export_report *r = x->report;
+    const char *name = strncmp(tensor, "blk.", 4) == 0 && strchr(tensor + 4, '.')
+                           ? strchr(tensor + 4, '.') + 1
+                           : tensor;
+    int n = (int)strcspn(name, ".");
+
+    for (int i = 0; i < r->n_kinds; i++)
+        if ((int)strlen(r->kinds[i].name) == n && strncmp(r->kinds[i].name, name, (size_t)n) == 0 &&
+            r->kinds[i].from == from && r->kinds[i].to == to)
+            return i;
+    if (r->n_kinds == EXPORT_KINDS)
+        return EXPORT_KINDS - 1;
+    snprintf(r->kinds[r->n_kinds].name, sizeof r->kinds[0].name, "%.*s", n, name);
+    r->kinds[r->n_kinds].from = from;
+    r->kinds[r->n_kinds].to = to;
+    return r->n_kinds++;
+}
+
+static int add_vector(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
+                      int64_t d0, int64_t d1)
+{
+    struct part *p = v ? add_part(x, role, layer, bias) : NULL;
+
+    if (!v)
+        return 0;
+    if (!p)
+        return -1;
+    p->type = DTYPE_F32;
+    p->copied = v;
+    p->copied_bytes = (size_t)(d0 * (d1 ? d1 : 1)) * sizeof *v;
+    p->n_dims = d1 ? 2 : 1;
+    p->dims[0] = d0;
+    p->dims[1] = d1;
+    return 0;
+}
+
+/* The type a tensor of this name and role gets: an override's, or the mix's. */
+static enum dtype type_of(const struct export *x, const char *name, enum tensor_role role,
+                          int layer, int cols)
+{
+    const struct mix mix = {x->o->type->base, x->o->type->size, x->importance != NULL};
+
+    for (int i = 0; i < x->o->n_overrides; i++) {
+        pcre2_match_data *found = pcre2_match_data_create(1, NULL);
+        bool fits = found && pcre2_match(x->patterns[i], (PCRE2_SPTR)name, strlen(name), 0, 0,
+                                         found, NULL) >= 0;
+
+        pcre2_match_data_free(found);
+        if (fits)
+            return mix_fallback(x->o->overrides[i].type, cols);
+    }
+    return mix_type(mix, &x->m->hp, role, layer, cols);
+}
+
+static void add_rounding(struct export *x, struct part *p, enum tensor_role role, int layer,
+                         const struct matrix *m)
+{
+    p->type = type_of(x, p->name, role, layer, m->cols);
+    p->matrix = m;
+    p->kind = kind_of(x, p->name, m->type, p->type);
+    x->total += (uint64_t)p->count * (uint64_t)m->rows * (uint64_t)m->cols;
+}
+
+static int add_matrix(struct export *x, enum tensor_role role, int layer, const struct matrix *m,
+                      int count, size_t stride, int turned)
+{
+    struct part *p = add_part(x, role, layer, false);
+
+    if (!p)
+        return -1;
+    p->count = p->matrices = count;
+    p->rows = m->rows;
+    p->stride = stride;
+    p->n_dims = stride ? 3 : 2;
+    p->dims[0] = stride ? count : m->rows;
+    p->dims[1] = stride ? m->rows : m->cols;
+    p->dims[2] = m->cols;
+    p->turned = turned;
+    add_rounding(x, p, role, layer, m);
+    return 0;
+}
+
+static int add_norm(struct export *x, enum tensor_role role, int layer,
+                    const struct norm_weights *n)
+{
+    return add_vector(x, role, layer, false, n->weight, x->m->hp.hidden, 0) ||
+           add_vector(x, role, layer, true, n->bias, x->m->hp.hidden, 0);
+}
+
+/* Which tensor a part of a block becomes, by what the block is. */
+static enum tensor_role role_of(const struct model *m, struct block_id id, enum matrix_part part)
+{
+    static const enum tensor_role roles[MATRIX_PARTS] = {
+        [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,        [MATRIX_V] = TENSOR_V,
+        [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES, [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,  [MATRIX_Q_A] = TENSOR_Q_A,
+        [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,    [MATRIX_V_B] = TENSOR_V_B,
+    };
+    const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
+    bool dense = s->kind == FFN_DENSE;
+
+    if (id.kind == BLOCK_EXPERT && id.expert == s->experts)
+        return part == MATRIX_GATE ? (dense ? TENSOR_DENSE_GATE : TENSOR_SHARED_GATE)
+               : part == MATRIX_UP ? (dense ? TENSOR_DENSE_UP : TENSOR_SHARED_UP)
+                                   : (dense ? TENSOR_DENSE_DOWN : TENSOR_SHARED_DOWN);
+    return roles[part];
+}
+
+/* Values of a head whose halves the folder's code rotates where GGUF's readers rotate neighbours;
+ * 0: both do the same (llama.cpp, conversion/llama.py, permute). */
+static int turned_heads(const struct export *x, struct block_id id, enum matrix_part part)
+{
+    const struct mixer_shape *s = &hparams_layer(&x->m->hp, id.layer)->mixer;
+
+    return id.kind == BLOCK_ATTENTION && (part == MATRIX_Q || part == MATRIX_K) &&
+                   s->kind == MIXER_ATTENTION && s->rope == ROPE_HALVES &&
+                   x->family->gguf_rope == ROPE_PAIRS
+               ? s->key_dim
+               : 0;
+}
+
+int export_turned_row(int row, int head)
+{
+    int in = row % head;
+
+    return row - in + in % 2 * (head / 2) + in / 2;
+}
+
+/* A vector in the order of the rows that it is added to. */
+static const float *turned_vector(struct export *x, const float *v, int n, int head)
+{
+    float *out, **list = mem_resize(x->turned, (size_t)x->n_turned + 1, sizeof *list);
+
+    if (!list)
+        return NULL;
+    x->turned = list;
+    if (!(out = mem_alloc((size_t)n, sizeof *out)))
+        return NULL;
+    for (int i = 0; i < n; i++)
+        out[i] = v[export_turned_row(i, head)];
+    return x->turned[x->n_turned++] = out;
+}
+
+/* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
+static int add_block(struct export *x, struct block_id id, int experts)
+{
+    struct block_matrix list[BLOCK_MATRICES];
+    bool stacked = id.kind == BLOCK_EXPERT && role_of(x->m, id, MATRIX_UP) == TENSOR_UPS;
+    size_t stride = stacked ? sizeof(struct expert_weights) : 0;
+    int n = model_block_matrices(x->m, id, list), bad = 0;
+
+    for (int i = 0; i < n && !bad; i++) {
+        enum tensor_role role = role_of(x->m, id, list[i].part);
+        int head = turned_heads(x, id, list[i].part), rows = list[i].w->rows;
+        const float *bias = list[i].w->bias;
+
+        if (bias && head && !(bias = turned_vector(x, bias, rows, head)))
+            return -1;
+        bad = add_matrix(x, role, id.layer, list[i].w, experts, stride, head) ||
+              add_vector(x, role, id.layer, true, bias, rows, 0);
+    }
+    return bad;
+}
+
+/* A tensor of a GGUF file: rounded, or copied with its name, type and shape. */
+static int add_tensor(struct export *x, const struct tensor_view *t, struct matrix *view,
+                      struct error *e)
+{
+    struct part *p = new_part(x);
+    int64_t rows = 1;
+    int layer;
+    enum tensor_role role = tensor_kind_role(t->name, &layer);
+
+    if (!p)
+        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
+    if (strlen(t->name) >= sizeof p->name)
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %.80s: GGUF files have names of at most 63 bytes",
+                         weight_file_path(x->m->file), t->name);
+    snprintf(p->name, sizeof p->name, "%s", t->name);
+    p->n_dims = t->n_dims;
+    memcpy(p->dims, t->dims, sizeof p->dims);
+    for (int i = 0; i + 1 < t->n_dims; i++)
+        rows *= t->dims[i];
+    if (!tensor_kind_rounded(t) || !row_readable(t->type) || t->type == DTYPE_I32 ||
+        t->type == DTYPE_I64 || rows > INT_MAX || t->dims[t->n_dims - 1] > INT_MAX) {
+        p->type = t->type;
+        p->copied = t->data;
+        p->copied_bytes = t->bytes;
+        return 0;
+    }
+    p->rows = (int)t->dims[t->n_dims - 2];
+    p->matrices = (int)(rows / p->rows);
+    *view = (struct matrix){
+        .type = t->type, .rows = (int)rows, .cols = (int)t->dims[t->n_dims - 1], .data = t->data};
+    add_rounding(x, p, role, layer, view);
+    return 0;
+}
+
+int export_list_tensors(struct export *x, struct error *e)
+{
+    size_t n = weight_file_count(x->m->file);
+    int rc = 0;
+
+    if (!(x->views = mem_alloc(n ? n : 1, sizeof *x->views)))
+        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = add_tensor(x, weight_file_at(x->m->file, i), &x->views[i], e);
+    return rc;
+}
+
+/* Rope factors that a folder gives, as the tensors that its family has for them in GGUF. */
+static int add_rope(struct export *x)
+{
+    const struct hparams *hp = &x->m->hp;
+    int n = hp->common.mixer.rope_dims / 2;
+    char name[64];
+
+    if (hp->original_context)
+        return add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor, n, 0) ||
+               add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0);
+    family_gguf_name(x->family, TENSOR_ROPE_SHORT, 0, false, name, sizeof name);
+    return export_rope_is_tensor(x->m) && name[0]
+               ? add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0)
+               : 0;
+}
+
+/* What a layer has beside its matrices. */
+static int add_vectors(struct export *x, int l)
+{
+    const struct model *m = x->m;
+    const struct layer_weights *w = &m->layers[l];
+    const struct layer_shape *s = hparams_layer(&m->hp, l);
+    int experts = s->ffn.experts, hidden = m->hp.hidden;
+
+    return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
+           add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
+           add_vector(x, TENSOR_Q_NORM, l, false, w->q_norm,
+                      (int64_t)model_qk_norm_values(m, l, true), 0) ||
+           add_vector(x, TENSOR_K_NORM, l, false, w->k_norm,
+                      (int64_t)model_qk_norm_values(m, l, false), 0) ||
+           add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hidden) ||
+           add_vector(x, TENSOR_ROUTER_BIAS, l, false, w->router_bias, experts, 0) ||
+           add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, hidden, 0);
+}
+
+int export_list_parts(struct export *x, struct matrix *embeddings, struct error *e)
+{
+    const struct model *m = x->m;
+    const struct hparams *hp = &m->hp;
+    int bad;
+
+    *embeddings = (struct matrix){.type = m->embeddings.type,
+                                  .rows = hp->n_vocab,
+                                  .cols = hp->hidden,
+                                  .data = m->embeddings.data};
+    bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0, 0);
+    bad = bad || add_rope(x);
+    for (int l = 0; l < hp->n_layers && !bad; l++) {
+        const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
+
+        bad = add_vectors(x, l) || add_block(x, (struct block_id){BLOCK_ATTENTION, l, 0}, 1) ||
+              (s->experts && add_block(x, (struct block_id){BLOCK_EXPERT, l, 0}, s->experts)) ||
+              (s->shared && add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts}, 1));
+    }
+    bad = bad || add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
+          (!hp->tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1));
+    if (bad)
+        return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
+    for (int i = 0; i < x->n_parts; i++)
+        if (!x->parts[i].name[0])
+            return error_set(e, ERR_MODEL,
+                             "%s: it has tensors or rope factors that GGUF files of the family %s "
+                             "have no name for",
+                             weight_file_path(m->file), x->family->name);
+    return 0;
+}
+
+void export_list_release(struct export *x)
+{
+    for (int i = 0; i < x->n_turned; i++)
+        mem_free(x->turned[i]);
+    mem_free(x->turned);
+    mem_free(x->views);
+    mem_free(x->parts);
+}

@@ -1,0 +1,64 @@
+/* Inside engine/convert only: the tensors that an exported file will have, listed before anything
+ * is written. Owner of everything: model_export's struct export. Thread: the one that exports. */
+#ifndef ENGINE_CONVERT_EXPORT_LIST_H
+#define ENGINE_CONVERT_EXPORT_LIST_H
+
+#include "engine/base/error.h"
+#include "engine/convert/export_types.h"
+#include "engine/convert/importance.h"
+#include "engine/file/gguf_write.h"
+#include "engine/model/family.h"
+#include "engine/model/model.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+/* A tensor to write: matrices, each `rows` rows, or what is copied as it is. */
+struct part {
+    char name[64];
+    enum dtype type;
+    int rows, matrices;
+    /* rows of one matrix, or of all under each other: `count` of these, `stride` bytes apart */
+    const struct matrix *matrix;
+    int count;
+    size_t stride;
+    const void *copied;
+    size_t copied_bytes;
+    int n_dims;
+    int64_t dims[TENSOR_DIMS];
+    /* rows of q and k whose halves are rotated are put as neighbours: values of a head; 0: as they
+     * are */
+    int turned;
+    int kind; /* of the report; -1: copied */
+};
+
+struct export
+{
+    const struct export_options *o;
+    struct export_report *report;
+    struct model *m;
+    const struct family *family;
+    struct gguf_writer *w;
+    struct importance *importance; /* or NULL */
+    pcre2_code **patterns;         /* of the overrides */
+    struct matrix *views;          /* of a GGUF source's tensors */
+    struct part *parts;
+    int n_parts, room;
+    float **turned; /* vectors in another order, for `parts` */
+    int n_turned;
+    struct pool *pool;
+    uint8_t *piece;
+    uint64_t done, total, told;
+    double squares[EXPORT_KINDS], errors[EXPORT_KINDS];
+};
+
+/* Of a GGUF file: every tensor, with its name and shape. */
+int export_list_tensors(struct export *x, struct error *e);
+/* Of a Hugging Face folder: what llama.cpp's converter would make of it. `embeddings` is filled and
+ * outlives the list. ERR_MEMORY */
+int export_list_parts(struct export *x, struct matrix *embeddings, struct error *e);
+void export_list_release(struct export *x);
+/* Which row of a matrix of heads, their halves rotated, row `row` is where neighbours are. */
+int export_turned_row(int row, int head);
+
+#endif
