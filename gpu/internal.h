@@ -236,6 +236,8 @@ uint64_t program_fingerprint(const struct cl_target *t); /* driver, device and a
 /* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is.
  */
 bool memory_expert_alike(const struct expert_weights *x);
+/* device_ops.together: other blocks run a matrix at a time */
+bool memory_together(const struct device *d, struct block_id id);
 /* the same as an error: ERR_DEVICE */
 int memory_expert_check(struct device *d, const struct expert_weights *x, struct error *e);
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);

@@ -19,6 +19,12 @@ bool memory_expert_alike(const struct expert_weights *x)
            dtype_is_quantised(x->up.type) == dtype_is_quantised(x->down.type);
 }
 
+bool memory_together(const struct device *d, struct block_id id)
+{
+    return id.kind != BLOCK_EXPERT ||
+           memory_expert_alike(&d->base.config.model->layers[id.layer].experts[id.expert]);
+}
+
 int memory_expert_check(struct device *d, const struct expert_weights *x, struct error *e)
 {
     return memory_expert_alike(x)
@@ -242,7 +248,8 @@ static size_t shared_bytes(const struct device *d, struct block_id id)
     for (int i = 0; i < n && d->share; i++) {
         const struct matrix *w = list[i].w;
 
-        bytes += w->bytes <= d->target.info.max_alloc && (w->width || d->target.info.is_cpu_type)
+        bytes += !w->paged && w->bytes <= d->target.info.max_alloc &&
+                         (w->width || d->target.info.is_cpu_type)
                      ? w->bytes
                      : 0;
     }
@@ -454,7 +461,7 @@ static bool shareable(const struct device *d, const struct matrix *m)
 {
     uintptr_t at = (uintptr_t)m->data;
 
-    if (!d->share)
+    if (!d->share || m->paged) /* what is on the disk has no place of its own in memory */
         return false;
     if (d->target.info.is_cpu_type)
         return at % (m->width ? 64 : (uintptr_t)dtype_info(m->type)->bytes) == 0;

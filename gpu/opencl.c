@@ -362,6 +362,7 @@ const struct device_ops opencl_device_ops = {
     .state_open = memory_state_open,
     .state_close = memory_state_close,
     .supports = kernel_set_runs,
+    .together = memory_together,
     .block_put = memory_put,
     .block_drop = memory_drop,
     .attention = attention,

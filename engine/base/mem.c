@@ -128,6 +128,15 @@ void mem_pages_free(void *p, size_t bytes)
     atomic_fetch_sub(&pages_total, want);
 }
 
+void mem_pages_forget(void *p, size_t bytes)
+{
+    uintptr_t first = ((uintptr_t)p + 4095) & ~(uintptr_t)4095,
+              end = ((uintptr_t)p + bytes) & ~(uintptr_t)4095;
+
+    if (end > first)
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 size_t mem_pages_total(void)
 {
     return atomic_load(&pages_total);

@@ -21,6 +21,8 @@ void mem_free(void *p);                         /* accepts NULL */
  * counted in mem_pages_total(). */
 void *mem_pages(size_t bytes);
 void mem_pages_free(void *p, size_t bytes);
+/* Whole pages of such memory, given back until they are written to again; they read as zeros. */
+void mem_pages_forget(void *p, size_t bytes);
 /* bytes now held by mem_pages, whole process */
 size_t mem_pages_total(void);
 

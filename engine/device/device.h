@@ -14,10 +14,10 @@
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap (the CPU
- * has all), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut,
- * link_close. Emulated where NULL: layers by single jobs. Computing allocates nothing of ours:
- * scratch for max_rows rows is taken at open, what a session keeps at state_open and block_put. In
- * names and jobs `attention` is the mixer of a layer, of whatever kind. */
+ * has all), layers, fuses, report, stream, prefetch, footprint, tune, observe, together,
+ * state_share, state_cut, link_close. Emulated where NULL: layers by single jobs. Computing
+ * allocates nothing of ours: scratch for max_rows rows is taken at open, what a session keeps at
+ * state_open and block_put. In names and jobs `attention` is a layer's mixer of any kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -183,6 +183,16 @@ struct kv_move {
     bool fixed;
 };
 
+/* Asked for each matrix that a job of several rows meets, by the device's compute threads, for
+ * different matrices at once: where the squares of its n rows' values are added, w->cols numbers;
+ * NULL: nobody wants them. Rows of one matrix come one thread after the other in jobs of at most
+ * DEVICE_OBSERVED rows. */
+#define DEVICE_OBSERVED 64
+struct device_observer {
+    float *(*squares_of)(void *ctx, const struct matrix *w, int n);
+    void *ctx;
+};
+
 struct device_stats {
     /* weights: norms, routers and biases included */
     uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
@@ -254,6 +264,9 @@ struct device_ops {
      * NULL: the head. */
     bool (*supports)(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type);
+    /* Optional, asked where supports says yes to each matrix of a block: does it run them side by
+     * side? NULL: whatever their types are. */
+    bool (*together)(const struct device *d, struct block_id id);
     /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call
      * again, negative: failed. */
     int (*block_put)(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
@@ -292,6 +305,9 @@ struct device_ops {
      * scribbled on (recurrent state is left alone), or -1: nothing is decoded. Returns how many
      * things were measured. */
     int (*tune)(struct device *d, int pos);
+    /* Optional (the CPU has it): from the next job on; o outlives its use, NULL: nobody. Heads'
+     * matrices of latent attention and what single rows meet are not told. */
+    void (*observe)(struct device *d, const struct device_observer *o);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a
      * minute when compilers must run. */
     int (*report)(const char *selector, const char *cache_dir,

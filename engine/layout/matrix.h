@@ -9,6 +9,7 @@
  * Owner: the model. Immutable after load: any thread. The one thing that changes is `raw`: while it
  * is not NULL the rows lie in the mapped file as GGUF has them, data is not filled yet, and only
  * the CPU device can multiply (engine/model/load.h). Whoever reads data calls model_settle first.
+ * Of experts that stay on the disk (paged) data comes and goes.
  */
 #ifndef ENGINE_LAYOUT_MATRIX_H
 #define ENGINE_LAYOUT_MATRIX_H
@@ -32,6 +33,8 @@ struct matrix {
     const uint16_t *order;
     /* the same rows, row-major, of the same type, until they are packed; then NULL */
     _Atomic(const uint8_t *) raw;
+    /* it lies on the disk: data is there while engine/model/expert_cache.h says so */
+    bool paged;
 };
 
 /* Whether a matrix meets activations as floats: it is one of floats, or has an order of its own. */

@@ -1,8 +1,9 @@
 /* A loaded model: hyperparameters, tokenizer source and packed weights. Owner: the engine.
  * Immutable after model_load: any thread reads. Loading: open file -> family by architecture ->
  * hparams (metadata, then tensor shapes) -> strict binding -> convert/repack by all threads ->
- * forget the mapped pages that were copied. Errors: ERR_MODEL, ERR_VALUE, ERR_IO, ERR_MEMORY,
- * ERR_CANCELLED. */
+ * forget the mapped pages that were copied. Routed experts may stay on the disk (expert_cache.h):
+ * their matrices' data alone changes, by the engine's thread. Errors: ERR_MODEL, ERR_VALUE, ERR_IO,
+ * ERR_MEMORY, ERR_CANCELLED. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 
@@ -91,13 +92,17 @@ struct model {
     struct tensor_view embeddings, positions;
     const float *project_in, *project_out;
     struct layer_weights *layers;
-    struct norm_weights output_norm;   /* without weight: there is none */
-    struct matrix head;                /* (n_vocab, hidden or embedding_width), with bias */
-    size_t packed_bytes, mapped_bytes; /* weights in memory of ours / in the mapped file */
+    struct norm_weights output_norm; /* without weight: there is none */
+    struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
+    /* weights in memory of ours / in the mapped file / what the expert cache takes */
+    size_t packed_bytes, mapped_bytes, cache_bytes;
     int64_t n_params, n_params_active;
     struct arena *arena; /* private: memory behind the matrices */
     /* private: what packs them behind the scenes; NULL: everything is packed */
     struct load *packing;
+    /* where routed experts are that stay on the disk; NULL: all weights are in memory. The
+     * engine's thread alone */
+    struct expert_cache *cache;
 };
 
 struct model_options {
@@ -105,6 +110,8 @@ struct model_options {
     int convert;
     /* integers of packed checkpoints become F32, whose activations are not rounded */
     bool exact;
+    /* routed experts stay on the disk, but for so many bytes of them; 0: they are all loaded */
+    uint64_t expert_cache;
     bool in_file_order; /* no matrix has an order of its own: F32 where it would need one */
     /* metadata in place of the file's, copied; NULL: none */
     const struct overrides *overrides;
@@ -132,6 +139,8 @@ struct model_options {
 struct model_footprint {
     uint64_t attention, experts, router_norms, embeddings, head; /* as they will lie in memory */
     uint64_t packed, mapped;                                     /* the same, by where they lie */
+    /* of routed experts that stay on the disk, in none of these; and what holds some of them */
+    uint64_t on_disk, cache;
 };
 
 int model_load(struct model **out, const char *path, const struct model_options *o,

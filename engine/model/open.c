@@ -7,6 +7,7 @@
 #include "engine/layout/pack.h"
 #include "engine/model/bind.h"
 #include "engine/model/describe.h"
+#include "engine/model/expert_cache.h"
 #include "engine/model/finite.h"
 #include "engine/model/gather.h"
 #include "engine/model/hparams_read.h"
@@ -181,8 +182,10 @@ static int open_model(struct model **out, const char *path, const struct model_o
     }
     if ((rc = prepare(m, &b, path, e)))
         goto out;
+    b.total.cache = b.total.on_disk ? expert_cache_footprint(m, &b) : 0;
     if (needs)
         *needs = b.total;
+    m->cache_bytes = (size_t)b.total.cache;
     m->mapped_bytes = (size_t)b.total.mapped;
     m->packed_bytes = b.arena;
     if (!load) {
@@ -192,6 +195,8 @@ static int open_model(struct model **out, const char *path, const struct model_o
             *b.vectors[i].vector = &nothing;
         goto out;
     }
+    if ((rc = expert_cache_new(&m->cache, m, &b, e)) < 0)
+        goto out;
     m->hash = weight_file_hash(m->file) ^ (o->overrides ? overrides_hash(o->overrides) : 0);
     if (o->convert >= 0)
         m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;
@@ -279,6 +284,7 @@ void model_free(struct model *m)
     if (!m)
         return;
     load_stop(m->packing);
+    expert_cache_free(m->cache);
     if (m->layers)
         mem_free(m->layers[0].experts);
     mem_free(m->layers);
@@ -294,7 +300,9 @@ void model_free(struct model *m)
 
 int model_positions(const struct model *m)
 {
-    return m->positions.data ? (int)m->positions.dims[0] - m->hp.position_offset : 0;
+    if (m->positions.data)
+        return (int)m->positions.dims[0] - m->hp.position_offset;
+    return m->hp.rope_within ? m->hp.context_max : 0;
 }
 
 void model_project(const float *w, int rows, int cols, const float *x, float *y)

@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/device/state.h"
+#include "engine/model/expert_cache.h"
 #include "engine/placement/residency.h"
 
 #include <assert.h>
@@ -249,6 +250,40 @@ static void take_away(const struct cost_model *s, const struct bench *b)
             b->ops->block_drop(b->dev, id);
 }
 
+/* One expert after the other where they lie on the disk: with as little time between them as there
+ * would be in memory, and never more than one slot. */
+static int run_held(const struct cost_model *s, struct bench *b, struct experts_job *x)
+{
+    int n = x->n_groups, rc = 0;
+
+    if (!s->model->cache || b->index)
+        return b->ops->experts(b->dev, x, b->e);
+    x->n_groups = 1;
+    for (int i = 0; i < n && rc == 0; i++, x->groups++) {
+        int expert = x->groups->expert;
+
+        if ((rc = expert_cache_hold(s->model->cache, x->layer, expert, b->e)) < 0)
+            break;
+        rc = b->ops->experts(b->dev, x, b->e);
+        expert_cache_give(s->model->cache, x->layer, expert);
+    }
+    return rc;
+}
+
+/* As residency brings blocks to a device. */
+static int bring(const struct cost_model *s, struct bench *b, struct block_id id)
+{
+    struct expert_cache *cache = id.kind == BLOCK_EXPERT ? s->model->cache : NULL;
+    int rc = cache ? expert_cache_hold(cache, id.layer, id.expert, b->e) : 0;
+
+    if (rc < 0)
+        return rc;
+    rc = b->ops->block_put(b->dev, id, RESIDENCY_CHUNK, b->e);
+    if (cache)
+        expert_cache_give(cache, id.layer, id.expert);
+    return rc;
+}
+
 static int run_job(const struct cost_model *s, struct bench *b, int layer)
 {
     struct attention_job a = {
@@ -274,7 +309,7 @@ static int run_job(const struct cost_model *s, struct bench *b, int layer)
             b->row[i] = 0;
             b->slot[i] = i;
         }
-        rc = b->ops->experts(b->dev, &x, b->e);
+        rc = run_held(s, b, &x);
     }
     return rc < 0 ? rc : b->ops->wait(b->dev, b->e);
 }
@@ -362,7 +397,7 @@ static int stage_piece(const struct cost_model *s, struct bench *b, struct plann
             b->brought++;
             continue;
         }
-        if ((rc = b->ops->block_put(b->dev, id, RESIDENCY_CHUNK, b->e)) < 0)
+        if ((rc = bring(s, b, id)) < 0)
             return rc;
         b->brought += rc;
         return 0;

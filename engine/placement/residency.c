@@ -4,6 +4,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/model/expert_cache.h"
 
 #include <assert.h>
 #include <string.h>
@@ -83,7 +84,7 @@ bool residency_supports(const struct device *d, const struct model *m, struct bl
 
     for (int i = 0; i < n; i++)
         can = can && !list[i].w->order && ops->supports(d, shape, id.kind, list[i].w->type);
-    return can;
+    return can && (!ops->together || ops->together(d, id));
 }
 
 int residency_new(struct residency **out, const struct model *model, struct device *const *devices,
@@ -243,6 +244,20 @@ static int move_rows(struct step *s, int layer, int device, struct error *e)
     return rc;
 }
 
+/* An expert that stays on the disk is in memory while the device reads it. */
+static int put(struct residency *r, int device, struct block_id id, size_t max, struct error *e)
+{
+    struct expert_cache *cache = id.kind == BLOCK_EXPERT ? r->model->cache : NULL;
+    int rc = cache ? expert_cache_hold(cache, id.layer, id.expert, e) : 0;
+
+    if (rc < 0)
+        return rc;
+    rc = base(r, device)->ops->block_put(r->devices[device], id, max, e);
+    if (cache)
+        expert_cache_give(cache, id.layer, id.expert);
+    return rc;
+}
+
 static int upload(struct step *s, int device, int i, struct error *e)
 {
     struct residency *r = s->r;
@@ -258,7 +273,7 @@ static int upload(struct step *s, int device, int i, struct error *e)
 
         base(r, device)->ops->stats(d, &before);
         *state_of(r, device, i) = PARTIAL;
-        rc = base(r, device)->ops->block_put(d, id, (size_t)max, e);
+        rc = put(r, device, id, (size_t)max, e);
         s->worked++;
         if (rc < 0)
             break;

@@ -70,7 +70,7 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
 void residency_lost(struct residency *r, struct plan *in_force, int device);
 struct residency_status residency_status(const struct residency *r, const struct plan *in_force);
 
-/* Is there such a block, and can the device run it (every matrix of it)? */
+/* Is there such a block, and can the device run it (every matrix of it, and together)? */
 bool residency_supports(const struct device *d, const struct model *m, struct block_id id);
 
 #endif

@@ -1,0 +1,454 @@
+/* Experts that stay on the disk (engine/model/expert_cache.h): the same bits as with all of them in
+ * memory, whatever the cache holds, the threads, the company and the placement; what a file that
+ * changes or fails does; and what is counted. */
+#include "engine/base/mem.h"
+#include "engine/convert/export.h"
+#include "engine/model/expert_cache.h"
+#include "engine/run/engine.h"
+#include "engine/run/prompt.h"
+#include "gpu/opencl.h"
+#include "gpu/tuning.h"
+#include "tests/support.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PROMPT 21
+#define STEPS 10
+
+static struct error e;
+
+static struct engine_config config_of(const char *path, int convert, int threads)
+{
+    return (struct engine_config){.model_path = path,
+                                  .context = 128,
+                                  .n_threads = threads,
+                                  .ubatch = 16,
+                                  .convert = convert,
+                                  .no_tokenizer = true};
+}
+
+/* What holds so many experts of a model, the largest ones. */
+static uint64_t cache_for(const char *path, int convert, int experts)
+{
+    struct model_options o = {.convert = convert, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_footprint none, all;
+    struct model *m;
+    int paged = 0;
+
+    o.expert_cache = 1;
+    ck_assert_msg(model_inspect(&m, path, &o, &none, &e) == 0, "%s", e.text);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        paged += hparams_layer(&m->hp, l)->ffn.experts;
+    model_free(m);
+    o.expert_cache = UINT64_MAX / 2;
+    ck_assert_int_eq(model_inspect(&m, path, &o, &all, &e), 0);
+    model_free(m);
+    ck_assert_int_gt(paged, 0);
+    return none.cache + (all.cache - none.cache) / (uint64_t)paged * (uint64_t)experts;
+}
+
+static struct engine *open_with(struct engine_config c, uint64_t cache)
+{
+    struct engine *g = NULL;
+
+    c.expert_cache = cache;
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s: %s", c.model_path, e.text);
+    return g;
+}
+
+static int vocabulary(const struct engine *g)
+{
+    return engine_info(g)->model->hp.n_vocab;
+}
+
+/* Logits of a prompt in chunks, then of tokens one by one: (PROMPT + STEPS, vocabulary). */
+static float *logits_of(struct engine *g)
+{
+    size_t vocab = (size_t)vocabulary(g);
+    float *all = mem_alloc((PROMPT + STEPS) * vocab, sizeof *all);
+    int ids[PROMPT + STEPS];
+
+    for (int i = 0; i < PROMPT + STEPS; i++)
+        ids[i] = (i * 37 + 11) % (int)vocab;
+    ck_assert_msg(engine_eval(g, ids, PROMPT, all, true, &e) == 0, "%s", e.text);
+    for (int i = PROMPT; i < PROMPT + STEPS; i++)
+        ck_assert_msg(engine_eval(g, ids + i, 1, all + (size_t)i * vocab, false, &e) == 0, "%s",
+                      e.text);
+    return all;
+}
+
+static void same_logits(struct engine *g, const float *want, const char *what)
+{
+    float *got = logits_of(g);
+
+    ck_assert_msg(memcmp(got, want, (PROMPT + STEPS) * (size_t)vocabulary(g) * sizeof *got) == 0,
+                  "%s: other bits than in memory", what);
+    mem_free(got);
+}
+
+/* The demo model in another type. */
+static const char *exported(const char *type)
+{
+    static char out[4300];
+    struct export_options o = {.type = export_type_find(type), .n_threads = 2};
+    struct export_report r;
+
+    snprintf(out, sizeof out, "%s/%s.gguf", support_tmpdir(), type);
+    ck_assert_msg(model_export(support_demo(), out, &o, &r, &e) == 0, "%s", e.text);
+    return out;
+}
+
+static const struct {
+    const char *model, *type; /* type: of the demo model; model NULL */
+    int convert;
+} models[] = {
+    {NULL, "Q8_0", -1},
+    {NULL, "Q4_0", -1},
+    {NULL, "Q4_K_M", -1},
+    {NULL, "BF16", -1},
+    {"golden/phimoe/phimoe-16x-bf16", NULL, -1},
+    {"golden/phimoe/phimoe-16x-bf16", NULL, DTYPE_Q8_0},
+    {"golden/phimoe/phimoe-quirk-f32", NULL, -1},
+    {"golden/families/mixtral", NULL, -1},
+    {"golden/families/gpt_oss", NULL, -1},       /* turned, gate and up take turns, biases */
+    {"golden/families/gpt_oss-mxfp4", NULL, -1}, /* packed, the same */
+    {"golden/families/qwen3_moe-gptq-g32-act", NULL, -1}, /* columns in an order of their own */
+    {"golden/families/deepseek_v3", NULL, -1},            /* dense layers, a shared expert */
+    {"golden/families/granitemoehybrid", NULL, -1},       /* gate and up in one tensor */
+    {"golden/families/gemma4", NULL, -1},                 /* norms around the experts */
+};
+
+START_TEST(bits_are_those_of_memory)
+{
+    const char *path = models[_i].model ? support_path(models[_i].model)
+                                        : exported(models[_i].type);
+    struct engine_config c = config_of(path, models[_i].convert, 2);
+    struct engine *g = open_with(c, 0);
+    float *want = logits_of(g);
+    int sizes[] = {2, 3, 9, 1000};
+
+    engine_close(g);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        c.n_threads = 1 + (int)i % 2;
+        g = open_with(c, cache_for(path, models[_i].convert, sizes[i]));
+        ck_assert_int_gt(engine_telemetry(g)->disk.slots, 0);
+        same_logits(g, want, path);
+        engine_close(g);
+    }
+    mem_free(want);
+}
+END_TEST
+
+START_TEST(what_is_counted_adds_up)
+{
+    struct engine *g = open_with(config_of(support_demo(), -1, 2),
+                                 cache_for(support_demo(), -1, 40));
+    const struct telemetry *t = engine_telemetry(g);
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    float *logits = logits_of(g);
+    int here = 0;
+
+    ck_assert_int_eq(t->disk.slots, 40);
+    ck_assert_int_eq(t->disk.experts, hp->n_layers * hp->common.ffn.experts);
+    /* a pass asks for each expert once: ten of one row, and the prompt's */
+    ck_assert_uint_ge(t->disk.hits + t->disk.misses,
+                      (uint64_t)(STEPS * hp->n_layers * hp->n_experts_used));
+    ck_assert_uint_gt(t->disk.hits, 0);
+    ck_assert_uint_gt(t->disk.misses, 0);
+    ck_assert_uint_le(t->disk.guess_hits, t->disk.guesses);
+    ck_assert_uint_gt(t->disk.guess_hits, 0);
+    ck_assert_uint_gt(t->disk.read_bytes, 0);
+    ck_assert_uint_gt(t->disk.read_ns, 0);
+    for (int i = 0; i < t->n_layers * t->n_experts; i++)
+        here += t->here[i];
+    ck_assert_int_eq(here, t->disk.here);
+    ck_assert_int_le(here, 40);
+    ck_assert_int_gt(here, 20);
+    mem_free(logits);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(all_of_them_are_read_once)
+{
+    struct engine *g = open_with(config_of(support_demo(), -1, 1), UINT64_MAX / 2);
+    const struct telemetry *t = engine_telemetry(g);
+    float *first = logits_of(g);
+    uint64_t misses = t->disk.misses;
+
+    ck_assert_uint_le(misses, (uint64_t)t->disk.experts);
+    engine_session_clear(g);
+    same_logits(g, first, "again");
+    ck_assert_uint_le(t->disk.misses, (uint64_t)t->disk.experts);
+    ck_assert_uint_eq(t->disk.misses, misses);
+    mem_free(first);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(memory_is_what_was_asked_for)
+{
+    uint64_t cache = cache_for(support_demo(), -1, 7);
+    struct model_options o = {
+        .convert = -1, .width = cpu_pack_width(), .n_threads = 1, .expert_cache = cache};
+    size_t before = mem_pages_total();
+    struct model_footprint needs;
+    struct model *m;
+
+    ck_assert_int_eq(model_inspect(&m, support_demo(), &o, &needs, &e), 0);
+    model_free(m);
+    ck_assert_uint_eq(needs.cache, cache);
+    ck_assert_uint_gt(needs.on_disk, needs.cache);
+    ck_assert_int_eq(model_load(&m, support_demo(), &o, &e), 0);
+    ck_assert_uint_eq(mem_pages_total() - before,
+                      (needs.packed + 4095) / 4096 * 4096 + needs.cache);
+    ck_assert_uint_eq(expert_cache_stats(m->cache).bytes, cache);
+    model_free(m);
+    o.expert_cache = cache_for(support_demo(), -1, 1);
+    ck_assert_int_eq(model_load(&m, support_demo(), &o, &e), ERR_FIT);
+    ck_assert_msg(strstr(e.text, "--expert-cache") != NULL, "%s", e.text);
+    o.expert_cache = 0;
+    ck_assert_int_eq(model_load(&m, support_demo(), &o, &e), 0);
+    ck_assert_ptr_null(m->cache);
+    model_free(m);
+}
+END_TEST
+
+START_TEST(sessions_share_it)
+{
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    struct engine *g;
+    struct session *s[3];
+    float *one[3], *got;
+    int ids[3] = {5, 17, 400};
+    size_t vocab;
+
+    for (int paged = 0; paged < 2; paged++) {
+        g = open_with(c, paged ? cache_for(support_demo(), -1, 5) : 0);
+        vocab = (size_t)vocabulary(g);
+        s[0] = engine_session(g);
+        for (int i = 1; i < 3; i++)
+            ck_assert_int_eq(engine_session_open(g, &s[i], &e), 0);
+        for (int n = 0; n < 6; n++) {
+            for (int i = 0; i < 3; i++)
+                ids[i] = (ids[i] * 7 + 3) % (int)vocab;
+            ck_assert_msg(engine_sessions_eval(s, 3, ids, &e) == 0, "%s", e.text);
+        }
+        for (int i = 0; i < 3; i++) {
+            got = mem_alloc(vocab, sizeof *got);
+            ck_assert_int_eq(engine_session_eval(s[i], &i, 1, 0, got, false, &e), 0);
+            if (paged)
+                ck_assert_int_eq(memcmp(got, one[i], vocab * sizeof *got), 0);
+            else
+                one[i] = got;
+            if (paged)
+                mem_free(got);
+        }
+        for (int i = 0; i < 3; i++)
+            ids[i] = (int[]){5, 17, 400}[i];
+        engine_close(g);
+    }
+    for (int i = 0; i < 3; i++)
+        mem_free(one[i]);
+}
+END_TEST
+
+static void place(struct engine *g, const char *spec)
+{
+    if (engine_place(g, spec, &e) < 0 || engine_settle(g, &e) < 0)
+        ck_abort_msg("%s: %s", spec, e.text);
+}
+
+START_TEST(placements_change_nothing)
+{
+    static const struct device_ops *const backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
+    static const char *const plans[] = {"gpu",      "stream", "experts:40",
+                                        "layers:3", "cpu",    "balanced"};
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    struct device_info info[DEVICE_MAX];
+    char why[256];
+    struct engine *g;
+    float *want;
+
+    if (opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why) == 0 || info[0].why_not[0]) {
+        support_skip("no OpenCL device");
+        return;
+    }
+    g = open_with(c, 0);
+    want = logits_of(g);
+    engine_close(g);
+    c.backends = backends;
+    c.cache_dir = support_tmpdir();
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        g = open_with(c, cache_for(support_demo(), -1, i % 2 ? 4 : 30));
+        place(g, plans[i]);
+        same_logits(g, want, plans[i]);
+        engine_session_clear(g);
+        place(g, plans[(i + 2) % 6]); /* from one to another */
+        same_logits(g, want, plans[(i + 2) % 6]);
+        engine_close(g);
+    }
+    mem_free(want);
+}
+END_TEST
+
+static uint64_t left_now;
+
+static uint64_t tell_left(void *ctx)
+{
+    return left_now;
+}
+
+static int n_told;
+
+static void count_lines(void *ctx, const char *line)
+{
+    n_told += strstr(line, "memory is short") != NULL;
+}
+
+/* Twice, half a second apart. */
+static void idle(struct engine *g)
+{
+    usleep(510000);
+    ck_assert_int_eq(engine_place(g, "cpu", &e), 0);
+    engine_idle_step(g);
+}
+
+START_TEST(memory_that_shrinks_takes_slots_first)
+{
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    struct engine *g = open_with(c, 0);
+    const struct telemetry *t;
+    float *want = logits_of(g);
+
+    engine_close(g);
+    c.memory_left = tell_left;
+    c.log = count_lines;
+    left_now = UINT64_MAX;
+    g = open_with(c, UINT64_MAX / 2);
+    t = engine_telemetry(g);
+    same_logits(g, want, "enough");
+    ck_assert_int_eq(t->disk.slots, 128);
+    left_now = 1 << 20;
+    idle(g);
+    engine_session_clear(g);
+    ck_assert_int_lt(t->disk.slots, 20);
+    ck_assert_int_eq(n_told, 1);
+    same_logits(g, want, "short");
+    idle(g);
+    ck_assert_int_eq(n_told, 1); /* once */
+    left_now = (uint64_t)4 << 30;
+    idle(g);
+    engine_session_clear(g);
+    ck_assert_int_eq(t->disk.slots, 128);
+    same_logits(g, want, "enough again");
+    engine_close(g);
+    mem_free(want);
+}
+END_TEST
+
+static const char *copy_of(const char *path, const char *name)
+{
+    static char out[4300];
+    char line[9000];
+
+    snprintf(out, sizeof out, "%s/%s", support_tmpdir(), name);
+    snprintf(line, sizeof line, "cp '%s' '%s'", path, out);
+    ck_assert_int_eq(system(line), 0);
+    return out;
+}
+
+START_TEST(a_file_may_go_but_not_change)
+{
+    const char *path = copy_of(support_demo(), "gone.gguf");
+    uint64_t cache = cache_for(path, -1, 4);
+    struct engine *g = open_with(config_of(path, -1, 2), 0);
+    float *want = logits_of(g);
+    int id = 3, n;
+
+    engine_close(g);
+    g = open_with(config_of(path, -1, 2), cache);
+    ck_assert_int_eq(unlink(path), 0);
+    same_logits(g, want, "removed");
+    engine_close(g);
+    mem_free(want);
+
+    path = copy_of(support_demo(), "short.gguf");
+    g = open_with(config_of(path, -1, 2), cache);
+    ck_assert_int_eq(engine_eval(g, &id, 1, NULL, false, &e), 0);
+    ck_assert_int_eq(truncate(path, 5000000), 0);
+    ck_assert_int_eq(engine_eval(g, &id, 1, NULL, false, &e), ERR_IO);
+    ck_assert_msg(strstr(e.text, "short.gguf") && strstr(e.text, "changed while it was read"), "%s",
+                  e.text);
+    n = engine_session_tokens(g, NULL);
+    ck_assert_int_eq(n, 1); /* what was computed before is kept */
+    ck_assert_int_eq(engine_eval(g, &id, 1, NULL, false, &e), ERR_IO);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_found)
+{
+    char copy[4300];
+    struct engine *g;
+    int ids[PROMPT];
+
+    snprintf(copy, sizeof copy, "%s/poisoned.gguf", support_tmpdir());
+    support_poison(support_demo(), "blk.5.ffn_up_exps.weight", 0x7e00, copy);
+    g = open_with(config_of(copy, -1, 2), cache_for(copy, -1, 6));
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = i + 5;
+    ck_assert_int_eq(engine_eval(g, ids, PROMPT, NULL, false, &e), ERR_VALUE);
+    ck_assert_msg(strstr(e.text, "blk.5.ffn_up_exps.weight") != NULL, "%s", e.text);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(memory_may_run_out_anywhere)
+{
+    struct engine_config c = config_of(support_demo(), -1, 1);
+    uint64_t cache = cache_for(support_demo(), -1, 4);
+    int failed = 0;
+
+    c.expert_cache = cache;
+    for (long n = 0;; n += 1 + n / 8) {
+        struct engine *g = NULL;
+        int rc;
+
+        mem_fail_after(n);
+        rc = engine_open(&g, &c, &e);
+        mem_fail_after(-1);
+        engine_close(g);
+        if (rc == 0)
+            break;
+        failed++;
+    }
+    ck_assert_int_gt(failed, 3);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("expert_cache");
+    TCase *t = tcase_create("expert_cache");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, bits_are_those_of_memory, 0, sizeof models / sizeof *models);
+    tcase_add_test(t, what_is_counted_adds_up);
+    tcase_add_test(t, all_of_them_are_read_once);
+    tcase_add_test(t, memory_is_what_was_asked_for);
+    tcase_add_test(t, sessions_share_it);
+    tcase_add_test(t, placements_change_nothing);
+    tcase_add_test(t, memory_that_shrinks_takes_slots_first);
+    tcase_add_test(t, a_file_may_go_but_not_change);
+    tcase_add_test(t, what_is_no_number_is_found);
+    tcase_add_test(t, memory_may_run_out_anywhere);
+    suite_add_tcase(s, t);
+    return support_run(s);
+}
