@@ -97,6 +97,31 @@ START_TEST(divergence_of_a_row)
 }
 END_TEST
 
+/* Without the file's rounding: equal logits diverge by nothing, others by the definition. */
+START_TEST(divergence_of_whole_logits)
+{
+    struct divergence_sums s = {0};
+    static float base[N];
+    double expected = 0.0;
+    float kl, diff;
+
+    draw(3);
+    memcpy(base, logits, sizeof base);
+    divergence_add_logits(&s, logits, base, N, 11, &kl, &diff);
+    ck_assert(fabsf(kl) < 1e-12f && diff == 0.0f && s.same_top == 1 && s.count == 1);
+    for (int i = 0; i < N; i++)
+        base[i] = (float)-surprise_of(i);
+    for (int i = 0; i < N; i++)
+        logits[i] = i == 40 ? 9.0f : 0.5f * logits[i];
+    for (int i = 0; i < N; i++)
+        expected += exp((double)base[i]) * ((double)base[i] + surprise_of(i));
+    divergence_add_logits(&s, logits, base, N, 40, &kl, &diff);
+    ck_assert_double_eq_tol((double)kl, expected, 1e-5);
+    ck_assert(diff > 0.1f && s.same_top == 1 && s.count == 2);
+    ck_assert_double_eq(divergence_same_top(&s).value, 0.5);
+}
+END_TEST
+
 START_TEST(figures_of_samples)
 {
     static const double x[] = {1.0, 2.0, 4.0, 5.0};
@@ -251,6 +276,7 @@ static Suite *suite(void)
     tcase_add_test(t, surprise_is_minus_log_p);
     tcase_add_test(t, packed_rows_hold_log_probabilities);
     tcase_add_test(t, divergence_of_a_row);
+    tcase_add_test(t, divergence_of_whole_logits);
     tcase_add_test(t, figures_of_samples);
     tcase_add_test(t, base_files_come_back);
     tcase_add_test(t, damaged_base_files_are_refused);

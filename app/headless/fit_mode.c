@@ -1,8 +1,10 @@
 /* --fit: the table, and whether it fits. */
 #include "app/headless/fit_mode.h"
 
+#include "app/headless/fit_list.h"
 #include "app/setup/engine_options.h"
-#include "app/setup/fit.h"
+#include "app/setup/fit_page.h"
+#include "app/setup/fit_remedy.h"
 #include "app/setup/fit_layers.h"
 #include "engine/model/model.h"
 
@@ -34,8 +36,15 @@ int fit_run(struct options *o, struct error *e)
 {
     struct engine_setup s;
     struct fit f;
+    bool table = !o->report_json || strcmp(o->report_json, "-");
+    char line[300];
+    bool paged = false;
     int rc;
 
+    if (fit_list_wanted(o) || !table)
+        return fit_list_run(o, table, e);
+    if (o->report_json && (rc = fit_list_run(o, false, e)) < 0)
+        return rc;
     /* The table is the answer here, so loading's own refusal must not come first. */
     if ((rc = engine_setup_init(o, &s, e)) < 0)
         return rc;
@@ -45,8 +54,12 @@ int fit_run(struct options *o, struct error *e)
     if (rc == 0 && o->place && *o->place && strcmp(o->place, "cpu"))
         rc = fit_measure_device(&s.config, o->place, &f, e);
     if (rc == 0) {
+        if (s.page_auto && !fit_fits(&f) && !o->place)
+            paged = fit_page(&s.config, &f, line, sizeof line) == 1;
         fit_print(&f, stdout);
-        if (fit_fits(&f))
+        if (paged)
+            printf("It fits so: %s.\n", line);
+        else if (fit_fits(&f))
             printf("It fits.\n");
         else
             rc = fit_refuse(&s.config, &f, e);

@@ -92,14 +92,6 @@ static void print_estimate(const char *what, struct estimate x, double scale, co
     printf("%-30s: %10.6f ± %10.6f%s\n", what, scale * x.value, scale * x.error, unit);
 }
 
-static struct estimate same_top(const struct divergence_sums *s)
-{
-    double p = (double)s->same_top / (double)s->count;
-
-    return (struct estimate){p,
-                             s->count > 1 ? sqrt(p * (1.0 - p) / ((double)s->count - 1.0)) : 0.0};
-}
-
 /* Root of the mean square, whose error follows from the square's. */
 static struct estimate rms(const struct divergence_sums *s)
 {
@@ -130,7 +122,7 @@ static void print_report(const struct run *r)
     print_estimate("Mean    Δp", estimate_mean(s->diff, s->diff2, s->count), 100.0, " %");
     print_percentiles("Δp", r->diff, s->count, 100.0, " %");
     print_estimate("RMS Δp", rms(s), 100.0, " %");
-    print_estimate("Same top p", same_top(s), 100.0, " %");
+    print_estimate("Same top p", divergence_same_top(s), 100.0, " %");
 }
 
 static json_t *as_json(const struct run *r)
@@ -146,7 +138,7 @@ static json_t *as_json(const struct run *r)
                      "mean_kl_error", kl.error, "median_kl",
                      (double)percentile(r->kl, s->count, 0.5), "kl_99",
                      (double)percentile(r->kl, s->count, 0.99), "max_kl",
-                     (double)r->kl[s->count - 1], "same_top", same_top(s).value);
+                     (double)r->kl[s->count - 1], "same_top", divergence_same_top(s).value);
 }
 
 int divergence_run(struct options *o, struct error *e)

@@ -70,11 +70,33 @@ static float packed_at(const float head[2], const uint8_t *codes, int i)
     return head[0] * (float)v + head[1];
 }
 
+/* here, there: -ln p of the token that followed. */
+static void sums_add(struct divergence_sums *s, bool same_top, double here, double there, double kl,
+                     float *kl_out, float *diff_out)
+{
+    double d = exp(-here) - exp(-there);
+
+    s->count++;
+    s->same_top += same_top;
+    s->nll += here;
+    s->nll2 += here * here;
+    s->base += there;
+    s->base2 += there * there;
+    s->both += here * there;
+    s->kl += kl;
+    s->kl2 += kl * kl;
+    s->diff += d;
+    s->diff2 += d * d;
+    s->diff4 += d * d * d * d;
+    *kl_out = (float)kl;
+    *diff_out = (float)d;
+}
+
 void divergence_add(struct divergence_sums *s, const float *logits, const void *packed, int n,
                     int id, float *kl, float *diff)
 {
     int best = best_of(logits, n), base_best = 0;
-    double sum = 0.0, all = (double)logits[best] + log_sum(logits, n, logits[best]), here, there, d;
+    double sum = 0.0, all = (double)logits[best] + log_sum(logits, n, logits[best]);
     const uint8_t *codes = (const uint8_t *)packed + 2 * sizeof(float);
     float head[2], most;
 
@@ -90,23 +112,24 @@ void divergence_add(struct divergence_sums *s, const float *logits, const void *
         if (p > -DEPTH)
             sum += exp((double)p) * ((double)p - (double)logits[i] + all);
     }
-    here = all - (double)logits[id];
-    there = -(double)packed_at(head, codes, id);
-    d = exp(-here) - exp(-there);
-    s->count++;
-    s->same_top += best == base_best;
-    s->nll += here;
-    s->nll2 += here * here;
-    s->base += there;
-    s->base2 += there * there;
-    s->both += here * there;
-    s->kl += sum;
-    s->kl2 += sum * sum;
-    s->diff += d;
-    s->diff2 += d * d;
-    s->diff4 += d * d * d * d;
-    *kl = (float)sum;
-    *diff = (float)d;
+    sums_add(s, best == base_best, all - (double)logits[id], -(double)packed_at(head, codes, id),
+             sum, kl, diff);
+}
+
+void divergence_add_logits(struct divergence_sums *s, const float *logits, const float *base, int n,
+                           int id, float *kl, float *diff)
+{
+    int best = best_of(logits, n), base_best = best_of(base, n);
+    double all = (double)logits[best] + log_sum(logits, n, logits[best]),
+           base_all = (double)base[base_best] + log_sum(base, n, base[base_best]), sum = 0.0;
+
+    for (int i = 0; i < n; i++) {
+        double p = (double)base[i] - base_all;
+
+        sum += exp(p) * (p - (double)logits[i] + all);
+    }
+    sums_add(s, best == base_best, all - (double)logits[id], base_all - (double)base[id], sum, kl,
+             diff);
 }
 
 struct estimate estimate_mean(double sum, double squares, size_t count)
@@ -139,6 +162,14 @@ struct estimate divergence_log_ratio(const struct divergence_sums *s)
     double variance = here.error * here.error + there.error * there.error - 2.0 * covariance(s);
 
     return (struct estimate){here.value - there.value, variance > 0.0 ? sqrt(variance) : 0.0};
+}
+
+struct estimate divergence_same_top(const struct divergence_sums *s)
+{
+    double p = (double)s->same_top / (double)s->count;
+
+    return (struct estimate){p,
+                             s->count > 1 ? sqrt(p * (1.0 - p) / ((double)s->count - 1.0)) : 0.0};
 }
 
 double divergence_correlation(const struct divergence_sums *s)

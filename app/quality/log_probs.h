@@ -29,6 +29,10 @@ struct divergence_sums {
 void divergence_add(struct divergence_sums *s, const float *logits, const void *packed, int n,
                     int id, float *kl, float *diff);
 
+/* The same from the base's own logits, to full precision. */
+void divergence_add_logits(struct divergence_sums *s, const float *logits, const float *base, int n,
+                           int id, float *kl, float *diff);
+
 struct estimate {
     double value, error; /* mean and its standard error */
 };
@@ -37,6 +41,8 @@ struct estimate estimate_mean(double sum, double squares, size_t count);
 struct estimate estimate_exp(struct estimate logarithm);
 /* ln of perplexity here over perplexity there, whose samples go together. */
 struct estimate divergence_log_ratio(const struct divergence_sums *s);
+/* How often the most probable token is the same. */
+struct estimate divergence_same_top(const struct divergence_sums *s);
 /* How alike both -ln p move, -1 .. 1. */
 double divergence_correlation(const struct divergence_sums *s);
 /* values in ascending order; part 0 .. 1, between neighbours in proportion */

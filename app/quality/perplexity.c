@@ -4,24 +4,20 @@
  * count. */
 #include "app/quality/quality.h"
 
-#include "app/common/paths.h"
 #include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/quality/base_file.h"
 #include "app/quality/log_probs.h"
 #include "app/quality/score.h"
-#include "app/setup/test_text.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define CHUNK 512
-#define BUNDLED "bench/stories.txt"
 
 bool perplexity_wanted(const struct options *o)
 {
@@ -47,24 +43,6 @@ static int add_row(void *ctx, int at, const float *logits, struct error *e)
     r->nll2 += v * v;
     r->count++;
     return r->base.file ? base_file_write(&r->base, logits, e) : 0;
-}
-
-/* The ids of the text, with the token before them that the model wants. */
-static int read_text(struct run *r, const char *name, bool special, struct error *e)
-{
-    char path[PATH_MAX], *text = NULL;
-    int rc = 0;
-    size_t size;
-
-    if (strcmp(name, TEST_TEXT_DEFAULT) == 0)
-        rc = paths_data(BUNDLED, path, sizeof path, e);
-    else
-        snprintf(path, sizeof path, "%s", name);
-    if (rc == 0 && (rc = score_bos(r->g, &r->bos, e)) == 0 &&
-        (rc = test_text_read(path, &text, &size, e)) == 0)
-        rc = score_encode(r->g, r->bos, text, size, special, &r->ids, &r->n, e);
-    mem_free(text);
-    return rc;
 }
 
 static int cut(struct run *r, const struct options *o, struct error *e)
@@ -139,7 +117,7 @@ int perplexity_run(struct options *o, struct error *e)
     if (o->ctx_size)
         o->ctx_size += o->ppl_stride / 2;
     if ((rc = score_open(o, CHUNK + o->ppl_stride / 2, &r.g, e)) == 0 &&
-        (rc = read_text(&r, o->perplexity, o->parse_special, e)) == 0 &&
+        (rc = score_file(r.g, o->perplexity, o->parse_special, &r.bos, &r.ids, &r.n, e)) == 0 &&
         (rc = cut(&r, o, e)) == 0 && o->kl_divergence_base)
         rc = base_file_create(&r.base, o->kl_divergence_base, r.context,
                               engine_info(r.g)->model->hp.n_vocab, r.ids, r.chunks, e);

@@ -1,6 +1,6 @@
 /* How well a model predicts: --perplexity of a text or of the lines of a file, --kl-divergence from
- * another setting, --choices. Main thread, synchronous engine. Results on stdout, and as JSON with
- * --quality-json. */
+ * another setting, --price of lossy ones, --choices; and what it meets in a text, for --quantize.
+ * Main thread, synchronous engine. Results on stdout, and as JSON with --quality-json. */
 #ifndef APP_QUALITY_QUALITY_H
 #define APP_QUALITY_QUALITY_H
 
@@ -15,7 +15,13 @@ bool perplexity_lines_wanted(const struct options *o);
 int perplexity_lines_run(struct options *o, struct error *e);
 bool divergence_wanted(const struct options *o);
 int divergence_run(struct options *o, struct error *e);
+bool price_wanted(const struct options *o);
+int price_run(struct options *o, struct error *e);
 bool choices_wanted(const struct options *o);
 int choices_run(struct options *o, struct error *e);
+/* What `model` meets in the text of --imatrix-text, as an importance matrix in the file `out`; a
+ * line on stderr says of how much. */
+int importance_from_text(const struct options *o, const char *model, const char *out,
+                         struct error *e);
 
 #endif

@@ -1,27 +1,31 @@
 /* See score.h. */
 #include "app/quality/score.h"
 
+#include "app/common/paths.h"
 #include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/quality/log_probs.h"
 #include "app/setup/engine_options.h"
+#include "app/setup/test_text.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/text/tokenizer.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ROOM ((size_t)8 << 20) /* logits at a time */
-#define ROWS 64
+#define BUNDLED "bench/stories.txt"
 
 static int check_signal(struct error *e)
 {
     return signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : 0;
 }
 
-/* All of them, before logits are looked up by them: a tokenizer can know more than its model. */
-static int check_ids(const struct engine *g, const int *ids, int n, struct error *e)
+/* All of them, before logits are looked up by them. */
+int score_check(const struct engine *g, const int *ids, int n, struct error *e)
 {
     int vocabulary = engine_info(g)->model->hp.n_vocab;
 
@@ -37,18 +41,25 @@ static int check_ids(const struct engine *g, const int *ids, int n, struct error
 int score_text(struct engine *g, const int *ids, int n, int first, score_row fn, void *ctx,
                struct error *e)
 {
+    return score_text_by(g, ids, n, first, SCORE_ROWS, fn, ctx, e);
+}
+
+int score_text_by(struct engine *g, const int *ids, int n, int first, int most_rows, score_row fn,
+                  void *ctx, struct error *e)
+{
     size_t vocabulary = (size_t)engine_info(g)->model->hp.n_vocab;
     int rows = (int)(ROOM / vocabulary), rc = 0;
     float *logits;
 
-    if ((rc = check_ids(g, ids, n, e)))
+    if ((rc = score_check(g, ids, n, e)))
         return rc;
-    rows = rows < 1 ? 1 : rows > ROWS ? ROWS : rows;
+    rows = rows < 1 ? 1 : rows > most_rows ? most_rows : rows;
     if (!(logits = mem_alloc((size_t)rows * vocabulary, sizeof *logits)))
         return error_set(e, ERR_MEMORY, "out of memory for %d rows of logits", rows);
     engine_session_clear(g);
-    for (int at = 0; at < first && !rc; at += ROWS) {
-        rc = engine_eval(g, ids + at, first - at < ROWS ? first - at : ROWS, NULL, false, e);
+    for (int at = 0; at < first && !rc; at += SCORE_ROWS) {
+        rc = engine_eval(g, ids + at, first - at < SCORE_ROWS ? first - at : SCORE_ROWS, NULL,
+                         false, e);
         rc = rc ? rc : check_signal(e);
     }
     for (int at = first; at < n - 1 && !rc; at += rows) {
@@ -122,6 +133,24 @@ int score_encode(const struct engine *g, int bos, const char *text, size_t size,
         *n += bos >= 0;
     }
     mem_free(read);
+    return rc;
+}
+
+int score_file(const struct engine *g, const char *name, bool special, int *bos, int **ids, int *n,
+               struct error *e)
+{
+    char path[PATH_MAX], *text = NULL;
+    int rc = 0;
+    size_t size;
+
+    if (strcmp(name, TEST_TEXT_DEFAULT) == 0)
+        rc = paths_data(BUNDLED, path, sizeof path, e);
+    else
+        snprintf(path, sizeof path, "%s", name);
+    if (rc == 0 && (rc = score_bos(g, bos, e)) == 0 &&
+        (rc = test_text_read(path, &text, &size, e)) == 0)
+        rc = score_encode(g, *bos, text, size, special, ids, n, e);
+    mem_free(text);
     return rc;
 }
 

@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#define SCORE_ROWS 64 /* most rows of logits at a time */
+
 /* The logits after token `at` of the text; non-zero ends with that. */
 typedef int (*score_row)(void *ctx, int at, const float *logits, struct error *e);
 
@@ -15,6 +17,11 @@ typedef int (*score_row)(void *ctx, int at, const float *logits, struct error *e
  * that the model does not have. Errors of engine_eval and of fn. */
 int score_text(struct engine *g, const int *ids, int n, int first, score_row fn, void *ctx,
                struct error *e);
+/* The same, no more than so many of these rows at a time. */
+int score_text_by(struct engine *g, const int *ids, int n, int first, int most_rows, score_row fn,
+                  void *ctx, struct error *e);
+/* ERR_MODEL: an id that the model does not have, for a tokenizer can know more than its model. */
+int score_check(const struct engine *g, const int *ids, int n, struct error *e);
 /* -ln p(ids[i + 1] | ids[0 .. i]), summed over i = first .. n - 2. */
 int score_surprise(struct engine *g, const int *ids, int n, int first, double *sum,
                    struct error *e);
@@ -27,6 +34,10 @@ int score_bos(const struct engine *g, int *bos, struct error *e);
  * is mem_* memory, of a failure too. */
 int score_encode(const struct engine *g, int bos, const char *text, size_t size, bool special,
                  int **ids, int *n, struct error *e);
+/* The same of a file, `default` being the text that comes with the program; with the token that the
+ * model wants before it, which is also told. */
+int score_file(const struct engine *g, const char *name, bool special, int *bos, int **ids, int *n,
+               struct error *e);
 /* Every line of a text that is not empty, numbered from 1, with a bar that says `what`; an error of
  * fn is put down to its line. ERR_INPUT: there is none. */
 int score_lines(const char *what, const char *text, size_t size,

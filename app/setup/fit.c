@@ -1,7 +1,6 @@
-/* The table of --fit and the refusal that rests on it. Any thread but for fit_require, which
- * prints: the main thread. The weights are counted by the loader itself (model_inspect) and the
- * rest by the engine (engine_footprint): the two that will allocate, so the table is exact and not
- * an estimate that blocks what would have worked. */
+/* The table of --fit. Any thread. The weights are counted by the loader itself (model_inspect) and
+ * the rest by the engine (engine_footprint): the two that will allocate, so the table is exact and
+ * not an estimate that blocks what would have worked. */
 #include "app/setup/fit.h"
 
 #include "app/setup/plan_file.h"
@@ -14,8 +13,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-
-#define CONTEXT_LEAST 512 /* a context below this is no remedy worth naming */
 
 /* program: what this process holds; 0: unknown. */
 static uint64_t free_now(uint64_t *program)
@@ -65,7 +62,6 @@ static void measure_program(const struct model *m, bool vocabulary, struct fit *
     tokenizer_free(t);
 }
 
-/* vocabulary: see measure_program. */
 /* Layers that keep a ring. */
 static void measure_rings(const struct hparams *hp, const struct engine_config *c, struct fit *out)
 {
@@ -82,23 +78,47 @@ static void measure_rings(const struct hparams *hp, const struct engine_config *
     }
 }
 
+/* vocabulary: see measure_program. */
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
+{
+    struct model_footprint weights;
+    struct model *m;
+    int rc = fit_inspect(c, &m, &weights, e);
+
+    if (rc < 0)
+        return rc;
+    rc = fit_of_model(c, m, &weights, out, e);
+    if (rc == 0) {
+        measure_program(m, vocabulary, out);
+        out->total += out->program;
+    }
+    model_free(m);
+    return rc;
+}
+
+int fit_inspect(const struct engine_config *c, struct model **m, struct model_footprint *weights,
+                struct error *e)
 {
     struct model_options mo = {.convert = c->convert,
                                .exact = c->exact,
                                .overrides = c->overrides,
                                .memory = c->memory,
+                               .expert_cache = c->expert_cache,
                                .width = cpu_pack_width(),
                                .n_threads = 1};
+
+    return model_inspect(m, c->model_path, &mo, weights, e);
+}
+
+int fit_of_model(const struct engine_config *c, const struct model *m,
+                 const struct model_footprint *weights, struct fit *out, struct error *e)
+{
     struct engine_footprint needs;
-    struct model *m = NULL;
     int rc;
 
-    *out = (struct fit){0};
-    if ((rc = model_inspect(&m, c->model_path, &mo, &out->weights, e)) < 0)
-        return rc;
+    *out = (struct fit){.weights = *weights};
     if ((rc = engine_footprint(c, m, &needs, e)) < 0)
-        goto out;
+        return rc;
     out->kv = needs.kv_bytes;
     out->scratch = needs.scratch_bytes;
     out->context = needs.context;
@@ -110,16 +130,19 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
     out->type = m->type;
     out->library = c->float_library && !dtype_is_quantised(m->type);
     snprintf(out->name, sizeof out->name, "%s", m->name);
-    measure_program(m, vocabulary, out);
-    out->total = out->weights.packed + out->weights.mapped + out->kv + out->scratch + out->program;
-out:
-    model_free(m);
-    return rc;
+    out->total = out->weights.packed + out->weights.mapped + out->weights.cache + out->kv +
+                 out->scratch;
+    return 0;
 }
 
 int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
 {
     return measure(c, true, out, e);
+}
+
+int fit_measure_fast(const struct engine_config *c, struct fit *out, struct error *e)
+{
+    return measure(c, false, out, e);
 }
 
 /* The first usable device that the selector allows; a CPU-type one only when a placement asks, as
@@ -195,12 +218,6 @@ static int make_plan(const struct fit *f, const struct engine_config *c, const c
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out,
                        struct error *e)
 {
-    struct model_options mo = {.convert = c->convert,
-                               .exact = c->exact,
-                               .overrides = c->overrides,
-                               .memory = c->memory,
-                               .width = cpu_pack_width(),
-                               .n_threads = 1};
     struct device_info info;
     const struct device_ops *ops = find_device(c, &info);
     struct device_config dc = {.index = 1,
@@ -224,7 +241,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
 
     if (!ops || !ops->footprint)
         return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
-    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 ||
+    if ((rc = fit_inspect(c, &m, &ignored, e)) < 0 ||
         (rc = make_plan(out, c, place, m, &info, &plan, out->device_note, e)) < 0)
         goto out;
     blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
@@ -254,15 +271,14 @@ out:
     return rc;
 }
 
-/* Of what is needed, what is not held yet. */
-static uint64_t still_needed(const struct fit *f)
+uint64_t fit_needed(const struct fit *f)
 {
     return f->total - f->program;
 }
 
 bool fit_fits(const struct fit *f)
 {
-    return still_needed(f) <= f->available;
+    return fit_needed(f) <= f->available;
 }
 
 static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
@@ -286,6 +302,11 @@ void fit_print(const struct fit *f, FILE *out)
     snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file",
              (double)w->packed / (1 << 20), (double)w->mapped / (1 << 20));
     row(out, "weights together", w->packed + w->mapped, note);
+    if (w->on_disk) {
+        snprintf(note, sizeof note, "of %.1f MiB of experts that stay on the disk (--expert-cache)",
+                 (double)w->on_disk / (1 << 20));
+        row(out, "expert cache", w->cache, note);
+    }
     n = snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
                  f->context_max);
     if (f->sessions > 1)
@@ -328,104 +349,4 @@ void fit_print(const struct fit *f, FILE *out)
         fprintf(out, "  %-26s %10s\n", "free", "unknown");
     else
         row(out, "free", f->available, "without swapping");
-}
-
-/* Tries one set of settings; true when it fits into what was free when the table was made. */
-static bool tried(const struct engine_config *c, uint64_t available)
-{
-    struct error ignored;
-    struct fit f;
-
-    return measure(c, false, &f, &ignored) == 0 && still_needed(&f) <= available;
-}
-
-/* The largest context, in steps of 256, at which it fits; 0: not even the least worth having. */
-static int fitting_context(struct engine_config c, int most, uint64_t available)
-{
-    int low = 0, high = most / 256;
-
-    c.context = CONTEXT_LEAST;
-    if (most < CONTEXT_LEAST || !tried(&c, available))
-        return 0;
-    while (low + 1 < high) {
-        c.context = (low + high) / 2 * 256;
-        if (tried(&c, available))
-            low = (low + high) / 2;
-        else
-            high = (low + high) / 2;
-    }
-    c.context = high * 256;
-    if (!tried(&c, available))
-        c.context = low * 256;
-    return c.context > CONTEXT_LEAST ? c.context : CONTEXT_LEAST;
-}
-
-/* From the least loss to the greatest: smaller steps, less context, smaller types. */
-void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size)
-{
-    static const int types[] = {-1, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
-    struct engine_config try = *c;
-    int context;
-
-    *out = 0;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        char type[32] = "";
-
-        if (i) {
-            if (dtype_is_quantised(f->type) || types[i] == (int)f->type)
-                continue; /* only float weights are converted while loading */
-            snprintf(type, sizeof type, "--dtype %s ", dtype_info((enum dtype)types[i])->word);
-            try.convert = types[i];
-        }
-        try.context = c->context;
-        try.ubatch = c->ubatch;
-        if (tried(&try, f->available)) {
-            snprintf(out, size, "%.*s", (int)strlen(type) - 1, type);
-            return;
-        }
-        try.ubatch = c->ubatch > 128 ? 128 : c->ubatch;
-        if (try.ubatch != c->ubatch && tried(&try, f->available)) {
-            snprintf(out, size, "%s-ub %d", type, try.ubatch);
-            return;
-        }
-        if ((context = fitting_context(try, f->context, f->available))) {
-            snprintf(out, size, "%s-ub %d -c %d", type, try.ubatch, context);
-            return;
-        }
-    }
-}
-
-int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e)
-{
-    char remedy[96];
-
-    fit_suggest(c, f, remedy, sizeof remedy);
-    if (*remedy)
-        return error_set(e, ERR_FIT,
-                         "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s, and "
-                         "--force loads it all the same",
-                         f->name, (double)still_needed(f) / (1 << 20),
-                         (double)f->available / (1 << 20), remedy);
-    return error_set(e, ERR_FIT,
-                     "%s needs %.1f MiB more and %.1f MiB are free; take a smaller model, or "
-                     "--force loads it all the same",
-                     f->name, (double)still_needed(f) / (1 << 20),
-                     (double)f->available / (1 << 20));
-}
-
-int fit_require(const struct engine_config *c, bool force, struct error *e)
-{
-    struct fit f;
-    int rc;
-
-    if (force)
-        return 0;
-    if ((rc = measure(c, false, &f, e)) < 0)
-        return rc;
-    if (fit_fits(&f))
-        return 0;
-    if ((rc = fit_measure(c, &f, e)) < 0)
-        return rc;
-    fit_print(&f, stderr);
-    return fit_refuse(c, &f, e);
 }

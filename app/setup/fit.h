@@ -1,5 +1,5 @@
 /* Will it fit? The exact needs of a model at chosen settings against what is free, before a weight
- * byte is read. Any thread but for fit_require, which prints: the main thread. */
+ * byte is read. Any thread. */
 #ifndef APP_SETUP_FIT_H
 #define APP_SETUP_FIT_H
 
@@ -36,22 +36,25 @@ struct fit {
 /* Bytes that can be had without swapping, the limit of a container honoured; UINT64_MAX: unknown.
  */
 uint64_t fit_available(void);
-/* ERR_MODEL, ERR_IO when the model cannot be read. */
+/* Metadata and shapes of the model that c names: *m belongs to the caller. ERR_MODEL, ERR_IO when
+ * it cannot be read. */
+int fit_inspect(const struct engine_config *c, struct model **m, struct model_footprint *weights,
+                struct error *e);
+/* The needs of such a model at these settings: everything but `program`, `available` and a device's
+ * part; total is without the program. ERR_USAGE: settings that it cannot have. */
+int fit_of_model(const struct engine_config *c, const struct model *m,
+                 const struct model_footprint *weights, struct fit *out, struct error *e);
+/* Errors of both. fast: without the vocabulary, which is loaded to be weighed: for the verdict. */
 int fit_measure(const struct engine_config *c, struct fit *out, struct error *e);
+int fit_measure_fast(const struct engine_config *c, struct fit *out, struct error *e);
 bool fit_fits(const struct fit *f);
+/* Of what is needed, what is not held yet. */
+uint64_t fit_needed(const struct fit *f);
 void fit_print(const struct fit *f, FILE *out);
 /* After fit_measure: fills the device's part for a placement (a strategy or a plan file, as --place
  * takes it). Devices are probed, not opened; measured costs are not at hand, so `balanced` is shown
  * as if all jobs cost the same. ERR_USAGE for a wrong strategy. */
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out,
                        struct error *e);
-/* The nearest settings that fit, as flags ("-c 2048", "--dtype q4_0 -c 1024"); empty: none found.
- */
-void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size);
-/* ERR_FIT: what is missing and, where there is one, the remedy. */
-int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e);
-/* What loading calls first: ERR_FIT, with the table on stderr, when it does not fit and force is
- * not given. */
-int fit_require(const struct engine_config *c, bool force, struct error *e);
 
 #endif
