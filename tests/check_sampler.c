@@ -11,6 +11,13 @@
 
 #define N 500
 
+/* temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed */
+#define CHAIN(t, k, p, m, penalty, n, s)                                                 \
+    {                                                                                    \
+        .temperature = t, .top_k = k, .top_p = p, .min_p = m, .repeat_penalty = penalty, \
+        .repeat_last_n = n, .seed = s                                                    \
+    }
+
 static uint32_t lcg = 1;
 
 static float noise(void)
@@ -21,7 +28,7 @@ static float noise(void)
 
 static struct sampling values(float temperature, int k, float p, float min_p, float penalty)
 {
-    return (struct sampling){temperature, k, p, min_p, penalty, 64, 42};
+    return (struct sampling)CHAIN(temperature, k, p, min_p, penalty, 64, 42);
 }
 
 static int pick(const struct sampling *v, const float *logits, int n, const int *recent,
@@ -64,8 +71,9 @@ END_TEST
 START_TEST(the_model_s_own_probability_is_told)
 {
     static const struct sampling ways[] = {
-        {0, 40, 0.95f, 0.05f, 1, 0, 1}, {0.8f, 1, 1, 0, 1, 0, 1}, {2, 0, 0, 0, 1, 0, 1},
-        {0.1f, 0, 1, 0.999f, 1, 0, 1},  {0, 0, 1, 0, 3, 64, 1},
+        CHAIN(0, 40, 0.95f, 0.05f, 1, 0, 1), CHAIN(0.8f, 1, 1, 0, 1, 0, 1),
+        CHAIN(2, 0, 0, 0, 1, 0, 1),          CHAIN(0.1f, 0, 1, 0.999f, 1, 0, 1),
+        CHAIN(0, 0, 1, 0, 3, 64, 1),
     };
     enum { MANY = 1003 }; /* no multiple of any block */
     float logits[MANY];
@@ -162,15 +170,15 @@ static int slow_chain(const struct sampling *v, const float *logits, int n, stru
 START_TEST(chain_draws_what_it_should)
 {
     static const struct sampling chains[] = {
-        {0.8f, 40, 0.95f, 0.05f, 1, 64, 1},
-        {1, 0, 1, 0, 1, 0, 2},
-        {1, 0, 0.9f, 0, 1, 0, 3},
-        {2, 0, 1, 0.1f, 1, 0, 4},
-        {0.5f, 5, 1, 0, 1, 0, 5},
-        {1, 1, 1, 0, 1, 0, 6},
-        {1, 0, 0, 0, 1, 0, 7},
-        {0.1f, N, 0.999f, 0, 1, 0, 8},
-        {1.5f, 300, 0.99f, 0.001f, 1, 0, 9},
+        CHAIN(0.8f, 40, 0.95f, 0.05f, 1, 64, 1),
+        CHAIN(1, 0, 1, 0, 1, 0, 2),
+        CHAIN(1, 0, 0.9f, 0, 1, 0, 3),
+        CHAIN(2, 0, 1, 0.1f, 1, 0, 4),
+        CHAIN(0.5f, 5, 1, 0, 1, 0, 5),
+        CHAIN(1, 1, 1, 0, 1, 0, 6),
+        CHAIN(1, 0, 0, 0, 1, 0, 7),
+        CHAIN(0.1f, N, 0.999f, 0, 1, 0, 8),
+        CHAIN(1.5f, 300, 0.99f, 0.001f, 1, 0, 9),
     };
     const struct sampling *v = &chains[_i];
     enum { DRAWS = 20000 };
@@ -332,10 +340,13 @@ START_TEST(values_out_of_range_are_named)
         struct sampling v;
         const char *says;
     } bad[] = {
-        {{-1, 0, 1, 0, 1, 0, 0}, "temperature"},   {{NAN, 0, 1, 0, 1, 0, 0}, "temperature"},
-        {{1, -1, 1, 0, 1, 0, 0}, "top_k"},         {{1, 0, 1.5f, 0, 1, 0, 0}, "top_p"},
-        {{1, 0, 1, -0.1f, 1, 0, 0}, "min_p"},      {{1, 0, 1, 0, 0, 0, 0}, "repeat_penalty"},
-        {{1, 0, 1, 0, 1, -2, 0}, "repeat_last_n"},
+        {CHAIN(-1, 0, 1, 0, 1, 0, 0), "temperature"},
+        {CHAIN(NAN, 0, 1, 0, 1, 0, 0), "temperature"},
+        {CHAIN(1, -1, 1, 0, 1, 0, 0), "top_k"},
+        {CHAIN(1, 0, 1.5f, 0, 1, 0, 0), "top_p"},
+        {CHAIN(1, 0, 1, -0.1f, 1, 0, 0), "min_p"},
+        {CHAIN(1, 0, 1, 0, 0, 0, 0), "repeat_penalty"},
+        {CHAIN(1, 0, 1, 0, 1, -2, 0), "repeat_last_n"},
     };
     struct sampling good = sampling_default();
     struct error e = {0};
@@ -418,13 +429,13 @@ static int by_sorting(const struct sampling *v, const float *logits, struct sort
 START_TEST(a_vocabulary_is_cut_as_if_sorted)
 {
     static const struct sampling chains[] = {
-        {0.8f, 0, 0.95f, 0.05f, 1, 0, 9},
-        {0.8f, 0, 0.95f, 0, 1, 0, 9},
-        {2, 0, 0.999f, 0, 1, 0, 9},
-        {1, 0, 0.3f, 0, 1, 0, 9},
-        {0.8f, 40, 0.95f, 0.05f, 1, 0, 9},
-        {1.3f, 700, 0.9f, 0, 1, 0, 9},
-        {1, 0, 0, 0, 1, 0, 9},
+        CHAIN(0.8f, 0, 0.95f, 0.05f, 1, 0, 9),
+        CHAIN(0.8f, 0, 0.95f, 0, 1, 0, 9),
+        CHAIN(2, 0, 0.999f, 0, 1, 0, 9),
+        CHAIN(1, 0, 0.3f, 0, 1, 0, 9),
+        CHAIN(0.8f, 40, 0.95f, 0.05f, 1, 0, 9),
+        CHAIN(1.3f, 700, 0.9f, 0, 1, 0, 9),
+        CHAIN(1, 0, 0, 0, 1, 0, 9),
     };
     const struct sampling *v = &chains[_i];
     float *logits = mem_alloc(LARGE, sizeof *logits);

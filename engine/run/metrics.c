@@ -44,6 +44,7 @@ void metrics_init(struct engine *g)
     g->t.weights_packed = g->model->packed_bytes;
     g->t.weights_mapped = g->model->mapped_bytes;
     g->t.token_weight_bytes = g->token_weight_bytes;
+    g->t.speculation.wanted = g->drafts;
     g->t.state = ENGINE_IDLE;
     g->plan_at = -1;
 }
@@ -156,7 +157,8 @@ static void charge_devices(struct engine *g)
                           : 0.0;
     g->t.n_devices = g->n_devices;
     g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes +
-                          session_footprint(&g->model->hp, &g->state, sessions_open(g));
+                          session_footprint(&g->model->hp, &g->state, sessions_open(g)) +
+                          g->draft_bytes;
 }
 
 void metrics_plan(struct engine *g, const char *name)
@@ -277,6 +279,22 @@ void metrics_timeline_end(struct engine *g)
             .device = t->entries[i].device};
 }
 
+/* What the disk did since the last look, where it was asked for anything at all. */
+static void disk_rates(struct engine *g, uint64_t now)
+{
+    struct telemetry *t = &g->t;
+    const struct expert_cache_stats *a = &g->disk_before, *b = &t->disk;
+    uint64_t asked = b->hits + b->misses - a->hits - a->misses;
+
+    if (asked && now > g->metrics_ns) {
+        t->disk_hits = (double)(b->hits - a->hits) / (double)asked;
+        t->disk_share = fmin(1, (double)(b->wait_ns - a->wait_ns) / (double)(now - g->metrics_ns));
+    }
+    if (b->read_ns > a->read_ns)
+        t->disk_rate = clock_rate((double)(b->read_bytes - a->read_bytes), b->read_ns - a->read_ns);
+    g->disk_before = *b;
+}
+
 void metrics_refresh(struct engine *g)
 {
     struct telemetry *t = &g->t;
@@ -304,8 +322,12 @@ void metrics_refresh(struct engine *g)
     t->bandwidth_taken = atomic_load_explicit(&g->bandwidth->taken, memory_order_relaxed);
     t->bandwidth_waited_ns = atomic_load_explicit(&g->bandwidth->waited_ns, memory_order_relaxed);
     memcpy(t->ran_on, g->forward.ran_on, (size_t)(t->n_layers * t->n_experts));
+    t->disk = expert_cache_stats(m->cache);
+    if (m->cache)
+        expert_cache_map(m->cache, t->here);
     memcpy(t->planned, wanted->experts, (size_t)(t->n_layers * t->n_experts));
     if (now - g->metrics_ns >= MEDIAN_NS || t->state == ENGINE_IDLE) {
+        disk_rates(g, now);
         g->metrics_ns = now;
         plan_rates(g);
     }

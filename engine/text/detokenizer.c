@@ -62,6 +62,30 @@ int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for the text of %d tokens", n);
 }
 
+size_t tokenizer_token_text(const struct tokenizer *t, int id, char *out, size_t size)
+{
+    const struct piece *p = id >= 0 && id < t->n_pieces ? &t->pieces[id] : NULL;
+    size_t n = 0, len, consumed;
+    const char *part;
+    char byte;
+
+    if (!p || !p->text || p->special)
+        return 0;
+    if (p->byte >= 0) {
+        byte = (char)p->byte;
+        if (size)
+            out[0] = byte;
+        return 1;
+    }
+    for (size_t at = 0; at < p->len; at += consumed) {
+        len = stretch(t, p, at, &part, &consumed);
+        if (n < size)
+            memcpy(out + n, part, len < size - n ? len : size - n);
+        n += len;
+    }
+    return n;
+}
+
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
 {
     *d = (struct detokenizer){

@@ -27,6 +27,9 @@ const char *tokenizer_notice(const struct tokenizer *t);
  * ("Ġthe"
  * -> " the") in the byte-level one; special: an added control token. Points into the tokenizer. */
 const char *tokenizer_piece(const struct tokenizer *t, int id, size_t *len, bool *special);
+/* The bytes that a token says in the middle of a text: at most `size` of them, no NUL; returns how
+ * many there are. 0: it says nothing (a control token, no such id). */
+size_t tokenizer_token_text(const struct tokenizer *t, int id, char *out, size_t size);
 int tokenizer_find(const struct tokenizer *t, const char *piece, size_t len); /* -1: none */
 
 /* Text (any bytes, NULs too) to ids; parse_special reads added special tokens in it. No BOS is
