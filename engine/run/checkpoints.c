@@ -17,6 +17,7 @@ struct checkpoint {
 struct checkpoints {
     struct kv *kv;
     int session, room, n;
+    int most; /* copies there were since memory was given back: pieces that take any */
     struct checkpoint list[CHECKPOINTS_MOST]; /* n, upwards */
     uint8_t *memory;                          /* room pieces of kv->all_copies bytes */
 };
@@ -144,12 +145,22 @@ void checkpoints_take(struct checkpoints *c, int pos, bool mark)
             return;
     c->list[c->n].pos = pos;
     c->list[c->n++].mark = mark;
+    c->most = c->n > c->most ? c->n : c->most;
 }
 
 void checkpoints_cut(struct checkpoints *c, int pos)
 {
     while (c->n && c->list[c->n - 1].pos > pos)
         c->n--;
+}
+
+size_t checkpoints_give_back(struct checkpoints *c)
+{
+    size_t bytes = (size_t)c->most * c->kv->all_copies;
+
+    mem_pages_forget(c->memory, (size_t)c->room * c->kv->all_copies);
+    c->n = c->most = 0;
+    return bytes;
 }
 
 static int bring_back(struct checkpoints *c, int i)

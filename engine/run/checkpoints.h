@@ -38,6 +38,8 @@ void checkpoints_free(struct checkpoints *c);
 void checkpoints_take(struct checkpoints *c, int pos, bool mark);
 /* The tokens from pos on are other ones, or will be: copies beyond are void. */
 void checkpoints_cut(struct checkpoints *c, int pos);
+/* All copies are void and their memory the system's again, until the next ones are taken; bytes. */
+size_t checkpoints_give_back(struct checkpoints *c);
 /* Where the session goes on that is to go on at pos: there, if its state stands there, else at the
  * nearest copy before, which is brought back (onto the CPU; kv_step takes it further), else at 0.
  */

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define DRAFT_DEFAULT 8
+
 struct commons;
 struct engine;
 struct tokenizer;
@@ -31,6 +33,8 @@ struct engine_config {
     int convert; /* enum dtype or -1 (--dtype) */
     /* metadata in place of the model's; NULL: none */
     const struct overrides *overrides;
+    /* bytes for experts that stay on the disk (model_options.expert_cache); 0: all are loaded */
+    uint64_t expert_cache;
     /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
     uint64_t memory;
     bool exact, float_library; /* see struct device_config */
@@ -57,6 +61,14 @@ struct engine_config {
     const char *placement_script;
     /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
     int defer_experts;
+    struct drafting {
+        char type[16]; /* a drafter's name, "auto": any; "", "none": nothing is drafted */
+        /* a smaller model of the same vocabulary, opened as an engine of its own beside this one,
+         * with threads and devices in common; NULL: none */
+        const char *model;
+        int n_max;     /* most tokens of a draft; 0: DRAFT_DEFAULT */
+        bool always;   /* as many whenever there are, whether it pays or not */
+    } drafting;
     struct sampling sampling; /* until a turn brings its own; all zero: greedy */
     double pace;              /* engine_pace_set */
     /* of loading, on the thread that opens; non-zero: ERR_CANCELLED */
@@ -64,6 +76,10 @@ struct engine_config {
     /* Asked as long as the engine is open, often and from any of its threads: true ends the opening
      * with ERR_CANCELLED, and every session's turns and evaluations, for good. May be NULL. */
     bool (*stop)(void *ctx);
+    /* bytes that can be had at this moment without swapping, asked twice a second between passes;
+     * UINT64_MAX: nobody tells. When it is little, caches give memory back (pressure.c). May be
+     * NULL */
+    uint64_t (*memory_left)(void *ctx);
     /* notices that no listener of events takes; the engine's thread */
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;

@@ -113,6 +113,7 @@ static void note_cpu_only(struct engine *g)
 {
     const struct hparams *hp = &g->model->hp;
     int mixers[MIXER_KINDS] = {0}, experts = 0;
+    bool kept = false; /* some expert of the layer */
     char *out = g->t.cpu_only;
 
     for (struct block_id id = BLOCK_BEFORE; model_block_next(g->model, &id);) {
@@ -120,11 +121,15 @@ static void note_cpu_only(struct engine *g)
         bool last = id.kind == BLOCK_EXPERT &&
                     id.expert + 1 == shape_experts(hparams_layer(hp, id.layer));
 
-        if (!model_block_matrices(g->model, id, list) || runs_elsewhere(g, id))
-            continue;
-        if (id.kind == BLOCK_ATTENTION)
-            mixers[hparams_layer(hp, id.layer)->mixer.kind]++;
-        experts += last; /* the last one answers for all of a layer */
+        if (model_block_matrices(g->model, id, list) && !runs_elsewhere(g, id)) {
+            if (id.kind == BLOCK_ATTENTION)
+                mixers[hparams_layer(hp, id.layer)->mixer.kind]++;
+            kept = kept || id.kind == BLOCK_EXPERT;
+        }
+        if (last) {
+            experts += kept;
+            kept = false;
+        }
     }
     out[0] = '\0';
     for (int k = 0; k < MIXER_KINDS; k++)

@@ -156,7 +156,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     g->forward.trace = &g->trace;
     g->forward.bandwidth = g->bandwidth;
     g->forward.defer = c->defer_experts;
-    return 0;
+    return speculate_init(g, e);
 }
 
 /* The chat's session, and what is told of it. */
@@ -190,6 +190,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
                               .exact = c->exact,
                               .overrides = c->overrides,
                               .memory = c->memory,
+                              .expert_cache = c->expert_cache,
                               .background = c->background,
                               .looked_at_once = LOOKED_AT_ONCE,
                               .reads_raw = cpu_reads_raw,
@@ -212,14 +213,19 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->config.kernels = g->config.placement = g->config.placement_script = NULL;
     g->pace = c->pace;
     g->plan_at = -1;
-    g->info.n_threads = c->commons         ? pool_threads(commons_pool(c->commons))
-                        : c->n_threads > 0 ? c->n_threads
-                                           : topology_default_threads();
-    g->bandwidth = c->commons ? commons_bandwidth(c->commons) : &g->own_bandwidth;
     if (!c->model_path) {
         rc = error_set(e, ERR_USAGE, "no model was named");
         goto out;
     }
+    if (c->drafting.model && !c->commons) {
+        if ((rc = commons_new(&g->own_commons, c->n_threads, e)) < 0)
+            goto out;
+        g->config.commons = g->own_commons;
+    }
+    g->info.n_threads = g->config.commons  ? pool_threads(commons_pool(g->config.commons))
+                        : c->n_threads > 0 ? c->n_threads
+                                           : topology_default_threads();
+    g->bandwidth = g->config.commons ? commons_bandwidth(g->config.commons) : &g->own_bandwidth;
     if (!g->config.model_path || !g->config.device_selector != !c->device_selector ||
         !g->config.cache_dir != !c->cache_dir) {
         rc = error_set(e, ERR_MEMORY, "no memory for the engine");
@@ -230,8 +236,9 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
     if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_parts(g, c, e)) < 0 ||
-        (rc = take_session(g, e)) < 0)
+        (rc = speculate_model_open(g, c, e)) < 0 || (rc = take_session(g, e)) < 0)
         goto out;
+    g->config.drafting.model = NULL; /* the caller's */
     g->info.model = g->model;
     g->info.tokenizer = g->tokenizer;
     g->info.chat = g->chat;
@@ -261,6 +268,7 @@ void engine_close(struct engine *g)
     place_release(g);
     for (int n = 0; n < g->n_sessions; n++)
         session_free(g->sessions[n]);
+    engine_close(g->draft_model);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
     forward_release(&g->forward);
@@ -276,6 +284,7 @@ void engine_close(struct engine *g)
     trace_release(&g->timeline);
     rope_release(&g->rope);
     chat_template_free(g->chat);
+    grammar_vocabulary_free(g->vocabulary);
     tokenizer_free(g->tokenizer);
     model_free(g->model);
     telemetry_release(&g->t);
@@ -284,6 +293,7 @@ void engine_close(struct engine *g)
     mem_free((char *)g->config.model_path);
     mem_free((char *)g->config.device_selector);
     mem_free((char *)g->config.cache_dir);
+    commons_free(g->own_commons);
     mem_free(g);
 }
 
@@ -348,6 +358,7 @@ void engine_session_clear(struct engine *g)
     if (g->uncounted) /* beside the session: its counts stay */
         return;
     g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
+    g->t.speculation = (struct speculation_figures){.wanted = g->drafts};
     g->replan_at = 0;
     memset(g->t.answer, 0, cells * sizeof *g->t.answer);
     memset(g->t.session, 0, cells * sizeof *g->t.session);
@@ -482,6 +493,11 @@ void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing
 {
     g->observer = fn;
     g->observer_ctx = ctx;
+}
+
+void engine_observe_matrices(struct engine *g, const struct device_observer *o)
+{
+    g->slots[0].ops->observe(g->slots[0].device, o);
 }
 
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r)

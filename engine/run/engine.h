@@ -195,5 +195,7 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
 /* One observer; NULL: none. Called once a pass and session, when its layers are computed, on the
  * engine's thread; not of rows that are computed a second time. */
 void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);
+/* What the CPU's matrices meet (device.h); everything must be placed there. NULL: nobody asks. */
+void engine_observe_matrices(struct engine *g, const struct device_observer *o);
 
 #endif

@@ -26,7 +26,7 @@ static uint64_t context_bytes(const struct engine_config *c, const struct hparam
  * of the memory that the weights leave. */
 static int default_context(const struct engine_config *c, const struct model *m)
 {
-    uint64_t weights = m->packed_bytes + m->mapped_bytes,
+    uint64_t weights = m->packed_bytes + m->mapped_bytes + m->cache_bytes,
              room = c->memory > weights ? (c->memory - weights) / 2 : 0;
     int n = m->hp.context_max;
 
@@ -44,7 +44,7 @@ int engine_resolve(const struct engine_config *c, const struct model *m,
     out->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
     out->context = c->context ? c->context : default_context(c, m);
     if (model_positions(m) && out->context > model_positions(m))
-        out->context = model_positions(m); /* it has learned no more */
+        out->context = model_positions(m); /* it has no more */
     out->ubatch = c->ubatch ? c->ubatch : ENGINE_DEFAULT_UBATCH;
     if (c->batch && c->batch < out->ubatch)
         out->ubatch = c->batch;
@@ -68,7 +68,7 @@ size_t session_footprint(const struct hparams *hp, const struct state_config *st
     size_t n = sessions > 1 ? (size_t)sessions : 1, vocab = (size_t)hp->n_vocab;
 
     return n * (history_footprint(hp, state->context) + checkpoints_footprint(hp, state) +
-                vocab * (sizeof(float) + sizeof(struct sampler_candidate))) +
+                vocab * sizeof(float) + sampler_footprint(hp->n_vocab)) +
            (n > 1 ? n * vocab * sizeof(float) : 0);
 }
 
@@ -101,6 +101,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
                         checkpoints_footprint(hp, &state);
     out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) +
                          rope_footprint(hp, out->context) +
-                         session_footprint(hp, &state, c->sessions);
+                         session_footprint(hp, &state, c->sessions) +
+                         speculate_footprint(&c->drafting, hp, out->ubatch, c->sessions);
     return 0;
 }

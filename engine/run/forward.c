@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/run/kv.h"
+#include "engine/run/paging.h"
 #include "engine/run/trace.h"
 
 #include <assert.h>
@@ -126,6 +127,12 @@ static bool fuses(const struct device_slot *s, int layer)
     return s->ops->layers && (!s->ops->fuses || s->ops->fuses(s->device, layer));
 }
 
+/* Whether experts of the layer may be missing when the CPU is to multiply with them. */
+static bool pages(const struct forward *f, int layer)
+{
+    return f->model->cache && hparams_layer(&f->model->hp, layer)->ffn.experts > 0;
+}
+
 void forward_placed(struct forward *f, const struct plan *p, int n_devices)
 {
     assert(n_devices >= 1 && n_devices <= DEVICE_MAX);
@@ -140,6 +147,8 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
         for (int e = 0; e < experts && d != PLAN_NO_DEVICE; e++)
             if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
                 d = PLAN_NO_DEVICE;
+        if (d == 0 && pages(f, l))
+            d = PLAN_NO_DEVICE; /* which ones it needs is known only after its router */
         f->fused_device[l] =
             (uint8_t)(d != PLAN_NO_DEVICE && fuses(&f->slots[d], l) ? d : PLAN_NO_DEVICE);
     }
@@ -298,7 +307,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     struct expert_group *groups = f->groups; /* the CPU's */
 
     f->deferred.n = 0;
-    if (!f->defer || f->rows != 1 || layer + 1 >= hp->n_layers ||
+    if (!f->defer || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
@@ -409,18 +418,17 @@ static struct experts_job experts_of(struct forward *f, int layer, int d)
                                 .out = f->out};
 }
 
-static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *e)
+/* Groups that the CPU has the weights of. */
+static int cpu_batch(void *ctx, const struct experts_job *j, struct error *e)
 {
+    struct forward *f = ctx;
     struct device_slot *cpu = &f->slots[0];
-    struct experts_job j = experts_of(f, layer, owed_by);
     uint64_t start = clock_now(), ns;
-    int rc = finish(cpu, cpu->ops->experts(cpu->device, &j, e), e);
+    int rc = finish(cpu, cpu->ops->experts(cpu->device, j, e), e);
 
     ns = clock_now() - start;
-    count_cost(f, &cpu->expert, ns, j.n_groups);
-    trace_span(f->trace, TRACE_EXPERTS, layer, 0, start, start + ns);
-    for (int i = 0; i < j.n_groups; i++)
-        f->ran_on[layer * f->model->hp.n_experts + j.groups[i].expert] = 0;
+    count_cost(f, &cpu->expert, ns, j->n_groups);
+    trace_span(f->trace, TRACE_EXPERTS, j->layer, 0, start, start + ns);
     return rc;
 }
 
@@ -439,9 +447,21 @@ static void share_memory(struct forward *f, int layer, int d)
     bandwidth_take(f->bandwidth, bytes);
 }
 
+/* Experts of the guess that have to come from the disk for the CPU or to pass through a device. */
+static void read_ahead(struct forward *f, int layer, const uint8_t *streamed)
+{
+    int n = 0;
+
+    for (int i = 0; i < f->model->hp.n_experts_used; i++)
+        if (f->guess[i] >= 0 &&
+            (streamed[f->guess[i]] || plan_expert(f->plan, layer, f->guess[i]) == 0))
+            f->guess[n++] = f->guess[i];
+    expert_cache_guess(f->model->cache, layer, f->guess, n);
+}
+
 /* Which experts the next layer will choose is guessed from the residual stream as it stands: what
  * this layer's experts add to it seldom turns its router around. Those that pass through a device
- * are on their way there while this layer computes; a wrong guess costs a copy. */
+ * or lie on the disk are on their way while this layer computes; a wrong guess costs a copy. */
 static void prefetch(struct forward *f, int layer)
 {
     const struct hparams *hp = &f->model->hp;
@@ -459,10 +479,12 @@ static void prefetch(struct forward *f, int layer)
 
     if (f->rows != 1 || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer + 1)->ffn.kind == FFN_NONE ||
-        !memchr(streamed, 1, (size_t)hp->n_experts) ||
+        !(pages(f, layer + 1) || memchr(streamed, 1, (size_t)hp->n_experts)) ||
         finish(cpu, cpu->ops->route(cpu->device, &j, &ignored), &ignored) < 0)
         return;
-    for (int d = 1; d < f->n_devices; d++) {
+    if (pages(f, layer + 1))
+        read_ahead(f, layer + 1, streamed);
+    for (int d = 1; d < f->n_devices && !f->model->cache; d++) {
         struct device_slot *s = &f->slots[d];
         int list[DEVICE_STREAM], n = 0;
 
@@ -476,6 +498,73 @@ static void prefetch(struct forward *f, int layer)
     trace_span(f->trace, TRACE_ROUTE, layer + 1, 0, start, clock_now());
 }
 
+static void meanwhile(void *ctx)
+{
+    struct forward *f = ctx;
+
+    prefetch(f, f->paging_layer);
+}
+
+static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *e)
+{
+    struct experts_job j = experts_of(f, layer, owed_by);
+    const struct paging paging = {.cache = f->model->cache,
+                                  .groups = f->groups + owed_by * f->model->hp.n_experts,
+                                  .run = cpu_batch,
+                                  .meanwhile = meanwhile,
+                                  .ctx = f};
+    int rc;
+
+    f->paging_layer = layer;
+    rc = pages(f, layer) ? paging_run(&paging, j, e) : cpu_batch(f, &j, e);
+    for (int i = 0; i < j.n_groups; i++)
+        f->ran_on[layer * f->model->hp.n_experts + j.groups[i].expert] = 0;
+    return rc;
+}
+
+struct passing {
+    struct forward *f;
+    int device;
+};
+
+static int pass_batch(void *ctx, const struct experts_job *j, struct error *e)
+{
+    const struct passing *p = ctx;
+    struct device_slot *s = &p->f->slots[p->device];
+
+    return finish(s, s->ops->experts(s->device, j, e), e);
+}
+
+/* Experts that are on the disk and pass through a device, before the ones that lie on it; those
+ * alone are left in the device's groups. */
+static int pass_experts(struct forward *f, int layer, int d, struct error *e)
+{
+    int n = f->model->hp.n_experts, passing = 0;
+    const uint8_t *streamed = f->plan->streamed + (size_t)layer * (size_t)n;
+    struct experts_job j = experts_of(f, layer, d);
+    struct expert_group *groups = f->groups + d * n;
+    struct passing ctx = {f, d};
+    const struct paging paging = {
+        .cache = f->model->cache, .groups = groups, .run = pass_batch, .ctx = &ctx};
+    int rc;
+
+    for (int i = 0; i < j.n_groups; i++)
+        if (streamed[groups[i].expert]) {
+            struct expert_group g = groups[i];
+
+            groups[i] = groups[passing];
+            groups[passing++] = g;
+        }
+    if (!passing || !f->model->cache)
+        return 0;
+    j.n_groups = passing;
+    if ((rc = paging_run(&paging, j, e)) < 0)
+        return rc;
+    f->n_groups[d] -= passing;
+    memmove(groups, groups + passing, (size_t)f->n_groups[d] * sizeof *groups);
+    return 0;
+}
+
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: owes nothing, 1: at it, -1: failed */
@@ -483,10 +572,21 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
-        struct experts_job j = experts_of(f, layer, d);
+        struct experts_job j;
+        int passed = pass_experts(f, layer, d, e);
 
+        if (passed < 0 && passed != ERR_DEVICE) {
+            rc = passed; /* the disk's failure, not the device's */
+            continue;
+        }
+        j = experts_of(f, layer, d);
         if (!j.n_groups)
             continue;
+        if (passed < 0) {
+            state[d] = -1;
+            rc = job_failed(f, d, "experts", e);
+            continue;
+        }
         if (s->info.unified)
             share_memory(f, layer, d);
         start[d] = clock_now();
@@ -494,7 +594,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         if (state[d] < 0)
             rc = job_failed(f, d, "experts", e);
     }
-    if (rc == 0)
+    if (rc == 0 && !(pages(f, layer) && f->n_groups[0]))
         prefetch(f, layer);
     if (rc == 0 && f->n_groups[0]) {
         share_memory(f, layer, 0);
@@ -675,6 +775,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     int rc, rows, layer = 0;
 
     assert(f->plan && n > 0);
+    expert_cache_pass(f->model->cache);
     mem_guard_arm("forward");
     rc = begin(f, spans, ids, n, e);
     rows = f->rows;
@@ -751,16 +852,14 @@ int forward_head(struct forward *f, int first, int rows, float *logits, struct e
     return run_head(f, f->x + (size_t)first * (size_t)f->model->hp.hidden, rows, logits, e);
 }
 
-int forward_head_last(struct forward *f, const int *spans, int n, float *logits, struct error *e)
+int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
 
-    assert(n > 0 && n <= f->n_spans);
-    for (int i = 0, k = 0, row = 0; i < f->n_spans && k < n; i++) {
-        row += f->spans[i].rows;
-        if (spans[k] == i) /* y is free by now */
-            memcpy(f->y + (size_t)k++ * hidden, f->x + (size_t)(row - 1) * hidden,
-                   hidden * sizeof *f->y);
-    }
+    assert(n > 0 && n <= f->rows);
+    if (rows[n - 1] - rows[0] == n - 1)
+        return forward_head(f, rows[0], n, logits, e);
+    for (int k = 0; k < n; k++) /* y is free by now */
+        memcpy(f->y + (size_t)k * hidden, f->x + (size_t)rows[k] * hidden, hidden * sizeof *f->y);
     return run_head(f, f->y, n, logits, e);
 }

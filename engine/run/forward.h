@@ -77,6 +77,7 @@ struct forward {
      * device, it begins to copy them. */
     float *guess_h, *guess_scores, *guess_weights;
     int *guess;
+    int paging_layer;      /* whose experts are being read, for the guess of the next one's */
     uint8_t *fused_device; /* per layer: the device that runs all of it by its layers slot, or
                               PLAN_NO_DEVICE */
     size_t scratch_bytes;
@@ -98,7 +99,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
  * n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
-/* Likewise, of the last rows of n of its spans. */
-int forward_head_last(struct forward *f, const int *spans, int n, float *logits, struct error *e);
+/* Likewise, of n of its rows, upwards. */
+int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e);
 
 #endif

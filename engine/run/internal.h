@@ -5,6 +5,8 @@
 
 #include "engine/base/wake.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/grammar/matcher.h"
+#include "engine/text/grammar/vocabulary.h"
 #include "engine/text/tokenizer.h"
 #include "engine/placement/bandwidth.h"
 #include "engine/placement/cost_model.h"
@@ -13,6 +15,8 @@
 #include "engine/run/checkpoints.h"
 #include "engine/run/commons.h"
 #include "engine/run/config.h"
+#include "engine/run/draft/drafter.h"
+#include "engine/run/draft/utility.h"
 #include "engine/run/forward.h"
 #include "engine/run/kv.h"
 #include "engine/run/rope.h"
@@ -23,6 +27,7 @@
 
 #include <stdatomic.h>
 
+#define SCORE_ROWS 16   /* rows of a prompt whose logits are computed at a time */
 #define PLAN_WINDOW 512 /* newest token times kept per plan, for its median */
 
 /* What one plan did: figures published, and the samples behind them. */
@@ -50,6 +55,7 @@ struct turn_run {
     struct answer_parts parts;
     int end;         /* tokens there are when what the turn waits for is computed */
     int kept;        /* the session's, that the prompt begins with */
+    float *scores;   /* (SCORE_ROWS, n_vocab) where the prompt's tokens are told, or NULL */
     bool answering;  /* the prompt is computed */
     uint64_t served; /* rows computed, for fairness; it begins with the least of those under way */
     /* Whose prompt begins with the same whole pages and is further: they are taken from there when
@@ -58,10 +64,27 @@ struct turn_run {
     int lead; /* tokens that begin alike, whole pages */
     /* clock: the turn, its first token, the computing of the newest one */
     uint64_t start, first, begin;
+    uint64_t share_ns; /* of a pass that made several tokens, each one's; 0: it made one */
     uint64_t paused_ns, paused_before; /* by pacing: in all, before the first token */
     struct turn_done_event done;
     int rc; /* how it ended */
     struct error error;
+};
+
+/* What a session drafts (speculate.c). */
+struct speculation {
+    struct drafter *drafters[DRAFTER_COUNT]; /* NULL: not asked for */
+    /* the newest proposal: whose it is (DRAFTER_COUNT: there is none), n tokens to follow the one
+     * that waits, and how probable each of them is with all before it */
+    enum drafter_kind from;
+    int n, ids[DRAFT_MOST];
+    float p[DRAFT_MOST];
+    /* in the pass under way, or being served: how many of them, how many were drawn so far, the row
+     * of the pass they stand behind, the logits of that row and those after it */
+    int rows, taken, row;
+    float *logits;
+    bool drawn;  /* the token taken last is the next one drafted */
+    bool missed; /* nothing was verified, and the first of the proposal was drawn */
 };
 
 /* One line of tokens and what belongs to it alone: its rows in the devices' caches, its sampler,
@@ -81,7 +104,11 @@ struct session {
     /* (context, n_layers, used): experts each position chose */
     uint16_t *routed;
     struct sampler sampler;
+    /* of the newest grammar that a turn brought, NULL: none yet; where its answer stands */
+    struct matcher *matcher;
+    int cursor;
     float *logits; /* (1, n_vocab) of the newest token */
+    struct speculation spec;
 
     struct turn_run run;
     bool turn_cancelled; /* on_event said so */
@@ -90,10 +117,11 @@ struct session {
 
 /* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where
  * those of the last row go; all_logits (in a pass of one session): of every row. decode: a token of
- * the answer (counted as such). */
+ * the answer (counted as such). drafted: so many rows at the end are drafts, which are not the
+ * session's until they are drawn; speculation.logits are theirs and those of the row before. */
 struct pass_part {
     struct session *session;
-    int rows;
+    int rows, drafted;
     float *logits;
     bool all_logits, decode;
 };
@@ -104,9 +132,17 @@ struct pass {
     int n; /* parts of the pass under way */
     struct span *spans;
     const int **ids;
-    int *wanted;   /* spans whose logits are wanted */
-    int *ends;     /* session_extend_all: where each ends */
-    float *logits; /* (n_sessions, n_vocab), with several sessions */
+    int *wanted; /* rows whose logits are wanted: as many as logits has */
+    int *ends;   /* session_extend_all: where each ends */
+    /* (n_sessions + engine.draft_rows, n_vocab), with several sessions or drafts */
+    float *logits;
+};
+
+/* See pressure.c. */
+struct pressure {
+    uint64_t looked_ns;
+    uint64_t given; /* bytes of slots that may come back */
+    bool told;      /* of the shortage that lasts */
 };
 
 struct engine {
@@ -115,6 +151,7 @@ struct engine {
     struct model *model;
     struct state_config state; /* of every session */
     struct tokenizer *tokenizer;
+    struct grammar_vocabulary *vocabulary; /* made with the first grammar; NULL: not yet */
     struct chat_template *chat;
     struct device_slot slots[DEVICE_MAX];
     struct device *devices[DEVICE_MAX];
@@ -129,6 +166,14 @@ struct engine {
     struct session **sessions; /* n_sessions by number; NULL: free */
     int n_sessions;
     struct pass pass;
+    bool drafts, drafters[DRAFTER_COUNT]; /* something is drafted, by whom */
+    struct engine *draft_model;           /* NULL: none */
+    struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
+    double drafting_ns;                   /* of the pass being put together, where that costs */
+    int draft_rows;                       /* most drafted rows of a pass */
+    size_t draft_bytes;                   /* of their logits */
+    bool has_floats; /* matrices of float weights; known where something is drafted */
+    struct utility utility;
     struct scheduler scheduler;
     int n_running;         /* turns */
     struct trace trace;    /* asked for by engine_trace_start */
@@ -137,6 +182,7 @@ struct engine {
     uint64_t timeline_ns; /* when the newest one was taken */
 
     bool uncounted; /* engine_counting_set */
+    struct pressure pressure;
 
     /* placement */
     struct kv kv;
@@ -180,7 +226,8 @@ struct engine {
     struct plan_record *plans; /* TELEMETRY_PLANS */
     int plan_at;               /* index of the plan now charged, -1: none */
     struct device_stats last_stats[DEVICE_MAX];
-    uint64_t metrics_ns; /* when medians were last computed */
+    uint64_t metrics_ns;                   /* when medians were last computed */
+    struct expert_cache_stats disk_before; /* and what the disk had done by then */
     uint64_t token_weight_bytes;
 };
 
@@ -245,6 +292,10 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, const c
  * again later. */
 bool devices_seek(struct engine *g, bool named);
 
+/* pressure.c */
+/* Asks engine_config.memory_left, a few times a second at most; between passes. */
+void pressure_look(struct engine *g);
+
 /* placement.c */
 int place_init(struct engine *g, struct error *e);
 void place_release(struct engine *g);
@@ -263,7 +314,37 @@ int place_give_back(struct engine *g, int device, struct error *e);
 /* A turn begins on s: it is served beside those under way, not until it has caught up with them. */
 void scheduler_enter(struct session *s);
 
+/* Counts rows of the newest pass, from its row `row` on, which are the session's from now on. */
+void session_rows_done(struct session *s, const struct span *span, int row, bool decode);
+
+/* speculate.c: drafted tokens verified beside the one that waits */
+/* What the configuration asks for; ERR_USAGE: a drafter that there is not. */
+int speculate_init(struct engine *g, struct error *e);
+/* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
+ * its vocabulary is another one. */
+int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
+/* Bytes of logits for drafted rows. */
+size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
+                           int sessions);
+int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
+void speculate_close(struct session *s);
+/* Of the first n parts, answers' next tokens, some become longer by drafted rows, `room` at most in
+ * all. Returns how many. */
+int speculate_fill(struct engine *g, int n, int room);
+/* The pass of these parts, which waited for nothing else, took ns, drafting included; before its
+ * tokens are taken. */
+void speculate_learn(struct engine *g, int n, double ns);
+/* A token was taken. true: it is the next drafted one, so its row is computed already. */
+bool speculate_drawn(struct session *s, int id);
+/* That row is the session's now, and its logits: the next token can be taken. false: none is. */
+bool speculate_next(struct session *s);
+/* What was drafted and not drawn is gone; computed: it can be learnt from. */
+void speculate_end(struct session *s, bool computed);
+
 /* turn.c */
+/* A pass has computed `rows` of the session's behind its n_tokens, the first as row `row` of the
+ * pass: tells what the model thought of the prompt's tokens behind each. For who has run.scores. */
+int turn_score(struct session *s, int row, int rows, struct error *e);
 /* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t
  * stays the caller's, until turn_end. Negative: there is no turn. */
 int turn_begin(struct session *s, const struct turn *t,
@@ -273,6 +354,8 @@ void turn_step(struct session *s);
 /* rc: ERR_CANCELLED, or why else it cannot go on; 0: run.done says how it ended. */
 void turn_end(struct session *s, int rc, const struct error *e);
 bool turn_running(const struct session *s);
+/* Logits of a token of the answer: what the turn does not want drawn is out of reach. */
+void turn_mask(const struct session *s, float *logits);
 
 /* shared.c: sessions that begin with the same tokens */
 /* Who has, or is about to compute, more whole pages of the session's prompt than it has itself. */

@@ -29,6 +29,8 @@ void turn_release(struct turn *t)
         mem_free(t->stops[i]);
     mem_free(t->prompt.ids);
     mem_free(t->stops);
+    mem_free(t->begun);
+    grammar_free(t->grammar);
     memset(t, 0, sizeof *t);
 }
 

@@ -6,20 +6,13 @@
 
 #include "engine/base/message.h"
 #include "engine/placement/plan.h"
+#include "engine/run/sampling.h"
 #include "engine/text/answer_parts.h"
+#include "engine/text/grammar/grammar.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct sampling {
-    float temperature;    /* 0: greedy */
-    int top_k;            /* 0: off */
-    float top_p, min_p;   /* 1.0, 0.0: off */
-    float repeat_penalty; /* 1.0: off */
-    int repeat_last_n;    /* tokens looked back; 0: off, -1: context */
-    uint64_t seed;
-};
 
 enum stop_reason {
     STOP_NONE,
@@ -39,6 +32,7 @@ struct dialogue {
     size_t n_messages;
     bool raw;           /* the messages' texts are continued as they stand, no template */
     bool continue_last; /* the last message is an assistant's, to be continued */
+    bool whole;         /* no turn is left out: ERR_CONTEXT where it does not fit */
 };
 
 #define PROMPT_MARKS 4
@@ -65,8 +59,17 @@ struct turn {
     bool ignore_eos;
     /* tokens tell theirs, and how many candidates there were: a pass over the vocabulary each */
     bool probabilities;
+    /* LOGPROBS goes before every token's TOKEN, with so many likely ones: a pass over the
+     * vocabulary each */
+    bool logprobs;
+    int top_logprobs;
+    /* Before them LOGPROBS of every token of the prompt but the first, which is computed whole. */
+    bool score_prompt;
     char **stops; /* n_stops strings that end the answer, not shown */
     size_t n_stops;
+    /* what the answer must keep to (not what is thought before it); a reference; NULL: nothing */
+    struct grammar *grammar;
+    char *begun; /* what such an answer says already where it is continued; NULL: nothing */
 };
 
 enum command_kind {
@@ -116,6 +119,7 @@ enum event_kind {
     EVENT_READY,        /* the model is loaded */
     EVENT_TURN_STARTED, /* .progress.total: prompt tokens, .done: of them cached */
     EVENT_PREFILL,      /* .progress: tokens */
+    EVENT_LOGPROBS,     /* .logprobs: of a token of the prompt, or of the token that comes next */
     EVENT_TOKEN,        /* .token */
     EVENT_TURN_DONE,    /* .done_turn */
     /* .text: name of the plan now in force; after each placement asked for, also one that failed.
@@ -139,6 +143,8 @@ struct token_event {
     /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
     float probability;
     int candidates; /* likewise: left to draw from by the sampler's cuts; greedy: 1 */
+    /* likewise: the model's own probability of all tokens that the grammar did not allow here */
+    float forbidden;
     /* bytes of text that became complete with this token; more than fit follow in events with id -1
      */
     uint16_t len;
@@ -149,6 +155,16 @@ struct token_event {
     uint64_t serial;
 };
 
+#define LOGPROBS_MOST 20
+
+struct logprobs_event {
+    int id;
+    float logprob; /* natural, of the model's own distribution */
+    int n;         /* the likeliest tokens, best first */
+    int ids[LOGPROBS_MOST];
+    float logprobs[LOGPROBS_MOST];
+};
+
 struct turn_done_event {
     enum stop_reason reason;
     int prompt_tokens, cached_tokens, completion_tokens;
@@ -156,6 +172,7 @@ struct turn_done_event {
      * place of its recurrent state asked for it */
     int recomputed_tokens;
     int dropped_turns; /* by the overflow policy */
+    int drafted, accepted; /* tokens that were guessed and verified; those that were right */
     uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
 };
 
@@ -166,6 +183,7 @@ struct event {
             uint64_t done, total;
         } progress;
         struct token_event token;
+        struct logprobs_event logprobs;
         struct turn_done_event done_turn;
         struct {
             int code;
@@ -177,7 +195,7 @@ struct event {
 
 /* frees messages and texts (mem_* memory), leaves zeros */
 void dialogue_release(struct dialogue *d);
-/* frees ids and stops (all mem_* memory), leaves zeros */
+/* frees ids, stops and begun (all mem_* memory), gives the grammar back, leaves zeros */
 void turn_release(struct turn *t);
 void command_release(struct command *c);
 void event_release(struct event *e);

@@ -55,6 +55,7 @@ static void fill_input(struct engine *g, struct planner_input *in)
 static void plan_chosen(struct engine *g)
 {
     g->announced = false;
+    utility_forget(&g->utility);
     metrics_plan(g, residency_wanted(g->residency)->name);
     metrics_switched(g);
 }
@@ -281,6 +282,7 @@ void place_safe_point(struct engine *g)
     struct error e = {0};
     int rc = apply_wanted(g, &e);
 
+    pressure_look(g);
     waited |= place_waits(g);
     if (rc < 0) {
         engine_notice(g, "%s", e.text);

@@ -298,6 +298,8 @@ static int encode_within(struct shortening *s, int limit, int before, struct err
     int context = s->maker->info->context, rc = encode_without(s, 0, s->counts, e);
 
     s->total = s->out.n;
+    if (s->dialogue->whole)
+        return rc;
     /* What was left out before stays out, while that is enough. */
     if (rc == 0 && s->out.n > limit && before && (size_t)before < s->dialogue->n_messages)
         rc = encode_without(s, before, NULL, e);

@@ -84,6 +84,8 @@ static int fill(struct engine *g, int *n_answers)
         add_part(g, n++, s, rows);
         room -= rows;
     }
+    if (n == *n_answers)
+        speculate_fill(g, n, left);
     return n;
 }
 
@@ -105,11 +107,19 @@ static void end_cancelled(struct engine *g)
             turn_end(g->sessions[i], ERR_CANCELLED, NULL);
 }
 
-/* One pass; a device that fails may cost rows, which are computed again with the next ones. */
-static void run(struct engine *g, int n, int n_answers)
+/* The token that waited, and of those drafted behind it the ones that are drawn. */
+static void take_tokens(struct session *s)
+{
+    do
+        turn_step(s);
+    while (speculate_next(s));
+}
+
+/* One pass, put together since `start`; a device that fails may cost rows, which are computed again
+ * with the next ones. */
+static void run(struct engine *g, int n, int n_answers, uint64_t start)
 {
     struct pass_part *parts = g->pass.parts;
-    uint64_t start = clock_now();
     struct error e = {0};
     bool again;
     int rc;
@@ -122,26 +132,30 @@ static void run(struct engine *g, int n, int n_answers)
     rc = session_pass(g, n, &again, &e);
     if (rc == 0)
         learn(g, n, n_answers, clock_now() - start);
+    if (rc == 0 && n == n_answers)
+        speculate_learn(g, n, (double)(clock_now() - start));
     g->scheduler.failures = again ? g->scheduler.failures + 1 : 0;
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
 
         s->run.served += (uint64_t)parts[i].rows;
         if (rc == 0 && waiting_rows(s) == 0)
-            turn_step(s);
+            take_tokens(s);
         else if (rc < 0 && rc != ERR_CANCELLED && !(again && g->scheduler.failures < RETRIES))
             turn_end(s, rc, &e);
+        speculate_end(s, rc == 0);
     }
 }
 
 bool engine_step(struct engine *g)
 {
+    uint64_t start = clock_now();
     int n, n_answers;
 
     end_cancelled(g);
     if ((n = fill(g, &n_answers)) == 0)
         return false;
-    run(g, n, n_answers);
+    run(g, n, n_answers, start);
     end_cancelled(g);
     if (!g->n_running)
         return false;

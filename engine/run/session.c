@@ -22,11 +22,12 @@ static int pass_room(struct engine *g, int n, struct error *e)
     struct pass_part *parts = mem_resize(p->parts, (size_t)n, sizeof *parts);
     struct span *spans = mem_resize(p->spans, (size_t)n, sizeof *spans);
     const int **ids = mem_resize(p->ids, (size_t)n, sizeof *ids);
-    int *wanted = mem_resize(p->wanted, (size_t)n, sizeof *wanted);
+    size_t heads = (size_t)n + (size_t)g->draft_rows;
+    int *wanted = mem_resize(p->wanted, heads, sizeof *wanted);
     int *ends = mem_resize(p->ends, (size_t)n, sizeof *ends);
-    float *logits = n > 1 ? mem_resize(p->logits, (size_t)n * (size_t)g->model->hp.n_vocab,
-                                       sizeof *logits)
-                          : NULL;
+    float *logits = heads > 1 ? mem_resize(p->logits, heads * (size_t)g->model->hp.n_vocab,
+                                           sizeof *logits)
+                              : NULL;
 
     g->sessions = sessions ? sessions : g->sessions;
     p->parts = parts ? parts : p->parts;
@@ -35,7 +36,7 @@ static int pass_room(struct engine *g, int n, struct error *e)
     p->wanted = wanted ? wanted : p->wanted;
     p->ends = ends ? ends : p->ends;
     p->logits = logits ? logits : p->logits;
-    if (!sessions || !parts || !spans || !ids || !wanted || !ends || (n > 1 && !logits))
+    if (!sessions || !parts || !spans || !ids || !wanted || !ends || (heads > 1 && !logits))
         return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
     while (g->n_sessions < n)
         sessions[g->n_sessions++] = NULL;
@@ -115,6 +116,8 @@ int session_new(struct session **out, struct engine *g, struct error *e)
     else
         rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
     if (rc == 0)
+        rc = speculate_open(s, e);
+    if (rc == 0)
         rc = take_number(s, e);
     if (rc == 0 && g->kv.all_copies)
         rc = checkpoints_new(&s->checkpoints, &g->model->hp, &g->state, &g->kv, s->number, e);
@@ -136,7 +139,10 @@ void session_free(struct session *s)
     if (turn_running(s))
         s->engine->busy = --s->engine->n_running > 0;
     mem_free(s->run.out.held);
+    mem_free(s->run.scores);
+    speculate_close(s);
     sampler_release(&s->sampler);
+    matcher_free(s->matcher);
     checkpoints_free(s->checkpoints);
     mem_free(s->tokens);
     mem_free(s->logits);
@@ -283,34 +289,48 @@ static int choose_rope(struct session *s, int start, int total)
     return 0;
 }
 
+/* The rows whose logits are wanted, where there is more than one part or row of it; how many. */
+static int wanted_rows(struct engine *g, int n)
+{
+    int wanted = 0;
+
+    for (int i = 0, row = 0; i < n; row += g->pass.parts[i++].rows) {
+        const struct pass_part *p = &g->pass.parts[i];
+
+        for (int k = p->logits ? p->rows - 1 - p->drafted : p->rows; k < p->rows; k++)
+            g->pass.wanted[wanted++] = row + k;
+    }
+    return wanted;
+}
+
 /* The logits that the parts of a pass ask for. */
 static int pass_heads(struct engine *g, int n, struct error *e)
 {
     const struct pass_part *parts = g->pass.parts;
     size_t n_vocab = (size_t)g->model->hp.n_vocab;
-    int wanted = 0, rc;
+    float *from = g->pass.logits;
+    int wanted, rc;
 
-    if (n == 1 && parts->logits)
+    if (n == 1 && parts->logits && !parts->drafted)
         return parts->all_logits ? forward_head(&g->forward, 0, parts->rows, parts->logits, e)
                                  : forward_head(&g->forward, parts->rows - 1, 1, parts->logits, e);
-    for (int i = 0; i < n; i++)
-        if (parts[i].logits)
-            g->pass.wanted[wanted++] = i;
-    if (!wanted)
+    if (!(wanted = wanted_rows(g, n)))
         return 0;
-    if ((rc = forward_head_last(&g->forward, g->pass.wanted, wanted, g->pass.logits, e)) < 0)
+    if ((rc = forward_head_of(&g->forward, g->pass.wanted, wanted, g->pass.logits, e)) < 0)
         return rc;
-    for (int k = 0; k < wanted; k++)
-        memcpy(parts[g->pass.wanted[k]].logits, g->pass.logits + (size_t)k * n_vocab,
-               n_vocab * sizeof(float));
+    for (int i = 0; i < n; i++) {
+        if (!parts[i].logits)
+            continue;
+        memcpy(parts[i].logits, from, n_vocab * sizeof(float));
+        parts[i].session->spec.logits = from;
+        from += (size_t)(1 + parts[i].drafted) * n_vocab;
+    }
     return 0;
 }
 
-/* What was computed is counted, once, and belongs to the session from now on. */
-static void pass_count(struct engine *g, const struct pass_part *p, const struct span *span,
-                       int row)
+void session_rows_done(struct session *s, const struct span *span, int row, bool decode)
 {
-    struct session *s = p->session;
+    struct engine *g = s->engine;
     int end = span->pos + span->rows, first = s->counted > span->pos ? s->counted - span->pos : 0;
 
     s->n_tokens = end;
@@ -319,11 +339,22 @@ static void pass_count(struct engine *g, const struct pass_part *p, const struct
     if (end <= s->counted)
         return;
     if (!g->uncounted)
-        metrics_routed(g, row + first, row + span->rows, p->decode);
+        metrics_routed(g, row + first, row + span->rows, decode);
     if (first == 0)
-        observe(s, span, row, !p->decode);
+        observe(s, span, row, !decode);
     s->counted = end;
     history_write(s, span, row);
+}
+
+/* What was computed is counted, once, and belongs to the session from now on; what was drafted, as
+ * far as it is drawn later. */
+static void pass_count(const struct pass_part *p, const struct span *span, int row)
+{
+    struct span own = *span;
+
+    own.rows -= p->drafted;
+    p->session->spec.row = row + own.rows - 1;
+    session_rows_done(p->session, &own, row, p->decode);
 }
 
 int session_pass(struct engine *g, int n, bool *again, struct error *e)
@@ -346,11 +377,14 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
     g->trace.token = parts->session->n_tokens;
     if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, n, e)) == 0)
         rc = pass_heads(g, n, e);
+    for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
+        if (parts[i].session->run.scores)
+            rc = turn_score(parts[i].session, row, parts[i].rows, e);
     for (int i = 0, row = 0; i < n; row += parts[i++].rows) {
         struct session *s = parts[i].session;
 
         if (rc == 0)
-            pass_count(g, &parts[i], &g->pass.spans[i], row);
+            pass_count(&parts[i], &g->pass.spans[i], row);
         else if (rc == ERR_DEVICE && f->resumes && f->resume_at[i] < s->n_tokens)
             s->n_tokens = f->resume_at[i];
         /* rows that some layers wrote beyond the last whole token are void */

@@ -6,6 +6,7 @@
 #define ENGINE_RUN_TELEMETRY_H
 
 #include "engine/device/device.h"
+#include "engine/model/expert_cache.h"
 
 #include <stdint.h>
 
@@ -38,6 +39,17 @@ struct telemetry_span {
     uint8_t kind, device;
 };
 
+/* Drafted tokens (engine/run/speculate.c): of the session, since it was cleared. */
+struct speculation_figures {
+    bool wanted;                              /* --spec-type is not none */
+    uint64_t passes, passes_drafted;          /* that made tokens of answers; with drafts */
+    uint64_t drafted, accepted;               /* tokens */
+    int rows;                                 /* drafted in the newest pass that had any */
+    double gain;   /* of late: tokens a second, 0.5: half as many more than without; 0: no drafts */
+    char from[16]; /* the drafter heard last */
+    char why[96];  /* one line: why nothing is drafted; empty: something was */
+};
+
 struct telemetry {
     enum engine_state state;
     uint64_t serial; /* grows with every publication */
@@ -62,6 +74,7 @@ struct telemetry {
      */
     int n_spans;
     struct telemetry_span spans[TELEMETRY_SPANS];
+    struct speculation_figures speculation;
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
     uint64_t kv_used_bytes; /* of kv_bytes, which is what whole contexts would take */
@@ -69,6 +82,11 @@ struct telemetry {
     uint64_t token_weight_bytes, token_kv_bytes;
     int n_devices;
     struct device_stats devices[DEVICE_MAX];
+    /* experts that stay on the disk (slots 0: there are none), since the start; and lately: bytes a
+     * second while the disk read, the share of experts asked for that were there, and of the time
+     * that computing stood still for it */
+    struct expert_cache_stats disk;
+    double disk_rate, disk_hits, disk_share;
     /* placement */
     char plan[64];
     /* what no other device computes of the model and so stays on the CPU under every plan: "latent
@@ -97,6 +115,7 @@ struct telemetry {
     float *now;       /* decayed use, newest token adds 1, half-life 16 tokens */
     uint8_t *ran_on;  /* device that ran the expert last; PLAN_NO_DEVICE: never */
     uint8_t *planned; /* device the current plan gives it */
+    uint8_t *here;    /* 0: it lies on the disk alone */
     uint8_t *newest;  /* 1 + routing slot when the newest token chose it, else 0 */
 #define TELEMETRY_NO_EXPERT 0xffff
     uint16_t *routes; /* (TELEMETRY_ROUTES, n_layers, n_experts_used): experts of the pass that made

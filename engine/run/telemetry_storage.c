@@ -23,13 +23,15 @@ int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
     t->ran_on = mem_alloc(cells, 1);
     t->planned = mem_alloc(cells, 1);
     t->newest = mem_alloc(cells, 1);
+    t->here = mem_alloc(cells, 1);
     t->routes = mem_alloc(TELEMETRY_ROUTES * (route ? route : 1), sizeof *t->routes);
     if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest ||
-        !t->routes) {
+        !t->here || !t->routes) {
         telemetry_release(t);
         return ERR_MEMORY;
     }
     memset(t->ran_on, PLAN_NO_DEVICE, cells);
+    memset(t->here, 1, cells);
     return 0;
 }
 
@@ -41,6 +43,7 @@ void telemetry_release(struct telemetry *t)
     mem_free(t->ran_on);
     mem_free(t->planned);
     mem_free(t->newest);
+    mem_free(t->here);
     mem_free(t->routes);
     memset(t, 0, sizeof *t);
 }
@@ -60,6 +63,7 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     to->ran_on = keep.ran_on;
     to->planned = keep.planned;
     to->newest = keep.newest;
+    to->here = keep.here;
     to->routes = keep.routes;
     memcpy(to->answer, from->answer, cells * sizeof *to->answer);
     memcpy(to->session, from->session, cells * sizeof *to->session);
@@ -67,6 +71,7 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     memcpy(to->ran_on, from->ran_on, cells);
     memcpy(to->planned, from->planned, cells);
     memcpy(to->newest, from->newest, cells);
+    memcpy(to->here, from->here, cells);
     memcpy(to->routes, from->routes,
            TELEMETRY_ROUTES * (size_t)from->n_layers * (size_t)from->n_experts_used *
                sizeof *to->routes);

@@ -7,6 +7,7 @@
 #include "engine/model/finite.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/logprobs.h"
 
 #include <math.h>
 #include <string.h>
@@ -169,7 +170,69 @@ static int check_logits(struct session *s, struct error *e)
                      weight_file_path(g->model->file));
 }
 
-static int sample(struct session *s, bool ignore_eos, struct sampler_draw *draw)
+/* Whether the next token is the answer's, and the turn's grammar holds for it. */
+static bool constrained(const struct session *s)
+{
+    return s->run.turn->grammar && s->run.parts.part == PART_ANSWER;
+}
+
+/* The grammar's state where the answer begins. */
+static int begin_grammar(struct session *s, const struct turn *t, struct error *e)
+{
+    struct engine *g = s->engine;
+    const struct hparams *hp = &g->model->hp;
+    int rc;
+
+    if (!t->grammar)
+        return 0;
+    if (!g->tokenizer)
+        return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
+    if (!g->vocabulary && (rc = grammar_vocabulary_new(&g->vocabulary, g->tokenizer, hp->n_vocab,
+                                                       hp->stops, hp->n_stops, e)) < 0)
+        return rc;
+    if (!s->matcher || matcher_grammar(s->matcher) != t->grammar || matcher_failed(s->matcher)) {
+        matcher_free(s->matcher);
+        s->matcher = NULL;
+        if ((rc = matcher_new(&s->matcher, t->grammar, g->vocabulary, e)) < 0)
+            return rc;
+    }
+    s->cursor = matcher_start(s->matcher);
+    if (t->begun)
+        s->cursor = matcher_accept_text(s->matcher, s->cursor, t->begun, strlen(t->begun));
+    if (s->cursor == MATCHER_DEAD)
+        return error_set(e, ERR_INPUT, "the answer so far is none that the grammar allows");
+    return 0;
+}
+
+/* What the grammar allows now goes to the sampler. It fails closed: nothing else is ever taken. */
+static int apply_grammar(struct session *s, struct error *e)
+{
+    const uint32_t *mask;
+
+    if (!constrained(s))
+        return 0;
+    s->cursor = matcher_settle(s->matcher, s->cursor);
+    mask = matcher_mask(s->matcher, s->cursor);
+    if (!mask)
+        return error_set(e, ERR_INPUT, "%s", matcher_failed(s->matcher));
+    for (int i = 0; i < (s->engine->model->hp.n_vocab + 31) / 32; i++)
+        if (mask[i]) {
+            sampler_mask(&s->sampler, mask);
+            return 0;
+        }
+    return error_set(e, ERR_INPUT, "no token of the model spells what the grammar asks for here");
+}
+
+void turn_mask(const struct session *s, float *logits)
+{
+    const struct hparams *hp = &s->engine->model->hp;
+
+    for (int i = 0; s->run.turn->ignore_eos && i < hp->n_stops; i++)
+        if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
+            logits[hp->stops[i]] = -INFINITY;
+}
+
+static int sample(struct session *s, struct sampler_draw *draw)
 {
     struct engine *g = s->engine;
     const struct hparams *hp = &g->model->hp;
@@ -177,9 +240,7 @@ static int sample(struct session *s, bool ignore_eos, struct sampler_draw *draw)
     int id;
 
     mem_guard_arm("sampling");
-    for (int i = 0; ignore_eos && i < hp->n_stops; i++)
-        if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
-            s->logits[hp->stops[i]] = -INFINITY;
+    turn_mask(s, s->logits);
     id = sampler_sample(&s->sampler, s->logits, s->tokens, (size_t)s->n_tokens, draw);
     trace_span(g->forward.trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
     mem_guard_disarm();
@@ -245,7 +306,7 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
         return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
     if (n <= 0)
         return error_set(e, ERR_INPUT, "the prompt is empty");
-    cached = common_prefix(s, ids, n);
+    cached = r->scores ? 0 : common_prefix(s, ids, n);
     r->begin = clock_now();
     session_rewind(s, cached);
     r->kept = cached;
@@ -263,7 +324,8 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
     r->end = rc;
-    shared_choose(s);
+    if (!r->scores)
+        shared_choose(s);
     return 0;
 }
 
@@ -294,14 +356,46 @@ int turn_begin(struct session *s, const struct turn *t,
     sampler_set(&s->sampler, &t->sampling);
     sampler_seed(&s->sampler, t->sampling.seed);
     tell_dropped(g, t->prompt.dropped_turns);
-    if (stop_matcher_init(&r->out, t) < 0)
-        rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
+    if (t->score_prompt)
+        r->scores = mem_alloc(SCORE_ROWS, (size_t)g->model->hp.n_vocab * sizeof *r->scores);
+    if (stop_matcher_init(&r->out, t) < 0 || (t->score_prompt && !r->scores))
+        rc = error_set(e, ERR_MEMORY, "no memory for the stop strings or the prompt's logits");
+    if (rc == 0)
+        rc = begin_grammar(s, t, e);
+    if (rc == 0)
+        rc = sampler_prepare(&s->sampler, g->tokenizer, g->info.context, e);
     if (rc == 0) {
         place_safe_point(g);
         rc = take_prompt(s, t->prompt.ids, t->prompt.n, e);
     }
     if (rc < 0)
         turn_end(s, rc, e);
+    return rc;
+}
+
+static void tell_logprobs(struct session *s, const float *logits, int id)
+{
+    struct event ev = {.kind = EVENT_LOGPROBS};
+
+    logprobs_of(logits, s->engine->model->hp.n_vocab, id, s->run.turn->top_logprobs, &ev.logprobs);
+    session_emit(s, &ev);
+}
+
+int turn_score(struct session *s, int row, int rows, struct error *e)
+{
+    size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
+    int rc = 0, last = s->run.turn->prompt.n - 1;
+
+    for (int done = 0; done < rows && rc == 0; done += SCORE_ROWS) {
+        int n = rows - done < SCORE_ROWS ? rows - done : SCORE_ROWS;
+
+        if (s->n_tokens + done >= last)
+            break;
+        rc = forward_head(&s->engine->forward, row + done, n, s->run.scores, e);
+        for (int i = 0; i < n && rc == 0 && s->n_tokens + done + i < last; i++)
+            tell_logprobs(s, s->run.scores + (size_t)i * n_vocab,
+                          s->tokens[s->n_tokens + done + i + 1]);
+    }
     return rc;
 }
 
@@ -347,7 +441,7 @@ static void count_token(struct session *s, struct token_event *token)
     struct turn_run *r = &s->run;
     uint64_t now;
 
-    token->compute_ns = clock_now() - r->begin;
+    token->compute_ns = r->share_ns ? r->share_ns : clock_now() - r->begin;
     if (token->first && g->n_running == 1)
         g->pace_due_ns = 0;
     pace(s);
@@ -376,13 +470,18 @@ static enum stop_reason take_token(struct session *s, int *id)
     const struct turn *t = r->turn;
     struct token_event token = {.first = r->done.completion_tokens == 0};
     struct sampler_draw draw = {0};
-    bool stopped;
+    bool stopped, ruled = constrained(s);
 
-    *id = token.id = sample(s, t->ignore_eos, t->probabilities ? &draw : NULL);
+    *id = token.id = sample(s, t->probabilities ? &draw : NULL);
     token.probability = draw.probability;
     token.candidates = draw.candidates;
-    if (!t->ignore_eos && is_stop(g, token.id))
+    token.forbidden = draw.forbidden;
+    if ((ruled || !t->ignore_eos) && is_stop(g, token.id))
         return STOP_TOKEN;
+    if (t->logprobs)
+        tell_logprobs(s, s->logits, token.id);
+    if (ruled)
+        s->cursor = matcher_accept(s->matcher, s->cursor, token.id);
     count_token(s, &token);
     stopped = say_token(s, &token);
     r->begin = clock_now();
@@ -409,7 +508,7 @@ void turn_step(struct session *s)
     }
     if (r->turn->max_tokens >= 0 && r->done.completion_tokens >= r->turn->max_tokens)
         r->done.reason = STOP_LENGTH;
-    else if ((rc = check_logits(s, &e)) < 0) {
+    else if ((rc = check_logits(s, &e)) < 0 || (rc = apply_grammar(s, &e)) < 0) {
         turn_end(s, rc, &e);
         return;
     } else {
@@ -424,6 +523,8 @@ void turn_step(struct session *s)
     }
     if (r->done.reason != STOP_NONE)
         turn_end(s, 0, NULL);
+    else if (speculate_drawn(s, id))
+        r->end = s->n_tokens + 1;
     else if ((rc = session_append(s, &id, 1, &e)) < 0)
         turn_end(s, rc, &e);
     else
@@ -479,6 +580,8 @@ void turn_end(struct session *s, int rc, const struct error *e)
     r->turn = NULL;
     mem_free(r->out.held);
     r->out.held = NULL;
+    mem_free(r->scores);
+    r->scores = NULL;
     ev.done_turn = r->done;
     if (r->rc < 0) {
         ev = (struct event){.kind = EVENT_ERROR, .text = mem_string(r->error.text)};

@@ -426,6 +426,7 @@ static void config_release(struct engine_config *c)
     mem_free((char *)c->cache_dir);
     mem_free((char *)c->placement);
     mem_free((char *)c->placement_script);
+    mem_free((char *)c->drafting.model);
 }
 
 static void worker_release(struct worker *w)
@@ -459,10 +460,12 @@ static int copy_config(struct worker *w, const struct engine_config *c, struct e
     w->config.cache_dir = mem_string(c->cache_dir);
     w->config.placement = mem_string(c->placement);
     w->config.placement_script = mem_string(c->placement_script);
+    w->config.drafting.model = mem_string(c->drafting.model);
     if (!w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
         !w->config.device_selector != !c->device_selector ||
         !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
-        !w->config.placement_script != !c->placement_script)
+        !w->config.placement_script != !c->placement_script ||
+        !w->config.drafting.model != !c->drafting.model)
         return error_set(e, ERR_MEMORY, "no memory for the engine thread");
     return 0;
 }

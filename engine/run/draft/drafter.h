@@ -1,0 +1,49 @@
+/* Guessing the next tokens of a text, for a pass that verifies them together. A drafter is one file
+ * and one row in drafters.def. What it guesses changes how fast a text comes, never the text: the
+ * model draws every token as without it (engine/run/speculate.c). Engine thread; computing
+ * allocates nothing: an instance, one a session, takes its memory when it is made. */
+#ifndef ENGINE_RUN_DRAFT_DRAFTER_H
+#define ENGINE_RUN_DRAFT_DRAFTER_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define DRAFT_MOST 16 /* tokens of a draft */
+
+/* drafters, in the order of drafters.def; DRAFTER_COUNT: none */
+enum drafter_kind {
+#define DRAFTER(name, ...) DRAFTER_##name,
+#include "engine/run/draft/drafters.def"
+#undef DRAFTER
+    DRAFTER_COUNT
+};
+
+struct drafter; /* private */
+struct engine;
+
+struct drafter_ops {
+    const char *name, *summary; /* a word of --spec-type, a line of the manual */
+    /* model: a second engine, opened for drafts alone (run/config.h); NULL: there is none */
+    int (*make)(struct drafter **out, struct engine *model, struct error *e);
+    void (*release)(struct drafter *d); /* accepts NULL */
+    bool needs_model;
+    /* NULL: proposing costs next to nothing, and is done for every token. Else it is done where it
+     * is expected to pay: p[i], how probable the i-th of `most` would be right, from what was
+     * learnt. */
+    void (*expect)(const struct drafter *d, int most, float *p);
+    /* likewise: tokens of ids[0 .. n - 1] that it has not read yet */
+    int (*behind)(const struct drafter *d, const int *ids, int n);
+    /* At most `most` (DRAFT_MOST) ids that may follow ids[0 .. n - 1]; p[i]: how probable it thinks
+     * that the i-th is right where those before it are. Returns how many; 0: nothing to say. */
+    int (*propose)(struct drafter *d, const int *ids, int n, int most, int *out, float *p);
+    /* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
+    void (*learn)(struct drafter *d, int tried, int taken);
+};
+
+const struct drafter_ops *drafter_ops(enum drafter_kind kind);
+/* by name; DRAFTER_COUNT: there is none */
+enum drafter_kind drafter_find(const char *name);
+
+#endif

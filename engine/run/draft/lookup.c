@@ -1,0 +1,121 @@
+/* Prompt lookup: where the newest tokens stood before in the conversation, what followed them there
+ * may follow again (Saxena 2023, "Prompt Lookup Decoding"). The longest such place is taken, of
+ * equals the newest. How often a draft is right depends on how many tokens before it are alike, so
+ * that is what is learnt. A search reads the conversation once, backwards: microseconds beside a
+ * pass. */
+#include "engine/run/draft/drafter.h"
+
+#include "engine/base/mem.h"
+
+#include <assert.h>
+
+#define LEAST 2    /* tokens that must be alike */
+#define LONGEST 24 /* beyond that longer is not surer */
+#define FADE 0.9f  /* what an older draft counts beside a newer one */
+
+struct drafter {
+    /* by tokens alike before it: drafts tried and right, the newest counting 1 */
+    struct {
+        float tried, right;
+    } seen[LONGEST + 1];
+    int length, n; /* of the newest proposal: tokens alike before it, tokens */
+};
+
+/* Before anything was tried: as if so many drafts had been, of which a share was right that grows
+ * with what is alike. */
+#define PRIOR 1.5f
+
+static float prior_of(int length)
+{
+    return 1.0f - 1.0f / (1.0f + 0.5f * (float)length);
+}
+
+static int make(struct drafter **out, struct engine *model, struct error *e)
+{
+    struct drafter *d = mem_alloc(1, sizeof *d);
+
+    *out = d;
+    if (!d)
+        return error_set(e, ERR_MEMORY, "no memory for drafts");
+    for (int i = 0; i <= LONGEST; i++) {
+        d->seen[i].tried = PRIOR;
+        d->seen[i].right = PRIOR * prior_of(i);
+    }
+    return 0;
+}
+
+static void release(struct drafter *d)
+{
+    mem_free(d);
+}
+
+/* Tokens that are alike before a and before b, b < a. */
+static int alike(const int *ids, int a, int b)
+{
+    int n = 0;
+
+    while (n < LONGEST && n < b && ids[a - 1 - n] == ids[b - 1 - n])
+        n++;
+    return n;
+}
+
+/* Where the tokens before n stood before: the place behind them, and how many are alike. */
+static int find(const int *ids, int n, int *length)
+{
+    int best = 0, last = n > 0 ? ids[n - 1] : -1;
+
+    *length = 0;
+    for (int at = n - 1; at >= LEAST && *length < LONGEST; at--) {
+        int more = ids[at - 1] == last ? alike(ids, n, at) : 0;
+
+        if (more > *length) {
+            *length = more;
+            best = at;
+        }
+    }
+    return best;
+}
+
+static float chance(const struct drafter *d, int length)
+{
+    int i = length < LONGEST ? length : LONGEST;
+
+    return d->seen[i].right / d->seen[i].tried;
+}
+
+static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+{
+    int length, at = find(ids, n, &length);
+
+    d->n = 0;
+    if (length < LEAST)
+        return 0;
+    d->length = length;
+    /* what is copied may reach into what was drafted: a text that goes round in a circle */
+    for (int i = 0; i < most; i++) {
+        out[i] = at + i < n ? ids[at + i] : out[at + i - n];
+        p[i] = chance(d, length + i);
+    }
+    d->n = most;
+    return most;
+}
+
+static void learn(struct drafter *d, int tried, int taken)
+{
+    assert(taken <= tried && tried <= d->n);
+    for (int i = 0; i < tried && i <= taken; i++) {
+        int length = d->length + i < LONGEST ? d->length + i : LONGEST;
+
+        d->seen[length].tried = d->seen[length].tried * FADE + 1.0f;
+        d->seen[length].right = d->seen[length].right * FADE + (i < taken ? 1.0f : 0.0f);
+    }
+}
+
+const struct drafter_ops drafter_lookup = {
+    .name = "lookup",
+    .summary = "what followed the newest tokens where they stood before in the conversation",
+    .make = make,
+    .release = release,
+    .propose = propose,
+    .learn = learn,
+};

@@ -1,0 +1,435 @@
+/* Speculation: tokens that a drafter guesses stand in a pass behind the token that waits, and the
+ * model draws its own from each row's logits, one after the other, as if they had come one by one:
+ * same penalties, same random numbers, same stops. As long as what it draws is what was drafted,
+ * the next row is the right one already; where it is not, the rows behind are cut off. So the text
+ * is that without drafts, to the byte. What is drafted is decided pass by pass (draft/utility.h).
+ * Engine thread; computing allocates nothing. */
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WHY_AGAIN 16 /* passes until the reason is told anew */
+
+static bool asked_for(const struct drafting *c, enum drafter_kind kind)
+{
+    return strcmp(c->type, "auto") == 0 || drafter_find(c->type) == kind;
+}
+
+static bool anything(const struct drafting *c)
+{
+    return c->type[0] && strcmp(c->type, "none") != 0;
+}
+
+static int most_rows(const struct drafting *c, int ubatch)
+{
+    return !anything(c) ? 0 : ubatch > DRAFT_MOST ? DRAFT_MOST : ubatch - 1;
+}
+
+size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
+                           int sessions)
+{
+    size_t rows = (size_t)most_rows(c, ubatch);
+
+    /* several sessions have a row of logits each already */
+    return (rows && sessions < 2 ? rows + 1 : rows) * (size_t)hp->n_vocab * sizeof(float);
+}
+
+/* Float weights: another device multiplies one row and several in different orders. */
+static bool has_floats(const struct model *m)
+{
+    struct block_matrix list[BLOCK_MATRICES];
+
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = model_block_matrices(m, id, list); i-- > 0;)
+            if (!dtype_is_quantised(list[i].w->type))
+                return true;
+    return false;
+}
+
+int speculate_init(struct engine *g, struct error *e)
+{
+    struct drafting *c = &g->config.drafting;
+
+    utility_init(&g->utility);
+    c->n_max = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
+    c->n_max = c->n_max < DRAFT_MOST ? c->n_max : DRAFT_MOST;
+    if (!anything(c))
+        return 0;
+    if (strcmp(c->type, "auto") != 0 && drafter_find(c->type) == DRAFTER_COUNT)
+        return error_set(e, ERR_USAGE, "there is no drafter '%s'", c->type);
+    for (int i = 0; i < DRAFTER_COUNT; i++) {
+        bool needs = drafter_ops((enum drafter_kind)i)->needs_model && !c->model;
+
+        if (needs && drafter_find(c->type) == (enum drafter_kind)i)
+            return error_set(e, ERR_USAGE,
+                             "--spec-type %s needs a model that drafts: name one with -md",
+                             c->type);
+        g->drafters[i] = asked_for(c, (enum drafter_kind)i) && !needs;
+    }
+    g->drafts = true;
+    g->draft_rows = most_rows(c, g->info.ubatch);
+    g->draft_bytes = speculate_footprint(c, &g->model->hp, g->info.ubatch, g->config.sessions);
+    g->has_floats = has_floats(g->model);
+    return 0;
+}
+
+int speculate_open(struct session *s, struct error *e)
+{
+    int rc = 0;
+
+    s->spec.from = DRAFTER_COUNT;
+    for (int i = 0; i < DRAFTER_COUNT && rc == 0; i++)
+        if (s->engine->drafters[i])
+            rc = drafter_ops((enum drafter_kind)i)
+                     ->make(&s->spec.drafters[i], s->engine->draft_model, e);
+    return rc;
+}
+
+void speculate_close(struct session *s)
+{
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        drafter_ops((enum drafter_kind)i)->release(s->spec.drafters[i]);
+}
+
+/* Why nothing is drafted here whatever the text; NULL: something may be. */
+static const char *not_here(const struct engine *g)
+{
+    return g->kv.all_fixed           ? "off: recurrent layers cannot take rows back"
+           : g->draft_rows < 1       ? "off: -ub leaves no room for drafts"
+           : g->config.float_library ? "off: sums of --float-gemm onednn depend on the rows"
+           : g->forward.defer        ? "off: experts are deferred"
+           : g->has_floats && plan_uses_devices(g->in_force)
+               ? "off: float weights on another device"
+               : NULL;
+}
+
+/* Where drafts would be of no use however right they are. */
+static int room_for(const struct session *s, int most)
+{
+    const struct engine *g = s->engine;
+    const struct turn *t = s->run.turn;
+    int room = g->info.context - s->n_tokens - 1;
+
+    most = most < g->config.drafting.n_max ? most : g->config.drafting.n_max;
+    if (t->max_tokens >= 0 && t->max_tokens - s->run.done.completion_tokens - 1 < room)
+        room = t->max_tokens - s->run.done.completion_tokens - 1;
+    most = room < most ? room : most;
+    while (most > 0 && rope_choose(&g->rope, s->n_tokens + 1 + most) != s->variant)
+        most--;
+    return most > 0 ? most : 0;
+}
+
+static void multiply_up(float *p, int n)
+{
+    for (int i = 1; i < n; i++)
+        p[i] *= p[i - 1];
+}
+
+static void ask(struct session *s, enum drafter_kind kind, int most)
+{
+    struct speculation *p = &s->spec;
+
+    p->from = kind;
+    p->n = drafter_ops(kind)->propose(p->drafters[kind], s->tokens, s->n_tokens + 1, most, p->ids,
+                                      p->p);
+    multiply_up(p->p, p->n);
+}
+
+/* The first drafter that costs nothing and has something to say. */
+static void propose(struct session *s, int most)
+{
+    struct speculation *p = &s->spec;
+
+    p->from = DRAFTER_COUNT;
+    p->n = 0;
+    most = room_for(s, most);
+    for (int i = 0; i < DRAFTER_COUNT && most > 0 && !p->n; i++)
+        if (p->drafters[i] && !drafter_ops((enum drafter_kind)i)->expect)
+            ask(s, (enum drafter_kind)i, most);
+}
+
+/* Of an answer alone in its pass: the first drafter that costs time, where it is expected to pay.
+ * What it has to read first is a prompt's time, not a draft's. How many are worth a row; *offered:
+ * it was thought of, `offered` of them, each as probable as p says. */
+static int propose_dearly(struct session *s, int most, float *p, int *offered)
+{
+    struct engine *g = s->engine;
+    const struct drafter_ops *ops = NULL;
+    bool always = g->config.drafting.always;
+    int kind = 0, n, behind;
+    uint64_t start;
+    double gain;
+
+    while (kind < DRAFTER_COUNT &&
+           !(s->spec.drafters[kind] && (ops = drafter_ops((enum drafter_kind)kind))->expect))
+        kind++;
+    if (kind == DRAFTER_COUNT || (most = room_for(s, most)) < 1)
+        return 0;
+    ops->expect(s->spec.drafters[kind], most, p);
+    multiply_up(p, most);
+    *offered = most;
+    n = always ? most : utility_rows(&g->utility, 1, p, most, true, &gain);
+    if (!n)
+        return 0;
+    start = clock_now();
+    behind = ops->behind(s->spec.drafters[kind], s->tokens, s->n_tokens + 1);
+    ask(s, (enum drafter_kind)kind, n);
+    g->drafting_ns = (double)(clock_now() - start);
+    if (behind > DRAFT_MOST + 1)
+        g->drafting_ns = 0;
+    else if (s->spec.n)
+        utility_drafted(&g->utility, s->spec.n, g->drafting_ns);
+    memcpy(p, s->spec.p, (size_t)s->spec.n * sizeof *p);
+    return always ? s->spec.n : utility_rows(&g->utility, 1, p, s->spec.n, false, &gain);
+}
+
+/* The likeliest of all that is drafted come first; how many there are, *p: how probable each is. */
+static int in_order(const struct engine *g, int n, int room, float *p, int *whose)
+{
+    int at[UTILITY_ROWS] = {0}, count = 0;
+
+    while (count < room) {
+        int best = -1;
+
+        for (int i = 0; i < n; i++) {
+            const struct speculation *a = &g->pass.parts[i].session->spec, *b;
+
+            if (at[i] == a->n)
+                continue;
+            b = best < 0 ? NULL : &g->pass.parts[best].session->spec;
+            if (!b || a->p[at[i]] > b->p[at[best]])
+                best = i;
+        }
+        if (best < 0)
+            break;
+        p[count] = g->pass.parts[best].session->spec.p[at[best]++];
+        whose[count++] = best;
+    }
+    return count;
+}
+
+/* Different experts of a layer, on average, that the newest `rows` tokens of a session chose: what
+ * as many more will probably choose. 0: there is no choice. */
+static double experts_touched(const struct session *s, int rows)
+{
+    const struct hparams *hp = &s->engine->model->hp;
+    int layers = hp->n_layers, used = hp->n_experts_used, seen = 0, routed = 0;
+
+    if (rows > s->n_tokens || used < 2)
+        return 0;
+    for (int l = 0; l < layers; l++) {
+        const uint16_t *newest =
+            s->routed + ((size_t)(s->n_tokens - rows) * (size_t)layers + (size_t)l) * (size_t)used;
+        size_t row = (size_t)layers * (size_t)used;
+
+        routed += hparams_layer(hp, l)->ffn.experts > 1;
+        for (int i = 0; i < rows * used; i++) {
+            uint16_t expert = newest[(size_t)(i / used) * row + (size_t)(i % used)];
+            bool before = expert == UINT16_MAX || hparams_layer(hp, l)->ffn.experts < 2;
+
+            for (int k = 0; k < i && !before; k++)
+                before = newest[(size_t)(k / used) * row + (size_t)(k % used)] == expert;
+            seen += !before;
+        }
+    }
+    return routed ? (double)seen / routed : 0;
+}
+
+/* That drafts were there and none was taken: one line. */
+static void tell_why(struct engine *g, const struct session *s, const float *p, int n, int answers,
+                     bool may)
+{
+    struct speculation_figures *f = &g->t.speculation;
+    double right = 0, touched = answers == 1 ? experts_touched(s, n + 1) : 0;
+
+    if (!g->utility.passes[answers].ns || (f->why[0] && f->passes % WHY_AGAIN))
+        return;
+    for (int i = 0; i < n; i++)
+        right += (double)p[i];
+    right = 100 * right / n;
+    if (!may)
+        snprintf(f->why, sizeof f->why, "off: drafts lost time of late; tried again soon");
+    else if (touched > 0)
+        snprintf(f->why, sizeof f->why,
+                 "off: %d drafts would touch %.0f experts a layer; %.0f %% likely accepted", n,
+                 touched, right);
+    else
+        snprintf(f->why, sizeof f->why,
+                 "off: %d drafts would make a pass %.1f times as long; %.0f %% likely accepted", n,
+                 utility_cost(&g->utility, answers, answers + n), right);
+}
+
+/* Behind the token that waits. */
+static void extend(struct pass_part *part, int rows)
+{
+    struct session *s = part->session;
+
+    memcpy(s->tokens + s->n_tokens + 1, s->spec.ids, (size_t)rows * sizeof *s->tokens);
+    part->rows += rows;
+    part->drafted = rows;
+    s->spec.rows = rows;
+}
+
+/* Nobody is served in this pass but answers, and it is an ordinary one. */
+static bool is_time(const struct engine *g)
+{
+    uint64_t done, total;
+
+    return !trace_active(g->forward.trace) && model_packed(g->model, &done, &total);
+}
+
+int speculate_fill(struct engine *g, int n, int room)
+{
+    struct speculation_figures *f = &g->t.speculation;
+    float p[UTILITY_ROWS];
+    int whose[UTILITY_ROWS], rows[UTILITY_ROWS] = {0}, count, taken;
+    const char *why;
+    double gain;
+    bool may;
+
+    g->drafting_ns = 0;
+    if (!g->drafts || n < 1 || n >= UTILITY_ROWS || !is_time(g))
+        return 0;
+    if ((why = not_here(g))) {
+        snprintf(f->why, sizeof f->why, "%s", why);
+        return 0;
+    }
+    room = room < g->draft_rows ? room : g->draft_rows;
+    room = room < UTILITY_ROWS - n ? room : UTILITY_ROWS - n;
+    for (int i = 0; i < n; i++)
+        propose(g->pass.parts[i].session, room);
+    count = in_order(g, n, room, p, whose);
+    may = g->config.drafting.always || utility_may(&g->utility, n);
+    taken = g->config.drafting.always ? count
+                                      : utility_rows(&g->utility, n, p, count, false, &gain);
+    if (!taken && may && n == 1) {
+        whose[0] = 0;
+        taken = propose_dearly(g->pass.parts->session, room, p, &count);
+        for (int i = 0; i < taken; i++)
+            whose[i] = 0;
+    }
+    if (!count)
+        return 0;
+    if (!may || !taken) {
+        tell_why(g, g->pass.parts[whose[0]].session, p, count, n, taken == 0 || may);
+        return 0;
+    }
+    for (int i = 0; i < taken; i++)
+        rows[whose[i]]++;
+    for (int i = 0; i < n; i++)
+        if (rows[i])
+            extend(&g->pass.parts[i], rows[i]);
+    f->rows = taken;
+    f->why[0] = 0;
+    snprintf(f->from, sizeof f->from, "%s",
+             drafter_ops(g->pass.parts[whose[0]].session->spec.from)->name);
+    return taken;
+}
+
+/* What will be drawn from a row's logits; they stay as they are. */
+static int draw(struct session *s, float *logits, int n_recent)
+{
+    const struct hparams *hp = &s->engine->model->hp;
+    float kept[HPARAMS_STOPS];
+    int id;
+
+    for (int i = 0; i < hp->n_stops; i++)
+        kept[i] = hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab ? logits[hp->stops[i]] : 0;
+    turn_mask(s, logits);
+    id = sampler_sample(&s->sampler, logits, s->tokens, (size_t)n_recent, NULL);
+    for (int i = 0; i < hp->n_stops; i++)
+        if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
+            logits[hp->stops[i]] = kept[i];
+    return id;
+}
+
+/* How many tokens the pass makes of a session: as they will be drawn; the random numbers are taken
+ * back. */
+static int foresee(struct session *s, int drafted)
+{
+    uint64_t state = s->sampler.state;
+    int n = 0, n_vocab = s->sampler.n_vocab, id;
+
+    do {
+        id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, s->n_tokens + n);
+        n++;
+    } while (n <= drafted && id == s->tokens[s->n_tokens + n - 1]);
+    s->sampler.state = state;
+    return n;
+}
+
+void speculate_learn(struct engine *g, int n, double ns)
+{
+    struct speculation_figures *f = &g->t.speculation;
+    int rows = 0, tokens = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct session *s = g->pass.parts[i].session;
+        int drafted = g->pass.parts[i].drafted, made = drafted ? foresee(s, drafted) : 1;
+
+        s->run.share_ns = drafted ? (uint64_t)(ns / made) : 0;
+        s->run.done.drafted += drafted;
+        rows += g->pass.parts[i].rows;
+        tokens += made;
+    }
+    if (!g->drafts)
+        return;
+    if (n < UTILITY_ROWS && is_time(g))
+        utility_learn(&g->utility, n, rows, tokens, ns - g->drafting_ns, g->drafting_ns);
+    f->passes++;
+    f->passes_drafted += rows > n;
+    f->drafted += (uint64_t)(rows - n);
+    f->accepted += (uint64_t)(tokens - n);
+    f->gain = utility_gain(&g->utility);
+}
+
+bool speculate_drawn(struct session *s, int id)
+{
+    struct speculation *p = &s->spec;
+
+    if (p->from == DRAFTER_COUNT || p->taken == p->n || p->ids[p->taken] != id)
+        return false;
+    if (p->taken == p->rows) { /* it would have been right */
+        p->missed = true;
+        return false;
+    }
+    p->drawn = rope_choose(&s->engine->rope, s->n_tokens + 1) == s->variant;
+    return p->drawn;
+}
+
+bool speculate_next(struct session *s)
+{
+    struct speculation *p = &s->spec;
+    struct span row = {s->number, s->n_tokens, 1, (int)s->variant};
+    size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
+
+    if (!p->drawn)
+        return false;
+    p->drawn = false;
+    p->taken++;
+    s->run.done.accepted++;
+    session_rows_done(s, &row, p->row + p->taken, true);
+    memcpy(s->logits, p->logits + (size_t)p->taken * n_vocab, n_vocab * sizeof *s->logits);
+    return true;
+}
+
+void speculate_end(struct session *s, bool computed)
+{
+    struct speculation *p = &s->spec;
+
+    if (p->rows > p->taken)
+        kv_cut(&s->engine->kv, s->number, s->n_tokens);
+    if (computed && p->from != DRAFTER_COUNT && p->n && turn_running(s))
+        drafter_ops(p->from)->learn(p->drafters[p->from], p->rows ? p->rows : 1,
+                                    p->rows ? p->taken : p->missed);
+    p->from = DRAFTER_COUNT;
+    p->n = p->rows = p->taken = 0;
+    p->drawn = p->missed = false;
+    s->run.share_ns = 0;
+}

@@ -1,0 +1,581 @@
+/* Speculation: drafts are guesses about speed. Whoever drafts, however much and however wrongly,
+ * the text, what is counted of it and what the session holds afterwards are those without drafts.
+ * And the two that decide: the drafter, and the account of what drafts won and lost. */
+#include "engine/base/mem.h"
+#include "engine/device/device.h"
+#include "engine/run/draft/drafter.h"
+#include "engine/run/draft/utility.h"
+#include "engine/run/engine.h"
+#include "engine/run/prompt.h"
+#include "tests/fake_device.h"
+#include "tests/recurrent_device.h"
+#include "tests/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct device_ops *const with_fake[] = {&fake_device_ops, &cpu_device_ops, NULL};
+static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL};
+
+#define CONTEXT 400
+
+struct setting {
+    const struct device_ops *const *backends;
+    const char *place, *spec, *model;
+    int n_max;
+    bool windowed, pays; /* pays: only as far as drafts pay */
+};
+
+static struct engine *open_engine(const struct setting *a)
+{
+    static const char *const window_of[] = {"*.attention.sliding_window=int:12"};
+    static const struct overrides window = {window_of, 1};
+    struct engine_config c = {
+        .model_path = support_demo(),
+        .overrides = a->windowed ? &window : NULL,
+        .context = a->windowed ? 640 : CONTEXT,
+        .ubatch = 64,
+        .n_threads = 2,
+        .kv_k = KV_F16,
+        .kv_v = KV_F16,
+        .backends = a->backends,
+        .placement = a->place,
+        .cache_dir = support_tmpdir(),
+        .tune = DEVICE_TUNE_OFF,
+        .drafting = {.n_max = a->n_max, .always = !a->pays, .model = a->model},
+        .convert = -1};
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    snprintf(c.drafting.type, sizeof c.drafting.type, "%s", a->spec ? a->spec : "");
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+/* What a turn said. */
+struct said {
+    char text[16384];
+    size_t n;
+    int tokens, cancel_after; /* 0: never */
+    int colder_after;         /* tokens after which it becomes greedy; 0: never */
+    struct engine *g;
+    struct sampling sampling;
+    struct turn_done_event done;
+};
+
+static int hear(void *ctx, struct event *ev)
+{
+    struct said *s = ctx;
+
+    if (ev->kind == EVENT_TURN_DONE)
+        s->done = ev->done_turn;
+    if (ev->kind != EVENT_TOKEN)
+        return 0;
+    ck_assert_uint_lt(s->n + ev->token.len, sizeof s->text);
+    memcpy(s->text + s->n, ev->token.text, ev->token.len);
+    s->n += ev->token.len;
+    s->tokens += ev->token.id >= 0;
+    ck_assert(ev->token.id < 0 || ev->token.first || ev->token.compute_ns > 0);
+    if (s->colder_after && s->tokens == s->colder_after) {
+        s->sampling.temperature = 0;
+        engine_session_sampling_set(engine_session(s->g), &s->sampling);
+    }
+    return s->cancel_after && s->tokens >= s->cancel_after;
+}
+
+/* What is asked. */
+struct way {
+    float temperature, penalty;
+    uint64_t seed;
+    int max_tokens, cancel_after, colder_after;
+    bool ignore_eos, probabilities;
+    const char *stop;
+};
+
+static const struct way ways[] = {
+    {0, 1, 0, 120, 0, 0, true, false, NULL},
+    {0, 1, 0, -1, 0, 0, true, false, NULL}, /* to the end of the context, in circles at last */
+    {0, 1, 0, -1, 0, 0, false, true, NULL}, /* to its own end */
+    {0.8f, 1, 1, 150, 0, 0, true, true, NULL},
+    {0.8f, 1, 2, -1, 0, 0, false, false, NULL},
+    {1.5f, 1.2f, 3, 150, 0, 0, true, false, NULL},
+    {0, 1.3f, 0, 150, 0, 0, true, false, NULL},
+    {0, 1, 0, -1, 0, 0, true, false, "the end"},
+    {0.5f, 1, 4, -1, 0, 0, true, false, "and"},
+    {0, 1, 0, -1, 233, 0, true, false, NULL},
+    {0.3f, 1, 5, -1, 101, 0, true, false, NULL},
+    {0.6f, 1, 6, 150, 0, 40, true, false, NULL},
+};
+#define WAYS ((int)(sizeof ways / sizeof *ways))
+
+static const char *const prompts[] = {
+    "Tell me a story about a fox.",
+    "Repeat after me: The duck swam on the pond. The duck saw a frog. The frog saw the duck. The "
+    "duck swam on the pond.",
+};
+
+static void one_turn(struct engine *g, const struct way *w, const char *prompt, struct said *s)
+{
+    struct message m = {.role = ROLE_USER, .text = (char *)prompt};
+    struct dialogue d = {.messages = &m, .n_messages = 1};
+    char *stops[] = {(char *)w->stop};
+    struct turn t = {.max_tokens = w->max_tokens,
+                     .ignore_eos = w->ignore_eos,
+                     .probabilities = w->probabilities,
+                     .stops = stops,
+                     .n_stops = w->stop != NULL,
+                     .sampling = {.temperature = w->temperature,
+                                  .top_k = 40,
+                                  .top_p = 0.95f,
+                                  .repeat_penalty = w->penalty,
+                                  .repeat_last_n = 64,
+                                  .seed = w->seed}};
+    struct error e = {0};
+
+    *s = (struct said){.cancel_after = w->cancel_after,
+                       .colder_after = w->colder_after,
+                       .g = g,
+                       .sampling = t.sampling};
+    ck_assert_msg(prompt_turn(g, NULL, &d, &t, hear, s, NULL, &e) == 0, "%s", e.text);
+}
+
+/* The same words, tokens and counts, and the same numbers for what comes next. */
+static void same(struct engine *a, struct engine *b, const struct said *x, const struct said *y)
+{
+    const struct telemetry *t = engine_telemetry(a), *u = engine_telemetry(b);
+    int vocab = engine_info(a)->model->hp.n_vocab, next = 17, n;
+    float *p = mem_alloc((size_t)vocab, sizeof *p), *q = mem_alloc((size_t)vocab, sizeof *q);
+    const int *ids, *others;
+    struct error e = {0};
+
+    ck_assert_str_eq(x->text, y->text);
+    ck_assert_int_eq(x->done.completion_tokens, y->done.completion_tokens);
+    ck_assert_int_eq(x->done.reason, y->done.reason);
+    ck_assert_int_eq(x->tokens, y->tokens);
+    n = engine_session_tokens(a, &ids);
+    ck_assert_int_eq(engine_session_tokens(b, &others), n);
+    ck_assert_mem_eq(ids, others, (size_t)n * sizeof *ids);
+    ck_assert_uint_eq(t->session_generated_tokens, u->session_generated_tokens);
+    ck_assert_uint_eq(t->recent_count, u->recent_count);
+    ck_assert_mem_eq(t->session, u->session,
+                     (size_t)(t->n_layers * t->n_experts) * sizeof *t->session);
+    ck_assert_mem_eq(t->answer, u->answer,
+                     (size_t)(t->n_layers * t->n_experts) * sizeof *t->answer);
+    ck_assert_mem_eq(t->routes, u->routes,
+                     (size_t)(TELEMETRY_ROUTES * t->n_layers * t->n_experts_used) *
+                         sizeof *t->routes);
+    if (n < engine_info(a)->context) {
+        ck_assert_int_eq(engine_eval(a, &next, 1, p, false, &e), 0);
+        ck_assert_int_eq(engine_eval(b, &next, 1, q, false, &e), 0);
+        ck_assert_mem_eq(p, q, (size_t)vocab * sizeof *p);
+    }
+    mem_free(p);
+    mem_free(q);
+}
+
+/* Every way, one turn after the other on the same session. Drafts were right as well as wrong. */
+static void same_in_all_ways(const struct setting *a, bool drafts)
+{
+    struct setting plain = {.backends = a->backends, .windowed = a->windowed};
+    struct engine *without = open_engine(&plain), *with = open_engine(a);
+    const struct speculation_figures *f = &engine_telemetry(with)->speculation;
+    uint64_t accepted = 0, drafted = 0;
+    static struct said x, y;
+
+    for (int i = 0; i < WAYS; i++) {
+        const char *prompt = prompts[i % 2];
+
+        one_turn(without, &ways[i], prompt, &x);
+        one_turn(with, &ways[i], prompt, &y);
+        ck_assert_int_le(y.done.accepted, y.done.drafted);
+        accepted += (uint64_t)y.done.accepted;
+        drafted += (uint64_t)y.done.drafted;
+        same(without, with, &x, &y);
+        if (i % 3 == 2) {
+            engine_session_clear(without);
+            engine_session_clear(with);
+            ck_assert_uint_eq(f->drafted, 0);
+        }
+    }
+    ck_assert(f->wanted);
+    if (!a->pays)
+        ck_assert(drafts ? accepted > 20 && drafted > accepted + 20 : drafted == 0);
+    support_ran("%llu of %llu drafts were right", (unsigned long long)accepted,
+                (unsigned long long)drafted);
+    engine_close(without);
+    engine_close(with);
+}
+
+START_TEST(the_text_stays)
+{
+    static const struct setting all[] = {
+        {.spec = "lookup", .n_max = 1},
+        {.spec = "lookup", .n_max = 16},
+        {.spec = "auto", .n_max = 8, .pays = true},
+    };
+
+    same_in_all_ways(&all[_i], true);
+}
+END_TEST
+
+START_TEST(the_text_stays_where_rings_are_kept)
+{
+    same_in_all_ways(&(struct setting){.spec = "lookup", .n_max = 7, .windowed = true}, true);
+}
+END_TEST
+
+START_TEST(the_text_stays_on_devices)
+{
+    static const char *const places[] = {"layers:4", "experts-gpu"};
+
+    fake_device_control(NULL);
+    same_in_all_ways(
+        &(struct setting){.backends = with_fake, .place = places[_i], .spec = "lookup", .n_max = 6},
+        true);
+}
+END_TEST
+
+/* A draft model: the very same one, whose drafts are right where the most probable token is drawn;
+ * and one that sees further than the model it drafts for. */
+START_TEST(the_text_stays_with_a_draft_model)
+{
+    struct setting all[] = {
+        {.spec = "model", .n_max = 3},
+        {.spec = "auto", .n_max = 5, .pays = true},
+        {.spec = "auto", .n_max = 6, .windowed = true},
+    };
+
+    all[_i].model = support_demo();
+    same_in_all_ways(&all[_i], true);
+}
+END_TEST
+
+START_TEST(who_may_not_draft)
+{
+    struct engine_config c = {
+        .model_path = support_demo(), .context = 64, .convert = -1, .drafting = {.type = "model"}};
+    struct engine *g;
+    struct error e = {0};
+
+    ck_assert_int_eq(engine_open(&g, &c, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "-md"));
+    c.drafting.model = support_path("golden/phi-tiny-moe");
+    ck_assert_int_lt(engine_open(&g, &c, &e), 0);
+    ck_assert_msg(strstr(e.text, "-md") || strstr(e.text, "vocabulary"), "%s", e.text);
+    c.drafting.model = "/nowhere/at/all";
+    ck_assert_int_lt(engine_open(&g, &c, &e), 0);
+    ck_assert_ptr_nonnull(strstr(e.text, "-md"));
+}
+END_TEST
+
+/* What a recurrence did cannot be taken back: nothing is drafted, and a line says so. */
+START_TEST(recurrent_layers_are_left_alone)
+{
+    struct setting a = {.backends = recurrent, .spec = "auto"};
+    struct engine *g;
+    static struct said s;
+
+    same_in_all_ways(&a, false);
+    g = open_engine(&a);
+    one_turn(g, &ways[0], prompts[0], &s);
+    ck_assert_ptr_nonnull(strstr(engine_telemetry(g)->speculation.why, "recurrent"));
+    engine_close(g);
+}
+END_TEST
+
+/* A device that fails anywhere, for once or for good, in the middle of a verification too. */
+START_TEST(the_text_stays_when_a_device_fails)
+{
+    struct setting plain = {0},
+                   a = {.backends = with_fake, .place = "layers:4", .spec = "lookup", .n_max = 6};
+    struct way w = ways[1];
+    static struct said x, y;
+    struct engine *without = open_engine(&plain), *with;
+    long calls;
+
+    one_turn(without, &w, prompts[1], &x);
+    fake_device_control(NULL);
+    with = open_engine(&a);
+    one_turn(with, &w, prompts[1], &y);
+    calls = fake_device_calls();
+    engine_close(with);
+    for (int i = 1; i <= 4; i++) {
+        struct fake_control c = {.fail_at = calls * i / 5, .lost = i % 2};
+
+        fake_device_control(&c);
+        with = open_engine(&a);
+        one_turn(with, &w, prompts[1], &y);
+        ck_assert_str_eq(x.text, y.text);
+        ck_assert_int_gt(y.done.accepted, 0);
+        engine_close(with);
+    }
+    fake_device_control(NULL);
+    engine_close(without);
+}
+END_TEST
+
+#define AT_ONCE 4
+
+/* Several sessions at a time, each with drafts of its own in the same passes. */
+START_TEST(the_text_stays_in_company)
+{
+    struct setting plain = {0}, a = {.spec = "lookup", .n_max = 5, .pays = _i};
+    struct engine *without = open_engine(&plain), *with = open_engine(&a);
+    struct session *session[AT_ONCE];
+    static struct said x, y[AT_ONCE];
+    struct turn t[AT_ONCE];
+    struct error e = {0};
+    int accepted = 0;
+
+    for (int i = 0; i < AT_ONCE; i++) {
+        struct message m = {.role = ROLE_USER, .text = (char *)prompts[i % 2]};
+        struct dialogue d = {.messages = &m, .n_messages = 1};
+
+        t[i] = (struct turn){.max_tokens = 200 - 30 * i,
+                             .ignore_eos = true,
+                             .sampling = {.temperature = i < 2 ? 0 : 0.6f,
+                                          .top_p = 1,
+                                          .repeat_penalty = 1,
+                                          .seed = (uint64_t)i}};
+        y[i] = (struct said){0};
+        ck_assert_int_eq(engine_session_open(with, &session[i], &e), 0);
+        ck_assert_int_eq(
+            prompt_make(engine_info(with), NULL, &d, t[i].max_tokens, NULL, &t[i].prompt, &e), 0);
+        ck_assert_int_eq(engine_session_turn(session[i], &t[i], hear, &y[i], &e), 0);
+    }
+    while (engine_step(with))
+        ;
+    for (int i = 0; i < AT_ONCE; i++) {
+        struct way w = {.temperature = t[i].sampling.temperature};
+        struct message m = {.role = ROLE_USER, .text = (char *)prompts[i % 2]};
+        struct dialogue d = {.messages = &m, .n_messages = 1};
+        struct turn alone = t[i];
+
+        x = (struct said){.cancel_after = w.cancel_after};
+        alone.prompt = (struct prompt){0};
+        engine_session_clear(without);
+        ck_assert_int_eq(prompt_turn(without, NULL, &d, &alone, hear, &x, NULL, &e), 0);
+        ck_assert_str_eq(x.text, y[i].text);
+        accepted += y[i].done.accepted;
+        mem_free(t[i].prompt.ids);
+    }
+    ck_assert(_i || accepted > 10);
+    engine_close(without);
+    engine_close(with);
+}
+END_TEST
+
+START_TEST(who_is_not_there)
+{
+    struct engine_config c = {
+        .model_path = support_demo(), .context = 64, .convert = -1, .drafting = {.type = "nobody"}};
+    struct engine *g;
+    struct error e = {0};
+
+    ck_assert_int_eq(engine_open(&g, &c, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "nobody"));
+}
+END_TEST
+
+/* ---- lookup ---- */
+
+static int look(struct drafter *d, const int *ids, int n, int most, int *out)
+{
+    float p[DRAFT_MOST];
+    int found = drafter_ops(DRAFTER_lookup)->propose(d, ids, n, most, out, p);
+
+    for (int i = 0; i < found; i++)
+        ck_assert(p[i] > 0 && p[i] < 1);
+    return found;
+}
+
+START_TEST(lookup_copies_the_longest)
+{
+    const struct drafter_ops *ops = drafter_ops(DRAFTER_lookup);
+    /* 1 2 3 stood there twice: once behind 9, and later without */
+    static const int ids[] = {9, 1, 2, 3, 4, 5, 7, 1, 2, 3, 6, 8, 9, 1, 2, 3};
+    static const int circle[] = {1, 2, 3, 1, 2};
+    struct drafter *d;
+    struct error e = {0};
+    int out[DRAFT_MOST];
+
+    ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
+    ck_assert_int_eq(look(d, ids, 16, 3, out), 3);
+    ck_assert(out[0] == 4 && out[1] == 5 && out[2] == 7);
+    ck_assert_int_eq(look(d, ids + 1, 15, 2, out), 2); /* of equals the newest */
+    ck_assert(out[0] == 6 && out[1] == 8);
+    ck_assert_int_eq(look(d, circle, 5, 7, out), 7); /* copies what it has just copied */
+    for (int i = 0; i < 7; i++)
+        ck_assert_int_eq(out[i], 1 + (i + 2) % 3);
+    ck_assert_int_eq(look(d, ids, 9, 3, out), 3);
+    ck_assert_int_eq(look(d, ids, 7, 3, out), 0);
+    ck_assert_int_eq(look(d, ids, 1, 3, out), 0);
+    ck_assert_int_eq(look(d, ids, 0, 3, out), 0);
+    ops->release(d);
+}
+END_TEST
+
+START_TEST(lookup_learns_how_often_it_is_right)
+{
+    const struct drafter_ops *ops = drafter_ops(DRAFTER_lookup);
+    static const int ids[] = {1, 2, 3, 4, 1, 2};
+    struct drafter *d;
+    struct error e = {0};
+    int out[DRAFT_MOST];
+    float first[4], p[4];
+
+    ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
+    ck_assert_int_eq(ops->propose(d, ids, 6, 4, out, first), 4);
+    for (int i = 0; i < 20; i++) {
+        ops->propose(d, ids, 6, 4, out, p);
+        ops->learn(d, 3, 1);
+    }
+    ops->propose(d, ids, 6, 4, out, p);
+    ck_assert(p[0] > 0.9f && p[1] < 0.1f); /* behind that it was never asked */
+    ck_assert(p[2] == first[2] && p[3] == first[3]);
+    ops->release(d);
+}
+END_TEST
+
+/* ---- the account ---- */
+
+/* A machine on which a row more costs `row` of a pass; p: how probable each drafted token is, that
+ * many of them right. Returns tokens a second in those without drafts. */
+static double lives(struct utility *u, int passes, double row, float p, int n_max)
+{
+    float all[DRAFT_MOST];
+    double time = 0, tokens = 0, gain, owed = 0;
+
+    for (int i = 0; i < passes; i++) {
+        int rows = 0, right = 0;
+
+        for (int k = 0; k < n_max; k++)
+            all[k] = k ? all[k - 1] * p : p;
+        if (utility_may(u, 1))
+            rows = utility_rows(u, 1, all, n_max, false, &gain);
+        for (int k = 0; k < rows; k++)
+            owed += (double)all[k];
+        right = (int)owed < rows ? (int)owed : rows;
+        owed -= right;
+        utility_learn(u, 1, 1 + rows, 1 + right, 1e6 * (1 + row * rows), 0);
+        time += 1 + row * rows;
+        tokens += 1 + right;
+    }
+    return tokens / time;
+}
+
+START_TEST(drafts_that_pay_are_made)
+{
+    struct utility u;
+
+    utility_init(&u);
+    ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 8), 1.8);
+    ck_assert_double_gt(utility_gain(&u), 0.8);
+    utility_forget(&u);
+    ck_assert(!utility_may(&u, 1)); /* nothing to compare with */
+    ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 8), 1.8);
+}
+END_TEST
+
+/* Drafts that look good and are not: what they may cost is bounded. */
+START_TEST(drafts_that_lose_cost_little)
+{
+    struct utility u;
+    double time = 0;
+    int tokens = 0;
+
+    utility_init(&u);
+    for (int i = 0; i < 400; i++) {
+        static const float sure[] = {0.99f, 0.98f, 0.97f, 0.96f};
+        double gain;
+        int rows = utility_may(&u, 1) ? utility_rows(&u, 1, sure, 4, false, &gain) : 0;
+
+        utility_learn(&u, 1, 1 + rows, 1, 1e6 * (1 + 0.5 * rows), 0);
+        time += 1 + 0.5 * rows;
+        tokens++;
+    }
+    ck_assert_double_gt(tokens / time, 0.98);
+    ck_assert_double_lt(utility_gain(&u), 0.001);
+    utility_init(&u); /* and what is known not to pay is not tried */
+    ck_assert_double_gt(lives(&u, 300, 0.8, 0.5f, 8), 0.99);
+}
+END_TEST
+
+/* As many as pay, with several answers too: the passes' own times decide. */
+START_TEST(as_many_as_pay)
+{
+    static const float p[] = {0.9f, 0.8f, 0.5f, 0.2f, 0.1f};
+    struct utility u;
+    double gain;
+
+    utility_init(&u);
+    ck_assert_int_eq(utility_rows(&u, 1, p, 5, false, &gain), 0);
+    for (int i = 0; i < 5; i++) {
+        utility_learn(&u, 1, 1, 1, 1e6, 0);
+        utility_learn(&u, 1, 2, 1, 1.2e6, 0);
+        utility_learn(&u, 1, 4, 1, 1.6e6, 0);
+        utility_learn(&u, 1, 6, 1, 4e6, 0);
+    }
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 3), 1.4, 1e-9);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 5), 2.8, 1e-9);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 8), 4.8, 1e-9);
+    ck_assert_int_eq(utility_rows(&u, 1, p, 5, false, &gain), 3);
+    ck_assert_double_eq_tol(gain, 3.2 / 1.6, 1e-6);
+    ck_assert_int_eq(utility_rows(&u, 4, p, 2, false, &gain),
+                     0); /* the last step would be too dear */
+    ck_assert(!utility_may(&u, 3));
+}
+END_TEST
+
+/* Drafting that takes time is in what a draft costs, and in the account. */
+START_TEST(drafting_takes_time_too)
+{
+    static const float p[] = {0.9f, 0.8f, 0.7f};
+    struct utility u;
+    double gain;
+
+    utility_init(&u);
+    for (int i = 0; i < 5; i++) {
+        utility_learn(&u, 1, 1, 1, 1e6, 0);
+        utility_learn(&u, 1, 4, 3, 1.3e6, 0.3e6);
+    }
+    utility_drafted(&u, 3, 0.3e6);
+    ck_assert_int_eq(utility_rows(&u, 1, p, 3, true, &gain), 3);
+    ck_assert_double_eq_tol(gain, 3.4 / 1.6, 1e-6);
+    for (int i = 0; i < 40; i++)
+        utility_drafted(&u, 3, 9e6);
+    ck_assert_int_eq(utility_rows(&u, 1, p, 3, true, &gain), 0);
+    ck_assert_int_eq(utility_rows(&u, 1, p, 3, false, &gain), 3);
+    for (int i = 0; i < 10; i++)
+        utility_learn(&u, 1, 1, 1, 1e6, 0.9e6); /* drafted in vain */
+    ck_assert(!utility_may(&u, 1));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("speculate");
+    TCase *t = tcase_create("text"), *u = tcase_create("choice");
+
+    tcase_set_timeout(t, 300);
+    tcase_add_loop_test(t, the_text_stays, 0, 3);
+    tcase_add_test(t, the_text_stays_where_rings_are_kept);
+    tcase_add_loop_test(t, the_text_stays_on_devices, 0, 2);
+    tcase_add_loop_test(t, the_text_stays_with_a_draft_model, 0, 3);
+    tcase_add_test(t, who_may_not_draft);
+    tcase_add_test(t, recurrent_layers_are_left_alone);
+    tcase_add_test(t, the_text_stays_when_a_device_fails);
+    tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);
+    tcase_add_test(t, who_is_not_there);
+    suite_add_tcase(s, t);
+    tcase_add_test(u, lookup_copies_the_longest);
+    tcase_add_test(u, lookup_learns_how_often_it_is_right);
+    tcase_add_test(u, drafts_that_pay_are_made);
+    tcase_add_test(u, drafts_that_lose_cost_little);
+    tcase_add_test(u, as_many_as_pay);
+    tcase_add_test(u, drafting_takes_time_too);
+    suite_add_tcase(s, u);
+    return support_run(s);
+}
