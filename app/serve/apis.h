@@ -1,0 +1,12 @@
+/* The functions of the route table, a file each group. */
+#ifndef APP_SERVE_APIS_H
+#define APP_SERVE_APIS_H
+
+struct exchange;
+
+void api_health(struct exchange *x);
+void api_models(struct exchange *x);
+void api_model(struct exchange *x);
+void api_chat(struct exchange *x);
+
+#endif

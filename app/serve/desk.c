@@ -1,0 +1,96 @@
+/* See desk.h. */
+#include "app/serve/desk.h"
+
+#include "app/serve/routes.h"
+#include "engine/base/mem.h"
+
+#define THREADS 2
+
+struct paper {
+    struct exchange *x;
+    struct paper *next;
+};
+
+struct desk {
+    pthread_t threads[THREADS];
+    int n;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct paper *first, **last;
+    bool closing;
+};
+
+static struct paper *take(struct desk *d)
+{
+    struct paper *p;
+
+    pthread_mutex_lock(&d->lock);
+    while (!d->first && !d->closing)
+        pthread_cond_wait(&d->more, &d->lock);
+    if ((p = d->first)) {
+        d->first = p->next;
+        if (!d->first)
+            d->last = &d->first;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return p;
+}
+
+static void *work(void *arg)
+{
+    struct desk *d = arg;
+    struct paper *p;
+
+    while ((p = take(d))) {
+        p->x->route->answer(p->x);
+        exchange_drop(p->x);
+        mem_free(p);
+    }
+    return NULL;
+}
+
+int desk_open(struct desk **out, struct error *e)
+{
+    struct desk *d = mem_alloc(1, sizeof *d);
+
+    *out = d;
+    if (!d)
+        return error_set(e, ERR_MEMORY, "out of memory for the server");
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->more, NULL);
+    d->last = &d->first;
+    while (d->n < THREADS && pthread_create(&d->threads[d->n], NULL, work, d) == 0)
+        d->n++;
+    return d->n ? 0 : error_set(e, ERR_MEMORY, "the server's threads cannot be started");
+}
+
+void desk_close(struct desk *d)
+{
+    if (!d)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->closing = true;
+    pthread_cond_broadcast(&d->more);
+    pthread_mutex_unlock(&d->lock);
+    for (int i = 0; i < d->n; i++)
+        pthread_join(d->threads[i], NULL);
+    pthread_mutex_destroy(&d->lock);
+    pthread_cond_destroy(&d->more);
+    mem_free(d);
+}
+
+int desk_hand_in(struct desk *d, struct exchange *x)
+{
+    struct paper *p = mem_alloc(1, sizeof *p);
+
+    if (!p)
+        return -1;
+    exchange_hold(x);
+    p->x = x;
+    pthread_mutex_lock(&d->lock);
+    *d->last = p;
+    d->last = &p->next;
+    pthread_cond_signal(&d->more);
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}

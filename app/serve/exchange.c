@@ -1,0 +1,143 @@
+/* See exchange.h. */
+#include "app/serve/exchange.h"
+
+#include "app/serve/routes.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+#include <microhttpd.h>
+#include <poll.h>
+#include <string.h>
+
+struct exchange *exchange_new(struct server *s)
+{
+    struct exchange *x = mem_alloc(1, sizeof *x);
+
+    if (!x)
+        return NULL;
+    x->server = s;
+    x->references = 1;
+    x->fd = -1;
+    x->begun_ns = clock_now();
+    pthread_mutex_init(&x->lock, NULL);
+    return x;
+}
+
+void exchange_hold(struct exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->references++;
+    pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_drop(struct exchange *x)
+{
+    int left;
+
+    pthread_mutex_lock(&x->lock);
+    left = --x->references;
+    pthread_mutex_unlock(&x->lock);
+    if (left)
+        return;
+    pthread_mutex_destroy(&x->lock);
+    strbuf_release(&x->body);
+    strbuf_release(&x->out);
+    mem_free(x);
+}
+
+/* Under the lock. */
+static void wake(struct exchange *x)
+{
+    if (!x->asleep || !x->connection)
+        return;
+    x->asleep = false;
+    MHD_resume_connection(x->connection);
+}
+
+void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t n)
+{
+    pthread_mutex_lock(&x->lock);
+    strbuf_put(&x->out, text, n);
+    x->status = x->out.failed ? 503 : status;
+    if (x->out.failed)
+        strbuf_clear(&x->out);
+    x->type = type;
+    x->finished = true;
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void reply_json(struct exchange *x, int status, json_t *o)
+{
+    static const char none[] = "{\"error\": {\"message\": \"out of memory\", \"type\": "
+                               "\"server_error\", \"param\": null, \"code\": null}}";
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (text)
+        reply_text(x, status, "application/json", text, strlen(text));
+    else
+        reply_text(x, 503, "application/json", none, strlen(none));
+    free(text); /* jansson's own */
+}
+
+void reply_refusal(struct exchange *x, const struct refusal *r)
+{
+    x->retry_after = r->retry_after;
+    reply_json(x, r->status, refusal_json(r, x->route && x->route->anthropic));
+}
+
+void reply_stream_begin(struct exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->status = 200;
+    x->type = "text/event-stream";
+    x->stream = true;
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void reply_stream_put(struct exchange *x, const char *text, size_t n)
+{
+    pthread_mutex_lock(&x->lock);
+    strbuf_put(&x->out, text, n);
+    if (x->out.failed)
+        x->broken = x->finished = true;
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void reply_stream_end(struct exchange *x, bool broken)
+{
+    pthread_mutex_lock(&x->lock);
+    x->finished = true;
+    x->broken |= broken;
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+size_t reply_waiting(struct exchange *x)
+{
+    size_t n;
+
+    pthread_mutex_lock(&x->lock);
+    n = x->out.len - x->written;
+    pthread_mutex_unlock(&x->lock);
+    return n;
+}
+
+/* A connection that sleeps is not watched by the library: its socket is asked. A client that has
+ * shut down its side counts as gone: nothing else tells the two apart before something is
+ * written. */
+bool exchange_gone(struct exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->asleep && x->fd >= 0 && !atomic_load(&x->gone)) {
+        struct pollfd p = {.fd = x->fd, .events = POLLRDHUP};
+
+        if (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR))
+            atomic_store(&x->gone, true);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return atomic_load(&x->gone);
+}

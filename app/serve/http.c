@@ -1,0 +1,335 @@
+/* See http.h. */
+#include "app/serve/http.h"
+
+#include "app/serve/access.h"
+#include "app/serve/desk.h"
+#include "app/serve/exchange.h"
+#include "app/serve/routes.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TIMEOUT_S 30     /* a connection on which nothing happens */
+#define BLOCK (32 << 10) /* bytes of a stream written at a time */
+
+struct http {
+    struct MHD_Daemon *daemon;
+    int listening;
+};
+
+/* ---- what the server says to a request's headers ---- */
+
+static const char *header(struct MHD_Connection *c, const char *name)
+{
+    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+static int check_type(const char *type, struct refusal *r)
+{
+    size_t n = type ? strcspn(type, "; \t") : 0;
+
+    if (n == strlen("application/json") && strncasecmp(type, "application/json", n) == 0)
+        return 0;
+    return refuse(r, 415, "unsupported_media_type", NULL,
+                  "send JSON as Content-Type: application/json");
+}
+
+/* Of the body that is to come. */
+static int check_length(struct MHD_Connection *c, struct refusal *r)
+{
+    const char *length = header(c, "Content-Length"), *coding = header(c, "Transfer-Encoding");
+    size_t digits = length ? strspn(length, "0123456789") : 0;
+
+    if (length && coding)
+        return refuse(r, 400, "invalid_request", NULL,
+                      "Content-Length and Transfer-Encoding exclude each other");
+    if (length && (!digits || length[digits]))
+        return refuse(r, 400, "invalid_request", NULL, "the Content-Length is no number");
+    if (length && (digits > 18 || strtoull(length, NULL, 10) > SERVE_BODY_MOST))
+        return refuse(r, 413, "body_too_large", NULL,
+                      "the body has %.20s bytes; at most %zu are read", length, SERVE_BODY_MOST);
+    return 0;
+}
+
+static int check_request(struct exchange *x, struct MHD_Connection *c, const char *method,
+                         const char *path, struct refusal *r)
+{
+    struct access_headers h = {header(c, "Host"), header(c, "Origin"), header(c, "Authorization"),
+                               header(c, "x-api-key")};
+    const struct access *a = x->server->access;
+
+    if (access_check_browser(a, &h, r) < 0)
+        return -1;
+    if (strcmp(method, "OPTIONS") == 0) {
+        route_find(method, path, x->argument, sizeof x->argument, &x->allow, r);
+        return x->allow ? 0 : -1;
+    }
+    x->route = route_find(method, path, x->argument, sizeof x->argument, &x->allow, r);
+    if ((!x->route || !x->route->open) && access_check_key(a, &h, r) < 0)
+        return -1;
+    if (!x->route)
+        return -1;
+    if (strcmp(method, "POST") == 0 && check_type(header(c, "Content-Type"), r) < 0)
+        return -1;
+    return check_length(c, r);
+}
+
+/* ---- writing ---- */
+
+/* The library wants more of a stream. Its thread. */
+static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t room)
+{
+    struct exchange *x = cls;
+    ssize_t n = 0;
+
+    pthread_mutex_lock(&x->lock);
+    if (x->out.len > x->written) {
+        size_t left = x->out.len - x->written;
+
+        n = (ssize_t)(left < room ? left : room);
+        memcpy(out, x->out.data + x->written, (size_t)n);
+        x->written += (size_t)n;
+        if (x->written == x->out.len) {
+            strbuf_clear(&x->out);
+            x->written = 0;
+        }
+    } else if (atomic_load(&x->gone) || (x->finished && x->broken)) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (x->finished) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        x->asleep = true;
+        MHD_suspend_connection(x->connection);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return n;
+}
+
+static void drop_stream(void *cls)
+{
+    exchange_drop(cls);
+}
+
+static struct MHD_Response *make_response(struct exchange *x)
+{
+    struct MHD_Response *m;
+
+    if (x->stream) {
+        exchange_hold(x);
+        m = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, drop_stream);
+        if (m) {
+            MHD_add_response_header(m, "Cache-Control", "no-cache");
+            MHD_add_response_header(m, "X-Accel-Buffering", "no");
+        } else {
+            exchange_drop(x);
+        }
+        return m;
+    }
+    return MHD_create_response_from_buffer(x->out.len, x->out.data ? x->out.data : "",
+                                           MHD_RESPMEM_MUST_COPY);
+}
+
+/* What the exchange holds becomes the answer. */
+static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
+{
+    struct MHD_Response *m = make_response(x);
+    const char *origin = access_origin(x->server->access, header(c, "Origin"));
+    char seconds[16];
+    enum MHD_Result sent;
+
+    if (!m)
+        return MHD_NO;
+    if (x->type)
+        MHD_add_response_header(m, "Content-Type", x->type);
+    if (x->allow)
+        MHD_add_response_header(m, "Allow", x->allow);
+    if (x->status == 401)
+        MHD_add_response_header(m, "WWW-Authenticate", "Bearer");
+    if (x->retry_after) {
+        snprintf(seconds, sizeof seconds, "%u", x->retry_after);
+        MHD_add_response_header(m, "Retry-After", seconds);
+    }
+    if (origin) {
+        MHD_add_response_header(m, "Access-Control-Allow-Origin", origin);
+        MHD_add_response_header(m, "Access-Control-Allow-Headers",
+                                "authorization, content-type, x-api-key, anthropic-version");
+        MHD_add_response_header(m, "Vary", "Origin");
+    }
+    MHD_add_response_header(m, "X-Content-Type-Options", "nosniff");
+    sent = MHD_queue_response(c, (unsigned)x->status, m);
+    MHD_destroy_response(m);
+    return sent;
+}
+
+/* ---- the library's calls ---- */
+
+static void name_peer(struct exchange *x, struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+
+    snprintf(x->peer, sizeof x->peer, "local");
+    if (a && a->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, x->peer,
+                  sizeof x->peer);
+    if (a && a->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, x->peer,
+                  sizeof x->peer);
+}
+
+/* The headers are there. What they are refused for is answered at once: the body is not read. */
+static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const char *path,
+                             const char *method, void **cls)
+{
+    struct exchange *x = exchange_new(s);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct refusal why = {0};
+
+    if (!x)
+        return MHD_NO;
+    *cls = x;
+    x->connection = c;
+    x->fd = info ? info->connect_fd : -1;
+    x->body.limit = SERVE_BODY_MOST;
+    name_peer(x, c);
+    if (check_request(x, c, method, path, &why) < 0) {
+        reply_refusal(x, &why);
+        return send_answer(x, c);
+    }
+    if (!x->route) { /* OPTIONS */
+        reply_text(x, 204, NULL, "", 0);
+        return send_answer(x, c);
+    }
+    return MHD_YES;
+}
+
+/* The request is read: its route answers, here or at the desk, while the connection sleeps. */
+static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
+{
+    x->read = true;
+    if (x->body.failed)
+        refuse(&x->why, 413, "body_too_large", NULL, "at most %zu bytes of a body are read",
+               SERVE_BODY_MOST);
+    if (x->why.status) {
+        reply_refusal(x, &x->why);
+    } else if (x->route->at_once) {
+        x->route->answer(x);
+    } else {
+        x->asleep = true;
+        MHD_suspend_connection(c);
+        if (desk_hand_in(x->server->desk, x) == 0)
+            return MHD_YES;
+        refuse(&x->why, 503, "out_of_memory", NULL, "out of memory for the request");
+        reply_refusal(x, &x->why);
+        return MHD_YES;
+    }
+    return send_answer(x, c);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *path,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *n, void **request)
+{
+    struct exchange *x = *request;
+    int status;
+
+    if (!x)
+        return begin(cls, c, path, method, request);
+    if (*n) {
+        if (x->status) /* refused already: what still comes is nobody's */
+            return MHD_NO;
+        strbuf_put(&x->body, upload, *n);
+        if (x->body.failed) /* no length was said: it is not read to its end */
+            return MHD_NO;
+        *n = 0;
+        return MHD_YES;
+    }
+    if (!x->read)
+        return answer(x, c);
+    pthread_mutex_lock(&x->lock);
+    status = x->status;
+    pthread_mutex_unlock(&x->lock);
+    return status && !atomic_load(&x->gone) ? send_answer(x, c) : MHD_NO;
+}
+
+/* One line a request, with nothing of what was said in it. */
+static void tell(const struct exchange *x)
+{
+    double seconds = clock_seconds(clock_now() - x->begun_ns);
+
+    if (!x->server->plain || !x->route)
+        return;
+    if (x->prompt_tokens)
+        fprintf(stderr, "moetop: %s %s %s %d, %d tokens (%d cached) + %d, %.3f s%s\n", x->peer,
+                x->route->method, x->route->path, x->status, x->prompt_tokens, x->cached_tokens,
+                x->completion_tokens, seconds, atomic_load(&x->gone) ? ", client gone" : "");
+    else
+        fprintf(stderr, "moetop: %s %s %s %d, %.3f s\n", x->peer, x->route->method, x->route->path,
+                x->status, seconds);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *c, void **request,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct exchange *x = *request;
+
+    if (!x)
+        return;
+    *request = NULL;
+    pthread_mutex_lock(&x->lock);
+    x->connection = NULL;
+    x->fd = -1;
+    x->asleep = false;
+    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        atomic_store(&x->gone, true);
+    pthread_mutex_unlock(&x->lock);
+    tell(x);
+    exchange_drop(x);
+}
+
+int http_start(struct server *s, int listening, struct error *e)
+{
+    struct http *h = mem_alloc(1, sizeof *h);
+
+    if (!h) {
+        close(listening);
+        return error_set(e, ERR_MEMORY, "out of memory for the server");
+    }
+    s->http = h;
+    h->listening = listening;
+    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
+                                 NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, listening,
+                                 MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVE_CONNECTIONS,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, SERVE_HEADER_MOST + BLOCK,
+                                 MHD_OPTION_END);
+    return h->daemon ? 0 : error_set(e, ERR_IO, "the HTTP server cannot be started");
+}
+
+void http_quiesce(struct server *s)
+{
+    if (s->http && s->http->daemon)
+        MHD_quiesce_daemon(s->http->daemon);
+}
+
+void http_stop(struct server *s)
+{
+    if (!s->http)
+        return;
+    if (s->http->daemon)
+        MHD_stop_daemon(s->http->daemon);
+    close(s->http->listening);
+    mem_free(s->http);
+    s->http = NULL;
+}

@@ -1,0 +1,422 @@
+/* See hub.h. */
+#include "app/serve/hub.h"
+
+#include "app/serve/answer.h"
+#include "app/serve/slot.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/wake.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WATCH_NS (20 * CLOCK_MILLI) /* how often clients are asked whether they are still there */
+#define IDLE_MS 1000
+#define PING_NS (10 * CLOCK_SECOND) /* of silence in a stream */
+
+struct hub {
+    struct server *server;
+    pthread_t thread;
+    struct wake wake;
+    atomic_int waiting; /* jobs submitted and not begun */
+    atomic_bool stopping, cancelling;
+
+    pthread_mutex_t lock;
+    struct job *inbox, **inbox_end;
+    struct hub_figures figures;
+    struct error failure;
+    bool idle; /* nothing is under way */
+
+    /* the thread's own */
+    struct slot *slots;
+    int n_slots;
+    struct job *jobs; /* under way or waiting */
+    struct task *queue, **queue_end;
+    uint64_t watched_ns;
+};
+
+/* ---- jobs ---- */
+
+int hub_submit(struct hub *h, struct job *j, struct refusal *r)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&h->lock);
+    if (atomic_load(&h->server->draining) || h->failure.code)
+        rc = refuse(r, 503, "shutting_down", NULL, "the server is stopping");
+    else if (h->figures.waiting >= SERVE_QUEUE && !h->idle)
+        rc = refuse(r, 429, "queue_full", NULL, "%d requests wait already: try again in a moment",
+                    h->figures.waiting);
+    if (rc == 0) {
+        *h->inbox_end = j;
+        h->inbox_end = &j->next;
+        h->figures.waiting++;
+        h->idle = false;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (rc == 0)
+        wake_signal(&h->wake);
+    return rc;
+}
+
+void hub_answer(struct exchange *x, const struct dialect *dialect, const char *prefix,
+                int (*read)(struct job *j, struct refusal *r))
+{
+    struct job *j = job_new(x, dialect, prefix);
+    struct refusal why = {0};
+
+    if (!j)
+        refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
+    else if (!atomic_load(&x->server->ready))
+        refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
+    else if (read(j, &why) == 0 && hub_submit(x->server->hub, j, &why) == 0)
+        return;
+    reply_refusal(x, &why);
+    job_free(j);
+}
+
+/* What was submitted waits behind what waits already. */
+static void take_inbox(struct hub *h)
+{
+    struct job *j, *next;
+
+    pthread_mutex_lock(&h->lock);
+    j = h->inbox;
+    h->inbox = NULL;
+    h->inbox_end = &h->inbox;
+    h->figures.requests += j != NULL;
+    pthread_mutex_unlock(&h->lock);
+    for (; j; j = next) {
+        next = j->next;
+        j->next = h->jobs;
+        h->jobs = j;
+        j->submitted_ns = j->last_put_ns = clock_now();
+        for (int i = 0; i < j->n_tasks; i++) {
+            *h->queue_end = &j->tasks[i];
+            h->queue_end = &j->tasks[i].next;
+        }
+        answer_begin(j);
+    }
+}
+
+static void unqueue(struct hub *h, struct task *t)
+{
+    struct task **at = &h->queue;
+
+    while (*at && *at != t)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = t->next;
+    if (!*at)
+        h->queue_end = at;
+    t->next = NULL;
+}
+
+/* Tasks that wait end at once, those under way when the engine says so. */
+static void cancel_job(struct hub *h, struct job *j)
+{
+    if (j->cancelled)
+        return;
+    j->cancelled = true;
+    for (int i = 0; i < j->n_tasks; i++) {
+        struct task *t = &j->tasks[i];
+
+        if (t->slot) {
+            client_cancel(t->slot->client);
+        } else if (!t->over) {
+            unqueue(h, t);
+            t->over = true;
+            j->left--;
+        }
+    }
+}
+
+static void count_job(struct hub *h, const struct job *j)
+{
+    struct usage u = job_usage(j);
+    struct hub_figures *f = &h->figures;
+
+    pthread_mutex_lock(&h->lock);
+    f->completed += !j->failed && !j->cancelled;
+    f->cancelled += j->cancelled;
+    f->failed += j->failed;
+    f->prompt_tokens += (uint64_t)u.prompt;
+    f->cached_tokens += (uint64_t)u.cached;
+    f->completion_tokens += (uint64_t)u.completion;
+    for (int i = 0; i < j->n_tasks; i++) {
+        f->prefill_ns += j->tasks[i].done.prefill_ns;
+        f->decode_ns += j->tasks[i].done.decode_ns;
+    }
+    if (j->first_ns) {
+        f->ttft_ns += j->first_ns - j->submitted_ns;
+        f->first_tokens++;
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* Jobs whose tasks are all over. */
+static void end_jobs(struct hub *h)
+{
+    struct job **at = &h->jobs;
+
+    while (*at) {
+        struct job *j = *at;
+
+        if (j->left) {
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        count_job(h, j);
+        answer_end(j);
+        job_free(j);
+    }
+}
+
+/* Clients that have left, streams that were silent for long. */
+static void watch_jobs(struct hub *h)
+{
+    uint64_t now = clock_now();
+
+    if (now - h->watched_ns < WATCH_NS)
+        return;
+    h->watched_ns = now;
+    for (struct job *j = h->jobs; j; j = j->next) {
+        if (j->failed || exchange_gone(j->x) || atomic_load(&h->cancelling))
+            cancel_job(h, j);
+        else if (j->wish.stream && now - j->last_put_ns > PING_NS)
+            answer_ping(j);
+    }
+}
+
+/* ---- sessions ---- */
+
+static void begin_tasks(struct hub *h)
+{
+    while (h->queue && !h->failure.code) {
+        struct slot *s = slot_choose(h->slots, h->n_slots, &h->queue->turn.prompt);
+        struct task *t = h->queue;
+
+        if (!s)
+            return;
+        unqueue(h, t);
+        if (slot_begin(s, t) < 0)
+            answer_failed(t, ERR_MEMORY, "out of memory for the answer");
+    }
+}
+
+static void engine_failed(struct hub *h, int code, const char *text)
+{
+    pthread_mutex_lock(&h->lock);
+    if (!h->failure.code)
+        error_set(&h->failure, code < 0 ? code : ERR_MODEL, "%s",
+                  text ? text : "the engine failed");
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* What concerns all: the first session's client hears it. */
+static void on_engine_event(struct hub *h, struct slot *s, const struct event *ev)
+{
+    switch (ev->kind) {
+    case EVENT_READY:
+        s->ready = true;
+        if (s == h->slots)
+            log_write(LOG_LEVEL_INFO, "the model is loaded");
+        break;
+    case EVENT_NOTICE:
+        if (ev->text)
+            server_say(h->server, "%s", ev->text);
+        break;
+    case EVENT_ERROR: engine_failed(h, ev->failure.code, ev->text); break;
+    case EVENT_STOPPED: engine_failed(h, ERR_CANCELLED, "the engine has stopped"); break;
+    default: break;
+    }
+}
+
+static void drain(struct hub *h, struct slot *s)
+{
+    struct event ev;
+
+    while (client_next_event(s->client, &ev)) {
+        struct task *t = s->task;
+
+        if (!t || ev.kind == EVENT_READY || ev.kind == EVENT_NOTICE || ev.kind == EVENT_STOPPED) {
+            on_engine_event(h, s, &ev);
+        } else {
+            slot_note(s, &ev);
+            answer_event(t, &ev);
+            if (t->over)
+                s->task = NULL;
+        }
+        event_release(&ev);
+    }
+}
+
+static void publish(struct hub *h)
+{
+    int running = 0, waiting = 0, ready = 0;
+    uint64_t held = 0;
+
+    for (int i = 0; i < h->n_slots; i++) {
+        running += h->slots[i].task != NULL;
+        ready += h->slots[i].ready;
+        held += (uint64_t)h->slots[i].n_held;
+    }
+    for (const struct task *t = h->queue; t; t = t->next)
+        waiting++;
+    pthread_mutex_lock(&h->lock);
+    for (const struct job *j = h->inbox; j; j = j->next)
+        waiting++;
+    h->figures.running = running;
+    h->figures.waiting = waiting;
+    h->figures.sessions = h->n_slots;
+    h->figures.held_tokens = held;
+    h->idle = !h->jobs && !h->inbox;
+    pthread_mutex_unlock(&h->lock);
+    if (ready == h->n_slots)
+        atomic_store(&h->server->ready, true);
+}
+
+static void wait_for_work(struct hub *h)
+{
+    struct pollfd p[1 + SERVE_SESSIONS];
+    int timeout = h->jobs ? (int)(WATCH_NS / CLOCK_MILLI) : IDLE_MS;
+
+    p[0] = (struct pollfd){.fd = h->wake.fd, .events = POLLIN};
+    for (int i = 0; i < h->n_slots; i++)
+        p[1 + i] = (struct pollfd){.fd = client_event_fd(h->slots[i].client), .events = POLLIN};
+    poll(p, (nfds_t)(1 + h->n_slots), timeout);
+    wake_clear(&h->wake);
+}
+
+static void *run(void *arg)
+{
+    struct hub *h = arg;
+
+    while (!atomic_load(&h->stopping)) {
+        wait_for_work(h);
+        take_inbox(h);
+        for (int i = 0; i < h->n_slots; i++)
+            drain(h, &h->slots[i]);
+        watch_jobs(h);
+        if (h->failure.code)
+            atomic_store(&h->cancelling, true);
+        begin_tasks(h);
+        end_jobs(h);
+        publish(h);
+    }
+    return NULL;
+}
+
+/* ---- the owner's thread ---- */
+
+static int open_slots(struct hub *h, struct error *e)
+{
+    h->slots = mem_alloc((size_t)h->server->parallel, sizeof *h->slots);
+    if (!h->slots)
+        return error_set(e, ERR_MEMORY, "out of memory for %d sessions", h->server->parallel);
+    for (; h->n_slots < h->server->parallel; h->n_slots++) {
+        struct slot *s = &h->slots[h->n_slots];
+        int rc = 0;
+
+        s->number = h->n_slots;
+        s->server = h->server;
+        if (h->n_slots == 0)
+            s->client = worker_client(h->server->worker);
+        else
+            rc = client_open(&s->client, h->server->worker, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int hub_start(struct server *s, struct error *e)
+{
+    struct hub *h = mem_alloc(1, sizeof *h);
+    int rc;
+
+    if (!h)
+        return error_set(e, ERR_MEMORY, "out of memory for the server");
+    h->server = s;
+    h->inbox_end = &h->inbox;
+    h->queue_end = &h->queue;
+    h->wake.fd = -1;
+    h->idle = true;
+    pthread_mutex_init(&h->lock, NULL);
+    rc = wake_init(&h->wake, e);
+    if (rc == 0)
+        rc = open_slots(h, e);
+    s->hub = h;
+    if (rc == 0 && pthread_create(&h->thread, NULL, run, h)) {
+        h->thread = 0;
+        rc = error_set(e, ERR_MEMORY, "the server's thread cannot be started");
+    }
+    return rc;
+}
+
+static bool is_idle(struct hub *h)
+{
+    bool idle;
+
+    pthread_mutex_lock(&h->lock);
+    idle = h->idle;
+    pthread_mutex_unlock(&h->lock);
+    return idle;
+}
+
+void hub_drain(struct hub *h, int seconds)
+{
+    uint64_t end = clock_now() + (uint64_t)seconds * CLOCK_SECOND;
+
+    while (!is_idle(h) && clock_now() < end)
+        clock_sleep(10 * CLOCK_MILLI);
+    atomic_store(&h->cancelling, true);
+    wake_signal(&h->wake);
+    for (int i = 0; i < 500 && !is_idle(h); i++)
+        clock_sleep(10 * CLOCK_MILLI);
+}
+
+void hub_stop(struct hub *h)
+{
+    if (!h)
+        return;
+    atomic_store(&h->stopping, true);
+    wake_signal(&h->wake);
+    if (h->thread)
+        pthread_join(h->thread, NULL);
+    for (struct job *j = h->jobs, *next; j; j = next) {
+        next = j->next;
+        job_free(j);
+    }
+    for (struct job *j = h->inbox, *next; j; j = next) {
+        next = j->next;
+        job_free(j);
+    }
+    for (int i = 0; i < h->n_slots; i++)
+        slot_release(&h->slots[i]);
+    mem_free(h->slots);
+    wake_release(&h->wake);
+    pthread_mutex_destroy(&h->lock);
+    mem_free(h);
+}
+
+struct error hub_failure(struct hub *h)
+{
+    struct error e;
+
+    pthread_mutex_lock(&h->lock);
+    e = h->failure;
+    pthread_mutex_unlock(&h->lock);
+    return e;
+}
+
+void hub_look(struct hub *h, struct hub_figures *out)
+{
+    pthread_mutex_lock(&h->lock);
+    *out = h->figures;
+    pthread_mutex_unlock(&h->lock);
+}

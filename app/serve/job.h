@@ -1,0 +1,94 @@
+/* A request that the engine answers: what it asks, and a task for every choice, each of which
+ * occupies a session while it is answered. Made at the desk, owned by the hub once it is submitted.
+ */
+#ifndef APP_SERVE_JOB_H
+#define APP_SERVE_JOB_H
+
+#include "app/serve/exchange.h"
+#include "app/serve/fields.h"
+#include "app/serve/server.h"
+
+struct dialect;
+struct job;
+struct slot;
+
+/* A choice. */
+struct task {
+    struct job *job;
+    int index;             /* among the choices */
+    struct turn turn;      /* the engine's once it has begun */
+    int *prompt, n_prompt; /* a copy of its ids where they are told again (echo), or NULL */
+    struct task *next;     /* of those that wait */
+    struct slot *slot;     /* answers it; NULL: waits, or is over */
+    bool over;
+    bool goes_on;                        /* the answer goes on in the middle of a text */
+    struct strbuf text, reasoning, call; /* so far; call: what is told of tools, to be read */
+    /* arrays: of tokens whose text is in `text`, and since the newest piece */
+    json_t *logprobs, *fresh;
+    struct logprobs_event newest; /* of the token that comes next */
+    bool has_newest;
+    int scored; /* tokens of the prompt told so far */
+    int reasoning_tokens;
+    json_t *tool_calls; /* NULL: none */
+    struct turn_done_event done;
+    const char *finish; /* OpenAI's word: "stop", "length", "tool_calls" */
+};
+
+/* The plain fields of all APIs; the table of each says which it takes. */
+struct wish {
+    bool stream, include_usage, logprobs, echo, ignore_eos;
+    int64_t n, max_tokens, top_logprobs, seed, top_k, repeat_last_n;
+    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    bool tools; /* calls of tools are told apart from text */
+};
+
+struct job {
+    struct server *server;
+    struct exchange *x; /* a reference of its own */
+    const struct dialect *dialect;
+    struct job *next; /* on its way to the hub; then among those under way */
+    json_t *body;     /* the request */
+    char id[48];
+    int64_t created;
+    struct wish wish;
+    char **stops; /* until the turns have copies */
+    size_t n_stops;
+    struct task *tasks;
+    int n_tasks, n_prompts, left; /* tasks; prompts of them; not over yet */
+    bool begun, failed, cancelled;
+    uint64_t submitted_ns, first_ns, last_put_ns;
+    int sequence, part; /* dialects count their events and parts with it */
+    struct strbuf line; /* an event under construction */
+};
+
+/* How an API writes answers. Streams: begin, then for each task task_begin, pieces, task_end, then
+ * end; each puts whole events into job->line. Hub thread. */
+struct dialect {
+    void (*begin)(struct job *j);
+    void (*task_begin)(struct job *j, struct task *t);
+    /* n may be 0 where only token probabilities are left to tell */
+    void (*piece)(struct job *j, struct task *t, enum answer_part part, const char *text, size_t n);
+    void (*task_end)(struct job *j, struct task *t);
+    void (*end)(struct job *j);
+    /* an event that ends a stream */
+    void (*failure)(struct job *j, const struct refusal *r);
+    json_t *(*whole)(struct job *j); /* NULL: no memory */
+};
+
+/* Any thread that owns the job. Takes a reference of x. NULL: no memory. prefix: of its id. */
+struct job *job_new(struct exchange *x, const struct dialect *dialect, const char *prefix);
+void job_free(struct job *j); /* accepts NULL */
+/* n_prompts * wish.n tasks; the k-th of prompt i has number i * n + k. The prompt's ids and the
+ * stops are copied into each, the seed of choice k is seed + k. prompts are taken, also on failure.
+ */
+int job_tasks(struct job *j, struct prompt *prompts, int n_prompts, struct refusal *r);
+
+/* data: {...}, with event: name before it where name is not NULL. Takes o. */
+void job_event(struct job *j, const char *name, json_t *o);
+/* Sums over the tasks: a prompt counts once. */
+struct usage {
+    int prompt, cached, completion, reasoning;
+};
+struct usage job_usage(const struct job *j);
+
+#endif

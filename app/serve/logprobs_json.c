@@ -1,0 +1,82 @@
+/* See logprobs_json.h. */
+#include "app/serve/logprobs_json.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <math.h>
+#include <string.h>
+
+/* JSON has no infinity: the least that is said. */
+#define LEAST (-9999.0)
+
+char *token_bytes(const struct tokenizer *t, int id, bool first, size_t *n)
+{
+    int twice[2] = {id, id};
+    char *one = NULL, *two = NULL;
+    size_t n_one = 0, n_two = 0;
+
+    *n = 0;
+    if (tokenizer_decode(t, twice, 1, false, &one, &n_one, NULL) < 0)
+        return NULL;
+    if (first) {
+        *n = n_one;
+        return one;
+    }
+    if (tokenizer_decode(t, twice, 2, false, &two, &n_two, NULL) == 0 && n_two >= n_one) {
+        *n = n_two - n_one;
+        memmove(two, two + n_one, *n + 1);
+    }
+    mem_free(one);
+    return two;
+}
+
+static json_t *bytes_text(const char *bytes, size_t n)
+{
+    struct strbuf b = {0};
+    json_t *o;
+
+    if (utf8_valid(bytes, n))
+        return json_stringn(bytes, n);
+    strbuf_puts(&b, "bytes:");
+    for (size_t i = 0; i < n; i++)
+        strbuf_printf(&b, "\\x%02x", (unsigned char)bytes[i]);
+    o = b.failed ? NULL : json_stringn(b.data, b.len);
+    strbuf_release(&b);
+    return o;
+}
+
+json_t *token_json(const struct tokenizer *t, int id, bool first)
+{
+    size_t n;
+    char *bytes = token_bytes(t, id, first, &n);
+    json_t *o = bytes ? bytes_text(bytes, n) : NULL;
+
+    mem_free(bytes);
+    return o;
+}
+
+static json_t *entry(const struct tokenizer *t, int id, float logprob, bool first)
+{
+    json_t *o = json_object(), *list = json_array();
+    size_t n = 0;
+    char *bytes = token_bytes(t, id, first, &n);
+
+    for (size_t i = 0; bytes && i < n; i++)
+        json_array_append_new(list, json_integer((unsigned char)bytes[i]));
+    json_object_set_new(o, "token", bytes ? bytes_text(bytes, n) : json_string(""));
+    json_object_set_new(o, "logprob", json_real(isfinite(logprob) ? (double)logprob : LEAST));
+    json_object_set_new(o, "bytes", list);
+    mem_free(bytes);
+    return o;
+}
+
+json_t *logprobs_chat(const struct tokenizer *t, const struct logprobs_event *p, bool first)
+{
+    json_t *o = entry(t, p->id, p->logprob, first), *top = json_array();
+
+    for (int i = 0; i < p->n; i++)
+        json_array_append_new(top, entry(t, p->ids[i], p->logprobs[i], first));
+    json_object_set_new(o, "top_logprobs", top);
+    return o;
+}

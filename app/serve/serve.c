@@ -1,0 +1,182 @@
+/* See serve.h. Starts the threads in the order in which they need each other, waits for a signal,
+ * lets what is under way end, and stops them in the opposite order. */
+#include "app/serve/serve.h"
+
+#include "app/common/signals.h"
+#include "app/serve/access.h"
+#include "app/serve/desk.h"
+#include "app/serve/http.h"
+#include "app/serve/hub.h"
+#include "app/serve/listen.h"
+#include "app/serve/server.h"
+#include "app/setup/engine_options.h"
+#include "app/setup/parallel.h"
+#include "app/setup/remarks.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DRAIN_S 30
+#define LOOK_NS (50 * CLOCK_MILLI)
+
+bool serve_wanted(const struct options *o)
+{
+    return o->serve;
+}
+
+void server_say(const struct server *s, const char *format, ...)
+{
+    char text[500], safe[700];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    utf8_escape(safe, sizeof safe, text, strlen(text), 0);
+    log_write(LOG_LEVEL_INFO, "%s", safe);
+    fprintf(stderr, "moetop: %s\n", safe);
+}
+
+/* What belongs to a run of the mode. */
+struct run {
+    const struct options *o;
+    struct server server;
+    struct engine_setup setup;
+    bool prepared;
+    struct listener listener;
+    char id[256], file[256];
+};
+
+/* The file's name without its folder, and without .gguf: what clients call the model. */
+static void name_model(struct run *r)
+{
+    const char *path = r->setup.model_path, *slash;
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    slash = memrchr(path, '/', n);
+    n -= slash ? (size_t)(slash + 1 - path) : 0;
+    snprintf(r->file, sizeof r->file, "%.*s", (int)n, slash ? slash + 1 : path);
+    snprintf(r->id, sizeof r->id, "%s", r->o->alias && *r->o->alias ? r->o->alias : r->file);
+    n = strlen(r->id);
+    if (n > 5 && strcmp(r->id + n - 5, ".gguf") == 0)
+        r->id[n - 5] = 0;
+    r->server.model_id = r->id;
+    r->server.model_file = r->file;
+    r->server.model_path = r->setup.model_path;
+}
+
+static void fill_server(struct run *r)
+{
+    const struct options *o = r->o;
+    struct server *s = &r->server;
+
+    s->started = time(NULL);
+    s->plain = true;
+    sampling_from_options(o, &s->sampling);
+    s->fresh_seeds = o->seed == OPTION_SEED_RANDOM;
+    s->max_tokens = o->n_predict;
+    s->ignore_eos = o->ignore_eos;
+    s->parallel = r->setup.config.sessions;
+}
+
+static int start(struct run *r, struct error *e)
+{
+    struct server *s = &r->server;
+    int rc;
+
+    if ((rc = engine_setup_prepare(r->o, &r->setup, false, e)) < 0)
+        return rc;
+    r->prepared = true;
+    r->setup.config.pace = pace_from_options(r->o, false);
+    name_model(r);
+    fill_server(r);
+    if ((rc = listener_open(&r->listener, r->o, e)) < 0)
+        return rc;
+    if ((rc = access_open(&s->access, r->o, r->listener.loopback, e)) < 0 ||
+        (rc = worker_start(&s->worker, &r->setup.config, e)) < 0 || (rc = hub_start(s, e)) < 0 ||
+        (rc = desk_open(&s->desk, e)) < 0) {
+        close(r->listener.fd);
+        return rc;
+    }
+    return http_start(s, r->listener.fd, e);
+}
+
+static void on_remark(void *ctx, const char *line)
+{
+    server_say(ctx, "%s", line);
+}
+
+static void tell_ready(struct run *r)
+{
+    const struct engine_info *info = worker_info(r->server.worker);
+
+    remarks_each(r->o, info, on_remark, &r->server);
+    server_say(&r->server, "%s is ready on %s: %d session%s of %d tokens", r->id, r->listener.where,
+               r->server.parallel, r->server.parallel == 1 ? "" : "s", info->context);
+}
+
+/* Until a signal comes or the engine fails. */
+static int wait_for_end(struct run *r, struct error *e)
+{
+    bool told = false;
+
+    while (!signals_last()) {
+        struct error failure = hub_failure(r->server.hub);
+
+        if (failure.code) {
+            *e = failure;
+            return failure.code;
+        }
+        if (!told && atomic_load(&r->server.ready)) {
+            tell_ready(r);
+            told = true;
+        }
+        clock_sleep(LOOK_NS);
+    }
+    return 0;
+}
+
+/* What is under way ends first; another signal ends it at once. */
+static void stop(struct run *r)
+{
+    struct server *s = &r->server;
+
+    atomic_store(&s->draining, true);
+    http_quiesce(s);
+    if (s->hub)
+        hub_drain(s->hub, signals_last() == SIGTERM || signals_last() == SIGINT ? DRAIN_S : 0);
+    clock_sleep(LOOK_NS); /* what was answered last is being written */
+    desk_close(s->desk);
+    http_stop(s);
+    hub_stop(s->hub);
+    worker_stop(s->worker);
+    access_close(s->access);
+    listener_forget(&r->listener);
+    if (r->prepared)
+        engine_setup_release(&r->setup);
+}
+
+int serve_run(struct options *o, struct error *e)
+{
+    static struct run r;
+    int rc;
+
+    r = (struct run){.o = o};
+    signals_catch();
+    signal(SIGPIPE, SIG_IGN);
+    rc = start(&r, e);
+    if (rc == 0)
+        rc = wait_for_end(&r, e);
+    stop(&r);
+    return rc;
+}

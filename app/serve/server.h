@@ -1,0 +1,53 @@
+/* What all threads of the server share. It is filled before they start and stays, but for what says
+ * otherwise. Threads: main (starts, waits for signals, stops), HTTP (the library's: headers,
+ * bodies, writing), desk (reads requests, renders templates, makes ids), hub (owns the engine's
+ * clients), and the engine's own. A request goes HTTP -> desk -> hub -> engine and comes back on
+ * its client's ring through the hub into its exchange. */
+#ifndef APP_SERVE_SERVER_H
+#define APP_SERVE_SERVER_H
+
+#include "engine/base/error.h"
+#include "engine/run/worker.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#define SERVE_BODY_MOST ((size_t)8 << 20) /* bytes of a request */
+#define SERVE_HEADER_MOST ((size_t)32 << 10)
+#define SERVE_CONNECTIONS 256
+#define SERVE_SESSIONS 256
+#define SERVE_QUEUE 64 /* requests that wait for a session, beside those that have one */
+#define SERVE_STOPS 64 /* stop strings of a request, and the bytes of one */
+#define SERVE_STOP_BYTES 1024
+#define SERVE_CHOICES 128
+
+struct access;
+struct desk;
+struct hub;
+struct http;
+
+struct server {
+    const char *model_id, *model_file; /* its name, and that of its file, which is taken too */
+    const char *model_path;
+    time_t started;
+    bool plain;               /* a line a request on stderr */
+    struct sampling sampling; /* what a request does not say */
+    bool fresh_seeds;         /* no seed was given: each request draws one */
+    int max_tokens;           /* likewise; -1: open */
+    bool ignore_eos;
+    int parallel;
+    struct access *access;
+    struct worker *worker;
+    struct hub *hub;
+    struct desk *desk;
+    struct http *http;
+    atomic_bool ready, draining;
+};
+
+/* A line on stderr and in the log. Any thread. */
+void server_say(const struct server *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,81 @@
+/* See slot.h. */
+#include "app/serve/slot.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+static int common_prefix(const struct slot *s, const struct prompt *p)
+{
+    int n = s->n_held < p->n ? s->n_held : p->n, i = 0;
+
+    while (i < n && s->held[i] == p->ids[i])
+        i++;
+    return i;
+}
+
+struct slot *slot_choose(struct slot *slots, int n, const struct prompt *p)
+{
+    struct slot *best = NULL, *spare = NULL;
+    int most = -1, least = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct slot *s = &slots[i];
+        int same, lost;
+
+        if (s->task || !s->ready)
+            continue;
+        same = common_prefix(s, p);
+        lost = s->n_held - same;
+        if (same > most || (same == most && s->used_ns < best->used_ns)) {
+            most = same;
+            best = s;
+        }
+        if (!spare || lost < least || (lost == least && s->used_ns < spare->used_ns)) {
+            least = lost;
+            spare = s;
+        }
+    }
+    /* least recently used, where nothing is to be had from any */
+    if (best && most > 0 && 2 * (best->n_held - most) > best->n_held && spare != best)
+        return 2 * least > spare->n_held && spare->n_held ? best : spare;
+    return best;
+}
+
+int slot_begin(struct slot *s, struct task *t)
+{
+    struct command k = {.kind = COMMAND_TURN, .turn = t->turn};
+    const struct engine_info *info = worker_info(s->server->worker);
+    struct error e = {0};
+
+    if (!s->held && !(s->held = mem_alloc((size_t)info->context + 1, sizeof *s->held)))
+        return -1;
+    s->n_held = t->n_prompt < info->context ? t->n_prompt : info->context;
+    memcpy(s->held, t->turn.prompt.ids, (size_t)s->n_held * sizeof *s->held);
+    s->used_ns = clock_now();
+    t->turn = (struct turn){0}; /* the command's now */
+    if (client_send(s->client, &k, &e) < 0)
+        return -1;
+    t->slot = s;
+    s->task = t;
+    return 0;
+}
+
+void slot_note(struct slot *s, const struct event *ev)
+{
+    const struct engine_info *info = worker_info(s->server->worker);
+
+    if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && s->n_held < info->context)
+        s->held[s->n_held++] = ev->token.id;
+    /* the token that completed a stop string is left out of the session */
+    if (ev->kind == EVENT_TURN_DONE && ev->done_turn.reason == STOP_STRING && s->n_held > 0)
+        s->n_held--;
+}
+
+void slot_release(struct slot *s)
+{
+    if (s->client && s->number > 0)
+        client_close(s->client);
+    mem_free(s->held);
+}

@@ -1,0 +1,29 @@
+/* A session of the engine as the server sees it: its client, the task it answers, and which tokens
+ * it holds, so that a prompt finds the session that holds most of it. Hub thread. */
+#ifndef APP_SERVE_SLOT_H
+#define APP_SERVE_SLOT_H
+
+#include "app/serve/job.h"
+
+struct slot {
+    struct server *server;
+    int number;
+    struct client *client;
+    bool ready;
+    struct task *task; /* NULL: idle */
+    int *held, n_held; /* ids; what it holds at most */
+    uint64_t used_ns;  /* when a task began; 0: never */
+};
+
+/* The idle session for a prompt: the one that holds most of it. One that would lose more than half
+ * of what it holds is spared while another one is there that loses less, since a beginning that
+ * sessions have in common is taken from there. Then the one used longest ago. NULL: none is idle.
+ */
+struct slot *slot_choose(struct slot *slots, int n, const struct prompt *p);
+/* Sends the task's turn. -1: no memory. */
+int slot_begin(struct slot *s, struct task *t);
+/* Takes note of what the engine tells. */
+void slot_note(struct slot *s, const struct event *ev);
+void slot_release(struct slot *s);
+
+#endif

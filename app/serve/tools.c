@@ -1,0 +1,174 @@
+/* See tools.h. */
+#include "app/serve/tools.h"
+
+#include "engine/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static int check_tool(const json_t *tool, size_t i, struct refusal *r)
+{
+    const json_t *f = json_object_get(tool, "function");
+    char param[32];
+
+    snprintf(param, sizeof param, "tools[%zu]", i);
+    if (!json_is_object(tool) || !json_is_object(f) || !json_is_string(json_object_get(f, "name")))
+        return refuse(r, 400, "invalid_type", param,
+                      "'%s' must be an object with a 'function' that has a 'name'", param);
+    if (field_get(f, "parameters") && !json_is_object(json_object_get(f, "parameters")))
+        return refuse(r, 400, "invalid_type", param, "'%s.function.parameters' must be an object",
+                      param);
+    return 0;
+}
+
+/* none: *calls is false. */
+static int read_choice(const struct job *j, bool *calls, struct refusal *r)
+{
+    const json_t *v = field_get(j->body, "tool_choice");
+    const char *word = json_string_value(v);
+
+    *calls = true;
+    if (!v || (word && strcmp(word, "auto") == 0))
+        return 0;
+    if (word && strcmp(word, "none") == 0) {
+        *calls = false;
+        return 0;
+    }
+    if (json_is_object(v) || (word && strcmp(word, "required") == 0))
+        return refuse(r, 400, "unsupported_value", "tool_choice",
+                      "'tool_choice' may be auto or none: answers cannot be constrained yet");
+    return refuse(r, 400, "invalid_value", "tool_choice",
+                  "'tool_choice' must be auto, none, required or an object that names a function");
+}
+
+static void put_json(struct strbuf *out, const json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    if (text)
+        strbuf_puts(out, text);
+    else
+        out->failed = true;
+    free(text); /* jansson's own */
+}
+
+int tools_read(struct job *j, char **text, struct refusal *r)
+{
+    const json_t *list = field_get(j->body, "tools"), *tool;
+    struct strbuf b = {0};
+    bool calls;
+    size_t i;
+
+    *text = NULL;
+    if (list && !json_is_array(list))
+        return refuse(r, 400, "invalid_type", "tools", "'tools' must be a list");
+    json_array_foreach(list, i, tool) if (check_tool(tool, i, r) < 0) return -1;
+    if (read_choice(j, &calls, r) < 0)
+        return -1;
+    if (!calls || !json_array_size(list))
+        return 0;
+    strbuf_puts(&b, "# Tools\n\nYou may call one or more functions to assist with the user query."
+                    "\n\nYou are provided with function signatures within <tools></tools> XML tags:"
+                    "\n<tools>");
+    json_array_foreach(list, i, tool)
+    {
+        strbuf_putc(&b, '\n');
+        put_json(&b, tool);
+    }
+    strbuf_puts(&b, "\n</tools>\n\nFor each function call, return a json object with function name "
+                    "and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+                    "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
+    *text = strbuf_take(&b, NULL);
+    strbuf_release(&b);
+    j->wish.tools = true;
+    return *text ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the tools");
+}
+
+int tools_put_call(struct strbuf *out, const json_t *call, const char *param, struct refusal *r)
+{
+    const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
+    const json_t *arguments = json_object_get(f, "arguments");
+
+    if (!json_is_string(name) || !(json_is_string(arguments) || json_is_object(arguments)))
+        return refuse(
+            r, 400, "invalid_type", param,
+            "a call of '%s.tool_calls' must have a 'function' with 'name' and 'arguments'", param);
+    if (out->len)
+        strbuf_putc(out, '\n');
+    strbuf_puts(out, "<tool_call>\n{\"name\": ");
+    put_json(out, name);
+    strbuf_puts(out, ", \"arguments\": ");
+    if (json_is_string(arguments))
+        strbuf_puts(out, json_string_value(arguments)); /* as the model wrote it */
+    else
+        put_json(out, arguments);
+    strbuf_puts(out, "}\n</tool_call>");
+    return 0;
+}
+
+/* ---- what a model said ---- */
+
+static json_t *make_call(const char *name, const json_t *arguments)
+{
+    char id[32], *dumped = json_dumps(arguments, JSON_COMPACT | JSON_ENCODE_ANY);
+    /* some write them as a text that holds JSON */
+    const char *text = json_is_string(arguments) ? json_string_value(arguments) : dumped;
+    unsigned char bits[12] = {0};
+    json_t *o;
+
+    if (getrandom(bits, sizeof bits, GRND_NONBLOCK) < 0)
+        memcpy(bits, &dumped, sizeof dumped);
+    memcpy(id, "call_", 6);
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(id + 5 + 2 * i, 3, "%02x", bits[i]);
+    o = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name",
+                  name, "arguments", text ? text : "{}");
+    free(dumped); /* jansson's own */
+    return o;
+}
+
+/* {"name": …, "arguments" or "parameters": …}; a list of them; false: neither. */
+static bool add_call(json_t *calls, const json_t *v)
+{
+    const char *name = json_string_value(json_object_get(v, "name"));
+    const json_t *arguments = json_object_get(v, "arguments");
+
+    if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++)
+            if (!json_is_object(json_array_get(v, i)) || !add_call(calls, json_array_get(v, i)))
+                return false;
+        return json_array_size(v) > 0;
+    }
+    if (!arguments)
+        arguments = json_object_get(v, "parameters");
+    if (!name || !arguments)
+        return false;
+    return json_array_append_new(calls, make_call(name, arguments)) == 0;
+}
+
+void tools_end(struct task *t)
+{
+    json_t *calls = json_array();
+    const char *at = t->call.data;
+    size_t left = t->call.len;
+    bool read = left > 0;
+
+    while (read && left && left != strspn(at, " \t\r\n")) {
+        json_error_t where;
+        json_t *v = json_loadb(at, left, JSON_DISABLE_EOF_CHECK, &where);
+
+        read = v && where.position > 0 && add_call(calls, v);
+        json_decref(v);
+        if (read) {
+            at += where.position;
+            left -= (size_t)where.position;
+        }
+    }
+    if (read && json_array_size(calls)) {
+        t->tool_calls = calls;
+        return;
+    }
+    json_decref(calls);
+    strbuf_put(&t->text, t->call.data ? t->call.data : "", t->call.len);
+}

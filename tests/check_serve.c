@@ -1,0 +1,677 @@
+/* The server as programs meet it: the real binary on a free port, requests over sockets of our own,
+ * good ones and every kind of bad one. */
+#include "tests/support.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MODEL "tiny-storyteller-Q8_0"
+#define ASK "{\"model\": \"" MODEL "\", \"messages\": [{\"role\": \"user\", \"content\": "
+#define FOX ASK "\"Tell me a story about a fox.\"}]"
+
+static char binary[PATH_MAX + 32], log_path[300];
+static pid_t server;
+static int port;
+
+/* ---- the server ---- */
+
+static void find_binary(void)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
+    ck_assert_int_gt(n, 0);
+    exe[n] = 0;
+    *strrchr(exe, '/') = 0;
+    *strrchr(exe, '/') = 0;
+    snprintf(binary, sizeof binary, "%s/moetop", exe);
+    ck_assert_msg(access(binary, X_OK) == 0, "%s is not built", binary);
+}
+
+static char *log_text(void)
+{
+    static char text[1 << 20];
+    FILE *f = fopen(log_path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+
+    text[n] = 0;
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* Until the log says so; the test's own time limit ends it otherwise. */
+static char *wait_for_log(const char *what)
+{
+    char *at;
+
+    while (!(at = strstr(log_text(), what))) {
+        int status;
+
+        ck_assert_msg(waitpid(server, &status, WNOHANG) == 0, "it ended: %s", log_text());
+        usleep(5000);
+    }
+    return at;
+}
+
+static void start(const char *const *more)
+{
+    const char *argv[24] = {binary, "--serve", "--port", "0", "-t", "2"};
+    int n = 6;
+    char *at;
+
+    find_binary();
+    snprintf(log_path, sizeof log_path, "%s/serve.log", support_tmpdir());
+    unlink(log_path);
+    while (more && *more && n < 23)
+        argv[n++] = *more++;
+    server = fork();
+    if (server == 0) {
+        int fd = open(log_path, O_WRONLY | O_CREAT | O_TRUNC, 0600),
+            null = open("/dev/null", O_RDONLY);
+
+        dup2(null, 0);
+        dup2(fd, 1);
+        dup2(fd, 2);
+        setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
+        setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
+        execv(binary, (char *const *)argv);
+        _exit(127);
+    }
+    at = wait_for_log(" is ready on ");
+    at = strstr(at, "127.0.0.1:");
+    port = at ? atoi(at + strlen("127.0.0.1:")) : 0;
+}
+
+static int end(void)
+{
+    int status;
+
+    kill(server, SIGTERM);
+    ck_assert_int_eq(waitpid(server, &status, 0), server);
+    server = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void plain_server(void)
+{
+    start(NULL);
+}
+
+static void end_well(void)
+{
+    int code = server ? end() : 0;
+
+    ck_assert_msg(code == 0, "exit status %d: %s", code, log_text());
+}
+
+/* ---- requests ---- */
+
+struct reply {
+    int status;
+    char *head, *body; /* body: chunks joined */
+    size_t n;
+};
+
+static int dial(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_msg(connect(fd, (struct sockaddr *)&a, sizeof a) == 0, "nobody listens on %d", port);
+    return fd;
+}
+
+static void say(int fd, const char *text, size_t n)
+{
+    while (n) {
+        ssize_t sent = send(fd, text, n, MSG_NOSIGNAL);
+
+        if (sent <= 0)
+            return; /* the server has hung up: what it said counts */
+        text += sent;
+        n -= (size_t)sent;
+    }
+}
+
+static char *hear(int fd, size_t *n)
+{
+    size_t room = 1 << 16;
+    char *text = malloc(room);
+    ssize_t got;
+
+    *n = 0;
+    while ((got = recv(fd, text + *n, room - *n - 1, 0)) > 0) {
+        *n += (size_t)got;
+        if (room - *n < 4096)
+            text = realloc(text, room *= 2);
+    }
+    text[*n] = 0;
+    return text;
+}
+
+static void join_chunks(struct reply *r)
+{
+    char *from = r->body, *to = r->body;
+
+    for (;;) {
+        char *next;
+        size_t n = strtoul(from, &next, 16);
+
+        ck_assert_msg(next > from && next[0] == '\r' && next[1] == '\n', "a chunk begins: %.40s",
+                      from);
+        memmove(to, next + 2, n);
+        to += n;
+        from = next + 2 + n + 2;
+        if (!n)
+            break;
+    }
+    *to = 0;
+    r->n = (size_t)(to - r->body);
+}
+
+static struct reply read_reply(int fd)
+{
+    struct reply r = {0};
+    char *border;
+
+    r.head = hear(fd, &r.n);
+    close(fd);
+    if (!(border = strstr(r.head, "\r\n\r\n")))
+        return r;
+    r.status = atoi(r.head + strlen("HTTP/1.1 "));
+    r.body = border + 4;
+    r.n -= (size_t)(r.body - r.head);
+    border[2] = 0;
+    if (strcasestr(r.head, "transfer-encoding: chunked"))
+        join_chunks(&r);
+    return r;
+}
+
+/* headers: lines with their ends, or NULL: what a client sends. */
+static struct reply ask(const char *method, const char *path, const char *headers, const char *body)
+{
+    int fd = dial();
+    char head[4096];
+    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nConnection: close\r\n%s", method, path,
+                     headers ? headers : "Host: localhost\r\nContent-Type: application/json\r\n");
+
+    if (body)
+        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Length: %zu\r\n", strlen(body));
+    n += snprintf(head + n, sizeof head - (size_t)n, "\r\n");
+    say(fd, head, (size_t)n);
+    if (body)
+        say(fd, body, strlen(body));
+    return read_reply(fd);
+}
+
+static json_t *read_json(const struct reply *r, int status)
+{
+    json_t *o = r->body ? json_loads(r->body, 0, NULL) : NULL;
+
+    ck_assert_msg(r->status == status, "status %d: %.300s", r->status,
+                  r->body ? r->body : "nothing");
+    ck_assert_msg(o != NULL, "no JSON: %.300s", r->body);
+    return o;
+}
+
+static json_t *post(const char *path, const char *body, int status)
+{
+    struct reply r = ask("POST", path, NULL, body);
+    json_t *o = read_json(&r, status);
+
+    free(r.head);
+    return o;
+}
+
+static const char *text_at(json_t *o, const char *first, const char *second)
+{
+    json_t *choice = json_array_get(json_object_get(o, "choices"), 0);
+    json_t *v = json_object_get(choice, first);
+
+    return json_string_value(second ? json_object_get(v, second) : v);
+}
+
+/* The texts of a stream's deltas, one after the other; *events: how many there were. */
+static char *stream_text(const struct reply *r, int *events)
+{
+    char *all = calloc(1, r->n + 1), *at = r->body;
+
+    *events = 0;
+    while ((at = strstr(at, "data: {"))) {
+        json_t *o = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL), *choice;
+        const char *text;
+
+        ck_assert_msg(o != NULL, "an event is no JSON: %.80s", at);
+        choice = json_array_get(json_object_get(o, "choices"), 0);
+        text = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
+        if (!text)
+            text = json_string_value(json_object_get(choice, "text"));
+        strcat(all, text ? text : "");
+        json_decref(o);
+        ++*events;
+        at += 7;
+    }
+    return all;
+}
+
+/* ---- answers ---- */
+
+START_TEST(chat_whole_and_streamed)
+{
+    json_t *o = post("/v1/chat/completions", FOX ", \"max_tokens\": 40, \"temperature\": 0}", 200);
+    json_t *usage = json_object_get(o, "usage");
+    struct reply r = ask("POST", "/v1/chat/completions", NULL,
+                         FOX ", \"max_tokens\": 40, \"temperature\": 0, \"stream\": true, "
+                             "\"stream_options\": {\"include_usage\": true}}");
+    int events;
+    char *text = stream_text(&r, &events);
+
+    ck_assert_str_eq(text_at(o, "finish_reason", NULL), "length");
+    ck_assert_str_eq(text_at(o, "message", "role"), "assistant");
+    ck_assert_int_eq(json_integer_value(json_object_get(usage, "completion_tokens")), 40);
+    ck_assert_str_eq(text, text_at(o, "message", "content"));
+    ck_assert_msg(strncmp(text, "Once upon a time", 16) == 0, "%s", text);
+    ck_assert_int_gt(events, 30);
+    ck_assert(strcasestr(r.head, "content-type: text/event-stream") != NULL);
+    ck_assert_str_eq(r.body + r.n - strlen("data: [DONE]\n\n"), "data: [DONE]\n\n");
+    ck_assert(strstr(r.body, "\"total_tokens\":51") != NULL);
+    free(text);
+    free(r.head);
+    json_decref(o);
+}
+END_TEST
+
+START_TEST(choices_stops_and_seeds)
+{
+    json_t *two = post("/v1/chat/completions", FOX ", \"max_tokens\": 30, \"seed\": 7, \"n\": 2}",
+                       200);
+    json_t *second = post("/v1/chat/completions", FOX ", \"max_tokens\": 30, \"seed\": 8}", 200);
+    json_t *stopped = post("/v1/chat/completions",
+                           FOX ", \"temperature\": 0, \"stop\": [\"nowhere\", \" a time\"]}", 200);
+    json_t *choice = json_array_get(json_object_get(two, "choices"), 1);
+
+    /* choice i has the seed of seed + i */
+    ck_assert_str_eq(json_string_value(
+                         json_object_get(json_object_get(choice, "message"), "content")),
+                     text_at(second, "message", "content"));
+    ck_assert_str_eq(text_at(stopped, "message", "content"), "Once upon");
+    ck_assert_str_eq(text_at(stopped, "finish_reason", NULL), "stop");
+    json_decref(two);
+    json_decref(second);
+    json_decref(stopped);
+}
+END_TEST
+
+START_TEST(probabilities)
+{
+    json_t *o = post("/v1/chat/completions",
+                     FOX ", \"temperature\": 0, \"max_tokens\": 5, \"logprobs\": true, "
+                         "\"top_logprobs\": 3}",
+                     200);
+    json_t *choice = json_array_get(json_object_get(o, "choices"), 0), *each;
+    json_t *list = json_object_get(json_object_get(choice, "logprobs"), "content");
+    size_t i;
+
+    ck_assert_uint_eq(json_array_size(list), 5);
+    json_array_foreach(list, i, each)
+    {
+        json_t *top = json_object_get(each, "top_logprobs"), *best = json_array_get(top, 0);
+
+        ck_assert_uint_eq(json_array_size(top), 3);
+        /* greedy: what was taken is the likeliest */
+        ck_assert(json_equal(json_object_get(best, "token"), json_object_get(each, "token")));
+        ck_assert(json_real_value(json_object_get(each, "logprob")) <= 0.0);
+    }
+    json_decref(o);
+}
+END_TEST
+
+START_TEST(what_was_read_is_not_read_again)
+{
+#define LONG_ASK "\"One two three four five six seven eight nine ten eleven twelve, tell me.\"}"
+    json_t *first = post("/v1/chat/completions", ASK LONG_ASK "], \"max_tokens\": 1}", 200);
+    json_t *second = post("/v1/chat/completions", ASK LONG_ASK "], \"max_tokens\": 1}", 200);
+    json_t *usage = json_object_get(second, "usage");
+    json_t *cached = json_object_get(json_object_get(usage, "prompt_tokens_details"),
+                                     "cached_tokens");
+
+    ck_assert_int_eq(json_integer_value(cached),
+                     json_integer_value(json_object_get(usage, "prompt_tokens")) - 1);
+    json_decref(first);
+    json_decref(second);
+}
+END_TEST
+
+/* ---- who else is served ---- */
+
+struct teller {
+    pthread_t thread;
+    int number;
+    char *text;
+};
+
+static char *tell(int i)
+{
+    static const char *const heroes[] = {"fox", "bear", "owl", "cat", "dog", "hen", "cow", "pig"};
+    char body[400];
+    json_t *o, *choice, *list;
+    char *text;
+
+    snprintf(body, sizeof body,
+             ASK "\"Tell me a story about a %s.\"}], \"temperature\": 0.8, \"seed\": %d, "
+                 "\"max_tokens\": %d, \"ignore_eos\": true, \"logprobs\": true}",
+             heroes[i], 100 + i, 20 + 6 * i);
+    o = post("/v1/chat/completions", body, 200);
+    choice = json_array_get(json_object_get(o, "choices"), 0);
+    list = json_object_get(json_object_get(choice, "logprobs"), "content");
+    json_object_set(json_object_get(choice, "message"), "logprobs", list);
+    /* text, tokens and the digits of their probabilities */
+    text = json_dumps(json_object_get(choice, "message"), JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(o);
+    return text;
+}
+
+static void *tell_beside(void *arg)
+{
+    struct teller *t = arg;
+
+    t->text = tell(t->number);
+    return NULL;
+}
+
+START_TEST(eight_clients_get_what_each_gets_alone)
+{
+    struct teller t[8];
+
+    for (int i = 0; i < 8; i++) {
+        t[i] = (struct teller){.number = i};
+        ck_assert_int_eq(pthread_create(&t[i].thread, NULL, tell_beside, &t[i]), 0);
+    }
+    for (int i = 0; i < 8; i++)
+        pthread_join(t[i].thread, NULL);
+    for (int i = 0; i < 8; i++) {
+        char *alone = tell(i);
+
+        ck_assert_str_eq(t[i].text, alone);
+        free(alone);
+        free(t[i].text);
+    }
+}
+END_TEST
+
+/* ---- bad requests ---- */
+
+#define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
+#define CHAT "/v1/chat/completions"
+
+static const struct {
+    const char *method, *path, *headers, *body;
+    int status;
+    const char *says; /* somewhere in the answer */
+} bad[] = {
+    {"POST", CHAT, NULL, "{", 400, "invalid_json"},
+    {"POST", CHAT, NULL, "", 400, "invalid_json"},
+    {"POST", CHAT, NULL, "[]", 400, "must be a JSON object"},
+    {"POST", CHAT, NULL, "{\"a\": \"\xff\"}", 400, "invalid_json"},
+    {"POST", CHAT, NULL, "{}", 400, "\"param\":\"model\""},
+    {"POST", CHAT, NULL, "{\"model\": 1}", 400, "\"param\":\"model\""},
+    {"POST", CHAT, NULL, "{\"model\": \"other\"}", 404, "model_not_found"},
+    {"POST", CHAT, NULL, "{\"model\": \"" MODEL "\"}", 400, "\"param\":\"messages\""},
+    {"POST", CHAT, NULL, "{\"model\": \"" MODEL "\", \"messages\": []}", 400, "messages"},
+    {"POST", CHAT, NULL, "{\"model\": \"" MODEL "\", \"messages\": [{}]}", 400, "messages[0]"},
+    {"POST", CHAT, NULL, "{\"model\": \"" MODEL "\", \"messages\": [{\"role\": \"user\"}]}", 400,
+     "messages[0].content"},
+    {"POST", CHAT, NULL, ASK "7}]}", 400, "messages[0].content"},
+    {"POST", CHAT, NULL, ASK "[{\"type\": \"image_url\"}]}]}", 400, "reads text alone"},
+    {"POST", CHAT, NULL, FOX ", \"temperature\": \"hot\"}", 400, "\"param\":\"temperature\""},
+    {"POST", CHAT, NULL, FOX ", \"temperature\": 1000}", 400, "0 to 2 is possible"},
+    {"POST", CHAT, NULL, FOX ", \"top_p\": 1.5}", 400, "top_p"},
+    {"POST", CHAT, NULL, FOX ", \"max_tokens\": 1.5}", 400, "a whole number"},
+    {"POST", CHAT, NULL, FOX ", \"max_tokens\": 99999999999999999999999}", 400, "max_tokens"},
+    {"POST", CHAT, NULL, FOX ", \"n\": 0}", 400, "\"param\":\"n\""},
+    {"POST", CHAT, NULL, FOX ", \"stream\": \"yes\"}", 400, "stream"},
+    {"POST", CHAT, NULL, FOX ", \"stop\": 5}", 400, "stop"},
+    {"POST", CHAT, NULL, FOX ", \"stop\": [\"\"]}", 400, "stop"},
+    {"POST", CHAT, NULL, FOX ", \"top_logprobs\": 3}", 400, "needs 'logprobs'"},
+    {"POST", CHAT, NULL, FOX ", \"tools\": \"x\"}", 400, "tools"},
+    {"POST", CHAT, NULL, FOX ", \"tool_choice\": 5}", 400, "tool_choice"},
+    {"POST", CHAT, NULL, FOX ", \"response_format\": {\"type\": \"yaml\"}}", 400,
+     "response_format"},
+    {"GET", CHAT, NULL, NULL, 405, "use POST"},
+    {"PUT", "/v1/models", NULL, "{}", 405, "use GET"},
+    {"TRACE", "/v1/models", NULL, NULL, 405, "use GET"},
+    {"GET", "/nowhere", NULL, NULL, 404, "not_found"},
+    {"GET", "/../../etc/passwd", NULL, NULL, 404, "not_found"},
+    {"GET", "/v1/models/", NULL, NULL, 404, "not_found"},
+    {"GET", "/v1/models/other", NULL, NULL, 404, "model_not_found"},
+    {"POST", CHAT, "Host: localhost\r\nContent-Type: text/plain\r\n", "{}", 415,
+     "application/json"},
+    {"POST", CHAT, "Host: localhost\r\n", "{}", 415, "application/json"},
+    {"GET", "/v1/models", "Host: evil.example\r\n", NULL, 403, "host_not_allowed"},
+    {"GET", "/v1/models", "Host: localhost\r\nOrigin: http://evil.example\r\n", NULL, 403,
+     "origin_not_allowed"},
+    {"POST", CHAT, JSON_HEADERS "Origin: null\r\n", FOX "}", 403, "origin_not_allowed"},
+    {"POST", CHAT, JSON_HEADERS "Content-Length: 10737418240\r\n", NULL, 413, "body_too_large"},
+    {"POST", CHAT, JSON_HEADERS "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", NULL, 400,
+     ""},
+};
+
+START_TEST(bad_requests_are_told_why)
+{
+    struct reply r;
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *type;
+
+        r = ask(bad[i].method, bad[i].path, bad[i].headers, bad[i].body);
+        ck_assert_msg(r.status == bad[i].status && r.body && strstr(r.body, bad[i].says),
+                      "%s %s %s: %d %s", bad[i].method, bad[i].path,
+                      bad[i].body ? bad[i].body : bad[i].headers, r.status, r.body ? r.body : "");
+        type = bad[i].says[0] ? strstr(r.body, "{\"error\":{\"message\":") : r.body;
+        ck_assert_msg(type != NULL, "%s", r.body);
+        ck_assert(r.status != 405 || strcasestr(r.head, "allow: ") != NULL);
+        free(r.head);
+    }
+    r = ask("GET", "/health", "Host: 127.0.0.1:1\r\n", NULL);
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+}
+END_TEST
+
+START_TEST(a_conversation_that_is_too_long)
+{
+    static char body[64000];
+    int n = snprintf(body, sizeof body, ASK "\"");
+    json_t *o;
+    const char *text;
+
+    while (n < 40000)
+        n += snprintf(body + n, sizeof body - (size_t)n, "hello world ");
+    snprintf(body + n, sizeof body - (size_t)n, "\"}], \"stream\": true}");
+    o = post(CHAT, body, 400);
+    text = json_string_value(json_object_get(json_object_get(o, "error"), "code"));
+    ck_assert_str_eq(text, "context_length_exceeded");
+    json_decref(o);
+}
+END_TEST
+
+/* Deep, long, cut off, and no HTTP at all: it goes on. */
+START_TEST(hostile_bytes)
+{
+    static char deep[200001];
+    static const char *const raw[] = {
+        "\x16\x03\x01\x02\x00\x01", "GET\r\n\r\n",
+        "POST " CHAT " HTTP/1.1\r\nHost: x\r\nContent-Le",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nA B\r\nC",
+        "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: 50\r\n\r\n{\"model\""};
+    struct reply r;
+
+    memset(deep, '[', sizeof deep - 1);
+    r = ask("POST", CHAT, NULL, deep);
+    ck_assert_int_eq(r.status, 400);
+    free(r.head);
+    for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
+        int fd = dial();
+
+        say(fd, raw[i], strlen(raw[i]));
+        close(fd);
+    }
+    r = ask("GET", "/v1/models", NULL, NULL);
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+}
+END_TEST
+
+/* ---- ends ---- */
+
+static void slow_server(void)
+{
+    static const char *const pace[] = {"--pace", "25", NULL};
+
+    start(pace);
+}
+
+/* Reads until the text has come. */
+static void hear_until(int fd, const char *what)
+{
+    char text[8192] = "";
+    size_t n = 0;
+    ssize_t got;
+
+    while (!strstr(text, what) && n < sizeof text - 1 &&
+           (got = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0) {
+        n += (size_t)got;
+        text[n] = 0;
+    }
+    ck_assert_msg(strstr(text, what) != NULL, "%.300s", text);
+}
+
+static int ask_slowly(const char *more)
+{
+    char body[400], head[300];
+    int fd = dial(), n;
+
+    snprintf(body, sizeof body, FOX ", \"temperature\": 0, \"ignore_eos\": true%s}", more);
+    n = snprintf(head, sizeof head,
+                 "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n",
+                 strlen(body));
+    say(fd, head, (size_t)n);
+    say(fd, body, strlen(body));
+    return fd;
+}
+
+/* 1000 tokens at 25 a second: who does not notice is at it for 40 seconds. */
+START_TEST(a_client_that_leaves)
+{
+    int streams = ask_slowly(", \"stream\": true"), waits;
+    char *line;
+
+    hear_until(streams, "Once");
+    close(streams);
+    line = wait_for_log("client gone");
+    while (line > log_text() && line[-1] != '\n')
+        line--;
+    ck_assert_msg(strstr(line, " + ") && atoi(strstr(line, " + ") + 3) < 100, "%.200s", line);
+    waits = ask_slowly("");
+    usleep(100000);
+    close(waits);
+    while (!strstr(strstr(log_text(), "client gone") + 1, "client gone"))
+        usleep(5000);
+}
+END_TEST
+
+START_TEST(what_is_under_way_ends_first)
+{
+    int fd = ask_slowly(", \"stream\": true, \"max_tokens\": 20");
+    size_t n;
+    char *text;
+
+    hear_until(fd, "Once");
+    ck_assert_int_eq(end(), 0);
+    text = hear(fd, &n);
+    ck_assert_msg(strstr(text, "[DONE]") != NULL, "%.300s", text);
+    free(text);
+    close(fd);
+}
+END_TEST
+
+START_TEST(keys)
+{
+    static const char *const wrong[] = {"",
+                                        "Authorization: Bearer other\r\n",
+                                        "Authorization: Bearer key-on\r\n",
+                                        "Authorization: Bearer key-one1\r\n",
+                                        "Authorization: Bearer \r\n",
+                                        "x-api-key: x\r\n"};
+    static const char *const right[] = {"Authorization: Bearer key-one\r\n",
+                                        "x-api-key: key two\r\n"};
+    char path[300], headers[200];
+    struct reply r;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/keys", support_tmpdir());
+    f = fopen(path, "w");
+    fputs("# ours\nkey-one\n\n  key two \n", f);
+    fclose(f);
+    start((const char *const[]){"--api-key-file", path, "--alias", "tale", NULL});
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(headers, sizeof headers, "Host: localhost\r\n%s", wrong[i]);
+        r = ask("GET", "/v1/models", headers, NULL);
+        ck_assert_msg(r.status == 401, "%s: %d", wrong[i], r.status);
+        free(r.head);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        snprintf(headers, sizeof headers, "Host: localhost\r\n%s", right[i]);
+        r = ask("GET", "/v1/models/tale", headers, NULL);
+        ck_assert_msg(r.status == 200, "%s: %d", right[i], r.status);
+        free(r.head);
+    }
+    r = ask("GET", "/health", "Host: localhost\r\n", NULL);
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("serve");
+    TCase *t = tcase_create("plain"), *slow = tcase_create("slow"), *own = tcase_create("own");
+
+    tcase_add_checked_fixture(t, plain_server, end_well);
+    tcase_add_test(t, chat_whole_and_streamed);
+    tcase_add_test(t, choices_stops_and_seeds);
+    tcase_add_test(t, probabilities);
+    tcase_add_test(t, what_was_read_is_not_read_again);
+    tcase_add_test(t, eight_clients_get_what_each_gets_alone);
+    tcase_add_test(t, bad_requests_are_told_why);
+    tcase_add_test(t, a_conversation_that_is_too_long);
+    tcase_add_test(t, hostile_bytes);
+    suite_add_tcase(s, t);
+    tcase_add_checked_fixture(slow, slow_server, end_well);
+    tcase_add_test(slow, a_client_that_leaves);
+    tcase_add_test(slow, what_is_under_way_ends_first);
+    suite_add_tcase(s, slow);
+    tcase_add_checked_fixture(own, NULL, end_well);
+    tcase_add_test(own, keys);
+    suite_add_tcase(s, own);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
