@@ -26,6 +26,7 @@ struct talk {
     struct strbuf edited; /* what /edit put into the input line */
     struct strbuf copied; /* what /copy gave to the clipboard */
     int changed, plans;
+    int prompt, cached; /* tokens of the newest turn */
 };
 
 static void hear(void *ctx, enum conversation_say kind, const char *text)
@@ -40,6 +41,10 @@ static void hear_event(void *ctx, const struct event *ev)
     struct talk *t = ctx;
 
     t->plans += ev->kind == EVENT_PLAN;
+    if (ev->kind == EVENT_TURN_DONE) {
+        t->prompt = ev->done_turn.prompt_tokens;
+        t->cached = ev->done_turn.cached_tokens;
+    }
     if (ev->kind == EVENT_ERROR || ev->kind == EVENT_NOTICE)
         strbuf_printf(&t->said, "%s\n", ev->text ? ev->text : "");
 }
@@ -497,9 +502,9 @@ START_TEST(regen_tells_why_nothing_changes)
     expect(&t, "/regen", "temp is 0, so the same settings give the same answer");
     type(&t, "/set temp 0.8");
     type(&t, "/set seed 3");
-    expect(&t, "/regen", "seed is 3, so the same settings give the same answer");
+    expect(&t, "/regen", "answer 3, seed 5\n");
     type(&t, "/set seed -1");
-    ck_assert_str_eq(type(&t, "/regen"), "");
+    expect(&t, "/regen", "answer 4, seed ");
     talk_close(&t);
 }
 END_TEST
@@ -636,7 +641,8 @@ START_TEST(the_list_of_chats_is_short_and_numbered)
     type(&t, "/clear");
     type(&t, "second");
     type(&t, "/load");
-    ck_assert_ptr_nonnull(strstr(t.said.data, "  1  20"));
+    ck_assert_ptr_nonnull(strstr(t.said.data, "     used last messages  beginning\n  1  "));
+    ck_assert_ptr_nonnull(strstr(t.said.data, "    2  fox: first"));
     ck_assert_ptr_nonnull(strstr(t.said.data, "fox: first words"));
     ck_assert_ptr_nonnull(strstr(t.said.data, "\u2026\n"));
     ck_assert_ptr_null(strstr(t.said.data, "second")); /* this chat is here already */
@@ -646,6 +652,194 @@ START_TEST(the_list_of_chats_is_short_and_numbered)
     expect(&t, "/load 1", "1 is loaded: 2 messages");
     expect(&t, "/load 9", "there is no chat number 9");
     expect(&t, "/save 3", "a number is a place in the list");
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(another_token_makes_a_branch)
+{
+    struct talk t;
+    char first[512], piece[64];
+    int id;
+    size_t same;
+
+    talk_open(&t, NULL);
+    expect(&t, "/token 1", "the newest answer has 0 tokens");
+    type(&t, "Tell me a story.");
+    snprintf(first, sizeof first, "%s", chat(&t)->entries[1].text);
+    ck_assert_uint_eq(conversation_tokens(t.c), 6);
+    expect(&t, "/token 4", "token 4 of 6: ");
+    ck_assert_ptr_nonnull(strstr(t.said.data, "\n 10  "));
+    /* greedy: the chosen one is the likeliest */
+    id = conversation_token_alternative(t.c, 3, 1);
+    conversation_token_text(t.c, id, piece, sizeof piece);
+    expect(&t, "/token 4 11", "has no number 11");
+    type(&t, "/token 4 2");
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 2);
+    ck_assert_str_eq(transcript_sibling(chat(&t), 1, 0)->text, first);
+    for (same = 0; first[same] && first[same] == chat(&t)->entries[1].text[same]; same++)
+        ;
+    ck_assert_msg(strstr(chat(&t)->entries[1].text, piece) != NULL, "'%s' in '%s'", piece,
+                  chat(&t)->entries[1].text);
+    ck_assert_uint_gt(same, 3);
+    ck_assert_int_ge(t.cached, t.prompt - 2); /* what was computed is not computed again */
+    type(&t, "/undo");
+    expect(&t, "/token 1 2", "only a token of the newest answer");
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(one_message_is_copied)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    type(&t, "hello there");
+    type(&t, "/copy 2");
+    ck_assert_str_eq(t.copied.data, "hello there");
+    type(&t, "/copy 1");
+    ck_assert_str_eq(t.copied.data, chat(&t)->entries[1].text);
+    expect(&t, "/copy 3", "the chat has 2 messages");
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(a_file_goes_along)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    put_file("fox.txt", "The fox\nis red.\n");
+    put_file("bytes.bin", "\xff\xfe");
+    type(&t, "Read @fox.txt, please; not @nobody");
+    ck_assert_str_eq(chat(&t)->entries[0].text,
+                     "Read @fox.txt, please; not @nobody\n\nfox.txt:\n```\nThe fox\nis red.\n```");
+    expect(&t, "what of @bytes.bin", "is no text in UTF-8");
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    expect(&t, "/read fox.txt", "fox.txt: 2 lines, ");
+    ck_assert_str_eq(t.edited.data, "The fox\nis red.\n");
+    expect(&t, "/read nothing.txt", "nothing.txt");
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(nothing_said_is_lost)
+{
+    static const char *const named[] = {"--chat", "tree", NULL};
+    struct talk t;
+    char first[512];
+
+    talk_open(&t, named);
+    expect(&t, "/branches", "one way was gone so far");
+    type(&t, "one");
+    type(&t, "/set temp 1.5");
+    snprintf(first, sizeof first, "%s", chat(&t)->entries[1].text);
+    type(&t, "/regen");
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 2);
+    ck_assert_str_eq(transcript_sibling(chat(&t), 1, 0)->text, first);
+    type(&t, "two");
+    type(&t, "/undo");
+    expect(&t, "/redo", "");
+    ck_assert_uint_eq(chat(&t)->n, 4);
+    type(&t, "/undo");
+    type(&t, "/undo");
+    ck_assert_uint_eq(chat(&t)->n, 0);
+    type(&t, "/redo");
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    type(&t, "/redo");
+    ck_assert_uint_eq(chat(&t)->n, 4);
+    expect(&t, "/redo", "nothing was taken back");
+    type(&t, "/edit");
+    type(&t, "zwei");
+    ck_assert_uint_eq(transcript_siblings(chat(&t), 2), 2);
+    expect(&t, "/branches", "  3   1 of 2  you: two\n  3 > 2 of 2  you: zwei\n");
+    expect(&t, "/branches 1 2", "alike: 0 of 3 and 4 bytes\n1: two\n2: zwei");
+    expect(&t, "/branches 3", "there are 2 there");
+    type(&t, "/undo"); /* what stands aside at the end is kept too */
+    talk_close(&t);
+
+    talk_open(&t, named);
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    type(&t, "/redo");
+    ck_assert_str_eq(chat(&t)->entries[2].text, "zwei");
+    type(&t, "/branches 1");
+    ck_assert_str_eq(chat(&t)->entries[2].text, "two");
+    type(&t, "/undo");
+    type(&t, "/branches 1");
+    ck_assert_str_eq(chat(&t)->entries[1].text, first);
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    type(&t, "/branches 2"); /* and what followed the other answer followed it along */
+    ck_assert_uint_eq(chat(&t)->n, 4);
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(a_chat_goes_on_in_its_own_file)
+{
+    static const char *const again[] = {"--continue", NULL}, *const named[] = {"--chat", "fox",
+                                                                               NULL};
+    struct talk t, other;
+    char path[4096], part[4200];
+
+    talk_open(&t, again);
+    ck_assert_ptr_nonnull(strstr(conversation_greeting(t.c), "no saved chats yet"));
+    type(&t, "first words");
+    snprintf(path, sizeof path, "%s", conversation_path(t.c));
+    talk_close(&t);
+
+    talk_open(&t, NULL); /* a fresh one is told of it */
+    ck_assert_str_eq(conversation_greeting(t.c), "last chat: first words, just now \u00b7 /load 1");
+    ck_assert_uint_eq(chat(&t)->n, 0);
+    talk_close(&t);
+
+    talk_open(&t, again);
+    ck_assert_str_eq(conversation_path(t.c), path);
+    ck_assert_uint_eq(chat(&t)->n, 2);
+    ck_assert_ptr_nonnull(strstr(conversation_greeting(t.c), "goes on: 2 messages"));
+    talk_open(&other, again); /* nobody writes into a file that another one writes */
+    ck_assert_uint_eq(chat(&other)->n, 2);
+    ck_assert_str_ne(conversation_path(other.c), path);
+    hear_out(&other, "goes into a copy");
+    talk_close(&other);
+    type(&t, "second words");
+    expect(&t, "/rename fox", "called fox now");
+    expect(&t, "/rename fox", "a chat of that name already");
+    expect(&t, "/rename ../fox", "is no name for a chat");
+    talk_close(&t);
+
+    /* killed while it answered: what was shown is there */
+    ck_assert_ptr_nonnull(strrchr(path, '/'));
+    snprintf(part, sizeof part, "%.*s/fox.json.part", (int)(strrchr(path, '/') - path), path);
+    ck_assert_int_lt(access(path, F_OK), 0);
+    put_file(part, "and the fox");
+    talk_open(&t, named);
+    ck_assert_uint_eq(chat(&t)->n, 4);
+    ck_assert_str_eq(chat(&t)->entries[3].text, "and the fox");
+    ck_assert_str_eq(chat(&t)->entries[3].stop, "cancelled");
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(chats_are_searched_named_and_deleted)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    type(&t, "a badger in the Wood");
+    type(&t, "/clear");
+    type(&t, "an otter in the river");
+    type(&t, "/clear");
+    expect(&t, "/chats wood", "  a badger in the Wood");
+    ck_assert_ptr_null(strstr(t.said.data, "otter"));
+    expect(&t, "/rename 1 badger", "that chat is called badger now");
+    expect(&t, "/chats aardvark", "said in no saved chat");
+    expect(&t, "/chats", "badger: a badger");
+    expect(&t, "/delete badger", "a number of the list");
+    expect(&t, "/chats badger", "  1  ");
+    expect(&t, "/delete 1", "is deleted");
+    expect(&t, "/chats badger", "said in no saved chat");
     talk_close(&t);
 }
 END_TEST
@@ -674,6 +868,12 @@ static Suite *suite(void)
     tcase_add_test(c, settings_are_looked_at_before_they_are_kept);
     tcase_add_test(c, tables_fit_and_agree);
     tcase_add_test(c, the_list_of_chats_is_short_and_numbered);
+    tcase_add_test(c, another_token_makes_a_branch);
+    tcase_add_test(c, one_message_is_copied);
+    tcase_add_test(c, a_file_goes_along);
+    tcase_add_test(c, nothing_said_is_lost);
+    tcase_add_test(c, a_chat_goes_on_in_its_own_file);
+    tcase_add_test(c, chats_are_searched_named_and_deleted);
     suite_add_tcase(s, c);
     return s;
 }

@@ -31,7 +31,7 @@ static int add(struct rect *all, int n, struct rect r)
 static void assert_sound(const struct layout_request *q)
 {
     struct layout l;
-    struct rect all[LAYOUT_PANELS + 8];
+    struct rect all[LAYOUT_PANELS + 9];
     int n = 0, i, j;
 
     layout_make(&l, q);
@@ -42,6 +42,7 @@ static void assert_sound(const struct layout_request *q)
     n = add(all, n, l.input_rule);
     n = add(all, n, l.input);
     n = add(all, n, l.tabs);
+    n = add(all, n, l.keys);
     for (i = 0; i < q->n_panels; i++)
         n = add(all, n, l.panels[i]);
     ck_assert_int_gt(n, 0);
@@ -83,6 +84,8 @@ START_TEST(every_size)
             struct layout_request r;
 
             request_default(&r, w, h);
+            assert_sound(&r);
+            r.keys = true;
             assert_sound(&r);
             focus = (w * 7 + h) % 6;
             r.focus = focus;

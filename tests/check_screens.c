@@ -8,7 +8,8 @@
  * TOTAL tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT
  * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back) help (the
  * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
- * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE show [styles]     the screen goes
+ * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE     hints on (and the row of keys)
+ * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
 #include "ui/chatview.h"
@@ -16,6 +17,7 @@
 #include "ui/panels/panel.h"
 #include "ui/screen/key_help.h"
 #include "ui/screen/screen.h"
+#include "ui/search.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -73,6 +75,8 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     p->t.ran_on = malloc(n);
     p->t.planned = calloc(n, 1);
     p->t.newest = calloc(n, 1);
+    p->t.here = malloc(n);
+    memset(p->t.here, 1, n);
     p->t.routes = calloc((size_t)TELEMETRY_ROUTES * (size_t)(layers * used), sizeof *p->t.routes);
     memset(p->t.ran_on, PLAN_NO_DEVICE, n);
     p->t.state = ENGINE_IDLE;
@@ -89,6 +93,18 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     ck_assert_int_eq(ui_model_ready(&p->m, layers, experts, used), 0);
     event(p, (struct event){.kind = EVENT_READY});
     publish(p);
+}
+
+/* Four tokens, itself and those with the next ids. */
+static void likely_tell(struct player *p, const struct token_event *t)
+{
+    struct event ev = {.kind = EVENT_LOGPROBS, .logprobs = {.id = t->id, .n = 4}};
+
+    for (int i = 0; i < 4; i++) {
+        ev.logprobs.ids[i] = t->id + i;
+        ev.logprobs.logprobs[i] = logf(i ? (1 - t->probability) / (float)(2 << i) : t->probability);
+    }
+    event(p, ev);
 }
 
 static void make_tokens(struct player *p, int n, unsigned seed)
@@ -143,6 +159,7 @@ static void make_tokens(struct player *p, int n, unsigned seed)
         ev.token.serial = p->t.session_generated_tokens;
         ev.token.len = (uint16_t)strlen(word);
         memcpy(ev.token.text, word, strlen(word));
+        likely_tell(p, &ev.token);
         event(p, ev);
         publish(p);
         ui_model_tick(&p->m, p->now);
@@ -181,6 +198,12 @@ static void press(struct player *p, const char *name)
         {"M-x", "\033x"},
         {"M-t", "\033t"},
         {"?", "?"},
+        {"M-Up", "\033[1;3A"},
+        {"M-Down", "\033[1;3B"},
+        {"M-k", "\033k"},
+        {"Enter", "\r"},
+        {"n", "n"},
+        {"N", "N"},
     };
     struct decode d;
     struct input_event ev;
@@ -195,6 +218,10 @@ static void press(struct player *p, const char *name)
     decode_init(&d);
     decode_push(&d, keys[i].bytes, strlen(keys[i].bytes));
     ck_assert_int_eq(decode_next(&d, true, &ev), 1);
+    if (screen_search_key(&p->m, &ev)) {
+        decode_release(&d);
+        return;
+    }
     action = keys_lookup(p->m.focus >= 0 ? KEYS_PANEL : KEYS_CHAT, ev.key, ev.mods, &index);
     screen_act(&p->m, action, index);
     decode_release(&d);
@@ -222,6 +249,15 @@ static void line(struct player *p, char *s)
     } else if (strcmp(word, "layer") == 0) { /* its routed experts, and all its blocks */
         p->t.routed[atoi(a)] = (uint16_t)atoi(b);
         p->t.blocks[atoi(a)] = (uint16_t)atoi(c);
+        publish(p);
+    } else if (strcmp(word, "disk") == 0) { /* bytes, slots, bytes a second, % there, % waited */
+        p->t.disk = (struct expert_cache_stats){
+            .bytes = (uint64_t)size_of(a), .slots = atoi(b), .hits = 900, .misses = 100};
+        p->t.disk_rate = size_of(c);
+        p->t.disk_hits = atof(d) / 100;
+        p->t.disk_share = atof(e) / 100;
+        for (int i = 0; i < p->t.n_layers * p->t.n_experts; i++)
+            p->t.here[i] = i % 3 != 0;
         publish(p);
     } else if (strcmp(word, "loading") == 0) {
         event(p, (struct event){.kind = EVENT_LOADING,
@@ -308,6 +344,16 @@ static void line(struct player *p, char *s)
 
         x->paced = true;
         snprintf(x->plan, sizeof x->plan, "%s", a);
+    } else if (strcmp(word, "hints") == 0) { /* as the program starts; the tests are without */
+        p->m.hints = p->m.key_bar = true;
+    } else if (strcmp(word, "find") == 0) {
+        struct screen_input in = {"> ", "", 0, 0, NULL};
+
+        screen_draw(&p->c, &p->m, &in);
+        search_begin(&p->m);
+        search_type(&p->m, rest, strlen(rest));
+        if (p->m.search.at >= 0)
+            chatview_show(&p->m, p->m.search.block, p->m.search.offset);
     } else if (strcmp(word, "forget") == 0) {
         ui_block_truncate(&p->m, 0);
         ui_model_forget(&p->m);
@@ -394,8 +440,14 @@ static void player_release(struct player *p)
     free(p->t.ran_on);
     free(p->t.planned);
     free(p->t.newest);
+    free(p->t.here);
     free(p->t.routes);
     free(p->help);
+}
+
+static void name_token(void *ctx, int id, char *out, size_t size)
+{
+    snprintf(out, size, " t%d", id);
 }
 
 static void player_init(struct player *p, FILE *out)
@@ -403,6 +455,7 @@ static void player_init(struct player *p, FILE *out)
     memset(p, 0, sizeof *p);
     p->out = out;
     ui_model_init(&p->m);
+    p->m.token_text = name_token;
     ck_assert_int_eq(screen_init(&p->m), 0);
     canvas_init(&p->c, 80, 24);
 }
@@ -719,6 +772,29 @@ START_TEST(tokens_keep_their_experts)
 }
 END_TEST
 
+/* A click on the row of keys is the key that stands there, the panel's when one has the keys. */
+START_TEST(a_click_on_a_key)
+{
+    struct player p;
+    const struct key_binding *k;
+
+    player_init(&p, NULL);
+    ck_assert_ptr_null(screen_key_at(&p.m, 80, 24, 1, 23)); /* it is not shown */
+    p.m.key_bar = true;
+    k = screen_key_at(&p.m, 80, 24, 1, 23);
+    ck_assert_ptr_nonnull(k);
+    ck_assert_int_eq(k->action, ACTION_HELP);
+    ck_assert_ptr_null(screen_key_at(&p.m, 80, 24, 1, 22));
+    ck_assert_ptr_null(screen_key_at(&p.m, 80, 19, 1, 18)); /* no row to spare */
+    k = screen_key_at(&p.m, 80, 24, 30, 23);
+    ck_assert(k && k->action == ACTION_PLACE && strcmp(keys_plans[k->index], "cpu") == 0);
+    screen_act(&p.m, ACTION_FOCUS_NEXT, 0);
+    k = screen_key_at(&p.m, 80, 24, 1, 23);
+    ck_assert(k && k->action == ACTION_FOCUS_NEXT);
+    player_release(&p);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("screens");
@@ -726,6 +802,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 240);
     tcase_add_test(t, saved_screens);
+    tcase_add_test(t, a_click_on_a_key);
     tcase_add_test(t, panels_stay_inside);
     tcase_add_test(t, tokens_keep_their_experts);
     tcase_add_test(t, a_sentence_is_never_eaten);

@@ -77,6 +77,31 @@ START_TEST(a_theme_can_be_read)
 }
 END_TEST
 
+/* Where nobody knows the ground: the terminal's own ink, and accents of 3 on black and on white. */
+START_TEST(the_theme_for_either_ground)
+{
+    struct theme t;
+    struct error e;
+    char path[600];
+
+    theme_init(&t);
+    snprintf(path, sizeof path, "%s/configs/themes/either.yaml", support_root());
+    ck_assert_msg(theme_file_load(&t, path, &e) == 0, "%s", e.text);
+    for (enum theme_role role = 0; role < THEME_ROLE_COUNT; role++) {
+        struct style s = t.roles[role][THEME_256];
+
+        ck_assert_int_eq(s.bg, -1);
+        if (s.fg < 0)
+            continue;
+        ck_assert_msg(contrast(s.fg, 16) >= 3 && contrast(s.fg, 231) >= 3,
+                      "%s: %d has %.2f on black, %.2f on white", theme_role_name(role), s.fg,
+                      contrast(s.fg, 16), contrast(s.fg, 231));
+    }
+    ck_assert_int_eq(t.roles[ROLE_STYLE_TEXT][THEME_256].fg, -1);
+    ck_assert_int_eq(t.roles[ROLE_STYLE_FIGURE][THEME_256].fg, -1);
+}
+END_TEST
+
 /* What is said, what is typed and what is measured is in the terminal's own ink: nobody asked
  * whether the ground is light. */
 START_TEST(the_design_without_a_theme_has_the_terminal_s_ink)
@@ -156,6 +181,7 @@ static Suite *suite(void)
     TCase *c = tcase_create("theme");
 
     tcase_add_loop_test(c, a_theme_can_be_read, 0, 3);
+    tcase_add_test(c, the_theme_for_either_ground);
     tcase_add_test(c, the_design_without_a_theme_has_the_terminal_s_ink);
     tcase_add_test(c, eight_colours_have_no_bold_black);
     tcase_add_test(c, grounds);

@@ -140,6 +140,76 @@ START_TEST(the_system_message_is_replaced)
 }
 END_TEST
 
+static int read_text(struct transcript *t, const char *text, struct error *e)
+{
+    return transcript_read(t, text, strlen(text), "chat.json", e);
+}
+
+/* What stands beside the path survives a file, and a file that lies about it does no harm. */
+START_TEST(branches_come_back_and_lies_do_not)
+{
+    static const char lies[] =
+        "{\"moetop_chat\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"branch\":-7,"
+        "\"branches\":[[{\"role\":\"user\",\"content\":\"b\",\"branch\":99,\"branches\":[[{"
+        "\"role\":\"user\",\"content\":\"c\"}]]}]]}],\"undone\":[[{\"role\":\"user\","
+        "\"content\":\"d\"}]],\"undone_branch\":44}";
+    struct transcript t;
+    struct error e;
+    char *text = NULL, *deep, *at;
+    size_t n;
+
+    transcript_init(&t);
+    for (const char *p = "abcd"; *p; p++)
+        ck_assert_int_eq(
+            transcript_append(&t, p[0] % 2 ? ROLE_USER : ROLE_ASSISTANT, (char[]){*p, 0}, &e), 0);
+    ck_assert_int_eq(transcript_fork(&t, 2, &e), 0);
+    ck_assert_int_eq(transcript_append(&t, ROLE_USER, "C", &e), 0);
+    ck_assert_int_eq(transcript_fork(&t, 0, &e), 0);
+    ck_assert_int_eq(transcript_append(&t, ROLE_USER, "A", &e), 0);
+    ck_assert_int_eq(transcript_fork(&t, 0, &e), 0); /* put aside at the end, as by /undo */
+    ck_assert_int_eq(transcript_as(&t, "x.json", &text, &n, &e), 0);
+    transcript_release(&t);
+    transcript_init(&t);
+    ck_assert_msg(read_text(&t, text, &e) == 0, "%s", e.text);
+    free(text);
+    ck_assert_uint_eq(t.n, 0);
+    ck_assert_int_eq(transcript_unfork(&t, &e), 0);
+    ck_assert_str_eq(t.entries[0].text, "A");
+    ck_assert_int_eq(transcript_switch(&t, 0, 0, &e), 0);
+    ck_assert_uint_eq(t.n, 3);
+    ck_assert_str_eq(t.entries[2].text, "C");
+    ck_assert_int_eq(transcript_switch(&t, 2, 0, &e), 0);
+    ck_assert_uint_eq(t.n, 4);
+    ck_assert_str_eq(t.entries[3].text, "d");
+
+    ck_assert_msg(read_text(&t, lies, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(transcript_siblings(&t, 0), 2);
+    ck_assert_int_eq(transcript_unfork(&t, &e), 0);
+    ck_assert_uint_eq(t.n, 2);
+    ck_assert_int_eq(transcript_switch(&t, 0, 1, &e), 0);
+    ck_assert_str_eq(t.entries[0].text, "b");
+    ck_assert_int_lt(read_text(&t,
+                               "{\"messages\":[{\"role\":\"user\",\"content\":\"a\","
+                               "\"branches\":[[]]}]}",
+                               &e),
+                     0);
+    ck_assert_ptr_nonnull(strstr(e.text, "a branch has no messages"));
+
+    at = deep = malloc(400 * 64); /* branches inside branches without end */
+    at += sprintf(at, "{\"messages\":[");
+    for (int i = 0; i < 300; i++)
+        at += sprintf(at, "{\"role\":\"user\",\"content\":\"a\",\"branches\":[[");
+    at += sprintf(at, "{\"role\":\"user\",\"content\":\"a\"}");
+    for (int i = 0; i < 300; i++)
+        at += sprintf(at, "]]}");
+    sprintf(at, "]}");
+    ck_assert_int_lt(read_text(&t, deep, &e), 0);
+    free(deep);
+    ck_assert_str_eq(t.entries[0].text, "b"); /* as before */
+    transcript_release(&t);
+}
+END_TEST
+
 START_TEST(exports_are_safe_to_show)
 {
     struct transcript t;
@@ -311,6 +381,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_saved_conversation_comes_back);
     tcase_add_test(c, entries_and_settings_change);
     tcase_add_test(c, the_system_message_is_replaced);
+    tcase_add_test(c, branches_come_back_and_lies_do_not);
     tcase_add_test(c, exports_are_safe_to_show);
     tcase_add_loop_test(c, damaged_files_leave_the_conversation_alone, 0,
                         sizeof damaged / sizeof *damaged);

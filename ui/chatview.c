@@ -1,312 +1,15 @@
-/* See chatview.h. A source line becomes a row of glyphs with a look each (markers of bold and code
- * already gone), which is then cut at blanks, or anywhere between wide characters, or wherever the
- * width ends. */
+/* See chatview.h; how text becomes lines is in wrap.c. */
 #include "ui/chatview.h"
-#include "engine/base/mem.h"
 #include "ui/draw.h"
 #include "ui/glyph.h"
+#include "ui/search.h"
+#include "ui/wrap.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 /* columns: the eye does not find its way back from longer lines */
 #define READABLE 112
-
-enum look { LOOK_TEXT, LOOK_BOLD, LOOK_CODE, LOOK_HEADING, LOOK_DIM };
-enum line_kind { LINE_TEXT, LINE_CODE, LINE_FENCE, LINE_QUOTE };
-
-struct item { /* a glyph of a source line */
-    uint32_t offset;
-    uint8_t bytes, width, look;
-    bool blank;
-};
-
-/* Of the line being wrapped; kept between calls, freed never: one for the UI thread, as large as
- * the longest line. */
-static struct item *items;
-static size_t n_items, room_items;
-
-static bool item_add(uint32_t offset, const struct glyph *g, enum look look)
-{
-    if (n_items == room_items) {
-        size_t room = room_items ? room_items * 2 : 1024;
-        struct item *p = mem_resize(items, room, sizeof *items);
-
-        if (!p)
-            return false;
-        items = p;
-        room_items = room;
-    }
-    items[n_items++] = (struct item){offset, (uint8_t)(g->bytes < 255 ? g->bytes : 255),
-                                     (uint8_t)(g->kind == GLYPH_TAB ? 4 : g->width), (uint8_t)look,
-                                     g->kind == GLYPH_TAB || g->ch == ' '};
-    return true;
-}
-
-static struct wrap_line *line_add(struct wrap *w, uint32_t offset, int indent, enum line_kind kind)
-{
-    if (w->n_lines == w->room_lines) {
-        size_t room = w->room_lines ? w->room_lines * 2 : 16;
-        struct wrap_line *p = mem_resize(w->lines, room, sizeof *p);
-
-        if (!p)
-            return NULL;
-        w->lines = p;
-        w->room_lines = room;
-    }
-    w->lines[w->n_lines] = (struct wrap_line){.first = (uint32_t)w->n_runs,
-                                              .offset = offset,
-                                              .indent = (uint16_t)indent,
-                                              .kind = (uint8_t)kind};
-    return &w->lines[w->n_lines++];
-}
-
-static bool run_add(struct wrap *w, struct wrap_line *l, const struct item *i)
-{
-    struct wrap_run *last = l->n ? &w->runs[w->n_runs - 1] : NULL;
-
-    if (last && last->look == i->look && last->offset + last->len == i->offset) {
-        last->len += i->bytes;
-        return true;
-    }
-    if (w->n_runs == w->room_runs) {
-        size_t room = w->room_runs ? w->room_runs * 2 : 32;
-        struct wrap_run *p = mem_resize(w->runs, room, sizeof *p);
-
-        if (!p)
-            return false;
-        w->runs = p;
-        w->room_runs = room;
-    }
-    w->runs[w->n_runs++] = (struct wrap_run){i->offset, i->bytes, i->look};
-    l->n++;
-    return true;
-}
-
-/* Cuts items[] into lines of width cells; the first is indented by first, the others by rest. */
-static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int rest,
-                      uint8_t bullet, enum line_kind kind)
-{
-    size_t at = 0;
-    bool once = true;
-
-    do {
-        int indent = once ? first : rest, used = 0, room;
-        size_t end = at, stop = 0, i;
-        struct wrap_line *l;
-
-        if (indent > width - 16)
-            indent = width > 20 ? width - 16 : width / 2;
-        room = width - indent < 1 ? 1 : width - indent;
-        while (end < n_items && used + items[end].width <= room) {
-            used += items[end].width;
-            end++;
-            if (end < n_items &&
-                (items[end - 1].blank || (items[end].width == 2 && !items[end].blank) ||
-                 items[end - 1].width == 2))
-                stop = end;
-        }
-        if (end == at && end < n_items)
-            /* wider than the pane: it is clipped, never looped on */
-            end++;
-        else if (end < n_items && kind != LINE_CODE && !items[end].blank && stop > at)
-            end = stop;
-        l = line_add(w, at < n_items ? items[at].offset : offset, indent, kind);
-        if (!l)
-            return false;
-        l->bullet = once ? bullet : 0;
-        for (i = at; i < end; i++)
-            if (!run_add(w, l, &items[i]))
-                return false;
-        at = end;
-        while (kind != LINE_CODE && at < n_items && items[at].blank)
-            /* blanks at a cut belong to nobody */
-            at++;
-        once = false;
-    } while (at < n_items);
-    return true;
-}
-
-/* Is there a closing mark in s[from .. len)? */
-static bool closes(const char *s, size_t from, size_t len, const char *mark, size_t n)
-{
-    size_t i;
-
-    for (i = from; i + n <= len; i++)
-        if (memcmp(s + i, mark, n) == 0 && i > from)
-            return true;
-    return false;
-}
-
-/* Glyphs of the paragraph text[from .. end) with bold and code marks taken out. open: more may
- * follow. */
-static bool items_inline(const char *text, size_t from, size_t end, bool open, enum look base,
-                         bool markdown)
-{
-    bool bold = false, code = false;
-    size_t i = from;
-
-    n_items = 0;
-    while (i < end) {
-        struct glyph g;
-
-        if (markdown && !code && text[i] == '*' && i + 1 < end && text[i + 1] == '*') {
-            bool opens = !bold && i + 2 < end && text[i + 2] != ' ' && text[i + 2] != '*' &&
-                         (open || closes(text, i + 2, end, "**", 2));
-
-            if (bold || opens) {
-                bold = !bold;
-                i += 2;
-                continue;
-            }
-        }
-        if (markdown && text[i] == '`' &&
-            (code ||
-             ((i + 1 < end && text[i + 1] != '`') && (open || closes(text, i + 1, end, "`", 1))))) {
-            code = !code;
-            i++;
-            continue;
-        }
-        g = glyph_next(text + i, end - i);
-        if (g.kind != GLYPH_NEWLINE && !item_add((uint32_t)i, &g,
-                                                 code   ? LOOK_CODE
-                                                 : bold ? LOOK_BOLD
-                                                        : base))
-            return false;
-        i += (size_t)g.bytes;
-    }
-    return true;
-}
-
-static bool fence(const char *s, size_t n)
-{
-    size_t i = 0;
-
-    while (i < n && i < 3 && s[i] == ' ')
-        i++;
-    return n - i >= 3 && memcmp(s + i, "```", 3) == 0;
-}
-
-/* Length of a list marker with the blanks around it, 0: none. *bullet: it is a sign, not a number.
- */
-static size_t list_marker(const char *s, size_t n, bool *bullet)
-{
-    size_t i = 0, digits = 0;
-
-    while (i < n && s[i] == ' ')
-        i++;
-    *bullet = i < n && (s[i] == '-' || s[i] == '*' || s[i] == '+');
-    if (*bullet) {
-        i++;
-    } else {
-        while (i + digits < n && digits < 3 && s[i + digits] >= '0' && s[i + digits] <= '9')
-            digits++;
-        if (!digits || i + digits >= n || (s[i + digits] != '.' && s[i + digits] != ')'))
-            return 0;
-        i += digits + 1;
-    }
-    return i < n && s[i] == ' ' ? i + 1 : 0;
-}
-
-/* Tables of the program: what does not fit goes on below the last column that begins in the left
- * part. */
-static int table_indent(const char *s, size_t n, int width)
-{
-    int at = 2;
-    size_t i;
-
-    for (i = 2; i < n && (int)i <= width - 16; i++)
-        if (s[i] != ' ' && s[i - 1] == ' ' && s[i - 2] == ' ')
-            at = (int)i;
-    return at;
-}
-
-static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, int width)
-{
-    struct wrap *w = &b->wrap;
-    const char *s = b->text + from;
-    size_t n = end - from, marker, level = 0;
-    bool markdown = b->kind == UI_ASSISTANT, bullet;
-    int indent;
-
-    if (b->kind == UI_OUTPUT)
-        return items_inline(b->text, from, end, open, LOOK_TEXT, false) &&
-               items_cut(w, (uint32_t)from, width, 0, table_indent(s, n, width), 0, LINE_TEXT);
-    if (markdown && fence(s, n)) {
-        size_t skip = 0;
-
-        w->in_code = !w->in_code;
-        while (skip < n && (s[skip] == ' ' || s[skip] == '`'))
-            skip++;
-        if (!w->in_code)
-            /* the closing fence takes no line */
-            return true;
-        return items_inline(b->text, from + skip, end, open, LOOK_DIM, false) &&
-               items_cut(w, (uint32_t)from, width, 1, 1, 0, LINE_FENCE);
-    }
-    if (w->in_code)
-        return items_inline(b->text, from, end, open, LOOK_CODE, false) &&
-               items_cut(w, (uint32_t)from, width, 1, 1, 0, LINE_CODE);
-    while (markdown && level < n && level < 6 && s[level] == '#')
-        level++;
-    if (level && level < n && s[level] == ' ')
-        return items_inline(b->text, from + level + 1, end, open, LOOK_HEADING, true) &&
-               items_cut(w, (uint32_t)from, width, 0, 0, 0, LINE_TEXT);
-    if (markdown && n >= 2 && s[0] == '>' && s[1] == ' ')
-        return items_inline(b->text, from + 2, end, open, LOOK_DIM, true) &&
-               items_cut(w, (uint32_t)from, width, 2, 2, 0, LINE_QUOTE);
-    marker = markdown ? list_marker(s, n, &bullet) : 0;
-    if (marker && bullet) {
-        indent = (int)marker;
-        return items_inline(b->text, from + marker, end, open, LOOK_TEXT, true) &&
-               items_cut(w, (uint32_t)from, width, indent, indent, (uint8_t)(indent - 1),
-                         LINE_TEXT);
-    }
-    return items_inline(b->text, from, end, open, LOOK_TEXT, markdown) &&
-           items_cut(w, (uint32_t)from, width, 0, marker ? (int)marker : 0, 0, LINE_TEXT);
-}
-
-int chatview_wrap(struct ui_block *b, int width)
-{
-    struct wrap *w = &b->wrap;
-    size_t at, len = b->len;
-
-    assert(width > 0);
-    if (width < 1)
-        width = 1;
-    if (w->width != width) {
-        w->width = width;
-        w->done = w->mark_runs = w->mark_lines = 0;
-        w->mark_code = false;
-        w->whole = false;
-    }
-    if (w->whole)
-        return 0;
-    w->n_runs = w->mark_runs;
-    w->n_lines = w->mark_lines;
-    w->in_code = w->mark_code;
-    /* Blank lines at the end of a finished block are not shown. */
-    while (!b->open && len > w->done && (b->text[len - 1] == '\n' || b->text[len - 1] == ' '))
-        len--;
-    for (at = w->done; at < len || (at == 0 && len == 0);) {
-        const char *nl = memchr(b->text + at, '\n', len - at);
-        size_t end = nl ? (size_t)(nl - b->text) : len;
-        size_t cut = end > at && b->text[end - 1] == '\r' ? end - 1 : end;
-
-        if (!source_line(b, at, cut, b->open && !nl, width))
-            return ERR_MEMORY;
-        if (!nl)
-            break;
-        at = end + 1;
-        w->done = at;
-        w->mark_runs = w->n_runs;
-        w->mark_lines = w->n_lines;
-        w->mark_code = w->in_code;
-    }
-    w->whole = true;
-    return 0;
-}
 
 /* Rows a block takes: a header where it has a speaker, its lines, a blank row below. */
 static bool has_header(const struct ui_block *b)
@@ -337,6 +40,20 @@ static int block_rows(struct ui_model *m, size_t i, int width)
     return rows + 1;
 }
 
+/* On the ground of code: what the language gives a meaning is bold, the rest has other inks. */
+static struct style code_style(const struct theme *t, enum look look)
+{
+    struct style s = theme_style(t, ROLE_STYLE_CODE);
+
+    if (look == LOOK_KEYWORD)
+        s.attrs |= STYLE_BOLD;
+    else
+        s.fg = theme_style(t, look == LOOK_STRING ? ROLE_STYLE_ASSISTANT : ROLE_STYLE_DIM).fg;
+    if (look == LOOK_COMMENT)
+        s.attrs |= STYLE_ITALIC;
+    return s;
+}
+
 static struct style look_style(const struct theme *t, const struct ui_block *b, enum look look)
 {
     enum theme_role base = b->kind == UI_USER                              ? ROLE_STYLE_USER_TEXT
@@ -354,6 +71,12 @@ static struct style look_style(const struct theme *t, const struct ui_block *b, 
         s = theme_style(t, ROLE_STYLE_HEADING);
     else if (look == LOOK_DIM)
         s = theme_style(t, ROLE_STYLE_DIM);
+    else if (look == LOOK_ITALIC)
+        s.attrs |= STYLE_ITALIC;
+    else if (look == LOOK_LINK)
+        s.attrs |= STYLE_UNDERLINE;
+    else if (look >= LOOK_KEYWORD)
+        s = code_style(t, look);
     return s;
 }
 
@@ -419,6 +142,11 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
     char line[160] = "";
     int used = canvas_text(c, x, y, theme_style(&m->theme, role), names[b->kind]) - x;
 
+    if (b->of > 1) {
+        snprintf(line, sizeof line, " %d/%d", b->which, b->of);
+        used = canvas_text(c, x + used, y, theme_style(&m->theme, ROLE_STYLE_DIM), line) - x;
+        line[0] = 0;
+    }
     if (b->kind != UI_ASSISTANT)
         return;
     if (b->open)
@@ -433,6 +161,32 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
     }
 }
 
+/* Text of a run, what was looked for marked. */
+static int run_text(struct canvas *c, int x, int y, const struct ui_model *m,
+                    const struct ui_block *b, struct style s, uint32_t offset, uint32_t len)
+{
+    const struct ui_search *f = &m->search;
+    size_t needle = f->state != SEARCH_OFF ? strlen(f->text) : 0, from = offset,
+           begin = needle && offset >= needle ? offset - needle + 1 : 0;
+
+    if (!needle)
+        return canvas_text_n(c, x, y, s, b->text + offset, len);
+    for (size_t at = begin; at < offset + len; at++) {
+        size_t end = at + search_found(f, b->text, b->len, at), head = at > from ? at : from;
+        bool here = (size_t)(b - m->blocks) == f->block && at == f->offset && f->at >= 0;
+        struct style mark = s;
+
+        if (end == at || end <= from)
+            continue;
+        end = end < offset + len ? end : offset + len;
+        mark.attrs |= here ? STYLE_REVERSE : STYLE_UNDERLINE | STYLE_BOLD;
+        x = canvas_text_n(c, x, y, s, b->text + from, head - from);
+        x = canvas_text_n(c, x, y, mark, b->text + head, end - head);
+        from = end;
+    }
+    return canvas_text_n(c, x, y, s, b->text + from, offset + len - from);
+}
+
 static void line_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                       const struct ui_block *b, const struct wrap_line *l)
 {
@@ -444,22 +198,30 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
         canvas_fill(c, (struct rect){x, y, width, 1}, theme_style(t, ROLE_STYLE_CODE), ' ');
     if (l->kind == LINE_QUOTE)
         canvas_put(c, x, y, theme_style(t, ROLE_STYLE_RULE), 0x2502);
+    if (l->kind == LINE_RULE)
+        canvas_fill(c, (struct rect){x, y, l->indent, 1}, theme_style(t, ROLE_STYLE_RULE), 0x2500);
     if (l->bullet)
-        canvas_put(c, x + l->indent - 2, y, theme_style(t, ROLE_STYLE_DIM), 0x2022);
+        canvas_put(c, x + l->indent - 2, y, theme_style(t, ROLE_STYLE_DIM),
+                   l->kind == LINE_TODO   ? 0x2610
+                   : l->kind == LINE_DONE ? 0x2611
+                                          : 0x2022);
     for (i = 0; i < l->n; i++) {
         const struct wrap_run *r = &b->wrap.runs[l->first + i];
         const char *s = b->text + r->offset;
         struct style look = look_style(t, b, (enum look)r->look);
         uint32_t from = 0, k;
 
+        at += r->gap;
+        if (r->bar)
+            at = canvas_text(c, at, y, theme_style(t, ROLE_STYLE_RULE), "│ ");
         /* Tabs are four cells here, one in canvas_text. */
         for (k = 0; k < r->len; k++)
             if (s[k] == '\t') {
-                at = canvas_text_n(c, at, y, look, s + from, k - from);
+                at = run_text(c, at, y, m, b, look, r->offset + from, k - from);
                 at = canvas_text_n(c, at, y, look, "    ", 4);
                 from = k + 1;
             }
-        at = canvas_text_n(c, at, y, look, s + from, r->len - from);
+        at = run_text(c, at, y, m, b, look, r->offset + from, r->len - from);
     }
     if (b->open && b->kind == UI_ASSISTANT && l == &b->wrap.lines[b->wrap.n_lines - 1] &&
         at < x + width)
@@ -469,7 +231,7 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
 static void progress_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    char text[64];
+    char text[64], rate[16];
     int bar, at;
 
     if (!m->prefilling || !m->progress_total) {
@@ -479,6 +241,11 @@ static void progress_draw(struct canvas *c, int x, int y, int width, const struc
     snprintf(text, sizeof text, "reading %d of %d tokens ", (int)m->progress_done,
              (int)m->progress_total);
     at = canvas_text(c, x, y, dim, text);
+    if (m->prefill_rate > 0 && x + width - at >= 30) {
+        snprintf(text, sizeof text, "· %s tok/s · %.0f s left ", draw_rate(rate, m->prefill_rate),
+                 (double)(m->progress_total - m->progress_done) / m->prefill_rate);
+        at = canvas_text(c, at, y, dim, text);
+    }
     bar = x + width - at;
     draw_bar(c, at, y, bar > 30 ? 30 : bar, (double)m->progress_done / (double)m->progress_total,
              theme_style(&m->theme, ROLE_STYLE_GRAPH), theme_style(&m->theme, ROLE_STYLE_RULE));
@@ -618,7 +385,8 @@ void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m)
     if (m->chat_below && r.w >= 24) {
         char text[48];
 
-        snprintf(text, sizeof text, " ↓ %d more ", total - top - r.h);
+        snprintf(text, sizeof text, r.w >= 40 ? " ↓ %d more · Ctrl-End " : " ↓ %d more ",
+                 total - top - r.h);
         canvas_text_right(c, r.x + r.w - 1, r.y + r.h - 1,
                           theme_style(&m->theme, ROLE_STYLE_SELECT), text);
     }
@@ -637,6 +405,74 @@ void chatview_scroll(struct ui_model *m, int rows)
     else
         anchor_set(m, top < 0 ? 0 : top, m->chat_width);
     m->dirty = true;
+}
+
+/* First row shown, and where a block begins. */
+static int first_row(struct ui_model *m)
+{
+    int end = m->chat_lines - m->chat_rows;
+
+    return m->anchor_block >= 0 ? anchor_row(m, m->chat_width) : end > 0 ? end : 0;
+}
+
+static int block_row(struct ui_model *m, size_t block)
+{
+    int row = 0;
+
+    for (size_t i = 0; i < block && i < m->n_blocks; i++)
+        row += block_rows(m, i, m->chat_width);
+    return row;
+}
+
+void chatview_show(struct ui_model *m, size_t block, size_t offset)
+{
+    const struct ui_block *b = &m->blocks[block];
+    size_t k = 0;
+    int row, top;
+
+    if (!m->chat_width || block >= m->n_blocks)
+        return;
+    row = block_row(m, block) + has_header(b);
+    block_rows(m, block, m->chat_width); /* wrapped for certain */
+    while (k + 1 < b->wrap.n_lines && b->wrap.lines[k + 1].offset <= offset)
+        k++;
+    row += (int)k;
+    top = first_row(m);
+    if (row < top || row >= top + m->chat_rows)
+        chatview_scroll(m, row - m->chat_rows / 2 - top);
+}
+
+void chatview_answer(struct ui_model *m, int step)
+{
+    int top, row = 0, best = -1;
+
+    if (!m->chat_width)
+        return;
+    top = first_row(m);
+    for (size_t i = 0; i < m->n_blocks; i++) {
+        bool answer = m->blocks[i].kind == UI_ASSISTANT;
+
+        if (answer && step < 0 && row < top)
+            best = row; /* the last of those above */
+        if (answer && step > 0 && row > top && best < 0)
+            best = row;
+        row += block_rows(m, i, m->chat_width);
+    }
+    if (best >= 0)
+        chatview_scroll(m, best - top);
+    else
+        chatview_scroll(m, step < 0 ? -top : m->chat_lines);
+}
+
+int chatview_entry(struct ui_model *m)
+{
+    int end = m->chat_width ? first_row(m) + m->chat_rows : 0, row = 0, entry = 0;
+
+    for (size_t i = 0; i < m->n_blocks && row < end; i++) {
+        entry = m->blocks[i].entry ? m->blocks[i].entry : entry;
+        row += block_rows(m, i, m->chat_width);
+    }
+    return entry;
 }
 
 void chatview_scroll_top(struct ui_model *m)

@@ -5,6 +5,7 @@
 #define UI_CHATVIEW_H
 
 #include "ui/model.h"
+#include "ui/wrap.h"
 
 void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m);
 /* Rows, negative: towards the beginning. Reaching the end follows the newest again. */
@@ -13,7 +14,11 @@ void chatview_scroll_top(struct ui_model *m);
 void chatview_scroll_end(struct ui_model *m);
 /* the head of the newest block at the top, where that leaves no empty rows */
 void chatview_scroll_to_last(struct ui_model *m);
-/* Wraps a block for a width (cells); tests. 0 or ERR_MEMORY. */
-int chatview_wrap(struct ui_block *b, int width);
+/* Byte `offset` of a block comes into the view, where it is not there already. */
+void chatview_show(struct ui_model *m, size_t block, size_t offset);
+/* To the head of the answer above (-1) or below (1) what is the first row now. */
+void chatview_answer(struct ui_model *m, int step);
+/* The newest entry of the conversation (from 1) whose head stands above the pane's end; 0: none. */
+int chatview_entry(struct ui_model *m);
 
 #endif

@@ -244,6 +244,8 @@ void layout_make(struct layout *out, const struct layout_request *r)
         return;
     }
     out->title = (struct rect){0, 0, w, 1};
+    if (r->keys && h >= LAYOUT_KEYS && out->mode != LAYOUT_LINE)
+        out->keys = (struct rect){0, --h, w, 1};
     /* a rule below the title where rows are plenty */
     body_y = h >= 10 && out->mode != LAYOUT_LINE ? 2 : 1;
     input_rows = clamp(r->input_rows, 1, h >= 12 ? h / 3 : 1);

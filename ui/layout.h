@@ -10,6 +10,7 @@
 #define LAYOUT_WHOLE 60 /* percent */
 /* from this priority on a panel waits until the others have all the rows they want */
 #define LAYOUT_LUXURY 6
+#define LAYOUT_KEYS 20 /* rows from which the keys have one */
 
 enum layout_mode {
     /* below 20x5: the text above the input line, which has the only row of one */
@@ -43,6 +44,7 @@ struct layout_request {
     int focus;      /* index of the focused panel, -1: the input line */
     int zoom;       /* index of the panel that has the screen, -1: none */
     int input_rows; /* rows the input line would like */
+    bool keys;      /* a row for the keys at the bottom, where there is room */
 };
 
 struct layout {
@@ -52,6 +54,7 @@ struct layout {
     struct rect rule[2];    /* vertical rules, left of each panel column; w 0: none */
     struct rect input_rule; /* h 0: none */
     struct rect input;      /* h 0: none */
+    struct rect keys;       /* h 0: none */
     /* names of the panels, when not all open ones are shown; h 0: none */
     struct rect tabs;
     struct rect panels[LAYOUT_PANELS]; /* title row included; h 0: not shown */

@@ -16,7 +16,7 @@ int ui_model_init(struct ui_model *m)
     memset(m, 0, sizeof *m);
     theme_init(&m->theme);
     m->anchor_block = -1;
-    m->focus = m->zoom = -1;
+    m->focus = m->zoom = m->instead = -1;
     m->shown.ttft_s = -1;
     /* not known before the first sample */
     for (int i = 0; i < DEVICE_MAX; i++)
@@ -34,6 +34,7 @@ static void telemetry_arrays_free(struct ui_model *m)
     mem_free(m->live.ran_on);
     mem_free(m->live.planned);
     mem_free(m->live.newest);
+    mem_free(m->live.here);
     mem_free(m->light);
     mem_free(m->token_experts);
     memset(&m->live, 0, sizeof m->live);
@@ -73,15 +74,17 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
     m->live.ran_on = mem_alloc(n, 1);
     m->live.planned = mem_alloc(n, 1);
     m->live.newest = mem_alloc(n, 1);
+    m->live.here = mem_alloc(n, 1);
     m->light = mem_alloc(n, 1);
     m->token_experts = mem_alloc((size_t)UI_TOKENS * (size_t)(m->token_width ? m->token_width : 1),
                                  sizeof *m->token_experts);
     if (!m->live.answer || !m->live.session || !m->live.now || !m->live.ran_on ||
-        !m->live.planned || !m->live.newest || !m->light || !m->token_experts) {
+        !m->live.planned || !m->live.newest || !m->live.here || !m->light || !m->token_experts) {
         telemetry_arrays_free(m);
         return ERR_MEMORY;
     }
     memset(m->live.ran_on, PLAN_NO_DEVICE, n);
+    memset(m->live.here, 1, n);
     m->live.n_layers = n_layers;
     m->live.n_experts = n_experts;
     m->live.n_experts_used = n_used;
@@ -207,6 +210,9 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     k->candidates = t->candidates;
     k->us = (uint32_t)(t->compute_ns / 1000);
     k->serial = t->serial;
+    if (m->likely.id == t->id)
+        k->likely = m->likely;
+    m->likely.n = 0;
 }
 
 static void progress_set(struct ui_model *m, const struct event *ev)
@@ -332,8 +338,16 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
     case EVENT_TURN_STARTED:
         turn_started(m);
         progress_set(m, ev);
+        m->prefill_at = now;
+        m->prefill_from = m->progress_done;
+        m->prefill_rate = 0;
         break;
-    case EVENT_PREFILL: progress_set(m, ev); break;
+    case EVENT_PREFILL:
+        progress_set(m, ev);
+        if (now > m->prefill_at && m->progress_done > m->prefill_from)
+            m->prefill_rate = (double)(m->progress_done - m->prefill_from) * 1e9 /
+                              (double)(now - m->prefill_at);
+        break;
     case EVENT_TOKEN: token_came(m, &ev->token); break;
     case EVENT_TURN_DONE:
         turn_done(m, ev);
@@ -352,6 +366,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         if (ev->text)
             ui_model_note(m, now, "%s", ev->text);
         break;
+    case EVENT_LOGPROBS: m->likely = ev->logprobs; break;
     case EVENT_REPORT: /* told as the output of the command that asked */ break;
     case EVENT_ERROR: engine_failed(m, ev->text); break;
     case EVENT_STOPPED:
@@ -450,6 +465,7 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->live.ran_on = memcpy(mine.ran_on, t->ran_on, n);
     m->live.planned = memcpy(mine.planned, t->planned, n);
     m->live.newest = memcpy(mine.newest, t->newest, n);
+    m->live.here = memcpy(mine.here, t->here, n);
     if (m->forgotten)
         answer_forget(m);
     /* the engine's; what is of use is taken over next */

@@ -39,7 +39,9 @@ enum ui_block_kind {
 /* Lines of a block at some width; filled and used by ui/chatview.c. */
 struct wrap_run {
     uint32_t offset, len; /* bytes of the block's text */
+    uint16_t gap;         /* cells left free before it */
     uint8_t look;
+    bool bar; /* then a bar, as between the columns of a table */
 };
 struct wrap_line {
     uint32_t first, n; /* runs */
@@ -51,6 +53,14 @@ struct wrap {
     int width;   /* 0: never made */
     size_t done; /* bytes wrapped: up to here nothing changes any more */
     bool whole, in_code, mark_code;
+    int language, mark_language; /* of the code; see ui/code_look.h */
+    struct { /* the one being wrapped: cells of each column, and whether it ends at the right */
+        bool on;
+        size_t from; /* its head */
+        int columns;
+        uint16_t width[16];
+        bool right[16];
+    } table;
     struct wrap_run *runs;
     struct wrap_line *lines;
     size_t n_runs, room_runs, n_lines, room_lines;
@@ -70,6 +80,8 @@ struct ui_block {
     int tokens;
     enum stop_reason stop; /* STOP_NONE while it runs */
     enum answer_part part; /* of the newest text of an answer */
+    int entry;             /* of the conversation, from 1; 0: none */
+    int which, of;         /* number of it among what was said there, from 1; of < 2: alone */
     struct wrap wrap;
 };
 
@@ -81,11 +93,12 @@ struct ui_history {
 struct ui_token {
     char text[32];
     int id;
-    float probability; /* the model's own */
-    int candidates;    /* left to draw from after the cuts */
-    uint32_t us;       /* computing time */
-    bool has_experts;  /* its row in ui_model.token_experts is filled */
-    uint64_t serial;   /* see struct token_event */
+    float probability;            /* the model's own */
+    int candidates;               /* left to draw from after the cuts */
+    uint32_t us;                  /* computing time */
+    bool has_experts;             /* its row in ui_model.token_experts is filled */
+    uint64_t serial;              /* see struct token_event */
+    struct logprobs_event likely; /* what else was likely there; n 0: not known */
 };
 
 /* One sample of the machine; floats are NAN and counts UINT64_MAX where nothing is known. */
@@ -116,6 +129,15 @@ struct ui_metrics {
     uint64_t session_generated;
 };
 
+/* Words looked for in the chat (ui/search.h). */
+struct ui_search {
+    enum { SEARCH_OFF, SEARCH_TYPING, SEARCH_WALKING } state;
+    char text[128];
+    int hits, at;  /* all of them, and which one is shown (from 0); -1: none */
+    size_t block;  /* of the shown one */
+    size_t offset; /* of it in the block's text */
+};
+
 enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
 
 /* What the placement panel lists. */
@@ -144,6 +166,8 @@ struct ui_model {
     bool loading;
     uint64_t progress_done, progress_total; /* loading: bytes; prefill: tokens */
     bool prefilling;
+    uint64_t prefill_at, prefill_from; /* when reading began, and with which token */
+    double prefill_rate;               /* tokens a second since then; 0: not known yet */
     char waiting[256]; /* first line of a message that waits for its turn; empty: none */
     char note[160];    /* a line in place of the hint below the input, until note_until */
     uint64_t note_until;
@@ -165,9 +189,10 @@ struct ui_model {
     struct ui_history decode, prefill;
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
     struct ui_token tokens[UI_TOKENS];
-    uint64_t n_tokens;       /* ever; newest at (n - 1) % UI_TOKENS */
-    unsigned token_lists;    /* how often the list of tokens began anew */
-    uint16_t *token_experts; /* (UI_TOKENS, n_layers * used): expert by layer and slot */
+    struct logprobs_event likely; /* of the token that comes next */
+    uint64_t n_tokens;            /* ever; newest at (n - 1) % UI_TOKENS */
+    unsigned token_lists;         /* how often the list of tokens began anew */
+    uint16_t *token_experts;      /* (UI_TOKENS, n_layers * used): expert by layer and slot */
     int token_width;
     /* what the user looks at */
     uint32_t open_panels; /* bit by index in panels[] */
@@ -190,6 +215,16 @@ struct ui_model {
     /* the last drawing showed the timeline of a token: the engine is asked to trace one now and
      * then */
     bool timeline_shown;
+    bool hints;   /* an empty chat shows the start page */
+    int example;  /* of its messages, the marked one */
+    bool key_bar; /* a row of keys at the bottom, where there is room */
+    struct ui_search search;
+    /* the text of a token, by whoever knows it; NULL: nobody */
+    void (*token_text)(void *ctx, int id, char *out, size_t size);
+    void *token_text_ctx;
+    /* chosen in the panel of tokens: instead of the one with so many newer ones this id; -1: none
+     */
+    int instead_of, instead;
     const char *help_text; /* lines of the help panel, owned by the caller */
     /* the newest answer computed is not in the chat any more; until the next one begins */
     bool forgotten;

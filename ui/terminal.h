@@ -27,8 +27,8 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
                   struct error *e);
 void terminal_close(struct terminal *t); /* restores; accepts NULL */
 enum theme_depth terminal_depth(const struct terminal *t);
-/* dark ink belongs on it; false where nobody knows */
-bool terminal_light(const struct terminal *t);
+/* 1: dark ink belongs on it, 0: light ink, -1: nobody knows */
+int terminal_light(const struct terminal *t);
 /* false: the frames must be ASCII (ui/ascii.h) */
 bool terminal_utf8(const struct terminal *t);
 void terminal_size(const struct terminal *t, int *w, int *h);
@@ -46,6 +46,10 @@ void terminal_suspend(struct terminal *t);
 void terminal_resume(struct terminal *t);
 /* to the clipboard, by OSC 52 */
 void terminal_copy(struct terminal *t, const char *text, size_t len);
+enum terminal_notice { NOTICE_BELL, NOTICE_OSC9, NOTICE_OSC777, NOTICE_TITLE };
+/* Tells whoever sits elsewhere; text: one line, made safe here. Nothing on terminals that would
+ * show the sequence. */
+void terminal_notify(struct terminal *t, enum terminal_notice how, const char *text);
 /* written so far by us, curses apart (tests) */
 uint64_t terminal_bytes(const struct terminal *t);
 

@@ -5,6 +5,7 @@
  * nothing shifts whatever the terminal makes of it. Nothing outside this file includes curses. */
 #include "ui/terminal.h"
 #include "engine/base/mem.h"
+#include "engine/base/utf8.h"
 #include "ui/glyph.h"
 
 #include <curses.h>
@@ -31,7 +32,8 @@ struct terminal {
     enum theme_depth depth;
     bool eight; /* 8 colours: bright ones are bold */
     bool mouse, raw_ok, first;
-    bool utf8, light;
+    bool utf8;
+    int light; /* see terminal_light */
     int w, h;
     struct canvas front; /* the frame on the screen */
     bool *odd_rows;      /* rows with clusters curses cannot draw */
@@ -263,7 +265,7 @@ static bool take_ground(char *bytes, size_t *used, void *out)
 }
 
 /* On terminals that are known to read such questions as such. */
-static bool ground_asked(struct terminal *t, const struct terminal_options *o)
+static int ground_asked(struct terminal *t, const struct terminal_options *o)
 {
     int light = -1;
 
@@ -271,7 +273,7 @@ static bool ground_asked(struct terminal *t, const struct terminal_options *o)
         ask(t, "\033]11;?\033\\\033[c", take_ground, &light);
     if (light < 0 && o->ground)
         light = theme_ground_is_light(o->ground);
-    return light > 0;
+    return light;
 }
 
 int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o,
@@ -296,7 +298,7 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
                 strncmp(type, "dumb", 4) != 0;
     t->utf8 = o->utf8 || (type && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0 &&
                           utf8_asked(t));
-    t->light = o->colour && o->ask_ground && ground_asked(t, o);
+    t->light = o->colour && o->ask_ground ? ground_asked(t, o) : -1;
     t->in = fdopen(dup(in_fd), "r");
     t->out = fdopen(dup(out_fd), "w");
     current = t;
@@ -368,7 +370,7 @@ enum theme_depth terminal_depth(const struct terminal *t)
     return t->depth;
 }
 
-bool terminal_light(const struct terminal *t)
+int terminal_light(const struct terminal *t)
 {
     return t->light;
 }
@@ -666,6 +668,24 @@ void terminal_copy(struct terminal *t, const char *text, size_t len)
         buffer_char(i + 2 < len ? digits[v & 63] : '=');
     }
     buffer_text("\033\\", 2);
+    buffer_flush(t);
+}
+
+void terminal_notify(struct terminal *t, enum terminal_notice how, const char *text)
+{
+    static const char *const begin[] = {
+        [NOTICE_OSC9] = "\033]9;", [NOTICE_OSC777] = "\033]777;notify;moetop;",
+        [NOTICE_TITLE] = "\033]2;moetop: "};
+    char safe[200];
+
+    if (how == NOTICE_BELL) {
+        buffer_char('\a');
+    } else if (t->raw_ok) {
+        utf8_strip(safe, sizeof safe, text, strlen(text), 0);
+        buffer_text(begin[how], strlen(begin[how]));
+        buffer_text(safe, strlen(safe));
+        buffer_text("\033\\", 2);
+    }
     buffer_flush(t);
 }
 

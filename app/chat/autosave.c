@@ -30,7 +30,14 @@ static void part_close(struct autosave *f)
 void autosave_init(struct autosave *f)
 {
     memset(f, 0, sizeof *f);
-    f->part_fd = -1;
+    f->part_fd = f->lock_fd = -1;
+}
+
+static void lock_give_back(struct autosave *f)
+{
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
+    f->lock_fd = -1;
 }
 
 int autosave_name(struct autosave *f, struct error *e)
@@ -39,6 +46,7 @@ int autosave_name(struct autosave *f, struct error *e)
 
     assert(f->part_fd >= -1);
     part_close(f);
+    lock_give_back(f);
     f->part[0] = 0;
     f->claimed = false;
     if (rc < 0)
@@ -48,9 +56,26 @@ int autosave_name(struct autosave *f, struct error *e)
     return rc;
 }
 
+bool autosave_take(struct autosave *f, const char *path)
+{
+    int fd;
+
+    assert(strlen(path) + sizeof ".part" < sizeof f->path);
+    if (!transcript_lock(path, &fd))
+        return false;
+    part_close(f);
+    lock_give_back(f);
+    f->lock_fd = fd;
+    snprintf(f->path, sizeof f->path, "%s", path);
+    part_name(f->part, sizeof f->part, path);
+    f->claimed = access(path, F_OK) == 0;
+    return true;
+}
+
 void autosave_release(struct autosave *f, bool done)
 {
     part_close(f);
+    lock_give_back(f);
     if (done && f->part[0])
         unlink(f->part);
 }
@@ -69,6 +94,8 @@ static int claim(struct autosave *f, struct error *e)
         else if (!f->claimed)
             rc = autosave_name(f, e);
     }
+    if (rc == 0 && f->lock_fd < 0 && f->path[0])
+        transcript_lock(f->path, &f->lock_fd); /* new: nobody else can have it */
     return rc;
 }
 

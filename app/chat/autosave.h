@@ -14,6 +14,7 @@ struct autosave {
     char path[PATH_MAX]; /* "": this chat is not kept */
     char part[PATH_MAX];
     int part_fd; /* -1: nothing was kept of the running answer */
+    int lock_fd; /* the file is this program's alone (transcript_lock); -1: nobody's */
     size_t kept; /* bytes of the running answer that are in the part file */
     /* the file at path is this chat's: made by it, and by no other program of the same second */
     bool claimed;
@@ -24,6 +25,9 @@ void autosave_init(struct autosave *f);
 /* Fresh names in the state folder; the files of before stay as they are. Negative: f->path is ""
  * and nothing will be kept. */
 int autosave_name(struct autosave *f, struct error *e);
+/* From now on the chat is kept at path, which may be a saved one already. False: another program
+ * writes that one; all is as before. */
+bool autosave_take(struct autosave *f, const char *path);
 /* Closes; with `done` the part is superfluous (the transcript was saved) and goes. */
 void autosave_release(struct autosave *f, bool done);
 

@@ -40,7 +40,8 @@ struct conversation_hooks {
     bool keys;
 };
 
-/* Starts the worker; the model is loaded in the background. o outlives the conversation and is
+/* Starts the worker; the model is loaded in the background. The chat that --continue or --chat name
+ * is in the transcript already. o outlives the conversation and is
  * changed by /set. */
 int conversation_open(struct conversation **out, struct options *o,
                       const struct conversation_hooks *hooks, struct error *e);
@@ -80,6 +81,11 @@ void conversation_timeline(struct conversation *c, bool on);
 void conversation_pace_toggle(struct conversation *c);
 double conversation_pace(const struct conversation *c); /* in force, 0: free */
 
+/* One line to begin with: which chat goes on (--continue, --chat), or which one was the last; "":
+ * nothing. The conversation's. */
+const char *conversation_greeting(struct conversation *c);
+/* something was said in it before */
+bool conversation_goes_on(const struct conversation *c);
 const struct transcript *conversation_transcript(const struct conversation *c);
 /* see worker_telemetry */
 const struct telemetry *conversation_telemetry(struct conversation *c);
@@ -105,13 +111,36 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
 void conversation_quit(struct conversation *c);
 /* answers the transcript as it stands; go_on: continues its last answer */
 int conversation_answer(struct conversation *c, bool go_on);
-int conversation_truncate(struct conversation *c, size_t n);       /* keeps the first n entries */
+/* The last message and what follows leave the chat until conversation_redo, or until something is
+ * said in their place, which then stands beside them. -1: said why. */
+int conversation_undo(struct conversation *c);
+int conversation_redo(struct conversation *c);
+/* Answers the last message once more, beside the answer it has. */
+int conversation_regen(struct conversation *c);
+/* The chat goes on with number k (from 0) of what stands at entry `at`. */
+int conversation_switch(struct conversation *c, size_t at, size_t k);
+/* Of the newest answer: how many tokens it has since it went on last; the text of a token (as it
+ * would stand in the answer), at most size-1 bytes and a NUL. */
+size_t conversation_tokens(const struct conversation *c);
+void conversation_token_text(const struct conversation *c, int id, char *out, size_t size);
+/* Its token `at` (from 0) and what else was likely there, in words, as output. -1: said why. */
+int conversation_token_say(struct conversation *c, size_t at);
+/* The newest answer up to its token `at` (from 0), then token id instead of it, goes on beside the
+ * one there is. -1: said why. */
+int conversation_token_branch(struct conversation *c, size_t at, int id);
+/* The id of number k (from 0) of what was likeliest at that token, -1: there are not so many. */
+int conversation_token_alternative(const struct conversation *c, size_t at, size_t k);
+/* The newest entry, `most` at the most, where more than one thing was said; n: none. */
+size_t conversation_fork_before(const struct conversation *c, size_t most);
 int conversation_system(struct conversation *c, const char *text); /* NULL or empty: none */
 int conversation_load(struct conversation *c, const char *path, struct error *e);
-/* The saved chats but this one, as transcript_list; the conversation's until it is asked anew.
- * fresh: read anew, else as /load listed them last. */
-int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out,
-                       size_t *n, struct error *e);
+/* The saved chats but this one in which some message holds the words ("": all), as
+ * transcript_search; the conversation's until it is asked anew. NULL: as they were listed last. */
+int conversation_chats(struct conversation *c, const char *words,
+                       const struct transcript_info **out, size_t *n, struct error *e);
+/* This chat is called NAME among the saved ones from now on; what it was called is gone. ERR_USAGE
+ * (the name is taken, or none), ERR_IO. */
+int conversation_rename(struct conversation *c, const char *name, struct error *e);
 /* A chat that was not to be kept is from now on. */
 void conversation_keep(struct conversation *c);
 /* conversation_place, told in the chat when it is in force */

@@ -116,14 +116,21 @@ static void wake(void *ctx)
     client_wake(ctx);
 }
 
+static bool reseed(const struct conversation *c, struct turn *turn)
+{
+    if (c->reseeded)
+        turn->sampling.seed = c->seed;
+    return true;
+}
+
 /* Its prompt is made first; conversation_prompt_take sends it. */
 static int turn_begin(struct conversation *c, bool go_on)
 {
     struct dialogue said = {0};
-    struct turn turn = {.probabilities = true};
+    struct turn turn = {.probabilities = true, .logprobs = true, .top_logprobs = 10};
     struct error e = {0};
 
-    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 &&
+    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 && reseed(c, &turn) &&
         prompter_start(&c->prompter, conversation_info(c), &said, &turn, wake, c->client, &e) == 0)
         return 0;
     dialogue_release(&said);
@@ -176,6 +183,7 @@ int conversation_answer(struct conversation *c, bool go_on)
     strbuf_clear(&c->answer);
     strbuf_clear(&c->thought);
     c->part = PART_ANSWER;
+    c->n_tokens = 0;
     if (go_on)
         strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
     else if (transcript_append(&c->transcript, ROLE_ASSISTANT, "", &e) < 0) {
@@ -184,7 +192,7 @@ int conversation_answer(struct conversation *c, bool go_on)
     }
     if (turn_begin(c, go_on) < 0) {
         if (!go_on)
-            transcript_truncate(&c->transcript, c->transcript.n - 1);
+            transcript_unjoin(&c->transcript);
         return -1;
     }
     c->busy = true;
@@ -195,13 +203,13 @@ int conversation_answer(struct conversation *c, bool go_on)
     return 0;
 }
 
-/* What is edited and all behind it goes, now that something takes its place. */
+/* What is edited and all behind it stands aside, now that something takes its place. */
 static void edit_cut(struct conversation *c)
 {
     size_t at = transcript_last(&c->transcript, ROLE_USER);
 
     if (c->editing && at < c->transcript.n)
-        conversation_truncate(c, at);
+        conversation_fork(c, at);
     c->editing = false;
 }
 
@@ -210,6 +218,7 @@ static int message_send(struct conversation *c, const char *text)
     struct error e = {0};
 
     edit_cut(c);
+    c->n_undone = 0;
     /* it gets out of the way, and is tried again after this answer */
     if (c->measuring) {
         client_cancel(c->client);

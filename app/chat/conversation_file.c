@@ -4,7 +4,12 @@
 #include "engine/base/mem.h"
 
 #include <assert.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 /* A chat begins, or one that was read goes on: in a file of its own. */
 void conversation_file_begin(struct conversation *c)
@@ -16,6 +21,88 @@ void conversation_file_begin(struct conversation *c)
         return;
     if (autosave_name(&c->autosave, &e) < 0)
         conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
+}
+
+/* The file that --continue and --chat name: 1, 0: neither was given, or negative. */
+static int wanted_path(const struct options *o, char *path, size_t size, struct error *e)
+{
+    struct transcript_info newest;
+    const char *name = o->chat && o->chat[0] ? o->chat : NULL;
+    int rc;
+
+    if (name && o->go_on)
+        return error_set(e, ERR_USAGE, "--continue takes the newest chat: leave it out or --chat");
+    if (!name && !(o->go_on && transcript_newest(&newest)))
+        return 0;
+    if ((rc = transcript_named_path(name ? name : newest.name, path, size, e)) < 0)
+        return rc;
+    if (strlen(path) + 8 > size ||
+        (name && strlen(name) > 3 && !strcmp(name + strlen(name) - 3, ".md")))
+        return error_set(e, ERR_USAGE, "--chat %.60s: a chat is kept as NAME or FILE.json", name);
+    return 1;
+}
+
+/* What is said of a chat that goes on. */
+static void opened_text(struct conversation *c, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t len = strlen(name), n = c->transcript.n;
+    struct stat st;
+    char ago[32];
+
+    len -= len > 5 && strcmp(name + len - 5, ".json") == 0 ? 5 : 0;
+    if (stat(path, &st) < 0)
+        return;
+    snprintf(c->opened, sizeof c->opened, "%.*s goes on: %zu message%s, used last %s",
+             len < 80 ? (int)len : 80, name, n, n == 1 ? "" : "s",
+             transcript_ago((int64_t)st.st_mtime, (int64_t)time(NULL), ago));
+}
+
+int conversation_file_open(struct conversation *c, struct error *e)
+{
+    char path[PATH_MAX];
+    int rc = wanted_path(c->options, path, sizeof path, e);
+
+    if (rc < 0)
+        return rc;
+    if (rc == 0) {
+        conversation_file_begin(c);
+        if (c->options->go_on)
+            snprintf(c->opened, sizeof c->opened, "no saved chats yet: this is the first one");
+        return 0;
+    }
+    c->hooks.unkept = false;
+    if (access(path, F_OK) == 0) {
+        if ((rc = transcript_load(&c->transcript, path, e)) < 0)
+            return rc;
+        autosave_recover(&c->transcript, path);
+        opened_text(c, path);
+    }
+    if (autosave_take(&c->autosave, path))
+        return 0;
+    conversation_file_begin(c);
+    conversation_say(c, SAY_NOTICE,
+                     "another moetop has this chat open: what is said here goes into a copy");
+    return 0;
+}
+
+const char *conversation_greeting(struct conversation *c)
+{
+    struct transcript_info last;
+    char ago[32];
+    const struct transcript *t = &c->transcript;
+
+    if (!c->opened[0] && !c->hooks.unkept && transcript_last(t, ROLE_USER) == t->n &&
+        transcript_newest(&last))
+        snprintf(c->opened, sizeof c->opened, "last chat: %s, %s · /load 1",
+                 last.title[0] ? last.title : last.name,
+                 transcript_ago(last.changed, (int64_t)time(NULL), ago));
+    return c->opened;
+}
+
+bool conversation_goes_on(const struct conversation *c)
+{
+    return transcript_last(&c->transcript, ROLE_USER) < c->transcript.n;
 }
 
 int conversation_save(struct conversation *c, struct error *e)
@@ -31,18 +118,18 @@ void conversation_keep(struct conversation *c)
     conversation_file_begin(c);
 }
 
-int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out,
-                       size_t *n, struct error *e)
+int conversation_chats(struct conversation *c, const char *words,
+                       const struct transcript_info **out, size_t *n, struct error *e)
 {
     size_t kept = 0;
     int rc = 0;
 
     assert(out && n);
-    if (fresh || !c->chats) {
+    if (words || !c->chats) {
         const char *own = strrchr(c->autosave.path, '/');
 
         mem_free(c->chats);
-        rc = transcript_list(&c->chats, &c->n_chats, e);
+        rc = transcript_search(words, &c->chats, &c->n_chats, e);
         for (size_t i = 0; i < c->n_chats; i++) {
             size_t len = strlen(c->chats[i].name);
 
@@ -55,6 +142,27 @@ int conversation_chats(struct conversation *c, bool fresh, const struct transcri
     *out = c->chats;
     *n = c->n_chats;
     return rc;
+}
+
+int conversation_rename(struct conversation *c, const char *name, struct error *e)
+{
+    char path[PATH_MAX], before[PATH_MAX];
+    int rc = transcript_chat_path(name, path, sizeof path, e);
+
+    if (rc < 0)
+        return rc;
+    conversation_keep(c);
+    snprintf(before, sizeof before, "%s", c->autosave.path);
+    if (c->busy)
+        return error_set(e, ERR_USAGE, "not while an answer is being written");
+    if (access(path, F_OK) == 0)
+        return error_set(e, ERR_USAGE, "there is a chat of that name already");
+    conversation_turn_save(c);
+    if (before[0] && access(before, F_OK) == 0 && (rc = transcript_move(before, path, e)) < 0)
+        return rc;
+    return autosave_take(&c->autosave, path)
+               ? 0
+               : error_set(e, ERR_USAGE, "another moetop has a chat of that name open");
 }
 
 int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e)
@@ -79,15 +187,6 @@ void conversation_changed(struct conversation *c)
         c->hooks.changed(c->hooks.ctx);
 }
 
-int conversation_truncate(struct conversation *c, size_t n)
-{
-    assert(n <= c->transcript.n);
-    c->editing = false;
-    transcript_truncate(&c->transcript, n);
-    conversation_changed(c);
-    return 0;
-}
-
 int conversation_system(struct conversation *c, const char *text)
 {
     struct error e = {0};
@@ -106,7 +205,9 @@ void conversation_new(struct conversation *c)
 
     conversation_turn_save(c);
     c->editing = false;
+    c->n_undone = 0;
     transcript_truncate(&c->transcript, keep);
+    transcript_tails_release(&c->transcript.waiting);
     conversation_file_begin(c);
     conversation_notify(c, (struct command){.kind = COMMAND_CLEAR});
     prompt_history_clear(&c->prompter.history);
@@ -121,6 +222,7 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
     if ((rc = transcript_load(&c->transcript, path, e)) < 0)
         return rc;
     c->editing = false;
+    c->n_undone = 0;
     autosave_recover(&c->transcript, path);
     /* going on leaves the file that was read as it is */
     conversation_file_begin(c);

@@ -24,6 +24,16 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
         c->hooks.say(c->hooks.ctx, kind, line);
 }
 
+/* A chat that goes on keeps its own, unless the command line names one. */
+static int system_set(struct conversation *c, const char *text, struct error *e)
+{
+    const struct options *o = c->options;
+    bool asked = o->origin[OPTION_ID_system_prompt].from >= ORIGIN_FLAG ||
+                 o->origin[OPTION_ID_system_prompt_file].from >= ORIGIN_FLAG;
+
+    return conversation_goes_on(c) && !asked ? 0 : transcript_system(&c->transcript, text, e);
+}
+
 int conversation_open(struct conversation **out, struct options *o,
                       const struct conversation_hooks *hooks, struct error *e)
 {
@@ -39,8 +49,8 @@ int conversation_open(struct conversation **out, struct options *o,
     autosave_init(&c->autosave);
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = pace_from_options(o, true);
-    if ((rc = prompt_system(o, &text, e)) >= 0 &&
-        (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
+    if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
+        (rc = system_set(c, text, e)) >= 0 &&
         (rc = engine_setup_prepare(o, &c->setup, false, e)) >= 0 &&
         (rc = stats_open(&c->stats, o, e)) >= 0)
         rc = transcript_model(&c->transcript, c->setup.model_path, e);
@@ -49,12 +59,12 @@ int conversation_open(struct conversation **out, struct options *o,
     if (rc < 0 || (rc = worker_start(&c->worker, &c->setup.config, e)) < 0) {
         engine_setup_release(&c->setup);
         stats_release(&c->stats);
+        autosave_release(&c->autosave, false);
         transcript_release(&c->transcript);
         mem_free(c);
         return rc;
     }
     c->client = worker_client(c->worker);
-    conversation_file_begin(c);
     *out = c;
     return 0;
 }
@@ -94,6 +104,7 @@ int conversation_close(struct conversation *c, struct error *e)
     transcript_release(&c->transcript);
     mem_free(c->waiting);
     mem_free(c->chats);
+    mem_free(c->tokens);
     mem_free(c);
     return rc;
 }
@@ -124,9 +135,11 @@ static void on_event(struct conversation *c, const struct event *ev)
         stats_begin_turn(&c->stats);
         conversation_answer_placed(c);
         break;
+    case EVENT_LOGPROBS: c->likely = ev->logprobs; break;
     case EVENT_TOKEN:
         c->answered += ev->token.id >= 0;
         prompt_history_note(&c->prompter.history, ev);
+        conversation_answer_token(c, &ev->token);
         conversation_answer_text(c, &ev->token);
         break;
     case EVENT_TURN_DONE:

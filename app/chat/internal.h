@@ -10,6 +10,14 @@
 #include "app/setup/run_stats.h"
 #include "engine/base/strbuf.h"
 
+/* A token of the newest answer: where its text begins there, and what else might have stood. */
+struct answer_token {
+    size_t at; /* SIZE_MAX: of what was thought before */
+    int id, candidates;
+    float probability;
+    struct logprobs_event likely;
+};
+
 struct conversation {
     struct options *options;
     struct conversation_hooks hooks;
@@ -23,7 +31,8 @@ struct conversation {
     struct chat_exports exports;   /* of this chat */
     struct transcript_info *chats; /* as listed last, n_chats; owned */
     size_t n_chats;
-    bool save_said; /* trouble with saving is said once */
+    char opened[320]; /* see conversation_greeting */
+    bool save_said;   /* trouble with saving is said once */
     bool ready, busy, over, worker_gone;
     /* placements are to be measured after an answer; that is being done */
     bool auto_asked, auto_wanted, auto_done, measuring;
@@ -37,7 +46,14 @@ struct conversation {
     /* placements asked for; of them the newest that is told when it is in force (a command asked);
        how many were answered */
     uint64_t places_sent, place_told, places_answered;
-    bool editing; /* the next message takes the place of the last one */
+    size_t undone[64]; /* where each /undo ended the path, the newest last; n_undone of them */
+    size_t n_undone;
+    bool reseeded; /* the answer that begins has a seed of its own: seed */
+    uint64_t seed;
+    struct answer_token *tokens; /* of the newest answer, since it went on last; owned */
+    size_t n_tokens, room_tokens;
+    struct logprobs_event likely; /* of the token that comes next */
+    bool editing;                 /* the next message takes the place of the last one */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
@@ -51,14 +67,22 @@ void conversation_event(struct conversation *c, struct event *ev);
 /* conversation_file.c */
 /* A chat begins, or one that was read goes on: in a file of its own. */
 void conversation_file_begin(struct conversation *c);
+/* The first one of the program: what --continue and --chat ask for, or a fresh one. Before the
+ * worker starts. */
+int conversation_file_open(struct conversation *c, struct error *e);
 void conversation_turn_save(struct conversation *c); /* trouble is said once */
 /* Saves it; who shows it shows it anew. */
 void conversation_changed(struct conversation *c);
+
+/* conversation_branches.c */
+/* What is said next stands beside what there is from entry `at` on. */
+int conversation_fork(struct conversation *c, size_t at);
 
 /* conversation_answer.c */
 void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
 void conversation_answer_placed(struct conversation *c);
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);
+void conversation_answer_token(struct conversation *c, const struct token_event *t);
 void conversation_answer_text(struct conversation *c, const struct token_event *t);
 /* The prompt of the answer that begins, once it is made: its turn is sent, or the answer is over.
  */

@@ -25,5 +25,8 @@ int turn_make(const struct options *o, const struct transcript *t, bool go_on,
     turn->max_tokens = o->n_predict;
     turn->ignore_eos = o->ignore_eos;
     sampling_from_options(o, &turn->sampling);
-    return 0;
+    if ((rc = grammar_from_options(o, &turn->grammar, e)) < 0 || !turn->grammar || !go_on)
+        return rc;
+    turn->begun = mem_string(said->messages[said->n_messages - 1].text);
+    return turn->begun ? 0 : error_set(e, ERR_MEMORY, "out of memory for the turn");
 }

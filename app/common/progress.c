@@ -16,17 +16,22 @@ void progress_begin(struct progress *p, const char *what)
 void progress_draw(struct progress *p, double done, double total, const char *note)
 {
     uint64_t now = clock_now();
-    double part = total > 0.0 ? done / total : 1.0;
+    bool known = total > 0.0, over = known && done >= total;
+    double part = known ? done / total : 0.0;
     long left = part > 0.0 ? (long)(clock_seconds(now - p->begun) * (1.0 - part) / part + 0.5) : 0;
     int full = (int)(part * WIDTH);
 
-    if (!isatty(STDERR_FILENO) || (now - p->drawn_at < 200 * CLOCK_MILLI && done < total))
+    if (!isatty(STDERR_FILENO) || (now - p->drawn_at < 200 * CLOCK_MILLI && !over))
         return;
     p->drawn_at = now;
     p->drawn = true;
-    fprintf(stderr, "\r%s [%.*s%.*s] %3.0f %%, %ld:%02ld left%s%s ", p->what, full,
-            "####################", WIDTH - full, "....................", 100.0 * part, left / 60,
-            left % 60, note ? ", " : "", note ? note : "");
+    fprintf(stderr, "\r%s", p->what);
+    if (known)
+        fprintf(stderr, " [%.*s%.*s] %3.0f %%", full, "####################", WIDTH - full,
+                "....................", 100.0 * part);
+    if (part > 0.0)
+        fprintf(stderr, ", %ld:%02ld left", left / 60, left % 60);
+    fprintf(stderr, "%s%s ", note ? ", " : "", note ? note : "");
     fflush(stderr);
 }
 

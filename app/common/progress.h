@@ -1,4 +1,4 @@
-/* A bar on standard error for work whose length is known, where that is a terminal. Main thread. */
+/* A bar on standard error, where that is a terminal. Main thread. */
 #ifndef APP_COMMON_PROGRESS_H
 #define APP_COMMON_PROGRESS_H
 
@@ -12,7 +12,8 @@ struct progress {
 };
 
 void progress_begin(struct progress *p, const char *what);
-/* At most five times a second, and when all is done. `note` (may be NULL) stands behind the bar. */
+/* At most five times a second, and when all is done. total 0: nobody knows how much it is; then
+ * there is no bar. `note` (may be NULL) stands behind it. */
 void progress_draw(struct progress *p, double done, double total, const char *note);
 /* Takes the bar away. */
 void progress_end(struct progress *p);

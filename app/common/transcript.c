@@ -22,6 +22,7 @@ void transcript_init(struct transcript *t)
 void transcript_release(struct transcript *t)
 {
     transcript_truncate(t, 0);
+    transcript_tails_release(&t->waiting);
     for (size_t i = 0; i < t->n_settings; i++) {
         mem_free(t->settings[i].key);
         mem_free(t->settings[i].value);
@@ -50,6 +51,7 @@ int transcript_append(struct transcript *t, enum role role, const char *text, st
     if (!copy)
         return no_memory(e);
     t->entries[t->n++] = (struct transcript_entry){.role = role, .text = copy};
+    transcript_fork_join(t);
     return 0;
 }
 
@@ -126,8 +128,9 @@ int transcript_placed(struct transcript *t, size_t i, const char *plan, int firs
     return 0;
 }
 
-static void entry_release(struct transcript_entry *x)
+void transcript_entry_release(struct transcript_entry *x)
 {
+    transcript_tails_release(&x->others);
     mem_free(x->text);
     mem_free(x->reasoning);
     mem_free(x->plans);
@@ -136,15 +139,20 @@ static void entry_release(struct transcript_entry *x)
 void transcript_truncate(struct transcript *t, size_t n)
 {
     while (t->n > n)
-        entry_release(&t->entries[--t->n]);
+        transcript_entry_release(&t->entries[--t->n]);
+    if (t->n < t->waiting_at)
+        transcript_tails_release(&t->waiting);
 }
 
 int transcript_system(struct transcript *t, const char *text, struct error *e)
 {
     size_t n = 0;
     bool has = text && text[0];
-    int rc = has ? transcript_append(t, ROLE_SYSTEM, text, e) : 0;
+    int rc = transcript_unfork(t, e); /* places in the path change */
     struct transcript_entry own;
+
+    if (rc == 0 && has)
+        rc = transcript_append(t, ROLE_SYSTEM, text, e);
 
     if (rc < 0)
         return rc;
@@ -152,7 +160,7 @@ int transcript_system(struct transcript *t, const char *text, struct error *e)
         own = t->entries[--t->n];
     for (size_t i = 0; i < t->n; i++) {
         if (t->entries[i].role == ROLE_SYSTEM)
-            entry_release(&t->entries[i]);
+            transcript_entry_release(&t->entries[i]);
         else
             t->entries[n++] = t->entries[i];
     }

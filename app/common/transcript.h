@@ -19,6 +19,18 @@ struct transcript_plan {
     int first_token;
 };
 
+struct transcript_entry;
+
+struct transcript_tail { /* an end of the conversation that stands aside, owned */
+    struct transcript_entry *entries;
+    size_t n;
+};
+
+struct transcript_tails {
+    struct transcript_tail *tails;
+    size_t n;
+};
+
 struct transcript_entry {
     enum role role;
     char *text; /* UTF-8, owned */
@@ -31,6 +43,10 @@ struct transcript_entry {
     double seconds, tok_s; /* wall clock; rate of the computing; 0: unknown */
     bool paced;            /* seconds holds time that was only waited */
     int tokens;
+    /* what else was said from here on, in the order it was made, and which number (from 0) of all
+     * of them this one is */
+    struct transcript_tails others;
+    size_t which;
 };
 
 struct transcript_setting {
@@ -44,6 +60,11 @@ struct transcript {
     int64_t created;                     /* seconds since 1970; set by init, kept by load */
     struct transcript_setting *settings; /* in the order they were first set */
     size_t n_settings;
+    /* An end that was put aside (transcript_fork) and what stood beside it, until something takes
+     * its place; n 0: none. waiting_which: the one it was; waiting_at: the path ended there then.
+     */
+    struct transcript_tails waiting;
+    size_t waiting_which, waiting_at;
     /* of the file it was read from; 0: of none, or of another program's */
     int format;
 };
@@ -64,6 +85,23 @@ void transcript_truncate(struct transcript *t, size_t n);
 /* The one system message, at the head; NULL or empty: none. On ERR_MEMORY everything is as before.
  */
 int transcript_system(struct transcript *t, const char *text, struct error *e);
+/* Branches (transcript_tree.c). What is appended next at `at` stands beside the entries from there
+ * on, which leave the path but are not lost; at the end of the path nothing happens. ERR_MEMORY: as
+ * before, here and below. */
+int transcript_fork(struct transcript *t, size_t at, struct error *e);
+/* The end that was put aside last is the path's again, when nothing took its place. */
+int transcript_unfork(struct transcript *t, struct error *e);
+/* The newest entry takes its place beside what was put aside (transcript_append does this). */
+void transcript_fork_join(struct transcript *t);
+/* Takes the newest entry away, and what it took the place of waits again. */
+void transcript_unjoin(struct transcript *t);
+/* how many stand at entry `at`, that one included; the first entry of number k (from 0) */
+size_t transcript_siblings(const struct transcript *t, size_t at);
+const struct transcript_entry *transcript_sibling(const struct transcript *t, size_t at, size_t k);
+/* The path goes on with number k from entry `at` on. */
+int transcript_switch(struct transcript *t, size_t at, size_t k, struct error *e);
+void transcript_tails_release(struct transcript_tails *l);
+void transcript_entry_release(struct transcript_entry *x);
 /* index of the last entry of a role; n: none */
 size_t transcript_last(const struct transcript *t, enum role role);
 int transcript_model(struct transcript *t, const char *model, struct error *e);
@@ -92,6 +130,12 @@ int transcript_default_path(char *out, size_t size, struct error *e);
  * when it is missing. ERR_USAGE, ERR_IO. */
 int transcript_named_path(const char *name, char *out, size_t size, struct error *e);
 
+/* The same for a name alone: no path, no number. */
+int transcript_chat_path(const char *name, char *out, size_t size, struct error *e);
+/* Moves a chat's file, and the part of an answer beside it; ERR_USAGE: the name is taken, ERR_IO.
+ */
+int transcript_move(const char *from, const char *to, struct error *e);
+
 struct transcript_info {
     char name[96];   /* without folder and .json: what transcript_named_path takes */
     char title[96];  /* beginning of the first user message, one line, safe to show */
@@ -100,6 +144,15 @@ struct transcript_info {
 };
 /* The saved chats, newest first, at most 200; unreadable files are left out. mem_* array. */
 int transcript_list(struct transcript_info **out, size_t *n, struct error *e);
+/* The same of those in which some message holds the words (ASCII case aside); "" or NULL: all. */
+int transcript_search(const char *words, struct transcript_info **out, size_t *n, struct error *e);
+/* The one used last; false: none. */
+bool transcript_newest(struct transcript_info *out);
+/* "just now", "12 min ago", "3 h ago", "5 days ago", "on 2026-03-01"; seconds since 1970. */
+const char *transcript_ago(int64_t then, int64_t now, char out[32]);
+/* A saved chat is written by one program at a time. false: another one has it. True: it is the
+ * caller's until *fd is closed (-1: this place knows no locks). */
+bool transcript_lock(const char *path, int *fd);
 
 /* For people: "you:" and "moetop:" headings, control characters and escape sequences removed.
  * ERR_IO. */

@@ -1,14 +1,11 @@
-/* Conversations as files: JSON in and out, the folder of chats, text and Markdown for people. UI
- * thread. */
+/* Conversations as files: JSON in and out, text and Markdown for people. UI thread. */
 #include "app/common/transcript.h"
 
-#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORMAT 1 /* "moetop_chat" of the files written */
+#define FORMAT 1      /* "moetop_chat" of the files written */
+#define DEPTH_MAX 200 /* branches inside branches */
 #define BYTES_MAX ((size_t)256 << 20)
-#define LIST_MAX 200
 
 static const char *const role_words[] = {"system", "user", "assistant"};
 
@@ -60,6 +57,23 @@ static json_t *plans_json(const struct transcript_entry *x)
     return list;
 }
 
+static json_t *entry_json(const struct transcript_entry *x);
+
+/* Arrays of messages: what else was said from some place on. */
+static json_t *tails_json(const struct transcript_tails *l)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < l->n; i++) {
+        json_t *tail = json_array();
+
+        for (size_t k = 0; k < l->tails[i].n; k++)
+            json_array_append_new(tail, entry_json(&l->tails[i].entries[k]));
+        json_array_append_new(all, tail);
+    }
+    return all;
+}
+
 static json_t *entry_json(const struct transcript_entry *x)
 {
     json_t *o = json_object();
@@ -82,6 +96,10 @@ static json_t *entry_json(const struct transcript_entry *x)
         json_object_set_new(o, "paced", json_true());
     if (x->tok_s > 0 && isfinite(x->tok_s))
         json_object_set_new(o, "tok_s", json_real(x->tok_s));
+    if (x->others.n) {
+        json_object_set_new(o, "branch", json_integer((json_int_t)x->which));
+        json_object_set_new(o, "branches", tails_json(&x->others));
+    }
     return o;
 }
 
@@ -107,6 +125,10 @@ static int json_text_of(const struct transcript *t, char **text, struct error *e
     complete = json_array_size(list) == t->n && json_object_size(settings) == t->n_settings;
     json_object_set_new(root, "settings", settings);
     json_object_set_new(root, "messages", list);
+    if (t->waiting.n && t->waiting_at == t->n) { /* /undo, and nothing was said since */
+        json_object_set_new(root, "undone", tails_json(&t->waiting));
+        json_object_set_new(root, "undone_branch", json_integer((json_int_t)t->waiting_which));
+    }
     *text = complete ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for saving the conversation");
@@ -189,7 +211,53 @@ static int read_plans(struct transcript *t, const json_t *list, struct error *e)
     return rc;
 }
 
-static int read_entry(struct transcript *t, const json_t *o, size_t i, struct error *e)
+static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth, struct error *e);
+
+/* One end of a conversation, read as a conversation of its own. */
+static int read_tail(const json_t *list, int depth, struct transcript_tail *out, struct error *e)
+{
+    struct transcript own;
+    int rc = depth > DEPTH_MAX
+                 ? error_set(e, ERR_INPUT, "branches inside branches, more than %d deep", DEPTH_MAX)
+                 : 0;
+
+    transcript_init(&own);
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
+        rc = read_entry(&own, json_array_get(list, i), i, depth, e);
+    if (rc == 0 && own.n == 0)
+        rc = error_set(e, ERR_INPUT, "a branch has no messages");
+    if (rc == 0) {
+        /* what stands beside its first message is told where it parts from the path */
+        transcript_tails_release(&own.entries[0].others);
+        own.entries[0].which = 0;
+        *out = (struct transcript_tail){own.entries, own.n};
+        own.entries = NULL;
+        own.n = 0;
+    }
+    transcript_release(&own);
+    return rc;
+}
+
+/* *which: kept inside what is there; below `most` of them. */
+static int read_tails(const json_t *list, const json_t *number, size_t more, int depth,
+                      struct transcript_tails *out, size_t *which, struct error *e)
+{
+    size_t n = json_array_size(list);
+    json_int_t k = json_integer_value(number);
+    int rc = 0;
+
+    if (!n)
+        return 0;
+    if (!(out->tails = mem_alloc(n, sizeof *out->tails)))
+        return error_set(e, ERR_MEMORY, "out of memory for the branches of the conversation");
+    while (out->n < n &&
+           (rc = read_tail(json_array_get(list, out->n), depth + 1, &out->tails[out->n], e)) == 0)
+        out->n++;
+    *which = k < 0 ? 0 : (size_t)k >= n + more ? n + more - 1 : (size_t)k;
+    return rc;
+}
+
+static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth, struct error *e)
 {
     const char *role = json_string_value(json_object_get(o, "role")),
                *text = json_string_value(json_object_get(o, "content"));
@@ -218,6 +286,9 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, struct er
         json_integer_value(json_object_get(o, "tokens")) <= INT_MAX)
         x->tokens = (int)json_integer_value(json_object_get(o, "tokens"));
     x->paced = json_is_true(json_object_get(o, "paced"));
+    if ((rc = read_tails(json_object_get(o, "branches"), json_object_get(o, "branch"), 1, depth,
+                         &x->others, &x->which, e)) < 0)
+        return rc;
     return read_plans(t, json_object_get(o, "plans"), e);
 }
 
@@ -246,7 +317,11 @@ static int read_root(struct transcript *t, json_t *root, struct error *e)
             rc = transcript_set(t, key, json_string_value(v), e);
     }
     for (i = 0; i < json_array_size(list) && rc == 0; i++)
-        rc = read_entry(t, json_array_get(list, i), i, e);
+        rc = read_entry(t, json_array_get(list, i), i, 0, e);
+    if (rc == 0)
+        rc = read_tails(json_object_get(root, "undone"), json_object_get(root, "undone_branch"), 0,
+                        0, &t->waiting, &t->waiting_which, e);
+    t->waiting_at = t->n;
     return rc;
 }
 
@@ -290,144 +365,6 @@ int transcript_read(struct transcript *t, const char *text, size_t n, const char
     }
     transcript_release(t);
     *t = fresh;
-    return 0;
-}
-
-/* ---- the folder of chats ---- */
-
-static int chats_folder(char *out, size_t size, struct error *e)
-{
-    char home[PATH_MAX];
-
-    paths_home("STATE", home, sizeof home);
-    if (!home[0])
-        return error_set(e, ERR_IO,
-                         "no place to save conversations: neither XDG_STATE_HOME nor HOME is set");
-    if (snprintf(out, size, "%s/chats", home) >= (int)size)
-        return error_set(e, ERR_IO, "the name of the folder for conversations is too long");
-    return 0;
-}
-
-int transcript_default_path(char *out, size_t size, struct error *e)
-{
-    char folder[PATH_MAX], when[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    int rc = chats_folder(folder, sizeof folder, e);
-
-    if (rc < 0)
-        return rc;
-    localtime_r(&now, &tm);
-    strftime(when, sizeof when, "%Y-%m-%d_%H-%M-%S", &tm);
-    for (int i = 1; i < 1000; i++) {
-        char more[16] = "";
-
-        if (i > 1)
-            snprintf(more, sizeof more, "_%d", i);
-        if (snprintf(out, size, "%s/%s%s.json", folder, when, more) >= (int)size)
-            break;
-        if (access(out, F_OK) < 0)
-            return 0;
-    }
-    return error_set(e, ERR_IO, "%s: no free name for a conversation", folder);
-}
-
-int transcript_named_path(const char *name, char *out, size_t size, struct error *e)
-{
-    char folder[PATH_MAX];
-    int rc;
-
-    if (!name[0])
-        return error_set(e, ERR_USAGE, "a conversation needs a name");
-    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json")) {
-        if (snprintf(out, size, "%s", name) >= (int)size)
-            return error_set(e, ERR_USAGE, "the name is too long");
-        return 0;
-    }
-    rc = chats_folder(folder, sizeof folder, e);
-    if (rc == 0 && (name[0] == '.' || snprintf(out, size, "%s/%s.json", folder, name) >= (int)size))
-        return error_set(e, ERR_USAGE, "'%.60s' is no name for a conversation", name);
-    return rc < 0 ? rc : file_make_folders(folder, e);
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    const struct transcript_info *x = a, *y = b;
-
-    return x->changed != y->changed ? (x->changed < y->changed ? 1 : -1) : strcmp(x->name, y->name);
-}
-
-/* The first thing the user said, as one safe line. */
-static void make_title(const struct transcript *t, char *out, size_t size)
-{
-    size_t i = 0, n;
-
-    while (i < t->n && t->entries[i].role != ROLE_USER)
-        i++;
-    n = i < t->n ? strcspn(t->entries[i].text, "\r\n") : 0;
-    utf8_strip(out, size, n ? t->entries[i].text : "", n, 0);
-}
-
-int transcript_list(struct transcript_info **out, size_t *n, struct error *e)
-{
-    char folder[PATH_MAX], path[PATH_MAX + 300];
-    struct transcript_info *list = NULL;
-    size_t count = 0, size = 0, kept = 0;
-    struct dirent *d;
-    struct stat st;
-    DIR *dir;
-    int rc = chats_folder(folder, sizeof folder, e);
-
-    *out = NULL;
-    *n = 0;
-    if (rc < 0)
-        return rc;
-    dir = opendir(folder);
-    while (dir && (d = readdir(dir))) {
-        size_t len = strlen(d->d_name);
-
-        if (d->d_name[0] == '.' || len < 6 || len - 5 >= sizeof list->name ||
-            strcmp(d->d_name + len - 5, ".json") != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
-        if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
-            continue;
-        if (count == size) {
-            struct transcript_info *more = mem_resize(list, size ? size * 2 : 32, sizeof *more);
-
-            if (!more) {
-                rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
-                break;
-            }
-            list = more;
-            size = size ? size * 2 : 32;
-        }
-        list[count] = (struct transcript_info){.changed = (int64_t)st.st_mtime};
-        memcpy(list[count].name, d->d_name, len - 5);
-        list[count++].name[len - 5] = 0;
-    }
-    if (dir)
-        closedir(dir);
-    if (count)
-        qsort(list, count, sizeof *list, newest_first);
-    for (size_t i = 0; i < count && kept < LIST_MAX && rc == 0; i++) {
-        struct transcript t;
-
-        transcript_init(&t);
-        snprintf(path, sizeof path, "%s/%s.json", folder, list[i].name);
-        if (transcript_load(&t, path, NULL) == 0) {
-            list[kept] = list[i];
-            list[kept].n = t.n;
-            make_title(&t, list[kept++].title, sizeof list->title);
-        }
-        transcript_release(&t);
-    }
-    if (rc < 0 || !kept) {
-        mem_free(list);
-        return rc;
-    }
-    *out = list;
-    *n = kept;
     return 0;
 }
 

@@ -15,6 +15,7 @@ static const char *const explain[] = {
     "ramp); each step is a factor 1.7",
     "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, "
     "digits on the GPU",
+    "grey, or letters without colours: it lies on the disk alone (--expert-cache)",
     "bright: chosen by the newest token, or just arrived on another device",
     "a small square (s without colours): a shared expert or a dense layer, which every token "
     "meets; an empty row: a layer without experts, a mixer alone",
@@ -25,7 +26,8 @@ static const char *const explain[] = {
 };
 
 static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@",
-                                          gpu_glyphs[THEME_RAMP + 1] = " 12345678";
+                                          gpu_glyphs[THEME_RAMP + 1] = " 12345678",
+                                          disk_glyphs[THEME_RAMP + 1] = " abcdefgh";
 
 /* Glyphs instead of blocks: their density is the heat. */
 static bool glyphs(const struct theme *t)
@@ -146,6 +148,7 @@ static struct map map_make(const struct ui_model *m, int top, struct rect r, int
 struct heat {
     int step, light;
     bool gpu, always; /* every token meets it */
+    bool away;        /* on the disk alone: all of the bin */
 };
 
 static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p,
@@ -158,6 +161,7 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
     if (layer >= m->live.n_layers)
         return h;
     h.always = always_met(m, layer, column * p->bin, (column + 1) * p->bin);
+    h.away = true;
     for (e = column * p->bin;
          e < (column + 1) * p->bin &&
          e < (h.always ? telemetry_blocks(&m->live, layer) : telemetry_routed(&m->live, layer));
@@ -166,6 +170,7 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
 
         sum += value(m, at);
         h.gpu = h.gpu || ui_cell_on_gpu(m, layer, e);
+        h.away = h.away && !m->live.here[at];
         h.light = m->light[at] > h.light ? m->light[at] : h.light;
     }
     h.step = h.always ? THEME_RAMP / 2
@@ -180,6 +185,28 @@ static bool has_cells(const struct ui_model *m, int layer)
     return layer < m->live.n_layers && telemetry_blocks(&m->live, layer) > 0;
 }
 
+/* Of the palette's colours, 0 .. 255. */
+static int brightness(int16_t colour)
+{
+    static const uint8_t levels[6] = {0, 95, 135, 175, 215, 255};
+
+    return colour >= 232  ? 8 + (colour - 232) * 10
+           : colour >= 16 ? (levels[(colour - 16) / 36] * 3 + levels[(colour - 16) / 6 % 6] * 6 +
+                             levels[(colour - 16) % 6]) /
+                                10
+                          : 0;
+}
+
+/* The grey that is as bright: heat without the colour of a device. */
+static int16_t grey_of(int16_t colour, enum theme_depth depth)
+{
+    int grey = (brightness(colour) - 8 + 5) / 10;
+
+    if (depth == THEME_16)
+        return colour > 0 ? 8 : colour;
+    return colour < 16 ? colour : (int16_t)(232 + (grey < 0 ? 0 : grey > 23 ? 23 : grey));
+}
+
 static int16_t heat_colour(const struct theme *t, struct heat h)
 {
     int step = h.step;
@@ -187,6 +214,8 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
     if (h.light > UI_LIGHT - THEME_FADE)
         return t->fade[t->depth][UI_LIGHT - h.light];
     step = step + h.light < THEME_RAMP ? step + h.light : THEME_RAMP - 1;
+    if (h.away)
+        return grey_of(t->ramp_cpu[t->depth][step], t->depth);
     return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
@@ -219,7 +248,10 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
             s = t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
             s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
             canvas_put(c, x, y, s,
-                       a.always ? 's' : (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
+                       a.always ? 's'
+                                : (unsigned char)(a.away  ? disk_glyphs
+                                                  : a.gpu ? gpu_glyphs
+                                                          : cpu_glyphs)[a.step]);
             continue;
         }
         s = (struct style){heat_colour(t, a), -1, 0};
@@ -288,6 +320,31 @@ static void hottest(const struct ui_model *m, int *layer, int *expert)
     }
 }
 
+/* How the colours (or glyphs) are read: the ramp of each device that holds any. */
+static void legend_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    const struct theme *t = &m->theme;
+    struct style dim = theme_style(t, ROLE_STYLE_DIM);
+    bool tight = r.w < 24; /* no blanks between the words and the ramp */
+    int x = canvas_text(c, r.x, y, dim, tight ? "rare" : "rare ");
+
+    for (int gpu = 0; gpu < (m->live.n_devices > 1 ? 2 : 1); gpu++) {
+        for (int i = 1; i < THEME_RAMP; i++) {
+            struct style s = {heat_colour(t, (struct heat){.step = i, .gpu = gpu}), -1, 0};
+
+            if (glyphs(t))
+                canvas_put(c, x++, y, t->depth == THEME_MONO ? STYLE_PLAIN : s,
+                           (unsigned char)(gpu ? gpu_glyphs : cpu_glyphs)[i]);
+            else
+                canvas_put(c, x++, y, s, 0x2588);
+        }
+        x = canvas_text(c, x, y, dim, gpu ? " " : tight ? "often " : " often ");
+        x = canvas_text(c, x, y, theme_style(t, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+                        gpu ? "gpu" : "cpu") +
+            2;
+    }
+}
+
 static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                       const struct panel_view *v, int y)
 {
@@ -317,8 +374,7 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     chosen = value(m, layer * m->live.n_experts + expert);
     on = ui_cell_on_gpu(m, layer, expert);
     if (total <= 0) {
-        canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
-                        "nothing chosen yet");
+        legend_draw(c, r, m, y);
         return;
     }
     if (m->heat == HEAT_NOW)
@@ -326,9 +382,11 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                  total > 0 ? chosen / total * 100 : 0);
     else if (r.w >= 40)
         snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert,
-                 on ? "gpu" : "cpu", draw_count(a, (uint64_t)chosen),
-                 draw_count(b, (uint64_t)total), chosen / total * 100,
-                 100.0 / telemetry_routed(&m->live, layer));
+                 on                                                 ? "gpu"
+                 : m->live.here[layer * m->live.n_experts + expert] ? "cpu"
+                                                                    : "disk",
+                 draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
+                 chosen / total * 100, 100.0 / telemetry_routed(&m->live, layer));
     else
         snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert,
                  draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
@@ -418,19 +476,12 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 /* Black or white, whichever can be read on a colour of the palette. */
 static int16_t ink_on(int16_t colour, enum theme_depth depth)
 {
-    static const uint8_t levels[6] = {0, 95, 135, 175, 215, 255};
-    int light;
+    int light = brightness(colour);
 
     if (colour < 16)
         return colour < 0                                                                ? -1
                : colour == 0 || colour == 1 || colour == 4 || colour == 5 || colour == 8 ? 15
                                                                                          : 0;
-    if (colour >= 232)
-        light = 8 + (colour - 232) * 10;
-    else
-        light = (levels[(colour - 16) / 36] * 3 + levels[(colour - 16) / 6 % 6] * 6 +
-                 levels[(colour - 16) % 6]) /
-                10;
     return depth == THEME_16 ? light > 110 ? 0 : 15 : light > 110 ? 16 : 231;
 }
 
@@ -468,7 +519,7 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     step = always ? THEME_RAMP / 2 : step;
 
     if (t->depth != THEME_MONO) {
-        s.bg = heat_colour(t, (struct heat){step, m->light[at], on, always});
+        s.bg = heat_colour(t, (struct heat){step, m->light[at], on, always, !m->live.here[at]});
         s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_DIM).fg;
         canvas_fill(c, r, s, ' ');
     } else if (on) {
@@ -565,20 +616,25 @@ static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model
 /* How the choices spread over the devices. */
 static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
 {
-    int n = m->live.n_experts, layers = m->live.n_layers, gpu_cells = 0, cells = 0;
+    int n = m->live.n_experts, layers = m->live.n_layers, gpu_cells = 0, cells = 0, here = 0;
     double gpu = 0, all = 0;
-    char line[128], a[24];
+    char line[160], a[24];
+    size_t written;
 
     for (int l = 0; l < layers; l++)
         for (int e = 0; e < telemetry_blocks(&m->live, l); e++) {
             all += value(m, l * n + e);
             gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
             gpu_cells += ui_cell_on_gpu(m, l, e);
+            here += m->live.here[l * n + e];
             cells++;
         }
-    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices",
-             gpu_cells, cells, all > 0 ? gpu / all * 100 : 0,
-             m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
+    written = (size_t)snprintf(line, sizeof line,
+                               "gpu holds %d of %d experts and ran %.1f %% of %s choices",
+                               gpu_cells, cells, all > 0 ? gpu / all * 100 : 0,
+                               m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
+    if (m->live.disk.slots)
+        snprintf(line + written, sizeof line - written, "; %d are in memory", here);
     canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), line);
 }
 
@@ -602,7 +658,7 @@ static int experts_want(const struct ui_model *m, int width)
 
 static int experts_most(const struct ui_model *m, int width)
 {
-    return (m->live.n_layers ? m->live.n_layers : 8) + 2;
+    return (m->live.n_layers ? m->live.n_layers : 8) + 3; /* the legend is the last row */
 }
 
 /* Between the whole map at its densest and a line for each layer more rows are of no use. */
@@ -650,6 +706,15 @@ static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m,
             canvas_printf(c, p->x + e * p->cell_w, r.y, dim, "%d", e);
 }
 
+static double value_sum(const struct ui_model *m)
+{
+    double sum = 0;
+
+    for (int l = 0; l < m->live.n_layers && sum <= 0; l++)
+        sum += layer_total(m, l);
+    return sum;
+}
+
 /* The map in its columns: one, or two side by side where it folds. */
 static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                      const struct panel_view *v)
@@ -676,6 +741,8 @@ static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     below = r.y + 1 + p.lines;
     if (foot)
         foot_draw(c, r, m, v, below < r.y + r.h ? below : r.y + r.h - 1);
+    if (foot && below + 1 < r.y + r.h && value_sum(m) > 0)
+        legend_draw(c, r, m, below + 1);
 }
 
 static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m,

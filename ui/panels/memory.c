@@ -10,6 +10,10 @@ static const char *const explain[] = {
     "short)",
     "kv used: keys and values of the conversation so far, of what a full context takes",
     "scratch: working space of the computation",
+    "experts: memory for those of a model that stays on the disk (--expert-cache); there: how "
+    "often "
+    "one was there when it was asked for",
+    "disk: how fast it was read, and the share of the time that computing waited for it",
     "process: resident memory of this program (RSS), as top shows it",
     "system: memory in use of all there is; free: what could be had without swapping",
     NULL,
@@ -36,12 +40,12 @@ static double used_share(const struct ui_model *m)
 
 static int memory_want(const struct ui_model *m, int width)
 {
-    return 5 + (used_share(m) > 0.9);
+    return 5 + 2 * (m->live.disk.slots > 0) + (used_share(m) > 0.9);
 }
 
 static int memory_most(const struct ui_model *m, int width)
 {
-    return 7;
+    return 7 + 2 * (m->live.disk.slots > 0);
 }
 
 static void memory_side(const struct ui_model *m, const struct panel_view *v, char *out,
@@ -76,6 +80,25 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
              theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
+/* What is kept of experts that stay on the disk, and what reading the others takes. */
+static int disk_rows(struct canvas *c, struct rect r, int y, const struct ui_model *m, double total)
+{
+    const struct telemetry *t = &m->live;
+    char text[64] = "", a[16], rate[32];
+
+    if (t->disk.hits + t->disk.misses)
+        snprintf(text, sizeof text, "%.0f %% there", 100 * t->disk_hits);
+    row(c, r, y++, m, "experts", (double)t->disk.bytes, total, ROLE_STYLE_GRAPH, text);
+    if (y >= r.h)
+        return y;
+    snprintf(rate, sizeof rate, "%s/s", draw_size(a, t->disk_rate, r.w < 30));
+    snprintf(text, sizeof text, "%.0f %% waited", 100 * t->disk_share);
+    panel_figure(c, r.x, r.y + y, m, "disk", 8, rate, "");
+    if (r.w >= 34)
+        canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), text);
+    return y + 1;
+}
+
 static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
                         const struct panel_view *v)
 {
@@ -95,6 +118,8 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
         snprintf(text, sizeof text, "of %s", draw_size(a, (double)t->kv_bytes, false));
         row(c, r, y++, m, "kv used", (double)t->kv_used_bytes, total, ROLE_STYLE_GRAPH, text);
         row(c, r, y++, m, "scratch", (double)t->scratch_bytes, total, ROLE_STYLE_GRAPH, "");
+        if (t->disk.slots && r.h >= 7)
+            y = disk_rows(c, r, y, m, total);
     } else if (r.h >= 3) {
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, "");
     }

@@ -20,9 +20,17 @@ static const char *const explain[] = {
     NULL,
 };
 
+/* Something was drafted, or a line says why not. */
+static bool has_drafts(const struct ui_model *m)
+{
+    const struct speculation_figures *d = &m->live.speculation;
+
+    return d->wanted && (d->drafted || d->why[0]);
+}
+
 static int speed_want(const struct ui_model *m, int width)
 {
-    return width >= 36 ? 6 : 5;
+    return (width >= 36 ? 6 : 5) + has_drafts(m);
 }
 
 static int speed_most(const struct ui_model *m, int width)
@@ -212,6 +220,18 @@ static void token_times(const struct ui_metrics *f, int width, char *out, size_t
     }
 }
 
+/* What drafts do, or why there are none. */
+static void drafts_line(const struct ui_model *m, char *out, size_t size)
+{
+    const struct speculation_figures *d = &m->live.speculation;
+
+    if (d->why[0])
+        snprintf(out, size, "%s", d->why);
+    else
+        snprintf(out, size, "%llu/%llu  %d a pass  %+.0f %%", (unsigned long long)d->accepted,
+                 (unsigned long long)d->drafted, d->rows, 100 * d->gain);
+}
+
 static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
                        const struct panel_view *v)
 {
@@ -219,8 +239,11 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char a[16], b[16], line[96];
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
                  graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
-    int wide = r.w >= 36, graph_rows = r.h - (wide ? 3 : 4), y = r.y, x;
-    double top = draw_history_max(&m->decode, r.w * 2);
+    int wide = r.w >= 36, lines = (wide ? 3 : 4) + (has_drafts(m) && r.h > (wide ? 3 : 4)),
+        graph_rows = r.h - lines, y = r.y, x;
+    /* while a prompt is read there is only that to see */
+    const struct ui_history *shown = m->prefilling && m->prefill.count ? &m->prefill : &m->decode;
+    double top = draw_history_max(shown, r.w * 2);
     int zoomed = r.h >= 16;
 
     x = panel_figure(c, r.x, y, m, "decode", 8, draw_rate(a, f->decode_tok_s), "tok/s");
@@ -236,10 +259,10 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     y++;
     if (zoomed)
         graph_rows = r.h / 5 < 4 ? 4 : r.h / 5;
-    if (r.h < (wide ? 3 : 4))
+    if (r.h < lines)
         graph_rows = 0;
     if (graph_rows > 0) {
-        draw_graph(c, (struct rect){r.x, y, r.w, graph_rows}, &m->decode, top * 1.05, graph);
+        draw_graph(c, (struct rect){r.x, y, r.w, graph_rows}, shown, top * 1.05, graph);
         if (zoomed && top > 0) {
             snprintf(line, sizeof line, "%s tok/s", draw_rate(a, top));
             canvas_text(c, r.x, y, dim, line);
@@ -263,6 +286,11 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     token_times(f, r.w - 8, line, sizeof line);
     canvas_text(c, r.x, y, dim, "token");
     canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
+    if (lines > (wide ? 3 : 4)) {
+        drafts_line(m, line, sizeof line);
+        canvas_text(c, r.x, ++y, dim, "drafts");
+        canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
+    }
     if (zoomed) {
         snprintf(line, sizeof line,
                  r.w < 40 ? "answer %d · session %s tokens"

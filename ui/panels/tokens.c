@@ -4,6 +4,7 @@
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,9 @@ static const char *const explain[] = {
     "left: how many tokens the cuts (top-k, top-p, min-p) left to draw from; only: no choice was "
     "left, however sure the model was",
     "ms: computing time; experts: those of the layer under the map's cursor, the first one first",
+    "Enter: what else was likely there; Enter again goes on with the marked one, in a branch "
+    "beside "
+    "the answer",
     "a dot: more than 256 tokens came between two pictures, so its experts were not seen",
     NULL,
 };
@@ -21,6 +25,8 @@ struct state {
     int cursor;        /* how many tokens are newer; 0 follows the newest */
     uint64_t n_tokens; /* of the model, when the cursor was set: it stays on its token */
     unsigned list;     /* ui_model.token_lists then */
+    bool open;         /* what else was likely is listed, */
+    int choice;        /* and this one is marked */
 };
 
 #define P_W 6 /* "100.0" */
@@ -160,6 +166,48 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
         canvas_put(c, k->experts, r.y, dim, 0xb7);
 }
 
+/* The token under the cursor; NULL: there is none. */
+static const struct ui_token *selected(const struct state *s, const struct ui_model *m)
+{
+    uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
+
+    return (uint64_t)s->cursor < kept
+               ? &m->tokens[(m->n_tokens - 1 - (uint64_t)s->cursor) % UI_TOKENS]
+               : NULL;
+}
+
+/* What else was likely, the marked one in view. */
+static void alternatives_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                              const struct state *s)
+{
+    const struct theme *t = &m->theme;
+    const struct ui_token *token = selected(s, m);
+    int top = s->choice >= r.h - 1 ? s->choice - (r.h - 1) + 1 : 0;
+
+    canvas_fill(c, (struct rect){r.x, r.y, r.w, 1}, theme_style(t, ROLE_STYLE_RULE), 0x2500);
+    canvas_text_fit(c, r.x + 1, r.y, r.w - 2, theme_style(t, ROLE_STYLE_DIM),
+                    r.w >= 36 ? " likely here · Enter takes, Esc " : " likely here ");
+    for (int i = top; i < token->likely.n && i - top < r.h - 1; i++) {
+        char text[64] = "", shown[96], share[16];
+        int y = r.y + 1 + i - top;
+
+        if (m->token_text)
+            m->token_text(m->token_text_ctx, token->likely.ids[i], text, sizeof text);
+        token_text(shown, sizeof shown, text[0] ? text : "·");
+        if (i == s->choice)
+            canvas_fill(c, (struct rect){r.x, y, r.w, 1}, theme_style(t, ROLE_STYLE_SELECT), ' ');
+        canvas_text_fit(c, r.x + 2, y, r.w - 10,
+                        theme_style(t, i == s->choice ? ROLE_STYLE_SELECT : ROLE_STYLE_TEXT),
+                        shown);
+        if (token->likely.ids[i] == token->id)
+            canvas_put(c, r.x, y, theme_style(t, ROLE_STYLE_FOCUS), 0x25b8);
+        snprintf(share, sizeof share, "%.1f %%", exp(token->likely.logprobs[i]) * 100);
+        canvas_text_right(c, r.x + r.w, y,
+                          theme_style(t, i == s->choice ? ROLE_STYLE_SELECT : ROLE_STYLE_FIGURE),
+                          share);
+    }
+}
+
 static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
                         const struct panel_view *v)
 {
@@ -180,11 +228,45 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
     }
     if (s->cursor >= (int)kept)
         s->cursor = (int)kept - 1;
+    s->open = s->open && v->focused && selected(s, m)->likely.n > 0;
+    if (s->open && r.h >= 2) {
+        int rows = selected(s, m)->likely.n + 1, most = r.h >= 5 ? r.h * 2 / 3 : r.h;
+
+        rows = rows > most ? most : rows;
+        r.h -= rows;
+        alternatives_draw(c, (struct rect){r.x, r.y + r.h, r.w, rows}, m, s);
+    }
     top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
         row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k,
             (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == 0,
             v->focused && top + y == s->cursor);
+}
+
+/* Keys of the list of what else was likely; false: not its. */
+static bool alternatives_act(struct state *s, struct ui_model *m, enum action a)
+{
+    const struct ui_token *token = selected(s, m);
+    int n = token ? token->likely.n : 0;
+
+    if (!s->open) {
+        s->open = a == ACTION_CHOOSE && n > 0;
+        s->choice = 0;
+        return s->open;
+    }
+    switch (a) {
+    case ACTION_UP: s->choice -= s->choice > 0; return true;
+    case ACTION_DOWN: s->choice += s->choice + 1 < n; return true;
+    case ACTION_FIRST: s->choice = 0; return true;
+    case ACTION_LAST: s->choice = n - 1; return true;
+    case ACTION_FOCUS_LEAVE: s->open = false; return true;
+    case ACTION_CHOOSE:
+        s->open = false;
+        m->instead_of = s->cursor;
+        m->instead = s->choice < n ? token->likely.ids[s->choice] : -1;
+        return false; /* the chat's to carry out */
+    default: return false;
+    }
 }
 
 static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum action a)
@@ -193,6 +275,8 @@ static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum acti
     struct state *s = v->state;
 
     cursor_follow(s, m);
+    if (alternatives_act(s, m, a))
+        return true;
     at = s->cursor;
     switch (a) {
     case ACTION_UP: at--; break;
@@ -222,5 +306,5 @@ const struct panel panel_tokens = {
     .side = tokens_side,
     .act = tokens_act,
     .explain = explain,
-    .keys = "arrows",
+    .keys = "arrows, Enter",
 };

@@ -4,6 +4,9 @@
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
+#include "ui/search.h"
+#include "ui/screen/key_bar.h"
+#include "ui/screen/start_page.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -415,6 +418,56 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
     canvas_clip_set(c, before);
 }
 
+/* The line that is typed into while words are looked for. */
+static void search_draw(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    const struct ui_search *f = &m->search;
+    struct rect before = canvas_clip(c, r);
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    bool typing = f->state == SEARCH_TYPING;
+    char text[96];
+    int x = canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_PROMPT), "find ");
+
+    x = canvas_text(c, x, r.y, theme_style(&m->theme, ROLE_STYLE_INPUT), f->text);
+    if (typing && x < r.w) {
+        c->cursor_x = x;
+        c->cursor_y = r.y;
+    }
+    if (!f->text[0])
+        snprintf(text, sizeof text, "words of this chat \u00b7 Esc ends");
+    else if (!f->hits)
+        snprintf(text, sizeof text, "not in this chat \u00b7 Esc ends");
+    else
+        snprintf(text, sizeof text, "%d of %d \u00b7 %s", f->at + 1, f->hits,
+                 typing ? "Enter, then n and N" : "n next, N before, Esc ends");
+    canvas_text_fit(c, x + 2, r.y, r.x + r.w - x - 2, dim, text);
+    canvas_clip_set(c, before);
+}
+
+/* What was said, and in an empty chat how to begin or what is being read. */
+static void chat_draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    int rows = 0;
+
+    if (m->n_blocks || !(m->loading || m->hints)) {
+        chatview_draw(c, r, m);
+        rows = m->chat_lines + 1;
+    }
+    if (said_anything(m) || rows >= r.h)
+        return;
+    r.y += rows;
+    r.h -= rows;
+    if (start_page_wanted(m) && r.h >= start_page_rows(m, r.w - 4) + (m->loading ? 4 : 0)) {
+        struct rect page = {r.x, r.y, r.w, m->loading ? r.h - 4 : r.h};
+
+        start_page_draw(c, page, m);
+        r.y += page.h;
+        r.h -= page.h;
+    }
+    if (m->loading && r.h > 2 && (!m->n_blocks || m->hints))
+        loading_draw(c, r, m);
+}
+
 static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h,
                          int input_rows)
 {
@@ -428,6 +481,7 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
     q->focus = m->focus;
     q->zoom = m->zoom;
     q->input_rows = input_rows;
+    q->keys = m->key_bar;
     for (i = 0; i < PANEL_COUNT; i++) {
         const struct panel *p = panels[i];
 
@@ -466,10 +520,8 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
         layout_make(&l, &q);
     }
     title_draw(c, &l, m);
-    if (l.chat.h && m->loading && !m->n_blocks)
-        loading_draw(c, l.chat, m);
-    else if (l.chat.h)
-        chatview_draw(c, l.chat, m);
+    if (l.chat.h)
+        chat_draw(c, l.chat, m);
     for (i = 0; i < PANEL_COUNT; i++)
         if (l.panels[i].h)
             panel_draw(c, l.panels[i], m, i);
@@ -478,8 +530,12 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
     rules_draw(c, &l, m);
     if (in->above && l.input.h)
         above_draw(c, &l, m, in->above);
-    if (l.input.h)
+    if (l.input.h && m->search.state != SEARCH_OFF)
+        search_draw(c, l.input, m);
+    else if (l.input.h)
         input_draw(c, l.input, m, in);
+    if (l.keys.h)
+        key_bar_draw(c, l.keys, m);
     m->dirty = false;
 }
 
@@ -652,6 +708,13 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
     case ACTION_UP: chatview_scroll(m, -1); return ACTION_NONE;
     case ACTION_SCROLL_LINE_DOWN:
     case ACTION_DOWN: chatview_scroll(m, 1); return ACTION_NONE;
+    case ACTION_SEARCH:
+        focus_leave(m);
+        search_begin(m);
+        return ACTION_NONE;
+    case ACTION_ANSWER_BEFORE: chatview_answer(m, -1); return ACTION_NONE;
+    case ACTION_ANSWER_AFTER: chatview_answer(m, 1); return ACTION_NONE;
+    case ACTION_KEY_BAR: m->key_bar = !m->key_bar; return ACTION_NONE;
     case ACTION_SCROLL_TOP:
     case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
     case ACTION_SCROLL_END:
@@ -666,6 +729,59 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
         return ACTION_NONE;
     default: return a;
     }
+}
+
+static bool search_key(struct ui_model *m, const struct input_event *ev)
+{
+    struct ui_search *f = &m->search;
+    bool text = ev->kind == INPUT_KEY && ev->key >= 0x20 && ev->key < 0x200000 && !ev->mods &&
+                ev->key != 0x7f;
+
+    if (f->state == SEARCH_OFF)
+        return false;
+    m->dirty = true;
+    if (ev->kind == INPUT_KEY && ev->key == 0x1b) {
+        search_end(m);
+    } else if (ev->kind == INPUT_KEY && (ev->key == KEY_UP || ev->key == KEY_DOWN) && !ev->mods) {
+        search_step(m, ev->key == KEY_UP ? -1 : 1);
+    } else if (f->state == SEARCH_TYPING && text) {
+        search_type(m, ev->bytes, (size_t)ev->n_bytes);
+    } else if (f->state == SEARCH_TYPING && ev->kind == INPUT_PASTE) {
+        search_type(m, ev->paste, strcspn(ev->paste, "\n"));
+    } else if (f->state == SEARCH_TYPING && (ev->key == 0x7f || ev->key == '\b')) {
+        search_shorten(m);
+    } else if (f->state == SEARCH_TYPING && ev->key == '\r') {
+        f->state = f->hits ? SEARCH_WALKING : SEARCH_OFF;
+    } else if (f->state == SEARCH_WALKING && text && (ev->key == 'n' || ev->key == 'N')) {
+        search_step(m, ev->key == 'n' ? 1 : -1);
+    } else if (ev->kind == INPUT_KEY && ev->key == ('f' & 0x1f)) {
+        search_begin(m);
+    } else if (ev->kind == INPUT_KEY && (ev->key < 0x20 || text || ev->key == '\r')) {
+        search_end(m); /* whatever it is, it is the line's again */
+        return ev->key == '\r';
+    } else {
+        return false; /* scrolling goes on beside it */
+    }
+    return true;
+}
+
+bool screen_search_key(struct ui_model *m, const struct input_event *ev)
+{
+    bool taken = search_key(m, ev);
+
+    if (taken && m->search.state != SEARCH_OFF && m->search.at >= 0)
+        chatview_show(m, m->search.block, m->search.offset);
+    return taken;
+}
+
+const struct key_binding *screen_key_at(const struct ui_model *m, int w, int h, int x, int y)
+{
+    struct layout_request q;
+    struct layout l;
+
+    request_make(&q, m, w, h, 1);
+    layout_make(&l, &q);
+    return l.keys.h && y == l.keys.y ? key_bar_at(l.keys, m, x) : NULL;
 }
 
 void screen_click(struct ui_model *m, int w, int h, int x, int y)

@@ -24,9 +24,13 @@ bool screen_letter(struct ui_model *m, char letter, uint64_t now);
 /* Typing leaves the panel. Letters that it took just before were the begin of what is typed: what
  * they did is undone, and they are given back in out; returns how many. */
 int screen_typed(struct ui_model *m, uint64_t now, char out[8]);
+/* A key while words are looked for: true when the search took it. */
+bool screen_search_key(struct ui_model *m, const struct input_event *ev);
 /* What the screen does itself (focus, zoom, scrolling, cursors): ACTION_NONE; else the action is
  * the caller's, as it is or translated. */
 enum action screen_act(struct ui_model *m, enum action a, int index);
+/* The key that stands in the row of keys there, NULL: none. */
+const struct key_binding *screen_key_at(const struct ui_model *m, int w, int h, int x, int y);
 void screen_click(struct ui_model *m, int w, int h, int x, int y); /* gives a panel the keys */
 /* The plan under the cursor of the focused panel, NULL: none. Valid until the next call. */
 const char *screen_chosen_plan(const struct ui_model *m);

@@ -1,6 +1,7 @@
 /* See commands.h: the table, and what runs, completes and prints it. */
 #include "app/chat/commands/commands.h"
 
+#include "app/chat/attach.h"
 #include "app/chat/commands/internal.h"
 #include "app/chat/commands/measure.h"
 #include "app/common/did_you_mean.h"
@@ -162,10 +163,19 @@ static const struct chat_command table[] = {
     {"/show", "", "[KEY]", "the model, the settings and where they come from; the system message",
      chat_show, chat_complete_show},
     {"/system", "", "[TEXT|none]", "set, show or drop the system message", chat_system, NULL},
-    {"/regen", "/retry", "", "answer your last message anew", chat_regen, NULL},
+    {"/regen", "/retry", "",
+     "answer your last message once more, with another seed; the old answer stays beside it",
+     chat_regen, NULL},
     {"/continue", "", "", "let the last answer go on", chat_continue, NULL},
-    {"/edit", "", "", "take your last message back into the input line", chat_edit, NULL},
-    {"/undo", "", "", "drop your last message and its answer", chat_undo, NULL},
+    {"/edit", "", "", "change your last message; what was said stays beside it", chat_edit, NULL},
+    {"/undo", "", "", "take your last message and its answer out of the chat", chat_undo, NULL},
+    {"/redo", "", "", "bring back what /undo took", chat_redo, NULL},
+    {"/branches", "", "[K|A B]",
+     "where more than one thing was said; K: go on with that one; A B: compare two", chat_branches,
+     NULL},
+    {"/token", "", "N [K]",
+     "what else was likely at token N of the newest answer; K: go on with that one instead",
+     chat_token, NULL},
     {"/clear", "/new", "", "begin a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[NAME|FILE]",
      "save the chat now, or a copy: NAME among the chats, or a file FILE.json, FILE.md here",
@@ -175,6 +185,13 @@ static const struct chat_command table[] = {
     {"/load", "/list", "[N|NAME|FILE]",
      "read a saved chat, by its number, name or file; without one: list them", chat_load,
      chat_complete_chats},
+    {"/chats", "", "[WORDS]", "the saved chats in which these words were said", chat_chats, NULL},
+    {"/rename", "/name", "[N] NAME", "give this chat, or number N of the list, a name", chat_rename,
+     NULL},
+    {"/delete", "", "N", "delete the saved chat of this number for good", chat_delete, NULL},
+    {"/read", "", "FILE",
+     "put the text of a file into the input line; @FILE in a message sends it along", chat_read,
+     chat_complete_files},
     {"/place", "", "[NAME|FILE]",
      "switch the placement at once; save NAME: keep the present one; without a name: list them",
      chat_place, chat_complete_place},
@@ -190,7 +207,8 @@ static const struct chat_command table[] = {
     {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9",
      chat_experts, NULL},
     {"/stats", "", "", "figures of this session", chat_stats, NULL},
-    {"/copy", "", "[code|all]", "copy the last answer, its last block of code, or the chat",
+    {"/copy", "", "[N|code|all]",
+     "copy the last answer, message N (1: the newest), the last block of code, or the chat",
      chat_copy, chat_complete_copy},
     {"/quit", "/exit /bye", "", "end; the chat is saved", chat_quit, NULL},
 };
@@ -249,9 +267,20 @@ int chat_command_run(struct conversation *c, const char *line)
 
 int chat_submit(struct conversation *c, const char *text)
 {
+    struct error e = {0};
+    char *whole;
+    int rc;
+
     if (text[0] == '/' && text[1] != '/')
         return chat_command_run(c, text);
-    return conversation_submit(c, text + (text[0] == '/'));
+    text += text[0] == '/';
+    if (attach_expand(text, &whole, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    rc = conversation_submit(c, whole ? whole : text);
+    mem_free(whole);
+    return rc;
 }
 
 char **chat_command_complete(struct conversation *c, const char *line, int start, int end)
@@ -260,11 +289,13 @@ char **chat_command_complete(struct conversation *c, const char *line, int start
     char **list = NULL, *word, *head;
     size_t n = 0;
 
-    if (line[0] != '/')
-        return NULL;
     word = mem_string_n(line + start, (size_t)(end - start));
     head = mem_string_n(line, (size_t)end);
-    if (word && head && start == 0)
+    if (word && word[0] == '@')
+        chat_complete_files(c, line, word, &list, &n);
+    else if (line[0] != '/')
+        list = NULL;
+    else if (word && head && start == 0)
         complete_commands(c, head, word, &list, &n);
     else if (word && head && (k = find(head)) && k->complete)
         k->complete(c, head, word, &list, &n);

@@ -25,11 +25,18 @@ int chat_system(struct conversation *c, const char *arguments);
 int chat_regen(struct conversation *c, const char *arguments);
 int chat_continue(struct conversation *c, const char *arguments);
 int chat_undo(struct conversation *c, const char *arguments);
+int chat_redo(struct conversation *c, const char *arguments);
+int chat_token(struct conversation *c, const char *arguments);
+int chat_branches(struct conversation *c, const char *arguments);
 int chat_edit(struct conversation *c, const char *arguments);
 int chat_clear(struct conversation *c, const char *arguments);
 int chat_save(struct conversation *c, const char *arguments);
 int chat_save_over(struct conversation *c, const char *arguments);
+int chat_read(struct conversation *c, const char *arguments);
 int chat_load(struct conversation *c, const char *arguments);
+int chat_chats(struct conversation *c, const char *arguments);
+int chat_rename(struct conversation *c, const char *arguments);
+int chat_delete(struct conversation *c, const char *arguments);
 int chat_copy(struct conversation *c, const char *arguments);
 int chat_place(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
@@ -42,6 +49,9 @@ void chat_complete_options(struct conversation *c, const char *line, const char 
 void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list,
                         size_t *n);
 void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list,
+                         size_t *n);
+/* names of files and folders; a word that begins with @ keeps it */
+void chat_complete_files(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
 void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list,
                         size_t *n);

@@ -100,6 +100,31 @@ static int theme_check(const char *name, struct error *e)
     return theme_file_load(&scratch, name, e);
 }
 
+/* What options_set takes as any text. */
+static int order_check(const struct option *option, const char *value, struct error *e)
+{
+    struct sampling scratch = {0};
+
+    struct grammar *grammar = NULL;
+    int rc;
+
+    if (option == &option_table[OPTION_ID_json_schema] && strcmp(value, "off") != 0) {
+        rc = grammar_from_schema(&grammar, value, strlen(value), e);
+        grammar_free(grammar);
+        return rc;
+    }
+    if (option == &option_table[OPTION_ID_grammar] && strcmp(value, "off") != 0) {
+        rc = grammar_from_gbnf(&grammar, value, strlen(value), e);
+        grammar_free(grammar);
+        return rc;
+    }
+    if (option == &option_table[OPTION_ID_samplers])
+        return sampling_order_read(&scratch, value, e);
+    if (option == &option_table[OPTION_ID_sampler_seq])
+        return sampling_order_read_letters(&scratch, value, e);
+    return 0;
+}
+
 /* A placement is the engine's to take: it is asked first, so that the option never says what was
  * only typed. */
 static int refused(struct conversation *c, const struct option *option, const char *value)
@@ -135,6 +160,7 @@ int chat_set(struct conversation *c, const char *arguments)
     if (refused(c, option, arguments)) /* it was said why */
         return -1;
     if ((option == &option_table[OPTION_ID_theme] && theme_check(arguments, &e) < 0) ||
+        order_check(option, arguments, &e) < 0 ||
         options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;

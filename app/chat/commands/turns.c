@@ -1,9 +1,17 @@
-/* The slash commands about what is said: /system, /regen, /continue, /undo, /edit, /clear. */
+/* The slash commands about what is said: /system, /regen, /continue, /undo, /edit, /clear,
+ * /branches. */
 #include "app/chat/commands/internal.h"
 
 #include "engine/run/messages.h"
 
+#include "engine/base/strbuf.h"
+#include "engine/base/utf8.h"
+
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+
+#define BRANCH_COLUMNS 40u
 
 int chat_system(struct conversation *c, const char *arguments)
 {
@@ -21,36 +29,9 @@ int chat_system(struct conversation *c, const char *arguments)
     return 0;
 }
 
-/* Why the new answer may well be the old one. */
-static void tell_same(struct conversation *c)
-{
-    const struct options *o = conversation_options(c);
-
-    if (o->temp == 0)
-        conversation_say(
-            c, SAY_NOTICE,
-            "temp is 0, so the same settings give the same answer; /set temp 0.8 varies it");
-    else if (o->seed != OPTION_SEED_RANDOM)
-        conversation_say(
-            c, SAY_NOTICE,
-            "seed is %llu, so the same settings give the same answer; /set seed -1 varies it",
-            (unsigned long long)o->seed);
-}
-
 int chat_regen(struct conversation *c, const char *arguments)
 {
-    const struct transcript *t = conversation_transcript(c);
-    size_t at = transcript_last(t, ROLE_USER);
-
-    if (chat_busy(c))
-        return -1;
-    if (at == t->n) {
-        conversation_say(c, SAY_NOTICE, "there is no answer to make anew");
-        return -1;
-    }
-    conversation_truncate(c, at + 1);
-    tell_same(c);
-    return conversation_answer(c, false);
+    return chat_busy(c) ? -1 : conversation_regen(c);
 }
 
 int chat_continue(struct conversation *c, const char *arguments)
@@ -73,16 +54,12 @@ int chat_continue(struct conversation *c, const char *arguments)
 
 int chat_undo(struct conversation *c, const char *arguments)
 {
-    const struct transcript *t = conversation_transcript(c);
-    size_t at = transcript_last(t, ROLE_USER);
+    return chat_busy(c) ? -1 : conversation_undo(c);
+}
 
-    if (chat_busy(c))
-        return -1;
-    if (at == t->n) {
-        conversation_say(c, SAY_NOTICE, "there is nothing to take back");
-        return -1;
-    }
-    return conversation_truncate(c, at);
+int chat_redo(struct conversation *c, const char *arguments)
+{
+    return chat_busy(c) ? -1 : conversation_redo(c);
 }
 
 int chat_edit(struct conversation *c, const char *arguments)
@@ -107,4 +84,97 @@ int chat_clear(struct conversation *c, const char *arguments)
         return -1;
     conversation_new(c);
     return 0;
+}
+
+/* "  2 > 1 of 3  moetop: Once upon a time …" */
+static void branch_lines(struct strbuf *b, const struct transcript *t, size_t at)
+{
+    for (size_t k = 0; k < transcript_siblings(t, at); k++) {
+        const struct transcript_entry *x = transcript_sibling(t, at, k);
+        size_t n = strcspn(x->text, "\n"), cut = utf8_fit(x->text, n, BRANCH_COLUMNS, NULL);
+
+        strbuf_printf(b, "%3zu %c %zu of %zu  %s: %.*s%s\n", at + 1,
+                      k == t->entries[at].which ? '>' : ' ', k + 1, transcript_siblings(t, at),
+                      x->role == ROLE_USER ? "you" : "moetop", (int)cut, x->text,
+                      x->text[cut] ? "\u2026" : "");
+    }
+}
+
+/* Bytes that both begin with, up to the end of a word. */
+static size_t alike(const char *a, const char *b)
+{
+    size_t n = 0, word = 0;
+
+    for (; a[n] && a[n] == b[n]; n++)
+        if (a[n] == ' ' || a[n] == '\n')
+            word = n + 1;
+    return a[n] || b[n] ? word : n;
+}
+
+static int branches_compare(struct conversation *c, size_t at, size_t a, size_t b)
+{
+    const struct transcript *t = conversation_transcript(c);
+    const char *x = transcript_sibling(t, at, a - 1)->text,
+               *y = transcript_sibling(t, at, b - 1)->text;
+    size_t same = alike(x, y);
+    struct strbuf out = {0};
+
+    strbuf_printf(&out, "alike: %zu of %zu and %zu bytes\n", same, strlen(x), strlen(y));
+    strbuf_printf(&out, "%zu: %s%s\n", a, same ? "\u2026" : "", x[same] ? x + same : "(ends)");
+    strbuf_printf(&out, "%zu: %s%s\n", b, same ? "\u2026" : "", y[same] ? y + same : "(ends)");
+    return chat_output(c, &out);
+}
+
+int chat_branches(struct conversation *c, const char *arguments)
+{
+    const struct transcript *t = conversation_transcript(c);
+    size_t at = conversation_fork_before(c, t->n), n = at < t->n ? transcript_siblings(t, at) : 0;
+    unsigned long a, b;
+    struct strbuf out = {0};
+    int got = sscanf(arguments, "%lu %lu", &a, &b);
+
+    if (!n) {
+        conversation_say(c, SAY_NOTICE,
+                         "one way was gone so far; /regen and /edit make another beside it");
+        return -1;
+    }
+    if (got > 0 && (a < 1 || a > n || (got == 2 && (b < 1 || b > n)))) {
+        conversation_say(c, SAY_TROUBLE, "there are %zu there; /branches lists them", n);
+        return -1;
+    }
+    if (got == 2)
+        return branches_compare(c, at, a, b);
+    if (got == 1)
+        return chat_busy(c) ? -1 : conversation_switch(c, at, a - 1);
+    for (size_t i = 0; i < t->n; i++)
+        if (transcript_siblings(t, i) > 1)
+            branch_lines(&out, t, i);
+    strbuf_puts(&out, "/branches K goes to number K of the newest; /branches A B compares two");
+    if (conversation_hooks(c)->keys)
+        strbuf_puts(&out, "; Alt-Left and Alt-Right go between them");
+    return chat_output(c, &out);
+}
+
+/* Tokens and alternatives are counted from 1. */
+int chat_token(struct conversation *c, const char *arguments)
+{
+    unsigned long at = 0, k = 0;
+    int got = sscanf(arguments, "%lu %lu", &at, &k), id;
+
+    if (got < 1 || at < 1) {
+        conversation_say(c, SAY_NOTICE,
+                         "/token N: token N of the newest answer's %zu; /token N K: go on with "
+                         "number K of its list instead",
+                         conversation_tokens(c));
+        return -1;
+    }
+    if (got == 1)
+        return conversation_token_say(c, at - 1);
+    id = conversation_token_alternative(c, at - 1, k ? k - 1 : SIZE_MAX);
+    if (id < 0) {
+        conversation_say(c, SAY_TROUBLE, "token %lu has no number %lu; /token %lu lists them", at,
+                         k, at);
+        return -1;
+    }
+    return conversation_token_branch(c, at - 1, id);
 }

@@ -1,10 +1,12 @@
 /* The parts of the chat on the screen: app/chat/screen/screen.c owns it and loops,
  * app/chat/screen/show.c shows what the conversation tells, app/chat/screen/keys.c does what the
- * user asks, app/chat/screen/machine.c samples the machine. All of it belongs to the UI thread. */
+ * user asks, app/chat/screen/machine.c samples the machine,
+ * app/chat/screen/menu.c helps with commands. All of it belongs to the UI thread. */
 #ifndef APP_CHAT_SCREEN_INTERNAL_H
 #define APP_CHAT_SCREEN_INTERNAL_H
 
 #include "app/chat/conversation.h"
+#include "engine/base/strbuf.h"
 #include "engine/run/roofline.h"
 #include "ui/canvas.h"
 #include "ui/model.h"
@@ -27,6 +29,7 @@ static inline bool due(const struct deadline *d, uint64_t now)
 struct chat {
     struct options *options;
     struct conversation *conversation;
+    struct conversation_hooks hooks;
     struct ui_model model;
     struct canvas canvas;
     struct terminal *terminal;
@@ -42,6 +45,7 @@ struct chat {
      * by the engine's thread. 0: not measured */
     _Atomic double memory_speed, memory_earlier;
     char *help;
+    struct strbuf menu, menu_line; /* chat_menu's, and the line it was made for */
     int signal_fd;
     sigset_t old_mask;
     uint64_t drawn_at;      /* the newest frame */
@@ -66,6 +70,8 @@ void chat_theme_take(struct chat *s);
 void chat_waiting_show(struct chat *s);
 /* all keys that are whole; late: nothing followed a lone Esc */
 void chat_keys(struct chat *s, bool late);
+/* Lines over the input line, NULL: none; until the next call. */
+const char *chat_menu(struct chat *s, const char *line, size_t len, size_t cursor);
 void chat_suspend(struct chat *s);
 void chat_machine_take(struct chat *s, uint64_t now);
 

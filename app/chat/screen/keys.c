@@ -9,6 +9,7 @@
 #include "ui/chatview.h"
 #include "ui/input_line.h"
 #include "ui/screen/screen.h"
+#include "ui/screen/start_page.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -145,6 +146,27 @@ static void interrupt(struct chat *s)
     }
 }
 
+/* What else was said at the newest such place that is in view. */
+static void branch_step(struct chat *s, int step)
+{
+    const struct transcript *t = conversation_transcript(s->conversation);
+    int shown = chatview_entry(&s->model);
+    size_t at = conversation_fork_before(s->conversation, shown ? (size_t)shown - 1 : t->n), n, k;
+
+    if (at == t->n)
+        at = conversation_fork_before(s->conversation, t->n);
+    if (at == t->n || conversation_busy(s->conversation)) {
+        ui_model_note(&s->model, clock_now(),
+                      at == t->n ? "one answer each so far; /regen makes another beside it"
+                                 : "not while an answer is being written; Esc stops it");
+        return;
+    }
+    n = transcript_siblings(t, at);
+    k = (t->entries[at].which + (step > 0 ? 1 : n - 1)) % n;
+    if (conversation_switch(s->conversation, at, k) == 0)
+        ui_model_note(&s->model, clock_now(), "%zu of %zu", k + 1, n);
+}
+
 static void act(struct chat *s, enum action a, int index, const struct input_event *ev)
 {
     enum input_result r = INPUT_NOTHING;
@@ -152,7 +174,11 @@ static void act(struct chat *s, enum action a, int index, const struct input_eve
     if ((a = screen_act(&s->model, a, index)) == ACTION_NONE)
         return;
     switch (a) {
-    case ACTION_SEND: r = input_enter(); break;
+    case ACTION_SEND:
+        if (input_empty() && start_page_example(&s->model))
+            input_set(start_page_example(&s->model));
+        r = input_enter();
+        break;
     case ACTION_STOP:
         if (input_wants_escape() && !conversation_busy(s->conversation))
             input_key(ev);
@@ -175,9 +201,20 @@ static void act(struct chat *s, enum action a, int index, const struct input_eve
                       s->model.pace > 0 ? "paced at %g tokens a second" : "running free",
                       s->model.pace);
         break;
+    case ACTION_BRANCH_BEFORE: branch_step(s, -1); break;
+    case ACTION_BRANCH_AFTER: branch_step(s, 1); break;
     case ACTION_PLACE: conversation_place(s->conversation, keys_plans[index]); break;
     case ACTION_CHOOSE: {
         const char *plan = screen_chosen_plan(&s->model);
+
+        if (s->model.instead >= 0) {
+            size_t n = conversation_tokens(s->conversation), newer = (size_t)s->model.instead_of;
+
+            conversation_token_branch(s->conversation, newer < n ? n - 1 - newer : n,
+                                      s->model.instead);
+            s->model.instead = -1;
+            break;
+        }
 
         if (plan)
             conversation_place(s->conversation, plan);
@@ -225,6 +262,11 @@ static void key(struct chat *s, const struct input_event *ev)
             editor(s);
         return;
     }
+    if (context == KEYS_CHAT && ev->key == KEY_DOWN && !ev->mods && input_empty() &&
+        start_page_example(&s->model)) {
+        s->model.example = (s->model.example + 1) % START_EXAMPLES;
+        return;
+    }
     if (context == KEYS_PANEL && ev->key >= 0x20 && ev->key < 0x200000 && !ev->mods) {
         if (a == ACTION_NONE || !input_empty() ||
             !screen_letter(&s->model, (char)ev->key, clock_now())) {
@@ -242,12 +284,26 @@ static void key(struct chat *s, const struct input_event *ev)
     act(s, a == ACTION_NONE ? ACTION_LINE : a, index, ev);
 }
 
+/* A key in the row of keys is that key; anywhere else a panel gets them. */
+static void click(struct chat *s, const struct input_event *ev)
+{
+    const struct key_binding *k = screen_key_at(&s->model, s->canvas.w, s->canvas.h, ev->x, ev->y);
+
+    disarm(s);
+    if (k)
+        act(s, k->action, k->index, ev);
+    else
+        screen_click(&s->model, s->canvas.w, s->canvas.h, ev->x, ev->y);
+}
+
 void chat_keys(struct chat *s, bool late)
 {
     struct input_event ev;
 
     while (!s->quit && terminal_next(s->terminal, late, &ev) == 1) {
         s->model.dirty = true;
+        if (screen_search_key(&s->model, &ev))
+            continue;
         switch (ev.kind) {
         case INPUT_KEY: key(s, &ev); break;
         case INPUT_PASTE:
@@ -256,7 +312,7 @@ void chat_keys(struct chat *s, bool late)
             input_key(&ev);
             break;
         case INPUT_WHEEL: chatview_scroll(&s->model, ev.amount); break;
-        case INPUT_CLICK: screen_click(&s->model, s->canvas.w, s->canvas.h, ev.x, ev.y); break;
+        case INPUT_CLICK: click(s, &ev); break;
         }
     }
 }

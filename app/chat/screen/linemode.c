@@ -623,6 +623,8 @@ int linemode_run(struct options *o, struct error *e)
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         goto out;
     }
+    if (m.tty && conversation_greeting(m.c)[0])
+        on_say(&m, SAY_NOTICE, conversation_greeting(m.c));
     while (
         rc == 0 && !m.broken && !conversation_over(m.c) &&
         !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))

@@ -45,6 +45,11 @@ static char **hook_complete(void *ctx, const char *line, int start, int end)
     return chat_command_complete(((struct chat *)ctx)->conversation, line, start, end);
 }
 
+static void hook_token_text(void *ctx, int id, char *out, size_t size)
+{
+    conversation_token_text(((struct chat *)ctx)->conversation, id, out, size);
+}
+
 static void resize(struct chat *s)
 {
     int w, h;
@@ -80,6 +85,8 @@ static void draw(struct chat *s)
     struct screen_input in = {.prompt = input_prompt("> "), .above = input_matches()};
 
     in.text = input_text(&in.len, &in.cursor);
+    if (!in.above && s->model.focus < 0 && !input_busy())
+        in.above = chat_menu(s, in.text, in.len, in.cursor);
     screen_draw(&s->canvas, &s->model, &in);
     if (s->model.theme.ascii)
         ascii_canvas(&s->canvas);
@@ -221,9 +228,21 @@ static void model_name(struct chat *s)
                                : "");
 }
 
+/* What was said before, and which chat this is. */
+static void greet(struct chat *s)
+{
+    const struct transcript *t = conversation_transcript(s->conversation);
+    const char *line = conversation_greeting(s->conversation);
+
+    if (t->n)
+        s->hooks.changed(s->hooks.ctx);
+    s->shown = conversation_goes_on(s->conversation);
+    if (line[0])
+        chat_say(s, SAY_NOTICE, line);
+}
+
 static int open_all(struct chat *s, struct error *e)
 {
-    const struct conversation_hooks hooks = chat_hooks(s);
     struct terminal_options t = {.type = getenv("TERM"),
                                  .colour = colour_wanted(s->options),
                                  .mouse = s->options->mouse,
@@ -250,6 +269,10 @@ static int open_all(struct chat *s, struct error *e)
     if (screen_init(&s->model) < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->model.help_text = s->help;
+    s->model.token_text = hook_token_text;
+    s->model.token_text_ctx = s;
+    s->model.hints = s->options->hints;
+    s->model.key_bar = s->options->key_bar;
     paths_history(history, sizeof history);
     i.history_file = history[0] ? history : NULL;
     if ((rc = input_open(&i, e)) < 0)
@@ -269,7 +292,8 @@ static int open_all(struct chat *s, struct error *e)
     signal(SIGPIPE, SIG_IGN);
     /* What this complains about (a model that does not fit, with its table) must stand on the
      * ordinary screen. */
-    if ((rc = conversation_open(&s->conversation, s->options, &hooks, e)) < 0)
+    s->hooks = chat_hooks(s);
+    if ((rc = conversation_open(&s->conversation, s->options, &s->hooks, e)) < 0)
         return rc;
     if ((rc = terminal_open(&s->terminal, STDIN_FILENO, STDOUT_FILENO, &t, e)) < 0) {
         s->line_mode = rc == ERR_USAGE;
@@ -283,9 +307,7 @@ static int open_all(struct chat *s, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->model.pace = conversation_pace(s->conversation);
     model_name(s);
-    if (conversation_transcript(s->conversation)->n)
-        ui_block_add(&s->model, UI_SYSTEM,
-                     conversation_transcript(s->conversation)->entries[0].text);
+    greet(s);
     return 0;
 }
 
@@ -324,6 +346,8 @@ int chat_run(struct options *o, struct error *e)
     system_free(s->system);
     devices_watch_free(s->watch);
     free(s->help);
+    strbuf_release(&s->menu);
+    strbuf_release(&s->menu_line);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
         pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NOTIFY_SECONDS 5 /* nobody waits for a shorter answer elsewhere */
+
 static struct ui_block *last_answer(struct ui_model *m)
 {
     size_t i;
@@ -32,6 +34,14 @@ static void block_take(struct ui_block *b, const struct transcript_entry *from)
     b->paced = from->paced;
 }
 
+/* Which place of the conversation it is, and what else was said there. */
+static void block_place(struct ui_block *b, const struct transcript_entry *from, size_t i)
+{
+    b->entry = (int)i + 1;
+    b->which = (int)from->which + 1;
+    b->of = (int)from->others.n + 1;
+}
+
 /* Is the newest answer on the screen still the transcript's newest message? */
 static bool answer_stays(struct ui_model *m, const struct transcript *t)
 {
@@ -45,6 +55,17 @@ static bool answer_stays(struct ui_model *m, const struct transcript *t)
         said += t->entries[i].role != ROLE_SYSTEM;
     return b && last && last->role == ROLE_ASSISTANT && shown == said &&
            strcmp(b->text, last->text) == 0;
+}
+
+/* Whoever looks elsewhere meanwhile is told. */
+static void notify(struct chat *s, double seconds)
+{
+    char text[96];
+
+    if (s->options->notify == 0 || seconds < NOTIFY_SECONDS)
+        return;
+    snprintf(text, sizeof text, "the answer is there, after %.0f s", seconds);
+    terminal_notify(s->terminal, (enum terminal_notice)(s->options->notify - 1), text);
 }
 
 static void hook_event(void *ctx, const struct event *ev)
@@ -80,6 +101,7 @@ static void hook_event(void *ctx, const struct event *ev)
         if (b && said->n && said->entries[said->n - 1].role == ROLE_ASSISTANT)
             block_take(b, &said->entries[said->n - 1]);
         s->memory_due = true;
+        notify(s, clock_seconds(ev->done_turn.total_ns));
     }
     if (!due(&s->panels, now) && ev->kind == EVENT_TOKEN)
         return;
@@ -120,6 +142,8 @@ static void hook_added(void *ctx, const struct transcript_entry *entry)
         b->stop = STOP_NONE;
         b->wrap.width = 0;
     }
+    if (b)
+        block_place(b, entry, conversation_transcript(s->conversation)->n - 1);
     s->shown = true;
     chatview_scroll_end(&s->model);
 }
@@ -154,6 +178,7 @@ static void hook_changed(void *ctx)
         if (!b)
             break;
         block_take(b, from);
+        block_place(b, from, i);
         b->stop = stop_of(from->stop);
         if (from->reasoning)
             ui_block_thought(&s->model, s->model.n_blocks - 1, from->reasoning, 0);
@@ -177,7 +202,8 @@ static bool hook_copy(void *ctx, const char *text, size_t len)
 void chat_theme_take(struct chat *s)
 {
     const char *name = s->options->theme && s->options->theme[0] ? s->options->theme
-                       : terminal_light(s->terminal)             ? "light"
+                       : terminal_light(s->terminal) > 0         ? "light"
+                       : terminal_light(s->terminal) < 0         ? "either"
                                                                  : NULL;
     struct error e = {0};
 
@@ -200,6 +226,9 @@ static void hook_set(void *ctx, const struct option *option)
         chat_theme_take(s);
     else if (id == OPTION_ID_mouse)
         terminal_mouse(s->terminal, s->options->mouse);
+    s->model.hints = s->options->hints;
+    if (id == OPTION_ID_key_bar)
+        s->model.key_bar = s->options->key_bar;
     s->model.pace = conversation_pace(s->conversation);
 }
 

@@ -1,0 +1,113 @@
+/* What was said otherwise: taking back, saying it anew, going between the branches. UI thread. */
+#include "app/chat/internal.h"
+#include "app/setup/engine_options.h"
+
+#include <assert.h>
+
+static int trouble(struct conversation *c, const struct error *e)
+{
+    conversation_say(c, SAY_TROUBLE, "%s", e->text);
+    return -1;
+}
+
+int conversation_fork(struct conversation *c, size_t at)
+{
+    struct error e = {0};
+
+    c->editing = false;
+    if (transcript_fork(&c->transcript, at, &e) < 0)
+        return trouble(c, &e);
+    conversation_changed(c);
+    return 0;
+}
+
+int conversation_undo(struct conversation *c)
+{
+    size_t at = transcript_last(&c->transcript, ROLE_USER),
+           most = sizeof c->undone / sizeof *c->undone;
+
+    if (at == c->transcript.n || c->n_undone == most) {
+        conversation_say(c, SAY_NOTICE, "there is nothing to take back");
+        return -1;
+    }
+    if (conversation_fork(c, at) < 0)
+        return -1;
+    c->undone[c->n_undone++] = at;
+    return 0;
+}
+
+int conversation_redo(struct conversation *c)
+{
+    struct error e = {0};
+
+    if (!c->transcript.waiting.n) {
+        conversation_say(c, SAY_NOTICE, "nothing was taken back");
+        return -1;
+    }
+    c->editing = false;
+    c->n_undone -= c->n_undone > 0;
+    if (transcript_unfork(&c->transcript, &e) < 0 ||
+        (c->n_undone && transcript_fork(&c->transcript, c->undone[c->n_undone - 1], &e) < 0))
+        return trouble(c, &e);
+    conversation_changed(c);
+    return 0;
+}
+
+/* A seed that none of the answers beside it had, and a word about it. */
+static void reseed(struct conversation *c, size_t siblings)
+{
+    struct sampling s;
+
+    sampling_from_options(c->options, &s);
+    c->reseeded = s.temperature > 0;
+    c->seed = c->options->seed == OPTION_SEED_RANDOM ? s.seed : c->options->seed + siblings;
+    if (c->reseeded)
+        conversation_say(c, SAY_NOTICE, "answer %zu, seed %llu", siblings + 1,
+                         (unsigned long long)c->seed);
+    else
+        conversation_say(
+            c, SAY_NOTICE,
+            "temp is 0, so the same settings give the same answer; /set temp 0.8 varies it");
+}
+
+int conversation_regen(struct conversation *c)
+{
+    size_t at = transcript_last(&c->transcript, ROLE_USER), siblings;
+    int rc;
+
+    if (at == c->transcript.n) {
+        conversation_say(c, SAY_NOTICE, "there is no answer to make anew");
+        return -1;
+    }
+    siblings = at + 1 < c->transcript.n ? transcript_siblings(&c->transcript, at + 1) : 0;
+    if (conversation_fork(c, at + 1) < 0)
+        return -1;
+    if (siblings)
+        reseed(c, siblings);
+    rc = conversation_answer(c, false);
+    c->reseeded = false;
+    return rc;
+}
+
+int conversation_switch(struct conversation *c, size_t at, size_t k)
+{
+    struct error e = {0};
+
+    assert(!c->busy);
+    c->editing = false;
+    c->n_undone = 0;
+    if (transcript_switch(&c->transcript, at, k, &e) < 0)
+        return trouble(c, &e);
+    conversation_changed(c);
+    return 0;
+}
+
+size_t conversation_fork_before(const struct conversation *c, size_t most)
+{
+    const struct transcript *t = &c->transcript;
+
+    for (size_t i = t->n; i-- > 0;)
+        if (i <= most && transcript_siblings(t, i) > 1)
+            return i;
+    return t->n;
+}

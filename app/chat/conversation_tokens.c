@@ -1,0 +1,161 @@
+/* The tokens of the newest answer: what else was likely, and going on with that instead. UI thread.
+ */
+#include "app/chat/internal.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/text/tokenizer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+void conversation_answer_token(struct conversation *c, const struct token_event *t)
+{
+    struct answer_token *k;
+
+    if (t->id < 0)
+        return;
+    if (c->n_tokens == c->room_tokens) {
+        size_t room = c->room_tokens ? c->room_tokens * 2 : 256;
+
+        if (!(k = mem_resize(c->tokens, room, sizeof *k)))
+            return; /* the newest ones cannot be asked then */
+        c->tokens = k;
+        c->room_tokens = room;
+    }
+    k = &c->tokens[c->n_tokens++];
+    *k = (struct answer_token){.at = t->part == PART_REASONING ? SIZE_MAX : c->answer.len,
+                               .id = t->id,
+                               .candidates = t->candidates,
+                               .probability = t->probability};
+    if (c->likely.id == t->id)
+        k->likely = c->likely;
+    c->likely.n = 0;
+}
+
+size_t conversation_tokens(const struct conversation *c)
+{
+    return c->n_tokens;
+}
+
+int conversation_token_alternative(const struct conversation *c, size_t at, size_t k)
+{
+    return at < c->n_tokens && k < (size_t)c->tokens[at].likely.n ? c->tokens[at].likely.ids[k]
+                                                                  : -1;
+}
+
+void conversation_token_text(const struct conversation *c, int id, char *out, size_t size)
+{
+    const struct engine_info *info = conversation_info(c);
+    struct detokenizer d;
+    size_t n;
+
+    assert(size >= 16);
+    out[0] = 0;
+    if (!info || !info->tokenizer)
+        return;
+    detokenizer_init(&d, info->tokenizer, true);
+    d.at_start = false;
+    n = detokenizer_push(&d, id, out, size);
+    if (!n)
+        detokenizer_finish(&d, out, size);
+}
+
+/* "\u2423fox": blanks and line ends can be seen. */
+static void put_token(struct strbuf *b, const struct conversation *c, int id)
+{
+    char text[64];
+
+    conversation_token_text(c, id, text, sizeof text);
+    for (const char *p = text; *p; p++)
+        if (*p == ' ')
+            strbuf_puts(b, "\u2423");
+        else if (*p == '\n')
+            strbuf_puts(b, "\u21b5");
+        else
+            strbuf_put(b, p, 1);
+    if (!text[0])
+        strbuf_printf(b, "(token %d)", id);
+}
+
+int conversation_token_say(struct conversation *c, size_t at)
+{
+    const struct answer_token *k = &c->tokens[at];
+    struct strbuf b = {0};
+
+    if (at >= c->n_tokens) {
+        conversation_say(c, SAY_NOTICE, "the newest answer has %zu tokens", c->n_tokens);
+        return -1;
+    }
+    strbuf_printf(&b, "token %zu of %zu: ", at + 1, c->n_tokens);
+    put_token(&b, c, k->id);
+    strbuf_printf(&b, ", %.1f %% by the model; the cuts left %d to draw from", k->probability * 100,
+                  k->candidates);
+    for (int i = 0; i < k->likely.n; i++) {
+        strbuf_printf(&b, "\n%3d  %5.1f %%  ", i + 1, exp(k->likely.logprobs[i]) * 100);
+        put_token(&b, c, k->likely.ids[i]);
+    }
+    if (c->hooks.say && b.data)
+        c->hooks.say(c->hooks.ctx, SAY_OUTPUT, b.data);
+    strbuf_release(&b);
+    return 0;
+}
+
+/* The newest answer is still the chat's last entry, and the token can be exchanged. */
+static bool can_branch(struct conversation *c, size_t at)
+{
+    const struct transcript *t = &c->transcript;
+    const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
+    const char *why = NULL;
+
+    if (c->busy)
+        why = "not while an answer is being written";
+    else if (!last || last->role != ROLE_ASSISTANT || !c->answer.data ||
+             strcmp(last->text, c->answer.data) != 0 || at >= c->n_tokens)
+        why = "only a token of the newest answer can be exchanged";
+    else if (c->tokens[at].at == SIZE_MAX)
+        why = "this token is of what was thought before the answer";
+    if (why)
+        conversation_say(c, SAY_NOTICE, "%s", why);
+    return !why;
+}
+
+int conversation_token_branch(struct conversation *c, size_t at, int id)
+{
+    struct error e = {0};
+    struct strbuf text = {0};
+    char piece[64], *thought = NULL;
+    size_t place = c->transcript.n - 1, tokens;
+    int rc;
+
+    if (!can_branch(c, at))
+        return -1;
+    tokens = (size_t)c->transcript.entries[place].tokens - c->n_tokens + at + 1;
+    conversation_token_text(c, id, piece, sizeof piece);
+    if (!piece[0]) {
+        conversation_say(c, SAY_NOTICE, "this token ends the answer: it has no text");
+        return -1;
+    }
+    strbuf_put(&text, c->answer.data, c->tokens[at].at);
+    strbuf_puts(&text, piece + (c->tokens[at].at == 0 && piece[0] == ' '));
+    if (c->transcript.entries[place].reasoning)
+        thought = mem_string(c->transcript.entries[place].reasoning);
+    rc = text.failed ? error_set(&e, ERR_MEMORY, "out of memory for the new answer")
+                     : transcript_fork(&c->transcript, place, &e);
+    if (rc == 0 && (rc = transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e)) == 0 &&
+        thought)
+        rc = transcript_reasoning(&c->transcript, place, thought, &e);
+    if (rc == 0)
+        c->transcript.entries[place].tokens = (int)tokens;
+    mem_free(thought);
+    strbuf_release(&text);
+    if (rc < 0) {
+        transcript_unfork(&c->transcript, NULL);
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    c->n_undone = 0;
+    conversation_changed(c);
+    return conversation_answer(c, true);
+}

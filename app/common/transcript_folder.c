@@ -1,0 +1,300 @@
+/* The folder of chats (transcript.h): names, the list, what is searched in it, and whose a saved
+ * chat is at the moment. UI thread. */
+#include "app/common/transcript.h"
+
+#include "app/common/paths.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIST_MAX 200
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static int chats_folder(char *out, size_t size, struct error *e)
+{
+    char home[PATH_MAX];
+
+    paths_home("STATE", home, sizeof home);
+    if (!home[0])
+        return error_set(e, ERR_IO,
+                         "no place to save conversations: neither XDG_STATE_HOME nor HOME is set");
+    if (snprintf(out, size, "%s/chats", home) >= (int)size)
+        return error_set(e, ERR_IO, "the name of the folder for conversations is too long");
+    return 0;
+}
+
+int transcript_default_path(char *out, size_t size, struct error *e)
+{
+    char folder[PATH_MAX], when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    int rc = chats_folder(folder, sizeof folder, e);
+
+    if (rc < 0)
+        return rc;
+    localtime_r(&now, &tm);
+    strftime(when, sizeof when, "%Y-%m-%d_%H-%M-%S", &tm);
+    for (int i = 1; i < 1000; i++) {
+        char more[16] = "";
+
+        if (i > 1)
+            snprintf(more, sizeof more, "_%d", i);
+        if (snprintf(out, size, "%s/%s%s.json", folder, when, more) >= (int)size)
+            break;
+        if (access(out, F_OK) < 0)
+            return 0;
+    }
+    return error_set(e, ERR_IO, "%s: no free name for a conversation", folder);
+}
+
+int transcript_named_path(const char *name, char *out, size_t size, struct error *e)
+{
+    char folder[PATH_MAX];
+    int rc;
+
+    if (!name[0])
+        return error_set(e, ERR_USAGE, "a conversation needs a name");
+    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json")) {
+        if (snprintf(out, size, "%s", name) >= (int)size)
+            return error_set(e, ERR_USAGE, "the name is too long");
+        return 0;
+    }
+    rc = chats_folder(folder, sizeof folder, e);
+    if (rc == 0 && (name[0] == '.' || snprintf(out, size, "%s/%s.json", folder, name) >= (int)size))
+        return error_set(e, ERR_USAGE, "'%.60s' is no name for a conversation", name);
+    return rc < 0 ? rc : file_make_folders(folder, e);
+}
+
+int transcript_chat_path(const char *name, char *out, size_t size, struct error *e)
+{
+    char safe[96];
+
+    utf8_strip(safe, sizeof safe, name, strlen(name), 0);
+    if (strchr(name, '/') || name[0] == '.' || !name[strspn(name, "0123456789")] ||
+        ends_in(name, ".json") || ends_in(name, ".md") || strcmp(safe, name) != 0)
+        return error_set(e, ERR_USAGE, "'%.60s' is no name for a chat: letters, not a path", safe);
+    return transcript_named_path(name, out, size, e);
+}
+
+int transcript_move(const char *from, const char *to, struct error *e)
+{
+    char part[2][PATH_MAX + 8];
+
+    /* link fails where rename would replace another chat */
+    if (link(from, to) < 0)
+        return errno == EEXIST ? error_set(e, ERR_USAGE, "there is a chat of that name already")
+                               : error_set(e, ERR_IO, "%s: %s", to, strerror(errno));
+    unlink(from);
+    snprintf(part[0], sizeof part[0], "%s.part", from);
+    snprintf(part[1], sizeof part[1], "%s.part", to);
+    rename(part[0], part[1]); /* mostly there is none */
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct transcript_info *x = a, *y = b;
+
+    return x->changed != y->changed ? (x->changed < y->changed ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* The first thing the user said, as one safe line. */
+static void make_title(const struct transcript *t, char *out, size_t size)
+{
+    size_t i = 0, n;
+
+    while (i < t->n && t->entries[i].role != ROLE_USER)
+        i++;
+    n = i < t->n ? strcspn(t->entries[i].text, "\r\n") : 0;
+    utf8_strip(out, size, n ? t->entries[i].text : "", n, 0);
+}
+
+/* Names and times of what lies in the folder, newest first; nothing is read. mem_* array. */
+static int folder_scan(const char *folder, struct transcript_info **out, size_t *n, struct error *e)
+{
+    struct transcript_info *list = NULL;
+    size_t count = 0, size = 0;
+    char path[PATH_MAX + 300];
+    struct dirent *d;
+    struct stat st;
+    DIR *dir = opendir(folder);
+    int rc = 0;
+
+    while (dir && (d = readdir(dir))) {
+        size_t len = strlen(d->d_name);
+
+        if (d->d_name[0] == '.' || len < 6 || len - 5 >= sizeof list->name ||
+            !ends_in(d->d_name, ".json"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
+        if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+            continue;
+        if (count == size) {
+            struct transcript_info *more = mem_resize(list, size ? size * 2 : 32, sizeof *more);
+
+            if (!more) {
+                rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
+                break;
+            }
+            list = more;
+            size = size ? size * 2 : 32;
+        }
+        list[count] = (struct transcript_info){.changed = (int64_t)st.st_mtime};
+        memcpy(list[count].name, d->d_name, len - 5);
+        list[count++].name[len - 5] = 0;
+    }
+    if (dir)
+        closedir(dir);
+    if (count)
+        qsort(list, count, sizeof *list, newest_first);
+    *out = list;
+    *n = count;
+    return rc;
+}
+
+/* Some message holds the words; letters of ASCII are alike in both cases. */
+static bool contains(const struct transcript *t, const char *words)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (strcasestr(t->entries[i].text, words))
+            return true;
+    return false;
+}
+
+/* Reads one and fills in what only its text tells. */
+static bool info_read(const char *folder, const char *words, struct transcript_info *i)
+{
+    char path[PATH_MAX + 300];
+    struct transcript t;
+    bool wanted;
+
+    transcript_init(&t);
+    snprintf(path, sizeof path, "%s/%s.json", folder, i->name);
+    wanted = transcript_load(&t, path, NULL) == 0 && (!words || !words[0] || contains(&t, words));
+    if (wanted) {
+        i->n = t.n;
+        make_title(&t, i->title, sizeof i->title);
+    }
+    transcript_release(&t);
+    return wanted;
+}
+
+int transcript_search(const char *words, struct transcript_info **out, size_t *n, struct error *e)
+{
+    char folder[PATH_MAX];
+    struct transcript_info *list = NULL;
+    size_t count = 0, kept = 0;
+    int rc = chats_folder(folder, sizeof folder, e);
+
+    *out = NULL;
+    *n = 0;
+    if (rc == 0)
+        rc = folder_scan(folder, &list, &count, e);
+    for (size_t i = 0; i < count && kept < LIST_MAX && rc == 0; i++)
+        if (info_read(folder, words, &list[i]))
+            list[kept++] = list[i];
+    if (rc < 0 || !kept) {
+        mem_free(list);
+        return rc;
+    }
+    *out = list;
+    *n = kept;
+    return 0;
+}
+
+int transcript_list(struct transcript_info **out, size_t *n, struct error *e)
+{
+    return transcript_search(NULL, out, n, e);
+}
+
+bool transcript_newest(struct transcript_info *out)
+{
+    char folder[PATH_MAX];
+    struct transcript_info *list = NULL;
+    size_t count = 0, i = 0;
+
+    if (chats_folder(folder, sizeof folder, NULL) < 0 ||
+        folder_scan(folder, &list, &count, NULL) < 0)
+        count = 0;
+    while (i < count && !info_read(folder, NULL, &list[i]))
+        i++;
+    if (i < count)
+        *out = list[i];
+    mem_free(list);
+    return i < count;
+}
+
+const char *transcript_ago(int64_t then, int64_t now, char out[32])
+{
+    int64_t s = now > then ? now - then : 0;
+    time_t day = (time_t)then;
+    struct tm tm;
+
+    if (s < 60)
+        snprintf(out, 32, "just now");
+    else if (s < 3600)
+        snprintf(out, 32, "%d min ago", (int)(s / 60));
+    else if (s < 48 * 3600)
+        snprintf(out, 32, "%d h ago", (int)(s / 3600));
+    else if (s < 30 * 24 * 3600)
+        snprintf(out, 32, "%d days ago", (int)(s / (24 * 3600)));
+    else
+        strftime(out, 32, "on %Y-%m-%d", localtime_r(&day, &tm));
+    return out;
+}
+
+/* ---- whose it is ---- */
+
+/* One byte of one file stands for each chat, so nothing is left lying about, and whatever ends the
+ * program gives its byte back. */
+static off_t lock_place(const char *path)
+{
+    char folder[PATH_MAX], whole[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    uint64_t h = 14695981039346656037ull;
+
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (!realpath(folder[0] ? folder : "/", whole))
+        snprintf(whole, sizeof whole, "%s", folder);
+    for (const char *p = whole; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211ull;
+    for (const char *p = name; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211ull;
+    return (off_t)(h >> 2);
+}
+
+bool transcript_lock(const char *path, int *fd)
+{
+    char folder[PATH_MAX], name[PATH_MAX + 8];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    *fd = -1;
+    if (chats_folder(folder, sizeof folder, NULL) < 0 || file_make_folders(folder, NULL) < 0)
+        return true;
+    snprintf(name, sizeof name, "%s/.lock", folder);
+    *fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    lock.l_start = lock_place(path);
+    if (*fd < 0 || fcntl(*fd, F_OFD_SETLK, &lock) == 0)
+        return true;
+    if (errno != EAGAIN && errno != EACCES)
+        return true; /* a file system without locks */
+    close(*fd);
+    *fd = -1;
+    return false;
+}
