@@ -9,10 +9,10 @@ VERSION := 0.1.0
 # The one list of packages (Debian names); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
   ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
-  libjansson-dev libutf8proc-dev libpcre2-dev tmux man-db clang
+  libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev tmux man-db clang
 
 LIBS := -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lhwloc -lpthread -lm
+  -lpcre2-8 -lmicrohttpd -lhwloc -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -76,7 +76,7 @@ $(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni 
 # -O3 under a sanitizer takes minutes a file; so does instrumenting them for fuzzing, which aims at parsers.
 $(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(if $(filter release debug,$(MODE)),-O3)$(if $(filter fuzz,$(MODE)),-fno-sanitize=all)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
-$(B)/engine/run/sampler.o: KOPT := -fno-trapping-math
+$(B)/engine/run/candidates.o: KOPT := -fno-trapping-math
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	@echo "CC   $<"

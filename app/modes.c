@@ -15,6 +15,7 @@
 #include "app/headless/quantize.h"
 #include "app/headless/tokenize.h"
 #include "app/quality/quality.h"
+#include "app/serve/serve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ static const struct mode modes[] = {
     {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted,
      print_prompt_run},
     {"batch", "answer the lines of a file", batch_wanted, batch_run},
+    {"serve", "answer other programs over HTTP", serve_wanted, serve_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
@@ -156,6 +158,7 @@ static const struct mode modes[] = {
     {"suggest", "make a plan from a profile", suggest_wanted, suggest_mode_run},
     {"kl-divergence", "compare distributions with another setting's", divergence_wanted,
      divergence_run},
+    {"price", "what lossy settings cost", price_wanted, price_run},
     {"perplexity", "how well a text is predicted", perplexity_wanted, perplexity_run},
     {"perplexity-lines", "how well lines are predicted", perplexity_lines_wanted,
      perplexity_lines_run},

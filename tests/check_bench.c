@@ -166,7 +166,7 @@ START_TEST(options_are_copied)
 
     ck_assert_int_eq(options_init(&o, &e), 0);
     ck_assert_msg(options_parse(&o, 10, argv, &e) >= 0, "%s", e.text);
-    ck_assert_msg(bench_options_copy(&copy, &o, &e) == 0, "%s", e.text);
+    ck_assert_msg(options_copy(&copy, &o, &e) == 0, "%s", e.text);
     ck_assert_int_eq(copy.threads, 3);
     ck_assert_uint_eq(copy.stop.n, 2);
     ck_assert_str_eq(copy.stop.items[1], "b");

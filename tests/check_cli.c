@@ -314,6 +314,34 @@ START_TEST(quantize_does_not_replace_what_it_reads)
 }
 END_TEST
 
+/* --imatrix-text: the file that it leaves gives the same model again, another one than without. */
+START_TEST(quantize_by_a_text)
+{
+    static const char *const demo = "configs/models/tiny-storyteller-Q8_0.gguf";
+    char command[900];
+
+    snprintf(command, sizeof command,
+             "echo 'Once upon a time there was a fox. It lived in the forest, and it was happy. "
+             "One day the fox met a bird.' > $T/text.txt; ln -s '%s/%s' $T/demo.gguf; "
+             "$M --quantize q4_0 $T/demo.gguf $T/by.gguf --imatrix-text $T/text.txt -t 2",
+             support_root(), demo);
+    expect(command, 0);
+    ck_assert_msg(strstr(err, "by.gguf.imatrix.gguf: what 1 chunks of") &&
+                      strstr(err, "of 128 experts were never chosen"),
+                  "%s", err);
+    ck_assert_msg(strstr(out, "rounded by importance"), "%s", out);
+    expect("cd $T && $M --quantize q4_0 demo.gguf again.gguf --imatrix by.gguf.imatrix.gguf && "
+           "cmp again.gguf by.gguf",
+           0);
+    expect("cd $T && $M --quantize q4_0 demo.gguf without.gguf; cmp -s without.gguf by.gguf", 1);
+    expect("$M --imatrix-text $T/none.txt --quantize q4_0 $T/demo.gguf $T/never.gguf", 5);
+    ck_assert_msg(strstr(err, "none.txt"), "%s", err);
+    expect("printf '' | $M --imatrix-text - --quantize q4_0 $T/demo.gguf $T/never.gguf; test -e "
+           "$T/never.gguf",
+           1);
+}
+END_TEST
+
 START_TEST(help_version_and_tables_work_without_anything)
 {
     expect("$M --help", 0);
@@ -563,6 +591,116 @@ START_TEST(fit_table_and_refusal)
     ck_assert_msg(strstr(err, "KV cache") && strstr(err, "it fits with") && strstr(err, "--force"),
                   "%s", err);
     ck_assert_str_eq(out, "");
+}
+END_TEST
+
+static const json_t *row_of(const json_t *root, const char *end)
+{
+    const json_t *rows = json_object_get(root, "models"), *found = NULL;
+
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *path = json_string_value(json_object_get(row, "path"));
+
+        if (strlen(path) >= strlen(end) && !strcmp(path + strlen(path) - strlen(end), end))
+            found = row;
+    }
+    return found;
+}
+
+static double price_of(const json_t *root, size_t setting, const char *what)
+{
+    return json_number_value(
+        json_object_get(json_array_get(json_object_get(root, "settings"), setting), what));
+}
+
+/* A setting that changes nothing costs nothing, to the last bit; a smaller cache costs something
+ * and takes less memory. */
+START_TEST(prices_of_settings)
+{
+    json_t *root;
+
+    expect("$M --price 'threads=1,ctk=q8_0+ctv=q8_0' -c 128 --chunks 2 --quality-json $T/p.json",
+           0);
+    ck_assert_msg(strstr(out, "126 positions in 2 chunks of 128") &&
+                      strstr(out, "| ctk=q8_0+ctv=q8_0 |"),
+                  "%s", out);
+    expect("cat $T/p.json", 0);
+    ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "settings")), 3);
+    ck_assert(price_of(root, 1, "mean_kl") < 1e-15 && price_of(root, 1, "top_changed") <= 0.0);
+    ck_assert(price_of(root, 1, "log_ratio") == 0.0);
+    ck_assert_msg(price_of(root, 2, "mean_kl") > 1e-9 && price_of(root, 2, "max_kl") < 20.0, "%g",
+                  price_of(root, 2, "mean_kl"));
+    ck_assert(price_of(root, 2, "memory_bytes") < price_of(root, 0, "memory_bytes"));
+    ck_assert(price_of(root, 2, "decode_tokens_per_second") > 0.0);
+    json_decref(root);
+    expect("$M --price all -c 128 --chunks 1", 0);
+    ck_assert_msg(strstr(out, "cache-type-k=f16+cache-type-v=f16") && !strstr(out, "dtype="), "%s",
+                  out);
+    expect("$M --price temp=1", 2);
+    ck_assert_msg(strstr(err, "temp changes nothing"), "%s", err);
+    expect("$M --price cache-type=q8_0", 2);
+    ck_assert_msg(strstr(err, "did you mean cache-type-"), "%s", err);
+    expect("$M --price dtype", 2);
+    expect("$M --price ctk=q8_0,", 2);
+    expect("echo short >$T/short && $M --price ctk=q8_0 --perplexity $T/short", 1);
+    ck_assert_msg(strstr(err, "fewer than one chunk"), "%s", err);
+}
+END_TEST
+
+/* Files, folders and parts below a folder, each once; what cannot be read beside what can; and a
+ * setting with which what does not fit does. */
+START_TEST(fit_of_many_models)
+{
+    char command[2 * PATH_MAX + 400];
+    const json_t *row;
+    json_t *root;
+
+    snprintf(command, sizeof command,
+             "mkdir -p $T/many/deep/.hidden && cd $T/many && ln -s .. deep/round && "
+             "cp -r '%s' deep/folder && cp '%s' a.gguf && cp a.gguf deep/.hidden/b.gguf && "
+             "head -c 3000 a.gguf >cut-00001-of-00002.gguf && cp a.gguf cut-00002-of-00002.gguf && "
+             "cp a.gguf alone-00002-of-00003.gguf && : >empty.gguf && echo no >text.txt && "
+             "cp a.gguf \"$(printf 'deep/\\377.gguf')\"",
+             support_path("golden/families/qwen3_moe"),
+             support_path("../configs/models/tiny-storyteller-Q8_0.gguf"));
+    expect(command, 0);
+    expect("$M --fit $T/many --report-json $T/fit.json", 0);
+    ck_assert_msg(strstr(out, "of 6 models in ") && strstr(out, "deep/folder") &&
+                      strstr(out, "empty file") && !strstr(out, "hidden") && !strstr(out, "round"),
+                  "%s", out);
+    expect("cat $T/fit.json", 0);
+    ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "models")), 6);
+    row = row_of(root, "/a.gguf");
+    ck_assert_str_eq(json_string_value(json_object_get(row, "type")), "q8_0");
+    ck_assert(json_is_true(json_object_get(row, "fits")));
+    ck_assert_int_eq(json_integer_value(json_object_get(row, "context_that_fits")), 1024);
+    ck_assert_int_gt(json_integer_value(json_object_get(row, "bytes_per_token")), 1 << 20);
+    ck_assert_ptr_nonnull(json_object_get(row_of(root, "cut-00001-of-00002.gguf"), "error"));
+    ck_assert_ptr_nonnull(json_object_get(row_of(root, "alone-00002-of-00003.gguf"), "error"));
+    json_decref(root);
+    /* no machine holds this; a shorter context would */
+    expect("$M --fit -c 16000000 -ctk f32 -ctv f32 -np 64 $T/many/a.gguf $T/many/deep/folder", 0);
+    ck_assert_msg(strstr(out, "0 of 2 models") && strstr(out, "too much; it fits with ") &&
+                      strstr(out, "-c "),
+                  "%s", out);
+    expect("$M --fit -m $T/many/deep/folder --report-json -", 0);
+    ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
+    ck_assert_ptr_nonnull(row_of(root, "/folder"));
+    json_decref(root);
+    expect("$M --fit --device opencl:0 $T/many/a.gguf --report-json -", 0);
+    ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
+    row = row_of(root, "/a.gguf");
+    if (json_is_null(json_object_get(row, "device")))
+        support_skip("no OpenCL device");
+    else
+        ck_assert_int_gt(json_integer_value(json_object_get(row, "device_bytes")), 8 << 20);
+    json_decref(root);
+    expect("mkdir $T/none && $M --fit $T/none", 3);
+    ck_assert_msg(strstr(err, "no model in it"), "%s", err);
+    expect("$M --fit $T/nowhere", 5);
 }
 END_TEST
 
@@ -890,6 +1028,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_release_program_is_hardened);
     tcase_add_test(t, make_does_what_it_says);
     tcase_add_test(t, quantize_does_not_replace_what_it_reads);
+    tcase_add_test(t, quantize_by_a_text);
     tcase_add_test(t, the_answer_and_nothing_else);
     tcase_add_test(t, options_reach_the_engine);
     tcase_add_test(t, stats_of_one_answer);
@@ -898,6 +1037,8 @@ static Suite *suite(void)
     tcase_add_test(t, divergence_of_settings);
     tcase_add_test(t, choices_of_three_kinds);
     tcase_add_test(t, fit_table_and_refusal);
+    tcase_add_test(t, prices_of_settings);
+    tcase_add_test(t, fit_of_many_models);
     tcase_add_test(t, an_interrupted_answer_stays);
     tcase_add_test(t, a_reader_that_leaves);
     tcase_add_test(t, a_model_that_vanishes_or_shrinks);

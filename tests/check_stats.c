@@ -4,6 +4,7 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
+#include "engine/device/cpu/kernels/patterns.h"
 #include "tests/support.h"
 
 #include <stdlib.h>
@@ -53,6 +54,38 @@ START_TEST(rates_follow_their_definition)
     ck_assert_uint_eq(s.prompt_tokens, 35);
     ck_assert_uint_eq(s.recomputed_tokens, 4);
     ck_assert_uint_eq(s.ttft_ns, 7000000);
+}
+END_TEST
+
+/* Drafts are told of where some were made, and why they are off; else nothing is said of them. */
+START_TEST(drafts_are_told)
+{
+    static const char *const says[] = {"75 of 100 accepted (75 %, by lookup), in 25 of 50 passes: "
+                                       "2.50 tokens a pass, +60 % of late",
+                                       "off: because"};
+    char *text;
+    size_t n;
+
+    for (int i = 0; i < 3; i++) {
+        FILE *f = open_memstream(&text, &n);
+
+        s.speculation = (struct speculation_figures){.wanted = i > 0};
+        if (i == 1)
+            s.speculation = (struct speculation_figures){.wanted = true,
+                                                         .passes = 50,
+                                                         .passes_drafted = 25,
+                                                         .drafted = 100,
+                                                         .accepted = 75,
+                                                         .gain = 0.6,
+                                                         .from = "lookup"};
+        if (i == 2)
+            strcpy(s.speculation.why, "off: because");
+        stats_print(&s, f);
+        fclose(f);
+        for (int k = 0; k < 2; k++)
+            ck_assert_int_eq(strstr(text, says[k]) != NULL, i == k + 1);
+        free(text);
+    }
 }
 END_TEST
 
@@ -177,6 +210,8 @@ START_TEST(figures_of_a_real_answer)
     ck_assert_int_eq(tokens, 40);
     ck_assert_uint_eq(s.generated_tokens, 40);
     ck_assert_str_eq(s.type, "q8_0");
+    ck_assert_int_ge(pattern_from_word(s.pattern), 0);
+    ck_assert(!s.pattern_measured); /* no folder that keeps measurements */
     for (int l = 0; l < s.n_layers; l++) {
         uint64_t sum = 0;
 
@@ -194,6 +229,7 @@ START_TEST(figures_of_a_real_answer)
     fclose(f);
     root = json_read(block, n, path, &e);
     ck_assert_msg(root != NULL, "%s", e.text);
+    ck_assert_str_eq(json_string_value(at(root, "model.read_pattern")), s.pattern);
     ck_assert_int_eq(json_integer_value(at(root, "tokens.generated")), 40);
     ck_assert_int_eq(json_integer_value(at(root, "tokens.total")),
                      (json_int_t)(40 + s.prompt_tokens));
@@ -243,6 +279,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, rates_follow_their_definition);
     tcase_add_test(t, nothing_done_is_not_a_rate_of_zero);
+    tcase_add_test(t, drafts_are_told);
     tcase_add_loop_test(t, interpretation, 0, sizeof cases / sizeof *cases);
     tcase_add_test(t, figures_of_a_real_answer);
     tcase_add_test(t, a_file_that_cannot_be_written_is_said_early);

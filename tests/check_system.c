@@ -1,5 +1,6 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
 #include "app/common/memory_group.h"
+#include "app/common/memory_left.h"
 #include "app/common/system_sample.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
@@ -129,6 +130,9 @@ START_TEST(memory_groups_of_version_1)
     put("/sys/fs/cgroup/mem/outer/inner/memory.limit_in_bytes", "600000\n");
     put("/sys/fs/cgroup/mem/outer/inner/memory.usage_in_bytes", "100000\n");
     expect_group(500000, 350000);
+    ck_assert_uint_eq(memory_left(root), 350000);
+    put("/proc/meminfo", "MemTotal: 900 kB\nMemAvailable:  200 kB\n");
+    ck_assert_uint_eq(memory_left(root), 200 * 1024); /* the machine has less than the group */
     /* it counts its own processes alone */
     put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "0\n");
     expect_group(600000, 500000);

@@ -258,30 +258,3 @@ int bench_arms(const char *text, char ****arms, size_t *n, struct error *e)
     *arms = list;
     return 0;
 }
-
-int bench_options_copy(struct options *to, const struct options *from, struct error *e)
-{
-    int rc = options_init(to, e);
-
-    for (int i = 0; i < OPTION_COUNT && rc >= 0; i++) {
-        const struct option *o = &option_table[i];
-        char value[4096 + 256];
-
-        if (!option_is_set(from, (enum option_id)i))
-            continue;
-        if (o->type == OPTION_LIST) {
-            const struct option_list *list =
-                (const struct option_list *)(const void *)((const char *)from + o->offset);
-
-            for (size_t k = 0; k < list->n && rc >= 0; k++)
-                rc = options_set(to, o, list->items[k], from->origin[i].from, from->origin[i].where,
-                                 e);
-            continue;
-        }
-        if (option_value(from, o, value, sizeof value) < (int)sizeof value)
-            rc = options_set(to, o, value, from->origin[i].from, from->origin[i].where, e);
-    }
-    if (rc < 0)
-        options_release(to);
-    return rc < 0 ? rc : 0;
-}

@@ -26,7 +26,5 @@ int bench_pairs(const struct option_list *list, const char *flag, int **out, siz
  * a backslash keeps the next character). words[a] is a NULL-terminated array; the whole is one
  * mem_* block. */
 int bench_arms(const char *text, char ****arms, size_t *n, struct error *e);
-/* A second set of options with the same values and origins (LIST options too). ERR_MEMORY. */
-int bench_options_copy(struct options *to, const struct options *from, struct error *e);
 
 #endif

@@ -93,7 +93,7 @@ static int multiply_arms(struct bench *b, const struct dimension *d, struct erro
         bool own = from->o.origin[d->id].from == ORIGIN_FLAG &&
                    b->o->origin[d->id].from != ORIGIN_FLAG;
 
-        rc = bench_options_copy(&more[i].o, &from->o, e);
+        rc = options_copy(&more[i].o, &from->o, e);
         if (rc < 0)
             break;
         memcpy(more[i].label, from->label, sizeof from->label);
@@ -142,7 +142,7 @@ int bench_arms_make(struct bench *b, const struct options *o, struct error *e)
     if (!b->arms)
         rc = error_set(e, ERR_MEMORY, "out of memory for the arms");
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = bench_options_copy(&b->arms[i].o, o, e);
+        rc = options_copy(&b->arms[i].o, o, e);
         if (rc == 0) {
             b->n_arms = i + 1;
             rc = words ? arm_words(&b->arms[i], words[i], e) : 0;

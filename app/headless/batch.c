@@ -10,6 +10,7 @@
 #include "app/setup/engine_options.h"
 #include "app/setup/parallel.h"
 #include "app/setup/run_stats.h"
+#include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/setup/prompt.h"
 #include "engine/base/clock.h"
@@ -59,54 +60,33 @@ struct batch {
     size_t read, index, failed; /* lines read; answered and written, of which failed */
     struct stats stats;         /* over all lines of this run */
     /* progress */
-    bool bar, drawn;
-    uint64_t started, drawn_at, tokens;
+    struct progress progress;
+    uint64_t tokens;
 };
 
 /* ---- progress on a terminal ---- */
 
-static void clear_bar(struct batch *b)
+static void draw_bar(struct batch *b)
 {
-    if (b->drawn)
-        fprintf(stderr, "\r%79s\r", "");
-    b->drawn = false;
-}
+    double seconds = clock_seconds(clock_now() - b->progress.begun);
+    size_t before = b->out.done_before, total = b->in->total > before ? b->in->total - before : 0;
+    char of[32] = "", failed[32] = "", note[128];
 
-static void draw_bar(struct batch *b, bool now)
-{
-    uint64_t time = clock_now();
-    double seconds = (double)(time - b->started) / 1e9;
-    size_t done = b->index - b->out.done_before;
-    char bar[21] = "", left[32] = "", line[128];
-
-    if (!b->bar || (!now && time - b->drawn_at < 200 * CLOCK_MILLI))
-        return;
-    b->drawn_at = time;
-    if (b->in->total) {
-        size_t full = b->index * 20 / b->in->total;
-
-        for (size_t i = 0; i < 20; i++)
-            bar[i] = i < full ? '#' : '.';
-        if (done) {
-            long wait = (long)(seconds / (double)done * (double)(b->in->total - b->index) + 0.5);
-
-            snprintf(left, sizeof left, ", %ld:%02ld left", wait / 60, wait % 60);
-        }
-        snprintf(line, sizeof line, "batch %zu of %zu [%s]", b->index, b->in->total, bar);
-    } else
-        snprintf(line, sizeof line, "batch %zu", b->index);
-    fprintf(stderr, "\r%s", line);
+    if (b->in->total)
+        snprintf(of, sizeof of, " of %zu", b->in->total);
     if (b->failed)
-        fprintf(stderr, " %zu failed,", b->failed);
-    fprintf(stderr, " %.1f tokens/s%s  ", seconds > 0 ? (double)b->tokens / seconds : 0.0, left);
-    b->drawn = true;
+        snprintf(failed, sizeof failed, ", %zu failed", b->failed);
+    snprintf(note, sizeof note, "line %zu%s%s, %.1f tokens/s", b->index, of, failed,
+             seconds > 0 ? (double)b->tokens / seconds : 0.0);
+    progress_draw(&b->progress, b->index > before ? (double)(b->index - before) : 0.0,
+                  (double)total, note);
 }
 
 static void print_notice(struct batch *b, const char *text)
 {
     char safe[600];
 
-    clear_bar(b);
+    progress_end(&b->progress);
     utf8_escape(safe, sizeof safe, text, strlen(text), 0);
     if (b->parallel == 1 || b->beginning)
         fprintf(stderr, "moetop: line %zu: %s\n", b->parallel == 1 ? b->index + 1 : b->read, safe);
@@ -144,7 +124,7 @@ static int on_event(void *ctx, struct event *ev)
         strbuf_put(ev->token.part == PART_REASONING ? &j->reasoning : &j->text, ev->token.text,
                    ev->token.len);
         j->batch->tokens += ev->token.id >= 0;
-        draw_bar(j->batch, false);
+        draw_bar(j->batch);
     } else if (ev->kind == EVENT_TURN_DONE) {
         j->done = ev->done_turn;
         j->session = NULL;
@@ -382,7 +362,7 @@ static int start_engine(struct batch *b, struct error *e)
     if (b->o->batch_experts)
         rc = count_experts(b, e);
     engine_events_set(b->engine, on_notice, b);
-    b->started = clock_now();
+    progress_begin(&b->progress, "batch"); /* loading is no part of it */
     return rc;
 }
 
@@ -424,7 +404,7 @@ static int take_line(struct batch *b, struct error *e)
     sampling_from_options(b->o, &b->defaults.sampling);
     if (!b->engine && (rc = start_engine(b, e)) < 0)
         return rc;
-    draw_bar(b, false);
+    draw_bar(b);
     b->read++;
     begin_job(b, &b->jobs[(b->read - 1) % b->n_jobs], r->line ? r->line : "", r->n, r->too_long,
               idle_session(b));
@@ -486,7 +466,7 @@ static int run_lines(struct batch *b, struct error *e)
 {
     int rc = answer_lines(b, e);
 
-    clear_bar(b);
+    progress_end(&b->progress);
     if (rc == ERR_CANCELLED && b->engine)
         error_set(e, rc, "interrupted after %zu lines%s", b->index,
                   b->o->output ? "; the same command with --resume goes on there" : "");
@@ -551,17 +531,18 @@ static int open_files(struct batch *b, struct error *e)
 int batch_run(struct options *o, struct error *e)
 {
     struct batch b = {
-        .o = o, .out = {.fd = -1}, .bar = isatty(STDERR_FILENO), .parallel = parallel_most(o)};
+        .o = o, .out = {.fd = -1}, .parallel = parallel_most(o)};
     int rc;
 
     signals_catch();
-    b.started = clock_now();
+    progress_begin(&b.progress, "batch");
     b.defaults = (struct turn){.max_tokens = o->n_predict,
                                .ignore_eos = o->ignore_eos,
                                .stops = o->stop.items,
                                .n_stops = o->stop.n};
     if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 ||
-        (rc = prompt_system(o, &b.system, e)) < 0 || (rc = open_files(&b, e)) < 0)
+        (rc = prompt_system(o, &b.system, e)) < 0 ||
+        (rc = grammar_from_options(o, &b.defaults.grammar, e)) < 0 || (rc = open_files(&b, e)) < 0)
         goto out;
     rc = run_lines(&b, e);
     if (rc == 0)
@@ -578,6 +559,7 @@ out:
     batch_output_release(&b.out);
     stats_release(&b.stats);
     mem_free(b.system);
+    grammar_free(b.defaults.grammar);
     for (size_t i = 0; i < b.n_jobs && b.jobs; i++) {
         job_release(&b.jobs[i]);
         strbuf_release(&b.jobs[i].text);

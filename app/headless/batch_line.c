@@ -3,20 +3,20 @@
 #include "app/headless/batch.h"
 
 #include "app/common/did_you_mean.h"
+#include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
-#include "engine/run/sampler.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const keys[] = {"id",    "prompt",     "messages",       "system",
-                                   "raw",   "max_tokens", "temperature",    "top_p",
-                                   "top_k", "min_p",      "repeat_penalty", "seed",
-                                   "stop"};
+/* beside those of the sampling */
+static const char *const own_keys[] = {"id",         "prompt", "messages", "system",     "raw",
+                                       "max_tokens", "stop",   "grammar",  "json_schema"};
+#define OWN_KEYS (sizeof own_keys / sizeof *own_keys)
+#define KEYS_MAX 48
 static const char *const roles[] = {"system", "user", "assistant"};
 
 static int no_memory(struct error *e)
@@ -53,6 +53,18 @@ static int check_keys(json_t *o, const char *const *known, size_t n, const char 
                                     key, known[near]);
     }
     return 0;
+}
+
+static int check_all_keys(json_t *o, struct error *e)
+{
+    const char *known[KEYS_MAX], *key;
+    size_t n = 0;
+
+    for (; n < OWN_KEYS; n++)
+        known[n] = own_keys[n];
+    for (size_t i = 0; n < KEYS_MAX && (key = sampling_json_key(i)); i++)
+        known[n++] = key;
+    return check_keys(o, known, n, "", e);
 }
 
 static int add_message(struct dialogue *d, enum role role, const char *text, size_t n,
@@ -145,18 +157,6 @@ static int read_messages(struct dialogue *d, const json_t *o, const char *system
     return rc;
 }
 
-static int read_real(const json_t *o, const char *key, float *out, struct error *e)
-{
-    const json_t *v = get(o, key);
-
-    if (!v)
-        return 0;
-    if (!json_is_number(v) || fabs(json_number_value(v)) > 1e30)
-        return error_set(e, ERR_INPUT, "'%s' must be a number", key);
-    *out = (float)json_number_value(v);
-    return 0;
-}
-
 static int read_int(const json_t *o, const char *key, int least, int *out, struct error *e)
 {
     const json_t *v = get(o, key);
@@ -166,28 +166,6 @@ static int read_int(const json_t *o, const char *key, int least, int *out, struc
     if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > INT_MAX)
         return error_set(e, ERR_INPUT, "'%s' must be a whole number from %d", key, least);
     *out = (int)json_integer_value(v);
-    return 0;
-}
-
-static int read_sampling(struct turn *t, const json_t *o, struct error *e)
-{
-    struct sampling *s = &t->sampling;
-    const json_t *seed = get(o, "seed");
-    int rc;
-
-    if ((rc = read_int(o, "max_tokens", -1, &t->max_tokens, e)) < 0 ||
-        (rc = read_int(o, "top_k", 0, &s->top_k, e)) < 0 ||
-        (rc = read_real(o, "temperature", &s->temperature, e)) < 0 ||
-        (rc = read_real(o, "top_p", &s->top_p, e)) < 0 ||
-        (rc = read_real(o, "min_p", &s->min_p, e)) < 0 ||
-        (rc = read_real(o, "repeat_penalty", &s->repeat_penalty, e)) < 0)
-        return rc;
-    if (seed && (!json_is_integer(seed) || json_integer_value(seed) < -1))
-        return error_set(e, ERR_INPUT, "'seed' must be a whole number from 0 (or -1: a new one)");
-    if (seed && json_integer_value(seed) >= 0)
-        s->seed = (uint64_t)json_integer_value(seed);
-    if (sampling_check(s, e) < 0)
-        return e->code = ERR_INPUT;
     return 0;
 }
 
@@ -220,6 +198,36 @@ static int read_stops(struct batch_line *line, const json_t *o, struct error *e)
     return 0;
 }
 
+static int read_grammar(struct batch_line *line, const json_t *o, struct error *e)
+{
+    const struct dialogue *d = &line->said;
+    struct turn *t = &line->turn;
+    const json_t *v = get(o, "grammar"), *schema = get(o, "json_schema");
+    char *json;
+    int rc = 0;
+
+    if (v && !json_is_string(v))
+        return error_set(e, ERR_INPUT, "'grammar' must be a string");
+    if (v) {
+        grammar_free(t->grammar);
+        rc = grammar_from_gbnf(&t->grammar, json_string_value(v), json_string_length(v), e);
+    }
+    if (v && schema)
+        return error_set(e, ERR_INPUT, "'grammar' and 'json_schema' exclude each other");
+    if (schema) {
+        grammar_free(t->grammar);
+        t->grammar = NULL;
+        if (!(json = json_dumps(schema, JSON_ENCODE_ANY)))
+            return no_memory(e);
+        rc = grammar_from_schema(&t->grammar, json, strlen(json), e);
+        free(json);
+    }
+    if (rc < 0 || !t->grammar || !d->continue_last)
+        return rc;
+    t->begun = mem_string(d->messages[d->n_messages - 1].text);
+    return t->begun ? 0 : no_memory(e);
+}
+
 static int read_object(struct batch_line *line, json_t *o, const char *system, struct error *e)
 {
     struct dialogue *d = &line->said;
@@ -230,7 +238,7 @@ static int read_object(struct batch_line *line, json_t *o, const char *system, s
         return error_set(e, ERR_INPUT, "'id' must be a string or a number");
     if (id && !(line->id = json_dumps(id, JSON_ENCODE_ANY | JSON_COMPACT)))
         return no_memory(e);
-    if ((rc = check_keys(o, keys, sizeof keys / sizeof *keys, "", e)) < 0)
+    if ((rc = check_all_keys(o, e)) < 0)
         return rc;
     if (raw && !json_is_boolean(raw))
         return error_set(e, ERR_INPUT, "'raw' must be true or false");
@@ -238,7 +246,10 @@ static int read_object(struct batch_line *line, json_t *o, const char *system, s
         d->raw = json_is_true(raw);
     else if (get(o, "messages") || get(o, "system"))
         d->raw = false; /* --raw is for plain prompts */
-    if ((rc = read_messages(d, o, system, e)) < 0 || (rc = read_sampling(&line->turn, o, e)) < 0)
+    if ((rc = read_messages(d, o, system, e)) < 0 ||
+        (rc = read_int(o, "max_tokens", -1, &line->turn.max_tokens, e)) < 0 ||
+        (rc = sampling_read_json(&line->turn.sampling, o, NULL, e)) < 0 ||
+        (rc = read_grammar(line, o, e)) < 0)
         return rc;
     return read_stops(line, o, e);
 }
@@ -252,6 +263,7 @@ int batch_line_read(struct batch_line *line, const char *text, size_t n,
     int rc;
 
     *line = (struct batch_line){.said = {.raw = raw}, .turn = *defaults};
+    line->turn.grammar = grammar_share(defaults->grammar);
     if (!utf8_valid(text, n))
         return error_set(e, ERR_INPUT, "the line is not UTF-8");
     if (n && text[0] == '{') {
@@ -275,6 +287,8 @@ void batch_line_release(struct batch_line *line)
 {
     dialogue_release(&line->said);
     mem_free(line->turn.prompt.ids);
+    mem_free(line->turn.begun);
+    grammar_free(line->turn.grammar);
     for (size_t i = 0; line->own_stops && i < line->turn.n_stops; i++)
         mem_free(line->turn.stops[i]);
     if (line->own_stops)

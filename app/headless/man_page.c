@@ -4,6 +4,7 @@
 #include "app/headless/documents.h"
 
 #include "app/chat/commands/commands.h"
+#include "app/serve/routes.h"
 #include "engine/placement/planner.h"
 #include "ui/screen/key_help.h"
 
@@ -194,6 +195,20 @@ static void print_placements(FILE *f)
     }
 }
 
+static void print_routes(FILE *f)
+{
+    const struct route *route;
+
+    for (size_t i = 0; (route = route_at(i)); i++) {
+        fputs(".TP\n.B ", f);
+        roff(f, route->method);
+        fputc(' ', f);
+        roff(f, route->path);
+        fputc('\n', f);
+        sentence(f, route->help);
+    }
+}
+
 static const struct {
     const char *marker;
     void (*print)(FILE *f);
@@ -204,6 +219,7 @@ static const struct {
     {"@EXIT@", print_exit},
     {"@KEYS@", keys_print_man},
     {"@PLACEMENTS@", print_placements},
+    {"@ROUTES@", print_routes},
     {"@COMMANDS@", chat_commands_print_man},
 };
 

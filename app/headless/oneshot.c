@@ -107,9 +107,12 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
     struct turn_done_event done = {0};
     int rc;
 
+    if ((rc = grammar_from_options(o, &t.grammar, e)) < 0)
+        return rc;
     sampling_from_options(o, &t.sampling);
     stats_begin_turn(stats);
     rc = prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
+    grammar_free(t.grammar);
     a->done = done;
     thoughts_end(&a->thoughts);
 

@@ -366,6 +366,33 @@ void options_release(struct options *o)
     memset(o, 0, sizeof *o);
 }
 
+int options_copy(struct options *to, const struct options *from, struct error *e)
+{
+    int rc = options_init(to, e);
+
+    for (int i = 0; i < OPTION_COUNT && rc >= 0; i++) {
+        const struct option *o = &option_table[i];
+        char value[4096 + 256];
+
+        if (!option_is_set(from, (enum option_id)i))
+            continue;
+        if (o->type == OPTION_LIST) {
+            const struct option_list *list =
+                (const struct option_list *)(const void *)((const char *)from + o->offset);
+
+            for (size_t k = 0; k < list->n && rc >= 0; k++)
+                rc = options_set(to, o, list->items[k], from->origin[i].from, from->origin[i].where,
+                                 e);
+            continue;
+        }
+        if (option_value(from, o, value, sizeof value) < (int)sizeof value)
+            rc = options_set(to, o, value, from->origin[i].from, from->origin[i].where, e);
+    }
+    if (rc < 0)
+        options_release(to);
+    return rc < 0 ? rc : 0;
+}
+
 /* ---- finding ---- */
 
 static bool spelled(const struct option *option, const char *name, size_t n)
@@ -485,7 +512,9 @@ static int parse_one(struct options *o, int argc, char *const *argv, int *i, str
     int implied;
 
     if (argument[0] != '-' || !argument[1])
-        return stray_argument(argument, e);
+        return o->fit ? options_set(o, &option_table[OPTION_ID_fit_models], argument, ORIGIN_FLAG,
+                                    "--fit", e)
+                      : stray_argument(argument, e);
     if (!strncmp(argument, "--", 2) && (value = strchr(argument, '=')))
         n = (size_t)(value++ - argument);
     snprintf(where, sizeof where, "%.*s", (int)n, argument);

@@ -50,9 +50,11 @@
     X(ANSWER,    "What to answer")        \
     X(MODEL,     "Model and engine")      \
     X(SAMPLING,  "Sampling")              \
+    X(DRAFTS,    "Drafts (speculation)")  \
     X(PLACEMENT, "Devices and placement") \
     X(SCREEN,    "Screen")                \
     X(HEADLESS,  "Without a screen")      \
+    X(SERVE,     "Serving")               \
     X(MEASURE,   "Measuring")             \
     X(TOOLS,     "Tools")                 \
     X(PROGRAM,   "Program")
@@ -168,6 +170,9 @@ int options_set(struct options *o, const struct option *option, const char *valu
  * ERR_MEMORY. */
 int options_note_origin(struct options *o, const struct option *option, enum option_origin from,
                         const char *where, struct error *e);
+
+/* A second set of options with the same values and origins (LIST options too). ERR_MEMORY. */
+int options_copy(struct options *to, const struct options *from, struct error *e);
 
 /* By canonical name, with or without leading dashes, or any other spelling; NULL: none. */
 const struct option *options_find(const char *name);

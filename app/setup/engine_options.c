@@ -5,9 +5,10 @@
 #include "app/setup/engine_options.h"
 
 #include "app/common/devices.h"
-#include "app/setup/fit.h"
+#include "app/setup/fit_remedy.h"
 #include "app/setup/resolve.h"
 #include "app/setup/remarks.h"
+#include "app/common/memory_left.h"
 #include "app/common/paths.h"
 #include "app/common/signals.h"
 #include "engine/base/cache.h"
@@ -22,38 +23,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ---- numbers ---- */
-
-static uint64_t fresh_seed(void)
-{
-    uint64_t seed;
-    struct timespec t;
-
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
-        clock_gettime(CLOCK_REALTIME, &t);
-        seed = (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();
-    }
-    return seed >> 32; /* short enough to be read and typed back */
-}
-
-void sampling_from_options(const struct options *o, struct sampling *s)
-{
-    *s = (struct sampling){
-        .temperature = (float)o->temp,
-        .top_k = o->top_k,
-        .top_p = (float)o->top_p,
-        .min_p = (float)o->min_p,
-        .repeat_penalty = (float)o->repeat_penalty,
-        .repeat_last_n = o->repeat_last_n,
-        .seed = o->seed,
-    };
-    if (o->seed == OPTION_SEED_RANDOM)
-        s->seed = fresh_seed();
-}
 
 double pace_from_options(const struct options *o, bool chat)
 {
@@ -110,6 +83,11 @@ static void on_remark(void *ctx, const char *line)
     on_log(ctx, line);
 }
 
+static uint64_t on_memory(void *ctx)
+{
+    return memory_left("");
+}
+
 static int conversion(const struct options *o)
 {
     char word[16];
@@ -123,8 +101,17 @@ static int conversion(const struct options *o)
 static bool answers_at_once(const struct options *o)
 {
     return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest &&
-           !o->batch && !(o->place_script && *o->place_script) &&
+           !o->batch && !o->price && !(o->place_script && *o->place_script) &&
            (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
+}
+
+/* Who measures measures without drafts, unless they are asked for. */
+static bool drafts(const struct options *o)
+{
+    bool measures = o->bench || o->microbench || o->compare || o->profile_experts || o->suggest;
+
+    return !measures || o->origin[OPTION_ID_spec_type].from == ORIGIN_FLAG ||
+           o->origin[OPTION_ID_model_draft].from == ORIGIN_FLAG;
 }
 
 const char *chat_template_word(const struct options *o, char *word, size_t size)
@@ -176,14 +163,30 @@ int chat_template_globals(const struct options *o, char **json, struct error *e)
     return *json ? 0 : error_set(e, ERR_MEMORY, "out of memory for the chat template's values");
 }
 
+static int expert_cache_size(const struct options *o, struct engine_setup *s, struct error *e)
+{
+    const char *text = o->expert_cache;
+
+    s->page_auto = !text || strcmp(text, "auto") == 0;
+    if (s->page_auto || strcmp(text, "off") == 0)
+        return 0;
+    if (option_parse_size(text, &s->config.expert_cache, e) < 0 || !s->config.expert_cache)
+        return error_set(e, ERR_USAGE,
+                         "--expert-cache %s: a size (4G, 600M), auto or off is expected", text);
+    return 0;
+}
+
 int engine_setup_init(const struct options *o, struct engine_setup *s, struct error *e)
 {
     uint64_t available = fit_available();
+    struct grammar *grammar;
     int rc;
 
     *s = (struct engine_setup){0};
-    if ((rc = parallel_check(o, e)) < 0)
+    if ((rc = parallel_check(o, e)) < 0 || (rc = sampling_options_check(o, e)) < 0 ||
+        (rc = grammar_from_options(o, &grammar, e)) < 0)
         return rc;
+    grammar_free(grammar); /* it is one */
     if ((rc = paths_model(o->model, s->model_path, sizeof s->model_path, e)) < 0)
         return rc;
     option_word(&option_table[OPTION_ID_kernels], o->kernels, s->kernels, sizeof s->kernels);
@@ -191,8 +194,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .model_path = s->model_path,
         .context = o->ctx_size,
         .n_threads = o->threads,
-        /* who computes several lines, or asks what that takes */
-        .sessions = o->batch || o->bench || o->fit ? parallel_most(o) : 1,
+        .sessions = parallel_sessions(o),
         .batch = o->batch_size,
         .ubatch = o->ubatch_size,
         .defer_experts = o->defer_experts,
@@ -205,6 +207,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .tune = (enum device_tune)o->tune,
         .background = answers_at_once(o),
         .kernels = o->kernels ? s->kernels : NULL,
+        .drafting = {.n_max = o->spec_draft_n_max},
         .backends = device_backends,
         .cache_dir = paths_cache(o->cache_dir),
         .chat_template = chat_template_word(o, s->chat_template, sizeof s->chat_template),
@@ -212,12 +215,24 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .opened = place_opened,
         .opened_ctx = &s->request,
         .stop = on_stop,
+        .memory_left = on_memory,
     };
+    if (drafts(o))
+        option_word(&option_table[OPTION_ID_spec_type], o->spec_type, s->config.drafting.type,
+                    sizeof s->config.drafting.type);
+    if (o->model_draft && drafts(o)) {
+        if ((rc = paths_model(o->model_draft, s->draft_path, sizeof s->draft_path, e)) < 0)
+            return error_prefix(e, "-md");
+        s->config.drafting.model = s->draft_path;
+        if (o->origin[OPTION_ID_spec_type].from == ORIGIN_DEFAULT)
+            snprintf(s->config.drafting.type, sizeof s->config.drafting.type, "auto");
+    }
     s->device = mem_string(o->device);
     s->chat_template_file = mem_string(o->chat_template_file);
     s->config.device_selector = s->device;
     s->config.chat_template_file = s->chat_template_file;
-    rc = chat_template_globals(o, &s->template_globals, e);
+    if ((rc = expert_cache_size(o, s, e)) == 0)
+        rc = chat_template_globals(o, &s->template_globals, e);
     s->config.chat_template_globals = s->template_globals;
     if (rc == 0 && (rc = override_list_init(&s->overrides, o, e)) == 0 && s->overrides.all.n)
         s->config.overrides = &s->overrides.all;
@@ -250,7 +265,7 @@ int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool p
         s->config.log = on_log;
     }
     if ((o->device && (rc = devices_check(o->device, e)) < 0) ||
-        (rc = fit_require(&s->config, o->force, e)) < 0)
+        (rc = fit_require(&s->config, o->force, s->page_auto, e)) < 0)
         engine_setup_release(s);
     return rc;
 }

@@ -4,8 +4,10 @@
 #define APP_SETUP_ENGINE_OPTIONS_H
 
 #include "app/options/options.h"
+#include "app/setup/grammar_options.h"
 #include "app/setup/overrides.h"
 #include "app/setup/resolve.h"
+#include "app/setup/sampling_options.h"
 #include "engine/run/engine.h"
 
 #include <limits.h>
@@ -15,8 +17,9 @@
  * the engine is closed (the worker stopped). */
 struct engine_setup {
     struct engine_config config;
+    bool page_auto; /* --expert-cache auto */
     struct placement_request request; /* config.opened_ctx */
-    char model_path[PATH_MAX], kernels[16], chat_template[32];
+    char model_path[PATH_MAX], draft_path[PATH_MAX], kernels[16], chat_template[32];
     char *device, *chat_template_file, *template_globals;
     struct override_list overrides;
 };
@@ -31,8 +34,6 @@ int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool p
 void engine_setup_release(struct engine_setup *s);
 /* For the modes that run the engine without a worker: config, open, --place, pace. */
 int engine_setup_open(const struct options *o, struct engine **out, struct error *e);
-/* Sampling as the options say; a seed of -1 is drawn here. */
-void sampling_from_options(const struct options *o, struct sampling *s);
 /* The word of --chat-template; NULL: the model's own template. */
 const char *chat_template_word(const struct options *o, char *word, size_t size);
 /* What the options give the chat template by name (--chat-template-kwargs, --reasoning): JSON,

@@ -46,6 +46,14 @@ int parallel_most(const struct options *o)
     return most;
 }
 
+int parallel_sessions(const struct options *o)
+{
+    if (o->serve)
+        return o->parallel.n ? parallel_most(o) : PARALLEL_SERVE;
+    /* who computes several lines, or asks what that takes */
+    return o->batch || o->bench || o->fit ? parallel_most(o) : 1;
+}
+
 int parallel_check(const struct options *o, struct error *e)
 {
     for (size_t i = 0; i < o->parallel.n; i++)

@@ -17,6 +17,9 @@ static const struct {
     {OPTION_ID_top_p, JSON "top_p", "general.sampling.top_p"},
     {OPTION_ID_min_p, JSON "min_p", "general.sampling.min_p"},
     {OPTION_ID_repeat_penalty, JSON "repetition_penalty", "general.sampling.penalty_repeat"},
+    {OPTION_ID_typical_p, JSON "typical_p", NULL},
+    {OPTION_ID_xtc_probability, NULL, "general.sampling.xtc_probability"},
+    {OPTION_ID_xtc_threshold, NULL, "general.sampling.xtc_threshold"},
     {OPTION_ID_repeat_last_n, NULL, "general.sampling.penalty_last_n"},
 };
 

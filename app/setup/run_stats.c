@@ -3,11 +3,13 @@
  * cannot tell different stories. */
 #include "app/setup/run_stats.h"
 
+#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/base/utf8.h"
+#include "engine/device/cpu/tuning/microbench.h"
 #include "engine/model/model.h"
 #include "engine/run/roofline.h"
 
@@ -35,6 +37,7 @@ int stats_open(struct stats *s, const struct options *o, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory");
     system_read(s->system, s->first);
     *s->last = *s->first;
+    s->cache_dir = o && o->tune != DEVICE_TUNE_OFF ? paths_cache(o->cache_dir) : NULL;
     /* Said now, not after the run. A pipe is left alone: its reader would take the closing for the
      * end. */
     if (o && o->stats_json && (stat(o->stats_json, &st) < 0 || !S_ISFIFO(st.st_mode))) {
@@ -81,6 +84,14 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
     s->reason = done->reason;
 }
 
+static void take_pattern(struct stats *s, const struct model *m)
+{
+    enum pattern_id id = cpu_pattern_chosen(s->cache_dir, m->type, m->hp.hidden, s->n_threads,
+                                            &s->pattern_measured);
+
+    snprintf(s->pattern, sizeof s->pattern, "%s", pattern_of[id].word);
+}
+
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
 {
     struct roofline reads; /* of the weights alone */
@@ -94,6 +105,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     snprintf(s->kernels, sizeof s->kernels, "%s", info->kernels ? info->kernels : "");
     snprintf(s->plan, sizeof s->plan, "%s", t->plan);
     s->n_threads = info->n_threads;
+    take_pattern(s, info->model);
     s->context_used = t->context_used;
     s->context_size = t->context_size;
     s->weights_packed = t->weights_packed;
@@ -101,6 +113,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->kv_bytes = t->kv_bytes;
     s->kv_used_bytes = t->kv_used_bytes;
     s->scratch_bytes = t->scratch_bytes;
+    s->paged = t->disk;
     s->active_bytes = t->token_weight_bytes + t->token_kv_bytes;
     roofline_init(&reads, info->model, KV_F16, KV_F16);
     s->all_weights = reads.all_weights;
@@ -108,6 +121,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->n_plans = t->n_plans;
     memcpy(s->devices, t->devices, sizeof s->devices);
     memcpy(s->plans, t->plans, sizeof s->plans);
+    s->speculation = t->speculation;
     s->moved_bytes = t->moved_bytes;
     s->bandwidth_on = t->bandwidth_on;
     s->bandwidth_taken = t->bandwidth_taken;
@@ -344,6 +358,11 @@ void stats_interpret(const struct stats *s, char *out, size_t size)
 
 /* ---- the table ---- */
 
+static double share(uint64_t part, uint64_t of)
+{
+    return of ? (double)part / (double)of : NAN;
+}
+
 static void row(FILE *f, const char *label, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -371,6 +390,21 @@ static void figure(FILE *f, const char *label, double value, const char *format,
     row(f, label, "%s", text);
 }
 
+static void print_drafts(const struct speculation_figures *d, FILE *f)
+{
+    if (!d->wanted)
+        return;
+    if (d->drafted)
+        row(f, "drafts",
+            "%llu of %llu accepted (%.0f %%, by %s), in %llu of %llu passes: %.2f tokens a pass, "
+            "%+.0f %% of late",
+            (unsigned long long)d->accepted, (unsigned long long)d->drafted,
+            100 * share(d->accepted, d->drafted), d->from, (unsigned long long)d->passes_drafted,
+            (unsigned long long)d->passes, 1 + share(d->accepted, d->passes), 100 * d->gain);
+    if (d->why[0])
+        row(f, "drafts", "%s", d->why);
+}
+
 static void print_experts(const struct stats *s, FILE *f)
 {
     fprintf(f, "experts\n");
@@ -389,6 +423,33 @@ static void print_experts(const struct stats *s, FILE *f)
             row(f, label, "most used: expert %d with %.1f %%, evenness %.2f", best, 100 * share,
                 even);
     }
+}
+
+/* Share of the computing time that stood still for the disk. */
+static double disk_share(const struct stats *s)
+{
+    uint64_t time = s->prefill_ns + s->decode_ns;
+
+    return time ? fmin(1, (double)s->paged.wait_ns / (double)time) : 0;
+}
+
+static double hit_rate(const struct expert_cache_stats *p)
+{
+    return p->hits + p->misses ? (double)p->hits / (double)(p->hits + p->misses) : NAN;
+}
+
+static void print_paged(const struct stats *s, FILE *f)
+{
+    const struct expert_cache_stats *p = &s->paged;
+
+    row(f, "expert cache", "%.1f MiB: %d of %d experts, %d there", (double)p->bytes / (1 << 20),
+        p->slots, p->experts, p->here);
+    row(f, "", "%llu asked for, %.1f %% there; %llu read ahead, %llu of them asked for",
+        (unsigned long long)(p->hits + p->misses), 100 * (p->hits + p->misses ? hit_rate(p) : 0),
+        (unsigned long long)p->guesses, (unsigned long long)p->guess_hits);
+    row(f, "", "%.1f MiB read at %.1f MB/s; waiting for it took %.0f %% of the time",
+        (double)p->read_bytes / (1 << 20), clock_rate((double)p->read_bytes, p->read_ns) / 1e6,
+        100 * disk_share(s));
 }
 
 static void print_devices(const struct stats *s, FILE *f)
@@ -455,6 +516,8 @@ void stats_print(const struct stats *s, FILE *f)
     row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s", model, s->type, s->kernels,
         s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
     row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
+    row(f, "read pattern", "%s, %s", s->pattern,
+        s->pattern_measured ? "measured here" : "built in for this processor");
     fprintf(f, "speed\n");
     row(f, "tokens",
         "%llu prompt (%llu from the cache, %llu recomputed) + %llu generated = %llu in %d turn%s",
@@ -466,6 +529,7 @@ void stats_print(const struct stats *s, FILE *f)
     figure(f, "prefill", stats_prefill_rate(s) > 0 ? stats_prefill_rate(s) : NAN, "%.1f",
            "tokens/s");
     figure(f, "decode", stats_decode_rate(s) > 0 ? stats_decode_rate(s) : NAN, "%.1f", "tokens/s");
+    print_drafts(&s->speculation, f);
     row(f, "time", "%.3f s prefill + %.3f s decode, %.3f s in all", clock_seconds(s->prefill_ns),
         clock_seconds(s->decode_ns), clock_seconds(s->total_ns));
     fprintf(f, "memory\n");
@@ -474,6 +538,8 @@ void stats_print(const struct stats *s, FILE *f)
         (double)s->weights_packed / (1 << 20), (double)s->weights_mapped / (1 << 20),
         (double)s->kv_used_bytes / (1 << 20), (double)s->kv_bytes / (1 << 20),
         (double)s->scratch_bytes / (1 << 20));
+    if (s->paged.slots)
+        print_paged(s, f);
     figure(f, "this process", known(s->last->rss) / (1 << 20), "%.1f", "MiB resident");
     figure(f, "at its peak", known(s->last->rss_peak) / (1 << 20), "%.1f", "MiB");
     figure(f, "of the machine", 100 * memory_share(s), "%.1f", "%");
@@ -558,6 +624,16 @@ static json_t *devices_json(const struct stats *s)
     return list;
 }
 
+static json_t *drafts_json(const struct speculation_figures *d)
+{
+    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:f, s:s, s:s}", "wanted", d->wanted,
+                     "drafted", (json_int_t)d->drafted, "accepted", (json_int_t)d->accepted,
+                     "passes", (json_int_t)d->passes, "passes_drafted",
+                     (json_int_t)d->passes_drafted, "accepted_share",
+                     number(share(d->accepted, d->drafted)), "gain", d->gain, "drafter", d->from,
+                     "why_off", d->why);
+}
+
 static json_t *plans_json(const struct stats *s)
 {
     json_t *list = json_array();
@@ -577,6 +653,23 @@ static json_t *plans_json(const struct stats *s)
     return list;
 }
 
+static json_t *paged_json(const struct stats *s)
+{
+    const struct expert_cache_stats *p = &s->paged;
+
+    if (!p->slots)
+        return json_null();
+    return json_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:f, s:f}",
+                     "bytes", (json_int_t)p->bytes, "slots", p->slots, "in_memory", p->here,
+                     "experts", p->experts, "hits", (json_int_t)p->hits, "misses",
+                     (json_int_t)p->misses, "hit_rate", number(hit_rate(p)), "missed_bytes",
+                     (json_int_t)p->missed_bytes, "read_ahead", (json_int_t)p->guesses,
+                     "read_ahead_hits", (json_int_t)p->guess_hits, "read_bytes",
+                     (json_int_t)p->read_bytes, "read_bytes_per_second",
+                     number(p->read_ns ? clock_rate((double)p->read_bytes, p->read_ns) : NAN),
+                     "wait_ms", (double)p->wait_ns / 1e6, "disk_share", disk_share(s));
+}
+
 static json_t *to_json(const struct stats *s)
 {
     char text[512];
@@ -586,10 +679,11 @@ static json_t *to_json(const struct stats *s)
     stats_interpret(s, text, sizeof text);
     json_object_set_new(root, "moetop", json_string(MOETOP_VERSION));
     json_object_set_new(root, "model",
-                        json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:i}", "name", s->model, "type",
-                                  s->type, "kernels", s->kernels, "threads", s->n_threads, "plan",
-                                  s->plan, "context_used", s->context_used, "context_size",
-                                  s->context_size));
+                        json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:s, s:i, s:i}", "name", s->model,
+                                  "type", s->type, "kernels", s->kernels, "read_pattern",
+                                  s->pattern, "read_pattern_measured", s->pattern_measured,
+                                  "threads", s->n_threads, "plan", s->plan, "context_used",
+                                  s->context_used, "context_size", s->context_size));
     json_object_set_new(root, "turns", json_integer(s->turns));
     json_object_set_new(root, "stop_reason", json_string(stop_reason_word(s->reason)));
     json_object_set_new(
@@ -638,6 +732,8 @@ static json_t *to_json(const struct stats *s)
                   "system_read_operations", whole(since(s->first->disk_reads, s->last->disk_reads)),
                   "system_write_operations",
                   whole(since(s->first->disk_writes, s->last->disk_writes))));
+    json_object_set_new(root, "speculation", drafts_json(&s->speculation));
+    json_object_set_new(root, "expert_cache", paged_json(s));
     json_object_set_new(root, "devices", devices_json(s));
     json_object_set_new(root, "placements", plans_json(s));
     json_object_set_new(

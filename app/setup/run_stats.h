@@ -24,20 +24,26 @@ struct stats {
     enum stop_reason reason; /* of the newest turn */
     /* the engine, as last seen */
     char model[128], type[16], kernels[16], plan[64];
+    /* how decoding reads most of the weights now (patterns.h), and whether that was measured */
+    char pattern[24];
+    bool pattern_measured;
+    const char *cache_dir; /* where measurements are kept; NULL: nowhere */
     int n_threads, context_used, context_size;
     uint64_t weights_packed, weights_mapped, kv_bytes, kv_used_bytes, scratch_bytes;
     uint64_t active_bytes; /* of weights and KV read for one token */
     uint64_t all_weights;  /* bytes that a text may touch */
     /* bytes a second that memory was measured to read; 0: not measured */
     double bandwidth;
-    bool bandwidth_disturbed; /* measured beside other programs */
-    bool in_cache;            /* the weights were measured to come out of the cache */
+    bool bandwidth_disturbed;        /* measured beside other programs */
+    bool in_cache;                   /* the weights were measured to come out of the cache */
+    struct expert_cache_stats paged; /* experts that stay on the disk; slots 0: none */
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
     struct plan_metrics plans[TELEMETRY_PLANS];
     bool bandwidth_on; /* the bandwidth semaphore */
     uint64_t bandwidth_taken, bandwidth_waited_ns;
+    struct speculation_figures speculation;
     uint64_t moved_bytes;              /* weights and KV copied by changes of the placement */
     uint64_t stall_ns, stall_token_ns; /* see telemetry */
     char stall_plan[64];
