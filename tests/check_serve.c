@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MODEL "tiny-storyteller-Q8_0"
@@ -609,6 +610,64 @@ START_TEST(what_is_under_way_ends_first)
 }
 END_TEST
 
+static double seconds_since(const struct timespec *begun)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - begun->tv_sec) + 1e-9 * (double)(now.tv_nsec - begun->tv_nsec);
+}
+
+/* HTTP/1.0 reads to the end of the connection: that comes with the answer, not when somebody's
+ * patience ends. */
+START_TEST(connections_end_with_their_answer)
+{
+    for (int i = 0; i < 4; i++) {
+        char head[700], body[400];
+        struct timespec begun;
+        struct reply r;
+        int fd = dial();
+
+        clock_gettime(CLOCK_MONOTONIC, &begun);
+        snprintf(body, sizeof body, FOX ", \"max_tokens\": 3, \"stream\": %s}",
+                 i & 1 ? "true" : "false");
+        snprintf(head, sizeof head,
+                 "POST " CHAT " HTTP/1.%d\r\n%s" JSON_HEADERS "Content-Length: %zu\r\n\r\n%s",
+                 i >> 1, i >> 1 ? "Connection: close\r\n" : "", strlen(body), body);
+        say(fd, head, strlen(head));
+        r = read_reply(fd);
+        ck_assert_int_eq(r.status, 200);
+        ck_assert_msg(seconds_since(&begun) < 10.0, "%d: %.1f s", i, seconds_since(&begun));
+        free(r.head);
+    }
+}
+END_TEST
+
+/* Connections that are kept do not keep the server; an answer of its last moments says so. */
+START_TEST(a_kept_connection_does_not_keep_the_server)
+{
+    static const char health[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int idle = dial(), fd;
+    struct timespec begun;
+    char *text;
+    size_t n;
+
+    say(idle, health, strlen(health));
+    hear_until(idle, "ok");
+    fd = ask_slowly(", \"max_tokens\": 15");
+    usleep(200000);
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    ck_assert_int_eq(end(), 0);
+    ck_assert_msg(seconds_since(&begun) < 10.0, "%.1f s", seconds_since(&begun));
+    text = hear(fd, &n);
+    ck_assert_msg(strcasestr(text, "connection: close") && strstr(text, "Once upon"), "%.300s",
+                  text);
+    free(text);
+    close(fd);
+    close(idle);
+}
+END_TEST
+
 START_TEST(keys)
 {
     static const char *const wrong[] = {"",
@@ -660,10 +719,12 @@ static Suite *suite(void)
     tcase_add_test(t, bad_requests_are_told_why);
     tcase_add_test(t, a_conversation_that_is_too_long);
     tcase_add_test(t, hostile_bytes);
+    tcase_add_test(t, connections_end_with_their_answer);
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(slow, slow_server, end_well);
     tcase_add_test(slow, a_client_that_leaves);
     tcase_add_test(slow, what_is_under_way_ends_first);
+    tcase_add_test(slow, a_kept_connection_does_not_keep_the_server);
     suite_add_tcase(s, slow);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);

@@ -151,6 +151,8 @@ static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
         MHD_add_response_header(m, "Content-Type", x->type);
     if (x->allow)
         MHD_add_response_header(m, "Allow", x->allow);
+    if (atomic_load(&x->server->draining)) /* no other request of this client is answered */
+        MHD_add_response_header(m, "Connection", "close");
     if (x->status == 401)
         MHD_add_response_header(m, "WWW-Authenticate", "Bearer");
     if (x->retry_after) {

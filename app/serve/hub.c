@@ -308,6 +308,8 @@ static void *run(void *arg)
         end_jobs(h);
         publish(h);
     }
+    for (int i = 0; i < h->n_slots; i++)
+        slot_release(&h->slots[i]);
     return NULL;
 }
 
@@ -396,7 +398,7 @@ void hub_stop(struct hub *h)
         next = j->next;
         job_free(j);
     }
-    for (int i = 0; i < h->n_slots; i++)
+    for (int i = 0; !h->thread && i < h->n_slots; i++)
         slot_release(&h->slots[i]);
     mem_free(h->slots);
     wake_release(&h->wake);

@@ -24,6 +24,7 @@ struct slot *slot_choose(struct slot *slots, int n, const struct prompt *p);
 int slot_begin(struct slot *s, struct task *t);
 /* Takes note of what the engine tells. */
 void slot_note(struct slot *s, const struct event *ev);
+/* Closes its client: whoever has drained it, or nobody has. */
 void slot_release(struct slot *s);
 
 #endif

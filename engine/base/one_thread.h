@@ -21,4 +21,10 @@ static inline bool one_thread(struct one_thread *t)
            first == me;
 }
 
+/* The thread that came first has ended; the next that asks takes its place. */
+static inline void one_thread_hand_over(struct one_thread *t)
+{
+    atomic_store_explicit(&t->who, 0, memory_order_relaxed);
+}
+
 #endif

@@ -92,3 +92,8 @@ int ring_pop(struct ring *r, void *element)
     r->taken++;
     return 1;
 }
+
+void ring_hand_over(struct ring *r)
+{
+    one_thread_hand_over(&r->consumer);
+}

@@ -33,5 +33,7 @@ void ring_release(struct ring *r);
  * again. */
 int ring_push(struct ring *r, const void *element);
 int ring_pop(struct ring *r, void *element); /* 1: filled, 0: empty */
+/* The consumer's thread has ended: from now on another one pops. */
+void ring_hand_over(struct ring *r);
 
 #endif

@@ -13,6 +13,7 @@ void client_free(struct client *c)
 
     if (!c)
         return;
+    ring_hand_over(&c->events); /* who drained it may be over */
     if (c->events.head)
         while (ring_pop(&c->events, &ev))
             event_release(&ev);
