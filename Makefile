@@ -9,10 +9,10 @@ VERSION := 0.1.0
 # The one list of packages (Debian names); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
   ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
-  libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev tmux man-db clang
+  libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev tmux man-db clang
 
 LIBS := -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lmicrohttpd -lhwloc -lpthread -lm
+  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \

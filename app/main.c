@@ -5,6 +5,7 @@
 #include "app/setup/recommended.h"
 #include "app/common/crash.h"
 #include "app/devices.h"
+#include "app/fetch/hub.h"
 #include "app/modes.h"
 #include "app/options/options.h"
 #include "app/common/paths.h"
@@ -71,6 +72,12 @@ static void warn_of_unused(void)
     }
 }
 
+/* What only prints tables needs none, and shall not fetch one. */
+static bool model_is_needed(const struct options *o)
+{
+    return !o->print_config && !o->list_devices && !(o->place && !strcmp(o->place, "help"));
+}
+
 static int read_options(struct options *o, int argc, char **argv, struct error *e)
 {
     char model[PATH_MAX];
@@ -86,6 +93,8 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
         (rc = config_read_all(o, e)) < 0)
         return rc;
     warn_of_unused();
+    if (model_is_needed(o) && (rc = hub_fetch(o, e)) < 0)
+        return rc;
     if (paths_model(o->model, model, sizeof model, &ignored) < 0)
         return 0; /* a mode that needs the model says so itself */
     rc = recommended_read(o, model, e);

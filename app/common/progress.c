@@ -18,7 +18,8 @@ void progress_draw(struct progress *p, double done, double total, const char *no
     uint64_t now = clock_now();
     bool known = total > 0.0, over = known && done >= total;
     double part = known ? done / total : 0.0;
-    long left = part > 0.0 ? (long)(clock_seconds(now - p->begun) * (1.0 - part) / part + 0.5) : 0;
+    double seconds = clock_seconds(now - p->begun), came = done - p->already;
+    long left = known && came > 0.0 ? (long)(seconds * (total - done) / came + 0.5) : 0;
     int full = (int)(part * WIDTH);
 
     if (!isatty(STDERR_FILENO) || (now - p->drawn_at < 200 * CLOCK_MILLI && !over))
@@ -29,7 +30,7 @@ void progress_draw(struct progress *p, double done, double total, const char *no
     if (known)
         fprintf(stderr, " [%.*s%.*s] %3.0f %%", full, "####################", WIDTH - full,
                 "....................", 100.0 * part);
-    if (part > 0.0)
+    if (known && came > 0.0)
         fprintf(stderr, ", %ld:%02ld left", left / 60, left % 60);
     fprintf(stderr, "%s%s ", note ? ", " : "", note ? note : "");
     fflush(stderr);

@@ -9,6 +9,7 @@ struct progress {
     const char *what; /* "perplexity" */
     uint64_t begun, drawn_at;
     bool drawn;
+    double already; /* of `done`, what was there before it began: the time left does not count it */
 };
 
 void progress_begin(struct progress *p, const char *what);

@@ -19,9 +19,17 @@ static void on_signal(int number)
         _exit(130);
 }
 
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+
+void signals_release(void)
+{
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        signal(numbers[i], SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+}
+
 void signals_catch(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     /* no SA_RESTART: a read of standard input ends */
     struct sigaction a = {.sa_handler = on_signal};
 

@@ -9,6 +9,8 @@
 
 /* Catches SIGINT, SIGTERM and SIGHUP. */
 void signals_catch(void);
+/* As it was before, for what came before the mode. */
+void signals_release(void);
 /* The number of the last one since signals_catch, 0: none. Modes poll it between tokens. */
 int signals_last(void);
 

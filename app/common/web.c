@@ -1,0 +1,77 @@
+/* See web.h. */
+#include "app/common/web.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/strbuf.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static void set_up(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+CURL *web_handle(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    CURL *c;
+
+    pthread_once(&once, set_up);
+    if (!(c = curl_easy_init()))
+        return NULL;
+    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 30L);
+    curl_easy_setopt(c, CURLOPT_USERAGENT, "moetop/" MOETOP_VERSION);
+    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    return c;
+}
+
+const char *web_failure(CURLcode code, const char *detail)
+{
+    switch (code) {
+    case CURLE_COULDNT_CONNECT: return "nobody listens there";
+    case CURLE_COULDNT_RESOLVE_HOST: return "no such host is known";
+    case CURLE_OPERATION_TIMEDOUT: return "no answer in time";
+    case CURLE_PARTIAL_FILE:
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR: return "the connection was cut";
+    default: return detail && *detail ? detail : curl_easy_strerror(code);
+    }
+}
+
+int web_header(struct curl_slist **list, const char *name, const char *value, struct error *e)
+{
+    struct strbuf line = {0};
+    struct curl_slist *longer;
+
+    if (strpbrk(value, "\r\n"))
+        return error_set(e, ERR_USAGE, "%s: its value holds a line end", name);
+    strbuf_printf(&line, "%s: %s", name, value);
+    longer = line.failed ? NULL : curl_slist_append(*list, line.data);
+    strbuf_release(&line);
+    if (!longer)
+        return error_set(e, ERR_MEMORY, "out of memory for a request");
+    *list = longer;
+    return 0;
+}
+
+bool web_back_off(int tries, long asked, bool (*stop)(void *ctx), void *ctx)
+{
+    uint64_t wait = 250 * CLOCK_MILLI, until;
+
+    for (int i = 1; i < tries && wait < 8000 * CLOCK_MILLI; i++)
+        wait *= 2;
+    if (asked > 0)
+        wait = (uint64_t)(asked < 60 ? asked : 60) * 1000 * CLOCK_MILLI;
+    until = clock_now() + wait;
+    while (!stop || !stop(ctx)) {
+        if (clock_now() >= until)
+            return false;
+        clock_sleep(20 * CLOCK_MILLI);
+    }
+    return true;
+}

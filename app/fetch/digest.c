@@ -1,0 +1,44 @@
+/* See digest.h. */
+#include "app/fetch/digest.h"
+
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+void digest_init(struct digest *d, enum digest_kind kind, uint64_t bytes)
+{
+    char head[32];
+    int n = snprintf(head, sizeof head, "blob %" PRIu64, bytes);
+
+    d->state = EVP_MD_CTX_new();
+    if (d->state &&
+        EVP_DigestInit_ex(d->state, kind == DIGEST_SHA256 ? EVP_sha256() : EVP_sha1(), NULL) != 1)
+        digest_release(d);
+    if (kind == DIGEST_GIT_SHA1)
+        digest_add(d, head, (size_t)n + 1);
+}
+
+void digest_add(struct digest *d, const void *data, size_t n)
+{
+    if (d->state && EVP_DigestUpdate(d->state, data, n) != 1)
+        digest_release(d);
+}
+
+void digest_end(struct digest *d, char out[DIGEST_HEX])
+{
+    unsigned char raw[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+
+    out[0] = 0;
+    if (d->state && EVP_DigestFinal_ex(d->state, raw, &n) == 1)
+        for (unsigned i = 0; i < n && 2 * i + 3 <= DIGEST_HEX; i++)
+            snprintf(out + 2 * i, 3, "%02x", raw[i]);
+    digest_release(d);
+}
+
+void digest_release(struct digest *d)
+{
+    EVP_MD_CTX_free(d->state);
+    d->state = NULL;
+}

@@ -1,0 +1,351 @@
+/* See transfer.h. A cut connection is tried again with growing pauses as long as something comes
+ * between two cuts; the hash runs along, and what lay there from an earlier run is read once. */
+#include "app/fetch/transfer.h"
+
+#include "app/common/signals.h"
+#include "app/common/web.h"
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/size.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRIES 5
+
+/* A file on its way. */
+struct coming {
+    struct transfers *all;
+    const struct transfer *t;
+    CURL *curl;
+    struct digest digest;
+    uint64_t have; /* bytes in the file and in the digest */
+    int fd, why;   /* why: errno of a write that failed */
+    uint64_t most; /* … that there ever were: more is progress, also on a server without ranges */
+    bool longer;   /* more came than the listing says */
+};
+
+static bool stopped(void *ctx)
+{
+    (void)ctx;
+    return signals_last() != 0;
+}
+
+static int on_tick(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up, curl_off_t sent)
+{
+    (void)total, (void)now, (void)up, (void)sent;
+    return stopped(ctx);
+}
+
+static int cancelled(struct error *e)
+{
+    return error_set(e, ERR_CANCELLED,
+                     "the download was stopped; the same command goes on with it");
+}
+
+int transfer_refused(long status, const char *what, bool with_token, struct error *e)
+{
+    switch (status) {
+    case 401:
+        return error_set(e, ERR_MODEL,
+                         "%s: not there, or not for everybody (HTTP 401): check the name; for a "
+                         "gated or private model %s",
+                         what,
+                         with_token
+                             ? "the token in HF_TOKEN is not accepted"
+                             : "accept its terms on its page and put your token into HF_TOKEN");
+    case 403:
+        return error_set(e, ERR_MODEL,
+                         "%s: not allowed (HTTP 403): accept the model's terms on its page%s", what,
+                         with_token ? ", and see what your token may read"
+                                    : ", and put your token into HF_TOKEN");
+    case 404: return error_set(e, ERR_MODEL, "%s: there is no such thing (HTTP 404)", what);
+    case 429:
+        return error_set(e, ERR_IO, "%s: too many requests (HTTP 429): try again later%s", what,
+                         with_token ? "" : ", or with a token in HF_TOKEN");
+    default:
+        return error_set(e, ERR_IO, "%s: the server answers HTTP %ld: try again later", what,
+                         status);
+    }
+}
+
+static bool worth_another(long status)
+{
+    return status == 408 || status == 429 || status >= 500;
+}
+
+/* A handle for the Hub. The token goes to the host that it was given for and not along with a
+ * redirection to another. */
+static CURL *open_handle(const struct transfers *all, const char *url, char *detail,
+                         struct curl_slist **headers, struct error *e)
+{
+    CURL *c = web_handle();
+    char bearer[1100];
+
+    *headers = NULL;
+    if (!c) {
+        error_set(e, ERR_MEMORY, "out of memory for a download");
+        return NULL;
+    }
+    curl_easy_setopt(c, CURLOPT_URL, url);
+    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(c, CURLOPT_MAXREDIRS, 10L);
+    /* a minute with nothing is a cut */
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, 60L);
+    curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_tick);
+    if (all->token) {
+        snprintf(bearer, sizeof bearer, "Bearer %s", all->token);
+        if (web_header(headers, "Authorization", bearer, e) < 0) {
+            curl_easy_cleanup(c);
+            return NULL;
+        }
+        curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers);
+    }
+    return c;
+}
+
+/* ---- texts ---- */
+
+static size_t take_text(char *data, size_t one, size_t n, void *ctx)
+{
+    struct strbuf *text = ctx;
+
+    (void)one;
+    strbuf_put(text, data, n);
+    return text->failed ? 0 : n;
+}
+
+int transfer_text(struct transfers *all, const char *url, size_t most, long *status,
+                  struct strbuf *text, struct error *e)
+{
+    char detail[CURL_ERROR_SIZE] = "";
+    struct curl_slist *headers;
+    CURL *c = open_handle(all, url, detail, &headers, e);
+    CURLcode code = CURLE_OK;
+    curl_off_t after = 0;
+    int rc = 0;
+
+    if (!c)
+        return e ? e->code : ERR_MEMORY;
+    text->limit = most;
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_text);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, text);
+    for (int tries = 1; tries <= TRIES; tries++) {
+        strbuf_clear(text);
+        code = curl_easy_perform(c);
+        curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
+        curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &after);
+        /* a name that nobody knows will not be known in a second */
+        if (stopped(NULL) || code == CURLE_COULDNT_RESOLVE_HOST ||
+            (code == CURLE_OK && !worth_another(*status)) || text->failed)
+            break;
+        if (code == CURLE_COULDNT_CONNECT && tries == 2)
+            break;
+        if (tries < TRIES && web_back_off(tries, (long)after, stopped, NULL))
+            break;
+    }
+    if (stopped(NULL))
+        rc = cancelled(e);
+    else if (text->failed)
+        rc = error_set(e, ERR_IO, "%s: more than %zu bytes came", url, most);
+    else if (code != CURLE_OK)
+        rc = error_set(e, ERR_IO, "%s: %s", url, web_failure(code, detail));
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(c);
+    return rc;
+}
+
+/* ---- files ---- */
+
+static void show(struct coming *f)
+{
+    struct transfers *all = f->all;
+    uint64_t done = all->done + f->have, ns = clock_now() - all->bar.begun;
+    char note[80], rate[20], total[20];
+
+    size_format((uint64_t)clock_rate((double)done - all->bar.already, ns), rate, sizeof rate);
+    size_format(all->total, total, sizeof total);
+    snprintf(note, sizeof note, "%8s/s of %-8s", rate, total);
+    progress_draw(&all->bar, (double)done, (double)all->total, note);
+}
+
+static void forget(struct coming *f)
+{
+    digest_release(&f->digest);
+    digest_init(&f->digest, f->t->kind, f->t->bytes);
+    f->have = 0;
+}
+
+static size_t take_file(char *data, size_t one, size_t n, void *ctx)
+{
+    struct coming *f = ctx;
+    long status = 0;
+
+    (void)one;
+    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200 && status != 206)
+        return n; /* the page of an error */
+    if (f->have + n > f->t->bytes) {
+        f->longer = true;
+        return 0;
+    }
+    if (file_write_all(f->fd, data, n) < 0) {
+        f->why = errno;
+        return 0;
+    }
+    digest_add(&f->digest, data, n);
+    f->have += n;
+    show(f);
+    return n;
+}
+
+/* What an earlier run left is hashed; more than there should be is no beginning of it. */
+static int take_up(struct coming *f, struct error *e)
+{
+    size_t room = 1 << 20;
+    char *data = mem_alloc(room, 1);
+    ssize_t n = 0;
+    struct stat st;
+
+    if (!data)
+        return error_set(e, ERR_MEMORY, "out of memory for a download");
+    if (fstat(f->fd, &st) == 0 && (uint64_t)st.st_size > f->t->bytes && ftruncate(f->fd, 0) < 0)
+        st.st_size = 0;
+    lseek(f->fd, 0, SEEK_SET);
+    forget(f);
+    while (!stopped(NULL) && (n = read(f->fd, data, room)) > 0) {
+        digest_add(&f->digest, data, (size_t)n);
+        f->have += (uint64_t)n;
+    }
+    mem_free(data);
+    f->most = f->have;
+    f->all->bar.already += (double)f->have;
+    return stopped(NULL) ? cancelled(e)
+           : n < 0       ? error_set(e, ERR_IO, "%s: %s", f->t->part, strerror(errno))
+                         : 0;
+}
+
+/* 0: all of it came; 1: try again, 2: nothing new came; else an error. */
+static int one_try(struct coming *f, const char *detail, long *after, struct error *e)
+{
+    char had[20], all[20];
+    curl_off_t wait = 0;
+    CURLcode code;
+    long status = 0;
+
+    if (f->have == f->t->bytes)
+        return 0;
+    curl_easy_setopt(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)f->have);
+    code = curl_easy_perform(f->curl);
+    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(f->curl, CURLINFO_RETRY_AFTER, &wait);
+    *after = (long)wait;
+    if (stopped(NULL))
+        return cancelled(e);
+    if (f->why)
+        return error_set(e, ERR_IO, "%s: %s%s", f->t->part, strerror(f->why),
+                         f->why == ENOSPC || f->why == EDQUOT
+                             ? ": make room, then the same command goes on with it"
+                             : "");
+    if (f->longer)
+        return error_set(e, ERR_IO, "%s: more came than the %" PRIu64 " bytes it should have",
+                         f->t->name, f->t->bytes);
+    /* servers that cannot go on there say 416, or libcurl that the range was ignored */
+    if (status == 416 || code == CURLE_RANGE_ERROR) {
+        if (!f->have || ftruncate(f->fd, 0) < 0)
+            return transfer_refused(status, f->t->name, f->all->token, e);
+        lseek(f->fd, 0, SEEK_SET);
+        forget(f);
+        return 2;
+    }
+    if (status >= 400 && !worth_another(status))
+        return transfer_refused(status, f->t->name, f->all->token, e);
+    if (f->have == f->t->bytes)
+        return 0;
+    if (status >= 400)
+        transfer_refused(status, f->t->name, f->all->token, e);
+    else
+        error_set(e, ERR_IO, "%s: %s at %s of %s; the same command goes on with it", f->t->name,
+                  code == CURLE_OK ? "the file ended" : web_failure(code, detail),
+                  size_format(f->have, had, sizeof had), size_format(f->t->bytes, all, sizeof all));
+    return f->have > f->most ? 1 : 2;
+}
+
+static int all_tries(struct coming *f, const char *detail, struct error *e)
+{
+    long after = 0;
+    int rc, tries = 0;
+
+    while ((rc = one_try(f, detail, &after, e)) > 0) {
+        tries = rc == 1 ? 1 : tries + 1;
+        f->most = f->have > f->most ? f->have : f->most;
+        if (tries >= TRIES)
+            return ERR_IO;
+        if (web_back_off(tries, after, stopped, NULL))
+            return cancelled(e);
+    }
+    if (rc == 0 && e)
+        *e = (struct error){0};
+    return rc;
+}
+
+/* Its hash is right: it gets its name. Else it is thrown away: nobody could go on with it. */
+static int finish(struct coming *f, struct error *e)
+{
+    char hash[DIGEST_HEX];
+
+    digest_end(&f->digest, hash);
+    if (!*hash)
+        return error_set(e, ERR_MEMORY, "%s: cannot be checked: out of memory", f->t->name);
+    if (strcmp(hash, f->t->hash)) {
+        unlink(f->t->part);
+        return error_set(e, ERR_IO,
+                         "%s: damaged on the way: its hash is %s, not %s; it was removed: fetch it "
+                         "again",
+                         f->t->name, hash, f->t->hash);
+    }
+    if (fsync(f->fd) < 0 || rename(f->t->part, f->t->whole) < 0)
+        return error_set(e, ERR_IO, "%s: %s", f->t->whole, strerror(errno));
+    return 0;
+}
+
+int transfer_file(struct transfers *all, const struct transfer *t, struct error *e)
+{
+    char detail[CURL_ERROR_SIZE] = "";
+    struct coming f = {.all = all, .t = t, .fd = -1};
+    struct curl_slist *headers = NULL;
+    int rc = 0;
+
+    if ((f.fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0)
+        return error_set(e, ERR_IO, "%s: %s", t->part, strerror(errno));
+    if (flock(f.fd, LOCK_EX | LOCK_NB) < 0) {
+        rc = error_set(e, ERR_IO, "%s: another program is fetching it: wait for that one", t->name);
+        goto out;
+    }
+    if (!(f.curl = open_handle(all, t->url, detail, &headers, e))) {
+        rc = e ? e->code : ERR_MEMORY;
+        goto out;
+    }
+    curl_easy_setopt(f.curl, CURLOPT_WRITEFUNCTION, take_file);
+    curl_easy_setopt(f.curl, CURLOPT_WRITEDATA, &f);
+    if ((rc = take_up(&f, e)) == 0 && (rc = all_tries(&f, detail, e)) == 0)
+        rc = finish(&f, e);
+    if (rc == 0)
+        all->done += t->bytes;
+out:
+    digest_release(&f.digest);
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(f.curl);
+    close(f.fd);
+    return rc;
+}
