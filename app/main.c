@@ -4,6 +4,7 @@
 #include "app/options/config.h"
 #include "app/setup/recommended.h"
 #include "app/common/crash.h"
+#include "app/common/memory_left.h"
 #include "app/devices.h"
 #include "app/fetch/hub.h"
 #include "app/modes.h"
@@ -12,6 +13,7 @@
 #include "app/common/signals.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
+#include "engine/base/membw.h"
 #include "engine/base/utf8.h"
 
 #include <ctype.h>
@@ -146,6 +148,11 @@ static void fill_descriptors(void)
             _exit(error_exit_code(ERR_IO));
 }
 
+static uint64_t left_here(void)
+{
+    return memory_left("");
+}
+
 int main(int argc, char **argv)
 {
     static struct options o;
@@ -160,6 +167,7 @@ int main(int argc, char **argv)
     setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 in files and flags, whatever the country */
     crash_install();
     crash_guard_libraries();
+    membw_limit(left_here);
     bench_respell(argc, argv);
     rc = read_options(&o, argc, argv, &e);
     if (log_open(&o, &log_fd, rc >= 0 ? &e : NULL) < 0 && rc >= 0)

@@ -126,6 +126,30 @@ START_TEST(in_cache_is_measured)
 }
 END_TEST
 
+static uint64_t little(void)
+{
+    return (uint64_t)100 << 20;
+}
+
+static uint64_t some(void)
+{
+    return (uint64_t)160 << 20;
+}
+
+/* A control group leaves less than the machine has: who takes more is killed. */
+START_TEST(the_meter_leaves_what_others_need)
+{
+    membw_limit(little);
+    ck_assert(membw_read(NULL, 0, 1, 5) == 0);
+    ck_assert(!membw_cached(1 << 20, 1));
+    ck_assert_uint_eq(membw_held().most, 0);
+    membw_limit(some);
+    ck_assert(membw_read(NULL, 0, 1, 5) > 0);
+    ck_assert_uint_eq(membw_held().most, (uint64_t)64 << 20);
+    membw_limit(NULL);
+}
+END_TEST
+
 START_TEST(no_memory_is_no_figure)
 {
     mem_fail_after(0);
@@ -142,6 +166,7 @@ static Suite *suite(void)
     tcase_add_test(t, bytes_by_hand);
     tcase_add_test(t, memory_speed_is_a_number);
     tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);
+    tcase_add_test(t, the_meter_leaves_what_others_need);
     tcase_add_test(t, no_memory_is_no_figure);
     tcase_add_test(t, in_cache_is_measured);
     suite_add_tcase(s, t);

@@ -165,6 +165,30 @@ START_TEST(interpretation)
 }
 END_TEST
 
+START_TEST(who_waits_for_the_disk_is_told_so)
+{
+    char text[512];
+
+    s.later_tokens = 30;
+    s.decode_ns = 1000000000;
+    s.active_bytes = 600ull << 20;
+    s.bandwidth = 20e9;
+    s.paged = (struct expert_cache_stats){.slots = 4,
+                                          .experts = 9,
+                                          .hits = 30,
+                                          .misses = 70,
+                                          .read_bytes = 1000000000,
+                                          .read_ns = 2000000000,
+                                          .wait_ns = 600000000};
+    stats_interpret(&s, text, sizeof text);
+    ck_assert_msg(strstr(text, "Disk-bound: computing waited 60 %"), "%s", text);
+    ck_assert_msg(strstr(text, "500 MB/s; 30 % of"), "%s", text);
+    s.paged.wait_ns = 100000000;
+    stats_interpret(&s, text, sizeof text);
+    ck_assert_msg(strstr(text, "Memory-bound"), "%s", text);
+}
+END_TEST
+
 static int count_tokens(void *ctx, struct event *ev)
 {
     if (ev->kind == EVENT_TOKEN && ev->token.id >= 0)
@@ -281,6 +305,7 @@ static Suite *suite(void)
     tcase_add_test(t, nothing_done_is_not_a_rate_of_zero);
     tcase_add_test(t, drafts_are_told);
     tcase_add_loop_test(t, interpretation, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(t, who_waits_for_the_disk_is_told_so);
     tcase_add_test(t, figures_of_a_real_answer);
     tcase_add_test(t, a_file_that_cannot_be_written_is_said_early);
     suite_add_tcase(suite_, t);

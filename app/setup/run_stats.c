@@ -23,6 +23,8 @@
 
 /* of the threads' time without a CPU, or of the CPUs in others' hands */
 #define STARVED 0.15
+/* of the computing time waited for experts from the disk */
+#define DISK_BOUND 0.5
 
 int stats_open(struct stats *s, const struct options *o, struct error *e)
 {
@@ -238,6 +240,21 @@ static int most_used(const uint32_t *counts, int n, double *share)
     return best;
 }
 
+/* ---- experts on the disk ---- */
+
+/* Share of the computing time that stood still for the disk. */
+static double disk_share(const struct stats *s)
+{
+    uint64_t time = s->prefill_ns + s->decode_ns;
+
+    return time ? fmin(1, (double)s->paged.wait_ns / (double)time) : 0;
+}
+
+static double hit_rate(const struct expert_cache_stats *p)
+{
+    return p->hits + p->misses ? (double)p->hits / (double)(p->hits + p->misses) : NAN;
+}
+
 /* ---- what the figures mean ---- */
 
 /* Share of the turns' time that this program's threads were ready to run and had no CPU; 0 where
@@ -285,6 +302,19 @@ static size_t interpret_starved(const struct stats *s, char *out, size_t size)
         share, cores_used(s), s->last->n_cores, s->n_threads);
 }
 
+static size_t interpret_disk(const struct stats *s, char *out, size_t size)
+{
+    const struct expert_cache_stats *p = &s->paged;
+
+    return (size_t)snprintf(
+        out, size,
+        "Disk-bound: computing waited %.0f %% of the time for experts, which came at %.0f MB/s; "
+        "%.0f %% of those asked for were in memory. A larger --expert-cache, a faster disk or a "
+        "smaller type help.",
+        100 * disk_share(s), clock_rate((double)p->read_bytes, p->read_ns) / 1e6,
+        100 * (p->hits + p->misses ? hit_rate(p) : 0));
+}
+
 /* Speed: what a token reads against what the machine can read is the question behind every decode
  * rate. */
 static size_t interpret_speed(const struct stats *s, char *out, size_t size)
@@ -298,6 +328,8 @@ static size_t interpret_speed(const struct stats *s, char *out, size_t size)
         return (size_t)snprintf(out, size, "Too short an answer to tell what bounds the speed.");
     if (starved(s))
         return interpret_starved(s, out, size);
+    if (s->paged.slots && disk_share(s) >= DISK_BOUND)
+        return interpret_disk(s, out, size);
     if (s->in_cache)
         return (size_t)snprintf(out, size,
                                 "Compute-bound: the model stays in the processor's cache "
@@ -423,19 +455,6 @@ static void print_experts(const struct stats *s, FILE *f)
             row(f, label, "most used: expert %d with %.1f %%, evenness %.2f", best, 100 * share,
                 even);
     }
-}
-
-/* Share of the computing time that stood still for the disk. */
-static double disk_share(const struct stats *s)
-{
-    uint64_t time = s->prefill_ns + s->decode_ns;
-
-    return time ? fmin(1, (double)s->paged.wait_ns / (double)time) : 0;
-}
-
-static double hit_rate(const struct expert_cache_stats *p)
-{
-    return p->hits + p->misses ? (double)p->hits / (double)(p->hits + p->misses) : NAN;
 }
 
 static void print_paged(const struct stats *s, FILE *f)

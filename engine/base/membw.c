@@ -128,15 +128,27 @@ static double measure(struct pool *pool, struct reading *r, int milliseconds)
     return best;
 }
 
-/* A buffer that no cache holds, as far as memory allows it. */
+static uint64_t (*left_now)(void);
+
+void membw_limit(uint64_t (*left)(void))
+{
+    left_now = left;
+}
+
+/* A buffer that no cache holds, as far as memory allows it; 0: one that says anything would take
+ * half of what is left or more, and whoever needs that next would be killed for it. */
 static size_t far_bytes(void)
 {
     size_t own = 4 * (size_t)membw_cache_bytes();
     size_t quarter = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4;
+    uint64_t left = left_now ? left_now() : UINT64_MAX;
 
     own = own > MOST_BYTES ? MOST_BYTES : own;
     own = own > quarter ? quarter : own;
-    return own < LEAST_BYTES ? LEAST_BYTES : own;
+    own = own > left / 4 ? (size_t)(left / 4) : own;
+    if (own >= LEAST_BYTES)
+        return own;
+    return left / 2 > LEAST_BYTES ? LEAST_BYTES : 0;
 }
 
 static _Atomic uint64_t held_now, held_most;
@@ -180,7 +192,7 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
 
     assert(n_threads >= 0 && milliseconds > 0);
     n = n < POOL_MAX ? n : POOL_MAX;
-    if (!r || pool_new(&pool, n, true, NULL) < 0)
+    if (!r || (!data && !own) || pool_new(&pool, n, true, NULL) < 0)
         goto out;
     if (!data) {
         bytes = own;
@@ -193,7 +205,7 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
     if (bytes > MOST_BYTES)
         bytes = MOST_BYTES;
     r->slice = bytes / (size_t)n / (4 * STEP) * (4 * STEP);
-    if (r->slice * (size_t)n >= own / 2)
+    if (r->slice * (size_t)n >= (own ? own : LEAST_BYTES) / 2)
         rate = measure(pool, r, milliseconds);
 out:
     buffer_free(buffer, own);

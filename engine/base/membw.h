@@ -12,7 +12,7 @@
  * patterns (plain, prefetching, four streams, prefetching at two distances), each its median pass;
  * takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a buffer of
  * its own, four times the last-level cache, at most 1 GiB and a quarter of what is free. 0: no
- * memory, or data too small to say anything. */
+ * memory, not twice a buffer of 64 MiB left (membw_limit), or data too small to say anything. */
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds);
 /* Last-level cache in bytes (of one package), 0: unknown. What the processor says of itself: a
  * virtual machine may have a small share of it. */
@@ -27,6 +27,10 @@ struct membw_held {
     uint64_t now, most;
 };
 struct membw_held membw_held(void);
+/* Who tells how many bytes this process may still take, a control group's limit honoured: asked
+ * before a buffer is taken, on the thread that measures. NULL: nobody, the machine's free pages
+ * count. Set before any thread measures. */
+void membw_limit(uint64_t (*left)(void));
 /* What counts as clearly faster. */
 bool membw_faster(double near, double far);
 /* Whether two readings lie so far apart that a share of either means nothing; not with one of 0. */
