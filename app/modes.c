@@ -1,6 +1,7 @@
 /* The list of modes. */
 #include "app/modes.h"
 
+#include "app/analyze/analyze.h"
 #include "app/bench/bench.h"
 #include "app/placement/compare.h"
 #include "app/chat/screen/screen.h"
@@ -153,6 +154,7 @@ static const struct mode modes[] = {
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
+    {"analyze", "what a model is made of", analyze_wanted, analyze_run},
     {"compare", "compare placements", compare_wanted, compare_mode_run},
     {"profile-experts", "count experts over a text", profile_wanted, profile_mode_run},
     {"suggest", "make a plan from a profile", suggest_wanted, suggest_mode_run},

@@ -704,6 +704,32 @@ START_TEST(fit_of_many_models)
 }
 END_TEST
 
+START_TEST(analyze_says_what_a_model_is)
+{
+    char command[PATH_MAX + 100];
+    json_t *root, *parameters, *machine;
+
+    snprintf(command, sizeof command, "$M --analyze '%s'", support_demo());
+    expect(command, 0);
+    ck_assert_msg(strstr(out, "together") && strstr(out, "2 of 16 are taken") &&
+                      strstr(out, "* experts are 80 % of the parameters") &&
+                      strstr(out, "* fits here: "),
+                  "%s", out);
+    snprintf(command, sizeof command, "$M --analyze '%s' --report-json -", support_demo());
+    expect(command, 0);
+    ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
+    parameters = json_object_get(root, "parameters");
+    ck_assert_int_eq(json_integer_value(json_object_get(parameters, "total")), 15778816);
+    ck_assert_int_eq(json_integer_value(json_object_get(parameters, "active_per_token")), 3720448);
+    machine = json_object_get(root, "machine");
+    ck_assert(json_is_true(json_object_get(machine, "fits")));
+    ck_assert_uint_gt(json_array_size(json_object_get(root, "hints")), 3);
+    json_decref(root);
+    expect("$M --analyze $T/nowhere", 5);
+    expect("head -c 3000 '$M' >$T/cut.gguf; $M --analyze $T/cut.gguf", 3);
+}
+END_TEST
+
 /* Ctrl-C in the middle: 130, and what was printed stays. */
 START_TEST(an_interrupted_answer_stays)
 {
@@ -1033,6 +1059,7 @@ static Suite *suite(void)
     tcase_add_test(t, options_reach_the_engine);
     tcase_add_test(t, stats_of_one_answer);
     tcase_add_test(t, fit_lists_layers_before_it_refuses);
+    tcase_add_test(t, analyze_says_what_a_model_is);
     tcase_add_test(t, perplexity_of_lines);
     tcase_add_test(t, divergence_of_settings);
     tcase_add_test(t, choices_of_three_kinds);

@@ -60,8 +60,8 @@ static bool by_config(const struct model *m, const struct family *family)
 {
     const struct packing *p = weight_file_packing(m->file);
 
-    return p->refused[0] || (p->method[0] && !weight_file_count(m->file)) ||
-           (family->layers && !(family->tensors && weight_file_count(m->file)));
+    return p->refused[0] || !weight_file_count(m->file) ||
+           (family->layers && !family->tensors);
 }
 
 /* Opens what a description needs: of a folder its config.json, and the tensors as well where only
@@ -86,9 +86,9 @@ static int open_file(struct model *m, const struct family **family, const char *
             ((*family)->layers && !(*family)->tensors))
             return 0;
     }
-    described = !rc && ((*family)->layers || m->packing_method[0]);
+    described = !rc;
     rc = weight_file_open(&whole, path, false, e);
-    if (rc == ERR_MODEL && described)
+    if ((rc == ERR_MODEL || rc == ERR_IO) && described)
         return 0; /* by config.json alone; who wants the weights looks again: check_bindable */
     weight_file_close(m->file);
     m->file = whole;

@@ -1,0 +1,306 @@
+/* See count.h. */
+#include "app/analyze/count.h"
+
+#include "engine/device/state.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct analysis_dtype analysis_dtypes[ANALYSIS_DTYPES] = {
+    {"F32", 4.0},
+    {"F16/BF16", 2.0},
+    {"Q8_0", 34.0 / 32.0},
+    {"Q4_0", 18.0 / 32.0},
+};
+
+const char *analysis_part_name(enum analysis_part part)
+{
+    static const char *const names[] = {
+#define X(name, words) words,
+        ANALYSIS_PARTS(X)
+#undef X
+    };
+
+    return names[part];
+}
+
+/* Pieces of names, in the order in which they count: a norm of the queries is a norm, a gate of the
+ * shared expert belongs to it. GGUF's spellings stand beside the folders'. */
+static const struct {
+    const char *piece;
+    enum analysis_part part;
+} pieces[] = {
+    {"shared_expert", ANALYSIS_SHARED_EXPERTS}, /* shared_experts, shared_expert_gate */
+    {"shared_mlp", ANALYSIS_SHARED_EXPERTS},
+    {"_shexp", ANALYSIS_SHARED_EXPERTS},
+    {"expert_bias", ANALYSIS_ROUTER}, /* LFM2: of the choice */
+    {"moe_statics", ANALYSIS_ROUTER},
+    {"e_score_correction_bias", ANALYSIS_ROUTER},
+    {"exp_probs_b", ANALYSIS_ROUTER},
+    {"per_expert_scale", ANALYSIS_ROUTER},
+    {"expert", ANALYSIS_EXPERTS},
+    {"_exps", ANALYSIS_EXPERTS},
+    {"router", ANALYSIS_ROUTER},
+    {"ffn_gate_inp", ANALYSIS_ROUTER},
+    {"mlp.gate.", ANALYSIS_ROUTER},
+    {"block_sparse_moe.gate.", ANALYSIS_ROUTER},
+    {"feed_forward.gate.", ANALYSIS_ROUTER},
+    {"mixer.gate.", ANALYSIS_ROUTER},
+    {"embed", ANALYSIS_EMBEDDING}, /* embed_tokens, embeddings */
+    {"_embd", ANALYSIS_EMBEDDING},
+    {"wte", ANALYSIS_EMBEDDING},
+    {"wpe", ANALYSIS_EMBEDDING},
+    {"lm_head", ANALYSIS_HEAD},
+    {"norm", ANALYSIS_NORMS},
+    {".ln_", ANALYSIS_NORMS},
+    {"linear_attn", ANALYSIS_RECURRENT},
+    {"mamba", ANALYSIS_RECURRENT},
+    {".conv", ANALYSIS_RECURRENT},
+    {"shortconv", ANALYSIS_RECURRENT},
+    {"ssm_", ANALYSIS_RECURRENT},
+    {"attn", ANALYSIS_ATTENTION},
+    {"attention", ANALYSIS_ATTENTION},
+};
+
+static bool begins(const char *s, const char *with)
+{
+    return strncmp(s, with, strlen(with)) == 0;
+}
+
+enum analysis_part analysis_part_of(const char *tensor)
+{
+    if (begins(tensor, "output."))
+        return ANALYSIS_HEAD;
+    if (begins(tensor, "ln_"))
+        return ANALYSIS_NORMS;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        if (strstr(tensor, pieces[i].piece))
+            return pieces[i].part;
+    return ANALYSIS_MLP;
+}
+
+/* One tensor: `last` is what one row of it has. */
+static void add(struct analysis_count *c, enum analysis_part part, uint64_t values, uint64_t last,
+                bool matrix)
+{
+    uint64_t active = part == ANALYSIS_EMBEDDING ? last : values;
+
+    c->parts[part] += values;
+    c->active_parts[part] += active;
+    if (matrix && part != ANALYSIS_EMBEDDING && part != ANALYSIS_EXPERTS)
+        c->matrices += values;
+    if (matrix && part == ANALYSIS_EXPERTS)
+        c->one_expert += values; /* of all, until everything is counted */
+}
+
+static bool is_causal_mask(const struct tensor_view *t)
+{
+    const char *end = strstr(t->name, ".attn.bias");
+
+    return t->n_dims == 4 && end && !end[10];
+}
+
+static void count_tensors(struct analysis_count *c, const struct weight_file *f)
+{
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+        uint64_t values = 1;
+
+        for (int d = 0; d < t->n_dims; d++)
+            values *= (uint64_t)t->dims[d];
+        if (is_causal_mask(t))
+            continue; /* GPT-2 files hold some: no weights */
+        c->file_bytes += t->bytes;
+        c->type_bytes[t->type] += t->bytes;
+        add(c, analysis_part_of(t->name), values, t->n_dims ? (uint64_t)t->dims[t->n_dims - 1] : 1,
+            t->n_dims > 1);
+    }
+}
+
+static void add_matrix(struct analysis_count *c, enum analysis_part part, int rows, int cols,
+                       bool bias)
+{
+    add(c, part, (uint64_t)rows * (uint64_t)cols, (uint64_t)cols, true);
+    if (bias)
+        add(c, part, (uint64_t)rows, (uint64_t)rows, false);
+}
+
+static void count_layer(struct analysis_count *c, const struct hparams *hp,
+                        const struct layer_shape *s)
+{
+    const struct mixer_shape *m = &s->mixer;
+    int values = shape_value_dim(m), norm = s->norms.kind == NORM_LAYER ? 2 : 1;
+
+    add_matrix(c, ANALYSIS_ATTENTION, m->heads * m->key_dim, hp->hidden, m->bias);
+    add_matrix(c, ANALYSIS_ATTENTION, m->kv_heads * m->key_dim, hp->hidden, m->bias);
+    add_matrix(c, ANALYSIS_ATTENTION, m->kv_heads * values, hp->hidden, m->bias);
+    add_matrix(c, ANALYSIS_ATTENTION, hp->hidden, m->heads * values, m->bias);
+    add(c, ANALYSIS_NORMS, (uint64_t)(2 * norm * hp->hidden), 0, false);
+    add_matrix(c, ANALYSIS_ROUTER, s->ffn.experts, hp->hidden, false);
+    for (int x = 0; x < 3 * s->ffn.experts; x++)
+        add_matrix(c, ANALYSIS_EXPERTS, s->ffn.width, hp->hidden, false);
+}
+
+/* What phimoe's modelling code makes of its configuration; other families are not that plain. */
+static int count_config(struct analysis_count *c, const struct model *m, struct error *e)
+{
+    const struct hparams *hp = &m->hp;
+    bool head_bias = weight_file_meta(m->file, "lm_head_bias").i;
+
+    if (strcmp(m->family, "phimoe"))
+        return error_set(e, ERR_MODEL,
+                         "%s: its weights are not there, and what they are is told by "
+                         "config.json alone for phimoe only",
+                         weight_file_path(m->file));
+    c->from_config = true;
+    add_matrix(c, ANALYSIS_EMBEDDING, hp->n_vocab, hp->hidden, false);
+    for (int l = 0; l < hp->n_layers; l++)
+        count_layer(c, hp, hparams_layer(hp, l));
+    add(c, ANALYSIS_NORMS, 2 * (uint64_t)hp->hidden, 0, false);
+    add_matrix(c, ANALYSIS_HEAD, hp->n_vocab, hp->hidden, head_bias);
+    for (int p = 0; p < ANALYSIS_PART_COUNT; p++)
+        c->type_bytes[DTYPE_BF16] += 2 * c->parts[p];
+    c->file_bytes = c->type_bytes[DTYPE_BF16];
+    return 0;
+}
+
+static void count_experts(struct analysis_count *c, const struct hparams *hp)
+{
+    uint64_t all = c->one_expert; /* matrices alone */
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
+
+        if (!f->experts)
+            continue;
+        c->routed_layers++;
+        c->experts = f->experts;
+        c->used = f->used;
+    }
+    c->one_expert = 0;
+    if (!c->experts)
+        return;
+    c->matrices += all / (uint64_t)c->experts * (uint64_t)c->used;
+    c->active_parts[ANALYSIS_EXPERTS] =
+        c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts * (uint64_t)c->used;
+    c->one_expert = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts /
+                    (uint64_t)(c->routed_layers ? c->routed_layers : 1);
+}
+
+/* A folder that has no weights, or an index of shards that are not there: nothing is damaged. */
+static bool weights_absent(const char *path, int rc)
+{
+    char name[PATH_MAX];
+
+    if (rc != ERR_MODEL)
+        return rc == ERR_IO;
+    snprintf(name, sizeof name, "%s/model.safetensors", path);
+    if (access(name, F_OK) == 0)
+        return false;
+    snprintf(name, sizeof name, "%s/model.safetensors.index.json", path);
+    return access(name, F_OK) != 0;
+}
+
+/* A description may have been content with config.json; the tensors are counted all the same. */
+static int count_file(struct analysis_count *c, const struct model *m, const char *path,
+                      struct error *e)
+{
+    struct weight_file *f = NULL;
+    int rc;
+
+    if (weight_file_count(m->file)) {
+        count_tensors(c, m->file);
+        return 0;
+    }
+    rc = weight_file_open(&f, path, false, e);
+    if (rc == 0)
+        count_tensors(c, f);
+    else if (weights_absent(path, rc))
+        rc = count_config(c, m, e);
+    weight_file_close(f);
+    return rc;
+}
+
+int analysis_count(struct analysis_count *c, const struct model *m, const char *path,
+                   struct error *e)
+{
+    int rc;
+
+    *c = (struct analysis_count){0};
+    if ((rc = count_file(c, m, path, e)) < 0)
+        return rc;
+    count_experts(c, &m->hp);
+    if (!c->parts[ANALYSIS_HEAD])
+        c->tied_head = (uint64_t)m->hp.n_vocab *
+                       (uint64_t)(m->hp.embedding_width ? m->hp.embedding_width : m->hp.hidden);
+    c->matrices += c->tied_head;
+    c->active = c->tied_head;
+    for (int p = 0; p < ANALYSIS_PART_COUNT; p++) {
+        c->total += c->parts[p];
+        c->active += c->active_parts[p];
+    }
+    return 0;
+}
+
+double analysis_matrix_flops(const struct analysis_count *c)
+{
+    return 2.0 * (double)c->matrices;
+}
+
+/* Of a key that a query meets: a product and a sum for each number of both. */
+static double pair_flops(const struct mixer_shape *m)
+{
+    if (m->kind == MIXER_MLA) /* absorbed: scores over the latent row and the rotated part */
+        return 2.0 * m->heads * (2.0 * m->kv_rank + m->rope_dims);
+    return m->kind == MIXER_ATTENTION ? 2.0 * m->heads * (m->key_dim + shape_value_dim(m)) : 0.0;
+}
+
+double analysis_attention_flops(const struct hparams *hp, int seen)
+{
+    double sum = 0;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+
+        sum += pair_flops(m) * (m->window && m->window < seen ? m->window : seen);
+    }
+    return sum;
+}
+
+uint64_t analysis_kv_token(const struct hparams *hp)
+{
+    uint64_t sum = 0;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        sum += state_size(&hparams_layer(hp, l)->mixer, KV_F16, KV_F16).token_bytes;
+    return sum;
+}
+
+uint64_t analysis_kv_bytes(const struct hparams *hp, int tokens)
+{
+    uint64_t sum = 0;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct state_size s = state_size(&hparams_layer(hp, l)->mixer, KV_F16, KV_F16);
+
+        sum += s.token_bytes * (uint64_t)(s.ring && s.ring < tokens ? s.ring : tokens) +
+               s.fixed_bytes;
+    }
+    return sum;
+}
+
+uint64_t analysis_token_bytes(const struct analysis_count *c, int dtype)
+{
+    return (uint64_t)((double)c->active * analysis_dtypes[dtype].bytes);
+}
+
+uint64_t analysis_memory(const struct analysis_count *c, int dtype)
+{
+    double bytes = analysis_dtypes[dtype].bytes;
+    uint64_t plain = c->parts[ANALYSIS_ROUTER] + c->parts[ANALYSIS_NORMS];
+
+    return (uint64_t)((double)(c->total - plain) * bytes +
+                      (double)plain * (bytes < 2.0 ? 4.0 : bytes));
+}

@@ -1,0 +1,22 @@
+/* What follows from the figures: one line each, with the figure it rests on. Any thread. */
+#ifndef APP_ANALYZE_HINTS_H
+#define APP_ANALYZE_HINTS_H
+
+#include "app/analyze/count.h"
+#include "app/analyze/machine.h"
+
+#define ANALYSIS_HINTS 8
+
+struct analysis_hints {
+    int n;
+    struct analysis_hint {
+        const char *key; /* stable, for programs: "experts_on_cpu" */
+        char text[240];
+    } at[ANALYSIS_HINTS];
+};
+
+/* a->why.code not 0: what asks for the machine is left out. */
+void analysis_hints(struct analysis_hints *out, const struct analysis_count *c,
+                    const struct hparams *hp, const struct analysis_machine *a);
+
+#endif
