@@ -300,6 +300,7 @@ START_TEST(every_mode_is_reached)
                 {"print-prompt", {"--print-prompt", "-p", "Hi"}},
                 {"fit", {"--fit"}},
                 {"fit", {"--fit", "models"}},
+                {"analyze", {"--analyze", "model.gguf"}},
                 {"compare", {"--compare", "cpu,gpu"}},
                 {"profile-experts", {"--profile-experts", "text.txt"}},
                 {"suggest", {"--suggest", "profile.json"}},

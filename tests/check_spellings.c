@@ -23,7 +23,7 @@ static struct error e;
 static const char *respelled(const char *folder, bool text, const char *merged)
 {
     static char dir[400];
-    char path[4200], below[4200], from[4200], real[4200];
+    char path[4400], below[4200], from[4200], real[4200];
     json_t *root, *into, *other, *value;
     const char *name;
 
