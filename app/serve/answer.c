@@ -90,7 +90,7 @@ static void token(struct task *t, const struct token_event *k)
         note_logprobs(t, k->part);
     if (!k->len)
         return;
-    if (k->part == PART_TOOL_CALL && j->wish.tools)
+    if (j->wish.call ? k->part == PART_ANSWER : k->part == PART_TOOL_CALL && j->wish.tools)
         strbuf_put(&t->call, k->text, k->len);
     else
         piece(t, k->part, k->text, k->len);

@@ -1,6 +1,9 @@
 /* See ask.h. */
 #include "app/serve/ask.h"
 
+#include "app/serve/constraint.h"
+#include "app/serve/tools.h"
+#include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
@@ -55,16 +58,6 @@ int ask_body(struct job *j, struct refusal *r)
 static const struct field common[] = {
     {"stream", FIELD_BOOL, 0, 0, AT(stream)},
     {"n", FIELD_INT, 1, SERVE_CHOICES, AT(n)},
-    {"seed", FIELD_INT, (double)INT64_MIN, (double)INT64_MAX, AT(seed)},
-    {"temperature", FIELD_REAL, 0, 2, AT(temperature)},
-    {"top_p", FIELD_REAL, 0, 1, AT(top_p)},
-    {"min_p", FIELD_REAL, 0, 1, AT(min_p)},
-    {"top_k", FIELD_INT, -1, 1 << 24, AT(top_k)},
-    {"repeat_penalty", FIELD_REAL, 0.01, 100, AT(repeat_penalty)},
-    {"repetition_penalty", FIELD_REAL, 0.01, 100, AT(repeat_penalty)},
-    {"repeat_last_n", FIELD_INT, -1, 1 << 24, AT(repeat_last_n)},
-    {"presence_penalty", FIELD_REAL, -2, 2, AT(presence_penalty)},
-    {"frequency_penalty", FIELD_REAL, -2, 2, AT(frequency_penalty)},
     {"max_tokens", FIELD_INT, 0, INT_MAX, AT(max_tokens)},
     {"max_completion_tokens", FIELD_INT, 0, INT_MAX, AT(max_tokens)},
     {"max_output_tokens", FIELD_INT, 0, INT_MAX, AT(max_tokens)},
@@ -120,42 +113,72 @@ static int read_stream_options(struct job *j, struct refusal *r)
     return fields_read(v, own, 1, &j->wish, r);
 }
 
-/* What is not done is refused, never passed over in silence. */
-static int check_unsupported(const struct job *j, struct refusal *r)
-{
-    const json_t *bias = field_get(j->body, "logit_bias"),
-                 *format = field_get(j->body, "response_format");
-    const char *type = json_string_value(json_object_get(format, "type"));
+/* OpenAI's ranges, and what other servers call the same; the values themselves are read by
+ * sampling_read_json, whose names are llama-server's. */
+struct sampling_fields {
+    double temperature, top_p, min_p, presence, frequency, repetition;
+    int64_t seed, top_k;
+};
 
-    if (bias && !json_is_object(bias))
-        return refuse(r, 400, "invalid_type", "logit_bias", "'logit_bias' must be an object");
-    if (json_object_size(bias))
-        return refuse(r, 400, "unsupported_value", "logit_bias",
-                      "'logit_bias' is not supported yet");
-    if (format && !type)
-        return refuse(r, 400, "invalid_type", "response_format",
-                      "'response_format' must be an object with a 'type'");
-    if (format && strcmp(type, "text") != 0)
-        return refuse(r, 400, "unsupported_value", "response_format",
-                      "'response_format' may be text: answers cannot be constrained yet");
-    if (j->wish.presence_penalty != 0.0 || j->wish.frequency_penalty != 0.0)
-        return refuse(
-            r, 400, "unsupported_value",
-            j->wish.presence_penalty != 0.0 ? "presence_penalty" : "frequency_penalty",
-            "presence and frequency penalties are not supported yet; 'repeat_penalty' is");
+#define IN(member) offsetof(struct sampling_fields, member)
+
+static const struct field sampling_fields[] = {
+    {"temperature", FIELD_REAL, 0, 2, IN(temperature)},
+    {"top_p", FIELD_REAL, 0, 1, IN(top_p)},
+    {"min_p", FIELD_REAL, 0, 1, IN(min_p)},
+    {"presence_penalty", FIELD_REAL, -2, 2, IN(presence)},
+    {"frequency_penalty", FIELD_REAL, -2, 2, IN(frequency)},
+    {"repetition_penalty", FIELD_REAL, 0.01, 100, IN(repetition)},
+    {"seed", FIELD_INT, (double)INT64_MIN, (double)INT64_MAX, IN(seed)},
+    {"top_k", FIELD_INT, -1, 1 << 24, IN(top_k)},
+};
+
+/* The biases of a request: tokens that there are, -100 to 100. */
+static int check_bias(const struct job *j, struct refusal *r)
+{
+    const struct sampling *s = &j->wish.sampling;
+    int n_vocab = worker_info(j->server->worker)->model->hp.n_vocab;
+
+    for (int i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id < 0 || s->bias[i].id >= n_vocab)
+            return refuse(r, 400, "invalid_value", "logit_bias",
+                          "'logit_bias' names token %d; this model's are 0 to %d", s->bias[i].id,
+                          n_vocab - 1);
     return 0;
+}
+
+static int read_sampling(struct job *j, struct refusal *r)
+{
+    struct sampling *s = &j->wish.sampling;
+    struct sampling_fields f = {.seed = -1, .repetition = (double)s->repeat_penalty};
+    json_t *rest;
+    const char *param = NULL;
+    struct error e = {0};
+    int rc;
+
+    if (fields_read(j->body, sampling_fields, sizeof sampling_fields / sizeof *sampling_fields, &f,
+                    r) < 0)
+        return -1;
+    s->repeat_penalty = (float)f.repetition;
+    if (f.seed != -1) /* llama.cpp's word for a new one */
+        s->seed = (uint64_t)f.seed;
+    rest = json_copy(j->body);
+    json_object_del(rest, "seed");
+    if (f.top_k == -1) /* vLLM's word for all */
+        json_object_set_new(rest, "top_k", json_integer(0));
+    rc = sampling_read_json(s, rest, &param, &e);
+    json_decref(rest);
+    if (rc < 0)
+        return refuse(r, 400, "invalid_value", param, "%s", e.text);
+    return check_bias(j, r);
 }
 
 int ask_common(struct job *j, struct refusal *r)
 {
-    int64_t given = j->wish.seed;
-
     if (fields_read(j->body, common, sizeof common / sizeof *common, &j->wish, r) < 0 ||
-        read_stream_options(j, r) < 0 || check_unsupported(j, r) < 0)
+        read_stream_options(j, r) < 0 || read_sampling(j, r) < 0)
         return -1;
-    if (j->wish.seed == -1) /* llama.cpp's word for a new one */
-        j->wish.seed = given;
-    return 0;
+    return constraint_read(j, r);
 }
 
 /* ---- texts ---- */
@@ -200,12 +223,18 @@ char *ask_content(const json_t *v, bool optional, const char *param, struct refu
     return text;
 }
 
-int ask_prompt(const struct server *s, const struct dialogue *d, struct prompt *out,
-               struct refusal *r)
+int ask_prompt(struct job *j, const struct dialogue *d, struct prompt *out, struct refusal *r)
 {
     struct error e = {0};
 
-    if (prompt_make(worker_info(s->worker), NULL, d, -1, NULL, out, &e) == 0)
+    if (d->continue_last && j->grammar && !j->wish.call &&
+        !(j->opening = mem_string(d->messages[d->n_messages - 1].text)))
+        return no_memory(r);
+    if (prompt_make(worker_info(j->server->worker), NULL, d, -1, NULL, out, &e) < 0)
+        return refuse_error(r, &e);
+    if (tools_prompt(j, out, r) == 0)
         return 0;
-    return refuse_error(r, &e);
+    mem_free(out->ids);
+    out->ids = NULL;
+    return -1;
 }

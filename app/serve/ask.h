@@ -7,15 +7,15 @@
 
 /* The body of x as a JSON object into j->body; its model must be this one. */
 int ask_body(struct job *j, struct refusal *r);
-/* The common fields into j->wish and j->stops. */
+/* The common fields into j->wish, and what the answer must keep to into j->grammar. */
 int ask_common(struct job *j, struct refusal *r);
 /* "stop", a string or a list of them; name: of the field. */
 int ask_stops(struct job *j, const char *name, struct refusal *r);
 /* Text of a message: a string, or a list of parts, all of them text, which are joined; mem_*. null
  * (allowed where optional) is "". */
 char *ask_content(const json_t *v, bool optional, const char *param, struct refusal *r);
-/* Ids of a conversation; whole: refused where it is too long. */
-int ask_prompt(const struct server *s, const struct dialogue *d, struct prompt *out,
-               struct refusal *r);
+/* Ids of a conversation, on to where a call begins that is demanded; refused where it is too long.
+ */
+int ask_prompt(struct job *j, const struct dialogue *d, struct prompt *out, struct refusal *r);
 
 #endif

@@ -166,7 +166,7 @@ static int read_chat(struct job *j, struct refusal *r)
         return -1;
     rc = conversation_read(j, &d, r);
     if (rc == 0)
-        rc = ask_prompt(j->server, &d, &prompt, r);
+        rc = ask_prompt(j, &d, &prompt, r);
     dialogue_release(&d);
     return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
 }

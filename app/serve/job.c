@@ -38,13 +38,8 @@ struct job *job_new(struct exchange *x, const struct dialect *dialect, const cha
     j->wish = (struct wish){.ignore_eos = s->ignore_eos,
                             .n = 1,
                             .max_tokens = s->max_tokens,
-                            .seed = (int64_t)(s->fresh_seeds ? seed >> 1 : seed),
-                            .top_k = s->sampling.top_k,
-                            .repeat_last_n = s->sampling.repeat_last_n,
-                            .temperature = (double)s->sampling.temperature,
-                            .top_p = (double)s->sampling.top_p,
-                            .min_p = (double)s->sampling.min_p,
-                            .repeat_penalty = (double)s->sampling.repeat_penalty};
+                            .sampling = s->sampling};
+    j->wish.sampling.seed = s->fresh_seeds ? seed >> 1 : seed;
     return j;
 }
 
@@ -70,21 +65,12 @@ void job_free(struct job *j)
     for (size_t i = 0; i < j->n_stops; i++)
         mem_free(j->stops[i]);
     mem_free(j->stops);
+    grammar_free(j->grammar);
+    mem_free(j->opening);
     strbuf_release(&j->line);
     json_decref(j->body);
     exchange_drop(j->x);
     mem_free(j);
-}
-
-static struct sampling sampling_of(const struct wish *w, int choice)
-{
-    return (struct sampling){.temperature = (float)w->temperature,
-                             .top_k = w->top_k < 0 ? 0 : (int)w->top_k,
-                             .top_p = (float)w->top_p,
-                             .min_p = (float)w->min_p,
-                             .repeat_penalty = (float)w->repeat_penalty,
-                             .repeat_last_n = (int)w->repeat_last_n,
-                             .seed = (uint64_t)w->seed + (uint64_t)choice};
 }
 
 /* A copy of n ids; n > 0. */
@@ -117,12 +103,15 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
     t->job = j;
     t->index = index;
     t->turn = (struct turn){.prompt = *p,
-                            .sampling = sampling_of(w, index % (int)w->n),
+                            .sampling = w->sampling,
                             .max_tokens = (int)w->max_tokens,
                             .ignore_eos = w->ignore_eos,
                             .logprobs = w->logprobs,
                             .top_logprobs = (int)w->top_logprobs,
                             .score_prompt = w->logprobs && w->echo};
+    t->turn.sampling.seed += (uint64_t)(index % (int)w->n);
+    t->turn.grammar = grammar_share(j->grammar);
+    t->turn.begun = j->opening ? mem_string(j->opening) : NULL;
     t->turn.prompt.ids = copy_ids(p->ids, p->n);
     if (w->echo)
         t->prompt = copy_ids(p->ids, p->n);
@@ -132,7 +121,7 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
         t->logprobs = json_array();
         t->fresh = json_array();
     }
-    return !t->turn.prompt.ids || (w->echo && !t->prompt) || copy_stops(j, &t->turn) < 0 ||
+    return !t->turn.prompt.ids || (j->opening && !t->turn.begun) || (w->echo && !t->prompt) || copy_stops(j, &t->turn) < 0 ||
                    (w->logprobs && (!t->logprobs || !t->fresh))
                ? -1
                : 0;

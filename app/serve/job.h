@@ -37,9 +37,10 @@ struct task {
 /* The plain fields of all APIs; the table of each says which it takes. */
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
-    int64_t n, max_tokens, top_logprobs, seed, top_k, repeat_last_n;
-    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    int64_t n, max_tokens, top_logprobs;
     bool tools; /* calls of tools are told apart from text */
+    bool call;  /* the answer is such a call and nothing else: j->grammar says so */
+    struct sampling sampling; /* of the first choice */
 };
 
 struct job {
@@ -51,6 +52,8 @@ struct job {
     char id[48];
     int64_t created;
     struct wish wish;
+    struct grammar *grammar; /* what answers must keep to, a reference; NULL: nothing */
+    char *opening;           /* what such an answer says already; NULL: nothing */
     char **stops; /* until the turns have copies */
     size_t n_stops;
     struct task *tasks;

@@ -1,6 +1,7 @@
 /* See tools.h. */
 #include "app/serve/tools.h"
 
+#include "app/serve/constraint.h"
 #include "engine/base/mem.h"
 
 #include <stdlib.h>
@@ -22,23 +23,30 @@ static int check_tool(const json_t *tool, size_t i, struct refusal *r)
     return 0;
 }
 
-/* none: *calls is false. */
-static int read_choice(const struct job *j, bool *calls, struct refusal *r)
+/* What "tool_choice" says. */
+struct choice {
+    bool none, required;
+    const char *name; /* of the only tool that may be called; NULL: any */
+};
+
+static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
 {
-    const json_t *v = field_get(j->body, "tool_choice");
+    const json_t *v = field_get(j->body, "tool_choice"), *f = json_object_get(v, "function");
     const char *word = json_string_value(v);
 
-    *calls = true;
-    if (!v || (word && strcmp(word, "auto") == 0))
-        return 0;
-    if (word && strcmp(word, "none") == 0) {
-        *calls = false;
-        return 0;
+    *c = (struct choice){0};
+    if (json_is_object(v)) {
+        /* OpenAI's Responses name it beside the type */
+        c->name = json_string_value(json_object_get(f ? f : v, "name"));
+        c->required = c->name != NULL;
     }
-    if (json_is_object(v) || (word && strcmp(word, "required") == 0))
-        return refuse(r, 400, "unsupported_value", "tool_choice",
-                      "'tool_choice' may be auto or none: answers cannot be constrained yet");
-    return refuse(r, 400, "invalid_value", "tool_choice",
+    if (!v || c->name || (word && strcmp(word, "auto") == 0))
+        return 0;
+    c->none = word && strcmp(word, "none") == 0;
+    c->required = word && strcmp(word, "required") == 0;
+    if (c->none || c->required)
+        return 0;
+    return refuse(r, 400, word ? "invalid_value" : "invalid_type", "tool_choice",
                   "'tool_choice' must be auto, none, required or an object that names a function");
 }
 
@@ -57,16 +65,17 @@ int tools_read(struct job *j, char **text, struct refusal *r)
 {
     const json_t *list = field_get(j->body, "tools"), *tool;
     struct strbuf b = {0};
-    bool calls;
+    struct choice choice;
     size_t i;
 
     *text = NULL;
     if (list && !json_is_array(list))
         return refuse(r, 400, "invalid_type", "tools", "'tools' must be a list");
     json_array_foreach(list, i, tool) if (check_tool(tool, i, r) < 0) return -1;
-    if (read_choice(j, &calls, r) < 0)
+    if (read_choice(j, &choice, r) < 0 ||
+        (choice.required && constraint_call(j, list, choice.name, r) < 0))
         return -1;
-    if (!calls || !json_array_size(list))
+    if (choice.none || !json_array_size(list))
         return 0;
     strbuf_puts(&b, "# Tools\n\nYou may call one or more functions to assist with the user query."
                     "\n\nYou are provided with function signatures within <tools></tools> XML tags:"
@@ -82,7 +91,38 @@ int tools_read(struct job *j, char **text, struct refusal *r)
     *text = strbuf_take(&b, NULL);
     strbuf_release(&b);
     j->wish.tools = true;
+    j->wish.call = choice.required;
     return *text ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the tools");
+}
+
+#define CALL_BEGINS "<tool_call>\n"
+
+int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
+{
+    const struct engine_info *info = worker_info(j->server->worker);
+    int *ids = NULL, *more, n = 0, rc;
+    struct error e = {0};
+
+    if (!j->wish.tools)
+        return 0;
+    answer_format_learn(&p->parts.format);
+    if (!j->wish.call || p->parts.part != PART_ANSWER) /* what it thinks comes first */
+        return 0;
+    rc = tokenizer_encode(info->tokenizer, CALL_BEGINS, strlen(CALL_BEGINS), true, &ids, &n, &e);
+    if (rc == 0 && p->n + n >= info->context)
+        rc = error_set(&e, ERR_CONTEXT, "the prompt has %d tokens, the context %d", p->n + n,
+                       info->context);
+    if (rc == 0 && !(more = mem_resize(p->ids, (size_t)(p->n + n), sizeof *more)))
+        rc = error_set(&e, ERR_MEMORY, "out of memory for the prompt");
+    if (rc == 0) {
+        memcpy(more + p->n, ids, (size_t)n * sizeof *ids);
+        p->ids = more;
+        p->n += n;
+        p->goes_on = true;
+        p->parts = (struct answer_parts){0}; /* the call is all of the answer */
+    }
+    mem_free(ids);
+    return rc < 0 ? refuse_error(r, &e) : 0;
 }
 
 int tools_put_call(struct strbuf *out, const json_t *call, const char *param, struct refusal *r)

@@ -3,6 +3,8 @@
 #ifndef ENGINE_TEXT_ANSWER_FORMATS_H
 #define ENGINE_TEXT_ANSWER_FORMATS_H
 
+#define HERMES_CALL "<tool_call>"
+
 /* open, close, part */
 /* clang-format off */
 #define ANSWER_MARKERS(X)                                                                     \
@@ -11,7 +13,7 @@
     /* Magistral */                                                                           \
     X("[THINK]",            "[/THINK]",           PART_REASONING)                             \
     /* Hermes, Qwen */                                                                        \
-    X("<tool_call>",        "</tool_call>",       PART_TOOL_CALL)                             \
+    X(HERMES_CALL,          "</tool_call>",       PART_TOOL_CALL)                             \
     /* Granite 3 */                                                                           \
     X("<|tool_call|>",      NULL,                 PART_TOOL_CALL)                             \
     /* Mistral */                                                                             \

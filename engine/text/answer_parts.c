@@ -47,6 +47,12 @@ struct answer_format answer_format_of(const char *template_source, const struct 
     return f;
 }
 
+void answer_format_learn(struct answer_format *f)
+{
+    for (size_t i = 0; i < MARKERS; i++)
+        f->known |= (unsigned)(strcmp(markers[i].open, HERMES_CALL) == 0) << i;
+}
+
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';

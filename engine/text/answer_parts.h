@@ -27,6 +27,8 @@ struct answer_format {
 
 /* By its template's text and the tokens it has; both may be NULL. */
 struct answer_format answer_format_of(const char *template_source, const struct tokenizer *t);
+/* It marks calls of tools as Hermes does, whatever else it knows: its prompt says so. */
+void answer_format_learn(struct answer_format *f);
 /* Does a text end in an opened reasoning? A generation prompt may: its answer begins there. */
 bool answer_format_opens(const struct answer_format *f, const char *text, size_t n);
 
