@@ -1,11 +1,11 @@
 /* See answer.h. */
 #include "app/serve/answer.h"
 
-#include "app/serve/logprobs_json.h"
 #include "app/serve/tools.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 /* What a dialect wrote goes out. */
@@ -35,21 +35,6 @@ void answer_ping(struct job *j)
     put_line(j);
 }
 
-static void started(struct task *t, const struct event *ev)
-{
-    struct job *j = t->job;
-
-    t->done.cached_tokens = (int)ev->progress.done;
-    if (!streams(j))
-        return;
-    if (!j->begun && j->dialect->begin)
-        j->dialect->begin(j);
-    j->begun = true;
-    if (j->dialect->task_begin)
-        j->dialect->task_begin(j, t);
-    put_line(j);
-}
-
 static void piece(struct task *t, enum answer_part part, const char *text, size_t n)
 {
     struct job *j = t->job;
@@ -61,19 +46,65 @@ static void piece(struct task *t, enum answer_part part, const char *text, size_
     }
 }
 
-/* The token whose text comes next: chat tells of those of the answer alone. */
-static void note_logprobs(struct task *t, enum answer_part part)
+static void add_entry(struct task *t, const struct logprobs_event *p, bool first)
 {
-    const struct tokenizer *tokenizer = worker_info(t->job->server->worker)->tokenizer;
-    bool first = json_array_size(t->logprobs) == 0 && !t->goes_on;
+    const struct dialect *dialect = t->job->dialect;
     json_t *o;
 
-    t->has_newest = false;
-    if (part != PART_ANSWER || !t->logprobs)
+    if (!t->logprobs || !dialect->entry)
         return;
-    o = logprobs_chat(tokenizer, &t->newest, first);
+    o = dialect->entry(worker_info(t->job->server->worker)->tokenizer, p, first);
     json_array_append(t->logprobs, o);
     json_array_append_new(t->fresh, o);
+}
+
+/* The token whose text comes next: those of the answer alone are told of. */
+static void note_logprobs(struct task *t, enum answer_part part)
+{
+    t->has_newest = false;
+    if (part == PART_ANSWER)
+        add_entry(t, &t->newest, json_array_size(t->logprobs) == 0 && !t->goes_on);
+}
+
+/* Nothing comes before the first token of a prompt that could have foretold it. */
+static void begin_scores(struct task *t)
+{
+    struct logprobs_event first = {.logprob = NAN};
+
+    if (!t->prompt || !t->logprobs)
+        return;
+    first.id = t->prompt[0];
+    add_entry(t, &first, true);
+    t->scored = 1;
+}
+
+static void logprobs(struct task *t, const struct logprobs_event *p)
+{
+    int bos = worker_info(t->job->server->worker)->model->hp.bos;
+
+    if (t->scored > 0 && t->scored < t->n_prompt) {
+        add_entry(t, p, t->scored == 1 && t->prompt[0] == bos);
+        t->scored++;
+        return;
+    }
+    t->newest = *p;
+    t->has_newest = true;
+}
+
+static void started(struct task *t, const struct event *ev)
+{
+    struct job *j = t->job;
+
+    t->done.cached_tokens = (int)ev->progress.done;
+    begin_scores(t);
+    if (!streams(j))
+        return;
+    if (!j->begun && j->dialect->begin)
+        j->dialect->begin(j);
+    j->begun = true;
+    if (j->dialect->task_begin)
+        j->dialect->task_begin(j, t);
+    put_line(j);
 }
 
 static void token(struct task *t, const struct token_event *k)
@@ -151,10 +182,7 @@ void answer_event(struct task *t, const struct event *ev)
 {
     switch (ev->kind) {
     case EVENT_TURN_STARTED: started(t, ev); break;
-    case EVENT_LOGPROBS:
-        t->newest = ev->logprobs;
-        t->has_newest = true;
-        break;
+    case EVENT_LOGPROBS: logprobs(t, &ev->logprobs); break;
     case EVENT_TOKEN: token(t, &ev->token); break;
     case EVENT_TURN_DONE: finished(t, &ev->done_turn); break;
     case EVENT_ERROR: answer_failed(t, ev->failure.code, ev->text); break;

@@ -8,5 +8,8 @@ void api_health(struct exchange *x);
 void api_models(struct exchange *x);
 void api_model(struct exchange *x);
 void api_chat(struct exchange *x);
+void api_completions(struct exchange *x);
+void api_tokenize(struct exchange *x);
+void api_detokenize(struct exchange *x);
 
 #endif

@@ -36,19 +36,25 @@ static int check_model(const struct server *s, const json_t *body, struct refusa
                   s->model_id);
 }
 
+json_t *ask_json(const struct exchange *x, struct refusal *r)
+{
+    json_error_t where;
+    json_t *o = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &where);
+
+    if (!o)
+        refuse(r, 400, "invalid_json", NULL, "the body is no JSON (line %d, column %d): %.200s",
+               where.line, where.column, where.text);
+    if (!o || json_is_object(o))
+        return o;
+    json_decref(o);
+    refuse(r, 400, "invalid_type", NULL, "the body must be a JSON object");
+    return NULL;
+}
+
 int ask_body(struct job *j, struct refusal *r)
 {
-    const struct strbuf *text = &j->x->body;
-    json_error_t where;
-
-    j->body = json_load_wide(text->data ? text->data : "", text->len, 0, &where);
-    if (!j->body)
-        return refuse(r, 400, "invalid_json", NULL,
-                      "the body is no JSON (line %d, column %d): %.200s", where.line, where.column,
-                      where.text);
-    if (!json_is_object(j->body))
-        return refuse(r, 400, "invalid_type", NULL, "the body must be a JSON object");
-    return check_model(j->server, j->body, r);
+    j->body = ask_json(j->x, r);
+    return j->body ? check_model(j->server, j->body, r) : -1;
 }
 
 /* ---- fields ---- */

@@ -5,7 +5,9 @@
 
 #include "app/serve/job.h"
 
-/* The body of x as a JSON object into j->body; its model must be this one. */
+/* The body of x as a JSON object; NULL: refused. */
+json_t *ask_json(const struct exchange *x, struct refusal *r);
+/* The same into j->body; its model must be this one. */
 int ask_body(struct job *j, struct refusal *r);
 /* The common fields into j->wish, and what the answer must keep to into j->grammar. */
 int ask_common(struct job *j, struct refusal *r);

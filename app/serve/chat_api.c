@@ -4,6 +4,7 @@
 #include "app/serve/conversation_json.h"
 #include "app/serve/hub.h"
 #include "app/serve/job.h"
+#include "app/serve/logprobs_json.h"
 #include "app/serve/usage.h"
 
 #include "engine/base/mem.h"
@@ -134,7 +135,8 @@ static const struct dialect chat = {.task_begin = chat_task_begin,
                                     .task_end = chat_task_end,
                                     .end = chat_end,
                                     .failure = chat_failure,
-                                    .whole = chat_whole};
+                                    .whole = chat_whole,
+                                    .entry = logprobs_chat};
 
 /* ---- reading ---- */
 

@@ -7,6 +7,7 @@
 #include "app/serve/exchange.h"
 #include "app/serve/fields.h"
 #include "app/serve/server.h"
+#include "engine/text/tokenizer.h"
 
 struct dialect;
 struct job;
@@ -28,6 +29,8 @@ struct task {
     struct logprobs_event newest; /* of the token that comes next */
     bool has_newest;
     int scored; /* tokens of the prompt told so far */
+    bool echoed; /* the prompt was told again */
+    size_t offset; /* characters that tokens told of had so far */
     int reasoning_tokens;
     json_t *tool_calls; /* NULL: none */
     struct turn_done_event done;
@@ -76,6 +79,8 @@ struct dialect {
     /* an event that ends a stream */
     void (*failure)(struct job *j, const struct refusal *r);
     json_t *(*whole)(struct job *j); /* NULL: no memory */
+    /* what is told of a token's probabilities; NULL: nothing */
+    json_t *(*entry)(const struct tokenizer *t, const struct logprobs_event *p, bool first);
 };
 
 /* Any thread that owns the job. Takes a reference of x. NULL: no memory. prefix: of its id. */

@@ -56,6 +56,11 @@ json_t *token_json(const struct tokenizer *t, int id, bool first)
     return o;
 }
 
+static json_t *value(float logprob)
+{
+    return json_real(isfinite(logprob) ? (double)logprob : LEAST);
+}
+
 static json_t *entry(const struct tokenizer *t, int id, float logprob, bool first)
 {
     json_t *o = json_object(), *list = json_array();
@@ -65,7 +70,7 @@ static json_t *entry(const struct tokenizer *t, int id, float logprob, bool firs
     for (size_t i = 0; bytes && i < n; i++)
         json_array_append_new(list, json_integer((unsigned char)bytes[i]));
     json_object_set_new(o, "token", bytes ? bytes_text(bytes, n) : json_string(""));
-    json_object_set_new(o, "logprob", json_real(isfinite(logprob) ? (double)logprob : LEAST));
+    json_object_set_new(o, "logprob", value(logprob));
     json_object_set_new(o, "bytes", list);
     mem_free(bytes);
     return o;
@@ -79,4 +84,25 @@ json_t *logprobs_chat(const struct tokenizer *t, const struct logprobs_event *p,
         json_array_append_new(top, entry(t, p->ids[i], p->logprobs[i], first));
     json_object_set_new(o, "top_logprobs", top);
     return o;
+}
+
+json_t *logprobs_text(const struct tokenizer *t, const struct logprobs_event *p, bool first)
+{
+    json_t *token = token_json(t, p->id, first), *top;
+
+    if (isnan(p->logprob))
+        return json_pack("{s:o, s:n, s:n}", "token", token, "logprob", "top");
+    top = json_object();
+    for (int i = 0; i < p->n; i++) {
+        json_t *name = token_json(t, p->ids[i], first);
+
+        if (!json_object_get(top, json_string_value(name))) /* the likelier of the same spelling */
+            json_object_setn_new(top, json_string_value(name), json_string_length(name),
+                                 value(p->logprobs[i]));
+        json_decref(name);
+    }
+    if (!json_object_getn(top, json_string_value(token), json_string_length(token)))
+        json_object_setn_new(top, json_string_value(token), json_string_length(token),
+                             value(p->logprob));
+    return json_pack("{s:o, s:o, s:o}", "token", token, "logprob", value(p->logprob), "top", top);
 }

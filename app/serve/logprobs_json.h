@@ -15,5 +15,8 @@ char *token_bytes(const struct tokenizer *t, int id, bool first, size_t *n);
 json_t *token_json(const struct tokenizer *t, int id, bool first);
 /* Chat's entry: {token, logprob, bytes, top_logprobs}. */
 json_t *logprobs_chat(const struct tokenizer *t, const struct logprobs_event *p, bool first);
+/* Completions' entry: {token, logprob, top: {TEXT: LOGPROB}}, where `top` holds the token itself
+ * too. p->logprob is a NaN where nothing is known (the first token of a prompt): both are null. */
+json_t *logprobs_text(const struct tokenizer *t, const struct logprobs_event *p, bool first);
 
 #endif

@@ -22,6 +22,7 @@
 #define SERVE_STOPS 64 /* stop strings of a request, and the bytes of one */
 #define SERVE_STOP_BYTES 1024
 #define SERVE_CHOICES 128
+#define SERVE_TASKS 1024 /* choices of all prompts of a request */
 
 struct access;
 struct desk;
