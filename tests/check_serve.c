@@ -19,6 +19,7 @@
 
 #define MODEL "tiny-storyteller-Q8_0"
 #define ASK "{\"model\": \"" MODEL "\", \"messages\": [{\"role\": \"user\", \"content\": "
+#define CHAT "/v1/chat/completions"
 #define FOX ASK "\"Tell me a story about a fox.\"}]"
 
 static char binary[PATH_MAX + 32], log_path[300];
@@ -356,6 +357,227 @@ START_TEST(what_was_read_is_not_read_again)
 }
 END_TEST
 
+/* ---- what answers must keep to ---- */
+
+static const char *const not_held[] = {
+    "\"response_format\": {\"type\": \"json_schema\"}",
+    "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": 5}}",
+    "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\", "
+    "\"schema\": {\"type\": \"object\", \"patternProperties\": {}}}}",
+    "\"json_schema\": {\"$ref\": \"http://example.com/x\"}",
+    "\"grammar\": \"root ::= other\"",
+    "\"grammar\": 5",
+    "\"grammar\": \"root ::= \\\"a\\\"\", \"json_schema\": {}",
+    "\"tool_choice\": \"required\"",
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"a\"}}], \"tool_choice\": "
+    "{\"type\": \"function\", \"function\": {\"name\": \"b\"}}",
+};
+
+#define SCHEMA                                                                           \
+    "{\"type\": \"object\", \"properties\": {\"hero\": {\"enum\": [\"fox\", \"owl\"]}, " \
+    "\"age\": {\"type\": \"integer\", \"minimum\": 3, \"maximum\": 17}}, \"required\": " \
+    "[\"hero\", "                                                                        \
+    "\"age\"], \"additionalProperties\": false}"
+
+static void check_hero(json_t *o)
+{
+    const char *hero = json_string_value(json_object_get(o, "hero"));
+    json_int_t age = json_integer_value(json_object_get(o, "age"));
+
+    ck_assert(hero && (strcmp(hero, "fox") == 0 || strcmp(hero, "owl") == 0));
+    ck_assert(age >= 3 && age <= 17 && json_object_size(o) == 2);
+    json_decref(o);
+}
+
+/* At a temperature at which the model would say anything. */
+START_TEST(answers_keep_to_what_is_asked)
+{
+    json_t *o;
+
+    for (int seed = 0; seed < 4; seed++) {
+        char body[1000];
+        struct reply r;
+        int events;
+        char *text;
+
+        snprintf(body, sizeof body,
+                 FOX
+                 ", \"temperature\": 2, \"top_k\": 0, \"top_p\": 1, \"min_p\": 0, \"seed\": %d, "
+                 "\"stream\": true, \"response_format\": {\"type\": \"json_schema\", "
+                 "\"json_schema\": {\"name\": \"x\", \"schema\": " SCHEMA "}}}",
+                 seed);
+        r = ask("POST", CHAT, NULL, body);
+        text = stream_text(&r, &events);
+        check_hero(json_loads(text, 0, NULL));
+        free(text);
+        free(r.head);
+        o = post(CHAT, FOX ", \"json_schema\": " SCHEMA "}", 200);
+        check_hero(json_loads(text_at(o, "message", "content"), 0, NULL));
+        json_decref(o);
+    }
+    o = post(CHAT, FOX ", \"grammar\": \"root ::= \\\"yes\\\" | \\\"no\\\"\"}", 200);
+    ck_assert(strcmp(text_at(o, "message", "content"), "yes") == 0 ||
+              strcmp(text_at(o, "message", "content"), "no") == 0);
+    json_decref(o);
+    o = post(CHAT, FOX ", \"max_tokens\": 3, \"logit_bias\": {\"1724\": 100}}", 200);
+    ck_assert_str_eq(text_at(o, "message", "content"), "choolchoolchool");
+    json_decref(o);
+    for (size_t i = 0; i < sizeof not_held / sizeof *not_held; i++) {
+        char body[700];
+
+        snprintf(body, sizeof body, FOX ", %s}", not_held[i]);
+        json_decref(post(CHAT, body, 400));
+    }
+}
+END_TEST
+
+#define TOOLS                                                                                      \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"find\", \"parameters\": "     \
+    "{\"type\": \"object\", \"properties\": {\"who\": {\"$ref\": \"#/$defs/who\"}}, "              \
+    "\"required\": "                                                                               \
+    "[\"who\"], \"additionalProperties\": false, \"$defs\": {\"who\": {\"enum\": [\"fox\"]}}}}}, " \
+    "{\"type\": \"function\", \"function\": {\"name\": \"rest\"}}]"
+
+static void check_call(const char *choice, const char *name, const char *arguments)
+{
+    char body[900];
+    json_t *o, *message, *calls, *f;
+
+    snprintf(body, sizeof body, FOX ", " TOOLS ", \"temperature\": 2, \"tool_choice\": %s}",
+             choice);
+    o = post(CHAT, body, 200);
+    message = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "message");
+    calls = json_object_get(message, "tool_calls");
+    f = json_object_get(json_array_get(calls, 0), "function");
+    ck_assert_str_eq(text_at(o, "finish_reason", NULL), "tool_calls");
+    ck_assert(json_is_null(json_object_get(message, "content")));
+    ck_assert_uint_eq(json_array_size(calls), 1);
+    if (name) {
+        ck_assert_str_eq(json_string_value(json_object_get(f, "name")), name);
+        ck_assert_str_eq(json_string_value(json_object_get(f, "arguments")), arguments);
+    }
+    json_decref(o);
+}
+
+START_TEST(calls_that_are_demanded)
+{
+    check_call("\"required\"", NULL, NULL);
+    check_call("{\"type\": \"function\", \"function\": {\"name\": \"find\"}}", "find",
+               "{\"who\":\"fox\"}");
+    check_call("{\"type\": \"function\", \"function\": {\"name\": \"rest\"}}", "rest", "{}");
+}
+END_TEST
+
+/* ---- texts and ids ---- */
+
+#define COMPLETE "{\"model\": \"" MODEL "\", \"temperature\": 0, "
+#define ONCE "Once upon a time there was a fox"
+
+START_TEST(texts_are_continued_and_scored)
+{
+    json_t *o = post("/v1/completions", COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 4}",
+                     200);
+    json_t *scored = post("/v1/completions",
+                          COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 1, \"echo\": true, "
+                                   "\"logprobs\": 1}",
+                          200);
+    json_t *again = post("/v1/completions",
+                         COMPLETE "\"prompt\": [\"" ONCE " who\", [1, 300]], \"max_tokens\": 0, "
+                                  "\"echo\": true, \"logprobs\": 1}",
+                         200);
+    struct reply r = ask("POST", "/v1/completions", NULL,
+                         COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 4, \"echo\": true, "
+                                  "\"stream\": true}");
+    json_t *lists = json_object_get(json_array_get(json_object_get(scored, "choices"), 0),
+                                    "logprobs");
+    json_t *values = json_object_get(lists, "token_logprobs");
+    json_t *more = json_array_get(json_object_get(again, "choices"), 0);
+    json_t *other = json_object_get(json_object_get(more, "logprobs"), "token_logprobs");
+    int events;
+    char *text = stream_text(&r, &events), whole[200] = "";
+    size_t i;
+    json_t *each;
+
+    ck_assert_str_eq(text_at(o, "text", NULL), " who loved to play");
+    ck_assert_str_eq(text_at(scored, "text", NULL), ONCE " who");
+    ck_assert_str_eq(text, ONCE " who loved to play");
+    json_array_foreach(json_object_get(lists, "tokens"), i, each)
+    {
+        size_t offset = (size_t)json_integer_value(
+            json_array_get(json_object_get(lists, "text_offset"), i));
+
+        ck_assert_uint_eq(offset, strlen(whole));
+        strcat(whole, json_string_value(each));
+    }
+    ck_assert_str_eq(whole, ONCE " who");
+    ck_assert(json_is_null(json_array_get(values, 0)));
+    ck_assert_uint_eq(json_array_size(values), 9);
+    /* the token that was generated, scored as part of a prompt: the same digits */
+    ck_assert_uint_eq(json_array_size(other), 9);
+    for (i = 1; i < 9; i++)
+        ck_assert(json_real_value(json_array_get(values, i)) < 0.0 &&
+                  json_equal(json_array_get(values, i), json_array_get(other, i)));
+    ck_assert_uint_eq(json_array_size(json_object_get(again, "choices")), 2);
+    free(text);
+    free(r.head);
+    json_decref(o);
+    json_decref(scored);
+    json_decref(again);
+}
+END_TEST
+
+START_TEST(ids_and_back)
+{
+    json_t *o = post("/tokenize", "{\"content\": \"na\\u00efve caf\\u00e9!\"}", 200), *back;
+    char *body = json_dumps(o, 0);
+
+    back = post("/detokenize", body, 200);
+    ck_assert_str_eq(json_string_value(json_object_get(back, "content")),
+                     "na\xc3\xafve caf\xc3\xa9!");
+    free(body);
+    json_decref(o);
+    json_decref(back);
+}
+END_TEST
+
+static double metric(const char *name)
+{
+    struct reply r = ask("GET", "/metrics", NULL, NULL);
+    char line[100];
+    const char *at;
+    double v;
+
+    ck_assert_int_eq(r.status, 200);
+    snprintf(line, sizeof line, "\n%s ", name);
+    at = strstr(r.body, line);
+    ck_assert_msg(at != NULL, "no %s in %s", name, r.body);
+    v = strtod(at + strlen(line), NULL);
+    free(r.head);
+    return v;
+}
+
+START_TEST(figures_for_boards)
+{
+    json_t *o = post(CHAT, FOX ", \"max_tokens\": 8, \"ignore_eos\": true}", 200);
+    struct reply r = ask("GET", "/props", NULL, NULL);
+    json_t *props = read_json(&r, 200);
+
+    ck_assert_int_eq(json_integer_value(json_object_get(props, "n_ctx_total")),
+                     4 * json_integer_value(json_object_get(
+                             json_object_get(props, "default_generation_settings"), "n_ctx")));
+    while (metric("moetop_pass_answers_count") < 7) /* it is looked at twice a second */
+        usleep(50000);
+    ck_assert(metric("llamacpp:tokens_predicted_total") == 8.0);
+    ck_assert(metric("moetop_requests_total") == 1.0);
+    ck_assert(metric("moetop_prompt_tokens_total") == 11.0);
+    ck_assert(metric("moetop_pass_rows_total") >= 18.0);
+    ck_assert(metric("moetop_kv_cache_usage_ratio") > 0.0);
+    free(r.head);
+    json_decref(props);
+    json_decref(o);
+}
+END_TEST
+
 /* ---- who else is served ---- */
 
 struct teller {
@@ -416,7 +638,6 @@ END_TEST
 /* ---- bad requests ---- */
 
 #define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
-#define CHAT "/v1/chat/completions"
 
 static const struct {
     const char *method, *path, *headers, *body;
@@ -451,6 +672,17 @@ static const struct {
     {"POST", CHAT, NULL, FOX ", \"tool_choice\": 5}", 400, "tool_choice"},
     {"POST", CHAT, NULL, FOX ", \"response_format\": {\"type\": \"yaml\"}}", 400,
      "response_format"},
+    {"POST", CHAT, NULL, FOX ", \"presence_penalty\": 3}", 400, "presence_penalty"},
+    {"POST", CHAT, NULL, FOX ", \"logit_bias\": [1]}", 400, "logit_bias"},
+    {"POST", CHAT, NULL, FOX ", \"logit_bias\": {\"99999\": 1}}", 400, "0 to 4095"},
+    {"POST", CHAT, NULL, FOX ", \"samplers\": [\"x\"]}", 400, "samplers"},
+    {"POST", "/v1/completions", NULL, "{\"model\": \"" MODEL "\"}", 400, "\"param\":\"prompt\""},
+    {"POST", "/v1/completions", NULL, "{\"model\": \"" MODEL "\", \"prompt\": [1, -1]}", 400,
+     "prompt"},
+    {"POST", "/v1/completions", NULL, "{\"model\": \"" MODEL "\", \"prompt\": [[1], [\"x\"]]}", 400,
+     "prompt"},
+    {"POST", "/tokenize", NULL, "{\"content\": 5}", 400, "content"},
+    {"POST", "/detokenize", NULL, "{\"tokens\": [99999]}", 400, "tokens[0]"},
     {"GET", CHAT, NULL, NULL, 405, "use POST"},
     {"PUT", "/v1/models", NULL, "{}", 405, "use GET"},
     {"TRACE", "/v1/models", NULL, NULL, 405, "use GET"},
@@ -715,6 +947,11 @@ static Suite *suite(void)
     tcase_add_test(t, choices_stops_and_seeds);
     tcase_add_test(t, probabilities);
     tcase_add_test(t, what_was_read_is_not_read_again);
+    tcase_add_test(t, answers_keep_to_what_is_asked);
+    tcase_add_test(t, calls_that_are_demanded);
+    tcase_add_test(t, texts_are_continued_and_scored);
+    tcase_add_test(t, ids_and_back);
+    tcase_add_test(t, figures_for_boards);
     tcase_add_test(t, eight_clients_get_what_each_gets_alone);
     tcase_add_test(t, bad_requests_are_told_why);
     tcase_add_test(t, a_conversation_that_is_too_long);

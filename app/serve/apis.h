@@ -11,5 +11,7 @@ void api_chat(struct exchange *x);
 void api_completions(struct exchange *x);
 void api_tokenize(struct exchange *x);
 void api_detokenize(struct exchange *x);
+void api_props(struct exchange *x);
+void api_metrics(struct exchange *x);
 
 #endif

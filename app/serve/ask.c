@@ -9,6 +9,7 @@
 #include "engine/run/prompt.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 static int no_memory(struct refusal *r)
@@ -146,7 +147,11 @@ static int check_bias(const struct job *j, struct refusal *r)
     int n_vocab = worker_info(j->server->worker)->model->hp.n_vocab;
 
     for (int i = 0; i < s->n_bias; i++)
-        if (s->bias[i].id < 0 || s->bias[i].id >= n_vocab)
+        if (isfinite(s->bias[i].bias) && fabsf(s->bias[i].bias) > 100.0f)
+            return refuse(r, 400, "invalid_value", "logit_bias",
+                          "'logit_bias' is %g; -100 to 100 is possible, or false for never",
+                          (double)s->bias[i].bias);
+        else if (s->bias[i].id < 0 || s->bias[i].id >= n_vocab)
             return refuse(r, 400, "invalid_value", "logit_bias",
                           "'logit_bias' names token %d; this model's are 0 to %d", s->bias[i].id,
                           n_vocab - 1);

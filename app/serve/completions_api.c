@@ -153,11 +153,11 @@ static json_t *completion_whole(struct job *j)
         const struct task *t = &j->tasks[i];
         size_t offset = 0;
 
-        json_array_append_new(
-            choices, json_pack("{s:i, s:o, s:o?, s:s}", "index", t->index, "text", whole_text(t),
-                               "logprobs",
-                               t->logprobs ? logprobs_lists(t->logprobs, &offset) : NULL,
-                               "finish_reason", t->finish));
+        json_array_append_new(choices,
+                              json_pack("{s:i, s:o, s:o?, s:s}", "index", t->index, "text",
+                                        whole_text(t), "logprobs",
+                                        t->logprobs ? logprobs_lists(t->logprobs, &offset) : NULL,
+                                        "finish_reason", t->finish));
     }
     o = body(j, choices);
     json_object_set_new(o, "usage", usage_openai(j));

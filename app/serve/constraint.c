@@ -79,8 +79,7 @@ int constraint_read(struct job *j, struct refusal *r)
         return refuse(r, 400, "invalid_value", "grammar",
                       "'grammar' and 'json_schema' exclude each other");
     if (schema && !is_schema(schema))
-        return refuse(r, 400, "invalid_type", "json_schema",
-                      "'json_schema' must be a JSON schema");
+        return refuse(r, 400, "invalid_type", "json_schema", "'json_schema' must be a JSON schema");
     if (format && read_format(j, format, r) < 0)
         return -1;
     if (j->grammar && (grammar || schema))
@@ -114,10 +113,9 @@ static json_t *call_schema(const json_t *function, size_t i)
 {
     const json_t *parameters = field_get(function, "parameters");
     char where[64];
-    json_t *own = parameters
-                      ? json_deep_copy(parameters)
-                      : json_pack("{s:s, s:{}, s:b}", "type", "object", "properties",
-                                  "additionalProperties", 0);
+    json_t *own = parameters ? json_deep_copy(parameters)
+                             : json_pack("{s:s, s:{}, s:b}", "type", "object", "properties",
+                                         "additionalProperties", 0);
 
     snprintf(where, sizeof where, "/anyOf/%zu/properties/arguments", i);
     move_refs(own, where);

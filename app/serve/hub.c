@@ -8,12 +8,14 @@
 #include "engine/base/mem.h"
 #include "engine/base/wake.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #define WATCH_NS (20 * CLOCK_MILLI) /* how often clients are asked whether they are still there */
 #define IDLE_MS 1000
+#define LOOK_NS (500 * CLOCK_MILLI) /* how often the engine's own figures are taken */
 #define PING_NS (10 * CLOCK_SECOND) /* of silence in a stream */
 
 struct hub {
@@ -34,7 +36,8 @@ struct hub {
     int n_slots;
     struct job *jobs; /* under way or waiting */
     struct task *queue, **queue_end;
-    uint64_t watched_ns;
+    uint64_t watched_ns, looked_ns; /* at clients, at telemetry */
+    uint64_t said;                  /* tokens of answers */
 };
 
 /* ---- jobs ---- */
@@ -86,7 +89,8 @@ static void take_inbox(struct hub *h)
     j = h->inbox;
     h->inbox = NULL;
     h->inbox_end = &h->inbox;
-    h->figures.requests += j != NULL;
+    for (const struct job *each = j; each; each = each->next)
+        h->figures.requests++;
     pthread_mutex_unlock(&h->lock);
     for (; j; j = next) {
         next = j->next;
@@ -145,10 +149,11 @@ static void count_job(struct hub *h, const struct job *j)
     f->failed += j->failed;
     f->prompt_tokens += (uint64_t)u.prompt;
     f->cached_tokens += (uint64_t)u.cached;
-    f->completion_tokens += (uint64_t)u.completion;
     for (int i = 0; i < j->n_tasks; i++) {
         f->prefill_ns += j->tasks[i].done.prefill_ns;
         f->decode_ns += j->tasks[i].done.decode_ns;
+        f->drafted += (uint64_t)j->tasks[i].done.drafted;
+        f->accepted += (uint64_t)j->tasks[i].done.accepted;
     }
     if (j->first_ns) {
         f->ttft_ns += j->first_ns - j->submitted_ns;
@@ -246,6 +251,7 @@ static void drain(struct hub *h, struct slot *s)
         if (!t || ev.kind == EVENT_READY || ev.kind == EVENT_NOTICE || ev.kind == EVENT_STOPPED) {
             on_engine_event(h, s, &ev);
         } else {
+            h->said += ev.kind == EVENT_TOKEN && ev.token.id >= 0;
             slot_note(s, &ev);
             answer_event(t, &ev);
             if (t->over)
@@ -253,6 +259,45 @@ static void drain(struct hub *h, struct slot *s)
         }
         event_release(&ev);
     }
+}
+
+/* Of what a layer's router chose so far, in bits; -1: nothing. */
+static double layer_entropy(const struct telemetry *t, int layer)
+{
+    const uint32_t *counts = t->session + (size_t)layer * (size_t)t->n_experts;
+    double sum = 0.0, bits = 0.0;
+    int n = telemetry_routed(t, layer);
+
+    for (int i = 0; i < n; i++)
+        sum += counts[i];
+    for (int i = 0; i < n && sum > 0.0; i++)
+        if (counts[i])
+            bits -= counts[i] / sum * log2(counts[i] / sum);
+    return n > 1 && sum > 0.0 ? bits : -1.0;
+}
+
+/* Under the lock. */
+static void look_at_engine(struct hub *h)
+{
+    const struct telemetry *t = worker_telemetry(h->server->worker);
+    struct hub_figures *f = &h->figures;
+    double sum = 0.0;
+    int layers = 0;
+
+    if (!t || clock_now() - h->looked_ns < LOOK_NS)
+        return;
+    h->looked_ns = clock_now();
+    f->passes = t->passes;
+    f->kv_bytes = t->kv_bytes;
+    f->kv_used_bytes = t->kv_used_bytes;
+    snprintf(f->plan, sizeof f->plan, "%s", t->plan);
+    for (int l = 0; l < t->n_layers && l < TELEMETRY_LAYERS; l++) {
+        double bits = layer_entropy(t, l);
+
+        sum += bits < 0.0 ? 0.0 : bits;
+        layers += bits >= 0.0;
+    }
+    f->expert_entropy = layers ? sum / layers : 0.0;
 }
 
 static void publish(struct hub *h)
@@ -274,6 +319,8 @@ static void publish(struct hub *h)
     h->figures.waiting = waiting;
     h->figures.sessions = h->n_slots;
     h->figures.held_tokens = held;
+    h->figures.completion_tokens = h->said;
+    look_at_engine(h);
     h->idle = !h->jobs && !h->inbox;
     pthread_mutex_unlock(&h->lock);
     if (ready == h->n_slots)

@@ -6,16 +6,23 @@
 #define APP_SERVE_HUB_H
 
 #include "app/serve/job.h"
+#include "engine/run/telemetry.h"
 
 /* What happened so far, and what is going on. Plain data. */
 struct hub_figures {
     uint64_t requests, completed, cancelled, failed;
-    uint64_t prompt_tokens, cached_tokens, completion_tokens;
+    uint64_t prompt_tokens, cached_tokens;
+    uint64_t completion_tokens; /* of answers under way too */
+    uint64_t drafted, accepted;
     uint64_t prefill_ns, decode_ns, ttft_ns,
         first_tokens;               /* sums; answers that had a first token */
-    uint64_t passes, pass_rows;     /* not known: 0 */
     int running, waiting, sessions; /* tasks with a session, without; sessions */
     uint64_t held_tokens;           /* that sessions hold now */
+    /* the engine's own, at most a second old */
+    struct pass_figures passes;
+    uint64_t kv_bytes, kv_used_bytes;
+    double expert_entropy; /* bits, mean over layers, of the first session; 0: no experts */
+    char plan[64];
 };
 
 /* Starts the thread and opens the sessions; the model may be loading still. */

@@ -35,10 +35,8 @@ struct job *job_new(struct exchange *x, const struct dialect *dialect, const cha
     make_id(j->id, sizeof j->id, prefix);
     if (s->fresh_seeds && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
         seed = clock_now();
-    j->wish = (struct wish){.ignore_eos = s->ignore_eos,
-                            .n = 1,
-                            .max_tokens = s->max_tokens,
-                            .sampling = s->sampling};
+    j->wish = (struct wish){
+        .ignore_eos = s->ignore_eos, .n = 1, .max_tokens = s->max_tokens, .sampling = s->sampling};
     j->wish.sampling.seed = s->fresh_seeds ? seed >> 1 : seed;
     return j;
 }
@@ -121,8 +119,8 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
         t->logprobs = json_array();
         t->fresh = json_array();
     }
-    return !t->turn.prompt.ids || (j->opening && !t->turn.begun) || (w->echo && !t->prompt) || copy_stops(j, &t->turn) < 0 ||
-                   (w->logprobs && (!t->logprobs || !t->fresh))
+    return !t->turn.prompt.ids || (j->opening && !t->turn.begun) || (w->echo && !t->prompt) ||
+                   copy_stops(j, &t->turn) < 0 || (w->logprobs && (!t->logprobs || !t->fresh))
                ? -1
                : 0;
 }

@@ -28,8 +28,8 @@ struct task {
     json_t *logprobs, *fresh;
     struct logprobs_event newest; /* of the token that comes next */
     bool has_newest;
-    int scored; /* tokens of the prompt told so far */
-    bool echoed; /* the prompt was told again */
+    int scored;    /* tokens of the prompt told so far */
+    bool echoed;   /* the prompt was told again */
     size_t offset; /* characters that tokens told of had so far */
     int reasoning_tokens;
     json_t *tool_calls; /* NULL: none */
@@ -41,8 +41,8 @@ struct task {
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
     int64_t n, max_tokens, top_logprobs;
-    bool tools; /* calls of tools are told apart from text */
-    bool call;  /* the answer is such a call and nothing else: j->grammar says so */
+    bool tools;               /* calls of tools are told apart from text */
+    bool call;                /* the answer is such a call and nothing else: j->grammar says so */
     struct sampling sampling; /* of the first choice */
 };
 
@@ -57,7 +57,7 @@ struct job {
     struct wish wish;
     struct grammar *grammar; /* what answers must keep to, a reference; NULL: nothing */
     char *opening;           /* what such an answer says already; NULL: nothing */
-    char **stops; /* until the turns have copies */
+    char **stops;            /* until the turns have copies */
     size_t n_stops;
     struct task *tasks;
     int n_tasks, n_prompts, left; /* tasks; prompts of them; not over yet */

@@ -69,7 +69,7 @@ static json_t *entry(const struct tokenizer *t, int id, float logprob, bool firs
 
     for (size_t i = 0; bytes && i < n; i++)
         json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-    json_object_set_new(o, "token", bytes ? bytes_text(bytes, n) : json_string(""));
+    json_object_set_new(o, "token", token_json(t, id, false));
     json_object_set_new(o, "logprob", value(logprob));
     json_object_set_new(o, "bytes", list);
     mem_free(bytes);

@@ -379,6 +379,8 @@ void metrics_turn(struct engine *g, const struct turn_done_event *turn);
 void metrics_routed(struct engine *g, int first_row, int end_row, bool decode);
 /* a token of an answer was made; told: of the turn that the telemetry tells of */
 void metrics_token(struct engine *g, bool told, uint64_t compute_ns);
+/* A pass of so many rows, in which so many sessions answered. */
+void metrics_pass(struct engine *g, int rows, int answers);
 /* this plan is charged from now on */
 void metrics_plan(struct engine *g, const char *name);
 /* median of the newest tokens' computing time; 0: none yet */

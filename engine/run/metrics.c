@@ -8,6 +8,7 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -331,4 +332,27 @@ void metrics_refresh(struct engine *g)
         g->metrics_ns = now;
         plan_rates(g);
     }
+}
+
+int pass_bucket_most(int bucket)
+{
+    static const int most[PASS_BUCKETS] = {1, 2, 3, 4, 6, 8, 16, 32, 64, INT_MAX};
+
+    return most[bucket];
+}
+
+void metrics_pass(struct engine *g, int rows, int answers)
+{
+    struct pass_figures *p = &g->t.passes;
+    int bucket = 0;
+
+    p->passes++;
+    p->rows += (uint64_t)rows;
+    if (!answers)
+        return;
+    p->answering++;
+    p->answered += (uint64_t)answers;
+    while (answers > pass_bucket_most(bucket))
+        bucket++;
+    p->answers[bucket]++;
 }

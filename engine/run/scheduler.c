@@ -92,11 +92,14 @@ static int fill(struct engine *g, int *n_answers)
 /* What a pass took, for the size of later ones. */
 static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
 {
-    int rows = 0;
+    int rows = 0, all = 0;
 
+    for (int i = 0; i < n; i++)
+        all += g->pass.parts[i].rows;
     for (int i = n_answers; i < n; i++)
         rows += g->pass.parts[i].rows;
     scheduler_learn(&g->scheduler, n_answers, rows, ns);
+    metrics_pass(g, all, n_answers);
 }
 
 /* Turns that nobody wants any more end, each by itself. */

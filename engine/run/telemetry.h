@@ -41,14 +41,26 @@ struct telemetry_span {
 
 /* Drafted tokens (engine/run/speculate.c): of the session, since it was cleared. */
 struct speculation_figures {
-    bool wanted;                              /* --spec-type is not none */
-    uint64_t passes, passes_drafted;          /* that made tokens of answers; with drafts */
-    uint64_t drafted, accepted;               /* tokens */
-    int rows;                                 /* drafted in the newest pass that had any */
+    bool wanted;                     /* --spec-type is not none */
+    uint64_t passes, passes_drafted; /* that made tokens of answers; with drafts */
+    uint64_t drafted, accepted;      /* tokens */
+    int rows;                        /* drafted in the newest pass that had any */
     double gain;   /* of late: tokens a second, 0.5: half as many more than without; 0: no drafts */
     char from[16]; /* the drafter heard last */
     char why[96];  /* one line: why nothing is drafted; empty: something was */
 };
+
+/* Passes of all sessions since the start. */
+#define PASS_BUCKETS 10
+struct pass_figures {
+    uint64_t passes, rows; /* rows: of prompts too */
+    /* those that made tokens, by how many sessions answered in one: at most 1, 2, 3, 4, 6, 8, 16,
+     * 32, 64 (pass_bucket_most), more */
+    uint64_t answering, answers[PASS_BUCKETS];
+    uint64_t answered; /* sum: sessions that answered, of all passes */
+};
+/* INT_MAX for the last bucket. */
+int pass_bucket_most(int bucket);
 
 struct telemetry {
     enum engine_state state;
@@ -75,6 +87,7 @@ struct telemetry {
     int n_spans;
     struct telemetry_span spans[TELEMETRY_SPANS];
     struct speculation_figures speculation;
+    struct pass_figures passes;
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
     uint64_t kv_used_bytes; /* of kv_bytes, which is what whole contexts would take */

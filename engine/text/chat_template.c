@@ -60,6 +60,11 @@ void chat_template_ends(const struct tokenizer *t, void (*fn)(void *ctx, int id)
     }
 }
 
+const char *chat_template_source(const struct chat_template *c)
+{
+    return c->source ? c->source : "";
+}
+
 bool chat_template_asks(const struct chat_template *c, const char *name)
 {
     return c->source && strstr(c->source, name) != NULL;

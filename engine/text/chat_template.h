@@ -32,6 +32,8 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
 void chat_template_free(struct chat_template *c);
 /* NULL: the model's own template runs, or the one asked for; else one line: the model has none. */
 const char *chat_template_notice(const struct chat_template *c);
+/* Its text; "": the model has none. Points into the template. */
+const char *chat_template_source(const struct chat_template *c);
 /* Does the template ask for a value of this name ("enable_thinking")? */
 bool chat_template_asks(const struct chat_template *c, const char *name);
 /* How answers to it mark what they are made of. */
