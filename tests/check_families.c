@@ -135,7 +135,7 @@ START_TEST(checkpoints_match)
     for (size_t k = 0; k < sizeof sets / sizeof *sets; k++) {
         struct engine *g;
 
-        if (cpu_kernels_select(sets[k], &e) < 0)
+        if (cpu_kernels_select(sets[k], &e) < 0 || !support_turn((int)k + _i, 2))
             continue;
         support_ran("%s kernels", sets[k]);
         g = open_engine(support_path(below), sets[k]);
@@ -556,7 +556,7 @@ START_TEST(converted_models_answer_alike)
     want = answer(g, &golden, golden.n);
     engine_close(g);
     for (size_t k = 0; k < 2 * sizeof sets / sizeof *sets; k++) {
-        if (cpu_kernels_select(sets[k / 2], &e) < 0)
+        if (cpu_kernels_select(sets[k / 2], &e) < 0 || !support_turn((int)k + _i, 3))
             continue;
         snprintf(how, sizeof how, "%s, %zu threads", sets[k / 2], 1 + k % 2);
         ck_assert_int_eq(golden_engine(&g, model, sets[k / 2], 1 + (int)(k % 2), (int)into[_i % 2],

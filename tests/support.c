@@ -28,6 +28,19 @@ int support_run(Suite *s)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BY_TURNS 1
+#elif defined(__has_feature)
+#define BY_TURNS (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define BY_TURNS 0
+#endif
+
+bool support_turn(int i, int of)
+{
+    return !BY_TURNS || i % of == 0;
+}
+
 const char *support_root(void)
 {
     static char root[PATH_MAX];

@@ -3,6 +3,7 @@
 #define TESTS_SUPPORT_H
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Runs a suite and returns the program's exit status. */
@@ -23,6 +24,10 @@ void support_ran(const char *what, ...) __attribute__((format(printf, 1, 2)));
 /* support_ran: the instruction sets this CPU can run, which are those that kernel suites compare.
  */
 void support_kernel_sets(void);
+/* Whether the i-th of many alike (kernel sets, checkpoints, places in a text) is run: all of them
+ * in a release, every of-th where a sanitizer makes each several times as slow. Who mixes two
+ * counts into i has every one of both, though not every pair. */
+bool support_turn(int i, int of);
 /* A file of the shared data folder that may not be copied here; NULL when absent, the skip is said
  * then: the test only returns. */
 const char *support_shared(const char *below_data);
