@@ -3,6 +3,8 @@
  * against their golden numbers or against each other. */
 #include "tests/golden.h"
 
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
 #include "engine/file/gguf_write.h"
 #include "engine/file/weights.h"
 #include "engine/run/engine.h"
@@ -84,6 +86,11 @@ static const struct {
      "{\"architectures\": [\"GraniteForCausalLM\"], \"model_type\": \"granite\", "
      "\"embedding_multiplier\": 1.0, \"residual_multiplier\": 1.0, \"logits_scaling\": 1.0}"},
     {"qwen2_moe", false, "{\"use_sliding_window\": true, \"sliding_window\": 64}"},
+    /* as transformers 5 saves it; queries are in one projection, whatever q_lora_rank says */
+    {"bailing_hybrid", false,
+     "{\"num_experts_per_tok\": null, \"num_experts_per_token\": 4, \"n_group\": null, "
+     "\"num_expert_group\": 4, \"norm_topk_prob\": null, \"moe_renormalize\": true, "
+     "\"max_position_embeddings\": null, \"model_max_length\": 512, \"q_lora_rank\": 40}"},
 };
 
 START_TEST(the_same_in_other_words)
@@ -266,6 +273,60 @@ START_TEST(the_older_architecture)
 }
 END_TEST
 
+/* A folder's weights with the names of two layers exchanged: both names are as long. */
+static void exchange_layers(const char *folder, char a, char b)
+{
+    static const struct file_kind kind = {"weights", (size_t)1 << 30, ERR_MODEL};
+    static const char mark[] = ".layers.";
+    char path[500], *bytes;
+    size_t n;
+
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    ck_assert_int_eq(file_read(path, &kind, &bytes, &n, &e), 0);
+    for (char *at = bytes; (at = memmem(at, n - (size_t)(at - bytes), mark, sizeof mark - 1));) {
+        at += sizeof mark - 1;
+        if (at[1] == '.')
+            *at = *at == a ? b : *at == b ? a : *at;
+    }
+    unlink(path);
+    ck_assert_int_eq(file_replace(path, bytes, n, &e), 0);
+    mem_free(bytes);
+}
+
+/* The first layer need not have the heads that most have. */
+START_TEST(other_heads_come_first)
+{
+    const char *folder = respelled(
+        "gemma4", true,
+        "{\"layer_types\": [\"full_attention\", \"sliding_attention\", \"sliding_attention\", "
+        "\"sliding_attention\", \"full_attention\"]}");
+    struct engine *g;
+    const struct hparams *hp;
+
+    exchange_layers(folder, '0', '1');
+    g = open_folder(folder);
+    hp = &engine_info(g)->model->hp;
+    ck_assert(hparams_layer(hp, 0)->mixer.key_dim == 32 && hparams_layer(hp, 0)->mixer.window == 0);
+    ck_assert(hparams_layer(hp, 1)->mixer.key_dim == 16 &&
+              hparams_layer(hp, 1)->mixer.window == 16);
+    engine_close(g);
+}
+END_TEST
+
+/* Latent attention whose heads are rotated in halves: other logits than those of pairs. */
+START_TEST(latent_heads_in_halves)
+{
+    float a[288], b[288];
+    struct engine *g = open_folder(respelled("deepseek_v3", false, "{\"rope_interleave\": false}"));
+
+    ck_assert_int_eq(hparams_layer(&engine_info(g)->model->hp, 0)->mixer.rope, ROPE_HALVES);
+    engine_close(g);
+    logits_of(respelled("deepseek_v3", false, "{\"rope_interleave\": true}"), a, 288);
+    logits_of(respelled("deepseek_v3", false, "{\"rope_interleave\": false}"), b, 288);
+    ck_assert(memcmp(a, b, sizeof a) != 0);
+}
+END_TEST
+
 static const struct {
     const char *folder, *merged, *said;
 } refused[] = {
@@ -334,6 +395,8 @@ static Suite *suite(void)
     tcase_add_test(c, longrope_of_any_family);
     tcase_add_test(c, dynamic_scaling_ends_with_the_context);
     tcase_add_test(c, windows_of_qwen);
+    tcase_add_test(c, other_heads_come_first);
+    tcase_add_test(c, latent_heads_in_halves);
     tcase_add_loop_test(c, what_is_refused, 0, (int)(sizeof refused / sizeof *refused));
     tcase_add_test(c, shared_and_dense_kin);
     tcase_add_test(c, the_older_architecture);

@@ -171,6 +171,8 @@ void describe_latent(struct hparams *hp, struct describer *d)
     struct mixer_shape *m = &hp->common.mixer;
 
     m->key_dim = describe_int(d, "qk_nope_head_dim", 0, 1, 4096) + m->rope_dims;
+    if (!describe_flag(d, "rope_interleave", true))
+        m->rope = ROPE_HALVES;
     if (!m->kv_rank)
         describe_refuse(d, "its config.json does not give kv_lora_rank");
     for (int l = 0; l < hp->n_layers; l++)
@@ -228,6 +230,7 @@ static void describe_router(struct router_shape *r, struct describer *d)
 {
     int groups = describe_int(d, "n_group", 1, 1, 512);
 
+    groups = describe_int(d, "num_expert_group", groups, 1, 512);
     if (d->family->normalised)
         r->normalised = describe_flag(d, d->family->normalised, r->normalised);
     r->factor = describe_float(d, "routed_scaling_factor", r->factor);

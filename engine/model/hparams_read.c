@@ -35,14 +35,29 @@ static int missing(const struct family *family, const struct weight_file *f, enu
     return error_set(e, ERR_MODEL, "%s: tensor %s is missing", weight_file_path(f), name);
 }
 
-/* The first layer that has keys: others may have a mixer without any. 0: none has. */
+/* Whether the heads that metadata gives for most layers make this one's projection. */
+static bool has_common_heads(const struct hparams *hp, const struct tensor_view *o)
+{
+    const struct mixer_shape *m = &hp->common.mixer;
+
+    return !m->heads || !m->key_dim || !o || o->n_dims != 2 ||
+           o->dims[1] == (int64_t)m->heads * m->key_dim;
+}
+
+/* The first layer that has keys, if possible of the usual heads: others may have a mixer without
+ * any, or heads of their own. 0: none has. */
 static int layer_with_keys(const struct hparams *hp, const struct family *family,
                            const struct weight_file *f)
 {
+    int first = -1;
+
     for (int l = 0; family->layers && l < hp->n_layers; l++)
-        if (family_tensor(family, f, TENSOR_K, l, 0, false))
-            return l;
-    return 0;
+        if (family_tensor(family, f, TENSOR_K, l, 0, false)) {
+            first = first < 0 ? l : first;
+            if (has_common_heads(hp, family_tensor(family, f, TENSOR_O, l, 0, false)))
+                return l;
+        }
+    return first < 0 ? 0 : first;
 }
 
 /* Latent attention: its widths are metadata alone, since projections hold several of them in one. A

@@ -115,10 +115,14 @@ static void layers(struct hparams *hp, struct describer *d)
 
         if (!is_latent(d, l, group))
             s->mixer = kimi;
+        else if (describe_has(d, TENSOR_Q, l))
+            s->mixer.q_rank = 0; /* whatever q_lora_rank says: its code does not read it */
         if (s->ffn.kind != FFN_ROUTED)
             continue;
         s->ffn.router.choice_bias = bias || describe_has(d, TENSOR_ROUTER_BIAS, l);
         s->ffn.router.kind = sigmoid ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
+        /* as transformers 5 writes norm_topk_prob */
+        s->ffn.router.normalised = describe_flag(d, "moe_renormalize", s->ffn.router.normalised);
     }
 }
 

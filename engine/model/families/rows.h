@@ -20,8 +20,8 @@
      {"num_key_value_heads"}, 0, 1, 4096}, \
     {FIELD(common.mixer.key_dim), KEY_INT, {"attention.key_length"}, {"head_dim"}, 0, 2, 4096}, \
     {FIELD(n_vocab), KEY_INT, {"vocab_size"}, {"vocab_size"}, 0, 1, 1 << 24}, \
-    {FIELD(context_max), KEY_INT, {"context_length"}, {"max_position_embeddings"}, \
-     4096, 1, 1 << 27}, \
+    {FIELD(context_max), KEY_INT, {"context_length"}, \
+     {"max_position_embeddings", "model_max_length"}, 4096, 1, 1 << 27}, \
     {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096}, \
     {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, \
      {"rope_theta", "rope_parameters.rope_theta"}, 10000.0, 1.0, 1e12}, \
@@ -33,7 +33,8 @@
 #define KEYS_EXPERTS(named) \
     {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, \
      {"num_local_experts", "num_experts", "n_routed_experts"}, 0, 0, 512}, \
-    {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 0, 16}, \
+    {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, \
+     {"num_experts_per_tok", "num_experts_per_token"}, 0, 0, 16}, \
     {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length"}, {named}, 0, 1, 1 << 20}
 
 /* of embeddings, of what each operator adds, under the logits, of scores (Granite) */
@@ -63,7 +64,8 @@
 #define KEYS_GROUPS \
     {FIELD(common.ffn.router.factor), KEY_FLOAT, {"expert_weights_scale"}, \
      {"routed_scaling_factor"}, 1.0, 1e-6, 1e6}, \
-    {FIELD(common.ffn.router.groups), KEY_INT, {"expert_group_count"}, {"n_group"}, 1, 1, 512}, \
+    {FIELD(common.ffn.router.groups), KEY_INT, {"expert_group_count"}, \
+     {"n_group", "num_expert_group"}, 1, 1, 512}, \
     {FIELD(common.ffn.router.groups_used), KEY_INT, {"expert_group_used_count"}, \
      {"topk_group"}, 1, 1, 512}
 
