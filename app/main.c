@@ -80,6 +80,11 @@ static bool model_is_needed(const struct options *o)
     return !o->print_config && !o->list_devices && !(o->place && !strcmp(o->place, "help"));
 }
 
+static void tell(void *ctx, const char *line)
+{
+    fprintf(stderr, "moetop: %s\n", line);
+}
+
 static int read_options(struct options *o, int argc, char **argv, struct error *e)
 {
     char model[PATH_MAX];
@@ -99,7 +104,7 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
         return rc;
     if (paths_model(o->model, model, sizeof model, &ignored) < 0)
         return 0; /* a mode that needs the model says so itself */
-    rc = recommended_read(o, model, e);
+    rc = recommended_read(o, model, tell, NULL, e);
     return rc < 0 ? rc : config_read_model(o, model, e);
 }
 

@@ -844,6 +844,98 @@ START_TEST(chats_are_searched_named_and_deleted)
 }
 END_TEST
 
+/* Copies the bundled model to a name below the folder of tests. */
+static void put_model(const char *to)
+{
+    char line[8192];
+
+    snprintf(line, sizeof line,
+             "mkdir -p \"$(dirname '%s')\" && cp %s/configs/models/tiny-storyteller-Q8_0.gguf '%s'",
+             to, support_root(), to);
+    ck_assert_int_eq(system(line), 0);
+}
+
+/* The list is told when the engine's thread has looked at the files. */
+static const char *models(struct talk *t)
+{
+    type(t, "/model");
+    hear_out(t, "/model N goes on");
+    return t->said.data;
+}
+
+START_TEST(another_model_goes_on_with_the_chat)
+{
+    const char *more[] = {"--models-dir", "shelf", NULL}, *listed;
+    char model[4096], hub[4096];
+    struct talk t;
+    size_t before;
+
+    snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    ck_assert_int_eq(chdir(support_tmpdir()), 0);
+    snprintf(hub, sizeof hub, "%s/hub", support_tmpdir());
+    setenv("HF_HUB_CACHE", hub, 1);
+    put_model("hub/models--acme--fox-stories/snapshots/0123abc/fox.gguf");
+    put_model("shelf/other.gguf");
+    support_poison(model, "blk.0.attn_q.weight", 0x7e00, "shelf/poisoned.gguf");
+    put_file("shelf/broken.gguf", "GGUF");
+    talk_open(&t, more);
+    type(&t, "hi");
+    before = chat(&t)->n;
+    listed = models(&t);
+    ck_assert_ptr_nonnull(strstr(listed, "acme/fox-stories/fox.gguf\n"));
+    ck_assert_ptr_nonnull(strstr(listed, " fits   phimoe q8_0     shelf/other.gguf\n"));
+    ck_assert_ptr_nonnull(strstr(listed, " -  no     shelf/broken.gguf: "));
+    /* it cannot be opened: nothing happens */
+    expect(&t, "/model broken", "broken.gguf: ");
+    ck_assert(conversation_ready(t.c));
+    expect(&t, "/model o", "models have o in their names");
+    expect(&t, "/model 99", "there is no model 99");
+    expect(&t, "/model badger", "there is no model badger");
+    /* the weights show it when the old one has gone: it comes back */
+    type(&t, "/model poisoned");
+    hear_out(&t, "going on with the model before");
+    while (!conversation_ready(t.c))
+        pump(&t);
+    ck_assert_ptr_null(strstr(t.said.data, "answers from now on"));
+    expect(&t, "/model tiny", "that is the model in use");
+    type(&t, "hi");
+    ck_assert_uint_eq(chat(&t)->n, before + 2);
+    /* one that opens */
+    type(&t, "/model fox");
+    hear_out(&t, "acme/fox-stories/fox.gguf answers from now on");
+    type(&t, "hi");
+    ck_assert_uint_eq(chat(&t)->n, before + 4);
+    ck_assert_int_eq(t.cached, 0); /* nothing is left of the one before */
+    ck_assert_ptr_nonnull(strstr(chat(&t)->model, "fox.gguf"));
+    ck_assert_ptr_nonnull(strstr(models(&t), " > "));
+    talk_close(&t);
+    unsetenv("HF_HUB_CACHE");
+}
+END_TEST
+
+/* A model's own settings come and go with it; what the user set stays. */
+START_TEST(a_model_brings_its_settings)
+{
+    const char *more[] = {"--models-dir", "shelf", "--top-k", "7", NULL};
+    struct talk t;
+
+    support_root(); /* found from where the suite began */
+    ck_assert_int_eq(chdir(support_tmpdir()), 0);
+    put_model("shelf/other.gguf");
+    put_file("shelf/other.yaml", "top-p: 0.5\ntop-k: 3\n");
+    talk_open(&t, more);
+    type(&t, "/model other");
+    hear_out(&t, "answers from now on");
+    ck_assert_double_eq_tol(t.o.top_p, 0.5, 1e-9);
+    ck_assert_int_eq(t.o.top_k, 7);
+    type(&t, "/model tiny");
+    hear_out(&t, "storyteller-Q8_0.gguf answers from now on");
+    ck_assert_double_ne(t.o.top_p, 0.5);
+    ck_assert_int_eq(t.o.top_k, 7);
+    talk_close(&t);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("commands");
@@ -874,6 +966,8 @@ static Suite *suite(void)
     tcase_add_test(c, nothing_said_is_lost);
     tcase_add_test(c, a_chat_goes_on_in_its_own_file);
     tcase_add_test(c, chats_are_searched_named_and_deleted);
+    tcase_add_test(c, another_model_goes_on_with_the_chat);
+    tcase_add_test(c, a_model_brings_its_settings);
     suite_add_tcase(s, c);
     return s;
 }

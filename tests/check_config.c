@@ -313,7 +313,7 @@ START_TEST(a_folder_recommends)
     write_file(path, "{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 7, "
                      "\"min_p\": \"much\", \"repetition_penalty\": 1.05}");
     ck_assert_int_eq(read_text("top-k: 9\n"), 0);
-    ck_assert_msg(recommended_read(&o, folder, &e) == 0, "%s", e.text);
+    ck_assert_msg(recommended_read(&o, folder, NULL, NULL, &e) == 0, "%s", e.text);
     ck_assert_double_eq(o.temp, 0.6);
     check_origin(OPTION_ID_temp, "recommended by the model generation_config.json:temperature");
     ck_assert_int_eq(o.top_k, 9);
@@ -321,11 +321,11 @@ START_TEST(a_folder_recommends)
     ck_assert_double_eq(o.min_p, 0.05);
     ck_assert_double_eq(o.repeat_penalty, 1.05);
     write_file(path, "{\"do_sample\": false, \"temperature\": 0.6}");
-    ck_assert_int_eq(recommended_read(&o, folder, &e), 0);
+    ck_assert_int_eq(recommended_read(&o, folder, NULL, NULL, &e), 0);
     ck_assert_double_eq(o.temp, 0);
     write_file(path, "{\"temperature\": ");
-    ck_assert_int_eq(recommended_read(&o, folder, &e), 0);
-    ck_assert_int_eq(recommended_read(&o, "/nowhere", &e), 0);
+    ck_assert_int_eq(recommended_read(&o, folder, NULL, NULL, &e), 0);
+    ck_assert_int_eq(recommended_read(&o, "/nowhere", NULL, NULL, &e), 0);
 }
 END_TEST
 
@@ -343,7 +343,7 @@ START_TEST(a_gguf_file_recommends)
     ck_assert_int_eq(gguf_write_begin(w, &e), 0);
     ck_assert_int_eq(gguf_write_sync(w, &e), 0);
     ck_assert_int_eq(gguf_write_finish(w, &e), 0);
-    ck_assert_int_eq(recommended_read(&o, path, &e), 0);
+    ck_assert_int_eq(recommended_read(&o, path, NULL, NULL, &e), 0);
     ck_assert_double_eq(o.temp, 0.3);
     ck_assert_int_eq(o.top_k, 64);
     ck_assert_int_eq(o.repeat_last_n, 32);

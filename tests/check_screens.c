@@ -9,6 +9,7 @@
  * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back) help (the
  * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
  * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE     hints on (and the row of keys)
+ * closing NAME (another model comes)
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
@@ -358,6 +359,10 @@ static void line(struct player *p, char *s)
         ui_block_truncate(&p->m, 0);
         ui_model_forget(&p->m);
         publish(p);
+    } else if (strcmp(word, "closing") == 0) { /* another model is loaded */
+        screen_closing(&p->m);
+        snprintf(p->m.model_name, sizeof p->m.model_name, "%s", a);
+        p->m.model_type[0] = 0;
     } else if (strcmp(word, "notice") == 0) {
         event(p, (struct event){.kind = EVENT_NOTICE, .text = rest});
     } else if (strcmp(word, "error") == 0) {

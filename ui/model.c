@@ -93,6 +93,23 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
     return 0;
 }
 
+void ui_model_closing(struct ui_model *m)
+{
+    telemetry_arrays_free(m);
+    ui_model_forget(m);
+    m->forgotten = m->ready = m->running = m->prefilling = m->stopped = false;
+    m->loading = true;
+    m->progress_done = m->progress_total = 0;
+    m->wish = m->lit_tokens = 0;
+    m->wanted_plan[0] = m->memory_share[0] = 0;
+    m->bytes_per_token = 0;
+    m->shown = (struct ui_metrics){.ttft_s = -1};
+    m->decode.count = m->prefill.count = 0;
+    m->sample_tokens = m->sample_prefilled = m->sample_last = 0;
+    m->cursor_layer = 0;
+    m->instead = -1;
+}
+
 struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text)
 {
     struct ui_block *b;

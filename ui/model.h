@@ -235,6 +235,8 @@ int ui_model_init(struct ui_model *m); /* 0 or ERR_MEMORY */
 void ui_model_release(struct ui_model *m);
 /* The model is loaded: sizes of the heat map. */
 int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used);
+/* The engine goes and another one is loaded: all that was shown of it is gone, the chat stays. */
+void ui_model_closing(struct ui_model *m);
 
 /* Blocks. Text is copied; any bytes. NULL: no memory. The pointer is valid until the next add. */
 struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text);

@@ -12,6 +12,7 @@
 #include "engine/run/worker.h"
 
 struct conversation;
+struct model_files;
 
 enum conversation_say { SAY_OUTPUT, SAY_NOTICE, SAY_TROUBLE };
 
@@ -34,6 +35,9 @@ struct conversation_hooks {
     /* A placement was asked for, the conversation's wish number `wish`: the engine will tell which
      * one is in force then (EVENT_PLAN whose .wishes reach it), be it the one before. */
     void (*placing)(void *ctx, const char *plan, uint64_t wish);
+    /* The engine goes, and another one will come (/model): what points to it is let go; NULL:
+     * nothing does. EVENT_LOADING and EVENT_READY follow. */
+    void (*closing)(void *ctx);
     /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
     bool unkept;
     /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */
@@ -104,6 +108,15 @@ int conversation_export(struct conversation *c, const char *path, bool replace, 
 void conversation_edit(struct conversation *c);
 /* all stays as it was (said so); false: nothing was being edited */
 bool conversation_edit_end(struct conversation *c);
+
+/* The models at hand, as model_places.h finds them, with the bundled one and the one in use; as
+ * they were listed last unless `anew`. The conversation's. */
+const struct model_files *conversation_models(struct conversation *c, bool anew, struct error *e);
+/* The engine is opened anew with this model, after the answer under way, and the chat goes on; when
+ * it cannot be opened, with the one before. -1: said why, all is as before. */
+int conversation_model(struct conversation *c, const char *path);
+/* The path of the one in use, or being opened. */
+const char *conversation_model_path(const struct conversation *c);
 
 /* For app/chat/commands. */
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)

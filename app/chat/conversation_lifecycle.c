@@ -39,6 +39,7 @@ int conversation_open(struct conversation **out, struct options *o,
 {
     struct conversation *c = mem_alloc(1, sizeof *c);
     char *text = NULL;
+    bool prepared = false;
     int rc;
 
     if (!c)
@@ -49,15 +50,21 @@ int conversation_open(struct conversation **out, struct options *o,
     autosave_init(&c->autosave);
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = pace_from_options(o, true);
-    if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
-        (rc = system_set(c, text, e)) >= 0 &&
-        (rc = engine_setup_prepare(o, &c->setup, false, e)) >= 0 &&
-        (rc = stats_open(&c->stats, o, e)) >= 0)
-        rc = transcript_model(&c->transcript, c->setup.model_path, e);
+    if (!(c->setup = mem_alloc(1, sizeof *c->setup)))
+        rc = error_set(e, ERR_MEMORY, "out of memory");
+    else if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
+             (rc = system_set(c, text, e)) >= 0 &&
+             (rc = engine_setup_prepare(o, c->setup, false, e)) >= 0) {
+        prepared = true;
+        if ((rc = stats_open(&c->stats, o, e)) >= 0)
+            rc = transcript_model(&c->transcript, c->setup->model_path, e);
+        c->setup->config.pace = c->pace;
+    }
     mem_free(text);
-    c->setup.config.pace = c->pace;
-    if (rc < 0 || (rc = worker_start(&c->worker, &c->setup.config, e)) < 0) {
-        engine_setup_release(&c->setup);
+    if (rc < 0 || (rc = worker_start(&c->worker, &c->setup->config, e)) < 0) {
+        if (prepared)
+            engine_setup_release(c->setup);
+        mem_free(c->setup);
         stats_release(&c->stats);
         autosave_release(&c->autosave, false);
         transcript_release(&c->transcript);
@@ -75,7 +82,7 @@ int conversation_close(struct conversation *c, struct error *e)
 
     if (!c)
         return 0;
-    if (c->busy)
+    if (c->busy && c->client)
         client_cancel(c->client);
     if (conversation_stats(c))
         stats_finish(&c->stats, c->options, stderr, e);
@@ -83,7 +90,11 @@ int conversation_close(struct conversation *c, struct error *e)
     worker_stop(c->worker);
     c->worker = NULL;
     c->client = NULL;
-    engine_setup_release(&c->setup);
+    engine_setup_release(c->setup);
+    mem_free(c->setup);
+    mem_free(c->change.wanted);
+    mem_free(c->change.back);
+    model_files_release(&c->models);
     /* what had been shown of the last answer */
     if (c->busy && c->transcript.n) {
         struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
@@ -111,7 +122,7 @@ int conversation_close(struct conversation *c, struct error *e)
 
 int conversation_fd(const struct conversation *c)
 {
-    return client_event_fd(c->client);
+    return c->client ? client_event_fd(c->client) : -1;
 }
 
 static void remark_say(void *ctx, const char *line)
@@ -187,9 +198,14 @@ void conversation_pump(struct conversation *c)
 {
     struct event ev;
 
+    if (!c->client) /* no engine could be opened any more */
+        return;
     while (client_next_event(c->client, &ev) == 1)
         conversation_event(c, &ev);
     conversation_prompt_take(c);
+    conversation_model_settle(c);
+    if (!c->client)
+        return;
     conversation_waiting_send(c);
     conversation_measure_after(c);
 }
@@ -197,7 +213,8 @@ void conversation_pump(struct conversation *c)
 void conversation_stop(struct conversation *c)
 {
     prompter_stop(&c->prompter);
-    client_cancel(c->client);
+    if (c->client)
+        client_cancel(c->client);
 }
 
 bool conversation_working(const struct conversation *c)

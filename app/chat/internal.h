@@ -6,6 +6,7 @@
 #include "app/chat/conversation.h"
 #include "app/chat/export.h"
 #include "app/chat/prompter.h"
+#include "app/common/model_files.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/run_stats.h"
 #include "engine/base/strbuf.h"
@@ -21,8 +22,14 @@ struct answer_token {
 struct conversation {
     struct options *options;
     struct conversation_hooks hooks;
-    /* what the engine thread reads: nobody changes it from the worker's start to its end */
-    struct engine_setup setup;
+    /* what the engine thread reads: nobody changes it from the worker's start to its end; owned */
+    struct engine_setup *setup;
+    struct {
+        char *wanted; /* once nothing is computed: another model; owned */
+        bool on;      /* it is being opened; if that fails: */
+        char *back;   /* the one before, NULL: the bundled one; owned */
+    } change;
+    struct model_files models; /* as /model listed them last */
     struct worker *worker;
     struct client *client;    /* of it, the only one */
     struct prompter prompter; /* of the answer that begins */
@@ -73,6 +80,11 @@ int conversation_file_open(struct conversation *c, struct error *e);
 void conversation_turn_save(struct conversation *c); /* trouble is said once */
 /* Saves it; who shows it shows it anew. */
 void conversation_changed(struct conversation *c);
+
+/* conversation_model.c */
+/* What came of a change of the model: told, or the one before is opened again; and one that waits
+ * for the end of an answer begins. */
+void conversation_model_settle(struct conversation *c);
 
 /* conversation_branches.c */
 /* What is said next stands beside what there is from entry `at` on. */

@@ -352,6 +352,25 @@ int options_init(struct options *o, struct error *e)
     return 0;
 }
 
+int options_unset(struct options *o, const struct option *option, struct error *e)
+{
+    size_t id = option_id_of(option);
+    void *field = field_of(o, option);
+
+    if (option->type == OPTION_LIST) {
+        clear_list(field);
+    } else if (option->type == OPTION_TEXT || option->type == OPTION_PATH) {
+        mem_free(*(char **)field);
+        *(char **)field = NULL;
+    } else {
+        memset(field, 0, scalar_width(option->type));
+    }
+    mem_free(o->origin[id].where);
+    o->origin[id].where = NULL;
+    o->origin[id].from = ORIGIN_DEFAULT;
+    return *option->fallback ? store(option, field, option->fallback, e) : 0;
+}
+
 void options_release(struct options *o)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {

@@ -171,6 +171,9 @@ int options_set(struct options *o, const struct option *option, const char *valu
 int options_note_origin(struct options *o, const struct option *option, enum option_origin from,
                         const char *where, struct error *e);
 
+/* As if no source had spoken of it: its default. ERR_MEMORY. */
+int options_unset(struct options *o, const struct option *option, struct error *e);
+
 /* A second set of options with the same values and origins (LIST options too). ERR_MEMORY. */
 int options_copy(struct options *to, const struct options *from, struct error *e);
 

@@ -181,6 +181,22 @@ int fit_refuse(const struct engine_config *c, const struct fit *f, struct error 
                      f->name, (double)fit_needed(f) / (1 << 20), (double)f->available / (1 << 20));
 }
 
+int fit_admit(struct engine_config *c, bool page, uint64_t freed, char *line, size_t size,
+              struct error *e)
+{
+    struct fit f;
+    int rc = fit_measure_fast(c, &f, e);
+
+    *line = 0;
+    if (rc < 0)
+        return rc;
+    if (f.available != UINT64_MAX)
+        f.available += freed;
+    if (fit_fits(&f) || (page && fit_page(c, &f, line, size) == 1))
+        return 0;
+    return fit_refuse(c, &f, e);
+}
+
 int fit_require(struct engine_config *c, bool force, bool page, struct error *e)
 {
     char line[300];
@@ -189,14 +205,10 @@ int fit_require(struct engine_config *c, bool force, bool page, struct error *e)
 
     if (force)
         return 0;
-    if ((rc = fit_measure_fast(c, &f, e)) < 0)
-        return rc;
-    if (fit_fits(&f))
-        return 0;
-    if (page && fit_page(c, &f, line, sizeof line) == 1) {
+    if ((rc = fit_admit(c, page, 0, line, sizeof line, e)) == 0 && *line)
         fprintf(stderr, "moetop: %s\n", line);
-        return 0;
-    }
+    if (rc != ERR_FIT)
+        return rc;
     if ((rc = fit_measure(c, &f, e)) < 0)
         return rc;
     fit_print(&f, stderr);

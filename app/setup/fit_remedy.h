@@ -22,6 +22,11 @@ const char *fit_smaller(const struct engine_config *c, const struct fit *f, uint
 
 /* ERR_FIT: what is missing and, where there is one, the remedy. */
 int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e);
+/* Whether c may be loaded once so many bytes that others hold are given back: 0, ERR_FIT with the
+ * remedy, or what makes it unreadable. page: experts may stay on the disk for that (fit_page.h),
+ * which `line` then says (else ""). Prints nothing: any thread. */
+int fit_admit(struct engine_config *c, bool page, uint64_t freed, char *line, size_t size,
+              struct error *e);
 /* What loading calls first: ERR_FIT, with the table on stderr, when it does not fit and force is
  * not given. page: experts may stay on the disk for that (fit_page.h), which a line on stderr says.
  */

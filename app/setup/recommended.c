@@ -1,8 +1,11 @@
 /* See recommended.h. */
 #include "app/setup/recommended.h"
 
+#include "app/common/paths.h"
+#include "app/options/config.h"
 #include "engine/file/weights.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 #define JSON "generation_config.json:"
@@ -32,8 +35,13 @@ static bool number(const struct meta_value *v, char *out, size_t size)
     return v->type == META_INT || v->type == META_FLOAT;
 }
 
+struct listener {
+    void (*say)(void *ctx, const char *line);
+    void *ctx;
+};
+
 static int read_one(struct options *o, const struct option *option, const struct meta_value *v,
-                    const char *key, struct error *e)
+                    const char *key, const struct listener *l, struct error *e)
 {
     struct error why = {0};
     char text[64];
@@ -46,13 +54,19 @@ static int read_one(struct options *o, const struct option *option, const struct
         *e = why;
         return rc;
     }
-    if (rc < 0)
-        fprintf(stderr, "moetop: what the model recommends is not used: %s: %s\n", key, why.text);
+    if (rc < 0 && l->say) {
+        char line[sizeof why.text + 80];
+
+        snprintf(line, sizeof line, "what the model recommends is not used: %s: %s", key, why.text);
+        l->say(l->ctx, line);
+    }
     return 0;
 }
 
-int recommended_read(struct options *o, const char *model_path, struct error *e)
+int recommended_read(struct options *o, const char *model_path,
+                     void (*say)(void *ctx, const char *line), void *ctx, struct error *e)
 {
+    const struct listener l = {say, ctx};
     struct weight_file *f;
     struct error ignored;
     struct meta_value sample;
@@ -68,7 +82,7 @@ int recommended_read(struct options *o, const char *model_path, struct error *e)
 
         if (key)
             v = weight_file_meta(f, key);
-        rc = read_one(o, &option_table[values[i].id], &v, key, e);
+        rc = read_one(o, &option_table[values[i].id], &v, key, &l, e);
     }
     /* "do_sample": false says greedy, whatever temperature stands beside it */
     sample = weight_file_meta(f, JSON "do_sample");
@@ -77,4 +91,22 @@ int recommended_read(struct options *o, const char *model_path, struct error *e)
                          JSON "do_sample", e);
     weight_file_close(f);
     return rc;
+}
+
+int recommended_switch(struct options *o, const char *path,
+                       void (*say)(void *ctx, const char *line), void *ctx, struct error *e)
+{
+    const struct option *model = &option_table[OPTION_ID_model];
+    char found[PATH_MAX];
+    int rc = 0;
+
+    for (int i = 0; i < OPTION_COUNT && rc == 0; i++)
+        if (o->origin[i].from == ORIGIN_RECOMMENDED || o->origin[i].from == ORIGIN_MODEL)
+            rc = options_unset(o, &option_table[i], e);
+    if (rc == 0 && (rc = options_unset(o, model, e)) == 0 && path)
+        rc = options_set(o, model, path, ORIGIN_CHAT, NULL, e);
+    if (rc < 0 || (rc = paths_model(path, found, sizeof found, e)) < 0 ||
+        (rc = recommended_read(o, found, say, ctx, e)) < 0)
+        return rc;
+    return config_read_model(o, found, e);
 }

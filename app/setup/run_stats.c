@@ -62,6 +62,21 @@ void stats_release(struct stats *s)
     *s = (struct stats){0};
 }
 
+void stats_restart(struct stats *s)
+{
+    struct stats fresh = {.system = s->system,
+                          .first = s->first,
+                          .last = s->last,
+                          .begun = s->begun,
+                          .cache_dir = s->cache_dir};
+
+    mem_free(s->experts);
+    *s = fresh;
+    system_read(s->system, s->first);
+    *s->last = *s->first;
+    s->begun->time_ns = 0;
+}
+
 void stats_begin_turn(struct stats *s)
 {
     system_read(s->system, s->begun);

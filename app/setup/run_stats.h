@@ -57,6 +57,8 @@ struct stats {
  * now, before minutes of work. */
 int stats_open(struct stats *s, const struct options *o, struct error *e);
 void stats_release(struct stats *s);
+/* Another model from here on: nothing of the one before is counted. */
+void stats_restart(struct stats *s);
 /* Around every turn: averages are over the turns, not over the time between them. */
 void stats_begin_turn(struct stats *s);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);

@@ -65,6 +65,8 @@ int panel_find(const char *name);   /* its index, -1: there is none */
 int panel_zoomed_by(enum action a); /* the panel whose action this is, -1: no panel's */
 /* Private state of all panels, in the model, which frees it: 0 or ERR_MEMORY. */
 int panels_init(struct ui_model *m);
+/* as they were at first */
+void panels_reset(struct ui_model *m);
 struct panel_view panel_view(const struct ui_model *m, int index);
 
 /* A label and its figure on one row, the figure at a fixed place. Returns the column after it. */

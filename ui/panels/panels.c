@@ -46,6 +46,13 @@ int panels_init(struct ui_model *m)
     return 0;
 }
 
+void panels_reset(struct ui_model *m)
+{
+    for (int i = 0; i < PANEL_COUNT; i++)
+        if (panels[i]->state_size)
+            memset(m->panel_state[i], 0, panels[i]->state_size);
+}
+
 struct panel_view panel_view(const struct ui_model *m, int index)
 {
     assert(index >= 0 && index < PANEL_COUNT);

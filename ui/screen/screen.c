@@ -504,6 +504,12 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
     }
 }
 
+void screen_closing(struct ui_model *m)
+{
+    ui_model_closing(m);
+    panels_reset(m);
+}
+
 void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input *in)
 {
     struct layout_request q;

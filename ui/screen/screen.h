@@ -17,6 +17,8 @@ struct screen_input {
 /* Opens the panels that are open at start and gives each its private state, which the model's
  * release frees: 0 or ERR_MEMORY. */
 int screen_init(struct ui_model *m);
+/* The engine goes and another one is loaded. */
+void screen_closing(struct ui_model *m);
 void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input *in);
 /* A letter that means something in the focused panel: true when the panel may take it, which is
  * then noted. */

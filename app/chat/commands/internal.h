@@ -39,6 +39,7 @@ int chat_rename(struct conversation *c, const char *arguments);
 int chat_delete(struct conversation *c, const char *arguments);
 int chat_copy(struct conversation *c, const char *arguments);
 int chat_place(struct conversation *c, const char *arguments);
+int chat_model(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
 int chat_experts(struct conversation *c, const char *arguments);
 int chat_quit(struct conversation *c, const char *arguments);
@@ -53,6 +54,8 @@ void chat_complete_chats(struct conversation *c, const char *line, const char *w
 /* names of files and folders; a word that begins with @ keeps it */
 void chat_complete_files(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
+void chat_complete_models(struct conversation *c, const char *line, const char *word, char ***list,
+                          size_t *n);
 void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list,
                         size_t *n);
 void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list,

@@ -64,6 +64,8 @@ struct chat {
 struct conversation_hooks chat_hooks(struct chat *s);
 /* a line of the program; ctx is the struct chat */
 void chat_say(void *ctx, enum conversation_say kind, const char *text);
+/* Until the model says its own: its file's. */
+void chat_model_name(struct chat *s, const char *path);
 /* the theme file of the options, if any */
 void chat_theme_take(struct chat *s);
 /* the message that waits for its turn */

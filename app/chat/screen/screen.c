@@ -10,6 +10,7 @@
 #include "app/common/devices.h"
 #include "app/chat/screen/linemode.h"
 #include "app/common/system_sample.h"
+#include "app/common/model_places.h"
 #include "app/common/paths.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
@@ -216,16 +217,17 @@ static char *help_make(void)
     return text;
 }
 
-/* Until the model says its own: the file's name. */
-static void model_name(struct chat *s)
+void chat_model_name(struct chat *s, const char *path)
 {
-    const char *path = conversation_transcript(s->conversation)->model,
-               *slash = path ? strrchr(path, '/') : NULL;
+    const char *slash = path ? strrchr(path, '/') : NULL;
 
-    snprintf(s->model.model_name, sizeof s->model.model_name, "%s",
-             slash && slash[1] ? slash + 1
-             : path            ? path
-                               : "");
+    if (path && strstr(path, "/snapshots/")) /* there the folder's name is a revision's */
+        model_places_name(path, s->model.model_name, sizeof s->model.model_name);
+    else
+        snprintf(s->model.model_name, sizeof s->model.model_name, "%s",
+                 slash && slash[1] ? slash + 1
+                 : path            ? path
+                                   : "");
 }
 
 /* What was said before, and which chat this is. */
@@ -306,7 +308,7 @@ static int open_all(struct chat *s, struct error *e)
     if (canvas_resize(&s->canvas, w, h) < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->model.pace = conversation_pace(s->conversation);
-    model_name(s);
+    chat_model_name(s, conversation_model_path(s->conversation));
     greet(s);
     return 0;
 }

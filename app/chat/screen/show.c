@@ -7,8 +7,11 @@
 #include "engine/file/dtype.h"
 #include "ui/chatview.h"
 #include "ui/input_line.h"
+#include "ui/screen/screen.h"
 
 #include <ctype.h>
+#include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,7 +85,8 @@ static void hook_event(void *ctx, const struct event *ev)
             const struct hparams *h = &info->model->hp;
             char *p;
 
-            snprintf(s->model.model_name, sizeof s->model.model_name, "%s", info->model->name);
+            if (!strstr(conversation_model_path(s->conversation), "/snapshots/"))
+                snprintf(s->model.model_name, sizeof s->model.model_name, "%s", info->model->name);
             snprintf(s->model.model_type, sizeof s->model.model_type, "%s",
                      dtype_info(info->model->type)->word);
             for (p = s->model.model_type; *p; p++)
@@ -212,6 +216,21 @@ void chat_theme_take(struct chat *s)
     s->model.dirty = true;
 }
 
+static void hook_closing(void *ctx)
+{
+    struct chat *s = ctx;
+
+    s->has_roofline = s->traced = false;
+    s->memory_due = false;
+    atomic_store(&s->memory_speed, 0.0);
+    memset(s->busy_ns, 0, sizeof s->busy_ns);
+    for (int i = 0; i < DEVICE_MAX; i++)
+        s->model.devices[i] = (struct ui_device){.use = NAN, .mhz = NAN, .temperature = NAN};
+    screen_closing(&s->model);
+    chat_model_name(s, conversation_model_path(s->conversation));
+    s->model.model_type[0] = 0;
+}
+
 static void hook_placing(void *ctx, const char *plan, uint64_t wish)
 {
     ui_model_placing(&((struct chat *)ctx)->model, plan, wish, clock_now());
@@ -244,6 +263,7 @@ struct conversation_hooks chat_hooks(struct chat *s)
         .copy = hook_copy,
         .set = hook_set,
         .placing = hook_placing,
+        .closing = hook_closing,
         .keys = true,
     };
 }
