@@ -85,6 +85,18 @@ static void tell(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
+static int run_mode(struct options *o, struct error *e)
+{
+    const struct mode *m = mode_choose(o);
+
+    if (o->connect && !mode_connects(m))
+        return error_set(e, ERR_USAGE,
+                         "--connect: --%s computes with a model on this machine; leave one of the "
+                         "two away",
+                         m->name);
+    return m->run(o, e);
+}
+
 static int read_options(struct options *o, int argc, char **argv, struct error *e)
 {
     char model[PATH_MAX];
@@ -100,6 +112,8 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
         (rc = config_read_all(o, e)) < 0)
         return rc;
     warn_of_unused();
+    if (o->connect)
+        return 0; /* -m names one of the server's */
     if (model_is_needed(o) && (rc = hub_fetch(o, e)) < 0)
         return rc;
     if (paths_model(o->model, model, sizeof model, &ignored) < 0)
@@ -179,7 +193,7 @@ int main(int argc, char **argv)
         rc = ERR_IO;
     if (rc >= 0)
         devices_guard(paths_cache(o.cache_dir), o.list_devices);
-    if (rc >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
+    if (rc >= 0 && (rc = run_mode(&o, &e)) >= 0)
         rc = flush_stdout(&e);
     if (rc < 0 && e.text[0])
         log_write(LOG_LEVEL_ERROR, "%s", e.text);

@@ -18,5 +18,7 @@ struct mode {
 const struct mode *mode_at(int i);
 /* Never NULL: the chat is always there. */
 const struct mode *mode_choose(const struct options *o);
+/* It needs no model on this machine: --connect may stand beside it. */
+bool mode_connects(const struct mode *m);
 
 #endif

@@ -2,6 +2,7 @@
  * engine. Every piece is flushed as it comes, so what was shown stays whatever ends the run. */
 #include "app/headless/oneshot.h"
 
+#include "app/connect/answer.h"
 #include "app/setup/engine_options.h"
 #include "app/placement/auto.h"
 #include "app/setup/run_stats.h"
@@ -97,6 +98,22 @@ static int read_dialogue(const struct options *o, struct dialogue *d, struct err
     return 0;
 }
 
+/* What follows an answer, wherever it was computed. */
+static int ended(struct answer *a, struct stats *stats, int rc, struct error *e)
+{
+    thoughts_end(&a->thoughts);
+    if (a->tty && a->line_open)
+        put(a, "\n", 1);
+    if (a->write_errno)
+        return output_failed("the answer", a->write_errno, e);
+    stats_add_turn(stats, &a->done);
+    if (rc < 0)
+        return rc;
+    if (signals_last() || a->done.reason == STOP_CANCELLED)
+        return error_set(e, ERR_CANCELLED, "interrupted");
+    return 0;
+}
+
 static int answer_once(const struct options *o, struct answer *a, const struct dialogue *d,
                        struct stats *stats, struct error *e)
 {
@@ -114,17 +131,8 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
     rc = prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
     grammar_free(t.grammar);
     a->done = done;
-    thoughts_end(&a->thoughts);
-
-    if (a->tty && a->line_open)
-        put(a, "\n", 1);
-    if (a->write_errno)
-        return output_failed("the answer", a->write_errno, e);
-    stats_add_turn(stats, &done);
-    if (rc < 0)
+    if ((rc = ended(a, stats, rc, e)) < 0)
         return rc;
-    if (signals_last() || done.reason == STOP_CANCELLED)
-        return error_set(e, ERR_CANCELLED, "interrupted");
     if (done.reason == STOP_CONTEXT)
         fprintf(stderr,
                 "moetop: the answer ends here because the context of %d tokens is full; -c sets a "
@@ -189,7 +197,7 @@ static int write_trace(struct engine *g, const char *path, struct error *e)
     return rc;
 }
 
-int oneshot_run(struct options *o, struct error *e)
+static int local_run(struct options *o, struct error *e)
 {
     struct answer a = {.tty = isatty(STDOUT_FILENO)};
     struct stats stats = {0};
@@ -224,4 +232,60 @@ out:
     stats_release(&stats);
     engine_close(a.engine);
     return rc;
+}
+
+/* ---- from a server ---- */
+
+static bool stopped(void *ctx)
+{
+    (void)ctx;
+    return signals_last() != 0;
+}
+
+static void tell(void *ctx, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "moetop: %s\n", line);
+}
+
+static int ask_server(const struct options *o, struct answer *a, const struct dialogue *d,
+                      struct stats *stats, struct error *e)
+{
+    struct server server;
+    struct request request = {0};
+    int rc = server_open(&server, o->connect, o->api_key_file, o->model, stopped, tell, NULL, e);
+
+    if (rc < 0 || (rc = request_make(o, &server, d, NULL, &request, e)) < 0)
+        return rc;
+    stats_remote(stats, server.model, server.http.base);
+    stats_begin_turn(stats);
+    rc = answer_remote(&server, &request, on_event, stopped, a, &a->done, e);
+    request_release(&request);
+    return ended(a, stats, rc, e);
+}
+
+static int remote_run(struct options *o, struct error *e)
+{
+    struct answer a = {.tty = isatty(STDOUT_FILENO)};
+    struct stats stats = {0};
+    struct dialogue d = {0};
+    int rc, stats_rc;
+
+    signals_catch();
+    if ((rc = read_dialogue(o, &d, e)) < 0 || (rc = stats_open(&stats, o, e)) < 0)
+        goto out;
+    rc = ask_server(o, &a, &d, &stats, e);
+    stats_take(&stats, NULL, NULL);
+    if (stats.turns && (stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 &&
+        rc >= 0)
+        rc = stats_rc;
+out:
+    dialogue_release(&d);
+    stats_release(&stats);
+    return rc;
+}
+
+int oneshot_run(struct options *o, struct error *e)
+{
+    return o->connect ? remote_run(o, e) : local_run(o, e);
 }

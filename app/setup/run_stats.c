@@ -101,6 +101,12 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
     s->reason = done->reason;
 }
 
+void stats_remote(struct stats *s, const char *model, const char *server)
+{
+    snprintf(s->model, sizeof s->model, "%s", model);
+    snprintf(s->server, sizeof s->server, "%s", server);
+}
+
 static void take_pattern(struct stats *s, const struct model *m)
 {
     enum pattern_id id = cpu_pattern_chosen(s->cache_dir, m->type, m->hp.hidden, s->n_threads,
@@ -339,6 +345,11 @@ static size_t interpret_speed(const struct stats *s, char *out, size_t size)
     double share = s->bandwidth > 0 ? speed / s->bandwidth : 0;
     const char *did = s->bandwidth_disturbed ? "did afterwards, beside other programs" : "can do";
 
+    if (s->server[0])
+        return (size_t)snprintf(out, size,
+                                "The model runs at %s: rates are those at which tokens arrived "
+                                "here, the first one's time holds the way there and back.",
+                                s->server);
     if (!s->later_tokens)
         return (size_t)snprintf(out, size, "Too short an answer to tell what bounds the speed.");
     if (starved(s))
@@ -398,7 +409,7 @@ void stats_interpret(const struct stats *s, char *out, size_t size)
 {
     size_t at = interpret_speed(s, out, size);
 
-    if (at < size && !isnan(known(s->last->memory_total)) &&
+    if (at < size && !s->server[0] && !isnan(known(s->last->memory_total)) &&
         !isnan(known(s->last->memory_available)))
         interpret_memory(s, out + at, size - at);
 }
@@ -541,17 +552,29 @@ static void print_devices(const struct stats *s, FILE *f)
             (double)s->stall_ns / (double)s->stall_token_ns, (double)s->stall_token_ns * 1e-6);
 }
 
-void stats_print(const struct stats *s, FILE *f)
+static void print_model(const struct stats *s, FILE *f)
 {
-    char model[sizeof s->model * 4], text[512];
+    char model[sizeof s->model * 4], server[sizeof s->server * 4];
 
     utf8_escape(model, sizeof model, s->model, strlen(s->model), 0);
+    utf8_escape(server, sizeof server, s->server, strlen(s->server), 0);
     fprintf(f, "model\n");
+    if (s->server[0]) {
+        row(f, "name", "%s, at %s", model, server);
+        return;
+    }
     row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s", model, s->type, s->kernels,
         s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
     row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
     row(f, "read pattern", "%s, %s", s->pattern,
         s->pattern_measured ? "measured here" : "built in for this processor");
+}
+
+void stats_print(const struct stats *s, FILE *f)
+{
+    char text[768];
+
+    print_model(s, f);
     fprintf(f, "speed\n");
     row(f, "tokens",
         "%llu prompt (%llu from the cache, %llu recomputed) + %llu generated = %llu in %d turn%s",
@@ -567,11 +590,14 @@ void stats_print(const struct stats *s, FILE *f)
     row(f, "time", "%.3f s prefill + %.3f s decode, %.3f s in all", clock_seconds(s->prefill_ns),
         clock_seconds(s->decode_ns), clock_seconds(s->total_ns));
     fprintf(f, "memory\n");
-    row(f, "model",
-        "%.1f MiB in memory, %.1f MiB in the file, %.1f of %.1f MiB KV used, %.1f MiB scratch",
-        (double)s->weights_packed / (1 << 20), (double)s->weights_mapped / (1 << 20),
-        (double)s->kv_used_bytes / (1 << 20), (double)s->kv_bytes / (1 << 20),
-        (double)s->scratch_bytes / (1 << 20));
+    if (s->server[0])
+        row(f, "model", "N/A (it lies in the server's memory)");
+    else
+        row(f, "model",
+            "%.1f MiB in memory, %.1f MiB in the file, %.1f of %.1f MiB KV used, %.1f MiB scratch",
+            (double)s->weights_packed / (1 << 20), (double)s->weights_mapped / (1 << 20),
+            (double)s->kv_used_bytes / (1 << 20), (double)s->kv_bytes / (1 << 20),
+            (double)s->scratch_bytes / (1 << 20));
     if (s->paged.slots)
         print_paged(s, f);
     figure(f, "this process", known(s->last->rss) / (1 << 20), "%.1f", "MiB resident");
@@ -706,7 +732,7 @@ static json_t *paged_json(const struct stats *s)
 
 static json_t *to_json(const struct stats *s)
 {
-    char text[512];
+    char text[768];
     json_t *root = json_object();
     double rate = stats_decode_rate(s), prefill = stats_prefill_rate(s);
 
@@ -718,6 +744,7 @@ static json_t *to_json(const struct stats *s)
                                   s->pattern, "read_pattern_measured", s->pattern_measured,
                                   "threads", s->n_threads, "plan", s->plan, "context_used",
                                   s->context_used, "context_size", s->context_size));
+    json_object_set_new(root, "server", s->server[0] ? json_string(s->server) : json_null());
     json_object_set_new(root, "turns", json_integer(s->turns));
     json_object_set_new(root, "stop_reason", json_string(stop_reason_word(s->reason)));
     json_object_set_new(

@@ -23,7 +23,8 @@ struct stats {
     uint64_t prefill_ns, decode_ns, total_ns;
     enum stop_reason reason; /* of the newest turn */
     /* the engine, as last seen */
-    char model[128], type[16], kernels[16], plan[64];
+    char model[200], type[16], kernels[16], plan[64];
+    char server[400]; /* where the model runs (--connect); "": here */
     /* how decoding reads most of the weights now (patterns.h), and whether that was measured */
     char pattern[24];
     bool pattern_measured;
@@ -64,6 +65,9 @@ void stats_begin_turn(struct stats *s);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);
 /* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
+
+/* The model runs elsewhere: what is told is the turns' times, as they were here. */
+void stats_remote(struct stats *s, const char *model, const char *server);
 
 /* Measures the memory for the interpretation, and whether the weights come out of the cache (about
  * a second); not while a model computes. */

@@ -1,0 +1,264 @@
+/* See answer.h. A stream is whole when its [DONE] came, or a finish reason: not every server sends
+ * both. */
+#include "app/connect/answer.h"
+
+#include "app/common/web.h"
+#include "app/connect/sse.h"
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TRIES 5
+
+struct coming {
+    const struct server *server;
+    int (*on_event)(void *ctx, struct event *ev);
+    bool (*stop)(void *ctx);
+    void *ctx;
+    struct sse sse;
+    struct turn_done_event done;
+    uint64_t start_ns, first_ns, last_ns;
+    int pieces;    /* that brought text: tokens, for what the server does not count */
+    bool counted;  /* the server said how many there were */
+    bool started;  /* TURN_STARTED is told */
+    bool over;     /* [DONE], or a finish reason */
+    bool unwanted; /* on_event ended it */
+    struct error failure;
+};
+
+/* ---- events ---- */
+
+static void tell(struct coming *c, struct event *ev)
+{
+    if (!c->unwanted && c->on_event(c->ctx, ev) != 0)
+        c->unwanted = true;
+}
+
+static void tell_start(struct coming *c)
+{
+    struct event ev = {.kind = EVENT_TURN_STARTED};
+
+    if (c->started)
+        return;
+    c->started = true;
+    ev.progress.total = (uint64_t)c->done.prompt_tokens;
+    tell(c, &ev);
+}
+
+/* As much as an event holds, not through the middle of a character. */
+static size_t part_of(const char *text, size_t n)
+{
+    size_t most = sizeof((struct token_event *)0)->text - 1, part = n < most ? n : most;
+
+    while (part < n && part > most - 4 && ((unsigned char)text[part] & 0xc0) == 0x80)
+        part--;
+    return part;
+}
+
+static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
+{
+    const char *text = json_string_value(v);
+    size_t n = json_string_length(v);
+
+    if (!n)
+        return;
+    tell_start(c);
+    c->last_ns = clock_now();
+    for (bool first = !c->first_ns; n && !c->unwanted; first = false) {
+        struct event ev = {.kind = EVENT_TOKEN};
+        size_t len = part_of(text, n);
+
+        ev.token.id = -1;
+        ev.token.part = part;
+        ev.token.first = first;
+        ev.token.len = (uint16_t)len;
+        memcpy(ev.token.text, text, len);
+        tell(c, &ev);
+        text += len;
+        n -= len;
+    }
+    if (!c->first_ns)
+        c->first_ns = c->last_ns;
+    c->pieces++;
+}
+
+/* ---- chunks ---- */
+
+static int count(const json_t *o, const char *path)
+{
+    const json_t *v = json_walk(o, path);
+
+    return json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 1 << 30
+               ? (int)json_integer_value(v)
+               : 0;
+}
+
+static void take_usage(struct coming *c, const json_t *usage)
+{
+    if (!json_is_object(usage))
+        return;
+    c->counted = json_is_integer(json_object_get(usage, "completion_tokens"));
+    c->done.prompt_tokens = count(usage, "prompt_tokens");
+    c->done.completion_tokens = count(usage, "completion_tokens");
+    c->done.cached_tokens = count(usage, "prompt_tokens_details.cached_tokens");
+}
+
+static void take_finish(struct coming *c, const char *why)
+{
+    c->over = true;
+    c->done.reason = strcmp(why, "length") == 0 ? STOP_LENGTH : STOP_TOKEN;
+}
+
+/* A delta of a stream, or the message of an answer that came whole. */
+static void take_choice(struct coming *c, const json_t *choice)
+{
+    const json_t *delta = json_object_get(choice, "delta");
+    const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
+
+    if (!delta)
+        delta = json_object_get(choice, "message");
+    tell_text(c, PART_REASONING, json_object_get(delta, "reasoning_content"));
+    if (!json_object_get(delta, "reasoning_content")) /* vLLM's newer word */
+        tell_text(c, PART_REASONING, json_object_get(delta, "reasoning"));
+    tell_text(c, PART_ANSWER, json_object_get(delta, "content"));
+    tell_text(c, PART_ANSWER, json_object_get(choice, "text"));
+    if (finish)
+        take_finish(c, finish);
+}
+
+static int take_data(void *ctx, const char *text, size_t n)
+{
+    struct coming *c = ctx;
+    char own[300];
+    json_t *root;
+
+    if (n == 6 && memcmp(text, "[DONE]", 6) == 0) {
+        c->over = true;
+        return 1;
+    }
+    if (!(root = json_loadb(text, n, JSON_ALLOW_NUL, NULL))) {
+        error_set(&c->failure, ERR_IO, "a piece of its stream is no JSON");
+        return 1;
+    }
+    if (json_object_get(root, "error")) {
+        error_set(&c->failure, ERR_IO, "%s",
+                  http_error_text(text, n, own, sizeof own) ? own : "it says that it failed");
+    } else {
+        take_usage(c, json_object_get(root, "usage"));
+        if (json_array_size(json_object_get(root, "choices")))
+            take_choice(c, json_array_get(json_object_get(root, "choices"), 0));
+    }
+    json_decref(root);
+    return c->unwanted || c->failure.code;
+}
+
+static int take_bytes(void *ctx, const char *bytes, size_t n)
+{
+    struct coming *c = ctx;
+    int rc = sse_feed(&c->sse, bytes, n, take_data, c);
+
+    if (rc < 0)
+        error_set(&c->failure, ERR_IO, "an event of its stream is larger than %u MiB",
+                  SSE_MOST >> 20);
+    return rc;
+}
+
+static bool is_stopped(void *ctx)
+{
+    struct coming *c = ctx;
+
+    return c->unwanted || (c->stop && c->stop(c->ctx));
+}
+
+/* ---- the whole ---- */
+
+static bool worth_another(const struct coming *c, const struct http_call *call, int rc)
+{
+    if (c->started)
+        return false;
+    if (rc == ERR_IO)
+        return call->status == 0;
+    return rc == 0 && (call->status == 429 || (call->status >= 502 && call->status <= 504));
+}
+
+static int ask(struct coming *c, struct http_call *call, struct error *e)
+{
+    int rc;
+
+    for (int tries = 1;; tries++) {
+        rc = http_perform(&c->server->http, call, e);
+        if (tries == TRIES || !worth_another(c, call, rc))
+            return rc;
+        if (web_back_off(tries, call->retry_after, is_stopped, c))
+            return error_set(e, ERR_CANCELLED, "interrupted");
+    }
+}
+
+/* How it went, in words that name the server; what came stays whatever happened. */
+static int judge(struct coming *c, const struct http_call *call, int rc, struct error *e)
+{
+    const char *base = c->server->http.base;
+
+    if (c->unwanted || rc == ERR_CANCELLED)
+        return ERR_CANCELLED;
+    if (c->failure.code)
+        return error_set(e, c->failure.code, "%s: %s%s", base, c->failure.text,
+                         c->pieces ? "; what came before is kept" : "");
+    if (call->status >= 300)
+        return http_refused(&c->server->http, call, e);
+    if (rc < 0 && !c->over)
+        return c->pieces ? error_set(e, rc,
+                                     "%s: the stream broke after %d pieces (%s); what came "
+                                     "is kept",
+                                     base, c->pieces, e ? e->text : "")
+                         : error_prefix(e, "%s", base);
+    if (!c->over)
+        return error_set(e, ERR_IO, "%s: the stream ended in the middle, after %d pieces%s", base,
+                         c->pieces, c->pieces ? "; what came is kept" : "");
+    return 0;
+}
+
+static void measure(struct coming *c)
+{
+    uint64_t now = clock_now();
+
+    if (!c->counted)
+        c->done.completion_tokens = c->pieces;
+    c->done.total_ns = now - c->start_ns;
+    if (!c->first_ns)
+        return;
+    c->done.ttft_ns = c->done.prefill_ns = c->first_ns - c->start_ns;
+    c->done.decode_ns = c->last_ns - c->first_ns;
+}
+
+int answer_remote(const struct server *s, const struct request *r,
+                  int (*on_event)(void *ctx, struct event *ev), bool (*stop)(void *ctx), void *ctx,
+                  struct turn_done_event *done, struct error *e)
+{
+    struct coming c = {
+        .server = s, .on_event = on_event, .stop = stop, .ctx = ctx, .start_ns = clock_now()};
+    struct http_call call = {
+        .path = r->path, .body = r->body, .stop = is_stopped, .take = take_bytes, .ctx = &c};
+    struct error why = {0};
+    int rc;
+
+    sse_init(&c.sse);
+    rc = ask(&c, &call, &why);
+    /* a server that does not stream answers with one object */
+    if (rc == 0 && call.status == 200 && !call.events && call.text.len)
+        take_data(&c, call.text.data, call.text.len);
+    rc = judge(&c, &call, rc, &why);
+    measure(&c);
+    if (rc == ERR_CANCELLED)
+        c.done.reason = STOP_CANCELLED;
+    else if (rc < 0)
+        c.done.reason = STOP_ERROR;
+    if (rc < 0 && rc != ERR_CANCELLED && e)
+        *e = why;
+    *done = c.done;
+    sse_release(&c.sse);
+    strbuf_release(&call.text);
+    return rc == ERR_CANCELLED ? 0 : rc;
+}

@@ -1,0 +1,211 @@
+/* See server.h. */
+#include "app/connect/server.h"
+
+#include "app/common/web.h"
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SHORT_SECONDS 20L
+#define REFUSED_TRIES 5
+#define LOADING_SECONDS 600 /* that a server may take to load its model */
+
+struct opening {
+    struct server *server;
+    bool (*stop)(void *ctx);
+    void (*tell)(void *ctx, const char *line);
+    void *ctx;
+    bool told;
+};
+
+const char *server_kind_word(enum server_kind kind)
+{
+    static const char *const words[] = {"a server", "moetop", "llama-server", "vLLM", "SGLang"};
+
+    return words[kind];
+}
+
+static void tell_once(struct opening *o, const char *format, const char *detail)
+{
+    char line[600];
+
+    if (o->told || !o->tell)
+        return;
+    o->told = true;
+    snprintf(line, sizeof line, format, o->server->http.base, detail);
+    o->tell(o->ctx, line);
+}
+
+static struct http_call call(const struct opening *o, const char *path)
+{
+    return (
+        struct http_call){.path = path, .seconds = SHORT_SECONDS, .stop = o->stop, .ctx = o->ctx};
+}
+
+/* ---- is it there ---- */
+
+static int wait_health(struct opening *o, struct error *e)
+{
+    struct http_call c = call(o, "/health");
+    uint64_t begun = clock_now();
+    int rc = 0;
+
+    for (int tries = 1;; tries++) {
+        bool loading;
+
+        rc = http_perform(&o->server->http, &c, e);
+        loading = rc == 0 && c.status == 503;
+        if (rc == ERR_CANCELLED || (rc == 0 && !loading) || (rc < 0 && tries >= REFUSED_TRIES) ||
+            (loading && clock_seconds(clock_now() - begun) > LOADING_SECONDS))
+            break;
+        if (loading)
+            tell_once(o, "%s is loading its model: waiting%s", "");
+        else
+            tell_once(o, "%s: %s: trying again", e ? e->text : "no answer");
+        if (web_back_off(tries, c.retry_after, o->stop, o->ctx)) {
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+            break;
+        }
+    }
+    strbuf_release(&c.text);
+    if (rc == ERR_IO)
+        return error_prefix(e, "%s", o->server->http.base);
+    if (rc == 0 && c.status == 503)
+        return error_set(e, ERR_IO, "%s: its model is not loaded after %d minutes",
+                         o->server->http.base, LOADING_SECONDS / 60);
+    return rc;
+}
+
+/* ---- what it serves ---- */
+
+static enum server_kind kind_of(const json_t *model)
+{
+    const char *owner = json_string_value(json_object_get(model, "owned_by"));
+
+    return !owner                           ? SERVER_OTHER
+           : strcmp(owner, "moetop") == 0   ? SERVER_MOETOP
+           : strcmp(owner, "llamacpp") == 0 ? SERVER_LLAMA
+           : strcmp(owner, "vllm") == 0     ? SERVER_VLLM
+           : strcmp(owner, "sglang") == 0   ? SERVER_SGLANG
+                                            : SERVER_OTHER;
+}
+
+static const char *id_of(const json_t *model)
+{
+    const char *id = json_string_value(json_object_get(model, "id"));
+
+    return id ? id : "";
+}
+
+static void list_models(const json_t *list, char *out, size_t size)
+{
+    size_t at = 0, i;
+    json_t *m;
+
+    out[0] = 0;
+    json_array_foreach(list, i, m)
+    {
+        int n = snprintf(out + at, size - at, "%s%s", i ? ", " : "", id_of(m));
+
+        if (n < 0 || (size_t)n >= size - at)
+            break;
+        at += (size_t)n;
+    }
+}
+
+/* The one of that name, else the only one that holds it; NULL: none, or several. */
+static json_t *find_model(const json_t *list, const char *name)
+{
+    json_t *m, *found = NULL;
+    size_t i, n = 0;
+
+    json_array_foreach(list, i, m) if (strcmp(id_of(m), name) == 0) return m;
+    json_array_foreach(list, i, m) if (strcasestr(id_of(m), name))
+    {
+        found = m;
+        n++;
+    }
+    return n == 1 ? found : NULL;
+}
+
+static int choose_model(struct server *s, const json_t *list, const char *name, struct error *e)
+{
+    size_t n = json_array_size(list);
+    json_t *m = name ? find_model(list, name) : n == 1 ? json_array_get(list, 0) : NULL;
+    char all[280];
+
+    list_models(list, all, sizeof all);
+    if (!n)
+        return error_set(e, ERR_MODEL, "%s serves no model", s->http.base);
+    if (!m && !name)
+        return error_set(e, ERR_MODEL, "%s serves %zu models; choose one with -m: %s", s->http.base,
+                         n, all);
+    if (!m)
+        return error_set(e, ERR_MODEL, "%s serves no model that -m %s names; it serves %s",
+                         s->http.base, name, all);
+    if (!*id_of(m) || strlen(id_of(m)) >= sizeof s->model)
+        return error_set(e, ERR_MODEL, "%s: the model's name is none", s->http.base);
+    snprintf(s->model, sizeof s->model, "%s", id_of(m));
+    s->kind = kind_of(m);
+    s->context = (int)json_integer_value(json_object_get(m, "max_model_len"));
+    return 0;
+}
+
+static int ask_models(struct opening *o, const char *name, struct error *e)
+{
+    struct server *s = o->server;
+    struct http_call c = call(o, "/v1/models");
+    int rc = http_perform(&s->http, &c, e);
+    json_t *root = NULL;
+
+    if (rc == ERR_IO) {
+        error_prefix(e, "%s", s->http.base);
+    } else if (rc == 0 && c.status == 404) {
+        rc = error_set(e, ERR_IO, "%s speaks no API of OpenAI: there is no /v1/models",
+                       s->http.base);
+    } else if (rc == 0 && c.status != 200) {
+        rc = http_refused(&s->http, &c, e);
+    } else if (rc == 0) {
+        root = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
+        rc = json_is_array(json_object_get(root, "data"))
+                 ? choose_model(s, json_object_get(root, "data"), name, e)
+                 : error_set(e, ERR_IO, "%s: /v1/models lists no models", s->http.base);
+    }
+    json_decref(root);
+    strbuf_release(&c.text);
+    return rc;
+}
+
+/* What one conversation may hold, by llama-server's word for it; not every server tells. */
+static void ask_context(struct opening *o)
+{
+    struct http_call c = call(o, "/props");
+    json_t *root = NULL;
+    const json_t *n;
+
+    if (http_perform(&o->server->http, &c, NULL) == 0 && c.status == 200)
+        root = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
+    n = json_walk(root, "default_generation_settings.n_ctx");
+    if (json_is_integer(n) && json_integer_value(n) > 0 && json_integer_value(n) < 1 << 30)
+        o->server->context = (int)json_integer_value(n);
+    json_decref(root);
+    strbuf_release(&c.text);
+}
+
+int server_open(struct server *s, const char *url, const char *key_file, const char *model,
+                bool (*stop)(void *ctx), void (*tell)(void *ctx, const char *line), void *ctx,
+                struct error *e)
+{
+    struct opening o = {.server = s, .stop = stop, .tell = tell, .ctx = ctx};
+    int rc;
+
+    *s = (struct server){0};
+    if ((rc = http_server_init(&s->http, url, key_file, e)) < 0 || (rc = wait_health(&o, e)) < 0 ||
+        (rc = ask_models(&o, model, e)) < 0)
+        return rc;
+    if (s->kind == SERVER_MOETOP || s->kind == SERVER_LLAMA)
+        ask_context(&o);
+    return 0;
+}

@@ -1,0 +1,65 @@
+/* See sse.h. */
+#include "app/connect/sse.h"
+
+#include <string.h>
+
+void sse_init(struct sse *s)
+{
+    *s = (struct sse){.line = {.limit = SSE_MOST}, .data = {.limit = SSE_MOST}};
+}
+
+void sse_release(struct sse *s)
+{
+    strbuf_release(&s->line);
+    strbuf_release(&s->data);
+}
+
+static int line_end(struct sse *s, int (*on_data)(void *ctx, const char *text, size_t n), void *ctx)
+{
+    const char *line = s->line.data;
+    size_t n = s->line.len;
+    int rc = 0;
+
+    if (n == 0) {
+        if (s->data.len) /* without the line end behind the last one */
+            rc = on_data(ctx, s->data.data, s->data.len - 1);
+        strbuf_clear(&s->data);
+    } else if (n >= 5 && memcmp(line, "data:", 5) == 0) {
+        size_t from = n > 5 && line[5] == ' ' ? 6 : 5;
+
+        strbuf_put(&s->data, line + from, n - from);
+        strbuf_putc(&s->data, '\n');
+    }
+    strbuf_clear(&s->line);
+    return s->data.failed ? -1 : rc;
+}
+
+int sse_feed(struct sse *s, const char *bytes, size_t n,
+             int (*on_data)(void *ctx, const char *text, size_t n), void *ctx)
+{
+    while (n) {
+        size_t part = 0;
+        int rc;
+
+        if (s->after_return && *bytes == '\n') {
+            bytes++, n--;
+            s->after_return = false;
+            continue;
+        }
+        s->after_return = false;
+        while (part < n && bytes[part] != '\n' && bytes[part] != '\r')
+            part++;
+        strbuf_put(&s->line, bytes, part);
+        if (s->line.failed)
+            return -1;
+        bytes += part;
+        n -= part;
+        if (!n)
+            break;
+        s->after_return = *bytes == '\r';
+        bytes++, n--;
+        if ((rc = line_end(s, on_data, ctx)) != 0)
+            return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,510 @@
+/* --connect: the real program against its own server, and against one in this process that says
+ * what a test scripts, broken streams among it. */
+#include "app/connect/http.h"
+#include "app/connect/sse.h"
+#include "tests/support.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <microhttpd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PIECE(text) \
+    "data: {\"choices\": [{\"index\": 0, \"delta\": {\"content\": \"" text "\"}}]}\n\n"
+#define THOUGHT(text) \
+    "data: {\"choices\": [{\"index\": 0, \"delta\": {\"reasoning_content\": \"" text "\"}}]}\n\n"
+#define STOP "data: {\"choices\": [{\"index\": 0, \"delta\": {}, \"finish_reason\": \"stop\"}]}\n\n"
+#define DONE "data: [DONE]\n\n"
+#define ONE_MODEL "{\"data\": [{\"id\": \"big-model\", \"owned_by\": \"vllm\"}]}"
+
+/* What the server does; each test sets it, its thread reads it. */
+static struct {
+    const char *models, *stream, *type, *key;
+    unsigned status;   /* of an answer, 0: 200 */
+    const char *body;  /* of such an answer */
+    int loading, busy; /* so many times 503 on /health, on a request */
+    bool cut, silent;  /* the stream ends with an error; never ends */
+} script;
+static struct MHD_Daemon *daemon_;
+static int port, asked;
+static char request[1 << 16], said[1 << 16], answer[1 << 16], log_path[PATH_MAX];
+static pid_t server;
+
+/* ---- the scripted server ---- */
+
+static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const char *type,
+                             const char *text)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(strlen(text), (void *)text,
+                                                             MHD_RESPMEM_MUST_COPY);
+    enum MHD_Result rc;
+
+    MHD_add_response_header(r, "Content-Type", type);
+    rc = MHD_queue_response(c, status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static ssize_t send_some(void *ctx, uint64_t at, char *to, size_t most)
+{
+    size_t n = strlen(script.stream) - (size_t)at;
+
+    if (n == 0 && script.silent) {
+        usleep(20000);
+        return 0;
+    }
+    if (n == 0)
+        return script.cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    n = n < most ? n : most;
+    n = n > 7 ? 7 : n; /* in small pieces */
+    memcpy(to, script.stream + at, n);
+    return (ssize_t)n;
+}
+
+static enum MHD_Result stream(struct MHD_Connection *c)
+{
+    struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, send_some,
+                                                               NULL, NULL);
+    enum MHD_Result rc;
+
+    MHD_add_response_header(r, "Content-Type", script.type ? script.type : "text/event-stream");
+    rc = MHD_queue_response(c, 200, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result serve(void *ctx, struct MHD_Connection *c, const char *url,
+                             const char *method, const char *version, const char *data, size_t *n,
+                             void **state)
+{
+    static int begun;
+    const char *bearer = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
+    char wanted[80];
+
+    if (!*state) {
+        *state = &begun;
+        if (!strcmp(method, "POST"))
+            request[0] = 0;
+        return MHD_YES;
+    }
+    if (*n) {
+        strncat(request, data,
+                *n < sizeof request - strlen(request) - 1 ? *n
+                                                          : sizeof request - strlen(request) - 1);
+        *n = 0;
+        return MHD_YES;
+    }
+    if (strcmp(url, "/health") == 0) {
+        if (script.loading) {
+            script.loading--;
+            return reply(c, 503, "application/json", "{\"status\": \"loading\"}");
+        }
+        return reply(c, 200, "application/json", "{}");
+    }
+    snprintf(wanted, sizeof wanted, "Bearer %s", script.key ? script.key : "");
+    if (script.key && (!bearer || strcmp(bearer, wanted)))
+        return reply(c, 401, "application/json", "{\"error\": {\"message\": \"no key\"}}");
+    if (strcmp(url, "/v1/models") == 0)
+        return reply(c, 200, "application/json", script.models ? script.models : ONE_MODEL);
+    if (strcmp(method, "POST"))
+        return reply(c, 404, "application/json", "{}");
+    asked++;
+    if (script.busy) {
+        script.busy--;
+        return reply(c, 503, "text/plain", "busy");
+    }
+    if (script.body)
+        return reply(c, script.status ? script.status : 200, "application/json", script.body);
+    return stream(c);
+}
+
+static void set_up(void)
+{
+    memset(&script, 0, sizeof script);
+    script.stream = PIECE("Hello") PIECE(" there") STOP DONE;
+    daemon_ = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, serve, NULL,
+                               MHD_OPTION_END);
+    ck_assert_ptr_nonnull(daemon_);
+    port = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;
+}
+
+static void tear_down(void)
+{
+    MHD_stop_daemon(daemon_);
+}
+
+/* ---- the program ---- */
+
+static void slurp(const char *path, char *to, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(to, 1, size - 1, f) : 0;
+
+    to[n] = 0;
+    if (f)
+        fclose(f);
+}
+
+static const char *binary(void)
+{
+    static char path[PATH_MAX + 16], exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
+    ck_assert_int_gt(n, 0);
+    exe[n] = 0;
+    *strrchr(exe, '/') = 0;
+    *strrchr(exe, '/') = 0;
+    snprintf(path, sizeof path, "%s/moetop", exe);
+    return path;
+}
+
+/* Its exit status; stdout in answer, stderr in said. */
+static int shell(const char *format, const char *arguments)
+{
+    static char command[4 * PATH_MAX], path[PATH_MAX + 8];
+    const char *tmp = support_tmpdir();
+    int status, n;
+
+    n = snprintf(
+        command, sizeof command,
+        "export XDG_CACHE_HOME=%s XDG_CONFIG_HOME=%s XDG_STATE_HOME=%s NO_PROXY=127.0.0.1;", tmp,
+        tmp, tmp);
+    n += snprintf(command + n, sizeof command - (size_t)n, format, binary(), arguments);
+    snprintf(command + n, sizeof command - (size_t)n, " >%s/out 2>%s/err", tmp, tmp);
+    status = system(command);
+    snprintf(path, sizeof path, "%s/out", tmp);
+    slurp(path, answer, sizeof answer);
+    snprintf(path, sizeof path, "%s/err", tmp);
+    slurp(path, said, sizeof said);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int moetop(const char *arguments)
+{
+    return shell("%s %s </dev/null", arguments);
+}
+
+static int ask(const char *more)
+{
+    char arguments[PATH_MAX + 200];
+
+    snprintf(arguments, sizeof arguments, "--connect http://127.0.0.1:%d/v1/ %s", port, more);
+    return moetop(arguments);
+}
+
+#define SAYS(text) ck_assert_msg(strstr(said, text) != NULL, "it says: %s", said)
+#define IS(text) ck_assert_msg(strcmp(answer, text) == 0, "it answers %s (%s)", answer, said)
+
+START_TEST(an_answer_comes_from_a_server)
+{
+    json_t *body;
+
+    ck_assert_msg(ask("-p hi --temp 0.5 -n 9 --seed 3 -r END") == 0, "%s", said);
+    IS("Hello there");
+    body = json_loads(request, 0, NULL);
+    ck_assert_ptr_nonnull(body);
+    ck_assert_str_eq(json_string_value(json_object_get(body, "model")), "big-model");
+    ck_assert_int_eq(json_integer_value(json_object_get(body, "max_tokens")), 9);
+    ck_assert_int_eq(json_integer_value(json_object_get(body, "seed")), 3);
+    ck_assert(json_number_value(json_object_get(body, "temperature")) == 0.5);
+    ck_assert_uint_eq(json_array_size(json_object_get(body, "stop")), 1);
+    ck_assert_ptr_null(json_object_get(body, "top_k")); /* the server's to choose */
+    json_decref(body);
+}
+END_TEST
+
+START_TEST(thoughts_are_told_apart)
+{
+    script.stream = THOUGHT("hmm") PIECE("yes") STOP DONE;
+    ck_assert_int_eq(ask("-p hi"), 0);
+    IS("yes");
+    SAYS("hmm");
+}
+END_TEST
+
+START_TEST(every_way_to_end_well)
+{
+    /* comments, CRLF, no [DONE], no finish reason, usage, an answer that does not stream */
+    script.stream =
+        ": ping\r\n\r\ndata: {\"choices\": [{\"delta\": {\"content\": \"a\"}}]}\r\n\r\n" STOP;
+    ck_assert_msg(ask("-p hi") == 0, "%s", said);
+    IS("a");
+    script.stream = PIECE("b") DONE;
+    ck_assert_int_eq(ask("-p hi"), 0);
+    IS("b");
+    script.stream = PIECE("c") STOP "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 5, "
+                                    "\"completion_tokens\": 77}}\n\n" DONE;
+    ck_assert_int_eq(ask("-p hi --stats"), 0);
+    SAYS("5 prompt (0 from the cache, 0 recomputed) + 77 generated");
+    script.body =
+        "{\"choices\": [{\"message\": {\"content\": \"whole\"}, \"finish_reason\": \"stop\"}]}";
+    ck_assert_int_eq(ask("-p hi"), 0);
+    IS("whole");
+}
+END_TEST
+
+START_TEST(a_broken_stream_keeps_what_came)
+{
+    script.stream = PIECE("Once upon") PIECE(" a time");
+    script.cut = true;
+    ck_assert_int_eq(ask("-p hi"), 5);
+    IS("Once upon a time");
+    SAYS("the stream broke after 2 pieces (the connection was cut); what came is kept");
+    ck_assert_int_eq(asked, 1); /* nobody is asked twice for half an answer */
+    script.cut = false;         /* ended, not cut: as bad */
+    ck_assert_int_eq(ask("-p hi"), 5);
+    IS("Once upon a time");
+    SAYS("the stream ended in the middle, after 2 pieces; what came is kept");
+}
+END_TEST
+
+START_TEST(errors_inside_a_stream_are_said)
+{
+    script.stream = PIECE("x") "data: {\"error\": {\"message\": \"out of\\u001b[31m steam\"}}\n\n";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    IS("x");
+    SAYS("out of\\e[31m steam; what came before is kept");
+    script.stream = PIECE("x") "data: {broken\n\n";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("a piece of its stream is no JSON");
+}
+END_TEST
+
+START_TEST(refusals_have_the_servers_words)
+{
+    script.status = 400;
+    script.body = "{\"error\": {\"message\": \"the context is too small\"}}";
+    ck_assert_int_eq(ask("-p hi"), 1);
+    SAYS("answers HTTP 400: the context is too small");
+    script.status = 500;
+    script.body = "<html>";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("answers HTTP 500");
+    script.status = 404;
+    script.body = "{\"error\": \"no such model\"}";
+    ck_assert_int_eq(ask("-p hi"), 3);
+    SAYS("HTTP 404: no such model");
+}
+END_TEST
+
+START_TEST(a_server_that_loads_or_is_busy_is_waited_for)
+{
+    script.loading = 2;
+    script.busy = 2;
+    ck_assert_msg(ask("-p hi") == 0, "%s", said);
+    IS("Hello there");
+    SAYS("is loading its model: waiting");
+    ck_assert_int_eq(asked, 3);
+}
+END_TEST
+
+START_TEST(the_key_is_asked_for_and_sent)
+{
+    char path[PATH_MAX + 8], arguments[PATH_MAX + 60];
+    FILE *f;
+
+    script.key = "sk-right";
+    ck_assert_int_eq(ask("-p hi"), 2);
+    SAYS("refuses (HTTP 401): no key: give its key with --api-key-file");
+    snprintf(path, sizeof path, "%s/keys", support_tmpdir());
+    f = fopen(path, "w");
+    fputs("# mine\n\n  sk-right \nsk-other\n", f);
+    fclose(f);
+    snprintf(arguments, sizeof arguments, "-p hi --api-key-file %s", path);
+    ck_assert_msg(ask(arguments) == 0, "%s", said);
+    script.key = "sk-else";
+    ck_assert_int_eq(ask(arguments), 2);
+    SAYS("the key in --api-key-file is not accepted");
+    ck_assert_ptr_null(strstr(said, "sk-right"));
+}
+END_TEST
+
+START_TEST(a_model_is_chosen)
+{
+    script.models = "{\"data\": [{\"id\": \"org/Alpha-7B\"}, {\"id\": \"org/Beta-7B\"}]}";
+    ck_assert_int_eq(ask("-p hi"), 3);
+    SAYS("serves 2 models; choose one with -m: org/Alpha-7B, org/Beta-7B");
+    ck_assert_int_eq(ask("-p hi -m 7b"), 3);
+    SAYS("serves no model that -m 7b names");
+    ck_assert_msg(ask("-p hi -m beta") == 0, "%s", said);
+    ck_assert_ptr_nonnull(strstr(request, "org/Beta-7B"));
+    script.models = "{\"data\": []}";
+    ck_assert_int_eq(ask("-p hi"), 3);
+    script.models = "[]";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("/v1/models lists no models");
+}
+END_TEST
+
+START_TEST(an_interrupt_ends_an_answer_that_hangs)
+{
+    char arguments[100];
+
+    script.stream = PIECE("wait");
+    script.silent = true;
+    snprintf(arguments, sizeof arguments, "--connect 127.0.0.1:%d -p hi", port);
+    ck_assert_int_eq(shell("timeout -s INT 2 %s %s </dev/null", arguments), 124);
+    IS("wait");
+    SAYS("interrupted");
+}
+END_TEST
+
+START_TEST(bad_use_is_one_line)
+{
+    static const char *const urls[] = {"ftp://x", "http://", "''", "'http://a b'",
+                                       "file:///etc/passwd"};
+    char arguments[100];
+
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        snprintf(arguments, sizeof arguments, "--connect %s -p hi", urls[i]);
+        ck_assert_msg(moetop(arguments) == 2, "%s: %s", urls[i], said);
+        SAYS("give it as http://HOST:PORT");
+    }
+    ck_assert_int_eq(ask("--perplexity x"), 2);
+    SAYS("--connect: --perplexity computes with a model on this machine");
+    ck_assert_int_eq(ask("-p hi --json-schema '{'"), 2);
+    ck_assert_int_eq(ask("-p hi --chat-template-kwargs '{'"), 2);
+    ck_assert_int_eq(moetop("--connect 127.0.0.1:1 -p hi"), 5);
+    SAYS("http://127.0.0.1:1: nobody listens there");
+}
+END_TEST
+
+/* ---- our own server ---- */
+
+static void start_own(void)
+{
+    char *at = NULL;
+
+    snprintf(log_path, sizeof log_path, "%s/serve.log", support_tmpdir());
+    server = fork();
+    if (server == 0) {
+        int fd = open(log_path, O_WRONLY | O_CREAT | O_TRUNC, 0600),
+            null = open("/dev/null", O_RDONLY);
+
+        dup2(null, 0);
+        dup2(fd, 1);
+        dup2(fd, 2);
+        setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
+        setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
+        execl(binary(), "moetop", "--serve", "--port", "0", "-t", "2", (char *)NULL);
+        _exit(127);
+    }
+    while (!at || !strstr(said, " is ready on ")) {
+        ck_assert_int_eq(waitpid(server, NULL, WNOHANG), 0);
+        usleep(5000);
+        slurp(log_path, said, sizeof said);
+        at = strstr(said, "127.0.0.1:");
+    }
+    port = atoi(at + strlen("127.0.0.1:"));
+}
+
+static void end_own(void)
+{
+    kill(server, SIGTERM);
+    waitpid(server, NULL, 0);
+}
+
+START_TEST(a_moetop_server_answers_as_the_model_does_here)
+{
+    static const char *const how[] = {
+        "-p 'Tell me a story about a fox.' -n 40 --temp 0",
+        "-p 'Tell me a story.' -n 40 --temp 0.8 --seed 7",
+        "-p Hi -sys 'You are brief.' -n 20 --temp 1 --seed 11 --top-k 5"};
+    static char here[sizeof answer];
+
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        ck_assert_msg(moetop(how[i]) == 0, "%s", said);
+        strcpy(here, answer);
+        ck_assert_uint_gt(strlen(here), 10);
+        ck_assert_msg(ask(how[i]) == 0, "%s", said);
+        ck_assert_str_eq(answer, here);
+    }
+}
+END_TEST
+
+START_TEST(figures_are_those_that_were_measured_here)
+{
+    char path[PATH_MAX + 16], arguments[PATH_MAX + 60];
+    json_t *root;
+
+    snprintf(path, sizeof path, "%s/run.json", support_tmpdir());
+    snprintf(arguments, sizeof arguments, "-p Hello -n 12 --temp 0 --stats-json %s", path);
+    ck_assert_int_eq(ask(arguments), 0);
+    root = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(root, "server")), "127.0.0.1"));
+    ck_assert_int_eq(
+        json_integer_value(json_object_get(json_object_get(root, "tokens"), "generated")), 12);
+    ck_assert(json_number_value(json_object_get(json_object_get(root, "time"), "ttft_ms")) > 0);
+    json_decref(root);
+}
+END_TEST
+
+/* ---- events ---- */
+
+static int collect(void *ctx, const char *text, size_t n)
+{
+    strbuf_put(ctx, text, n);
+    strbuf_puts(ctx, "|");
+    return 0;
+}
+
+START_TEST(events_are_the_same_in_whatever_pieces_they_come)
+{
+    static const char text[] = ": comment\ndata: one\n\nevent: x\r\ndata:two\r\ndata: lines\r\n\r\n"
+                               "id: 7\rdata: three\r\rdata: unfinished";
+
+    for (size_t step = 1; step <= sizeof text; step++) {
+        struct strbuf all = {0};
+        struct sse s;
+
+        sse_init(&s);
+        for (size_t at = 0; at < sizeof text - 1; at += step)
+            ck_assert_int_eq(sse_feed(&s, text + at,
+                                      at + step < sizeof text - 1 ? step : sizeof text - 1 - at,
+                                      collect, &all),
+                             0);
+        ck_assert_str_eq(all.data, "one|two\nlines|three|");
+        sse_release(&s);
+        strbuf_release(&all);
+    }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("connect");
+    TCase *t = tcase_create("scripted"), *own = tcase_create("own"),
+          *events = tcase_create("events");
+
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, an_answer_comes_from_a_server);
+    tcase_add_test(t, thoughts_are_told_apart);
+    tcase_add_test(t, every_way_to_end_well);
+    tcase_add_test(t, a_broken_stream_keeps_what_came);
+    tcase_add_test(t, errors_inside_a_stream_are_said);
+    tcase_add_test(t, refusals_have_the_servers_words);
+    tcase_add_test(t, a_server_that_loads_or_is_busy_is_waited_for);
+    tcase_add_test(t, the_key_is_asked_for_and_sent);
+    tcase_add_test(t, a_model_is_chosen);
+    tcase_add_test(t, an_interrupt_ends_an_answer_that_hangs);
+    tcase_add_test(t, bad_use_is_one_line);
+    suite_add_tcase(s, t);
+    tcase_add_checked_fixture(own, start_own, end_own);
+    tcase_add_test(own, a_moetop_server_answers_as_the_model_does_here);
+    tcase_add_test(own, figures_are_those_that_were_measured_here);
+    suite_add_tcase(s, own);
+    tcase_add_test(events, events_are_the_same_in_whatever_pieces_they_come);
+    suite_add_tcase(s, events);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
