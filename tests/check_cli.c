@@ -59,7 +59,7 @@ static int run(const char *command)
     snprintf(line, sizeof line,
              "cd / && M='%s'; T='%s'; export TMPDIR=$T XDG_CONFIG_HOME=$T/none "
              "XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache "
-             "ASAN_OPTIONS=detect_leaks=1; ( %s ) >%s 2>%s </dev/null",
+             "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=1; ( %s ) >%s 2>%s </dev/null",
              binary, support_tmpdir(), command, o, r);
     status = system(line);
     read_back(o, out, sizeof out);

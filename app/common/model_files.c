@@ -173,7 +173,8 @@ int model_files_find(struct model_files *f, const char *path, struct error *e)
     rc = S_ISDIR(st.st_mode)    ? walk(f, clean, &top, e)
          : is_later_part(clean) ? 0
                                 : add(f, clean, e);
-    qsort(f->paths, f->n, sizeof *f->paths, by_path);
+    if (f->n)
+        qsort(f->paths, f->n, sizeof *f->paths, by_path);
     return rc;
 }
 
