@@ -270,6 +270,50 @@ START_TEST(who_may_not_draft)
 }
 END_TEST
 
+/* A copy of the bundled model in which the token is another kind of token: a piece with a merge, a
+ * control token. */
+static const char *model_with_kind(int id, int32_t kind)
+{
+    static char path[4096];
+    static const char key[] = "tokenizer.ggml.token_type";
+    size_t size, at = 0;
+    uint8_t *bytes;
+    FILE *f = fopen(support_demo(), "rb");
+
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, 0, SEEK_END), 0);
+    size = (size_t)ftell(f);
+    rewind(f);
+    bytes = mem_alloc(size, 1);
+    ck_assert_uint_eq(fread(bytes, 1, size, f), size);
+    fclose(f);
+    while (memcmp(bytes + at, key, sizeof key - 1) != 0)
+        ck_assert_uint_lt(at++, size - sizeof key);
+    at += sizeof key - 1 + 4 + 4 + 8 + 4 * (size_t)id; /* array, its type, its length */
+    ck_assert(memcmp(bytes + at, &kind, sizeof kind) != 0);
+    memcpy(bytes + at, &kind, sizeof kind);
+    snprintf(path, sizeof path, "%s/kind.gguf", support_tmpdir());
+    f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, f), size);
+    ck_assert_int_eq(fclose(f), 0);
+    mem_free(bytes);
+    return path;
+}
+
+/* The same text of a token is the same token, whichever kind of token its file says it is. */
+START_TEST(kinds_of_tokens_may_differ)
+{
+    struct setting a = {.spec = "model", .model = model_with_kind(2, 3), .n_max = 4};
+    struct engine *g = open_engine(&a);
+    static struct said s;
+
+    one_turn(g, &ways[0], prompts[0], &s);
+    ck_assert_int_gt(s.done.accepted, 20);
+    engine_close(g);
+}
+END_TEST
+
 /* What a recurrence did cannot be taken back: nothing is drafted, and a line says so. */
 START_TEST(recurrent_layers_are_left_alone)
 {
@@ -565,6 +609,7 @@ int main(void)
     tcase_add_loop_test(t, the_text_stays_on_devices, 0, 2);
     tcase_add_loop_test(t, the_text_stays_with_a_draft_model, 0, 3);
     tcase_add_test(t, who_may_not_draft);
+    tcase_add_test(t, kinds_of_tokens_may_differ);
     tcase_add_test(t, recurrent_layers_are_left_alone);
     tcase_add_test(t, the_text_stays_when_a_device_fails);
     tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);
