@@ -210,6 +210,42 @@ START_TEST(the_table_prints_every_row)
 }
 END_TEST
 
+/* A model that drafts is in the table, with what it keeps of as long a context, and loading both
+ * takes that much. */
+START_TEST(the_draft_model_is_counted)
+{
+    struct engine_config c = {.model_path = demo_model(),
+                              .context = 2048,
+                              .ubatch = 64,
+                              .n_threads = 1,
+                              .convert = -1,
+                              .drafting = {.type = "auto"}},
+                         with = c;
+    struct fit alone, both;
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+
+    with.drafting.model = demo_model();
+    ck_assert_int_eq(fit_measure(&c, &alone, &e), 0);
+    ck_assert_int_eq(fit_measure(&with, &both, &e), 0);
+    ck_assert_uint_eq(alone.draft, 0);
+    ck_assert_uint_ge(both.draft, alone.weights.packed + alone.weights.mapped + 2 * alone.kv);
+    ck_assert_uint_eq(both.total - both.program - both.draft, alone.total - alone.program);
+    fit_print(&both, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "draft model"));
+    free(text);
+    strcpy(with.drafting.type, "lookup"); /* nobody asks it */
+    ck_assert_int_eq(fit_measure(&with, &both, &e), 0);
+    ck_assert_uint_eq(both.draft, 0);
+    strcpy(with.drafting.type, "auto");
+    with.drafting.model = "/nowhere/at/all";
+    ck_assert_int_lt(fit_measure(&with, &both, &e), 0);
+    ck_assert_ptr_nonnull(strstr(e.text, "-md"));
+}
+END_TEST
+
 /* The device's rows against what the device then holds, to the byte; also for plan files, and for a
  * device that shares no memory. */
 START_TEST(the_devices_share_is_what_it_holds)
@@ -317,7 +353,7 @@ static void write_prompt(const char *path, int tokens)
 /* Where 5 % is less: a huge page (2 MiB) that is begun with packed weights while the file's pages
  * of the same weights are still there, and, measured below 2 MiB for every model, code that only
  * computing touches, the engine's small tables and the stacks of threads. */
-#define FIT_FLOOR 4.0 /* MiB */
+#define FIT_FLOOR 4.0    /* MiB */
 #define FAMILY_FLOOR 2.0 /* of it, without a program around; measured: 1.1 */
 #define RUNS 4
 
@@ -530,6 +566,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_context_follows_the_memory);
     tcase_add_test(t, too_much_is_refused_with_a_remedy_that_works);
     tcase_add_test(t, the_table_prints_every_row);
+    tcase_add_test(t, the_draft_model_is_counted);
     tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 7);
     tcase_add_loop_test(t, needed_is_the_peak, 0, sizeof peaks / sizeof *peaks);
     tcase_add_loop_test(t, needed_is_the_peak_of_every_family, 0,

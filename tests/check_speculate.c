@@ -329,6 +329,35 @@ START_TEST(recurrent_layers_are_left_alone)
 }
 END_TEST
 
+/* Under a grammar: what it does not allow is not drafted, and what it allows is counted as it will
+ * be drawn. */
+START_TEST(the_text_stays_under_a_grammar)
+{
+    static const char rules[] = "root ::= (\"The fox \" (\"ran\" | \"sat\") \". \")+";
+    struct setting plain = {0}, a = {.spec = "lookup", .n_max = 8};
+    struct engine *without = open_engine(&plain), *with = open_engine(&a);
+    struct message m = {.role = ROLE_USER, .text = (char *)prompts[0]};
+    struct dialogue d = {.messages = &m, .n_messages = 1};
+    struct turn t = {
+        .max_tokens = 120,
+        .sampling = {.temperature = _i ? 1.0f : 0, .top_p = 1, .repeat_penalty = 1, .seed = 5}};
+    static struct said x, y;
+    struct error e = {0};
+
+    ck_assert_int_eq(grammar_from_gbnf(&t.grammar, rules, sizeof rules - 1, &e), 0);
+    x = y = (struct said){0};
+    ck_assert_msg(prompt_turn(without, NULL, &d, &t, hear, &x, NULL, &e) == 0, "%s", e.text);
+    ck_assert_msg(prompt_turn(with, NULL, &d, &t, hear, &y, NULL, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(x.text, y.text);
+    ck_assert_int_gt(y.done.accepted, 20);
+    ck_assert_uint_eq((uint64_t)y.done.accepted,
+                      engine_telemetry(with)->speculation.accepted); /* as was foreseen */
+    grammar_free(t.grammar);
+    engine_close(without);
+    engine_close(with);
+}
+END_TEST
+
 /* A device that fails anywhere, for once or for good, in the middle of a verification too. */
 START_TEST(the_text_stays_when_a_device_fails)
 {
@@ -485,27 +514,40 @@ END_TEST
 
 /* ---- the account ---- */
 
-/* A machine on which a row more costs `row` of a pass; p: how probable each drafted token is, that
- * many of them right. Returns tokens a second in those without drafts. */
-static double lives(struct utility *u, int passes, double row, float p, int n_max)
+static int rows_that_pay(const struct utility *u, int answers, const float *p, int n, bool to_draft,
+                         double *gain)
+{
+    return utility_rows(
+        u, &(struct utility_offer){.answers = answers, .n = n, .p = p, .to_draft = to_draft}, gain);
+}
+
+/* Of drafts, all of which pay, how many may be tried. */
+static int may(const struct utility *u, int answers, int n)
+{
+    float p[DRAFT_MOST] = {0};
+
+    return utility_may(u, &(struct utility_offer){.answers = answers, .n = n, .p = p}, n);
+}
+
+/* A machine on which a row more costs `row` of a pass; p: how probable each drafted token is
+ * thought to be, right: how often it is. Returns tokens a second in those without drafts. */
+static double lives(struct utility *u, int passes, double row, float p, double right, int n_max)
 {
     float all[DRAFT_MOST];
     double time = 0, tokens = 0, gain, owed = 0;
 
     for (int i = 0; i < passes; i++) {
-        int rows = 0, right = 0;
+        struct utility_offer o = {.answers = 1, .n = n_max, .p = all};
+        int rows, made = 1;
 
         for (int k = 0; k < n_max; k++)
             all[k] = k ? all[k - 1] * p : p;
-        if (utility_may(u, 1))
-            rows = utility_rows(u, 1, all, n_max, false, &gain);
-        for (int k = 0; k < rows; k++)
-            owed += (double)all[k];
-        right = (int)owed < rows ? (int)owed : rows;
-        owed -= right;
-        utility_learn(u, 1, 1 + rows, 1 + right, 1e6 * (1 + row * rows), 0);
+        rows = utility_may(u, &o, utility_rows(u, &o, &gain));
+        for (int k = 0; k < rows && (owed += right) >= 1; k++, made++)
+            owed -= 1;
+        utility_learn(u, 1, 1 + rows, 0, made, 1e6 * (1 + row * rows), 0);
         time += 1 + row * rows;
-        tokens += 1 + right;
+        tokens += made;
     }
     return tokens / time;
 }
@@ -514,36 +556,78 @@ START_TEST(drafts_that_pay_are_made)
 {
     struct utility u;
 
-    utility_init(&u);
-    ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 8), 1.8);
+    utility_init(&u, 0);
+    ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 0.9, 8), 1.8);
     ck_assert_double_gt(utility_gain(&u), 0.8);
     utility_forget(&u);
-    ck_assert(!utility_may(&u, 1)); /* nothing to compare with */
-    ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 8), 1.8);
+    ck_assert_int_eq(may(&u, 1, 1), 0); /* nothing to compare with */
+    ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 0.9, 8), 1.8);
 }
 END_TEST
 
-/* Drafts that look good and are not: what they may cost is bounded. */
+/* Drafts that look good and are not: what they may cost is bounded, in a short answer, in a long
+ * one, and in one that follows one in which they won. */
 START_TEST(drafts_that_lose_cost_little)
 {
-    struct utility u;
-    double time = 0;
-    int tokens = 0;
+    static const double rows[] = {0.1, 0.25, 0.5, 0.9};
 
-    utility_init(&u);
-    for (int i = 0; i < 400; i++) {
-        static const float sure[] = {0.99f, 0.98f, 0.97f, 0.96f};
-        double gain;
-        int rows = utility_may(&u, 1) ? utility_rows(&u, 1, sure, 4, false, &gain) : 0;
+    for (int i = 0; i < 4; i++) {
+        struct utility u;
 
-        utility_learn(&u, 1, 1 + rows, 1, 1e6 * (1 + 0.5 * rows), 0);
-        time += 1 + 0.5 * rows;
-        tokens++;
+        utility_init(&u, 0);
+        ck_assert_double_gt(lives(&u, 60, rows[i], 0.99f, 0, 8), 0.98);
+        ck_assert_double_gt(lives(&u, 400, rows[i], 0.99f, 0, 8), 0.98);
+        ck_assert_double_lt(utility_gain(&u), 0.001);
+        utility_init(&u, 0);
+        lives(&u, 200, rows[i], 0.95f, 1, 8);
+        utility_begin(&u);
+        ck_assert_double_gt(lives(&u, 200, rows[i], 0.99f, 0, 8), 0.98);
+        utility_init(&u, 0); /* and what is known not to pay is not tried */
+        ck_assert_double_gt(lives(&u, 300, rows[i], 0.04f, 0, 8), 0.999);
     }
-    ck_assert_double_gt(tokens / time, 0.98);
-    ck_assert_double_lt(utility_gain(&u), 0.001);
-    utility_init(&u); /* and what is known not to pay is not tried */
-    ck_assert_double_gt(lives(&u, 300, 0.8, 0.5f, 8), 0.99);
+}
+END_TEST
+
+/* Drafts that lost are off; once they would have won for a while they are on again. */
+START_TEST(drafts_come_back)
+{
+    struct utility u;
+
+    utility_init(&u, 0);
+    lives(&u, 100, 0.5, 0.99f, 0, 8);
+    u.account = -1;
+    ck_assert_int_eq(may(&u, 1, 1), 0);
+    for (int i = 0; i < 50; i++)
+        utility_missed(&u, 1, 1.5); /* they would have lost */
+    ck_assert_int_eq(may(&u, 1, 1), 0);
+    utility_missed(&u, 3, 2.0);
+    ck_assert_int_eq(may(&u, 1, 1), 1);
+}
+END_TEST
+
+/* Of experts it is known what one more takes: tokens whose experts are others are dearer. */
+START_TEST(experts_are_counted)
+{
+    static const float p[] = {0.9f, 0.5f}, few[] = {2, 2.2f, 2.4f}, many[] = {2, 4, 6};
+    struct utility_offer o = {.answers = 1, .n = 2, .p = p, .experts = few};
+    struct utility u;
+    double gain, known;
+
+    utility_init(&u, 0.3);
+    for (int i = 0; i < 5; i++)
+        utility_learn(&u, 1, 1, 2, 1, 1e6, 0);
+    ck_assert_double_lt(utility_cost(&u, 1, 2, 2.2), 1.2); /* guessed, by the bytes */
+    ck_assert_double_gt(utility_cost(&u, 1, 2, 4), 1.6);
+    ck_assert_int_eq(utility_rows(&u, &o, &gain), 2);
+    o.experts = many;
+    ck_assert_int_eq(utility_rows(&u, &o, &gain), 1);
+    for (int i = 0; i < 40; i++)
+        utility_learn(&u, 1, 2, 3, 1, 1.4e6, 0);
+    known = utility_cost(&u, 1, 2, 0);
+    ck_assert_double_eq_tol(known, 1.4, 1e-9);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 2, 3), known, 1e-3);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 2, 4), known + 0.3, 1e-3);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 2, 2), known - 0.3, 1e-3);
 }
 END_TEST
 
@@ -554,22 +638,22 @@ START_TEST(as_many_as_pay)
     struct utility u;
     double gain;
 
-    utility_init(&u);
-    ck_assert_int_eq(utility_rows(&u, 1, p, 5, false, &gain), 0);
+    utility_init(&u, 0);
+    ck_assert_int_eq(rows_that_pay(&u, 1, p, 5, false, &gain), 0);
     for (int i = 0; i < 5; i++) {
-        utility_learn(&u, 1, 1, 1, 1e6, 0);
-        utility_learn(&u, 1, 2, 1, 1.2e6, 0);
-        utility_learn(&u, 1, 4, 1, 1.6e6, 0);
-        utility_learn(&u, 1, 6, 1, 4e6, 0);
+        utility_learn(&u, 1, 1, 0, 1, 1e6, 0);
+        utility_learn(&u, 1, 2, 0, 1, 1.2e6, 0);
+        utility_learn(&u, 1, 4, 0, 1, 1.6e6, 0);
+        utility_learn(&u, 1, 6, 0, 1, 4e6, 0);
     }
-    ck_assert_double_eq_tol(utility_cost(&u, 1, 3), 1.4, 1e-9);
-    ck_assert_double_eq_tol(utility_cost(&u, 1, 5), 2.8, 1e-9);
-    ck_assert_double_eq_tol(utility_cost(&u, 1, 8), 4.8, 1e-9);
-    ck_assert_int_eq(utility_rows(&u, 1, p, 5, false, &gain), 3);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 3, 0), 1.4, 1e-9);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 5, 0), 2.8, 1e-9);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 8, 0), 4.8, 1e-9);
+    ck_assert_int_eq(rows_that_pay(&u, 1, p, 5, false, &gain), 3);
     ck_assert_double_eq_tol(gain, 3.2 / 1.6, 1e-6);
-    ck_assert_int_eq(utility_rows(&u, 4, p, 2, false, &gain),
+    ck_assert_int_eq(rows_that_pay(&u, 4, p, 2, false, &gain),
                      0); /* the last step would be too dear */
-    ck_assert(!utility_may(&u, 3));
+    ck_assert_int_eq(may(&u, 3, 1), 0);
 }
 END_TEST
 
@@ -580,21 +664,21 @@ START_TEST(drafting_takes_time_too)
     struct utility u;
     double gain;
 
-    utility_init(&u);
+    utility_init(&u, 0);
     for (int i = 0; i < 5; i++) {
-        utility_learn(&u, 1, 1, 1, 1e6, 0);
-        utility_learn(&u, 1, 4, 3, 1.3e6, 0.3e6);
+        utility_learn(&u, 1, 1, 0, 1, 1e6, 0);
+        utility_learn(&u, 1, 4, 0, 3, 1.3e6, 0.3e6);
     }
     utility_drafted(&u, 3, 0.3e6);
-    ck_assert_int_eq(utility_rows(&u, 1, p, 3, true, &gain), 3);
+    ck_assert_int_eq(rows_that_pay(&u, 1, p, 3, true, &gain), 3);
     ck_assert_double_eq_tol(gain, 3.4 / 1.6, 1e-6);
     for (int i = 0; i < 40; i++)
         utility_drafted(&u, 3, 9e6);
-    ck_assert_int_eq(utility_rows(&u, 1, p, 3, true, &gain), 0);
-    ck_assert_int_eq(utility_rows(&u, 1, p, 3, false, &gain), 3);
+    ck_assert_int_eq(rows_that_pay(&u, 1, p, 3, true, &gain), 0);
+    ck_assert_int_eq(rows_that_pay(&u, 1, p, 3, false, &gain), 3);
     for (int i = 0; i < 10; i++)
-        utility_learn(&u, 1, 1, 1, 1e6, 0.9e6); /* drafted in vain */
-    ck_assert(!utility_may(&u, 1));
+        utility_learn(&u, 1, 1, 0, 1, 1e6, 0.9e6); /* drafted in vain */
+    ck_assert_int_eq(may(&u, 1, 1), 0);
 }
 END_TEST
 
@@ -611,6 +695,7 @@ int main(void)
     tcase_add_test(t, who_may_not_draft);
     tcase_add_test(t, kinds_of_tokens_may_differ);
     tcase_add_test(t, recurrent_layers_are_left_alone);
+    tcase_add_loop_test(t, the_text_stays_under_a_grammar, 0, 2);
     tcase_add_test(t, the_text_stays_when_a_device_fails);
     tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);
     tcase_add_test(t, who_is_not_there);
@@ -619,6 +704,8 @@ int main(void)
     tcase_add_test(u, lookup_learns_how_often_it_is_right);
     tcase_add_test(u, drafts_that_pay_are_made);
     tcase_add_test(u, drafts_that_lose_cost_little);
+    tcase_add_test(u, drafts_come_back);
+    tcase_add_test(u, experts_are_counted);
     tcase_add_test(u, as_many_as_pay);
     tcase_add_test(u, drafting_takes_time_too);
     suite_add_tcase(s, u);

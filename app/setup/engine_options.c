@@ -224,8 +224,6 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         if ((rc = paths_model(o->model_draft, s->draft_path, sizeof s->draft_path, e)) < 0)
             return error_prefix(e, "-md");
         s->config.drafting.model = s->draft_path;
-        if (o->origin[OPTION_ID_spec_type].from == ORIGIN_DEFAULT)
-            snprintf(s->config.drafting.type, sizeof s->config.drafting.type, "auto");
     }
     s->device = mem_string(o->device);
     s->chat_template_file = mem_string(o->chat_template_file);

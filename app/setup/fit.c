@@ -78,6 +78,28 @@ static void measure_rings(const struct hparams *hp, const struct engine_config *
     }
 }
 
+/* The model that drafts needs memory of its own beside this one. */
+static int measure_draft(const struct engine_config *c, struct fit *out, struct error *e)
+{
+    struct engine_config of = engine_draft_config(c, out->context);
+    struct model_footprint weights;
+    struct model *m;
+    struct fit own;
+    int rc;
+
+    if (!c->drafting.model || !strcmp(c->drafting.type, "none") ||
+        !strcmp(c->drafting.type, "lookup"))
+        return 0;
+    if ((rc = fit_inspect(&of, &m, &weights, e)) == 0)
+        rc = fit_of_model(&of, m, &weights, &own, e);
+    model_free(m);
+    if (rc < 0)
+        return error_prefix(e, "-md");
+    out->draft = own.total;
+    out->total += own.total;
+    return 0;
+}
+
 /* vocabulary: see measure_program. */
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
@@ -91,6 +113,7 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
     if (rc == 0) {
         measure_program(m, vocabulary, out);
         out->total += out->program;
+        rc = measure_draft(c, out, e);
     }
     model_free(m);
     return rc;
@@ -321,6 +344,8 @@ void fit_print(const struct fit *f, FILE *out)
         snprintf(note + n, sizeof note - (size_t)n, "; of it %.1f MiB copies to go back to",
                  (double)f->copies / (1 << 20));
     row(out, "scratch", f->scratch, note);
+    if (f->draft)
+        row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
     row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
     if (f->library)
         fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n",

@@ -13,6 +13,7 @@ struct fit {
     uint64_t kv, scratch; /* at .context and .ubatch */
     /* what this process holds: of total, but no part of what must be free */
     uint64_t program;
+    uint64_t draft; /* weights, KV and scratch of the model that drafts (-md); 0: none */
     uint64_t total;
     uint64_t available; /* memory that can be had without swapping; UINT64_MAX: unknown */
     int context, ubatch, context_max, sessions;
@@ -40,8 +41,8 @@ uint64_t fit_available(void);
  * it cannot be read. */
 int fit_inspect(const struct engine_config *c, struct model **m, struct model_footprint *weights,
                 struct error *e);
-/* The needs of such a model at these settings: everything but `program`, `available` and a device's
- * part; total is without the program. ERR_USAGE: settings that it cannot have. */
+/* The needs of such a model at these settings: everything but `program`, `draft`, `available` and a
+ * device's part; total is without them. ERR_USAGE: settings that it cannot have. */
 int fit_of_model(const struct engine_config *c, const struct model *m,
                  const struct model_footprint *weights, struct fit *out, struct error *e);
 /* Errors of both. fast: without the vocabulary, which is loaded to be weighed: for the verdict. */

@@ -114,15 +114,27 @@ static bool read_along(struct drafter *d, const int *ids, int n)
            session_extend(s, ids + s->n_tokens, n - s->n_tokens, 0, d->logits, false, &e) == 0;
 }
 
+/* It cannot read ids that it does not have. */
+static bool can_read(const struct drafter *d, const int *ids, int n)
+{
+    for (int i = n - 1; i >= 0; i--)
+        if (ids[i] >= d->n_vocab)
+            return false;
+    return true;
+}
+
+static void read_before(struct drafter *d, const int *ids, int n)
+{
+    if (can_read(d, ids, n))
+        read_along(d, ids, n);
+}
+
 static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
 {
     float all = 1;
 
     d->n = 0;
-    for (int i = n - 1; i >= 0; i--)
-        if (ids[i] >= d->n_vocab) /* it cannot read this */
-            return 0;
-    if (!read_along(d, ids, n))
+    if (!can_read(d, ids, n) || !read_along(d, ids, n))
         return 0;
     for (int i = 0; i < most && all > UNLIKELY; i++) {
         struct error e;
@@ -161,6 +173,7 @@ const struct drafter_ops drafter_model = {
     .release = release,
     .expect = expect,
     .behind = behind,
+    .read = read_before,
     .propose = propose,
     .learn = learn,
 };
@@ -194,25 +207,35 @@ static int check_vocabulary(const struct engine *g, const struct engine *model, 
     return 0;
 }
 
-int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e)
+struct engine_config engine_draft_config(const struct engine_config *of, int context)
 {
     struct engine_config c = *of;
-    int rc;
 
-    if (!of->drafting.model || !g->drafts)
-        return 0;
     c.model_path = of->drafting.model;
     c.drafting = (struct drafting){0};
-    c.context = g->info.context;
-    c.commons = g->config.commons;
+    c.context = context;
+    c.sessions = (of->sessions > 1 ? of->sessions : 1) + 1; /* its own, which nobody asks */
     c.overrides = NULL;
     c.chat_template = c.chat_template_file = c.chat_template_globals = NULL;
     c.placement = c.placement_script = NULL;
     c.chat_optional = true;
     c.convert = -1;
+    c.expert_cache = 0;
     c.background = false;
     c.defer_experts = 0;
     c.opened = NULL;
+    return c;
+}
+
+int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e)
+{
+    struct engine_config c;
+    int rc;
+
+    if (!of->drafting.model || !g->drafts)
+        return 0;
+    c = engine_draft_config(of, g->info.context);
+    c.commons = g->config.commons;
     if ((rc = engine_open(&g->draft_model, &c, e)) < 0)
         return error_prefix(e, "-md");
     if (!g->tokenizer || !g->draft_model->tokenizer)

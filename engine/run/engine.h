@@ -28,6 +28,9 @@ struct trace;
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e);
 
+/* What the model that drafts (of->drafting.model) is opened with, beside one of this context. */
+struct engine_config engine_draft_config(const struct engine_config *of, int context);
+
 /* Loads the model, opens the CPU, and the devices that c->placement asks for; that is in force when
  * it returns. Errors of model_load, ERR_USAGE, ERR_DEVICE; then *out is NULL. */
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);

@@ -85,6 +85,19 @@ struct speculation {
     float *logits;
     bool drawn;  /* the token taken last is the next one drafted */
     bool missed; /* nothing was verified, and the first of the proposal was drawn */
+    /* drafts that would have paid and were not made: n of them, right so far, in passes without
+     * drafts what verifying them takes */
+    struct watched {
+        int n, right, ids[DRAFT_MOST];
+        double cost;
+    } watched;
+};
+
+/* What the newest pass of answers verified and made, until its time is known. */
+struct speculated {
+    int answers, rows, tokens;
+    double experts;     /* touched, a layer; 0: nobody chooses */
+    uint64_t paused_ns; /* by pacing, before its tokens were taken */
 };
 
 /* One line of tokens and what belongs to it alone: its rows in the devices' caches, its sampler,
@@ -169,7 +182,9 @@ struct engine {
     bool drafts, drafters[DRAFTER_COUNT]; /* something is drafted, by whom */
     struct engine *draft_model;           /* NULL: none */
     struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
-    double drafting_ns;                   /* of the pass being put together, where that costs */
+    /* of the pass being put together, where drafting costs: that, and reading what came before */
+    double drafting_ns, reading_ns;
+    struct speculated speculated;
     int draft_rows;                       /* most drafted rows of a pass */
     size_t draft_bytes;                   /* of their logits */
     bool has_floats; /* matrices of float weights; known where something is drafted */
@@ -333,7 +348,9 @@ void speculate_close(struct session *s);
 int speculate_fill(struct engine *g, int n, int room);
 /* The pass of these parts, which waited for nothing else, took ns, drafting included; before its
  * tokens are taken. */
-void speculate_learn(struct engine *g, int n, double ns);
+void speculate_computed(struct engine *g, int n, double ns);
+/* And ns when they were. */
+void speculate_learn(struct engine *g, double ns);
 /* A token was taken. true: it is the next drafted one, so its row is computed already. */
 bool speculate_drawn(struct session *s, int id);
 /* That row is the session's now, and its logits: the next token can be taken. false: none is. */
@@ -354,6 +371,11 @@ void turn_step(struct session *s);
 /* rc: ERR_CANCELLED, or why else it cannot go on; 0: run.done says how it ended. */
 void turn_end(struct session *s, int rc, const struct error *e);
 bool turn_running(const struct session *s);
+/* Of drafted ids, how many the turn's grammar allows to follow. */
+int turn_allowed(struct session *s, const int *ids, int n);
+/* The next token is drawn where the grammar stands at cursor; where it stands behind a token. */
+void turn_rule(struct session *s, int cursor);
+int turn_cursor(struct session *s, int cursor, int id);
 /* Logits of a token of the answer: what the turn does not want drawn is out of reach. */
 void turn_mask(const struct session *s, float *logits);
 

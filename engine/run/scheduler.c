@@ -136,7 +136,7 @@ static void run(struct engine *g, int n, int n_answers, uint64_t start)
     if (rc == 0)
         learn(g, n, n_answers, clock_now() - start);
     if (rc == 0 && n == n_answers)
-        speculate_learn(g, n, (double)(clock_now() - start));
+        speculate_computed(g, n, (double)(clock_now() - start));
     g->scheduler.failures = again ? g->scheduler.failures + 1 : 0;
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
@@ -148,6 +148,8 @@ static void run(struct engine *g, int n, int n_answers, uint64_t start)
             turn_end(s, rc, &e);
         speculate_end(s, rc == 0);
     }
+    if (rc == 0 && n == n_answers)
+        speculate_learn(g, (double)(clock_now() - start));
 }
 
 bool engine_step(struct engine *g)

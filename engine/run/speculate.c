@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/touched.h"
 
 #include <assert.h>
 #include <math.h>
@@ -56,7 +57,7 @@ int speculate_init(struct engine *g, struct error *e)
 {
     struct drafting *c = &g->config.drafting;
 
-    utility_init(&g->utility);
+    utility_init(&g->utility, 0);
     c->n_max = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
     c->n_max = c->n_max < DRAFT_MOST ? c->n_max : DRAFT_MOST;
     if (!anything(c))
@@ -138,6 +139,7 @@ static void ask(struct session *s, enum drafter_kind kind, int most)
     p->from = kind;
     p->n = drafter_ops(kind)->propose(p->drafters[kind], s->tokens, s->n_tokens + 1, most, p->ids,
                                       p->p);
+    p->n = turn_allowed(s, p->ids, p->n);
     multiply_up(p->p, p->n);
 }
 
@@ -154,15 +156,35 @@ static void propose(struct session *s, int most)
             ask(s, (enum drafter_kind)i, most);
 }
 
+/* Who drafts has to read first what it has not read yet. Where that is more than what came since it
+ * drafted last, what is the prompt's is a prompt's time; what is the answer's counts. */
+static void catch_up(struct session *s, enum drafter_kind kind)
+{
+    const struct drafter_ops *ops = drafter_ops(kind);
+    int behind = ops->behind(s->spec.drafters[kind], s->tokens, s->n_tokens + 1),
+        own = s->run.done.completion_tokens < behind ? s->run.done.completion_tokens : behind;
+    uint64_t start = clock_now();
+    double ns;
+
+    if (behind <= DRAFT_MOST + 1)
+        return;
+    ops->read(s->spec.drafters[kind], s->tokens, s->n_tokens);
+    ns = (double)(clock_now() - start);
+    s->engine->drafting_ns += ns * own / behind;
+    s->engine->reading_ns += ns * (behind - own) / behind;
+}
+
 /* Of an answer alone in its pass: the first drafter that costs time, where it is expected to pay.
- * What it has to read first is a prompt's time, not a draft's. How many are worth a row; *offered:
- * it was thought of, `offered` of them, each as probable as p says. */
+ * How many are worth a row; *offered: as many were thought of, each as probable as p says.
+ * Negative: there is none. */
 static int propose_dearly(struct session *s, int most, float *p, int *offered)
 {
     struct engine *g = s->engine;
     const struct drafter_ops *ops = NULL;
+    struct utility_offer offer = {.answers = 1, .p = p, .to_draft = true};
     bool always = g->config.drafting.always;
-    int kind = 0, n, behind;
+    float experts[TOUCHED_ROWS];
+    int kind = 0, n;
     uint64_t start;
     double gain;
 
@@ -170,23 +192,23 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
            !(s->spec.drafters[kind] && (ops = drafter_ops((enum drafter_kind)kind))->expect))
         kind++;
     if (kind == DRAFTER_COUNT || (most = room_for(s, most)) < 1)
-        return 0;
+        return -1;
     ops->expect(s->spec.drafters[kind], most, p);
     multiply_up(p, most);
-    *offered = most;
-    n = always ? most : utility_rows(&g->utility, 1, p, most, true, &gain);
+    offer.n = *offered = most;
+    n = always ? most : utility_may(&g->utility, &offer, utility_rows(&g->utility, &offer, &gain));
     if (!n)
         return 0;
+    catch_up(s, (enum drafter_kind)kind);
     start = clock_now();
-    behind = ops->behind(s->spec.drafters[kind], s->tokens, s->n_tokens + 1);
     ask(s, (enum drafter_kind)kind, n);
-    g->drafting_ns = (double)(clock_now() - start);
-    if (behind > DRAFT_MOST + 1)
-        g->drafting_ns = 0;
-    else if (s->spec.n)
-        utility_drafted(&g->utility, s->spec.n, g->drafting_ns);
+    g->drafting_ns += (double)(clock_now() - start);
+    if (s->spec.n)
+        utility_drafted(&g->utility, s->spec.n, (double)(clock_now() - start));
     memcpy(p, s->spec.p, (size_t)s->spec.n * sizeof *p);
-    return always ? s->spec.n : utility_rows(&g->utility, 1, p, s->spec.n, false, &gain);
+    offer = (struct utility_offer){.answers = 1, .n = s->spec.n, .p = p};
+    offer.experts = touched_expect(s, s->spec.ids, s->spec.n, experts) ? experts : NULL;
+    return always ? s->spec.n : utility_rows(&g->utility, &offer, &gain);
 }
 
 /* The likeliest of all that is drafted come first; how many there are, *p: how probable each is. */
@@ -214,55 +236,27 @@ static int in_order(const struct engine *g, int n, int room, float *p, int *whos
     return count;
 }
 
-/* Different experts of a layer, on average, that the newest `rows` tokens of a session chose: what
- * as many more will probably choose. 0: there is no choice. */
-static double experts_touched(const struct session *s, int rows)
-{
-    const struct hparams *hp = &s->engine->model->hp;
-    int layers = hp->n_layers, used = hp->n_experts_used, seen = 0, routed = 0;
-
-    if (rows > s->n_tokens || used < 2)
-        return 0;
-    for (int l = 0; l < layers; l++) {
-        const uint16_t *newest =
-            s->routed + ((size_t)(s->n_tokens - rows) * (size_t)layers + (size_t)l) * (size_t)used;
-        size_t row = (size_t)layers * (size_t)used;
-
-        routed += hparams_layer(hp, l)->ffn.experts > 1;
-        for (int i = 0; i < rows * used; i++) {
-            uint16_t expert = newest[(size_t)(i / used) * row + (size_t)(i % used)];
-            bool before = expert == UINT16_MAX || hparams_layer(hp, l)->ffn.experts < 2;
-
-            for (int k = 0; k < i && !before; k++)
-                before = newest[(size_t)(k / used) * row + (size_t)(k % used)] == expert;
-            seen += !before;
-        }
-    }
-    return routed ? (double)seen / routed : 0;
-}
-
-/* That drafts were there and none was taken: one line. */
-static void tell_why(struct engine *g, const struct session *s, const float *p, int n, int answers,
-                     bool may)
+/* That drafts were there and none was taken: one line. touched: experts a layer, 0: not known. */
+static void tell_why(struct engine *g, const struct utility_offer *o, bool pays)
 {
     struct speculation_figures *f = &g->t.speculation;
-    double right = 0, touched = answers == 1 ? experts_touched(s, n + 1) : 0;
+    double right = 0, touched = o->experts ? (double)o->experts[o->n] : 0;
 
-    if (!g->utility.passes[answers].ns || (f->why[0] && f->passes % WHY_AGAIN))
+    if (!g->utility.passes[o->answers].ns || (f->why[0] && f->passes % WHY_AGAIN))
         return;
-    for (int i = 0; i < n; i++)
-        right += (double)p[i];
-    right = 100 * right / n;
-    if (!may)
+    for (int i = 0; i < o->n; i++)
+        right += (double)o->p[i];
+    right = 100 * right / o->n;
+    if (pays)
         snprintf(f->why, sizeof f->why, "off: drafts lost time of late; tried again soon");
     else if (touched > 0)
         snprintf(f->why, sizeof f->why,
-                 "off: %d drafts would touch %.0f experts a layer; %.0f %% likely accepted", n,
+                 "off: %d drafts would touch %.0f experts a layer; %.0f %% likely accepted", o->n,
                  touched, right);
     else
         snprintf(f->why, sizeof f->why,
-                 "off: %d drafts would make a pass %.1f times as long; %.0f %% likely accepted", n,
-                 utility_cost(&g->utility, answers, answers + n), right);
+                 "off: %d drafts would make a pass %.1f times as long; %.0f %% likely accepted",
+                 o->n, utility_cost(&g->utility, o->answers, o->answers + o->n, 0), right);
 }
 
 /* Behind the token that waits. */
@@ -284,16 +278,58 @@ static bool is_time(const struct engine *g)
     return !trace_active(g->forward.trace) && model_packed(g->model, &done, &total);
 }
 
+/* Drafts that pay are not made: they are compared with what comes, as if they had been. */
+static void watch(struct session *s, const struct utility_offer *o, int rows)
+{
+    struct watched *w = &s->spec.watched;
+
+    if (w->n || rows < 1)
+        return;
+    memcpy(w->ids, s->spec.ids, (size_t)rows * sizeof *w->ids);
+    w->n = rows;
+    w->right = 0;
+    w->cost = utility_cost(&s->engine->utility, o->answers, o->answers + rows,
+                           o->experts ? (double)o->experts[rows] : 0);
+}
+
+/* A token was drawn: what of the drafts that were not made it tells. */
+static void watch_drawn(struct session *s, int id)
+{
+    struct watched *w = &s->spec.watched;
+    bool right;
+
+    if (!w->n)
+        return;
+    right = w->ids[w->right] == id;
+    w->right += right;
+    if (right && w->right < w->n)
+        return;
+    utility_missed(&s->engine->utility, 1 + w->right, w->cost);
+    w->n = 0;
+}
+
+/* Of the drafts that cost nothing, the likeliest first, those that pay and may be made. */
+static int choose(struct engine *g, const struct utility_offer *o)
+{
+    struct session *s = g->pass.parts->session;
+    double gain;
+    int pay = utility_rows(&g->utility, o, &gain), may = utility_may(&g->utility, o, pay);
+
+    if (pay && !may && o->answers == 1)
+        watch(s, o, pay);
+    return may;
+}
+
 int speculate_fill(struct engine *g, int n, int room)
 {
     struct speculation_figures *f = &g->t.speculation;
-    float p[UTILITY_ROWS];
-    int whose[UTILITY_ROWS], rows[UTILITY_ROWS] = {0}, count, taken;
+    float p[UTILITY_ROWS], experts[TOUCHED_ROWS];
+    struct utility_offer offer = {.answers = n, .p = p};
+    int whose[UTILITY_ROWS] = {0}, rows[UTILITY_ROWS] = {0}, taken;
     const char *why;
     double gain;
-    bool may;
 
-    g->drafting_ns = 0;
+    g->drafting_ns = g->reading_ns = 0;
     if (!g->drafts || n < 1 || n >= UTILITY_ROWS || !is_time(g))
         return 0;
     if ((why = not_here(g))) {
@@ -304,20 +340,24 @@ int speculate_fill(struct engine *g, int n, int room)
     room = room < UTILITY_ROWS - n ? room : UTILITY_ROWS - n;
     for (int i = 0; i < n; i++)
         propose(g->pass.parts[i].session, room);
-    count = in_order(g, n, room, p, whose);
-    may = g->config.drafting.always || utility_may(&g->utility, n);
-    taken = g->config.drafting.always ? count
-                                      : utility_rows(&g->utility, n, p, count, false, &gain);
-    if (!taken && may && n == 1) {
-        whose[0] = 0;
-        taken = propose_dearly(g->pass.parts->session, room, p, &count);
-        for (int i = 0; i < taken; i++)
-            whose[i] = 0;
+    offer.n = in_order(g, n, room, p, whose);
+    if (n == 1 && offer.n &&
+        touched_expect(g->pass.parts->session, g->pass.parts->session->spec.ids, offer.n, experts))
+        offer.experts = experts;
+    taken = g->config.drafting.always ? offer.n : choose(g, &offer);
+    if (!taken && n == 1) {
+        int dear = propose_dearly(g->pass.parts->session, room, p, &offer.n);
+
+        if (dear >= 0) {
+            taken = dear;
+            offer.experts = NULL;
+            memset(whose, 0, sizeof whose);
+        }
     }
-    if (!count)
+    if (!offer.n)
         return 0;
-    if (!may || !taken) {
-        tell_why(g, g->pass.parts[whose[0]].session, p, count, n, taken == 0 || may);
+    if (!taken) {
+        tell_why(g, &offer, utility_rows(&g->utility, &offer, &gain) > 0);
         return 0;
     }
     for (int i = 0; i < taken; i++)
@@ -354,45 +394,68 @@ static int draw(struct session *s, float *logits, int n_recent)
 static int foresee(struct session *s, int drafted)
 {
     uint64_t state = s->sampler.state;
-    int n = 0, n_vocab = s->sampler.n_vocab, id;
+    int n = 0, n_vocab = s->sampler.n_vocab, cursor = s->cursor, id;
 
     do {
+        turn_rule(s, cursor);
         id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, s->n_tokens + n);
+        cursor = turn_cursor(s, cursor, id);
         n++;
     } while (n <= drafted && id == s->tokens[s->n_tokens + n - 1]);
     s->sampler.state = state;
     return n;
 }
 
-void speculate_learn(struct engine *g, int n, double ns)
+void speculate_computed(struct engine *g, int n, double ns)
 {
     struct speculation_figures *f = &g->t.speculation;
-    int rows = 0, tokens = 0;
+    struct speculated *a = &g->speculated;
 
+    *a = (struct speculated){.answers = n};
     for (int i = 0; i < n; i++) {
         struct session *s = g->pass.parts[i].session;
         int drafted = g->pass.parts[i].drafted, made = drafted ? foresee(s, drafted) : 1;
 
         s->run.share_ns = drafted ? (uint64_t)(ns / made) : 0;
         s->run.done.drafted += drafted;
-        rows += g->pass.parts[i].rows;
-        tokens += made;
+        a->rows += g->pass.parts[i].rows;
+        a->tokens += made;
+        a->paused_ns += s->run.paused_ns;
     }
     if (!g->drafts)
         return;
-    if (n < UTILITY_ROWS && is_time(g))
-        utility_learn(&g->utility, n, rows, tokens, ns - g->drafting_ns, g->drafting_ns);
+    a->experts = touched_by(g, a->rows);
     f->passes++;
-    f->passes_drafted += rows > n;
-    f->drafted += (uint64_t)(rows - n);
-    f->accepted += (uint64_t)(tokens - n);
-    f->gain = utility_gain(&g->utility);
+    f->passes_drafted += a->rows > n;
+    f->drafted += (uint64_t)(a->rows - n);
+    f->accepted += (uint64_t)(a->tokens - n);
+}
+
+void speculate_learn(struct engine *g, double ns)
+{
+    const struct speculated *a = &g->speculated;
+    uint64_t paused_ns = 0;
+
+    if (!g->drafts || a->answers >= UTILITY_ROWS || !is_time(g))
+        return;
+    for (int i = 0; i < a->answers; i++) {
+        const struct session *s = g->pass.parts[i].session;
+
+        if (!turn_running(s)) /* what ends a turn is in the time */
+            return;
+        paused_ns += s->run.paused_ns;
+    }
+    utility_learn(&g->utility, a->answers, a->rows, a->experts, a->tokens,
+                  ns - g->drafting_ns - g->reading_ns - (double)(paused_ns - a->paused_ns),
+                  g->drafting_ns);
+    g->t.speculation.gain = utility_gain(&g->utility);
 }
 
 bool speculate_drawn(struct session *s, int id)
 {
     struct speculation *p = &s->spec;
 
+    watch_drawn(s, id);
     if (p->from == DRAFTER_COUNT || p->taken == p->n || p->ids[p->taken] != id)
         return false;
     if (p->taken == p->rows) { /* it would have been right */

@@ -223,6 +223,30 @@ static int apply_grammar(struct session *s, struct error *e)
     return error_set(e, ERR_INPUT, "no token of the model spells what the grammar asks for here");
 }
 
+int turn_allowed(struct session *s, const int *ids, int n)
+{
+    int cursor = s->cursor, i = 0;
+
+    if (!constrained(s))
+        return n;
+    while (i < n && (cursor = matcher_accept(s->matcher, cursor, ids[i])) != MATCHER_DEAD)
+        i++;
+    return i;
+}
+
+void turn_rule(struct session *s, int cursor)
+{
+    const uint32_t *mask = constrained(s) ? matcher_mask(s->matcher, cursor) : NULL;
+
+    if (mask)
+        sampler_mask(&s->sampler, mask);
+}
+
+int turn_cursor(struct session *s, int cursor, int id)
+{
+    return constrained(s) ? matcher_accept(s->matcher, cursor, id) : cursor;
+}
+
 void turn_mask(const struct session *s, float *logits)
 {
     const struct hparams *hp = &s->engine->model->hp;
@@ -349,6 +373,8 @@ int turn_begin(struct session *s, const struct turn *t,
     r->start = t->prompt.start_ns ? t->prompt.start_ns : clock_now();
     r->done.dropped_turns = t->prompt.dropped_turns;
     scheduler_enter(s);
+    utility_begin(&g->utility);
+    s->spec.watched.n = 0;
     g->busy = true;
     g->n_running++;
     if (s == g->session)

@@ -35,6 +35,8 @@ struct drafter_ops {
     void (*expect)(const struct drafter *d, int most, float *p);
     /* likewise: tokens of ids[0 .. n - 1] that it has not read yet */
     int (*behind)(const struct drafter *d, const int *ids, int n);
+    /* likewise: reads those */
+    void (*read)(struct drafter *d, const int *ids, int n);
     /* At most `most` (DRAFT_MOST) ids that may follow ids[0 .. n - 1]; p[i]: how probable it thinks
      * that the i-th is right where those before it are. Returns how many; 0: nothing to say. */
     int (*propose)(struct drafter *d, const int *ids, int n, int most, int *out, float *p);

@@ -4,23 +4,34 @@
 #include <assert.h>
 #include <string.h>
 
-#define AT_ONCE 1.5  /* in the account at the beginning */
-#define PAID_IN 0.01 /* of a pass without drafts */
-#define MOST_IN 6.0  /* what was won long ago says nothing of now */
+#define AT_ONCE 0.6   /* in the account at the beginning */
+#define PAID_IN 0.005 /* of a pass without drafts */
+#define MOST_IN 4.0   /* what was won long ago says nothing of now */
+#define BEGIN_IN 2.0  /* and less of another question's answer */
+#define WOULD_WIN 1.0 /* passes, then it is tried again */
+#define TRY_AGAIN 1.5 /* in the account then */
 #define WORTH_IT 1.03
-#define ROW_GUESS 0.4   /* of a pass of one row: what one more takes, before it was measured */
-#define DRAFT_GUESS 0.1 /* what drafting a token takes, likewise */
-#define AGAIN 64        /* passes with drafts after which one without is measured */
-#define FADE 0.99       /* of what counts as of late */
+#define ROW_GUESS 0.4     /* of a pass of one row: what one more takes, before it was measured */
+#define ROW_ITSELF 0.08   /* likewise, beside the experts it chooses */
+#define DRAFT_GUESS 0.1   /* what drafting a token takes, likewise */
+#define AGAIN 16          /* passes with drafts after which one without is measured */
+#define FADE 0.99         /* of what counts as of late */
+#define EXPERTS_FADE 0.75 /* of experts touched */
 
-void utility_init(struct utility *u)
+void utility_init(struct utility *u, double expert)
 {
-    *u = (struct utility){.account = AT_ONCE};
+    *u = (struct utility){.account = AT_ONCE, .expert = expert};
 }
 
 void utility_forget(struct utility *u)
 {
     memset(u->passes, 0, sizeof u->passes);
+}
+
+void utility_begin(struct utility *u)
+{
+    u->account = u->account < BEGIN_IN ? u->account : BEGIN_IN;
+    u->missed = 0;
 }
 
 static double median(const double *x, int n)
@@ -37,56 +48,84 @@ static double median(const double *x, int n)
     return sorted[n / 2];
 }
 
-/* Between the nearest ones measured; beyond the last one, each row as ROW_GUESS. */
-static double ns_of(const struct utility *u, int answers, int rows)
+/* The measured passes nearest to so many rows; *high beyond the last one: there is none. */
+static void nearest(const struct utility *u, int rows, int *low, int *high)
 {
-    int low = rows, high = rows;
-    double row = ROW_GUESS * u->passes[answers].ns / answers;
-
-    while (!u->passes[low].ns)
-        low--;
-    while (high <= UTILITY_ROWS && !u->passes[high].ns)
-        high++;
-    if (high > UTILITY_ROWS || high == low)
-        return u->passes[low].ns + row * (rows - low);
-    return u->passes[low].ns +
-           (u->passes[high].ns - u->passes[low].ns) * (rows - low) / (high - low);
+    *low = *high = rows;
+    while (!u->passes[*low].ns)
+        (*low)--;
+    while (*high <= UTILITY_ROWS && !u->passes[*high].ns)
+        (*high)++;
 }
 
-double utility_cost(const struct utility *u, int answers, int rows)
+/* Between the nearest ones measured; beyond the last one, each row as ROW_GUESS, or what it takes
+ * itself where its experts are known. */
+double utility_cost(const struct utility *u, int answers, int rows, double experts)
 {
-    assert(answers > 0 && rows >= answers && rows <= UTILITY_ROWS && u->passes[answers].ns > 0);
-    return ns_of(u, answers, rows) / u->passes[answers].ns;
+    const double plain = u->passes[answers].ns;
+    bool known = experts > 0 && u->expert > 0 && u->passes[answers].experts > 0;
+    double cost, usual, part;
+    int low, high;
+
+    assert(answers > 0 && rows >= answers && rows <= UTILITY_ROWS && plain > 0);
+    nearest(u, rows, &low, &high);
+    cost = u->passes[low].ns / plain;
+    usual = u->passes[low].experts;
+    if (high <= UTILITY_ROWS && high > low) {
+        part = (double)(rows - low) / (high - low);
+        cost += part * (u->passes[high].ns - u->passes[low].ns) / plain;
+        usual += part * (u->passes[high].experts - usual);
+    } else {
+        cost += (known ? ROW_ITSELF : ROW_GUESS) / answers * (rows - low);
+    }
+    return known && usual > 0 ? cost + u->expert * (experts - usual) : cost;
 }
 
-int utility_rows(const struct utility *u, int answers, const float *p, int n, bool to_draft,
-                 double *gain)
+/* Of the first i drafts, what drafting them takes with it. */
+static double cost_of(const struct utility *u, const struct utility_offer *o, int i)
 {
-    double tokens = answers, best = WORTH_IT, draft;
+    double draft = !o->to_draft  ? 0
+                   : u->draft_ns ? u->draft_ns / u->passes[o->answers].ns
+                                 : DRAFT_GUESS;
+
+    return utility_cost(u, o->answers, o->answers + i, o->experts ? (double)o->experts[i] : 0) +
+           draft * i;
+}
+
+static bool can_tell(const struct utility *u, const struct utility_offer *o)
+{
+    return o->answers <= UTILITY_ROWS && u->passes[o->answers].n >= 3;
+}
+
+int utility_rows(const struct utility *u, const struct utility_offer *o, double *gain)
+{
+    double tokens = o->answers, best = WORTH_IT;
     int rows = 0;
 
     *gain = 1;
-    if (answers > UTILITY_ROWS || !u->passes[answers].ns)
+    if (!can_tell(u, o))
         return 0;
-    draft = !to_draft ? 0 : u->draft_ns ? u->draft_ns / u->passes[answers].ns : DRAFT_GUESS;
-    for (int i = 0; i < n && answers + i < UTILITY_ROWS; i++) {
+    for (int i = 1; i <= o->n && o->answers + i <= UTILITY_ROWS; i++) {
         double now;
 
-        tokens += (double)p[i];
-        now = tokens / answers / (utility_cost(u, answers, answers + i + 1) + draft * (i + 1));
+        tokens += (double)o->p[i - 1];
+        now = tokens / o->answers / cost_of(u, o, i);
         *gain = now > *gain ? now : *gain;
         if (now > best) {
             best = now;
-            rows = i + 1;
+            rows = i;
         }
     }
     return rows;
 }
 
-bool utility_may(const struct utility *u, int answers)
+int utility_may(const struct utility *u, const struct utility_offer *o, int rows)
 {
-    return answers <= UTILITY_ROWS && u->passes[answers].n >= 3 && u->account > 0 &&
-           u->drafted < AGAIN;
+    if (!can_tell(u, o) || u->drafted >= AGAIN)
+        return 0;
+    while (rows > 0 && cost_of(u, o, rows) - 1 > u->account)
+        rows--;
+    return rows;
 }
 
 void utility_drafted(struct utility *u, int n, double ns)
@@ -96,18 +135,28 @@ void utility_drafted(struct utility *u, int n, double ns)
     u->draft_ns = u->draft_ns > 0 ? 0.75 * u->draft_ns + 0.25 * each : each;
 }
 
-void utility_learn(struct utility *u, int answers, int rows, int tokens, double ns,
+static void learn_cost(struct utility *u, int rows, double experts, double ns)
+{
+    double before = u->passes[rows].experts;
+    int n;
+
+    u->passes[rows].newest[u->passes[rows].n++ % UTILITY_NEWEST] = ns;
+    n = u->passes[rows].n < UTILITY_NEWEST ? u->passes[rows].n : UTILITY_NEWEST;
+    u->passes[rows].ns = median(u->passes[rows].newest, n);
+    if (experts > 0)
+        u->passes[rows].experts = before > 0 ? EXPERTS_FADE * before + (1 - EXPERTS_FADE) * experts
+                                             : experts;
+}
+
+void utility_learn(struct utility *u, int answers, int rows, double experts, int tokens, double ns,
                    double drafting_ns)
 {
-    double plain, won;
+    double plain, won, least;
 
     assert(answers > 0 && rows >= answers && tokens >= 0);
     if (rows > UTILITY_ROWS || ns <= 0)
         return;
-    u->passes[rows].newest[u->passes[rows].n++ % UTILITY_NEWEST] = ns;
-    u->passes[rows].ns = median(u->passes[rows].newest, u->passes[rows].n < UTILITY_NEWEST
-                                                            ? u->passes[rows].n
-                                                            : UTILITY_NEWEST);
+    learn_cost(u, rows, experts, ns);
     plain = u->passes[answers].ns;
     u->time = u->time * FADE + ns + drafting_ns;
     if (rows == answers) {
@@ -117,9 +166,20 @@ void utility_learn(struct utility *u, int answers, int rows, int tokens, double 
     } else {
         u->drafted++;
         u->worth = u->worth * FADE + plain * tokens / answers;
-        won = plain > 0 ? (double)tokens / answers - (ns + drafting_ns) / plain : 0;
+        /* one that somebody else held up says nothing of drafts */
+        least = ns < 2 * u->passes[rows].ns ? ns : 2 * u->passes[rows].ns;
+        won = plain > 0 ? (double)tokens / answers - (least + drafting_ns) / plain : 0;
     }
     u->account = u->account + won < MOST_IN ? u->account + won : MOST_IN;
+}
+
+void utility_missed(struct utility *u, int tokens, double cost)
+{
+    u->missed = u->missed + tokens - cost > 0 ? u->missed + tokens - cost : 0;
+    if (u->missed < WOULD_WIN)
+        return;
+    u->missed = 0;
+    u->account = u->account > TRY_AGAIN ? u->account : TRY_AGAIN;
 }
 
 double utility_gain(const struct utility *u)
