@@ -2,13 +2,18 @@
  * golden numbers of its official code, rows that llama.cpp moves and all; packed ones too. */
 #include "tests/golden.h"
 
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
 #include "engine/convert/export.h"
 #include "engine/file/weights.h"
 #include "engine/run/engine.h"
 #include "tests/support.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct error e;
 
@@ -21,10 +26,17 @@ static const char *const folders[] = {"llama",
                                       "granitemoe",
                                       "ernie4_5_moe",
                                       "glm4_moe",
+                                      "deepseek_v2",
+                                      "deepseek_v2-group",
+                                      "deepseek_v3",
+                                      "glm4_moe_lite",
+                                      "gpt_oss",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
-static const char *const shared[] = {"qwen3_moe-yarn", "qwen3_moe-awq-g32", "qwen3_moe-gptq-g128",
-                                     "qwen3_moe-ct-fp8", "qwen3_moe-fp8"};
+static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",
+                                     "qwen3_moe-gptq-g128", "qwen3_moe-ct-fp8",
+                                     "qwen3_moe-fp8",       "gpt_oss-mxfp4",
+                                     "deepseek_v3-fp8",     "deepseek_v3-ct-int4"};
 
 static const char *export_folder(const char *folder, const char *word)
 {
@@ -80,6 +92,35 @@ START_TEST(shared_folders_become_files)
 }
 END_TEST
 
+/* A folder whose layers see windows in another order than every file of its family: nothing is
+ * written. */
+START_TEST(what_gguf_cannot_say)
+{
+    static const struct file_kind kind = {"config", 1 << 20, ERR_MODEL};
+    struct export_options o = {.type = export_type_find("f32"), .n_threads = 1};
+    struct export_report r;
+    char *text, *at, dir[300], path[400], out[300], from[4200];
+    size_t n;
+
+    snprintf(dir, sizeof dir, "%s/windows", support_tmpdir());
+    snprintf(out, sizeof out, "%s/windows.gguf", support_tmpdir());
+    ck_assert_int_eq(mkdir(dir, 0700), 0);
+    ck_assert_int_eq(
+        file_read(support_path("golden/families/gpt_oss/config.json"), &kind, &text, &n, &e), 0);
+    ck_assert((at = memmem(text, n, "sliding_attention", 17)) != NULL);
+    memcpy(at, "full_attention\"   ", 17 + 1); /* one blank takes the quote's place */
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    ck_assert_int_eq(file_replace(path, text, n, &e), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    ck_assert(realpath(support_path("golden/families/gpt_oss/model.safetensors"), from) != NULL);
+    ck_assert_int_eq(symlink(from, path), 0);
+    ck_assert_int_eq(model_export(dir, out, &o, &r, &e), ERR_MODEL);
+    ck_assert_msg(strstr(e.text, "cannot say the window of layer 0") != NULL, "%s", e.text);
+    ck_assert_int_ne(access(out, F_OK), 0);
+    mem_free(text);
+}
+END_TEST
+
 /* Types that are asked for reach every matrix; experts lie in one tensor. */
 START_TEST(folders_are_rounded)
 {
@@ -106,6 +147,7 @@ static Suite *suite(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, folders_become_files, 0, (int)(sizeof folders / sizeof *folders));
     tcase_add_loop_test(c, shared_folders_become_files, 0, (int)(sizeof shared / sizeof *shared));
+    tcase_add_test(c, what_gguf_cannot_say);
     tcase_add_test(c, folders_are_rounded);
     suite_add_tcase(s, c);
     return s;

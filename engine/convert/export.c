@@ -8,6 +8,7 @@
 #include "engine/base/pool.h"
 #include "engine/convert/export_list.h"
 #include "engine/convert/export_metadata.h"
+#include "engine/convert/export_same.h"
 #include "engine/layout/pack.h"
 #include "engine/model/mix.h"
 #include "engine/layout/quantize.h"
@@ -217,6 +218,8 @@ static int verify(struct export *x, struct error *e)
     if (m->n_params != x->m->n_params)
         rc = error_set(e, ERR_IO, "%s: what was written is not what was read",
                        gguf_write_temporary(x->w));
+    else if (weight_file_format(x->m->file) != WEIGHT_GGUF)
+        rc = export_same(x->m, m, x->family, e);
     model_free(m);
     return rc;
 }
@@ -327,6 +330,8 @@ static int prepare(struct export *x, const char *in, struct matrix *embeddings, 
     if ((rc = model_open_raw(&x->m, in, e)) || (rc = family_of(&x->family, x->m->file, e)) ||
         (rc = check_family(x, in, e)) || (rc = compile_patterns(x, e)))
         return rc;
+    if (weight_file_format(x->m->file) != WEIGHT_GGUF && x->family->exported_as)
+        x->family = x->family->exported_as;
     if (x->o->importance && (rc = importance_open(&x->importance, x->o->importance, e)))
         return rc;
     rc = weight_file_format(x->m->file) == WEIGHT_GGUF ? export_list_tensors(x, e)

@@ -139,8 +139,11 @@ static enum tensor_role role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,    [MATRIX_V_B] = TENSOR_V_B,
     };
     const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
+    const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
     bool dense = s->kind == FFN_DENSE;
 
+    if (part == MATRIX_Q && mixer->kind == MIXER_MLA && mixer->q_rank)
+        return TENSOR_Q_B;
     if (id.kind == BLOCK_EXPERT && id.expert == s->experts)
         return part == MATRIX_GATE ? (dense ? TENSOR_DENSE_GATE : TENSOR_SHARED_GATE)
                : part == MATRIX_UP ? (dense ? TENSOR_DENSE_UP : TENSOR_SHARED_UP)
@@ -168,19 +171,56 @@ int export_turned_row(int row, int head)
     return row - in + in % 2 * (head / 2) + in / 2;
 }
 
-/* A vector in the order of the rows that it is added to. */
-static const float *turned_vector(struct export *x, const float *v, int n, int head)
+/* Room for numbers that outlive the list. NULL: no memory. */
+static float *new_vector(struct export *x, size_t n)
 {
     float *out, **list = mem_resize(x->turned, (size_t)x->n_turned + 1, sizeof *list);
 
     if (!list)
         return NULL;
     x->turned = list;
-    if (!(out = mem_alloc((size_t)n, sizeof *out)))
-        return NULL;
-    for (int i = 0; i < n; i++)
+    if ((out = mem_alloc(n, sizeof *out)))
+        x->turned[x->n_turned++] = out;
+    return out;
+}
+
+/* A vector in the order of the rows that it is added to. */
+static const float *turned_vector(struct export *x, const float *v, int n, int head)
+{
+    float *out = new_vector(x, (size_t)n);
+
+    for (int i = 0; out && i < n; i++)
         out[i] = v[export_turned_row(i, head)];
-    return x->turned[x->n_turned++] = out;
+    return out;
+}
+
+/* The same vector of every expert, one under the other: `first` is that of the first one. */
+static const float *stacked_vector(struct export *x, const struct matrix *first, int experts)
+{
+    size_t rows = (size_t)first->rows;
+    float *out = new_vector(x, (size_t)experts * rows);
+
+    for (int i = 0; out && i < experts; i++) {
+        const struct matrix *m = (const void *)((const char *)first +
+                                                (size_t)i * sizeof(struct expert_weights));
+
+        memcpy(out + (size_t)i * rows, m->bias, rows * sizeof *out);
+    }
+    return out;
+}
+
+/* Matrices of all heads under each other, as the tensor of three dimensions that GGUF has of them:
+ * the last part. */
+static void split_heads(struct export *x, int heads)
+{
+    struct part *p = &x->parts[x->n_parts - 1];
+
+    p->matrices = heads;
+    p->rows /= heads;
+    p->n_dims = 3;
+    p->dims[2] = p->dims[1];
+    p->dims[1] = p->rows;
+    p->dims[0] = heads;
 }
 
 /* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
@@ -198,8 +238,13 @@ static int add_block(struct export *x, struct block_id id, int experts)
 
         if (bias && head && !(bias = turned_vector(x, bias, rows, head)))
             return -1;
+        if (bias && stacked && !(bias = stacked_vector(x, list[i].w, experts)))
+            return -1;
         bad = add_matrix(x, role, id.layer, list[i].w, experts, stride, head) ||
-              add_vector(x, role, id.layer, true, bias, rows, 0);
+              add_vector(x, role, id.layer, true, bias, stacked ? experts : rows,
+                         stacked ? rows : 0);
+        if (!bad && (role == TENSOR_K_B || role == TENSOR_V_B))
+            split_heads(x, hparams_layer(&x->m->hp, id.layer)->mixer.heads);
     }
     return bad;
 }
@@ -274,14 +319,17 @@ static int add_vectors(struct export *x, int l)
     const struct layer_weights *w = &m->layers[l];
     const struct layer_shape *s = hparams_layer(&m->hp, l);
     int experts = s->ffn.experts, hidden = m->hp.hidden;
+    bool latent = s->mixer.kind == MIXER_MLA;
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
            add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
-           add_vector(x, TENSOR_Q_NORM, l, false, w->q_norm,
+           add_vector(x, latent ? TENSOR_Q_A_NORM : TENSOR_Q_NORM, l, false, w->q_norm,
                       (int64_t)model_qk_norm_values(m, l, true), 0) ||
-           add_vector(x, TENSOR_K_NORM, l, false, w->k_norm,
+           add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false, w->k_norm,
                       (int64_t)model_qk_norm_values(m, l, false), 0) ||
+           add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
            add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hidden) ||
+           add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, experts, 0) ||
            add_vector(x, TENSOR_ROUTER_BIAS, l, false, w->router_bias, experts, 0) ||
            add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, hidden, 0);
 }

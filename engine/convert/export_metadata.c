@@ -198,23 +198,45 @@ static void put_scaling(struct gguf_writer *w, const struct model *m, const stru
     }
     put_named_u32(w, family, "rope.scaling.original_context_length",
                   v.type == META_INT ? (uint32_t)v.i : (uint32_t)m->hp.context_max);
-    if (word[0] == 'y' && factor > 1.0)
+    if (word[0] == 'y' && factor > 1.0 && m->hp.common.mixer.kind != MIXER_MLA)
         put_named_f32(w, family, "rope.scaling.attn_factor",
                       m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
+}
+
+/* Latent attention: the cached row is what readers take for a head's key and value, of one head
+ * (llama.cpp, conversion/deepseek.py). */
+static void put_latent(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const struct mixer_shape *s = &m->hp.common.mixer;
+    struct meta_value all = scaling(m, "mscale_all_dim");
+
+    put_named_u32(w, family, "attention.head_count_kv", 1);
+    put_named_u32(w, family, "attention.key_length", (uint32_t)(s->kv_rank + s->rope_dims));
+    put_named_u32(w, family, "attention.value_length", (uint32_t)s->kv_rank);
+    put_named_u32(w, family, "attention.key_length_mla", (uint32_t)s->key_dim);
+    if (all.type == META_INT || all.type == META_FLOAT)
+        put_named_f32(w, family, "rope.scaling.yarn_log_multiplier", (float)(0.1 * all.f));
 }
 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     char key[128];
+    static const size_t heads[] = {offsetof(struct hparams, common.mixer.kv_heads),
+                                   offsetof(struct hparams, common.mixer.key_dim)};
+    bool latent = m->hp.common.mixer.kind == MIXER_MLA;
     bool is_float;
 
     gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
     gguf_put_string(w, "general.name", m->name, strlen(m->name));
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
-        put_field(w, family, &m->hp, always[i]);
+        if (!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads))
+            put_field(w, family, &m->hp, always[i]);
     put_rest(w, &m->hp, family);
     put_named_u32(w, family, "feed_forward_length", dense_width(m));
-    put_named_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
+    if (latent)
+        put_latent(w, m, family);
+    else
+        put_named_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
     if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
                          &is_float) ||
         !strstr(key, "rms_epsilon")) /* what other readers look for */

@@ -144,6 +144,8 @@ struct family {
     bool one_operator;     /* a layer is a mixer or a feed-forward, with one norm */
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
     bool exported;         /* engine/convert writes GGUF files of it */
+    /* whose GGUF files those are where it has none of its own name; NULL: its own */
+    const struct family *exported_as;
     /* layers behind the last one that predict further tokens: nobody computes them */
     bool extra_layers;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */

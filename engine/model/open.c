@@ -12,6 +12,7 @@
 #include "engine/model/gather.h"
 #include "engine/model/hparams_read.h"
 #include "engine/model/load.h"
+#include "engine/model/repack.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -60,8 +61,7 @@ static bool by_config(const struct model *m, const struct family *family)
 {
     const struct packing *p = weight_file_packing(m->file);
 
-    return p->refused[0] || !weight_file_count(m->file) ||
-           (family->layers && !family->tensors);
+    return p->refused[0] || !weight_file_count(m->file) || (family->layers && !family->tensors);
 }
 
 /* Opens what a description needs: of a folder its config.json, and the tensors as well where only
@@ -217,6 +217,41 @@ out:
     return rc;
 }
 
+/* Heads of a matrix that holds two kinds of rows, taken apart as they are for computing. */
+static int open_raw_heads(const struct matrix_job *j, uint8_t *room, struct error *e)
+{
+    const struct piece all = {.job = j, .count = j->matrix->rows};
+    uint8_t *scratch = mem_alloc(repack_scratch(j), 1);
+
+    if (!scratch)
+        return error_set(e, ERR_MEMORY, "out of memory for %s", j->tensor->name);
+    (void)repack(&all, room, scratch);
+    mem_free(scratch);
+    return 0;
+}
+
+/* In the file where its rows lie there one behind the other; others are gathered, a GGUF file's
+ * heads excepted, whose tensors are asked for themselves. */
+static int open_raw_matrix(const struct binding *b, const struct matrix_job *j, struct error *e)
+{
+    struct matrix *x = j->matrix;
+    uint8_t *room = b->model->arena->data + j->to;
+
+    x->width = 0;
+    x->bytes = (size_t)x->rows * dtype_row_bytes(x->type, x->cols);
+    x->data = room;
+    if (j->split.stride && weight_file_format(b->model->file) != WEIGHT_GGUF)
+        return open_raw_heads(j, room, e);
+    if (j->split.stride || !gathered(j))
+        x->data = (const uint8_t *)j->tensor->data + j->from;
+    else if (x->type == j->tensor->type)
+        gather_rows(j, 0, x->rows, room);
+    else /* only packed ones have another one here */
+        for (int r = 0; r < x->rows; r++)
+            gather_values(j, r, (float *)(void *)room + (size_t)r * (size_t)x->cols);
+    return 0;
+}
+
 int model_open_raw(struct model **out, const char *path, struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
@@ -237,25 +272,10 @@ int model_open_raw(struct model **out, const char *path, struct error *e)
     }
     m->arena->bytes = b.arena;
     load_vectors(&b, m->arena->data);
-    for (size_t i = 0; i < b.n_matrices; i++) {
-        struct matrix *x = b.matrices[i].matrix;
-
-        x->width = 0;
-        x->bytes = (size_t)x->rows * dtype_row_bytes(x->type, x->cols);
-        if (gathered(&b.matrices[i]) && !b.matrices[i].split.stride) {
-            uint8_t *room = m->arena->data + b.matrices[i].to;
-
-            if (x->type == b.matrices[i].tensor->type)
-                gather_rows(&b.matrices[i], 0, x->rows, room);
-            else /* only packed ones have another one here */
-                for (int r = 0; r < x->rows; r++)
-                    gather_values(&b.matrices[i], r,
-                                  (float *)(void *)room + (size_t)r * (size_t)x->cols);
-            x->data = room;
-            continue;
-        }
-        x->data = (const uint8_t *)b.matrices[i].tensor->data + b.matrices[i].from;
-    }
+    for (size_t i = 0; i < b.n_matrices && !rc; i++)
+        rc = open_raw_matrix(&b, &b.matrices[i], e);
+    if (rc)
+        goto out;
     m->packed_bytes = 0;
     m->mapped_bytes = (size_t)weight_file_bytes(m->file);
 out:

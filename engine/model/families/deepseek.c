@@ -71,6 +71,8 @@ static void gguf_layers(struct hparams *hp, struct describer *d)
 
 const struct family family_deepseek_v2 = {
     .name = "deepseek_v2",
+    .exported = true,
+    .exported_as = &family_deepseek2,
     .json = {"DeepseekV2ForCausalLM", "deepseek_v2"},
     SHAPE(.kind = ROUTER_SOFTMAX),
     .keys = keys,
@@ -83,6 +85,8 @@ const struct family family_deepseek_v2 = {
 
 const struct family family_deepseek_v3 = {
     .name = "deepseek_v3",
+    .exported = true,
+    .exported_as = &family_deepseek2,
     .json = {"DeepseekV3ForCausalLM", "deepseek_v3"},
     SHAPE(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true),
     .extra_layers = true,
@@ -97,6 +101,8 @@ const struct family family_deepseek_v3 = {
 
 const struct family family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
+    .exported = true,
+    .exported_as = &family_deepseek2,
     .json = {"Glm4MoeLiteForCausalLM", "glm4_moe_lite"},
     SHAPE(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true),
     .extra_layers = true,

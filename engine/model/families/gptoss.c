@@ -51,6 +51,7 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_gpt_oss = {
     .name = "gpt_oss",
     .gguf = {"gpt-oss"},
+    .exported = true,
     .json = {"GptOssForCausalLM", "gpt_oss"},
     .shape = {.mixer = {.bias = true, .sinks = true},
               .ffn = {.activation = ACTIVATION_CLAMPED_SWIGLU,
