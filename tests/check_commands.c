@@ -844,6 +844,77 @@ START_TEST(chats_are_searched_named_and_deleted)
 }
 END_TEST
 
+static void note_summary(const struct talk *t, size_t at, const char *wanted)
+{
+    const char *got = chat(t)->entries[at].summary;
+
+    ck_assert_msg(!wanted == !got && (!got || strcmp(got, wanted) == 0), "summary %s instead of %s",
+                  got ? got : "none", wanted ? wanted : "none");
+}
+
+/* The model is given it in place of what was said before, which stays in the chat and its file. */
+START_TEST(a_summary_stands_for_what_was_before)
+{
+    struct talk t;
+    int whole;
+
+    talk_open(&t, NULL);
+    expect(&t, "/compact", "nothing before your last message");
+    type(&t, "a badger in the wood, whom everybody knows and likes, and who likes nobody");
+    expect(&t, "/compact none", "there is no summary");
+    type(&t, "an otter");
+    whole = t.prompt;
+    expect(&t, "/compact They spoke of a badger.", "a summary stands for 2 messages now");
+    note_summary(&t, 2, "They spoke of a badger.");
+    ck_assert_uint_eq(conversation_view(t.c), 2);
+    type(&t, "/regen");
+    ck_assert_int_lt(t.prompt, whole);
+    ck_assert_uint_eq(chat(&t)->n, 4);
+    /* what takes the message's place keeps it, and so does the file */
+    type(&t, "/edit");
+    type(&t, "a heron");
+    note_summary(&t, 2, "They spoke of a badger.");
+    expect(&t, "/save a.json", "saved");
+    expect(&t, "/save a.md", "saved");
+    ck_assert_ptr_nonnull(strstr(file_text("a.md"), "stands for all above:* They spoke of"));
+    /* again: it is edited */
+    type(&t, "/compact");
+    ck_assert_str_eq(t.edited.data, "/compact They spoke of a badger.");
+    type(&t, "/compact none");
+    note_summary(&t, 2, NULL);
+    ck_assert_uint_eq(conversation_view(t.c), 0);
+    type(&t, "/load a.json");
+    note_summary(&t, 2, "They spoke of a badger.");
+    /* without one the model writes it, and its tokens are no answer */
+    type(&t, "a crane");
+    type(&t, "/compact");
+    hear_out(&t, "a summary stands for 4 messages now");
+    ck_assert_ptr_nonnull(chat(&t)->entries[4].summary);
+    ck_assert_uint_eq(chat(&t)->n, 6);
+    ck_assert_uint_eq(conversation_tokens(t.c), 0);
+    talk_close(&t);
+}
+END_TEST
+
+/* A chat that has outgrown the context. */
+START_TEST(the_view_of_a_long_chat_moves)
+{
+    const char *more[] = {"-c", "128", "-n", "40", NULL};
+    struct talk t;
+
+    talk_open(&t, more);
+    type(&t, "a badger in the wood, whom everybody knows and likes, and who likes nobody at all");
+    ck_assert_uint_eq(conversation_view(t.c), 0);
+    for (int i = 0; i < 4 && !conversation_view(t.c); i++)
+        type(&t, "an otter, a heron and a crane in the river, whom nobody knows but the badger");
+    ck_assert_uint_gt(conversation_view(t.c), 0);
+    ck_assert_ptr_nonnull(strstr(t.said.data, "oldest messages; /compact puts a summary"));
+    type(&t, "/compact The badger likes nobody.");
+    ck_assert_ptr_nonnull(chat(&t)->entries[conversation_view(t.c)].summary);
+    talk_close(&t);
+}
+END_TEST
+
 /* Copies the bundled model to a name below the folder of tests. */
 static void put_model(const char *to)
 {
@@ -966,6 +1037,8 @@ static Suite *suite(void)
     tcase_add_test(c, nothing_said_is_lost);
     tcase_add_test(c, a_chat_goes_on_in_its_own_file);
     tcase_add_test(c, chats_are_searched_named_and_deleted);
+    tcase_add_test(c, a_summary_stands_for_what_was_before);
+    tcase_add_test(c, the_view_of_a_long_chat_moves);
     tcase_add_test(c, another_model_goes_on_with_the_chat);
     tcase_add_test(c, a_model_brings_its_settings);
     suite_add_tcase(s, c);

@@ -10,6 +10,7 @@
  * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
  * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE     hints on (and the row of keys)
  * closing NAME (another model comes)
+ * entry N (of the chat: the newest block)     view N TEXT (the rule)
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
@@ -290,6 +291,10 @@ static void line(struct player *p, char *s)
         publish(p);
     } else if (strcmp(word, "user") == 0) {
         ui_block_add(&p->m, UI_USER, rest);
+    } else if (strcmp(word, "entry") == 0) { /* the newest block is that one of the chat */
+        p->m.blocks[p->m.n_blocks - 1].entry = atoi(a);
+    } else if (strcmp(word, "view") == 0) { /* the model reads from that entry on */
+        ui_block_view(&p->m, atoi(a), b[0] ? strstr(rest, b) : "");
     } else if (strcmp(word, "answer") == 0) {
         block = ui_block_add(&p->m, UI_ASSISTANT, "");
         block->open = true;

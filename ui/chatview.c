@@ -15,7 +15,7 @@
 static bool has_header(const struct ui_block *b)
 {
     return b->kind == UI_USER || b->kind == UI_ASSISTANT || b->kind == UI_SYSTEM ||
-           b->kind == UI_THOUGHT;
+           b->kind == UI_THOUGHT || b->kind == UI_VIEW;
 }
 
 static int body_rows(const struct ui_model *m, const struct ui_block *b)
@@ -56,11 +56,12 @@ static struct style code_style(const struct theme *t, enum look look)
 
 static struct style look_style(const struct theme *t, const struct ui_block *b, enum look look)
 {
-    enum theme_role base = b->kind == UI_USER                              ? ROLE_STYLE_USER_TEXT
-                           : b->kind == UI_NOTICE                          ? ROLE_STYLE_NOTICE
-                           : b->kind == UI_TROUBLE                         ? ROLE_STYLE_TROUBLE
-                           : b->kind == UI_SYSTEM || b->kind == UI_THOUGHT ? ROLE_STYLE_DIM
-                                                                           : ROLE_STYLE_TEXT;
+    enum theme_role base = b->kind == UI_USER      ? ROLE_STYLE_USER_TEXT
+                           : b->kind == UI_NOTICE  ? ROLE_STYLE_NOTICE
+                           : b->kind == UI_TROUBLE ? ROLE_STYLE_TROUBLE
+                           : b->kind == UI_SYSTEM || b->kind == UI_THOUGHT || b->kind == UI_VIEW
+                               ? ROLE_STYLE_DIM
+                               : ROLE_STYLE_TEXT;
     struct style s = theme_style(t, base);
 
     if (look == LOOK_BOLD)
@@ -129,6 +130,17 @@ static void thought_head(struct canvas *c, int x, int y, int width, const struct
     at = canvas_text(c, x, y, dim, text);
     if (at + 16 <= x + width)
         canvas_text_right(c, x + width, y, dim, m->thoughts_open ? "Alt-t folds" : "Alt-t opens");
+}
+
+/* Below it stands what the model reads. */
+static void view_head(struct canvas *c, int x, int y, int width, const struct ui_model *m)
+{
+    struct style rule = theme_style(&m->theme, ROLE_STYLE_RULE);
+
+    canvas_fill(c, (struct rect){x, y, width, 1}, rule, 0x2500);
+    if (width >= 34)
+        canvas_text(c, x + 2, y, theme_style(&m->theme, ROLE_STYLE_DIM),
+                    " the model reads from here ");
 }
 
 static void header_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
@@ -315,6 +327,8 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
 
     if (line < 0 && b->kind == UI_THOUGHT)
         thought_head(c, x, y, width, m, b);
+    else if (line < 0 && b->kind == UI_VIEW)
+        view_head(c, x, y, width, m);
     else if (line < 0)
         header_draw(c, x, y, width, m, b);
     else if (b->kind == UI_ASSISTANT && b->open && b->len == 0 && k == 1)

@@ -151,6 +151,36 @@ struct ui_block *ui_block_thought(struct ui_model *m, size_t answer, const char 
     return &m->blocks[answer];
 }
 
+static void block_remove(struct ui_model *m, size_t i)
+{
+    block_release(&m->blocks[i]);
+    memmove(m->blocks + i, m->blocks + i + 1, (--m->n_blocks - i) * sizeof *m->blocks);
+    if (m->anchor_block > (int)i)
+        m->anchor_block--;
+    m->dirty = true;
+}
+
+void ui_block_view(struct ui_model *m, int entry, const char *text)
+{
+    struct ui_block made;
+    size_t at = 0;
+
+    for (size_t i = m->n_blocks; i-- > 0;)
+        if (m->blocks[i].kind == UI_VIEW)
+            block_remove(m, i);
+    while (at < m->n_blocks && (!entry || m->blocks[at].entry != entry))
+        at++;
+    if (at == m->n_blocks || !ui_block_add(m, UI_VIEW, text))
+        return;
+    if (at && m->blocks[at - 1].kind == UI_THOUGHT) /* that belongs to the block */
+        at--;
+    made = m->blocks[m->n_blocks - 1];
+    memmove(m->blocks + at + 1, m->blocks + at, (m->n_blocks - 1 - at) * sizeof *m->blocks);
+    m->blocks[at] = made;
+    if (m->anchor_block >= (int)at)
+        m->anchor_block++;
+}
+
 int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len)
 {
     assert(b >= m->blocks && b < m->blocks + m->n_blocks);

@@ -25,7 +25,8 @@
 /* steps of it: colours of their own, then the heat's, brighter */
 #define UI_LIGHT (THEME_FADE + 1)
 
-/* UI_THOUGHT: what the model thought, before the answer it belongs to; folded into one line */
+/* UI_THOUGHT: what the model thought, before the answer it belongs to; folded into one line.
+ * UI_VIEW: a rule, before the first message that the model sees */
 enum ui_block_kind {
     UI_USER,
     UI_ASSISTANT,
@@ -33,7 +34,8 @@ enum ui_block_kind {
     UI_NOTICE,
     UI_TROUBLE,
     UI_OUTPUT,
-    UI_THOUGHT
+    UI_THOUGHT,
+    UI_VIEW
 };
 
 /* Lines of a block at some width; filled and used by ui/chatview.c. */
@@ -244,6 +246,9 @@ int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, si
 void ui_block_truncate(struct ui_model *m, size_t n_blocks);
 /* What was thought before the answer at index `answer` of the blocks, tokens of it (0: unknown). */
 struct ui_block *ui_block_thought(struct ui_model *m, size_t answer, const char *text, int tokens);
+/* The rule before the block of the conversation's entry (from 1), with what stands for the ones
+ * above; there is one at most. entry 0, or not shown: none. */
+void ui_block_view(struct ui_model *m, int entry, const char *text);
 /* the answer that is being written, or NULL */
 struct ui_block *ui_block_answer(struct ui_model *m);
 

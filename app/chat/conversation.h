@@ -26,7 +26,9 @@ struct conversation_hooks {
     void (*added)(void *ctx, const struct transcript_entry *entry);
     /* The transcript was changed otherwise (/undo, /clear, /load, /system): show it anew. */
     void (*changed)(void *ctx);
-    /* Puts a text into the input line (/edit). */
+    /* conversation_view has changed, and nothing else; NULL: nobody shows it. */
+    void (*view)(void *ctx);
+    /* Puts a text into the input line (/edit, /compact). */
     void (*edit)(void *ctx, const char *text);
     /* To the clipboard; false: there is none. */
     bool (*copy)(void *ctx, const char *text, size_t len);
@@ -109,6 +111,15 @@ void conversation_edit(struct conversation *c);
 /* all stays as it was (said so); false: nothing was being edited */
 bool conversation_edit_end(struct conversation *c);
 
+/* The first entry behind the system message that the model is given whole; that one if it sees all.
+ */
+size_t conversation_view(const struct conversation *c);
+/* A summary takes the place of what the model sees no more, or of all before the last message,
+ * where it still sees all: text, or NULL: it is asked to write one; where that is done already, it
+ * goes into the input line to be edited. -1: said why. */
+int conversation_compact(struct conversation *c, const char *text);
+/* The summaries are dropped: the model is given all again. */
+int conversation_compact_none(struct conversation *c);
 /* The models at hand, as model_places.h finds them, with the bundled one and the one in use; as
  * they were listed last unless `anew`. The conversation's. */
 const struct model_files *conversation_models(struct conversation *c, bool anew, struct error *e);

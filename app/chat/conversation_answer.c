@@ -20,6 +20,10 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
     if (!c->busy)
         return;
     c->busy = false;
+    if (c->compacting) {
+        conversation_compact_ended(c, stop);
+        return;
+    }
     if (c->answer.failed)
         conversation_say(c, SAY_TROUBLE,
                          "out of memory: what is kept of this answer is not all of it");
@@ -40,7 +44,7 @@ void conversation_answer_placed(struct conversation *c)
 {
     struct error e = {0};
 
-    if (c->busy && c->transcript.n && c->plan[0] &&
+    if (c->busy && !c->compacting && c->transcript.n && c->plan[0] &&
         transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
 }
@@ -83,7 +87,8 @@ static void part_write(struct conversation *c)
 {
     struct error e = {0};
 
-    if (!c->busy || autosave_part_write(&c->autosave, c->answer.data, c->answer.len, &e) == 0)
+    if (!c->busy || c->compacting ||
+        autosave_part_write(&c->autosave, c->answer.data, c->answer.len, &e) == 0)
         return;
     if (!c->save_said)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
@@ -123,6 +128,16 @@ static bool reseed(const struct conversation *c, struct turn *turn)
     return true;
 }
 
+int conversation_turn_begin(struct conversation *c, struct dialogue *said, struct turn *turn)
+{
+    struct error e = {0};
+
+    if (prompter_start(&c->prompter, conversation_info(c), said, turn, wake, c->client, &e) == 0)
+        return 0;
+    conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    return -1;
+}
+
 /* Its prompt is made first; conversation_prompt_take sends it. */
 static int turn_begin(struct conversation *c, bool go_on)
 {
@@ -130,9 +145,8 @@ static int turn_begin(struct conversation *c, bool go_on)
     struct turn turn = {.probabilities = true, .logprobs = true, .top_logprobs = 10};
     struct error e = {0};
 
-    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 && reseed(c, &turn) &&
-        prompter_start(&c->prompter, conversation_info(c), &said, &turn, wake, c->client, &e) == 0)
-        return 0;
+    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 && reseed(c, &turn))
+        return conversation_turn_begin(c, &said, &turn);
     dialogue_release(&said);
     turn_release(&turn);
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
@@ -163,6 +177,10 @@ void conversation_prompt_take(struct conversation *c)
 
     if (!prompter_take(&c->prompter, &k.turn, &rc, &start_ns, &e))
         return;
+    if (rc == 0 && !c->compacting) {
+        conversation_view_moved(c, c->prompter.history.dropped_messages);
+        k.turn.prompt.dropped_turns = 0; /* that tells it */
+    }
     if (rc == 0 && !c->worker_gone)
         rc = client_send(c->client, &k, &e);
     else
@@ -173,17 +191,22 @@ void conversation_prompt_take(struct conversation *c)
         turn_failed(c, rc, e.text, start_ns);
 }
 
+void conversation_answer_clear(struct conversation *c)
+{
+    c->paced = c->pace > 0;
+    strbuf_clear(&c->answer);
+    strbuf_clear(&c->thought);
+    c->part = PART_ANSWER;
+    c->n_tokens = 0;
+}
+
 int conversation_answer(struct conversation *c, bool go_on)
 {
     struct error e = {0};
 
     assert(!c->busy && (!go_on || c->transcript.n > 0));
     c->editing = false;
-    c->paced = c->pace > 0;
-    strbuf_clear(&c->answer);
-    strbuf_clear(&c->thought);
-    c->part = PART_ANSWER;
-    c->n_tokens = 0;
+    conversation_answer_clear(c);
     if (go_on)
         strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
     else if (transcript_append(&c->transcript, ROLE_ASSISTANT, "", &e) < 0) {

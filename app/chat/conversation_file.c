@@ -206,6 +206,7 @@ void conversation_new(struct conversation *c)
     conversation_turn_save(c);
     c->editing = false;
     c->n_undone = 0;
+    c->dropped = 0;
     transcript_truncate(&c->transcript, keep);
     transcript_tails_release(&c->transcript.waiting);
     conversation_file_begin(c);
@@ -223,6 +224,7 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
         return rc;
     c->editing = false;
     c->n_undone = 0;
+    c->dropped = 0;
     autosave_recover(&c->transcript, path);
     /* going on leaves the file that was read as it is */
     conversation_file_begin(c);

@@ -96,7 +96,7 @@ int conversation_close(struct conversation *c, struct error *e)
     mem_free(c->change.back);
     model_files_release(&c->models);
     /* what had been shown of the last answer */
-    if (c->busy && c->transcript.n) {
+    if (c->busy && !c->compacting && c->transcript.n) {
         struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
 
         transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
@@ -156,7 +156,7 @@ static void on_event(struct conversation *c, const struct event *ev)
     case EVENT_TURN_DONE:
         prompt_history_note(&c->prompter.history, ev);
         stats_add_turn(&c->stats, &ev->done_turn);
-        if (c->busy && c->transcript.n)
+        if (c->busy && !c->compacting && c->transcript.n)
             conversation_answer_measured(c, &ev->done_turn);
         log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s",
                   ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),

@@ -14,7 +14,7 @@ void conversation_answer_token(struct conversation *c, const struct token_event 
 {
     struct answer_token *k;
 
-    if (t->id < 0)
+    if (t->id < 0 || c->compacting)
         return;
     if (c->n_tokens == c->room_tokens) {
         size_t room = c->room_tokens ? c->room_tokens * 2 : 256;

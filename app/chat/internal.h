@@ -60,7 +60,11 @@ struct conversation {
     struct answer_token *tokens; /* of the newest answer, since it went on last; owned */
     size_t n_tokens, room_tokens;
     struct logprobs_event likely; /* of the token that comes next */
-    bool editing;                 /* the next message takes the place of the last one */
+    size_t
+        dropped; /* entries behind the view's first one that did not fit into the newest prompt */
+    bool compacting; /* what is answered is a summary, for entry compact_at */
+    size_t compact_at;
+    bool editing; /* the next message takes the place of the last one */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
@@ -86,11 +90,22 @@ void conversation_changed(struct conversation *c);
  * for the end of an answer begins. */
 void conversation_model_settle(struct conversation *c);
 
+/* conversation_compact.c */
+/* The summary that was written takes its place, or nothing is changed. */
+void conversation_compact_ended(struct conversation *c, enum stop_reason stop);
+/* A prompt was made that leaves out so many of the messages behind the system's; told where nobody
+ * sees the rule. */
+void conversation_view_moved(struct conversation *c, int dropped);
+
 /* conversation_branches.c */
 /* What is said next stands beside what there is from entry `at` on. */
 int conversation_fork(struct conversation *c, size_t at);
 
 /* conversation_answer.c */
+/* What is said to the model, to be answered: takes both, also on failure (said why, -1). */
+int conversation_turn_begin(struct conversation *c, struct dialogue *said, struct turn *turn);
+/* The answer that begins has no text yet. */
+void conversation_answer_clear(struct conversation *c);
 void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
 void conversation_answer_placed(struct conversation *c);
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);

@@ -67,6 +67,18 @@ int transcript_reasoning(struct transcript *t, size_t i, const char *text, struc
     return 0;
 }
 
+int transcript_summary(struct transcript *t, size_t i, const char *text, struct error *e)
+{
+    char *copy = *text ? mem_string(text) : NULL;
+
+    assert(i < t->n && t->entries[i].role == ROLE_USER);
+    if (*text && !copy)
+        return no_memory(e);
+    mem_free(t->entries[i].summary);
+    t->entries[i].summary = copy;
+    return 0;
+}
+
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e)
 {
     char *copy = mem_string(text);
@@ -133,6 +145,7 @@ void transcript_entry_release(struct transcript_entry *x)
     transcript_tails_release(&x->others);
     mem_free(x->text);
     mem_free(x->reasoning);
+    mem_free(x->summary);
     mem_free(x->plans);
 }
 
@@ -234,9 +247,32 @@ const char *transcript_get(const struct transcript *t, const char *key)
     return i < t->n_settings ? t->settings[i].value : NULL;
 }
 
+size_t transcript_view(const struct transcript *t)
+{
+    size_t first = t->n && t->entries[0].role == ROLE_SYSTEM ? 1 : 0;
+
+    for (size_t i = t->n; i-- > first;)
+        if (t->entries[i].summary)
+            return i;
+    return first;
+}
+
+static int message_copy(const struct transcript_entry *x, struct message *m)
+{
+    size_t size = strlen(x->text) + (x->summary ? strlen(x->summary) : 0) + 64;
+
+    *m = (struct message){.role = x->role, .reasoning = mem_string(x->reasoning)};
+    if (!x->summary)
+        m->text = mem_string(x->text);
+    else if ((m->text = mem_alloc(size, 1)))
+        snprintf(m->text, size, "[What was said before, in short: %s]\n\n%s", x->summary, x->text);
+    return m->text && !m->reasoning == !x->reasoning ? 0 : ERR_MEMORY;
+}
+
 int transcript_messages(const struct transcript *t, struct message **out, size_t *n,
                         struct error *e)
 {
+    size_t view = transcript_view(t), count = 0;
     struct message *m = mem_alloc(t->n, sizeof *m);
 
     *out = NULL;
@@ -244,18 +280,18 @@ int transcript_messages(const struct transcript *t, struct message **out, size_t
     if (!m)
         return no_memory(e);
     for (size_t i = 0; i < t->n; i++) {
-        const struct transcript_entry *x = &t->entries[i];
-
-        m[i] = (struct message){
-            .role = x->role, .text = mem_string(x->text), .reasoning = mem_string(x->reasoning)};
-        if (!m[i].text || !m[i].reasoning != !x->reasoning) {
-            for (i++; i-- > 0; mem_free(m[i].reasoning))
-                mem_free(m[i].text);
-            mem_free(m);
-            return no_memory(e);
+        if (i < view && t->entries[i].role != ROLE_SYSTEM)
+            continue;
+        if (message_copy(&t->entries[i], &m[count++]) == 0)
+            continue;
+        while (count-- > 0) {
+            mem_free(m[count].reasoning);
+            mem_free(m[count].text);
         }
+        mem_free(m);
+        return no_memory(e);
     }
     *out = m;
-    *n = t->n;
+    *n = count;
     return 0;
 }

@@ -36,6 +36,9 @@ struct transcript_entry {
     char *text; /* UTF-8, owned */
     /* of an answer: what the model thought before it, owned; NULL: nothing */
     char *reasoning;
+    /* of a user's message: what the model is given in place of all that was said before it, owned;
+     * NULL: nothing */
+    char *summary;
     /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
     char plan[64], stop[16];
     struct transcript_plan *plans; /* in order, owned; none: only their names are known */
@@ -77,6 +80,11 @@ int transcript_append(struct transcript *t, enum role role, const char *text, st
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);
 /* What was thought before answer i; "": nothing. ERR_MEMORY: as before. */
 int transcript_reasoning(struct transcript *t, size_t i, const char *text, struct error *e);
+/* What the model is given in place of all before entry i, a user's message; "": all of it again.
+ * ERR_MEMORY: as before. */
+int transcript_summary(struct transcript *t, size_t i, const char *text, struct error *e);
+/* The first entry behind the system message that the model is given: the newest with a summary. */
+size_t transcript_view(const struct transcript *t);
 /* From its token first_token (counted from 1) on, answer i was computed under this placement.
  * ERR_MEMORY: as before. */
 int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token,
@@ -109,7 +117,8 @@ int transcript_model(struct transcript *t, const char *model, struct error *e);
 int transcript_set(struct transcript *t, const char *key, const char *value, struct error *e);
 /* NULL: not set */
 const char *transcript_get(const struct transcript *t, const char *key);
-/* Copies for a turn: mem_* array and texts. */
+/* Copies for a turn: mem_* array and texts. The system message and what transcript_view leaves, a
+ * summary at the head of its first one. */
 int transcript_messages(const struct transcript *t, struct message **out, size_t *n,
                         struct error *e);
 

@@ -82,6 +82,8 @@ static json_t *entry_json(const struct transcript_entry *x)
     json_object_set_new(o, "content", json_text(x->text));
     if (x->reasoning)
         json_object_set_new(o, "reasoning_content", json_text(x->reasoning));
+    if (x->summary)
+        json_object_set_new(o, "summary_before", json_text(x->summary));
     if (x->plan[0])
         json_object_set_new(o, "plan", json_text(x->plan));
     if (x->n_plans > 1)
@@ -278,6 +280,9 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth
     text = json_string_value(json_object_get(o, "reasoning_content"));
     if (text && (rc = transcript_reasoning(t, t->n - 1, text, e)) < 0)
         return rc;
+    text = json_string_value(json_object_get(o, "summary_before"));
+    if (text && x->role == ROLE_USER && (rc = transcript_summary(t, t->n - 1, text, e)) < 0)
+        return rc;
     copy_word(x->plan, sizeof x->plan, json_object_get(o, "plan"));
     copy_word(x->stop, sizeof x->stop, json_object_get(o, "stop"));
     x->seconds = json_number_value(json_object_get(o, "seconds"));
@@ -424,6 +429,11 @@ int transcript_markdown(const struct transcript *t, FILE *f, struct error *e)
         const struct transcript_entry *x = &t->entries[i];
         const char *between = "\n\n*";
 
+        if (x->summary) {
+            fputs("\n---\n\n*For the model this stands for all above:* ", f);
+            put_safe(x->summary, f);
+            fputc('\n', f);
+        }
         fprintf(f, "\n## %s\n\n", heads[x->role]);
         if (x->reasoning) {
             fputs("<details><summary>Reasoning</summary>\n\n", f);

@@ -122,9 +122,14 @@ int transcript_unfork(struct transcript *t, struct error *e)
 void transcript_fork_join(struct transcript *t)
 {
     struct transcript_entry *x = t->n ? &t->entries[t->n - 1] : NULL;
+    const struct transcript_entry *beside;
 
     if (!x || !t->waiting.n || t->n - 1 != t->waiting_at)
         return;
+    /* what was said before it is the same, and so is what stands for that */
+    beside = t->waiting.tails[t->waiting_which < t->waiting.n ? t->waiting_which : 0].entries;
+    if (x->role == ROLE_USER && beside->summary)
+        x->summary = mem_string(beside->summary); /* without memory: all of it again */
     x->which = t->waiting.n;
     x->others = t->waiting;
     t->waiting = (struct transcript_tails){0};

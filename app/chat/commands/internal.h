@@ -28,6 +28,7 @@ int chat_undo(struct conversation *c, const char *arguments);
 int chat_redo(struct conversation *c, const char *arguments);
 int chat_token(struct conversation *c, const char *arguments);
 int chat_branches(struct conversation *c, const char *arguments);
+int chat_compact(struct conversation *c, const char *arguments);
 int chat_edit(struct conversation *c, const char *arguments);
 int chat_clear(struct conversation *c, const char *arguments);
 int chat_save(struct conversation *c, const char *arguments);

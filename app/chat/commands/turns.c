@@ -78,6 +78,15 @@ int chat_edit(struct conversation *c, const char *arguments)
     return 0;
 }
 
+int chat_compact(struct conversation *c, const char *arguments)
+{
+    if (chat_busy(c))
+        return -1;
+    if (strcmp(arguments, "none") == 0)
+        return conversation_compact_none(c);
+    return conversation_compact(c, arguments[0] ? arguments : NULL);
+}
+
 int chat_clear(struct conversation *c, const char *arguments)
 {
     if (chat_busy(c))

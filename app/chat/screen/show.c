@@ -129,6 +129,26 @@ void chat_say(void *ctx, enum conversation_say kind, const char *text)
         chatview_scroll_to_last(&s->model);
 }
 
+/* The rule where the model's view begins. */
+static void hook_view(void *ctx)
+{
+    struct chat *s = ctx;
+    const struct transcript *t = conversation_transcript(s->conversation);
+    size_t at = conversation_view(s->conversation),
+           first = t->n && t->entries[0].role == ROLE_SYSTEM ? 1 : 0;
+    const char *summary = at < t->n ? t->entries[at].summary : NULL;
+    struct strbuf text = {0};
+
+    if (at > first)
+        strbuf_printf(&text,
+                      summary ? "in place of %zu message%s: %s"
+                              : "%zu message%s above are out of its sight; /compact puts a summary "
+                                "in their place%s",
+                      at - first, at - first == 1 ? "" : "s", summary ? summary : "");
+    ui_block_view(&s->model, at > first ? (int)at + 1 : 0, text.data ? text.data : "");
+    strbuf_release(&text);
+}
+
 static void hook_added(void *ctx, const struct transcript_entry *entry)
 {
     struct chat *s = ctx;
@@ -187,6 +207,7 @@ static void hook_changed(void *ctx)
         if (from->reasoning)
             ui_block_thought(&s->model, s->model.n_blocks - 1, from->reasoning, 0);
     }
+    hook_view(s);
     chatview_scroll_end(&s->model);
 }
 
@@ -259,6 +280,7 @@ struct conversation_hooks chat_hooks(struct chat *s)
         .say = chat_say,
         .added = hook_added,
         .changed = hook_changed,
+        .view = hook_view,
         .edit = hook_edit,
         .copy = hook_copy,
         .set = hook_set,
