@@ -76,7 +76,7 @@ $(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni 
 # -O3 under a sanitizer takes minutes a file; so does instrumenting them for fuzzing, which aims at parsers.
 $(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(if $(filter release debug,$(MODE)),-O3)$(if $(filter fuzz,$(MODE)),-fno-sanitize=all)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
-$(B)/engine/run/candidates.o: KOPT := -fno-trapping-math
+$(B)/engine/run/candidates.o $(B)/engine/run/logits_sum.o: KOPT := -fno-trapping-math
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	@echo "CC   $<"

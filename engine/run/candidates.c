@@ -5,6 +5,7 @@
 #include "engine/run/candidates.h"
 
 #include "engine/device/numerics.h"
+#include "engine/run/logits_sum.h"
 
 #include <math.h>
 #include <string.h>
@@ -111,80 +112,20 @@ static void weigh(struct sampler_candidate *c, int n, float max, float temperatu
     }
 }
 
-/* The greatest of them; NaN counts as -inf. In lanes, which needs no chain of comparisons. */
-static float greatest(const float *x, int n)
-{
-    float lanes[NUM_LANES], max = -INFINITY;
-    int i = 0;
-
-    for (int j = 0; j < NUM_LANES; j++)
-        lanes[j] = -INFINITY;
-    for (; i + NUM_LANES <= n; i += NUM_LANES)
-        for (int j = 0; j < NUM_LANES; j++)
-            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
-    for (; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    for (int j = 0; j < NUM_LANES; j++)
-        max = lanes[j] > max ? lanes[j] : max;
-    return max;
-}
-
-/* Adds exp(x - max) of EXPS logits in lanes: a fixed order, and no chain of additions. */
-static inline __attribute__((always_inline)) void add_exps(double *lanes, const float *x, float max)
-{
-    float d[EXPS];
-
-    for (int i = 0; i < EXPS; i++)
-        d[i] = x[i] - max;
-    exps(d);
-    for (int n = EXPS / 2; n >= NUM_LANES; n /= 2)
-        for (int i = 0; i < n; i++)
-            d[i] += d[i + n];
-    for (int i = 0; i < NUM_LANES; i++)
-        lanes[i] += (double)d[i];
-}
-
-static void add_exps_plain(double *lanes, const float *x, float max)
-{
-    add_exps(lanes, x, max);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2,fma"))) static void add_exps_avx2(double *lanes, const float *x,
-                                                              float max)
-{
-    add_exps(lanes, x, max);
-}
-#endif
-
 float logits_probability(const float *logits, int n, int id)
 {
-    void (*add)(double *lanes, const float *x, float max) = add_exps_plain;
-    float max = greatest(logits, n), rest[EXPS];
-    double lanes[NUM_LANES] = {0}, sum = 0.0;
-    int whole = n / EXPS * EXPS;
+    float max = logits_greatest(logits, n);
 
     /* nothing to choose from, or nothing comparable */
     if (!(max > -INFINITY) || max == INFINITY)
         return 1.0f;
-#ifdef __x86_64__
-    if (has_avx2())
-        add = add_exps_avx2;
-#endif
-    for (int i = 0; i < whole; i += EXPS)
-        add(lanes, logits + i, max);
-    for (int i = 0; i < EXPS; i++)
-        rest[i] = whole + i < n ? logits[whole + i] : -INFINITY;
-    add(lanes, rest, max);
-    for (int i = 0; i < NUM_LANES; i++)
-        sum += lanes[i];
-    return (float)((double)num_exp(logits[id] - max) / sum);
+    return (float)((double)num_exp(logits[id] - max) / logits_exp_sum(logits, n, max));
 }
 
 float logits_outside(const float *logits, int n, const uint32_t *mask)
 {
     double in = 0.0, out = 0.0;
-    float max = greatest(logits, n);
+    float max = logits_greatest(logits, n);
 
     if (!(max > -INFINITY) || max == INFINITY)
         return 0.0f;
