@@ -1,5 +1,6 @@
 /* --connect: the real program against its own server, and against one in this process that says
  * what a test scripts, broken streams among it. */
+#include "app/connect/figures.h"
 #include "app/connect/http.h"
 #include "app/connect/sse.h"
 #include "tests/support.h"
@@ -7,6 +8,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <microhttpd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +27,7 @@
 
 /* What the server does; each test sets it, its thread reads it. */
 static struct {
-    const char *models, *stream, *type, *key;
+    const char *models, *stream, *type, *key, *metrics;
     unsigned status;   /* of an answer, 0: 200 */
     const char *body;  /* of such an answer */
     int loading, busy; /* so many times 503 on /health, on a request */
@@ -110,6 +112,8 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *c, const char *ur
     snprintf(wanted, sizeof wanted, "Bearer %s", script.key ? script.key : "");
     if (script.key && (!bearer || strcmp(bearer, wanted)))
         return reply(c, 401, "application/json", "{\"error\": {\"message\": \"no key\"}}");
+    if (strcmp(url, "/metrics") == 0 && script.metrics)
+        return reply(c, 200, "text/plain", script.metrics);
     if (strcmp(url, "/v1/models") == 0)
         return reply(c, 200, "application/json", script.models ? script.models : ONE_MODEL);
     if (strcmp(method, "POST"))
@@ -375,6 +379,114 @@ START_TEST(bad_use_is_one_line)
 }
 END_TEST
 
+/* ---- the chat ---- */
+
+/* A chat by lines; what is typed comes from a pipe. */
+static int chat(const char *lines)
+{
+    char format[1000], arguments[100];
+
+    snprintf(arguments, sizeof arguments, "--connect 127.0.0.1:%d --plain", port);
+    snprintf(format, sizeof format, "printf '%s' | %%s %%s", lines);
+    return shell(format, arguments);
+}
+
+static bool answered(const char *text)
+{
+    return strstr(answer, text) != NULL;
+}
+
+START_TEST(a_chat_talks_to_a_server)
+{
+    json_t *body, *messages;
+
+    ck_assert_msg(chat("one\\ntwo\\n") == 0, "%s", said);
+    ck_assert_msg(answered("Hello there"), "%s", answer);
+    ck_assert_int_eq(asked, 2);
+    body = json_loads(request, 0, NULL);
+    messages = json_object_get(body, "messages");
+    ck_assert_uint_eq(json_array_size(messages), 3); /* what was said is said again */
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(messages, 1), "content")),
+                     "Hello there");
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(messages, 2), "content")),
+                     "two");
+    json_decref(body);
+}
+END_TEST
+
+START_TEST(a_chat_survives_a_broken_stream)
+{
+    script.stream = PIECE("half of it");
+    script.cut = true;
+    ck_assert_msg(chat("one\\n") == 0, "%s", said);
+    ck_assert_msg(answered("half of it"), "%s", answer);
+    ck_assert_msg(answered("what came is kept") || strstr(said, "what came is kept"), "%s|%s",
+                  answer, said);
+}
+END_TEST
+
+START_TEST(what_needs_the_engine_says_so)
+{
+    ck_assert_int_eq(chat("/place gpu\\n/model x\\n/stats\\nhi\\n"), 0);
+    ck_assert_msg(answered("N/A: the model") || strstr(said, "N/A: the model"), "%s|%s", answer,
+                  said);
+    ck_assert_msg(answered("Hello there"), "%s", answer);
+}
+END_TEST
+
+START_TEST(a_chat_without_a_server_ends_with_one_line)
+{
+    char arguments[] = "--connect 127.0.0.1:1 --plain";
+
+    ck_assert_int_eq(shell("echo hi | %s %s", arguments), 5);
+    ck_assert_msg(strstr(said, "http://127.0.0.1:1: nobody listens there") ||
+                      answered("nobody listens there"),
+                  "%s|%s", answer, said);
+}
+END_TEST
+
+START_TEST(figures_of_all_servers_are_read)
+{
+    static const struct {
+        const char *text;
+        double running, waiting, kv, cached;
+    } cases[] = {
+        {"# HELP x y\nvllm:num_requests_running{model=\"a}\",e=\"0\"} 2.0\n"
+         "vllm:num_requests_running{engine=\"1\"} 1.0\nvllm:num_requests_waiting 4\n"
+         "vllm:kv_cache_usage_perc 0.25\nvllm:prefix_cache_hits_total 30\n"
+         "vllm:prefix_cache_queries_total 120\n",
+         3, 4, 0.25, 0.25},
+        {"llamacpp:requests_processing 1\nllamacpp:requests_deferred 2\n"
+         "llamacpp:kv_cache_usage_ratio 0.5\n",
+         1, 2, 0.5, NAN},
+        {"sglang:num_running_reqs 5\nsglang:num_queue_reqs 6\nsglang:token_usage 0.75\n"
+         "sglang:cache_hit_rate 0.125",
+         5, 6, 0.75, 0.125},
+        {"moetop_sessions_busy 1\nllamacpp:requests_processing 1\nmoetop_queue "
+         "0\nmoetop_kv_cache_usage_ratio 0.1\n"
+         "moetop_prompt_tokens_total 10\nmoetop_cached_tokens_total 5\n",
+         1, 0, 0.1, 0.5},
+    };
+    static const char strange[] = "other 1\nvllm:num_requests_running nan\n{} \n",
+                      slots[] = "[{\"is_processing\": true}, {\"is_processing\": false}]";
+    struct figures f;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        figures_init(&f);
+        ck_assert(figures_read_metrics(&f, cases[i].text, strlen(cases[i].text)));
+        ck_assert_msg(f.running == cases[i].running && f.waiting == cases[i].waiting &&
+                          f.kv == cases[i].kv,
+                      "%zu", i);
+        ck_assert(isnan(cases[i].cached) ? isnan(f.cached) : f.cached == cases[i].cached);
+    }
+    figures_init(&f);
+    ck_assert(!figures_read_metrics(&f, strange, strlen(strange)));
+    ck_assert(isnan(f.running));
+    ck_assert(figures_read_slots(&f, slots, strlen(slots)));
+    ck_assert(f.running == 1);
+}
+END_TEST
+
 /* ---- our own server ---- */
 
 static void start_own(void)
@@ -494,11 +606,16 @@ static Suite *suite(void)
     tcase_add_test(t, a_model_is_chosen);
     tcase_add_test(t, an_interrupt_ends_an_answer_that_hangs);
     tcase_add_test(t, bad_use_is_one_line);
+    tcase_add_test(t, a_chat_talks_to_a_server);
+    tcase_add_test(t, a_chat_survives_a_broken_stream);
+    tcase_add_test(t, what_needs_the_engine_says_so);
+    tcase_add_test(t, a_chat_without_a_server_ends_with_one_line);
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(own, start_own, end_own);
     tcase_add_test(own, a_moetop_server_answers_as_the_model_does_here);
     tcase_add_test(own, figures_are_those_that_were_measured_here);
     suite_add_tcase(s, own);
+    tcase_add_test(events, figures_of_all_servers_are_read);
     tcase_add_test(events, events_are_the_same_in_whatever_pieces_they_come);
     suite_add_tcase(s, events);
     return s;

@@ -491,11 +491,16 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     struct telemetry mine = m->live;
     size_t n = (size_t)m->n_cells;
 
-    assert(t->n_layers > 0 && t->n_experts > 0);
+    assert(t->n_layers >= 0 && t->n_experts >= 0);
     if (t->serial == m->live.serial && t->serial) {
         if (n && t->n_layers * t->n_experts == m->n_cells)
             /* events of tokens that this state knew already */
             token_experts_note(m, t);
+        return;
+    }
+    if (t->n_layers * t->n_experts == 0) { /* a server's: nothing is known of its layers */
+        m->live = *t;
+        m->dirty = true;
         return;
     }
     if (t->n_layers * t->n_experts != m->n_cells || !n) {

@@ -122,6 +122,14 @@ struct ui_device {
     char why[UI_NAME];      /* why use is not known */
 };
 
+/* The model is a server's (--connect): what it tells of itself. NAN: it does not. */
+struct ui_server {
+    bool on;
+    char host[64];
+    double running, waiting, kv, decode_tok_s, cached; /* requests; shares 0 .. 1 */
+    char why[80];                                      /* why nothing is told; "": something is */
+};
+
 struct ui_metrics {
     enum engine_state state;
     double decode_tok_s, prefill_tok_s; /* 0: none yet */
@@ -186,6 +194,7 @@ struct ui_model {
     uint64_t light_at;   /* when the light steps next */
     uint64_t lit_tokens; /* recent_count of the token that is lit */
     struct ui_metrics shown;
+    struct ui_server server;
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;

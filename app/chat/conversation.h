@@ -95,8 +95,16 @@ bool conversation_goes_on(const struct conversation *c);
 const struct transcript *conversation_transcript(const struct conversation *c);
 /* see worker_telemetry */
 const struct telemetry *conversation_telemetry(struct conversation *c);
-/* NULL before the model is loaded */
+/* NULL before the model is loaded, and where it is a server's */
 const struct engine_info *conversation_info(const struct conversation *c);
+/* --connect: NULL before it was reached, and where there is none */
+struct server;
+struct figures;
+const struct server *conversation_server(const struct conversation *c);
+/* what that server tells of itself; false: there is none */
+bool conversation_figures(struct conversation *c, struct figures *out);
+/* "127.0.0.1:8080"; "": there is none */
+const char *conversation_host(const struct conversation *c);
 /* as of now; NULL before the model is loaded */
 const struct stats *conversation_stats(struct conversation *c);
 struct options *conversation_options(struct conversation *c);

@@ -116,11 +116,6 @@ static void entry_added(struct conversation *c)
         c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
 }
 
-static void wake(void *ctx)
-{
-    client_wake(ctx);
-}
-
 static bool reseed(const struct conversation *c, struct turn *turn)
 {
     if (c->reseeded)
@@ -132,7 +127,7 @@ int conversation_turn_begin(struct conversation *c, struct dialogue *said, struc
 {
     struct error e = {0};
 
-    if (prompter_start(&c->prompter, conversation_info(c), said, turn, wake, c->client, &e) == 0)
+    if (conversation_link_ask(c, said, turn, &e) == 0)
         return 0;
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
     return -1;
@@ -244,7 +239,7 @@ static int message_send(struct conversation *c, const char *text)
     c->n_undone = 0;
     /* it gets out of the way, and is tried again after this answer */
     if (c->measuring) {
-        client_cancel(c->client);
+        conversation_link_cancel(c);
         c->auto_done = false;
     }
     if (transcript_append(&c->transcript, ROLE_USER, text, &e) < 0) {

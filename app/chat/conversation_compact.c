@@ -84,7 +84,8 @@ static int question(struct conversation *c, size_t at, struct dialogue *said, st
 {
     struct transcript before = c->transcript; /* the same entries, fewer of them */
     struct message *all;
-    int most = conversation_info(c)->context / CONTEXT_PART, rc;
+    const struct engine_info *info = conversation_info(c);
+    int most = info ? info->context / CONTEXT_PART : TOKENS_MOST, rc;
 
     before.n = at;
     if ((rc = transcript_messages(&before, &said->messages, &said->n_messages, e)) < 0)

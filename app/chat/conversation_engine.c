@@ -42,6 +42,12 @@ static int command_send(struct conversation *c, struct command *k)
 {
     struct error e = {0};
 
+    if (c->remote) {
+        conversation_say(c, SAY_NOTICE, "N/A: the model runs on %s, which is not told such things",
+                         remote_host(c->remote));
+        command_release(k);
+        return -1;
+    }
     if (!conversation_info(c)) {
         conversation_say(c, SAY_NOTICE, "not yet: the model is still loading");
         command_release(k);
@@ -177,8 +183,10 @@ static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
 void conversation_measure_after(struct conversation *c)
 {
     const struct engine_info *info = conversation_info(c);
-    const struct telemetry *t = worker_telemetry(c->worker);
+    const struct telemetry *t = conversation_telemetry(c);
 
+    if (c->remote)
+        return;
     for (int d = 1; t && info && d < t->n_devices && !c->auto_done; d++)
         c->auto_wanted |= !info->devices[d].is_cpu_type;
     c->auto_wanted |= c->auto_asked;

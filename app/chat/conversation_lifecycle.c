@@ -39,7 +39,6 @@ int conversation_open(struct conversation **out, struct options *o,
 {
     struct conversation *c = mem_alloc(1, sizeof *c);
     char *text = NULL;
-    bool prepared = false;
     int rc;
 
     if (!c)
@@ -50,28 +49,17 @@ int conversation_open(struct conversation **out, struct options *o,
     autosave_init(&c->autosave);
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = pace_from_options(o, true);
-    if (!(c->setup = mem_alloc(1, sizeof *c->setup)))
-        rc = error_set(e, ERR_MEMORY, "out of memory");
-    else if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
-             (rc = system_set(c, text, e)) >= 0 &&
-             (rc = engine_setup_prepare(o, c->setup, false, e)) >= 0) {
-        prepared = true;
-        if ((rc = stats_open(&c->stats, o, e)) >= 0)
-            rc = transcript_model(&c->transcript, c->setup->model_path, e);
-        c->setup->config.pace = c->pace;
-    }
+    if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
+        (rc = system_set(c, text, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
+        rc = conversation_link_open(c, e);
     mem_free(text);
-    if (rc < 0 || (rc = worker_start(&c->worker, &c->setup->config, e)) < 0) {
-        if (prepared)
-            engine_setup_release(c->setup);
-        mem_free(c->setup);
+    if (rc < 0) {
         stats_release(&c->stats);
         autosave_release(&c->autosave, false);
         transcript_release(&c->transcript);
         mem_free(c);
         return rc;
     }
-    c->client = worker_client(c->worker);
     *out = c;
     return 0;
 }
@@ -82,16 +70,12 @@ int conversation_close(struct conversation *c, struct error *e)
 
     if (!c)
         return 0;
-    if (c->busy && c->client)
-        client_cancel(c->client);
+    if (c->busy)
+        conversation_link_cancel(c);
     if (conversation_stats(c))
         stats_finish(&c->stats, c->options, stderr, e);
     prompter_release(&c->prompter);
-    worker_stop(c->worker);
-    c->worker = NULL;
-    c->client = NULL;
-    engine_setup_release(c->setup);
-    mem_free(c->setup);
+    conversation_link_close(c);
     mem_free(c->change.wanted);
     mem_free(c->change.back);
     model_files_release(&c->models);
@@ -120,11 +104,6 @@ int conversation_close(struct conversation *c, struct error *e)
     return rc;
 }
 
-int conversation_fd(const struct conversation *c)
-{
-    return c->client ? client_event_fd(c->client) : -1;
-}
-
 static void remark_say(void *ctx, const char *line)
 {
     conversation_say(ctx, SAY_NOTICE, "%s", line);
@@ -134,12 +113,16 @@ static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
     case EVENT_READY: {
-        const struct telemetry *t = worker_telemetry(c->worker);
+        const struct telemetry *t = conversation_telemetry(c);
 
         c->ready = true;
         if (!c->plan[0] && t)
             snprintf(c->plan, sizeof c->plan, "%s", t->plan);
-        remarks_each(c->options, worker_info(c->worker), remark_say, c);
+        if (c->remote)
+            stats_remote(&c->stats, remote_server(c->remote)->model,
+                         remote_server(c->remote)->http.base);
+        else
+            remarks_each(c->options, worker_info(c->worker), remark_say, c);
         break;
     }
     case EVENT_TURN_STARTED:
@@ -198,13 +181,13 @@ void conversation_pump(struct conversation *c)
 {
     struct event ev;
 
-    if (!c->client) /* no engine could be opened any more */
+    if (!conversation_link_there(c)) /* no engine could be opened any more */
         return;
-    while (client_next_event(c->client, &ev) == 1)
+    while (conversation_link_next(c, &ev) == 1)
         conversation_event(c, &ev);
     conversation_prompt_take(c);
     conversation_model_settle(c);
-    if (!c->client)
+    if (!conversation_link_there(c))
         return;
     conversation_waiting_send(c);
     conversation_measure_after(c);
@@ -213,8 +196,7 @@ void conversation_pump(struct conversation *c)
 void conversation_stop(struct conversation *c)
 {
     prompter_stop(&c->prompter);
-    if (c->client)
-        client_cancel(c->client);
+    conversation_link_cancel(c);
 }
 
 bool conversation_working(const struct conversation *c)
@@ -242,22 +224,12 @@ void conversation_quit(struct conversation *c)
     c->over = true;
 }
 
-const struct telemetry *conversation_telemetry(struct conversation *c)
-{
-    return c->worker ? worker_telemetry(c->worker) : NULL;
-}
-
-const struct engine_info *conversation_info(const struct conversation *c)
-{
-    return c->worker && c->ready ? worker_info(c->worker) : NULL;
-}
-
 const struct stats *conversation_stats(struct conversation *c)
 {
     const struct engine_info *info = conversation_info(c);
     const struct telemetry *t = conversation_telemetry(c);
 
-    if (!info || !t)
+    if (!t || (!info && !c->remote))
         return NULL;
     stats_take(&c->stats, info, t);
     return &c->stats;

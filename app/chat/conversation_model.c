@@ -20,7 +20,7 @@ static void remark(void *ctx, const char *line)
 
 const char *conversation_model_path(const struct conversation *c)
 {
-    return c->setup->model_path;
+    return c->setup ? c->setup->model_path : "";
 }
 
 const struct model_files *conversation_models(struct conversation *c, bool anew, struct error *e)
@@ -36,7 +36,7 @@ const struct model_files *conversation_models(struct conversation *c, bool anew,
     rc = model_places_find(&c->models, named->items, named->n, e);
     if (rc == 0 && paths_model(NULL, bundled, sizeof bundled, &ignored) == 0)
         rc = model_files_find(&c->models, bundled, e);
-    if (rc == 0)
+    if (rc == 0 && c->setup)
         rc = model_files_find(&c->models, c->setup->model_path, e);
     return rc < 0 ? NULL : &c->models;
 }
@@ -139,6 +139,11 @@ static int change(struct conversation *c, const char *path)
 int conversation_model(struct conversation *c, const char *path)
 {
     assert(path);
+    if (c->remote) {
+        conversation_say(c, SAY_NOTICE,
+                         "N/A: the model is the server's; -m beside --connect chooses another one");
+        return -1;
+    }
     if (!c->ready) {
         conversation_say(c, SAY_NOTICE, "not yet: a model is still loading");
         return -1;

@@ -6,6 +6,7 @@
 #include "app/chat/conversation.h"
 #include "app/chat/export.h"
 #include "app/chat/prompter.h"
+#include "app/connect/remote.h"
 #include "app/common/model_files.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/run_stats.h"
@@ -32,6 +33,7 @@ struct conversation {
     struct model_files models; /* as /model listed them last */
     struct worker *worker;
     struct client *client;    /* of it, the only one */
+    struct remote *remote;    /* --connect: in the worker's place, which is NULL then */
     struct prompter prompter; /* of the answer that begins */
     struct transcript transcript;
     struct autosave autosave;
@@ -116,6 +118,17 @@ void conversation_answer_text(struct conversation *c, const struct token_event *
 void conversation_prompt_take(struct conversation *c);
 /* The message that waits, if it may go now. */
 void conversation_waiting_send(struct conversation *c);
+
+/* conversation_link.c: whoever answers, the worker's client or a server */
+/* Opens what the options ask for. The transcript knows its model then. */
+int conversation_link_open(struct conversation *c, struct error *e);
+void conversation_link_close(struct conversation *c);
+bool conversation_link_there(const struct conversation *c);
+int conversation_link_next(struct conversation *c, struct event *out);
+void conversation_link_cancel(struct conversation *c);
+/* Takes both. */
+int conversation_link_ask(struct conversation *c, struct dialogue *said, struct turn *turn,
+                          struct error *e);
 
 /* conversation_engine.c */
 /* A worker that has gone need not hear it; one that could not be told is said. */

@@ -51,7 +51,8 @@ static void put_field(json_t *body, const struct options *o, enum option_id id, 
         json_object_set_new(body, key, json_boolean(*(const bool *)value));
 }
 
-static void put_sampling(json_t *body, const struct options *o, const uint64_t *seed)
+static void put_sampling(json_t *body, const struct options *o, int max_tokens,
+                         const uint64_t *seed)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (was_set(o, fields[i].id))
@@ -60,8 +61,8 @@ static void put_sampling(json_t *body, const struct options *o, const uint64_t *
         seed = &o->seed;
     if (seed) /* what JSON and most servers hold */
         json_object_set_new(body, "seed", json_integer((json_int_t)(*seed & INT64_MAX)));
-    if (o->n_predict >= 0)
-        json_object_set_new(body, "max_tokens", json_integer(o->n_predict));
+    if (max_tokens >= 0)
+        json_object_set_new(body, "max_tokens", json_integer(max_tokens));
 }
 
 static void put_stops(json_t *body, const struct options *o)
@@ -173,7 +174,7 @@ static void put_dialogue(json_t *body, const struct server *server, const struct
 }
 
 int request_make(const struct options *o, const struct server *server, const struct dialogue *said,
-                 const uint64_t *seed, struct request *out, struct error *e)
+                 int max_tokens, const uint64_t *seed, struct request *out, struct error *e)
 {
     json_t *body = json_pack("{s:s, s:b, s:{s:b}}", "model", server->model, "stream", 1,
                              "stream_options", "include_usage", 1);
@@ -182,7 +183,7 @@ int request_make(const struct options *o, const struct server *server, const str
 
     *out = (struct request){.path = said->raw ? "/v1/completions" : "/v1/chat/completions"};
     put_dialogue(body, server, said);
-    put_sampling(body, o, seed);
+    put_sampling(body, o, max_tokens, seed);
     put_stops(body, o);
     if (!said->raw)
         rc = put_template(body, o, e);

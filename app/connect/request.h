@@ -11,10 +11,11 @@ struct request {
     char *body;       /* mem_* memory */
 };
 
-/* model: of the server. seed (may be NULL) goes before the options'. ERR_MEMORY; ERR_USAGE: what
+/* model: of the server. max_tokens: -1: as many as the server gives. seed (may be NULL) goes before
+ * the options'. ERR_MEMORY; ERR_USAGE: what
  * --chat-template-kwargs or --json-schema say is no JSON. */
 int request_make(const struct options *o, const struct server *server, const struct dialogue *said,
-                 const uint64_t *seed, struct request *out, struct error *e);
+                 int max_tokens, const uint64_t *seed, struct request *out, struct error *e);
 void request_release(struct request *r);
 
 #endif

@@ -29,7 +29,7 @@ const char *server_kind_word(enum server_kind kind)
 
 static void tell_once(struct opening *o, const char *format, const char *detail)
 {
-    char line[600];
+    char line[1000];
 
     if (o->told || !o->tell)
         return;

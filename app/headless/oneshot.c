@@ -255,7 +255,7 @@ static int ask_server(const struct options *o, struct answer *a, const struct di
     struct request request = {0};
     int rc = server_open(&server, o->connect, o->api_key_file, o->model, stopped, tell, NULL, e);
 
-    if (rc < 0 || (rc = request_make(o, &server, d, NULL, &request, e)) < 0)
+    if (rc < 0 || (rc = request_make(o, &server, d, o->n_predict, NULL, &request, e)) < 0)
         return rc;
     stats_remote(stats, server.model, server.http.base);
     stats_begin_turn(stats);

@@ -4,6 +4,7 @@
  * lines are short; without colours a glyph's density is the heat, and digits stand for the GPU. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
+#include "ui/panels/server_figures.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -658,7 +659,9 @@ static int experts_want(const struct ui_model *m, int width)
 
 static int experts_most(const struct ui_model *m, int width)
 {
-    return (m->live.n_layers ? m->live.n_layers : 8) + 3; /* the legend is the last row */
+    return m->server.on
+               ? 1
+               : (m->live.n_layers ? m->live.n_layers : 8) + 3; /* the legend is the last row */
 }
 
 /* Between the whole map at its densest and a line for each layer more rows are of no use. */
@@ -748,7 +751,12 @@ static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m,
                          const struct panel_view *v)
 {
-    if (!m->n_cells)
+    if (m->server.on) {
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
+                        "N/A (a server tells none)");
+        if (r.h > 1)
+            server_figures_draw(c, (struct rect){r.x, r.y + 1, r.w, r.h - 1}, m);
+    } else if (!m->n_cells)
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         m->loading ? "when the model is loaded" : "no experts");
     else if (v->zoomed && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8)

@@ -188,6 +188,11 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char text[160], a[16];
     struct device_stats sum;
 
+    if (m->server.on) {
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
+                        "N/A (the server places)");
+        return;
+    }
     name_w = name_w < 4 ? 4 : name_w > 24 ? 24 : name_w;
     if (m->wanted_plan[0] && y < r.y + r.h) {
         bool opens = m->live.n_devices < 2 && strcmp(m->wanted_plan, "cpu") != 0;

@@ -3,6 +3,7 @@
 #include "app/chat/screen/internal.h"
 
 #include "app/common/devices.h"
+#include "app/connect/figures.h"
 #include "app/common/system_sample.h"
 #include "engine/base/clock.h"
 #include "engine/base/membw.h"
@@ -55,6 +56,23 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
     roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s,
                   atomic_load(&s->memory_earlier), atomic_load(&s->memory_speed), cached,
                   s->model.memory_share, sizeof s->model.memory_share);
+}
+
+static void take_server(struct chat *s)
+{
+    struct ui_server *u = &s->model.server;
+    struct figures f;
+
+    if (!conversation_figures(s->conversation, &f))
+        return;
+    u->on = true;
+    snprintf(u->host, sizeof u->host, "%.63s", conversation_host(s->conversation));
+    u->running = f.running;
+    u->waiting = f.waiting;
+    u->kv = f.kv;
+    u->decode_tok_s = f.decode_tok_s;
+    u->cached = f.cached;
+    snprintf(u->why, sizeof u->why, "%s", f.why);
 }
 
 void chat_machine_take(struct chat *s, uint64_t now)
@@ -114,6 +132,7 @@ void chat_machine_take(struct chat *s, uint64_t now)
         s->busy_ns[i] = busy;
     }
     s->busy_at = now;
+    take_server(s);
     if (s->has_roofline)
         s->model.bytes_per_token = (double)roofline_token_bytes(&s->roofline, t->context_used);
     take_memory_share(s, now, u.memory_available);

@@ -2,6 +2,7 @@
  * into its blocks. UI thread. */
 #include "app/chat/screen/internal.h"
 
+#include "app/connect/server.h"
 #include "app/setup/theme_file.h"
 #include "engine/base/clock.h"
 #include "engine/file/dtype.h"
@@ -80,6 +81,14 @@ static void hook_event(void *ctx, const struct event *ev)
     ui_model_event(&s->model, ev, now);
     if (ev->kind == EVENT_READY) {
         const struct engine_info *info = conversation_info(s->conversation);
+        const struct server *server = conversation_server(s->conversation);
+
+        if (server) {
+            snprintf(s->model.model_name, sizeof s->model.model_name, "%.*s", UI_NAME - 1,
+                     server->model);
+            snprintf(s->model.model_type, sizeof s->model.model_type, "%s",
+                     server_kind_word(server->kind));
+        }
 
         if (info) {
             const struct hparams *h = &info->model->hp;

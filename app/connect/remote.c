@@ -1,0 +1,386 @@
+/* See remote.h. One request at a time: a chat has no more. */
+#include "app/connect/remote.h"
+
+#include "app/connect/answer.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/ring.h"
+#include "engine/base/snapshot.h"
+#include "engine/base/wake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+struct remote {
+    pthread_t thread, watcher;
+    bool watched; /* the watcher runs: the thread's */
+    char *url, *key_file, *model, host[200];
+    struct ring events;
+    struct wake event_wake, work_wake;
+    atomic_bool quit, cancel, ready;
+    pthread_mutex_t lock; /* of the three below */
+    struct request request;
+    bool taken; /* one waits or is under way */
+    struct figures figures;
+    struct snapshot snapshot;
+    struct telemetry slots[3];
+    /* the thread's; the owner reads it after READY */
+    struct server server;
+    struct telemetry live;
+    uint64_t begun_ns;
+};
+
+/* ---- the thread ---- */
+
+static void send(struct remote *r, const struct event *ev)
+{
+    struct event copy = *ev;
+
+    if (ring_push(&r->events, &copy) < 0)
+        event_release(&copy); /* no memory: what is shown lacks a piece */
+    wake_signal(&r->event_wake);
+}
+
+static void send_text(struct remote *r, enum event_kind kind, int code, const char *text)
+{
+    struct event ev = {.kind = kind, .text = mem_string(text)};
+
+    if (kind == EVENT_ERROR)
+        ev.failure.code = code;
+    send(r, &ev);
+}
+
+static void publish(struct remote *r)
+{
+    r->live.serial++;
+    r->slots[snapshot_write_slot(&r->snapshot)] = r->live;
+    snapshot_publish(&r->snapshot);
+}
+
+static bool is_quitting(void *ctx)
+{
+    return atomic_load(&((struct remote *)ctx)->quit);
+}
+
+static bool is_unwanted(void *ctx)
+{
+    struct remote *r = ctx;
+
+    return atomic_load(&r->quit) || atomic_load(&r->cancel);
+}
+
+static void tell_line(void *ctx, const char *line)
+{
+    send_text(ctx, EVENT_NOTICE, 0, line);
+}
+
+/* A piece of text came: what arrives between two of them is taken for one token's time. */
+static void note_token(struct remote *r, const struct token_event *t)
+{
+    struct telemetry *m = &r->live;
+    uint64_t now = clock_now();
+
+    if (t->first) {
+        m->first_token_ns = now;
+        m->prefill_ns = now - r->begun_ns;
+    } else if (now > m->last_token_ns) {
+        m->recent_us[m->recent_count++ % TELEMETRY_RECENT] = (uint32_t)((now - m->last_token_ns) /
+                                                                        1000);
+    }
+    m->last_token_ns = now;
+    m->decode_ns = now - m->first_token_ns;
+    m->state = ENGINE_DECODE;
+    m->generated_tokens++;
+    m->session_generated_tokens++;
+    m->context_used++;
+    if (m->generated_tokens > 1)
+        m->decode_tok_s = clock_rate(m->generated_tokens - 1, m->decode_ns);
+}
+
+static int on_event(void *ctx, struct event *ev)
+{
+    struct remote *r = ctx;
+
+    if (ev->kind == EVENT_TOKEN) {
+        note_token(r, &ev->token);
+        publish(r);
+    }
+    send(r, ev);
+    return is_unwanted(r);
+}
+
+/* What the server counted goes before what was counted here. */
+static void note_done(struct remote *r, const struct turn_done_event *d)
+{
+    struct telemetry *m = &r->live;
+    int more = d->completion_tokens - m->generated_tokens;
+
+    m->state = ENGINE_IDLE;
+    m->prompt_tokens = m->prefilled_tokens = d->prompt_tokens;
+    m->cached_tokens = d->cached_tokens;
+    m->generated_tokens = d->completion_tokens;
+    m->session_generated_tokens += (uint64_t)(more > 0 ? more : 0);
+    m->session_prompt_tokens += (uint64_t)d->prompt_tokens;
+    m->context_used = d->prompt_tokens + d->completion_tokens;
+    m->prefill_tok_s = clock_rate(d->prompt_tokens - d->cached_tokens, d->prefill_ns);
+    if (d->completion_tokens > 1)
+        m->decode_tok_s = clock_rate(d->completion_tokens - 1, d->decode_ns);
+}
+
+static void begin(struct remote *r)
+{
+    struct telemetry *m = &r->live;
+
+    r->begun_ns = clock_now();
+    m->state = ENGINE_PREFILL;
+    m->turn_start_ns = r->begun_ns;
+    m->first_token_ns = m->last_token_ns = m->prefill_ns = m->decode_ns = 0;
+    m->generated_tokens = m->cached_tokens = m->prompt_tokens = m->prefilled_tokens = 0;
+    publish(r);
+}
+
+static void answer(struct remote *r, const struct request *request)
+{
+    struct event ev = {.kind = EVENT_TURN_DONE};
+    struct error e = {0};
+    int rc;
+
+    begin(r);
+    rc = answer_remote(&r->server, request, on_event, is_unwanted, r, &ev.done_turn, &e);
+    note_done(r, &ev.done_turn);
+    publish(r);
+    pthread_mutex_lock(&r->lock);
+    r->taken = false;
+    pthread_mutex_unlock(&r->lock);
+    if (rc < 0)
+        send_text(r, EVENT_ERROR, rc, e.text);
+    else
+        send(r, &ev);
+}
+
+static bool take_request(struct remote *r, struct request *out)
+{
+    bool any;
+
+    pthread_mutex_lock(&r->lock);
+    any = r->request.body != NULL;
+    *out = r->request;
+    r->request = (struct request){0};
+    pthread_mutex_unlock(&r->lock);
+    return any;
+}
+
+/* ---- what the server tells of itself ---- */
+
+static bool ask_figures(struct remote *r, const char *path, struct figures *f,
+                        bool (*read)(struct figures *f, const char *text, size_t n))
+{
+    struct http_call c = {.path = path, .seconds = 10, .stop = is_quitting, .ctx = r};
+    bool any = http_perform(&r->server.http, &c, NULL) == 0 && c.status == 200 &&
+               read(f, c.text.data ? c.text.data : "", c.text.len);
+
+    strbuf_release(&c.text);
+    return any;
+}
+
+static void *watch(void *ctx)
+{
+    struct remote *r = ctx;
+
+    while (!is_quitting(r)) {
+        struct figures f;
+
+        figures_init(&f);
+        if (!ask_figures(r, "/metrics", &f, figures_read_metrics) &&
+            !ask_figures(r, "/slots", &f, figures_read_slots))
+            snprintf(f.why, sizeof f.why, "N/A (neither /metrics nor /slots there)");
+        pthread_mutex_lock(&r->lock);
+        r->figures = f;
+        pthread_mutex_unlock(&r->lock);
+        for (int i = 0; i < 40 && !is_quitting(r); i++)
+            clock_sleep(50 * CLOCK_MILLI);
+    }
+    return NULL;
+}
+
+void remote_figures(struct remote *r, struct figures *out)
+{
+    pthread_mutex_lock(&r->lock);
+    *out = r->figures;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void *run(void *ctx)
+{
+    struct remote *r = ctx;
+    struct event ready = {.kind = EVENT_READY}, plan = {.kind = EVENT_PLAN},
+                 stopped = {.kind = EVENT_STOPPED};
+    struct error e = {0};
+    int rc = server_open(&r->server, r->url, r->key_file, r->model, is_quitting, tell_line, r, &e);
+
+    if (rc < 0) {
+        send_text(r, EVENT_ERROR, rc, e.text);
+        send(r, &stopped);
+        return NULL;
+    }
+    r->live.context_size = r->server.context;
+    snprintf(r->live.plan, sizeof r->live.plan, "%.60s", r->host);
+    publish(r);
+    atomic_store(&r->ready, true);
+    send(r, &ready);
+    plan.text = mem_string(r->live.plan);
+    send(r, &plan);
+    r->watched = pthread_create(&r->watcher, NULL, watch, r) == 0;
+    while (!atomic_load(&r->quit)) {
+        struct request request;
+
+        if (take_request(r, &request)) {
+            answer(r, &request);
+            request_release(&request);
+            continue;
+        }
+        wake_wait(&r->work_wake, -1);
+        wake_clear(&r->work_wake);
+    }
+    if (r->watched)
+        pthread_join(r->watcher, NULL);
+    return NULL;
+}
+
+/* ---- its owner ---- */
+
+static void release(struct remote *r)
+{
+    struct event ev;
+
+    ring_hand_over(&r->events);
+    while (ring_pop(&r->events, &ev) == 1)
+        event_release(&ev);
+    ring_release(&r->events);
+    wake_release(&r->event_wake);
+    wake_release(&r->work_wake);
+    request_release(&r->request);
+    pthread_mutex_destroy(&r->lock);
+    mem_free(r->url);
+    mem_free(r->key_file);
+    mem_free(r->model);
+    mem_free(r);
+}
+
+static int take_words(struct remote *r, const char *url, const char *key_file, const char *model,
+                      struct error *e)
+{
+    const char *host;
+
+    /* a bad address is said before a screen opens */
+    int rc = http_server_init(&r->server.http, url, key_file, e);
+
+    if (rc < 0)
+        return rc;
+    host = strstr(r->server.http.base, "://");
+    snprintf(r->host, sizeof r->host, "%.199s", host ? host + 3 : r->server.http.base);
+    r->url = mem_string(url);
+    r->key_file = mem_string(key_file);
+    r->model = mem_string(model);
+    if (!r->url || (key_file && !r->key_file) || (model && !r->model))
+        return error_set(e, ERR_MEMORY, "out of memory");
+    return 0;
+}
+
+int remote_start(struct remote **out, const char *url, const char *key_file, const char *model,
+                 struct error *e)
+{
+    struct remote *r = mem_alloc(1, sizeof *r);
+    int rc;
+
+    *out = NULL;
+    if (!r)
+        return error_set(e, ERR_MEMORY, "out of memory");
+    pthread_mutex_init(&r->lock, NULL);
+    snapshot_init(&r->snapshot);
+    figures_init(&r->figures);
+    snprintf(r->figures.why, sizeof r->figures.why, "N/A (not asked yet)");
+    r->event_wake.fd = r->work_wake.fd = -1;
+    if (ring_init(&r->events, sizeof(struct event)) < 0) {
+        pthread_mutex_destroy(&r->lock);
+        mem_free(r);
+        return error_set(e, ERR_MEMORY, "out of memory");
+    }
+    if ((rc = take_words(r, url, key_file, model, e)) < 0 ||
+        (rc = wake_init(&r->event_wake, e)) < 0 || (rc = wake_init(&r->work_wake, e)) < 0) {
+        release(r);
+        return rc;
+    }
+    if (pthread_create(&r->thread, NULL, run, r)) {
+        release(r);
+        return error_set(e, ERR_MEMORY, "no thread for the connection could be started");
+    }
+    *out = r;
+    return 0;
+}
+
+void remote_stop(struct remote *r)
+{
+    if (!r)
+        return;
+    atomic_store(&r->quit, true);
+    wake_signal(&r->work_wake);
+    pthread_join(r->thread, NULL);
+    release(r);
+}
+
+int remote_event_fd(const struct remote *r)
+{
+    return r->event_wake.fd;
+}
+
+int remote_next_event(struct remote *r, struct event *out)
+{
+    if (ring_pop(&r->events, out) == 1)
+        return 1;
+    wake_clear(&r->event_wake);
+    return ring_pop(&r->events, out);
+}
+
+int remote_ask(struct remote *r, struct request *request, struct error *e)
+{
+    bool free;
+
+    pthread_mutex_lock(&r->lock);
+    free = !r->taken && atomic_load(&r->ready);
+    if (free) {
+        r->taken = true;
+        r->request = *request;
+        *request = (struct request){0};
+        atomic_store(&r->cancel, false);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (!free) {
+        request_release(request);
+        return error_set(e, ERR_USAGE, "the server is not ready for another message");
+    }
+    wake_signal(&r->work_wake);
+    return 0;
+}
+
+void remote_cancel(struct remote *r)
+{
+    atomic_store(&r->cancel, true);
+}
+
+const struct server *remote_server(const struct remote *r)
+{
+    return atomic_load(&r->ready) ? &r->server : NULL;
+}
+
+const struct telemetry *remote_telemetry(struct remote *r)
+{
+    return atomic_load(&r->ready) ? &r->slots[snapshot_read_slot(&r->snapshot, NULL)] : NULL;
+}
+
+const char *remote_host(const struct remote *r)
+{
+    return r->host;
+}
