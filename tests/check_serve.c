@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,6 +68,9 @@ static char *wait_for_log(const char *what)
     return at;
 }
 
+/* In the child, before it becomes the server. */
+static void (*prepare)(void);
+
 static void start(const char *const *more)
 {
     const char *argv[24] = {binary, "--serve", "--port", "0", "-t", "2"};
@@ -88,6 +92,8 @@ static void start(const char *const *more)
         dup2(fd, 2);
         setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
         setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
+        if (prepare)
+            prepare();
         execv(binary, (char *const *)argv);
         _exit(127);
     }
@@ -578,6 +584,93 @@ START_TEST(figures_for_boards)
 }
 END_TEST
 
+/* ---- other APIs ---- */
+
+/* Each event's own word for its kind, with a blank behind each. */
+static char *event_types(const struct reply *r)
+{
+    char *all = calloc(1, r->n + 1), *at = r->body;
+
+    while ((at = strstr(at, "event: "))) {
+        size_t n = strcspn(at += 7, "\n"), had = strlen(all);
+        json_t *o = json_loads(strstr(at, "data: ") + 6, JSON_DISABLE_EOF_CHECK, NULL);
+
+        memcpy(all + had, at, n);
+        all[had + n] = ' ';
+        ck_assert_msg(strncmp(json_string_value(json_object_get(o, "type")), at, n) == 0, "%.100s",
+                      at);
+        json_decref(o);
+    }
+    return all;
+}
+
+#define RESPOND "{\"model\": \"" MODEL "\", \"temperature\": 0, "
+#define HI                                                                                 \
+    "\"input\": [{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": " \
+    "\"hi\"}]}]"
+
+START_TEST(responses)
+{
+    json_t *o = post("/v1/responses", RESPOND HI ", \"max_output_tokens\": 4}", 200), *item;
+    struct reply r = ask("POST", "/v1/responses", NULL,
+                         RESPOND "\"input\": \"hi\", \"max_output_tokens\": 3, \"stream\": true}");
+    char *types = event_types(&r);
+
+    ck_assert_str_eq(json_string_value(json_object_get(o, "status")), "incomplete");
+    item = json_array_get(json_object_get(o, "output"), 0);
+    item = json_array_get(json_object_get(item, "content"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(item, "text")), "Hello, friend!");
+    ck_assert_str_eq(types, "response.created response.in_progress response.output_item.added "
+                            "response.content_part.added response.output_text.delta "
+                            "response.output_text.delta response.output_text.delta "
+                            "response.output_text.done response.content_part.done "
+                            "response.output_item.done response.incomplete ");
+    json_decref(o);
+    o = post("/v1/responses",
+             RESPOND HI ", \"tools\": [{\"type\": \"function\", \"name\": \"rest\"}], "
+                        "\"tool_choice\": \"required\"}",
+             200);
+    item = json_array_get(json_object_get(o, "output"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(item, "type")), "function_call");
+    ck_assert_str_eq(json_string_value(json_object_get(item, "name")), "rest");
+    free(types);
+    free(r.head);
+    json_decref(o);
+}
+END_TEST
+
+#define SAY                                                                     \
+    "{\"model\": \"" MODEL                                                      \
+    "\", \"temperature\": 0, \"messages\": [{\"role\": \"user\", \"content\": " \
+    "\"hi\"}], \"system\": \"be kind\""
+
+START_TEST(messages)
+{
+    json_t *o = post("/v1/messages",
+                     SAY ", \"max_tokens\": 40, \"stop_sequences\": [\"q\", \"!\"]}", 200);
+    json_t *count = post("/v1/messages/count_tokens", SAY "}", 200);
+    json_t *usage = json_object_get(o, "usage"), *wrong;
+    struct reply r = ask("POST", "/v1/messages", NULL,
+                         SAY ", \"max_tokens\": 2, \"stream\": true}");
+    char *types = event_types(&r);
+
+    ck_assert_str_eq(json_string_value(json_object_get(o, "stop_reason")), "stop_sequence");
+    ck_assert_str_eq(json_string_value(json_object_get(o, "stop_sequence")), "!");
+    ck_assert_int_eq(json_integer_value(json_object_get(usage, "input_tokens")) +
+                         json_integer_value(json_object_get(usage, "cache_read_input_tokens")),
+                     json_integer_value(json_object_get(count, "input_tokens")));
+    ck_assert_str_eq(types, "message_start ping content_block_start content_block_delta "
+                            "content_block_delta content_block_stop message_delta message_stop ");
+    wrong = post("/v1/messages", SAY "}", 400);
+    ck_assert_str_eq(json_string_value(json_object_get(wrong, "type")), "error");
+    free(types);
+    free(r.head);
+    json_decref(o);
+    json_decref(count);
+    json_decref(wrong);
+}
+END_TEST
+
 /* ---- who else is served ---- */
 
 struct teller {
@@ -900,6 +993,63 @@ START_TEST(a_kept_connection_does_not_keep_the_server)
 }
 END_TEST
 
+static int listening;
+static struct sockaddr_un word;
+
+/* As a service manager starts it: descriptor 3 listens, and somebody waits for its word. */
+static void as_service(void)
+{
+    char text[300];
+
+    dup2(listening, 3);
+    snprintf(text, sizeof text, "%d", (int)getpid());
+    setenv("LISTEN_PID", text, 1);
+    setenv("LISTEN_FDS", "1", 1);
+    setenv("NOTIFY_SOCKET", word.sun_path, 1);
+}
+
+static void hear_word(int fd, const char *what)
+{
+    char text[200];
+    ssize_t n = recv(fd, text, sizeof text - 1, 0);
+
+    ck_assert_int_gt(n, 0);
+    text[n] = 0;
+    ck_assert_msg(strncmp(text, what, strlen(what)) == 0, "%s", text);
+}
+
+START_TEST(under_a_service_manager)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    int notify = socket(AF_UNIX, SOCK_DGRAM, 0);
+    struct reply r;
+
+    word.sun_family = AF_UNIX;
+    snprintf(word.sun_path, sizeof word.sun_path, "%.90s/notify", support_tmpdir());
+    unlink(word.sun_path);
+    ck_assert_int_eq(bind(notify, (struct sockaddr *)&word, sizeof word), 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    listening = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(listening, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(listen(listening, 16), 0);
+    ck_assert_int_eq(getsockname(listening, (struct sockaddr *)&a, &n), 0);
+    prepare = as_service;
+    start(NULL);
+    prepare = NULL;
+    hear_word(notify, "READY=1");
+    ck_assert_int_eq(port, ntohs(a.sin_port));
+    r = ask("GET", "/health", NULL, NULL);
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+    ck_assert_int_eq(end(), 0);
+    hear_word(notify, "STOPPING=1");
+    close(notify);
+    close(listening);
+    unlink(word.sun_path);
+}
+END_TEST
+
 START_TEST(keys)
 {
     static const char *const wrong[] = {"",
@@ -952,6 +1102,8 @@ static Suite *suite(void)
     tcase_add_test(t, texts_are_continued_and_scored);
     tcase_add_test(t, ids_and_back);
     tcase_add_test(t, figures_for_boards);
+    tcase_add_test(t, responses);
+    tcase_add_test(t, messages);
     tcase_add_test(t, eight_clients_get_what_each_gets_alone);
     tcase_add_test(t, bad_requests_are_told_why);
     tcase_add_test(t, a_conversation_that_is_too_long);
@@ -965,6 +1117,7 @@ static Suite *suite(void)
     suite_add_tcase(s, slow);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);
+    tcase_add_test(own, under_a_service_manager);
     suite_add_tcase(s, own);
     return s;
 }

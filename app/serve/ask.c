@@ -2,6 +2,7 @@
 #include "app/serve/ask.h"
 
 #include "app/serve/constraint.h"
+#include "app/serve/conversation_json.h"
 #include "app/serve/tools.h"
 #include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
@@ -234,7 +235,8 @@ char *ask_content(const json_t *v, bool optional, const char *param, struct refu
     return text;
 }
 
-int ask_prompt(struct job *j, const struct dialogue *d, struct prompt *out, struct refusal *r)
+static int make_prompt(struct job *j, const struct dialogue *d, struct prompt *out,
+                       struct refusal *r)
 {
     struct error e = {0};
 
@@ -248,4 +250,16 @@ int ask_prompt(struct job *j, const struct dialogue *d, struct prompt *out, stru
     mem_free(out->ids);
     out->ids = NULL;
     return -1;
+}
+
+int ask_conversation(struct job *j, const struct conversation_source *from, struct prompt *out,
+                     struct refusal *r)
+{
+    struct dialogue d = {0};
+    int rc = conversation_read(j, from, &d, r);
+
+    if (rc == 0)
+        rc = make_prompt(j, &d, out, r);
+    dialogue_release(&d);
+    return rc;
 }

@@ -159,17 +159,15 @@ static int read_logprobs(struct job *j, struct refusal *r)
 
 static int read_chat(struct job *j, struct refusal *r)
 {
-    struct dialogue d = {0};
+    struct conversation_source from = {.name = "messages"};
     struct prompt prompt = {0};
     int rc;
 
     if (ask_body(j, r) < 0 || ask_common(j, r) < 0 || ask_stops(j, "stop", r) < 0 ||
         read_logprobs(j, r) < 0)
         return -1;
-    rc = conversation_read(j, &d, r);
-    if (rc == 0)
-        rc = ask_prompt(j, &d, &prompt, r);
-    dialogue_release(&d);
+    from.list = field_get(j->body, "messages");
+    rc = ask_conversation(j, &from, &prompt, r);
     return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
 }
 

@@ -109,6 +109,21 @@ static void move_refs(json_t *v, const char *where)
     json_array_foreach(v, i, each) move_refs(each, where);
 }
 
+/* A call says the parameters that the tool names; more only where its schema says so. */
+static void close_objects(json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    json_t *each;
+    const char *key;
+    size_t i;
+
+    json_object_foreach(v, key, each) close_objects(each);
+    json_array_foreach(v, i, each) close_objects(each);
+    if (type && strcmp(type, "object") == 0 && json_is_object(json_object_get(v, "properties")) &&
+        !json_object_get(v, "additionalProperties"))
+        json_object_set_new(v, "additionalProperties", json_false());
+}
+
 static json_t *call_schema(const json_t *function, size_t i)
 {
     const json_t *parameters = field_get(function, "parameters");
@@ -119,6 +134,7 @@ static json_t *call_schema(const json_t *function, size_t i)
 
     snprintf(where, sizeof where, "/anyOf/%zu/properties/arguments", i);
     move_refs(own, where);
+    close_objects(own);
     return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[ss], s:b}", "type", "object", "properties", "name",
                      "const", json_object_get(function, "name"), "arguments", own, "required",
                      "name", "arguments", "additionalProperties", 0);

@@ -68,14 +68,15 @@ static int wrap_result(char **text, struct refusal *r)
     return *text ? 0 : no_memory(r);
 }
 
-static int read_message(struct dialogue *d, const json_t *m, size_t i, struct refusal *r)
+static int read_message(struct dialogue *d, const char *list, const json_t *m, size_t i,
+                        struct refusal *r)
 {
     struct message *out = &d->messages[d->n_messages];
     const json_t *thought = field_get(m, "reasoning_content");
     char param[32], content[48];
     int role;
 
-    snprintf(param, sizeof param, "messages[%zu]", i);
+    snprintf(param, sizeof param, "%s[%zu]", list, i);
     snprintf(content, sizeof content, "%s.content", param);
     if (!json_is_object(m))
         return refuse(r, 400, "invalid_type", param, "'%s' must be an object", param);
@@ -119,20 +120,35 @@ static int tell_tools(struct dialogue *d, char *tools, struct refusal *r)
     return d->messages[0].text ? 0 : no_memory(r);
 }
 
-int conversation_read(struct job *j, struct dialogue *d, struct refusal *r)
+static int add_system(struct dialogue *d, const char *text, struct refusal *r)
 {
-    const json_t *list = field_get(j->body, "messages");
-    size_t n = json_array_size(list);
+    struct message *m = &d->messages[d->n_messages];
+
+    if (!text || !*text)
+        return 0;
+    *m = (struct message){.role = ROLE_SYSTEM, .text = mem_string(text)};
+    if (!m->text)
+        return no_memory(r);
+    d->n_messages++;
+    return 0;
+}
+
+int conversation_read(struct job *j, const struct conversation_source *from, struct dialogue *d,
+                      struct refusal *r)
+{
+    size_t n = json_array_size(from->list);
     char *tools = NULL;
 
     *d = (struct dialogue){.whole = true};
-    if (!json_is_array(list) || !n)
-        return refuse(r, 400, list ? "invalid_type" : "missing_required_parameter", "messages",
-                      "'messages' must be a list of at least one message");
-    if (!(d->messages = mem_alloc(n + 1, sizeof *d->messages)))
+    if (!json_is_array(from->list) || !n)
+        return refuse(r, 400, from->list ? "invalid_type" : "missing_required_parameter",
+                      from->name, "'%s' must be a list of at least one message", from->name);
+    if (!(d->messages = mem_alloc(n + 2, sizeof *d->messages)))
         return no_memory(r);
+    if (add_system(d, from->system, r) < 0)
+        return -1;
     for (size_t i = 0; i < n; i++)
-        if (read_message(d, json_array_get(list, i), i, r) < 0)
+        if (read_message(d, from->name, json_array_get(from->list, i), i, r) < 0)
             return -1;
     if (tools_read(j, &tools, r) < 0)
         return -1;

@@ -5,7 +5,15 @@
 
 #include "app/serve/job.h"
 
-/* "messages" and "tools" of j->body; *d is the caller's, also when refused. Sets wish.tools. */
-int conversation_read(struct job *j, struct dialogue *d, struct refusal *r);
+/* What other APIs call the same. */
+struct conversation_source {
+    const json_t *list; /* of messages */
+    const char *name;   /* of its field, for what is refused */
+    const char *system; /* said before them; NULL: nothing */
+};
+
+/* The messages, and "tools" of j->body; *d is the caller's, also when refused. Sets wish.tools. */
+int conversation_read(struct job *j, const struct conversation_source *from, struct dialogue *d,
+                      struct refusal *r);
 
 #endif

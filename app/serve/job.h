@@ -63,8 +63,8 @@ struct job {
     int n_tasks, n_prompts, left; /* tasks; prompts of them; not over yet */
     bool begun, failed, cancelled;
     uint64_t submitted_ns, first_ns, last_put_ns;
-    int sequence, part; /* dialects count their events and parts with it */
-    struct strbuf line; /* an event under construction */
+    int sequence, part, items; /* dialects count their events and parts with them */
+    struct strbuf line;        /* an event under construction */
 };
 
 /* How an API writes answers. Streams: begin, then for each task task_begin, pieces, task_end, then

@@ -8,6 +8,7 @@
 #include "app/serve/http.h"
 #include "app/serve/hub.h"
 #include "app/serve/listen.h"
+#include "app/serve/sd_notify.h"
 #include "app/serve/server.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/parallel.h"
@@ -123,6 +124,7 @@ static void tell_ready(struct run *r)
     remarks_each(r->o, info, on_remark, &r->server);
     server_say(&r->server, "%s is ready on %s: %d session%s of %d tokens", r->id, r->listener.where,
                r->server.parallel, r->server.parallel == 1 ? "" : "s", info->context);
+    sd_notify_tell("READY=1\nSTATUS=answering");
 }
 
 /* Until a signal comes or the engine fails. */
@@ -152,6 +154,7 @@ static void stop(struct run *r)
     struct server *s = &r->server;
 
     atomic_store(&s->draining, true);
+    sd_notify_tell("STOPPING=1\nSTATUS=ending what is under way");
     http_quiesce(s);
     if (s->hub)
         hub_drain(s->hub, signals_last() == SIGTERM || signals_last() == SIGINT ? DRAIN_S : 0);

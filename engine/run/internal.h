@@ -42,6 +42,7 @@ struct stop_matcher {
     const struct turn *turn;
     char *held;
     size_t n, room;
+    int met; /* the string that was complete last */
 };
 
 /* The turn under way on a session: its prompt is computed in chunks, then a token is taken and

@@ -167,6 +167,7 @@ struct logprobs_event {
 
 struct turn_done_event {
     enum stop_reason reason;
+    int stop; /* STOP_STRING: which of the turn's strings; else 0 */
     int prompt_tokens, cached_tokens, completion_tokens;
     /* of the prompt, what the session had and computed again all the same: its rotary table or the
      * place of its recurrent state asked for it */

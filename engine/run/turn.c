@@ -42,8 +42,10 @@ static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t l
         size_t m = strlen(t->stops[i]);
         const char *at = m ? memmem(o->held, o->n, t->stops[i], m) : NULL;
 
-        if (at && (size_t)(at - o->held) < first)
+        if (at && (size_t)(at - o->held) < first) {
             first = (size_t)(at - o->held);
+            o->met = (int)i;
+        }
         for (size_t k = m && m - 1 < o->n ? m - 1 : m ? o->n : 0; k > keep; k--)
             if (memcmp(o->held + o->n - k, t->stops[i], k) == 0) {
                 keep = k;
@@ -113,6 +115,7 @@ static void say(void *ctx, enum answer_part part, const char *text, size_t n)
         return;
     }
     said->stopped = stop_matcher_push(&s->run.out, text, n, &ready);
+    s->run.done.stop = said->stopped ? s->run.out.met : 0;
     stop_matcher_send(s, ready, said->token);
 }
 
