@@ -2,12 +2,9 @@
 #include "app/serve/ask.h"
 
 #include "app/serve/constraint.h"
-#include "app/serve/conversation_json.h"
-#include "app/serve/tools.h"
 #include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
-#include "engine/run/prompt.h"
 
 #include <limits.h>
 #include <math.h>
@@ -233,33 +230,4 @@ char *ask_content(const json_t *v, bool optional, const char *param, struct refu
         no_memory(r);
     strbuf_release(&b);
     return text;
-}
-
-static int make_prompt(struct job *j, const struct dialogue *d, struct prompt *out,
-                       struct refusal *r)
-{
-    struct error e = {0};
-
-    if (d->continue_last && j->grammar && !j->wish.call &&
-        !(j->opening = mem_string(d->messages[d->n_messages - 1].text)))
-        return no_memory(r);
-    if (prompt_make(worker_info(j->server->worker), NULL, d, -1, NULL, out, &e) < 0)
-        return refuse_error(r, &e);
-    if (tools_prompt(j, out, r) == 0)
-        return 0;
-    mem_free(out->ids);
-    out->ids = NULL;
-    return -1;
-}
-
-int ask_conversation(struct job *j, const struct conversation_source *from, struct prompt *out,
-                     struct refusal *r)
-{
-    struct dialogue d = {0};
-    int rc = conversation_read(j, from, &d, r);
-
-    if (rc == 0)
-        rc = make_prompt(j, &d, out, r);
-    dialogue_release(&d);
-    return rc;
 }

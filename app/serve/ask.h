@@ -16,10 +16,5 @@ int ask_stops(struct job *j, const char *name, struct refusal *r);
 /* Text of a message: a string, or a list of parts, all of them text, which are joined; mem_*. null
  * (allowed where optional) is "". */
 char *ask_content(const json_t *v, bool optional, const char *param, struct refusal *r);
-struct conversation_source;
-/* Ids of a conversation, on to where a call begins that is demanded; refused where it is too long.
- */
-int ask_conversation(struct job *j, const struct conversation_source *from, struct prompt *out,
-                     struct refusal *r);
 
 #endif

@@ -167,7 +167,7 @@ static int read_chat(struct job *j, struct refusal *r)
         read_logprobs(j, r) < 0)
         return -1;
     from.list = field_get(j->body, "messages");
-    rc = ask_conversation(j, &from, &prompt, r);
+    rc = conversation_prompt(j, &from, &prompt, r);
     return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
 }
 

@@ -6,6 +6,7 @@
 #include "app/serve/ask.h"
 #include "app/serve/tools.h"
 #include "engine/base/mem.h"
+#include "engine/run/prompt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,8 +134,8 @@ static int add_system(struct dialogue *d, const char *text, struct refusal *r)
     return 0;
 }
 
-int conversation_read(struct job *j, const struct conversation_source *from, struct dialogue *d,
-                      struct refusal *r)
+static int read_conversation(struct job *j, const struct conversation_source *from,
+                             struct dialogue *d, struct refusal *r)
 {
     size_t n = json_array_size(from->list);
     char *tools = NULL;
@@ -154,4 +155,33 @@ int conversation_read(struct job *j, const struct conversation_source *from, str
         return -1;
     d->continue_last = d->messages[d->n_messages - 1].role == ROLE_ASSISTANT;
     return tools ? tell_tools(d, tools, r) : 0;
+}
+
+static int make_prompt(struct job *j, const struct dialogue *d, struct prompt *out,
+                       struct refusal *r)
+{
+    struct error e = {0};
+
+    if (d->continue_last && j->grammar && !j->wish.call &&
+        !(j->opening = mem_string(d->messages[d->n_messages - 1].text)))
+        return no_memory(r);
+    if (prompt_make(worker_info(j->server->worker), NULL, d, -1, NULL, out, &e) < 0)
+        return refuse_error(r, &e);
+    if (tools_prompt(j, out, r) == 0)
+        return 0;
+    mem_free(out->ids);
+    out->ids = NULL;
+    return -1;
+}
+
+int conversation_prompt(struct job *j, const struct conversation_source *from, struct prompt *out,
+                        struct refusal *r)
+{
+    struct dialogue d = {0};
+    int rc = read_conversation(j, from, &d, r);
+
+    if (rc == 0)
+        rc = make_prompt(j, &d, out, r);
+    dialogue_release(&d);
+    return rc;
 }

@@ -12,8 +12,9 @@ struct conversation_source {
     const char *system; /* said before them; NULL: nothing */
 };
 
-/* The messages, and "tools" of j->body; *d is the caller's, also when refused. Sets wish.tools. */
-int conversation_read(struct job *j, const struct conversation_source *from, struct dialogue *d,
-                      struct refusal *r);
+/* The messages, and "tools" of j->body, as ids, on to where a call begins that is demanded. Sets
+ * wish.tools; refused where it is too long. out->ids are mem_* memory. */
+int conversation_prompt(struct job *j, const struct conversation_source *from, struct prompt *out,
+                        struct refusal *r);
 
 #endif

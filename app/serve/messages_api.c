@@ -162,7 +162,7 @@ static int read_messages(struct job *j, struct prompt *out, struct refusal *r)
         return -1;
     from.list = field_get(j->body, "messages");
     from.system = system;
-    rc = ask_conversation(j, &from, out, r);
+    rc = conversation_prompt(j, &from, out, r);
     mem_free(system);
     return rc;
 }

@@ -423,7 +423,7 @@ static int read_response(struct job *j, struct refusal *r)
     }
     from.list = list;
     from.system = json_string_value(instructions);
-    rc = ask_conversation(j, &from, &prompt, r);
+    rc = conversation_prompt(j, &from, &prompt, r);
     json_decref(list);
     return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
 }
