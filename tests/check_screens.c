@@ -9,7 +9,7 @@
  * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back) help (the
  * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
  * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE     hints on (and the row of keys)
- * closing NAME (another model comes)
+ * click X Y     closing NAME (another model comes)
  * entry N (of the chat: the newest block)     view N TEXT (the rule)
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
@@ -203,6 +203,7 @@ static void press(struct player *p, const char *name)
         {"M-Up", "\033[1;3A"},
         {"M-Down", "\033[1;3B"},
         {"M-k", "\033k"},
+        {"M-c", "\033c"},
         {"Enter", "\r"},
         {"n", "n"},
         {"N", "N"},
@@ -291,6 +292,8 @@ static void line(struct player *p, char *s)
         publish(p);
     } else if (strcmp(word, "user") == 0) {
         ui_block_add(&p->m, UI_USER, rest);
+    } else if (strcmp(word, "click") == 0) {
+        screen_click(&p->m, p->c.w, p->c.h, atoi(a), atoi(b));
     } else if (strcmp(word, "entry") == 0) { /* the newest block is that one of the chat */
         p->m.blocks[p->m.n_blocks - 1].entry = atoi(a);
     } else if (strcmp(word, "view") == 0) { /* the model reads from that entry on */

@@ -77,6 +77,32 @@ START_TEST(a_theme_can_be_read)
 }
 END_TEST
 
+/* The ink on coloured tokens: whatever the theme's ramp, in xterm's palette. */
+START_TEST(ink_on_a_colour_can_be_read)
+{
+    static const char *const names[] = {"dark", "light", "contrast", "either"};
+    struct theme t;
+    struct error e;
+    char path[600];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        theme_init(&t);
+        snprintf(path, sizeof path, "%s/configs/themes/%s.yaml", support_root(), names[i]);
+        ck_assert_msg(theme_file_load(&t, path, &e) == 0, "%s", e.text);
+        for (int depth = THEME_16; depth <= THEME_256; depth++)
+            for (int step = 0; step < THEME_RAMP; step++) {
+                struct style s = theme_on(t.ramp_gpu[depth][step]);
+
+                ck_assert_int_eq(s.bg, t.ramp_gpu[depth][step]);
+                ck_assert_msg(contrast(s.fg, s.bg) >= 4.5, "%s: %d on %d has %.2f", names[i], s.fg,
+                              s.bg, contrast(s.fg, s.bg));
+            }
+    }
+    for (int colour = 0; colour < 256; colour++)
+        ck_assert_msg(contrast(theme_on((int16_t)colour).fg, colour) >= 4.5, "on %d", colour);
+}
+END_TEST
+
 /* Where nobody knows the ground: the terminal's own ink, and accents of 3 on black and on white. */
 START_TEST(the_theme_for_either_ground)
 {
@@ -181,6 +207,7 @@ static Suite *suite(void)
     TCase *c = tcase_create("theme");
 
     tcase_add_loop_test(c, a_theme_can_be_read, 0, 3);
+    tcase_add_test(c, ink_on_a_colour_can_be_read);
     tcase_add_test(c, the_theme_for_either_ground);
     tcase_add_test(c, the_design_without_a_theme_has_the_terminal_s_ink);
     tcase_add_test(c, eight_colours_have_no_bold_black);

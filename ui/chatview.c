@@ -3,6 +3,7 @@
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/search.h"
+#include "ui/token_ink.h"
 #include "ui/wrap.h"
 
 #include <stdio.h>
@@ -143,6 +144,28 @@ static void view_head(struct canvas *c, int x, int y, int width, const struct ui
                     " the model reads from here ");
 }
 
+/* What the ink of this answer's tokens means, in place of its figures: as many levels, the
+ * strongest first, as there is room for. */
+static bool ink_legend(struct canvas *c, int x, int y, int end, const struct ui_model *m,
+                       const struct ui_block *b)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+
+    if (!token_ink_shown(m, b))
+        return false;
+    x = canvas_text(c, x + 1, y, dim, token_ink_word(m->ink));
+    if (m->ink == INK_EXPERT)
+        x = canvas_printf(c, x, y, dim, " L%d E%d", m->cursor_layer, m->cursor_expert);
+    for (int level = TOKEN_INK_LEVELS - 1; level > 0; level--) {
+        const char *word = token_ink_level_word(m->ink, level);
+
+        if (!word || x + 1 + glyph_text_width(word, strlen(word)) > end)
+            continue;
+        x = canvas_text(c, x + 1, y, token_ink_level_style(&m->theme, dim, level), word);
+    }
+    return true;
+}
+
 static void header_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                         const struct ui_block *b)
 {
@@ -159,7 +182,7 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
         used = canvas_text(c, x + used, y, theme_style(&m->theme, ROLE_STYLE_DIM), line) - x;
         line[0] = 0;
     }
-    if (b->kind != UI_ASSISTANT)
+    if (b->kind != UI_ASSISTANT || ink_legend(c, x + used, y, x + width, m, b))
         return;
     if (b->open)
         snprintf(line, sizeof line, "%s", m->live.plan);
@@ -173,6 +196,29 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
     }
 }
 
+/* Text of an answer whose tokens have ink of their own. */
+static int tokens_text(struct canvas *c, int x, int y, const struct ui_model *m,
+                       const struct ui_block *b, struct style s, uint32_t offset, uint32_t len)
+{
+    size_t at = offset, last = offset + len;
+
+    while (at < last) {
+        size_t end;
+        uint64_t serial = token_ink_at(m, b, at, &end);
+
+        end = end < at + 1 ? at + 1 : end > last ? last : end;
+        x = canvas_text_n(c, x, y, token_ink_style(m, s, serial), b->text + at, end - at);
+        at = end;
+    }
+    return x;
+}
+
+static bool tokens_told(const struct ui_model *m, const struct ui_block *b)
+{
+    return (m->ink != INK_OFF || m->marked || m->expert_marked) && b->first_token &&
+           b == m->blocks + m->inked_block;
+}
+
 /* Text of a run, what was looked for marked. */
 static int run_text(struct canvas *c, int x, int y, const struct ui_model *m,
                     const struct ui_block *b, struct style s, uint32_t offset, uint32_t len)
@@ -181,6 +227,8 @@ static int run_text(struct canvas *c, int x, int y, const struct ui_model *m,
     size_t needle = f->state != SEARCH_OFF ? strlen(f->text) : 0, from = offset,
            begin = needle && offset >= needle ? offset - needle + 1 : 0;
 
+    if (!needle && tokens_told(m, b))
+        return tokens_text(c, x, y, m, b, s, offset, len);
     if (!needle)
         return canvas_text_n(c, x, y, s, b->text + offset, len);
     for (size_t at = begin; at < offset + len; at++) {
@@ -487,6 +535,55 @@ int chatview_entry(struct ui_model *m)
         row += block_rows(m, i, m->chat_width);
     }
     return entry;
+}
+
+/* Byte of the block's text at cell `column` of a line; SIZE_MAX: nothing stands there. */
+static size_t column_byte(const struct ui_block *b, const struct wrap_line *l, int column)
+{
+    int at = l->indent;
+
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct wrap_run *r = &b->wrap.runs[l->first + i];
+
+        at += r->gap + (r->bar ? 2 : 0);
+        for (uint32_t k = 0; k < r->len;) {
+            uint32_t next = k + 1;
+            int w;
+
+            while (next < r->len && (b->text[r->offset + next] & 0xc0) == 0x80)
+                next++;
+            w = b->text[r->offset + k] == '\t'
+                    ? 4
+                    : glyph_text_width(b->text + r->offset + k, next - k);
+            if (column >= at && column < at + w)
+                return r->offset + k;
+            at += w;
+            k = next;
+        }
+    }
+    return SIZE_MAX;
+}
+
+uint64_t chatview_token(struct ui_model *m, struct rect r, int x, int y)
+{
+    struct pane p = pane_make(r.w);
+    int row = y - r.y;
+    size_t byte, end;
+
+    if (!m->chat_width)
+        return 0;
+    row += first_row(m);
+    for (size_t i = 0; i < m->n_blocks && row >= 0; i++) {
+        const struct ui_block *b = &m->blocks[i];
+        int rows = block_rows(m, i, m->chat_width), line = row - has_header(b);
+
+        row -= rows;
+        if (row >= 0 || line < 0 || line >= (int)b->wrap.n_lines || b->kind != UI_ASSISTANT)
+            continue;
+        byte = column_byte(b, &b->wrap.lines[line], x - r.x - p.text);
+        return byte == SIZE_MAX ? 0 : token_ink_at(m, b, byte, &end);
+    }
+    return 0;
 }
 
 void chatview_scroll_top(struct ui_model *m)

@@ -21,4 +21,7 @@ void chatview_answer(struct ui_model *m, int step);
 /* The newest entry of the conversation (from 1) whose head stands above the pane's end; 0: none. */
 int chatview_entry(struct ui_model *m);
 
+/* The token (ui/token_ink.h) whose text stands at a cell of the pane r, 0: none. */
+uint64_t chatview_token(struct ui_model *m, struct rect r, int x, int y);
+
 #endif

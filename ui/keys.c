@@ -43,6 +43,10 @@ static const struct key_binding table[] = {
     {KEYS_CHAT, KEY_RIGHT, KEY_ALT, ACTION_BRANCH_AFTER, 0, NULL, NULL},
     {KEYS_CHAT, 't', KEY_ALT, ACTION_THOUGHTS, 0, "Alt-t",
      "show what the model thought before its answers, or fold it"},
+    {KEYS_CHAT, 'c', KEY_ALT, ACTION_INK, 0, "Alt-c",
+     "colour the newest answer by probability, surprise, time or the expert under the map's "
+     "cursor; "
+     "a click on a token shows it in its panel"},
     {KEYS_CHAT, KEY_F1, 0, ACTION_HELP, 0, "F1", "show or hide the help"},
     {KEYS_CHAT, KEY_F2, 0, ACTION_PACE, 0, "F2", "run free, or at the pace of reading again"},
     {KEYS_CHAT, KEY_F3, 0, ACTION_HEAT_MODE, 0, "F3",

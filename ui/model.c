@@ -155,6 +155,7 @@ static void block_remove(struct ui_model *m, size_t i)
 {
     block_release(&m->blocks[i]);
     memmove(m->blocks + i, m->blocks + i + 1, (--m->n_blocks - i) * sizeof *m->blocks);
+    m->inked_block -= m->inked_block > i;
     if (m->anchor_block > (int)i)
         m->anchor_block--;
     m->dirty = true;
@@ -177,6 +178,7 @@ void ui_block_view(struct ui_model *m, int entry, const char *text)
     made = m->blocks[m->n_blocks - 1];
     memmove(m->blocks + at + 1, m->blocks + at, (m->n_blocks - 1 - at) * sizeof *m->blocks);
     m->blocks[at] = made;
+    m->inked_block += m->inked_block >= at;
     if (m->anchor_block >= (int)at)
         m->anchor_block++;
 }
@@ -317,8 +319,12 @@ static void token_came(struct ui_model *m, const struct token_event *t)
     if (!b)
         return;
     b->tokens += t->id >= 0;
+    if (t->id >= 0 && !b->first_token)
+        b->first_token = m->n_tokens;
+    m->inked_block = (size_t)(b - m->blocks);
     if (t->part == PART_REASONING) {
         thought_came(m, b, t);
+        m->inked_block = (size_t)(ui_block_answer(m) - m->blocks); /* it has moved */
         return;
     }
     if (t->len) {
@@ -328,6 +334,8 @@ static void token_came(struct ui_model *m, const struct token_event *t)
         ui_block_append(m, b, border, strlen(border));
         thought_close(m, b);
     }
+    if (t->id >= 0)
+        m->tokens[(m->n_tokens - 1) % UI_TOKENS].at = (uint32_t)b->len;
     ui_block_append(m, b, t->text, t->len);
 }
 
@@ -424,6 +432,29 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
     }
 }
 
+static void marked_light(struct ui_model *m)
+{
+    uint64_t at = (m->marked - 1) % UI_TOKENS;
+    const uint16_t *row = m->token_experts + at * (uint64_t)m->token_width;
+    int used = m->live.n_experts_used;
+
+    if (!m->n_cells || !m->tokens[at].has_experts)
+        return;
+    memset(m->light, 0, (size_t)m->n_cells);
+    for (int i = 0; i < m->token_width; i++)
+        if (row[i] != TELEMETRY_NO_EXPERT && row[i] < m->live.n_experts)
+            m->light[i / used * m->live.n_experts + row[i]] = UI_LIGHT;
+}
+
+void ui_model_mark(struct ui_model *m, uint64_t serial)
+{
+    if (m->marked && !serial && m->light)
+        memset(m->light, 0, (size_t)m->n_cells);
+    m->marked = serial;
+    if (serial)
+        marked_light(m);
+}
+
 /* The newest token's cells light up; so do cells that have moved to another device. */
 static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now)
 {
@@ -479,7 +510,9 @@ static void answer_forget(struct ui_model *m)
 void ui_model_forget(struct ui_model *m)
 {
     m->forgotten = true;
-    m->n_tokens = 0;
+    m->n_tokens = m->marked = m->asked = 0;
+    for (size_t i = 0; i < m->n_blocks; i++)
+        m->blocks[i].first_token = 0;
     m->token_lists++;
     m->last_stop = STOP_NONE;
     answer_forget(m);
@@ -523,6 +556,8 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     /* the engine's; what is of use is taken over next */
     m->live.routes = NULL;
     token_experts_note(m, t);
+    if (m->marked)
+        marked_light(m);
     m->dirty = true;
 }
 
@@ -606,6 +641,8 @@ void ui_model_tick(struct ui_model *m, uint64_t now)
         settle(m);
         m->dirty = true;
     }
+    if (m->marked)
+        m->light_at = 0; /* these stay */
     if (m->light_at && now >= m->light_at) {
         bool any = false;
 

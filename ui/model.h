@@ -82,6 +82,7 @@ struct ui_block {
     int tokens;
     enum stop_reason stop; /* STOP_NONE while it runs */
     enum answer_part part; /* of the newest text of an answer */
+    uint64_t first_token;  /* n_tokens when its first one had come; 0: they are not known */
     int entry;             /* of the conversation, from 1; 0: none */
     int which, of;         /* number of it among what was said there, from 1; of < 2: alone */
     struct wrap wrap;
@@ -95,11 +96,12 @@ struct ui_history {
 struct ui_token {
     char text[32];
     int id;
-    float probability;            /* the model's own */
-    int candidates;               /* left to draw from after the cuts */
-    uint32_t us;                  /* computing time */
-    bool has_experts;             /* its row in ui_model.token_experts is filled */
-    uint64_t serial;              /* see struct token_event */
+    uint32_t at;       /* byte of its answer's text where its own begins; of what was thought: 0 */
+    float probability; /* the model's own */
+    int candidates;    /* left to draw from after the cuts */
+    uint32_t us;       /* computing time */
+    bool has_experts;  /* its row in ui_model.token_experts is filled */
+    uint64_t serial;   /* see struct token_event */
     struct logprobs_event likely; /* what else was likely there; n 0: not known */
 };
 
@@ -147,6 +149,9 @@ struct ui_search {
     size_t block;  /* of the shown one */
     size_t offset; /* of it in the block's text */
 };
+
+/* What the ink of the newest answer's tokens tells (ui/token_ink.h). */
+enum token_ink { INK_OFF, INK_PROBABILITY, INK_SURPRISE, INK_TIME, INK_EXPERT, INK_MODES };
 
 enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
 
@@ -222,7 +227,12 @@ struct ui_model {
     } taken;
     enum heat_mode heat;
     /* under the map's cursor: the tokens' experts are those of this layer */
-    int cursor_layer;
+    int cursor_layer, cursor_expert;
+    bool expert_marked; /* the map has the keys: that expert's tokens are marked in the text */
+    enum token_ink ink;
+    size_t inked_block; /* the block that the kept tokens belong to */
+    uint64_t marked;    /* the token that the panel of tokens has its cursor on; 0: none */
+    uint64_t asked;     /* a token that was clicked on, for that panel to go to; 0: none */
     /* the last drawing showed the timeline of a token: the engine is asked to trace one now and
      * then */
     bool timeline_shown;
@@ -278,6 +288,8 @@ uint64_t ui_model_next(const struct ui_model *m);
 void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The experts of the marked token light up on the map. */
+void ui_model_mark(struct ui_model *m, uint64_t serial);
 /* Value of a cell in the present mode, and the sum of its layer. */
 double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total);
 const char *ui_heat_word(enum heat_mode mode);

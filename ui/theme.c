@@ -4,6 +4,7 @@
 #include "ui/theme.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +187,39 @@ int theme_ground_is_light(const char *text)
     if (!last || sscanf(last + 1, "%d", &colour) != 1 || colour < 0 || colour > 15)
         return -1;
     return colour == 7 || colour > 8;
+}
+
+/* xterm's palette. */
+static double part_of(int colour, int part)
+{
+    static const uint8_t levels[6] = {0, 95, 135, 175, 215, 255};
+    static const int place[3] = {36, 6, 1};
+
+    if (colour >= 232)
+        return (8 + (colour - 232) * 10) / 255.0;
+    if (colour >= 16)
+        return levels[(colour - 16) / place[part] % 6] / 255.0;
+    if (colour == 7 || colour == 8)
+        return colour == 7 ? 0.9 : 0.5;
+    return (colour & 1 << part) ? colour > 8 ? 1 : 0.8 : 0;
+}
+
+/* Relative luminance (WCAG 2). Black goes where it is above that of the grey which has the same
+ * contrast to both. */
+struct style theme_on(int16_t colour)
+{
+    static const double weight[3] = {0.2126, 0.7152, 0.0722};
+    double y = 0;
+
+    for (int i = 0; i < 3; i++) {
+        double v = part_of(colour, i);
+
+        y += weight[i] * (v <= 0.04045 ? v / 12.92 : pow((v + 0.055) / 1.055, 2.4));
+    }
+    return (struct style){.fg = y > 0.179     ? colour < 16 ? 0 : 16
+                                : colour < 16 ? 15
+                                              : 231,
+                          .bg = colour};
 }
 
 struct style theme_style(const struct theme *t, enum theme_role role)

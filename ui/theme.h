@@ -79,6 +79,8 @@ struct style theme_of_eight(struct style s);
 /* What a terminal says of its ground, "rgb:ffff/ffff/ffff" (OSC 11) or "15;default;0" (COLORFGBG):
  * 1 light, 0 dark, -1 not understood. */
 int theme_ground_is_light(const char *text);
+/* Black or white on a colour of the palette, whichever can be read: a contrast of 4.5 at least. */
+struct style theme_on(int16_t colour);
 struct style theme_style(const struct theme *t, enum theme_role role);
 const char *theme_role_name(enum theme_role role);
 const char *theme_role_meaning(enum theme_role role);

@@ -678,6 +678,7 @@ static void experts_focused(struct ui_model *m, const struct panel_view *v)
 
     if (!s->moved && m->n_cells)
         hottest(m, &m->cursor_layer, &s->expert);
+    m->cursor_expert = s->expert;
 }
 
 static void experts_side(const struct ui_model *m, const struct panel_view *v, char *out,
@@ -751,6 +752,7 @@ static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m,
                          const struct panel_view *v)
 {
+    m->cursor_expert = ((const struct state *)v->state)->expert;
     if (m->server.on) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         "N/A (a server tells none)");
@@ -788,7 +790,7 @@ static bool experts_act(struct ui_model *m, const struct panel_view *v, enum act
     l = l >= m->live.n_layers ? m->live.n_layers - 1 : l;
     e = e >= m->live.n_experts ? m->live.n_experts - 1 : e;
     m->cursor_layer = l < 0 ? 0 : l;
-    s->expert = e < 0 ? 0 : e;
+    m->cursor_expert = s->expert = e < 0 ? 0 : e;
     s->moved = true;
     return true;
 }

@@ -14,9 +14,10 @@ static const char *const explain[] = {
     "left: how many tokens the cuts (top-k, top-p, min-p) left to draw from; only: no choice was "
     "left, however sure the model was",
     "ms: computing time; experts: those of the layer under the map's cursor, the first one first",
-    "Enter: what else was likely there; Enter again goes on with the marked one, in a branch "
-    "beside "
-    "the answer",
+    "Enter: what else was likely there, and the token's experts in every layer; Enter again goes "
+    "on with the marked one, in a branch beside the answer",
+    "the token under the cursor is marked in the text, its experts on the map; Alt-c colours the "
+    "answer by what is known of its tokens",
     "a dot: more than 256 tokens came between two pictures, so its experts were not seen",
     NULL,
 };
@@ -135,6 +136,24 @@ static void cursor_follow(struct state *s, const struct ui_model *m)
     s->list = m->token_lists;
 }
 
+/* To the token that was clicked on; the marked one is the cursor's. */
+static void cursor_mark(struct state *s, struct ui_model *m)
+{
+    if (m->asked && m->asked <= m->n_tokens && m->n_tokens - m->asked < UI_TOKENS)
+        s->cursor = (int)(m->n_tokens - m->asked);
+    m->asked = 0;
+    ui_model_mark(m, m->n_tokens - (uint64_t)s->cursor);
+}
+
+static void tokens_focused(struct ui_model *m, const struct panel_view *v)
+{
+    struct state *s = v->state;
+
+    cursor_follow(s, m);
+    s->open = s->open && !m->asked;
+    cursor_mark(s, m);
+}
+
 /* The token kept at `at`. */
 static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k,
                 uint64_t at, bool newest, bool selected)
@@ -208,6 +227,42 @@ static void alternatives_draw(struct canvas *c, struct rect r, const struct ui_m
     }
 }
 
+/* "L0 8 2  L1 5 9 …": the token's experts in every layer; returns the rows, drawn when c is given.
+ */
+static int layers_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                       const struct state *s)
+{
+    const struct ui_token *token = selected(s, m);
+    const uint16_t *row = m->token_experts +
+                          (uint64_t)(token - m->tokens) * (uint64_t)m->token_width;
+    int x = 0, y = 0, used = m->live.n_experts_used;
+
+    if (!token->has_experts)
+        return 0;
+    for (int l = 0; l < m->live.n_layers; l++) {
+        char word[96];
+        int n = snprintf(word, sizeof word, "L%d", l), head = n;
+
+        for (int i = 0; i < used && n < (int)sizeof word - 8; i++)
+            if (row[l * used + i] != TELEMETRY_NO_EXPERT)
+                n += snprintf(word + n, sizeof word - (size_t)n, " %d", row[l * used + i]);
+        if (n == head) /* no experts there */
+            continue;
+        if (x && x + n > r.w) {
+            x = 0;
+            y++;
+        }
+        if (c && y < r.h) {
+            canvas_text_n(c, r.x + x, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), word,
+                          (size_t)head);
+            canvas_text_fit(c, r.x + x + head, r.y + y, r.w - x - head,
+                            theme_style(&m->theme, ROLE_STYLE_TEXT), word + head);
+        }
+        x += n + 2;
+    }
+    return y + 1;
+}
+
 static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
                         const struct panel_view *v)
 {
@@ -228,13 +283,18 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
     }
     if (s->cursor >= (int)kept)
         s->cursor = (int)kept - 1;
+    if (v->focused)
+        cursor_mark(s, m);
     s->open = s->open && v->focused && selected(s, m)->likely.n > 0;
     if (s->open && r.h >= 2) {
-        int rows = selected(s, m)->likely.n + 1, most = r.h >= 5 ? r.h * 2 / 3 : r.h;
+        int rows = selected(s, m)->likely.n + 1, layers = layers_draw(NULL, r, m, s),
+            most = r.h >= 5 ? r.h * 2 / 3 : r.h;
 
         rows = rows > most ? most : rows;
-        r.h -= rows;
+        layers = layers > most - rows ? most - rows : layers;
+        r.h -= rows + layers;
         alternatives_draw(c, (struct rect){r.x, r.y + r.h, r.w, rows}, m, s);
+        layers_draw(c, (struct rect){r.x, r.y + r.h + rows, r.w, layers}, m, s);
     }
     top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
@@ -290,6 +350,7 @@ static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum acti
     default: return false;
     }
     s->cursor = at > most ? most < 0 ? 0 : most : at < 0 ? 0 : at;
+    cursor_mark(s, m);
     return true;
 }
 
@@ -305,6 +366,7 @@ const struct panel panel_tokens = {
     .draw = tokens_draw,
     .side = tokens_side,
     .act = tokens_act,
+    .focused = tokens_focused,
     .explain = explain,
     .keys = "arrows, Enter",
 };

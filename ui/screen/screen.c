@@ -526,6 +526,9 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
         layout_make(&l, &q);
     }
     title_draw(c, &l, m);
+    m->expert_marked = m->focus >= 0 && panels[m->focus] == &panel_experts;
+    if (m->focus < 0 || panels[m->focus] != &panel_tokens)
+        ui_model_mark(m, 0);
     if (l.chat.h)
         chat_draw(c, l.chat, m);
     for (i = 0; i < PANEL_COUNT; i++)
@@ -720,6 +723,7 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
         return ACTION_NONE;
     case ACTION_ANSWER_BEFORE: chatview_answer(m, -1); return ACTION_NONE;
     case ACTION_ANSWER_AFTER: chatview_answer(m, 1); return ACTION_NONE;
+    case ACTION_INK: m->ink = (m->ink + 1) % INK_MODES; return ACTION_NONE;
     case ACTION_KEY_BAR: m->key_bar = !m->key_bar; return ACTION_NONE;
     case ACTION_SCROLL_TOP:
     case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
@@ -799,6 +803,11 @@ void screen_click(struct ui_model *m, int w, int h, int x, int y)
     request_make(&q, m, w, h, 1);
     layout_make(&l, &q);
     m->focus = -1;
+    if (x < l.chat.x + l.chat.w && y >= l.chat.y && y < l.chat.y + l.chat.h &&
+        (m->asked = chatview_token(m, l.chat, x, y))) {
+        m->open_panels |= 1u << panel_find("tokens");
+        focus_give(m, panel_find("tokens"));
+    }
     for (i = 0; i < PANEL_COUNT; i++) {
         struct rect r = l.panels[i];
 

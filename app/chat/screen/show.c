@@ -196,8 +196,11 @@ static void hook_changed(void *ctx)
     struct chat *s = ctx;
     const struct transcript *t = conversation_transcript(s->conversation);
     size_t i;
+    uint64_t first_token = 0;
 
-    if (!answer_stays(&s->model, t))
+    if (answer_stays(&s->model, t))
+        first_token = last_answer(&s->model)->first_token;
+    else
         ui_model_forget(&s->model);
     ui_block_truncate(&s->model, 0);
     for (i = 0; i < t->n; i++) {
@@ -215,6 +218,10 @@ static void hook_changed(void *ctx)
         b->stop = stop_of(from->stop);
         if (from->reasoning)
             ui_block_thought(&s->model, s->model.n_blocks - 1, from->reasoning, 0);
+    }
+    if (first_token && last_answer(&s->model)) {
+        last_answer(&s->model)->first_token = first_token;
+        s->model.inked_block = (size_t)(last_answer(&s->model) - s->model.blocks);
     }
     hook_view(s);
     chatview_scroll_end(&s->model);

@@ -1,0 +1,145 @@
+/* See token_ink.h. The levels are few and far apart, so that they can be told at a glance, and
+ * without colours they are attributes; the ground is a step of the theme's second ramp, the ink on
+ * it black or white, whichever can be read. */
+#include "ui/token_ink.h"
+
+#include <math.h>
+#include <stddef.h>
+
+static const struct {
+    const char *word, *levels[TOKEN_INK_LEVELS];
+} modes[INK_MODES] = {
+    [INK_OFF] = {"off", {0}},
+    [INK_PROBABILITY] = {"probability", {NULL, "< 90 %", "< 50 %", "< 20 %", "< 5 %"}},
+    [INK_SURPRISE] = {"surprise", {NULL, "2nd choice", "3rd, 4th", "to 10th", "beyond"}},
+    [INK_TIME] = {"time", {NULL, "1.2 x median", "1.5 x", "2 x", "3 x"}},
+    [INK_EXPERT] = {"expert", {NULL, NULL, "among the chosen", NULL, "chosen first"}},
+};
+
+const char *token_ink_word(enum token_ink ink)
+{
+    return modes[ink].word;
+}
+
+const char *token_ink_level_word(enum token_ink ink, int level)
+{
+    return modes[ink].levels[level];
+}
+
+const struct ui_token *token_ink_token(const struct ui_model *m, uint64_t serial)
+{
+    return serial && serial <= m->n_tokens && serial + UI_TOKENS > m->n_tokens
+               ? &m->tokens[(serial - 1) % UI_TOKENS]
+               : NULL;
+}
+
+uint64_t token_ink_at(const struct ui_model *m, const struct ui_block *b, size_t offset,
+                      size_t *end)
+{
+    uint64_t low = b->first_token, high, first;
+
+    *end = b->len;
+    if (!b->first_token || b->first_token > m->n_tokens || b != m->blocks + m->inked_block)
+        return 0;
+    if (low + UI_TOKENS <= m->n_tokens)
+        low = m->n_tokens - UI_TOKENS + 1;
+    first = low;
+    for (high = m->n_tokens + 1; low + 1 < high;) { /* the last one that begins there or before */
+        uint64_t middle = low + (high - low) / 2;
+
+        if (token_ink_token(m, middle)->at <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (low < m->n_tokens)
+        *end = token_ink_token(m, low + 1)->at;
+    if (token_ink_token(m, low)->at <= offset)
+        return low;
+    *end = token_ink_token(m, first)->at;
+    return 0;
+}
+
+static int by_limits(double v, const double limits[4])
+{
+    int level = 0;
+
+    for (int i = 0; i < 4; i++)
+        if (v >= limits[i])
+            level = i + 1;
+    return level;
+}
+
+/* How many the model held likelier; more than it told of: as many as those. */
+static int rank_of(const struct ui_token *k)
+{
+    int i = 0;
+
+    while (i < k->likely.n && k->likely.ids[i] != k->id)
+        i++;
+    return i;
+}
+
+/* 0: not among them, 1: the first one, 2: another. */
+static int chose(const struct ui_model *m, const struct ui_token *k, uint64_t serial)
+{
+    const uint16_t *row = m->token_experts + (serial - 1) % UI_TOKENS * (uint64_t)m->token_width +
+                          (uint64_t)(m->cursor_layer * m->live.n_experts_used);
+
+    if (!k->has_experts || !m->token_experts || m->cursor_layer >= m->live.n_layers)
+        return 0;
+    for (int i = 0; i < m->live.n_experts_used; i++)
+        if (row[i] == m->cursor_expert)
+            return i ? 2 : 1;
+    return 0;
+}
+
+static int level_of(const struct ui_model *m, const struct ui_token *k, uint64_t serial)
+{
+    static const double missing[] = {0.1, 0.5, 0.8, 0.95}, ranks[] = {1, 2, 4, 10},
+                        times[] = {1.2, 1.5, 2, 3};
+    int which;
+
+    switch (m->ink) {
+    case INK_PROBABILITY: return by_limits(1 - (double)k->probability, missing);
+    case INK_SURPRISE: return k->likely.n ? by_limits(rank_of(k), ranks) : 0;
+    case INK_TIME:
+        return m->shown.p50_ms > 0 ? by_limits(k->us * 1e-3 / m->shown.p50_ms, times) : 0;
+    case INK_EXPERT: which = chose(m, k, serial); return which == 1 ? 4 : which ? 2 : 0;
+    default: return 0;
+    }
+}
+
+struct style token_ink_level_style(const struct theme *t, struct style s, int level)
+{
+    static const uint16_t plain[TOKEN_INK_LEVELS] = {0, STYLE_UNDERLINE, STYLE_BOLD,
+                                                     STYLE_BOLD | STYLE_UNDERLINE, STYLE_REVERSE};
+
+    if (!level)
+        return s;
+    if (t->depth == THEME_MONO)
+        s.attrs |= plain[level];
+    else
+        s = theme_on(t->ramp_gpu[t->depth][2 * level]);
+    return s;
+}
+
+struct style token_ink_style(const struct ui_model *m, struct style s, uint64_t serial)
+{
+    const struct ui_token *k = token_ink_token(m, serial);
+
+    if (!k)
+        return s;
+    s = token_ink_level_style(&m->theme, s, level_of(m, k, serial));
+    if (m->expert_marked && chose(m, k, serial))
+        s.attrs |= STYLE_UNDERLINE | STYLE_BOLD;
+    if (m->marked == serial)
+        s.attrs ^= STYLE_REVERSE;
+    return s;
+}
+
+bool token_ink_shown(const struct ui_model *m, const struct ui_block *b)
+{
+    return m->ink != INK_OFF && b->first_token && b->first_token <= m->n_tokens &&
+           b == m->blocks + m->inked_block;
+}
