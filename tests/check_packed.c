@@ -22,6 +22,15 @@
     "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": "          \
     "{\"num_bits\": 4, \"type\": \"int\", \"symmetric\": true, \"strategy\": \"group\", " \
     "\"group_size\": %d}}}}"
+#define INT4_FURTHER(settings)                                                             \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "          \
+    "\"config_groups\": {\"group_0\": {\"weights\": {\"num_bits\": 4, \"type\": \"int\", " \
+    "\"strategy\": \"group\", \"group_size\": %d, " settings "}}}}"
+#define INT4_ASYM INT4_FURTHER("\"symmetric\": false")
+#define INT4_ACT INT4_FURTHER("\"symmetric\": false, \"actorder\": \"group\"")
+#define GPTQ_V2                                                         \
+    "{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": " \
+    "\"gptq_v2\", \"group_size\": %d}"
 #define FP8 "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"weight_block_size\": [128, %d]}"
 #define FP8_ROWS                                                                   \
     "{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", " \
@@ -46,10 +55,21 @@ static const struct {
     {"fp8-block", FP8, 128, {".weight", ".weight_scale_inv"}, DTYPE_F8},
     {"fp8-channel", FP8_ROWS, 8, {".weight", ".weight_scale"}, DTYPE_F8},
     {"mxfp4", MXFP4, 0, {"_blocks", "_scales"}, DTYPE_MXFP4},
+    {"ct-int4-g32-asym",
+     INT4_ASYM,
+     32,
+     {".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point"},
+     DTYPE_Q5_0},
+    {"ct-int4-g32-asym-act",
+     INT4_ACT,
+     32,
+     {".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx"},
+     DTYPE_Q5_0},
+    {"gptq-g32-v2", GPTQ_V2, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_Q5_0},
 };
-enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, GOLDEN };
+enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, CT_ASYM, CT_ACT, V2, GOLDEN };
 
-static struct weight_file *source;
+static struct weight_file *source, *further; /* further: of what came later */
 static char folder[300], path[700];
 
 static void open_source(void)
@@ -59,6 +79,9 @@ static void open_source(void)
     ck_assert_msg(weight_file_open(&source, support_path("golden/packed/formats.safetensors"),
                                    false, &e) == 0,
                   "%s", e.text);
+    ck_assert_msg(weight_file_open(&further, support_path("golden/packed/further.safetensors"),
+                                   false, &e) == 0,
+                  "%s", e.text);
     snprintf(folder, sizeof folder, "%s/packed", support_tmpdir());
     mkdir(folder, 0700);
 }
@@ -66,6 +89,7 @@ static void open_source(void)
 static void close_source(void)
 {
     weight_file_close(source);
+    weight_file_close(further);
 }
 
 static const struct tensor_view *source_part(int which, const char *part)
@@ -75,7 +99,7 @@ static const struct tensor_view *source_part(int which, const char *part)
     /* the file's spelling of one matrix is not that of checkpoints */
     snprintf(name, sizeof name, "%s%s%s", golden[which].name, *part == '_' ? "." : "",
              *part == '_' ? part + 1 : part);
-    return weight_file_find(source, name);
+    return weight_file_find(which < CT_ASYM ? source : further, name);
 }
 
 /* The golden matrix as the only one, "x", of a checkpoint. */
@@ -164,7 +188,7 @@ START_TEST(golden_values)
     ck_assert_ptr_nonnull(t);
     ck_assert_ptr_nonnull(t->packed);
     ck_assert_str_eq(dtype_info(t->type)->word, dtype_info(golden[_i].type)->word);
-    ck_assert((t->packed->order != NULL) == (_i == ACT || _i == ACT128));
+    ck_assert((t->packed->order != NULL) == (_i == ACT || _i == ACT128 || _i == CT_ACT));
     ck_assert_int_eq(t->n_dims, values->n_dims);
     for (int i = 0; i < t->n_dims; i++)
         ck_assert_int_eq(t->dims[i], values->dims[i]);
@@ -224,7 +248,7 @@ START_TEST(missing_parts)
             drop(&m, name);
             write_model(&m, golden[which].config, golden[which].number);
             made_release(&m);
-            if (strstr(name, "g_idx") || strstr(name, "weight_shape")) {
+            if (strcmp(name, "x.g_idx") == 0 || strstr(name, "weight_shape")) {
                 /* nothing but what the shapes say anyway */
                 ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
                 weight_file_close(f);
@@ -287,6 +311,20 @@ START_TEST(damaged_parts)
     memcpy(part(&m, "x.weight_shape")->data + 8, &shape, 8);
     write_model(&m, INT4, 32);
     refuse("tensor x.weight_packed has the shape (48, 32)", "weight_shape");
+    made_release(&m);
+
+    make(&m, CT_ACT);
+    set_dims(part(&m, "x.weight_zero_point"), 8, 6);
+    write_model(&m, INT4_ACT, 32);
+    refuse("tensor x.weight_zero_point has the shape (8, 6)", "zero point for each scale");
+    set_dims(part(&m, "x.weight_zero_point"), 6, 8);
+    group = 9;
+    memcpy(part(&m, "x.weight_g_idx")->data + 4 * 5, &group, 4);
+    write_model(&m, INT4_ACT, 32);
+    refuse("tensor x.weight_g_idx puts column 5 into group 9; there are 8", "model.safetensors");
+    /* a configuration that knows nothing of them: not silently the wrong numbers */
+    write_model(&m, INT4, 32);
+    refuse("tensor x.weight_packed is missing beside", "x.weight_");
     made_release(&m);
 
     make(&m, BLOCKS);
@@ -401,8 +439,8 @@ static const struct {
     {"{\"x\": %d}", "an unnamed method"},
     {"{\"quant_method\": \"gptq\", \"bits\": %d}", "gptq, which is not read: bits 8"},
     {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"checkpoint_format\": "
-     "\"gptq_v2\", \"x\": %d}",
-     "checkpoint_format gptq_v2"},
+     "\"marlin\", \"x\": %d}",
+     "checkpoint_format marlin"},
     {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"dynamic\": "
      "{\"-:.*gate$\": {}, \"+:.*down.*\": {\"bits\": %d}}}",
      "other bits by dynamic +:.*down.*"},
@@ -417,14 +455,19 @@ static const struct {
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
      "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": %d, \"type\": \"int\"}}}}",
      "num_bits 8"},
-    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"symmetric\": false, "
-     "\"x\": %d}}}}",
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": %d, \"type\": \"float\", "
+     "\"symmetric\": false}}}}",
      "asymmetric"},
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
      "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"symmetric\": true, "
-     "\"actorder\": \"group\", \"x\": %d}}}}",
-     "actorder group"},
+     "\"group_size\": 32}}, \"h\": {\"weights\": {\"num_bits\": 4, \"symmetric\": false, "
+     "\"group_size\": 32}}}, \"x\": %d}",
+     "some config_groups alone"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"symmetric\": true, "
+     "\"actorder\": \"column\", \"x\": %d}}}}",
+     "actorder column"},
 };
 
 START_TEST(unknown_schemes)

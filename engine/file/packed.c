@@ -24,8 +24,8 @@ static const struct scheme schemes[] = {
     [PACKING_MXFP4] = {"_blocks", "", {"_scales", NULL}, NULL, NULL, NULL, false, {NULL}},
     [PACKING_GPTQ] = {".qweight", ".weight", {".scales"}, ".qzeros", ".g_idx", NULL, false, {NULL}},
     [PACKING_AWQ] = {".qweight", ".weight", {".scales"}, ".qzeros", NULL, NULL, false, {NULL}},
-    [PACKING_INT4] = {".weight_packed", ".weight", {".weight_scale"}, NULL, NULL, ".weight_shape",
-                      false, {NULL}},
+    [PACKING_INT4] = {".weight_packed", ".weight", {".weight_scale"}, ".weight_zero_point",
+                      ".weight_g_idx", ".weight_shape", false, {NULL}},
     [PACKING_FP8] = {"", "", {"_scale_inv", "_scale"}, NULL, NULL, NULL, true,
                      {".input_scale", ".activation_scale"}},
 };
@@ -160,9 +160,10 @@ static int zero_point(const struct packed *p, int64_t row, int64_t group)
 
     if (!p->zeros.data)
         return 8;
-    w = word_at(&p->zeros, group * (p->rows / 8) + row / 8);
-    return p->kind == PACKING_AWQ ? (int)(w >> awq_shift(row) & 15)
-                                  : (int)(w >> 4 * (row % 8) & 15) + 1;
+    w = word_at(&p->zeros, p->kind == PACKING_INT4 ? row / 8 * n_groups(p) + group
+                                                   : group * (p->rows / 8) + row / 8);
+    return (int)(w >> (p->kind == PACKING_AWQ ? awq_shift(row) : 4 * (row % 8)) & 15) +
+           p->zero_more;
 }
 
 static int code_at(const struct packed *p, int64_t row, int64_t column)
@@ -275,7 +276,7 @@ static enum dtype integer_type(const struct packed *p)
 {
     if (!blocks_hold(p))
         return DTYPE_F32;
-    return all_zero_points(p, p->kind == PACKING_AWQ ? 0x88888888u : 0x77777777u) ? DTYPE_Q4_0
+    return all_zero_points(p, 0x88888888u - (uint32_t)p->zero_more * 0x11111111u) ? DTYPE_Q4_0
                                                                                   : DTYPE_Q5_0;
 }
 
@@ -290,6 +291,7 @@ static int show_columns(const struct showing *s, struct packed *p)
         return wrong_shape(s, t, "words of eight codes in two dimensions are needed, i32");
     p->cols = awq ? t->dims[0] : t->dims[0] * 8;
     p->rows = awq ? t->dims[1] * 8 : t->dims[1];
+    p->zero_more = !awq && !s->packing->zeros_whole;
     if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)) ||
         (rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
         return rc;
@@ -301,12 +303,31 @@ static int show_columns(const struct showing *s, struct packed *p)
         return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     if ((rc = check_groups(s, p)))
         return rc;
-    if ((g = find_part(s, t, s->scheme->groups))) {
-        p->groups = *g;
-        rc = check_group_index(s, p);
-        return rc ? rc : order_columns(s, p);
+    if (!(g = find_part(s, t, s->scheme->groups)))
+        return 0;
+    p->groups = *g;
+    rc = check_group_index(s, p);
+    return rc ? rc : order_columns(s, p);
+}
+
+/* Zero points (out / 8, groups) and a group for each column (in), where the configuration has them.
+ */
+static int show_int4_parts(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *t = &p->codes;
+    int rc;
+
+    if (s->packing->asymmetric) {
+        if ((rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
+            return rc;
+        if (p->zeros.type != DTYPE_I32 || !has_shape(&p->zeros, (p->rows + 7) / 8, n_groups(p)))
+            return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     }
-    return 0;
+    if (!s->packing->indexed)
+        return 0;
+    if ((rc = take_part(s, t, s->scheme->groups, &p->groups)) || (rc = check_group_index(s, p)))
+        return rc;
+    return order_columns(s, p);
 }
 
 /* compressed-tensors (out, in / 8), and what the two really are. */
@@ -338,7 +359,8 @@ static int show_rows(const struct showing *s, struct packed *p)
         return rc;
     if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[0] != p->rows)
         return wrong_shape(s, &p->scales, "a float for each row and group is needed");
-    return check_groups(s, p);
+    rc = check_groups(s, p);
+    return rc ? rc : show_int4_parts(s, p);
 }
 
 /* (..., rows, blocks, 16) and a scale a block. */

@@ -83,7 +83,9 @@ static void read_gptq(struct packing *p, const json_t *q)
 {
     p->kind = PACKING_GPTQ;
     want_number(p, q, "bits", 4);
-    want_word(p, q, "checkpoint_format", "gptq");
+    p->zeros_whole = strcasecmp(word(q, "checkpoint_format"), "gptq_v2") == 0;
+    if (!p->zeros_whole)
+        want_word(p, q, "checkpoint_format", "gptq");
     read_group(p, q);
     read_dynamic(p, q);
 }
@@ -108,18 +110,35 @@ static void read_fp8(struct packing *p, const json_t *q)
                    (long long)json_integer_value(json_array_get(block, i)));
 }
 
-/* The weights of one config_group. */
-static void read_group_scheme(struct packing *p, const json_t *weights, bool integers)
+/* Whether columns are in groups by an index; where they were only quantised in another order, the
+ * files are plain. */
+static bool read_order(struct packing *p, const json_t *weights, bool integers)
+{
+    const char *order = word(weights, "actorder");
+
+    if (integers && (strcasecmp(order, "group") == 0 || strcasecmp(order, "dynamic") == 0))
+        return true;
+    if (!absent(weights, "actorder") && strcasecmp(order, "weight") != 0 &&
+        strcasecmp(order, "static") != 0)
+        refuse(p, "actorder %.40s", order);
+    return false;
+}
+
+/* The weights of one config_group, the first or a further one. */
+static void read_group_scheme(struct packing *p, const json_t *weights, bool integers, bool first)
 {
     const json_t *block = json_object_get(weights, "block_structure");
+    bool asymmetric = !json_is_true(json_object_get(weights, "symmetric")),
+         indexed = read_order(p, weights, integers);
 
     want_number(p, weights, "num_bits", integers ? 4 : 8);
     want_word(p, weights, "type", integers ? "int" : "float");
-    if (!json_is_true(json_object_get(weights, "symmetric")))
+    if (asymmetric && !integers)
         refuse(p, "asymmetric weights");
-    if (!absent(weights, "actorder") && strcasecmp(word(weights, "actorder"), "weight") != 0 &&
-        strcasecmp(word(weights, "actorder"), "static") != 0)
-        refuse(p, "actorder %.40s", word(weights, "actorder"));
+    if (!first && (asymmetric != p->asymmetric || indexed != p->indexed))
+        refuse(p, "zero points or actorder in some config_groups alone");
+    p->asymmetric = asymmetric;
+    p->indexed = indexed;
     for (size_t i = 0; i < json_array_size(block); i++)
         if (json_integer_value(json_array_get(block, i)) != 128)
             refuse(p, "block_structure %lld",
@@ -143,7 +162,7 @@ static void read_compressed(struct packing *p, const json_t *q)
     json_object_foreach((json_t *)groups, name, group)
     {
         want_word(p, group, "format", word(q, "format"));
-        read_group_scheme(p, json_object_get(group, "weights"), integers);
+        read_group_scheme(p, json_object_get(group, "weights"), integers, n == 0);
         p->varied |= n++ && p->group != before;
         before = p->group;
     }

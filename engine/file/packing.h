@@ -21,6 +21,9 @@ struct packing {
     char refused[96]; /* a setting that is not read, "bits 8"; empty: there is none */
     int group;        /* columns of a scale; 0: not said here, or those of a row */
     bool varied;      /* some modules have groups of their own size */
+    bool zeros_whole; /* GPTQ: zero points are stored as they are (gptq_v2), not less one */
+    /* int4: each matrix has zero points, an index of groups; else it has none */
+    bool asymmetric, indexed;
 };
 
 /* config: of config.json, or NULL. Damaged and unknown ones are refused, never an error. */
