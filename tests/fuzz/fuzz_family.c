@@ -34,6 +34,7 @@ static void write_config(const uint8_t *data, size_t size)
         must(mkdtemp(made) && !atexit(remove_folder));
         snprintf(path, sizeof path, "%s/config.json", made);
     }
+    unlink(path); /* a new file: ext4 waits for the disk where one is cut and written again */
     f = fopen(path, "wb");
     must(f && fwrite(data, 1, size, f) == size && fclose(f) == 0);
 }

@@ -49,6 +49,7 @@ static void write_file(const char *name, const void *first, size_t n, const void
     for (size_t i = 0; i < sizeof filling; i += 7)
         filling[i] = 1;
     snprintf(path, sizeof path, "%s/%s", folder(), name);
+    unlink(path); /* a new file: ext4 waits for the disk where one is cut and written again */
     if (!(f = fopen(path, "wb")) || (n && fwrite(first, 1, n, f) != n) ||
         (m && fwrite(second, 1, m, f) != m) || (rest && fwrite(filling, 1, rest, f) != rest))
         abort();
