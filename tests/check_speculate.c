@@ -7,6 +7,7 @@
 #include "engine/run/draft/utility.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
+#include "tests/byte_level.h"
 #include "tests/fake_device.h"
 #include "tests/recurrent_device.h"
 #include "tests/support.h"
@@ -22,17 +23,38 @@ static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL
 
 struct setting {
     const struct device_ops *const *backends;
-    const char *place, *spec, *model;
+    const char *place, *spec, *model, *of; /* of: the model that answers; NULL: the bundled one */
     int n_max;
     bool windowed, pays; /* pays: only as far as drafts pay */
 };
+
+/* A family's checkpoint with a byte-level tokenizer, which is made here. */
+static const char *family_with_words(const char *family)
+{
+    static char folder[4096];
+    char command[9000], path[4200];
+    char *json = byte_level_json("", "");
+    FILE *f;
+
+    snprintf(folder, sizeof folder, "%s/%s", support_tmpdir(), family);
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s/%s' '%s'", folder,
+             support_path("golden/families"), family, folder);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(json, f);
+    fclose(f);
+    free(json);
+    return folder;
+}
 
 static struct engine *open_engine(const struct setting *a)
 {
     static const char *const window_of[] = {"*.attention.sliding_window=int:12"};
     static const struct overrides window = {window_of, 1};
     struct engine_config c = {
-        .model_path = support_demo(),
+        .model_path = a->of ? a->of : support_demo(),
         .overrides = a->windowed ? &window : NULL,
         .context = a->windowed ? 640 : CONTEXT,
         .ubatch = 64,
@@ -314,7 +336,7 @@ START_TEST(kinds_of_tokens_may_differ)
 }
 END_TEST
 
-/* What a recurrence did cannot be taken back: nothing is drafted, and a line says so. */
+/* A device that cannot take a recurrence back: nothing is drafted, and a line says so. */
 START_TEST(recurrent_layers_are_left_alone)
 {
     struct setting a = {.backends = recurrent, .spec = "auto"};
@@ -435,6 +457,62 @@ START_TEST(the_text_stays_in_company)
         mem_free(t[i].prompt.ids);
     }
     ck_assert(_i || accepted > 10);
+    engine_close(without);
+    engine_close(with);
+}
+END_TEST
+
+static const char *const with_state[] = {"qwen3_next",       "qwen3_5_moe", "lfm2_moe",
+                                         "granitemoehybrid", "nemotron_h",  "bailing_hybrid"};
+
+/* A turn of ids alone. */
+static void turn_of_ids(struct engine *g, int first, int n, const struct way *w, struct said *s)
+{
+    int ids[64];
+    struct turn t = {.max_tokens = w->max_tokens,
+                     .ignore_eos = true,
+                     .prompt = {.ids = ids, .n = n},
+                     .sampling = {.temperature = w->temperature,
+                                  .top_k = 3,
+                                  .top_p = 1,
+                                  .repeat_penalty = 1,
+                                  .seed = w->seed}};
+    struct error e = {0};
+
+    for (int i = 0; i < n; i++)
+        ids[i] = first + i % 7;
+    *s = (struct said){.cancel_after = w->cancel_after};
+    ck_assert_msg(engine_turn(g, &t, hear, s, NULL, &e) == 0, "%s", e.text);
+}
+
+/* A recurrence is read by drafted rows and not written, and taken over the right ones by the next
+ * pass: whether turns go on from there, begin anew or are cut off in the middle. */
+START_TEST(the_text_stays_with_recurrent_state)
+{
+    static const struct way all[] = {{.max_tokens = 90},
+                                     {.max_tokens = 60, .temperature = 0.7f, .seed = 3},
+                                     {.max_tokens = 70, .cancel_after = 41},
+                                     {.max_tokens = 300}};
+    struct setting plain = {.of = family_with_words(with_state[_i])}, a = plain;
+    struct engine *without, *with;
+    static struct said x, y;
+    int drafted = 0, accepted = 0;
+
+    a.spec = "model";
+    a.model = plain.of; /* that is right where the likeliest token is drawn */
+    a.n_max = 5;
+    without = open_engine(&plain);
+    with = open_engine(&a);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        turn_of_ids(without, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &x);
+        turn_of_ids(with, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &y);
+        drafted += y.done.drafted;
+        accepted += y.done.accepted;
+        same(without, with, &x, &y);
+    }
+    support_ran("%s: %d of %d drafts were right", with_state[_i], accepted, drafted);
+    ck_assert_int_gt(accepted, 50);
+    ck_assert_int_gt(drafted, accepted);
     engine_close(without);
     engine_close(with);
 }
@@ -698,6 +776,8 @@ int main(void)
     tcase_add_loop_test(t, the_text_stays_under_a_grammar, 0, 2);
     tcase_add_test(t, the_text_stays_when_a_device_fails);
     tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);
+    tcase_add_loop_test(t, the_text_stays_with_recurrent_state, 0,
+                        sizeof with_state / sizeof *with_state);
     tcase_add_test(t, who_is_not_there);
     suite_add_tcase(s, t);
     tcase_add_test(u, lookup_copies_the_longest);

@@ -55,6 +55,7 @@ struct device_config {
     int max_rows; /* most rows (tokens) of one job: -ub */
     int context;  /* KV positions to hold for each session */
     int sessions; /* for footprint alone: how many states will be open; 0: one */
+    int drafts;   /* most drafted rows of a span, in layers with recurrent state */
     enum kv_type kv_k, kv_v;
     bool exact; /* float weights multiplied in F32 */
     /* CPU: oneDNN multiplies float weights with several tokens; their sums then depend on how many
@@ -80,6 +81,7 @@ struct device_config {
  * of the rotary tables. */
 struct span {
     int session, pos, rows, rope;
+    int drafted; /* so many of the last rows may turn out to be wrong; fewer than rows */
 };
 
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
@@ -89,8 +91,11 @@ struct span {
  * layer that keeps a ring the row at p takes the place of the one state_room before it. A session
  * has one span. spans NULL: all rows are session 0's, from pos on, by the first rotary table. A
  * layer with recurrent state goes on where that stands, which must be pos, and leaves it at pos +
- * rows; at pos 0 it begins with zeros. trial: only the time is wanted; recurrent state is neither
- * read nor changed, KV rows from pos on are scribbled on. A layer without a mixer gets no job.
+ * rows; at pos 0 it begins with zeros. Of drafted rows it is read and not written: it is left
+ * before them, what takes it over them is kept, and the session's next job may begin behind any of
+ * them (device_ops.drafts; device_config.drafts of them at most). trial: only the time is wanted;
+ * recurrent state is neither read nor changed, KV rows from pos on are scribbled on. A layer
+ * without a mixer gets no job.
  */
 struct attention_job {
     int layer, rows, pos;
@@ -233,6 +238,7 @@ struct device_report {
 };
 
 struct device_ops {
+    bool drafts;         /* layers with recurrent state take drafted rows */
     const char *name;    /* "cpu", "opencl" */
     const char *summary; /* one line for --list-devices and the manual */
     /* Fills up to max entries, returns how many exist (0 with why[0] set: none, and why). Never

@@ -135,7 +135,8 @@ void checkpoints_take(struct checkpoints *c, int pos, bool mark)
     uint8_t *to;
 
     assert(pos > 0);
-    if (pos <= last || (!mark && pos - last < CHECKPOINT_EVERY))
+    if (pos <= last || (!mark && pos - last < CHECKPOINT_EVERY) ||
+        !kv_copies(c->kv, c->session, pos))
         return;
     if (c->n == c->room)
         forget(c, least_missed(c, pos));

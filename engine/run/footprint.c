@@ -88,6 +88,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
                                   .n_threads = out->n_threads,
                                   .max_rows = out->ubatch,
                                   .context = out->context,
+                                  .drafts = speculate_rows(&c->drafting, out->ubatch),
                                   .sessions = c->sessions,
                                   .kv_k = c->kv_k,
                                   .kv_v = c->kv_v,

@@ -245,7 +245,8 @@ static void state_void(struct forward *f, int layer, int device)
 static void rows_written(struct forward *f, int layer, int device)
 {
     for (int i = 0; i < f->n_spans; i++)
-        kv_written(f->kv, f->spans[i].session, layer, device, f->spans[i].pos, f->spans[i].rows);
+        kv_written(f->kv, f->spans[i].session, layer, device, f->spans[i].pos, f->spans[i].rows,
+                   f->spans[i].drafted);
 }
 
 static int finish(struct device_slot *s, int rc, struct error *e)

@@ -339,6 +339,8 @@ int speculate_init(struct engine *g, struct error *e);
 /* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
  * its vocabulary is another one. */
 int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
+/* Most drafted rows of a session in a pass. */
+int speculate_rows(const struct drafting *c, int ubatch);
 /* Bytes of logits for drafted rows. */
 size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
                            int sessions);

@@ -113,7 +113,7 @@ bool kv_there(const struct kv *kv, int session, int layer, int device, int pos)
     const struct kv_held *h = held_at(kv, session, layer, device);
 
     if (kv->layers[layer].fixed_bytes)
-        return h->end == pos || pos == 0;
+        return pos == 0 || (pos >= h->end && pos <= h->end + h->ahead);
     return pos == 0 || !kv->layers[layer].row_bytes ||
            (h->end >= pos && h->begin <= first_seen(kv, layer, pos));
 }
@@ -125,6 +125,17 @@ static int standing(const struct kv *kv, int session, int layer, int pos)
         if (kv->slots[d].device && kv_there(kv, session, layer, d, pos))
             return d;
     return -1;
+}
+
+bool kv_copies(const struct kv *kv, int session, int pos)
+{
+    for (int l = 0; l < kv->n_layers; l++) {
+        int d = kv->layers[l].copy_bytes ? standing(kv, session, l, pos) : 0;
+
+        if (d < 0 || (kv->layers[l].fixed_bytes && kv_valid(kv, session, l, d) != pos))
+            return false;
+    }
+    return true;
 }
 
 int kv_rows_held(const struct kv *kv, int session)
@@ -158,6 +169,8 @@ void kv_cut(struct kv *kv, int session, int pos)
         for (int l = 0; l < kv->n_layers; l++) {
             struct kv_held *h = held_at(kv, session, l, d);
 
+            if (h->end + h->ahead > pos)
+                h->ahead = h->end > pos ? 0 : pos - h->end;
             if (h->end > pos)
                 h->end = kv->layers[l].fixed_bytes ? 0 : pos;
             if (h->begin > h->end)
@@ -168,7 +181,7 @@ void kv_cut(struct kv *kv, int session, int pos)
             kv->slots[d].ops->state_cut(kv->slots[d].device, session, pos);
 }
 
-void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
+void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows, int drafted)
 {
     struct kv_held *h = held_at(kv, session, layer, device);
 
@@ -180,7 +193,8 @@ void kv_written(struct kv *kv, int session, int layer, int device, int pos, int 
         other->begin = other->begin > other->end ? other->end : other->begin;
     }
     h->begin = pos ? h->begin : 0;
-    h->end = pos + rows;
+    h->ahead = kv->layers[layer].fixed_bytes ? drafted : 0;
+    h->end = pos + rows - h->ahead;
     overwritten(kv, h, layer, h->end);
 }
 
@@ -202,7 +216,7 @@ int kv_share(struct kv *kv, int from, int to, int n)
     for (int d = 0; d < DEVICE_MAX; d++)
         for (int l = 0; l < kv->n_layers; l++)
             *held_at(kv, to, l, d) = d ? (struct kv_held){0}
-                                       : (struct kv_held){held_at(kv, from, l, 0)->begin, n};
+                                       : (struct kv_held){held_at(kv, from, l, 0)->begin, n, 0};
     return n;
 }
 
@@ -211,7 +225,7 @@ void kv_failed(struct kv *kv, int session, int layer, int device, int end)
     struct kv_held *h = held_at(kv, session, layer, device);
 
     if (kv->layers[layer].fixed_bytes)
-        h->end = 0;
+        h->end = h->ahead = 0;
     overwritten(kv, h, layer, end);
     h->begin = h->begin > h->end ? h->end : h->begin;
 }
@@ -252,7 +266,8 @@ int kv_copy_read(struct kv *kv, int session, int layer, int pos, void *to, struc
     struct kv_move m = copy_of(kv, session, layer, pos, to);
     int d;
 
-    while ((d = standing(kv, session, layer, pos)) >= 0) {
+    while ((d = standing(kv, session, layer, pos)) >= 0 &&
+           !(m.fixed && kv_valid(kv, session, layer, d) != pos)) {
         if (copy(kv, d, &m, false, e) >= 0)
             return 0;
         *held_at(kv, session, layer,
@@ -268,7 +283,7 @@ int kv_copy_write(struct kv *kv, int session, int layer, int pos, const void *fr
     int rc = copy(kv, 0, &m, true, e);
 
     *held_at(kv, session, layer, 0) = rc < 0 ? (struct kv_held){0}
-                                             : (struct kv_held){m.fixed ? 0 : m.pos, pos};
+                                             : (struct kv_held){m.fixed ? 0 : m.pos, pos, 0};
     return rc;
 }
 
@@ -285,7 +300,7 @@ static int fixed_step(struct kv *kv, int session, int layer, int device, int pos
     if ((rc = kv_copy_read(kv, session, layer, pos, kv->staging, e)) < 0 ||
         (rc = copy(kv, device, &m, true, e)) < 0)
         return rc;
-    held_at(kv, session, layer, device)->end = pos;
+    *held_at(kv, session, layer, device) = (struct kv_held){.end = pos};
     if (spent)
         *spent += kv->layers[layer].fixed_bytes;
     return 1;

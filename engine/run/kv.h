@@ -22,8 +22,10 @@ struct kv {
     int n_layers;
     /* n_sessions of (DEVICE_MAX, n_layers): where the rows that are valid there begin and end, or
      * the tokens after which recurrent state stands there (end); NULL: no session */
+    /* ahead: of recurrent state, so many tokens behind `end` were drafted, and it can go on after
+     * each of them */
     struct kv_held {
-        int begin, end;
+        int begin, end, ahead;
     } * *held;
     int n_sessions;
     void *staging; /* rows on their way */
@@ -51,6 +53,8 @@ int kv_valid(const struct kv *kv, int session, int layer, int device);
 bool kv_there(const struct kv *kv, int session, int layer, int device, int pos);
 /* Whether every layer can go on at pos, after copies between devices perhaps. */
 bool kv_stands(const struct kv *kv, int session, int pos);
+/* Whether copies can be taken there: recurrent state does, without the next job's help. */
+bool kv_copies(const struct kv *kv, int session, int pos);
 /* Leading rows that some device has of every layer that keeps all of them. */
 int kv_rows_held(const struct kv *kv, int session);
 /* What a layer needs a copy of to go on at pos, copy_bytes: its recurrent state, or of its ring
@@ -64,8 +68,9 @@ void kv_cut(struct kv *kv, int session, int pos);
  * what is left; what `to` had there is gone. Returns how many: whole pages, or 0 (then nothing has
  * changed). */
 int kv_share(struct kv *kv, int from, int to, int n);
-/* A job wrote rows pos .. pos + rows - 1 of a layer on a device, or took its state that far. */
-void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows);
+/* A job wrote rows pos .. pos + rows - 1 of a layer on a device, or took its state that far, but
+ * for the last `drafted` of them. */
+void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows, int drafted);
 /* A job that would have written rows up to `end` failed: its layer's recurrent state on that device
  * is void, and what those rows would have overwritten. */
 void kv_failed(struct kv *kv, int session, int layer, int device, int end);

@@ -368,7 +368,8 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
 
-        g->pass.spans[i] = (struct span){s->number, s->n_tokens, parts[i].rows, (int)s->variant};
+        g->pass.spans[i] = (struct span){s->number, s->n_tokens, parts[i].rows, (int)s->variant,
+                                         parts[i].drafted};
         g->pass.ids[i] = s->tokens + s->n_tokens;
     }
     for (int i = 0; i < n; i++)

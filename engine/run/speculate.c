@@ -32,6 +32,13 @@ static int most_rows(const struct drafting *c, int ubatch)
     return !anything(c) ? 0 : ubatch > DRAFT_MOST ? DRAFT_MOST : ubatch - 1;
 }
 
+int speculate_rows(const struct drafting *c, int ubatch)
+{
+    int rows = most_rows(c, ubatch), most = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
+
+    return rows < most ? rows : most;
+}
+
 size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
                            int sessions)
 {
@@ -101,7 +108,8 @@ void speculate_close(struct session *s)
 /* Why nothing is drafted here whatever the text; NULL: something may be. */
 static const char *not_here(const struct engine *g)
 {
-    return g->kv.all_fixed           ? "off: recurrent layers cannot take rows back"
+    return g->kv.all_fixed && !g->slots[0].ops->drafts
+               ? "off: recurrent layers cannot take rows back here"
            : g->draft_rows < 1       ? "off: -ub leaves no room for drafts"
            : g->config.float_library ? "off: sums of --float-gemm onednn depend on the rows"
            : g->forward.defer        ? "off: experts are deferred"
@@ -469,7 +477,7 @@ bool speculate_drawn(struct session *s, int id)
 bool speculate_next(struct session *s)
 {
     struct speculation *p = &s->spec;
-    struct span row = {s->number, s->n_tokens, 1, (int)s->variant};
+    struct span row = {s->number, s->n_tokens, 1, (int)s->variant, 0};
     size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
 
     if (!p->drawn)

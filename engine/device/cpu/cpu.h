@@ -99,9 +99,10 @@ struct kv_state {
     uint8_t *rings;
     int reach;
     /* recurrent layers: their blocks, fixed_bytes of the device in all, and after how many tokens
-     * each layer's stands (n_layers); NULL where the model has none */
-    uint8_t *fixed;
-    int *stands;
+     * each layer's stands (n_layers); NULL where the model has none. drafts: rows of columns that
+     * take each layer's further, `ahead` of them at most; NULL where nothing is drafted */
+    uint8_t *fixed, *drafts;
+    int *stands, *ahead;
 };
 
 /* All pages, whoever has them. It grows by a session's worth when more sessions are open than ever
@@ -122,8 +123,8 @@ struct layer_layout {
     /* bytes: of 16 tokens of a head's keys, of one token of its values, of a page's tokens of a
      * head; where the layer begins in a page, or its ring among the session's */
     size_t key_block, value_row, head_bytes, at;
-    int ring_chunks; /* that its ring holds; 0: its rows lie in pages */
-    size_t fixed_at; /* of its recurrent state in a session's */
+    int ring_chunks;            /* that its ring holds; 0: its rows lie in pages */
+    size_t fixed_at, drafts_at; /* of its recurrent state in a session's, of its drafted rows */
     /* Heads that one task of the QKV phase multiplies: queries or keys, values. */
     int key_heads, value_heads;
 };
@@ -132,7 +133,7 @@ struct layer_layout {
 struct span_place {
     const struct kv_state *state;
     const float *cos, *sin, *second_cos, *second_sin;
-    int pos, rows, row;
+    int pos, rows, row, drafted;
 };
 
 struct cpu_device {
@@ -156,7 +157,7 @@ struct cpu_device {
     size_t page_bytes, page_tokens, kv_bytes, ring_bytes;
     /* recurrent state of a session; while something is measured (trial) no session's is touched,
      * all layers use `spare`, as large as the largest */
-    size_t fixed_bytes;
+    size_t fixed_bytes, drafts_bytes;
     uint8_t *spare;
     bool trial;
     struct kv_pool pool_kv;
@@ -392,6 +393,10 @@ void fixed_close(struct cpu_device *d, struct kv_state *s);
  * before the span's first row (zeros at position 0); the mixer leaves it as it stands after the
  * last. What lies where in it is the mixer's own. */
 float *kv_fixed(const struct cpu_device *d, const struct kv_state *s, int layer);
+/* The layer's drafted rows, (device_config.drafts, recurrent_width), as they were projected. */
+float *kv_drafts(const struct cpu_device *d, const struct kv_state *s, int layer);
+/* How many of them the mixer has to take the state over before the span's first row. */
+int fixed_behind(const struct cpu_device *d, const struct span_place *at, int layer);
 /* Around a job of the spans placed, of layers first .. last - 1. ERR_DEVICE: some state does not
  * stand where its span begins. */
 int fixed_begin(struct cpu_device *d, int first, int last, struct error *e);

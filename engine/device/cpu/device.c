@@ -360,7 +360,7 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     if ((code = lay_out(d, c, e)) == 0)
         lay_scratch(d, &arena);
-    *kv_bytes = (d->kv_bytes + d->ring_bytes + d->fixed_bytes) *
+    *kv_bytes = (d->kv_bytes + d->ring_bytes + d->fixed_bytes + d->drafts_bytes) *
                 (size_t)(c->sessions > 1 ? c->sessions : 1);
     *scratch_bytes = arena.used;
     mem_free(d->layouts);
@@ -469,6 +469,10 @@ static int place_span(struct cpu_device *d, const struct span *s, int row, struc
     if (s->pos < 0 || s->rows > d->context - s->pos)
         return error_set(e, ERR_CONTEXT, "positions %d to %d lie beyond the context of %d tokens",
                          s->pos, s->pos + s->rows - 1, d->context);
+    if (s->drafted < 0 || s->drafted >= s->rows ||
+        (d->fixed_bytes && s->drafted > d->base.config.drafts))
+        return error_set(e, ERR_DEVICE, "%d of %d rows are drafts; this device was opened for %d",
+                         s->drafted, s->rows, d->base.config.drafts);
     if (s->rope < 0 || s->rope >= DEVICE_ROPES || !c->rope_cos[s->rope] || !c->rope_sin[s->rope])
         return error_set(e, ERR_DEVICE, "there is no rotary table %d", s->rope);
     if (!(state = kv_state_reserve(d, s->session, s->pos, s->pos + s->rows, e)))
@@ -482,6 +486,7 @@ static int place_span(struct cpu_device *d, const struct span *s, int row, struc
                                                  .second_sin = c->second_sin,
                                                  .pos = s->pos,
                                                  .rows = s->rows,
+                                                 .drafted = s->drafted,
                                                  .row = row};
     return 0;
 }
@@ -894,6 +899,7 @@ static void cpu_observe(struct device *device, const struct device_observer *o)
 }
 
 const struct device_ops cpu_device_ops = {
+    .drafts = true,
     .name = "cpu",
     .summary = "the processor: vector kernels chosen at run time",
     .probe = cpu_probe,

@@ -28,7 +28,7 @@ int kv_layout(struct cpu_device *d, struct error *e)
     if (!(d->layouts = mem_alloc((size_t)hp->n_layers, sizeof *d->layouts)))
         return error_set(e, ERR_MEMORY, "no memory for the layout of the key/value cache");
     d->page_tokens = tokens;
-    d->page_bytes = d->fixed_bytes = d->ring_bytes = 0;
+    d->page_bytes = d->fixed_bytes = d->drafts_bytes = d->ring_bytes = 0;
     for (int i = 0; i < hp->n_layers; i++) {
         struct layer_layout *l = &d->layouts[i];
         const struct mixer_shape *m = &shape_of(d, i)->mixer;
@@ -47,6 +47,10 @@ int kv_layout(struct cpu_device *d, struct error *e)
             d->page_bytes += l->head_bytes * (size_t)l->keeps.heads;
         l->fixed_at = d->fixed_bytes;
         d->fixed_bytes += (l->keeps.fixed_bytes + 63) & ~(size_t)63;
+        l->drafts_at = d->drafts_bytes;
+        if (l->keeps.fixed_bytes)
+            d->drafts_bytes += (size_t)d->base.config.drafts * (size_t)recurrent_width(d, i) *
+                               sizeof(float);
     }
     if (!d->page_bytes)
         d->page_bytes = NUM_LANES; /* no layer keeps all rows */

@@ -34,6 +34,10 @@ struct recurrent {
     int g;                 /* decays where they do not replace a */
     int keys, values;      /* of all heads */
     bool z_mixed, b_mixed; /* a key head at a time, see struct layer_weights */
+    /* rows of columns, and the spans they are: of the job, or what was kept of drafted ones */
+    float *rows;
+    const struct span_place *spans;
+    int n_spans;
 };
 
 static void add_projection(struct recurrent *r, const struct matrix *w)
@@ -50,6 +54,9 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
     const struct layer_weights *w = &d->model->layers[layer];
     struct recurrent r = {.s = s,
                           .w = &w->recurrent,
+                          .rows = d->mixed,
+                          .spans = d->spans,
+                          .n_spans = d->n_spans,
                           .o = &w->o,
                           .channels = shape_channels(s),
                           .keys = shape_key_heads(s) * shape_state_keys(s),
@@ -96,9 +103,9 @@ int recurrent_width(const struct cpu_device *d, int layer)
     return shape_recurrent(&shape_of(d, layer)->mixer) ? recurrent_of(d, layer).width : 0;
 }
 
-static float *row_of(const struct cpu_device *d, const struct recurrent *r, int row)
+static float *row_of(const struct recurrent *r, int row)
 {
-    return d->mixed + (size_t)row * (size_t)r->width;
+    return r->rows + (size_t)row * (size_t)r->width;
 }
 
 /* ---- Projections ---- */
@@ -242,7 +249,7 @@ static void project_task(struct cpu_device *d, int tid, const struct recurrent *
     const struct projection *p = projection_at(r, in->n, &local);
     int r0 = local * wide, r1 = min_int(r0 + wide, p->w->rows);
     bool mixed = is_mixed(r, p);
-    float *tile = d->threads[tid].tile, *row = row_of(d, r, t0);
+    float *tile = d->threads[tid].tile, *row = row_of(r, t0);
 
     if (in->n == 1)
         gemv(d, tid, p->w, r0, r1, in, mixed ? tile : row + p->at + r0,
@@ -251,7 +258,7 @@ static void project_task(struct cpu_device *d, int tid, const struct recurrent *
         gemm(d, tid, p->w, r0, r1, in, t0, t1, mixed ? tile : row + p->at + r0,
              mixed ? CPU_WIDE : r->width);
     for (int t = t0; mixed && t < t1; t++)
-        scatter(r, p, r0, r1, tile + (size_t)(t - t0) * CPU_WIDE, row_of(d, r, t));
+        scatter(r, p, r0, r1, tile + (size_t)(t - t0) * CPU_WIDE, row_of(r, t));
 }
 
 static void project(struct cpu_device *d, int tid, int layer, const struct recurrent *r,
@@ -273,22 +280,20 @@ static void project(struct cpu_device *d, int tid, int layer, const struct recur
 
 /* ---- Convolution, decays ---- */
 
-/* Channels first .. first+n-1 of a span's rows. */
-static void convolve(struct cpu_device *d, int layer, const struct recurrent *r,
-                     const struct span_place *span, int first, int n)
+/* Channels first .. first+n-1 of so many rows; state: the inputs before them. */
+static void convolve_rows(struct cpu_device *d, const struct recurrent *r, int t, int rows,
+                          int first, int n, float *state, int state_stride)
 {
     const struct recurrent_weights *w = r->w;
     int third = w->conv[1] ? r->channels / 3 : r->channels;
     bool gates = r->s->kind == MIXER_SHORT_CONVOLUTION;
-    float *row = row_of(d, r, span->row),
-          *state = kv_fixed(d, span->state, layer) +
-                   (gates ? 0 : r->values * shape_state_keys(r->s)) + first;
+    float *row = row_of(r, t);
 
     d->k->convolve(&(struct kernel_convolution){.x = row + r->conv + first,
                                                 .before = gates ? row + first : NULL,
                                                 .after = gates ? row + r->values + first : NULL,
                                                 .stride = r->width,
-                                                .rows = span->rows,
+                                                .rows = rows,
                                                 .n = n,
                                                 .taps = r->s->taps,
                                                 .silu = !gates,
@@ -296,7 +301,32 @@ static void convolve(struct cpu_device *d, int layer, const struct recurrent *r,
                                                 .bias = w->conv_bias ? w->conv_bias + first : NULL,
                                                 .state = state,
                                                 .w_stride = third,
-                                                .state_stride = r->channels});
+                                                .state_stride = state_stride});
+}
+
+/* Drafted rows go on from a copy of the state. */
+static void convolve_drafted(struct cpu_device *d, const struct recurrent *r,
+                             const struct span_place *span, int first, int n, const float *state)
+{
+    float copy[(KERNEL_TAPS - 1) * KERNEL_KEYS];
+
+    assert(n <= KERNEL_KEYS && r->s->taps <= KERNEL_TAPS);
+    for (int i = 0; i < r->s->taps - 1; i++)
+        memcpy(copy + i * n, state + (size_t)i * (size_t)r->channels, (size_t)n * sizeof *copy);
+    convolve_rows(d, r, span->row + span->rows - span->drafted, span->drafted, first, n, copy, n);
+}
+
+/* Channels first .. first+n-1 of a span's rows. */
+static void convolve(struct cpu_device *d, int layer, const struct recurrent *r,
+                     const struct span_place *span, int first, int n)
+{
+    bool gates = r->s->kind == MIXER_SHORT_CONVOLUTION;
+    float *state = kv_fixed(d, span->state, layer) +
+                   (gates ? 0 : r->values * shape_state_keys(r->s)) + first;
+
+    convolve_rows(d, r, span->row, span->rows - span->drafted, first, n, state, r->channels);
+    if (span->drafted)
+        convolve_drafted(d, r, span, first, n, state);
 }
 
 /* A task of the convolution phase: a head of q or of k with its norm (delta nets), or a block of
@@ -360,7 +390,7 @@ static void conv_task(struct cpu_device *d, int layer, const struct recurrent *r
 
         convolve(d, layer, r, span, task * dim, dim);
         for (int t = span->row; t < span->row + span->rows; t++)
-            d->k->l2_norm(row_of(d, r, t) + task * dim, dim, L2_EPS,
+            d->k->l2_norm(row_of(r, t) + task * dim, dim, L2_EPS,
                           query ? shape_score_scale(r->s) : 1.0f);
     } else if (task < n.heads + n.blocks) {
         first = n.heads * dim + (task - n.heads) * CHANNELS;
@@ -370,20 +400,20 @@ static void conv_task(struct cpu_device *d, int layer, const struct recurrent *r
 
         for (int t = span->row; t < span->row + span->rows; t++)
             if (r->s->kind == MIXER_KIMI_DELTA && head < r->s->heads)
-                decay_keys(d, r, row_of(d, r, t), head);
+                decay_keys(d, r, row_of(r, t), head);
             else
-                decay_heads(d, r, row_of(d, r, t));
+                decay_heads(d, r, row_of(r, t));
     }
 }
 
 static void conv_phase(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
 {
     struct conv_tasks n = conv_tasks(r);
-    int tasks = n.heads + n.blocks + n.decays, total = tasks * d->n_spans;
+    int tasks = n.heads + n.blocks + n.decays, total = tasks * r->n_spans;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;)
-        conv_task(d, layer, r, &d->spans[task / tasks], task % tasks);
+        conv_task(d, layer, r, &r->spans[task / tasks], task % tasks);
     phase_end(d, tid);
 }
 
@@ -394,22 +424,20 @@ static int state_blocks(const struct recurrent *r)
     return (r->s->value_dim + STATE_COLUMNS - 1) / STATE_COLUMNS;
 }
 
-/* A block of columns of a head over a span's rows. The state lies head by head, block by block. */
-static void recur_task(struct cpu_device *d, int layer, const struct recurrent *r,
-                       const struct span_place *span, int head, int block)
+/* A block of columns of a head over so many rows. */
+static void recur_rows(struct cpu_device *d, const struct recurrent *r, int t, int rows, int head,
+                       int block, float *state)
 {
     const struct mixer_shape *s = r->s;
     int n = shape_key_heads(s), key = s->tiled ? head % n : head / (s->heads / n),
         dim = shape_state_keys(s), column = block * STATE_COLUMNS;
     bool kimi = s->kind == MIXER_KIMI_DELTA;
-    float *row = row_of(d, r, span->row),
-          *state = kv_fixed(d, span->state, layer) + (head * s->value_dim + column) * dim;
-    int width = min_int(STATE_COLUMNS, s->value_dim - column);
+    float *row = row_of(r, t);
 
     d->k->recur(&(struct kernel_recurrence){.state = state,
                                             .key_dim = dim,
-                                            .width = width,
-                                            .rows = span->rows,
+                                            .width = min_int(STATE_COLUMNS, s->value_dim - column),
+                                            .rows = rows,
                                             .g_step = kimi,
                                             .stride = r->width,
                                             .q = row + r->q + key * dim,
@@ -422,13 +450,85 @@ static void recur_task(struct cpu_device *d, int layer, const struct recurrent *
                 0);
 }
 
+/* Drafted rows go on from a copy of the state. */
+static void recur_drafted(struct cpu_device *d, const struct recurrent *r,
+                          const struct span_place *span, int head, int block, const float *state)
+{
+    _Alignas(64) float copy[STATE_COLUMNS * KERNEL_KEYS];
+    int width = min_int(STATE_COLUMNS, r->s->value_dim - block * STATE_COLUMNS);
+
+    assert(shape_state_keys(r->s) <= KERNEL_KEYS);
+    memcpy(copy, state, (size_t)(width * shape_state_keys(r->s)) * sizeof *copy);
+    recur_rows(d, r, span->row + span->rows - span->drafted, span->drafted, head, block, copy);
+}
+
+/* A block of columns of a head over a span's rows. The state lies head by head, block by block. */
+static void recur_task(struct cpu_device *d, int layer, const struct recurrent *r,
+                       const struct span_place *span, int head, int block)
+{
+    const struct mixer_shape *s = r->s;
+    float *state = kv_fixed(d, span->state, layer) +
+                   (head * s->value_dim + block * STATE_COLUMNS) * shape_state_keys(s);
+
+    recur_rows(d, r, span->row, span->rows - span->drafted, head, block, state);
+    if (span->drafted)
+        recur_drafted(d, r, span, head, block, state);
+}
+
 static void recur_phase(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
 {
-    int blocks = state_blocks(r), tasks = r->s->heads * blocks, total = tasks * d->n_spans;
+    int blocks = state_blocks(r), tasks = r->s->heads * blocks, total = tasks * r->n_spans;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;)
-        recur_task(d, layer, r, &d->spans[task / tasks], task % tasks / blocks, task % blocks);
+        recur_task(d, layer, r, &r->spans[task / tasks], task % tasks / blocks, task % blocks);
+    phase_end(d, tid);
+}
+
+static void state_phases(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
+{
+    conv_phase(d, tid, layer, r);
+    if (r->s->kind != MIXER_SHORT_CONVOLUTION)
+        recur_phase(d, tid, layer, r);
+}
+
+/* ---- Drafts ---- */
+
+/* Of rows drafted in the job before, those that were right take the state to where each span
+ * begins. Every thread finds the same ones: what decides changes between jobs. */
+static void apply_drafts(struct cpu_device *d, int tid, int layer, const struct recurrent *job)
+{
+    for (int i = 0; i < d->n_spans; i++) {
+        struct span_place right = {.state = d->spans[i].state,
+                                   .rows = fixed_behind(d, &d->spans[i], layer)};
+        struct recurrent r = *job;
+
+        if (!right.rows)
+            continue;
+        r.rows = kv_drafts(d, right.state, layer);
+        r.spans = &right;
+        r.n_spans = 1;
+        state_phases(d, tid, layer, &r);
+    }
+}
+
+/* Drafted rows, projected, before anything is done to them. */
+static void keep_drafts(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
+{
+    bool any = false;
+
+    for (int i = 0; i < d->n_spans; i++)
+        any = any || d->spans[i].drafted;
+    if (!any)
+        return;
+    phase_open(d, tid, d->n_spans);
+    for (int i; (i = phase_take(d, tid, 1)) < d->n_spans;) {
+        const struct span_place *at = &d->spans[i];
+
+        if (at->drafted)
+            memcpy(kv_drafts(d, at->state, layer), row_of(r, at->row + at->rows - at->drafted),
+                   (size_t)at->drafted * (size_t)r->width * sizeof(float));
+    }
     phase_end(d, tid);
 }
 
@@ -477,7 +577,7 @@ static void finish_phase(struct cpu_device *d, int tid, int layer, const struct 
 
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;) {
-        float *row = row_of(d, r, t);
+        float *row = row_of(r, t);
 
         finish_row(d, layer, r, row, row + r->v);
         if (quantised)
@@ -497,7 +597,7 @@ static void finish_one(struct cpu_device *d, int tid, const void *ctx)
     const struct finish *f = ctx;
     struct thread_scratch *s = &d->threads[tid];
 
-    finish_row(d, f->layer, f->r, row_of(d, f->r, 0), s->row);
+    finish_row(d, f->layer, f->r, row_of(f->r, 0), s->row);
     if (!matrix_takes_rows(f->r->o))
         input_quantise(d, s->row, f->r->o->cols, s->act, 1, 0);
 }
@@ -510,10 +610,10 @@ static void recurrent_phases(struct cpu_device *d, int tid, int layer, int rows,
     struct thread_scratch *s = &d->threads[tid];
 
     assert(rows > 0 && rows <= d->max_rows);
+    apply_drafts(d, tid, layer, &r);
     project(d, tid, layer, &r, &in, x);
-    conv_phase(d, tid, layer, &r);
-    if (r.s->kind != MIXER_SHORT_CONVOLUTION)
-        recur_phase(d, tid, layer, &r);
+    keep_drafts(d, tid, layer, &r);
+    state_phases(d, tid, layer, &r);
     if (rows > 1)
         finish_phase(d, tid, layer, &r, rows);
     in = rows == 1 ? (struct input){.n = 1,
