@@ -171,7 +171,7 @@ static const char *binary(void)
 /* Its exit status; stdout in answer, stderr in said. */
 static int shell(const char *format, const char *arguments)
 {
-    static char command[4 * PATH_MAX], path[PATH_MAX + 8];
+    static char command[8 * PATH_MAX], path[PATH_MAX + 8];
     const char *tmp = support_tmpdir();
     int status, n;
 
@@ -196,9 +196,11 @@ static int moetop(const char *arguments)
 
 static int ask(const char *more)
 {
-    char arguments[PATH_MAX + 200];
+    static char arguments[5 * PATH_MAX];
+    int n = snprintf(arguments, sizeof arguments, "--connect http://127.0.0.1:%d/v1/ ", port);
 
-    snprintf(arguments, sizeof arguments, "--connect http://127.0.0.1:%d/v1/ %s", port, more);
+    ck_assert_uint_lt((size_t)n + strlen(more), sizeof arguments);
+    strcpy(arguments + n, more);
     return moetop(arguments);
 }
 
@@ -557,6 +559,74 @@ START_TEST(figures_are_those_that_were_measured_here)
 }
 END_TEST
 
+/* ---- a load ---- */
+
+static void write_requests(char *path, size_t size, const char *text)
+{
+    FILE *f;
+
+    snprintf(path, size, "%s/requests", support_tmpdir());
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static double mean_of(const json_t *row, const char *name)
+{
+    return json_number_value(json_object_get(json_object_get(row, name), "mean"));
+}
+
+START_TEST(a_load_on_a_server_stands_beside_one_here)
+{
+    char path[PATH_MAX + 16], arguments[3 * PATH_MAX];
+    json_t *rows, *row;
+    size_t i;
+
+    write_requests(path, sizeof path,
+                   "# comment\nTell me a story.\n{\"prompt\": \"Hi\", \"max_tokens\": 5}\n"
+                   "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}]}\n");
+    snprintf(arguments, sizeof arguments,
+             "--bench --bench-prompts %s -n 8 -r 2 --parallel 1,3 -o json --bench-beside %s", path,
+             support_demo());
+    ck_assert_msg(ask(arguments) == 0, "%s", said);
+    rows = json_loads(answer, 0, NULL);
+    ck_assert_uint_eq(json_array_size(rows), 4);
+    json_array_foreach(rows, i, row)
+    {
+        ck_assert_int_eq(json_integer_value(json_object_get(row, "clients")), i < 2 ? 1 : 3);
+        ck_assert_int_eq(json_integer_value(json_object_get(row, "requests")), 6);
+        ck_assert_int_eq(json_integer_value(json_object_get(row, "failed")), 0);
+        ck_assert_int_eq(json_integer_value(json_object_get(row, "completion_tokens")), 2 * 21);
+        ck_assert(mean_of(row, "ttft_ms") > 0 && mean_of(row, "inter_token_ms") > 0 &&
+                  mean_of(row, "tokens_per_second") > 0);
+        ck_assert((strcmp(json_string_value(json_object_get(row, "where")), "here") == 0) ==
+                  (i % 2));
+    }
+    json_decref(rows);
+    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -n 4 -r 1 -o csv", path);
+    ck_assert_int_eq(ask(arguments), 0);
+    ck_assert_ptr_nonnull(strstr(answer, "where,model,clients,requests,failed,"));
+    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -o sql", path);
+    ck_assert_int_eq(ask(arguments), 2);
+    write_requests(path, sizeof path, "fine\n{\"prompt\": 5}\n");
+    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s", path);
+    ck_assert_int_eq(ask(arguments), 1);
+    SAYS("requests:2: it needs a prompt or messages");
+}
+END_TEST
+
+START_TEST(requests_that_fail_are_counted)
+{
+    script.stream = PIECE("a") PIECE("b"); /* no end */
+    ck_assert_int_eq(ask("--bench --no-warmup -n 4 -r 1"), 5);
+    SAYS("requests failed; the first: ");
+    SAYS("the stream ended in the middle");
+    ck_assert_int_eq(ask("--bench -n 4 -r 1"), 5); /* the first one says enough */
+    ck_assert_str_eq(answer, "");
+}
+END_TEST
+
 /* ---- events ---- */
 
 static int collect(void *ctx, const char *text, size_t n)
@@ -606,6 +676,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_model_is_chosen);
     tcase_add_test(t, an_interrupt_ends_an_answer_that_hangs);
     tcase_add_test(t, bad_use_is_one_line);
+    tcase_add_test(t, requests_that_fail_are_counted);
     tcase_add_test(t, a_chat_talks_to_a_server);
     tcase_add_test(t, a_chat_survives_a_broken_stream);
     tcase_add_test(t, what_needs_the_engine_says_so);
@@ -613,6 +684,7 @@ static Suite *suite(void)
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(own, start_own, end_own);
     tcase_add_test(own, a_moetop_server_answers_as_the_model_does_here);
+    tcase_add_test(own, a_load_on_a_server_stands_beside_one_here);
     tcase_add_test(own, figures_are_those_that_were_measured_here);
     suite_add_tcase(s, own);
     tcase_add_test(events, figures_of_all_servers_are_read);

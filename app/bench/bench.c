@@ -430,6 +430,8 @@ int bench_mode_run(struct options *o, struct error *e)
         return o->plot
                    ? error_set(e, ERR_USAGE, "--plot draws tests; --microbench prints a table only")
                    : bench_micro(o, e);
+    if (o->connect)
+        return bench_load(o, e);
     rc = make_tests(&r, o, e);
     if (rc == 0 && o->bench_prompts)
         r.context = o->ctx_size > 0 ? o->ctx_size : 4096;

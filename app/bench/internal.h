@@ -91,4 +91,7 @@ int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_resul
 /* --microbench. */
 int bench_micro(const struct options *o, struct error *e);
 
+/* load_mode.c: --bench --connect, a server under a load. */
+int bench_load(const struct options *o, struct error *e);
+
 #endif

@@ -1,0 +1,146 @@
+/* --bench --connect: a server under a load of requests, by numbers of clients, and beside it the
+ * same load on a model here. Both sides take turns, run by run, so that whatever the machine or the
+ * net does meanwhile meets both. Main thread. */
+#include "app/bench/args.h"
+#include "app/bench/internal.h"
+#include "app/bench/load_report.h"
+#include "app/common/signals.h"
+#include "app/setup/parallel.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+
+#include <stdlib.h>
+
+#define CLIENTS_LIST 16
+#define GEN_DEFAULT 128
+
+struct load_mode {
+    const struct options *o;
+    struct load_requests requests;
+    struct answerer sides[2];
+    int n_sides, clients[CLIENTS_LIST], n_clients;
+    struct load_result *results; /* (n_clients, n_sides) */
+};
+
+static int read_tokens(const struct options *o, int *out, struct error *e)
+{
+    int *n = NULL, rc = 0;
+    size_t count = 0;
+
+    *out = GEN_DEFAULT;
+    if (o->bench_gen.n && (rc = bench_numbers(&o->bench_gen, "-n", &n, &count, e)) == 0 && count)
+        *out = n[0];
+    mem_free(n);
+    if (rc == 0 && (*out < 1 || count > 1))
+        return error_set(e, ERR_USAGE, "--bench --connect takes one number of tokens above 0 (-n)");
+    return rc;
+}
+
+static int open_sides(struct load_mode *m, struct error *e)
+{
+    const struct options *o = m->o;
+    int most = parallel_most(o), rc;
+
+    m->n_sides = 1;
+    if ((rc = answerer_remote(&m->sides[0], o, e)) < 0 || !o->bench_beside)
+        return rc;
+    m->n_sides = 2;
+    return answerer_local(&m->sides[1], o, o->bench_beside, most, e);
+}
+
+/* One request each, that does not count. */
+static int warm_up(struct load_mode *m, struct error *e)
+{
+    struct load_requests one = {m->requests.request, 1};
+    int rc = 0;
+
+    for (int i = 0; i < m->n_sides && rc == 0; i++) {
+        struct load_result none = {0};
+
+        rc = load_run(&m->sides[i], &one, 1, &none, e);
+        if (rc == 0 && none.failed) /* nothing will go better */
+            rc = error_set(e, none.first.code, "%s", none.first.text);
+        load_result_release(&none);
+    }
+    return rc;
+}
+
+static int run_all(struct load_mode *m, struct error *e)
+{
+    int rc = 0;
+
+    for (int c = 0; c < m->n_clients && rc == 0; c++)
+        for (int k = 0; k < m->o->bench_repetitions && rc == 0; k++)
+            for (int i = 0; i < m->n_sides && rc == 0; i++)
+                rc = load_run(&m->sides[i], &m->requests, m->clients[c],
+                              &m->results[c * m->n_sides + i], e);
+    return rc;
+}
+
+static int write_file(const struct load_mode *m, size_t n, struct error *e)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    int rc;
+
+    if (!f)
+        return error_set(e, ERR_MEMORY, "out of memory for the results");
+    rc = load_report_write(f, REPORT_JSON, m->results, n, e);
+    fclose(f);
+    if (rc == 0)
+        rc = file_replace(m->o->bench_output, text, size, e);
+    free(text);
+    return rc;
+}
+
+static int report(const struct load_mode *m, struct error *e)
+{
+    size_t n = (size_t)(m->n_clients * m->n_sides), failed = 0, all = 0;
+    const struct error *first = NULL;
+    int rc = load_report_write(stdout, (enum report_format)m->o->bench_format, m->results, n, e);
+
+    if (rc == 0 && m->o->bench_output)
+        rc = write_file(m, n, e);
+    for (size_t i = 0; i < n; i++) {
+        failed += (size_t)m->results[i].failed;
+        all += (size_t)m->results[i].failed + m->results[i].requests;
+        if (m->results[i].failed && !first)
+            first = &m->results[i].first;
+    }
+    if (rc == 0 && failed)
+        return error_set(e, first->code, "%zu of %zu requests failed; the first: %s", failed, all,
+                         first->text);
+    return rc;
+}
+
+int bench_load(const struct options *o, struct error *e)
+{
+    struct load_mode m = {.o = o};
+    int tokens, rc;
+
+    signals_catch();
+    if ((rc = parallel_check(o, e)) < 0 || (rc = read_tokens(o, &tokens, e)) < 0)
+        return rc;
+    m.n_clients = parallel_numbers(o, m.clients, CLIENTS_LIST);
+    if (m.n_clients > CLIENTS_LIST)
+        return error_set(e, ERR_USAGE, "--bench takes at most %d numbers for --parallel",
+                         CLIENTS_LIST);
+    if ((rc = load_requests_read(&m.requests, o->bench_prompts, tokens, e)) == 0 &&
+        (rc = open_sides(&m, e)) == 0) {
+        m.results = mem_alloc((size_t)(m.n_clients * m.n_sides), sizeof *m.results);
+        rc = m.results ? 0 : error_set(e, ERR_MEMORY, "out of memory for the results");
+    }
+    if (rc == 0 && o->bench_warmup)
+        rc = warm_up(&m, e);
+    if (rc == 0 && (rc = run_all(&m, e)) == 0)
+        rc = report(&m, e);
+    for (int i = 0; m.results && i < m.n_clients * m.n_sides; i++)
+        load_result_release(&m.results[i]);
+    for (int i = 0; i < m.n_sides; i++)
+        if (m.sides[i].close)
+            m.sides[i].close(&m.sides[i]);
+    mem_free(m.results);
+    load_requests_release(&m.requests);
+    return rc;
+}
