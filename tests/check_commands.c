@@ -844,6 +844,38 @@ START_TEST(chats_are_searched_named_and_deleted)
 }
 END_TEST
 
+/* Markup in what was said is text in the page. */
+START_TEST(a_report_is_written_at_the_end)
+{
+    const char *more[] = {"--report", "end.html", NULL}, *marked[] = {"--report", "end.md", NULL};
+    char *argv[] = {"moetop", "--report", "end.pdf"};
+    struct conversation_hooks none = {0};
+    struct conversation *c;
+    struct options o;
+    struct error e = {0};
+    struct talk t;
+
+    talk_open(&t, more);
+    type(&t, "a <b>badger</b> & an otter \033[31m");
+    talk_close(&t);
+    ck_assert_ptr_nonnull(strstr(file_text("end.html"), "a &lt;b&gt;badger&lt;/b&gt; &amp; an"));
+    ck_assert_ptr_null(strchr(file_text("end.html"), '\033'));
+    ck_assert_ptr_nonnull(strstr(file_text("end.html"), "<p class=facts>cpu · "));
+    ck_assert_ptr_nonnull(strstr(file_text("end.html"), "<h1>Figures</h1>"));
+    ck_assert_ptr_nonnull(strstr(file_text("end.html"), "layer 0 expert 0: "));
+    talk_open(&t, marked);
+    type(&t, "hi");
+    talk_close(&t);
+    ck_assert_ptr_nonnull(strstr(file_text("end.md"), "![experts by layer](<end.svg>)"));
+    file_begins("end.svg", "<svg ");
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_int_eq(options_parse(&o, 3, argv, &e), 0);
+    ck_assert_int_eq(conversation_open(&c, &o, &none, &e), ERR_USAGE);
+    ck_assert_msg(strstr(e.text, "ends in .html or .md") != NULL, "%s", e.text);
+    options_release(&o);
+}
+END_TEST
+
 static void note_summary(const struct talk *t, size_t at, const char *wanted)
 {
     const char *got = chat(t)->entries[at].summary;
@@ -1039,6 +1071,7 @@ static Suite *suite(void)
     tcase_add_test(c, chats_are_searched_named_and_deleted);
     tcase_add_test(c, a_summary_stands_for_what_was_before);
     tcase_add_test(c, the_view_of_a_long_chat_moves);
+    tcase_add_test(c, a_report_is_written_at_the_end);
     tcase_add_test(c, another_model_goes_on_with_the_chat);
     tcase_add_test(c, a_model_brings_its_settings);
     suite_add_tcase(s, c);

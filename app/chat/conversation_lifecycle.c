@@ -1,5 +1,6 @@
 /* A conversation from its beginning over the events of its worker to its end (conversation.h). */
 #include "app/chat/internal.h"
+#include "app/chat/report.h"
 #include "app/setup/prompt.h"
 #include "app/setup/remarks.h"
 #include "app/setup/resolve.h"
@@ -41,6 +42,10 @@ int conversation_open(struct conversation **out, struct options *o,
     char *text = NULL;
     int rc;
 
+    if (o->report && (rc = report_check(o->report, e)) < 0) {
+        mem_free(c);
+        return rc;
+    }
     if (!c)
         return error_set(e, ERR_MEMORY, "out of memory");
     c->options = o;
@@ -66,6 +71,7 @@ int conversation_open(struct conversation **out, struct options *o,
 
 int conversation_close(struct conversation *c, struct error *e)
 {
+    bool saved;
     int rc;
 
     if (!c)
@@ -88,11 +94,14 @@ int conversation_close(struct conversation *c, struct error *e)
         snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(STOP_CANCELLED));
     }
     rc = conversation_save(c, e);
+    saved = rc == 0;
+    if (rc == 0 && c->options->report)
+        rc = report_write(&c->transcript, &c->stats, c->options->report, e);
     if (c->failure.code < 0) {
         *e = c->failure;
         rc = c->failure.code;
     }
-    autosave_release(&c->autosave, rc == 0);
+    autosave_release(&c->autosave, saved);
     stats_release(&c->stats);
     strbuf_release(&c->answer);
     strbuf_release(&c->thought);
