@@ -294,6 +294,33 @@ START_TEST(schemas_are_kept_to)
         {"{\"anyOf\": [{\"type\": \"number\"}, {\"const\": {\"k\": [1]}}]}",
          {"1", "-0.5e+10", "{\"k\":[1]}"},
          {"1.e", "{\"k\":[2", "+1"}},
+        {"{\"type\": \"integer\", \"multipleOf\": 7, \"minimum\": -8, \"maximum\": 15}",
+         {"-7", "0", "7", "14"},
+         {"-8", "21", "70", "1.", "-14"}},
+        {"{\"type\": \"number\", \"multipleOf\": 0.01}",
+         {"0", "-1.25", "1000.5"},
+         {"0.125", "1e2", "01"}},
+        {"{\"type\": \"string\", \"pattern\": \"^[A-Z]{2,3}-\\\\d+(?:x|y)?$\"}",
+         {"\"AB-1\"", "\"ABC-123x\"", "\"ZZ-0y\""},
+         {"\"A-", "\"ABCD", "\"AB-\"", "\"AB-1z", "\"AB-1xy"}},
+        {"{\"type\": \"string\", \"pattern\": \"b.d|^x\"}",
+         {"\"abcd\"", "\"b\\\"d and more\"", "\"x\"",
+          "\"b\xc3\xa9"
+          "d\""},
+         {"\"bd\"", "\"ax\"", "\"b\\nd\"", "b"}},
+        {"{\"type\": \"string\", \"pattern\": \"^[^a\\\\s]*$\"}",
+         {"\"\"", "\"\\\\\\\"b\"", "\"\xf0\x9f\xa6\x8a\""},
+         {"\"a", "\" ", "\"\\n", "\"\\t", "\"b\n"}},
+        {"{\"type\": \"string\", \"format\": \"date-time\"}",
+         {"\"2024-02-29T23:59:59Z\"", "\"2023-12-31T00:00:00.25+01:30\"",
+          "\"2000-02-29T00:00:00Z\""},
+         {"\"2023-02-29", "\"1900-02-29", "\"2023-04-31", "\"2023-13", "\"2023-01-01T24"}},
+        {"{\"type\": \"string\", \"format\": \"ipv6\"}",
+         {"\"::\"", "\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"fe80::1:2\"", "\"1::8\""},
+         {"\":::", "\"1:2:3:4:5:6:7\"", "\"1::2::", "\"12345", "\"g"}},
+        {"{\"type\": [\"string\", \"null\"], \"format\": \"uuid\"}",
+         {"\"01234567-89ab-cdef-0123-456789ABCDEF\"", "null"},
+         {"\"0123456-", "\"01234567-89ab-cdef-0123-456789ABCDEF0", "\"g"}},
         {"{}", {"{\"a\":[1,{\"b\":null}]}", "\"x\"", "[ ]", "true"}, {"{a", "[,", "nul1"}},
     };
     struct error e = {0};
@@ -326,14 +353,26 @@ START_TEST(wrong_schemas_are_refused)
         {"{\"type\": \"text\"}", "#/type"},
         {"{\"properties\": {\"a\": {\"oneOf\": []}}, \"type\": \"object\"}",
          "#/properties/a/oneOf"},
-        {"{\"type\": \"string\", \"pattern\": \"a\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"(?=a)\"}", "#/pattern: assertions"},
+        {"{\"type\": \"string\", \"pattern\": \"a(b\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"[b-a]\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"a{2,1}\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"a{99999}\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"(a)\\\\1\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"(^a)\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"*\"}", "#/pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"a\", \"minLength\": 1}", "#/pattern"},
+        {"{\"type\": \"string\", \"format\": \"iri\"}", "#/format"},
+        {"{\"type\": \"number\", \"multipleOf\": 0.3}", "#/multipleOf"},
+        {"{\"type\": \"number\", \"exclusiveMinimum\": 1, \"maximum\": 1}", "no number lies"},
+        {"{\"type\": \"integer\", \"multipleOf\": 7, \"minimum\": 1, \"maximum\": 6}", "none lies"},
         {"{\"type\": \"array\", \"items\": {\"anyOf\": [{}, {\"not\": {}}]}}",
          "#/items/anyOf/1/not"},
         {"{\"type\": \"object\", \"required\": [\"z\"]}", "#/required"},
         {"{\"$ref\": \"#/$defs/x\"}", "leads nowhere"},
         {"{\"$ref\": \"http://x\"}", "#/$ref"},
         {"{\"$ref\": \"#\"}", "never ends"},
-        {"{\"type\": \"number\", \"minimum\": 1}", "#/minimum"},
+        {"{\"type\": \"number\", \"minimum\": 1e300}", "#/minimum"},
         {"{\"type\": \"integer\", \"minimum\": 5, \"maximum\": 4}", "no integer"},
         {"{\"enum\": []}", "#/enum"},
         {"{\"enum\": [1], \"anyOf\": [{}]}", "stands alone"},
@@ -351,6 +390,68 @@ START_TEST(wrong_schemas_are_refused)
         ck_assert_msg(strstr(e.text, rows[i].says) != NULL, "%s: %s", rows[i].text, e.text);
         ck_assert_ptr_null(g);
     }
+}
+END_TEST
+
+/* A number of hundred-thousandths, written with so many digits behind the point. */
+static void write_number(char *out, size_t size, long value, int digits)
+{
+    long scale[] = {100000, 10000, 1000, 100, 10, 1}, part = labs(value) % 100000;
+
+    if (digits)
+        snprintf(out, size, "%s%ld.%0*ld", value < 0 ? "-" : "", labs(value) / 100000, digits,
+                 part / scale[digits]);
+    else
+        snprintf(out, size, "%s%ld", value < 0 ? "-" : "", labs(value) / 100000);
+}
+
+/* Every number against bounds of every kind, compared as whole numbers are. */
+START_TEST(numbers_between_bounds)
+{
+    static const long bounds[] = {-1234500, -1000000, -100000, -50000, -1,      0,       1,
+                                  25000,    50000,    99999,   100000, 1050000, 1099000, 10000000};
+    static const char *const kinds[] = {"{\"type\": \"number\", \"%s\": %s, \"%s\": %s}"};
+    uint32_t random = 1;
+
+    for (size_t i = 0; i < COUNT(bounds); i++)
+        for (size_t k = i; k < COUNT(bounds); k++)
+            for (int open = 0; open < 4; open++) {
+                char lo[32], hi[32], schema[200];
+                struct error e = {0};
+                struct grammar *g;
+                struct matcher *m;
+
+                write_number(lo, sizeof lo, bounds[i], 5);
+                write_number(hi, sizeof hi, bounds[k], 5);
+                snprintf(schema, sizeof schema, kinds[0], open & 1 ? "exclusiveMinimum" : "minimum",
+                         lo, open & 2 ? "exclusiveMaximum" : "maximum", hi);
+                if (i == k && open) {
+                    ck_assert(grammar_from_schema(&g, schema, strlen(schema), &e) == ERR_INPUT);
+                    continue;
+                }
+                ck_assert_msg(grammar_from_schema(&g, schema, strlen(schema), &e) == 0, "%s: %s",
+                              schema, e.text);
+                ck_assert_int_eq(matcher_new(&m, g, vocabulary, &e), 0);
+                grammar_free(g);
+                for (int n = 0; n < 400; n++) {
+                    int digits = (int)((random = random * 1664525u + 1013904223u) >> 16) % 6, c;
+                    long near[] = {bounds[i], bounds[k], 0},
+                         scale[] = {100000, 10000, 1000, 100, 10, 1};
+                    long v = near[n % 3] + (long)((random >> 8) % (n % 2 ? 41 : 400001)) -
+                             (n % 2 ? 20 : 200000);
+                    char text[40];
+                    bool fits;
+
+                    v = v / scale[digits] * scale[digits];
+                    fits = (open & 1 ? v > bounds[i] : v >= bounds[i]) &&
+                           (open & 2 ? v < bounds[k] : v <= bounds[k]);
+                    write_number(text, sizeof text, v, digits);
+                    c = matcher_accept_text(m, matcher_start(m), text, strlen(text));
+                    ck_assert_msg((c != MATCHER_DEAD && matcher_complete(m, c)) == fits, "%s: %s",
+                                  schema, text);
+                }
+                matcher_free(m);
+            }
 }
 END_TEST
 
@@ -425,7 +526,8 @@ static Suite *suite(void)
     tcase_add_test(c, drawn_texts_keep_to_it);
     tcase_add_test(c, it_fails_closed);
     tcase_add_test(c, wrong_grammars_are_refused);
-    tcase_add_loop_test(c, schemas_are_kept_to, 0, 10);
+    tcase_add_loop_test(c, schemas_are_kept_to, 0, 18);
+    tcase_add_test(c, numbers_between_bounds);
     tcase_add_test(c, wrong_schemas_are_refused);
     tcase_add_test(c, hostile_grammars_are_bounded);
     tcase_add_test(c, memory_may_be_missing);

@@ -5,11 +5,13 @@
  *
  * Known: type (also a list), enum, const, properties, required, additionalProperties, items,
  * prefixItems, minItems, maxItems, anyOf, $ref into the document (also to itself), $defs,
- * definitions, minLength, maxLength, minimum, maximum, exclusiveMinimum, exclusiveMaximum and
- * multipleOf of integers; titles, descriptions and the like say nothing about values. */
+ * definitions, minLength, maxLength, pattern, format, minimum, maximum, exclusiveMinimum,
+ * exclusiveMaximum and multipleOf; titles, descriptions and the like say nothing about values. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/text/grammar/build.h"
+#include "engine/text/grammar/decimals.h"
+#include "engine/text/grammar/pattern.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -285,6 +287,25 @@ static int bound(struct schema *s, const json_t *o, const char *key, bool upper,
     return 0;
 }
 
+/* Few enough to be written down. */
+static int multiples_between(struct schema *s, int64_t of, const struct bounds *b,
+                             const struct place *p)
+{
+    int64_t first = b->min / of * of;
+    int out = -1;
+
+    if (!b->has_min || !b->has_max || (b->max - b->min) / of > MULTIPLE_MAX)
+        return refuse(s, p, "multipleOf",
+                      "together with bounds these must be two, and not too far apart");
+    for (int64_t v = first < b->min ? first + of : first; v <= b->max; v += of) {
+        char number_text[24];
+
+        snprintf(number_text, sizeof number_text, "%lld", (long long)v);
+        out = alt(s, out, text(s, number_text));
+    }
+    return out < 0 ? refuse(s, p, "multipleOf", "none lies between its bounds") : out;
+}
+
 static int integer(struct schema *s, const json_t *o, const struct place *p)
 {
     const json_t *of = json_object_get(o, "multipleOf");
@@ -300,7 +321,7 @@ static int integer(struct schema *s, const json_t *o, const struct place *p)
             json_integer_value(of) > MULTIPLE_MAX)
             return refuse(s, p, "multipleOf", "a whole number from 1 to 10000 is possible");
         if (b.has_min || b.has_max)
-            return refuse(s, p, "multipleOf", "not together with minimum or maximum");
+            return multiples_between(s, json_integer_value(of), &b, p);
         return multiples(s, (int)json_integer_value(of));
     }
     if (b.has_min && b.has_max && b.min > b.max)
@@ -308,15 +329,103 @@ static int integer(struct schema *s, const json_t *o, const struct place *p)
     return integers(s, &b);
 }
 
+/* One side of a number; the closer of an inclusive and an exclusive bound. */
+static int side(struct schema *s, const json_t *o, const char *key, bool upper, bool open,
+                struct decimal_bound *b, const struct place *p)
+{
+    const json_t *v = json_object_get(o, key);
+    double x;
+
+    if (!v)
+        return 0;
+    if (!json_is_number(v) || fabs(x = json_number_value(v)) > 9e15)
+        return refuse(s, p, key, "a number up to 9e15 is possible");
+    if (!b->given || (upper ? x < b->value : x > b->value) || (x == b->value && open))
+        *b = (struct decimal_bound){true, open, x};
+    return 0;
+}
+
+/* n of a 10^-n up to 15; 0: it is none. */
+static int tenths(double v)
+{
+    for (int n = 1; n <= 15; n++) {
+        char written[24];
+
+        snprintf(written, sizeof written, "1e-%d", n);
+        if (v == strtod(written, NULL))
+            return n;
+    }
+    return 0;
+}
+
+/* Tenths, hundredths and so on, or multiples of a whole number. */
+static int parts(struct schema *s, const json_t *of, const struct place *p)
+{
+    double v = json_number_value(of);
+    int n = tenths(v), whole, part;
+
+    if (json_is_number(of) && v == floor(v) && v >= 1 && v <= MULTIPLE_MAX) {
+        whole = multiples(s, (int)v);
+        part = build_repeat(&s->build, text(s, "0"), 1, -1);
+    } else if (n) {
+        whole = seq(s, build_repeat(&s->build, text(s, "-"), 0, 1), magnitudes(s, 0, 0, true));
+        part = digits(s, 1, n);
+    } else {
+        return refuse(s, p, "multipleOf",
+                      "for numbers a whole one up to 10000, or 0.1, 0.01 and so on, is possible");
+    }
+    return seq(s, whole, build_repeat(&s->build, seq(s, text(s, "."), part), 0, 1));
+}
+
 static int number(struct schema *s, const json_t *o, const struct place *p)
 {
-    static const char *const no[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-                                     "multipleOf"};
+    const json_t *of = json_object_get(o, "multipleOf");
+    struct decimal_bound least = {0}, most = {0};
+    const char *why;
+    int out;
 
-    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
-        if (json_object_get(o, no[i]))
-            return refuse(s, p, no[i], "not supported for numbers; it is for type integer");
-    return numbers(s);
+    if (side(s, o, "minimum", false, false, &least, p) < 0 ||
+        side(s, o, "exclusiveMinimum", false, true, &least, p) < 0 ||
+        side(s, o, "maximum", true, false, &most, p) < 0 ||
+        side(s, o, "exclusiveMaximum", true, true, &most, p) < 0)
+        return -1;
+    if (of && (least.given || most.given))
+        return refuse(s, p, "multipleOf", "for numbers not together with bounds");
+    if (of)
+        return parts(s, of, p);
+    if (!least.given && !most.given)
+        return numbers(s);
+    out = decimals_build(&s->build, &least, &most, &why);
+    return out < 0 && why ? refuse(s, p, NULL, why) : out;
+}
+
+static int matching(struct schema *s, const char *pattern, const char *key, const struct place *p)
+{
+    const char *why;
+    int body = pattern_build(&s->build, pattern, &why);
+
+    if (why)
+        return refuse(s, p, key, why);
+    return seq(s, seq(s, text(s, "\""), body), text(s, "\""));
+}
+
+/* "pattern" or "format"; each stands alone, for what two of them allow together is not known. */
+static int shaped(struct schema *s, const json_t *o, const struct place *p)
+{
+    const json_t *pattern = json_object_get(o, "pattern"), *format = json_object_get(o, "format");
+    const char *key = pattern ? "pattern" : "format", *name;
+
+    if (!json_is_string(pattern ? pattern : format))
+        return refuse(s, p, key, "a text is possible");
+    if ((pattern && format) || json_object_get(o, "minLength") || json_object_get(o, "maxLength"))
+        return refuse(s, p, key, "not together with minLength, maxLength, pattern or format");
+    if (pattern)
+        return matching(s, json_string_value(pattern), key, p);
+    name = pattern_of_format(json_string_value(format));
+    return name ? matching(s, name, key, p)
+                : refuse(s, p, key,
+                         "date, time, date-time, duration, email, hostname, ipv4, ipv6 "
+                         "and uuid are possible");
 }
 
 static int string_of(struct schema *s, const json_t *o, const struct place *p)
@@ -325,6 +434,8 @@ static int string_of(struct schema *s, const json_t *o, const struct place *p)
 
     if (min == -2 || max == -2)
         return -1;
+    if (json_object_get(o, "pattern") || json_object_get(o, "format"))
+        return shaped(s, o, p);
     if (max >= 0 && max < min)
         return refuse(s, p, "maxLength", "less than minLength");
     return min == 0 && max < 0 ? build_call(&s->build, s->string) : string(s, min, max);
@@ -627,6 +738,8 @@ static const struct {
     {"maxItems", OF_ARRAY},
     {"minLength", OF_STRING},
     {"maxLength", OF_STRING},
+    {"pattern", OF_STRING},
+    {"format", OF_STRING},
     {"minimum", OF_NUMBER},
     {"maximum", OF_NUMBER},
     {"exclusiveMinimum", OF_NUMBER},

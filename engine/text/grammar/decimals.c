@@ -1,0 +1,208 @@
+/* See decimals.h. A number is compared with a bound digit by digit: what is written behind the
+ * point may be longer or shorter than what the bound has there. */
+#include "engine/text/grammar/decimals.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGITS 400 /* of a double without a power, at most */
+
+/* A bound without its sign. */
+struct edge {
+    bool given, open;
+    uint64_t whole;
+    char part[DIGITS]; /* digits behind the point, no zeros at the end */
+};
+
+static int seq(struct grammar_build *b, int x, int y)
+{
+    return build_seq(b, x, y);
+}
+
+static int digit(struct grammar_build *b, int from, int to)
+{
+    return build_class(b, &(struct code_range){(uint32_t)('0' + from), (uint32_t)('0' + to)}, 1);
+}
+
+static int any_digits(struct grammar_build *b)
+{
+    return build_repeat(b, digit(b, 0, 9), 0, -1);
+}
+
+/* ---- behind the point; what is not written is zeros ---- */
+
+/* Both edges may be NULL: no bound. Gives -1 where nothing fits; an empty text may fit too. */
+static int part_between(struct grammar_build *b, const struct edge *lo, const char *low,
+                        const struct edge *hi, const char *high)
+{
+    int from = lo && *low ? *low - '0' : 0, to = hi ? (*high ? *high - '0' : 0) : 9, out = -1;
+    bool met_low = !lo || (!*low && !lo->open), met_high = !hi || *high || !hi->open;
+
+    if (!lo && !hi)
+        return any_digits(b);
+    if (met_low && met_high) /* it may end here, which is zero from here on */
+        out = build_empty(b);
+    if (lo && !*low && !lo->open && !hi)
+        return any_digits(b);
+    if (lo && !*low && lo->open && !hi) /* zeros, then something */
+        return seq(b, build_repeat(b, digit(b, 0, 0), 0, -1),
+                   seq(b, digit(b, 1, 9), any_digits(b)));
+    if (hi && !*high && !lo)
+        return hi->open ? -1 : build_repeat(b, digit(b, 0, 0), 0, -1);
+    if (hi && !*high && !*low) /* both are met: zeros alone */
+        return lo->open || hi->open ? -1 : build_repeat(b, digit(b, 0, 0), 0, -1);
+    for (int d = from; d <= to; d++) {
+        const struct edge *still_low = lo && d == from ? lo : NULL,
+                          *still_high = hi && d == to ? hi : NULL;
+        int rest = part_between(b, still_low, low + (still_low && *low), still_high,
+                                high + (still_high && *high));
+
+        if (rest >= 0)
+            out = build_alt(b, out, seq(b, digit(b, d, d), rest));
+    }
+    return out;
+}
+
+static int with_part(struct grammar_build *b, int whole, const struct edge *lo,
+                     const struct edge *hi)
+{
+    const char *low = lo ? lo->part : "", *high = hi ? hi->part : "";
+    bool plain = (!lo || (!*low && !lo->open)) && (!hi || *high || !hi->open);
+    int out = -1, part = -1;
+
+    if (plain) /* no point at all */
+        out = build_empty(b);
+    for (int d = lo && *low ? *low - '0' : 0, to = hi ? (*high ? *high - '0' : 0) : 9; d <= to;
+         d++) {
+        const struct edge *still_low = lo && d == (*low ? *low - '0' : 0) ? lo : NULL,
+                          *still_high = hi && d == to ? hi : NULL;
+        int rest = part_between(b, still_low, low + (still_low && *low), still_high,
+                                high + (still_high && *high));
+
+        if (rest >= 0)
+            part = build_alt(b, part, seq(b, digit(b, d, d), rest));
+    }
+    if (part >= 0)
+        out = build_alt(b, out, seq(b, build_text(b, "."), part));
+    return out < 0 ? -1 : seq(b, whole, out);
+}
+
+/* ---- before the point ---- */
+
+static int same_length(struct grammar_build *b, const char *lo, const char *hi, size_t n)
+{
+    int out = -1;
+
+    if (n == 0)
+        return build_empty(b);
+    for (int d = lo[0] - '0'; d <= hi[0] - '0'; d++) {
+        static const char nines[] = "99999999999999999999", zeros[] = "00000000000000000000";
+        const char *low = d == lo[0] - '0' ? lo + 1 : zeros;
+        const char *high = d == hi[0] - '0' ? hi + 1 : nines;
+        bool free = memcmp(low, zeros, n - 1) == 0 && memcmp(high, nines, n - 1) == 0;
+        int rest = free ? build_repeat(b, digit(b, 0, 9), (int)n - 1, (int)n - 1)
+                        : same_length(b, low, high, n - 1);
+
+        out = build_alt(b, out, seq(b, digit(b, d, d), rest));
+    }
+    return out;
+}
+
+/* Whole numbers from lo to hi; open: no hi. */
+static int wholes(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open)
+{
+    char low[24], high[24];
+    int out = -1;
+
+    snprintf(low, sizeof low, "%llu", (unsigned long long)lo);
+    snprintf(high, sizeof high, "%llu", (unsigned long long)hi);
+    for (size_t n = strlen(low), most = open ? n : strlen(high); n <= most; n++) {
+        char from[24] = "100000000000000000000", to[24] = "999999999999999999999";
+
+        out = build_alt(b, out,
+                        same_length(b, n == strlen(low) ? low : from,
+                                    !open && n == strlen(high) ? high : to, n));
+    }
+    if (open)
+        out = build_alt(
+            b, out, seq(b, digit(b, 1, 9), build_repeat(b, digit(b, 0, 9), (int)strlen(low), -1)));
+    return out;
+}
+
+static int add(struct grammar_build *b, int out, int more)
+{
+    return more < 0 ? out : build_alt(b, out, more);
+}
+
+static int magnitudes(struct grammar_build *b, const struct edge *lo, const struct edge *hi)
+{
+    int out;
+
+    if (hi->given && hi->whole < lo->whole)
+        return -1;
+    if (hi->given && hi->whole == lo->whole)
+        return with_part(b, wholes(b, lo->whole, lo->whole, false), lo, hi);
+    out = with_part(b, wholes(b, lo->whole, lo->whole, false), lo, NULL);
+    if (!hi->given)
+        return add(b, out, with_part(b, wholes(b, lo->whole + 1, 0, true), NULL, NULL));
+    if (hi->whole > lo->whole + 1)
+        out = add(b, out, with_part(b, wholes(b, lo->whole + 1, hi->whole - 1, false), NULL, NULL));
+    return add(b, out, with_part(b, wholes(b, hi->whole, hi->whole, false), NULL, hi));
+}
+
+/* ---- bounds ---- */
+
+/* As short as it can be written; false: it would need a power. */
+static bool edge_of(const struct decimal_bound *from, struct edge *out)
+{
+    char text[DIGITS];
+    const char *point;
+    double v = fabs(from->value);
+    size_t n;
+
+    *out = (struct edge){.given = from->given, .open = from->open};
+    for (int digits = 0; digits <= 20; digits++) {
+        snprintf(text, sizeof text, "%.*f", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    if (strtod(text, NULL) != v)
+        return false;
+    out->whole = strtoull(text, NULL, 10);
+    point = strchr(text, '.');
+    snprintf(out->part, sizeof out->part, "%s", point ? point + 1 : "");
+    for (n = strlen(out->part); n && out->part[n - 1] == '0';)
+        out->part[--n] = 0;
+    return true;
+}
+
+int decimals_build(struct grammar_build *b, const struct decimal_bound *least,
+                   const struct decimal_bound *most, const char **why)
+{
+    static const struct edge zero = {.given = true};
+    struct edge lo, hi;
+    int out = -1, below;
+
+    *why = NULL;
+    if (!edge_of(least, &lo) || !edge_of(most, &hi)) {
+        *why = "a bound has more digits than can be compared";
+        return -1;
+    }
+    if (!most->given || most->value >= 0.0)
+        out = magnitudes(b, least->given && least->value >= 0.0 ? &lo : &zero, &hi);
+    if (!least->given || least->value < 0.0) {
+        below = magnitudes(b, most->given && most->value < 0.0 ? &hi : &zero, &lo);
+        if (most->given && most->open && most->value == 0.0) { /* -0 is 0 */
+            struct edge above = {.given = true, .open = true};
+
+            below = magnitudes(b, &above, &lo);
+        }
+        if (below >= 0)
+            out = build_alt(b, out, seq(b, build_text(b, "-"), below));
+    }
+    if (out < 0)
+        *why = "no number lies between its bounds";
+    return out;
+}
