@@ -80,6 +80,11 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock,
     return acc;
 }
 
+INLINE bool is_whole(enum dtype type)
+{
+    return false;
+}
+
 #include "engine/device/cpu/kernels/gemv.inc"
 
 #if defined(__AVXVNNI__)

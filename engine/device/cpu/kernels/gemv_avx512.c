@@ -4,6 +4,7 @@
 #include "engine/device/cpu/kernels/vector_avx512.h"
 
 #include "engine/device/cpu/kernels/unpack.inc"
+#include "engine/device/cpu/kernels/sums_avx512.h"
 
 INLINE bool is_plain_nibbles(enum dtype type)
 {
@@ -39,36 +40,85 @@ INLINE vi word_sum(const vi *w, const int8_t *q, const int words, int start)
     return _mm512_add_epi32(even, odd);
 }
 
-INLINE vf gemv_block(enum dtype type, const uint8_t *superblock,
-                     const struct superblock_scales *sb, int j, const struct act_block *a, vf acc)
+INLINE bool is_points(enum dtype type)
+{
+    return type == DTYPE_IQ2_XXS || type == DTYPE_IQ2_XS || type == DTYPE_IQ2_S ||
+           type == DTYPE_IQ1_S || type == DTYPE_IQ1_M;
+}
+
+INLINE bool is_two_bits(enum dtype type)
+{
+    return type == DTYPE_Q2_K || type == DTYPE_Q3_K || type == DTYPE_TQ2_0;
+}
+
+/* Whether a superblock's blocks are multiplied together, for their codes share words. */
+INLINE bool is_together(enum dtype type)
+{
+    return type == DTYPE_TQ1_0 || is_two_bits(type);
+}
+
+INLINE bool is_whole(enum dtype type)
+{
+    return is_together(type) || is_points(type);
+}
+
+/* Both halves' sums. */
+INLINE void half_sums(enum dtype type, const uint8_t *data, int j, const struct act_block *a,
+                      vi sum[2])
+{
+    vi w[8];
+
+    if (type == DTYPE_IQ1_S || type == DTYPE_IQ1_M) {
+        iq1_sums(type, data, j, a, sum);
+    } else if (is_points(type)) {
+        iq2_sums(type, data, j, a, sum);
+    } else {
+        unpack(type, data, VL, 0, j, w);
+        for (int h = 0; h < 2; h++)
+            sum[h] = word_sum(w + 4 * h, a->q + 16 * h, 4, format_half_start(type, a, h));
+    }
+}
+
+/* The sum of a block whose halves are alike. */
+INLINE vi block_sum(enum dtype type, const uint8_t *data, int j, const struct act_block *a)
+{
+    vi w[8];
+
+    if (is_plain_nibbles(type))
+        return nibble_sum(data, a, format_sum_start(type, a));
+    if (is_points(type)) {
+        half_sums(type, data, j, a, w);
+        return vi_add(w[0], w[1]);
+    }
+    unpack(type, data, VL, 0, j, w);
+    return word_sum(w, a->q, 8, format_sum_start(type, a));
+}
+
+INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblock_scales *sb,
+                     int j, const struct act_block *a, vf acc)
 {
     const uint8_t *data = block_data(type, superblock, VL, j);
     struct unpacked_block b;
+    vi half[2];
     vf sum;
 
+    if (type == DTYPE_TQ1_0 && j == 0)
+        ternary_sums(data, a, sb->sum);
+    else if (is_two_bits(type) && j == 0)
+        two_bit_sums(type, data, a, sb->sum);
     read_block_scales(type, superblock, VL, 0, sb, j, &b);
-    if (is_plain_nibbles(type)) {
-        sum = vi_to_vf(nibble_sum(data, a, format_sum_start(type, a)));
-    } else {
-        unpack(type, data, VL, 0, j, b.w);
-        if (format_of[type].halves == 2) {
-            acc = add_own_half(&b, 0, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)), a,
-                               acc);
-            return add_own_half(
-                &b, 1, word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)), a, acc);
-        }
-        if (halves_paired(type)) {
-            sum = add_halves(&b, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)),
-                             word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)));
-        } else if (format_of[type].halves) {
-            sum = add_half(&b, 0, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)),
-                           vf_set1(0.0f));
-            sum = add_half(&b, 1, word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)),
-                           sum);
-        } else {
-            sum = vi_to_vf(word_sum(b.w, a->q, 8, format_sum_start(type, a)));
-        }
-    }
+    if (!format_of[type].halves)
+        return add_block(type, &b,
+                         vi_to_vf(is_together(type) ? sb->sum[j][0] : block_sum(type, data, j, a)),
+                         a, acc);
+    if (is_together(type))
+        memcpy(half, sb->sum[j], sizeof half);
+    else
+        half_sums(type, data, j, a, half);
+    if (format_of[type].halves == 2)
+        return add_own_half(&b, 1, half[1], a, add_own_half(&b, 0, half[0], a, acc));
+    sum = halves_paired(type) ? add_halves(&b, half[0], half[1])
+                              : add_half(&b, 1, half[1], add_half(&b, 0, half[0], vf_set1(0.0f)));
     return add_block(type, &b, sum, a, acc);
 }
 

@@ -1,0 +1,245 @@
+/* Integer sums of a block's codes times one token's, 16 rows, one a lane, for formats that cost
+ * less where their codes are not taken apart word by word (words in formats.def): GEMM unpacks a
+ * block once for many tokens (unpack_words.inc), a single token would wait for that. Integers are
+ * exact, so the sums are the same. Included by gemv_avx512.c behind unpack.inc. Pure functions. */
+#ifndef ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
+#define ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
+
+/* What sums begin at: the format's zero in a block, or in a half of it. */
+INLINE vi together_start(enum dtype type, const struct act_block *a, int half)
+{
+    return vi_set1(format_of[type].halves ? format_half_start(type, a, half)
+                                          : format_sum_start(type, a));
+}
+
+/* Four blocks from number j on, which share words: the codes of block j + i stand 2 * i bits up.
+ * Words from .. from + count - 1 of a block; all but a are constants. Sums are taken where the
+ * codes stand, and lowered once; so are those of Q3_K's third bits. */
+INLINE void four_blocks(enum dtype type, const uint8_t *words, const int j, const int from,
+                        const int count, const struct act_block *a, vi sum[4])
+{
+    const int first = type == DTYPE_Q2_K ? 4 : type == DTYPE_Q3_K ? 8 : 0;
+    vi third[4];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        sum[i] = third[i] = vi_set1(0);
+#pragma GCC unroll 8
+    for (int k = from; k < from + count; k++) {
+        vi low = vi_load(words + 64 * (first + 2 * j + k)), high = vi_load(words + 64 * k);
+
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            vi q = vi_broadcast(a[j + i].q + 4 * k);
+
+            sum[i] = vi_dp4(sum[i], vi_and(low, vi_set1_byte(3 << 2 * i)), q);
+            if (type == DTYPE_Q3_K)
+                third[i] = vi_dp4(third[i], vi_and(high, vi_set1_byte(1 << (j + i))), q);
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        sum[i] = _mm512_srai_epi32(sum[i], 2 * i);
+        if (type == DTYPE_Q3_K)
+            sum[i] = vi_add(sum[i], _mm512_slli_epi32(_mm512_srai_epi32(third[i], j + i), 2));
+    }
+}
+
+/* Q2_K, Q3_K, TQ2_0: the sums of a superblock's blocks, of both halves; in the first where halves
+ * are alike. */
+INLINE void two_bit_sums(enum dtype type, const uint8_t *words, const struct act_block *a,
+                         vi sum[8][2])
+{
+    const int halves = format_of[type].halves ? 2 : 1;
+    vi four[4];
+
+#pragma GCC unroll 2
+    for (int h = 0; h < halves; h++)
+#pragma GCC unroll 2
+        for (int j = 0; j < 8; j += 4) {
+            four_blocks(type, words, j, 4 * h, 8 / halves, a, four);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                sum[j + i][h] = format_of[type].zero
+                                    ? vi_add(four[i], together_start(type, &a[j + i], h))
+                                    : four[i];
+        }
+}
+
+/* One word of TQ1_0 and its n digits, the i-th for the four activations at q[i]. A byte is a
+ * fraction of 256; its next digit is what thrice the byte carries over 256, and the rest is the
+ * fraction that follows. So digit = (3 * byte - rest) / 256: both are multiplied, and the
+ * difference of the sums is divided once. */
+INLINE void ternary_word(const uint8_t *word, const int n, const int8_t *const q[5], vi bytes[5],
+                         vi rests[5])
+{
+    vi b = vi_load(word);
+
+#pragma GCC unroll 5
+    for (int i = 0; i < n; i++) {
+        vi x = vi_broadcast(q[i]);
+
+        bytes[i] = vi_dp4(bytes[i], b, x);
+        b = vi_add_bytes(vi_add_bytes(b, b), b);
+        rests[i] = vi_dp4(rests[i], b, x);
+    }
+}
+
+INLINE vi ternary_sum(vi bytes, vi rests, const struct act_block *a)
+{
+    vi thrice = vi_add(vi_add(bytes, bytes), bytes);
+
+    return vi_add(_mm512_srai_epi32(vi_sub(thrice, rests), 8),
+                  vi_set1(format_sum_start(DTYPE_TQ1_0, a)));
+}
+
+/* All blocks of a superblock of TQ1_0 together: a word has a digit for each of five. */
+INLINE void ternary_sums(const uint8_t *words, const struct act_block *a, vi sum[8][2])
+{
+    const int8_t *const last[5] = {a[7].q + 16, a[7].q + 20, a[7].q + 24, a[7].q + 28};
+    vi bytes[5], rests[5], byte[5], rest[5];
+
+    for (int i = 0; i < 5; i++)
+        bytes[i] = rests[i] = byte[i] = rest[i] = vi_set1(0);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        const int8_t *const q[5] = {a[0].q + 4 * k, a[1].q + 4 * k, a[2].q + 4 * k, a[3].q + 4 * k,
+                                    a[4].q + 4 * k};
+
+        ternary_word(words + 64 * k, 5, q, bytes, rests);
+    }
+    for (int i = 0; i < 5; i++) {
+        sum[i][0] = ternary_sum(bytes[i], rests[i], &a[i]);
+        bytes[i] = rests[i] = vi_set1(0);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        const int8_t *const q[5] = {a[5].q + 4 * k, a[5].q + 16 + 4 * k, a[6].q + 4 * k,
+                                    a[6].q + 16 + 4 * k, a[7].q + 4 * k};
+
+        ternary_word(words + 64 * (8 + k), 5, q, bytes, rests);
+    }
+    ternary_word(words + 64 * 12, 4, last, byte, rest);
+    for (int i = 0; i < 4; i++) {
+        bytes[4] = vi_add(bytes[4], byte[i]);
+        rests[4] = vi_add(rests[4], rest[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        sum[5 + i][0] = ternary_sum(vi_add(bytes[2 * i], bytes[2 * i + 1]),
+                                    vi_add(rests[2 * i], rests[2 * i + 1]), &a[5 + i]);
+    sum[7][0] = ternary_sum(bytes[4], rests[4], &a[7]);
+}
+
+/* ---- codebooks: points of eight columns, those of eight rows side by side ---- */
+
+/* Point i of eight rows, 32 bits each in `index`. Loads one by one: a gather takes longer. */
+INLINE vi eight_points(const uint32_t *grid, const uint32_t *index)
+{
+    __m128i pair[4];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        pair[i] = _mm_castpd_si128(_mm_loadh_pd(
+            _mm_castsi128_pd(_mm_loadl_epi64((const void *)(grid + 2 * (size_t)index[2 * i]))),
+            (const void *)(grid + 2 * (size_t)index[2 * i + 1])));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_inserti128_si256(
+                                  _mm256_castsi128_si256(pair[0]), pair[1], 1)),
+                              _mm256_inserti128_si256(_mm256_castsi128_si256(pair[2]), pair[3], 1),
+                              1);
+}
+
+/* Byte l of all lanes' words, row by row, 16 of them behind the other: what eight rows of eight
+ * signs are is a mask. */
+INLINE void store_by_byte(vi x, uint8_t out[64])
+{
+    const vi order = _mm512_broadcast_i32x4(
+                 _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)),
+             lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(lanes, _mm512_shuffle_epi8(x, order)));
+}
+
+/* Eight activations for every row. */
+INLINE vi eight_broadcast(const int8_t *q)
+{
+    int64_t x;
+
+    memcpy(&x, q, 8);
+    return _mm512_set1_epi64(x);
+}
+
+/* What eight rows have in two lanes each becomes one lane of 16 rows. */
+INLINE vi join_lanes(const vi s[2])
+{
+    const vi even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+
+    return vi_add(_mm512_permutex2var_epi32(s[0], even, s[1]),
+                  _mm512_permutex2var_epi32(s[0], vi_add(even, vi_set1(1)), s[1]));
+}
+
+/* IQ2: the sums of both halves of block j. Signs turn activations, which are never -128. */
+INLINE void iq2_sums(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
+                     vi sum[2])
+{
+    const uint32_t *grid = type == DTYPE_IQ2_XXS  ? grid_iq2_xxs
+                           : type == DTYPE_IQ2_XS ? grid_iq2_xs
+                                                  : grid_iq2_s;
+    _Alignas(64) uint32_t index[4][16];
+    _Alignas(64) uint64_t minus[4][2];
+
+    store_by_byte(iq2_signs(type, words, VL, 0, j), (uint8_t *)minus);
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; l++)
+        _mm512_store_si512(index[l], iq2_index(type, words, VL, 0, j, l));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        vi s[2] = {vi_set1(0), vi_set1(0)};
+
+#pragma GCC unroll 2
+        for (int l = 2 * half; l < 2 * half + 2; l++) {
+            vi q = eight_broadcast(a->q + 8 * l);
+
+#pragma GCC unroll 2
+            for (int rows = 0; rows < 2; rows++)
+                s[rows] = vi_dp4(s[rows], eight_points(grid, index[l] + 8 * rows),
+                                 _mm512_mask_sub_epi8(q, minus[l][rows], vi_set1(0), q));
+        }
+        sum[half] = join_lanes(s);
+    }
+}
+
+/* IQ1: the same; an eighth is added to a point or taken away. */
+INLINE void iq1_sums(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
+                     vi sum[2])
+{
+    const vi one = vi_set1_byte(1), less = vi_set1_byte(-1);
+    vi high = superblock_half(words, VL, 0, 16 + j);
+    _Alignas(64) uint32_t index[4][16];
+
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; l++)
+        _mm512_store_si512(index[l], iq1_index(type, words, VL, 0, j, l, high));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        vi s[2] = {vi_set1(0), vi_set1(0)};
+
+#pragma GCC unroll 2
+        for (int l = 2 * half; l < 2 * half + 2; l++) {
+            const int at = type == DTYPE_IQ1_S ? 15 : 4 * l + 3;
+            __mmask16 below = _mm512_test_epi32_mask(high, vi_set1(1 << at));
+            vi q = eight_broadcast(a->q + 8 * l);
+
+#pragma GCC unroll 2
+            for (int rows = 0; rows < 2; rows++) {
+                vi eighth = _mm512_mask_blend_epi64((__mmask8)(below >> 8 * rows), one, less);
+
+                s[rows] =
+                    vi_dp4(s[rows],
+                           vi_add_bytes(eight_points(grid_iq1_s, index[l] + 8 * rows), eighth), q);
+            }
+        }
+        sum[half] = vi_add(join_lanes(s), vi_set1(format_half_start(type, a, half)));
+    }
+}
+
+#endif
