@@ -12,6 +12,7 @@
 #include "tests/recurrent_device.h"
 #include "tests/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL
 struct setting {
     const struct device_ops *const *backends;
     const char *place, *spec, *model, *of; /* of: the model that answers; NULL: the bundled one */
+    const char *accept;
     int n_max;
     bool windowed, pays; /* pays: only as far as drafts pay */
 };
@@ -70,6 +72,8 @@ static struct engine *open_engine(const struct setting *a)
     struct engine *g = NULL;
     struct error e = {0};
 
+    if (a->accept)
+        ck_assert_int_eq(acceptance_parse(a->accept, &c.drafting.accept, &e), 0);
     snprintf(c.drafting.type, sizeof c.drafting.type, "%s", a->spec ? a->spec : "");
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
@@ -351,6 +355,29 @@ START_TEST(recurrent_layers_are_left_alone)
 }
 END_TEST
 
+/* A lossy policy takes what the model did not draw, and counts it: the policy decides how much. */
+START_TEST(lossy_policies_say_what_they_changed)
+{
+    static const char *const all[] = {"prefix", "top-k:2", "top-k:100000"};
+    int changed[3];
+
+    for (int i = 0; i < 3; i++) {
+        struct setting a = {.spec = "lookup", .n_max = 6, .accept = all[i]};
+        struct engine *g = open_engine(&a);
+        static struct said x;
+
+        one_turn(g, &ways[1], prompts[1], &x);
+        changed[i] = x.done.changed;
+        ck_assert_uint_eq(engine_telemetry(g)->speculation.changed, (uint64_t)changed[i]);
+        ck_assert_uint_ge(engine_telemetry(g)->speculation.accepted, (uint64_t)changed[i]);
+        engine_close(g);
+    }
+    ck_assert_int_eq(changed[0], 0);
+    ck_assert_int_gt(changed[1], 0);
+    ck_assert_int_gt(changed[2], changed[1]);
+}
+END_TEST
+
 /* Under a grammar: what it does not allow is not drafted, and what it allows is counted as it will
  * be drawn. */
 START_TEST(the_text_stays_under_a_grammar)
@@ -527,6 +554,51 @@ START_TEST(who_is_not_there)
 
     ck_assert_int_eq(engine_open(&g, &c, &e), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(e.text, "nobody"));
+}
+END_TEST
+
+/* ---- policies ---- */
+
+static bool takes(const char *policy, const float *logits, int id)
+{
+    struct acceptance a;
+    struct error e = {0};
+    float p = -1;
+    bool yes;
+
+    ck_assert_int_eq(acceptance_parse(policy, &a, &e), 0);
+    yes = acceptance_takes(&a, logits, 4, id, &p);
+    ck_assert(!yes || (p > 0 && p <= 1));
+    return yes;
+}
+
+/* Probabilities 0.6, 0.25, 0.1, 0.05: entropy 1.03, exp(-entropy) 0.36. */
+START_TEST(policies_take_what_they_say)
+{
+    float x[4] = {logf(0.6f), logf(0.25f), logf(0.1f), logf(0.05f)};
+    struct acceptance a;
+    struct error e = {0};
+
+    for (int i = 0; i < 4; i++) {
+        x[i] += 3; /* logits have no zero */
+        ck_assert(!takes("prefix", x, i));
+    }
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(takes("confidence", x, i), i < 1);
+        ck_assert_int_eq(takes("confidence:0.2", x, i), i < 2);
+        ck_assert_int_eq(takes("top-k", x, i), i < 2);
+        ck_assert_int_eq(takes("top-k:3", x, i), i < 3);
+        ck_assert_int_eq(takes("typical", x, i), i < 3); /* above 0.09 */
+        ck_assert_int_eq(takes("typical:0.13", x, i), i < 4);
+    }
+    x[1] = -INFINITY; /* what a turn does not want */
+    ck_assert(!takes("top-k:4", x, 1));
+    ck_assert(!takes("top-k:4", x, -1));
+    ck_assert_int_eq(acceptance_parse("prefix:1", &a, &e), ERR_USAGE);
+    ck_assert_int_eq(acceptance_parse("top-k:", &a, &e), ERR_USAGE);
+    ck_assert_int_eq(acceptance_parse("top", &a, &e), ERR_USAGE);
+    ck_assert_int_eq(acceptance_parse("", &a, &e), ERR_USAGE);
+    ck_assert_int_eq(acceptance_parse("typical:nan", &a, &e), ERR_USAGE);
 }
 END_TEST
 
@@ -773,6 +845,7 @@ int main(void)
     tcase_add_test(t, who_may_not_draft);
     tcase_add_test(t, kinds_of_tokens_may_differ);
     tcase_add_test(t, recurrent_layers_are_left_alone);
+    tcase_add_test(t, lossy_policies_say_what_they_changed);
     tcase_add_loop_test(t, the_text_stays_under_a_grammar, 0, 2);
     tcase_add_test(t, the_text_stays_when_a_device_fails);
     tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);
@@ -780,6 +853,7 @@ int main(void)
                         sizeof with_state / sizeof *with_state);
     tcase_add_test(t, who_is_not_there);
     suite_add_tcase(s, t);
+    tcase_add_test(u, policies_take_what_they_say);
     tcase_add_test(u, lookup_copies_the_longest);
     tcase_add_test(u, lookup_learns_how_often_it_is_right);
     tcase_add_test(u, drafts_that_pay_are_made);

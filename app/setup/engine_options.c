@@ -217,6 +217,9 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .stop = on_stop,
         .memory_left = on_memory,
     };
+    if ((rc = acceptance_parse(o->spec_accept ? o->spec_accept : "prefix",
+                               &s->config.drafting.accept, e)) < 0)
+        return rc;
     if (drafts(o))
         option_word(&option_table[OPTION_ID_spec_type], o->spec_type, s->config.drafting.type,
                     sizeof s->config.drafting.type);

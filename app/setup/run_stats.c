@@ -459,6 +459,9 @@ static void print_drafts(const struct speculation_figures *d, FILE *f)
             (unsigned long long)d->accepted, (unsigned long long)d->drafted,
             100 * share(d->accepted, d->drafted), d->from, (unsigned long long)d->passes_drafted,
             (unsigned long long)d->passes, 1 + share(d->accepted, d->passes), 100 * d->gain);
+    if (d->changed)
+        row(f, "drafts", "%llu tokens are drafted ones that the model did not draw (--spec-accept)",
+            (unsigned long long)d->changed);
     if (d->why[0])
         row(f, "drafts", "%s", d->why);
 }
@@ -686,10 +689,10 @@ static json_t *devices_json(const struct stats *s)
 
 static json_t *drafts_json(const struct speculation_figures *d)
 {
-    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:f, s:s, s:s}", "wanted", d->wanted,
-                     "drafted", (json_int_t)d->drafted, "accepted", (json_int_t)d->accepted,
-                     "passes", (json_int_t)d->passes, "passes_drafted",
-                     (json_int_t)d->passes_drafted, "accepted_share",
+    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:s, s:s}", "wanted", d->wanted,
+                     "changed", (json_int_t)d->changed, "drafted", (json_int_t)d->drafted,
+                     "accepted", (json_int_t)d->accepted, "passes", (json_int_t)d->passes,
+                     "passes_drafted", (json_int_t)d->passes_drafted, "accepted_share",
                      number(share(d->accepted, d->drafted)), "gain", d->gain, "drafter", d->from,
                      "why_off", d->why);
 }

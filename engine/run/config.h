@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device/device.h"
+#include "engine/run/draft/accept.h"
 #include "engine/run/messages.h"
 
 #include <stdbool.h>
@@ -66,6 +67,7 @@ struct engine_config {
         /* a smaller model of the same vocabulary, opened as an engine of its own beside this one,
          * with threads and devices in common; NULL: none */
         const char *model;
+        struct acceptance accept;
         int n_max;     /* most tokens of a draft; 0: DRAFT_DEFAULT */
         bool always;   /* as many whenever there are, whether it pays or not */
     } drafting;

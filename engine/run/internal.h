@@ -354,6 +354,9 @@ int speculate_fill(struct engine *g, int n, int room);
 void speculate_computed(struct engine *g, int n, double ns);
 /* And ns when they were. */
 void speculate_learn(struct engine *g, double ns);
+/* The token that stands where id was drawn: that, or the next drafted one where a lossy policy
+ * takes it; draw then tells of it. */
+int speculate_accept(struct session *s, int id, struct sampler_draw *draw);
 /* A token was taken. true: it is the next drafted one, so its row is computed already. */
 bool speculate_drawn(struct session *s, int id);
 /* That row is the session's now, and its logits: the next token can be taken. false: none is. */

@@ -174,6 +174,7 @@ struct turn_done_event {
     int recomputed_tokens;
     int dropped_turns; /* by the overflow policy */
     int drafted, accepted; /* tokens that were guessed and verified; those that were right */
+    int changed;           /* drafted ones in place of those that were drawn (--spec-accept) */
     uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
 };
 

@@ -380,17 +380,21 @@ int speculate_fill(struct engine *g, int n, int room)
     return taken;
 }
 
-/* What will be drawn from a row's logits; they stay as they are. */
-static int draw(struct session *s, float *logits, int n_recent)
+/* What will stand behind a row, of its logits, which stay as they are; drafted: what was guessed,
+ * negative: nothing. */
+static int draw(struct session *s, float *logits, int n_recent, int drafted)
 {
     const struct hparams *hp = &s->engine->model->hp;
-    float kept[HPARAMS_STOPS];
+    float kept[HPARAMS_STOPS], probability;
     int id;
 
     for (int i = 0; i < hp->n_stops; i++)
         kept[i] = hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab ? logits[hp->stops[i]] : 0;
     turn_mask(s, logits);
     id = sampler_sample(&s->sampler, logits, s->tokens, (size_t)n_recent, NULL);
+    if (id != drafted && acceptance_takes(&s->engine->config.drafting.accept, logits, hp->n_vocab,
+                                          drafted, &probability))
+        id = drafted;
     for (int i = 0; i < hp->n_stops; i++)
         if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
             logits[hp->stops[i]] = kept[i];
@@ -406,7 +410,8 @@ static int foresee(struct session *s, int drafted)
 
     do {
         turn_rule(s, cursor);
-        id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, s->n_tokens + n);
+        id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, s->n_tokens + n,
+                  n < drafted ? s->spec.ids[n] : -1);
         cursor = turn_cursor(s, cursor, id);
         n++;
     } while (n <= drafted && id == s->tokens[s->n_tokens + n - 1]);
@@ -457,6 +462,21 @@ void speculate_learn(struct engine *g, double ns)
                   ns - g->drafting_ns - g->reading_ns - (double)(paused_ns - a->paused_ns),
                   g->drafting_ns);
     g->t.speculation.gain = utility_gain(&g->utility);
+}
+
+int speculate_accept(struct session *s, int id, struct sampler_draw *draw)
+{
+    const struct speculation *p = &s->spec;
+    float probability;
+
+    if (p->from == DRAFTER_COUNT || p->taken >= p->rows || p->ids[p->taken] == id ||
+        !acceptance_takes(&s->engine->config.drafting.accept, s->logits,
+                          s->engine->model->hp.n_vocab, p->ids[p->taken], &probability))
+        return id;
+    s->run.done.changed++;
+    s->engine->t.speculation.changed++;
+    draw->probability = probability;
+    return p->ids[p->taken];
 }
 
 bool speculate_drawn(struct session *s, int id)

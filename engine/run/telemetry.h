@@ -44,6 +44,7 @@ struct speculation_figures {
     bool wanted;                     /* --spec-type is not none */
     uint64_t passes, passes_drafted; /* that made tokens of answers; with drafts */
     uint64_t drafted, accepted;      /* tokens */
+    uint64_t changed;                /* drafted ones in place of what the model drew */
     int rows;                        /* drafted in the newest pass that had any */
     double gain;   /* of late: tokens a second, 0.5: half as many more than without; 0: no drafts */
     char from[16]; /* the drafter heard last */

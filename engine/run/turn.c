@@ -501,7 +501,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     struct sampler_draw draw = {0};
     bool stopped, ruled = constrained(s);
 
-    *id = token.id = sample(s, t->probabilities ? &draw : NULL);
+    *id = token.id = speculate_accept(s, sample(s, t->probabilities ? &draw : NULL), &draw);
     token.probability = draw.probability;
     token.candidates = draw.candidates;
     token.forbidden = draw.forbidden;
