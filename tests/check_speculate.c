@@ -240,6 +240,7 @@ START_TEST(the_text_stays)
         {.spec = "lookup", .n_max = 1},
         {.spec = "lookup", .n_max = 16},
         {.spec = "auto", .n_max = 8, .pays = true},
+        {.spec = "ngram", .n_max = 8},
     };
 
     same_in_all_ways(&all[_i], true);
@@ -662,6 +663,41 @@ START_TEST(lookup_learns_how_often_it_is_right)
 }
 END_TEST
 
+/* ---- n-grams ---- */
+
+/* What an answer said is drafted in the next conversation, what its prompt said is not; never over
+ * the end of an answer; and what is older than the ring is forgotten. */
+START_TEST(ngrams_are_of_earlier_answers)
+{
+    const struct drafter_ops *ops = drafter_ops(DRAFTER_ngram);
+    int first[] = {90, 91, 92, 93, 1, 2, 3, 4, 5, 6}, second[] = {80, 90, 91, 92, 1, 2, 3};
+    static int long_one[40000];
+    struct drafter *d;
+    struct error e = {0};
+    int out[DRAFT_MOST];
+    float p[DRAFT_MOST];
+
+    ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
+    for (int n = 4; n <= 10; n++) /* the answer, token by token */
+        ck_assert_int_eq(ops->propose(d, first, n, 8, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, second, 4, 8, out, p), 0); /* 90 91 92 was a prompt's */
+    ck_assert_int_eq(ops->propose(d, second, 7, 8, out, p), 3);
+    ck_assert(out[0] == 4 && out[1] == 5 && out[2] == 6);
+    ck_assert(p[0] > 0 && p[0] < 1);
+    ck_assert_int_eq(ops->propose(d, first, 2, 8, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, first, 8, 1, out, p), 1);
+    ck_assert_int_eq(out[0], 5);
+    for (int i = 0; i < 40000; i++)
+        long_one[i] = 1000 + i;
+    ck_assert_int_eq(ops->propose(d, long_one, 1, 8, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, long_one, 40000, 8, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, first, 7, 8, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, long_one, 39000, 8, out, p), 8);
+    ck_assert_int_eq(out[0], 40000);
+    ops->release(d);
+}
+END_TEST
+
 /* ---- the account ---- */
 
 static int rows_that_pay(const struct utility *u, int answers, const float *p, int n, bool to_draft,
@@ -838,7 +874,7 @@ int main(void)
     TCase *t = tcase_create("text"), *u = tcase_create("choice");
 
     tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, the_text_stays, 0, 3);
+    tcase_add_loop_test(t, the_text_stays, 0, 4);
     tcase_add_test(t, the_text_stays_where_rings_are_kept);
     tcase_add_loop_test(t, the_text_stays_on_devices, 0, 2);
     tcase_add_loop_test(t, the_text_stays_with_a_draft_model, 0, 3);
@@ -856,6 +892,7 @@ int main(void)
     tcase_add_test(u, policies_take_what_they_say);
     tcase_add_test(u, lookup_copies_the_longest);
     tcase_add_test(u, lookup_learns_how_often_it_is_right);
+    tcase_add_test(u, ngrams_are_of_earlier_answers);
     tcase_add_test(u, drafts_that_pay_are_made);
     tcase_add_test(u, drafts_that_lose_cost_little);
     tcase_add_test(u, drafts_come_back);

@@ -3,32 +3,19 @@
  * equals the newest. How often a draft is right depends on how many tokens before it are alike, so
  * that is what is learnt. A search reads the conversation once, backwards: microseconds beside a
  * pass. */
+#include "engine/run/draft/chances.h"
 #include "engine/run/draft/drafter.h"
 
 #include "engine/base/mem.h"
 
 #include <assert.h>
 
-#define LEAST 2    /* tokens that must be alike */
-#define LONGEST 24 /* beyond that longer is not surer */
-#define FADE 0.9f  /* what an older draft counts beside a newer one */
+#define LEAST 2 /* tokens that must be alike */
 
 struct drafter {
-    /* by tokens alike before it: drafts tried and right, the newest counting 1 */
-    struct {
-        float tried, right;
-    } seen[LONGEST + 1];
+    struct chances chances;
     int length, n; /* of the newest proposal: tokens alike before it, tokens */
 };
-
-/* Before anything was tried: as if so many drafts had been, of which a share was right that grows
- * with what is alike. */
-#define PRIOR 1.5f
-
-static float prior_of(int length)
-{
-    return 1.0f - 1.0f / (1.0f + 0.5f * (float)length);
-}
 
 static int make(struct drafter **out, struct engine *model, struct error *e)
 {
@@ -37,10 +24,7 @@ static int make(struct drafter **out, struct engine *model, struct error *e)
     *out = d;
     if (!d)
         return error_set(e, ERR_MEMORY, "no memory for drafts");
-    for (int i = 0; i <= LONGEST; i++) {
-        d->seen[i].tried = PRIOR;
-        d->seen[i].right = PRIOR * prior_of(i);
-    }
+    chances_init(&d->chances);
     return 0;
 }
 
@@ -54,7 +38,7 @@ static int alike(const int *ids, int a, int b)
 {
     int n = 0;
 
-    while (n < LONGEST && n < b && ids[a - 1 - n] == ids[b - 1 - n])
+    while (n < CHANCES_LONGEST && n < b && ids[a - 1 - n] == ids[b - 1 - n])
         n++;
     return n;
 }
@@ -65,7 +49,7 @@ static int find(const int *ids, int n, int *length)
     int best = 0, last = n > 0 ? ids[n - 1] : -1;
 
     *length = 0;
-    for (int at = n - 1; at >= LEAST && *length < LONGEST; at--) {
+    for (int at = n - 1; at >= LEAST && *length < CHANCES_LONGEST; at--) {
         int more = ids[at - 1] == last ? alike(ids, n, at) : 0;
 
         if (more > *length) {
@@ -74,13 +58,6 @@ static int find(const int *ids, int n, int *length)
         }
     }
     return best;
-}
-
-static float chance(const struct drafter *d, int length)
-{
-    int i = length < LONGEST ? length : LONGEST;
-
-    return d->seen[i].right / d->seen[i].tried;
 }
 
 static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
@@ -92,10 +69,9 @@ static int propose(struct drafter *d, const int *ids, int n, int most, int *out,
         return 0;
     d->length = length;
     /* what is copied may reach into what was drafted: a text that goes round in a circle */
-    for (int i = 0; i < most; i++) {
+    for (int i = 0; i < most; i++)
         out[i] = at + i < n ? ids[at + i] : out[at + i - n];
-        p[i] = chance(d, length + i);
-    }
+    chances_tell(&d->chances, length, most, p);
     d->n = most;
     return most;
 }
@@ -103,12 +79,7 @@ static int propose(struct drafter *d, const int *ids, int n, int most, int *out,
 static void learn(struct drafter *d, int tried, int taken)
 {
     assert(taken <= tried && tried <= d->n);
-    for (int i = 0; i < tried && i <= taken; i++) {
-        int length = d->length + i < LONGEST ? d->length + i : LONGEST;
-
-        d->seen[length].tried = d->seen[length].tried * FADE + 1.0f;
-        d->seen[length].right = d->seen[length].right * FADE + (i < taken ? 1.0f : 0.0f);
-    }
+    chances_learn(&d->chances, d->length, tried, taken);
 }
 
 const struct drafter_ops drafter_lookup = {

@@ -1,0 +1,21 @@
+/* How often a drafted token is right, by how many tokens before it are alike where it was copied
+ * from: learnt as drafts are tried, what is newest counting most. */
+#ifndef ENGINE_RUN_DRAFT_CHANCES_H
+#define ENGINE_RUN_DRAFT_CHANCES_H
+
+#define CHANCES_LONGEST 24 /* tokens alike; beyond that longer is not surer */
+
+struct chances {
+    struct {
+        float tried, right;
+    } seen[CHANCES_LONGEST + 1];
+};
+
+/* Before anything was tried: the more is alike the likelier. */
+void chances_init(struct chances *c);
+/* Of the first tokens behind `length` alike: each with all before it being right. */
+void chances_tell(const struct chances *c, int length, int n, float *p);
+/* `tried` of them were, `taken` were right. */
+void chances_learn(struct chances *c, int length, int tried, int taken);
+
+#endif

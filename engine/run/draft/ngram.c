@@ -1,0 +1,126 @@
+/* n-grams of earlier answers: what followed the newest tokens in an answer that is not in the
+ * conversation any more (another chat, another request of the same session). They are kept as they
+ * come, in a ring of the newest ones, and found by the last ORDER tokens. A search reads one place:
+ * it costs next to nothing. */
+#include "engine/run/draft/chances.h"
+#include "engine/run/draft/drafter.h"
+
+#include "engine/base/mem.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+#define KEPT 16384 /* tokens, a power of two */
+#define PLACES (2 * KEPT)
+#define ORDER 3
+#define END (-1) /* between answers */
+
+struct drafter {
+    int tokens[KEPT];   /* the one at i is the newest that is i modulo KEPT */
+    int places[PLACES]; /* by a hash of ORDER tokens: behind them, 0: nowhere */
+    int end;            /* tokens that were ever kept */
+    int read, last;     /* of the conversation: tokens that were read, the last of them */
+    struct chances chances;
+    int length, n; /* of the newest proposal: tokens alike before it, tokens */
+};
+
+static int make(struct drafter **out, struct engine *model, struct error *e)
+{
+    struct drafter *d = mem_alloc(1, sizeof *d);
+
+    *out = d;
+    if (!d)
+        return error_set(e, ERR_MEMORY, "no memory for drafts");
+    chances_init(&d->chances);
+    return 0;
+}
+
+static void release(struct drafter *d)
+{
+    mem_free(d);
+}
+
+static int token(const struct drafter *d, int i)
+{
+    return d->tokens[i % KEPT];
+}
+
+static unsigned place_of(const int *ids)
+{
+    uint32_t hash = 2166136261u;
+
+    for (int i = 0; i < ORDER; i++)
+        hash = (hash ^ (uint32_t)ids[i]) * 16777619u;
+    return (hash ^ hash >> 15) % PLACES;
+}
+
+/* A token of the answer; the ORDER tokens up to it are found behind from now on. */
+static void keep(struct drafter *d, int id)
+{
+    int newest[ORDER];
+
+    d->tokens[d->end++ % KEPT] = id;
+    if (d->end < ORDER)
+        return;
+    for (int i = 0; i < ORDER; i++) {
+        newest[i] = token(d, d->end - ORDER + i);
+        if (newest[i] == END)
+            return;
+    }
+    d->places[place_of(newest)] = d->end;
+}
+
+/* What came since, or, of another conversation, from here on: its prompt is no answer. */
+static void follow(struct drafter *d, const int *ids, int n)
+{
+    bool goes_on = d->read > 0 && n >= d->read && ids[d->read - 1] == d->last;
+
+    if (!goes_on)
+        keep(d, END);
+    for (int i = goes_on ? d->read : n; i < n; i++)
+        keep(d, ids[i]);
+    d->read = n;
+    d->last = ids[n - 1];
+}
+
+/* Tokens alike before ids + n and before the place `at`. */
+static int alike(const struct drafter *d, int at, const int *ids, int n)
+{
+    int same = 0, oldest = d->end > KEPT ? d->end - KEPT : 0;
+
+    while (same < CHANCES_LONGEST && same < n && at - 1 - same >= oldest &&
+           token(d, at - 1 - same) == ids[n - 1 - same])
+        same++;
+    return same;
+}
+
+/* Looked for before the newest tokens are kept, which would be found themselves. */
+static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+{
+    int at = n >= ORDER ? d->places[place_of(ids + n - ORDER)] : 0;
+
+    d->n = 0;
+    d->length = at ? alike(d, at, ids, n) : 0;
+    while (d->length >= ORDER && d->n < most && at + d->n < d->end && token(d, at + d->n) != END) {
+        out[d->n] = token(d, at + d->n);
+        d->n++;
+    }
+    follow(d, ids, n);
+    chances_tell(&d->chances, d->length, d->n, p);
+    return d->n;
+}
+
+static void learn(struct drafter *d, int tried, int taken)
+{
+    assert(taken <= tried && tried <= d->n);
+    chances_learn(&d->chances, d->length, tried, taken);
+}
+
+const struct drafter_ops drafter_ngram = {
+    .name = "ngram",
+    .summary = "what followed the newest tokens in earlier answers of this session",
+    .make = make,
+    .release = release,
+    .propose = propose,
+    .learn = learn,
+};
