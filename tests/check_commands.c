@@ -844,6 +844,23 @@ START_TEST(chats_are_searched_named_and_deleted)
 }
 END_TEST
 
+START_TEST(the_log_is_told)
+{
+    struct talk t;
+    const char *said;
+
+    talk_open(&t, NULL);
+    type(&t, "hi");
+    conversation_say(t.c, SAY_NOTICE, "a badger \033[31m");
+    said = type(&t, "/log 1");
+    ck_assert_msg(strstr(said, " s ago  a badger \\x1b[31m") != NULL, "%s", said);
+    ck_assert_ptr_null(strstr(said, "answer: "));
+    expect(&t, "/log", "answer: 6 tokens in ");
+    expect(&t, "/log badger", "how many of the newest notes?");
+    talk_close(&t);
+}
+END_TEST
+
 /* Markup in what was said is text in the page. */
 START_TEST(a_report_is_written_at_the_end)
 {
@@ -1071,6 +1088,7 @@ static Suite *suite(void)
     tcase_add_test(c, chats_are_searched_named_and_deleted);
     tcase_add_test(c, a_summary_stands_for_what_was_before);
     tcase_add_test(c, the_view_of_a_long_chat_moves);
+    tcase_add_test(c, the_log_is_told);
     tcase_add_test(c, a_report_is_written_at_the_end);
     tcase_add_test(c, another_model_goes_on_with_the_chat);
     tcase_add_test(c, a_model_brings_its_settings);

@@ -378,6 +378,13 @@ static void engine_failed(struct ui_model *m, const char *why)
     ui_block_add(m, UI_TROUBLE, why ? why : "the engine failed");
 }
 
+/* What a driver does once, "compiling … (once per driver)": of no use when it is done; the log has
+ * it. */
+static bool passes(const char *notice)
+{
+    return strstr(notice, "(once per ") != NULL;
+}
+
 void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
 {
     m->dirty = true;
@@ -414,7 +421,9 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         snprintf(m->live.plan, sizeof m->live.plan, "%s", ev->text ? ev->text : "");
         break;
     case EVENT_NOTICE:
-        if (ev->text)
+        if (ev->text && passes(ev->text))
+            ui_model_note(m, now, "%s", ev->text);
+        else if (ev->text)
             ui_block_add(m, UI_NOTICE, ev->text);
         break;
     case EVENT_PROGRESS:

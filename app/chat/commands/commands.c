@@ -213,6 +213,8 @@ static const struct chat_command table[] = {
     {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9",
      chat_experts, NULL},
     {"/stats", "", "", "figures of this session", chat_stats, NULL},
+    {"/log", "", "[N]", "the newest N notes of the program (all that are kept), with their times",
+     chat_log, NULL},
     {"/copy", "", "[N|code|all]",
      "copy the last answer, message N (1: the newest), the last block of code, or the chat",
      chat_copy, chat_complete_copy},

@@ -1,9 +1,11 @@
-/* The slash commands about the engine: /place, /stats, /experts; and /quit. Those that measure are
- * in app/chat/commands/measure.c. */
+/* The slash commands about the engine: /place, /stats, /log, /experts; and /quit. Those that
+ * measure are in app/chat/commands/measure.c. */
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/commands/measure.h"
 #include "app/setup/resolve.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 
@@ -59,6 +61,30 @@ int chat_stats(struct conversation *c, const char *arguments)
 }
 
 /* L17/E9, also l17 e9 and 17 9. */
+/* "  12.3 s  the text": how long ago each was written; trouble is marked. */
+int chat_log(struct conversation *c, const char *arguments)
+{
+    uint64_t newest = log_newest(),
+             wanted = arguments[0] ? strtoull(arguments, NULL, 10) : LOG_LINES, now = clock_now();
+    struct strbuf b = {0};
+    struct log_line *l = mem_alloc(1, sizeof *l);
+
+    if (!wanted || (arguments[0] && arguments[strspn(arguments, "0123456789")])) {
+        mem_free(l);
+        conversation_say(c, SAY_TROUBLE, "/log N: how many of the newest notes?");
+        return -1;
+    }
+    if (l)
+        l->serial = newest > wanted ? newest - wanted : 0;
+    while (l && l->serial < newest && log_next(l->serial, l))
+        strbuf_printf(&b, "%7.1f s ago  %s%s\n", clock_seconds(now - l->time_ns),
+                      l->level >= LOG_LEVEL_WARNING ? "! " : "", l->text);
+    mem_free(l);
+    if (!b.len)
+        strbuf_puts(&b, "no notes yet");
+    return chat_output(c, &b);
+}
+
 int chat_experts(struct conversation *c, const char *arguments)
 {
     int layer = -1, expert = -1, end = 0;

@@ -34,6 +34,9 @@
 #include <unistd.h>
 
 #define FRAME_NS (CLOCK_SECOND / 25)
+/* a picture for a key follows the one before that soon: keys that come by the hundred (a paste that
+ * is not marked as one) cost no picture each */
+#define KEY_NS (4 * CLOCK_MILLI)
 #define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text while the engine runs free */
 #define PANELS_FREE_NS (CLOCK_SECOND / 8)
 /* tokens are taken up at most a hundred times a second */
@@ -128,7 +131,7 @@ static void take_keys(struct chat *s, bool readable, bool late)
         if (terminal_read(s->terminal) < 0)
             s->gone = true;
         chat_keys(s, false);
-        s->frame.at = s->drawn_at + FRAME_NS; /* what is typed shows at once */
+        s->frame.at = s->drawn_at + KEY_NS; /* what is typed shows at once */
     } else if (late) {
         chat_keys(s, true);
     }
