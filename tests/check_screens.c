@@ -60,6 +60,18 @@ static void publish(struct player *p)
     ui_model_telemetry(&p->m, &p->t, p->now);
 }
 
+static void telemetry_free(struct player *p)
+{
+    free(p->t.answer);
+    free(p->t.session);
+    free(p->t.now);
+    free(p->t.ran_on);
+    free(p->t.planned);
+    free(p->t.newest);
+    free(p->t.here);
+    free(p->t.routes);
+}
+
 static void setup_model(struct player *p, const char *name, const char *type, int layers,
                         int experts, int used)
 {
@@ -68,6 +80,7 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     snprintf(p->m.model_name, sizeof p->m.model_name, "%s", name);
     snprintf(p->m.model_type, sizeof p->m.model_type, "%.*s", (int)sizeof p->m.model_type - 1,
              type);
+    telemetry_free(p); /* of another one before it */
     p->t.n_layers = layers;
     p->t.n_experts = experts;
     p->t.n_experts_used = used;
@@ -447,14 +460,7 @@ static void player_release(struct player *p)
 {
     ui_model_release(&p->m);
     canvas_release(&p->c);
-    free(p->t.answer);
-    free(p->t.session);
-    free(p->t.now);
-    free(p->t.ran_on);
-    free(p->t.planned);
-    free(p->t.newest);
-    free(p->t.here);
-    free(p->t.routes);
+    telemetry_free(p);
     free(p->help);
 }
 

@@ -50,6 +50,7 @@ void canvas_clear(struct canvas *c)
     for (i = 0; i < n; i++)
         c->cells[i] = blank;
     c->pool_used = 0;
+    c->n_links = 0;
     c->clip = (struct rect){0, 0, c->w, c->h};
     c->cursor_x = c->cursor_y = -1;
 }
@@ -242,6 +243,14 @@ void canvas_style(struct canvas *c, struct rect r, struct style s)
     for (y = r.y; y < r.y + r.h; y++)
         for (x = r.x; x < r.x + r.w; x++)
             c->cells[(size_t)y * (size_t)c->w + (size_t)x].style = s;
+}
+
+void canvas_link(struct canvas *c, int x, int y, int w, const char *url, size_t len)
+{
+    struct rect r = rect_intersect((struct rect){x, y, w, 1}, c->clip);
+
+    if (r.w > 0 && r.h > 0 && c->n_links < CANVAS_LINKS)
+        c->links[c->n_links++] = (struct canvas_link){r.x, r.y, r.w, url, len};
 }
 
 const struct cell *canvas_at(const struct canvas *c, int x, int y)

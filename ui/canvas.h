@@ -38,13 +38,24 @@ struct cell {
 
 #define CELL_POOL 0x80000000u
 
+#define CANVAS_LINKS 64
+
+/* Cells of a row that stand for an address; it lies where who drew them keeps it. */
+struct canvas_link {
+    int x, y, w;
+    const char *url;
+    size_t len;
+};
+
 struct canvas {
     int w, h;
     struct cell *cells; /* w * h, row-major */
     struct rect clip;
     char *pool;
     size_t pool_used, pool_size;
-    int cursor_x, cursor_y; /* -1: hidden */
+    int cursor_x, cursor_y;                 /* -1: hidden */
+    struct canvas_link links[CANVAS_LINKS]; /* until canvas_clear */
+    int n_links;
 };
 
 int canvas_init(struct canvas *c, int w, int h); /* 0 or ERR_MEMORY; cleared */
@@ -73,6 +84,10 @@ void canvas_put(struct canvas *c, int x, int y, struct style s, uint32_t ch);
 void canvas_fill(struct canvas *c, struct rect r, struct style s, uint32_t ch);
 /* restyles, keeps the text */
 void canvas_style(struct canvas *c, struct rect r, struct style s);
+
+/* These cells lead to an address, which stays where it is until the canvas was shown; what is
+ * clipped leads nowhere, and so do more links than fit. */
+void canvas_link(struct canvas *c, int x, int y, int w, const char *url, size_t len);
 
 /* NULL outside */
 const struct cell *canvas_at(const struct canvas *c, int x, int y);

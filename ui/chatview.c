@@ -247,6 +247,21 @@ static int run_text(struct canvas *c, int x, int y, const struct ui_model *m,
     return canvas_text_n(c, x, y, s, b->text + from, offset + len - from);
 }
 
+/* "words](https://…)": what stands between the brackets behind words that begin at `offset`; its
+ * length, 0: no address to follow. wrap.c has seen that it is one of http or https. */
+static size_t link_target(const struct ui_block *b, size_t offset, const char **url)
+{
+    const char *from = b->text + offset, *end = b->text + b->len,
+               *close = memchr(from, ']', (size_t)(end - from)), *last;
+
+    if (!close || end - close < 10 || close[1] != '(' ||
+        (strncmp(close + 2, "http://", 7) != 0 && strncmp(close + 2, "https://", 8) != 0) ||
+        !(last = memchr(close, ')', (size_t)(end - close))))
+        return 0;
+    *url = close + 2;
+    return (size_t)(last - *url);
+}
+
 static void line_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                       const struct ui_block *b, const struct wrap_line *l)
 {
@@ -270,10 +285,14 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
         const char *s = b->text + r->offset;
         struct style look = look_style(t, b, (enum look)r->look);
         uint32_t from = 0, k;
+        const char *url;
+        size_t url_len;
+        int began;
 
         at += r->gap;
         if (r->bar)
             at = canvas_text(c, at, y, theme_style(t, ROLE_STYLE_RULE), "│ ");
+        began = at;
         /* Tabs are four cells here, one in canvas_text. */
         for (k = 0; k < r->len; k++)
             if (s[k] == '\t') {
@@ -282,6 +301,8 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
                 from = k + 1;
             }
         at = run_text(c, at, y, m, b, look, r->offset + from, r->len - from);
+        if (r->look == LOOK_LINK && (url_len = link_target(b, r->offset, &url)))
+            canvas_link(c, began, y, at - began, url, url_len);
     }
     if (b->open && b->kind == UI_ASSISTANT && l == &b->wrap.lines[b->wrap.n_lines - 1] &&
         at < x + width)

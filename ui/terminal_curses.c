@@ -37,6 +37,8 @@ struct terminal {
     int w, h;
     struct canvas front; /* the frame on the screen */
     bool *odd_rows;      /* rows with clusters curses cannot draw */
+    bool *linked_rows;   /* rows that the newest picture wrote */
+    bool links;          /* it is known to read OSC 8, or to pass over it */
     struct decode decode;
     char *buffer; /* bytes written by hand, one write a frame */
     size_t used, size;
@@ -155,14 +157,18 @@ void terminal_emergency_restore(void)
 
 static int front_resize(struct terminal *t)
 {
-    bool *odd = mem_alloc((size_t)t->h, sizeof *odd);
+    bool *odd = mem_alloc((size_t)t->h, sizeof *odd),
+         *linked = mem_alloc((size_t)t->h, sizeof *linked);
 
-    if (!odd || canvas_resize(&t->front, t->w, t->h) < 0) {
+    if (!odd || !linked || canvas_resize(&t->front, t->w, t->h) < 0) {
         mem_free(odd);
+        mem_free(linked);
         return ERR_MEMORY;
     }
     mem_free(t->odd_rows);
+    mem_free(t->linked_rows);
     t->odd_rows = odd;
+    t->linked_rows = linked;
     t->first = true;
     return 0;
 }
@@ -269,7 +275,7 @@ static int ground_asked(struct terminal *t, const struct terminal_options *o)
 {
     int light = -1;
 
-    if (t->raw_ok && o->type && strncmp(o->type, "vt", 2) != 0 && strncmp(o->type, "ansi", 4) != 0)
+    if (t->links)
         ask(t, "\033]11;?\033\\\033[c", take_ground, &light);
     if (light < 0 && o->ground)
         light = theme_ground_is_light(o->ground);
@@ -296,6 +302,7 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
     /* DEC private modes are harmless where unknown, but only on terminals that parse them. */
     t->raw_ok = type && strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 &&
                 strncmp(type, "dumb", 4) != 0;
+    t->links = t->raw_ok && strncmp(type, "vt", 2) != 0 && strncmp(type, "ansi", 4) != 0;
     t->utf8 = o->utf8 || (type && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0 &&
                           utf8_asked(t));
     t->light = o->colour && o->ask_ground ? ground_asked(t, o) : -1;
@@ -358,6 +365,7 @@ void terminal_close(struct terminal *t)
         fclose(t->out);
     decode_release(&t->decode);
     canvas_release(&t->front);
+    mem_free(t->linked_rows);
     mem_free(t->odd_rows);
     mem_free(t->buffer);
     if (current == t)
@@ -515,10 +523,59 @@ static void row_by_hand(struct terminal *t, const struct canvas *c, int y)
         buffer_capability(exit_attribute_mode);
 }
 
+/* An address as OSC 8 wants it: what is not printable ASCII is written as %XX, so nothing in it can
+ * end the sequence. */
+static void buffer_url(const char *url, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char b = (unsigned char)url[i];
+        char hex[4];
+
+        if (b > 0x20 && b < 0x7f) {
+            buffer_text(url + i, 1);
+            continue;
+        }
+        snprintf(hex, sizeof hex, "%%%02X", b);
+        buffer_text(hex, 3);
+    }
+}
+
+/* Its cells once more, as curses left them, inside the link. */
+static void link_by_hand(struct terminal *t, const struct canvas *c, const struct canvas_link *l)
+{
+    char text[GLYPH_BYTES + 1];
+
+    buffer_capability(tiparm(cursor_address, l->y, l->x));
+    buffer_text("\033]8;;", 5);
+    buffer_url(l->url, l->len);
+    buffer_text("\033\\", 2);
+    for (int x = l->x; x < l->x + l->w; x++) {
+        const struct cell *cell = canvas_at(c, x, l->y);
+
+        if (!cell || cell->width == 0)
+            continue;
+        style_by_hand(t, cell->style);
+        buffer_text(text, (size_t)canvas_cell_text(c, cell, text));
+    }
+    buffer_capability(exit_attribute_mode);
+    buffer_text("\033]8;;\033\\", 7);
+}
+
+/* Rows that are written anew get their links again. */
+static bool links_wanted(struct terminal *t, const struct canvas *c, int w, int h)
+{
+    bool any = false;
+
+    for (int i = 0; t->links && i < c->n_links; i++)
+        any |= c->links[i].y < h && c->links[i].x + c->links[i].w <= w &&
+               t->linked_rows[c->links[i].y];
+    return any;
+}
+
 void terminal_draw(struct terminal *t, const struct canvas *c)
 {
     int x, y, w = c->w < t->w ? c->w : t->w, h = c->h < t->h ? c->h : t->h;
-    bool by_hand = false;
+    bool by_hand = false, linked;
 
     if (t->suspended)
         return;
@@ -545,11 +602,14 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
         if (changed && t->odd_rows[y])
             wredrawln(stdscr, y, 1);
         t->odd_rows[y] = odd;
+        t->linked_rows[y] = changed;
         by_hand = by_hand || (odd && changed);
         if (changed && odd)
             /* marks the row for the second pass */
             t->front.cells[(size_t)y * (size_t)t->front.w].width = 99;
     }
+    linked = links_wanted(t, c, w, h);
+    by_hand |= linked;
     /* what takes two writes becomes one picture, where the terminal can */
     if (t->raw_ok && by_hand) {
         buffer_text("\033[?2026h", 8);
@@ -567,6 +627,10 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
     for (y = 0; by_hand && y < h; y++)
         if (t->front.cells[(size_t)y * (size_t)t->front.w].width == 99)
             row_by_hand(t, c, y);
+    for (int i = 0; linked && i < c->n_links; i++)
+        if (c->links[i].y < h && c->links[i].x + c->links[i].w <= w &&
+            t->linked_rows[c->links[i].y])
+            link_by_hand(t, c, &c->links[i]);
     if (by_hand)
         buffer_capability(tiparm(cursor_address, getcury(stdscr), getcurx(stdscr)));
     if (t->raw_ok && by_hand)
