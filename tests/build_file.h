@@ -163,7 +163,8 @@ static inline struct made_tensor *made_add(struct made_file *m, const char *name
     return t;
 }
 
-static inline struct bytes made_gguf(const struct made_file *m)
+/* All before the data; *data: bytes of it. */
+static inline struct bytes made_gguf_header(const struct made_file *m, uint64_t *data)
 {
     struct bytes b = {0};
     uint64_t at = 0;
@@ -183,6 +184,15 @@ static inline struct bytes made_gguf(const struct made_file *m)
         at += (m->t[i].bytes + 31) / 32 * 32;
     }
     put_zeros(&b, (32 - b.size % 32) % 32);
+    *data = at;
+    return b;
+}
+
+static inline struct bytes made_gguf(const struct made_file *m)
+{
+    uint64_t data;
+    struct bytes b = made_gguf_header(m, &data);
+
     for (int i = 0; i < m->n; i++) {
         put(&b, m->t[i].data, m->t[i].bytes);
         put_zeros(&b, (32 - m->t[i].bytes % 32) % 32);

@@ -5,6 +5,7 @@
 #include "app/common/model_files.h"
 #include "app/common/signals.h"
 #include "app/setup/engine_options.h"
+#include "app/setup/fit_page.h"
 #include "app/setup/fit_remedy.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -29,7 +30,7 @@ struct row {
     const char *path;
     struct error why; /* code 0: it could be read */
     struct fit fit;   /* as asked for */
-    char family[40], remedy[128];
+    char family[40], remedy[128], paged[48]; /* paged: the flag that leaves experts on the disk */
     const char *smaller; /* a type for --quantize; NULL: none is needed, or none helps */
     uint64_t file_bytes, smaller_bytes, token_bytes, all_weights;
     int64_t parameters;
@@ -89,6 +90,8 @@ static void look_for_remedy(struct list *l, struct row *r, const struct engine_c
     struct error ignored;
     struct model *m;
 
+    if (!asked->expert_cache)
+        fit_page_flag(asked, &r->fit, r->paged, sizeof r->paged);
     fit_suggest(asked, &r->fit, r->remedy, sizeof r->remedy, &c);
     if (!r->remedy[0]) {
         r->smaller = fit_smaller(asked, &r->fit, &r->smaller_bytes);
@@ -177,7 +180,10 @@ static void print_remedy(const struct row *r)
     if (fit_fits(&r->fit))
         return;
     printf("      %s too much; ", size_text(fit_needed(&r->fit) - r->fit.available, missing));
-    if (r->remedy[0])
+    if (r->paged[0])
+        printf("it fits with %s%s%s (experts on the disk)\n", r->remedy,
+               r->remedy[0] ? ", or with " : "", r->paged);
+    else if (r->remedy[0])
         printf("it fits with %s\n", r->remedy);
     else if (r->smaller)
         printf("--quantize %s makes about %s of it, which fit\n", r->smaller,
@@ -302,7 +308,7 @@ static json_t *row_json(const struct row *r)
         return json_pack("{s:o, s:o}", "path", text_json(r->path), "error", text_json(r->why.text));
     return json_pack(
         "{s:o, s:o, s:s, s:s, s:I, s:I, s:f, s:b, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:I, "
-        "s:o, s:b, s:o, s:o, s:o, s:o, s:o}",
+        "s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
         "path", text_json(r->path), "name", text_json(f->name), "family", r->family, "type",
         dtype_info(f->type)->word, "file_bytes", (json_int_t)r->file_bytes, "parameters",
         (json_int_t)r->parameters, "bits_per_weight", bits_of(r), "fits", fit_fits(f),
@@ -311,7 +317,8 @@ static json_t *row_json(const struct row *r)
         "scratch_bytes", (json_int_t)f->scratch, "context", f->context, "context_that_fits",
         r->context, "context_trained", f->context_max, "sessions", f->sessions, "bytes_per_token",
         (json_int_t)r->token_bytes, "tokens_per_second", number_or_null(r->rate), "in_cache",
-        r->in_cache, "fits_with", text_or_null(r->remedy), "quantize_to", text_or_null(r->smaller),
+        r->in_cache, "fits_with", text_or_null(r->remedy), "fits_paged_with",
+        text_or_null(r->paged), "quantize_to", text_or_null(r->smaller),
         "quantized_bytes", r->smaller ? json_integer((json_int_t)r->smaller_bytes) : json_null(),
         "device", text_or_null(r->placed.device), "device_bytes",
         r->placed.device[0] ? json_integer((json_int_t)r->placed.device_bytes) : json_null());

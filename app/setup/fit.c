@@ -14,6 +14,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Between 0.5 and 2.2 MiB for 35 models of 25 families, with one session and with four. */
+#define COMPUTING ((uint64_t)3 << 19)
+
 /* program: what this process holds; 0: unknown. */
 static uint64_t free_now(uint64_t *program)
 {
@@ -149,12 +152,15 @@ int fit_of_model(const struct engine_config *c, const struct model *m,
     out->ubatch = needs.ubatch;
     out->context_max = m->hp.context_max;
     out->copies = needs.copies_bytes;
+    /* experts that come from the disk are handed out one by one */
+    out->apart = weights->cache ? 0 : needs.apart_bytes;
     measure_rings(&m->hp, c, out);
     out->type = m->type;
     out->library = c->float_library && !dtype_is_quantised(m->type);
     snprintf(out->name, sizeof out->name, "%s", m->name);
+    out->computing = COMPUTING;
     out->total = out->weights.packed + out->weights.mapped + out->weights.cache + out->kv +
-                 out->scratch;
+                 out->scratch - out->apart + out->computing;
     return 0;
 }
 
@@ -283,6 +289,8 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     out->device_bytes = out->on_device.weight_bytes + out->on_device.kv_bytes +
                         out->on_device.scratch_bytes + out->on_device.staging_bytes +
                         out->on_device.stream_bytes;
+    out->total += out->apart;
+    out->apart = 0;
     out->device_memory = info.memory;
     out->device_shares = info.unified;
     if (info.unified)
@@ -341,11 +349,15 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "KV cache", f->kv, note);
     n = snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     if (f->copies)
-        snprintf(note + n, sizeof note - (size_t)n, "; of it %.1f MiB copies to go back to",
-                 (double)f->copies / (1 << 20));
+        n += snprintf(note + n, sizeof note - (size_t)n, "; of it %.1f MiB copies to go back to",
+                      (double)f->copies / (1 << 20));
+    if (f->apart)
+        snprintf(note + n, sizeof note - (size_t)n, "; %.1f MiB used with a placement alone",
+                 (double)f->apart / (1 << 20));
     row(out, "scratch", f->scratch, note);
     if (f->draft)
         row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
+    row(out, "code and stacks", f->computing, "that computing alone touches");
     row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
     if (f->library)
         fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n",

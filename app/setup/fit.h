@@ -14,6 +14,8 @@ struct fit {
     /* what this process holds: of total, but no part of what must be free */
     uint64_t program;
     uint64_t draft; /* weights, KV and scratch of the model that drafts (-md); 0: none */
+    /* code, stacks and small tables that computing alone touches: measured, alike for all models */
+    uint64_t computing;
     uint64_t total;
     uint64_t available; /* memory that can be had without swapping; UINT64_MAX: unknown */
     int context, ubatch, context_max, sessions;
@@ -21,6 +23,9 @@ struct fit {
      * the part of scratch that copies of rings and recurrent state take */
     int ring_layers, ring_room;
     uint64_t copies;
+    /* of scratch, what no page is touched of as long as all layers are the CPU's alone: no part of
+     * total */
+    uint64_t apart;
     enum dtype type;
     /* oneDNN takes memory of its own, which nobody can tell before (--float-gemm onednn) */
     bool library;

@@ -34,3 +34,15 @@ int fit_page(struct engine_config *c, struct fit *f, char *line, size_t size)
     *f = all;
     return 1;
 }
+
+void fit_page_flag(const struct engine_config *c, const struct fit *f, char *out, size_t size)
+{
+    struct engine_config try = *c;
+    struct fit paged = *f;
+    char ignored[300];
+
+    *out = 0;
+    if (fit_page(&try, &paged, ignored, sizeof ignored) == 1)
+        snprintf(out, size, "--expert-cache %lluM",
+                 (unsigned long long)(try.expert_cache >> 20));
+}

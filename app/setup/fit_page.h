@@ -9,4 +9,7 @@
  * 0: that does not help either, nothing is changed. f: of fit_measure or fit_measure_fast. */
 int fit_page(struct engine_config *c, struct fit *f, char *line, size_t size);
 
+/* The flag that sets such a cache by hand: "--expert-cache 600M"; empty: paging helps nothing. */
+void fit_page_flag(const struct engine_config *c, const struct fit *f, char *out, size_t size);
+
 #endif

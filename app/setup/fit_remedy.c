@@ -166,9 +166,17 @@ const char *fit_smaller(const struct engine_config *c, const struct fit *f, uint
 
 int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e)
 {
-    char remedy[96];
+    char remedy[96], paged[48];
 
     fit_suggest(c, f, remedy, sizeof remedy, NULL);
+    fit_page_flag(c, f, paged, sizeof paged);
+    if (*paged)
+        return error_set(e, ERR_FIT,
+                         "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s%s%s "
+                         "(experts stay on the disk), and --force loads it all the same",
+                         f->name, (double)fit_needed(f) / (1 << 20),
+                         (double)f->available / (1 << 20), remedy, *remedy ? ", or with " : "",
+                         paged);
     if (*remedy)
         return error_set(e, ERR_FIT,
                          "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s, and "

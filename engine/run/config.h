@@ -110,8 +110,9 @@ struct engine_info {
  * model_inspect or model_load. */
 struct engine_footprint {
     int context, ubatch, n_threads; /* as engine_open would resolve them */
-    /* copies: of scratch, what sessions keep to go back to (checkpoints.h) */
-    uint64_t kv_bytes, scratch_bytes, copies_bytes;
+    /* of scratch: copies, what sessions keep to go back to (checkpoints.h); apart, what is taken
+     * and never touched while the CPU computes whole layers (forward_apart_footprint) */
+    uint64_t kv_bytes, scratch_bytes, copies_bytes, apart_bytes;
 };
 struct session;
 

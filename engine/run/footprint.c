@@ -100,6 +100,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
     }
     out->copies_bytes = (uint64_t)(c->sessions > 1 ? c->sessions : 1) *
                         checkpoints_footprint(hp, &state);
+    out->apart_bytes = forward_apart_footprint(hp, out->ubatch);
     out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) +
                          rope_footprint(hp, out->context) +
                          session_footprint(hp, &state, c->sessions) +

@@ -20,18 +20,21 @@
 #define FUSED_ROWS 64
 
 /* What a pass of max_rows rows works in: taken at init, freed at the end, counted by
- * forward_footprint. */
+ * forward_footprint. APART: touched (but for a few rows) only where a layer's blocks are handed out
+ * one by one; whole layers of one device keep all this in that device's own scratch. */
 /* clang-format off */
-#define BUFFERS(X)                               \
-    X(experts, z.layers * z.rows * z.used)       \
-    X(weights, z.layers * z.rows * z.used)       \
-    X(ran_on, z.layers * z.experts)              \
-    X(x, z.rows * z.hidden)                      \
+#define APART(X)                                 \
     X(x_before, z.rows * z.hidden)               \
     X(y, z.rows * z.hidden)                      \
     X(h, z.normed * z.rows * z.hidden)           \
     X(scores, z.rows * z.experts)                \
-    X(out, z.used * z.rows * z.hidden)           \
+    X(out, z.used * z.rows * z.hidden)
+#define BUFFERS(X)                               \
+    APART(X)                                     \
+    X(experts, z.layers * z.rows * z.used)       \
+    X(weights, z.layers * z.rows * z.used)       \
+    X(ran_on, z.layers * z.experts)              \
+    X(x, z.rows * z.hidden)                      \
     X(deferred.out, FORWARD_DEFERRED * z.hidden) \
     X(row, z.rows * z.used)                      \
     X(slot, z.rows * z.used)                     \
@@ -79,6 +82,18 @@ size_t forward_footprint(const struct hparams *hp, int max_rows)
 
 #define X(buffer, count) bytes += (count) * sizeof *f->buffer;
     BUFFERS(X)
+#undef X
+    return bytes;
+}
+
+size_t forward_apart_footprint(const struct hparams *hp, int max_rows)
+{
+    const struct forward *f = NULL;
+    struct sizes z = sizes_of(hp, max_rows);
+    size_t bytes = 0;
+
+#define X(buffer, count) bytes += (count) * sizeof *f->buffer;
+    APART(X)
 #undef X
     return bytes;
 }

@@ -87,6 +87,9 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
                  int max_rows, struct error *e);
 /* Bytes that forward_init would allocate. */
 size_t forward_footprint(const struct hparams *hp, int max_rows);
+/* Of these, what stays untouched while one device computes whole layers: without a placement,
+ * experts on the disk, or a trace. */
+size_t forward_apart_footprint(const struct hparams *hp, int max_rows);
 void forward_release(struct forward *f);
 /* The plan for the next passes (kept by pointer), and how many slots are open; call it again
  * whenever its contents changed. */
