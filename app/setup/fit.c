@@ -98,7 +98,7 @@ static int measure_draft(const struct engine_config *c, struct fit *out, struct 
     model_free(m);
     if (rc < 0)
         return error_prefix(e, "-md");
-    out->draft = own.total;
+    out->draft = own.total - own.computing; /* counted once */
     out->total += own.total;
     return 0;
 }
