@@ -99,7 +99,7 @@ static int measure_draft(const struct engine_config *c, struct fit *out, struct 
     if (rc < 0)
         return error_prefix(e, "-md");
     out->draft = own.total - own.computing; /* counted once */
-    out->total += own.total;
+    out->total += out->draft;
     return 0;
 }
 
