@@ -85,19 +85,9 @@ static struct engine *open_engine(const char *model, const char *kernels)
     return g;
 }
 
-/* Where the official code itself moves by that much between precisions. */
-static double tolerance(const char *golden_path)
-{
-    return strstr(golden_path, "qwen3_next") || strstr(golden_path, "qwen3_5") ||
-                   strstr(golden_path, "qwen3next") || strstr(golden_path, "qwen35") ||
-                   strstr(golden_path, "gemma4")
-               ? 3 * GOLDEN_TOLERANCE
-               : GOLDEN_TOLERANCE;
-}
-
 static void compare_logits(struct engine *g, const char *golden_path, const char *logits)
 {
-    double most = tolerance(golden_path);
+    double most = golden_tolerance(engine_info(g)->model->family);
     struct golden golden;
     struct golden_result r;
     struct error e = {0};

@@ -112,6 +112,16 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
     return rc;
 }
 
+double golden_tolerance(const char *family)
+{
+    static const char *const wide[] = {"qwen3_next", "qwen3_5", "gemma4"};
+
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (strncmp(family, wide[i], strlen(wide[i])) == 0)
+            return 3 * GOLDEN_TOLERANCE;
+    return GOLDEN_TOLERANCE;
+}
+
 void golden_close(struct golden *g)
 {
     free(g->bytes);

@@ -54,6 +54,9 @@ struct golden_result {
 };
 
 #define GOLDEN_TOLERANCE 1e-4
+/* Of a family's logits: three times that where its official code itself moves so much between
+ * precisions. */
+double golden_tolerance(const char *family);
 
 /* The engine as the golden numbers want it: float weights multiplied in F32, F32 cache. kernels:
  * the set's name, NULL: the best. ERR_ codes

@@ -1,5 +1,6 @@
 /* See support.h. */
 #include "tests/support.h"
+#include "tests/widen.h"
 
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -186,42 +187,9 @@ void support_poison(const char *model, const char *tensor, uint16_t half, const 
     mem_free(bytes);
 }
 
-/* Rows of a tensor as F32. */
-static void widen_tensor(struct gguf_writer *w, const struct tensor_view *t)
-{
-    int64_t cols = t->dims[t->n_dims - 1];
-    size_t row = dtype_row_bytes(t->type, (int)cols);
-    float *x = malloc((size_t)cols * sizeof *x);
-    struct error e = {0};
-
-    for (size_t at = 0; x && at < t->bytes; at += row) {
-        row_to_f32(t->type, (const uint8_t *)t->data + at, cols, x);
-        ck_assert_msg(gguf_write_data(w, x, (size_t)cols * sizeof *x, &e) == 0, "%s", e.text);
-    }
-    free(x);
-}
-
 void support_widen(const char *model, const char *copy)
 {
-    struct weight_file *f = NULL;
-    struct gguf_writer *w = NULL;
-    const void *entry;
-    const char *key;
-    size_t key_bytes, bytes;
     struct error e = {0};
 
-    ck_assert_msg(weight_file_open(&f, model, false, &e) == 0, "%s", e.text);
-    ck_assert_msg(gguf_write_open(&w, copy, &e) == 0, "%s", e.text);
-    for (size_t i = 0; weight_file_entry(f, i, &key, &key_bytes, &entry, &bytes); i++)
-        gguf_put_raw(w, entry, bytes);
-    for (size_t i = 0; i < weight_file_count(f); i++) {
-        const struct tensor_view *t = weight_file_at(f, i);
-
-        gguf_write_tensor(w, t->name, DTYPE_F32, t->n_dims, t->dims);
-    }
-    ck_assert_msg(gguf_write_begin(w, &e) == 0, "%s", e.text);
-    for (size_t i = 0; i < weight_file_count(f); i++)
-        widen_tensor(w, weight_file_at(f, i));
-    ck_assert_msg(gguf_write_finish(w, &e) == 0, "%s", e.text);
-    weight_file_close(f);
+    ck_assert_msg(widen_gguf(model, copy, &e) == 0, "%s", e.text);
 }
