@@ -126,13 +126,14 @@ size_t reply_waiting(struct exchange *x)
     return n;
 }
 
-/* A connection that sleeps is not watched by the library: its socket is asked. A client that has
- * shut down its side counts as gone: nothing else tells the two apart before something is
- * written. */
+/* A connection that sleeps is not watched by the library, and of one that writes it learns late:
+ * its socket is asked. A client that has shut down its side counts as gone: nothing else tells the
+ * two apart before something is written. The library closes it after on_completed, which forgets it
+ * under the same lock. */
 bool exchange_gone(struct exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    if (x->asleep && x->fd >= 0 && !atomic_load(&x->gone)) {
+    if (x->fd >= 0 && !atomic_load(&x->gone)) {
         struct pollfd p = {.fd = x->fd, .events = POLLRDHUP};
 
         if (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR))

@@ -32,7 +32,7 @@ struct exchange {
     pthread_mutex_t lock;
     int references;
     struct MHD_Connection *connection; /* NULL: over */
-    int fd;                            /* its socket, while asleep */
+    int fd;                            /* its socket; -1: over */
     bool asleep;                       /* the connection is suspended */
     int status;                        /* 0: no answer yet */
     const char *type;                  /* of content */
@@ -63,7 +63,7 @@ void reply_stream_put(struct exchange *x, const char *text, size_t n);
 void reply_stream_end(struct exchange *x, bool broken);
 /* Bytes that the client has not taken yet. */
 size_t reply_waiting(struct exchange *x);
-/* The client has left: checks it too where the connection is asleep. Any thread. */
+/* The client has left: its socket is asked. Any thread. */
 bool exchange_gone(struct exchange *x);
 
 #endif

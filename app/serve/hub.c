@@ -119,6 +119,17 @@ static void unqueue(struct hub *h, struct task *t)
     t->next = NULL;
 }
 
+/* Nobody reads the answer: the client has left, or lets too much of it wait. */
+static bool left(const struct job *j)
+{
+    if (exchange_gone(j->x))
+        return true;
+    if (reply_waiting(j->x) <= SERVE_WAITING_MOST)
+        return false;
+    log_write(LOG_LEVEL_WARNING, "%s reads too slowly: its answer ends", j->x->peer);
+    return true;
+}
+
 /* Tasks that wait end at once, those under way when the engine says so. */
 static void cancel_job(struct hub *h, struct job *j)
 {
@@ -190,7 +201,7 @@ static void watch_jobs(struct hub *h)
         return;
     h->watched_ns = now;
     for (struct job *j = h->jobs; j; j = j->next) {
-        if (j->failed || exchange_gone(j->x) || atomic_load(&h->cancelling))
+        if (j->failed || left(j) || atomic_load(&h->cancelling))
             cancel_job(h, j);
         else if (j->wish.stream && now - j->last_put_ns > PING_NS)
             answer_ping(j);
@@ -254,6 +265,8 @@ static void drain(struct hub *h, struct slot *s)
             h->said += ev.kind == EVENT_TOKEN && ev.token.id >= 0;
             slot_note(s, &ev);
             answer_event(t, &ev);
+            if (ev.kind == EVENT_TOKEN && left(t->job)) /* within two tokens */
+                cancel_job(h, t->job);
             if (t->over)
                 s->task = NULL;
         }
