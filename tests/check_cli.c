@@ -565,15 +565,18 @@ START_TEST(choices_of_three_kinds)
            "'{\"question\": \"The sun is in the\", \"choices\": {\"text\": [\"shoe\", "
            "\"sky\"], \"label\": [\"A\", \"B\"]}, \"answerKey\": \"B\"}' "
            "'{\"question\": \"The sun is in the\", \"options\": [\"shoe\", \"sky\"], "
-           "\"answer\": \"A\"}' | $M --choices -", 0);
+           "\"answer\": \"A\"}' | $M --choices -",
+           0);
     ck_assert_msg(strstr(out, "accuracy             75.00 %") &&
                       strstr(out, "by chance          50.00 %"),
                   "%s", out);
     expect("echo '{\"question\": \"x\", \"options\": [\"a\", \"b\"], \"answer\": 2}' | "
-           "$M --choices -", 1);
+           "$M --choices -",
+           1);
     ck_assert_msg(strstr(err, "line 1: \"answer\" is none of its 2 options"), "%s", err);
     expect("echo '{\"question\": \"\", \"options\": [\"a\", \"b\"], \"answer\": 1}' | "
-           "$M --choices -", 1);
+           "$M --choices -",
+           1);
     ck_assert_msg(strstr(err, "nothing predicts them"), "%s", err);
 }
 END_TEST
@@ -1035,6 +1038,28 @@ START_TEST(a_crash_leaves_a_trace)
 }
 END_TEST
 
+/* A model of fairy tales would hardly say so. */
+START_TEST(what_a_grammar_kept_out_is_told)
+{
+    json_t *root, *o;
+
+    expect("$M -p hi -n 20 --temp 0 --grammar 'root ::= \"zebra\"' --stats-json $T/ruled.json && "
+           "cat $T/ruled.json >&2",
+           0);
+    ck_assert_str_eq(out, "zebra");
+    root = json_loads(strchr(err, '{'), JSON_DISABLE_EOF_CHECK, NULL);
+    o = json_object_get(root, "grammar");
+    ck_assert_int_gt(json_integer_value(json_object_get(o, "tokens")), 1);
+    ck_assert(json_number_value(json_object_get(o, "forbidden")) > 0.9 &&
+              json_number_value(json_object_get(o, "forbidden")) <= 1.0);
+    json_decref(root);
+    expect("$M -p hi -n 3 --stats-json $T/free.json && cat $T/free.json >&2", 0);
+    root = json_loads(strchr(err, '{'), JSON_DISABLE_EOF_CHECK, NULL);
+    ck_assert(json_is_null(json_object_get(root, "grammar")));
+    json_decref(root);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("cli");
@@ -1078,6 +1103,7 @@ static Suite *suite(void)
     tcase_add_test(t, without_opencl_one_line_says_so_and_the_cpu_answers);
     tcase_add_test(t, a_device_that_is_not_there_is_named);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
+    tcase_add_test(t, what_a_grammar_kept_out_is_told);
     suite_add_tcase(s, t);
     return s;
 }

@@ -791,6 +791,37 @@ START_TEST(tokens_keep_their_experts)
 }
 END_TEST
 
+/* A token that a grammar forced is marked, one that the model wanted too is not. */
+START_TEST(forced_tokens_are_marked)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    char model[] = "model phi-tiny-moe Q4_0 4 8 2", answer[] = "answer", start[] = "start 10 0";
+    struct screen_input in = {"> ", "", 0, 0, NULL};
+    int marks = 0;
+
+    player_init(&p, null);
+    line(&p, model);
+    line(&p, answer);
+    line(&p, start);
+    for (int i = 0; i < 3; i++)
+        event(&p, (struct event){.kind = EVENT_TOKEN,
+                                 .token = {.id = 1,
+                                           .serial = (uint64_t)i + 1,
+                                           .candidates = 1,
+                                           .forbidden = i == 1 ? 0.9f : 0.1f}});
+    p.m.zoom = panel_find("tokens");
+    ck_assert_int_eq(canvas_resize(&p.c, 120, 40), 0);
+    screen_draw(&p.c, &p.m, &in);
+    for (int y = 0; y < 40; y++)
+        for (int x = 0; x + 1 < 120; x++)
+            marks += canvas_at(&p.c, x, y)->ch == '!' && canvas_at(&p.c, x + 1, y)->ch == 'o';
+    ck_assert_int_eq(marks, 1);
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
 /* A click on the row of keys is the key that stands there, the panel's when one has the keys. */
 START_TEST(a_click_on_a_key)
 {
@@ -824,6 +855,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_click_on_a_key);
     tcase_add_test(t, panels_stay_inside);
     tcase_add_test(t, tokens_keep_their_experts);
+    tcase_add_test(t, forced_tokens_are_marked);
     tcase_add_test(t, a_sentence_is_never_eaten);
     tcase_add_test(t, the_map_is_whole);
     tcase_add_test(t, a_wanted_placement_is_seen);

@@ -257,6 +257,7 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     k->id = t->id;
     k->probability = t->probability;
     k->candidates = t->candidates;
+    k->forbidden = t->forbidden;
     k->us = (uint32_t)(t->compute_ns / 1000);
     k->serial = t->serial;
     if (m->likely.id == t->id)

@@ -99,6 +99,7 @@ struct ui_token {
     uint32_t at;       /* byte of its answer's text where its own begins; of what was thought: 0 */
     float probability; /* the model's own */
     int candidates;    /* left to draw from after the cuts */
+    float forbidden;   /* the model's own probability of what a grammar kept out there */
     uint32_t us;       /* computing time */
     bool has_experts;  /* its row in ui_model.token_experts is filled */
     uint64_t serial;   /* see struct token_event */

@@ -28,7 +28,8 @@ void conversation_answer_token(struct conversation *c, const struct token_event 
     *k = (struct answer_token){.at = t->part == PART_REASONING ? SIZE_MAX : c->answer.len,
                                .id = t->id,
                                .candidates = t->candidates,
-                               .probability = t->probability};
+                               .probability = t->probability,
+                               .forbidden = t->forbidden};
     if (c->likely.id == t->id)
         k->likely = c->likely;
     c->likely.n = 0;
@@ -92,6 +93,8 @@ int conversation_token_say(struct conversation *c, size_t at)
     put_token(&b, c, k->id);
     strbuf_printf(&b, ", %.1f %% by the model; the cuts left %d to draw from", k->probability * 100,
                   k->candidates);
+    if (k->forbidden > 0.0f)
+        strbuf_printf(&b, "; the grammar kept out %.1f %%", k->forbidden * 100);
     for (int i = 0; i < k->likely.n; i++) {
         strbuf_printf(&b, "\n%3d  %5.1f %%  ", i + 1, exp(k->likely.logprobs[i]) * 100);
         put_token(&b, c, k->likely.ids[i]);

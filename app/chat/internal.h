@@ -16,7 +16,7 @@
 struct answer_token {
     size_t at; /* SIZE_MAX: of what was thought before */
     int id, candidates;
-    float probability;
+    float probability, forbidden;
     struct logprobs_event likely;
 };
 

@@ -94,6 +94,8 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
     s->generated_tokens += (uint64_t)done->completion_tokens;
     if (done->completion_tokens > 1)
         s->later_tokens += (uint64_t)done->completion_tokens - 1;
+    s->ruled_tokens += (uint64_t)done->ruled_tokens;
+    s->forbidden += done->forbidden;
     s->ttft_ns = done->ttft_ns;
     s->prefill_ns += done->prefill_ns;
     s->decode_ns += done->decode_ns;
@@ -756,6 +758,11 @@ static json_t *to_json(const struct stats *s)
                   (json_int_t)s->cached_tokens, "recomputed", (json_int_t)s->recomputed_tokens,
                   "generated", (json_int_t)s->generated_tokens, "total",
                   (json_int_t)(s->prompt_tokens + s->generated_tokens)));
+    json_object_set_new(root, "grammar",
+                        s->ruled_tokens
+                            ? json_pack("{s:I, s:f}", "tokens", (json_int_t)s->ruled_tokens,
+                                        "forbidden", s->forbidden / (double)s->ruled_tokens)
+                            : json_null());
     json_object_set_new(root, "time",
                         json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "ttft_ms",
                                   (double)s->ttft_ns / 1e6, "prefill_ms",

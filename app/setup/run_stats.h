@@ -19,6 +19,8 @@ struct stats {
     uint64_t prompt_tokens, cached_tokens, recomputed_tokens, generated_tokens;
     /* generated tokens after the first of their turn: what the decode rate counts */
     uint64_t later_tokens;
+    uint64_t ruled_tokens; /* by a grammar; and the mass that it kept out, summed */
+    double forbidden;
     uint64_t ttft_ns; /* of the newest turn */
     uint64_t prefill_ns, decode_ns, total_ns;
     enum stop_reason reason; /* of the newest turn */

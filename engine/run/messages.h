@@ -143,7 +143,7 @@ struct token_event {
     /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
     float probability;
     int candidates; /* likewise: left to draw from by the sampler's cuts; greedy: 1 */
-    /* likewise: the model's own probability of all tokens that the grammar did not allow here */
+    /* the model's own probability of all tokens that the grammar did not allow here */
     float forbidden;
     /* bytes of text that became complete with this token; more than fit follow in events with id -1
      */
@@ -175,6 +175,10 @@ struct turn_done_event {
     int dropped_turns; /* by the overflow policy */
     int drafted, accepted; /* tokens that were guessed and verified; those that were right */
     int changed;           /* drafted ones in place of those that were drawn (--spec-accept) */
+    /* tokens that a grammar ruled, and of these the sum of what it kept out: the model's own
+     * probability of all tokens that were not allowed there */
+    int ruled_tokens;
+    double forbidden;
     uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
 };
 

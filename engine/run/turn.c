@@ -501,10 +501,13 @@ static enum stop_reason take_token(struct session *s, int *id)
     struct sampler_draw draw = {0};
     bool stopped, ruled = constrained(s);
 
-    *id = token.id = speculate_accept(s, sample(s, t->probabilities ? &draw : NULL), &draw);
+    *id = token.id =
+        speculate_accept(s, sample(s, t->probabilities || ruled ? &draw : NULL), &draw);
     token.probability = draw.probability;
     token.candidates = draw.candidates;
     token.forbidden = draw.forbidden;
+    r->done.ruled_tokens += ruled;
+    r->done.forbidden += (double)draw.forbidden;
     if ((ruled || !t->ignore_eos) && is_stop(g, token.id))
         return STOP_TOKEN;
     if (t->logprobs)

@@ -32,6 +32,7 @@ struct state {
 
 #define P_W 6 /* "100.0" */
 #define LEFT_W 6
+#define FORBIDDEN_MARK 0.5f /* more than that: the model wanted something else */
 #define BAR_W 8
 #define MS_W 9
 
@@ -171,8 +172,12 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
     canvas_text_fit(c, r.x, r.y, k->text_w, s, text);
     snprintf(text, sizeof text, "%.1f", token->probability * 100);
     canvas_text_right(c, k->p, r.y, theme_style(t, ROLE_STYLE_FIGURE), text);
-    snprintf(text, sizeof text, token->candidates == 1 ? "only" : "%d", token->candidates);
-    canvas_text_right(c, k->left, r.y, dim, text);
+    /* ! where the model wanted something that a grammar does not allow */
+    snprintf(text, sizeof text, token->candidates == 1 ? "%sonly" : "%s%d",
+             token->forbidden > FORBIDDEN_MARK ? "!" : "", token->candidates);
+    canvas_text_right(c, k->left, r.y,
+                      token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE) : dim,
+                      text);
     if (k->ms) {
         draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH),
                   theme_style(t, ROLE_STYLE_RULE));
