@@ -9,7 +9,8 @@
  * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back) help (the
  * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
  * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE     hints on (and the row of keys)
- * click X Y     closing NAME (another model comes)
+ * click X Y     sampling TEXT
+ * closing NAME (another model comes)
  * entry N (of the chat: the newest block)     view N TEXT (the rule)
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
@@ -305,6 +306,8 @@ static void line(struct player *p, char *s)
         publish(p);
     } else if (strcmp(word, "user") == 0) {
         ui_block_add(&p->m, UI_USER, rest);
+    } else if (strcmp(word, "sampling") == 0) {
+        snprintf(p->m.sampling, sizeof p->m.sampling, "%.47s", rest);
     } else if (strcmp(word, "click") == 0) {
         screen_click(&p->m, p->c.w, p->c.h, atoi(a), atoi(b));
     } else if (strcmp(word, "entry") == 0) { /* the newest block is that one of the chat */

@@ -176,6 +176,7 @@ struct ui_model {
     bool chat_below;           /* lines below the last row */
     bool thoughts_open;        /* thoughts are shown whole */
     /* engine */
+    char sampling[48]; /* "temp 0.8 top-k 40": what is drawn with; "": not told */
     char model_name[UI_NAME], model_type[24], kernels[24];
     bool ready, running, stopped;
     enum stop_reason last_stop; /* of the newest answer; STOP_NONE: none yet */

@@ -318,6 +318,10 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
         x = canvas_text(c, x, 0, dim, "  ");
         x = canvas_text(c, x, 0, trouble ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
     }
+    if (m->sampling[0] && r.w >= 100 && x + 4 + (int)strlen(m->sampling) + 10 < end) {
+        canvas_text_right(c, end - 10, 0, dim, m->sampling);
+        x = end - 10;
+    }
     if (x + 9 < end)
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
 }

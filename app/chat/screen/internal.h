@@ -66,6 +66,8 @@ struct conversation_hooks chat_hooks(struct chat *s);
 void chat_say(void *ctx, enum conversation_say kind, const char *text);
 /* Until the model says its own: its file's. */
 void chat_model_name(struct chat *s, const char *path);
+/* what tokens are drawn with now */
+void chat_sampling_show(struct chat *s);
 /* the theme file of the options, if any */
 void chat_theme_take(struct chat *s);
 /* the message that waits for its turn */

@@ -83,6 +83,7 @@ static void hook_event(void *ctx, const struct event *ev)
         const struct engine_info *info = conversation_info(s->conversation);
         const struct server *server = conversation_server(s->conversation);
 
+        chat_sampling_show(s); /* a model brings its own values */
         if (server) {
             snprintf(s->model.model_name, sizeof s->model.model_name, "%.*s", UI_NAME - 1,
                      server->model);
@@ -273,6 +274,24 @@ static void hook_placing(void *ctx, const char *plan, uint64_t wish)
     ui_model_placing(&((struct chat *)ctx)->model, plan, wish, clock_now());
 }
 
+/* What tokens are drawn with, as far as it is not off: "temp 0.8 top-k 40 top-p 0.95". */
+void chat_sampling_show(struct chat *s)
+{
+    const struct options *o = s->options;
+    char *out = s->model.sampling;
+    size_t size = sizeof s->model.sampling, n;
+
+    n = (size_t)snprintf(out, size, "temp %g", o->temp);
+    if (o->temp <= 0) /* the likeliest token, whatever the rest says */
+        return;
+    if (o->top_k > 0)
+        n += (size_t)snprintf(out + n, size - n, " top-k %d", o->top_k);
+    if (o->top_p < 1 && n < size)
+        n += (size_t)snprintf(out + n, size - n, " top-p %g", o->top_p);
+    if (o->min_p > 0 && n < size)
+        snprintf(out + n, size - n, " min-p %g", o->min_p);
+}
+
 static void hook_set(void *ctx, const struct option *option)
 {
     struct chat *s = ctx;
@@ -286,6 +305,7 @@ static void hook_set(void *ctx, const struct option *option)
     if (id == OPTION_ID_key_bar)
         s->model.key_bar = s->options->key_bar;
     s->model.pace = conversation_pace(s->conversation);
+    chat_sampling_show(s);
 }
 
 struct conversation_hooks chat_hooks(struct chat *s)
