@@ -201,6 +201,7 @@ struct ui_model {
     uint64_t light_at;   /* when the light steps next */
     uint64_t lit_tokens; /* recent_count of the token that is lit */
     struct ui_metrics shown;
+    int cache_lost; /* tokens that the newest message computed again; see /cache */
     struct ui_server server;
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];

@@ -105,6 +105,10 @@ const struct server *conversation_server(const struct conversation *c);
 bool conversation_figures(struct conversation *c, struct figures *out);
 /* "127.0.0.1:8080"; "": there is none */
 const char *conversation_host(const struct conversation *c);
+/* What the newest answer's prompt found in the cache; NULL: nothing was answered yet, or a server
+ * did, which tells none. */
+struct cache_story;
+const struct cache_story *conversation_cache(const struct conversation *c);
 /* as of now; NULL before the model is loaded */
 const struct stats *conversation_stats(struct conversation *c);
 struct options *conversation_options(struct conversation *c);

@@ -118,6 +118,26 @@ static void remark_say(void *ctx, const char *line)
     conversation_say(ctx, SAY_NOTICE, "%s", line);
 }
 
+/* A turn that ended before it read anything tells nothing of the cache. */
+static void cache_note(struct conversation *c, const struct turn_done_event *d)
+{
+    if (c->remote || !d->prompt_tokens)
+        return;
+    c->story = c->prompter.story;
+    c->has_story = true;
+    cache_story_end(&c->story, d);
+    stats_cache(&c->stats, c->story.lost, c->story.seconds, c->story.lost ? c->story.alike : -1,
+                c->story.why);
+    if (c->story.lost)
+        log_write(LOG_LEVEL_INFO, "cache: %d tokens computed again, %.3f s: %s", c->story.lost,
+                  c->story.seconds, c->story.why);
+}
+
+const struct cache_story *conversation_cache(const struct conversation *c)
+{
+    return c->has_story ? &c->story : NULL;
+}
+
 static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
@@ -148,6 +168,7 @@ static void on_event(struct conversation *c, const struct event *ev)
     case EVENT_TURN_DONE:
         prompt_history_note(&c->prompter.history, ev);
         stats_add_turn(&c->stats, &ev->done_turn);
+        cache_note(c, &ev->done_turn);
         if (c->busy && !c->compacting && c->transcript.n)
             conversation_answer_measured(c, &ev->done_turn);
         log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s",

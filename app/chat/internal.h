@@ -70,6 +70,8 @@ struct conversation {
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
+    struct cache_story story; /* of the newest answer, for /cache */
+    bool has_story;
     struct error failure; /* what should become the exit code */
 };
 

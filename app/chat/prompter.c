@@ -3,6 +3,7 @@
 #include "app/chat/prompter.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 
 #include <assert.h>
 #include <string.h>
@@ -16,9 +17,17 @@ static void *make(void *ctx)
 {
     struct prompter *p = ctx;
     struct stop stop = {is_unwanted, p};
+    int held = p->history.n, dropped = p->history.dropped_messages;
+    int *old = mem_alloc((size_t)held + 1, sizeof *old);
 
+    if (old && held)
+        memcpy(old, p->history.ids, (size_t)held * sizeof *old);
     p->rc = prompt_make(p->info, &p->history, &p->said, p->turn.max_tokens, &stop, &p->turn.prompt,
                         &p->error);
+    if (p->rc == 0)
+        cache_story_begin(&p->story, p->info, old ? old : &held, old ? held : 0, &p->turn.prompt,
+                          &p->said, dropped, p->history.dropped_messages);
+    mem_free(old);
     atomic_store(&p->made, true);
     p->done(p->done_ctx);
     return NULL;

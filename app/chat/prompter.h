@@ -4,6 +4,7 @@
 #ifndef APP_CHAT_PROMPTER_H
 #define APP_CHAT_PROMPTER_H
 
+#include "app/chat/cache_doctor.h"
 #include "engine/run/prompt.h"
 
 #include <pthread.h>
@@ -22,6 +23,7 @@ struct prompter {
     uint64_t start_ns;
     int rc;
     struct error error;
+    struct cache_story story; /* of the prompt made last: how it parts from what is held */
 };
 
 /* Begins to make the turn's prompt of `said`; takes what both own, also on failure. done is called

@@ -103,6 +103,17 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
     s->reason = done->reason;
 }
 
+void stats_cache(struct stats *s, int lost, double seconds, int at, const char *why)
+{
+    if (!lost)
+        return;
+    s->lost_tokens += (uint64_t)lost;
+    s->lost_seconds += seconds;
+    s->lost_turns++;
+    s->lost_at = at;
+    s->lost_why = why;
+}
+
 void stats_remote(struct stats *s, const char *model, const char *server)
 {
     snprintf(s->model, sizeof s->model, "%s", model);
@@ -587,6 +598,10 @@ void stats_print(const struct stats *s, FILE *f)
         (unsigned long long)s->recomputed_tokens, (unsigned long long)s->generated_tokens,
         (unsigned long long)(s->prompt_tokens + s->generated_tokens), s->turns,
         s->turns == 1 ? "" : "s");
+    if (s->lost_turns)
+        row(f, "computed again", "%llu tokens in %d turn%s, %.2f s: %s",
+            (unsigned long long)s->lost_tokens, s->lost_turns, s->lost_turns == 1 ? "" : "s",
+            s->lost_seconds, s->lost_why);
     figure(f, "first token", s->turns ? clock_seconds(s->ttft_ns) * 1e3 : NAN, "%.1f", "ms");
     figure(f, "prefill", stats_prefill_rate(s) > 0 ? stats_prefill_rate(s) : NAN, "%.1f",
            "tokens/s");
@@ -749,6 +764,12 @@ static json_t *to_json(const struct stats *s)
                                   s->pattern, "read_pattern_measured", s->pattern_measured,
                                   "threads", s->n_threads, "plan", s->plan, "context_used",
                                   s->context_used, "context_size", s->context_size));
+    json_object_set_new(root, "cache",
+                        json_pack("{s:I, s:f, s:i, s:o, s:s?}", "lost_tokens",
+                                  (json_int_t)s->lost_tokens, "lost_seconds", s->lost_seconds,
+                                  "turns_with_losses", s->lost_turns, "first_difference",
+                                  s->lost_turns ? json_integer(s->lost_at) : json_null(), "why",
+                                  s->lost_why));
     json_object_set_new(root, "server", s->server[0] ? json_string(s->server) : json_null());
     json_object_set_new(root, "turns", json_integer(s->turns));
     json_object_set_new(root, "stop_reason", json_string(stop_reason_word(s->reason)));

@@ -21,6 +21,12 @@ struct stats {
     uint64_t later_tokens;
     uint64_t ruled_tokens; /* by a grammar; and the mass that it kept out, summed */
     double forbidden;
+    /* computed again though the session had held as many; what differed in the newest turn that
+     * lost some: the first token (-1: none) and why */
+    uint64_t lost_tokens;
+    double lost_seconds;
+    int lost_turns, lost_at;
+    const char *lost_why;
     uint64_t ttft_ns; /* of the newest turn */
     uint64_t prefill_ns, decode_ns, total_ns;
     enum stop_reason reason; /* of the newest turn */
@@ -65,6 +71,9 @@ void stats_restart(struct stats *s);
 /* Around every turn: averages are over the turns, not over the time between them. */
 void stats_begin_turn(struct stats *s);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);
+/* What the turn added last computed again: tokens, seconds, the first token that differed, why (a
+ * static text); 0 tokens: nothing. */
+void stats_cache(struct stats *s, int lost, double seconds, int at, const char *why);
 /* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
 

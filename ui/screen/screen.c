@@ -271,6 +271,19 @@ static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct 
     return x;
 }
 
+/* The newest message computed tokens again that were there. */
+static int cache_badge(struct canvas *c, int x, int end, const struct ui_model *m, struct style bar)
+{
+    struct style s = theme_style(&m->theme, ROLE_STYLE_TROUBLE);
+    char text[32];
+    int n = snprintf(text, sizeof text, m->theme.ascii ? " !%d" : " \u21ba%d", m->cache_lost);
+
+    if (m->cache_lost <= 0 || x + n >= end)
+        return x;
+    s.bg = bar.bg;
+    return canvas_text(c, x, 0, s, text);
+}
+
 static int title_context(struct canvas *c, int x, struct rect r, const struct ui_model *m,
                          double share, struct style bar, struct style dim)
 {
@@ -284,10 +297,10 @@ static int title_context(struct canvas *c, int x, struct rect r, const struct ui
     x = canvas_text(c, x, 0, dim, " · ctx ");
     x = canvas_text(c, x, 0, bar, text);
     if (x + width + 9 >= end)
-        return x;
+        return cache_badge(c, x, end - 9, m, bar);
     fill.bg = bar.bg;
     draw_bar(c, x, 0, width, share, fill, dim);
-    return x + width;
+    return cache_badge(c, x + width, end - 9, m, bar);
 }
 
 static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)

@@ -215,6 +215,7 @@ static const struct chat_command table[] = {
     {"/stats", "", "", "figures of this session", chat_stats, NULL},
     {"/log", "", "[N]", "the newest N notes of the program (all that are kept), with their times",
      chat_log, NULL},
+    {"/cache", "", "", "what the last message computed again, and why", chat_cache, NULL},
     {"/copy", "", "[N|code|all]",
      "copy the last answer, message N (1: the newest), the last block of code, or the chat",
      chat_copy, chat_complete_copy},

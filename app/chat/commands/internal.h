@@ -43,6 +43,7 @@ int chat_place(struct conversation *c, const char *arguments);
 int chat_model(struct conversation *c, const char *arguments);
 int chat_log(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
+int chat_cache(struct conversation *c, const char *arguments);
 int chat_experts(struct conversation *c, const char *arguments);
 int chat_quit(struct conversation *c, const char *arguments);
 

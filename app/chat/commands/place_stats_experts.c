@@ -1,7 +1,8 @@
-/* The slash commands about the engine: /place, /stats, /log, /experts; and /quit. Those that
- * measure are in app/chat/commands/measure.c. */
+/* The slash commands about the engine: /place, /stats, /cache, /log, /experts; and /quit. Those
+ * that measure are in app/chat/commands/measure.c. */
 #include "app/chat/commands/internal.h"
 
+#include "app/chat/cache_doctor.h"
 #include "app/chat/commands/measure.h"
 #include "app/setup/resolve.h"
 #include "engine/base/clock.h"
@@ -36,6 +37,23 @@ void chat_complete_place(struct conversation *c, const char *line, const char *w
                          size_t *n)
 {
     chat_complete_values(&option_table[OPTION_ID_place], word, list, n);
+}
+
+int chat_cache(struct conversation *c, const char *arguments)
+{
+    const struct cache_story *story = conversation_cache(c);
+    struct strbuf b = {0};
+
+    if (!story) {
+        conversation_say(
+            c, SAY_NOTICE,
+            conversation_host(c)[0]
+                ? "N/A: a server does not tell what its cache held; /stats has how much"
+                : "nothing was answered yet");
+        return -1;
+    }
+    cache_story_print(story, &b);
+    return chat_output(c, &b);
 }
 
 int chat_stats(struct conversation *c, const char *arguments)

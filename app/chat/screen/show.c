@@ -2,6 +2,7 @@
  * into its blocks. UI thread. */
 #include "app/chat/screen/internal.h"
 
+#include "app/chat/cache_doctor.h"
 #include "app/connect/server.h"
 #include "app/setup/theme_file.h"
 #include "engine/base/clock.h"
@@ -115,6 +116,8 @@ static void hook_event(void *ctx, const struct event *ev)
         if (b && said->n && said->entries[said->n - 1].role == ROLE_ASSISTANT)
             block_take(b, &said->entries[said->n - 1]);
         s->memory_due = true;
+        if (conversation_cache(s->conversation))
+            s->model.cache_lost = conversation_cache(s->conversation)->lost;
         notify(s, clock_seconds(ev->done_turn.total_ns));
     }
     if (!due(&s->panels, now) && ev->kind == EVENT_TOKEN)
