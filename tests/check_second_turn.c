@@ -104,6 +104,11 @@ static void check_second(const char *model, struct engine *g, struct engine *fre
     prompt_history_release(&history);
 }
 
+static const struct {
+    const char *said, *how;
+} answers[] = {
+    {NULL, "as it was said"}, {"It ran home.", "without its reasoning"}, {"", "dropped"}};
+
 START_TEST(no_more_than_the_answer_again)
 {
     struct engine *g = open_model(models[_i]), *fresh = g ? open_model(models[_i]) : NULL;
@@ -117,9 +122,9 @@ START_TEST(no_more_than_the_answer_again)
     for (int i = 0; i < 12; i++)
         snprintf(tale + strlen(tale), sizeof tale - strlen(tale),
                  "On day %d a fox who lived in a wood went out to look for the river. ", i);
-    check_second(models[_i], g, fresh, m, NULL, "as it was said");
-    check_second(models[_i], g, fresh, m, "It ran home.", "without its reasoning");
-    check_second(models[_i], g, fresh, m, "", "dropped");
+    for (int k = 0; k < 3; k++)
+        if (support_turn(_i + k, 3))
+            check_second(models[_i], g, fresh, m, answers[k].said, answers[k].how);
     engine_close(g);
     engine_close(fresh);
 }
