@@ -99,6 +99,12 @@ static inline vf vf_from_e4m3_half(const void *p)
 
     return _mm256_cvtph_ps(_mm_and_si128(x, _mm_set1_epi16((short)0xbfff)));
 }
+/* 32 of them. */
+static inline void vf_from_e4m3_halves(const void *p, vf out[4])
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = vf_from_e4m3_half((const uint8_t *)p + 8 * i);
+}
 /* num_from_e8m0_half */
 static inline vf vf_from_e8m0_half(const void *p)
 {

@@ -88,12 +88,14 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
-/* num_from_e4m3_half: what the sign left in the exponent's highest bit is taken away */
-static inline vf vf_from_e4m3_half(const void *p)
+/* num_from_e4m3_half of 32 codes: what the sign left in the exponent's highest bit is taken away */
+INLINE void vf_from_e4m3_halves(const void *p, vf out[2])
 {
-    __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(p)), 7);
+    __m512i x = _mm512_slli_epi16(_mm512_cvtepi8_epi16(_mm256_loadu_si256(p)), 7);
 
-    return _mm512_cvtph_ps(_mm256_and_si256(x, _mm256_set1_epi16((short)0xbfff)));
+    x = _mm512_and_si512(x, _mm512_set1_epi16((short)0xbfff));
+    out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(x));
+    out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1));
 }
 /* num_from_e8m0_half */
 static inline vf vf_from_e8m0_half(const void *p)
