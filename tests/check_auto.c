@@ -92,8 +92,8 @@ static uint64_t counted(struct engine *g)
     return sum;
 }
 
-/* Measured beside other programs a win or a loss can drown in the noise, and auto is right to say so:
- * measured anew, in a cache of its own. */
+/* Measured beside other programs a win or a loss can drown in the noise, and auto is right to say
+ * so: measured anew, in a cache of its own. */
 #define ATTEMPTS 6
 
 static void judge(bool faster)

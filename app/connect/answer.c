@@ -220,6 +220,13 @@ static int judge(struct coming *c, const struct http_call *call, int rc, struct 
     return 0;
 }
 
+uint64_t answer_decode_ns(uint64_t first, uint64_t last)
+{
+    const uint64_t bundled = 10000000; /* pieces of one packet are read within much less */
+
+    return last - first < bundled ? 0 : last - first;
+}
+
 static void measure(struct coming *c)
 {
     uint64_t now = clock_now();
@@ -230,7 +237,7 @@ static void measure(struct coming *c)
     if (!c->first_ns)
         return;
     c->done.ttft_ns = c->done.prefill_ns = c->first_ns - c->start_ns;
-    c->done.decode_ns = c->last_ns - c->first_ns;
+    c->done.decode_ns = answer_decode_ns(c->first_ns, c->last_ns);
 }
 
 int answer_remote(const struct server *s, const struct request *r,

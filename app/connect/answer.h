@@ -13,4 +13,8 @@ int answer_remote(const struct server *s, const struct request *r,
                   int (*on_event)(void *ctx, struct event *ev), bool (*stop)(void *ctx), void *ctx,
                   struct turn_done_event *done, struct error *e);
 
+/* Time between the first and the last token of an answer, as its rate is told by; 0: so short that
+ * it says how the network bundled them, not how fast they were made. Nanoseconds. */
+uint64_t answer_decode_ns(uint64_t first, uint64_t last);
+
 #endif

@@ -90,7 +90,7 @@ static void note_token(struct remote *r, const struct token_event *t)
                                                                         1000);
     }
     m->last_token_ns = now;
-    m->decode_ns = now - m->first_token_ns;
+    m->decode_ns = answer_decode_ns(m->first_token_ns, now);
     m->state = ENGINE_DECODE;
     m->generated_tokens++;
     m->session_generated_tokens++;
