@@ -215,6 +215,7 @@ static void local_client_close(void *client)
     struct local_client *c = client;
     struct local_side *s = c->side;
 
+    client_hand_over(c->client);
     pthread_mutex_lock(&s->lock);
     c->next = s->idle;
     s->idle = c;

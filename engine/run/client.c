@@ -115,6 +115,11 @@ int client_event_fd(const struct client *c)
     return c->event_wake.fd;
 }
 
+void client_hand_over(struct client *c)
+{
+    ring_hand_over(&c->events);
+}
+
 int client_next_event(struct client *c, struct event *out)
 {
     if (ring_pop(&c->events, out))

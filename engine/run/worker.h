@@ -38,6 +38,8 @@ void client_close(struct client *c);
 int client_event_fd(const struct client *c); /* poll for POLLIN, then drain */
 /* 1: filled, 0: none left (fd cleared first) */
 int client_next_event(struct client *c, struct event *out);
+/* Its owner's thread takes no more events: from now on another one does, or closes it. */
+void client_hand_over(struct client *c);
 /* Makes the descriptor readable, for what the reader waits for beside events. Any thread,
  * async-signal-safe. */
 void client_wake(struct client *c);
