@@ -45,15 +45,23 @@ static struct talk *begin(const char *home, const char *term, const char *const 
     struct winsize size = {.ws_row = 40, .ws_col = 120};
     struct termios quiet;
     const char *argv[24] = {program(), "-t", "2", "--device", "none", "-c", "512"};
+    /* Check's handlers are the child's until it is another program, and would end this test */
+    sigset_t theirs, before;
     int n = 7;
 
+    sigemptyset(&theirs);
+    sigaddset(&theirs, SIGINT);
+    sigaddset(&theirs, SIGTERM);
     memset(&t, 0, sizeof t);
     while (*arguments)
         argv[n++] = *arguments++;
     fflush(stdout);
+    sigprocmask(SIG_BLOCK, &theirs, &before);
     t.pid = forkpty(&t.fd, NULL, NULL, &size);
-    ck_assert_int_ge(t.pid, 0);
     if (t.pid == 0) {
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
         tcgetattr(0, &quiet);
         quiet.c_lflag &= ~(tcflag_t)ECHO;
         tcsetattr(0, TCSANOW, &quiet);
@@ -67,6 +75,8 @@ static struct talk *begin(const char *home, const char *term, const char *const 
         execv(argv[0], (char **)argv);
         _exit(127);
     }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    ck_assert_int_ge(t.pid, 0);
     return &t;
 }
 
