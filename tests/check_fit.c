@@ -7,6 +7,7 @@
 #include "app/setup/resolve.h"
 #include "app/common/system_sample.h"
 #include "engine/model/model.h"
+#include "engine/run/internal.h"
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
 #include "tests/build_file.h"
@@ -420,8 +421,7 @@ static void write_prompt(const char *path, int tokens)
  * of the same weights are still there, and what the table's figure for code and stacks may be off.
  */
 #define FIT_FLOOR 4.0 /* MiB */
-/* Without a program around, much of that code is touched by a family before; and of copies to go
- * back to, only those are taken that a context without messages asks for. */
+/* Without a program around, much of that code is touched by a family before. */
 #define FAMILY_FLOOR 2.2
 #define RUNS 4
 
@@ -593,6 +593,45 @@ START_TEST(needed_is_the_peak_of_every_family)
 }
 END_TEST
 
+static const char *const copying[] = {"bailing_hybrid", "gpt_oss",    "granitemoehybrid",
+                                      "lfm2_moe",       "nemotron_h", "qwen3_5_moe",
+                                      "qwen3_next"};
+
+/* Copies to go back to are no more than whole contexts of plain text have, but for one: what is
+ * counted is kept, whatever is said in however many sessions. */
+START_TEST(copies_counted_are_copies_kept)
+{
+    static const int contexts[] = {1024, 2048, 4096};
+    char folder[100];
+    struct engine_config c = {.context = contexts[_i % 3],
+                              .ubatch = _i % 2 ? 512 : 256,
+                              .n_threads = 2,
+                              .sessions = 3,
+                              .convert = -1,
+                              .no_tokenizer = true};
+    struct engine *g;
+    struct fit f;
+
+    snprintf(folder, sizeof folder, "golden/families/%s", copying[_i]);
+    c.model_path = support_path(folder);
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    ck_assert_uint_gt(f.copies, 0);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    fill_contexts(g, c.sessions, f.context);
+    for (int s = 0; s < c.sessions; s++) {
+        size_t kept = (size_t)checkpoints_list(g->sessions[s]->checkpoints, NULL, 0) *
+                      g->kv.all_copies;
+
+        ck_assert_uint_le(kept * (size_t)c.sessions, f.copies);
+        ck_assert_msg((kept + g->kv.all_copies) * (size_t)c.sessions >= f.copies ||
+                          f.context / c.ubatch < CHECKPOINTS_LEAST,
+                      "%s: %zu bytes of copies kept of %zu that are counted", copying[_i], kept,
+                      (size_t)f.copies / (size_t)c.sessions);
+    }
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(what_onednn_takes_is_not_passed_over)
 {
     struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-16x-bf16"),
@@ -640,6 +679,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, needed_is_the_peak, 0, sizeof peaks / sizeof *peaks);
     tcase_add_loop_test(t, needed_is_the_peak_of_every_family, 0,
                         sizeof families / sizeof *families);
+    tcase_add_loop_test(t, copies_counted_are_copies_kept, 0, sizeof copying / sizeof *copying);
     tcase_add_test(t, what_onednn_takes_is_not_passed_over);
     tcase_add_test(t, no_model_is_a_model_error);
     suite_add_tcase(s, t);

@@ -499,10 +499,17 @@ START_TEST(copies_are_bounded)
     struct hparams hp = {
         .n_layers = 3,
         .common.mixer = {.kind = MIXER_SHORT_CONVOLUTION, .heads = 1, .value_dim = 100, .taps = 3}};
-    struct state_config state = {KV_F16, KV_F16, 4096, 512};
+    struct state_config state = {KV_F16, KV_F16, 1 << 20, 512};
 
     ck_assert_uint_eq(checkpoints_footprint(&hp, &state),
                       CHECKPOINTS_MOST * 3 * 200 * sizeof(float));
+    state.context = 4096; /* as many as its passes, or stretches of CHECKPOINT_EVERY */
+    ck_assert_uint_eq(checkpoints_footprint(&hp, &state), 8 * 3 * 200 * sizeof(float));
+    state.rows = 64;
+    ck_assert_uint_eq(checkpoints_footprint(&hp, &state), 16 * 3 * 200 * sizeof(float));
+    state.context = 300;
+    ck_assert_uint_eq(checkpoints_footprint(&hp, &state),
+                      CHECKPOINTS_LEAST * 3 * 200 * sizeof(float));
     hp.common.mixer.value_dim = 4 << 20; /* 96 MiB in all */
     ck_assert_uint_eq(checkpoints_footprint(&hp, &state),
                       CHECKPOINTS_LEAST * 3 * (size_t)(8 << 20) * sizeof(float));

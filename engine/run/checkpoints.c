@@ -45,26 +45,32 @@ static struct copy_size copy_size(const struct hparams *hp, const struct state_c
     return sum;
 }
 
-/* As many as are worth their memory; state_is_ring sees to it that half of what is saved holds the
- * least. */
-static int room_for(const struct copy_size *s)
+static size_t fewer(size_t a, size_t b)
 {
-    size_t n = s->all ? CHECKPOINTS_BYTES / s->all : 0;
+    return a < b ? a : b;
+}
+
+/* As many as are worth their memory and as a whole context of text asks for, so that what is
+ * counted is what a full session has; state_is_ring sees to it that half of what is saved holds the
+ * least. */
+static int room_for(const struct copy_size *s, const struct state_config *state)
+{
+    int apart = state->rows > CHECKPOINT_EVERY ? state->rows : CHECKPOINT_EVERY;
+    size_t n = fewer(CHECKPOINTS_MOST, (size_t)(state->context / apart));
 
     if (!s->all)
         return 0;
-    if (s->rows && n > s->saved / 2 / s->rows)
-        n = s->saved / 2 / s->rows;
-    return n > CHECKPOINTS_MOST    ? CHECKPOINTS_MOST
-           : n > CHECKPOINTS_LEAST ? (int)n
-                                   : CHECKPOINTS_LEAST;
+    n = fewer(n, CHECKPOINTS_BYTES / s->all);
+    if (s->rows)
+        n = fewer(n, s->saved / 2 / s->rows);
+    return n > CHECKPOINTS_LEAST ? (int)n : CHECKPOINTS_LEAST;
 }
 
 size_t checkpoints_footprint(const struct hparams *hp, const struct state_config *state)
 {
     struct copy_size size = copy_size(hp, state);
 
-    return (size_t)room_for(&size) * size.all;
+    return (size_t)room_for(&size, state) * size.all;
 }
 
 int checkpoints_new(struct checkpoints **out, const struct hparams *hp,

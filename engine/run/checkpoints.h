@@ -2,11 +2,11 @@
  * places, for a session that goes back. What grows by rows is cut; a recurrence cannot be, nor a
  * ring further back than it keeps rows: it goes on from the nearest copy before, and what lies
  * between is computed again, by the first turn or evaluation behind. Copies are taken before
- * messages and the generation prompt, where prompts diverge, and every CHECKPOINT_EVERY tokens;
- * they are bounded in number and bytes, and those go first that leave the smallest gap, the further
- * back the sooner. Thread: the engine's. Owner: the session; memory is taken when it opens
- * (checkpoints_footprint), none when computing. A model that keeps all rows of every layer needs
- * none of this. */
+ * messages and the generation prompt, where prompts diverge, and every CHECKPOINT_EVERY tokens (of
+ * a prompt, every pass of more than that); they are bounded in bytes and by what a whole context
+ * asks for so, and those go first that leave the smallest gap, the further back the sooner. Thread:
+ * the engine's. Owner: the session; memory is taken when it opens (checkpoints_footprint), none
+ * when computing. A model that keeps all rows of every layer needs none of this. */
 #ifndef ENGINE_RUN_CHECKPOINTS_H
 #define ENGINE_RUN_CHECKPOINTS_H
 
