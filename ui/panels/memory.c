@@ -38,6 +38,12 @@ static double used_share(const struct ui_model *m)
                : 0;
 }
 
+/* What a disk does is told on every screen. */
+static int memory_least(const struct ui_model *m)
+{
+    return m->live.disk.slots > 0 ? 4 : 2;
+}
+
 static int memory_want(const struct ui_model *m, int width)
 {
     return 5 + 2 * (m->live.disk.slots > 0) + (used_share(m) > 0.9);
@@ -80,22 +86,32 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
              theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
+/* A label, its figure and what is said of it, at the end of the row. */
+static void figure_row(struct canvas *c, struct rect r, int y, const struct ui_model *m,
+                       const char *label, const char *figure, const char *more)
+{
+    panel_figure(c, r.x, r.y + y, m, label, 8, figure, "");
+    canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), more);
+}
+
 /* What is kept of experts that stay on the disk, and what reading the others takes. */
 static int disk_rows(struct canvas *c, struct rect r, int y, const struct ui_model *m, double total)
 {
     const struct telemetry *t = &m->live;
+    bool narrow = r.w < 34;
     char text[64] = "", a[16], rate[32];
 
     if (t->disk.hits + t->disk.misses)
         snprintf(text, sizeof text, "%.0f %% there", 100 * t->disk_hits);
-    row(c, r, y++, m, "experts", (double)t->disk.bytes, total, ROLE_STYLE_GRAPH, text);
+    if (narrow)
+        figure_row(c, r, y++, m, "experts", draw_size(a, (double)t->disk.bytes, true), text);
+    else
+        row(c, r, y++, m, "experts", (double)t->disk.bytes, total, ROLE_STYLE_GRAPH, text);
     if (y >= r.h)
         return y;
-    snprintf(rate, sizeof rate, "%s/s", draw_size(a, t->disk_rate, r.w < 30));
-    snprintf(text, sizeof text, "%.0f %% waited", 100 * t->disk_share);
-    panel_figure(c, r.x, r.y + y, m, "disk", 8, rate, "");
-    if (r.w >= 34)
-        canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), text);
+    snprintf(rate, sizeof rate, "%s/s", draw_size(a, t->disk_rate, narrow));
+    snprintf(text, sizeof text, narrow ? "%.0f%% wait" : "%.0f %% waited", 100 * t->disk_share);
+    figure_row(c, r, y, m, "disk", rate, text);
     return y + 1;
 }
 
@@ -110,7 +126,7 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char text[64] = "", a[16];
     int y = 0;
 
-    if (r.h >= 5) {
+    if (r.h >= (t->disk.slots ? 7 : 5)) {
         if (t->weights_mapped)
             snprintf(text, sizeof text, "%s mapped",
                      draw_size(a, (double)t->weights_mapped, false));
@@ -118,8 +134,10 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
         snprintf(text, sizeof text, "of %s", draw_size(a, (double)t->kv_bytes, false));
         row(c, r, y++, m, "kv used", (double)t->kv_used_bytes, total, ROLE_STYLE_GRAPH, text);
         row(c, r, y++, m, "scratch", (double)t->scratch_bytes, total, ROLE_STYLE_GRAPH, "");
-        if (t->disk.slots && r.h >= 7)
+        if (t->disk.slots)
             y = disk_rows(c, r, y, m, total);
+    } else if (t->disk.slots && r.h >= 4) {
+        y = disk_rows(c, r, y, m, total);
     } else if (r.h >= 3) {
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, "");
     }
@@ -144,6 +162,7 @@ const struct panel panel_memory = {
     .column = 0,
     .priority = 4,
     .min = 2,
+    .least = memory_least,
     .grow = 0,
     .want = memory_want,
     .most = memory_most,

@@ -28,6 +28,8 @@ struct panel {
     int column, priority; /* see struct layout_panel */
     int min, grow;
     int grow_wide; /* grow where there are two columns; 0: as grow */
+    /* rows without which it is not shown, where that changes; NULL: min */
+    int (*least)(const struct ui_model *m);
     /* rows it would like, at most `most` */
     int (*want)(const struct ui_model *m, int width);
     int (*most)(const struct ui_model *m, int width); /* NULL: no limit */

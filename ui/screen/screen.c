@@ -504,7 +504,7 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
 
         q->panels[i] = (struct layout_panel){
             .open = m->open_panels >> i & 1,
-            .min = p->min,
+            .min = p->least ? p->least(m) : p->min,
             .want = p->want(m, column - 2),
             .grow = two && p->grow_wide ? p->grow_wide : p->grow,
             .most = p->most ? p->most(m, column - 2) : 0,
