@@ -46,7 +46,7 @@ TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
 FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
-TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o
+TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o
 
 .PHONY: all help lint format test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
@@ -207,7 +207,7 @@ uninstall:
 
 # Golden numbers of any folders of the layout of tests/golden/phimoe, also outside this tree, and of GGUF files with theirs beside them.
 DIRS ?= $(sort $(dir $(wildcard tests/golden/phimoe/*/golden.safetensors)))
-$(B)/tests/golden_tool: $(B)/tests/golden_tool.o $(B)/tests/golden.o $(B)/tests/support.o $(B)/tests/widen.o $(B)/libmoetop.a
+$(B)/tests/golden_tool: $(B)/tests/golden_tool.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/support.o $(B)/tests/widen.o $(B)/libmoetop.a
 	@echo "LD   $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LIBS)
 golden: $(B)/tests/golden_tool

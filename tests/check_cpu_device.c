@@ -92,7 +92,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
         if (n > first)
             groups[n_groups++] = (struct expert_group){ex, first, n - first};
     }
-    struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out};
+    struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out, NULL};
 
     ck_assert_int_eq(ops->experts(dev, &j, &e), 0);
     struct combine_job c = {layer, rows, out, weights, x};
@@ -217,7 +217,7 @@ static float *forward(const struct setup *s, int n)
                                .x = at,
                                .experts = experts,
                                .weights = weights};
-        struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
+        struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab, NULL};
 
         if (s->jobs)
             for (int layer = 0; layer < hp->n_layers; layer++)

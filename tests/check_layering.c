@@ -154,9 +154,8 @@ END_TEST
 /* Folders from the lowest to the highest: what stands behind may include what stands before it,
  * never the other way round. */
 static const char *const engine_order[] = {
-    "engine/base/",      "engine/file/", "engine/layout/",
-    "engine/model/",     "engine/text/", "engine/device/",
-    "engine/placement/", "engine/run/",  NULL,
+    "engine/base/",   "engine/file/",   "engine/layout/",    "engine/model/", "engine/adapter/",
+    "engine/text/",   "engine/device/", "engine/placement/", "engine/run/",   NULL,
 };
 static const char *const app_order[] = {
     "app/common/", "app/options/", "app/fetch/",    "app/setup/", "app/placement/", "app/connect/",

@@ -152,9 +152,10 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
             groups[to * hp->n_experts + n_groups[to]++] = (struct expert_group){ex, first,
                                                                                 n - first};
     }
-    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out},
-                       host = {layer, rows, h, n_groups[1], groups + hp->n_experts, row, slot, out};
+    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out, NULL}, host = j;
 
+    host.n_groups = n_groups[1];
+    host.groups = groups + hp->n_experts;
     ck_assert_msg(!n_groups[0] || ops->experts(dev, &j, &e) == 0, "%s", e.text);
     if (n_groups[1])
         ck_assert_int_eq(cpu_device_ops.experts(cpu, &host, &e), 0);
@@ -196,7 +197,7 @@ static float *forward(const struct device_ops *ops, const struct setup *s, int n
                                .x = at,
                                .experts = experts,
                                .weights = weights};
-        struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
+        struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab, NULL};
 
         if (s->jobs)
             for (int layer = 0; layer < hp->n_layers; layer++)

@@ -70,6 +70,7 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
     FILE *f = fopen(path, "rb");
     struct error e;
     json_t *header = NULL;
+    char greedy[64];
     int dims[GOLDEN_DIMS], rc = -1;
     uint64_t length = 0;
     long size;
@@ -94,7 +95,9 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
         g->logits = tensor(g, header, logits, "F32", dims);
         g->n_vocab = dims[1];
         rc = g->logits && dims[0] == g->n ? 0 : -1;
-        if ((g->greedy = tensor(g, header, "greedy", "I32", dims)))
+        snprintf(greedy, sizeof greedy, "greedy%s",
+                 strncmp(logits, "logits_", 7) == 0 ? logits + strlen("logits") : "");
+        if ((g->greedy = tensor(g, header, greedy, "I32", dims)))
             g->n_greedy = dims[0];
         if ((g->short_logits = tensor(g, header, "short_logits", "F32", dims)))
             g->n_short = dims[0];
@@ -141,7 +144,16 @@ int golden_argmax(const float *logits, int n)
 int golden_engine(struct engine **out, const char *model, const char *kernels, int n_threads,
                   int convert, bool exact, struct error *e)
 {
+    return golden_engine_adapted(out, model, NULL, 0, kernels, n_threads, convert, exact, e);
+}
+
+int golden_engine_adapted(struct engine **out, const char *model,
+                          const struct adapter_request *adapters, int n, const char *kernels,
+                          int n_threads, int convert, bool exact, struct error *e)
+{
     struct engine_config c = {.model_path = model,
+                              .adapters = adapters,
+                              .n_adapters = n,
                               .kernels = kernels,
                               .context = 512,
                               .n_threads = n_threads,

@@ -37,7 +37,8 @@ struct golden {
 
 /* 0, or -1 with one line in why. */
 int golden_open(struct golden *g, const char *path, char *why, size_t why_size);
-/* The same where the file has logits of several programs: the tensor's name. */
+/* The same where the file has logits of several programs: the tensor's name. The greedy ids of
+ * logits_KEY are greedy_KEY. */
 int golden_open_logits(struct golden *g, const char *path, const char *logits, char *why,
                        size_t why_size);
 void golden_close(struct golden *g);
@@ -63,6 +64,10 @@ double golden_tolerance(const char *family);
  * as engine_open. */
 int golden_engine(struct engine **out, const char *model, const char *kernels, int n_threads,
                   int convert, bool exact, struct error *e);
+/* The same with adapters. */
+int golden_engine_adapted(struct engine **out, const char *model,
+                          const struct adapter_request *adapters, int n, const char *kernels,
+                          int n_threads, int convert, bool exact, struct error *e);
 /* Runs every comparison; ERR_ codes of the engine. */
 int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out,
                    struct error *e);

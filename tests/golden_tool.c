@@ -7,6 +7,7 @@
  * when a folder cannot be read. */
 #include "engine/file/weights.h"
 #include "tests/golden.h"
+#include "tests/golden_lora.h"
 #include "tests/support.h"
 #include "tests/widen.h"
 
@@ -108,6 +109,40 @@ static int check(const char *model)
     return rc;
 }
 
+static int check_adapters(const char *folder)
+{
+    struct golden_lora_way ways[GOLDEN_LORA_WAYS];
+    char base[PATH_MAX], path[PATH_MAX], why[PATH_MAX + 64], name[PATH_MAX + 200];
+    int n = golden_lora_ways(folder, base, sizeof base, ways), rc = n ? 0 : -1;
+
+    if (!n)
+        printf("%s: FAILED: golden.safetensors or an adapter is missing\n", folder);
+    snprintf(path, sizeof path, "%s/golden.safetensors", folder);
+    for (int i = 0; i < n; i++) {
+        struct golden golden = {0};
+        struct golden_result r = {0};
+        struct engine *g = NULL;
+        struct error e = {0};
+
+        snprintf(name, sizeof name, "%s: %s", folder, ways[i].text);
+        if (golden_open_logits(&golden, path, ways[i].logits, why, sizeof why) < 0) {
+            printf("%s: FAILED: %s\n", name, why);
+            rc = -1;
+        } else if (golden_engine_adapted(&g, base, ways[i].adapters, ways[i].n, NULL, 0, -1, true,
+                                         &e) < 0 ||
+                   golden_compare(g, &golden, &r, &e) < 0) {
+            printf("%s: FAILED: %s\n", name, e.text);
+            rc = -1;
+        } else if (say(name, &r, GOLDEN_TOLERANCE) < 0) {
+            rc = -1;
+        }
+        engine_close(g);
+        golden_close(&golden);
+    }
+    golden_lora_release(ways, n);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     int failed = 0;
@@ -117,6 +152,6 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int i = 1; i < argc; i++)
-        failed |= check(argv[i]) < 0;
+        failed |= (golden_lora_is(argv[i]) ? check_adapters(argv[i]) : check(argv[i])) < 0;
     return failed;
 }

@@ -237,6 +237,10 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     s->config.chat_template_globals = s->template_globals;
     if (rc == 0 && (rc = override_list_init(&s->overrides, o, e)) == 0 && s->overrides.all.n)
         s->config.overrides = &s->overrides.all;
+    if (rc == 0 && (rc = adapter_list_init(&s->adapters, o, e)) == 0) {
+        s->config.adapters = s->adapters.all;
+        s->config.n_adapters = s->adapters.n;
+    }
     if (!s->device != !o->device || !s->chat_template_file != !o->chat_template_file)
         rc = error_set(e, ERR_MEMORY, "out of memory");
     if (rc < 0 || (rc = placement_request_init(&s->request, o, s->config.cache_dir, e)) < 0)
@@ -251,6 +255,7 @@ void engine_setup_release(struct engine_setup *s)
     mem_free(s->chat_template_file);
     mem_free(s->template_globals);
     override_list_release(&s->overrides);
+    adapter_list_release(&s->adapters);
     s->device = s->chat_template_file = s->template_globals = NULL;
 }
 

@@ -4,6 +4,7 @@
 #define APP_SETUP_ENGINE_OPTIONS_H
 
 #include "app/options/options.h"
+#include "app/setup/adapter_list.h"
 #include "app/setup/grammar_options.h"
 #include "app/setup/overrides.h"
 #include "app/setup/resolve.h"
@@ -22,6 +23,7 @@ struct engine_setup {
     char model_path[PATH_MAX], draft_path[PATH_MAX], kernels[16], chat_template[32];
     char *device, *chat_template_file, *template_globals;
     struct override_list overrides;
+    struct adapter_list adapters;
 };
 
 /* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be

@@ -107,18 +107,24 @@ static int measure_draft(const struct engine_config *c, struct fit *out, struct 
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
     struct model_footprint weights;
+    struct adapters *adapters = NULL;
     struct model *m;
     int rc = fit_inspect(c, &m, &weights, e);
 
     if (rc < 0)
         return rc;
-    rc = fit_of_model(c, m, &weights, out, e);
+    rc = adapters_open(&adapters, m, c->adapters, c->n_adapters, false, e);
+    if (rc == 0)
+        rc = fit_of_model(c, m, &weights, out, e);
     if (rc == 0) {
+        out->adapters = adapters_bytes(adapters);
+        out->total += out->adapters;
         measure_program(m, vocabulary, out);
         out->total += out->program;
         rc = measure_draft(c, out, e);
     }
     model_free(m);
+    adapters_close(adapters);
     return rc;
 }
 
@@ -262,6 +268,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     struct planner_spec spec;
     struct model_footprint ignored;
     struct block_id *blocks = NULL;
+    struct adapters *adapters = NULL;
     struct model *m = NULL;
     struct plan *plan = NULL;
     char path[4096];
@@ -271,6 +278,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     if (!ops || !ops->footprint)
         return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
     if ((rc = fit_inspect(c, &m, &ignored, e)) < 0 ||
+        (rc = adapters_open(&adapters, m, c->adapters, c->n_adapters, false, e)) < 0 ||
         (rc = make_plan(out, c, place, m, &info, &plan, out->device_note, e)) < 0)
         goto out;
     blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
@@ -299,6 +307,7 @@ out:
     mem_free(blocks);
     plan_free(plan);
     model_free(m);
+    adapters_close(adapters);
     return rc;
 }
 
@@ -338,6 +347,8 @@ void fit_print(const struct fit *f, FILE *out)
                  (double)w->on_disk / (1 << 20));
         row(out, "expert cache", w->cache, note);
     }
+    if (f->adapters)
+        row(out, "adapters", f->adapters, "in F32, beside the weights (--lora)");
     n = snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
                  f->context_max);
     if (f->sessions > 1)

@@ -13,6 +13,7 @@ struct fit {
     uint64_t kv, scratch; /* at .context and .ubatch */
     /* what this process holds: of total, but no part of what must be free */
     uint64_t program;
+    uint64_t adapters; /* A and B of --lora; 0: none */
     uint64_t draft; /* weights, KV and scratch of the model that drafts (-md); 0: none */
     /* code, stacks and small tables that computing alone touches: measured, alike for all models */
     uint64_t computing;

@@ -128,6 +128,24 @@ static void take_pattern(struct stats *s, const struct model *m)
     snprintf(s->pattern, sizeof s->pattern, "%s", pattern_of[id].word);
 }
 
+static void take_adapters(struct stats *s, const struct adapters *all, const struct telemetry *t)
+{
+    s->n_adapters = adapters_count(all);
+    for (int i = 0; i < s->n_adapters; i++) {
+        const struct adapter_info *a = adapters_at(all, i);
+
+        snprintf(s->adapters[i].name, sizeof s->adapters[i].name, "%s", a->name);
+        s->adapters[i].strength = t->strengths[i];
+        s->adapters[i].rank_least = a->rank_least;
+        s->adapters[i].rank_most = a->rank_most;
+        s->adapters[i].matrices = a->matrices;
+        s->adapters[i].expert_matrices = a->expert_matrices;
+        s->adapters[i].unplaced = a->n_unplaced;
+        s->adapters[i].bytes = a->bytes;
+        s->adapters[i].hash = a->hash;
+    }
+}
+
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
 {
     struct roofline reads; /* of the weights alone */
@@ -142,6 +160,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     snprintf(s->plan, sizeof s->plan, "%s", t->plan);
     s->n_threads = info->n_threads;
     take_pattern(s, info->model);
+    take_adapters(s, info->adapters, t);
     s->context_used = t->context_used;
     s->context_size = t->context_size;
     s->weights_packed = t->weights_packed;
@@ -461,6 +480,36 @@ static void figure(FILE *f, const char *label, double value, const char *format,
     row(f, label, "%s", text);
 }
 
+static void print_adapters(const struct stats *s, FILE *f)
+{
+    for (int i = 0; i < s->n_adapters; i++)
+        row(f, "adapter",
+            "%d: %s at strength %g, rank %d%s, on %d matrices (%d of experts), %.1f MiB",
+            i, s->adapters[i].name, (double)s->adapters[i].strength, s->adapters[i].rank_most,
+            s->adapters[i].rank_least < s->adapters[i].rank_most ? " and less" : "",
+            s->adapters[i].matrices, s->adapters[i].expert_matrices,
+            (double)s->adapters[i].bytes / (1 << 20));
+}
+
+static json_t *adapters_json(const struct stats *s)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < s->n_adapters; i++) {
+        char hash[20];
+
+        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)s->adapters[i].hash);
+        json_array_append_new(
+            list, json_pack("{s:s, s:f, s:i, s:i, s:i, s:i, s:I, s:s}", "name",
+                            s->adapters[i].name, "strength", (double)s->adapters[i].strength,
+                            "rank", s->adapters[i].rank_most, "matrices", s->adapters[i].matrices,
+                            "expert_matrices", s->adapters[i].expert_matrices, "unplaced_tensors",
+                            s->adapters[i].unplaced, "bytes", (json_int_t)s->adapters[i].bytes,
+                            "hash", hash));
+    }
+    return list;
+}
+
 static void print_drafts(const struct speculation_figures *d, FILE *f)
 {
     if (!d->wanted)
@@ -591,6 +640,7 @@ void stats_print(const struct stats *s, FILE *f)
     char text[768];
 
     print_model(s, f);
+    print_adapters(s, f);
     fprintf(f, "speed\n");
     row(f, "tokens",
         "%llu prompt (%llu from the cache, %llu recomputed) + %llu generated = %llu in %d turn%s",
@@ -825,6 +875,7 @@ static json_t *to_json(const struct stats *s)
                   "system_write_operations",
                   whole(since(s->first->disk_writes, s->last->disk_writes))));
     json_object_set_new(root, "speculation", drafts_json(&s->speculation));
+    json_object_set_new(root, "adapters", adapters_json(s));
     json_object_set_new(root, "expert_cache", paged_json(s));
     json_object_set_new(root, "devices", devices_json(s));
     json_object_set_new(root, "placements", plans_json(s));

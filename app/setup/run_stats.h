@@ -56,6 +56,13 @@ struct stats {
     uint64_t moved_bytes;              /* weights and KV copied by changes of the placement */
     uint64_t stall_ns, stall_token_ns; /* see telemetry */
     char stall_plan[64];
+    struct {
+        char name[128];
+        float strength;
+        int rank_least, rank_most, matrices, expert_matrices, unplaced;
+        uint64_t bytes, hash;
+    } adapters[LORA_ADAPTERS];
+    int n_adapters;
     int n_layers, n_experts;
     bool mixer_alone[TELEMETRY_LAYERS]; /* layers without experts */
     /* (n_layers, n_experts): tokens routed there, whole session; owned */

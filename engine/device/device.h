@@ -82,6 +82,9 @@ struct device_config {
 struct span {
     int session, pos, rows, rope;
     int drafted; /* so many of the last rows may turn out to be wrong; fewer than rows */
+    /* LORA_ADAPTERS of the session, by adapter; NULL: nothing that hangs on matrices counts. For
+     * who makes jobs: devices read those of the jobs */
+    const float *strengths;
 };
 
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
@@ -95,7 +98,9 @@ struct span {
  * before them, what takes it over them is kept, and the session's next job may begin behind any of
  * them (device_ops.drafts; device_config.drafts of them at most). trial: only the time is wanted;
  * recurrent state is neither read nor changed, KV rows from pos on are scribbled on. A layer
- * without a mixer gets no job.
+ * without a mixer gets no job. strengths: of each row, LORA_ADAPTERS numbers by adapter with which
+ * what hangs on matrices (engine/layout/lora.h) counts for it, NULL: none of it; NULL: for no row.
+ * Only the CPU is given blocks with adapters.
  */
 struct attention_job {
     int layer, rows, pos;
@@ -104,6 +109,7 @@ struct attention_job {
     const struct span *spans;
     int n_spans;
     bool trial;
+    const float *const *strengths;
 };
 
 /* For measuring alone: experts imposed on every row in place of the router's choice, whose scores
@@ -146,6 +152,7 @@ struct experts_job {
     const struct expert_group *groups;
     const int *row, *slot; /* per entry: which row of h, which routing slot */
     float *out;
+    const float *const *strengths; /* as in attention_job */
 };
 
 /* x = x + combine(expert outputs) by rule 9, with the norms and the scale that the layer has behind
@@ -161,6 +168,7 @@ struct head_job {
     int rows;
     const float *x; /* (rows, hidden) */
     float *logits;
+    const float *const *strengths; /* as in attention_job */
 };
 
 /* Whole layers first .. last-1, routing included, x updated in place; experts/weights of every
@@ -174,6 +182,7 @@ struct layers_job {
     const struct imposed_routing *imposed; /* NULL: the router's choice */
     const struct span *spans;              /* as in attention_job */
     int n_spans;
+    const float *const *strengths; /* likewise */
 };
 
 /* Rows of one layer in the exchange layout: for each token, heads * key_dim values of K, then heads

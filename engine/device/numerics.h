@@ -90,7 +90,13 @@
  * rotated part behind it; each times scale, rounded. score_t: 16 lanes, lane j: acc = fma(q, c,
  * acc) over elements j, j+16, ... upwards from +0, then the fold of rule 4. Chunks, weights and
  * sums as in rule 7, the values being a row's first kv_rank elements. The head's output: its part
- * of v_b times that; gated: each value times num_sigmoid of the head's gate. Any thread; pure. */
+ * of v_b times that; gated: each value times num_sigmoid of the head's gate.
+ *
+ * 14. Adapters on a matrix (LoRA), behind its bias, whatever the type of its weights: t_k = rule 11
+ * of row k of A (F32) and the row x as it is before rule 1 or any rounding; w_k = (strength *
+ * scale) * t_k, the factor in the brackets rounded first; over the rows k of B turned, adapter
+ * after adapter: acc = w_0*B_0, acc = fma(w_k, B_k, acc); y = y + acc. A row whose strengths are
+ * all 0 stays as it is. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -20,6 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct lora;
+
 struct matrix {
     enum dtype type;
     int rows, cols;
@@ -35,12 +37,21 @@ struct matrix {
     _Atomic(const uint8_t *) raw;
     /* it lies on the disk: data is there while engine/model/expert_cache.h says so */
     bool paged;
+    /* NULL, or what hangs on it (lora.h). The CPU device alone adds it; owned by engine/adapter */
+    const struct lora *lora;
 };
 
-/* Whether a matrix meets activations as floats: it is one of floats, or has an order of its own. */
+/* Whether a matrix meets activations as floats: it is one of floats, has an order of its own, or an
+ * adapter. */
 static inline bool matrix_takes_rows(const struct matrix *m)
 {
-    return !dtype_is_quantised(m->type) || m->order;
+    return !dtype_is_quantised(m->type) || m->order || m->lora;
+}
+
+/* Of those, whether its rows are quantised all the same, where it is multiplied. */
+static inline bool matrix_rounds_rows(const struct matrix *m)
+{
+    return dtype_is_quantised(m->type) && (m->order || m->lora);
 }
 
 #endif

@@ -84,6 +84,7 @@ struct model {
     char unused[240];
     enum dtype type;          /* that of most of the weights: what the status line shows */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
+    uint64_t adapters; /* adapters_hash of what hangs on its matrices; 0: nothing */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */
     /* (n_vocab, hidden), any type; rows are dequantised on the host. positions: (positions,
      * hidden), added to them, data NULL where none are learned. Where hparams.embedding_width is

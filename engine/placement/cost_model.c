@@ -504,7 +504,7 @@ static void verdict_path(const struct cost_model *s, const char *cache_dir,
                          const struct device *target, char *out, size_t size)
 {
     const struct device_base *b = (const struct device_base *)target;
-    uint64_t h = s->model->hash ^ HASH_START;
+    uint64_t h = s->model->hash ^ s->model->adapters ^ HASH_START;
     const char *parts[] = {b->ops->name, b->info.name, b->info.driver};
 
     for (int i = 0; i < 3; i++)

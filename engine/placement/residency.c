@@ -83,7 +83,8 @@ bool residency_supports(const struct device *d, const struct model *m, struct bl
     bool can = n > 0;
 
     for (int i = 0; i < n; i++)
-        can = can && !list[i].w->order && ops->supports(d, shape, id.kind, list[i].w->type);
+        can = can && !list[i].w->order && !list[i].w->lora &&
+              ops->supports(d, shape, id.kind, list[i].w->type);
     return can && (!ops->together || ops->together(d, id));
 }
 

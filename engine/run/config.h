@@ -1,9 +1,10 @@
 /* What an engine is opened with, and what it then says of itself that stays. Plain data; what it
- * points at belongs to the caller of engine_open, which reads strings and overrides before it
- * returns and keeps none; backends, commons and callback_ctx must outlive the engine. */
+ * points at belongs to the caller of engine_open, which reads strings, overrides and adapters
+ * before it returns and keeps none; backends, commons and callback_ctx must outlive the engine. */
 #ifndef ENGINE_RUN_CONFIG_H
 #define ENGINE_RUN_CONFIG_H
 
+#include "engine/adapter/adapter.h"
 #include "engine/base/error.h"
 #include "engine/device/device.h"
 #include "engine/run/draft/accept.h"
@@ -34,6 +35,9 @@ struct engine_config {
     int convert; /* enum dtype or -1 (--dtype) */
     /* metadata in place of the model's; NULL: none */
     const struct overrides *overrides;
+    /* LoRA adapters, and the strengths that sessions begin with (engine/adapter/adapter.h) */
+    const struct adapter_request *adapters;
+    int n_adapters;
     /* bytes for experts that stay on the disk (model_options.expert_cache); 0: all are loaded */
     uint64_t expert_cache;
     /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
@@ -99,6 +103,7 @@ struct engine_info {
     const struct model *model;
     const struct tokenizer *tokenizer; /* NULL: none */
     const struct chat_template *chat;  /* NULL: none */
+    const struct adapters *adapters;   /* NULL: none */
     struct error chat_error;           /* why there is none; code 0: nothing is wrong */
     int context, n_threads, ubatch;
     const char *kernels;

@@ -216,6 +216,8 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.context = context;
     c.sessions = (of->sessions > 1 ? of->sessions : 1) + 1; /* its own, which nobody asks */
     c.overrides = NULL;
+    c.adapters = NULL;
+    c.n_adapters = 0;
     c.chat_template = c.chat_template_file = c.chat_template_globals = NULL;
     c.placement = c.placement_script = NULL;
     c.chat_optional = true;

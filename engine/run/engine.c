@@ -133,6 +133,40 @@ int engine_settle(struct engine *g, struct error *e)
     return model_check(g->model, e);
 }
 
+#define NOTICE_NAMES 500 /* bytes of them in a line */
+
+/* Tensors of an adapter that found no place, all of them by name. */
+static void tell_unplaced(struct engine *g, const struct adapter_info *a)
+{
+    const char *from = a->unplaced;
+
+    engine_notice(g, "%s: %d tensor%s of the adapter found no place in the model:", a->path,
+                  a->n_unplaced, a->n_unplaced == 1 ? "" : "s");
+    while (*from) {
+        size_t n = strlen(from);
+
+        while (n > NOTICE_NAMES || (from[n] && strncmp(from + n, ", ", 2) != 0))
+            n--;
+        engine_notice(g, "  %.*s", (int)n, from);
+        from += from[n] ? n + 2 : n;
+    }
+}
+
+/* Before a device looks at the matrices. */
+static int open_adapters(struct engine *g, const struct engine_config *c, struct error *e)
+{
+    int rc = c->n_adapters ? adapters_open(&g->adapters, g->model, c->adapters, c->n_adapters, true,
+                                           e)
+                           : 0;
+
+    for (int i = 0; i < adapters_count(g->adapters); i++)
+        if (adapters_at(g->adapters, i)->unplaced)
+            tell_unplaced(g, adapters_at(g->adapters, i));
+    g->config.adapters = NULL; /* the caller's */
+    g->info.adapters = g->adapters;
+    return rc;
+}
+
 /* What computes, once the model is there. */
 static int open_parts(struct engine *g, const struct engine_config *c, struct error *e)
 {
@@ -236,7 +270,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
-    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_parts(g, c, e)) < 0 ||
+    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 ||
+        (rc = open_adapters(g, c, e)) < 0 || (rc = open_parts(g, c, e)) < 0 ||
         (rc = speculate_model_open(g, c, e)) < 0 || (rc = take_session(g, e)) < 0)
         goto out;
     g->config.drafting.model = NULL; /* the caller's */
@@ -288,6 +323,7 @@ void engine_close(struct engine *g)
     grammar_vocabulary_free(g->vocabulary);
     tokenizer_free(g->tokenizer);
     model_free(g->model);
+    adapters_close(g->adapters);
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
     mem_free(g->plans);
@@ -411,6 +447,16 @@ struct session *engine_session(struct engine *g)
 void engine_session_forget(struct session *s)
 {
     session_rewind(s, 0);
+}
+
+int engine_session_strengths_set(struct session *s, const float *strengths)
+{
+    return session_strengths(s, strengths);
+}
+
+const float *engine_session_strengths(const struct session *s)
+{
+    return s->strengths;
 }
 
 void engine_session_close(struct session *s)

@@ -70,6 +70,11 @@ struct session *engine_session(struct engine *g);
  * not the chat's; a turn under way ends with it, untold. */
 int engine_session_open(struct engine *g, struct session **out, struct error *e);
 void engine_session_close(struct session *s); /* accepts NULL */
+/* The strengths with which adapters count in what the session computes from now on, one each
+ * (engine_info.adapters). Where they are others than before, what it has computed is forgotten;
+ * returns how many tokens that were. Not while its turn is under way; a turn may bring its own. */
+int engine_session_strengths_set(struct session *s, const float *strengths);
+const float *engine_session_strengths(const struct session *s);
 /* Its tokens are forgotten; what was counted stays. Not while its turn is under way. */
 void engine_session_forget(struct session *s);
 /* Begins a turn on a session: the prompt's ids wait for engine_step. t must stay valid

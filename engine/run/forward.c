@@ -46,6 +46,8 @@
     X(guess, z.used)                             \
     X(fused_device, z.layers)                    \
     X(spans, z.rows)                             \
+    X(strengths, z.rows)                         \
+    X(head_strengths, z.rows)                    \
     X(resume_at, z.rows)
 /* clang-format on */
 
@@ -278,6 +280,12 @@ static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int b
     }
 }
 
+/* Of the pass's rows; NULL: nothing that hangs on matrices counts for any. */
+static const float *const *strengths_of(const struct forward *f)
+{
+    return f->adapted ? f->strengths : NULL;
+}
+
 /* The experts that the layer before still owes. Their input, f->h, stands until this layer's route.
  */
 static int run_deferred(struct forward *f, struct error *e)
@@ -290,7 +298,8 @@ static int run_deferred(struct forward *f, struct error *e)
                             .groups = f->deferred.groups,
                             .row = f->deferred.row,
                             .slot = f->deferred.slot,
-                            .out = f->deferred.out};
+                            .out = f->deferred.out,
+                            .strengths = strengths_of(f)};
     uint64_t start = clock_now();
     int rc;
 
@@ -356,7 +365,8 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
                               .x = f->x,
                               .y = f->y,
                               .spans = f->spans,
-                              .n_spans = f->n_spans};
+                              .n_spans = f->n_spans,
+                              .strengths = strengths_of(f)};
     int d = on_cpu ? 0 : f->plan->attention[layer];
 
     for (;; d = 0) {
@@ -431,7 +441,8 @@ static struct experts_job experts_of(struct forward *f, int layer, int d)
                                 .groups = f->groups + d * f->model->hp.n_experts,
                                 .row = f->row,
                                 .slot = f->slot,
-                                .out = f->out};
+                                .out = f->out,
+                                .strengths = strengths_of(f)};
 }
 
 /* Groups that the CPU has the weights of. */
@@ -726,7 +737,8 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
                            .x = f->x,
                            .experts = f->experts + (size_t)first * pairs,
                            .weights = f->weights + (size_t)first * pairs,
-                           .imposed = f->imposed};
+                           .imposed = f->imposed,
+                           .strengths = strengths_of(f)};
     uint64_t start;
 
     /* the device whose attention they were deferred to is gone */
@@ -773,10 +785,14 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
     f->n_spans = n;
     f->resumes = false;
     f->deferred.n = 0;
+    f->adapted = false;
     for (int i = 0; i < n; f->rows += spans[i++].rows) {
         assert(spans[i].rows > 0 && spans[i].rows <= f->max_rows - f->rows);
         f->spans[i] = spans[i];
         f->resume_at[i] = spans[i].pos;
+        f->adapted |= spans[i].strengths != NULL;
+        for (int r = 0; r < spans[i].rows; r++)
+            f->strengths[f->rows + r] = spans[i].strengths;
         for (int r = 0; r < spans[i].rows && rc == 0; r++)
             rc = model_embed(f->model, ids[i][r], spans[i].pos + r,
                              f->x + (size_t)(f->rows + r) * hidden, e);
@@ -837,9 +853,13 @@ static int scale_logits(struct forward *f, float *logits, int rows, struct error
     return hp->logit_cap != 0.0f ? finish(cpu, cpu->ops->cap(cpu->device, logits, n, e), e) : 0;
 }
 
-static int run_head(struct forward *f, const float *x, int rows, float *logits, struct error *e)
+static int run_head(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e)
 {
-    struct head_job j = {.rows = rows, .x = x, .logits = logits};
+    struct head_job j = {.rows = rows,
+                         .x = x,
+                         .logits = logits,
+                         .strengths = f->adapted ? strengths : NULL};
     int d = f->plan->head, rc;
 
     mem_guard_arm("head");
@@ -865,7 +885,8 @@ static int run_head(struct forward *f, const float *x, int rows, float *logits, 
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
 {
     assert(first >= 0 && rows > 0 && first + rows <= f->rows);
-    return run_head(f, f->x + (size_t)first * (size_t)f->model->hp.hidden, rows, logits, e);
+    return run_head(f, f->x + (size_t)first * (size_t)f->model->hp.hidden, f->strengths + first,
+                    rows, logits, e);
 }
 
 int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e)
@@ -875,7 +896,9 @@ int forward_head_of(struct forward *f, const int *rows, int n, float *logits, st
     assert(n > 0 && n <= f->rows);
     if (rows[n - 1] - rows[0] == n - 1)
         return forward_head(f, rows[0], n, logits, e);
-    for (int k = 0; k < n; k++) /* y is free by now */
+    for (int k = 0; k < n; k++) { /* y is free by now */
         memcpy(f->y + (size_t)k * hidden, f->x + (size_t)rows[k] * hidden, hidden * sizeof *f->y);
-    return run_head(f, f->y, n, logits, e);
+        f->head_strengths[k] = f->strengths[rows[k]];
+    }
+    return run_head(f, f->y, f->head_strengths, n, logits, e);
 }

@@ -51,6 +51,10 @@ struct forward {
     /* the newest pass: its rows are those of its spans, one after the other; and its results */
     struct span *spans; /* (max_rows) */
     int n_spans, rows;
+    /* of each row, and of those that the head is computed of: its span's; adapted: some are not
+     * NULL */
+    const float **strengths, **head_strengths;
+    bool adapted;
     int *experts; /* (n_layers, rows, used) */
     float *weights;
     /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */

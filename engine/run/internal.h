@@ -114,6 +114,8 @@ struct session {
     /* positions whose routing was counted; a recomputation counts nothing twice */
     int counted;
     enum rope_variant variant;
+    /* with which the adapters count, of the tokens computed and of those to come */
+    float strengths[LORA_ADAPTERS];
     struct checkpoints *checkpoints; /* NULL: every layer keeps all rows */
     /* (context, n_layers, used): experts each position chose */
     uint16_t *routed;
@@ -163,6 +165,7 @@ struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
     struct model *model;
+    struct adapters *adapters; /* NULL: none */
     struct state_config state; /* of every session */
     struct tokenizer *tokenizer;
     struct grammar_vocabulary *vocabulary; /* made with the first grammar; NULL: not yet */
@@ -276,6 +279,9 @@ bool session_cancelled(struct session *s);
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct session *s, int n_tokens);
+/* From now on with these strengths, one an adapter: where they are others, nothing that was
+ * computed is the session's any more; returns how many tokens that were. */
+int session_strengths(struct session *s, const float *strengths);
 /* Rows up to where the next message of the prompt begins, at most n. */
 int session_rows_to_mark(const struct session *s, int n);
 

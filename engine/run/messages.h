@@ -4,6 +4,7 @@
 #ifndef ENGINE_RUN_MESSAGES_H
 #define ENGINE_RUN_MESSAGES_H
 
+#include "engine/layout/lora.h"
 #include "engine/base/message.h"
 #include "engine/placement/plan.h"
 #include "engine/run/sampling.h"
@@ -70,6 +71,9 @@ struct turn {
     /* what the answer must keep to (not what is thought before it); a reference; NULL: nothing */
     struct grammar *grammar;
     char *begun; /* what such an answer says already where it is continued; NULL: nothing */
+    /* adapters: their strengths are these from here on, one each; else they stay the session's */
+    bool adapters;
+    float strengths[LORA_ADAPTERS];
 };
 
 enum command_kind {

@@ -316,6 +316,9 @@ void metrics_refresh(struct engine *g)
     t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns)
                                               : 0.0;
     t->pace = g->pace;
+    t->n_adapters = adapters_count(g->adapters);
+    t->adapter_bytes = adapters_bytes(g->adapters);
+    memcpy(t->strengths, g->session->strengths, sizeof t->strengths);
     t->token_kv_bytes = state_read_bytes(&m->hp, g->config.kv_k, g->config.kv_v,
                                          g->session->n_tokens, 1);
     t->moves_pending = s.pending;

@@ -109,6 +109,8 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for a session");
     s->engine = g;
     s->number = -1;
+    for (int i = 0; i < adapters_count(g->adapters); i++)
+        s->strengths[i] = adapters_at(g->adapters, i)->strength;
     s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
     s->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *s->logits);
     if (!s->tokens || !s->logits || history_init(s) < 0)
@@ -168,6 +170,18 @@ void session_rewind(struct session *s, int n_tokens)
     s->n_tokens = n_tokens;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
     cut(s, n_tokens);
+}
+
+int session_strengths(struct session *s, const float *strengths)
+{
+    size_t n = (size_t)adapters_count(s->engine->adapters);
+    int computed = s->n_tokens;
+
+    if (!n || memcmp(s->strengths, strengths, n * sizeof *strengths) == 0)
+        return 0;
+    memcpy(s->strengths, strengths, n * sizeof *strengths);
+    session_rewind(s, 0);
+    return computed;
 }
 
 /* The next mark after pos; INT_MAX: none. */
@@ -368,8 +382,12 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
 
-        g->pass.spans[i] = (struct span){s->number, s->n_tokens, parts[i].rows, (int)s->variant,
-                                         parts[i].drafted};
+        g->pass.spans[i] = (struct span){s->number,
+                                         s->n_tokens,
+                                         parts[i].rows,
+                                         (int)s->variant,
+                                         parts[i].drafted,
+                                         g->adapters ? s->strengths : NULL};
         g->pass.ids[i] = s->tokens + s->n_tokens;
     }
     for (int i = 0; i < n; i++)

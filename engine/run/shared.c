@@ -7,6 +7,12 @@
 
 #include <string.h>
 
+/* Rows under other strengths of adapters are other rows. */
+static bool same_strengths(const struct session *s, const struct session *other)
+{
+    return memcmp(s->strengths, other->strengths, sizeof s->strengths) == 0;
+}
+
 /* Tokens that it holds, or will when its turn's prompt is computed. */
 static int known(const struct session *s)
 {
@@ -33,7 +39,8 @@ void shared_choose(struct session *s)
         struct session *other = g->sessions[i];
         int n;
 
-        if (!other || other == s || (turn_running(other) && other->run.leader))
+        if (!other || other == s || (turn_running(other) && other->run.leader) ||
+            !same_strengths(s, other))
             continue;
         if ((n = alike(s, other)) > s->run.lead) {
             s->run.leader = other;
@@ -56,7 +63,8 @@ static void take(struct session *s)
 
     n = leader->n_tokens < n ? leader->n_tokens : n;
     s->run.leader = NULL;
-    if (n / NUM_CHUNK * NUM_CHUNK > s->n_tokens && s->variant == leader->variant)
+    if (n / NUM_CHUNK * NUM_CHUNK > s->n_tokens && s->variant == leader->variant &&
+        same_strengths(s, leader))
         shared = kv_share(&s->engine->kv, leader->number, s->number, n / NUM_CHUNK * NUM_CHUNK);
     if (shared <= s->n_tokens)
         return;

@@ -6,6 +6,7 @@
 #define ENGINE_RUN_TELEMETRY_H
 
 #include "engine/device/device.h"
+#include "engine/layout/lora.h"
 #include "engine/model/expert_cache.h"
 
 #include <stdint.h>
@@ -89,6 +90,10 @@ struct telemetry {
     struct telemetry_span spans[TELEMETRY_SPANS];
     struct speculation_figures speculation;
     struct pass_figures passes;
+    /* adapters: how many, and the strengths of the chat's session */
+    int n_adapters;
+    float strengths[LORA_ADAPTERS];
+    uint64_t adapter_bytes;
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
     uint64_t kv_used_bytes; /* of kv_bytes, which is what whole contexts would take */

@@ -394,6 +394,8 @@ int turn_begin(struct session *s, const struct turn *t,
     if (rc == 0)
         rc = sampler_prepare(&s->sampler, g->tokenizer, g->info.context, e);
     if (rc == 0) {
+        if (t->adapters)
+            session_strengths(s, t->strengths);
         place_safe_point(g);
         rc = take_prompt(s, t->prompt.ids, t->prompt.n, e);
     }

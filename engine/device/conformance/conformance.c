@@ -332,7 +332,8 @@ static int test_experts_of(struct suite *s, enum conformance_job kind, int rows,
     enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int groups = make_groups(s, rows, step, rest);
     size_t n = row_count(s, rows) * (size_t)s->hp->n_experts_used;
-    struct experts_job job = {s->layer, rows, s->h, groups, s->groups, s->row, s->slot, s->got},
+    struct experts_job job = {s->layer, rows,    s->h,   groups, s->groups,
+                              s->row,   s->slot, s->got, NULL},
                        want = job;
     struct error e = {0};
     char what[64];
@@ -382,7 +383,7 @@ static void test_combine(struct suite *s)
 static int test_head(struct suite *s, int rows)
 {
     enum dtype type = s->config->model->head.type;
-    struct head_job job = {rows, s->x, s->got}, want = {rows, s->x, s->want};
+    struct head_job job = {rows, s->x, s->got, NULL}, want = {rows, s->x, s->want, NULL};
     struct error e = {0};
     char what[32];
 

@@ -391,7 +391,7 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
     expected_route(x, &route);
     for (int i = 0; i < n; i++) {
         struct expert_group g = {route.experts[i], i, 1};
-        struct experts_job one = {layer, j->rows, h, 1, &g, row, slot, out};
+        struct experts_job one = {layer, j->rows, h, 1, &g, row, slot, out, NULL};
 
         row[i] = i / used;
         slot[i] = i % used;

@@ -45,17 +45,26 @@ struct input {
     struct act_block *panels; /* quantised weights */
     float *rows;              /* float weights: (n, stride) */
     ptrdiff_t stride;
+    const int *row; /* which row of the job each token is; NULL: token t is row t */
 };
 
 /* For rule 11, activations as they are or rounded to BF16; for oneDNN, BF16 rows. */
 enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 
-/* Some tokens in the order of a matrix's columns, quantised. */
+/* Some tokens in the order of a matrix's columns (NULL: as they are), quantised. */
 struct ordered {
     const uint16_t *order;
     const float *x; /* the first one's; NULL: nothing is here */
     int phase, n;
     struct act_block *panels;
+};
+
+/* What adapters make of some tokens: A times each of them, times scale and strength. */
+struct adapted {
+    const struct lora *lora;
+    const float *x; /* the first token's; NULL: nothing is here */
+    int phase, n;
+    float *w; /* (CPU_TOKENS_MOST, the largest rank) */
 };
 
 struct thread_scratch {
@@ -87,6 +96,8 @@ struct thread_scratch {
     struct ordered ordered[2];
     int ordered_next;
     float *ordered_row;
+    struct adapted adapted[2]; /* likewise, where a matrix has adapters */
+    int adapted_next;
 };
 
 /* What a session keeps: pages of the pool, one for NUM_CHUNK tokens of all layers that keep every
@@ -191,6 +202,7 @@ struct cpu_device {
     struct experts_job grouped; /* the layer's experts, from whoever grouped them */
     /* among the weights */
     bool has_quantised, has_float, has_order;
+    int lora_rank; /* the largest of any matrix; 0: nothing hangs on any */
     size_t group_bytes; /* of the widest quantised matrix */
     /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
     struct onednn *library;
@@ -198,6 +210,7 @@ struct cpu_device {
     struct tune tune;              /* of this model's shapes, as far as measured */
     const struct tune *thresholds; /* that, or what is being measured */
     /* the job under way */
+    const float *const *strengths; /* of each of its rows (struct attention_job) */
     const struct attention_job *attention_job;
     const struct experts_job *experts_job;
     int entries; /* of its groups together */
@@ -330,8 +343,8 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
 const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w,
                         const struct input *in, int t);
-/* Tokens t0 .. t1-1 as w takes them, which has an order of its columns: as its only ones, valid
- * until this thread has asked for two others. */
+/* Tokens t0 .. t1-1 as w takes them, which rounds rows (matrix_rounds_rows): as its only ones,
+ * valid until this thread has asked for two others. */
 struct input input_in_order(const struct cpu_device *d, int tid, const struct matrix *w,
                             const struct input *in, int t0, int t1);
 /* Rows r0 .. r1-1 (r0 a multiple of 16 where w is quantised) of w for tokens t0 .. t1-1 (t0 a
@@ -341,6 +354,15 @@ void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
 /* Token blocks: block i of n tokens begins at a panel. */
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
+
+/* lora.c: rows r0 .. r1-1 of w for tokens t0 .. t1-1 of `in`, at out as gemm has them, plus what
+ * the adapters on w add (rule 14). */
+void lora_add(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+              const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
+/* F32 weights (rows, cols) times n tokens of x in one fixed order (rule 11), n at most
+ * CPU_TOKENS_MOST: out (n, stride). */
+void float_rows(const struct cpu_device *d, int tid, const float *weights, int rows, int cols,
+                const float *x, ptrdiff_t x_stride, int n, float *out, ptrdiff_t stride);
 
 /* tuning/tune_shapes.c. open: at the end of opening; later: between answers, returns how many
  * things were measured. */

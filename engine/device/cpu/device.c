@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
+#include "engine/layout/lora.h"
 #include "engine/layout/pack.h"
 
 #include <assert.h>
@@ -22,11 +23,13 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
         d->threads[i].phase = 0;
         d->threads[i].panel_of = NULL;
         d->threads[i].ordered[0].x = d->threads[i].ordered[1].x = NULL;
+        d->threads[i].adapted[0].x = d->threads[i].adapted[1].x = NULL;
     }
     crowd_begin(c, d->pool);
     pool_run_elastic(d->pool, fn, d);
     end = clock_now();
     crowd_end(c, d->pool, end, end - start, work);
+    d->strengths = NULL;
     d->stats.busy_ns += end - start;
     d->stats.jobs++;
 }
@@ -206,6 +209,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
                 s.ordered[k].panels = arena_take(c, tokens * (max_size(wide, ffn) / NUM_BLOCK + 1),
                                                  sizeof(struct act_block));
         }
+        for (int k = 0; k < 2 && d->lora_rank; k++)
+            s.adapted[k].w = arena_take(c, tokens * (size_t)d->lora_rank, sizeof(float));
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
         s.partial = arena_take(c, KERNEL_QUERIES * chunks * (a.value_dim + 2), sizeof(float));
@@ -254,7 +259,9 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
                                   dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
     d->has_quantised |= dtype_is_quantised(w->type);
     d->has_float |= matrix_takes_rows(w);
-    d->has_order |= w->order != NULL;
+    d->has_order |= matrix_rounds_rows(w);
+    if (w->lora && w->lora->rank > d->lora_rank)
+        d->lora_rank = w->lora->rank;
     return 0;
 }
 
@@ -566,6 +573,7 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
         code = fixed_begin(d, j->layer, j->layer + 1, e);
     if (!code) {
         d->attention_job = j;
+        d->strengths = j->strengths;
         run(d, j->rows, mixer_of(d, j->layer)->work(d, j->layer, j->rows), attention_region);
         fixed_end(d, j->layer, j->layer + 1);
     }
@@ -636,6 +644,7 @@ static int cpu_experts(struct device *device, const struct experts_job *j, struc
     if (code < 0)
         return code;
     d->experts_job = j;
+    d->strengths = j->strengths;
     run(d, j->rows, experts_work(d, j->layer, d->entries), experts_region);
     return 0;
 }
@@ -744,6 +753,7 @@ static int cpu_head(struct device *device, const struct head_job *j, struct erro
     if (code < 0)
         return code;
     d->head_job = j;
+    d->strengths = j->strengths;
     run(d, j->rows, (double)j->rows * d->model->head.rows * d->model->head.cols, head_region);
     return 0;
 }
@@ -835,6 +845,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
             choose_nobody(j, l, j->rows * d->model->hp.n_experts_used);
     }
     d->layers_job = j;
+    d->strengths = j->strengths;
     run(d, j->rows, work, layers_region);
     fixed_end(d, j->first, j->last);
     return 0;

@@ -180,9 +180,11 @@ struct input input_in_order(const struct cpu_device *d, int tid, const struct ma
         o = &s->ordered[s->ordered_next];
         s->ordered_next ^= 1;
         for (int t = 0; t < t1 - t0; t++) {
-            for (int c = 0; c < w->cols; c++)
-                s->ordered_row[c] = x[t * in->stride + w->order[c]];
-            input_quantise(d, s->ordered_row, w->cols, o->panels, t1 - t0, t);
+            const float *row = x + t * in->stride;
+
+            for (int c = 0; c < w->cols && w->order; c++)
+                s->ordered_row[c] = row[w->order[c]];
+            input_quantise(d, w->order ? s->ordered_row : row, w->cols, o->panels, t1 - t0, t);
         }
         o->order = w->order;
         o->x = x;
@@ -245,6 +247,22 @@ static void gemm_own(const struct cpu_device *d, int tid, const struct matrix *w
                         float_panel(d, tid, rounds ? PANEL_ROUNDED : PANEL_EXACT,
                                     in->rows + first * in->stride, in->stride, w->cols, n),
                         n, out + (first - t0) * stride, stride);
+    }
+}
+
+void float_rows(const struct cpu_device *d, int tid, const float *weights, int rows, int cols,
+                const float *x, ptrdiff_t x_stride, int n, float *out, ptrdiff_t stride)
+{
+    int blocks = (n + KERNEL_FLOAT_TOKENS - 1) / KERNEL_FLOAT_TOKENS;
+
+    assert(n > 0 && n <= CPU_TOKENS_MOST);
+    for (int i = 0; i < blocks; i++) {
+        int first = n * i / blocks, count = n * (i + 1) / blocks - first;
+
+        d->k->dot_float(DTYPE_F32, false, weights, (size_t)cols * sizeof *weights, rows, cols,
+                        float_panel(d, tid, PANEL_EXACT, x + first * x_stride, x_stride, cols,
+                                    count),
+                        count, out + first * stride, stride);
     }
 }
 
@@ -381,7 +399,7 @@ void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
         r1 = w->rows;
     if (r0 >= r1)
         return;
-    if (w->order) {
+    if (matrix_rounds_rows(w)) {
         struct input mine = input_in_order(d, tid, w, in, t0, t1);
 
         gemm_quantised(d, tid, w, r0, r1, &mine, 0, t1 - t0, out, stride);
@@ -392,4 +410,6 @@ void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     }
     if (w->bias)
         add_bias(d, w->bias + r0, r1 - r0, out, stride, t1 - t0);
+    if (w->lora)
+        lora_add(d, tid, w, r0, r1, in, t0, t1, out, stride);
 }

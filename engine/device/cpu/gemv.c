@@ -56,7 +56,7 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
         gemm(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
         return;
     }
-    if (w->order)
+    if (matrix_rounds_rows(w))
         mine = input_in_order(d, tid, w, in, 0, 1);
     x = w->width ? NULL : float_token(d, tid, w, in, 0);
     groups = (r1 - r0 + width - 1) / width;
@@ -84,4 +84,6 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     if (w->bias)
         for (int r = r0; r < r1; r++)
             out[r - r0] += w->bias[r];
+    if (w->lora)
+        lora_add(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
 }

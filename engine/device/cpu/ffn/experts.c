@@ -278,7 +278,8 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .cols = hidden,
                            .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
                            .rows = d->gathered + first * (size_t)hidden,
-                           .stride = hidden};
+                           .stride = hidden,
+                           .row = j->row + first};
 
         gate_up(d, tid, shape, expert_of(d, layer, group->expert), unit, &in, t0, t1,
                 d->act_down + first * (widest / NUM_BLOCK), d->ffn + first * widest);
@@ -298,7 +299,8 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .cols = down->cols,
                            .panels = d->act_down + first * (widest / NUM_BLOCK),
                            .rows = d->ffn + first * widest,
-                           .stride = down->cols};
+                           .stride = down->cols,
+                           .row = j->row + first};
         int r0 = unit * CPU_WIDE, r1 = min_int(r0 + CPU_WIDE, hidden);
 
         gemm(d, tid, down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);

@@ -1,0 +1,304 @@
+/* From a tensor's name to the model's matrix: names are those of the family's table, and what a
+ * role is of the model stands in one table here. See reading.h. */
+#include "engine/adapter/reading.h"
+#include "engine/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum where { WHERE_MIXER, WHERE_EXPERT, WHERE_ALL, WHERE_SHARED, WHERE_HEAD };
+
+#define PARTS 3
+
+/* Rows of several parts lie in one tensor in this order; MATRIX_PARTS: no further one. */
+static const struct {
+    enum tensor_role role;
+    enum where where;
+    enum matrix_part parts[PARTS];
+} roles[] = {
+    {TENSOR_Q, WHERE_MIXER, {MATRIX_Q, MATRIX_PARTS}},
+    {TENSOR_K, WHERE_MIXER, {MATRIX_K, MATRIX_PARTS}},
+    {TENSOR_V, WHERE_MIXER, {MATRIX_V, MATRIX_PARTS}},
+    {TENSOR_O, WHERE_MIXER, {MATRIX_O, MATRIX_PARTS}},
+    {TENSOR_QKV, WHERE_MIXER, {MATRIX_Q, MATRIX_K, MATRIX_V}},
+    {TENSOR_Q_A, WHERE_MIXER, {MATRIX_Q_A, MATRIX_PARTS}},
+    {TENSOR_Q_B, WHERE_MIXER, {MATRIX_Q, MATRIX_PARTS}},
+    {TENSOR_KV_A, WHERE_MIXER, {MATRIX_KV_A, MATRIX_PARTS}},
+    {TENSOR_MIX_IN, WHERE_MIXER, {MATRIX_IN, MATRIX_PARTS}},
+    {TENSOR_MIX_Z, WHERE_MIXER, {MATRIX_Z, MATRIX_PARTS}},
+    {TENSOR_MIX_B, WHERE_MIXER, {MATRIX_B, MATRIX_PARTS}},
+    {TENSOR_MIX_A, WHERE_MIXER, {MATRIX_A, MATRIX_PARTS}},
+    {TENSOR_GATE, WHERE_EXPERT, {MATRIX_GATE, MATRIX_PARTS}},
+    {TENSOR_UP, WHERE_EXPERT, {MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_DOWN, WHERE_EXPERT, {MATRIX_DOWN, MATRIX_PARTS}},
+    {TENSOR_GATES, WHERE_ALL, {MATRIX_GATE, MATRIX_PARTS}},
+    {TENSOR_UPS, WHERE_ALL, {MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_DOWNS, WHERE_ALL, {MATRIX_DOWN, MATRIX_PARTS}},
+    {TENSOR_GATE_UPS, WHERE_ALL, {MATRIX_GATE, MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_SHARED_GATE, WHERE_SHARED, {MATRIX_GATE, MATRIX_PARTS}},
+    {TENSOR_SHARED_UP, WHERE_SHARED, {MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_SHARED_DOWN, WHERE_SHARED, {MATRIX_DOWN, MATRIX_PARTS}},
+    {TENSOR_SHARED_GATE_UP, WHERE_SHARED, {MATRIX_GATE, MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_DENSE_GATE, WHERE_SHARED, {MATRIX_GATE, MATRIX_PARTS}},
+    {TENSOR_DENSE_UP, WHERE_SHARED, {MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_DENSE_DOWN, WHERE_SHARED, {MATRIX_DOWN, MATRIX_PARTS}},
+    {TENSOR_HEAD, WHERE_HEAD, {MATRIX_HEAD, MATRIX_PARTS}},
+};
+#define ROLES (sizeof roles / sizeof *roles)
+
+/* Digits at *p; -1: none, or too many to be a layer's. */
+static int number(const char **p)
+{
+    int n = 0, digits = 0;
+
+    for (; **p >= '0' && **p <= '9' && digits < 7; digits++)
+        n = 10 * n + *(*p)++ - '0';
+    return digits && digits < 7 ? n : -1;
+}
+
+/* Whether the name is the pattern's, %l and %e being numbers; a name may lack the ".weight". */
+static bool matches(const char *pattern, const char *name, struct place *out)
+{
+    out->layer = out->expert = -1;
+    for (; *pattern && *name; pattern++) {
+        if (pattern[0] == '%' && (pattern[1] == 'l' || pattern[1] == 'e')) {
+            int *to = *++pattern == 'l' ? &out->layer : &out->expert;
+
+            if ((*to = number(&name)) < 0)
+                return false;
+        } else if (*pattern != *name++) {
+            return false;
+        }
+    }
+    return !*name && (!*pattern || strcmp(pattern, ".weight") == 0);
+}
+
+/* Names of models that read more than text begin otherwise; and a folder trained on the model
+ * without its head lacks the "model." in front. */
+static bool spelled(const struct reading *r, const char *pattern, const char *name,
+                    struct place *out)
+{
+    const char *nested = r->family->nested;
+    char other[400];
+
+    if (matches(pattern, name, out))
+        return true;
+    snprintf(other, sizeof other, "model.%s", name);
+    if (matches(pattern, other, out))
+        return true;
+    if (!nested || strncmp(name, nested, strlen(nested)) != 0)
+        return false;
+    snprintf(other, sizeof other, "model.%s", name + strlen(nested));
+    return matches(pattern, other, out);
+}
+
+bool place_of(const struct reading *r, enum weight_format format, const char *name, int *row,
+              struct place *out)
+{
+    for (const struct family_tensor *t = r->family->tensors + *row; t->role != TENSOR_ROLES; t++) {
+        const char *const *names = format == WEIGHT_GGUF ? t->gguf : t->json;
+
+        ++*row;
+        out->role = t->role;
+        for (int i = 0; i < FAMILY_NAMES && names[i]; i++)
+            if (spelled(r, names[i], name, out))
+                return true;
+    }
+    return false;
+}
+
+struct matrix *reading_matrix(const struct reading *r, struct block_id id, enum matrix_part part)
+{
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(r->model, id, list);
+
+    for (int i = 0; i < n; i++)
+        if (list[i].part == part)
+            return (struct matrix *)(uintptr_t)list[i].w; /* the model is still being made */
+    return NULL;
+}
+
+const char *shape_text(const struct tensor_view *t, char *out, size_t size)
+{
+    size_t n = (size_t)snprintf(out, size, "(");
+
+    for (int i = 0; i < t->n_dims && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%lld", i ? ", " : "", (long long)t->dims[i]);
+    if (n < size)
+        snprintf(out + n, size - n, ")");
+    return out;
+}
+
+void reading_unplaced(struct reading *r, const char *tensor)
+{
+    strbuf_printf(&r->unplaced, "%s%s", r->unplaced.len ? ", " : "", tensor);
+    r->info->n_unplaced++;
+}
+
+static int add(struct reading *r, struct share s, struct error *e)
+{
+    struct share *grown;
+
+    if (r->n == r->room) {
+        size_t room = r->room ? 2 * r->room : 256;
+
+        if (!(grown = mem_resize(r->shares, room, sizeof *grown)))
+            return error_set(e, ERR_MEMORY, "%s: out of memory", r->info->path);
+        r->shares = grown;
+        r->room = room;
+    }
+    s.adapter = r->adapter;
+    r->shares[r->n++] = s;
+    return 0;
+}
+
+int reading_expert(struct reading *r, int layer, int expert, enum matrix_part part, int rank,
+                   float scale, struct strided a, struct strided b, struct error *e)
+{
+    int experts = hparams_layer(&r->model->hp, layer)->ffn.experts;
+    struct share s = {
+        .w = reading_matrix(
+            r, (struct block_id){BLOCK_EXPERT, layer, expert < 0 ? experts : expert}, part),
+        .expert = true,
+        .rank = rank,
+        .scale = scale,
+        .a = a,
+        .b = b};
+
+    return s.w ? add(r, s, e) : 0;
+}
+
+/* A GGUF file's converter has moved the rows of queries and keys of some families, so that what is
+ * rotated together lies in pairs. */
+static enum share_turn turn_of(const struct reading *r, enum weight_format format,
+                               enum matrix_part part)
+{
+    bool gguf = weight_file_format(r->model->file) == WEIGHT_GGUF;
+
+    if ((part != MATRIX_Q && part != MATRIX_K) || gguf == (format == WEIGHT_GGUF) ||
+        r->family->gguf_rope != ROPE_PAIRS || r->family->shape.mixer.rope != ROPE_HALVES)
+        return TURN_NONE;
+    return gguf ? TURN_TO_PAIRS : TURN_TO_HALVES;
+}
+
+static int misfit(const struct reading *r, const struct pair *p, int experts, int64_t rows,
+                  int64_t cols, struct error *e)
+{
+    char a[80], b[80], of[40] = "";
+
+    if (experts)
+        snprintf(of, sizeof of, "%d experts of ", experts);
+    return error_set(e, ERR_MODEL,
+                     "%s: %s has the shape %s and its partner %s; for rank %d and the model's "
+                     "matrix of %s%lld x %lld they do not fit",
+                     r->info->path, p->a->name, shape_text(p->a, a, sizeof a),
+                     shape_text(p->b, b, sizeof b), p->rank, of, (long long)rows, (long long)cols);
+}
+
+/* experts 0: one matrix. */
+static bool fits(const struct pair *p, int experts, int64_t rows, int64_t cols)
+{
+    const struct tensor_view *a = p->a, *b = p->b;
+    int d = experts > 0;
+
+    return a->n_dims == 2 + d && b->n_dims == 2 + d && a->dims[d] == p->rank &&
+           a->dims[d + 1] == cols && b->dims[d] == rows && b->dims[d + 1] == p->rank &&
+           (!d || (a->dims[0] == experts && b->dims[0] == experts));
+}
+
+/* Where the layer's mixer is no plain attention, files of the two kinds order rows each in its own
+ * way. */
+static int check_mixer(const struct reading *r, enum weight_format format, int layer,
+                       const struct pair *p, struct error *e)
+{
+    bool same = (weight_file_format(r->model->file) == WEIGHT_GGUF) == (format == WEIGHT_GGUF);
+
+    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_ATTENTION)
+        return 0;
+    return error_set(e, ERR_MODEL,
+                     "%s: %s is for a mixer whose rows a %s orders otherwise; use the adapter in "
+                     "the model's own format",
+                     r->info->path, p->a->name,
+                     format == WEIGHT_GGUF ? "Hugging Face folder" : "GGUF file");
+}
+
+/* The parts of a role in one block: their rows lie one under the other in b. */
+static int add_parts(struct reading *r, enum weight_format format, struct block_id id,
+                     const enum matrix_part *parts, const struct pair *p, int experts, int expert,
+                     struct error *e)
+{
+    int64_t first = 0, rows = 0, cols = 0;
+    struct matrix *w[PARTS] = {NULL};
+    int n = 0, rc = 0;
+
+    for (; n < PARTS && parts[n] != MATRIX_PARTS; n++) {
+        if (!(w[n] = reading_matrix(r, id, parts[n])))
+            return 0;
+        rows += w[n]->rows;
+        cols = w[n]->cols;
+    }
+    if (!fits(p, experts, rows, cols))
+        return misfit(r, p, experts, rows, cols, e);
+    for (int i = 0; i < n && !rc; first += w[i++]->rows) {
+        const struct mixer_shape *m = &hparams_layer(&r->model->hp, id.layer)->mixer;
+        struct share s = {.w = w[i],
+                          .expert = id.kind == BLOCK_EXPERT,
+                          .rank = p->rank,
+                          .scale = p->scale,
+                          .a = {p->a, (int64_t)expert * p->rank * cols, cols, 1},
+                          .b = {p->b, ((int64_t)expert * rows + first) * p->rank, p->rank, 1},
+                          .turn = id.kind == BLOCK_ATTENTION ? turn_of(r, format, parts[i])
+                                                             : TURN_NONE};
+
+        s.head = parts[i] == MATRIX_Q ? shape_query_dim(m) : m->key_dim;
+        rc = add(r, s, e);
+    }
+    return rc ? rc : 1;
+}
+
+static int no_such(const struct reading *r, const struct pair *p, const char *what, int has,
+                   int last, struct error *e)
+{
+    return error_set(e, ERR_MODEL, "%s: %s is of %s %d; the model has %d of them (0 to %d)",
+                     r->info->path, p->a->name, what, has, last, last - 1);
+}
+
+int reading_pair(struct reading *r, enum weight_format format, const struct place *at,
+                 const struct pair *p, struct error *e)
+{
+    const struct hparams *hp = &r->model->hp;
+    struct block_id id = {BLOCK_ATTENTION, at->layer, 0};
+    size_t i = 0;
+    int experts, rc;
+
+    while (i < ROLES && roles[i].role != at->role)
+        i++;
+    if (i == ROLES)
+        return 0;
+    if (roles[i].where == WHERE_HEAD)
+        return add_parts(r, format, (struct block_id){BLOCK_HEAD, 0, 0}, roles[i].parts, p, 0, 0,
+                         e);
+    if (at->layer < 0 || at->layer >= hp->n_layers)
+        return no_such(r, p, "layer", at->layer, hp->n_layers, e);
+    experts = hparams_layer(hp, at->layer)->ffn.experts;
+    if (roles[i].where == WHERE_MIXER)
+        return (rc = check_mixer(r, format, at->layer, p, e)) < 0
+                   ? rc
+                   : add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
+    id.kind = BLOCK_EXPERT;
+    if (roles[i].where == WHERE_SHARED) {
+        id.expert = experts;
+        return add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
+    }
+    if (roles[i].where == WHERE_EXPERT) {
+        if (experts && at->expert >= experts)
+            return no_such(r, p, "expert", at->expert, experts, e);
+        id.expert = at->expert;
+        return experts ? add_parts(r, format, id, roles[i].parts, p, 0, 0, e) : 0;
+    }
+    for (id.expert = 0, rc = 0; id.expert < experts; id.expert++)
+        if ((rc = add_parts(r, format, id, roles[i].parts, p, experts, id.expert, e)) <= 0)
+            return rc;
+    return rc;
+}
