@@ -8,6 +8,7 @@
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 #include "engine/run/engine.h"
+#include "tests/golden_lora.h"
 #include "tests/support.h"
 
 #include <dirent.h>
@@ -506,6 +507,48 @@ START_TEST(regen_tells_why_nothing_changes)
     type(&t, "/set seed -1");
     expect(&t, "/regen", "answer 4, seed ");
     talk_close(&t);
+}
+END_TEST
+
+static char *answer_to(struct talk *t, const char *line)
+{
+    type(t, line);
+    return mem_string(chat(t)->entries[chat(t)->n - 1].text);
+}
+
+/* The adapter's answer; with strength 0 the model's own, for which what was read is read again. */
+START_TEST(adapters_have_strengths)
+{
+    char file[4200];
+    const char *const longer[] = {"-n", "24", NULL},
+                      *const more[] = {"-n", "24", "--lora", file, NULL};
+    struct talk t;
+    char *with, *without, *plain;
+
+    snprintf(file, sizeof file, "%s/lora.gguf", support_tmpdir());
+    ck_assert_int_eq(golden_lora_write(support_demo(), file, 3), 0);
+    talk_open(&t, longer);
+    expect(&t, "/lora", "no adapters");
+    plain = answer_to(&t, "Tell me a story about a fox.");
+    talk_close(&t);
+    talk_open(&t, more);
+    expect(&t, "/lora", " 0  1       lora.gguf, GGUF, rank 4, on ");
+    expect(&t, "/lora 1 0.5", "there is no adapter 1");
+    expect(&t, "/lora 0", "/lora N STRENGTH");
+    expect(&t, "/lora 0 much", "/lora N STRENGTH");
+    with = answer_to(&t, "Tell me a story about a fox.");
+    ck_assert_str_ne(with, plain);
+    expect(&t, "/lora 0 1", "lora.gguf counts with 1 from here on\n");
+    expect(&t, "/lora 0 0", "were computed with another strength are computed again");
+    expect(&t, "/lora", " 0  0       lora.gguf");
+    type(&t, "/undo");
+    without = answer_to(&t, "Tell me a story about a fox.");
+    ck_assert_int_eq(t.cached, 0);
+    ck_assert_str_eq(without, plain);
+    talk_close(&t);
+    mem_free(with);
+    mem_free(without);
+    mem_free(plain);
 }
 END_TEST
 
@@ -1075,6 +1118,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_paced_answer_says_so);
     tcase_add_test(c, regen_tells_why_nothing_changes);
     tcase_add_test(c, commands_say_what_they_did);
+    tcase_add_test(c, adapters_have_strengths);
     tcase_add_test(c, each_placement_asked_for_is_told);
     tcase_add_test(c, help_is_aligned);
     tcase_add_test(c, settings_are_looked_at_before_they_are_kept);

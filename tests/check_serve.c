@@ -1,5 +1,6 @@
 /* The server as programs meet it: the real binary on a free port, requests over sockets of our own,
  * good ones and every kind of bad one. */
+#include "tests/golden_lora.h"
 #include "tests/support.h"
 
 #include <arpa/inet.h>
@@ -543,6 +544,87 @@ START_TEST(ids_and_back)
     free(body);
     json_decref(o);
     json_decref(back);
+}
+END_TEST
+
+/* The content of an answer to FOX with more fields; cached: tokens that were not read again. */
+static char *fox(const char *more, int *cached)
+{
+    char body[600], *text;
+    json_t *o, *usage;
+
+    snprintf(body, sizeof body, FOX ", \"max_tokens\": 12, \"temperature\": 0%s}", more);
+    o = post(CHAT, body, 200);
+    text = strdup(text_at(o, "message", "content"));
+    usage = json_object_get(json_object_get(o, "usage"), "prompt_tokens_details");
+    *cached = (int)json_integer_value(json_object_get(usage, "cached_tokens"));
+    json_decref(o);
+    return text;
+}
+
+static void adapted_server(const char *file)
+{
+    const char *const more[] = {"--lora", file, "--parallel", "2", NULL};
+
+    ck_assert_int_eq(golden_lora_write(support_demo(), file, 3), 0);
+    start(more);
+}
+
+static double scale_told(void)
+{
+    struct reply r = ask("GET", "/lora-adapters", NULL, NULL);
+    json_t *o = read_json(&r, 200);
+    double scale = json_number_value(json_object_get(json_array_get(o, 0), "scale"));
+
+    ck_assert_uint_eq(json_array_size(o), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(o, 0), "id")), 0);
+    json_decref(o);
+    free(r.head);
+    return scale;
+}
+
+/* As llama-server: strengths of requests, and of all that do not say. */
+START_TEST(adapters_of_requests)
+{
+    static const char *const wrong[] = {"5", "[5]", "[{\"id\": 1, \"scale\": 1}]",
+                                        "[{\"id\": 0}]", "[{\"id\": 0, \"scale\": 1e9}]"};
+    char file[4200], *with, *none, *again, *other;
+    int cached;
+
+    snprintf(file, sizeof file, "%s/lora.gguf", support_tmpdir());
+    adapted_server(file);
+    ck_assert(scale_told() == 1.0);
+    with = fox("", &cached);
+    none = fox(", \"lora\": []", &cached);
+    ck_assert_int_eq(cached, 0); /* what one strength read is no other's */
+    ck_assert_str_ne(with, none);
+    ck_assert_msg(strncmp(none, "Once upon a time", 16) == 0, "%s", none);
+    again = fox(", \"lora\": [{\"id\": 0, \"scale\": 1}]", &cached);
+    ck_assert_str_eq(with, again);
+    ck_assert_int_gt(cached, 0); /* its session was found again */
+    free(again);
+    again = fox(", \"lora\": [{\"id\": 0, \"scale\": 0.0}]", &cached);
+    ck_assert_str_eq(none, again);
+    free(again);
+    json_decref(post("/lora-adapters", "[{\"id\": 0, \"scale\": 0.25}]", 200));
+    ck_assert(scale_told() == 0.25);
+    again = fox("", &cached);
+    other = fox(", \"lora\": [{\"id\": 0, \"scale\": 0.25}]", &cached);
+    ck_assert_str_eq(again, other);
+    json_decref(post("/lora-adapters", "[]", 200));
+    ck_assert(scale_told() == 0.0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char body[400];
+
+        json_decref(post("/lora-adapters", wrong[i], 400));
+        snprintf(body, sizeof body, FOX ", \"lora\": %s}", wrong[i]);
+        json_decref(post(CHAT, body, 400));
+    }
+    ck_assert(scale_told() == 0.0);
+    free(with);
+    free(none);
+    free(again);
+    free(other);
 }
 END_TEST
 
@@ -1141,6 +1223,7 @@ static Suite *suite(void)
     suite_add_tcase(s, slow);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);
+    tcase_add_test(own, adapters_of_requests);
     tcase_add_test(own, under_a_service_manager);
     suite_add_tcase(s, own);
     return s;

@@ -3,8 +3,11 @@
 
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/file/gguf_write.h"
+#include "engine/file/weights.h"
 #include "tests/golden.h"
 
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,6 +105,93 @@ int golden_lora_ways(const char *folder, char *base, size_t size,
     }
     json_decref(root);
     return n;
+}
+
+#define RANK 4
+
+/* Values in -amount .. amount. */
+static int put_values(struct gguf_writer *w, int64_t n, float amount, unsigned *seed)
+{
+    struct error ignored;
+    int rc = 0;
+
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        float x;
+
+        *seed = *seed * 1664525u + 1013904223u;
+        x = amount * ((float)(*seed >> 8) / (float)(1 << 23) - 1.0f);
+        rc = gguf_write_data(w, &x, sizeof x, &ignored);
+    }
+    return rc;
+}
+
+static bool is_adapted(const struct tensor_view *t)
+{
+    return fnmatch("blk.*.attn_[qkv].weight", t->name, 0) == 0 ||
+           fnmatch("blk.*.ffn_*_exps.weight", t->name, 0) == 0;
+}
+
+/* Shapes of A and B of a tensor of (rows, cols) or (experts, rows, cols). */
+static void shapes(const struct tensor_view *t, int64_t a[3], int64_t b[3])
+{
+    int d = t->n_dims - 2;
+
+    if (d)
+        a[0] = b[0] = t->dims[0];
+    a[d] = b[d + 1] = RANK;
+    a[d + 1] = t->dims[d + 1];
+    b[d] = t->dims[d];
+}
+
+static int write_pairs(struct gguf_writer *w, const struct weight_file *f, bool names,
+                       unsigned *seed)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < weight_file_count(f) && rc == 0; i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+        int64_t dims[2][3], n[2] = {1, 1};
+
+        if (!is_adapted(t))
+            continue;
+        shapes(t, dims[0], dims[1]);
+        for (int k = 0; k < 2 && rc == 0; k++) {
+            char name[200];
+
+            snprintf(name, sizeof name, "%s.lora_%c", t->name, "ab"[k]);
+            for (int d = 0; d < t->n_dims; d++)
+                n[k] *= dims[k][d];
+            if (names)
+                gguf_write_tensor(w, name, DTYPE_F32, t->n_dims, dims[k]);
+            else
+                rc = put_values(w, n[k], 0.15f, seed);
+        }
+    }
+    return rc;
+}
+
+int golden_lora_write(const char *model, const char *path, unsigned seed)
+{
+    struct weight_file *f = NULL;
+    struct gguf_writer *w = NULL;
+    struct meta_value v;
+    struct error e;
+    int rc = weight_file_open(&f, model, false, &e);
+
+    if (rc < 0 || (rc = gguf_write_open(&w, path, &e)) < 0) {
+        weight_file_close(f);
+        return -1;
+    }
+    v = weight_file_meta(f, "general.architecture");
+    gguf_put_string(w, "general.type", "adapter", strlen("adapter"));
+    gguf_put_string(w, "general.architecture", v.s, v.len);
+    gguf_put_string(w, "adapter.type", "lora", strlen("lora"));
+    gguf_put_f32(w, "adapter.lora.alpha", 2.0f * RANK);
+    write_pairs(w, f, true, &seed);
+    if ((rc = gguf_write_begin(w, &e)) == 0)
+        rc = write_pairs(w, f, false, &seed);
+    weight_file_close(f);
+    return rc == 0 && gguf_write_finish(w, &e) == 0 ? 0 : -1;
 }
 
 void golden_lora_release(struct golden_lora_way *ways, int n)

@@ -22,6 +22,9 @@ bool golden_lora_is(const char *folder);
 /* How many there are; 0: not even the logits that belong to them. */
 int golden_lora_ways(const char *folder, char *base, size_t size,
                      struct golden_lora_way ways[GOLDEN_LORA_WAYS]);
+/* Writes a GGUF adapter of any values on the attention and the experts of a GGUF model, strong
+ * enough that its greedy text changes. 0 or -1. */
+int golden_lora_write(const char *model, const char *path, unsigned seed);
 void golden_lora_release(struct golden_lora_way *ways, int n);
 
 #endif

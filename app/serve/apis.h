@@ -14,6 +14,8 @@ void api_messages(struct exchange *x);
 void api_count_tokens(struct exchange *x);
 void api_tokenize(struct exchange *x);
 void api_detokenize(struct exchange *x);
+void api_lora_list(struct exchange *x);
+void api_lora_set(struct exchange *x);
 void api_props(struct exchange *x);
 void api_metrics(struct exchange *x);
 

@@ -2,6 +2,7 @@
 #include "app/serve/ask.h"
 
 #include "app/serve/constraint.h"
+#include "app/serve/lora.h"
 #include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -185,7 +186,8 @@ static int read_sampling(struct job *j, struct refusal *r)
 int ask_common(struct job *j, struct refusal *r)
 {
     if (fields_read(j->body, common, sizeof common / sizeof *common, &j->wish, r) < 0 ||
-        read_stream_options(j, r) < 0 || read_sampling(j, r) < 0)
+        read_stream_options(j, r) < 0 || read_sampling(j, r) < 0 ||
+        lora_read(j->server, field_get(j->body, "lora"), j->wish.strengths, r) < 0)
         return -1;
     return constraint_read(j, r);
 }

@@ -2,6 +2,7 @@
 #include "app/serve/hub.h"
 
 #include "app/serve/answer.h"
+#include "app/serve/lora.h"
 #include "app/serve/slot.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
@@ -213,7 +214,7 @@ static void watch_jobs(struct hub *h)
 static void begin_tasks(struct hub *h)
 {
     while (h->queue && !h->failure.code) {
-        struct slot *s = slot_choose(h->slots, h->n_slots, &h->queue->turn.prompt);
+        struct slot *s = slot_choose(h->slots, h->n_slots, &h->queue->turn);
         struct task *t = h->queue;
 
         if (!s)
@@ -336,8 +337,10 @@ static void publish(struct hub *h)
     look_at_engine(h);
     h->idle = !h->jobs && !h->inbox;
     pthread_mutex_unlock(&h->lock);
-    if (ready == h->n_slots)
+    if (ready == h->n_slots && !atomic_load(&h->server->ready)) {
+        lora_begin(h->server);
         atomic_store(&h->server->ready, true);
+    }
 }
 
 static void wait_for_work(struct hub *h)

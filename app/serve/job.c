@@ -106,7 +106,9 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
                             .ignore_eos = w->ignore_eos,
                             .logprobs = w->logprobs,
                             .top_logprobs = (int)w->top_logprobs,
-                            .score_prompt = w->logprobs && w->echo};
+                            .score_prompt = w->logprobs && w->echo,
+                            .adapters = true};
+    memcpy(t->turn.strengths, w->strengths, sizeof w->strengths);
     t->turn.sampling.seed += (uint64_t)(index % (int)w->n);
     t->turn.grammar = grammar_share(j->grammar);
     t->turn.begun = j->opening ? mem_string(j->opening) : NULL;

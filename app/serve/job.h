@@ -44,6 +44,7 @@ struct wish {
     bool tools;               /* calls of tools are told apart from text */
     bool call;                /* the answer is such a call and nothing else: j->grammar says so */
     struct sampling sampling; /* of the first choice */
+    float strengths[LORA_ADAPTERS];
 };
 
 struct job {

@@ -40,6 +40,7 @@ struct server {
     bool fresh_seeds;         /* no seed was given: each request draws one */
     int max_tokens;           /* likewise; -1: open */
     bool ignore_eos;
+    float strengths[LORA_ADAPTERS]; /* of adapters, likewise; the desk thread's */
     int parallel;
     struct access *access;
     struct worker *worker;

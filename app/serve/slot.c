@@ -6,16 +6,19 @@
 
 #include <string.h>
 
-static int common_prefix(const struct slot *s, const struct prompt *p)
+static int common_prefix(const struct slot *s, const struct turn *t)
 {
+    const struct prompt *p = &t->prompt;
     int n = s->n_held < p->n ? s->n_held : p->n, i = 0;
 
+    if (memcmp(s->strengths, t->strengths, sizeof s->strengths) != 0)
+        return 0;
     while (i < n && s->held[i] == p->ids[i])
         i++;
     return i;
 }
 
-struct slot *slot_choose(struct slot *slots, int n, const struct prompt *p)
+struct slot *slot_choose(struct slot *slots, int n, const struct turn *t)
 {
     struct slot *best = NULL, *spare = NULL;
     int most = -1, least = 0;
@@ -26,7 +29,7 @@ struct slot *slot_choose(struct slot *slots, int n, const struct prompt *p)
 
         if (s->task || !s->ready)
             continue;
-        same = common_prefix(s, p);
+        same = common_prefix(s, t);
         lost = s->n_held - same;
         if (same > most || (same == most && s->used_ns < best->used_ns)) {
             most = same;
@@ -53,6 +56,7 @@ int slot_begin(struct slot *s, struct task *t)
         return -1;
     s->n_held = t->n_prompt < info->context ? t->n_prompt : info->context;
     memcpy(s->held, t->turn.prompt.ids, (size_t)s->n_held * sizeof *s->held);
+    memcpy(s->strengths, t->turn.strengths, sizeof s->strengths);
     s->used_ns = clock_now();
     t->turn = (struct turn){0}; /* the command's now */
     if (client_send(s->client, &k, &e) < 0)

@@ -11,15 +11,16 @@ struct slot {
     struct client *client;
     bool ready;
     struct task *task; /* NULL: idle */
-    int *held, n_held; /* ids; what it holds at most */
+    int *held, n_held;              /* ids; what it holds at most */
+    float strengths[LORA_ADAPTERS]; /* of adapters, with which that was computed */
     uint64_t used_ns;  /* when a task began; 0: never */
 };
 
-/* The idle session for a prompt: the one that holds most of it. One that would lose more than half
- * of what it holds is spared while another one is there that loses less, since a beginning that
- * sessions have in common is taken from there. Then the one used longest ago. NULL: none is idle.
- */
-struct slot *slot_choose(struct slot *slots, int n, const struct prompt *p);
+/* The idle session for a turn: the one that holds most of its prompt. One that would lose more
+ * than half of what it holds is spared while another one is there that loses less, since a
+ * beginning that sessions have in common is taken from there. Then the one used longest ago. NULL:
+ * none is idle. */
+struct slot *slot_choose(struct slot *slots, int n, const struct turn *t);
 /* Sends the task's turn. -1: no memory. */
 int slot_begin(struct slot *s, struct task *t);
 /* Takes note of what the engine tells. */

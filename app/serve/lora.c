@@ -1,0 +1,119 @@
+/* /lora-adapters, as llama-server has it: which adapters there are and the strengths that requests
+ * without a "lora" of their own get. Desk thread, which reads requests too: nobody else sees the
+ * strengths. */
+#include "app/serve/lora.h"
+
+#include "app/serve/apis.h"
+#include "app/serve/exchange.h"
+#include "app/serve/server.h"
+#include "app/serve/text_json.h"
+
+#include <math.h>
+#include <string.h>
+
+#define STRENGTH_MOST 1000.0
+
+static const struct adapters *adapters_of(const struct server *s)
+{
+    return worker_info(s->worker)->adapters;
+}
+
+void lora_begin(struct server *s)
+{
+    const struct adapters *all = adapters_of(s);
+
+    for (int i = 0; i < adapters_count(all); i++)
+        s->strengths[i] = adapters_at(all, i)->strength;
+}
+
+/* {"id": N, "scale": S} */
+static int read_one(const json_t *v, int n, float *strengths, struct refusal *r)
+{
+    const json_t *id = json_object_get(v, "id"), *scale = json_object_get(v, "scale");
+
+    if (!json_is_object(v) || !json_is_integer(id) || !json_is_number(scale))
+        return refuse(r, 400, "invalid_type", "lora",
+                      "an entry of 'lora' must be {\"id\": a whole number, \"scale\": a number}");
+    if (json_integer_value(id) < 0 || json_integer_value(id) >= n)
+        return refuse(r, 400, "invalid_value", "lora",
+                      "'lora' names adapter %lld; there are %d, numbered from 0",
+                      (long long)json_integer_value(id), n);
+    if (!(fabs(json_number_value(scale)) <= STRENGTH_MOST))
+        return refuse(r, 400, "invalid_value", "lora", "a 'scale' of 'lora' is %g; at most %g is "
+                                                       "possible",
+                      json_number_value(scale), STRENGTH_MOST);
+    strengths[json_integer_value(id)] = (float)json_number_value(scale);
+    return 0;
+}
+
+int lora_read(const struct server *s, const json_t *list, float *strengths, struct refusal *r)
+{
+    int n = adapters_count(adapters_of(s)), rc = 0;
+
+    memcpy(strengths, s->strengths, sizeof s->strengths);
+    if (!list)
+        return 0;
+    if (!json_is_array(list))
+        return refuse(r, 400, "invalid_type", "lora", "'lora' must be a list");
+    memset(strengths, 0, sizeof s->strengths);
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
+        rc = read_one(json_array_get(list, i), n, strengths, r);
+    return rc;
+}
+
+static json_t *list_json(const struct server *s)
+{
+    const struct adapters *all = adapters_of(s);
+    json_t *list = json_array();
+
+    for (int i = 0; i < adapters_count(all); i++) {
+        const struct adapter_info *a = adapters_at(all, i);
+
+        json_array_append_new(
+            list, json_pack("{s:i, s:o, s:f, s:i, s:i, s:i}", "id", i, "path",
+                            text_json(a->path, strlen(a->path)), "scale", (double)s->strengths[i],
+                            "rank", a->rank_most, "matrices", a->matrices, "unplaced_tensors",
+                            a->n_unplaced));
+    }
+    return list;
+}
+
+static bool is_ready(struct exchange *x)
+{
+    struct refusal why;
+
+    if (atomic_load(&x->server->ready))
+        return true;
+    refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
+    reply_refusal(x, &why);
+    return false;
+}
+
+void api_lora_list(struct exchange *x)
+{
+    if (is_ready(x))
+        reply_json(x, 200, list_json(x->server));
+}
+
+void api_lora_set(struct exchange *x)
+{
+    struct server *s = x->server;
+    float strengths[LORA_ADAPTERS];
+    struct refusal why;
+    json_error_t where;
+    json_t *list;
+
+    if (!is_ready(x))
+        return;
+    list = json_loadb(x->body.data ? x->body.data : "", x->body.len, 0, &where);
+    if (!list)
+        refuse(&why, 400, "invalid_json", NULL, "the body is no JSON (line %d, column %d): %.200s",
+               where.line, where.column, where.text);
+    if (!list || lora_read(s, list, strengths, &why) < 0) {
+        reply_refusal(x, &why);
+    } else {
+        memcpy(s->strengths, strengths, sizeof strengths);
+        reply_json(x, 200, json_pack("{s:b}", "success", 1));
+    }
+    json_decref(list);
+}
