@@ -13,6 +13,7 @@
 #include "app/headless/oneshot.h"
 #include "app/setup/resolve.h"
 #include "app/placement/profile.h"
+#include "app/headless/merge_lora.h"
 #include "app/headless/quantize.h"
 #include "app/headless/tokenize.h"
 #include "app/quality/quality.h"
@@ -167,6 +168,8 @@ static const struct mode modes[] = {
     {"choices", "multiple choice", choices_wanted, choices_run},
     {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
+    {"merge-lora", "write a model with its adapters in the weights", merge_lora_wanted,
+     merge_lora_run},
     {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},
     {"chat", "the chat", always, chat_any},
 };

@@ -4,6 +4,7 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/convert/export.h"
+#include "engine/convert/merge_folder.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/file/gguf_write.h"
 #include "engine/layout/pack.h"
@@ -269,6 +270,72 @@ START_TEST(formats_of_base_and_adapter_may_differ)
         engine_close(g);
         golden_close(&golden);
     }
+}
+END_TEST
+
+/* ---- merged ---- */
+
+static void golden_full(const char *model, const char *family, const char *what)
+{
+    char path[PATH_MAX], why[PATH_MAX + 64];
+    struct golden golden;
+    struct golden_result r;
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    lora_path(path, family, "golden.safetensors");
+    ck_assert(golden_open_logits(&golden, path, "logits_both", why, sizeof why) == 0);
+    ck_assert_msg(golden_engine(&g, model, NULL, 2, -1, true, &e) == 0, "%s: %s", what, e.text);
+    ck_assert_msg(golden_compare(g, &golden, &r, &e) == 0, "%s", e.text);
+    ck_assert_msg(r.whole <= GOLDEN_TOLERANCE && r.stepped <= GOLDEN_TOLERANCE, "%s: %g", what,
+                  r.whole);
+    ck_assert(r.greedy_agrees);
+    engine_close(g);
+    golden_close(&golden);
+}
+
+/* Weights with two adapters in them compute as the adapters beside them: a folder, a GGUF file made
+ * of one, and one made of a GGUF file. */
+START_TEST(merged_weights)
+{
+    char full[PATH_MAX], attn[PATH_MAX], base[PATH_MAX], folder[PATH_MAX], plain[PATH_MAX],
+        file[PATH_MAX], again[PATH_MAX];
+    struct adapter_request a[2] = {{full, 1.0f}, {attn, 0.5f}};
+    struct export_options o = {
+        .type = export_type_find("f32"), .n_threads = 2, .adapters = a, .n_adapters = 2};
+    struct export_report report;
+    struct merge_report merged;
+    struct error e = {0};
+
+    lora_path(full, families_of[_i], "full");
+    lora_path(attn, families_of[_i], "attn");
+    base_path(base, _i);
+    snprintf(folder, sizeof folder, "%s/merged", support_tmpdir());
+    ck_assert_msg(merge_folder(base, folder, DTYPE_F32, a, 2, NULL, NULL, &merged, &e) == 0, "%s",
+                  e.text);
+    ck_assert_int_gt(merged.merged, 3);
+    ck_assert_int_gt(merged.tensors, merged.merged);
+    golden_full(folder, families_of[_i], "folder");
+    ck_assert_int_eq(merge_folder(base, base, -1, a, 2, NULL, NULL, &merged, &e), ERR_USAGE);
+    /* in the types that it has: BF16 rounds */
+    snprintf(folder, sizeof folder, "%s/kept", support_tmpdir());
+    ck_assert_msg(merge_folder(base, folder, -1, a, 2, NULL, NULL, &merged, &e) == 0, "%s", e.text);
+    if (_i == 0 || _i == 3)
+        golden_full(folder, families_of[_i], "folder as it is");
+    if (_i == 3) /* folders of gpt2 are not written as GGUF */
+        return;
+    snprintf(file, sizeof file, "%s/merged.gguf", support_tmpdir());
+    ck_assert_msg(model_export(base, file, &o, &report, &e) == 0, "%s", e.text);
+    golden_full(file, families_of[_i], "GGUF of a folder");
+    snprintf(plain, sizeof plain, "%s/plain.gguf", support_tmpdir());
+    snprintf(again, sizeof again, "%s/again.gguf", support_tmpdir());
+    o.n_adapters = 0;
+    ck_assert_msg(model_export(base, plain, &o, &report, &e) == 0, "%s", e.text);
+    o.n_adapters = 2;
+    ck_assert_msg(model_export(plain, again, &o, &report, &e) == 0, "%s", e.text);
+    golden_full(again, families_of[_i], "GGUF of a GGUF file");
+    o.type = export_type_find("q8_0");
+    ck_assert_int_eq(model_export(base, again, &o, &report, &e), ERR_USAGE);
 }
 END_TEST
 
@@ -717,6 +784,7 @@ int main(void)
     tcase_add_loop_test(c, strengths_are_the_sessions, 0, 2);
     tcase_add_test(c, tiny_strength_moves_little);
     tcase_add_loop_test(c, formats_of_base_and_adapter_may_differ, 0, 3);
+    tcase_add_loop_test(c, merged_weights, 0, 4);
     tcase_add_loop_test(c, settings_are_refused, 0, (int)(sizeof settings / sizeof *settings));
     tcase_add_loop_test(c, names_are_refused, 0, (int)(sizeof names / sizeof *names));
     tcase_add_test(c, tensors_are_refused);

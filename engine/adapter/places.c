@@ -108,6 +108,35 @@ bool place_of(const struct reading *r, enum weight_format format, const char *na
     return false;
 }
 
+bool place_parts(const struct reading *r, const struct place *at, struct block_id *id, int *experts,
+                 enum matrix_part parts[PARTS], int *n)
+{
+    const struct hparams *hp = &r->model->hp;
+    size_t i = 0;
+
+    while (i < ROLES && roles[i].role != at->role)
+        i++;
+    if (i == ROLES ||
+        (roles[i].where != WHERE_HEAD && (at->layer < 0 || at->layer >= hp->n_layers)))
+        return false;
+    for (*n = 0; *n < PARTS && roles[i].parts[*n] != MATRIX_PARTS; ++*n)
+        parts[*n] = roles[i].parts[*n];
+    *experts = 0;
+    *id = (struct block_id){roles[i].where == WHERE_MIXER ? BLOCK_ATTENTION : BLOCK_EXPERT,
+                            at->layer, 0};
+    if (roles[i].where == WHERE_HEAD) {
+        *id = (struct block_id){BLOCK_HEAD, 0, 0};
+        return true;
+    }
+    if (roles[i].where == WHERE_SHARED)
+        id->expert = hparams_layer(hp, at->layer)->ffn.experts;
+    if (roles[i].where == WHERE_EXPERT)
+        id->expert = at->expert;
+    if (roles[i].where == WHERE_ALL)
+        *experts = hparams_layer(hp, at->layer)->ffn.experts;
+    return reading_matrix(r, *id, parts[0]) != NULL;
+}
+
 struct matrix *reading_matrix(const struct reading *r, struct block_id id, enum matrix_part part)
 {
     struct block_matrix list[BLOCK_MATRICES];

@@ -61,6 +61,10 @@ struct place {
  */
 bool place_of(const struct reading *r, enum weight_format format, const char *name, int *row,
               struct place *out);
+/* The block and the parts that a place leads to, without looking at shapes; experts: how many
+ * blocks from *id on, 0: that one. false: none. */
+bool place_parts(const struct reading *r, const struct place *at, struct block_id *id, int *experts,
+                 enum matrix_part parts[3], int *n);
 /* Adds the pair to what is there. 1: added, 0: the model has no such matrix that adapters hang on;
  * ERR_MODEL: layer or expert there is none, a shape that does not fit. */
 int reading_pair(struct reading *r, enum weight_format format, const struct place *at,

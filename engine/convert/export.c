@@ -77,6 +77,8 @@ struct rounding {
     const char *name;
     int rows_each, first_matrix, matrices;
     int turned; /* struct part */
+    const struct merge_tensor *merge; /* or NULL */
+    const float *strengths;           /* NULL: nothing is merged */
     struct pool_share share;
     struct tally {
         _Alignas(64) double squares, errors, largest;
@@ -97,11 +99,15 @@ static void round_row(struct rounding *r, int tid, int row)
           *importance = b + x->cols;
     double squares = 0.0, errors = 0.0, largest = r->tally[tid].largest;
 
-    if (x->type == r->to) {
+    if (x->type == r->to && !r->merge && !(r->strengths && x->lora)) {
         memcpy(to, from, to_bytes);
         return;
     }
     row_to_f32(x->type, from, x->cols, a);
+    if (r->merge)
+        merge_tensor_row(r->merge, row, r->strengths, a);
+    else if (r->strengths)
+        merge_row(x, read, r->strengths, a);
     if (!r->importance ||
         !importance_row(r->importance, r->name, r->first_matrix + row / r->rows_each, r->matrices,
                         x->cols, importance))
@@ -161,6 +167,8 @@ static int write_matrix(struct export *x, const struct part *p, const struct mat
         r->matrices = p->matrices;
         r->to = p->type;
         r->turned = p->turned;
+        r->merge = p->merges ? &p->merge : NULL;
+        r->strengths = x->adapters ? x->strengths : NULL;
         r->first = first;
         r->rows = n;
         r->out = x->piece;
@@ -323,12 +331,34 @@ static int check_importance(struct export *x, struct error *e)
     return 0;
 }
 
+static int open_adapters(struct export *x, const char *in, struct error *e)
+{
+    const struct export_options *o = x->o;
+    int rc;
+
+    if (!o->n_adapters)
+        return 0;
+    if (dtype_is_quantised(o->type->base))
+        return error_set(e, ERR_USAGE, "adapters are merged into F32, F16 and BF16");
+    if ((rc = adapters_open(&x->adapters, x->m, o->adapters, o->n_adapters, true, e)) < 0)
+        return rc;
+    for (int i = 0; i < o->n_adapters; i++)
+        x->strengths[i] = o->adapters[i].strength;
+    return x->m->hp.tied_embeddings && x->m->head.lora
+               ? error_set(e, ERR_MODEL,
+                           "%s: an adapter hangs on the head, which is the embeddings too: not "
+                           "merged",
+                           in)
+               : 0;
+}
+
 static int prepare(struct export *x, const char *in, struct matrix *embeddings, struct error *e)
 {
     int rc;
 
     if ((rc = model_open_raw(&x->m, in, e)) || (rc = family_of(&x->family, x->m->file, e)) ||
-        (rc = check_family(x, in, e)) || (rc = compile_patterns(x, e)))
+        (rc = check_family(x, in, e)) || (rc = compile_patterns(x, e)) ||
+        (rc = open_adapters(x, in, e)))
         return rc;
     if (weight_file_format(x->m->file) != WEIGHT_GGUF && x->family->exported_as)
         x->family = x->family->exported_as;
@@ -350,6 +380,7 @@ static void release(struct export *x)
     export_list_release(x);
     mem_free(x->piece);
     model_free(x->m);
+    adapters_close(x->adapters);
 }
 
 int model_export(const char *in, const char *out, const struct export_options *o,

@@ -254,6 +254,7 @@ static int add_tensor(struct export *x, const struct tensor_view *t, struct matr
                       struct error *e)
 {
     struct part *p = new_part(x);
+    int found;
     int64_t rows = 1;
     int layer;
     enum tensor_role role = tensor_kind_role(t->name, &layer);
@@ -281,6 +282,11 @@ static int add_tensor(struct export *x, const struct tensor_view *t, struct matr
     *view = (struct matrix){
         .type = t->type, .rows = (int)rows, .cols = (int)t->dims[t->n_dims - 1], .data = t->data};
     add_rounding(x, p, role, layer, view);
+    if (!x->adapters)
+        return 0;
+    if ((found = merge_tensor_find(x->m, t, &p->merge, e)) < 0)
+        return found;
+    p->merges = found;
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #ifndef ENGINE_CONVERT_EXPORT_LIST_H
 #define ENGINE_CONVERT_EXPORT_LIST_H
 
+#include "engine/adapter/merge.h"
 #include "engine/base/error.h"
 #include "engine/convert/export_types.h"
 #include "engine/convert/importance.h"
@@ -30,6 +31,9 @@ struct part {
      * are */
     int turned;
     int kind; /* of the report; -1: copied */
+    /* adapters hang on the matrices of a GGUF source's tensor; a folder's are the model's own */
+    bool merges;
+    struct merge_tensor merge;
 };
 
 struct export
@@ -37,6 +41,8 @@ struct export
     const struct export_options *o;
     struct export_report *report;
     struct model *m;
+    struct adapters *adapters; /* or NULL */
+    float strengths[LORA_ADAPTERS];
     const struct family *family;
     struct gguf_writer *w;
     struct importance *importance; /* or NULL */

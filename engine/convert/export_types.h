@@ -3,6 +3,7 @@
 #ifndef ENGINE_CONVERT_EXPORT_TYPES_H
 #define ENGINE_CONVERT_EXPORT_TYPES_H
 
+#include "engine/adapter/adapter.h"
 #include "engine/file/dtype.h"
 #include "engine/model/mix.h"
 
@@ -48,6 +49,9 @@ struct export_options {
     const struct export_type *type;
     const struct export_override *overrides; /* the first that fits counts */
     int n_overrides;
+    /* added to the weights, with the strengths of the requests; type must be one of floats */
+    const struct adapter_request *adapters;
+    int n_adapters;
     const char *importance; /* an importance matrix's file; NULL: none */
     int n_threads;
     /* About 10 times a second; non-zero cancels. May be NULL. */

@@ -1,0 +1,121 @@
+/* See merge.h. */
+#include "engine/adapter/merge.h"
+
+#include "engine/adapter/reading.h"
+
+#include <math.h>
+#include <string.h>
+
+void merge_row(const struct matrix *w, int row, const float *strengths, float *x)
+{
+    const struct lora *l = w->lora;
+    const float *a = l ? l->a : NULL, *b = l ? l->b + row : NULL;
+
+    for (int i = 0; l && i < l->n_parts; i++) {
+        float factor = strengths[l->parts[i].adapter] * l->parts[i].scale;
+
+        for (int k = 0; k < l->parts[i].rank; k++, a += w->cols, b += w->rows) {
+            float by = factor * *b;
+
+            for (int c = 0; c < w->cols && by != 0.0f; c++)
+                x[c] = fmaf(by, a[c], x[c]);
+        }
+    }
+}
+
+static struct matrix *part_of(const struct merge_tensor *t, int expert, int i)
+{
+    struct reading r = {.model = (struct model *)(uintptr_t)t->model};
+    struct block_id id = t->id;
+
+    id.expert += expert;
+    return reading_matrix(&r, id, t->parts[i]);
+}
+
+static bool adapted(const struct merge_tensor *t)
+{
+    int blocks = t->experts ? t->experts : 1;
+
+    for (int x = 0; x < blocks; x++)
+        for (int i = 0; i < t->n_parts; i++)
+            if (part_of(t, x, i) && part_of(t, x, i)->lora)
+                return true;
+    return false;
+}
+
+int merge_tensor_find(const struct model *m, const struct tensor_view *t, struct merge_tensor *out,
+                      struct error *e)
+{
+    enum weight_format format = weight_file_format(m->file);
+    struct reading r = {.model = (struct model *)(uintptr_t)m};
+    struct place at;
+    int row = 0, rc;
+
+    if ((rc = family_of(&r.family, m->file, e)) < 0)
+        return rc;
+    while (place_of(&r, format, t->name, &row, &at)) {
+        *out = (struct merge_tensor){.model = m};
+        if (!place_parts(&r, &at, &out->id, &out->experts, out->parts, &out->n_parts) ||
+            !adapted(out))
+            continue;
+        out->turned = family_tensor_turned(r.family, m->file, at.role, t);
+        if (family_tensor_is(r.family, m->file, at.role, TENSOR_TURNS))
+            return error_set(e, ERR_MODEL, "%s: its rows take turns: not written", t->name);
+        return 1;
+    }
+    return 0;
+}
+
+/* Which matrix a row of the parts under each other is of; it becomes one of the matrix's. */
+static const struct matrix *find_row(const struct merge_tensor *t, int64_t *row)
+{
+    for (int x = 0;; x++)
+        for (int i = 0; i < t->n_parts; i++) {
+            const struct matrix *w = part_of(t, x, i);
+
+            if (*row < w->rows)
+                return w;
+            *row -= w->rows;
+        }
+}
+
+/* One element of a turned tensor. */
+static float element(const struct matrix *w, int row, int column, const float *strengths)
+{
+    const struct lora *l = w->lora;
+    const float *a = l ? l->a + column : NULL, *b = l ? l->b + row : NULL;
+    float sum = 0.0f;
+
+    for (int i = 0; l && i < l->n_parts; i++) {
+        float factor = strengths[l->parts[i].adapter] * l->parts[i].scale;
+
+        for (int k = 0; k < l->parts[i].rank; k++, a += w->cols, b += w->rows)
+            sum = fmaf(factor * *b, *a, sum);
+    }
+    return sum;
+}
+
+/* A row of a turned tensor is a column of the parts. */
+static void turned_row(const struct merge_tensor *t, int64_t row, const float *strengths, float *x)
+{
+    int cols = part_of(t, 0, 0)->cols, expert = (int)(row / cols);
+
+    for (int i = 0; i < t->n_parts; i++) {
+        const struct matrix *w = part_of(t, expert, i);
+
+        for (int r = 0; r < w->rows; r++)
+            *x++ += element(w, r, (int)(row % cols), strengths);
+    }
+}
+
+void merge_tensor_row(const struct merge_tensor *t, int64_t row, const float *strengths, float *x)
+{
+    const struct matrix *w;
+
+    if (t->turned) {
+        turned_row(t, row, strengths, x);
+        return;
+    }
+    w = find_row(t, &row);
+    merge_row(w, (int)row, strengths, x);
+}
