@@ -313,6 +313,29 @@ START_TEST(the_draft_model_is_counted)
 }
 END_TEST
 
+/* So is the block of the file that predicts further tokens, where it drafts. */
+START_TEST(the_block_that_drafts_is_counted)
+{
+    struct engine_config c = {.model_path = support_path("golden/families/qwen3_5_moe"),
+                              .context = 256,
+                              .ubatch = 64,
+                              .n_threads = 1,
+                              .convert = -1,
+                              .drafting = {.type = "auto"}},
+                         without = c;
+    struct fit with_it, alone;
+
+    strcpy(without.drafting.type, "lookup");
+    ck_assert_int_eq(fit_measure(&c, &with_it, &e), 0);
+    ck_assert_int_eq(fit_measure(&without, &alone, &e), 0);
+    ck_assert_uint_eq(alone.further, 0);
+    /* ten experts and a shared one of three matrices of 64 x 32 in BF16, at least */
+    ck_assert_uint_gt(with_it.further, 11 * 3 * 64 * 32 * 2);
+    ck_assert_uint_eq(with_it.total - with_it.program - with_it.further,
+                      alone.total - alone.program);
+}
+END_TEST
+
 /* The device's rows against what the device then holds, to the byte; also for plan files, and for a
  * device that shares no memory. */
 START_TEST(the_devices_share_is_what_it_holds)
@@ -675,6 +698,7 @@ static Suite *suite(void)
     tcase_add_test(t, experts_on_the_disk_are_a_remedy);
     tcase_add_test(t, the_table_prints_every_row);
     tcase_add_test(t, the_draft_model_is_counted);
+    tcase_add_test(t, the_block_that_drafts_is_counted);
     tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 7);
     tcase_add_loop_test(t, needed_is_the_peak, 0, sizeof peaks / sizeof *peaks);
     tcase_add_loop_test(t, needed_is_the_peak_of_every_family, 0,

@@ -546,6 +546,37 @@ START_TEST(the_text_stays_with_recurrent_state)
 }
 END_TEST
 
+/* The block of the model's own file (of a random model: it is hardly ever right), whatever turns do
+ * to the states that it reads. */
+START_TEST(the_text_stays_with_a_block_of_its_own)
+{
+    static const char *const families_with[] = {"deepseek_v3", "glm4_moe", "qwen3_5_moe"};
+    static const struct way all[] = {{.max_tokens = 60},
+                                     {.max_tokens = 40, .temperature = 0.7f, .seed = 3},
+                                     {.max_tokens = 50, .cancel_after = 21},
+                                     {.max_tokens = 200}};
+    struct setting plain = {.of = family_with_words(families_with[_i])}, a = plain;
+    struct engine *without, *with;
+    static struct said x, y;
+    int drafted = 0;
+
+    a.spec = "mtp";
+    a.n_max = 4;
+    without = open_engine(&plain);
+    with = open_engine(&a);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        turn_of_ids(without, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &x);
+        turn_of_ids(with, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &y);
+        drafted += y.done.drafted;
+        same(without, with, &x, &y);
+    }
+    support_ran("%s: %d drafts", families_with[_i], drafted);
+    ck_assert_int_gt(drafted, 100);
+    engine_close(without);
+    engine_close(with);
+}
+END_TEST
+
 START_TEST(who_is_not_there)
 {
     struct engine_config c = {
@@ -887,6 +918,7 @@ int main(void)
     tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);
     tcase_add_loop_test(t, the_text_stays_with_recurrent_state, 0,
                         sizeof with_state / sizeof *with_state);
+    tcase_add_loop_test(t, the_text_stays_with_a_block_of_its_own, 0, 3);
     tcase_add_test(t, who_is_not_there);
     suite_add_tcase(s, t);
     tcase_add_test(u, policies_take_what_they_say);

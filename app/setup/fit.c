@@ -103,6 +103,30 @@ static int measure_draft(const struct engine_config *c, struct fit *out, struct 
     return 0;
 }
 
+/* So does the block of its own file that predicts further tokens, where that drafts. */
+static int measure_further(const struct engine_config *c, const struct model *m, struct fit *out,
+                           struct error *e)
+{
+    struct engine_config of = engine_further_config(c, m, out->context);
+    struct model_footprint weights;
+    struct model *block;
+    struct fit own;
+    int rc;
+
+    if (!m->has_further || !engine_further_wanted(c))
+        return 0;
+    if ((rc = fit_inspect(&of, &block, &weights, e)) == 0)
+        rc = fit_of_model(&of, block, &weights, &own, e);
+    model_free(block);
+    if (rc == ERR_MODEL && strcmp(c->drafting.type, "mtp") != 0)
+        return 0; /* nobody named it: it does not draft */
+    if (rc < 0)
+        return rc;
+    out->further = own.total - own.computing + (uint64_t)out->sessions * engine_further_states(m);
+    out->total += out->further;
+    return 0;
+}
+
 /* vocabulary: see measure_program. */
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
@@ -122,6 +146,8 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
         measure_program(m, vocabulary, out);
         out->total += out->program;
         rc = measure_draft(c, out, e);
+        if (rc == 0)
+            rc = measure_further(c, m, out, e);
     }
     model_free(m);
     adapters_close(adapters);
@@ -134,6 +160,7 @@ int fit_inspect(const struct engine_config *c, struct model **m, struct model_fo
     struct model_options mo = {.convert = c->convert,
                                .exact = c->exact,
                                .overrides = c->overrides,
+                               .further_of = c->further_of,
                                .memory = c->memory,
                                .expert_cache = c->expert_cache,
                                .width = cpu_pack_width(),
@@ -368,6 +395,9 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "scratch", f->scratch, note);
     if (f->draft)
         row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
+    if (f->further)
+        row(out, "block that drafts", f->further,
+            "of this file, predicts further tokens (--spec-type mtp)");
     row(out, "code and stacks", f->computing, "that computing alone touches");
     row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
     if (f->library)

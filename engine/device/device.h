@@ -13,8 +13,8 @@
  * follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
- * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap (the CPU
- * has all), layers, fuses, report, stream, prefetch, footprint, tune, observe, together,
+ * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join (the
+ * CPU has all), layers, fuses, report, stream, prefetch, footprint, tune, observe, together,
  * state_share, state_cut, link_close. Emulated where NULL: layers by single jobs. Computing
  * allocates nothing of ours: scratch for max_rows rows is taken at open, what a session keeps at
  * state_open and block_put. In names and jobs `attention` is a layer's mixer of any kind. */
@@ -171,6 +171,14 @@ struct head_job {
     const float *const *strengths; /* as in attention_job */
 };
 
+/* Of a block that predicts further tokens (model.h, struct further_weights): embeddings and hidden
+ * states, both normed, joined: the residual stream that its layer begins with. */
+struct join_job {
+    int rows;
+    const float *embeddings, *states; /* (rows, hidden) each */
+    float *x;                         /* (rows, hidden), none of these */
+};
+
 /* Whole layers first .. last-1, routing included, x updated in place; experts/weights of every
  * layer reported for telemetry: (last - first, rows, used). Only when the plan gives this device
  * every block of those layers. */
@@ -296,6 +304,8 @@ struct device_ops {
     bool (*fuses)(const struct device *d, int layer);
     /* Optional: n logits, whichever device made them, become capped by rule 9. */
     int (*cap)(struct device *d, float *logits, size_t n, struct error *e);
+    /* Optional: see join_job. */
+    int (*join)(struct device *d, const struct join_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
     void (*stats)(const struct device *d, struct device_stats *out);

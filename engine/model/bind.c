@@ -717,6 +717,42 @@ static int bind_projections(struct binding *b, struct error *e)
     return rc ? rc : bind_values(b, &m->project_out, TENSOR_PROJECT_OUT, 0, n, VECTOR_PLAIN, 0, e);
 }
 
+static bool has(const struct binding *b, enum tensor_role role)
+{
+    return family_tensor(b->family, b->model->file, role, 0, 0, false) != NULL;
+}
+
+/* Of a block that predicts further tokens. */
+static int bind_further(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    const struct model *of = b->options->further_of;
+    int hidden = m->hp.hidden, rc = 0;
+
+    if (has(b, TENSOR_FURTHER_EMBEDDINGS))
+        rc = bind_table(b, &m->embeddings, TENSOR_FURTHER_EMBEDDINGS, m->hp.n_vocab, hidden, e);
+    else
+        m->embeddings = of->embeddings;
+    if (rc)
+        return rc;
+    b->counted = &b->total.router_norms;
+    if ((rc = bind_norm(b, &m->further.embedding_norm, TENSOR_FURTHER_EMBEDDING_NORM, 0, e)) ||
+        (rc = bind_norm(b, &m->further.hidden_norm, TENSOR_FURTHER_HIDDEN_NORM, 0, e)) ||
+        (rc = bind_norm(b, &m->output_norm, TENSOR_FURTHER_NORM, 0, e)))
+        return rc;
+    if (b->family->further_normed)
+        m->further.state_norm = of->output_norm;
+    b->counted = &b->total.attention;
+    if ((rc = bind_plain(b, &m->further.join, TENSOR_FURTHER_JOIN, 0, hidden, 2 * hidden, e)))
+        return rc;
+    b->counted = &b->total.head;
+    if (has(b, TENSOR_FURTHER_HEAD))
+        return bind_plain(b, &m->head, TENSOR_FURTHER_HEAD, 0, m->hp.n_vocab, hidden, e);
+    m->head = of->head;
+    m->head.lora = NULL; /* strengths are the model's sessions' */
+    return 0;
+}
+
 static int bind_ends(struct binding *b, struct error *e)
 {
     struct model *m = b->model;
@@ -800,6 +836,8 @@ static int check_all_used(struct binding *b, struct error *e)
     for (size_t i = 0; i < weight_file_count(f); i++) {
         const char *what = b->used[i] ? NULL : purpose_of(b, weight_file_at(f, i)->name);
 
+        if (what && b->options->further_used && strcmp(what, FAMILY_FURTHER) == 0)
+            continue;
         if (what)
             count_unused(&unused, what);
         else if (!b->used[i])
@@ -820,12 +858,12 @@ int bind_model(struct binding *b, struct error *e)
 
     if (!(b->used = mem_alloc(weight_file_count(m->file), 1)))
         return error_set(e, ERR_MEMORY, "out of memory for the binding");
-    if ((rc = bind_ends(b, e)))
+    if ((rc = b->options->further_of ? bind_further(b, e) : bind_ends(b, e)))
         return rc;
     for (int l = 0; l < m->hp.n_layers; l++)
         if ((rc = bind_layer(b, &m->layers[l], l, e)))
             return rc;
-    if ((rc = check_all_used(b, e)))
+    if (!b->options->further_of && (rc = check_all_used(b, e)))
         return rc;
     join_arena(b);
     for (int t = 0; t < DTYPE_COUNT; t++)

@@ -34,6 +34,7 @@ enum matrix_part {
     MATRIX_KV_A,
     MATRIX_K_B,
     MATRIX_V_B,
+    MATRIX_JOIN, /* of a block that predicts further tokens: before its layer's mixer */
     MATRIX_GATE,
     MATRIX_UP,
     MATRIX_DOWN,
@@ -41,7 +42,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 12 /* of one block at most */
+#define BLOCK_MATRICES 13 /* of one block at most */
 
 /* One matrix of a block. An adapter (LoRA, arXiv:2106.09685) hangs on a (block, part): the product
  * y = W x becomes y += s * B(A * x), in F32 after the product. None is loaded yet; whoever adds

@@ -96,10 +96,20 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
     return (struct meta_value){0};
 }
 
-static void expand(const char *pattern, int layer, int expert, bool bias, char *out, size_t size)
+#define LAYER_NAMES "model.layers.%l."
+
+static void expand(const struct family *family, const char *pattern, int layer, int expert,
+                   bool bias, char *out, size_t size)
 {
+    const char *moved = family->is_further ? family->further : NULL;
+    char whole[200];
     size_t n = 0;
 
+    if (moved && strncmp(pattern, LAYER_NAMES, strlen(LAYER_NAMES)) == 0) {
+        snprintf(whole, sizeof whole, "%s%s", moved, pattern + strlen(LAYER_NAMES));
+        pattern = whole;
+    }
+    layer += family->first_layer;
     for (const char *p = pattern; *p && n + 12 < size; p++) {
         if (p[0] == '%' && (p[1] == 'l' || p[1] == 'e')) {
             n += (size_t)snprintf(out + n, size - n, "%d", *++p == 'l' ? layer : expert);
@@ -145,11 +155,22 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
     for (int i = 0; i < FAMILY_NAMES && names[i]; i++) {
         const struct tensor_view *t;
 
-        expand(names[i], layer, expert, bias, name, sizeof name);
+        expand(family, names[i], layer, expert, bias, name, sizeof name);
         if ((t = weight_file_find(f, name)) || (t = find_nested(family, f, name)))
             return t;
     }
     return NULL;
+}
+
+bool family_further(const struct family *family, const struct weight_file *f, int n_layers,
+                    struct family *out)
+{
+    bool renumbered = family->further && weight_file_format(f) != WEIGHT_GGUF;
+
+    *out = *family;
+    out->is_further = true;
+    out->first_layer = renumbered ? 0 : n_layers;
+    return family->extra_layers && family_tensor(out, f, TENSOR_FURTHER_JOIN, 0, 0, false);
 }
 
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
@@ -172,7 +193,7 @@ void family_tensor_name(const struct family *family, const struct weight_file *f
 {
     const char *const *names = spellings(family, f, role, false);
 
-    expand(names[0] ? names[0] : "?", layer, expert, false, out, size);
+    expand(family, names[0] ? names[0] : "?", layer, expert, false, out, size);
 }
 
 void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
@@ -181,7 +202,7 @@ void family_gguf_name(const struct family *family, enum tensor_role role, int la
     *out = 0;
     for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
         if (t->role == role && t->gguf[0])
-            expand(t->gguf[0], layer, 0, bias, out, size);
+            expand(family, t->gguf[0], layer, 0, bias, out, size);
 }
 
 bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,

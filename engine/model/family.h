@@ -95,6 +95,15 @@ enum tensor_role {
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
+    /* Of a block that predicts further tokens, beside its layer: norms of the embedding and of the
+     * hidden state that it joins, (hidden, 2 hidden), the norm before its head; its embeddings and
+     * head where it has its own. %l: its number among the file's layers */
+    TENSOR_FURTHER_EMBEDDING_NORM,
+    TENSOR_FURTHER_HIDDEN_NORM,
+    TENSOR_FURTHER_JOIN,
+    TENSOR_FURTHER_NORM,
+    TENSOR_FURTHER_EMBEDDINGS,
+    TENSOR_FURTHER_HEAD,
     TENSOR_ROLES
 };
 
@@ -146,8 +155,15 @@ struct family {
     bool exported;         /* engine/convert writes GGUF files of it */
     /* whose GGUF files those are where it has none of its own name; NULL: its own */
     const struct family *exported_as;
-    /* layers behind the last one that predict further tokens: nobody computes them */
+    /* layers behind the last one that predict further tokens: they may draft (family_further) */
     bool extra_layers;
+    /* what names of such a layer begin with in folders, where it is not "model.layers.%l."; NULL:
+     * it is. further_normed: it meets hidden states, and makes them, behind the last norm */
+    const char *further;
+    bool further_normed;
+    /* Of family_further's copy: number of its first layer in the file */
+    bool is_further;
+    int first_layer;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
     /* YaRN's range is not rounded to whole pairs: no GGUF file says so */
@@ -171,6 +187,10 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
 /* The tensor of a role, by any of its spellings; NULL: none. */
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,
                                         enum tensor_role role, int layer, int expert, bool bias);
+/* The family as it names the first block that predicts further tokens, behind n_layers layers: its
+ * layer 0. false: the file has none, or not of a kind that is computed. */
+bool family_further(const struct family *family, const struct weight_file *f, int n_layers,
+                    struct family *out);
 /* Whether the tensors of a role have a flag in this file. */
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
                       enum tensor_role role, int flag);

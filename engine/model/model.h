@@ -73,6 +73,18 @@ struct layer_weights {
     struct expert_weights *experts;      /* shape_experts: the shared one is the last */
 };
 
+/* A block that predicts further tokens (DeepSeek-V3's technical report, arXiv:2412.19437, 2.2;
+ * Qwen's and GLM's differ in what is normed alone): of a token's embedding and the hidden state
+ * that the model had one position before, joined, its layer makes a hidden state that the head
+ * makes the token after the next one of. */
+struct further_weights {
+    struct norm_weights embedding_norm, hidden_norm;
+    struct matrix join; /* (hidden, 2 hidden): embedding, then hidden state */
+    /* of the model it is part of, where it meets hidden states behind the last norm; else without
+     * weight. That model outlives it */
+    struct norm_weights state_norm;
+};
+
 struct model {
     struct hparams hp;
     const char *family; /* "phimoe" */
@@ -95,6 +107,9 @@ struct model {
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
+    /* of model_options.further_of: it is such a block, of one layer; else join has no rows */
+    struct further_weights further;
+    bool has_further; /* the file has such a block (it may miss something yet) */
     /* weights in memory of ours / in the mapped file / what the expert cache takes */
     size_t packed_bytes, mapped_bytes, cache_bytes;
     int64_t n_params, n_params_active;
@@ -107,6 +122,10 @@ struct model {
 };
 
 struct model_options {
+    /* Not the model, but the block of its file that predicts further tokens, with its embeddings
+     * and, where the block has none of its own, its head; it outlives the block. NULL: the model */
+    const struct model *further_of;
+    bool further_used; /* that block is opened too: it does not count as unused */
     /* enum dtype to convert float weights to while loading, -1: keep */
     int convert;
     /* integers of packed checkpoints become F32, whose activations are not rounded */
@@ -176,6 +195,10 @@ int model_check(const struct model *m, struct error *e);
 int model_embed(const struct model *m, int id, int pos, float *out, struct error *e);
 /* w (rows, cols) times x, rule 9 of numerics.h: between embeddings or head and the stream. */
 void model_project(const float *w, int rows, int cols, const float *x, float *y);
+/* What a block that predicts further tokens is given of a hidden state of the model's, or makes of
+ * its own for the next one: (hidden) values. x and out may be the same. */
+void model_further_state(const struct model *further, const struct norm_weights *norm,
+                         const float *x, float *out);
 /* How many positions the model has learned; 0: it has learned none, and takes any. */
 int model_positions(const struct model *m);
 

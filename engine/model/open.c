@@ -15,6 +15,7 @@
 #include "engine/model/repack.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,26 @@ static int check_bindable(const struct model *m, const struct family *family, st
     return 0;
 }
 
+/* The model becomes the block of its file that predicts further tokens: one layer, which is as the
+ * last one with attention. */
+static int describe_further(struct model *m, struct binding *b, struct error *e)
+{
+    int n = m->hp.n_layers, like = n - 1;
+
+    if (!family_further(b->family, m->file, n, &b->further))
+        return error_set(e, ERR_USAGE, "%s has no block that predicts further tokens",
+                         weight_file_path(m->file));
+    while (like > 0 && hparams_layer(&m->hp, like)->mixer.kind != MIXER_ATTENTION &&
+           hparams_layer(&m->hp, like)->mixer.kind != MIXER_MLA)
+        like--;
+    if (m->hp.layers)
+        m->hp.layers[0] = m->hp.layers[like];
+    m->hp.n_layers = 1;
+    hparams_count(&m->hp);
+    b->family = &b->further;
+    return 0;
+}
+
 /* Everything but the bytes. */
 static int prepare(struct model *m, struct binding *b, const char *path, struct error *e)
 {
@@ -158,7 +179,10 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
     if (!(m->arena = mem_alloc(1, sizeof *m->arena)))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     if ((rc = describe(m, &b->family, path, b->options->overrides, e)) ||
-        (rc = check_bindable(m, b->family, e)) || (rc = make_layers(m, e)))
+        (rc = check_bindable(m, b->family, e)))
+        return rc;
+    m->has_further = family_further(b->family, m->file, m->hp.n_layers, &b->further);
+    if ((b->options->further_of && (rc = describe_further(m, b, e))) || (rc = make_layers(m, e)))
         return rc;
     return bind_model(b, e);
 }
@@ -198,6 +222,7 @@ static int open_model(struct model **out, const char *path, const struct model_o
     if ((rc = expert_cache_new(&m->cache, m, &b, e)) < 0)
         goto out;
     m->hash = weight_file_hash(m->file) ^ (o->overrides ? overrides_hash(o->overrides) : 0);
+    m->hash ^= o->further_of ? 0x66757274686572u : 0;
     if (o->convert >= 0)
         m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;
     if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
@@ -323,6 +348,23 @@ int model_positions(const struct model *m)
     if (m->positions.data)
         return (int)m->positions.dims[0] - m->hp.position_offset;
     return m->hp.rope_within ? m->hp.context_max : 0;
+}
+
+void model_further_state(const struct model *further, const struct norm_weights *norm,
+                         const float *x, float *out)
+{
+    int n = further->hp.hidden;
+    float sum = 0.0f, by;
+
+    if (!norm->weight) {
+        memmove(out, x, (size_t)n * sizeof *x);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    by = 1.0f / sqrtf(sum / (float)n + further->hp.common.norms.eps);
+    for (int i = 0; i < n; i++)
+        out[i] = x[i] * by * norm->weight[i];
 }
 
 void model_project(const float *w, int rows, int cols, const float *x, float *y)

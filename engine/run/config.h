@@ -75,6 +75,9 @@ struct engine_config {
         int n_max;     /* most tokens of a draft; 0: DRAFT_DEFAULT */
         bool always;   /* as many whenever there are, whether it pays or not */
     } drafting;
+    /* It is not a model, but the block of that one's file which predicts further tokens, opened for
+     * drafts alone (engine_further_config); NULL: a model */
+    const struct model *further_of;
     struct sampling sampling; /* until a turn brings its own; all zero: greedy */
     double pace;              /* engine_pace_set */
     /* of loading, on the thread that opens; non-zero: ERR_CANCELLED */

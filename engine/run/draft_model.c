@@ -4,28 +4,18 @@
  * stands here and not beside the other drafters because they know no engine. How often it is right
  * is learnt by how sure it was. Engine thread. */
 #include "engine/base/mem.h"
-#include "engine/run/draft/drafter.h"
+#include "engine/run/draft/sureness.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
-#include <assert.h>
-#include <math.h>
 #include <string.h>
-
-#define SURE 8         /* degrees of how sure it was */
-#define PRIOR 2.0f     /* as if so many of each had been tried, right as often as it was sure */
-#define FADE 0.97f     /* what an older draft counts beside a newer one */
-#define UNLIKELY 0.15f /* that all so far are right: not worth another one */
-#define EXPECTED 0.7f  /* right, before anything was tried */
 
 struct drafter {
     struct session *session;
     struct engine *model;
     float *logits; /* n_vocab of the draft model */
     int n_vocab;   /* ids that both have */
-    float tried[SURE], right[SURE];
-    float all_tried, all_right;
-    int degree[DRAFT_MOST], n; /* of the newest proposal */
+    struct sureness sureness;
 };
 
 static void release(struct drafter *d)
@@ -56,35 +46,14 @@ static int make(struct drafter **out, struct engine *model, struct error *e)
         release(d);
         return rc;
     }
-    for (int i = 0; i < SURE; i++) {
-        d->tried[i] = PRIOR;
-        d->right[i] = PRIOR * ((float)i + 0.5f) / SURE;
-    }
-    d->all_tried = PRIOR;
-    d->all_right = PRIOR * EXPECTED;
+    sureness_init(&d->sureness);
     *out = d;
     return 0;
 }
 
 static void expect(const struct drafter *d, int most, float *p)
 {
-    for (int i = 0; i < most; i++)
-        p[i] = d->all_right / d->all_tried;
-}
-
-/* The draft model's first choice, and how sure it is. */
-static int first_choice(const struct drafter *d, float *sure)
-{
-    const float *x = d->logits;
-    double sum = 0;
-    int best = 0;
-
-    for (int i = 1; i < d->n_vocab; i++)
-        best = x[i] > x[best] ? i : best;
-    for (int i = 0; i < d->n_vocab; i++)
-        sum += x[i] - x[best] > -20 ? (double)expf(x[i] - x[best]) : 0;
-    *sure = (float)(1 / sum);
-    return best;
+    sureness_expect(&d->sureness, most, p);
 }
 
 /* Leading tokens of these that its session holds. */
@@ -132,43 +101,32 @@ static void read_before(struct drafter *d, const int *ids, int n)
 static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
 {
     float all = 1;
+    int made = 0;
 
-    d->n = 0;
+    sureness_begin(&d->sureness);
     if (!can_read(d, ids, n) || !read_along(d, ids, n))
         return 0;
-    for (int i = 0; i < most && all > UNLIKELY; i++) {
+    while (made < most && !sureness_unlikely(all)) {
         struct error e;
-        float sure;
 
-        if (i && (d->session->n_tokens >= d->model->info.context ||
-                  session_extend(d->session, &out[i - 1], 1, 0, d->logits, false, &e) < 0))
+        if (made && (d->session->n_tokens >= d->model->info.context ||
+                     session_extend(d->session, &out[made - 1], 1, 0, d->logits, false, &e) < 0))
             break;
-        out[i] = first_choice(d, &sure);
-        d->degree[i] = sure < 1.0f ? (int)(sure * SURE) : SURE - 1;
-        p[i] = d->right[d->degree[i]] / d->tried[d->degree[i]];
-        all *= p[i];
-        d->n++;
+        out[made] = sureness_choose(&d->sureness, d->logits, d->n_vocab, &p[made]);
+        all *= p[made++];
     }
-    return d->n;
+    return made;
 }
 
 static void learn(struct drafter *d, int tried, int taken)
 {
-    assert(taken <= tried && tried <= d->n);
-    for (int i = 0; i < tried && i <= taken; i++) {
-        int k = d->degree[i];
-
-        d->tried[k] = d->tried[k] * FADE + 1;
-        d->right[k] = d->right[k] * FADE + (i < taken ? 1.0f : 0.0f);
-        d->all_tried = d->all_tried * FADE + 1;
-        d->all_right = d->all_right * FADE + (i < taken ? 1.0f : 0.0f);
-    }
+    sureness_learn(&d->sureness, tried, taken);
 }
 
 const struct drafter_ops drafter_model = {
     .name = "model",
     .summary = "what a smaller model (-md) would say",
-    .needs_model = true,
+    .needs = DRAFTER_NEEDS_MODEL,
     .make = make,
     .release = release,
     .expect = expect,
@@ -213,6 +171,7 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
 
     c.model_path = of->drafting.model;
     c.drafting = (struct drafting){0};
+    c.further_of = NULL;
     c.context = context;
     c.sessions = (of->sessions > 1 ? of->sessions : 1) + 1; /* its own, which nobody asks */
     c.overrides = NULL;
@@ -235,7 +194,7 @@ int speculate_model_open(struct engine *g, const struct engine_config *of, struc
     int rc;
 
     if (!of->drafting.model || !g->drafts)
-        return 0;
+        return further_open(g, of, e);
     c = engine_draft_config(of, g->info.context);
     c.commons = g->config.commons;
     if ((rc = engine_open(&g->draft_model, &c, e)) < 0)
@@ -243,5 +202,6 @@ int speculate_model_open(struct engine *g, const struct engine_config *of, struc
     if (!g->tokenizer || !g->draft_model->tokenizer)
         return error_set(e, ERR_USAGE,
                          "-md: a model without a tokenizer cannot draft, or be drafted for");
-    return check_vocabulary(g, g->draft_model, e);
+    rc = check_vocabulary(g, g->draft_model, e);
+    return rc < 0 ? rc : further_open(g, of, e);
 }

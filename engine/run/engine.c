@@ -101,8 +101,11 @@ static int load_tokenizer(struct engine *g, struct error *e)
                                       .file = g->config.chat_template_file,
                                       .globals = g->config.chat_template_globals,
                                       .stop = &stop};
-    int rc = tokenizer_load(&g->tokenizer, g->model->file, e);
+    int rc;
 
+    if (g->config.further_of)
+        return 0;
+    rc = tokenizer_load(&g->tokenizer, g->model->file, e);
     if (rc == 0)
         rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &o, e);
     /* the caller's */
@@ -218,12 +221,26 @@ static int place_first(struct engine *g, const struct engine_config *c, struct e
     return c->placement_script ? engine_script_set(g, c->placement_script, e) : 0;
 }
 
+/* What the engines of a model and of who drafts for it share, unless the caller brought it. */
+static int take_commons(struct engine *g, struct error *e)
+{
+    int rc;
+
+    if (g->config.commons)
+        return 0;
+    if ((rc = commons_new(&g->own_commons, g->config.n_threads, e)) == 0)
+        g->config.commons = g->own_commons;
+    return rc;
+}
+
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
     struct model_options o = {.convert = c->convert,
                               .exact = c->exact,
                               .overrides = c->overrides,
+                              .further_of = c->further_of,
+                              .further_used = engine_further_wanted(c),
                               .memory = c->memory,
                               .expert_cache = c->expert_cache,
                               .background = c->background,
@@ -241,6 +258,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     if (!g)
         return error_set(e, ERR_MEMORY, "no memory for the engine");
     g->cancel_wake.fd = -1;
+    g->bandwidth = &g->own_bandwidth;
     g->config = *c;
     g->config.model_path = mem_string(c->model_path);
     g->config.device_selector = mem_string(c->device_selector);
@@ -252,15 +270,11 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         rc = error_set(e, ERR_USAGE, "no model was named");
         goto out;
     }
-    if (c->drafting.model && !c->commons) {
-        if ((rc = commons_new(&g->own_commons, c->n_threads, e)) < 0)
-            goto out;
-        g->config.commons = g->own_commons;
-    }
+    if (c->drafting.model && (rc = take_commons(g, e)) < 0)
+        goto out;
     g->info.n_threads = g->config.commons  ? pool_threads(commons_pool(g->config.commons))
                         : c->n_threads > 0 ? c->n_threads
                                            : topology_default_threads();
-    g->bandwidth = g->config.commons ? commons_bandwidth(g->config.commons) : &g->own_bandwidth;
     if (!g->config.model_path || !g->config.device_selector != !c->device_selector ||
         !g->config.cache_dir != !c->cache_dir) {
         rc = error_set(e, ERR_MEMORY, "no memory for the engine");
@@ -271,8 +285,14 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
     if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 ||
-        (rc = open_adapters(g, c, e)) < 0 || (rc = open_parts(g, c, e)) < 0 ||
-        (rc = speculate_model_open(g, c, e)) < 0 || (rc = take_session(g, e)) < 0)
+        (rc = open_adapters(g, c, e)) < 0)
+        goto out;
+    if (g->model->has_further && engine_further_wanted(c) && (rc = take_commons(g, e)) < 0)
+        goto out;
+    if (g->config.commons)
+        g->bandwidth = commons_bandwidth(g->config.commons);
+    if ((rc = open_parts(g, c, e)) < 0 || (rc = speculate_model_open(g, c, e)) < 0 ||
+        (rc = take_session(g, e)) < 0)
         goto out;
     g->config.drafting.model = NULL; /* the caller's */
     g->info.model = g->model;
@@ -305,6 +325,7 @@ void engine_close(struct engine *g)
     for (int n = 0; n < g->n_sessions; n++)
         session_free(g->sessions[n]);
     engine_close(g->draft_model);
+    engine_close(g->further);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
     forward_release(&g->forward);
@@ -313,6 +334,7 @@ void engine_close(struct engine *g)
     mem_free(g->pass.parts);
     mem_free(g->pass.spans);
     mem_free(g->pass.ids);
+    mem_free(g->pass.states);
     mem_free(g->pass.wanted);
     mem_free(g->pass.ends);
     mem_free(g->pass.logits);

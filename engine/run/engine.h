@@ -31,6 +31,15 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
 /* What the model that drafts (of->drafting.model) is opened with, beside one of this context. */
 struct engine_config engine_draft_config(const struct engine_config *of, int context);
 
+/* Whether the block that predicts further tokens drafts where the model's file has one
+ * (model.has_further), and what it is opened with. */
+bool engine_further_wanted(const struct engine_config *c);
+struct engine_config engine_further_config(const struct engine_config *of,
+                                           const struct model *model, int context);
+
+/* bytes of the model's hidden states that each session keeps for it */
+uint64_t engine_further_states(const struct model *model);
+
 /* Loads the model, opens the CPU, and the devices that c->placement asks for; that is in force when
  * it returns. Errors of model_load, ERR_USAGE, ERR_DEVICE; then *out is NULL. */
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);

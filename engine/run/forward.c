@@ -774,11 +774,31 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     return rc;
 }
 
+/* The hidden states that the embeddings, which stand in f->y, are joined with. */
+static int join(struct forward *f, const float *const *states, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    struct join_job j = {.rows = f->rows, .embeddings = f->y, .states = f->h, .x = f->x};
+    size_t hidden = (size_t)f->model->hp.hidden, at = 0;
+
+    for (int i = 0; i < f->n_spans; i++) {
+        size_t count = (size_t)f->spans[i].rows * hidden;
+
+        if (!states[i])
+            return error_set(e, ERR_USAGE, "hidden states of a span are missing");
+        memcpy(f->h + at, states[i], count * sizeof *f->h);
+        at += count;
+    }
+    return finish(cpu, cpu->ops->join(cpu->device, &j, e), e);
+}
+
 /* The spans of this pass, their tokens embedded. */
-static int begin(struct forward *f, const struct span *spans, const int *const *ids, int n,
-                 struct error *e)
+static int begin(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
+    bool joins = f->model->further.join.rows > 0;
+    float *to = joins ? f->y : f->x;
     int rc = 0;
 
     f->rows = 0;
@@ -795,13 +815,13 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
             f->strengths[f->rows + r] = spans[i].strengths;
         for (int r = 0; r < spans[i].rows && rc == 0; r++)
             rc = model_embed(f->model, ids[i][r], spans[i].pos + r,
-                             f->x + (size_t)(f->rows + r) * hidden, e);
+                             to + (size_t)(f->rows + r) * hidden, e);
     }
-    return rc;
+    return rc == 0 && joins ? join(f, states, e) : rc;
 }
 
-int forward_rows(struct forward *f, const struct span *spans, const int *const *ids, int n,
-                 struct error *e)
+int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     int rc, rows, layer = 0;
@@ -809,7 +829,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     assert(f->plan && n > 0);
     expert_cache_pass(f->model->cache);
     mem_guard_arm("forward");
-    rc = begin(f, spans, ids, n, e);
+    rc = begin(f, spans, ids, states, n, e);
     rows = f->rows;
     while (layer < hp->n_layers && rc == 0) {
         int last = layer + 1, fused = rows == 1           ? hp->n_layers

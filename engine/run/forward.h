@@ -99,10 +99,12 @@ void forward_release(struct forward *f);
  * whenever its contents changed. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
 /* One pass of n spans (copied), ids[i] the tokens of span i, max_rows rows together at most. Rows
- * of the cache that a layer's device lacks are fetched first. Leaves the residual stream in f->x.
+ * of the cache that a layer's device lacks are fetched first. states: of a block that
+ * predicts further tokens, the hidden states (rows, hidden) that each span's tokens are joined
+ * with; else it is not read. Leaves the residual stream in f->x.
  * ERR_CANCELLED, ERR_DEVICE (see resumes). */
-int forward_rows(struct forward *f, const struct span *spans, const int *const *ids, int n,
-                 struct error *e);
+int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e);
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
  * n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);

@@ -125,6 +125,10 @@ struct session {
     int cursor;
     float *logits; /* (1, n_vocab) of the newest token */
     struct speculation spec;
+    /* Of a block that predicts further tokens: the hidden states that its tokens from position
+     * states_at on are joined with, (…, hidden); the drafter's (further.c) */
+    const float *states;
+    int states_at;
 
     struct turn_run run;
     bool turn_cancelled; /* on_event said so */
@@ -148,6 +152,7 @@ struct pass {
     int n; /* parts of the pass under way */
     struct span *spans;
     const int **ids;
+    const float **states; /* see session.states */
     int *wanted; /* rows whose logits are wanted: as many as logits has */
     int *ends;   /* session_extend_all: where each ends */
     /* (n_sessions + engine.draft_rows, n_vocab), with several sessions or drafts */
@@ -184,7 +189,7 @@ struct engine {
     int n_sessions;
     struct pass pass;
     bool drafts, drafters[DRAFTER_COUNT]; /* something is drafted, by whom */
-    struct engine *draft_model;           /* NULL: none */
+    struct engine *draft_model, *further; /* NULL: none (drafter.h, enum drafter_needs) */
     struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
     /* of the pass being put together, where drafting costs: that, and reading what came before */
     double drafting_ns, reading_ns;
@@ -345,6 +350,9 @@ int speculate_init(struct engine *g, struct error *e);
 /* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
  * its vocabulary is another one. */
 int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
+/* further.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
+ * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
+int further_open(struct engine *g, const struct engine_config *of, struct error *e);
 /* Most drafted rows of a session in a pass. */
 int speculate_rows(const struct drafting *c, int ubatch);
 /* Bytes of logits for drafted rows. */
@@ -352,6 +360,8 @@ size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, i
                            int sessions);
 int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
 void speculate_close(struct session *s);
+/* What drafters that ask for hidden states are told (drafter_ops.states). */
+void speculate_states(struct session *s, int pos, int rows, const float *x);
 /* Of the first n parts, answers' next tokens, some become longer by drafted rows, `room` at most in
  * all. Returns how many. */
 int speculate_fill(struct engine *g, int n, int room);

@@ -22,6 +22,7 @@ static int pass_room(struct engine *g, int n, struct error *e)
     struct pass_part *parts = mem_resize(p->parts, (size_t)n, sizeof *parts);
     struct span *spans = mem_resize(p->spans, (size_t)n, sizeof *spans);
     const int **ids = mem_resize(p->ids, (size_t)n, sizeof *ids);
+    const float **states = mem_resize(p->states, (size_t)n, sizeof *states);
     size_t heads = (size_t)n + (size_t)g->draft_rows;
     int *wanted = mem_resize(p->wanted, heads, sizeof *wanted);
     int *ends = mem_resize(p->ends, (size_t)n, sizeof *ends);
@@ -33,10 +34,12 @@ static int pass_room(struct engine *g, int n, struct error *e)
     p->parts = parts ? parts : p->parts;
     p->spans = spans ? spans : p->spans;
     p->ids = ids ? ids : p->ids;
+    p->states = states ? states : p->states;
     p->wanted = wanted ? wanted : p->wanted;
     p->ends = ends ? ends : p->ends;
     p->logits = logits ? logits : p->logits;
-    if (!sessions || !parts || !spans || !ids || !wanted || !ends || (heads > 1 && !logits))
+    if (!sessions || !parts || !spans || !ids || !states || !wanted || !ends ||
+        (heads > 1 && !logits))
         return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
     while (g->n_sessions < n)
         sessions[g->n_sessions++] = NULL;
@@ -169,6 +172,7 @@ void session_rewind(struct session *s, int n_tokens)
     s->token_waits = false;
     s->n_tokens = n_tokens;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
+    speculate_states(s, n_tokens, 0, NULL);
     cut(s, n_tokens);
 }
 
@@ -348,6 +352,8 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
     int end = span->pos + span->rows, first = s->counted > span->pos ? s->counted - span->pos : 0;
 
     s->n_tokens = end;
+    speculate_states(s, span->pos, span->rows,
+                     g->forward.x + (size_t)row * (size_t)g->model->hp.hidden);
     if (s->checkpoints)
         checkpoints_take(s->checkpoints, end, next_mark(s, end - 1) == end);
     if (end <= s->counted)
@@ -371,6 +377,16 @@ static void pass_count(const struct pass_part *p, const struct span *span, int r
     session_rows_done(p->session, &own, row, p->decode);
 }
 
+/* What its next tokens are joined with, where the model is one that joins; NULL: there is none. */
+static const float *states_of(const struct session *s)
+{
+    size_t hidden = (size_t)s->engine->model->hp.hidden;
+
+    return s->states && s->n_tokens >= s->states_at
+               ? s->states + (size_t)(s->n_tokens - s->states_at) * hidden
+               : NULL;
+}
+
 int session_pass(struct engine *g, int n, bool *again, struct error *e)
 {
     const struct pass_part *parts = g->pass.parts;
@@ -389,12 +405,13 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
                                          parts[i].drafted,
                                          g->adapters ? s->strengths : NULL};
         g->pass.ids[i] = s->tokens + s->n_tokens;
+        g->pass.states[i] = states_of(s);
     }
     for (int i = 0; i < n; i++)
         rope_reach(&g->rope, g->pass.spans[i].pos + g->pass.spans[i].rows);
     forward_placed(f, g->in_force, g->n_devices);
     g->trace.token = parts->session->n_tokens;
-    if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, n, e)) == 0)
+    if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e)) == 0)
         rc = pass_heads(g, n, e);
     for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
         if (parts[i].session->run.scores)

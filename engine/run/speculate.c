@@ -60,6 +60,22 @@ static bool has_floats(const struct model *m)
     return false;
 }
 
+/* What a drafter needs and has not, in words; NULL: nothing. */
+static const char *missing(const struct engine *g, enum drafter_kind kind)
+{
+    switch (drafter_ops(kind)->needs) {
+    case DRAFTER_NEEDS_MODEL:
+        return g->config.drafting.model ? NULL : "a model has to draft: name one with -md";
+    case DRAFTER_NEEDS_FURTHER:
+        return g->model->has_further && engine_further_wanted(&g->config)
+                   ? NULL
+                   : "the model's file has no block that predicts further tokens; --spec-type "
+                     "lookup needs none";
+    case DRAFTER_NEEDS_NOTHING:
+    default: return NULL;
+    }
+}
+
 int speculate_init(struct engine *g, struct error *e)
 {
     struct drafting *c = &g->config.drafting;
@@ -72,19 +88,26 @@ int speculate_init(struct engine *g, struct error *e)
     if (strcmp(c->type, "auto") != 0 && drafter_find(c->type) == DRAFTER_COUNT)
         return error_set(e, ERR_USAGE, "there is no drafter '%s'", c->type);
     for (int i = 0; i < DRAFTER_COUNT; i++) {
-        bool needs = drafter_ops((enum drafter_kind)i)->needs_model && !c->model;
+        const char *lacks = missing(g, (enum drafter_kind)i);
 
-        if (needs && drafter_find(c->type) == (enum drafter_kind)i)
-            return error_set(e, ERR_USAGE,
-                             "--spec-type %s needs a model that drafts: name one with -md",
-                             c->type);
-        g->drafters[i] = asked_for(c, (enum drafter_kind)i) && !needs;
+        if (lacks && drafter_find(c->type) == (enum drafter_kind)i)
+            return error_set(e, ERR_USAGE, "--spec-type %s: %s", c->type, lacks);
+        g->drafters[i] = asked_for(c, (enum drafter_kind)i) && !lacks;
     }
     g->drafts = true;
     g->draft_rows = most_rows(c, g->info.ubatch);
     g->draft_bytes = speculate_footprint(c, &g->model->hp, g->info.ubatch, g->config.sessions);
     g->has_floats = has_floats(g->model);
     return 0;
+}
+
+static struct engine *needed(const struct engine *g, enum drafter_kind kind)
+{
+    enum drafter_needs needs = drafter_ops(kind)->needs;
+
+    return needs == DRAFTER_NEEDS_MODEL     ? g->draft_model
+           : needs == DRAFTER_NEEDS_FURTHER ? g->further
+                                            : NULL;
 }
 
 int speculate_open(struct session *s, struct error *e)
@@ -95,8 +118,15 @@ int speculate_open(struct session *s, struct error *e)
     for (int i = 0; i < DRAFTER_COUNT && rc == 0; i++)
         if (s->engine->drafters[i])
             rc = drafter_ops((enum drafter_kind)i)
-                     ->make(&s->spec.drafters[i], s->engine->draft_model, e);
+                     ->make(&s->spec.drafters[i], needed(s->engine, (enum drafter_kind)i), e);
     return rc;
+}
+
+void speculate_states(struct session *s, int pos, int rows, const float *x)
+{
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        if (s->spec.drafters[i] && drafter_ops((enum drafter_kind)i)->states)
+            drafter_ops((enum drafter_kind)i)->states(s->spec.drafters[i], pos, rows, x);
 }
 
 void speculate_close(struct session *s)

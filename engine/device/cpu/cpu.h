@@ -216,7 +216,15 @@ struct cpu_device {
     int entries; /* of its groups together */
     const struct route_job *route_job;
     const struct combine_job *combine_job;
-    const struct head_job *head_job;
+    struct product {
+        const struct matrix *w;
+        /* row t of what it multiplies, by thread tid */
+        void (*input)(struct cpu_device *d, int tid, int t, float *row);
+        int rows;
+        float *out; /* (rows, w->rows) */
+        const struct head_job *head;
+        const struct join_job *join;
+    } product;
     const struct layers_job *layers_job;
     const struct device_observer *observer; /* NULL: nobody asks */
     struct {

@@ -129,7 +129,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
-    size_t head = max_size(hidden, (size_t)d->model->head.cols),
+    size_t head = max_size(max_size(hidden, (size_t)d->model->head.cols),
+                           (size_t)d->model->further.join.cols),
            wide = max_size(max_size(head, a.outputs), max_size(a.q_latent, a.latent)),
            chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1;
@@ -677,9 +678,10 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
 }
 
 /* What the head multiplies of a row of the stream. */
-static void head_row(struct cpu_device *d, int tid, const float *x, float *row)
+static void head_input(struct cpu_device *d, int tid, int t, float *row)
 {
     const struct model *m = d->model;
+    const float *x = d->product.head->x + (size_t)t * (size_t)m->hp.hidden;
 
     if (!m->project_out) {
         norm_row(d, &m->hp.common.norms, &m->output_norm, x, row);
@@ -689,73 +691,99 @@ static void head_row(struct cpu_device *d, int tid, const float *x, float *row)
     model_project(m->project_out, m->hp.embedding_width, m->hp.hidden, d->threads[tid].second, row);
 }
 
-static void head_rows(struct cpu_device *d, int tid, const struct head_job *j,
-                      struct act_block *panels, float *rows)
+static void join_input(struct cpu_device *d, int tid, int t, float *row)
 {
-    int cols = d->model->head.cols, hidden = d->model->hp.hidden;
+    const struct model *m = d->model;
+    const struct join_job *j = d->product.join;
+    size_t hidden = (size_t)m->hp.hidden, at = (size_t)t * hidden;
 
-    phase_open(d, tid, j->rows);
-    for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
+    norm_row(d, &m->hp.common.norms, &m->further.embedding_norm, j->embeddings + at, row);
+    norm_row(d, &m->hp.common.norms, &m->further.hidden_norm, j->states + at, row + hidden);
+}
+
+static void product_rows(struct cpu_device *d, int tid, struct act_block *panels, float *rows)
+{
+    const struct product *p = &d->product;
+    int cols = p->w->cols;
+
+    phase_open(d, tid, p->rows);
+    for (int t; (t = phase_take(d, tid, 1)) < p->rows;) {
         float *row = rows + (size_t)t * (size_t)cols;
 
-        head_row(d, tid, j->x + (size_t)t * (size_t)hidden, row);
-        if (!matrix_takes_rows(&d->model->head))
-            input_quantise(d, row, cols, panels, j->rows, t);
+        p->input(d, tid, t, row);
+        if (!matrix_takes_rows(p->w))
+            input_quantise(d, row, cols, panels, p->rows, t);
     }
     phase_end(d, tid);
 }
 
-static void head_region(void *ctx, int tid, int n)
+/* A matrix times all rows of a job. */
+static void product_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
-    const struct head_job *j = d->head_job;
-    const struct matrix *w = &d->model->head;
+    const struct product *p = &d->product;
+    const struct matrix *w = p->w;
     int units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT),
-        total = units * token_blocks(d, j->rows), t0, t1;
+        total = units * token_blocks(d, p->rows), t0, t1;
     struct thread_scratch *s = &d->threads[tid];
-    bool one = j->rows == 1, ready = !one;
-    struct input in = {.n = j->rows,
+    bool one = p->rows == 1, ready = !one;
+    struct input in = {.n = p->rows,
                        .cols = w->cols,
                        .panels = one ? s->act : d->act,
                        .rows = one ? s->row : d->normed,
                        .stride = w->cols};
 
     if (!one)
-        head_rows(d, tid, j, in.panels, in.rows);
+        product_rows(d, tid, in.panels, in.rows);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int r0 = task % units * 2 * CPU_UNIT,
             r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
 
         if (!ready) {
-            head_row(d, tid, j->x, s->row);
+            p->input(d, tid, 0, s->row);
             if (!matrix_takes_rows(w))
                 input_quantise(d, s->row, w->cols, s->act, 1, 0);
             ready = true;
         }
         if (one) {
-            gemv(d, tid, w, r0, r1, &in, j->logits + r0, matrix_hint(w, r1));
+            gemv(d, tid, w, r0, r1, &in, p->out + r0, matrix_hint(w, r1));
             continue;
         }
-        token_block(d, j->rows, task / units, &t0, &t1);
-        gemm(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0,
-             w->rows);
+        token_block(d, p->rows, task / units, &t0, &t1);
+        gemm(d, tid, w, r0, r1, &in, t0, t1, p->out + (size_t)t0 * (size_t)w->rows + r0, w->rows);
     }
     phase_end(d, tid);
+}
+
+static int run_product(struct cpu_device *d, struct product p, struct error *e)
+{
+    int code = check_rows(d, p.rows, e);
+
+    if (code < 0)
+        return code;
+    d->product = p;
+    run(d, p.rows, (double)p.rows * p.w->rows * p.w->cols, product_region);
+    return 0;
 }
 
 static int cpu_head(struct device *device, const struct head_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    int code = check_rows(d, j->rows, e);
+    struct product p = {&d->model->head, head_input, j->rows, j->logits, .head = j};
 
     assert(j->rows > 0 && j->x && j->logits);
-    if (code < 0)
-        return code;
-    d->head_job = j;
     d->strengths = j->strengths;
-    run(d, j->rows, (double)j->rows * d->model->head.rows * d->model->head.cols, head_region);
-    return 0;
+    return run_product(d, p, e);
+}
+
+static int cpu_join(struct device *device, const struct join_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    struct product p = {&d->model->further.join, join_input, j->rows, j->x, .join = j};
+
+    assert(j->rows > 0 && j->embeddings && j->states && j->x && p.w->rows);
+    return run_product(d, p, e);
 }
 
 #define CAP_PIECE 4096 /* logits of a task */
@@ -929,6 +957,7 @@ const struct device_ops cpu_device_ops = {
     .combine = cpu_combine,
     .head = cpu_head,
     .cap = cpu_cap,
+    .join = cpu_join,
     .layers = cpu_layers,
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,

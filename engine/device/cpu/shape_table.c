@@ -143,6 +143,7 @@ void tune_shapes(const struct model *m, struct tune *out)
             [MATRIX_O] = CPU_WIDE,       [MATRIX_IN] = CPU_WIDE,    [MATRIX_Z] = CPU_WIDE,
             [MATRIX_B] = CPU_WIDE,       [MATRIX_A] = CPU_WIDE,     [MATRIX_Q_A] = CPU_WIDE,
             [MATRIX_KV_A] = CPU_WIDE,    [MATRIX_K_B] = s->kv_rank, [MATRIX_V_B] = values,
+            [MATRIX_JOIN] = 2 * CPU_UNIT,
             [MATRIX_GATE] = CPU_UNIT,    [MATRIX_UP] = CPU_UNIT,    [MATRIX_DOWN] = CPU_WIDE,
             [MATRIX_HEAD] = 2 * CPU_UNIT};
 

@@ -15,6 +15,18 @@ static const struct family_key keys[] = {
 
 #define NET HF "linear_attn."
 
+#define FURTHER \
+    {TENSOR_FURTHER_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, \
+     {"mtp.pre_fc_norm_embedding.weight"}}, \
+    {TENSOR_FURTHER_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, \
+     {"mtp.pre_fc_norm_hidden.weight"}}, \
+    {TENSOR_FURTHER_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {"mtp.fc.weight"}}, \
+    {TENSOR_FURTHER_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {"mtp.norm.weight"}}, \
+    {TENSOR_FURTHER_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
+     {"mtp.embed_tokens.weight"}}, \
+    {TENSOR_FURTHER_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
+     {"mtp.lm_head.weight"}}
+
 /* qwen3_next has z with q, k and v and a with b, a key head at a time */
 #define TENSORS(in, z, beta, a) \
     { \
@@ -40,6 +52,7 @@ static const struct family_key keys[] = {
         TENSORS_EXPERTS, \
         TENSORS_SHARED, \
         TENSORS_DENSE, \
+        FURTHER, \
         TENSORS_END \
     }
 static const struct family_tensor next_tensors[] =
@@ -108,6 +121,8 @@ const struct family family_qwen3_next = {
     .layers = next_layers,
     .renamed = renamed,
     .extra_layers = true,
+    .further = "mtp.layers.%l.",
+    .further_normed = true,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
     .ignored = ignored,
@@ -126,6 +141,8 @@ const struct family family_qwen3_5_moe = {
     .layers = layers,
     .renamed = renamed,
     .extra_layers = true,
+    .further = "mtp.layers.%l.",
+    .further_normed = true,
     ROPE_NAMES,
     .ignored = ignored,
     .stops = stops,
@@ -142,6 +159,8 @@ const struct family family_qwen3_5 = {
     .layers = layers,
     .renamed = renamed,
     .extra_layers = true,
+    .further = "mtp.layers.%l.",
+    .further_normed = true,
     ROPE_NAMES,
     .ignored = ignored,
     .stops = stops,

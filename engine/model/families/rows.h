@@ -154,6 +154,17 @@
     {heads, "ssm.time_step_rank"}, {state, "ssm.state_size"}, {groups, "ssm.group_count"}, \
     {taps, "ssm.conv_kernel"}, {"inner_size", "ssm.inner_size"}
 
+#define TENSORS_FURTHER \
+    {TENSOR_FURTHER_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {HF "enorm.weight"}}, \
+    {TENSOR_FURTHER_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {HF "hnorm.weight"}}, \
+    {TENSOR_FURTHER_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {HF "eh_proj.weight"}}, \
+    {TENSOR_FURTHER_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, \
+     {HF "shared_head.norm.weight"}}, \
+    {TENSOR_FURTHER_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
+     {HF "embed_tokens.weight"}}, \
+    {TENSOR_FURTHER_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
+     {HF "shared_head.head.weight"}}
+
 #define TENSORS_END {TENSOR_ROLES, false, {NULL}, {NULL}}
 
 #define ROPE_NAMES \

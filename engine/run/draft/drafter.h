@@ -20,15 +20,19 @@ enum drafter_kind {
     DRAFTER_COUNT
 };
 
+/* What a drafter is made with, beside the engine it drafts for: nothing, the engine of the model
+ * that drafts, that of the block which predicts further tokens (run/config.h). */
+enum drafter_needs { DRAFTER_NEEDS_NOTHING, DRAFTER_NEEDS_MODEL, DRAFTER_NEEDS_FURTHER };
+
 struct drafter; /* private */
 struct engine;
 
 struct drafter_ops {
     const char *name, *summary; /* a word of --spec-type, a line of the manual */
-    /* model: a second engine, opened for drafts alone (run/config.h); NULL: there is none */
+    /* model: the engine that it needs, opened for drafts alone; NULL: it needs none */
     int (*make)(struct drafter **out, struct engine *model, struct error *e);
     void (*release)(struct drafter *d); /* accepts NULL */
-    bool needs_model;
+    enum drafter_needs needs;
     /* NULL: proposing costs next to nothing, and is done for every token. Else it is done where it
      * is expected to pay: p[i], how probable the i-th of `most` would be right, from what was
      * learnt. */
@@ -37,6 +41,9 @@ struct drafter_ops {
     int (*behind)(const struct drafter *d, const int *ids, int n);
     /* likewise: reads those */
     void (*read)(struct drafter *d, const int *ids, int n);
+    /* NULL: it asks for none. Hidden states (rows, hidden) the model has behind the last layer,
+     * not normed, of positions from pos on; those of later ones are void. rows 0: only that. */
+    void (*states)(struct drafter *d, int pos, int rows, const float *x);
     /* At most `most` (DRAFT_MOST) ids that may follow ids[0 .. n - 1]; p[i]: how probable it thinks
      * that the i-th is right where those before it are. Returns how many; 0: nothing to say. */
     int (*propose)(struct drafter *d, const int *ids, int n, int most, int *out, float *p);

@@ -1,0 +1,261 @@
+/* The drafter `mtp`: the block of the model's own file that predicts further tokens (model.h, there
+ * struct further_weights). It is an engine of one layer, which shares the threads with the model it
+ * drafts for, and each of that one's sessions has one of its own there. Its row r joins the hidden
+ * state that the model had at position base + r with the token behind it, and says what follows
+ * it; to go on by itself it takes its own hidden state for the model's. The model's states are
+ * kept for the newest positions alone and read when drafts are wanted, so a block that never drafts
+ * costs a copy a token. Where more came in between it begins anew further on: all it does depends
+ * on distances. It stands here and not beside the other drafters because they know no engine.
+ * Engine thread. */
+#include "engine/base/mem.h"
+#include "engine/run/draft/sureness.h"
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define HELD 512 /* positions whose states are kept */
+
+struct drafter {
+    struct session *session;
+    struct engine *model;
+    struct sureness sureness;
+    float *logits;  /* n_vocab */
+    float *states;  /* (HELD, hidden): the one of position p as row p % HELD */
+    float *own;     /* (hidden): its own, of the row computed last */
+    int from, upto; /* positions whose states are there */
+    int base, read; /* rows of the session that the model's states made; the rest is guessed */
+};
+
+static size_t hidden_of(const struct drafter *d)
+{
+    return (size_t)d->model->model->hp.hidden;
+}
+
+static void release(struct drafter *d)
+{
+    if (!d)
+        return;
+    engine_session_close(d->session);
+    mem_free(d->logits);
+    mem_free(d->states);
+    mem_free(d->own);
+    mem_free(d);
+}
+
+static int make(struct drafter **out, struct engine *model, struct error *e)
+{
+    struct drafter *d = mem_alloc(1, sizeof *d);
+    int rc = 0;
+
+    *out = NULL;
+    if (d) {
+        d->model = model;
+        d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
+        d->states = mem_alloc(HELD * hidden_of(d), sizeof *d->states);
+        d->own = mem_alloc(hidden_of(d), sizeof *d->own);
+        sureness_init(&d->sureness);
+    }
+    if (!d || !d->logits || !d->states || !d->own)
+        rc = error_set(e, ERR_MEMORY, "no memory for drafts");
+    else
+        rc = engine_session_open(model, &d->session, e);
+    if (rc < 0) {
+        release(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+static void expect(const struct drafter *d, int most, float *p)
+{
+    sureness_expect(&d->sureness, most, p);
+}
+
+static void keep_states(struct drafter *d, int pos, int rows, const float *x)
+{
+    const struct model *m = d->model->model;
+
+    if (pos > d->upto || pos < d->from)
+        d->from = pos;
+    for (int i = rows > HELD ? rows - HELD : 0; i < rows; i++)
+        model_further_state(m, &m->further.state_norm, x + (size_t)i * hidden_of(d),
+                            d->states + (size_t)((pos + i) % HELD) * hidden_of(d));
+    d->upto = pos + rows;
+    if (d->upto - d->from > HELD)
+        d->from = d->upto - HELD;
+}
+
+/* Rows that stand: made of the model's states, of the same tokens. */
+static int standing(const struct drafter *d, const int *ids, int n)
+{
+    int same = 0;
+
+    while (same < d->read && d->base + same + 1 < n &&
+           ids[d->base + same + 1] == d->session->tokens[same])
+        same++;
+    return same;
+}
+
+static int behind(const struct drafter *d, const int *ids, int n)
+{
+    int missing = n - 1 - d->base - standing(d, ids, n);
+
+    return missing < HELD ? missing : HELD;
+}
+
+/* The state behind the row computed last, for the next one. */
+static void take_own(struct drafter *d)
+{
+    const struct forward *f = &d->model->forward;
+    const struct model *m = d->model->model;
+    static const struct norm_weights none;
+
+    model_further_state(m, m->further.state_norm.weight ? &m->output_norm : &none,
+                        f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
+}
+
+/* Appends rows: tokens, and the states they are joined with. logits: of the last one, or NULL. */
+static bool extend(struct drafter *d, const int *ids, int n, const float *states, float *logits)
+{
+    struct session *s = d->session;
+    struct error e;
+    int rc;
+
+    s->states = states;
+    s->states_at = s->n_tokens;
+    rc = session_extend(s, ids, n, 0, logits, false, &e);
+    s->states = NULL;
+    return rc == 0;
+}
+
+/* Its head is the model's, which may be packed by now. */
+static void mind_head(struct drafter *d)
+{
+    struct model *m = d->model->model;
+    const struct model *of = d->model->config.further_of;
+
+    if (m->head.data == of->head.data)
+        atomic_store(&m->head.raw, atomic_load(&of->head.raw));
+}
+
+/* Its session has a row for every position before the last token; the logits are the last one's. */
+static bool read_along(struct drafter *d, const int *ids, int n)
+{
+    int keep = standing(d, ids, n), last = n - 1;
+
+    if (last < 1 || d->upto < last || d->from >= last)
+        return false;
+    if (d->base + keep >= last)
+        keep = last - d->base - 1;
+    if (d->base + keep < d->from) {
+        d->base = d->from;
+        keep = 0;
+    }
+    mind_head(d);
+    session_rewind(d->session, keep);
+    d->read = keep;
+    while (d->base + d->read < last) {
+        int pos = d->base + d->read, rows = last - pos;
+
+        rows = rows < HELD - pos % HELD ? rows : HELD - pos % HELD;
+        if (!extend(d, ids + pos + 1, rows, d->states + (size_t)(pos % HELD) * hidden_of(d),
+                    pos + rows == last ? d->logits : NULL))
+            return false;
+        d->read += rows;
+    }
+    take_own(d);
+    return true;
+}
+
+static void read_before(struct drafter *d, const int *ids, int n)
+{
+    read_along(d, ids, n);
+}
+
+static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+{
+    int n_vocab = d->model->model->hp.n_vocab, made = 0;
+    float all = 1;
+
+    sureness_begin(&d->sureness);
+    if (!read_along(d, ids, n))
+        return 0;
+    while (made < most && !sureness_unlikely(all)) {
+        if (made && (d->session->n_tokens >= d->model->info.context ||
+                     !extend(d, &out[made - 1], 1, d->own, d->logits)))
+            break;
+        if (made)
+            take_own(d);
+        out[made] = sureness_choose(&d->sureness, d->logits, n_vocab, &p[made]);
+        all *= p[made++];
+    }
+    return made;
+}
+
+static void learn(struct drafter *d, int tried, int taken)
+{
+    sureness_learn(&d->sureness, tried, taken);
+}
+
+const struct drafter_ops drafter_mtp = {
+    .name = "mtp",
+    .summary = "what the block of the model's file that predicts further tokens says",
+    .needs = DRAFTER_NEEDS_FURTHER,
+    .make = make,
+    .release = release,
+    .expect = expect,
+    .behind = behind,
+    .read = read_before,
+    .states = keep_states,
+    .propose = propose,
+    .learn = learn,
+};
+
+bool engine_further_wanted(const struct engine_config *c)
+{
+    const char *type = c->drafting.type;
+
+    return !c->further_of &&
+           (strcmp(type, "mtp") == 0 || (strcmp(type, "auto") == 0 && !c->drafting.model));
+}
+
+struct engine_config engine_further_config(const struct engine_config *of,
+                                           const struct model *model, int context)
+{
+    struct engine_config c = engine_draft_config(of, context);
+
+    c.model_path = of->model_path;
+    c.overrides = of->overrides;
+    c.convert = of->convert;
+    c.further_of = model;
+    return c;
+}
+
+uint64_t engine_further_states(const struct model *model)
+{
+    return (HELD + 1) * (uint64_t)model->hp.hidden * sizeof(float);
+}
+
+int further_open(struct engine *g, const struct engine_config *of, struct error *e)
+{
+    struct engine_config c;
+    struct error own = {0};
+    int rc;
+
+    if (!g->drafters[DRAFTER_mtp])
+        return 0;
+    c = engine_further_config(of, g->model, g->info.context);
+    c.commons = g->config.commons;
+    rc = engine_open(&g->further, &c, &own);
+    if (rc == ERR_MODEL && strcmp(of->drafting.type, "auto") == 0) {
+        g->drafters[DRAFTER_mtp] = false;
+        engine_notice(g, "the block that predicts further tokens does not draft: %s", own.text);
+        return 0;
+    }
+    if (rc < 0 && e)
+        *e = own;
+    return rc;
+}

@@ -1,0 +1,255 @@
+/* The blocks of models' files that predict further tokens: their logits against a plain reference
+ * (tests/tools/further_reference.py), what they draft, and that the text stays. */
+#include "engine/base/mem.h"
+#include "engine/device/device.h"
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+#include "tests/golden.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const families_with[] = {"deepseek_v3", "glm4_moe", "qwen3_5_moe"};
+#define FAMILIES ((int)(sizeof families_with / sizeof *families_with))
+#define DRAFTS 4
+
+struct reference {
+    char *bytes;
+    int n, n_vocab;
+    const int *ids, *drafts;
+    const float *logits; /* (n - 1, n_vocab) */
+};
+
+static size_t whole_file(const char *path, char **bytes)
+{
+    FILE *f = fopen(path, "rb");
+    size_t size;
+
+    ck_assert_msg(f != NULL, "%s", path);
+    fseek(f, 0, SEEK_END);
+    size = (size_t)ftell(f);
+    rewind(f);
+    *bytes = mem_alloc(size + 1, 1);
+    ck_assert_uint_eq(fread(*bytes, 1, size, f), size);
+    fclose(f);
+    return size;
+}
+
+/* Where a tensor's bytes begin, and its size along dimension d. */
+static const void *tensor(const char *bytes, const char *name, int d, int *size)
+{
+    uint64_t head;
+    unsigned long begin;
+    char quoted[64];
+    const char *at;
+
+    memcpy(&head, bytes, 8);
+    snprintf(quoted, sizeof quoted, "\"%s\"", name);
+    at = strstr(bytes + 8, quoted);
+    ck_assert_ptr_nonnull(at);
+    ck_assert_int_eq(sscanf(strstr(at, "\"data_offsets\": [") + 17, "%lu", &begin), 1);
+    at = strstr(at, "\"shape\": [") + 10;
+    for (int i = 0; i < d; i++)
+        at = strchr(at, ',') + 1;
+    *size = atoi(at);
+    return bytes + 8 + head + begin;
+}
+
+static struct reference reference_of(const char *family)
+{
+    struct reference r;
+    char path[300];
+    int n;
+
+    snprintf(path, sizeof path, "golden/families/%s/golden-further.safetensors", family);
+    whole_file(support_path(path), &r.bytes);
+    r.ids = tensor(r.bytes, "input_ids", 0, &r.n);
+    r.logits = tensor(r.bytes, "logits", 1, &r.n_vocab);
+    r.drafts = tensor(r.bytes, "drafts", 0, &n);
+    ck_assert_int_eq(n, DRAFTS);
+    return r;
+}
+
+static struct engine *open_family(const char *family, const char *kernels, const char *spec)
+{
+    char folder[200];
+    struct engine_config c = {.kernels = kernels,
+                              .context = 256,
+                              .n_threads = 2,
+                              .ubatch = 64,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .convert = -1,
+                              .exact = true,
+                              .tune = DEVICE_TUNE_OFF,
+                              .drafting = {.always = true},
+                              .no_tokenizer = true};
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    snprintf(folder, sizeof folder, "golden/families/%s", family);
+    c.model_path = support_path(folder);
+    snprintf(c.drafting.type, sizeof c.drafting.type, "%s", spec);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    return g;
+}
+
+static double worst(const float *a, const float *b, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+
+        most = d <= most ? most : isnan(d) ? INFINITY : d;
+    }
+    return most;
+}
+
+/* The block's logits of every token but the first, beside the states of the model's newest pass. */
+static void block_logits(struct engine *g, const struct reference *r, int chunk, float *out)
+{
+    struct session *s = g->further->session;
+    const struct model *m = g->further->model;
+    size_t hidden = (size_t)m->hp.hidden;
+    float *states = mem_alloc((size_t)r->n * hidden, sizeof *states);
+    struct error e = {0};
+
+    for (int i = 0; i < r->n; i++)
+        model_further_state(m, &m->further.state_norm, g->forward.x + (size_t)i * hidden,
+                            states + (size_t)i * hidden);
+    engine_session_forget(s);
+    s->states = states;
+    s->states_at = 0;
+    ck_assert_msg(session_extend(s, r->ids + 1, r->n - 1, chunk, out, true, &e) == 0, "%s", e.text);
+    s->states = NULL;
+    mem_free(states);
+}
+
+static void eval_prompt(struct engine *g, const struct reference *r)
+{
+    struct error e = {0};
+    float *logits = mem_alloc((size_t)r->n_vocab, sizeof *logits);
+
+    ck_assert_int_eq(engine_info(g)->model->hp.n_vocab, r->n_vocab);
+    ck_assert_msg(engine_eval(g, r->ids, r->n, logits, false, &e) == 0, "%s", e.text);
+    mem_free(logits);
+}
+
+START_TEST(logits_are_the_references)
+{
+    static const char *const sets[] = {"scalar", "avx2", "avx512"};
+    static const int chunks[] = {1, 7, 64};
+    const char *family = families_with[_i];
+    struct reference r = reference_of(family);
+    size_t n = (size_t)(r.n - 1) * (size_t)r.n_vocab;
+    float *out = mem_alloc(n, sizeof *out);
+    struct error e;
+
+    for (size_t k = 0; k < sizeof sets / sizeof *sets; k++) {
+        struct engine *g;
+
+        if (cpu_kernels_select(sets[k], &e) < 0)
+            continue;
+        g = open_family(family, sets[k], "mtp");
+        eval_prompt(g, &r);
+        for (int c = 0; c < 3; c++) {
+            block_logits(g, &r, chunks[c], out);
+            ck_assert_msg(worst(out, r.logits, n) <= GOLDEN_TOLERANCE, "%s, %s, chunks of %d: %g",
+                          family, sets[k], chunks[c], worst(out, r.logits, n));
+        }
+        support_ran("%s, %s: %.3g", family, sets[k], worst(out, r.logits, n));
+        engine_close(g);
+    }
+    cpu_kernels_select(NULL, &e);
+    mem_free(out);
+    mem_free(r.bytes);
+}
+END_TEST
+
+/* What is drafted of the states that the model's passes left, as often as one asks; and again after
+ * the session went back and came again another way. */
+START_TEST(drafts_are_the_references)
+{
+    const char *family = families_with[_i];
+    const struct drafter_ops *ops = drafter_ops(DRAFTER_mtp);
+    struct reference r = reference_of(family);
+    struct engine *g = open_family(family, NULL, "auto");
+    struct drafter *d = g->session->spec.drafters[DRAFTER_mtp];
+    int out[DRAFT_MOST], n = 0, best;
+    float p[DRAFT_MOST], *logits = mem_alloc((size_t)r.n_vocab, sizeof *logits);
+    int *ids = mem_alloc((size_t)r.n + 1, sizeof *ids);
+    struct error e = {0};
+
+    ck_assert_ptr_nonnull(d);
+    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, out, p), 0); /* nothing was computed */
+    for (int again = 0; again < 2; again++) {
+        engine_session_rewind(g, again ? 5 : 0);
+        ck_assert_int_eq(engine_eval_chunked(g, r.ids + (again ? 5 : 0), r.n - (again ? 5 : 0),
+                                             again ? 3 : 64, logits, false, &e),
+                         0);
+        best = golden_argmax(logits, r.n_vocab);
+        memcpy(ids, r.ids, (size_t)r.n * sizeof *ids);
+        ids[r.n] = best;
+        for (int i = 0; i < 20; i++) { /* until it is sure enough of itself to go on */
+            n = ops->propose(d, ids, r.n + 1, DRAFTS, out, p);
+            ck_assert_int_ge(n, 1);
+            ck_assert_mem_eq(out, r.drafts, (size_t)n * sizeof *out);
+            ops->learn(d, n, n);
+        }
+        ck_assert_int_eq(n, DRAFTS);
+    }
+    mem_free(ids);
+    mem_free(logits);
+    engine_close(g);
+    mem_free(r.bytes);
+}
+END_TEST
+
+START_TEST(a_file_without_one_is_refused)
+{
+    struct engine_config c = {
+        .model_path = support_demo(), .context = 64, .convert = -1, .drafting = {.type = "mtp"}};
+    struct engine *g;
+    struct error e = {0};
+
+    ck_assert_int_eq(engine_open(&g, &c, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "no block that predicts further tokens"));
+}
+END_TEST
+
+/* Two of the checkpoints of this shape: one whose block lacks experts, which nobody has to use. */
+START_TEST(an_incomplete_one_does_not_draft)
+{
+    struct engine *g = open_family("qwen3_next", NULL, "auto");
+    struct engine_config c = {.model_path = support_path("golden/families/qwen3_next"),
+                              .context = 64,
+                              .convert = -1,
+                              .no_tokenizer = true,
+                              .drafting = {.type = "mtp"}};
+    struct error e = {0};
+
+    ck_assert_ptr_null(g->further);
+    ck_assert_ptr_null(g->session->spec.drafters[DRAFTER_mtp]);
+    engine_close(g);
+    ck_assert_int_eq(engine_open(&g, &c, &e), ERR_MODEL);
+    ck_assert_msg(strstr(e.text, "mtp.layers.0.") && strstr(e.text, "experts.2."), "%s", e.text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("further");
+    TCase *t = tcase_create("blocks");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, logits_are_the_references, 0, FAMILIES);
+    tcase_add_loop_test(t, drafts_are_the_references, 0, FAMILIES);
+    tcase_add_test(t, a_file_without_one_is_refused);
+    tcase_add_test(t, an_incomplete_one_does_not_draft);
+    suite_add_tcase(s, t);
+    return support_run(s);
+}
