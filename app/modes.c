@@ -18,6 +18,7 @@
 #include "app/headless/tokenize.h"
 #include "app/quality/quality.h"
 #include "app/serve/serve.h"
+#include "app/speculate/sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,10 @@ static bool bench_wanted(const struct options *o)
 static bool compare_wanted(const struct options *o)
 {
     return o->compare;
+}
+static bool sweep_wanted(const struct options *o)
+{
+    return o->spec_sweep;
 }
 static bool profile_wanted(const struct options *o)
 {
@@ -157,6 +162,7 @@ static const struct mode modes[] = {
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
     {"analyze", "what a model is made of", analyze_wanted, analyze_run},
     {"compare", "compare placements", compare_wanted, compare_mode_run},
+    {"spec-sweep", "measure drafts", sweep_wanted, sweep_mode_run},
     {"profile-experts", "count experts over a text", profile_wanted, profile_mode_run},
     {"suggest", "make a plan from a profile", suggest_wanted, suggest_mode_run},
     {"kl-divergence", "compare distributions with another setting's", divergence_wanted,

@@ -159,8 +159,8 @@ static const char *const engine_order[] = {
 };
 static const char *const app_order[] = {
     "app/common/", "app/options/", "app/fetch/",    "app/setup/", "app/placement/", "app/connect/",
-    "app/bench/",  "app/chat/",    "app/quality/",  "app/serve/", "app/headless/",  "app/analyze/",
-    "app/",        NULL,
+    "app/bench/",  "app/speculate/", "app/chat/",   "app/quality/", "app/serve/", "app/headless/",
+    "app/analyze/", "app/",          NULL,
 };
 
 /* The floor of a path in an order, -1: on none of its floors. */

@@ -60,7 +60,9 @@ void bench_respell(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         asked |= strcmp(argv[i], "--bench") == 0;
-        comparing |= strcmp(argv[i], "--compare") == 0 || strncmp(argv[i], "--compare=", 10) == 0;
+        comparing |= strcmp(argv[i], "--compare") == 0 || strncmp(argv[i], "--compare=", 10) == 0 ||
+                     strcmp(argv[i], "--spec-sweep") == 0 ||
+                     strncmp(argv[i], "--spec-sweep=", 13) == 0;
     }
     for (int i = 1; i < argc; i++) {
         /* --bench-compare takes two files: three arguments become two flags of one value each and

@@ -101,7 +101,7 @@ static int conversion(const struct options *o)
 static bool answers_at_once(const struct options *o)
 {
     return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest &&
-           !o->batch && !o->price && !(o->place_script && *o->place_script) &&
+           !o->batch && !o->price && !o->spec_sweep && !(o->place_script && *o->place_script) &&
            (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
 }
 

@@ -126,6 +126,9 @@ int engine_turn(struct engine *g, const struct turn *t,
                 int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e);
 
+/* Who drafts from now on, how much, when a draft stands: of what the model was opened for, whose
+ * `model` stays. Between turns. ERR_USAGE: nothing has changed. */
+int engine_drafting_set(struct engine *g, const struct drafting *d, struct error *e);
 /* 0: off; safe inside on_event. Heeded while one turn alone is under way. */
 void engine_pace_set(struct engine *g, double tokens_per_second);
 /* A plan that is wanted: from then on, at each safe point and engine_idle_step, blocks move a

@@ -188,7 +188,9 @@ struct engine {
     struct session **sessions; /* n_sessions by number; NULL: free */
     int n_sessions;
     struct pass pass;
-    bool drafts, drafters[DRAFTER_COUNT]; /* something is drafted, by whom */
+    /* something is drafted; who could, and who is asked for now (engine_drafting_set) */
+    bool drafts, drafters[DRAFTER_COUNT], heard[DRAFTER_COUNT];
+    int most_drafted; /* tokens of a draft that devices have room for */
     struct engine *draft_model, *further; /* NULL: none (drafter.h, enum drafter_needs) */
     struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
     /* of the pass being put together, where drafting costs: that, and reading what came before */

@@ -92,12 +92,37 @@ int speculate_init(struct engine *g, struct error *e)
 
         if (lacks && drafter_find(c->type) == (enum drafter_kind)i)
             return error_set(e, ERR_USAGE, "--spec-type %s: %s", c->type, lacks);
-        g->drafters[i] = asked_for(c, (enum drafter_kind)i) && !lacks;
+        g->drafters[i] = g->heard[i] = asked_for(c, (enum drafter_kind)i) && !lacks;
     }
     g->drafts = true;
+    g->most_drafted = c->n_max;
     g->draft_rows = most_rows(c, g->info.ubatch);
     g->draft_bytes = speculate_footprint(c, &g->model->hp, g->info.ubatch, g->config.sessions);
     g->has_floats = has_floats(g->model);
+    return 0;
+}
+
+int engine_drafting_set(struct engine *g, const struct drafting *d, struct error *e)
+{
+    struct drafting *c = &g->config.drafting;
+    enum drafter_kind kind = drafter_find(d->type);
+
+    if (kind == DRAFTER_COUNT && anything(d) && strcmp(d->type, "auto") != 0)
+        return error_set(e, ERR_USAGE, "there is no drafter '%s'", d->type);
+    if (kind != DRAFTER_COUNT && !g->drafters[kind])
+        return error_set(e, ERR_USAGE, "'%s' does not draft here: the model was opened without it",
+                         d->type);
+    if (anything(d) && d->n_max > g->most_drafted)
+        return error_set(e, ERR_USAGE, "the model was opened for at most %d drafted tokens",
+                         g->most_drafted);
+    snprintf(c->type, sizeof c->type, "%s", d->type);
+    c->n_max = d->n_max > 0 ? d->n_max : g->most_drafted;
+    c->accept = d->accept;
+    c->always = d->always;
+    g->drafts = anything(d);
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        g->heard[i] = g->drafters[i] && asked_for(d, (enum drafter_kind)i);
+    utility_init(&g->utility, g->utility.expert);
     return 0;
 }
 
@@ -170,6 +195,12 @@ static void multiply_up(float *p, int n)
         p[i] *= p[i - 1];
 }
 
+/* It was made, and is asked for now. */
+static bool heard(const struct session *s, int kind)
+{
+    return s->spec.drafters[kind] && s->engine->heard[kind];
+}
+
 static void ask(struct session *s, enum drafter_kind kind, int most)
 {
     struct speculation *p = &s->spec;
@@ -190,7 +221,7 @@ static void propose(struct session *s, int most)
     p->n = 0;
     most = room_for(s, most);
     for (int i = 0; i < DRAFTER_COUNT && most > 0 && !p->n; i++)
-        if (p->drafters[i] && !drafter_ops((enum drafter_kind)i)->expect)
+        if (heard(s, i) && !drafter_ops((enum drafter_kind)i)->expect)
             ask(s, (enum drafter_kind)i, most);
 }
 
@@ -227,7 +258,7 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
     double gain;
 
     while (kind < DRAFTER_COUNT &&
-           !(s->spec.drafters[kind] && (ops = drafter_ops((enum drafter_kind)kind))->expect))
+           !(heard(s, kind) && (ops = drafter_ops((enum drafter_kind)kind))->expect))
         kind++;
     if (kind == DRAFTER_COUNT || (most = room_for(s, most)) < 1)
         return -1;
@@ -449,6 +480,15 @@ static int foresee(struct session *s, int drafted)
     return n;
 }
 
+static void count_positions(struct speculation_figures *f, int drafted, int right)
+{
+    static_assert(TELEMETRY_DRAFTS == DRAFT_MOST, "a position is counted where it is drafted");
+    for (int i = 0; i < drafted; i++) {
+        f->tried[i]++;
+        f->right[i] += i < right;
+    }
+}
+
 void speculate_computed(struct engine *g, int n, double ns)
 {
     struct speculation_figures *f = &g->t.speculation;
@@ -461,6 +501,7 @@ void speculate_computed(struct engine *g, int n, double ns)
 
         s->run.share_ns = drafted ? (uint64_t)(ns / made) : 0;
         s->run.done.drafted += drafted;
+        count_positions(f, drafted, made - 1);
         a->rows += g->pass.parts[i].rows;
         a->tokens += made;
         a->paused_ns += s->run.paused_ns;

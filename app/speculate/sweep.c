@@ -1,0 +1,262 @@
+/* Running --spec-sweep; see sweep.h. Answers are what the options ask for (sampling, -n), each from
+ * an empty session, so that every arm reads the same prompt and nothing of another arm's answer. */
+#include "app/speculate/sweep.h"
+
+#include "app/common/paths.h"
+#include "app/common/signals.h"
+#include "app/setup/engine_options.h"
+#include "app/setup/prompt.h"
+#include "app/setup/sampling_options.h"
+#include "app/setup/test_text.h"
+#include "engine/base/file.h"
+#include "engine/base/hash.h"
+#include "engine/base/mem.h"
+#include "engine/base/series.h"
+#include "engine/run/prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOKENS 128 /* of an answer where -n says nothing */
+#define PROMPTS 4  /* of the program's own, where no file is named */
+
+struct running {
+    struct sweep *s;
+    const struct options *o;
+    struct engine *g;
+    struct sampling sampling; /* one seed for all */
+    struct series token_ms;
+    uint64_t text, plain_text; /* hashes: of the answer under way, of arm 0's */
+    double plain_rate;
+    int rc;
+};
+
+static int hear(void *ctx, struct event *ev)
+{
+    struct running *r = ctx;
+
+    if (ev->kind != EVENT_TOKEN || ev->token.id < 0)
+        return signals_last();
+    r->text = hash_bytes(r->text, &ev->token.id, sizeof ev->token.id);
+    if (!ev->token.first && series_add(&r->token_ms, (double)ev->token.compute_ns * 1e-6) < 0)
+        r->rc = ERR_MEMORY;
+    return r->rc < 0 || signals_last();
+}
+
+static int take_arm(struct running *r, const struct sweep_arm *a, struct error *e)
+{
+    struct drafting d = {.n_max = a->k, .always = true};
+    int rc = acceptance_parse(a->policy, &d.accept, e);
+
+    snprintf(d.type, sizeof d.type, "%s", a->drafter);
+    return rc < 0 ? rc : engine_drafting_set(r->g, &d, e);
+}
+
+static int answer(struct running *r, const char *prompt, struct turn_done_event *done,
+                  struct error *e)
+{
+    struct message m = {.role = ROLE_USER, .text = (char *)prompt};
+    struct dialogue said = {
+        .messages = &m, .n_messages = 1, .raw = r->o->raw || !engine_info(r->g)->chat};
+    struct turn t = {.max_tokens = r->o->n_predict > 0 ? r->o->n_predict : TOKENS,
+                     .ignore_eos = r->o->ignore_eos,
+                     .sampling = r->sampling};
+    int rc;
+
+    engine_session_clear(r->g);
+    series_clear(&r->token_ms);
+    r->text = HASH_START;
+    rc = prompt_turn(r->g, NULL, &said, &t, hear, r, done, e);
+    if (rc == 0 && r->rc < 0)
+        return error_set(e, ERR_MEMORY, "out of memory for the samples");
+    return rc == 0 && (done->reason == STOP_CANCELLED || signals_last())
+               ? error_set(e, ERR_CANCELLED, "interrupted")
+               : rc;
+}
+
+static int keep(struct running *r, int arm, int run, const struct turn_done_event *done,
+                struct error *e)
+{
+    const struct speculation_figures *f = &engine_telemetry(r->g)->speculation;
+    struct sweep *s = r->s;
+    struct series_figures ms;
+    struct sweep_sample x = {.arm = arm,
+                             .prompt = s->prompts,
+                             .run = run,
+                             .ttft_ms = (double)done->ttft_ns * 1e-6,
+                             .tokens = done->completion_tokens,
+                             .drafted = done->drafted,
+                             .accepted = done->accepted,
+                             .changed = done->changed,
+                             .passes = f->passes};
+
+    if (s->n == s->room) {
+        size_t room = s->room ? 2 * s->room : 256;
+        struct sweep_sample *all = mem_resize(s->samples, room, sizeof *all);
+
+        if (!all)
+            return error_set(e, ERR_MEMORY, "out of memory for the samples");
+        s->samples = all;
+        s->room = room;
+    }
+    if (series_summarise(&r->token_ms, &ms) < 0)
+        return error_set(e, ERR_MEMORY, "out of memory for the samples");
+    x.token_ms = ms.mean;
+    x.token_sd_ms = ms.sd;
+    x.rate = done->decode_ns ? (done->completion_tokens - 1) * 1e9 / (double)done->decode_ns : 0;
+    if (!arm) {
+        x.passes = (uint64_t)x.tokens;
+        r->plain_rate = x.rate;
+        r->plain_text = r->text;
+    }
+    x.gain = r->plain_rate > 0 ? x.rate / r->plain_rate : 0;
+    x.same = r->text == r->plain_text;
+    memcpy(x.tried, f->tried, sizeof x.tried);
+    memcpy(x.right, f->right, sizeof x.right);
+    s->samples[s->n++] = x;
+    return 0;
+}
+
+static void tell(const struct running *r, int run, int arm)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\rprompt %d, run %d of %d, %d of %d settings \033[K", r->s->prompts + 1,
+                run + 1, r->s->runs, arm + 1, r->s->n_arms);
+}
+
+/* Arm 0 first, the others in an order that turns round with every run. A first answer does not
+ * count: it meets weights that are not in memory yet. */
+static int one_prompt(struct running *r, const char *prompt, struct error *e)
+{
+    struct sweep *s = r->s;
+    struct turn_done_event done;
+    int rc = take_arm(r, &s->arms[0], e);
+
+    if (rc == 0 && !s->prompts)
+        rc = answer(r, prompt, &done, e);
+    for (int run = 0; run < s->runs && rc == 0; run++)
+        for (int i = 0; i < s->n_arms && rc == 0; i++) {
+            int arm = run % 2 && i ? s->n_arms - i : i;
+
+            tell(r, run, i);
+            if ((rc = take_arm(r, &s->arms[arm], e)) == 0 &&
+                (rc = answer(r, prompt, &done, e)) == 0)
+                rc = keep(r, arm, run, &done, e);
+        }
+    s->prompts++;
+    return rc;
+}
+
+/* A line a prompt, as in --bench-prompts. */
+static int all_lines(struct running *r, char *text, int most, struct error *e)
+{
+    int rc = 0;
+    char *rest = text;
+
+    for (char *line; rc == 0 && r->s->prompts < most && (line = strsep(&rest, "\n"));) {
+        line[strcspn(line, "\r")] = 0;
+        if (line[strspn(line, " \t")] && line[0] != '#')
+            rc = one_prompt(r, line, e);
+    }
+    return rc == 0 && !r->s->prompts
+               ? error_set(e, ERR_INPUT, "--spec-sweep: no prompts (--bench-prompts, one a line)")
+               : rc;
+}
+
+static int run(struct running *r, struct error *e)
+{
+    const struct options *o = r->o;
+    bool own = !o->bench_prompts || strcmp(o->bench_prompts, TEST_TEXT_DEFAULT) == 0;
+    char path[4096], *text = NULL;
+    size_t size;
+    int rc;
+
+    if (o->prompt || o->file) {
+        if ((rc = prompt_read(o, &text, e)) == 0)
+            rc = one_prompt(r, text, e);
+        mem_free(text);
+        return rc;
+    }
+    rc = own ? paths_data("bench/prompts.txt", path, sizeof path, e) : 0;
+    if (rc == 0)
+        rc = test_text_read(own ? path : o->bench_prompts, &text, &size, e);
+    if (rc == 0)
+        rc = all_lines(r, text, o->bench_prompts ? 1 << 20 : PROMPTS, e);
+    mem_free(text);
+    return rc;
+}
+
+/* An exact policy may not change a text. */
+static int judge(const struct sweep *s, struct error *e)
+{
+    for (size_t i = 0; i < s->n && s->exact; i++)
+        if (!s->samples[i].same)
+            return error_set(e, ERR_INPUT,
+                             "--spec-sweep: drafts by %s, K %d, changed the answer to prompt %d",
+                             s->arms[s->samples[i].arm].drafter, s->arms[s->samples[i].arm].k,
+                             s->samples[i].prompt + 1);
+    return 0;
+}
+
+static int write_file(const struct sweep *s, const char *path, struct error *e)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    int rc;
+
+    if (!f)
+        return error_set(e, ERR_MEMORY, "out of memory for the results");
+    rc = sweep_write(f, REPORT_JSON, s, e);
+    fclose(f);
+    if (rc == 0)
+        rc = file_replace(path, text, size, e);
+    free(text);
+    return rc;
+}
+
+static int report(const struct sweep *s, const struct options *o, struct error *e)
+{
+    int rc = sweep_write(stdout, (enum report_format)o->bench_format, s, e);
+
+    if (rc == 0 && o->bench_output)
+        rc = write_file(s, o->bench_output, e);
+    if (rc == 0 && o->plot)
+        rc = sweep_draw(o->plot, s, e);
+    return rc < 0 ? rc : judge(s, e);
+}
+
+/* The options with drafts as many as any arm wants, by whoever there is. */
+static struct options widest(const struct sweep *s, const struct options *o)
+{
+    struct options out = *o; /* borrowed: only read */
+
+    out.spec_draft_n_max = s->most_k;
+    out.spec_type = 0; /* auto, the first word */
+    return out;
+}
+
+int sweep_mode_run(struct options *o, struct error *e)
+{
+    struct sweep s = {.runs = o->bench_repetitions};
+    struct running r = {.s = &s, .o = o};
+    struct options wide;
+    int rc = sweep_parse(&s, o, e);
+
+    if (rc == 0) {
+        wide = widest(&s, o);
+        sampling_from_options(o, &r.sampling);
+        rc = engine_setup_open(&wide, &r.g, e);
+    }
+    if (rc == 0)
+        rc = run(&r, e);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[K");
+    if (rc == 0)
+        rc = report(&s, o, e);
+    engine_close(r.g);
+    series_release(&r.token_ms);
+    sweep_release(&s);
+    return rc;
+}

@@ -1,0 +1,330 @@
+/* What --spec-sweep measured, in words and pictures; see sweep.h. */
+#include "app/speculate/sweep.h"
+
+#include "app/common/svg_plot.h"
+#include "engine/base/mem.h"
+#include "engine/base/series.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAWINGS 5
+
+/* Of the samples of an arm. */
+struct arm_figures {
+    struct series_figures rate, gain, accepted, token_ms; /* accepted: percent of those drafted */
+    double tokens_a_pass;
+    int changed, tokens;
+    bool same;
+    uint64_t tried[TELEMETRY_DRAFTS], right[TELEMETRY_DRAFTS];
+};
+
+static double percent(uint64_t part, uint64_t all)
+{
+    return all ? 100.0 * (double)part / (double)all : 0;
+}
+
+static int collect(const struct sweep *s, int arm, double (*of)(const struct sweep_sample *),
+                   struct series_figures *out, struct error *e)
+{
+    struct series v = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < s->n && rc == 0; i++)
+        if (s->samples[i].arm == arm)
+            rc = series_add(&v, of(&s->samples[i]));
+    if (rc == 0)
+        rc = series_summarise(&v, out);
+    series_release(&v);
+    return rc < 0 ? error_set(e, ERR_MEMORY, "out of memory for the results") : 0;
+}
+
+static double rate_of(const struct sweep_sample *x)
+{
+    return x->rate;
+}
+
+static double gain_of(const struct sweep_sample *x)
+{
+    return x->gain;
+}
+
+static double accepted_of(const struct sweep_sample *x)
+{
+    return percent((uint64_t)x->accepted, (uint64_t)x->drafted);
+}
+
+static double token_ms_of(const struct sweep_sample *x)
+{
+    return x->token_ms;
+}
+
+static int figures_of(const struct sweep *s, int arm, struct arm_figures *f, struct error *e)
+{
+    uint64_t passes = 0;
+    int rc;
+
+    *f = (struct arm_figures){.same = true};
+    for (size_t i = 0; i < s->n; i++) {
+        const struct sweep_sample *x = &s->samples[i];
+
+        if (x->arm != arm)
+            continue;
+        passes += x->passes;
+        f->tokens += x->tokens;
+        f->changed += x->changed;
+        f->same = f->same && x->same;
+        for (int k = 0; k < TELEMETRY_DRAFTS; k++) {
+            f->tried[k] += x->tried[k];
+            f->right[k] += x->right[k];
+        }
+    }
+    f->tokens_a_pass = passes ? (double)f->tokens / (double)passes : 0;
+    if ((rc = collect(s, arm, rate_of, &f->rate, e)) < 0 ||
+        (rc = collect(s, arm, gain_of, &f->gain, e)) < 0 ||
+        (rc = collect(s, arm, accepted_of, &f->accepted, e)) < 0)
+        return rc;
+    return collect(s, arm, token_ms_of, &f->token_ms, e);
+}
+
+static int put_table(FILE *f, const struct sweep *s, struct error *e)
+{
+    int rc = 0;
+
+    fprintf(f, "| drafts | accept | K | answers | tokens/s | against none | worst | accepted | "
+               "tokens a pass | ms a token | text |\n| --- | --- | ---: | ---: | ---: | ---: | "
+               "---: | ---: | ---: | ---: | --- |\n");
+    for (int i = 0; i < s->n_arms && rc == 0; i++) {
+        const struct sweep_arm *a = &s->arms[i];
+        struct arm_figures v;
+
+        if ((rc = figures_of(s, i, &v, e)) < 0)
+            break;
+        fprintf(
+            f,
+            "| %s | %s | %d | %zu | %.2f ± %.2f | %.3f | %.3f | %.1f %% | %.2f | "
+            "%.2f ± %.2f | ",
+            a->drafter, a->policy, a->k, v.rate.n, v.rate.median, v.rate.sd, v.gain.median,
+            v.gain.min, v.accepted.mean, v.tokens_a_pass, v.token_ms.mean, v.token_ms.sd);
+        if (v.same)
+            fprintf(f, "the same |\n");
+        else
+            fprintf(f, "another (%d of %d tokens changed) |\n", v.changed, v.tokens);
+    }
+    return rc;
+}
+
+static void put_csv(FILE *f, const struct sweep *s)
+{
+    fprintf(f, "drafts,accept,k,prompt,run,tokens_per_second,against_none,ttft_ms,token_ms,"
+               "token_sd_ms,tokens,passes,drafted,accepted,changed,same_text");
+    for (int k = 0; k < s->most_k; k++)
+        fprintf(f, ",tried_%d,right_%d", k + 1, k + 1);
+    fprintf(f, "\n");
+    for (size_t i = 0; i < s->n; i++) {
+        const struct sweep_sample *x = &s->samples[i];
+        const struct sweep_arm *a = &s->arms[x->arm];
+
+        fprintf(f, "%s,%s,%d,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%d,%d,%d,%d", a->drafter,
+                a->policy, a->k, x->prompt + 1, x->run + 1, x->rate, x->gain, x->ttft_ms,
+                x->token_ms, x->token_sd_ms, x->tokens, (unsigned long long)x->passes, x->drafted,
+                x->accepted, x->changed, x->same);
+        for (int k = 0; k < s->most_k; k++)
+            fprintf(f, ",%llu,%llu", (unsigned long long)x->tried[k],
+                    (unsigned long long)x->right[k]);
+        fprintf(f, "\n");
+    }
+}
+
+static json_t *counts_json(const uint64_t *v, int n)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(all, json_integer((json_int_t)v[i]));
+    return all;
+}
+
+static json_t *sample_json(const struct sweep *s, const struct sweep_sample *x)
+{
+    const struct sweep_arm *a = &s->arms[x->arm];
+
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:i, s:i, s:i, "
+                     "s:b, s:o, s:o}",
+                     "drafts", a->drafter, "accept", a->policy, "k", a->k, "prompt", x->prompt + 1,
+                     "run", x->run + 1, "tokens_per_second", x->rate, "against_none", x->gain,
+                     "ttft_ms", x->ttft_ms, "token_ms", x->token_ms, "token_sd_ms", x->token_sd_ms,
+                     "tokens", x->tokens, "passes", (json_int_t)x->passes, "drafted", x->drafted,
+                     "accepted", x->accepted, "changed", x->changed, "same_text", x->same, "tried",
+                     counts_json(x->tried, s->most_k), "right", counts_json(x->right, s->most_k));
+}
+
+static json_t *series_json(const struct series_figures *f)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "mean", f->mean, "sd", f->sd, "median",
+                     f->median, "min", f->min, "max", f->max, "n", (json_int_t)f->n);
+}
+
+static json_t *arm_json(const struct sweep *s, int i, const struct arm_figures *v)
+{
+    const struct sweep_arm *a = &s->arms[i];
+
+    return json_pack("{s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:f, s:i, s:b, s:o, s:o}", "drafts",
+                     a->drafter, "accept", a->policy, "k", a->k, "tokens_per_second",
+                     series_json(&v->rate), "against_none", series_json(&v->gain),
+                     "accepted_percent", series_json(&v->accepted), "token_ms",
+                     series_json(&v->token_ms), "tokens_per_pass", v->tokens_a_pass, "changed",
+                     v->changed, "same_text", v->same, "tried", counts_json(v->tried, s->most_k),
+                     "right", counts_json(v->right, s->most_k));
+}
+
+static int put_json(FILE *f, json_t *o, size_t flags, struct error *e)
+{
+    char *text = o ? json_dumps(o, flags | JSON_REAL_PRECISION(9)) : NULL;
+
+    json_decref(o);
+    if (!text)
+        return error_set(e, ERR_MEMORY, "out of memory for the results");
+    fprintf(f, "%s\n", text);
+    free(text);
+    return 0;
+}
+
+static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)
+{
+    json_t *arms = json_array(), *samples = json_array();
+    int rc = 0;
+
+    for (int i = 0; i < s->n_arms && rc == 0; i++) {
+        struct arm_figures v;
+
+        if ((rc = figures_of(s, i, &v, e)) == 0)
+            json_array_append_new(arms, arm_json(s, i, &v));
+    }
+    for (size_t i = 0; i < s->n && rc == 0; i++)
+        json_array_append_new(samples, sample_json(s, &s->samples[i]));
+    if (rc < 0) {
+        json_decref(arms);
+        json_decref(samples);
+        return rc;
+    }
+    return put_json(f, json_pack("{s:o, s:o}", "arms", arms, "samples", samples), JSON_INDENT(1),
+                    e);
+}
+
+int sweep_write(FILE *f, enum report_format format, const struct sweep *s, struct error *e)
+{
+    int rc = 0;
+
+    switch (format) {
+    case REPORT_MD: return put_table(f, s, e);
+    case REPORT_CSV: put_csv(f, s); return 0;
+    case REPORT_JSON: return put_whole_json(f, s, e);
+    case REPORT_JSONL:
+        for (size_t i = 0; i < s->n && rc == 0; i++)
+            rc = put_json(f, sample_json(s, &s->samples[i]), JSON_COMPACT, e);
+        return rc;
+    case REPORT_SQL:
+    default: return error_set(e, ERR_USAGE, "--spec-sweep writes md, csv, json or jsonl (-o)");
+    }
+}
+
+/* ---- pictures ---- */
+
+struct picture {
+    const struct sweep *s;
+    struct arm_figures *arms;
+    char (*labels)[64];
+    struct plot_bar *bars;
+};
+
+static char *draw_arms(struct picture *p, const char *title, const char *unit, size_t offset,
+                       int first)
+{
+    size_t n = 0;
+
+    for (int i = first; i < p->s->n_arms; i++, n++)
+        p->bars[n] = (struct plot_bar){
+            .label = p->labels[i],
+            .figures = *(struct series_figures *)(void *)((char *)&p->arms[i] + offset)};
+    return plot_bars(title, unit, p->bars, n);
+}
+
+/* Which share of the drafts at a position was right, of the longest drafts of each drafter and
+ * policy. */
+static char *draw_positions(struct picture *p)
+{
+    const struct sweep *s = p->s;
+    char(*labels)[64] = mem_alloc((size_t)s->n_arms * TELEMETRY_DRAFTS + 1, sizeof *labels);
+    struct plot_bar *bars = mem_alloc((size_t)s->n_arms * TELEMETRY_DRAFTS + 1, sizeof *bars);
+    char *drawing = NULL;
+    size_t n = 0;
+
+    for (int i = 0; i < s->n_arms && labels && bars; i++)
+        for (int k = 0; s->arms[i].k == s->most_k && k < s->most_k; k++) {
+            double v = percent(p->arms[i].right[k], p->arms[i].tried[k]);
+
+            snprintf(labels[n], sizeof labels[n], "%s, %s: position %d", s->arms[i].drafter,
+                     s->arms[i].policy, k + 1);
+            bars[n] = (struct plot_bar){
+                .label = labels[n],
+                .figures = {.n = 1, .min = v, .max = v, .mean = v, .median = v, .p95 = v}};
+            n++;
+        }
+    if (labels && bars)
+        drawing = plot_bars("Drafts that were right with all before them, by position", "%", bars,
+                            n);
+    mem_free(labels);
+    mem_free(bars);
+    return drawing;
+}
+
+static int draw(struct picture *p, const char *path, struct error *e)
+{
+    char *all[DRAWINGS];
+    int rc = 0;
+
+    all[0] = draw_arms(p, "Answers with drafts", "tokens/s", offsetof(struct arm_figures, rate), 0);
+    all[1] = draw_arms(p, "Against the same answer without drafts", "times",
+                       offsetof(struct arm_figures, gain), 1);
+    all[2] = draw_arms(p, "Drafts accepted", "%", offsetof(struct arm_figures, accepted), 1);
+    all[3] = draw_arms(p, "Time of a token", "ms", offsetof(struct arm_figures, token_ms), 0);
+    all[4] = draw_positions(p);
+    for (int i = 0; i < DRAWINGS; i++)
+        if (!all[i])
+            rc = error_set(e, ERR_MEMORY, "out of memory for the drawing");
+    if (rc == 0)
+        rc = plot_write(path, all, DRAWINGS, e);
+    for (int i = 0; i < DRAWINGS; i++)
+        mem_free(all[i]);
+    return rc;
+}
+
+int sweep_draw(const char *path, const struct sweep *s, struct error *e)
+{
+    struct picture p = {.s = s};
+    size_t n = (size_t)s->n_arms;
+    int rc = 0;
+
+    p.arms = mem_alloc(n, sizeof *p.arms);
+    p.labels = mem_alloc(n, sizeof *p.labels);
+    p.bars = mem_alloc(n, sizeof *p.bars);
+    if (!p.arms || !p.labels || !p.bars)
+        rc = error_set(e, ERR_MEMORY, "out of memory for the drawing");
+    for (int i = 0; i < s->n_arms && rc == 0; i++) {
+        const struct sweep_arm *a = &s->arms[i];
+
+        rc = figures_of(s, i, &p.arms[i], e);
+        if (a->k)
+            snprintf(p.labels[i], sizeof p.labels[i], "%s, %s, K %d", a->drafter, a->policy, a->k);
+        else
+            snprintf(p.labels[i], sizeof p.labels[i], "no drafts");
+    }
+    if (rc == 0)
+        rc = draw(&p, path, e);
+    mem_free(p.arms);
+    mem_free(p.labels);
+    mem_free(p.bars);
+    return rc;
+}
