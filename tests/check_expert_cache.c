@@ -3,6 +3,7 @@
  * changes or fails does; and what is counted. */
 #include "engine/base/mem.h"
 #include "engine/convert/export.h"
+#include "engine/file/direct_ring.h"
 #include "engine/model/expert_cache.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
@@ -11,10 +12,15 @@
 #include "tests/support.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PROMPT 21
@@ -393,6 +399,88 @@ START_TEST(a_file_may_go_but_not_change)
 }
 END_TEST
 
+/* Pieces of all kinds of a file, several at a time: what lies in it, in whatever order they come.
+ */
+START_TEST(a_ring_reads_what_is_asked_for)
+{
+    static const int depths[] = {1, 3, DIRECT_RING_MOST};
+    const size_t most = 300000, room = direct_room(most);
+    const uint8_t *want[DIRECT_RING_MOST], *at;
+    size_t sizes[DIRECT_RING_MOST];
+    uint8_t *buffers = aligned_alloc(DIRECT_ALIGN, DIRECT_RING_MOST * room);
+    struct direct_file *d;
+    struct direct_ring *r;
+    struct weight_file *f;
+    int depth;
+
+    ck_assert_ptr_nonnull(buffers);
+    ck_assert_msg(weight_file_open(&f, support_demo(), false, &e) == 0, "%s", e.text);
+    ck_assert_msg(direct_open(&d, f, &e) == 0, "%s", e.text);
+    ck_assert_msg(direct_ring_new(&r, d, depths[_i], &e) == 0, "%s", e.text);
+    depth = direct_ring_depth(r);
+    ck_assert(depth == depths[_i] || depth == 1);
+    for (size_t round = 0; round < 100; round++) {
+        for (int i = 0; i < depth; i++) {
+            const struct tensor_view *t = weight_file_at(f, (round * 31 + (size_t)i) %
+                                                                weight_file_count(f));
+            size_t from = t->bytes * (round % 13) / 13;
+
+            want[i] = (const uint8_t *)t->data + from;
+            sizes[i] = t->bytes - from < most ? t->bytes - from : most - round;
+            direct_ring_begin(r, i, t, from, sizes[i], buffers + (size_t)i * room);
+        }
+        for (int i = 0; i < depth; i++) {
+            int n = direct_ring_next(r, &at, &e);
+
+            ck_assert_msg(at && want[n] && memcmp(at, want[n], sizes[n]) == 0, "%s", e.text);
+            want[n] = NULL; /* each comes once */
+        }
+    }
+    direct_ring_free(r);
+    direct_close(d);
+    weight_file_close(f);
+    free(buffers);
+}
+END_TEST
+
+/* From here on the kernel has no io_uring for this process, as in many containers. */
+static bool forbid_rings(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0;
+}
+
+START_TEST(threads_read_where_no_ring_is_allowed)
+{
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    uint64_t cache = cache_for(support_demo(), -1, 5);
+    struct engine *g;
+    float *want;
+    bool rings;
+
+    if (forbid_rings()) {
+        support_skip("this kernel filters no calls");
+        return;
+    }
+    want = logits_of(g = open_with(c, 0));
+    engine_close(g);
+    g = open_with(c, cache);
+    rings = expert_cache_stats(engine_info(g)->model->cache).rings;
+    ck_assert(!rings);
+    same_logits(g, want, "without io_uring");
+    engine_close(g);
+    mem_free(want);
+}
+END_TEST
+
 START_TEST(what_is_no_number_is_found)
 {
     char copy[4300];
@@ -445,6 +533,8 @@ int main(void)
     tcase_add_test(t, memory_is_what_was_asked_for);
     tcase_add_test(t, sessions_share_it);
     tcase_add_test(t, placements_change_nothing);
+    tcase_add_loop_test(t, a_ring_reads_what_is_asked_for, 0, 3);
+    tcase_add_test(t, threads_read_where_no_ring_is_allowed);
     tcase_add_test(t, memory_that_shrinks_takes_slots_first);
     tcase_add_test(t, a_file_may_go_but_not_change);
     tcase_add_test(t, what_is_no_number_is_found);

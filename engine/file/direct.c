@@ -105,47 +105,69 @@ static bool same(const struct part *p)
            st.st_mtim.tv_sec == p->written.tv_sec && st.st_mtim.tv_nsec == p->written.tv_nsec;
 }
 
-/* At least `least` of n bytes: the file's end may lie before the last of them. */
-static int read_all(const struct part *p, uint8_t *to, size_t n, size_t least, off_t at)
+/* At least `least` of the bytes, of which got are there: the file's end may lie before the last. */
+static int read_all(const struct part *p, const struct direct_span *s, uint8_t *to, size_t got)
 {
-    size_t got = 0;
+    while (got < s->least) {
+        ssize_t more;
 
-    while (got < least) {
-        ssize_t more = pread(p->fd, to + got, n - got, at + (off_t)got);
-
+        if (got % DIRECT_ALIGN && !p->cached)
+            return -1; /* the file ends here */
+        more = pread(p->fd, to + got, s->bytes - got, (off_t)s->at + (off_t)got);
         if (more < 0 && errno == EINTR)
             continue;
         if (more <= 0)
             return more < 0 ? errno : -1;
         got += (size_t)more;
-        if (got < least && got % DIRECT_ALIGN && !p->cached)
-            return -1; /* the file ends here */
     }
     return 0;
+}
+
+struct direct_span direct_span(const struct direct_file *d, const struct tensor_view *t,
+                               size_t offset, size_t bytes)
+{
+    int map = ((const struct stored_tensor *)t)->map;
+    size_t at = (size_t)((const uint8_t *)t->data - d->file->maps[map].data) + offset,
+           head = at % DIRECT_ALIGN;
+
+    assert(offset + bytes <= t->bytes);
+    return (struct direct_span){.fd = d->parts[map].fd,
+                                .part = map,
+                                .at = (int64_t)(at - head),
+                                .bytes = (head + bytes + DIRECT_ALIGN - 1) / DIRECT_ALIGN *
+                                         DIRECT_ALIGN,
+                                .head = head,
+                                .least = head + bytes};
+}
+
+const uint8_t *direct_finish(const struct direct_file *d, const struct direct_span *s,
+                             uint8_t *buffer, ssize_t got, struct error *e)
+{
+    const struct part *p = &d->parts[s->part];
+    const char *path = d->file->maps[s->part].path;
+    size_t here = got > 0 ? (size_t)got : 0; /* what failed by other means may not fail here */
+    int failed;
+
+    assert((uintptr_t)buffer % DIRECT_ALIGN == 0);
+    failed = read_all(p, s, buffer, here < s->least ? here / DIRECT_ALIGN * DIRECT_ALIGN : here);
+    if (failed > 0) {
+        error_set(e, ERR_IO, "%s: cannot read %zu bytes at %lld: %s", path, s->least - s->head,
+                  (long long)s->at + (long long)s->head, strerror(failed));
+        return NULL;
+    }
+    if (failed || !same(p)) {
+        error_set(e, ERR_IO, "%s changed while it was read: start again with the whole file", path);
+        return NULL;
+    }
+    if (p->cached)
+        posix_fadvise(p->fd, (off_t)s->at, (off_t)s->bytes, POSIX_FADV_DONTNEED);
+    return buffer + s->head;
 }
 
 const uint8_t *direct_read(const struct direct_file *d, const struct tensor_view *t, size_t offset,
                            size_t bytes, uint8_t *buffer, struct error *e)
 {
-    int map = ((const struct stored_tensor *)t)->map, failed;
-    const struct part *p = &d->parts[map];
-    const struct mapping *m = &d->file->maps[map];
-    size_t at = (size_t)((const uint8_t *)t->data - m->data) + offset, head = at % DIRECT_ALIGN,
-           n = (head + bytes + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
+    struct direct_span s = direct_span(d, t, offset, bytes);
 
-    assert((uintptr_t)buffer % DIRECT_ALIGN == 0 && offset + bytes <= t->bytes);
-    failed = read_all(p, buffer, n, head + bytes, (off_t)(at - head));
-    if (failed > 0) {
-        error_set(e, ERR_IO, "%s: cannot read %zu bytes at %zu: %s", m->path, bytes, at,
-                  strerror(failed));
-        return NULL;
-    }
-    if (failed || !same(p)) {
-        error_set(e, ERR_IO, "%s changed while it was read: start again with the whole file",
-                  m->path);
-        return NULL;
-    }
-    if (p->cached)
-        posix_fadvise(p->fd, (off_t)(at - head), (off_t)n, POSIX_FADV_DONTNEED);
-    return buffer + head;
+    return direct_finish(d, &s, buffer, 0, e);
 }

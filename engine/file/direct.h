@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define DIRECT_ALIGN 4096 /* of buffers and of what is read */
 
@@ -27,6 +28,22 @@ size_t direct_room(size_t bytes);
  * open, or the disk failed. */
 const uint8_t *direct_read(const struct direct_file *d, const struct tensor_view *t, size_t offset,
                            size_t bytes, uint8_t *buffer, struct error *e);
+
+/* The same for who reads by other means (direct_ring.h): what to read, and what to make of it. */
+struct direct_span {
+    int fd, part;
+    int64_t at;   /* in the file, aligned, as bytes are */
+    size_t bytes; /* to ask for: the file may end before */
+    size_t head;  /* of them before what is wanted */
+    size_t least; /* that must come, head included */
+};
+
+struct direct_span direct_span(const struct direct_file *d, const struct tensor_view *t,
+                               size_t offset, size_t bytes);
+/* got of its bytes are in buffer, or a negative errno; the others are read. Returns as direct_read
+ * does. */
+const uint8_t *direct_finish(const struct direct_file *d, const struct direct_span *s,
+                             uint8_t *buffer, ssize_t got, struct error *e);
 /* Whether reads pass the page cache by, for every file. */
 bool direct_bypasses(const struct direct_file *d);
 

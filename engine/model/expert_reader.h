@@ -11,6 +11,7 @@
 
 #define EXPERT_MATRICES 3
 #define EXPERT_READERS 4 /* threads */
+#define EXPERT_FLIGHTS 2 /* pieces that each has under way, where the kernel has io_uring */
 
 struct expert_reader;
 
@@ -47,6 +48,8 @@ void expert_reader_want(struct expert_reader *r, struct read_task *t);
 bool expert_reader_cancel(struct expert_reader *r, struct read_task *t);
 /* Until it is done. ERR_IO, ERR_VALUE: why the newest one that failed did. */
 int expert_reader_wait(struct expert_reader *r, struct read_task *t, struct error *e);
+/* Whether it reads by io_uring. */
+bool expert_reader_rings(const struct expert_reader *r);
 struct read_totals expert_reader_totals(struct expert_reader *r);
 
 #endif
