@@ -3,6 +3,7 @@
 #include "tests/golden.h"
 
 #include "engine/base/mem.h"
+#include "engine/convert/export.h"
 #include "engine/convert/importance.h"
 #include "engine/convert/importance_gather.h"
 #include "engine/file/weights.h"
@@ -22,19 +23,16 @@ static char path[600];
 static int ids[TOKENS];
 
 /* One importance matrix of a golden checkpoint, into the file `path`. */
-static struct engine *gather(const char *folder, int n_threads, int convert, const char *name)
+static struct engine *gather_model(const char *model, int n_threads, int convert, const char *name)
 {
     struct importance_about about = {"a text", 1, TOKENS};
     struct device_observer observer = {importance_squares, NULL};
     struct importance_gather *g;
     struct engine *engine = NULL;
     int experts, unmet;
-    char below[200];
 
-    snprintf(below, sizeof below, "golden/families/%s", folder);
     snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
-    ck_assert_msg(golden_engine(&engine, support_path(below), NULL, n_threads, convert, true, &e) ==
-                      0,
+    ck_assert_msg(golden_engine(&engine, model, NULL, n_threads, convert, true, &e) == 0,
                   "%s", e.text);
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (5 + 11 * i) % 250;
@@ -50,6 +48,14 @@ static struct engine *gather(const char *folder, int n_threads, int convert, con
     ck_assert_int_ge(experts, unmet);
     importance_gather_free(g);
     return engine;
+}
+
+static struct engine *gather(const char *folder, int n_threads, int convert, const char *name)
+{
+    char below[200];
+
+    snprintf(below, sizeof below, "golden/families/%s", folder);
+    return gather_model(support_path(below), n_threads, convert, name);
 }
 
 static float at(const struct weight_file *f, const char *tensor, const char *what, size_t i)
@@ -176,6 +182,79 @@ START_TEST(a_file_that_is_read)
 }
 END_TEST
 
+static const char *const folders[] = {"qwen3_5_moe", "qwen3_next",     "gemma4",      "nemotron_h",
+                                      "lfm2_moe",    "bailing_hybrid", "deepseek_v3", "mixtral"};
+
+/* Every tensor of b that is one of sums: the same of a. */
+static void same_sums(const struct weight_file *a, const struct weight_file *b, const char *which)
+{
+    ck_assert_uint_eq(weight_file_count(a), weight_file_count(b));
+    for (size_t i = 0; i < weight_file_count(b); i++) {
+        const struct tensor_view *u = weight_file_at(b, i), *t = weight_file_find(a, u->name);
+        double apart = 0.0, all = 0.0;
+        float x, y;
+
+        ck_assert_msg(t && t->bytes == u->bytes && t->dims[0] == u->dims[0], "%s: %s", which,
+                      u->name);
+        for (size_t k = 0; k < u->bytes / 4; k++) {
+            memcpy(&x, (const char *)t->data + 4 * k, 4);
+            memcpy(&y, (const char *)u->data + 4 * k, 4);
+            apart += fabs((double)x - (double)y);
+            all += fabs((double)y);
+        }
+        ck_assert_msg(apart <= 1e-4 * all, "%s: %s: %g of %g", which, u->name, apart, all);
+    }
+}
+
+/* What a folder's matrices met is named, and its columns ordered, as in the file that is written of
+ * it: heads that GGUF puts elsewhere, matrices that are one here and two there, heads' own. */
+START_TEST(a_folder_is_as_its_file)
+{
+    struct export_options o = {.type = export_type_find("f32"), .n_threads = 2};
+    struct export_report r;
+    struct weight_file *f[2];
+    char below[200], out[600];
+
+    for (int k = 0; k < 2; k++) {
+        snprintf(below, sizeof below, "golden/families/%s", folders[_i]);
+        snprintf(out, sizeof out, "%s/model.gguf", support_tmpdir());
+        if (k)
+            ck_assert_msg(model_export(support_path(below), out, &o, &r, &e) == 0, "%s", e.text);
+        engine_close(gather_model(k ? out : support_path(below), 2, -1, k ? "g.gguf" : "f.gguf"));
+        ck_assert_msg(weight_file_open(&f[k], path, false, &e) == 0, "%s", e.text);
+    }
+    same_sums(f[0], f[1], folders[_i]);
+    weight_file_close(f[0]);
+    weight_file_close(f[1]);
+}
+END_TEST
+
+/* Each head of a latent row's keys and values meets every token. */
+START_TEST(heads_are_told_apart)
+{
+    struct engine *g = gather("deepseek_v3", 2, -1, "mla.gguf");
+    const struct mixer_shape s = hparams_layer(&engine_info(g)->model->hp, 1)->mixer;
+    int nope = s.key_dim - s.rope_dims, heads = s.heads;
+    struct importance *i;
+    float row[512];
+
+    engine_close(g);
+    ck_assert_msg(importance_open(&i, path, &e) == 0, "%s", e.text);
+    ck_assert_msg(importance_check(i, "blk.1.attn_k_b.weight", heads, nope, &e) == 0, "%s", e.text);
+    for (int h = 0; h < heads; h++) {
+        struct weight_file *f;
+
+        ck_assert(importance_row(i, "blk.1.attn_k_b.weight", h, heads, nope, row));
+        ck_assert(importance_row(i, "blk.1.attn_v_b.weight", h, heads, s.kv_rank, row));
+        ck_assert(weight_file_open(&f, path, false, &e) == 0);
+        ck_assert(at(f, "blk.1.attn_k_b.weight", "counts", (size_t)h) == TOKENS);
+        ck_assert(at(f, "blk.1.attn_v_b.weight", "counts", (size_t)h) == TOKENS);
+        weight_file_close(f);
+    }
+    importance_close(i);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("importance");
@@ -185,6 +264,8 @@ static Suite *suite(void)
     tcase_add_test(c, squares_are_what_matrices_meet);
     tcase_add_loop_test(c, threads_change_nothing, 0, 3);
     tcase_add_test(c, a_file_that_is_read);
+    tcase_add_loop_test(c, a_folder_is_as_its_file, 0, (int)(sizeof folders / sizeof *folders));
+    tcase_add_test(c, heads_are_told_apart);
     suite_add_tcase(s, c);
     return s;
 }

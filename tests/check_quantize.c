@@ -572,11 +572,11 @@ static void ids_of(const char *model, int *ids, int *n)
 
 /* Text becomes the same ids by the file as by the folder, whatever cuts it; where GGUF has no word
  * for that, no file is written. */
-/* Families that are not written yet are refused by name, and nothing is left. */
+/* Families that are not written are refused by name, and nothing is left. */
 START_TEST(other_families_are_refused)
 {
     struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 2};
-    static const char *const folders[] = {"gemma4", "qwen3_next", "lfm2_moe"};
+    static const char *const folders[] = {"gpt2", "opt-350m"};
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         struct export_report r;
@@ -586,7 +586,7 @@ START_TEST(other_families_are_refused)
         snprintf(in, sizeof in, "golden/families/%s", folders[i]);
         snprintf(out, sizeof out, "%s/%s.gguf", support_tmpdir(), folders[i]);
         ck_assert_int_eq(model_export(support_path(in), out, &o, &r, &e), ERR_MODEL);
-        ck_assert_msg(strstr(e.text, folders[i]) && strstr(e.text, "not written yet"), "%s",
+        ck_assert_msg(strstr(e.text, i ? "opt" : "gpt2") && strstr(e.text, "not written yet"), "%s",
                       e.text);
         ck_assert_int_ne(access(out, F_OK), 0);
     }

@@ -76,9 +76,9 @@ struct rounding {
     const struct importance *importance;
     const char *name;
     int rows_each, first_matrix, matrices;
-    int turned; /* struct part */
     const struct merge_tensor *merge; /* or NULL */
     const float *strengths;           /* NULL: nothing is merged */
+    const struct export_order *order;
     struct pool_share share;
     struct tally {
         _Alignas(64) double squares, errors, largest;
@@ -86,28 +86,54 @@ struct rounding {
     float *scratch; /* three rows a thread: x, read back, importance */
 };
 
+/* A row's groups of columns in another order. */
+static void move_columns(const struct export_order *o, const void *from, size_t group, int n,
+                         void *to)
+{
+    for (int i = 0; i < n; i++)
+        memcpy((char *)to + (size_t)i * group,
+               (const char *)from + (size_t)o->columns[i] * group, group);
+}
+
+/* Copies a row; false: blocks reach over groups of columns that move. */
+static bool copy_row(const struct rounding *r, const uint8_t *from, uint8_t *to)
+{
+    const struct export_order *o = r->order;
+    int block = dtype_info(r->to)->block;
+
+    if (r->x->type != r->to || (o->columns && o->each % block))
+        return false;
+    if (o->columns)
+        move_columns(o, from, dtype_row_bytes(r->to, o->each), r->x->cols / o->each, to);
+    else
+        memcpy(to, from, dtype_row_bytes(r->to, r->x->cols));
+    return true;
+}
+
 /* Rounds row `row` and adds its error up; a copy has none. */
 static void round_row(struct rounding *r, int tid, int row)
 {
     const struct matrix *x = r->x;
     size_t from_bytes = dtype_row_bytes(x->type, x->cols),
            to_bytes = dtype_row_bytes(r->to, x->cols);
-    int read = r->turned ? export_turned_row(row, r->turned) : row;
+    int read = r->order->rows ? r->order->rows[row] : row;
     const uint8_t *from = (const uint8_t *)x->data + (size_t)read * from_bytes;
     uint8_t *to = r->out + (size_t)(row - r->first) * to_bytes;
     float *a = r->scratch + (size_t)tid * 3 * (size_t)x->cols, *b = a + x->cols,
           *importance = b + x->cols;
     double squares = 0.0, errors = 0.0, largest = r->tally[tid].largest;
 
-    if (x->type == r->to && !r->merge && !(r->strengths && x->lora)) {
-        memcpy(to, from, to_bytes);
+    if (!r->merge && !(r->strengths && x->lora) && copy_row(r, from, to))
         return;
-    }
     row_to_f32(x->type, from, x->cols, a);
     if (r->merge)
         merge_tensor_row(r->merge, row, r->strengths, a);
     else if (r->strengths)
         merge_row(x, read, r->strengths, a);
+    if (r->order->columns) {
+        memcpy(b, a, (size_t)x->cols * sizeof *b);
+        move_columns(r->order, b, (size_t)r->order->each * sizeof *b, x->cols / r->order->each, a);
+    }
     if (!r->importance ||
         !importance_row(r->importance, r->name, r->first_matrix + row / r->rows_each, r->matrices,
                         x->cols, importance))
@@ -148,16 +174,24 @@ static int tell(struct export *x, struct error *e)
                : 0;
 }
 
+static const struct matrix *matrix_at(const struct part *p, int k)
+{
+    int step = p->paired ? 2 : 1;
+
+    return (const struct matrix *)((const char *)p->matrix + (size_t)(k / step) * p->stride) +
+           k % step;
+}
+
 /* Matrix `first_matrix` of the part and those that lie under it. */
 static int write_matrix(struct export *x, const struct part *p, const struct matrix *m,
                         int first_matrix, struct rounding *r, struct error *e)
 {
     struct export_kind *kind = &x->report->kinds[p->kind];
     size_t row = dtype_row_bytes(p->type, m->cols);
-    int rows = (int)(PIECE / row) + 1, rc;
+    int all = p->order.rows ? p->rows : m->rows, rows = (int)(PIECE / row) + 1, rc;
 
-    for (int first = 0; first < m->rows; first += rows) {
-        int n = m->rows - first < rows ? m->rows - first : rows;
+    for (int first = 0; first < all; first += rows) {
+        int n = all - first < rows ? all - first : rows;
 
         r->x = m;
         r->importance = x->importance;
@@ -166,9 +200,9 @@ static int write_matrix(struct export *x, const struct part *p, const struct mat
         r->first_matrix = first_matrix;
         r->matrices = p->matrices;
         r->to = p->type;
-        r->turned = p->turned;
         r->merge = p->merges ? &p->merge : NULL;
         r->strengths = x->adapters ? x->strengths : NULL;
+        r->order = &p->order;
         r->first = first;
         r->rows = n;
         r->out = x->piece;
@@ -202,9 +236,7 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
         if (p->copied)
             rc = gguf_write_data(x->w, p->copied, p->copied_bytes, e);
         for (int k = 0; !p->copied && k < p->count && !rc; k++)
-            rc = write_matrix(
-                x, p, (const struct matrix *)((const char *)p->matrix + (size_t)k * p->stride), k,
-                r, e);
+            rc = write_matrix(x, p, matrix_at(p, k), p->paired ? k / 2 : k, r, e);
     }
     return rc ? rc : weight_file_check(x->m->file, e);
 }
@@ -249,6 +281,24 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
     return x->piece && r->scratch ? 0 : error_set(e, ERR_MEMORY, "out of memory for the rounding");
 }
 
+/* What the family's GGUF files always have and this folder lacks: llama.cpp's converter gives such a
+ * one another architecture. NULL: nothing. */
+static const char *lacks(const struct export *x)
+{
+    const struct hparams *hp = &x->m->hp;
+    bool recurrent = false, experts = false;
+    char name[64];
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        recurrent |= shape_recurrent(&hparams_layer(hp, l)->mixer);
+        experts |= hparams_layer(hp, l)->ffn.experts > 0;
+    }
+    family_gguf_name(x->family, TENSOR_CONV, 0, true, false, name, sizeof name);
+    return name[0] && !recurrent           ? "recurrent layers"
+           : x->family->gguf[1] && !experts ? "experts"
+                                            : NULL;
+}
+
 /* What is made of a folder must be what llama.cpp's converter would write, rows that it moves and
  * names of shared experts included: families are let in one by one. */
 static int check_family(const struct export *x, const char *in, struct error *e)
@@ -266,6 +316,11 @@ static int check_family(const struct export *x, const char *in, struct error *e)
                          "%s: folders of the family %s are read, not written yet; llama.cpp's "
                          "convert_hf_to_gguf.py makes a GGUF file of one, and that can be rounded",
                          in, x->family->name);
+    if (lacks(x))
+        return error_set(e, ERR_MODEL,
+                         "%s: it has no %s, which every GGUF file of the family %s has; llama.cpp's "
+                         "convert_hf_to_gguf.py makes a file of another architecture of it",
+                         in, lacks(x), x->family->name);
     for (int l = 0; l < hp->n_layers && !windows; l++)
         if (hparams_layer(hp, l)->mixer.window)
             return error_set(e, ERR_MODEL,

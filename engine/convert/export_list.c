@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/convert/export_metadata.h"
+#include "engine/convert/export_order.h"
 #include "engine/convert/tensor_kind.h"
 #include "engine/layout/pack.h"
 #include "engine/model/block.h"
@@ -29,12 +30,18 @@ static struct part *new_part(struct export *x)
     return p;
 }
 
+static bool is_recurrent(const struct export *x, int layer)
+{
+    return shape_recurrent(&hparams_layer(&x->m->hp, layer)->mixer);
+}
+
 static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
 {
     struct part *p = new_part(x);
 
     if (p)
-        family_gguf_name(x->family, role, layer, bias, p->name, sizeof p->name);
+        family_gguf_name(x->family, role, layer, is_recurrent(x, layer), bias, p->name,
+                         sizeof p->name);
     return p;
 }
 
@@ -58,22 +65,30 @@ static int kind_of(struct export *x, const char *tensor, enum dtype from, enum d
     return r->n_kinds++;
 }
 
-static int add_vector(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
-                      int64_t d0, int64_t d1)
+/* v of n_dims dimensions; NULL: there is none. */
+static int add_values(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
+                      int n_dims, const int64_t *dims)
 {
     struct part *p = v ? add_part(x, role, layer, bias) : NULL;
+    size_t n = 1;
 
     if (!v)
         return 0;
     if (!p)
         return -1;
+    for (int i = 0; i < n_dims; i++)
+        n *= (size_t)(p->dims[i] = dims[i]);
     p->type = DTYPE_F32;
     p->copied = v;
-    p->copied_bytes = (size_t)(d0 * (d1 ? d1 : 1)) * sizeof *v;
-    p->n_dims = d1 ? 2 : 1;
-    p->dims[0] = d0;
-    p->dims[1] = d1;
+    p->copied_bytes = n * sizeof *v;
+    p->n_dims = n_dims;
     return 0;
+}
+
+static int add_vector(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
+                      int64_t d0, int64_t d1)
+{
+    return add_values(x, role, layer, bias, v, d1 ? 2 : 1, (const int64_t[]){d0, d1});
 }
 
 /* The type a tensor of this name and role gets: an override's, or the mix's. */
@@ -97,6 +112,10 @@ static enum dtype type_of(const struct export *x, const char *name, enum tensor_
 static void add_rounding(struct export *x, struct part *p, enum tensor_role role, int layer,
                          const struct matrix *m)
 {
+    int unused;
+
+    if (is_recurrent(x, layer)) /* as whoever rounds the written file will see it */
+        role = tensor_kind_role(p->name, &unused);
     p->type = type_of(x, p->name, role, layer, m->cols);
     p->matrix = m;
     p->kind = kind_of(x, p->name, m->type, p->type);
@@ -104,7 +123,7 @@ static void add_rounding(struct export *x, struct part *p, enum tensor_role role
 }
 
 static int add_matrix(struct export *x, enum tensor_role role, int layer, const struct matrix *m,
-                      int count, size_t stride, int turned)
+                      int count, size_t stride)
 {
     struct part *p = add_part(x, role, layer, false);
 
@@ -117,7 +136,6 @@ static int add_matrix(struct export *x, enum tensor_role role, int layer, const 
     p->dims[0] = stride ? count : m->rows;
     p->dims[1] = stride ? m->rows : m->cols;
     p->dims[2] = m->cols;
-    p->turned = turned;
     add_rounding(x, p, role, layer, m);
     return 0;
 }
@@ -129,14 +147,15 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
            add_vector(x, role, layer, true, n->bias, x->m->hp.hidden, 0);
 }
 
-/* Which tensor a part of a block becomes, by what the block is. */
-static enum tensor_role role_of(const struct model *m, struct block_id id, enum matrix_part part)
+enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part)
 {
     static const enum tensor_role roles[MATRIX_PARTS] = {
         [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,        [MATRIX_V] = TENSOR_V,
         [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES, [MATRIX_UP] = TENSOR_UPS,
         [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,  [MATRIX_Q_A] = TENSOR_Q_A,
         [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,    [MATRIX_V_B] = TENSOR_V_B,
+        [MATRIX_IN] = TENSOR_MIX_IN,  [MATRIX_Z] = TENSOR_MIX_Z,    [MATRIX_B] = TENSOR_MIX_B,
+        [MATRIX_A] = TENSOR_MIX_A,
     };
     const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
     const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
@@ -151,46 +170,15 @@ static enum tensor_role role_of(const struct model *m, struct block_id id, enum 
     return roles[part];
 }
 
-/* Values of a head whose halves the folder's code rotates where GGUF's readers rotate neighbours;
- * 0: both do the same (llama.cpp, conversion/llama.py, permute). */
-static int turned_heads(const struct export *x, struct block_id id, enum matrix_part part)
+void *export_list_keep(struct export *x, size_t bytes)
 {
-    const struct mixer_shape *s = &hparams_layer(&x->m->hp, id.layer)->mixer;
-
-    return id.kind == BLOCK_ATTENTION && (part == MATRIX_Q || part == MATRIX_K) &&
-                   s->kind == MIXER_ATTENTION && s->rope == ROPE_HALVES &&
-                   x->family->gguf_rope == ROPE_PAIRS
-               ? s->key_dim
-               : 0;
-}
-
-int export_turned_row(int row, int head)
-{
-    int in = row % head;
-
-    return row - in + in % 2 * (head / 2) + in / 2;
-}
-
-/* Room for numbers that outlive the list. NULL: no memory. */
-static float *new_vector(struct export *x, size_t n)
-{
-    float *out, **list = mem_resize(x->turned, (size_t)x->n_turned + 1, sizeof *list);
+    void *out, **list = mem_resize(x->kept, (size_t)x->n_kept + 1, sizeof *list);
 
     if (!list)
         return NULL;
-    x->turned = list;
-    if ((out = mem_alloc(n, sizeof *out)))
-        x->turned[x->n_turned++] = out;
-    return out;
-}
-
-/* A vector in the order of the rows that it is added to. */
-static const float *turned_vector(struct export *x, const float *v, int n, int head)
-{
-    float *out = new_vector(x, (size_t)n);
-
-    for (int i = 0; out && i < n; i++)
-        out[i] = v[export_turned_row(i, head)];
+    x->kept = list;
+    if ((out = mem_alloc(bytes, 1)))
+        x->kept[x->n_kept++] = out;
     return out;
 }
 
@@ -198,7 +186,7 @@ static const float *turned_vector(struct export *x, const float *v, int n, int h
 static const float *stacked_vector(struct export *x, const struct matrix *first, int experts)
 {
     size_t rows = (size_t)first->rows;
-    float *out = new_vector(x, (size_t)experts * rows);
+    float *out = export_list_keep(x, (size_t)experts * rows * sizeof *out);
 
     for (int i = 0; out && i < experts; i++) {
         const struct matrix *m = (const void *)((const char *)first +
@@ -223,29 +211,86 @@ static void split_heads(struct export *x, int heads)
     p->dims[0] = heads;
 }
 
+/* A part of a block and its bias, or those of `experts` blocks from this one on. */
+static int add_one(struct export *x, struct block_id id, const struct block_matrix *b, int experts,
+                   size_t stride)
+{
+    enum tensor_role role = export_role_of(x->m, id, b->part);
+    const float *bias = b->w->bias;
+    int rows = b->w->rows;
+    struct export_order order;
+
+    if (export_order_of(x, id, b->part, &order) < 0 ||
+        (bias && !stride && !(bias = export_order_vector(x, &order, bias, rows))) ||
+        (bias && stride && !(bias = stacked_vector(x, b->w, experts))) ||
+        add_matrix(x, role, id.layer, b->w, experts, stride))
+        return -1;
+    x->parts[x->n_parts - 1].order = order;
+    if (add_vector(x, role, id.layer, true, bias, stride ? experts : rows, stride ? rows : 0))
+        return -1;
+    if (role == TENSOR_K_B || role == TENSOR_V_B)
+        split_heads(x, hparams_layer(&x->m->hp, id.layer)->mixer.heads);
+    return 0;
+}
+
+/* q, k, v and the gates of a delta net that has them in one matrix, a key head at a time. */
+static int add_joint(struct export *x, int layer, const struct matrix *m)
+{
+    const struct mixer_shape *s = &hparams_layer(&x->m->hp, layer)->mixer;
+
+    for (int gates = 0; gates < 2; gates++) {
+        struct export_order order;
+        int rows = export_order_joint(x, s, gates, &order);
+        struct part *p;
+
+        if (rows < 0 || add_matrix(x, gates ? TENSOR_MIX_Z : TENSOR_MIX_IN, layer, m, 1, 0))
+            return -1;
+        p = &x->parts[x->n_parts - 1];
+        p->order = order;
+        p->rows = rows;
+        p->dims[0] = rows;
+        x->total -= (uint64_t)(m->rows - rows) * (uint64_t)m->cols;
+    }
+    return 0;
+}
+
+static bool is_joint(const struct export *x, struct block_id id, enum matrix_part part)
+{
+    return part == MATRIX_IN &&
+           hparams_layer(&x->m->hp, id.layer)->mixer.kind == MIXER_DELTA_NET &&
+           !x->m->layers[id.layer].z.bytes;
+}
+
+/* Gates and ups of routed experts as one tensor. */
+static int add_fused(struct export *x, struct block_id id, const struct matrix *gate, int experts)
+{
+    struct part *p;
+
+    if (add_matrix(x, TENSOR_GATE_UPS, id.layer, gate, 2 * experts, sizeof(struct expert_weights)))
+        return -1;
+    p = &x->parts[x->n_parts - 1];
+    p->paired = true;
+    p->matrices = experts;
+    p->rows = 2 * gate->rows;
+    p->dims[0] = experts;
+    p->dims[1] = p->rows;
+    return 0;
+}
+
 /* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
 static int add_block(struct export *x, struct block_id id, int experts)
 {
     struct block_matrix list[BLOCK_MATRICES];
-    bool stacked = id.kind == BLOCK_EXPERT && role_of(x->m, id, MATRIX_UP) == TENSOR_UPS;
+    bool stacked = id.kind == BLOCK_EXPERT && export_role_of(x->m, id, MATRIX_UP) == TENSOR_UPS,
+         fused = stacked && x->family->gguf_fused && x->m->layers[id.layer].experts->gate.bytes;
     size_t stride = stacked ? sizeof(struct expert_weights) : 0;
     int n = model_block_matrices(x->m, id, list), bad = 0;
 
-    for (int i = 0; i < n && !bad; i++) {
-        enum tensor_role role = role_of(x->m, id, list[i].part);
-        int head = turned_heads(x, id, list[i].part), rows = list[i].w->rows;
-        const float *bias = list[i].w->bias;
-
-        if (bias && head && !(bias = turned_vector(x, bias, rows, head)))
-            return -1;
-        if (bias && stacked && !(bias = stacked_vector(x, list[i].w, experts)))
-            return -1;
-        bad = add_matrix(x, role, id.layer, list[i].w, experts, stride, head) ||
-              add_vector(x, role, id.layer, true, bias, stacked ? experts : rows,
-                         stacked ? rows : 0);
-        if (!bad && (role == TENSOR_K_B || role == TENSOR_V_B))
-            split_heads(x, hparams_layer(&x->m->hp, id.layer)->mixer.heads);
-    }
+    for (int i = 0; i < n && !bad; i++)
+        bad = is_joint(x, id, list[i].part)             ? add_joint(x, id.layer, list[i].w)
+              : fused && list[i].part == MATRIX_GATE    ? add_fused(x, id, list[i].w, experts)
+              : fused && list[i].part == MATRIX_UP      ? 0
+                                                        : add_one(x, id, &list[i], experts, stride);
     return bad;
 }
 
@@ -312,10 +357,118 @@ static int add_rope(struct export *x)
     if (hp->original_context)
         return add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor, n, 0) ||
                add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0);
-    family_gguf_name(x->family, TENSOR_ROPE_SHORT, 0, false, name, sizeof name);
+    family_gguf_name(x->family, TENSOR_ROPE_SHORT, 0, false, false, name, sizeof name);
     return export_rope_is_tensor(x->m) && name[0]
                ? add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0)
                : 0;
+}
+
+#define NOT_TURNED 1e30f /* divides a frequency to nothing (llama.cpp, conversion/gemma.py) */
+
+/* Of layers that rotate a part of a head's pairs by frequencies of the whole head. */
+static int add_second_rope(struct export *x)
+{
+    const struct hparams *hp = &x->m->hp;
+    int n = hp->second_rope.of / 2;
+    float *divisors;
+
+    if (!hp->second_rope.dims)
+        return 0;
+    if (!(divisors = export_list_keep(x, (size_t)n * sizeof *divisors)))
+        return -1;
+    for (int i = 0; i < n; i++)
+        divisors[i] = i < hp->second_rope.dims / 2 ? 1.0f : NOT_TURNED;
+    return add_vector(x, TENSOR_ROPE_FREQS, 0, false, divisors, n, 0);
+}
+
+/* (taps, channels) of a model as (channels, taps), the channels in the order of the projection's
+ * rows. */
+static float *taps_of(struct export *x, const struct export_order *o, const float *conv, int taps,
+                      int channels)
+{
+    float *out = export_list_keep(x, (size_t)taps * (size_t)channels * sizeof *out);
+
+    for (int c = 0; out && c < channels; c++)
+        for (int t = 0; t < taps; t++)
+            out[c * taps + t] = conv[(size_t)t * (size_t)channels +
+                                     (size_t)(o->rows ? o->rows[c] : c)];
+    return out;
+}
+
+static int add_convolution(struct export *x, int l, const struct export_order *o)
+{
+    static const enum tensor_role apart[] = {TENSOR_CONV_Q, TENSOR_CONV_K, TENSOR_CONV_V};
+    const struct mixer_shape *s = &hparams_layer(&x->m->hp, l)->mixer;
+    const struct recurrent_weights *w = &x->m->layers[l].recurrent;
+    int n = w->conv[1] ? 3 : 1, channels = shape_channels(s) / n, bad = 0;
+    const float *v;
+
+    for (int i = 0; i < n && !bad; i++)
+        bad = !(v = taps_of(x, o, w->conv[i], s->taps, channels)) ||
+              (n == 1 ? add_vector(x, TENSOR_CONV, l, false, v, channels, s->taps)
+                      : add_values(x, apart[i], l, false, v, 4,
+                                   (const int64_t[]){1, channels, 1, s->taps}));
+    if (bad || !w->conv_bias)
+        return bad;
+    return !(v = export_order_vector(x, o, w->conv_bias, channels)) ||
+           add_vector(x, TENSOR_CONV, l, true, v, channels, 0);
+}
+
+/* What a recurrent mixer has beside its matrices, in the shapes that llama.cpp's converter gives
+ * them. */
+static int add_recurrent(struct export *x, int l)
+{
+    const struct mixer_shape *s = &hparams_layer(&x->m->hp, l)->mixer;
+    const struct recurrent_weights *w = &x->m->layers[l].recurrent;
+    const struct block_id id = {BLOCK_ATTENTION, l, 0};
+    struct export_order channels, heads;
+    bool mamba = s->kind == MIXER_MAMBA2, kimi = s->kind == MIXER_KIMI_DELTA;
+    int inner = s->heads * s->value_dim;
+    const float *a, *dt;
+
+    if (export_order_of(x, id, MATRIX_IN, &channels) || export_order_of(x, id, MATRIX_A, &heads) ||
+        add_convolution(x, l, &channels))
+        return -1;
+    if (!w->a)
+        return 0;
+    if (!(a = export_order_vector(x, &heads, w->a, s->heads)) ||
+        !(dt = export_order_vector(x, &heads, w->dt_bias, s->heads * (kimi ? s->key_dim : 1))))
+        return -1;
+    return add_vector(x, TENSOR_DECAY, l, false, a, s->heads, mamba || kimi) ||
+           add_vector(x, TENSOR_DT_BIAS, l, false, dt, s->heads * (kimi ? s->key_dim : 1), 0) ||
+           add_vector(x, TENSOR_SKIP, l, false, w->skip, s->heads, 1) ||
+           add_vector(x, TENSOR_MIX_NORM, l, false, w->norm, mamba ? s->groups : s->value_dim,
+                      mamba ? inner / s->groups : 0);
+}
+
+/* A vector as the folder has it: what the model has was multiplied. */
+static const float *stored_vector(struct export *x, enum tensor_role role, int l, int n)
+{
+    const struct family *family;
+    const struct tensor_view *t;
+    struct error e = {0};
+    float *out = NULL;
+
+    if (family_of(&family, x->m->file, &e) == 0 &&
+        (t = family_tensor(family, x->m->file, role, l, 0, false)) &&
+        (out = export_list_keep(x, (size_t)n * sizeof *out)))
+        row_to_f32(t->type, t->data, n, out);
+    return out;
+}
+
+/* Norms and scales of a dense part beside routed experts. */
+static int add_apart(struct export *x, int l)
+{
+    const struct layer_weights *w = &x->m->layers[l];
+    const float *scale = w->router_norm.weight
+                             ? stored_vector(x, TENSOR_ROUTER_NORM, l, x->m->hp.hidden)
+                             : NULL;
+
+    return (w->router_norm.weight && !scale) ||
+           add_norm(x, TENSOR_ROUTED_NORM, l, &w->routed_norm) ||
+           add_norm(x, TENSOR_ROUTED_AFTER, l, &w->routed_after) ||
+           add_norm(x, TENSOR_SHARED_AFTER, l, &w->shared_after) ||
+           add_vector(x, TENSOR_ROUTER_NORM, l, false, scale, x->m->hp.hidden, 0);
 }
 
 /* What a layer has beside its matrices. */
@@ -329,6 +482,11 @@ static int add_vectors(struct export *x, int l)
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
            add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
+           add_norm(x, TENSOR_ATTENTION_AFTER, l, &w->attention_after) ||
+           add_norm(x, TENSOR_EXPERT_AFTER, l, &w->expert_after) || add_apart(x, l) ||
+           add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
+           add_vector(x, TENSOR_EXPERT_SCALE, l, false, w->expert_scale, experts, 0) ||
+           (shape_recurrent(&s->mixer) && add_recurrent(x, l)) ||
            add_vector(x, latent ? TENSOR_Q_A_NORM : TENSOR_Q_NORM, l, false, w->q_norm,
                       (int64_t)model_qk_norm_values(m, l, true), 0) ||
            add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false, w->k_norm,
@@ -337,7 +495,7 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hidden) ||
            add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, experts, 0) ||
            add_vector(x, TENSOR_ROUTER_BIAS, l, false, w->router_bias, experts, 0) ||
-           add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, hidden, 0);
+           add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, 1, hidden);
 }
 
 int export_list_parts(struct export *x, struct matrix *embeddings, struct error *e)
@@ -350,8 +508,8 @@ int export_list_parts(struct export *x, struct matrix *embeddings, struct error 
                                   .rows = hp->n_vocab,
                                   .cols = hp->hidden,
                                   .data = m->embeddings.data};
-    bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0, 0);
-    bad = bad || add_rope(x);
+    bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0);
+    bad = bad || add_rope(x) || add_second_rope(x);
     for (int l = 0; l < hp->n_layers && !bad; l++) {
         const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
 
@@ -374,9 +532,9 @@ int export_list_parts(struct export *x, struct matrix *embeddings, struct error 
 
 void export_list_release(struct export *x)
 {
-    for (int i = 0; i < x->n_turned; i++)
-        mem_free(x->turned[i]);
-    mem_free(x->turned);
+    for (int i = 0; i < x->n_kept; i++)
+        mem_free(x->kept[i]);
+    mem_free(x->kept);
     mem_free(x->views);
     mem_free(x->parts);
 }

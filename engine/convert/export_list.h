@@ -8,11 +8,19 @@
 #include "engine/convert/export_types.h"
 #include "engine/convert/importance.h"
 #include "engine/file/gguf_write.h"
+#include "engine/model/block.h"
 #include "engine/model/family.h"
 #include "engine/model/model.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+
+/* Row i of what is written is row rows[i] of the matrix; columns go in groups of `each`, group i is
+ * group columns[i]. NULL: as they are (export_order.h). */
+struct export_order {
+    const int *rows, *columns;
+    int each;
+};
 
 /* A tensor to write: matrices, each `rows` rows, or what is copied as it is. */
 struct part {
@@ -27,9 +35,9 @@ struct part {
     size_t copied_bytes;
     int n_dims;
     int64_t dims[TENSOR_DIMS];
-    /* rows of q and k whose halves are rotated are put as neighbours: values of a head; 0: as they
-     * are */
-    int turned;
+    /* a matrix and the one behind it are rows of one: gate, then up */
+    bool paired;
+    struct export_order order;
     int kind; /* of the report; -1: copied */
     /* adapters hang on the matrices of a GGUF source's tensor; a folder's are the model's own */
     bool merges;
@@ -50,8 +58,8 @@ struct export
     struct matrix *views;          /* of a GGUF source's tensors */
     struct part *parts;
     int n_parts, room;
-    float **turned; /* vectors in another order, for `parts` */
-    int n_turned;
+    void **kept; /* what `parts` point to beside the model */
+    int n_kept;
     struct pool *pool;
     uint8_t *piece;
     uint64_t done, total, told;
@@ -64,7 +72,9 @@ int export_list_tensors(struct export *x, struct error *e);
  * outlives the list. ERR_MEMORY */
 int export_list_parts(struct export *x, struct matrix *embeddings, struct error *e);
 void export_list_release(struct export *x);
-/* Which row of a matrix of heads, their halves rotated, row `row` is where neighbours are. */
-int export_turned_row(int row, int head);
+/* Which tensor a part of a block becomes, by what the block is. */
+enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part);
+/* Room that lives as long as the list. NULL: no memory. */
+void *export_list_keep(struct export *x, size_t bytes);
 
 #endif

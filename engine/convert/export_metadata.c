@@ -5,6 +5,8 @@
 
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/convert/export_keys.h"
+#include "engine/convert/export_layers.h"
 #include "engine/text/tokenizer.h"
 
 #include <math.h>
@@ -88,61 +90,67 @@ static void put_rest(struct gguf_writer *w, const struct hparams *hp, const stru
     }
 }
 
-static void put_named_u32(struct gguf_writer *w, const struct family *family, const char *name,
-                          uint32_t v)
-{
-    char key[128];
-
-    snprintf(key, sizeof key, "%s.%s", family->gguf[0], name);
-    gguf_put_u32(w, key, v);
-}
-
-static void put_named_f32(struct gguf_writer *w, const struct family *family, const char *name,
-                          float v)
-{
-    char key[128];
-
-    snprintf(key, sizeof key, "%s.%s", family->gguf[0], name);
-    gguf_put_f32(w, key, v);
-}
-
 /* The width of dense layers; where there are none, what config.json says of it, or an expert's. */
 static uint32_t dense_width(const struct model *m)
 {
     struct meta_value v = family_config(m->file, "intermediate_size");
 
-    for (int l = 0; l < m->hp.n_layers; l++)
-        if (hparams_layer(&m->hp, l)->ffn.kind == FFN_DENSE)
-            return (uint32_t)hparams_layer(&m->hp, l)->ffn.shared_width;
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+
+        if (s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED)
+            return (uint32_t)s->shared_width;
+    }
     return v.type == META_INT && v.i > 0 && v.i < 1 << 24 ? (uint32_t)v.i
                                                           : (uint32_t)m->hp.common.ffn.width;
 }
 
 #define GATING_SIGMOID 2 /* llama.cpp's expert_gating_func; 1 is softmax */
 
+/* Feed-forwards of the first layer that chooses experts; NULL: none does. */
+static const struct ffn_shape *routed_of(const struct hparams *hp)
+{
+    for (int l = 0; l < hp->n_layers; l++)
+        if (hparams_layer(hp, l)->ffn.experts)
+            return &hparams_layer(hp, l)->ffn;
+    return NULL;
+}
+
+/* Shared experts, which are one here, as config.json counts them. */
+static uint32_t shared_count(const struct model *m, const struct ffn_shape *s)
+{
+    static const char *const names[] = {"n_shared_experts", "num_shared_experts",
+                                        "moe_num_shared_experts"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct meta_value v = family_config(m->file, names[i]);
+
+        if (v.type == META_INT && v.i > 0 && v.i < 1 << 16)
+            return (uint32_t)v.i;
+    }
+    return s->shared_width % s->width ? 1U : (uint32_t)(s->shared_width / s->width);
+}
+
 /* What readers want to know of experts beside the family's keys: dense layers at the front, shared
  * ones, how they are scored. */
-static void put_experts(struct gguf_writer *w, const struct hparams *hp,
-                        const struct family *family)
+static void put_experts(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
-    const struct ffn_shape *s = &hp->common.ffn;
-    char key[128];
+    const struct hparams *hp = &m->hp;
+    const struct ffn_shape *s = routed_of(hp);
     int dense = 0;
 
-    if (!s->experts || s->router.kind == ROUTER_SPARSEMIXER)
+    if (!s || s->kind == FFN_DENSE_AND_ROUTED || s->router.kind == ROUTER_SPARSEMIXER)
         return;
     while (dense < hp->n_layers && hparams_layer(hp, dense)->ffn.kind == FFN_DENSE)
         dense++;
-    put_named_u32(w, family, "leading_dense_block_count", (uint32_t)dense);
-    put_named_u32(w, family, "interleave_moe_layer_step", 1);
-    put_named_u32(w, family, "expert_gating_func",
+    export_put_u32(w, family, "leading_dense_block_count", (uint32_t)dense);
+    export_put_u32(w, family, "interleave_moe_layer_step", 1);
+    export_put_u32(w, family, "expert_gating_func",
                   s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID : 1);
-    snprintf(key, sizeof key, "%s.expert_weights_norm", family->gguf[0]);
-    gguf_put_bool(w, key, s->router.normalised);
+    export_put_bool(w, family, "expert_weights_norm", s->router.normalised);
     if (s->shared) {
-        put_named_u32(w, family, "expert_shared_count",
-                      s->shared_width % s->width ? 1U : (uint32_t)(s->shared_width / s->width));
-        put_named_u32(w, family, "expert_shared_feed_forward_length", (uint32_t)s->shared_width);
+        export_put_u32(w, family, "expert_shared_count", shared_count(m, s));
+        export_put_u32(w, family, "expert_shared_feed_forward_length", (uint32_t)s->shared_width);
     }
 }
 
@@ -154,7 +162,7 @@ static struct meta_value scaling(const struct model *m, const char *name)
 
     for (int i = 0; i < 2 && v.type == META_NONE; i++) {
         snprintf(path, sizeof path, "%s.%s", places[i], name);
-        v = weight_file_meta(m->file, path);
+        v = family_config(m->file, path);
     }
     return v;
 }
@@ -194,12 +202,12 @@ static void put_scaling(struct gguf_writer *w, const struct model *m, const stru
         struct meta_value n = scaling(m, numbers[i].json);
 
         if (n.type == META_INT || n.type == META_FLOAT)
-            put_named_f32(w, family, numbers[i].gguf, (float)n.f);
+            export_put_f32(w, family, numbers[i].gguf, (float)n.f);
     }
-    put_named_u32(w, family, "rope.scaling.original_context_length",
+    export_put_u32(w, family, "rope.scaling.original_context_length",
                   v.type == META_INT ? (uint32_t)v.i : (uint32_t)m->hp.context_max);
     if (word[0] == 'y' && factor > 1.0 && m->hp.common.mixer.kind != MIXER_MLA)
-        put_named_f32(w, family, "rope.scaling.attn_factor",
+        export_put_f32(w, family, "rope.scaling.attn_factor",
                       m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
 }
 
@@ -210,12 +218,24 @@ static void put_latent(struct gguf_writer *w, const struct model *m, const struc
     const struct mixer_shape *s = &m->hp.common.mixer;
     struct meta_value all = scaling(m, "mscale_all_dim");
 
-    put_named_u32(w, family, "attention.head_count_kv", 1);
-    put_named_u32(w, family, "attention.key_length", (uint32_t)(s->kv_rank + s->rope_dims));
-    put_named_u32(w, family, "attention.value_length", (uint32_t)s->kv_rank);
-    put_named_u32(w, family, "attention.key_length_mla", (uint32_t)s->key_dim);
+    if (!export_heads_listed(m))
+        export_put_u32(w, family, "attention.head_count_kv", 1);
+    export_put_u32(w, family, "attention.key_length", (uint32_t)(s->kv_rank + s->rope_dims));
+    export_put_u32(w, family, "attention.value_length",
+                   (uint32_t)(export_heads_listed(m) ? s->value_dim : s->kv_rank));
+    export_put_u32(w, family, "attention.key_length_mla", (uint32_t)s->key_dim);
     if (all.type == META_INT || all.type == META_FLOAT)
-        put_named_f32(w, family, "rope.scaling.yarn_log_multiplier", (float)(0.1 * all.f));
+        export_put_f32(w, family, "rope.scaling.yarn_log_multiplier", (float)(0.1 * all.f));
+}
+
+/* Readers of some families look for the word that the folder has (conversion/base.py). */
+static void put_layer_norm_eps(struct gguf_writer *w, const struct model *m,
+                               const struct family *family)
+{
+    struct meta_value v = family_config(m->file, "layer_norm_epsilon");
+
+    if (v.type == META_FLOAT)
+        export_put_f32(w, family, "attention.layer_norm_epsilon", (float)v.f);
 }
 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
@@ -223,30 +243,35 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
     char key[128];
     static const size_t heads[] = {offsetof(struct hparams, common.mixer.kv_heads),
                                    offsetof(struct hparams, common.mixer.key_dim)};
-    bool latent = m->hp.common.mixer.kind == MIXER_MLA;
+    bool latent = m->hp.common.mixer.kind == MIXER_MLA, listed = export_heads_listed(m);
     bool is_float;
 
     gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
     gguf_put_string(w, "general.name", m->name, strlen(m->name));
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
-        if (!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads))
+        if ((!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads)) &&
+            (!listed || always[i] != heads[0]))
             put_field(w, family, &m->hp, always[i]);
     put_rest(w, &m->hp, family);
-    put_named_u32(w, family, "feed_forward_length", dense_width(m));
+    export_put_layers(w, m, family);
+    if (!export_widths_listed(family))
+        export_put_u32(w, family, "feed_forward_length", dense_width(m));
     if (latent)
         put_latent(w, m, family);
-    else
-        put_named_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
+    else if (!export_two_heads(m))
+        export_put_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
     if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
                          &is_float) ||
         !strstr(key, "rms_epsilon")) /* what other readers look for */
-        put_named_f32(w, family, "attention.layer_norm_rms_epsilon", m->hp.common.norms.eps);
-    put_experts(w, &m->hp, family);
+        export_put_f32(w, family, "attention.layer_norm_rms_epsilon", m->hp.common.norms.eps);
+    else
+        put_layer_norm_eps(w, m, family);
+    put_experts(w, m, family);
     put_scaling(w, m, family);
     if (m->hp.original_context) {
         for (size_t i = 0; i < sizeof longrope / sizeof *longrope; i++)
             put_field(w, family, &m->hp, longrope[i]);
-        put_named_f32(w, family, "rope.scaling.attn_factor", m->hp.long_mscale);
+        export_put_f32(w, family, "rope.scaling.attn_factor", m->hp.long_mscale);
         snprintf(key, sizeof key, "%s.rope.scaling.type", family->gguf[0]);
         gguf_put_string(w, key, "longrope", 8);
     }

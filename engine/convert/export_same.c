@@ -24,7 +24,12 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : a->rope_dims != b->rope_dims || a->second_rope != b->second_rope ||
                    (a->kind == MIXER_MLA && a->rope != b->rope)
                ? "rotation"
-           : a->kind != MIXER_NONE && !near(scale_of(a), scale_of(b)) ? "scale of scores"
+           : a->value_dim != b->value_dim || a->taps != b->taps || a->groups != b->groups ||
+                   a->state != b->state || !near(a->decay_bound, b->decay_bound)
+               ? "recurrence"
+           : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) &&
+                   !near(scale_of(a), scale_of(b))
+               ? "scale of scores"
            : a->sinks != b->sinks || a->gated != b->gated || a->qk_norm != b->qk_norm ? "attention"
                                                                                       : NULL;
 }
@@ -63,6 +68,9 @@ static bool other_rotations(const struct hparams *a, const struct hparams *b)
 {
     int n = a->common.mixer.rope_dims / 2;
 
+    if (a->second_rope.dims != b->second_rope.dims || a->second_rope.of != b->second_rope.of ||
+        !near(a->second_rope.theta, b->second_rope.theta))
+        return true;
     if (a->original_context != b->original_context || !near(a->rope_theta, b->rope_theta) ||
         !near(a->short_mscale, b->short_mscale) || !near(a->long_mscale, b->long_mscale))
         return true;

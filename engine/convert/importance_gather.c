@@ -4,6 +4,8 @@
 #include "engine/convert/importance_gather.h"
 
 #include "engine/base/mem.h"
+#include "engine/convert/export_list.h"
+#include "engine/convert/export_order.h"
 #include "engine/file/gguf_write.h"
 #include "engine/model/block.h"
 #include "engine/model/family.h"
@@ -16,14 +18,18 @@
 /* A tensor's sums: (matrices, cols), and the rows that each matrix met. */
 struct tensor_sums {
     char name[64];
+    char also[64]; /* a second tensor that meets the same; empty: none */
     int matrices, cols;
     float *squares, *rows;
     bool routed;
+    /* heads whose values the columns are, which the file has in another order; NULL: as they are */
+    const struct mixer_shape *dealt;
 };
 
 struct met {
     const struct matrix *w;
     int sums, index; /* which tensor, which matrix of it */
+    int part;        /* rows that a matrix of it has: there are several under each other */
 };
 
 struct importance_gather {
@@ -47,8 +53,8 @@ static const enum tensor_role roles[MATRIX_PARTS][4] = {
     [MATRIX_A] = {TENSOR_MIX_A, TENSOR_ROLES},
     [MATRIX_Q_A] = {TENSOR_Q_A, TENSOR_ROLES},
     [MATRIX_KV_A] = {TENSOR_KV_A, TENSOR_ROLES},
-    [MATRIX_K_B] = {TENSOR_ROLES}, /* heads' matrices: not told */
-    [MATRIX_V_B] = {TENSOR_ROLES},
+    [MATRIX_K_B] = {TENSOR_K_B, TENSOR_ROLES}, /* a matrix a head */
+    [MATRIX_V_B] = {TENSOR_V_B, TENSOR_ROLES},
     [MATRIX_GATE] = {TENSOR_GATES, TENSOR_GATE_UPS, TENSOR_ROLES},
     [MATRIX_UP] = {TENSOR_UPS, TENSOR_ROLES},
     [MATRIX_DOWN] = {TENSOR_DOWNS, TENSOR_ROLES},
@@ -60,6 +66,11 @@ static const enum tensor_role shared_roles[MATRIX_PARTS][4] = {
     [MATRIX_DOWN] = {TENSOR_SHARED_DOWN, TENSOR_DENSE_DOWN, TENSOR_ROLES},
 };
 
+static bool in_gguf(const struct importance_gather *g)
+{
+    return weight_file_format(g->m->file) == WEIGHT_GGUF;
+}
+
 /* The tensor's name in the model's GGUF file, or in the one that would be written; false: there is
  * none of this role. */
 static bool name_of(const struct importance_gather *g, enum tensor_role role, int layer, char *name,
@@ -67,13 +78,30 @@ static bool name_of(const struct importance_gather *g, enum tensor_role role, in
 {
     const struct tensor_view *t;
 
-    if (weight_file_format(g->m->file) == WEIGHT_GGUF) {
+    if (in_gguf(g)) {
         t = family_tensor(g->family, g->m->file, role, layer, 0, false);
         snprintf(name, size, "%s", t ? t->name : "");
     } else {
-        family_gguf_name(g->family, role, layer, false, name, size);
+        family_gguf_name(g->family, role, layer,
+                         shape_recurrent(&hparams_layer(&g->m->hp, layer)->mixer), false, name,
+                         size);
     }
     return name[0] != 0;
+}
+
+/* Tensors that a matrix may lie in, TENSOR_ROLES behind the last; of what is written of a folder
+ * there is one. */
+static const enum tensor_role *roles_of(const struct importance_gather *g, struct block_id id,
+                                        enum matrix_part part, bool shared,
+                                        enum tensor_role written[2])
+{
+    if (in_gguf(g))
+        return shared ? shared_roles[part] : roles[part];
+    written[0] = part == MATRIX_HEAD ? TENSOR_ROLES : export_role_of(g->m, id, part);
+    written[1] = TENSOR_ROLES;
+    if (g->family->gguf_fused && (written[0] == TENSOR_GATES || written[0] == TENSOR_UPS))
+        written[0] = written[0] == TENSOR_GATES ? TENSOR_GATE_UPS : TENSOR_ROLES;
+    return written;
 }
 
 static struct tensor_sums *sums_named(struct importance_gather *g, const char *name)
@@ -112,7 +140,7 @@ static int add_sums(struct importance_gather *g, const char *name, int matrices,
 }
 
 static int add_met(struct importance_gather *g, const struct matrix *w, int sums, int index,
-                   struct error *e)
+                   int part, struct error *e)
 {
     struct met *p;
 
@@ -124,8 +152,33 @@ static int add_met(struct importance_gather *g, const struct matrix *w, int sums
         g->met = p;
         g->met_room = room;
     }
-    g->met[g->n_met++] = (struct met){w, sums, index};
+    g->met[g->n_met++] = (struct met){w, sums, index, part};
     return 0;
+}
+
+/* What the file's order of columns and its tensors are beside the model's. */
+static void mind_mixer(struct importance_gather *g, struct tensor_sums *s, struct block_id id,
+                       enum matrix_part part)
+{
+    const struct mixer_shape *mixer = &hparams_layer(&g->m->hp, id.layer)->mixer;
+
+    if (id.kind != BLOCK_ATTENTION || in_gguf(g))
+        return;
+    if (part == MATRIX_O && export_heads_dealt(g->family, mixer))
+        s->dealt = mixer;
+    if (part == MATRIX_IN && mixer->kind == MIXER_DELTA_NET && !g->m->layers[id.layer].z.bytes)
+        (void)name_of(g, TENSOR_MIX_Z, id.layer, s->also, sizeof s->also);
+}
+
+/* Matrices of a tensor that a part of a block is: experts, or heads. */
+static int matrices_of(const struct importance_gather *g, struct block_id id, enum matrix_part part,
+                       bool routed)
+{
+    const struct layer_shape *s = hparams_layer(&g->m->hp, id.layer);
+
+    return routed                                         ? s->ffn.experts
+           : part == MATRIX_K_B || part == MATRIX_V_B ? s->mixer.heads
+                                                          : 1;
 }
 
 /* A matrix is given to the first tensor it may lie in; parts that lie in one with it meet the same
@@ -135,16 +188,19 @@ static int add_matrix(struct importance_gather *g, struct block_id id, const str
 {
     const struct ffn_shape *f = &hparams_layer(&g->m->hp, id.layer)->ffn;
     bool expert = id.kind == BLOCK_EXPERT, routed = expert && id.expert < f->experts;
-    const enum tensor_role *list = expert && !routed ? shared_roles[b->part] : roles[b->part];
+    enum tensor_role written[2];
+    const enum tensor_role *list = roles_of(g, id, b->part, expert && !routed, written);
+    int n = matrices_of(g, id, b->part, routed), rc;
     char name[64];
-    int rc;
 
     for (; *list != TENSOR_ROLES; list++) {
         if (!name_of(g, *list, id.layer, name, sizeof name))
             continue;
-        if ((rc = add_sums(g, name, routed ? f->experts : 1, b->w->cols, routed, e)))
+        if ((rc = add_sums(g, name, n, b->w->cols, routed, e)))
             return rc;
-        return add_met(g, b->w, (int)(sums_named(g, name) - g->sums), routed ? id.expert : 0, e);
+        mind_mixer(g, sums_named(g, name), id, b->part);
+        return add_met(g, b->w, (int)(sums_named(g, name) - g->sums), routed ? id.expert : 0,
+                       routed ? b->w->rows : b->w->rows / n, e);
     }
     return 0;
 }
@@ -198,18 +254,21 @@ void importance_gather_free(struct importance_gather *g)
     mem_free(g);
 }
 
-float *importance_squares(void *ctx, const struct matrix *w, int n)
+float *importance_squares(void *ctx, const struct matrix *w, int row, int n)
 {
     const struct importance_gather *g = ctx;
     const struct met key = {.w = w},
                      *m = bsearch(&key, g->met, (size_t)g->n_met, sizeof key, by_address);
     struct tensor_sums *s = m ? &g->sums[m->sums] : NULL;
 
-    if (!s)
+    int index;
+
+    if (!s || row % m->part)
         return NULL;
-    assert(s->cols == w->cols && m->index < s->matrices);
-    s->rows[m->index] += (float)n;
-    return s->squares + (size_t)m->index * (size_t)s->cols;
+    index = m->index + row / m->part;
+    assert(s->cols == w->cols && index < s->matrices);
+    s->rows[index] += (float)n;
+    return s->squares + (size_t)index * (size_t)s->cols;
 }
 
 static void put_about(struct gguf_writer *w, const struct importance_about *about)
@@ -221,18 +280,46 @@ static void put_about(struct gguf_writer *w, const struct importance_about *abou
     gguf_put_u32(w, "imatrix.chunk_size", (uint32_t)about->chunk_tokens);
 }
 
-static void put_tensors(struct gguf_writer *w, const struct importance_gather *g)
+static void put_tensor(struct gguf_writer *w, const struct tensor_sums *s, const char *tensor)
 {
     char name[96];
 
-    for (int i = 0; i < g->n_sums; i++) {
-        const struct tensor_sums *s = &g->sums[i];
+    snprintf(name, sizeof name, "%s.in_sum2", tensor);
+    gguf_write_tensor(w, name, DTYPE_F32, 2, (int64_t[]){s->matrices, s->cols});
+    snprintf(name, sizeof name, "%s.counts", tensor);
+    gguf_write_tensor(w, name, DTYPE_F32, 2, (int64_t[]){s->matrices, 1});
+}
 
-        snprintf(name, sizeof name, "%s.in_sum2", s->name);
-        gguf_write_tensor(w, name, DTYPE_F32, 2, (int64_t[]){s->matrices, s->cols});
-        snprintf(name, sizeof name, "%s.counts", s->name);
-        gguf_write_tensor(w, name, DTYPE_F32, 2, (int64_t[]){s->matrices, 1});
+static void put_tensors(struct gguf_writer *w, const struct importance_gather *g)
+{
+    for (int i = 0; i < g->n_sums; i++) {
+        put_tensor(w, &g->sums[i], g->sums[i].name);
+        if (g->sums[i].also[0])
+            put_tensor(w, &g->sums[i], g->sums[i].also);
     }
+}
+
+static int write_squares(struct gguf_writer *w, const struct tensor_sums *s, struct error *e)
+{
+    size_t bytes = (size_t)s->matrices * (size_t)s->cols * sizeof *s->squares;
+    int dim = s->dealt ? s->dealt->value_dim : 0, rc = 0;
+
+    if (!dim)
+        return gguf_write_data(w, s->squares, bytes, e);
+    for (int head = 0; head < s->dealt->heads && !rc; head++)
+        rc = gguf_write_data(w, s->squares + export_dealt_head(s->dealt, head) * dim,
+                             (size_t)dim * sizeof *s->squares, e);
+    return rc;
+}
+
+static int write_sums(struct gguf_writer *w, const struct tensor_sums *s, struct error *e)
+{
+    int rc = 0;
+
+    for (int n = s->also[0] ? 2 : 1; n > 0 && !rc; n--)
+        if ((rc = write_squares(w, s, e)) == 0)
+            rc = gguf_write_data(w, s->rows, (size_t)s->matrices * sizeof *s->rows, e);
+    return rc;
 }
 
 int importance_gather_write(const struct importance_gather *g, const char *path,
@@ -250,10 +337,8 @@ int importance_gather_write(const struct importance_gather *g, const char *path,
     rc = gguf_write_begin(w, e);
     for (int i = 0; i < g->n_sums && rc == 0; i++) {
         const struct tensor_sums *s = &g->sums[i];
-        size_t n = (size_t)s->matrices;
 
-        if ((rc = gguf_write_data(w, s->squares, n * (size_t)s->cols * sizeof *s->squares, e)) == 0)
-            rc = gguf_write_data(w, s->rows, n * sizeof *s->rows, e);
+        rc = write_sums(w, s, e);
         for (int k = 0; s->routed && strstr(s->name, "ffn_down") && k < s->matrices; k++) {
             ++*experts;
             *unmet += s->rows[k] == 0.0f;

@@ -15,7 +15,7 @@ struct importance_gather;
 int importance_gather_new(struct importance_gather **out, const struct model *m, struct error *e);
 void importance_gather_free(struct importance_gather *g); /* accepts NULL */
 /* device_observer.squares_of; ctx: the gatherer. */
-float *importance_squares(void *ctx, const struct matrix *w, int n);
+float *importance_squares(void *ctx, const struct matrix *w, int row, int n);
 struct importance_about {
     const char *text; /* what it was made of, for imatrix.datasets */
     int chunks, chunk_tokens;

@@ -207,11 +207,12 @@ struct kv_move {
 
 /* Asked for each matrix that a job of several rows meets, by the device's compute threads, for
  * different matrices at once: where the squares of its n rows' values are added, w->cols numbers;
- * NULL: nobody wants them. Rows of one matrix come one thread after the other in jobs of at most
- * DEVICE_OBSERVED rows. */
+ * NULL: nobody wants them. Asked for every part of a matrix that is multiplied apart, `row` its
+ * first row: heads' matrices under each other (MLA) meet rows of their own. Rows of one part come
+ * one thread after the other in jobs of at most DEVICE_OBSERVED rows. */
 #define DEVICE_OBSERVED 64
 struct device_observer {
-    float *(*squares_of)(void *ctx, const struct matrix *w, int n);
+    float *(*squares_of)(void *ctx, const struct matrix *w, int row, int n);
     void *ctx;
 };
 

@@ -173,7 +173,7 @@ void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_element ty
     uint32_t t = type;
     uint64_t n = count;
 
-    assert(type == GGUF_I32 || type == GGUF_F32 || type == GGUF_STRING);
+    assert(type == GGUF_I32 || type == GGUF_F32 || type == GGUF_BOOL || type == GGUF_STRING);
     put_key(w, key, TYPE_ARRAY);
     put(w, &w->metadata, &t, 4);
     put(w, &w->metadata, &n, 8);
@@ -187,6 +187,13 @@ void gguf_add_i32(struct gguf_writer *w, int32_t v)
 void gguf_add_f32(struct gguf_writer *w, float v)
 {
     put(w, &w->metadata, &v, 4);
+}
+
+void gguf_add_bool(struct gguf_writer *w, bool v)
+{
+    uint8_t byte = v;
+
+    put(w, &w->metadata, &byte, 1);
 }
 
 void gguf_add_string(struct gguf_writer *w, const char *text, size_t bytes)

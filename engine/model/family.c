@@ -196,13 +196,14 @@ void family_tensor_name(const struct family *family, const struct weight_file *f
     expand(family, names[0] ? names[0] : "?", layer, expert, false, out, size);
 }
 
-void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
-                      char *out, size_t size)
+void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool recurrent,
+                      bool bias, char *out, size_t size)
 {
     *out = 0;
     for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
         if (t->role == role && t->gguf[0])
-            expand(family, t->gguf[0], layer, 0, bias, out, size);
+            expand(family, t->gguf[recurrent && (t->flags & TENSOR_BY_MIXER) ? 1 : 0], layer, 0, bias,
+                   out, size);
 }
 
 bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,

@@ -108,11 +108,13 @@ enum tensor_role {
 };
 
 /* What a row of such a table says of its tensor. In folders alone: a matrix may lie transposed
- * (columns, rows), and rows of gate and up may take turns in a fused one. */
+ * (columns, rows), and rows of gate and up may take turns in a fused one. In GGUF files alone: the
+ * first spelling is that of attention, the second that of recurrent mixers. */
 enum {
     TENSOR_BIAS = 1, /* `true`: there may be a bias beside it */
     TENSOR_TRANSPOSED = 2,
     TENSOR_TURNS = 4,
+    TENSOR_BY_MIXER = 8,
 };
 
 /* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it, any
@@ -153,6 +155,10 @@ struct family {
     bool one_operator;     /* a layer is a mixer or a feed-forward, with one norm */
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
     bool exported;         /* engine/convert writes GGUF files of it */
+    /* in those: mixer_shape.tiled; gate and up of routed experts lie in one tensor (GATE_UPS); what
+     * rope.dimension_sections says where config.json is silent (4 numbers; NULL: no such key) */
+    bool gguf_tiled, gguf_fused;
+    const int *gguf_sections;
     /* whose GGUF files those are where it has none of its own name; NULL: its own */
     const struct family *exported_as;
     /* layers behind the last one that predict further tokens: they may draft (family_further) */
@@ -200,9 +206,10 @@ bool family_tensor_turned(const struct family *family, const struct weight_file 
 /* How a message names a tensor that is missing: the first spelling of this file's format. */
 void family_tensor_name(const struct family *family, const struct weight_file *f,
                         enum tensor_role role, int layer, int expert, char *out, size_t size);
-/* The first GGUF spelling, whatever the format of the file at hand; empty: none. */
-void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
-                      char *out, size_t size);
+/* The GGUF spelling that a written file has, of a layer whose mixer is `recurrent` or is not,
+ * whatever the format of the file at hand; empty: none. */
+void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool recurrent,
+                      bool bias, char *out, size_t size);
 /* A value of config.json, at its top or in the text_config of a model that reads more than text.
  * META_NONE: none. */
 struct meta_value family_config(const struct weight_file *f, const char *name);

@@ -108,7 +108,7 @@ static int read_longrope(struct hparams *hp, const struct family *family,
                            e)) ||
         (rc = read_factors(&hp->long_factor, n, family, f, TENSOR_ROPE_LONG, family->rope_long, e)))
         return rc;
-    family_gguf_name(family, TENSOR_ROPE_LONG, 0, false, long_name, sizeof long_name);
+    family_gguf_name(family, TENSOR_ROPE_LONG, 0, false, false, long_name, sizeof long_name);
     /* one table for all lengths: Llama 3 in GGUF */
     if (hp->short_factor && !hp->long_factor && !long_name[0] &&
         weight_file_format(f) == WEIGHT_GGUF) {

@@ -359,6 +359,12 @@ struct input input_in_order(const struct cpu_device *d, int tid, const struct ma
  * panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
+/* The same in two: telling the observer, if there is one, of rows from `row` on (once a token for
+ * each part that device_observer asks for), and the product alone. */
+void gemm_observe(const struct cpu_device *d, const struct matrix *w, int row,
+                  const struct input *in, int t0, int t1);
+void gemm_rows(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+               const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
 /* Token blocks: block i of n tokens begins at a panel. */
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);

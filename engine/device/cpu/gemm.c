@@ -371,11 +371,10 @@ static void add_panel_squares(const struct cpu_device *d, const struct input *in
         }
 }
 
-/* For whoever wants to know what w meets: told with its first row, so once for each token. */
-static void tell_squares(const struct cpu_device *d, const struct matrix *w, const struct input *in,
-                         int t0, int t1)
+void gemm_observe(const struct cpu_device *d, const struct matrix *w, int row,
+                  const struct input *in, int t0, int t1)
 {
-    float *sum = d->observer->squares_of(d->observer->ctx, w, t1 - t0);
+    float *sum = d->observer ? d->observer->squares_of(d->observer->ctx, w, row, t1 - t0) : NULL;
 
     for (int t = t0; sum && t < t1; t++) {
         const float *x = in->rows + t * in->stride;
@@ -391,10 +390,15 @@ static void tell_squares(const struct cpu_device *d, const struct matrix *w, con
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
+    gemm_observe(d, w, r0, in, t0, t1);
+    gemm_rows(d, tid, w, r0, r1, in, t0, t1, out, stride);
+}
+
+void gemm_rows(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+               const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
+{
     assert(r0 >= 0 && (r0 % NUM_LANES == 0 || !dtype_is_quantised(w->type)));
     assert(t0 >= 0 && t0 <= t1 && t1 <= in->n);
-    if (d->observer && r0 == 0)
-        tell_squares(d, w, in, t0, t1);
     if (r1 > w->rows)
         r1 = w->rows;
     if (r0 >= r1)

@@ -27,7 +27,7 @@ static const struct family_tensor tensors[] = {
     {TENSOR_O, false, {"blk.%l.attn_output.weight"}, {AT "dense.weight", AT "o_proj.weight"}},
     {TENSOR_MIX_A, false, {"blk.%l.ssm_f_a.weight"}, {AT "f_proj.weight"}},
     {TENSOR_MIX_B, false, {"blk.%l.ssm_beta.weight"}, {AT "b_proj.weight"}},
-    {TENSOR_MIX_Z, false, {"blk.%l.ssm_g_a.weight", "blk.%l.attn_gate.weight"},
+    {TENSOR_MIX_Z, TENSOR_BY_MIXER, {"blk.%l.attn_gate.weight", "blk.%l.ssm_g_a.weight"},
      {AT "g_proj.weight"}},
     {TENSOR_CONV_Q, false, {"blk.%l.ssm_conv1d_q.weight"}, {AT "q_conv1d.weight"}},
     {TENSOR_CONV_K, false, {"blk.%l.ssm_conv1d_k.weight"}, {AT "k_conv1d.weight"}},
@@ -129,6 +129,7 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_bailing_hybrid = {
     .name = "bailing_hybrid",
     .gguf = {"bailingmoe3"},
+    .exported = true,
     .json = {"BailingMoeV3ForCausalLM", "bailing_hybrid"},
     .shape = {.mixer = {.kind = MIXER_MLA, .rope = ROPE_PAIRS, .latent_eps = 1e-6f, .gated = true},
               .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true}},

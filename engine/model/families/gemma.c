@@ -197,6 +197,8 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_gemma4 = {
     .name = "gemma4",
     .gguf = {"gemma4"},
+    .exported = true,
+    .gguf_fused = true,
     .json = {"Gemma4ForConditionalGeneration", "Gemma4ForCausalLM", "gemma4", "gemma4_text"},
     .nested = "model.language_model.",
     .shape =

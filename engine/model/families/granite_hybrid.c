@@ -22,7 +22,8 @@ static const struct family_tensor tensors[] = {
     {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}},
     {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}},
     {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}},
-    {TENSOR_O, true, {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"},
+    {TENSOR_O, TENSOR_BIAS | TENSOR_BY_MIXER,
+     {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"},
      {HF "self_attn.o_proj.weight", HF "mamba.out_proj.weight"}},
     TENSORS_MAMBA2(HF "mamba."),
     {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"},
@@ -105,6 +106,7 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_granitemoehybrid = {
     .name = "granitemoehybrid",
     .gguf = {"granitehybrid"},
+    .exported = true,
     .json = {"GraniteMoeHybridForCausalLM", "granitemoehybrid"},
     .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
               .norms = {.kind = NORM_RMS, .before = true}},

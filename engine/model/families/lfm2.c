@@ -26,7 +26,8 @@ static const struct family_tensor tensors[] = {
     {TENSOR_Q, false, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}},
     {TENSOR_K, false, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}},
     {TENSOR_V, false, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}},
-    {TENSOR_O, true, {"blk.%l.attn_output.weight", "blk.%l.shortconv.out_proj.weight"},
+    {TENSOR_O, TENSOR_BIAS | TENSOR_BY_MIXER,
+     {"blk.%l.attn_output.weight", "blk.%l.shortconv.out_proj.weight"},
      {HF "self_attn.out_proj.weight", HF "conv.out_proj.weight"}},
     {TENSOR_Q_NORM, false, {"blk.%l.attn_q_norm.weight"}, {HF "self_attn.q_layernorm.weight"}},
     {TENSOR_K_NORM, false, {"blk.%l.attn_k_norm.weight"}, {HF "self_attn.k_layernorm.weight"}},
@@ -81,6 +82,7 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_lfm2_moe = {
     .name = "lfm2_moe",
     .gguf = {"lfm2moe"},
+    .exported = true,
     .json = {"Lfm2MoeForCausalLM", "lfm2_moe"},
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},
               .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .floor = 1e-6f}},

@@ -29,7 +29,8 @@ static const struct family_tensor tensors[] = {
     {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, MIX("q_proj.weight")},
     {TENSOR_K, true, {"blk.%l.attn_k.weight"}, MIX("k_proj.weight")},
     {TENSOR_V, true, {"blk.%l.attn_v.weight"}, MIX("v_proj.weight")},
-    {TENSOR_O, true, {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"},
+    {TENSOR_O, TENSOR_BIAS | TENSOR_BY_MIXER,
+     {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"},
      {"backbone.layers.%l.mixer.o_proj.weight", "backbone.layers.%l.mixer.out_proj.weight",
       HF "mixer.o_proj.weight", HF "mixer.out_proj.weight"}},
     {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, MIX("in_proj.weight")},
@@ -155,6 +156,7 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_nemotron_h = {
     .name = "nemotron_h",
     .gguf = {"nemotron_h_moe", "nemotron_h"},
+    .exported = true,
     .json = {"NemotronHForCausalLM", "nemotron_h"},
     .shape = {.mixer = {.rope = ROPE_NONE},
               .ffn = {.activation = ACTIVATION_RELU2,

@@ -28,7 +28,7 @@ static const struct family_key keys[] = {
      {"mtp.lm_head.weight"}}
 
 /* qwen3_next has z with q, k and v and a with b, a key head at a time */
-#define TENSORS(in, z, beta, a) \
+#define TENSORS(in, z, beta, old_beta, json_beta, a) \
     { \
         TENSORS_ENDS, \
         {TENSOR_ATTENTION_NORM, false, {"blk.%l.attn_norm.weight"}, \
@@ -38,12 +38,13 @@ static const struct family_key keys[] = {
         {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}}, \
         {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}}, \
         {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}}, \
-        {TENSOR_O, true, {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"}, \
+        {TENSOR_O, TENSOR_BIAS | TENSOR_BY_MIXER, \
+         {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"}, \
          {HF "self_attn.o_proj.weight", NET "out_proj.weight"}}, \
         TENSORS_QK_NORM, \
         {TENSOR_MIX_IN, false, {"blk.%l.attn_qkv.weight", "blk.%l.ssm_in.weight"}, {in}}, \
         {TENSOR_MIX_Z, false, {"blk.%l.attn_gate.weight"}, {z}}, \
-        {TENSOR_MIX_B, false, {"blk.%l.ssm_beta.weight", "blk.%l.ssm_ba.weight"}, {beta}}, \
+        {TENSOR_MIX_B, false, {beta, old_beta}, {json_beta}}, \
         {TENSOR_MIX_A, false, {"blk.%l.ssm_alpha.weight"}, {a}}, \
         {TENSOR_CONV, false, {"blk.%l.ssm_conv1d.weight"}, {NET "conv1d.weight"}}, \
         {TENSOR_DECAY, false, {"blk.%l.ssm_a"}, {NET "A_log"}}, \
@@ -56,10 +57,11 @@ static const struct family_key keys[] = {
         TENSORS_END \
     }
 static const struct family_tensor next_tensors[] =
-    TENSORS(NET "in_proj_qkvz.weight", NULL, NET "in_proj_ba.weight", NULL);
+    TENSORS(NET "in_proj_qkvz.weight", NULL, "blk.%l.ssm_ba.weight", "blk.%l.ssm_beta.weight",
+            NET "in_proj_ba.weight", NULL);
 static const struct family_tensor tensors[] =
-    TENSORS(NET "in_proj_qkv.weight", NET "in_proj_z.weight", NET "in_proj_b.weight",
-            NET "in_proj_a.weight");
+    TENSORS(NET "in_proj_qkv.weight", NET "in_proj_z.weight", "blk.%l.ssm_beta.weight",
+            "blk.%l.ssm_ba.weight", NET "in_proj_b.weight", NET "in_proj_a.weight");
 /* clang-format on */
 
 static const struct family_rename renamed[] = {{"linear_num_value_heads", "ssm.time_step_rank"},
@@ -69,13 +71,14 @@ static const struct family_rename renamed[] = {{"linear_num_value_heads", "ssm.t
                                                {"inner_size", "ssm.inner_size"},
                                                {"full_attention_interval",
                                                 "full_attention_interval"},
+                                               {"recurrent_layers", "attention.recurrent_layers"},
                                                {NULL, NULL}};
 
 static const char *const ignored[] = {"mtp.*", "model.visual.*", NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
-/* tiled: llama.cpp's converter moves value heads (conversion/qwen.py, _reorder_v_heads). */
-static void nets(struct hparams *hp, struct describer *d, bool tiled)
+/* gguf_tiled: llama.cpp's converter moves value heads (conversion/qwen.py, _reorder_v_heads). */
+static void layers(struct hparams *hp, struct describer *d)
 {
     const struct mixer_shape net = {.kind = MIXER_DELTA_NET,
                                     .rope = ROPE_NONE,
@@ -84,26 +87,21 @@ static void nets(struct hparams *hp, struct describer *d, bool tiled)
                                     .key_dim = describe_int(d, "linear_key_head_dim", 0, 1, 4096),
                                     .value_dim = describe_inner_dim(d, "linear_num_value_heads",
                                                                     "linear_value_head_dim"),
-                                    .tiled = tiled && describe_is_gguf(d),
+                                    .tiled = d->family->gguf_tiled && describe_is_gguf(d),
                                     .gated = true,
                                     .taps = describe_int(d, "linear_conv_kernel_dim", 4, 1, 16)};
     int interval = describe_int(d, "full_attention_interval", 4, 1, 1024);
     bool listed = describe_per_layer(d, hp, "layer_types");
 
     for (int l = 0; l < hp->n_layers; l++)
-        if (listed ? describe_listed(d, "layer_types", l, "linear_attention") : (l + 1) % interval)
+        if (listed ? describe_listed(d, "layer_types", l, "linear_attention")
+                   : describe_int_at(d, "recurrent_layers", l, (l + 1) % interval != 0))
             hp->layers[l].mixer = net;
 }
 
-static void next_layers(struct hparams *hp, struct describer *d)
-{
-    nets(hp, d, false);
-}
-
-static void layers(struct hparams *hp, struct describer *d)
-{
-    nets(hp, d, true);
-}
+/* _QWEN35_DEFAULT_MROPE_SECTION of conversion/qwen.py; nothing is computed with them here: all
+ * parts of a text's position are the same. */
+static const int sections[4] = {11, 11, 10, 0};
 
 #define SHAPE                                                                  \
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD, .gated = true},               \
@@ -114,11 +112,12 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_qwen3_next = {
     .name = "qwen3_next",
     .gguf = {"qwen3next"},
+    .exported = true,
     .json = {"Qwen3NextForCausalLM", "qwen3_next"},
     SHAPE,
     .keys = keys,
     .tensors = next_tensors,
-    .layers = next_layers,
+    .layers = layers,
     .renamed = renamed,
     .extra_layers = true,
     .further = "mtp.layers.%l.",
@@ -132,6 +131,9 @@ const struct family family_qwen3_next = {
 const struct family family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .gguf = {"qwen35moe"},
+    .exported = true,
+    .gguf_tiled = true,
+    .gguf_sections = sections,
     .json = {"Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
              "qwen3_5_moe_text"},
     .nested = "model.language_model.",
@@ -151,6 +153,9 @@ const struct family family_qwen3_5_moe = {
 const struct family family_qwen3_5 = {
     .name = "qwen3_5",
     .gguf = {"qwen35"},
+    .exported = true,
+    .gguf_tiled = true,
+    .gguf_sections = sections,
     .json = {"Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM", "qwen3_5", "qwen3_5_text"},
     .nested = "model.language_model.",
     SHAPE,

@@ -43,10 +43,12 @@ static float *multiply(const struct cpu_device *d, int tid, const struct matrix 
 {
     int from = r0 / NUM_LANES * NUM_LANES;
 
-    if (in->n == 1)
+    if (in->n == 1) {
         gemv(d, tid, w, from, r1, in, out, next);
-    else
-        gemm(d, tid, w, from, r1, in, t0, t1, out, stride);
+    } else {
+        gemm_observe(d, w, r0, in, t0, t1); /* not for rows of the head before */
+        gemm_rows(d, tid, w, from, r1, in, t0, t1, out, stride);
+    }
     return out + (r0 - from);
 }
 

@@ -1,0 +1,186 @@
+/* See export_layers.h. Names after llama.cpp's gguf-py/gguf/constants.py, which of them a kind of
+ * layer has after its conversion/. */
+#include "engine/convert/export_layers.h"
+
+#include "engine/convert/export_keys.h"
+
+static const struct mixer_shape *mixer_of(const struct model *m, int layer)
+{
+    return &hparams_layer(&m->hp, layer)->mixer;
+}
+
+/* The first layer whose mixer carries a state; NULL: there is none. */
+static const struct mixer_shape *recurrent_of(const struct model *m)
+{
+    for (int l = 0; l < m->hp.n_layers; l++)
+        if (shape_recurrent(mixer_of(m, l)))
+            return mixer_of(m, l);
+    return NULL;
+}
+
+static const struct mixer_shape *whole_of(const struct model *m)
+{
+    for (int l = 0; l < m->hp.n_layers; l++)
+        if (mixer_of(m, l)->second_rope)
+            return mixer_of(m, l);
+    return NULL;
+}
+
+bool export_two_heads(const struct model *m)
+{
+    return whole_of(m) != NULL;
+}
+
+bool export_heads_listed(const struct model *m)
+{
+    const struct mixer_shape *s = recurrent_of(m);
+
+    return export_two_heads(m) || (s && s->kind != MIXER_DELTA_NET);
+}
+
+bool export_widths_listed(const struct family *family)
+{
+    return family->one_operator;
+}
+
+static void put_heads(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    char key[EXPORT_KEY];
+
+    gguf_put_array(w, export_key(family, "attention.head_count_kv", key), GGUF_I32,
+                   (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct mixer_shape *s = mixer_of(m, l);
+
+        gguf_add_i32(w, s->kind == MIXER_MLA         ? 1
+                        : s->kind == MIXER_ATTENTION ? s->kv_heads
+                                                     : 0);
+    }
+}
+
+static void put_widths(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    char key[EXPORT_KEY];
+
+    gguf_put_array(w, export_key(family, "feed_forward_length", key), GGUF_I32,
+                   (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+
+        gguf_add_i32(w, s->kind == FFN_NONE    ? 0
+                        : s->kind == FFN_DENSE ? s->shared_width
+                                               : s->width);
+    }
+}
+
+/* Every how many layers one attends, and which do not. */
+static void put_nets(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    char key[EXPORT_KEY];
+    int first = 0;
+
+    gguf_put_array(w, export_key(family, "attention.recurrent_layers", key), GGUF_BOOL,
+                   (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_bool(w, shape_recurrent(mixer_of(m, l)));
+    while (first < m->hp.n_layers && shape_recurrent(mixer_of(m, first)))
+        first++;
+    export_put_u32(w, family, "full_attention_interval", (uint32_t)first + 1);
+}
+
+static bool any_rotated(const struct model *m)
+{
+    for (int l = 0; l < m->hp.n_layers; l++)
+        if (mixer_of(m, l)->kind == MIXER_ATTENTION && mixer_of(m, l)->rope != ROPE_NONE)
+            return true;
+    return false;
+}
+
+static void put_state(struct gguf_writer *w, const struct family *family,
+                      const struct mixer_shape *s)
+{
+    export_put_u32(w, family, "ssm.conv_kernel", (uint32_t)s->taps);
+    export_put_u32(w, family, "ssm.state_size", (uint32_t)shape_state_keys(s));
+    export_put_u32(w, family, "ssm.group_count", (uint32_t)shape_key_heads(s));
+    export_put_u32(w, family, "ssm.time_step_rank", (uint32_t)s->heads);
+    export_put_u32(w, family, "ssm.inner_size", (uint32_t)(s->heads * s->value_dim));
+}
+
+static void put_recurrent(struct gguf_writer *w, const struct model *m, const struct family *family,
+                          const struct mixer_shape *s)
+{
+    switch (s->kind) {
+    case MIXER_DELTA_NET:
+        put_state(w, family, s);
+        put_nets(w, m, family);
+        break;
+    case MIXER_MAMBA2:
+        put_state(w, family, s);
+        export_put_bool(w, family, "rope.scaling.finetuned", any_rotated(m));
+        break;
+    case MIXER_KIMI_DELTA:
+        export_put_u32(w, family, "ssm.conv_kernel", (uint32_t)s->taps);
+        export_put_u32(w, family, "kda.head_dim", (uint32_t)s->key_dim);
+        export_put_bool(w, family, "kda.safe_gate", s->decay_bound != 0.0f);
+        if (s->decay_bound != 0.0f)
+            export_put_f32(w, family, "kda.gate_lower_bound", s->decay_bound);
+        break;
+    case MIXER_SHORT_CONVOLUTION:
+        export_put_u32(w, family, "shortconv.l_cache", (uint32_t)s->taps);
+        break;
+    default: break;
+    }
+}
+
+/* Layers with a window have the names that end in _swa. */
+static void put_two_heads(struct gguf_writer *w, const struct model *m, const struct family *family,
+                          const struct mixer_shape *whole)
+{
+    char key[EXPORT_KEY];
+
+    export_put_u32(w, family, "attention.key_length", (uint32_t)whole->key_dim);
+    export_put_u32(w, family, "attention.value_length", (uint32_t)whole->key_dim);
+    export_put_u32(w, family, "attention.value_length_swa", (uint32_t)m->hp.common.mixer.key_dim);
+    export_put_u32(w, family, "rope.dimension_count", (uint32_t)whole->key_dim);
+    export_put_f32(w, family, "rope.freq_base", m->hp.second_rope.theta);
+    export_put_u32(w, family, "attention.shared_kv_layers", 0);
+    export_put_u32(w, family, "embedding_length_per_layer_input", 0);
+    gguf_put_array(w, export_key(family, "attention.sliding_window_pattern", key), GGUF_BOOL,
+                   (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_bool(w, mixer_of(m, l)->window > 0);
+}
+
+/* Parts of a position, of which a text has one. */
+static void put_sections(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    struct meta_value list = family_config(m->file, "rope_parameters.mrope_section");
+    char key[EXPORT_KEY];
+
+    gguf_put_array(w, export_key(family, "rope.dimension_sections", key), GGUF_I32, 4);
+    for (size_t i = 0; i < 4; i++) {
+        struct meta_value v = {0};
+
+        if (list.type == META_ARRAY && i < list.len)
+            v = meta_at(&list, i);
+        gguf_add_i32(w, list.type != META_ARRAY ? family->gguf_sections[i]
+                        : v.type == META_INT    ? (int32_t)v.i
+                                                : 0);
+    }
+}
+
+void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const struct mixer_shape *recurrent = recurrent_of(m), *whole = whole_of(m);
+
+    if (export_heads_listed(m))
+        put_heads(w, m, family);
+    if (export_widths_listed(family))
+        put_widths(w, m, family);
+    if (recurrent)
+        put_recurrent(w, m, family, recurrent);
+    if (whole)
+        put_two_heads(w, m, family, whole);
+    if (family->gguf_sections)
+        put_sections(w, m, family);
+}
