@@ -3,6 +3,7 @@
  * changes or fails does; and what is counted. */
 #include "engine/base/mem.h"
 #include "engine/convert/export.h"
+#include "engine/file/direct_rate.h"
 #include "engine/file/direct_ring.h"
 #include "engine/model/expert_cache.h"
 #include "engine/run/engine.h"
@@ -443,6 +444,24 @@ START_TEST(a_ring_reads_what_is_asked_for)
 }
 END_TEST
 
+START_TEST(the_disk_has_a_rate)
+{
+    struct direct_file *d;
+    struct weight_file *f;
+    double rate;
+
+    ck_assert_msg(weight_file_open(&f, exported("F32"), false, &e) == 0, "%s", e.text);
+    ck_assert_msg(direct_open(&d, f, &e) == 0, "%s", e.text);
+    rate = direct_rate(f, 20);
+    if (direct_bypasses(d))
+        ck_assert(rate > 1e5 && rate < 1e12);
+    else /* what comes out of the page cache says nothing of a disk */
+        ck_assert(!(rate > 0));
+    direct_close(d);
+    weight_file_close(f);
+}
+END_TEST
+
 /* From here on the kernel has no io_uring for this process, as in many containers. */
 static bool forbid_rings(void)
 {
@@ -534,6 +553,7 @@ int main(void)
     tcase_add_test(t, sessions_share_it);
     tcase_add_test(t, placements_change_nothing);
     tcase_add_loop_test(t, a_ring_reads_what_is_asked_for, 0, 3);
+    tcase_add_test(t, the_disk_has_a_rate);
     tcase_add_test(t, threads_read_where_no_ring_is_allowed);
     tcase_add_test(t, memory_that_shrinks_takes_slots_first);
     tcase_add_test(t, a_file_may_go_but_not_change);

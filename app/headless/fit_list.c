@@ -12,7 +12,7 @@
 #include "engine/base/membw.h"
 #include "engine/base/topology.h"
 #include "engine/base/utf8.h"
-#include "engine/file/weights.h"
+#include "engine/file/direct_rate.h"
 #include "engine/model/model.h"
 #include "engine/run/roofline.h"
 
@@ -22,14 +22,15 @@
 #include <string.h>
 
 #define METER_MS 200
+#define DISK_MS 300
 #define DEPTH 1024 /* tokens in the context at which a rate is told */
 #define GIB ((double)(1 << 30))
 #define MIB ((double)(1 << 20))
 
 struct row {
     const char *path;
-    struct error why; /* code 0: it could be read */
-    struct fit fit;   /* as asked for */
+    struct error why;                        /* code 0: it could be read */
+    struct fit fit;                          /* as asked for */
     char family[40], remedy[128], paged[48]; /* paged: the flag that leaves experts on the disk */
     const char *smaller; /* a type for --quantize; NULL: none is needed, or none helps */
     uint64_t file_bytes, smaller_bytes, token_bytes, all_weights;
@@ -37,6 +38,7 @@ struct row {
     int context; /* the largest that fits, with the remedy where one is needed; 0: none does */
     bool in_cache;
     double rate;       /* 0: not known */
+    double disk;       /* bytes a second, where its context and rate are those of `paged`; or 0 */
     struct fit placed; /* with --place or --device: what of it lies there; device "": nothing */
 };
 
@@ -83,6 +85,34 @@ static void expect(struct list *l, struct row *r, const struct engine_config *c,
         r->rate = l->bandwidth / (double)r->token_bytes;
 }
 
+/* With experts on the disk: a token also waits for those that are not in memory, as many as its
+ * share of all that are is not. */
+static void expect_paged(struct list *l, struct row *r, const struct engine_config *asked)
+{
+    struct engine_config c = *asked;
+    struct model_footprint weights;
+    struct roofline line;
+    struct error ignored;
+    struct fit fit = r->fit;
+    struct model *m;
+    char told[300];
+
+    if (fit_page(&c, &fit, told, sizeof told) != 1 || fit_inspect(&c, &m, &weights, &ignored) < 0)
+        return;
+    r->context = fit.context;
+    r->disk = direct_rate(m->file, DISK_MS);
+    roofline_init(&line, m, c.kv_k, c.kv_v);
+    r->token_bytes = roofline_token_bytes(&line, r->context < DEPTH ? r->context : DEPTH);
+    r->all_weights = line.all_weights;
+    if (r->disk > 0) {
+        double held = (double)weights.cache / (double)weights.on_disk,
+               missed = held < 1 ? (double)line.experts * (1 - held) : 0;
+
+        r->rate = 1 / ((double)r->token_bytes / l->bandwidth + missed / r->disk);
+    }
+    model_free(m);
+}
+
 static void look_for_remedy(struct list *l, struct row *r, const struct engine_config *asked)
 {
     struct engine_config c = *asked;
@@ -94,6 +124,8 @@ static void look_for_remedy(struct list *l, struct row *r, const struct engine_c
         fit_page_flag(asked, &r->fit, r->paged, sizeof r->paged);
     fit_suggest(asked, &r->fit, r->remedy, sizeof r->remedy, &c);
     if (!r->remedy[0]) {
+        if (r->paged[0])
+            expect_paged(l, r, asked);
         r->smaller = fit_smaller(asked, &r->fit, &r->smaller_bytes);
         return;
     }
@@ -243,6 +275,7 @@ static void print_table(const struct list *l)
 {
     size_t skipped = common_folder(l);
     int width = 20, fit = 0, read = 0;
+    double disk = 0;
     char free_text[24] = "an unknown amount";
 
     for (size_t i = 0; i < l->files.n; i++) {
@@ -274,6 +307,11 @@ static void print_table(const struct list *l)
     printf("context: the largest that fits. tok/s: what the memory's speed allows behind %d "
            "tokens;\ncomputing may take longer.\n",
            DEPTH);
+    for (size_t i = 0; i < l->files.n && !disk; i++)
+        if ((disk = l->rows[i].disk) > 0)
+            printf("Where experts stay on the disk: with this context, and what the disk allows, "
+                   "too (random reads\nat %.2f GB/s).\n",
+                   disk * 1e-9);
 }
 
 /* ---- JSON ---- */
@@ -308,7 +346,7 @@ static json_t *row_json(const struct row *r)
         return json_pack("{s:o, s:o}", "path", text_json(r->path), "error", text_json(r->why.text));
     return json_pack(
         "{s:o, s:o, s:s, s:s, s:I, s:I, s:f, s:b, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:I, "
-        "s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "path", text_json(r->path), "name", text_json(f->name), "family", r->family, "type",
         dtype_info(f->type)->word, "file_bytes", (json_int_t)r->file_bytes, "parameters",
         (json_int_t)r->parameters, "bits_per_weight", bits_of(r), "fits", fit_fits(f),
@@ -318,10 +356,11 @@ static json_t *row_json(const struct row *r)
         r->context, "context_trained", f->context_max, "sessions", f->sessions, "bytes_per_token",
         (json_int_t)r->token_bytes, "tokens_per_second", number_or_null(r->rate), "in_cache",
         r->in_cache, "fits_with", text_or_null(r->remedy), "fits_paged_with",
-        text_or_null(r->paged), "quantize_to", text_or_null(r->smaller),
-        "quantized_bytes", r->smaller ? json_integer((json_int_t)r->smaller_bytes) : json_null(),
-        "device", text_or_null(r->placed.device), "device_bytes",
-        r->placed.device[0] ? json_integer((json_int_t)r->placed.device_bytes) : json_null());
+        text_or_null(r->paged), "quantize_to", text_or_null(r->smaller), "quantized_bytes",
+        r->smaller ? json_integer((json_int_t)r->smaller_bytes) : json_null(), "device",
+        text_or_null(r->placed.device), "device_bytes",
+        r->placed.device[0] ? json_integer((json_int_t)r->placed.device_bytes) : json_null(),
+        "disk_bytes_per_second", number_or_null(r->disk));
 }
 
 static json_t *list_json(const struct list *l)
