@@ -80,7 +80,7 @@ void reading_unplaced(struct reading *r, const char *tensor);
 /* "(4, 64)" */
 const char *shape_text(const struct tensor_view *t, char *out, size_t size);
 
-/* A format: one file and one row in adapter.c. */
+/* A format: one file and one row in open.c. */
 struct adapter_reader {
     const char *name;
     /* Whether path is of this format, by what lies there. */
