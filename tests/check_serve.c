@@ -1155,6 +1155,44 @@ START_TEST(under_a_service_manager)
 }
 END_TEST
 
+/* A long system prompt; the server is killed behind the first answer. */
+START_TEST(a_restart_does_not_read_again)
+{
+    char folder[300], system[2000] = "", body[2500];
+    const char *const more[] = {"--prompt-cache", folder, "--prompt-cache-size", "100M", NULL};
+    json_t *first, *second, *usage, *details;
+    int prompt;
+
+    snprintf(folder, sizeof folder, "%s/prompts", support_tmpdir());
+    for (int i = 0; i < 40; i++)
+        strcat(system, "You tell stories about animals of the wood. ");
+    snprintf(body, sizeof body,
+             "{\"model\": \"" MODEL "\", \"max_tokens\": 20, \"temperature\": 0, \"messages\": "
+             "[{\"role\": \"system\", \"content\": \"%s\"}, "
+             "{\"role\": \"user\", \"content\": \"A fox?\"}]}",
+             system);
+    start(more);
+    first = post(CHAT, body, 200);
+    while (metric("moetop_prompt_cache_written_total") < 2.0)
+        usleep(5000);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    start(more);
+    second = post(CHAT, body, 200);
+    usage = json_object_get(second, "usage");
+    details = json_object_get(usage, "prompt_tokens_details");
+    prompt = (int)json_integer_value(json_object_get(usage, "prompt_tokens"));
+    ck_assert_int_gt(prompt, 300);
+    ck_assert_int_ge((int)json_integer_value(json_object_get(details, "stored_tokens")),
+                     prompt - 2);
+    ck_assert(json_equal(json_object_get(first, "choices"), json_object_get(second, "choices")));
+    ck_assert(metric("moetop_stored_tokens_total") >= prompt - 2);
+    ck_assert(metric("moetop_prompt_cache_bytes") > 0.0);
+    json_decref(first);
+    json_decref(second);
+}
+END_TEST
+
 START_TEST(keys)
 {
     static const char *const wrong[] = {"",
@@ -1224,6 +1262,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);
     tcase_add_test(own, adapters_of_requests);
+    tcase_add_test(own, a_restart_does_not_read_again);
     tcase_add_test(own, under_a_service_manager);
     suite_add_tcase(s, own);
     return s;

@@ -1,7 +1,7 @@
 /* See hub_cache.h. */
 #include "app/fetch/hub_cache.h"
 
-#include "app/fetch/digest.h"
+#include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 

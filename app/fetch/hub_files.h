@@ -3,7 +3,7 @@
 #ifndef APP_FETCH_HUB_FILES_H
 #define APP_FETCH_HUB_FILES_H
 
-#include "app/fetch/digest.h"
+#include "engine/base/digest.h"
 #include "engine/base/error.h"
 
 #include <jansson.h>

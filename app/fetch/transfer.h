@@ -4,7 +4,7 @@
 #define APP_FETCH_TRANSFER_H
 
 #include "app/common/progress.h"
-#include "app/fetch/digest.h"
+#include "engine/base/digest.h"
 #include "engine/base/error.h"
 #include "engine/base/strbuf.h"
 

@@ -161,6 +161,7 @@ static void count_job(struct hub *h, const struct job *j)
     f->failed += j->failed;
     f->prompt_tokens += (uint64_t)u.prompt;
     f->cached_tokens += (uint64_t)u.cached;
+    f->stored_tokens += (uint64_t)u.stored;
     for (int i = 0; i < j->n_tasks; i++) {
         f->prefill_ns += j->tasks[i].done.prefill_ns;
         f->decode_ns += j->tasks[i].done.decode_ns;
@@ -302,6 +303,7 @@ static void look_at_engine(struct hub *h)
         return;
     h->looked_ns = clock_now();
     f->passes = t->passes;
+    f->stored = t->stored;
     f->kv_bytes = t->kv_bytes;
     f->kv_used_bytes = t->kv_used_bytes;
     snprintf(f->plan, sizeof f->plan, "%s", t->plan);

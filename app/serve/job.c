@@ -173,6 +173,7 @@ struct usage job_usage(const struct job *j)
             continue;
         u.prompt += t->n_prompt;
         u.cached += t->done.cached_tokens;
+        u.stored += t->done.stored_tokens;
     }
     return u;
 }

@@ -96,7 +96,8 @@ int job_tasks(struct job *j, struct prompt *prompts, int n_prompts, struct refus
 void job_event(struct job *j, const char *name, json_t *o);
 /* Sums over the tasks: a prompt counts once. */
 struct usage {
-    int prompt, cached, completion, reasoning;
+    int prompt, cached, stored, completion,
+        reasoning; /* stored: of the cached ones, from the disk */
 };
 struct usage job_usage(const struct job *j);
 

@@ -176,6 +176,30 @@ static int expert_cache_size(const struct options *o, struct engine_setup *s, st
     return 0;
 }
 
+/* What measures computes; nothing of it is kept, or taken from elsewhere. */
+static bool keeps_prompts(const struct options *o)
+{
+    return o->prompt_cache && *o->prompt_cache && !o->bench && !o->microbench && !o->compare &&
+           !o->profile_experts && !o->suggest && !o->price && !o->batch_experts;
+}
+
+static int prompt_cache_of(const struct options *o, struct engine_setup *s, struct error *e)
+{
+    const char *size = o->prompt_cache_size && *o->prompt_cache_size ? o->prompt_cache_size : "8G";
+    uint64_t bytes;
+
+    if (option_parse_size(size, &bytes, e) < 0 || !bytes)
+        return error_set(e, ERR_USAGE, "--prompt-cache-size %s: a size (600M, 8G) is expected",
+                         size);
+    if (!keeps_prompts(o))
+        return 0;
+    if (!(s->prompt_cache = mem_string(o->prompt_cache)))
+        return error_set(e, ERR_MEMORY, "out of memory");
+    s->config.prompt_cache = s->prompt_cache;
+    s->config.prompt_cache_bytes = bytes;
+    return 0;
+}
+
 int engine_setup_init(const struct options *o, struct engine_setup *s, struct error *e)
 {
     uint64_t available = fit_available();
@@ -232,7 +256,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     s->chat_template_file = mem_string(o->chat_template_file);
     s->config.device_selector = s->device;
     s->config.chat_template_file = s->chat_template_file;
-    if ((rc = expert_cache_size(o, s, e)) == 0)
+    if ((rc = expert_cache_size(o, s, e)) == 0 && (rc = prompt_cache_of(o, s, e)) == 0)
         rc = chat_template_globals(o, &s->template_globals, e);
     s->config.chat_template_globals = s->template_globals;
     if (rc == 0 && (rc = override_list_init(&s->overrides, o, e)) == 0 && s->overrides.all.n)
@@ -252,11 +276,12 @@ void engine_setup_release(struct engine_setup *s)
 {
     placement_request_release(&s->request);
     mem_free(s->device);
+    mem_free(s->prompt_cache);
     mem_free(s->chat_template_file);
     mem_free(s->template_globals);
     override_list_release(&s->overrides);
     adapter_list_release(&s->adapters);
-    s->device = s->chat_template_file = s->template_globals = NULL;
+    s->device = s->prompt_cache = s->chat_template_file = s->template_globals = NULL;
 }
 
 int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress,

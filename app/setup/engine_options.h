@@ -18,10 +18,10 @@
  * the engine is closed (the worker stopped). */
 struct engine_setup {
     struct engine_config config;
-    bool page_auto; /* --expert-cache auto */
+    bool page_auto;                   /* --expert-cache auto */
     struct placement_request request; /* config.opened_ctx */
     char model_path[PATH_MAX], draft_path[PATH_MAX], kernels[16], chat_template[32];
-    char *device, *chat_template_file, *template_globals;
+    char *device, *prompt_cache, *chat_template_file, *template_globals;
     struct override_list overrides;
     struct adapter_list adapters;
 };

@@ -193,6 +193,14 @@ int checkpoints_resume(struct checkpoints *c, int pos)
     return 0;
 }
 
+const void *checkpoints_copy(const struct checkpoints *c, int pos)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->list[i].pos == pos)
+            return piece(c, i);
+    return NULL;
+}
+
 int checkpoints_list(const struct checkpoints *c, int *pos, int max)
 {
     for (int i = 0; i < c->n && i < max; i++)

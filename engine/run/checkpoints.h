@@ -44,6 +44,8 @@ size_t checkpoints_give_back(struct checkpoints *c);
  * nearest copy before, which is brought back (onto the CPU; kv_step takes it further), else at 0.
  */
 int checkpoints_resume(struct checkpoints *c, int pos);
+/* The copy that was taken there, kv.all_copies bytes; NULL: there is none. */
+const void *checkpoints_copy(const struct checkpoints *c, int pos);
 /* places of copies, upwards; how many there are (max of them written) */
 int checkpoints_list(const struct checkpoints *c, int *pos, int max);
 

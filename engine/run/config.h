@@ -60,6 +60,9 @@ struct engine_config {
     const struct device_ops *const *backends; /* NULL-terminated, CPU last; NULL: CPU alone */
     const char *device_selector;              /* "opencl:0", "none", NULL: automatic */
     const char *cache_dir;
+    /* folder where prompts' state outlives the engine, and how much it may hold; NULL: nowhere */
+    const char *prompt_cache;
+    uint64_t prompt_cache_bytes;
     /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
     const char *placement;
     /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */
@@ -72,8 +75,8 @@ struct engine_config {
          * with threads and devices in common; NULL: none */
         const char *model;
         struct acceptance accept;
-        int n_max;     /* most tokens of a draft; 0: DRAFT_DEFAULT */
-        bool always;   /* as many whenever there are, whether it pays or not */
+        int n_max;   /* most tokens of a draft; 0: DRAFT_DEFAULT */
+        bool always; /* as many whenever there are, whether it pays or not */
     } drafting;
     /* It is not a model, but the block of that one's file which predicts further tokens, opened for
      * drafts alone (engine_further_config); NULL: a model */

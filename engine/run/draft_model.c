@@ -178,7 +178,7 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.adapters = NULL;
     c.n_adapters = 0;
     c.chat_template = c.chat_template_file = c.chat_template_globals = NULL;
-    c.placement = c.placement_script = NULL;
+    c.placement = c.placement_script = c.prompt_cache = NULL;
     c.chat_optional = true;
     c.convert = -1;
     c.expert_cache = 0;

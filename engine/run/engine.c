@@ -300,8 +300,9 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
     metrics_init(g);
-    if ((rc = place_first(g, c, e)) < 0)
+    if ((rc = place_first(g, c, e)) < 0 || (rc = stored_open(g, e)) < 0)
         goto out;
+    g->config.prompt_cache = NULL; /* the caller's */
     /* at the start nobody waits for a token: the plan is in force before the first one */
     rc = engine_settle(g, e);
     if (rc == 0 && c->opened && (rc = go_on(g, e)) == 0)
@@ -321,6 +322,7 @@ void engine_close(struct engine *g)
 {
     if (!g)
         return;
+    stored_close(g);
     place_release(g);
     for (int n = 0; n < g->n_sessions; n++)
         session_free(g->sessions[n]);
@@ -386,7 +388,7 @@ bool engine_idle_step(struct engine *g)
         g->tune_due = false;
         engine_tune(g);
     }
-    return place_pending(g);
+    return (!g->busy && stored_step(g, true)) || place_pending(g);
 }
 
 void engine_counting_set(struct engine *g, bool on)

@@ -22,6 +22,7 @@
 #include "engine/run/rope.h"
 #include "engine/run/sampler.h"
 #include "engine/run/mixed_pass.h"
+#include "engine/run/prompt_cache.h"
 #include "engine/run/telemetry.h"
 #include "engine/run/trace.h"
 
@@ -45,6 +46,14 @@ struct stop_matcher {
     int met; /* the string that was complete last */
 };
 
+/* What a prompt takes from the disk (stored.c). */
+struct stored_run {
+    int end;                 /* how far; 0: nothing, or no more */
+    int at;                  /* tokens passed so far */
+    char parent[DIGEST_HEX]; /* the piece that ends there */
+    char last[DIGEST_HEX];
+};
+
 /* The turn under way on a session: its prompt is computed in chunks, then a token is taken and
  * computed with every pass. */
 struct turn_run {
@@ -63,6 +72,7 @@ struct turn_run {
      * they are computed (shared.c). NULL: nobody's, or they are here. */
     struct session *leader;
     int lead; /* tokens that begin alike, whole pages */
+    struct stored_run stored;
     /* clock: the turn, its first token, the computing of the newest one */
     uint64_t start, first, begin;
     uint64_t share_ns; /* of a pass that made several tokens, each one's; 0: it made one */
@@ -129,6 +139,11 @@ struct session {
      * states_at on are joined with, (…, hidden); the drafter's (further.c) */
     const float *states;
     int states_at;
+    /* something of it may not be on the disk yet; where its newest messages begin */
+    struct {
+        bool due;
+        int marks[PROMPT_MARKS], n_marks;
+    } stored;
 
     struct turn_run run;
     bool turn_cancelled; /* on_event said so */
@@ -196,9 +211,9 @@ struct engine {
     /* of the pass being put together, where drafting costs: that, and reading what came before */
     double drafting_ns, reading_ns;
     struct speculated speculated;
-    int draft_rows;                       /* most drafted rows of a pass */
-    size_t draft_bytes;                   /* of their logits */
-    bool has_floats; /* matrices of float weights; known where something is drafted */
+    int draft_rows;     /* most drafted rows of a pass */
+    size_t draft_bytes; /* of their logits */
+    bool has_floats;    /* matrices of float weights; known where something is drafted */
     struct utility utility;
     struct scheduler scheduler;
     int n_running;         /* turns */
@@ -206,6 +221,12 @@ struct engine {
     struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
     uint64_t timeline_ns; /* when the newest one was taken */
+
+    struct {
+        struct prompt_cache *cache; /* NULL: there is none on the disk */
+        struct segment_shape shape;
+        char key[DIGEST_HEX];
+    } stored;
 
     bool uncounted; /* engine_counting_set */
     struct pressure pressure;
@@ -338,6 +359,23 @@ void place_device_lost(void *ctx, int device); /* hook of forward */
 /* A device has no room for what it is to keep: the attention of one of its layers becomes the
  * CPU's, for all sessions, at once. 1: done, 0: it has none, negative: failed. */
 int place_give_back(struct engine *g, int device, struct error *e);
+
+/* stored.c: the prompt cache on the disk */
+/* Where the configuration names a folder. ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
+int stored_open(struct engine *g, struct error *e);
+/* Before sessions close: what is not written yet gets some seconds. */
+void stored_close(struct engine *g);
+/* A turn's prompt stands in the session: whether some of it comes from the disk. */
+void stored_choose(struct session *s);
+bool stored_reading(const struct session *s); /* it waits for that */
+/* A piece for every session that reads; true: some go on. Between passes. */
+bool stored_take(struct engine *g);
+void stored_cancel(struct session *s); /* its turn ends */
+/* The session's turn has computed something that is worth keeping. */
+void stored_due(struct session *s);
+/* Writes a piece, if the one before is done (idle: waits for that a moment); true: more are left.
+ */
+bool stored_step(struct engine *g, bool idle);
 
 /* scheduler.c */
 /* A turn begins on s: it is served beside those under way, not until it has caught up with them. */

@@ -287,6 +287,32 @@ int kv_copy_write(struct kv *kv, int session, int layer, int pos, const void *fr
     return rc;
 }
 
+int kv_rows_read(struct kv *kv, int session, int layer, int pos, int n, void *to, struct error *e)
+{
+    struct kv_move m = {.session = session, .layer = layer, .pos = pos, .count = n, .data = to};
+
+    for (int d = 0; d < DEVICE_MAX; d++) {
+        const struct kv_held *h = held_at(kv, session, layer, d);
+
+        if (kv->slots[d].device && h->begin <= pos && h->end >= pos + n)
+            return copy(kv, d, &m, false, e);
+    }
+    return error_set(e, ERR_DEVICE, "rows %d+%d of layer %d are on no device", pos, n, layer);
+}
+
+int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const void *from,
+                  struct error *e)
+{
+    struct kv_move m = {
+        .session = session, .layer = layer, .pos = pos, .count = n, .data = (void *)from};
+    int rc = kv_step(kv, session, layer, 0, pos, UINT64_MAX, NULL, e);
+
+    if (rc < 0 || (rc = copy(kv, 0, &m, true, e)) < 0)
+        return rc;
+    kv_written(kv, session, layer, 0, pos, n, 0);
+    return 0;
+}
+
 /* Recurrent state in one piece. */
 static int fixed_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t *spent,
                       struct error *e)

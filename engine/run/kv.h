@@ -62,6 +62,12 @@ int kv_rows_held(const struct kv *kv, int session);
 int kv_copy_read(struct kv *kv, int session, int layer, int pos, void *to, struct error *e);
 int kv_copy_write(struct kv *kv, int session, int layer, int pos, const void *from,
                   struct error *e);
+/* n rows of a layer that keeps all of them, from pos on, in the exchange layout (device.h): from
+ * whichever device has them, and onto the CPU, where those before pos are brought too. ERR_DEVICE.
+ */
+int kv_rows_read(struct kv *kv, int session, int layer, int pos, int n, void *to, struct error *e);
+int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const void *from,
+                  struct error *e);
 /* The session ends at pos: later rows are void everywhere, and so is state that stands later. */
 void kv_cut(struct kv *kv, int session, int pos);
 /* Rows 0 .. n - 1 of session `from` become `to`'s too, where every layer's lie on the CPU, of rings

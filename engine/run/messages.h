@@ -176,7 +176,8 @@ struct turn_done_event {
     /* of the prompt, what the session had and computed again all the same: its rotary table or the
      * place of its recurrent state asked for it */
     int recomputed_tokens;
-    int dropped_turns; /* by the overflow policy */
+    int stored_tokens;     /* of the cached ones, read from the prompt cache on the disk */
+    int dropped_turns;     /* by the overflow policy */
     int drafted, accepted; /* tokens that were guessed and verified; those that were right */
     int changed;           /* drafted ones in place of those that were drawn (--spec-accept) */
     /* tokens that a grammar ruled, and of these the sum of what it kept out: the model's own

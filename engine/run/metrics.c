@@ -329,6 +329,8 @@ void metrics_refresh(struct engine *g)
     t->bandwidth_waited_ns = atomic_load_explicit(&g->bandwidth->waited_ns, memory_order_relaxed);
     memcpy(t->ran_on, g->forward.ran_on, (size_t)(t->n_layers * t->n_experts));
     t->disk = expert_cache_stats(m->cache);
+    if (g->stored.cache)
+        t->stored = prompt_cache_look(g->stored.cache);
     if (m->cache)
         expert_cache_map(m->cache, t->here);
     memcpy(t->planned, wanted->experts, (size_t)(t->n_layers * t->n_experts));

@@ -21,7 +21,7 @@ static bool answers(const struct session *s)
 
 static bool has_prompt(const struct session *s)
 {
-    return turn_running(s) && !answers(s) && !s->run.leader;
+    return turn_running(s) && !answers(s) && !s->run.leader && !stored_reading(s);
 }
 
 /* The session served least of those that are not in the pass yet and that `wanted` takes. */
@@ -156,15 +156,18 @@ bool engine_step(struct engine *g)
 {
     uint64_t start = clock_now();
     int n, n_answers;
+    bool reading;
 
     end_cancelled(g);
+    reading = stored_take(g);
     if ((n = fill(g, &n_answers)) == 0)
-        return false;
+        return reading;
     run(g, n, n_answers, start);
     end_cancelled(g);
     if (!g->n_running)
         return false;
     place_safe_point(g);
+    stored_step(g, false);
     if (n_answers && g->tick) {
         metrics_refresh(g);
         g->tick(g->tick_ctx);

@@ -351,8 +351,10 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
     r->end = rc;
-    if (!r->scores)
+    if (!r->scores) {
         shared_choose(s);
+        stored_choose(s);
+    }
     return 0;
 }
 
@@ -454,6 +456,7 @@ static void begin_answer(struct session *s)
     struct turn_run *r = &s->run;
 
     end_prompt(s);
+    stored_due(s);
     ev.progress.done = ev.progress.total = (uint64_t)r->end;
     session_emit(s, &ev);
     r->answering = true;
@@ -503,8 +506,8 @@ static enum stop_reason take_token(struct session *s, int *id)
     struct sampler_draw draw = {0};
     bool stopped, ruled = constrained(s);
 
-    *id = token.id =
-        speculate_accept(s, sample(s, t->probabilities || ruled ? &draw : NULL), &draw);
+    *id = token.id = speculate_accept(s, sample(s, t->probabilities || ruled ? &draw : NULL),
+                                      &draw);
     token.probability = draw.probability;
     token.candidates = draw.candidates;
     token.forbidden = draw.forbidden;
@@ -586,6 +589,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
     struct turn_run *r = &s->run;
     struct event ev = {.kind = EVENT_TURN_DONE};
 
+    stored_cancel(s);
     if (rc == ERR_CANCELLED && r->answering && r->end == s->n_tokens + 1)
         s->token_waits = true; /* taken and shown, its computing was cancelled */
     if (r->answering && r->done.reason != STOP_STRING)
@@ -611,6 +615,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
     if (g->n_running == 1)
         g->t.state = ENGINE_IDLE;
     metrics_refresh(g);
+    stored_due(s);
     r->turn = NULL;
     mem_free(r->out.held);
     r->out.held = NULL;

@@ -424,6 +424,7 @@ static void config_release(struct engine_config *c)
     mem_free((char *)c->kernels);
     mem_free((char *)c->device_selector);
     mem_free((char *)c->cache_dir);
+    mem_free((char *)c->prompt_cache);
     mem_free((char *)c->placement);
     mem_free((char *)c->placement_script);
     mem_free((char *)c->drafting.model);
@@ -458,12 +459,14 @@ static int copy_config(struct worker *w, const struct engine_config *c, struct e
     w->config.kernels = mem_string(c->kernels);
     w->config.device_selector = mem_string(c->device_selector);
     w->config.cache_dir = mem_string(c->cache_dir);
+    w->config.prompt_cache = mem_string(c->prompt_cache);
     w->config.placement = mem_string(c->placement);
     w->config.placement_script = mem_string(c->placement_script);
     w->config.drafting.model = mem_string(c->drafting.model);
     if (!w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
         !w->config.device_selector != !c->device_selector ||
-        !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
+        !w->config.cache_dir != !c->cache_dir || !w->config.prompt_cache != !c->prompt_cache ||
+        !w->config.placement != !c->placement ||
         !w->config.placement_script != !c->placement_script ||
         !w->config.drafting.model != !c->drafting.model)
         return error_set(e, ERR_MEMORY, "no memory for the engine thread");

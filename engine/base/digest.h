@@ -1,7 +1,7 @@
-/* The running hash of a file on its way: SHA-256 as Git LFS names its files, or SHA-1 with Git's
- * header in front as Git names its own. One thread. */
-#ifndef APP_FETCH_DIGEST_H
-#define APP_FETCH_DIGEST_H
+/* A running hash that nobody can aim at: SHA-256, by which Git LFS names its files and the prompt
+ * cache its own; or SHA-1 with Git's header in front as Git names its own. One thread. */
+#ifndef ENGINE_BASE_DIGEST_H
+#define ENGINE_BASE_DIGEST_H
 
 #include <stdbool.h>
 #include <stddef.h>

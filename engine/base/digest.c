@@ -1,5 +1,5 @@
 /* See digest.h. */
-#include "app/fetch/digest.h"
+#include "engine/base/digest.h"
 
 #include <inttypes.h>
 #include <openssl/evp.h>

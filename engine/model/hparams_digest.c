@@ -1,0 +1,128 @@
+/* See hparams_digest.h. A field that a structure gets is added here; the sizes below fail the build
+ * until somebody has looked. */
+#include "engine/model/hparams_digest.h"
+
+#include <assert.h>
+
+#define FIELD(f) digest_add(d, &(f), sizeof(f))
+
+static_assert(sizeof(struct mixer_shape) == 88, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 72, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct norms_shape) == 12, "a field of norms_shape is not hashed");
+
+static void add_flag(struct digest *d, bool flag)
+{
+    unsigned char byte = flag;
+
+    digest_add(d, &byte, 1);
+}
+
+static void add_mixer(struct digest *d, const struct mixer_shape *s)
+{
+    FIELD(s->kind);
+    FIELD(s->heads);
+    FIELD(s->kv_heads);
+    FIELD(s->key_dim);
+    FIELD(s->value_dim);
+    FIELD(s->rope_dims);
+    FIELD(s->rope);
+    add_flag(d, s->second_rope);
+    FIELD(s->window);
+    FIELD(s->scale);
+    add_flag(d, s->bias);
+    FIELD(s->qk_norm);
+    add_flag(d, s->sinks);
+    add_flag(d, s->gated);
+    add_flag(d, s->values_are_keys);
+    add_flag(d, s->value_norm);
+    add_flag(d, s->learned_positions);
+    FIELD(s->q_rank);
+    FIELD(s->kv_rank);
+    FIELD(s->latent_eps);
+    FIELD(s->taps);
+    FIELD(s->groups);
+    FIELD(s->state);
+    add_flag(d, s->tiled);
+    FIELD(s->decay_bound);
+}
+
+static void add_router(struct digest *d, const struct router_shape *s)
+{
+    FIELD(s->kind);
+    FIELD(s->jitter);
+    add_flag(d, s->normalised);
+    FIELD(s->factor);
+    FIELD(s->floor);
+    add_flag(d, s->choice_bias);
+    add_flag(d, s->expert_scales);
+    FIELD(s->groups);
+    FIELD(s->groups_used);
+}
+
+static void add_ffn(struct digest *d, const struct ffn_shape *s)
+{
+    FIELD(s->kind);
+    FIELD(s->experts);
+    FIELD(s->used);
+    FIELD(s->shared);
+    FIELD(s->width);
+    FIELD(s->shared_width);
+    FIELD(s->shared_gate);
+    FIELD(s->activation);
+    FIELD(s->limit);
+    add_flag(d, s->bias);
+    add_router(d, &s->router);
+}
+
+static void add_layer(struct digest *d, const struct layer_shape *s)
+{
+    add_mixer(d, &s->mixer);
+    add_ffn(d, &s->ffn);
+    FIELD(s->norms.kind);
+    FIELD(s->norms.eps);
+    add_flag(d, s->norms.before);
+    add_flag(d, s->norms.after);
+    add_flag(d, s->scaled);
+}
+
+/* Rotary frequencies: what they are divided by. */
+static void add_factors(struct digest *d, const float *factors, int pairs)
+{
+    add_flag(d, factors != NULL);
+    if (factors)
+        digest_add(d, factors, (size_t)pairs * sizeof *factors);
+}
+
+static void add_rotary(struct digest *d, const struct hparams *hp)
+{
+    int pairs = hp->common.mixer.rope_dims / 2;
+
+    FIELD(hp->rope_theta);
+    FIELD(hp->original_context);
+    FIELD(hp->second_rope.theta);
+    FIELD(hp->second_rope.dims);
+    FIELD(hp->second_rope.of);
+    add_factors(d, hp->short_factor, pairs);
+    add_factors(d, hp->long_factor, pairs);
+    FIELD(hp->short_mscale);
+    FIELD(hp->long_mscale);
+}
+
+void hparams_digest(struct digest *d, const struct hparams *hp)
+{
+    FIELD(hp->n_layers);
+    FIELD(hp->hidden);
+    FIELD(hp->n_vocab);
+    FIELD(hp->embedding_scale);
+    FIELD(hp->residual_scale);
+    FIELD(hp->logit_divisor);
+    FIELD(hp->logit_cap);
+    add_flag(d, hp->head_bias);
+    add_flag(d, hp->tied_embeddings);
+    FIELD(hp->embedding_width);
+    FIELD(hp->position_offset);
+    add_rotary(d, hp);
+    for (int l = 0; l < hp->n_layers; l++)
+        add_layer(d, hparams_layer(hp, l));
+}
