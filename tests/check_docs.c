@@ -302,6 +302,7 @@ START_TEST(every_mode_is_reached)
                 {"fit", {"--fit", "models"}},
                 {"analyze", {"--analyze", "model.gguf"}},
                 {"compare", {"--compare", "cpu,gpu"}},
+                {"spec-sweep", {"--spec-sweep", "K=1..8"}},
                 {"profile-experts", {"--profile-experts", "text.txt"}},
                 {"suggest", {"--suggest", "profile.json"}},
                 {"bench", {"--bench"}},
