@@ -158,6 +158,23 @@ static int tell_loss(struct engine *g, const struct turn_done_event *done, struc
     return 0;
 }
 
+static int tell_fewer(struct engine *g, const struct turn_done_event *done, struct error *e)
+{
+    struct fewer_experts loss;
+    int rc;
+
+    if (done->completion_tokens < 2)
+        return 0;
+    if ((rc = engine_experts_used_loss(g, done->prompt_tokens, &loss, e)) < 0)
+        return rc;
+    fprintf(stderr,
+            "moetop: fewer experts: mean KL divergence %.3g nats a token (largest %.3g) from the "
+            "exact run, %d of %d tokens would differ; %.2f tokens/s against %.2f (%+.0f %%)\n",
+            loss.mean_kl, loss.largest_kl, loss.changed, loss.tokens, loss.rate, loss.exact_rate,
+            100 * (loss.rate / loss.exact_rate - 1));
+    return 0;
+}
+
 /* The answer is out: now, not before it, what the GPU is worth may be measured for the next time.
  */
 static void measure_after(const struct options *o, struct answer *a)
@@ -216,6 +233,8 @@ static int local_run(struct options *o, struct error *e)
         measure_after(o, &a);
     if (o->defer_experts > 0 && rc >= 0)
         rc = tell_loss(a.engine, &a.done, e);
+    if (o->experts_used > 0 && rc >= 0)
+        rc = tell_fewer(a.engine, &a.done, e);
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));

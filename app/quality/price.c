@@ -219,7 +219,7 @@ static void print_base(const struct options *o)
 {
     static const enum option_id told[] = {OPTION_ID_cache_type_k, OPTION_ID_cache_type_v,
                                           OPTION_ID_dtype, OPTION_ID_float_gemm,
-                                          OPTION_ID_defer_experts};
+                                          OPTION_ID_defer_experts, OPTION_ID_experts_used};
     char value[64];
 
     printf("base: %s", o->exact ? "--exact" : "--no-exact");

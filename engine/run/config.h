@@ -69,6 +69,7 @@ struct engine_config {
     const char *placement_script;
     /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
     int defer_experts;
+    int experts_used; /* lossy: experts a token uses (engine_experts_used_set); 0: all */
     struct drafting {
         char type[16]; /* a drafter's name, "auto": any; "", "none": nothing is drafted */
         /* a smaller model of the same vocabulary, opened as an engine of its own beside this one,

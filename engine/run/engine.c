@@ -300,6 +300,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
     metrics_init(g);
+    if (c->experts_used && (rc = engine_experts_used_set(g, c->experts_used, e)) < 0)
+        goto out;
     if ((rc = place_first(g, c, e)) < 0 || (rc = stored_open(g, e)) < 0)
         goto out;
     g->config.prompt_cache = NULL; /* the caller's */
@@ -351,6 +353,7 @@ void engine_close(struct engine *g)
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
     mem_free(g->plans);
+    mem_free(g->used_trained);
     mem_free((char *)g->config.model_path);
     mem_free((char *)g->config.device_selector);
     mem_free((char *)g->config.cache_dir);

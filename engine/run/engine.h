@@ -166,6 +166,21 @@ struct defer_loss {
     double mean_kl, largest_kl;
 };
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e);
+/* Lossy, explicitly: of each layer's experts the router takes the n best alone, as if the model had
+ * been made so (their weights sum to 1 where they did); layers that use fewer keep theirs; 0: all.
+ * What is computed already stays. Outside a turn. ERR_USAGE: more than the model uses, or it has no
+ * experts. */
+int engine_experts_used_set(struct engine *g, int n, struct error *e);
+/* What that costs and gains on the session as it stands, from position `from` on (at most 64
+ * tokens), which are computed twice more, one by one, after an exact prompt: the divergence of the
+ * next token's distribution from the exact run's, in nats, how many tokens greedy decoding would
+ * choose otherwise, tokens a second. The session stays. Outside a turn. */
+struct fewer_experts {
+    int tokens, changed;
+    double mean_kl, largest_kl, exact_rate, rate;
+};
+int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *out,
+                             struct error *e);
 /* between turns: goes on with moves, and tunes once after each; true: more moves are left */
 bool engine_idle_step(struct engine *g);
 /* Called on the engine's thread after every token and about ten times a second in long work,

@@ -228,6 +228,9 @@ struct engine {
         char key[DIGEST_HEX];
     } stored;
 
+    /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
+     * nobody asked yet) */
+    int experts_used, *used_trained;
     bool uncounted; /* engine_counting_set */
     struct pressure pressure;
 

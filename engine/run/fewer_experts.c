@@ -1,0 +1,135 @@
+/* Fewer experts a token than the model was trained with: faster and lossy, so it comes with what it
+ * costs and gains, measured on the same tokens. The layers' shapes say how many are chosen: all who
+ * compute, count or place read it there. Engine thread, outside a turn. */
+#include "engine/base/clock.h"
+#include "engine/base/divergence.h"
+#include "engine/base/mem.h"
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define SHADOW_TOKENS 64
+
+static int used_most(const struct engine *g)
+{
+    const struct hparams *hp = &g->model->hp;
+    int most = 0;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        most = g->used_trained[l] > most ? g->used_trained[l] : most;
+    return most;
+}
+
+/* What the file says of each layer, before it is changed for the first time. */
+static int remember(struct engine *g, struct error *e)
+{
+    const struct hparams *hp = &g->model->hp;
+
+    if (g->used_trained)
+        return 0;
+    if (!(g->used_trained = mem_alloc((size_t)hp->n_layers, sizeof *g->used_trained)))
+        return error_set(e, ERR_MEMORY, "no memory for the layers' experts");
+    for (int l = 0; l < hp->n_layers; l++)
+        g->used_trained[l] = hparams_layer(hp, l)->ffn.used;
+    return 0;
+}
+
+static void use(struct engine *g, int n)
+{
+    struct hparams *hp = &g->model->hp;
+
+    for (int l = 0; l < hp->n_layers && hp->layers; l++)
+        hp->layers[l].ffn.used = n > 0 && n < g->used_trained[l] ? n : g->used_trained[l];
+    g->experts_used = n;
+    utility_forget(&g->utility);
+}
+
+int engine_experts_used_set(struct engine *g, int n, struct error *e)
+{
+    int rc = remember(g, e), most = rc < 0 ? 0 : used_most(g);
+
+    if (rc < 0)
+        return rc;
+    if (n && !most)
+        return error_set(e, ERR_USAGE, "--experts-used: the model has no experts to choose from");
+    if (n < 0 || n > most)
+        return error_set(e, ERR_USAGE, "--experts-used %d: a token of this model uses %d; 1 to %d",
+                         n, most, most);
+    use(g, n);
+    return 0;
+}
+
+/* The session's tokens from `from` on once more, one by one. */
+static int step(struct engine *g, const int *ids, int from, int n, float *logits, uint64_t *ns,
+                struct error *e)
+{
+    size_t n_vocab = (size_t)g->model->hp.n_vocab;
+    uint64_t start = clock_now();
+    int rc = 0;
+
+    session_rewind(g->session, from);
+    g->session->counted = INT_MAX; /* figures of the session are not to grow by this */
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = engine_eval(g, ids + from + i, 1, logits + (size_t)i * n_vocab, false, e);
+    *ns = clock_now() - start;
+    return rc;
+}
+
+static void compare(const float *exact, const float *fewer, int n, int n_vocab,
+                    struct fewer_experts *out)
+{
+    for (int i = 0; i < n; i++) {
+        size_t at = (size_t)i * (size_t)n_vocab;
+        bool changed;
+        double kl = divergence_kl(exact + at, fewer + at, n_vocab, &changed);
+
+        out->mean_kl += kl / n;
+        out->largest_kl = kl > out->largest_kl ? kl : out->largest_kl;
+        out->changed += changed;
+    }
+    out->tokens = n;
+}
+
+int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *out, struct error *e)
+{
+    int total = g->session->n_tokens, n_vocab = g->model->hp.n_vocab, fewer = g->experts_used,
+        n = total - from < SHADOW_TOKENS ? total - from : SHADOW_TOKENS, rc = 0;
+    size_t values = n > 0 ? (size_t)n * (size_t)n_vocab : 0;
+    int *ids = mem_alloc((size_t)total + 1, sizeof *ids);
+    float *exact = NULL, *lossy = NULL;
+    uint64_t ns[2];
+
+    *out = (struct fewer_experts){0};
+    if (from < 1 || n < 1 || !fewer) {
+        mem_free(ids);
+        return error_set(e, ERR_USAGE, "there is no answer of fewer experts to compare");
+    }
+    exact = mem_alloc(values, sizeof *exact);
+    lossy = mem_alloc(values, sizeof *lossy);
+    if (!ids || !exact || !lossy) {
+        rc = error_set(e, ERR_MEMORY, "no memory to compare %d tokens", n);
+        goto out;
+    }
+    memcpy(ids, g->session->tokens, (size_t)total * sizeof *ids);
+    use(g, 0);
+    session_rewind(g->session, 0);
+    g->session->counted = INT_MAX;
+    if ((rc = engine_eval(g, ids, from, NULL, false, e)) == 0)
+        rc = step(g, ids, from, n, exact, &ns[0], e);
+    use(g, fewer);
+    if (rc == 0 && (rc = step(g, ids, from, n, lossy, &ns[1], e)) == 0) {
+        compare(exact, lossy, n, n_vocab, out);
+        out->exact_rate = n * 1e9 / (double)ns[0];
+        out->rate = n * 1e9 / (double)ns[1];
+    }
+    if (rc == 0 && from + n < total)
+        rc = engine_eval(g, ids + from + n, total - from - n, NULL, false, e);
+out:
+    g->session->counted = g->session->n_tokens;
+    mem_free(ids);
+    mem_free(exact);
+    mem_free(lossy);
+    return rc;
+}

@@ -1,0 +1,145 @@
+/* Fewer experts a token: the numbers of a model that was made so, undone to the bit, and a receipt
+ * that tells what they cost. */
+#include "engine/base/mem.h"
+#include "engine/device/device.h"
+#include "engine/run/engine.h"
+#include "tests/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROMPT 24
+#define ANSWER 20
+
+static struct error e;
+
+static struct engine *open_demo(const char *overridden, int used)
+{
+    const char *const list[] = {overridden};
+    const struct overrides overrides = {list, 1};
+    struct engine_config c = {.model_path = support_demo(),
+                              .overrides = overridden ? &overrides : NULL,
+                              .context = 128,
+                              .ubatch = 16,
+                              .n_threads = 2,
+                              .experts_used = used,
+                              .tune = DEVICE_TUNE_OFF,
+                              .convert = -1};
+    struct engine *g = NULL;
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    return g;
+}
+
+static int most_used(const struct engine *g)
+{
+    return hparams_layer(&engine_info(g)->model->hp, 0)->ffn.used;
+}
+
+/* Logits of every one of some tokens, from an empty session. */
+static float *logits_of(struct engine *g)
+{
+    int ids[PROMPT + ANSWER];
+    size_t n = PROMPT + ANSWER, n_vocab = (size_t)engine_info(g)->model->hp.n_vocab;
+    float *out = mem_alloc(n * n_vocab, sizeof *out);
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = 300 + (int)(i * 37 % 900);
+    engine_session_clear(g);
+    ck_assert_msg(engine_eval(g, ids, (int)n, out, true, &e) == 0, "%s", e.text);
+    return out;
+}
+
+static bool same(const struct engine *g, const float *a, const float *b)
+{
+    size_t n = (size_t)(PROMPT + ANSWER) * (size_t)engine_info(g)->model->hp.n_vocab;
+
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+START_TEST(as_if_the_model_were_made_so)
+{
+    struct engine *all = open_demo(NULL, 0), *made = open_demo("*.expert_used_count=int:1", 0),
+                  *opened = open_demo(NULL, 1);
+    float *exact = logits_of(all), *one = logits_of(made), *also = logits_of(opened), *now;
+
+    ck_assert_int_gt(most_used(all), 1);
+    ck_assert(!same(all, exact, one));
+    ck_assert(same(all, also, one));
+    ck_assert_int_eq(engine_experts_used_set(all, 1, &e), 0);
+    now = logits_of(all);
+    ck_assert(same(all, now, one));
+    mem_free(now);
+    ck_assert_int_eq(engine_experts_used_set(all, 0, &e), 0);
+    now = logits_of(all);
+    ck_assert(same(all, now, exact));
+    mem_free(now);
+    mem_free(exact);
+    mem_free(one);
+    mem_free(also);
+    engine_close(all);
+    engine_close(made);
+    engine_close(opened);
+}
+END_TEST
+
+START_TEST(the_receipt)
+{
+    struct engine *g = open_demo(NULL, 0);
+    int most = most_used(g), n;
+    struct fewer_experts loss;
+    const int *ids;
+    int before[PROMPT + ANSWER];
+
+    mem_free(logits_of(g));
+    n = engine_session_tokens(g, &ids);
+    ck_assert_int_eq(n, PROMPT + ANSWER);
+    memcpy(before, ids, sizeof before);
+    ck_assert_int_eq(engine_experts_used_loss(g, PROMPT, &loss, &e),
+                     ERR_USAGE);                               /* nothing is lost */
+    ck_assert_int_eq(engine_experts_used_set(g, most, &e), 0); /* as many as there were */
+    ck_assert_msg(engine_experts_used_loss(g, PROMPT, &loss, &e) == 0, "%s", e.text);
+    ck_assert(loss.tokens == ANSWER && loss.changed == 0 && loss.mean_kl == 0);
+    ck_assert_int_eq(engine_experts_used_set(g, 1, &e), 0);
+    ck_assert_msg(engine_experts_used_loss(g, PROMPT, &loss, &e) == 0, "%s", e.text);
+    ck_assert(loss.tokens == ANSWER && loss.mean_kl > 0 && loss.largest_kl >= loss.mean_kl);
+    ck_assert(loss.rate > 0 && loss.exact_rate > 0);
+    ck_assert_int_eq(most_used(g), 1); /* they are in force again */
+    ck_assert_int_eq(engine_session_tokens(g, &ids), n);
+    ck_assert_mem_eq(ids, before, sizeof before);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(what_is_refused)
+{
+    struct engine *g = open_demo(NULL, 0);
+    struct engine_config c = {.model_path = support_path("golden/families/qwen3"),
+                              .context = 64,
+                              .no_tokenizer = true,
+                              .experts_used = 1,
+                              .convert = -1};
+    int most = most_used(g);
+
+    ck_assert_int_eq(engine_experts_used_set(g, most + 1, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "--experts-used"));
+    ck_assert_int_eq(most_used(g), most);
+    engine_close(g);
+    ck_assert_int_eq(engine_open(&g, &c, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "no experts to choose from"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("fewer experts");
+    TCase *t = tcase_create("fewer experts");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, as_if_the_model_were_made_so);
+    tcase_add_test(t, the_receipt);
+    tcase_add_test(t, what_is_refused);
+    suite_add_tcase(s, t);
+    return support_run(s);
+}
