@@ -194,6 +194,8 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     g->forward.trace = &g->trace;
     g->forward.bandwidth = g->bandwidth;
     g->forward.defer = c->defer_experts;
+    if (c->experts_used && (rc = engine_experts_used_set(g, c->experts_used, e)) < 0)
+        return rc;
     return speculate_init(g, e);
 }
 
@@ -300,8 +302,6 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
     metrics_init(g);
-    if (c->experts_used && (rc = engine_experts_used_set(g, c->experts_used, e)) < 0)
-        goto out;
     if ((rc = place_first(g, c, e)) < 0 || (rc = stored_open(g, e)) < 0)
         goto out;
     g->config.prompt_cache = NULL; /* the caller's */

@@ -217,6 +217,9 @@ struct engine {
     struct utility utility;
     struct scheduler scheduler;
     int n_running;         /* turns */
+    /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
+     * nobody asked yet) */
+    int experts_used, *used_trained;
     struct trace trace;    /* asked for by engine_trace_start */
     struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
@@ -228,9 +231,6 @@ struct engine {
         char key[DIGEST_HEX];
     } stored;
 
-    /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
-     * nobody asked yet) */
-    int experts_used, *used_trained;
     bool uncounted; /* engine_counting_set */
     struct pressure pressure;
 
