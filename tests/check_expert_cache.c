@@ -360,6 +360,48 @@ START_TEST(memory_that_shrinks_takes_slots_first)
 }
 END_TEST
 
+/* Bytes that the last line about it said went back, of ended conversations. */
+static double rows_told;
+
+static void note_rows(void *ctx, const char *line)
+{
+    const char *at = strstr(line, "of copies to go back to, ");
+
+    if (at)
+        rows_told = strtod(at + strlen("of copies to go back to, "), NULL);
+}
+
+/* Rows of what was said before and is no more: their memory goes back first, once. */
+START_TEST(memory_that_shrinks_takes_rows_of_nobody)
+{
+    enum { LONG = 4096 };
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    int ids[LONG];
+    struct engine *g;
+    float *want;
+
+    for (int i = 0; i < LONG; i++)
+        ids[i] = 5 + i % 400;
+    want = logits_of(g = open_with(c, 0));
+    engine_close(g);
+    c.memory_left = tell_left;
+    c.log = note_rows;
+    c.context = LONG;
+    c.ubatch = 512;
+    left_now = UINT64_MAX;
+    g = open_with(c, 0);
+    ck_assert_int_eq(engine_eval(g, ids, LONG, NULL, false, &e), 0);
+    engine_session_clear(g);
+    left_now = 1 << 20;
+    rows_told = 0;
+    idle(g);
+    ck_assert_msg(rows_told > 2, "%.0f MiB went back", rows_told);
+    same_logits(g, want, "after rows went back");
+    engine_close(g);
+    mem_free(want);
+}
+END_TEST
+
 static const char *copy_of(const char *path, const char *name)
 {
     static char out[4300];
@@ -556,6 +598,7 @@ int main(void)
     tcase_add_test(t, the_disk_has_a_rate);
     tcase_add_test(t, threads_read_where_no_ring_is_allowed);
     tcase_add_test(t, memory_that_shrinks_takes_slots_first);
+    tcase_add_test(t, memory_that_shrinks_takes_rows_of_nobody);
     tcase_add_test(t, a_file_may_go_but_not_change);
     tcase_add_test(t, what_is_no_number_is_found);
     tcase_add_test(t, memory_may_run_out_anywhere);

@@ -15,9 +15,10 @@
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join (the
  * CPU has all), layers, fuses, report, stream, prefetch, footprint, tune, observe, together,
- * state_share, state_cut, link_close. Emulated where NULL: layers by single jobs. Computing
- * allocates nothing of ours: scratch for max_rows rows is taken at open, what a session keeps at
- * state_open and block_put. In names and jobs `attention` is a layer's mixer of any kind. */
+ * state_share, state_cut, state_trim, link_close. Emulated where NULL: layers by single jobs.
+ * Computing allocates nothing of ours: scratch for max_rows rows is taken at open, what a session
+ * keeps at state_open and block_put. In names and jobs `attention` is a layer's mixer of any kind.
+ */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -282,6 +283,9 @@ struct device_ops {
     int (*state_share)(struct device *d, int from, int to, int n);
     /* Optional: a session's rows from pos on are not wanted any more. Between jobs. */
     void (*state_cut)(struct device *d, int session, int pos);
+    /* Optional: memory of rows that no session has any more is the host system's again, until
+     * others are written there. Bytes. Between jobs. */
+    uint64_t (*state_trim)(struct device *d);
     /* Does it compute this kind of block of such a layer to the bits of numerics.h, where a matrix
      * of it is of that type? Asked of each matrix (residency_supports): one no keeps the block with
      * the CPU, which computes all that a model may have (model_computable refuses the rest). shape

@@ -181,6 +181,16 @@ void kv_cut(struct kv *kv, int session, int pos)
             kv->slots[d].ops->state_cut(kv->slots[d].device, session, pos);
 }
 
+uint64_t kv_trim(struct kv *kv)
+{
+    uint64_t bytes = 0;
+
+    for (int d = 0; d < DEVICE_MAX; d++)
+        if (kv->slots[d].device && !kv->slots[d].lost && kv->slots[d].ops->state_trim)
+            bytes += kv->slots[d].ops->state_trim(kv->slots[d].device);
+    return bytes;
+}
+
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows, int drafted)
 {
     struct kv_held *h = held_at(kv, session, layer, device);

@@ -70,6 +70,8 @@ int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const v
                   struct error *e);
 /* The session ends at pos: later rows are void everywhere, and so is state that stands later. */
 void kv_cut(struct kv *kv, int session, int pos);
+/* What rows of ended and cut sessions took goes back to the system; bytes. */
+uint64_t kv_trim(struct kv *kv);
 /* Rows 0 .. n - 1 of session `from` become `to`'s too, where every layer's lie on the CPU, of rings
  * what is left; what `to` had there is gone. Returns how many: whole pages, or 0 (then nothing has
  * changed). */

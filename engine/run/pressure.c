@@ -1,6 +1,7 @@
 /* Memory that shrinks while the engine runs: another program takes it, or the limit of a control
  * group falls. What is kept only because it saves time goes back, in this order, until there is
- * room again: copies that idle sessions could go back to, and slots of the expert cache. One line
+ * room again: pages of rows that no session has any more, copies that idle sessions could go back
+ * to, and slots of the expert cache. One line
  * says so; no answer is touched. When memory returns, so do the slots. Thread: the engine's,
  * between passes.
  * Asking costs some system calls, so it is done twice a second: memory that is gone
@@ -32,19 +33,20 @@ static uint64_t give_copies(struct engine *g)
 
 static void give_back(struct engine *g, uint64_t left, uint64_t wanted)
 {
-    uint64_t copies = give_copies(g), slots = 0;
+    uint64_t rows = kv_trim(&g->kv), copies = rows < wanted ? give_copies(g) : 0, slots = 0;
 
-    if (copies < wanted && g->model->cache)
-        slots = expert_cache_shrink(g->model->cache, wanted - copies);
+    if (rows + copies < wanted && g->model->cache)
+        slots = expert_cache_shrink(g->model->cache, wanted - rows - copies);
     g->pressure.given += slots;
-    if (g->pressure.told || !(copies + slots))
+    if (g->pressure.told || !(rows + copies + slots))
         return;
     g->pressure.told = true;
     engine_notice(g,
                   "memory is short (%.0f MiB left): %.0f MiB go back, %.0f of the expert cache and "
-                  "%.0f of copies to go back to; the text stays the same",
-                  (double)left / (1 << 20), (double)(copies + slots) / (1 << 20),
-                  (double)slots / (1 << 20), (double)copies / (1 << 20));
+                  "%.0f of copies to go back to, %.0f of ended conversations; the text stays the "
+                  "same",
+                  (double)left / (1 << 20), (double)(rows + copies + slots) / (1 << 20),
+                  (double)slots / (1 << 20), (double)copies / (1 << 20), (double)rows / (1 << 20));
 }
 
 void pressure_look(struct engine *g)

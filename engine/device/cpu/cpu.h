@@ -118,11 +118,16 @@ struct kv_state {
 
 /* All pages, whoever has them. It grows by a session's worth when more sessions are open than ever
  * before, so that a page is always there when a job needs one; untouched ones cost nothing. */
+struct kv_page {
+    uint16_t users; /* sessions that have it */
+    bool written;   /* since the system gave or last got its memory */
+};
+
 struct kv_pool {
     struct kv_state *states; /* by number of the session */
     int n_states;
     uint8_t **segments; /* of chunks_max pages each */
-    uint16_t *users;    /* of each page of each segment: sessions that have it */
+    struct kv_page *of; /* of each page of each segment */
     int n_segments, n_open;
     uint8_t **free; /* stack of n_free */
     size_t n_free;
@@ -457,6 +462,7 @@ const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int p
                                         struct error *e);
 int kv_state_share(struct cpu_device *d, int from, int to, int n); /* device_ops.state_share */
 void kv_state_cut(struct cpu_device *d, int session, int pos);
+uint64_t kv_state_trim(struct cpu_device *d); /* device_ops.state_trim */
 
 /* A kind of mixer: what the parallel region asks a layer for. mixers/registry.c has one of each
  * kind that is computed; shape_unsupported has refused the others by then. */

@@ -909,6 +909,11 @@ static void cpu_state_cut(struct device *device, int session, int pos)
     kv_state_cut((struct cpu_device *)device, session, pos);
 }
 
+static uint64_t cpu_state_trim(struct device *device)
+{
+    return kv_state_trim((struct cpu_device *)device);
+}
+
 static int cpu_tune(struct device *device, int pos)
 {
     struct cpu_device *d = (struct cpu_device *)device;
@@ -948,6 +953,7 @@ const struct device_ops cpu_device_ops = {
     .state_close = cpu_state_close,
     .state_share = cpu_state_share,
     .state_cut = cpu_state_cut,
+    .state_trim = cpu_state_trim,
     .supports = cpu_supports,
     .block_put = cpu_block_put,
     .block_drop = cpu_block_drop,

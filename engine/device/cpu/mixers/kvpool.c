@@ -9,14 +9,14 @@
 
 #include <string.h>
 
-static uint16_t *users_of(const struct cpu_device *d, const uint8_t *page)
+static struct kv_page *page_of(const struct cpu_device *d, const uint8_t *page)
 {
     const struct kv_pool *p = &d->pool_kv;
 
     for (int i = 0; i < p->n_segments; i++)
         if (page >= p->segments[i] && page < p->segments[i] + d->kv_bytes)
-            return &p->users[(size_t)i * (size_t)d->chunks_max +
-                             (size_t)(page - p->segments[i]) / d->page_bytes];
+            return &p->of[(size_t)i * (size_t)d->chunks_max +
+                          (size_t)(page - p->segments[i]) / d->page_bytes];
     return NULL;
 }
 
@@ -25,7 +25,7 @@ static uint8_t *take_page(struct cpu_device *d)
     struct kv_pool *p = &d->pool_kv;
     uint8_t *page = p->free[--p->n_free];
 
-    *users_of(d, page) = 1;
+    *page_of(d, page) = (struct kv_page){.users = 1, .written = true};
     return page;
 }
 
@@ -34,7 +34,7 @@ static void give_page(struct cpu_device *d, uint8_t *page)
 {
     struct kv_pool *p = &d->pool_kv;
 
-    if (page && --*users_of(d, page) == 0)
+    if (page && --page_of(d, page)->users == 0)
         p->free[p->n_free++] = page;
 }
 
@@ -44,11 +44,11 @@ static int add_segment(struct cpu_device *d, struct error *e)
     struct kv_pool *p = &d->pool_kv;
     size_t pages = (size_t)d->chunks_max, n = (size_t)p->n_segments + 1;
     uint8_t **segments = mem_resize(p->segments, n, sizeof *segments), **list;
-    uint16_t *users = mem_resize(p->users, n * pages, sizeof *users);
+    struct kv_page *of = mem_resize(p->of, n * pages, sizeof *of);
 
     p->segments = segments ? segments : p->segments;
-    p->users = users ? users : p->users;
-    list = segments && users ? mem_resize(p->free, n * pages, sizeof *list) : NULL;
+    p->of = of ? of : p->of;
+    list = segments && of ? mem_resize(p->free, n * pages, sizeof *list) : NULL;
     p->free = list ? list : p->free;
     if (!list || !(segments[n - 1] = mem_pages(d->kv_bytes)))
         return error_set(
@@ -57,6 +57,7 @@ static int add_segment(struct cpu_device *d, struct error *e)
             d->context, (double)d->kv_bytes / 1048576.0);
     topology_interleave(segments[n - 1], d->kv_bytes);
     p->n_segments++;
+    memset(p->of + (n - 1) * pages, 0, pages * sizeof *p->of);
     for (size_t i = pages; i-- > 0;) /* the first one is taken first */
         p->free[p->n_free++] = segments[n - 1] + i * d->page_bytes;
     d->stats.kv_bytes += d->kv_bytes;
@@ -124,7 +125,7 @@ void kv_pool_release(struct cpu_device *d)
     mem_free(p->states);
     mem_free(p->segments);
     mem_free(p->free);
-    mem_free(p->users);
+    mem_free(p->of);
 }
 
 static struct kv_state *open_state(struct cpu_device *d, int session)
@@ -141,7 +142,7 @@ static void own_page(struct cpu_device *d, uint8_t **page)
 {
     uint8_t *own;
 
-    if (*users_of(d, *page) == 1)
+    if (page_of(d, *page)->users == 1)
         return;
     own = take_page(d);
     memcpy(own, *page, d->page_bytes);
@@ -177,7 +178,7 @@ int kv_state_share(struct cpu_device *d, int from, int to, int n)
     if (!a || !b || a == b)
         return 0;
     for (; pages < n / NUM_CHUNK && a->pages[pages]; pages++) {
-        ++*users_of(d, a->pages[pages]);
+        page_of(d, a->pages[pages])->users++;
         give_page(d, b->pages[pages]);
         b->pages[pages] = a->pages[pages];
     }
@@ -196,4 +197,21 @@ void kv_state_cut(struct cpu_device *d, int session, int pos)
     }
     if (s)
         s->reach = min_int(s->reach, pos);
+}
+
+uint64_t kv_state_trim(struct cpu_device *d)
+{
+    struct kv_pool *p = &d->pool_kv;
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < p->n_free; i++) {
+        struct kv_page *page = page_of(d, p->free[i]);
+
+        if (!page->written)
+            continue;
+        page->written = false;
+        mem_pages_forget(p->free[i], d->page_bytes);
+        bytes += d->page_bytes;
+    }
+    return bytes;
 }
