@@ -1003,25 +1003,68 @@ START_TEST(a_client_that_leaves)
 }
 END_TEST
 
-/* Its answers grow in the server until they are too much: then they end. */
+/* Tokens said stay as many for a while. */
+static bool stands_still(void)
+{
+    double before = metric("moetop_completion_tokens_total");
+
+    usleep(400000);
+    return before > 100.0 && metric("moetop_completion_tokens_total") == before;
+}
+
+/* Every line of a stream is whole: JSON, or its end. How many tokens they tell of. */
+static int count_events(char *body)
+{
+    int n = 0;
+    char *rest, *line = strtok_r(body, "\n", &rest), *last = NULL;
+
+    for (; line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *o, *choice;
+
+        if (strncmp(line, "data: ", 6) != 0)
+            continue;
+        last = line + 6;
+        if (strcmp(last, "[DONE]") == 0)
+            continue;
+        ck_assert_msg((o = json_loads(last, 0, NULL)) != NULL, "half a line: %.200s", last);
+        choice = json_array_get(json_object_get(o, "choices"), 0);
+        n += (int)json_array_size(json_object_get(json_object_get(choice, "logprobs"), "content"));
+        json_decref(o);
+    }
+    ck_assert_str_eq(last, "[DONE]");
+    return n;
+}
+
+/* Its answers stand still until it reads; then they come whole. Others are answered meanwhile. */
 START_TEST(a_client_that_does_not_read)
 {
+#define SLOW_TOKENS 900
     char body[400], head[300];
-    int fd = dial(), n, small = 4096;
+    int fd = dial(), n, small = 4096, large = 4 << 20;
+    struct reply r;
 
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     snprintf(body, sizeof body,
              FOX ", \"ignore_eos\": true, \"stream\": true, \"logprobs\": true, "
-                 "\"top_logprobs\": 20, \"n\": 8}");
+                 "\"top_logprobs\": 20, \"n\": 3, \"max_tokens\": %d}",
+             SLOW_TOKENS);
     n = snprintf(head, sizeof head,
-                 "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n",
+                 "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
+                 "Connection: close\r\nContent-Length: %zu\r\n\r\n",
                  strlen(body));
     say(fd, head, (size_t)n);
     say(fd, body, strlen(body));
-    while (metric("moetop_requests_cancelled_total") < 1.0)
-        usleep(50000);
+    while (!stands_still())
+        ;
+    ck_assert(metric("moetop_completion_tokens_total") < 3.0 * SLOW_TOKENS);
+    ck_assert(metric("moetop_sessions_busy") == 3.0);
     json_decref(post(CHAT, FOX ", \"max_tokens\": 1}", 200));
-    close(fd);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
+    r = read_reply(fd);
+    ck_assert_int_eq(r.status, 200);
+    ck_assert_int_eq(count_events(r.body), 3 * SLOW_TOKENS);
+    ck_assert(metric("moetop_requests_cancelled_total") == 0.0);
+    free(r.head);
 }
 END_TEST
 

@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <string.h>
 
+#define KEPT ((size_t)64 << 10) /* written bytes that are not worth a move */
+
 struct exchange *exchange_new(struct server *s)
 {
     struct exchange *x = mem_alloc(1, sizeof *x);
@@ -97,9 +99,20 @@ void reply_stream_begin(struct exchange *x)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* What was written makes room: a client that is always a little behind never empties it. */
+static void drop_written(struct exchange *x)
+{
+    if (x->written < KEPT || x->written < x->out.len / 2)
+        return;
+    memmove(x->out.data, x->out.data + x->written, x->out.len - x->written);
+    x->out.len -= x->written;
+    x->written = 0;
+}
+
 void reply_stream_put(struct exchange *x, const char *text, size_t n)
 {
     pthread_mutex_lock(&x->lock);
+    drop_written(x);
     strbuf_put(&x->out, text, n);
     if (x->out.failed)
         x->broken = x->finished = true;

@@ -42,6 +42,7 @@ struct exchange {
     unsigned retry_after;
     const char *allow; /* methods, for 405 and OPTIONS */
     atomic_bool gone;  /* the client is */
+    bool idle;         /* it took or sent nothing for the connection's time limit */
 
     /* for the log: who answers writes, before it ends the answer */
     int prompt_tokens, cached_tokens, completion_tokens;

@@ -274,7 +274,10 @@ static void tell(const struct exchange *x)
     if (x->prompt_tokens)
         fprintf(stderr, "moetop: %s %s %s %d, %d tokens (%d cached) + %d, %.3f s%s\n", x->peer,
                 x->route->method, x->route->path, x->status, x->prompt_tokens, x->cached_tokens,
-                x->completion_tokens, seconds, atomic_load(&x->gone) ? ", client gone" : "");
+                x->completion_tokens, seconds,
+                x->idle                 ? ", the client took nothing for half a minute"
+                : atomic_load(&x->gone) ? ", client gone"
+                                        : "");
     else
         fprintf(stderr, "moetop: %s %s %s %d, %.3f s\n", x->peer, x->route->method, x->route->path,
                 x->status, seconds);
@@ -292,6 +295,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **request,
     x->connection = NULL;
     x->fd = -1;
     x->asleep = false;
+    x->idle = why == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED;
     if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK)
         atomic_store(&x->gone, true);
     pthread_mutex_unlock(&x->lock);

@@ -120,15 +120,18 @@ static void unqueue(struct hub *h, struct task *t)
     t->next = NULL;
 }
 
-/* Nobody reads the answer: the client has left, or lets too much of it wait. */
-static bool left(const struct job *j)
+/* A client that reads slowly: its answers stand still until it has taken most of what waits. */
+static void hold_slow(struct job *j)
 {
-    if (exchange_gone(j->x))
-        return true;
-    if (reply_waiting(j->x) <= SERVE_WAITING_MOST)
-        return false;
-    log_write(LOG_LEVEL_WARNING, "%s reads too slowly: its answer ends", j->x->peer);
-    return true;
+    size_t waits = j->wish.stream ? reply_waiting(j->x) : 0;
+    bool held = j->held ? waits > SERVE_WAITING_FEW : waits > SERVE_WAITING_MOST;
+
+    if (held == j->held)
+        return;
+    j->held = held;
+    for (int i = 0; i < j->n_tasks; i++)
+        if (j->tasks[i].slot)
+            client_hold(j->tasks[i].slot->client, held);
 }
 
 /* Tasks that wait end at once, those under way when the engine says so. */
@@ -203,7 +206,8 @@ static void watch_jobs(struct hub *h)
         return;
     h->watched_ns = now;
     for (struct job *j = h->jobs; j; j = j->next) {
-        if (j->failed || left(j) || atomic_load(&h->cancelling))
+        hold_slow(j);
+        if (j->failed || exchange_gone(j->x) || atomic_load(&h->cancelling))
             cancel_job(h, j);
         else if (j->wish.stream && now - j->last_put_ns > PING_NS)
             answer_ping(j);
@@ -223,6 +227,8 @@ static void begin_tasks(struct hub *h)
         unqueue(h, t);
         if (slot_begin(s, t) < 0)
             answer_failed(t, ERR_MEMORY, "out of memory for the answer");
+        else if (t->job->held)
+            client_hold(s->client, true);
     }
 }
 
@@ -267,10 +273,12 @@ static void drain(struct hub *h, struct slot *s)
             h->said += ev.kind == EVENT_TOKEN && ev.token.id >= 0;
             slot_note(s, &ev);
             answer_event(t, &ev);
-            if (ev.kind == EVENT_TOKEN && left(t->job)) /* within two tokens */
+            if (ev.kind == EVENT_TOKEN && exchange_gone(t->job->x)) /* within two tokens */
                 cancel_job(h, t->job);
             if (t->over)
-                s->task = NULL;
+                slot_end(s);
+            else
+                hold_slow(t->job);
         }
         event_release(&ev);
     }

@@ -63,6 +63,7 @@ struct job {
     struct task *tasks;
     int n_tasks, n_prompts, left; /* tasks; prompts of them; not over yet */
     bool begun, failed, cancelled;
+    bool held; /* its client is behind */
     uint64_t submitted_ns, first_ns, last_put_ns;
     int sequence, part, items; /* dialects count their events and parts with them */
     struct strbuf line;        /* an event under construction */

@@ -19,8 +19,10 @@
 #define SERVE_CONNECTIONS 256
 #define SERVE_SESSIONS 256
 #define SERVE_QUEUE 64 /* requests that wait for a session, beside those that have one */
-/* Bytes of an answer that its client has not taken: who lets more wait has left, for us */
-#define SERVE_WAITING_MOST ((size_t)4 << 20)
+/* Bytes of an answer that its client has not taken: with so many it stands still, with so few it
+ * goes on. Who takes nothing at all for the connection's time limit has left. */
+#define SERVE_WAITING_MOST ((size_t)256 << 10)
+#define SERVE_WAITING_FEW ((size_t)64 << 10)
 #define SERVE_STOPS 64 /* stop strings of a request, and the bytes of one */
 #define SERVE_STOP_BYTES 1024
 #define SERVE_CHOICES 128

@@ -66,6 +66,12 @@ int slot_begin(struct slot *s, struct task *t)
     return 0;
 }
 
+void slot_end(struct slot *s)
+{
+    s->task = NULL;
+    client_hold(s->client, false);
+}
+
 void slot_note(struct slot *s, const struct event *ev)
 {
     const struct engine_info *info = worker_info(s->server->worker);

@@ -23,6 +23,8 @@ struct slot {
 struct slot *slot_choose(struct slot *slots, int n, const struct turn *t);
 /* Sends the task's turn. -1: no memory. */
 int slot_begin(struct slot *s, struct task *t);
+/* Its task is over. */
+void slot_end(struct slot *s);
 /* Takes note of what the engine tells. */
 void slot_note(struct slot *s, const struct event *ev);
 /* Closes its client: whoever has drained it, or nobody has. */

@@ -175,3 +175,14 @@ void client_cancel(struct client *c)
     if (s)
         engine_session_cancel(s);
 }
+
+void client_hold(struct client *c, bool held)
+{
+    struct session *s = atomic_load(&c->shared); /* alive until the client is closed */
+
+    if (!s)
+        return;
+    engine_session_hold(s, held);
+    if (!held)
+        wake_signal(&c->worker->mailbox_wake);
+}

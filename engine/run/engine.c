@@ -466,6 +466,11 @@ void engine_session_uncancel(struct session *s)
     atomic_store(&s->cancel, 0);
 }
 
+void engine_session_hold(struct session *s, bool held)
+{
+    atomic_store(&s->held, held);
+}
+
 struct session *engine_session(struct engine *g)
 {
     return g->session;

@@ -102,11 +102,15 @@ int engine_session_turn(struct session *s, const struct turn *t,
  * async-signal-safe. What ends all work for good is engine_config.stop. */
 void engine_session_cancel(struct session *s);
 void engine_session_uncancel(struct session *s);
+/* While held its answer stands still and the passes are others': who reads it is behind. Its prompt
+ * is computed all the same; a cancel ends it. A turn begins held where the one before ended so. Any
+ * thread, async-signal-safe; who lets go wakes the engine's thread. */
+void engine_session_hold(struct session *s, bool held);
 /* from the session's next token on; safe inside on_event */
 void engine_session_sampling_set(struct session *s, const struct sampling *values);
 /* One pass: the next token of every session that answers, and of the prompts that wait as many rows
- * as keep the answers from waiting long. Turns end inside it. false: there is nothing left to do.
- */
+ * as keep the answers from waiting long. Turns end inside it. false: there is nothing left to do,
+ * or all that is left is held. */
 bool engine_step(struct engine *g);
 /* One pass: ids[i] is appended to session s[i], n different ones (at most -ub), and all of them are
  * computed together; the logits, which nobody reads, are computed too: it is for measuring. Errors

@@ -147,7 +147,9 @@ struct session {
 
     struct turn_run run;
     bool turn_cancelled; /* on_event said so */
-    atomic_int cancel;   /* engine_session_cancel: the only thing that other threads touch */
+    /* the only things that other threads touch: engine_session_cancel, engine_session_hold */
+    atomic_int cancel;
+    atomic_bool held;
 };
 
 /* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where

@@ -13,15 +13,21 @@ static int waiting_rows(const struct session *s)
     return s->run.end - s->n_tokens;
 }
 
+/* Its answer stands still: who reads it is behind. */
+static bool is_held(const struct session *s)
+{
+    return s->run.answering && atomic_load_explicit(&s->held, memory_order_relaxed);
+}
+
 /* Its next token waits for its pass; recomputing more than that is a prompt's work. */
 static bool answers(const struct session *s)
 {
-    return turn_running(s) && s->run.answering && waiting_rows(s) == 1;
+    return turn_running(s) && s->run.answering && waiting_rows(s) == 1 && !is_held(s);
 }
 
 static bool has_prompt(const struct session *s)
 {
-    return turn_running(s) && !answers(s) && !s->run.leader && !stored_reading(s);
+    return turn_running(s) && !is_held(s) && !answers(s) && !s->run.leader && !stored_reading(s);
 }
 
 /* The session served least of those that are not in the pass yet and that `wanted` takes. */

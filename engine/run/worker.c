@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define HELD_NS (20 * CLOCK_MILLI) /* until a cancel of a held answer is seen */
+
 /* ---- engine thread ---- */
 
 static void send_event(struct client *c, struct event *ev)
@@ -174,13 +176,18 @@ static void begin_turn(struct client *c, struct command *k)
         end_turn(c);
 }
 
-/* One pass; turns that ended in it are told. */
+/* One pass; turns that ended in it are told. Where every answer is held a moment goes by. */
 static void step(struct worker *w)
 {
-    engine_step(w->engine);
+    bool more = engine_step(w->engine);
+
     for (struct client *c = w->clients; c; c = c->next)
         if (c->ended)
             end_turn(c);
+    if (!more && w->running && !atomic_load(&w->quit)) {
+        wake_wait(&w->mailbox_wake, HELD_NS);
+        wake_clear(&w->mailbox_wake);
+    }
 }
 
 static void open_session(struct client *c)

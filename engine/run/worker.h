@@ -51,4 +51,8 @@ int client_send(struct client *c, struct command *k, struct error *e);
  * thread, async-signal-safe. */
 void client_cancel(struct client *c);
 
+/* The client's answer stands still while its reader is behind (engine_session_hold); others go on.
+ * Who holds lets go again, at the latest before the next turn. Any thread. */
+void client_hold(struct client *c, bool held);
+
 #endif
