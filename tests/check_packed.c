@@ -14,6 +14,12 @@
 #include <unistd.h>
 
 #define GPTQ "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": %d}"
+#define GPTQ8 "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": %d}"
+#define INT8                                                                              \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "         \
+    "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": "          \
+    "{\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, \"strategy\": \"group\", " \
+    "\"group_size\": %d}}}}"
 #define AWQ                                                                               \
     "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": %d, \"zero_point\": true, " \
     "\"version\": \"gemm\"}"
@@ -66,8 +72,14 @@ static const struct {
      {".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx"},
      DTYPE_Q5_0},
     {"gptq-g32-v2", GPTQ_V2, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_Q5_0},
+    {"gptq8-g32-sym", GPTQ8, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_Q8_0},
+    {"gptq8-g32-act", GPTQ8, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_Q8_0},
+    /* codes less their zero points need 9 bits */
+    {"gptq8-g32-asym", GPTQ8, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_F32},
+    {"ct-int8-g32", INT8, 32, {".weight_packed", ".weight_scale", ".weight_shape"}, DTYPE_Q8_0},
 };
-enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, CT_ASYM, CT_ACT, V2, GOLDEN };
+enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, CT_ASYM, CT_ACT, V2, SYM8, ACT8, ASYM8,
+       CT8, GOLDEN };
 
 static struct weight_file *source, *further; /* further: of what came later */
 static char folder[300], path[700];
@@ -188,7 +200,7 @@ START_TEST(golden_values)
     ck_assert_ptr_nonnull(t);
     ck_assert_ptr_nonnull(t->packed);
     ck_assert_str_eq(dtype_info(t->type)->word, dtype_info(golden[_i].type)->word);
-    ck_assert((t->packed->order != NULL) == (_i == ACT || _i == ACT128 || _i == CT_ACT));
+    ck_assert((t->packed->order != NULL) == (_i == ACT || _i == ACT128 || _i == CT_ACT || _i == ACT8));
     ck_assert_int_eq(t->n_dims, values->n_dims);
     for (int i = 0; i < t->n_dims; i++)
         ck_assert_int_eq(t->dims[i], values->dims[i]);
@@ -327,6 +339,25 @@ START_TEST(damaged_parts)
     refuse("tensor x.weight_packed is missing beside", "x.weight_");
     made_release(&m);
 
+    make(&m, SYM8);
+    set_dims(part(&m, "x.qzeros"), 6, 8);
+    write_model(&m, GPTQ8, 32);
+    refuse("tensor x.qzeros has the shape (6, 8) and type i32", "zero point for each scale");
+    set_dims(part(&m, "x.qzeros"), 4, 12);
+    write_model(&m, GPTQ, 32); /* of 4 bits, it would have twice as many columns */
+    refuse("tensor x.", "model.safetensors");
+    group = 4;
+    memcpy(part(&m, "x.g_idx")->data + 4 * 7, &group, 4);
+    write_model(&m, GPTQ8, 32);
+    refuse("tensor x.g_idx puts column 7 into group 4; there are 4", "model.safetensors");
+    made_release(&m);
+    make(&m, CT8);
+    shape = 132;
+    memcpy(part(&m, "x.weight_shape")->data + 8, &shape, 8);
+    write_model(&m, INT8, 32);
+    refuse("tensor x.weight_packed has the shape (48, 32)", "weight_shape");
+    made_release(&m);
+
     make(&m, BLOCKS);
     set_dims(part(&m, "x.weight_scale_inv"), 3, 2);
     write_model(&m, FP8, 128);
@@ -437,7 +468,7 @@ static const struct {
 } unknown[] = {
     {"{\"quant_method\": \"exl3\", \"x\": %d}", "exl3"},
     {"{\"x\": %d}", "an unnamed method"},
-    {"{\"quant_method\": \"gptq\", \"bits\": %d}", "gptq, which is not read: bits 8"},
+    {"{\"quant_method\": \"gptq\", \"bits\": 3, \"x\": %d}", "gptq, which is not read: bits 3"},
     {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"checkpoint_format\": "
      "\"marlin\", \"x\": %d}",
      "checkpoint_format marlin"},
@@ -453,8 +484,16 @@ static const struct {
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"x\": %d}",
      "no config_groups"},
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 2, \"type\": \"int\"}}}, \"x\": %d}",
+     "num_bits 2"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"symmetric\": true, "
+     "\"group_size\": 32}}, \"h\": {\"weights\": {\"num_bits\": %d, \"symmetric\": true, "
+     "\"group_size\": 32}}}}",
+     "other num_bits in some config_groups"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", "
      "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": %d, \"type\": \"int\"}}}}",
-     "num_bits 8"},
+     "format int-quantized"},
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", "
      "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": %d, \"type\": \"float\", "
      "\"symmetric\": false}}}}",

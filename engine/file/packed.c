@@ -24,7 +24,7 @@ static const struct scheme schemes[] = {
     [PACKING_MXFP4] = {"_blocks", "", {"_scales", NULL}, NULL, NULL, NULL, false, {NULL}},
     [PACKING_GPTQ] = {".qweight", ".weight", {".scales"}, ".qzeros", ".g_idx", NULL, false, {NULL}},
     [PACKING_AWQ] = {".qweight", ".weight", {".scales"}, ".qzeros", NULL, NULL, false, {NULL}},
-    [PACKING_INT4] = {".weight_packed", ".weight", {".weight_scale"}, ".weight_zero_point",
+    [PACKING_WORDS] = {".weight_packed", ".weight", {".weight_scale"}, ".weight_zero_point",
                       ".weight_g_idx", ".weight_shape", false, {NULL}},
     [PACKING_FP8] = {"", "", {"_scale_inv", "_scale"}, NULL, NULL, NULL, true,
                      {".input_scale", ".activation_scale"}},
@@ -136,14 +136,14 @@ static int64_t group_of(const struct packed *p, int64_t column)
 
 static int64_t n_groups(const struct packed *p)
 {
-    return p->scales.dims[p->kind == PACKING_INT4 ? 1 : 0];
+    return p->scales.dims[p->kind == PACKING_WORDS ? 1 : 0];
 }
 
-/* Columns whose scales lie side by side in memory are those of a row in int4, of a column in GPTQ
+/* Columns whose scales lie side by side in memory are those of a row in compressed-tensors, of a column in GPTQ
  * and AWQ. */
 static float group_scale(const struct packed *p, int64_t row, int64_t group)
 {
-    return scale_at(p, p->kind == PACKING_INT4 ? row * n_groups(p) + group : group * p->rows + row);
+    return scale_at(p, p->kind == PACKING_WORDS ? row * n_groups(p) + group : group * p->rows + row);
 }
 
 /* Where AWQ has row i of eight in its words. */
@@ -154,15 +154,21 @@ static int awq_shift(int64_t row)
     return shift[row % 8];
 }
 
+/* Code i of a word. */
+static int code_in(const struct packed *p, uint32_t w, int64_t i)
+{
+    return (int)(w >> p->bits * (int)(i % p->per) & ((1u << p->bits) - 1));
+}
+
 static int zero_point(const struct packed *p, int64_t row, int64_t group)
 {
     uint32_t w;
 
     if (!p->zeros.data)
-        return 8;
-    w = word_at(&p->zeros, p->kind == PACKING_INT4 ? row / 8 * n_groups(p) + group
-                                                   : group * (p->rows / 8) + row / 8);
-    return (int)(w >> (p->kind == PACKING_AWQ ? awq_shift(row) : 4 * (row % 8)) & 15) +
+        return 1 << (p->bits - 1);
+    w = word_at(&p->zeros, p->kind == PACKING_WORDS ? row / p->per * n_groups(p) + group
+                                                    : group * (p->rows / p->per) + row / p->per);
+    return (p->kind == PACKING_AWQ ? (int)(w >> awq_shift(row) & 15) : code_in(p, w, row)) +
            p->zero_more;
 }
 
@@ -170,16 +176,21 @@ static int code_at(const struct packed *p, int64_t row, int64_t column)
 {
     switch (p->kind) {
     case PACKING_GPTQ:
-        return (int)(word_at(&p->codes, column / 8 * p->rows + row) >> 4 * (column % 8) & 15);
+        return code_in(p, word_at(&p->codes, column / p->per * p->rows + row), column);
     case PACKING_AWQ:
         return (int)(word_at(&p->codes, column * (p->rows / 8) + row / 8) >> awq_shift(row) & 15);
     default:
-        return (int)(word_at(&p->codes, row * p->codes.dims[1] + column / 8) >> 4 * (column % 8) &
-                     15);
+        return code_in(p, word_at(&p->codes, row * p->codes.dims[1] + column / p->per), column);
     }
 }
 
 /* ---- Opening ---- */
+
+static const char *words_needed(const struct packed *p)
+{
+    return p->bits == 8 ? "words of four codes in two dimensions are needed, i32"
+                        : "words of eight codes in two dimensions are needed, i32";
+}
 
 static int check_groups(const struct showing *s, struct packed *p)
 {
@@ -209,8 +220,11 @@ static int check_group_index(const struct showing *s, struct packed *p)
     return 0;
 }
 
-static bool all_zero_points(const struct packed *p, uint32_t word)
+/* Whether each of them is half of what a code can be. */
+static bool all_zero_points(const struct packed *p)
 {
+    uint32_t ones = p->bits == 8 ? 0x01010101u : 0x11111111u,
+             word = ones * ((1u << (p->bits - 1)) - (uint32_t)p->zero_more);
     int64_t n = p->zeros.data ? p->zeros.dims[0] * p->zeros.dims[1] : 0;
 
     for (int64_t i = 0; i < n; i++)
@@ -276,11 +290,12 @@ static enum dtype integer_type(const struct packed *p)
 {
     if (!blocks_hold(p))
         return DTYPE_F32;
-    return all_zero_points(p, 0x88888888u - (uint32_t)p->zero_more * 0x11111111u) ? DTYPE_Q4_0
-                                                                                  : DTYPE_Q5_0;
+    if (p->bits == 8)
+        return all_zero_points(p) ? DTYPE_Q8_0 : DTYPE_F32;
+    return all_zero_points(p) ? DTYPE_Q4_0 : DTYPE_Q5_0;
 }
 
-/* GPTQ (in / 8, out), AWQ (in, out / 8). */
+/* GPTQ (in / 8, out), AWQ (in, out / 8); 4 for 8 where codes have 8 bits. */
 static int show_columns(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes, *g;
@@ -288,18 +303,20 @@ static int show_columns(const struct showing *s, struct packed *p)
     int rc;
 
     if (t->type != DTYPE_I32 || t->n_dims != 2)
-        return wrong_shape(s, t, "words of eight codes in two dimensions are needed, i32");
-    p->cols = awq ? t->dims[0] : t->dims[0] * 8;
+        return wrong_shape(s, t, words_needed(p));
+    p->cols = awq ? t->dims[0] : t->dims[0] * p->per;
     p->rows = awq ? t->dims[1] * 8 : t->dims[1];
     p->zero_more = !awq && !s->packing->zeros_whole;
     if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)) ||
         (rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
         return rc;
-    if (p->rows % 8)
-        return wrong_shape(s, t, "the rows of a matrix are no multiple of 8");
+    if (p->rows % p->per)
+        return wrong_shape(s, t,
+                           p->bits == 8 ? "the rows of a matrix are no multiple of 4"
+                                        : "the rows of a matrix are no multiple of 8");
     if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[1] != p->rows)
         return wrong_shape(s, &p->scales, "a float for each group and row is needed");
-    if (p->zeros.type != DTYPE_I32 || !has_shape(&p->zeros, p->scales.dims[0], p->rows / 8))
+    if (p->zeros.type != DTYPE_I32 || !has_shape(&p->zeros, p->scales.dims[0], p->rows / p->per))
         return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     if ((rc = check_groups(s, p)))
         return rc;
@@ -312,7 +329,7 @@ static int show_columns(const struct showing *s, struct packed *p)
 
 /* Zero points (out / 8, groups) and a group for each column (in), where the configuration has them.
  */
-static int show_int4_parts(const struct showing *s, struct packed *p)
+static int show_word_parts(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes;
     int rc;
@@ -320,7 +337,8 @@ static int show_int4_parts(const struct showing *s, struct packed *p)
     if (s->packing->asymmetric) {
         if ((rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
             return rc;
-        if (p->zeros.type != DTYPE_I32 || !has_shape(&p->zeros, (p->rows + 7) / 8, n_groups(p)))
+        if (p->zeros.type != DTYPE_I32 ||
+            !has_shape(&p->zeros, (p->rows + p->per - 1) / p->per, n_groups(p)))
             return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     }
     if (!s->packing->indexed)
@@ -338,9 +356,9 @@ static int show_rows(const struct showing *s, struct packed *p)
     int rc;
 
     if (t->type != DTYPE_I32 || t->n_dims != 2)
-        return wrong_shape(s, t, "words of eight codes in two dimensions are needed, i32");
+        return wrong_shape(s, t, words_needed(p));
     p->rows = said[0] = t->dims[0];
-    p->cols = said[1] = t->dims[1] * 8;
+    p->cols = said[1] = t->dims[1] * p->per;
     if (shape) {
         if ((shape->type != DTYPE_I64 && shape->type != DTYPE_I32) || shape->n_dims != 1 ||
             shape->dims[0] != 2)
@@ -352,15 +370,15 @@ static int show_rows(const struct showing *s, struct packed *p)
                 said[i] = (int32_t)word_at(shape, i);
         p->cols = said[1];
     }
-    if (said[0] != t->dims[0] || said[1] < 1 || said[1] > t->dims[1] * 8 ||
-        (said[1] + 7) / 8 != t->dims[1])
+    if (said[0] != t->dims[0] || said[1] < 1 || said[1] > t->dims[1] * p->per ||
+        (said[1] + p->per - 1) / p->per != t->dims[1])
         return wrong_shape(s, t, "that is not what its weight_shape says");
     if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
         return rc;
     if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[0] != p->rows)
         return wrong_shape(s, &p->scales, "a float for each row and group is needed");
     rc = check_groups(s, p);
-    return rc ? rc : show_int4_parts(s, p);
+    return rc ? rc : show_word_parts(s, p);
 }
 
 /* (..., rows, blocks, 16) and a scale a block. */
@@ -426,11 +444,12 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     int rc = 0;
     char *name;
 
-    *p = (struct packed){.kind = s->packing->kind, .codes = *t};
+    *p = (struct packed){.kind = s->packing->kind, .codes = *t, .bits = s->packing->bits};
+    p->per = p->bits ? 32 / p->bits : 0;
     switch (p->kind) {
     case PACKING_GPTQ:
     case PACKING_AWQ: rc = show_columns(s, p); break;
-    case PACKING_INT4: rc = show_rows(s, p); break;
+    case PACKING_WORDS: rc = show_rows(s, p); break;
     case PACKING_MXFP4: rc = show_mxfp4(s, p); break;
     default: rc = show_fp8(s, p); break;
     }
@@ -566,6 +585,17 @@ static void pairs_of(const struct packed *p, int64_t row, int64_t block, uint8_t
     }
 }
 
+/* A block of Q8_0. */
+static void put_bytes(const struct packed *p, int64_t row, int64_t block, uint8_t *out)
+{
+    int64_t c = block * 32, group = group_of(p, column_of(p, c));
+    uint16_t d = num_to_f16(group_scale(p, row, group));
+
+    memcpy(out, &d, 2);
+    for (int i = 0; i < 32; i++)
+        out[2 + i] = (uint8_t)(code_at(p, row, column_of(p, c + i)) - 128);
+}
+
 /* A block of Q4_0 or Q5_0. */
 static void put_integers(const struct packed *p, enum dtype type, int64_t row, int64_t block,
                          uint8_t *out)
@@ -641,6 +671,8 @@ void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, vo
         for (int r = 0; r < n; r++)
             if (p->kind == PACKING_MXFP4)
                 put_mxfp4(p, first + (int64_t)r * step, b, to + (size_t)r * row);
+            else if (t->type == DTYPE_Q8_0)
+                put_bytes(p, first + (int64_t)r * step, b, to + (size_t)r * row);
             else
                 put_integers(p, t->type, first + (int64_t)r * step, b, to + (size_t)r * row);
 }

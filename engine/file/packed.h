@@ -3,11 +3,14 @@
  * element type that holds the same values, and its rows are put together when they are asked for.
  *
  *     MXFP4             MXFP4
- *     GPTQ, AWQ, int4   Q4_0 where every zero point is 8, else Q5_0, whose fifth bit has room for
- *                       every code less its zero point (Q4_1's minimum would
- *                       have to be a product of 15 bits, of which F16 has 11). F32 where that would
- * not be exact: a scale that is no F16 number, groups that are no multiples of 32 columns. Columns
- * whose groups lie scattered (act-order) are put into an order in which they do not FP8 F8
+ *     GPTQ, AWQ, words  Q4_0 where every zero point is 8, else Q5_0, whose fifth bit has room for
+ *                       every code less its zero point (Q4_1's minimum would have to be a product
+ *                       of 15 bits, of which F16 has 11). Of 8 bits: Q8_0 where every zero point
+ *                       is 128. F32 where that would not be exact: a scale that is no F16 number,
+ *                       groups that are no multiples of 32 columns, other zero points of 8 bits.
+ *                       Columns whose groups lie scattered (act-order) are put into an order in
+ *                       which they do not
+ *     FP8               F8
  *
  * Thread: see weights.h. Owner: the weight file. */
 #ifndef ENGINE_FILE_PACKED_H
@@ -26,7 +29,8 @@ struct packed {
     int64_t rows, cols; /* rows: of all matrices of the tensor */
     int64_t group;      /* columns of a scale, where `groups` does not say it */
     int zero_more;      /* zero points are so much more than what is stored */
-    /* NULL, or which column of the file stands where in the rows of Q4_0 and Q5_0 */
+    int bits, per;      /* of a code; codes in a word of 32 */
+    /* NULL, or which column of the file stands where in the rows of Q4_0, Q5_0 and Q8_0 */
     uint16_t *order;
     int64_t matrix;     /* FP8: rows of one matrix of the tensor */
     int64_t tall, wide; /* FP8: rows and columns of a scale */

@@ -49,6 +49,17 @@ static void want_number(struct packing *p, const json_t *o, const char *key, int
         refuse(p, "%s %lld", key, (long long)json_integer_value(v));
 }
 
+/* Bits of an integer, of which there are two kinds. */
+static int read_bits(struct packing *p, const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_integer(v) && json_integer_value(v) == 8)
+        return 8;
+    want_number(p, o, key, 4);
+    return 4;
+}
+
 /* -1: the whole row */
 static void read_group(struct packing *p, const json_t *o)
 {
@@ -74,7 +85,7 @@ static void read_dynamic(struct packing *p, const json_t *q)
         if (strncmp(pattern, "-:", 2) == 0)
             continue;
         p->varied = true;
-        if (bits && (!json_is_integer(bits) || json_integer_value(bits) != 4))
+        if (bits && (!json_is_integer(bits) || json_integer_value(bits) != p->bits))
             refuse(p, "other bits by dynamic %.40s", pattern);
     }
 }
@@ -82,7 +93,7 @@ static void read_dynamic(struct packing *p, const json_t *q)
 static void read_gptq(struct packing *p, const json_t *q)
 {
     p->kind = PACKING_GPTQ;
-    want_number(p, q, "bits", 4);
+    p->bits = read_bits(p, q, "bits");
     p->zeros_whole = strcasecmp(word(q, "checkpoint_format"), "gptq_v2") == 0;
     if (!p->zeros_whole)
         want_word(p, q, "checkpoint_format", "gptq");
@@ -93,6 +104,7 @@ static void read_gptq(struct packing *p, const json_t *q)
 static void read_awq(struct packing *p, const json_t *q)
 {
     p->kind = PACKING_AWQ;
+    p->bits = 4;
     want_number(p, q, json_object_get(q, "w_bit") ? "w_bit" : "bits", 4);
     want_word(p, q, "version", "gemm");
     read_group(p, q);
@@ -130,8 +142,13 @@ static void read_group_scheme(struct packing *p, const json_t *weights, bool int
     const json_t *block = json_object_get(weights, "block_structure");
     bool asymmetric = !json_is_true(json_object_get(weights, "symmetric")),
          indexed = read_order(p, weights, integers);
+    int bits = integers ? read_bits(p, weights, "num_bits") : 8;
 
-    want_number(p, weights, "num_bits", integers ? 4 : 8);
+    if (!integers)
+        want_number(p, weights, "num_bits", 8);
+    if (!first && bits != p->bits)
+        refuse(p, "other num_bits in some config_groups");
+    p->bits = bits;
     want_word(p, weights, "type", integers ? "int" : "float");
     if (asymmetric && !integers)
         refuse(p, "asymmetric weights");
@@ -154,7 +171,7 @@ static void read_compressed(struct packing *p, const json_t *q)
     int before = 0;
     size_t n = 0;
 
-    p->kind = integers ? PACKING_INT4 : PACKING_FP8;
+    p->kind = integers ? PACKING_WORDS : PACKING_FP8;
     if (!integers && strcasecmp(word(q, "format"), "float-quantized") != 0)
         refuse(p, "format %.40s", *word(q, "format") ? word(q, "format") : "missing");
     if (!json_object_size(groups))

@@ -11,18 +11,19 @@ enum packing_kind {
     PACKING_MXFP4, /* gpt-oss: transformers, integrations/mxfp4.py */
     PACKING_GPTQ,  /* AutoGPTQ, nn_modules/qlinear/qlinear_cuda_old.py */
     PACKING_AWQ,   /* AutoAWQ, modules/linear/gemm.py */
-    PACKING_INT4,  /* compressed-tensors, compressors/pack_quantized */
+    PACKING_WORDS, /* compressed-tensors, compressors/pack_quantized */
     PACKING_FP8    /* transformers, integrations/finegrained_fp8.py; compressed-tensors */
 };
 
 struct packing {
     enum packing_kind kind;
     char method[96];  /* as the config calls it, "gptq"; empty: nothing is packed */
-    char refused[96]; /* a setting that is not read, "bits 8"; empty: there is none */
+    char refused[96]; /* a setting that is not read, "bits 3"; empty: there is none */
+    int bits;         /* of an integer: 4 or 8 */
     int group;        /* columns of a scale; 0: not said here, or those of a row */
     bool varied;      /* some modules have groups of their own size */
     bool zeros_whole; /* GPTQ: zero points are stored as they are (gptq_v2), not less one */
-    /* int4: each matrix has zero points, an index of groups; else it has none */
+    /* compressed-tensors: each matrix has zero points, an index of groups; else it has none */
     bool asymmetric, indexed;
 };
 
