@@ -707,6 +707,15 @@ START_TEST(metadata_is_overridden)
     ck_assert_double_eq(m->hp.short_factor[m->hp.common.mixer.rope_dims / 2 - 1], 4);
     model_free(m);
     {
+        static const char *const factor[] = {"rope_scaling.factor=float:2"};
+
+        o = (struct overrides){factor, 1}; /* of no kind: linear */
+        ck_assert_int_eq(model_describe(&m, support_path("golden/families/qwen3_moe"), &o, &e), 0);
+        for (int i = 0; i < m->hp.common.mixer.rope_dims / 2; i++)
+            ck_assert_double_eq(m->hp.short_factor[i], 2);
+        model_free(m);
+    }
+    {
         char *gone = strdup("num_experts_per_tok=int:5"); /* who gave it may go */
 
         o = (struct overrides){(const char *const[]){gone}, 1};

@@ -273,6 +273,10 @@ int rope_scaling_read(struct hparams *hp, const struct family *family, const str
     struct meta_value kind = family_meta(family, f, gguf, family->rope_kind, name, sizeof name);
 
     hp->rope_within = kind.type == META_STRING && meta_is(&kind, "dynamic");
+    /* a factor alone is linear (llama.cpp, llama-model.cpp) */
+    if (hp->common.mixer.rope != ROPE_NONE && kind.type == META_NONE &&
+        number(family, f, "factor", "factor", 1.0) > 1.0)
+        return read_stretched(hp, family, f, "linear", divisor_linear, e);
     if (hp->common.mixer.rope == ROPE_NONE || kind.type != META_STRING || hp->rope_within ||
         meta_is(&kind, "longrope") || meta_is(&kind, "su") || meta_is(&kind, "default") ||
         meta_is(&kind, "none"))
