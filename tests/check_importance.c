@@ -32,8 +32,8 @@ static struct engine *gather_model(const char *model, int n_threads, int convert
     int experts, unmet;
 
     snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
-    ck_assert_msg(golden_engine(&engine, model, NULL, n_threads, convert, true, &e) == 0,
-                  "%s", e.text);
+    ck_assert_msg(golden_engine(&engine, model, NULL, n_threads, convert, true, &e) == 0, "%s",
+                  e.text);
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (5 + 11 * i) % 250;
     ck_assert_msg(importance_gather_new(&g, engine_info(engine)->model, &e) == 0, "%s", e.text);

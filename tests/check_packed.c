@@ -78,8 +78,10 @@ static const struct {
     {"gptq8-g32-asym", GPTQ8, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_F32},
     {"ct-int8-g32", INT8, 32, {".weight_packed", ".weight_scale", ".weight_shape"}, DTYPE_Q8_0},
 };
-enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, CT_ASYM, CT_ACT, V2, SYM8, ACT8, ASYM8,
-       CT8, GOLDEN };
+/* clang-format off */
+enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, CT_ASYM, CT_ACT, V2, SYM8, ACT8,
+       ASYM8, CT8, GOLDEN };
+/* clang-format on */
 
 static struct weight_file *source, *further; /* further: of what came later */
 static char folder[300], path[700];
@@ -200,7 +202,8 @@ START_TEST(golden_values)
     ck_assert_ptr_nonnull(t);
     ck_assert_ptr_nonnull(t->packed);
     ck_assert_str_eq(dtype_info(t->type)->word, dtype_info(golden[_i].type)->word);
-    ck_assert((t->packed->order != NULL) == (_i == ACT || _i == ACT128 || _i == CT_ACT || _i == ACT8));
+    ck_assert((t->packed->order != NULL) ==
+              (_i == ACT || _i == ACT128 || _i == CT_ACT || _i == ACT8));
     ck_assert_int_eq(t->n_dims, values->n_dims);
     for (int i = 0; i < t->n_dims; i++)
         ck_assert_int_eq(t->dims[i], values->dims[i]);

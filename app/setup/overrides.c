@@ -57,8 +57,8 @@ static bool asked(const struct options *o, enum option_id id)
     }
 }
 
-/* Where the next override of a list begins: behind a comma, where a key and a type stand. NULL: this
- * is the last one, and commas are part of its text. */
+/* Where the next override of a list begins: behind a comma, where a key and a type stand. NULL:
+ * this is the last one, and commas are part of its text. */
 static const char *next_of(const char *text)
 {
     static const char *const types[] = {"int:", "float:", "bool:", "str:"};

@@ -91,8 +91,8 @@ static void move_columns(const struct export_order *o, const void *from, size_t 
                          void *to)
 {
     for (int i = 0; i < n; i++)
-        memcpy((char *)to + (size_t)i * group,
-               (const char *)from + (size_t)o->columns[i] * group, group);
+        memcpy((char *)to + (size_t)i * group, (const char *)from + (size_t)o->columns[i] * group,
+               group);
 }
 
 /* Copies a row; false: blocks reach over groups of columns that move. */
@@ -281,8 +281,8 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
     return x->piece && r->scratch ? 0 : error_set(e, ERR_MEMORY, "out of memory for the rounding");
 }
 
-/* What the family's GGUF files always have and this folder lacks: llama.cpp's converter gives such a
- * one another architecture. NULL: nothing. */
+/* What the family's GGUF files always have and this folder lacks: llama.cpp's converter gives such
+ * a one another architecture. NULL: nothing. */
 static const char *lacks(const struct export *x)
 {
     const struct hparams *hp = &x->m->hp;
@@ -294,7 +294,7 @@ static const char *lacks(const struct export *x)
         experts |= hparams_layer(hp, l)->ffn.experts > 0;
     }
     family_gguf_name(x->family, TENSOR_CONV, 0, true, false, name, sizeof name);
-    return name[0] && !recurrent           ? "recurrent layers"
+    return name[0] && !recurrent            ? "recurrent layers"
            : x->family->gguf[1] && !experts ? "experts"
                                             : NULL;
 }
@@ -317,10 +317,11 @@ static int check_family(const struct export *x, const char *in, struct error *e)
                          "convert_hf_to_gguf.py makes a GGUF file of one, and that can be rounded",
                          in, x->family->name);
     if (lacks(x))
-        return error_set(e, ERR_MODEL,
-                         "%s: it has no %s, which every GGUF file of the family %s has; llama.cpp's "
-                         "convert_hf_to_gguf.py makes a file of another architecture of it",
-                         in, lacks(x), x->family->name);
+        return error_set(
+            e, ERR_MODEL,
+            "%s: it has no %s, which every GGUF file of the family %s has; llama.cpp's "
+            "convert_hf_to_gguf.py makes a file of another architecture of it",
+            in, lacks(x), x->family->name);
     for (int l = 0; l < hp->n_layers && !windows; l++)
         if (hparams_layer(hp, l)->mixer.window)
             return error_set(e, ERR_MODEL,

@@ -52,9 +52,7 @@ static void put_heads(struct gguf_writer *w, const struct model *m, const struct
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct mixer_shape *s = mixer_of(m, l);
 
-        gguf_add_i32(w, s->kind == MIXER_MLA         ? 1
-                        : s->kind == MIXER_ATTENTION ? s->kv_heads
-                                                     : 0);
+        gguf_add_i32(w, s->kind == MIXER_MLA ? 1 : s->kind == MIXER_ATTENTION ? s->kv_heads : 0);
     }
 }
 

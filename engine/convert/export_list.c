@@ -256,8 +256,7 @@ static int add_joint(struct export *x, int layer, const struct matrix *m)
 
 static bool is_joint(const struct export *x, struct block_id id, enum matrix_part part)
 {
-    return part == MATRIX_IN &&
-           hparams_layer(&x->m->hp, id.layer)->mixer.kind == MIXER_DELTA_NET &&
+    return part == MATRIX_IN && hparams_layer(&x->m->hp, id.layer)->mixer.kind == MIXER_DELTA_NET &&
            !x->m->layers[id.layer].z.bytes;
 }
 
@@ -287,10 +286,10 @@ static int add_block(struct export *x, struct block_id id, int experts)
     int n = model_block_matrices(x->m, id, list), bad = 0;
 
     for (int i = 0; i < n && !bad; i++)
-        bad = is_joint(x, id, list[i].part)             ? add_joint(x, id.layer, list[i].w)
-              : fused && list[i].part == MATRIX_GATE    ? add_fused(x, id, list[i].w, experts)
-              : fused && list[i].part == MATRIX_UP      ? 0
-                                                        : add_one(x, id, &list[i], experts, stride);
+        bad = is_joint(x, id, list[i].part)          ? add_joint(x, id.layer, list[i].w)
+              : fused && list[i].part == MATRIX_GATE ? add_fused(x, id, list[i].w, experts)
+              : fused && list[i].part == MATRIX_UP   ? 0
+                                                     : add_one(x, id, &list[i], experts, stride);
     return bad;
 }
 
@@ -390,8 +389,8 @@ static float *taps_of(struct export *x, const struct export_order *o, const floa
 
     for (int c = 0; out && c < channels; c++)
         for (int t = 0; t < taps; t++)
-            out[c * taps + t] = conv[(size_t)t * (size_t)channels +
-                                     (size_t)(o->rows ? o->rows[c] : c)];
+            out[c * taps + t] =
+                conv[(size_t)t * (size_t)channels + (size_t)(o->rows ? o->rows[c] : c)];
     return out;
 }
 

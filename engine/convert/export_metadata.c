@@ -146,7 +146,7 @@ static void put_experts(struct gguf_writer *w, const struct model *m, const stru
     export_put_u32(w, family, "leading_dense_block_count", (uint32_t)dense);
     export_put_u32(w, family, "interleave_moe_layer_step", 1);
     export_put_u32(w, family, "expert_gating_func",
-                  s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID : 1);
+                   s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID : 1);
     export_put_bool(w, family, "expert_weights_norm", s->router.normalised);
     if (s->shared) {
         export_put_u32(w, family, "expert_shared_count", shared_count(m, s));
@@ -205,10 +205,10 @@ static void put_scaling(struct gguf_writer *w, const struct model *m, const stru
             export_put_f32(w, family, numbers[i].gguf, (float)n.f);
     }
     export_put_u32(w, family, "rope.scaling.original_context_length",
-                  v.type == META_INT ? (uint32_t)v.i : (uint32_t)m->hp.context_max);
+                   v.type == META_INT ? (uint32_t)v.i : (uint32_t)m->hp.context_max);
     if (word[0] == 'y' && factor > 1.0 && m->hp.common.mixer.kind != MIXER_MLA)
         export_put_f32(w, family, "rope.scaling.attn_factor",
-                      m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
+                       m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
 }
 
 /* Latent attention: the cached row is what readers take for a head's key and value, of one head

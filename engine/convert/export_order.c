@@ -9,8 +9,7 @@ static int turned_head(const struct export *x, struct block_id id, enum matrix_p
     const struct mixer_shape *s = &hparams_layer(&x->m->hp, id.layer)->mixer;
 
     return id.kind == BLOCK_ATTENTION && (part == MATRIX_Q || part == MATRIX_K) &&
-                   s->kind == MIXER_ATTENTION &&
-                   (s->rope == ROPE_HALVES || s->rope == ROPE_NONE) &&
+                   s->kind == MIXER_ATTENTION && (s->rope == ROPE_HALVES || s->rope == ROPE_NONE) &&
                    x->family->gguf_rope == ROPE_PAIRS
                ? s->key_dim
                : 0;
@@ -58,9 +57,7 @@ static int dealt_order(struct export *x, const struct mixer_shape *s, enum matri
                        struct export_order *out)
 {
     switch (part) {
-    case MATRIX_IN:
-        out->rows = dealt_rows(x, s, 2 * s->kv_heads * s->key_dim, s->value_dim);
-        break;
+    case MATRIX_IN: out->rows = dealt_rows(x, s, 2 * s->kv_heads * s->key_dim, s->value_dim); break;
     case MATRIX_Z: out->rows = dealt_rows(x, s, 0, s->value_dim); break;
     case MATRIX_B:
     case MATRIX_A: out->rows = dealt_rows(x, s, 0, 1); break;

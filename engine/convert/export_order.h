@@ -21,8 +21,8 @@ int export_order_of(struct export *x, struct block_id id, enum matrix_part part,
  * rows of all q, all k, all v; or of the gates alone. How many there are; -1: ERR_MEMORY. */
 int export_order_joint(struct export *x, const struct mixer_shape *s, bool gates,
                        struct export_order *out);
-/* A vector with as many values as a part has rows, in its order; v itself where nothing moves. NULL:
- * ERR_MEMORY. */
+/* A vector with as many values as a part has rows, in its order; v itself where nothing moves.
+ * NULL: ERR_MEMORY. */
 const float *export_order_vector(struct export *x, const struct export_order *o, const float *v,
                                  int n);
 

@@ -27,8 +27,7 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : a->value_dim != b->value_dim || a->taps != b->taps || a->groups != b->groups ||
                    a->state != b->state || !near(a->decay_bound, b->decay_bound)
                ? "recurrence"
-           : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) &&
-                   !near(scale_of(a), scale_of(b))
+           : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
            : a->sinks != b->sinks || a->gated != b->gated || a->qk_norm != b->qk_norm ? "attention"
                                                                                       : NULL;

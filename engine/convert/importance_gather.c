@@ -176,9 +176,7 @@ static int matrices_of(const struct importance_gather *g, struct block_id id, en
 {
     const struct layer_shape *s = hparams_layer(&g->m->hp, id.layer);
 
-    return routed                                         ? s->ffn.experts
-           : part == MATRIX_K_B || part == MATRIX_V_B ? s->mixer.heads
-                                                          : 1;
+    return routed ? s->ffn.experts : part == MATRIX_K_B || part == MATRIX_V_B ? s->mixer.heads : 1;
 }
 
 /* A matrix is given to the first tensor it may lie in; parts that lie in one with it meet the same

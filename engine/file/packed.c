@@ -139,11 +139,12 @@ static int64_t n_groups(const struct packed *p)
     return p->scales.dims[p->kind == PACKING_WORDS ? 1 : 0];
 }
 
-/* Columns whose scales lie side by side in memory are those of a row in compressed-tensors, of a column in GPTQ
- * and AWQ. */
+/* Columns whose scales lie side by side in memory are those of a row in compressed-tensors, of a
+ * column in GPTQ and AWQ. */
 static float group_scale(const struct packed *p, int64_t row, int64_t group)
 {
-    return scale_at(p, p->kind == PACKING_WORDS ? row * n_groups(p) + group : group * p->rows + row);
+    return scale_at(p,
+                    p->kind == PACKING_WORDS ? row * n_groups(p) + group : group * p->rows + row);
 }
 
 /* Where AWQ has row i of eight in its words. */
