@@ -170,23 +170,11 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
     return roles[part];
 }
 
-void *export_list_keep(struct export *x, size_t bytes)
-{
-    void *out, **list = mem_resize(x->kept, (size_t)x->n_kept + 1, sizeof *list);
-
-    if (!list)
-        return NULL;
-    x->kept = list;
-    if ((out = mem_alloc(bytes, 1)))
-        x->kept[x->n_kept++] = out;
-    return out;
-}
-
 /* The same vector of every expert, one under the other: `first` is that of the first one. */
 static const float *stacked_vector(struct export *x, const struct matrix *first, int experts)
 {
     size_t rows = (size_t)first->rows;
-    float *out = export_list_keep(x, (size_t)experts * rows * sizeof *out);
+    float *out = export_keep(x, (size_t)experts * rows * sizeof *out);
 
     for (int i = 0; out && i < experts; i++) {
         const struct matrix *m = (const void *)((const char *)first +
@@ -373,7 +361,7 @@ static int add_second_rope(struct export *x)
 
     if (!hp->second_rope.dims)
         return 0;
-    if (!(divisors = export_list_keep(x, (size_t)n * sizeof *divisors)))
+    if (!(divisors = export_keep(x, (size_t)n * sizeof *divisors)))
         return -1;
     for (int i = 0; i < n; i++)
         divisors[i] = i < hp->second_rope.dims / 2 ? 1.0f : NOT_TURNED;
@@ -385,7 +373,7 @@ static int add_second_rope(struct export *x)
 static float *taps_of(struct export *x, const struct export_order *o, const float *conv, int taps,
                       int channels)
 {
-    float *out = export_list_keep(x, (size_t)taps * (size_t)channels * sizeof *out);
+    float *out = export_keep(x, (size_t)taps * (size_t)channels * sizeof *out);
 
     for (int c = 0; out && c < channels; c++)
         for (int t = 0; t < taps; t++)
@@ -450,7 +438,7 @@ static const float *stored_vector(struct export *x, enum tensor_role role, int l
 
     if (family_of(&family, x->m->file, &e) == 0 &&
         (t = family_tensor(family, x->m->file, role, l, 0, false)) &&
-        (out = export_list_keep(x, (size_t)n * sizeof *out)))
+        (out = export_keep(x, (size_t)n * sizeof *out)))
         row_to_f32(t->type, t->data, n, out);
     return out;
 }
@@ -531,9 +519,7 @@ int export_list_parts(struct export *x, struct matrix *embeddings, struct error 
 
 void export_list_release(struct export *x)
 {
-    for (int i = 0; i < x->n_kept; i++)
-        mem_free(x->kept[i]);
-    mem_free(x->kept);
+    export_keep_release(x);
     mem_free(x->views);
     mem_free(x->parts);
 }

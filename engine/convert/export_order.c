@@ -34,7 +34,7 @@ int export_dealt_head(const struct mixer_shape *s, int head)
 
 static int *turned_rows(struct export *x, int rows, int head)
 {
-    int *out = export_list_keep(x, (size_t)rows * sizeof *out);
+    int *out = export_keep(x, (size_t)rows * sizeof *out);
 
     for (int i = 0; out && i < rows; i++)
         out[i] = turned_row(i, head);
@@ -44,7 +44,7 @@ static int *turned_rows(struct export *x, int rows, int head)
 /* The heads' rows lie behind `first` others. */
 static int *dealt_rows(struct export *x, const struct mixer_shape *s, int first, int dim)
 {
-    int n = s->heads * dim, *out = export_list_keep(x, (size_t)(first + n) * sizeof *out);
+    int n = s->heads * dim, *out = export_keep(x, (size_t)(first + n) * sizeof *out);
 
     for (int i = 0; out && i < first; i++)
         out[i] = i;
@@ -89,7 +89,7 @@ int export_order_joint(struct export *x, const struct mixer_shape *s, bool gates
 {
     int values = s->heads / s->kv_heads * s->value_dim, keys = s->key_dim,
         all = 2 * (keys + values), n = 0,
-        *rows = export_list_keep(x, (size_t)(s->kv_heads * all) * sizeof *rows);
+        *rows = export_keep(x, (size_t)(s->kv_heads * all) * sizeof *rows);
     const struct {
         int first, count;
     } parts[] = {{0, keys}, {keys, keys}, {2 * keys, values}, {2 * keys + values, values}};
@@ -105,7 +105,7 @@ int export_order_joint(struct export *x, const struct mixer_shape *s, bool gates
 const float *export_order_vector(struct export *x, const struct export_order *o, const float *v,
                                  int n)
 {
-    float *out = o->rows ? export_list_keep(x, (size_t)n * sizeof *out) : NULL;
+    float *out = o->rows ? export_keep(x, (size_t)n * sizeof *out) : NULL;
 
     if (!o->rows)
         return v;

@@ -3,7 +3,7 @@
 #ifndef ENGINE_CONVERT_EXPORT_ORDER_H
 #define ENGINE_CONVERT_EXPORT_ORDER_H
 
-#include "engine/convert/export_list.h"
+#include "engine/convert/export_state.h"
 #include "engine/model/block.h"
 
 /* Value heads that files of a family deal out over the key heads, where the model has those of one

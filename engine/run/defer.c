@@ -61,6 +61,7 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
 out:
     g->forward.defer = defer;
     g->session->counted = g->session->n_tokens;
+    g->session->stored.due = false; /* its rows are now of both settings */
     mem_free(ids);
     mem_free(exact);
     return rc;

@@ -128,6 +128,7 @@ int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *o
         rc = engine_eval(g, ids + from + n, total - from - n, NULL, false, e);
 out:
     g->session->counted = g->session->n_tokens;
+    g->session->stored.due = false; /* its rows are now of both settings */
     mem_free(ids);
     mem_free(exact);
     mem_free(lossy);

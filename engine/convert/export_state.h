@@ -1,0 +1,72 @@
+/* Inside engine/convert only: what one export has at hand, and the tensors that it will write.
+ * Owner of everything: model_export's struct export. Thread: the one that exports. */
+#ifndef ENGINE_CONVERT_EXPORT_STATE_H
+#define ENGINE_CONVERT_EXPORT_STATE_H
+
+#include "engine/adapter/merge.h"
+#include "engine/base/error.h"
+#include "engine/convert/export_types.h"
+#include "engine/convert/importance.h"
+#include "engine/file/gguf_write.h"
+#include "engine/model/family.h"
+#include "engine/model/model.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+/* Row i of what is written is row rows[i] of the matrix; columns go in groups of `each`, group i is
+ * group columns[i]. NULL: as they are (export_order.h). */
+struct export_order {
+    const int *rows, *columns;
+    int each;
+};
+
+/* A tensor to write: matrices, each `rows` rows, or what is copied as it is. */
+struct part {
+    char name[64];
+    enum dtype type;
+    int rows, matrices;
+    /* rows of one matrix, or of all under each other: `count` of these, `stride` bytes apart */
+    const struct matrix *matrix;
+    int count;
+    size_t stride;
+    const void *copied;
+    size_t copied_bytes;
+    int n_dims;
+    int64_t dims[TENSOR_DIMS];
+    /* a matrix and the one behind it are rows of one: gate, then up */
+    bool paired;
+    struct export_order order;
+    int kind; /* of the report; -1: copied */
+    /* adapters hang on the matrices of a GGUF source's tensor; a folder's are the model's own */
+    bool merges;
+    struct merge_tensor merge;
+};
+
+struct export
+{
+    const struct export_options *o;
+    struct export_report *report;
+    struct model *m;
+    struct adapters *adapters; /* or NULL */
+    float strengths[LORA_ADAPTERS];
+    const struct family *family;
+    struct gguf_writer *w;
+    struct importance *importance; /* or NULL */
+    pcre2_code **patterns;         /* of the overrides */
+    struct matrix *views;          /* of a GGUF source's tensors */
+    struct part *parts;
+    int n_parts, room;
+    void **kept; /* what `parts` point to beside the model */
+    int n_kept;
+    struct pool *pool;
+    uint8_t *piece;
+    uint64_t done, total, told;
+    double squares[EXPORT_KINDS], errors[EXPORT_KINDS];
+};
+
+/* Room that lives as long as the list of tensors. NULL: no memory. */
+void *export_keep(struct export *x, size_t bytes);
+void export_keep_release(struct export *x);
+
+#endif
