@@ -557,9 +557,9 @@ static void print_paged(const struct stats *s, FILE *f)
     row(f, "", "%llu asked for, %.1f %% there; %llu read ahead, %llu of them asked for",
         (unsigned long long)(p->hits + p->misses), 100 * (p->hits + p->misses ? hit_rate(p) : 0),
         (unsigned long long)p->guesses, (unsigned long long)p->guess_hits);
-    row(f, "", "%.1f MiB read%s at %.1f MB/s; waiting for it took %.0f %% of the time",
-        (double)p->read_bytes / (1 << 20), p->rings ? " (io_uring)" : "",
-        clock_rate((double)p->read_bytes, p->read_ns) / 1e6, 100 * disk_share(s));
+    row(f, "", "%.1f MiB read at %.1f MB/s; waiting for it took %.0f %% of the time",
+        (double)p->read_bytes / (1 << 20), clock_rate((double)p->read_bytes, p->read_ns) / 1e6,
+        100 * disk_share(s));
 }
 
 static void print_devices(const struct stats *s, FILE *f)
@@ -789,7 +789,7 @@ static json_t *paged_json(const struct stats *s)
 
     if (!p->slots)
         return json_null();
-    return json_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:b}",
+    return json_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:f, s:f}",
                      "bytes", (json_int_t)p->bytes, "slots", p->slots, "in_memory", p->here,
                      "experts", p->experts, "hits", (json_int_t)p->hits, "misses",
                      (json_int_t)p->misses, "hit_rate", number(hit_rate(p)), "missed_bytes",
@@ -797,8 +797,7 @@ static json_t *paged_json(const struct stats *s)
                      "read_ahead_hits", (json_int_t)p->guess_hits, "read_bytes",
                      (json_int_t)p->read_bytes, "read_bytes_per_second",
                      number(p->read_ns ? clock_rate((double)p->read_bytes, p->read_ns) : NAN),
-                     "wait_ms", (double)p->wait_ns / 1e6, "disk_share", disk_share(s), "io_uring",
-                     p->rings);
+                     "wait_ms", (double)p->wait_ns / 1e6, "disk_share", disk_share(s));
 }
 
 static json_t *to_json(const struct stats *s)

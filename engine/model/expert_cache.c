@@ -516,7 +516,6 @@ struct expert_cache_stats expert_cache_stats(const struct expert_cache *c)
     t = expert_reader_totals(c->reader);
     s.read_bytes = t.bytes;
     s.read_ns = t.ns;
-    s.rings = expert_reader_rings(c->reader);
     for (int i = 0; i < c->n_slots; i++)
         s.here += c->slots[i].cell >= 0 && state_of(&c->slots[i]) == READ_DONE;
     return s;

@@ -32,7 +32,6 @@ struct expert_cache_stats {
     uint64_t guesses, guess_hits; /* read ahead; of those asked for then */
     uint64_t read_bytes, read_ns; /* from the disk; while something was being read */
     uint64_t wait_ns;             /* computing stood still for the disk */
-    bool rings;                   /* read by io_uring, else by threads alone */
 };
 
 /* A pass begins: what is used from now on counts as once more. */

@@ -1,6 +1,5 @@
-/* See expert_reader.h. Each thread has some pieces under way (direct_ring.h), so that the disk goes
- * on while it packs. One lock for queues and states: it is taken a few times a piece, which takes
- * a disk a millisecond. */
+/* See expert_reader.h. Each thread has EXPERT_FLIGHTS pieces under way (direct_ring.h). One lock
+ * for queues and states: it is taken a few times a piece, which takes a disk a millisecond. */
 #include "engine/model/expert_reader.h"
 
 #include "engine/base/clock.h"
@@ -418,11 +417,6 @@ int expert_reader_wait(struct expert_reader *r, struct read_task *t, struct erro
     }
     pthread_mutex_unlock(&r->lock);
     return rc;
-}
-
-bool expert_reader_rings(const struct expert_reader *r)
-{
-    return r->threads[0].n_flights > 1;
 }
 
 struct read_totals expert_reader_totals(struct expert_reader *r)

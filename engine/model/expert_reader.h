@@ -11,7 +11,10 @@
 
 #define EXPERT_MATRICES 3
 #define EXPERT_READERS 4 /* threads */
-#define EXPERT_FLIGHTS 2 /* pieces that each has under way, where the kernel has io_uring */
+/* Pieces that each has under way. More than one take io_uring; two made decoding a sixth slower (3
+ * pairs of runs by turns, 3 times the memory): what is wanted then waits behind more of what was
+ * guessed, and pieces of one expert are packed by one thread. */
+#define EXPERT_FLIGHTS 1
 
 struct expert_reader;
 
@@ -48,8 +51,6 @@ void expert_reader_want(struct expert_reader *r, struct read_task *t);
 bool expert_reader_cancel(struct expert_reader *r, struct read_task *t);
 /* Until it is done. ERR_IO, ERR_VALUE: why the newest one that failed did. */
 int expert_reader_wait(struct expert_reader *r, struct read_task *t, struct error *e);
-/* Whether it reads by io_uring. */
-bool expert_reader_rings(const struct expert_reader *r);
 struct read_totals expert_reader_totals(struct expert_reader *r);
 
 #endif
