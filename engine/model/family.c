@@ -202,8 +202,8 @@ void family_gguf_name(const struct family *family, enum tensor_role role, int la
     *out = 0;
     for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
         if (t->role == role && t->gguf[0])
-            expand(family, t->gguf[recurrent && (t->flags & TENSOR_BY_MIXER) ? 1 : 0], layer, 0, bias,
-                   out, size);
+            expand(family, t->gguf[recurrent && (t->flags & TENSOR_BY_MIXER)], layer, 0, bias, out,
+                   size);
 }
 
 bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,
