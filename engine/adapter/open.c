@@ -164,7 +164,7 @@ static int widen(struct widened *w, const struct tensor_view *t, struct error *e
 {
     int64_t cols = t->dims[t->n_dims - 1], rows = 1;
     size_t n, bytes = dtype_row_bytes(t->type, cols);
-    float *x;
+    float *x = w->x;
 
     if (w->t == t)
         return 0;
