@@ -280,7 +280,8 @@ static int lay_out(struct adapters *a, struct reading *r, bool data, struct erro
     float *at;
     int rc;
 
-    qsort(r->shares, r->n, sizeof *r->shares, by_matrix);
+    if (r->n)
+        qsort(r->shares, r->n, sizeof *r->shares, by_matrix);
     if ((rc = check_once(r, a, e)) < 0 || (rc = take_room(a, r, data, e)) < 0)
         return rc;
     part = a->parts;
