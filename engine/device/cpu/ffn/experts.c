@@ -342,34 +342,44 @@ static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
     return matrix_hint(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
 }
 
-/* Tasks of the phase that multiplies one row with gate and up of a layer's experts. */
-static int gate_tasks(const struct ffn_shape *s, int units)
+/* Rows of gate and of up that a task multiplies with one row: memory is read the faster the longer
+ * one goes on in one place, as long as every thread has several tasks. */
+static int gate_rows(const struct cpu_device *d, const struct ffn_shape *s)
 {
-    return s->used * units + (s->shared ? (s->shared_width + CPU_UNIT - 1) / CPU_UNIT : 0);
+    int wide = (s->used + s->shared) * (s->width + CPU_WIDE - 1) / CPU_WIDE;
+
+    return d->by_unit || wide < 4 * d->n_threads ? CPU_UNIT : CPU_WIDE;
+}
+
+/* Tasks of the phase that multiplies one row with gate and up of a layer's experts, `rows` a task,
+ * `units` a routed expert. */
+static int gate_tasks(const struct ffn_shape *s, int rows, int units)
+{
+    return s->used * units + (s->shared ? (s->shared_width + rows - 1) / rows : 0);
 }
 
 static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int layer, int task,
-                                      int units)
+                                      int rows, int units)
 {
     const struct thread_scratch *s = &d->threads[tid];
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
     struct gate_task t = gate_task(d->by_unit, task, units, shape->used);
 
-    if (task >= phase_part(d, gate_tasks(shape, units), 1, tid + 1))
+    if (task >= phase_part(d, gate_tasks(shape, rows, units), 1, tid + 1))
         return down_hint(d, tid, expert_of(d, layer, s->experts[0]));
-    return matrix_hint(gate_of(expert_of(d, layer, s->experts[t.slot])), t.unit * CPU_UNIT);
+    return matrix_hint(gate_of(expert_of(d, layer, s->experts[t.slot])), t.unit * rows);
 }
 
 /* gate_up for one row. Gate and up together are four streams where both are of one type. */
-static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int units,
+static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int rows, int units,
                         struct act_block *down, float *down_row)
 {
     struct thread_scratch *s = &d->threads[tid];
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
     struct gate_task t = gate_task(d->by_unit, task, units, shape->used);
     const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
-    int ffn = w->up.rows, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
-    float *gate = s->tile, *up = s->tile + CPU_UNIT;
+    int ffn = w->up.rows, r0 = t.unit * rows, n = min_int(rows, ffn - r0);
+    float *gate = s->tile, *up = s->tile + rows;
     bool apart = is_apart(d, layer, s->experts[t.slot]);
     struct input in = {.n = 1,
                        .cols = d->model->hp.hidden,
@@ -379,7 +389,7 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
 
     if (w->gate.bytes)
         gemv(d, tid, &w->gate, r0, r0 + n, &in, gate, matrix_hint(&w->up, r0));
-    gemv(d, tid, &w->up, r0, r0 + n, &in, up, gate_hint(d, tid, layer, task + 1, units));
+    gemv(d, tid, &w->up, r0, r0 + n, &in, up, gate_hint(d, tid, layer, task + 1, rows, units));
     d->k->activate[shape->activation](gate, up, n, shape->limit, gate);
     if (!matrix_takes_rows(&w->down))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
@@ -391,9 +401,10 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                      float *weights)
 {
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
-    int hidden = d->model->hp.hidden, units = (shape->width + CPU_UNIT - 1) / CPU_UNIT,
+    int hidden = d->model->hp.hidden, rows = gate_rows(d, shape),
+        units = (shape->width + rows - 1) / rows,
         stride = d->model->hp.n_experts_used, used = shape->used + shape->shared;
-    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, units);
+    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, rows, units);
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
     float scaled[CPU_USED_MAX];
@@ -413,7 +424,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             memcpy(experts, s->experts, (size_t)stride * sizeof *experts);
             memcpy(weights, s->weights, (size_t)stride * sizeof *weights);
         }
-        gate_up_row(d, tid, layer, task, units, d->act_down + slot * (widest / NUM_BLOCK),
+        gate_up_row(d, tid, layer, task, rows, units, d->act_down + slot * (widest / NUM_BLOCK),
                     d->ffn + slot * widest);
     }
     phase_end(d, tid);
