@@ -1,10 +1,10 @@
-/* See expert_reader.h. Each thread has EXPERT_FLIGHTS pieces under way (direct_ring.h). One lock
- * for queues and states: it is taken a few times a piece, which takes a disk a millisecond. */
+/* See expert_reader.h. One lock for queues and states: it is taken a few times a piece, which takes
+ * a disk a millisecond. */
 #include "engine/model/expert_reader.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/file/direct_ring.h"
+#include "engine/file/direct.h"
 #include "engine/layout/pack.h"
 #include "engine/model/finite.h"
 #include "engine/model/repack.h"
@@ -15,20 +15,10 @@
 /* of the file at a time: as much as disks need for their full rate, little enough to share out */
 #define PIECE ((size_t)1 << 20)
 
-/* A piece on its way from the disk. */
-struct flight {
-    struct read_task *task; /* NULL: none */
-    struct piece piece;
-    uint8_t *to, *buffer;
-};
-
 struct reader_thread {
     struct expert_reader *reader;
     pthread_t thread;
-    struct direct_ring *ring;
-    struct flight flights[EXPERT_FLIGHTS];
-    int n_flights, busy; /* that the ring bears, under way */
-    uint8_t *scratch;
+    uint8_t *buffer, *scratch;
 };
 
 struct queue {
@@ -103,7 +93,7 @@ uint64_t expert_reader_footprint(const struct matrix_job *jobs, size_t n)
     size_t buffer, scratch;
 
     buffer_sizes(jobs, n, &buffer, &scratch);
-    return EXPERT_READERS * (uint64_t)(EXPERT_FLIGHTS * buffer + scratch);
+    return EXPERT_READERS * (uint64_t)(buffer + scratch);
 }
 
 /* The next piece of what is wanted, else of what is guessed; what was handed out whole leaves its
@@ -148,58 +138,35 @@ static void count_end(struct expert_reader *r, size_t bytes)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Packs a piece that is read: bytes are its own, NULL where it lies in the mapping. */
-static int pack_piece(struct reader_thread *w, const struct flight *f, const uint8_t *bytes,
-                      struct error *e)
+/* Reads a piece and packs it. Without the lock. */
+static int do_piece(struct reader_thread *w, const struct piece *p, uint8_t *to, struct error *e)
 {
-    const struct matrix_job *from = f->piece.job;
+    struct expert_reader *r = w->reader;
+    const struct matrix_job *from = p->job;
     struct tensor_view view = *from->tensor;
     struct matrix_job job = *from;
-    struct piece piece = f->piece;
+    struct piece piece = *p;
+    const uint8_t *bytes = NULL;
     bool finite;
 
-    if (bytes) {
+    count_begin(r);
+    if (from_mapping(from)) {
+        weight_file_want(r->file, from->tensor, p->offset, p->bytes);
+    } else {
+        bytes = direct_read(r->direct, from->tensor, p->offset, p->bytes, w->buffer, e);
         /* the tensor as if it lay where this piece of it does */
-        view.data = (const void *)((uintptr_t)bytes - piece.offset);
+        view.data = (const void *)((uintptr_t)bytes - p->offset);
         job.tensor = &view;
         piece.job = &job;
     }
+    count_end(r, p->bytes);
+    if (!bytes && !from_mapping(from))
+        return ERR_IO;
     finite = repack_look(&piece);
-    finite &= repack(&piece, f->to, w->scratch);
-    return finite ? 0 : tensor_broken(w->reader->file, from->tensor->name, e);
-}
-
-/* One that is read by touching it. Without the lock, as the next two. */
-static int do_mapped(struct reader_thread *w, const struct flight *f, struct error *e)
-{
-    const struct piece *p = &f->piece;
-    int rc;
-
-    count_begin(w->reader);
-    weight_file_want(w->reader->file, p->job->tensor, p->offset, p->bytes);
-    count_end(w->reader, p->bytes);
-    rc = pack_piece(w, f, NULL, e);
-    weight_file_forget(w->reader->file, p->job->tensor, p->offset, p->bytes);
-    return rc;
-}
-
-static void begin(struct reader_thread *w, int number)
-{
-    const struct flight *f = &w->flights[number];
-    const struct piece *p = &f->piece;
-
-    count_begin(w->reader);
-    direct_ring_begin(w->ring, number, p->job->tensor, p->offset, p->bytes, f->buffer);
-}
-
-/* Waits for one and packs it; *number: which. */
-static int finish_one(struct reader_thread *w, int *number, struct error *e)
-{
-    const uint8_t *bytes;
-
-    *number = direct_ring_next(w->ring, &bytes, e);
-    count_end(w->reader, w->flights[*number].piece.bytes);
-    return bytes ? pack_piece(w, &w->flights[*number], bytes, e) : ERR_IO;
+    finite &= repack(&piece, to, w->scratch);
+    if (from_mapping(from))
+        weight_file_forget(r->file, from->tensor, p->offset, p->bytes);
+    return finite ? 0 : tensor_broken(r->file, from->tensor->name, e);
 }
 
 /* Locked. */
@@ -218,88 +185,31 @@ static void piece_over(struct expert_reader *r, struct read_task *t, int rc, con
     pthread_cond_broadcast(&r->done);
 }
 
-/* A flight that is free, with the next piece in it; NULL: none is free, or there is no piece.
- * Locked. */
-static struct flight *take_piece(struct reader_thread *w)
-{
-    for (int i = 0; i < w->n_flights && !w->reader->stop; i++) {
-        struct flight *f = &w->flights[i];
-
-        if (f->task)
-            continue;
-        f->task = hand_out(w->reader, &f->piece, &f->to);
-        return f->task ? f : NULL;
-    }
-    return NULL;
-}
-
-/* Begins to read as many pieces as the ring bears. Locked on entry and return. */
-static void fill_ring(struct reader_thread *w)
-{
-    struct expert_reader *r = w->reader;
-    struct flight *f;
-
-    while ((f = take_piece(w))) {
-        struct error e = {0};
-        int rc = 0;
-
-        pthread_mutex_unlock(&r->lock);
-        if (!from_mapping(f->piece.job))
-            begin(w, (int)(f - w->flights));
-        else
-            rc = do_mapped(w, f, &e);
-        pthread_mutex_lock(&r->lock);
-        if (!from_mapping(f->piece.job)) {
-            w->busy++;
-            continue;
-        }
-        piece_over(r, f->task, rc, &e);
-        f->task = NULL;
-    }
-}
-
 static void *reader_main(void *arg)
 {
     struct reader_thread *w = arg;
     struct expert_reader *r = w->reader;
+    struct read_task *t;
+    struct piece p;
+    uint8_t *to;
 
     pthread_setname_np(pthread_self(), "experts");
     pthread_mutex_lock(&r->lock);
-    while (!r->stop || w->busy) {
+    while (!r->stop) {
         struct error e = {0};
-        int number, rc;
+        int rc;
 
-        fill_ring(w);
-        if (!w->busy) {
-            if (!r->stop)
-                pthread_cond_wait(&r->work, &r->lock);
+        if (!(t = hand_out(r, &p, &to))) {
+            pthread_cond_wait(&r->work, &r->lock);
             continue;
         }
         pthread_mutex_unlock(&r->lock);
-        rc = finish_one(w, &number, &e);
+        rc = do_piece(w, &p, to, &e);
         pthread_mutex_lock(&r->lock);
-        w->busy--;
-        piece_over(r, w->flights[number].task, rc, &e);
-        w->flights[number].task = NULL;
+        piece_over(r, t, rc, &e);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
-}
-
-/* What a thread reads with and into. */
-static int equip(struct reader_thread *w, struct expert_reader *r, uint8_t *memory, size_t buffer,
-                 struct error *e)
-{
-    int rc = direct_ring_new(&w->ring, r->direct, EXPERT_FLIGHTS, e);
-
-    if (rc < 0)
-        return rc;
-    w->reader = r;
-    w->n_flights = direct_ring_depth(w->ring);
-    for (int i = 0; i < EXPERT_FLIGHTS; i++)
-        w->flights[i].buffer = memory + (size_t)i * buffer;
-    w->scratch = memory + EXPERT_FLIGHTS * buffer;
-    return 0;
 }
 
 static int start(struct expert_reader *r, struct error *e)
@@ -317,7 +227,7 @@ int expert_reader_new(struct expert_reader **out, const struct weight_file *f,
                       const struct matrix_job *jobs, size_t n, struct error *e)
 {
     struct expert_reader *r = mem_alloc(1, sizeof *r);
-    size_t buffer, scratch, each;
+    size_t buffer, scratch;
     int rc;
 
     *out = NULL;
@@ -328,16 +238,17 @@ int expert_reader_new(struct expert_reader **out, const struct weight_file *f,
     pthread_cond_init(&r->done, NULL);
     r->file = f;
     buffer_sizes(jobs, n, &buffer, &scratch);
-    each = EXPERT_FLIGHTS * buffer + scratch;
-    r->bytes = EXPERT_READERS * each;
+    r->bytes = EXPERT_READERS * (buffer + scratch);
     if (r->bytes && !(r->memory = mem_pages(r->bytes))) {
         rc = error_set(e, ERR_MEMORY, "out of memory for reading experts");
         goto out;
     }
-    rc = direct_open(&r->direct, f, e);
-    for (int i = 0; i < EXPERT_READERS && rc == 0; i++)
-        rc = equip(&r->threads[i], r, r->memory + (size_t)i * each, buffer, e);
-    if (rc == 0)
+    for (int i = 0; i < EXPERT_READERS; i++) {
+        r->threads[i].reader = r;
+        r->threads[i].buffer = r->memory + (size_t)i * (buffer + scratch);
+        r->threads[i].scratch = r->threads[i].buffer + buffer;
+    }
+    if ((rc = direct_open(&r->direct, f, e)) == 0)
         rc = start(r, e);
 out:
     if (rc < 0) {
@@ -358,8 +269,6 @@ void expert_reader_free(struct expert_reader *r)
     pthread_mutex_unlock(&r->lock);
     for (int i = 0; i < r->n_threads; i++)
         pthread_join(r->threads[i].thread, NULL);
-    for (int i = 0; i < EXPERT_READERS; i++)
-        direct_ring_free(r->threads[i].ring);
     direct_close(r->direct);
     mem_pages_free(r->memory, r->bytes);
     pthread_cond_destroy(&r->work);

@@ -11,10 +11,6 @@
 
 #define EXPERT_MATRICES 3
 #define EXPERT_READERS 4 /* threads */
-/* Pieces that each has under way. More than one take io_uring; two made decoding a sixth slower (3
- * pairs of runs by turns, 3 times the memory): what is wanted then waits behind more of what was
- * guessed, and pieces of one expert are packed by one thread. */
-#define EXPERT_FLIGHTS 1
 
 struct expert_reader;
 
