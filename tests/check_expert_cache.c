@@ -501,7 +501,7 @@ START_TEST(the_disk_has_a_rate)
 
     ck_assert_msg(weight_file_open(&f, exported("F32"), false, &e) == 0, "%s", e.text);
     ck_assert_msg(direct_open(&d, f, &e) == 0, "%s", e.text);
-    rate = direct_rate(f, 20);
+    rate = direct_rate(f, 4, 20);
     if (direct_bypasses(d))
         ck_assert(rate > 1e5 && rate < 1e12);
     else /* what comes out of the page cache says nothing of a disk */

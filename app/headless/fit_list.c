@@ -13,6 +13,7 @@
 #include "engine/base/topology.h"
 #include "engine/base/utf8.h"
 #include "engine/file/direct_rate.h"
+#include "engine/model/expert_reader.h"
 #include "engine/model/model.h"
 #include "engine/run/roofline.h"
 
@@ -100,7 +101,7 @@ static void expect_paged(struct list *l, struct row *r, const struct engine_conf
     if (fit_page(&c, &fit, told, sizeof told) != 1 || fit_inspect(&c, &m, &weights, &ignored) < 0)
         return;
     r->context = fit.context;
-    r->disk = direct_rate(m->file, DISK_MS);
+    r->disk = direct_rate(m->file, EXPERT_READERS, DISK_MS);
     roofline_init(&line, m, c.kv_k, c.kv_v);
     r->token_bytes = roofline_token_bytes(&line, r->context < DEPTH ? r->context : DEPTH);
     r->all_weights = line.all_weights;

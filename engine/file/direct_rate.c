@@ -5,6 +5,8 @@
 #include "engine/base/mem.h"
 #include "engine/file/direct_ring.h"
 
+#include <assert.h>
+
 #define PIECE ((size_t)1 << 20)
 #define STEP 7919 /* a prime: pieces are met in no order that a disk could foresee */
 
@@ -63,18 +65,19 @@ static double measure(struct source *s, struct direct_ring *r, uint8_t *buffers,
     return failed ? 0 : clock_rate((double)bytes, clock_now() - start);
 }
 
-double direct_rate(const struct weight_file *f, int ms)
+double direct_rate(const struct weight_file *f, int at_once, int ms)
 {
     struct source s = {.file = f, .n = count_pieces(f)};
-    size_t room = DIRECT_RING_MOST * direct_room(PIECE);
+    size_t room = (size_t)at_once * direct_room(PIECE);
     struct direct_ring *r = NULL;
     struct direct_file *d = NULL;
     uint8_t *buffers = NULL;
     struct error ignored;
     double rate = 0;
 
-    if (s.n >= DIRECT_RING_MOST && direct_open(&d, f, &ignored) == 0 && direct_bypasses(d) &&
-        direct_ring_new(&r, d, DIRECT_RING_MOST, &ignored) == 0 && (buffers = mem_pages(room)))
+    assert(at_once > 0 && at_once <= DIRECT_RING_MOST);
+    if (s.n >= (size_t)at_once && direct_open(&d, f, &ignored) == 0 && direct_bypasses(d) &&
+        direct_ring_new(&r, d, at_once, &ignored) == 0 && (buffers = mem_pages(room)))
         rate = measure(&s, r, buffers, ms);
     if (buffers)
         mem_pages_free(buffers, room);

@@ -5,8 +5,9 @@
 
 #include "engine/file/weights.h"
 
-/* Bytes a second over about so many milliseconds; 0: not known (the file is too small, or cannot be
- * read past the page cache). */
-double direct_rate(const struct weight_file *f, int ms);
+/* Bytes a second over about so many milliseconds with `at_once` reads under way (1 to
+ * DIRECT_RING_MOST); 0: not known (the file is too small, or cannot be read past the page cache).
+ */
+double direct_rate(const struct weight_file *f, int at_once, int ms);
 
 #endif
