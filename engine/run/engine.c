@@ -138,6 +138,23 @@ int engine_settle(struct engine *g, struct error *e)
 
 #define NOTICE_NAMES 500 /* bytes of them in a line */
 
+/* Bytes of the names that go into one line, one of them at least. */
+static size_t names_of_line(const char *from)
+{
+    size_t n = 0;
+
+    for (;;) {
+        const char *end = strstr(from + n + (n ? 2 : 0), ", ");
+        size_t upto = end ? (size_t)(end - from) : strlen(from);
+
+        if (n && upto > NOTICE_NAMES)
+            return n;
+        n = upto;
+        if (!end)
+            return n;
+    }
+}
+
 /* Tensors of an adapter that found no place, all of them by name. */
 static void tell_unplaced(struct engine *g, const struct adapter_info *a)
 {
@@ -146,10 +163,8 @@ static void tell_unplaced(struct engine *g, const struct adapter_info *a)
     engine_notice(g, "%s: %d tensor%s of the adapter found no place in the model:", a->path,
                   a->n_unplaced, a->n_unplaced == 1 ? "" : "s");
     while (*from) {
-        size_t n = strlen(from);
+        size_t n = names_of_line(from);
 
-        while (n > NOTICE_NAMES || (from[n] && strncmp(from + n, ", ", 2) != 0))
-            n--;
         engine_notice(g, "  %.*s", (int)n, from);
         from += from[n] ? n + 2 : n;
     }
