@@ -229,7 +229,8 @@ static int take_piece(struct session *s, const struct segment *p, int n, struct 
         rc = put_copy(s, p, first + n, e);
     if (rc < 0)
         return rc;
-    memcpy((uint8_t *)s->routed + (size_t)first * routes, p->routes, (size_t)n * routes);
+    if (routes)
+        memcpy((uint8_t *)s->routed + (size_t)first * routes, p->routes, (size_t)n * routes);
     if (p->copy || !g->kv.all_copies)
         stands(s, first + n > s->n_tokens ? first + n : s->n_tokens);
     return 0;
@@ -364,8 +365,9 @@ static bool write_piece(struct session *s, const struct segment_place *place)
         mem_free(data);
         return false;
     }
-    memcpy(p.routes, (uint8_t *)s->routed + (size_t)place->first * routes,
-           (size_t)place->n * routes);
+    if (routes) /* a dense model has none */
+        memcpy(p.routes, (uint8_t *)s->routed + (size_t)place->first * routes,
+               (size_t)place->n * routes);
     prompt_cache_write(g->stored.cache, data, bytes, place);
     return true;
 }

@@ -346,7 +346,7 @@ static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
  * one goes on in one place, as long as every thread has several tasks. */
 static int gate_rows(const struct cpu_device *d, const struct ffn_shape *s)
 {
-    int wide = (s->used + s->shared) * (s->width + CPU_WIDE - 1) / CPU_WIDE;
+    int wide = (s->used + s->shared) * ((s->width + CPU_WIDE - 1) / CPU_WIDE);
 
     return d->by_unit || wide < 4 * d->n_threads ? CPU_UNIT : CPU_WIDE;
 }
