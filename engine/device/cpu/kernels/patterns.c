@@ -26,7 +26,9 @@ enum pattern_id pattern_built_in(const char *vendor, int family)
 {
     bool amd = strcmp(vendor, "AuthenticAMD") == 0 || strcmp(vendor, "HygonGenuine") == 0;
 
-    return amd && family >= 26 ? READ_ONE_FIRST : READ_FOUR_TWICE;
+    if (!amd || family < 25)
+        return READ_FOUR_TWICE;
+    return family >= 26 ? READ_ONE_FIRST : READ_ONE_PLAIN;
 }
 
 enum pattern_id pattern_here(void)
