@@ -1,6 +1,7 @@
 /* The kernels for one token (struct kernels.gemv, gemv_float): row groups by every read pattern,
  * wherever they lie, against the reference group by group, as bits. Where reading goes on is a
  * hint: any address must do. */
+#include "engine/device/cpu/pieces.h"
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"
@@ -164,7 +165,8 @@ END_TEST
 START_TEST(patterns)
 {
     ck_assert_int_eq(pattern_built_in("GenuineIntel", 6), READ_FOUR_TWICE);
-    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 25), READ_FOUR_TWICE);
+    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 25), READ_ONE_PLAIN);
+    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 23), READ_FOUR_TWICE);
     ck_assert_int_eq(pattern_built_in("AuthenticAMD", 26), READ_ONE_FIRST);
     ck_assert_int_eq(pattern_built_in("", 0), READ_FOUR_TWICE);
     ck_assert_int_lt(pattern_here(), READ_PATTERNS);
@@ -207,6 +209,29 @@ START_TEST(steps)
 }
 END_TEST
 
+/* Pieces of one row's experts: large, several a thread, and no thread's share much longer than
+ * another's. */
+START_TEST(pieces)
+{
+    static const struct {
+        int matrices, units, further, threads, want;
+    } cases[] = {
+        {8, 24, 0, 1, 24},  /* whole experts */
+        {8, 24, 0, 2, 24},  /* four each */
+        {8, 16, 16, 2, 10}, /* nine experts for two: less than a whole one */
+        {2, 14, 0, 2, 4},   /* 448 rows */
+        {4, 90, 0, 2, 32},  /* 2880 rows: at most 32 units */
+        {1, 2, 0, 8, 1},    /* fewer units than threads */
+        {0, 0, 44, 1, 32},  /* a dense layer */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_int_eq(piece_units(cases[i].matrices, cases[i].units, cases[i].further,
+                                     cases[i].threads),
+                         cases[i].want);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("gemv");
@@ -217,6 +242,7 @@ static Suite *suite(void)
     tcase_add_test(t, floats);
     tcase_add_test(t, patterns);
     tcase_add_test(t, steps);
+    tcase_add_test(t, pieces);
     suite_add_tcase(s, t);
     return s;
 }

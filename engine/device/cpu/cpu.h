@@ -77,7 +77,7 @@ struct thread_scratch {
     /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
     uint8_t *groups;
     float *tile;              /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
-                               * CPU_WIDE); then room for one row's of all its experts */
+                               * CPU_WIDE), or one row's of a piece of all its experts */
     struct act_block *panels; /* MLA: CPU_TOKENS_MOST x the widest that k_b or v_b meets */
     float *scores;            /* KERNEL_QUERIES x NUM_CHUNK */
     float *queries;           /* KERNEL_QUERIES x key_dim */
@@ -164,6 +164,8 @@ struct cpu_device {
     int widest_ffn;          /* of any expert, filled up to whole blocks */
     bool by_unit;            /* gate and up of one row, see gate_task */
     enum pattern_id pattern; /* of weights for which none was measured */
+    /* CPU_UNITs of a task that multiplies one row with gate and up, per layer, and with down */
+    int *gate_piece, down_piece;
     /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
     float **router;
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
@@ -207,7 +209,7 @@ struct cpu_device {
     struct experts_job grouped; /* the layer's experts, from whoever grouped them */
     /* among the weights */
     bool has_quantised, has_float, has_order;
-    int lora_rank; /* the largest of any matrix; 0: nothing hangs on any */
+    int lora_rank;      /* the largest of any matrix; 0: nothing hangs on any */
     size_t group_bytes; /* of the widest quantised matrix */
     /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
     struct onednn *library;

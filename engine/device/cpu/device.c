@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
+#include "engine/device/cpu/pieces.h"
 #include "engine/layout/lora.h"
 #include "engine/layout/pack.h"
 
@@ -188,6 +189,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         if (c->base)
             d->router[l] = r;
     }
+    d->gate_piece = arena_take(c, (size_t)hp->n_layers, sizeof *d->gate_piece);
     for (int i = 0; i < d->n_threads; i++) {
         struct thread_scratch s = {0};
 
@@ -198,7 +200,9 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
             if (d->has_quantised)
                 s.second_act = arena_take(c, hidden / NUM_BLOCK + 1, sizeof *s.second_act);
         }
-        s.tile = arena_take(c, tokens * max_size(a.task, CPU_WIDE) + 4 * CPU_UNIT * used,
+        s.tile = arena_take(c,
+                            max_size(tokens * max_size(a.task, CPU_WIDE),
+                                     PIECE_UNITS_MOST * CPU_UNIT * max_size(used, 2)),
                             sizeof(float));
         if (a.latent && d->has_quantised)
             s.panels = arena_take(c, tokens * (a.absorbed / NUM_BLOCK), sizeof *s.panels);
@@ -326,6 +330,25 @@ static void cpu_close(struct device *device)
 
 /* Everything that follows from the configuration and the model's shapes; of memory it takes the
  * layers' layouts alone. */
+static int units(int rows)
+{
+    return (rows + CPU_UNIT - 1) / CPU_UNIT;
+}
+
+/* How large the tasks of one row's experts are. */
+static void choose_pieces(struct cpu_device *d)
+{
+    for (int l = 0; l < d->model->hp.n_layers; l++) {
+        const struct ffn_shape *s = &shape_of(d, l)->ffn;
+
+        d->gate_piece[l] = d->by_unit
+                               ? 1
+                               : piece_units(s->used, units(s->width),
+                                             s->shared ? units(s->shared_width) : 0, d->n_threads);
+    }
+    d->down_piece = piece_units(1, units(d->model->hp.hidden), 0, d->n_threads);
+}
+
 static int lay_out(struct cpu_device *d, const struct device_config *c, struct error *e)
 {
     int code;
@@ -423,6 +446,7 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     lay_scratch(d, &arena);
     for (int l = 0; l < c->model->hp.n_layers; l++)
         pack_router(d, l, d->router[l]);
+    choose_pieces(d);
     for (size_t i = 0, n = widest(d).ones; i < n; i++)
         d->ones[i] = 1.0f;
     d->pool = c->pool;

@@ -7,8 +7,6 @@
 #include <assert.h>
 #include <string.h>
 
-#define DOWN_UNITS 4 /* of CPU_UNIT rows: a task of the one-row down projection */
-
 static const struct expert_weights *expert_of(const struct cpu_device *d, int layer, int expert)
 {
     return &d->model->layers[layer].experts[expert];
@@ -332,23 +330,13 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
         input_quantise(d, s->second, d->model->hp.hidden, s->second_act, 1, 0);
 }
 
-/* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units
- * wide. */
+/* Where thread tid reads first in the down projections of a layer. */
 static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
                                       const struct expert_weights *first)
 {
     int units = (d->model->hp.hidden + CPU_UNIT - 1) / CPU_UNIT;
 
-    return matrix_hint(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
-}
-
-/* Rows of gate and of up that a task multiplies with one row: memory is read the faster the longer
- * one goes on in one place, as long as every thread has several tasks. */
-static int gate_rows(const struct cpu_device *d, const struct ffn_shape *s)
-{
-    int wide = (s->used + s->shared) * ((s->width + CPU_WIDE - 1) / CPU_WIDE);
-
-    return d->by_unit || wide < 4 * d->n_threads ? CPU_UNIT : CPU_WIDE;
+    return matrix_hint(&first->down, phase_part(d, units, d->down_piece, tid) * CPU_UNIT);
 }
 
 /* Tasks of the phase that multiplies one row with gate and up of a layer's experts, `rows` a task,
@@ -401,10 +389,11 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                      float *weights)
 {
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
-    int hidden = d->model->hp.hidden, rows = gate_rows(d, shape),
-        units = (shape->width + rows - 1) / rows,
-        stride = d->model->hp.n_experts_used, used = shape->used + shape->shared;
-    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, rows, units);
+    int hidden = d->model->hp.hidden, rows = d->gate_piece[layer] * CPU_UNIT,
+        units = (shape->width + rows - 1) / rows, stride = d->model->hp.n_experts_used,
+        used = shape->used + shape->shared;
+    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, rows, units),
+        piece = d->down_piece, down_rows = piece * CPU_UNIT;
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
     float scaled[CPU_USED_MAX];
@@ -429,8 +418,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     }
     phase_end(d, tid);
     phase_open(d, tid, down_units);
-    for (int task; (task = phase_take(d, tid, DOWN_UNITS)) < down_units;) {
-        int r0 = task * CPU_UNIT, r1 = min_int(r0 + DOWN_UNITS * CPU_UNIT, hidden), n = r1 - r0;
+    for (int task; (task = phase_take(d, tid, piece)) < down_units;) {
+        int r0 = task * CPU_UNIT, r1 = min_int(r0 + down_rows, hidden), n = r1 - r0;
 
         for (int slot = 0; slot < used; slot++) {
             const struct matrix *w = &expert_of(d, layer, d->one_experts[slot])->down;
@@ -441,18 +430,18 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                               .stride = w->cols};
             bool last = slot + 1 == used;
             struct prefetch_hint next =
-                last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1)
+                last && task + piece >= phase_part(d, down_units, piece, tid + 1)
                     ? layer_hint(d, tid, layer + 1)
                     : matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down,
                                   last ? r1 : r0);
 
-            gemv(d, tid, w, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
+            gemv(d, tid, w, r0, r1, &h, s->tile + slot * down_rows, next);
             if (!plain)
-                memcpy(d->out + (size_t)slot * (size_t)hidden + r0,
-                       s->tile + slot * DOWN_UNITS * CPU_UNIT, (size_t)n * sizeof(float));
+                memcpy(d->out + (size_t)slot * (size_t)hidden + r0, s->tile + slot * down_rows,
+                       (size_t)n * sizeof(float));
         }
         if (plain)
-            d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT,
+            d->k->combine(x + r0, s->tile, down_rows,
                           scaled_weights(d, d->one_weights, used, scaled), used, n, x + r0);
     }
     phase_end(d, tid);
