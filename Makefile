@@ -9,10 +9,11 @@ VERSION := 0.1.0
 # The one list of packages (Debian names); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
   ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
-  libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev tmux man-db clang
+  libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev \
+  libprotobuf-c-dev protobuf-c-compiler libonnx-dev tmux man-db clang
 
 LIBS := -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc -lpthread -lm
+  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc -l:libprotobuf-c.a -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -39,7 +40,7 @@ Q := @
 endif
 
 SRC     := $(sort $(shell find engine ui gpu app -name '*.c'))
-OBJ     := $(SRC:%.c=$(B)/%.o)
+OBJ     := $(SRC:%.c=$(B)/%.o) $(B)/gen/onnx.pb-c.o
 LIBOBJ  := $(filter-out $(B)/app/main.o,$(OBJ))
 KERNELS := $(sort $(wildcard gpu/kernels/*.cl))
 TESTSRC := $(sort $(wildcard tests/check_*.c))
@@ -92,6 +93,20 @@ $(B)/gen/kernels.inc: $(KERNELS)
 	@mkdir -p $(@D)
 	$(Q)for f in $(KERNELS); do printf '{"%s",\n' $$(basename $$f .cl); sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/"/' -e 's/$$/\\n"/' $$f; printf '},\n'; done > $@
 $(B)/gpu/program.o: $(B)/gen/kernels.inc
+
+# The structures of an ONNX model, from ONNX's own description of them; the runtime is linked in, so that
+# the program needs none of this where it runs.
+ONNX_PROTO ?= /usr/include/onnx/onnx.proto
+$(B)/gen/onnx.pb-c.h: $(wildcard $(ONNX_PROTO))
+	@mkdir -p $(@D)
+	@command -v protoc-c >/dev/null && test -f $(ONNX_PROTO) && test -f $$(pkg-config --variable=includedir libprotobuf-c 2>/dev/null)/protobuf-c/protobuf-c.h || { \
+	  echo 'for --export-onnx the build needs protobuf-c-compiler, libprotobuf-c-dev and libonnx-dev: make deps' >&2; exit 1; }
+	$(Q)protoc-c --proto_path=$(dir $(ONNX_PROTO)) --c_out=$(B)/gen $(notdir $(ONNX_PROTO))
+$(B)/gen/onnx.pb-c.c: $(B)/gen/onnx.pb-c.h ;
+$(B)/gen/onnx.pb-c.o: $(B)/gen/onnx.pb-c.c $(B)/flags
+	@echo "CC   $<"
+	$(Q)$(CC) $(ALL_CFLAGS) -w -c -o $@ $<
+$(B)/engine/convert/onnx/graph.o $(B)/tests/check_onnx_export.o: $(B)/gen/onnx.pb-c.h
 
 $(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(B)/libmoetop.a
 	@echo "LD   $@"

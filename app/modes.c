@@ -7,6 +7,7 @@
 #include "app/chat/screen/screen.h"
 #include "app/headless/batch.h"
 #include "app/headless/documents.h"
+#include "app/headless/export_onnx.h"
 #include "app/headless/fit_mode.h"
 #include "app/headless/list_devices.h"
 #include "app/chat/screen/linemode.h"
@@ -176,6 +177,7 @@ static const struct mode modes[] = {
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"merge-lora", "write a model with its adapters in the weights", merge_lora_wanted,
      merge_lora_run},
+    {"export-onnx", "write a model as ONNX", export_onnx_wanted, export_onnx_run},
     {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},
     {"chat", "the chat", always, chat_any},
 };

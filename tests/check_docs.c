@@ -314,6 +314,7 @@ START_TEST(every_mode_is_reached)
                 {"choices", {"--choices", "questions.jsonl"}},
                 {"one-shot", {"-p", "Hi"}},
                 {"merge-lora", {"--merge-lora", "out.gguf"}},
+                {"export-onnx", {"--export-onnx", "folder"}},
                 {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
                 {"chat", {"--temp", "0"}}};
     static struct options o;

@@ -6,9 +6,9 @@
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/convert/companions.h"
 #include "engine/layout/pack.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -172,45 +172,6 @@ static int put_tensor(struct merging *g, const struct tensor_view *t, struct err
 
 /* ---- the folder ---- */
 
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n >= m && strcmp(name + n - m, with) == 0;
-}
-
-/* Neither weights, nor what says where they are. */
-static bool is_companion(const char *name)
-{
-    return name[0] != '.' && !ends(name, ".safetensors") && !ends(name, ".gguf") &&
-           !ends(name, ".bin") && !ends(name, ".index.json");
-}
-
-static int copy_companions(const char *in, const char *out, struct error *e)
-{
-    static const struct file_kind kind = {"file of a model", (size_t)1 << 30, ERR_MODEL};
-    DIR *d = opendir(in);
-    struct dirent *entry;
-    int rc = d ? 0 : error_set(e, ERR_IO, "%s: cannot open: %s", in, strerror(errno));
-
-    while (!rc && (entry = readdir(d))) {
-        char from[PATH_MAX + 300], to[PATH_MAX + 300], *text = NULL;
-        struct stat st;
-        size_t n;
-
-        snprintf(from, sizeof from, "%s/%s", in, entry->d_name);
-        snprintf(to, sizeof to, "%s/%s", out, entry->d_name);
-        if (!is_companion(entry->d_name) || stat(from, &st) || !S_ISREG(st.st_mode))
-            continue;
-        if ((rc = file_read(from, &kind, &text, &n, e)) == 0)
-            rc = file_replace(to, text, n, e);
-        mem_free(text);
-    }
-    if (d)
-        closedir(d);
-    return rc;
-}
-
 static int check_places(const char *in, const char *out, struct error *e)
 {
     struct stat a, b;
@@ -316,7 +277,7 @@ int merge_folder(const char *in, const char *out, int type, const struct adapter
     *report = (struct merge_report){0};
     if ((rc = open_all(&g, in, adapters, n, e)) == 0 && (rc = check_places(in, out, e)) == 0 &&
         (rc = check_room(&g, e)) == 0 && (rc = write_weights(&g, e)) == 0)
-        rc = copy_companions(in, out, e);
+        rc = companions_copy(in, out, e);
     report->bytes = g.done;
     mem_free(g.row);
     model_free(g.m);

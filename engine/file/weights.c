@@ -361,6 +361,23 @@ static uint64_t mix(uint64_t h, const void *data, size_t bytes)
     return hash_bytes(h, p, bytes);
 }
 
+bool weight_file_place(const struct weight_file *f, const void *data, size_t bytes,
+                       struct weight_place *out)
+{
+    uintptr_t at = (uintptr_t)data;
+
+    for (int i = 0; i < f->n_maps; i++) {
+        const struct mapping *m = &f->maps[i];
+        uintptr_t from = (uintptr_t)m->data;
+
+        if (at < from || at - from > m->size || bytes > m->size - (at - from))
+            continue;
+        *out = (struct weight_place){m->path, m->data, m->size, at - from};
+        return true;
+    }
+    return false;
+}
+
 uint64_t weight_file_hash(const struct weight_file *f)
 {
     uint64_t h = HASH_START;

@@ -61,6 +61,15 @@ void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t,
  */
 void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                         size_t bytes);
+/* Which of its files mapped bytes lie in, and where. false: in none. */
+struct weight_place {
+    const char *path; /* of that file, */
+    const void *file; /* all of it, */
+    uint64_t size;    /* and so much; the weight file's */
+    uint64_t offset;
+};
+bool weight_file_place(const struct weight_file *f, const void *data, size_t bytes,
+                       struct weight_place *out);
 /* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and
  * sessions. */
 uint64_t weight_file_hash(const struct weight_file *f);
