@@ -158,7 +158,7 @@ static const char *loop_step(struct network *n, int layer, const struct slots *s
 static const char *looped(struct network *n, int layer, const char *weights, const char *x)
 {
     struct onnx_graph *g = n->g;
-    struct slots slots = {NULL};
+    struct slots slots = {0};
     struct onnx_body body;
     const char *met, *count, *none, *highest, *step;
 
