@@ -119,7 +119,7 @@ static void block_logits(struct engine *g, const struct reference *r, int chunk,
     struct error e = {0};
 
     for (int i = 0; i < r->n; i++)
-        model_further_state(m, &m->further.state_norm, g->forward.x + (size_t)i * hidden,
+        model_norm(m, &m->further.state_norm, g->forward.x + (size_t)i * hidden,
                             states + (size_t)i * hidden);
     engine_session_forget(s);
     s->states = states;

@@ -111,7 +111,8 @@ static bool drafts(const struct options *o)
     bool measures = o->bench || o->microbench || o->compare || o->profile_experts || o->suggest;
 
     return !measures || o->origin[OPTION_ID_spec_type].from == ORIGIN_FLAG ||
-           o->origin[OPTION_ID_model_draft].from == ORIGIN_FLAG;
+           o->origin[OPTION_ID_model_draft].from == ORIGIN_FLAG ||
+           o->origin[OPTION_ID_medusa].from == ORIGIN_FLAG;
 }
 
 const char *chat_template_word(const struct options *o, char *word, size_t size)
@@ -232,7 +233,10 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .tune = (enum device_tune)o->tune,
         .background = answers_at_once(o),
         .kernels = o->kernels ? s->kernels : NULL,
-        .drafting = {.n_max = o->spec_draft_n_max},
+        .drafting = {.n_max = o->spec_draft_n_max,
+                     .alpha = (float)o->spec_alpha,
+                     .all = o->spec_sweep != NULL,
+                     .medusa = {o->medusa, o->medusa_heads, (enum medusa_init)o->medusa_init}},
         .backends = device_backends,
         .cache_dir = paths_cache(o->cache_dir),
         .chat_template = chat_template_word(o, s->chat_template, sizeof s->chat_template),

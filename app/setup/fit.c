@@ -9,6 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/text/tokenizer.h"
 #include "engine/placement/cost_model.h"
+#include "engine/run/medusa_heads.h"
 #include "engine/run/rope.h"
 
 #include <inttypes.h>
@@ -103,6 +104,21 @@ static int measure_draft(const struct engine_config *c, struct fit *out, struct 
     return 0;
 }
 
+/* So do Medusa heads. */
+static int measure_heads(const struct engine_config *c, const struct model *m, struct fit *out,
+                         struct error *e)
+{
+    const struct drafting *d = &c->drafting;
+    bool drafts = !strcmp(d->type, "medusa") || !strcmp(d->type, "auto");
+    int rc;
+
+    if (!drafts || (!d->medusa.path && !d->medusa.n))
+        return 0;
+    if ((rc = medusa_heads_footprint(m, &d->medusa, &out->heads, e)) == 0)
+        out->total += out->heads;
+    return rc;
+}
+
 /* So does the block of its own file that predicts further tokens, where that drafts. */
 static int measure_further(const struct engine_config *c, const struct model *m, struct fit *out,
                            struct error *e)
@@ -148,6 +164,8 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
         rc = measure_draft(c, out, e);
         if (rc == 0)
             rc = measure_further(c, m, out, e);
+        if (rc == 0)
+            rc = measure_heads(c, m, out, e);
     }
     model_free(m);
     adapters_close(adapters);
@@ -395,6 +413,8 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "scratch", f->scratch, note);
     if (f->draft)
         row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
+    if (f->heads)
+        row(out, "Medusa heads", f->heads, "that draft (--medusa)");
     if (f->further)
         row(out, "block that drafts", f->further,
             "of this file, predicts further tokens (--spec-type mtp)");

@@ -16,6 +16,7 @@ struct fit {
     uint64_t adapters; /* A and B of --lora; 0: none */
     uint64_t draft; /* weights, KV and scratch of the model that drafts (-md); 0: none */
     uint64_t further; /* the same of the file's block that predicts further tokens; 0: none */
+    uint64_t heads;   /* Medusa heads; 0: none */
     /* code, stacks and small tables that computing alone touches: measured, alike for all models */
     uint64_t computing;
     uint64_t total;

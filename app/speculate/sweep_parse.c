@@ -83,7 +83,8 @@ static void default_drafters(const struct options *o, struct words *out)
         const struct drafter_ops *ops = drafter_ops((enum drafter_kind)i);
 
         if (ops->needs == DRAFTER_NEEDS_NOTHING ||
-            (ops->needs == DRAFTER_NEEDS_MODEL && o->model_draft))
+            (ops->needs == DRAFTER_NEEDS_MODEL && o->model_draft) ||
+            (ops->needs == DRAFTER_NEEDS_HEADS && (o->medusa || o->medusa_heads)))
             snprintf(out->at[out->n++], sizeof out->at[0], "%s", ops->name);
     }
 }

@@ -172,6 +172,15 @@ struct head_job {
     const float *const *strengths; /* as in attention_job */
 };
 
+/* Rows times a matrix that belongs to no block of the model: of the type of the model's head, or of
+ * floats where that is of floats; w->cols is the model's hidden. */
+struct multiply_job {
+    const struct matrix *w;
+    int rows;
+    const float *x; /* (rows, w->cols) */
+    float *y;       /* (rows, w->rows) */
+};
+
 /* Of a block that predicts further tokens (model.h, struct further_weights): embeddings and hidden
  * states, both normed, joined: the residual stream that its layer begins with. */
 struct join_job {
@@ -309,6 +318,8 @@ struct device_ops {
     bool (*fuses)(const struct device *d, int layer);
     /* Optional: n logits, whichever device made them, become capped by rule 9. */
     int (*cap)(struct device *d, float *logits, size_t n, struct error *e);
+    /* Optional: see multiply_job. */
+    int (*multiply)(struct device *d, const struct multiply_job *j, struct error *e);
     /* Optional: see join_job. */
     int (*join)(struct device *d, const struct join_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);

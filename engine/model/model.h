@@ -195,10 +195,9 @@ int model_check(const struct model *m, struct error *e);
 int model_embed(const struct model *m, int id, int pos, float *out, struct error *e);
 /* w (rows, cols) times x, rule 9 of numerics.h: between embeddings or head and the stream. */
 void model_project(const float *w, int rows, int cols, const float *x, float *y);
-/* What a block that predicts further tokens is given of a hidden state of the model's, or makes of
- * its own for the next one: (hidden) values. x and out may be the same. */
-void model_further_state(const struct model *further, const struct norm_weights *norm,
-                         const float *x, float *out);
+/* A hidden state behind a norm of the model's kind (without weight: none), (hidden) values, for who
+ * drafts: not to the bits of numerics.h. x and out may be the same. */
+void model_norm(const struct model *m, const struct norm_weights *norm, const float *x, float *out);
 /* How many positions the model has learned; 0: it has learned none, and takes any. */
 int model_positions(const struct model *m);
 

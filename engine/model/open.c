@@ -350,21 +350,23 @@ int model_positions(const struct model *m)
     return m->hp.rope_within ? m->hp.context_max : 0;
 }
 
-void model_further_state(const struct model *further, const struct norm_weights *norm,
-                         const float *x, float *out)
+void model_norm(const struct model *m, const struct norm_weights *norm, const float *x, float *out)
 {
-    int n = further->hp.hidden;
-    float sum = 0.0f, by;
+    bool layer = m->hp.common.norms.kind == NORM_LAYER;
+    float mean = 0.0f, squares = 0.0f, by;
+    int n = m->hp.hidden;
 
     if (!norm->weight) {
         memmove(out, x, (size_t)n * sizeof *x);
         return;
     }
+    for (int i = 0; i < n && layer; i++)
+        mean += x[i] / (float)n;
     for (int i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    by = 1.0f / sqrtf(sum / (float)n + further->hp.common.norms.eps);
+        squares += (x[i] - mean) * (x[i] - mean);
+    by = 1.0f / sqrtf(squares / (float)n + m->hp.common.norms.eps);
     for (int i = 0; i < n; i++)
-        out[i] = x[i] * by * norm->weight[i];
+        out[i] = (x[i] - mean) * by * norm->weight[i] + (norm->bias ? norm->bias[i] : 0.0f);
 }
 
 void model_project(const float *w, int rows, int cols, const float *x, float *y)

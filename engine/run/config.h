@@ -14,6 +14,20 @@
 #include <stdint.h>
 
 #define DRAFT_DEFAULT 8
+#define MEDUSA_HEADS 16
+
+enum medusa_init {
+#define MEDUSA_INIT(name, words) MEDUSA_INIT_##name,
+#include "engine/run/medusa.def"
+#undef MEDUSA_INIT
+};
+
+/* Medusa heads (engine/run/medusa_heads.h). */
+struct medusa_request {
+    const char *path; /* safetensors; NULL: none is read */
+    int n;            /* heads at least, those that the file lacks are made; 0: as it has */
+    enum medusa_init init;
+};
 
 struct commons;
 struct engine;
@@ -76,6 +90,9 @@ struct engine_config {
          * with threads and devices in common; NULL: none */
         const char *model;
         struct acceptance accept;
+        struct medusa_request medusa; /* neither path nor n: none */
+        float alpha; /* of `eagle`; 0: fitted */
+        bool all;    /* behind "auto" also who is asked by name alone may be asked for later */
         int n_max;   /* most tokens of a draft; 0: DRAFT_DEFAULT */
         bool always; /* as many whenever there are, whether it pays or not */
     } drafting;

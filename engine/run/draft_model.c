@@ -4,7 +4,7 @@
  * stands here and not beside the other drafters because they know no engine. How often it is right
  * is learnt by how sure it was. Engine thread. */
 #include "engine/base/mem.h"
-#include "engine/run/draft/sureness.h"
+#include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -98,24 +98,22 @@ static void read_before(struct drafter *d, const int *ids, int n)
         read_along(d, ids, n);
 }
 
+/* The logits behind the last token are there; those behind one that was drafted are computed. */
+static bool next(void *ctx, int made, int id)
+{
+    struct drafter *d = ctx;
+    struct error e;
+
+    return !made || (d->session->n_tokens < d->model->info.context &&
+                     session_extend(d->session, &id, 1, 0, d->logits, false, &e) == 0);
+}
+
 static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
 {
-    float all = 1;
-    int made = 0;
+    const struct chain c = {&d->sureness, d->logits, d->n_vocab, next, d};
 
     sureness_begin(&d->sureness);
-    if (!can_read(d, ids, n) || !read_along(d, ids, n))
-        return 0;
-    while (made < most && !sureness_unlikely(all)) {
-        struct error e;
-
-        if (made && (d->session->n_tokens >= d->model->info.context ||
-                     session_extend(d->session, &out[made - 1], 1, 0, d->logits, false, &e) < 0))
-            break;
-        out[made] = sureness_choose(&d->sureness, d->logits, d->n_vocab, &p[made]);
-        all *= p[made++];
-    }
-    return made;
+    return can_read(d, ids, n) && read_along(d, ids, n) ? chain_propose(&c, most, out, p) : 0;
 }
 
 static void learn(struct drafter *d, int tried, int taken)

@@ -3,6 +3,7 @@
  * threads). */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/medusa_heads.h"
 
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -309,7 +310,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     if (g->config.commons)
         g->bandwidth = commons_bandwidth(g->config.commons);
     if ((rc = open_parts(g, c, e)) < 0 || (rc = speculate_model_open(g, c, e)) < 0 ||
-        (rc = take_session(g, e)) < 0)
+        (rc = speculate_heads_open(g, e)) < 0 || (rc = take_session(g, e)) < 0)
         goto out;
     g->config.drafting.model = NULL; /* the caller's */
     g->info.model = g->model;
@@ -347,6 +348,7 @@ void engine_close(struct engine *g)
     engine_close(g->further);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
+    medusa_heads_free(g->medusa);
     forward_release(&g->forward);
     kv_release(&g->kv);
     mem_free(g->sessions);

@@ -922,3 +922,9 @@ int forward_head_of(struct forward *f, const int *rows, int n, float *logits, st
     }
     return run_head(f, f->y, f->head_strengths, n, logits, e);
 }
+int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e)
+{
+    return run_head(f, x, strengths, rows, logits, e);
+}
+

@@ -111,4 +111,8 @@ int forward_head(struct forward *f, int first, int rows, float *logits, struct e
 /* Likewise, of n of its rows, upwards. */
 int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e);
 
+/* Likewise, of hidden states from elsewhere, (rows, hidden), which stay the caller's. strengths: of
+ * each row; see struct span. */
+int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e);
 #endif

@@ -8,7 +8,7 @@
  * on distances. It stands here and not beside the other drafters because they know no engine.
  * Engine thread. */
 #include "engine/base/mem.h"
-#include "engine/run/draft/sureness.h"
+#include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -81,7 +81,7 @@ static void keep_states(struct drafter *d, int pos, int rows, const float *x)
     if (pos > d->upto || pos < d->from)
         d->from = pos;
     for (int i = rows > HELD ? rows - HELD : 0; i < rows; i++)
-        model_further_state(m, &m->further.state_norm, x + (size_t)i * hidden_of(d),
+        model_norm(m, &m->further.state_norm, x + (size_t)i * hidden_of(d),
                             d->states + (size_t)((pos + i) % HELD) * hidden_of(d));
     d->upto = pos + rows;
     if (d->upto - d->from > HELD)
@@ -113,7 +113,7 @@ static void take_own(struct drafter *d)
     const struct model *m = d->model->model;
     static const struct norm_weights none;
 
-    model_further_state(m, m->further.state_norm.weight ? &m->output_norm : &none,
+    model_norm(m, m->further.state_norm.weight ? &m->output_norm : &none,
                         f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
 }
 
@@ -175,24 +175,26 @@ static void read_before(struct drafter *d, const int *ids, int n)
     read_along(d, ids, n);
 }
 
+/* The logits behind the last token are there; those behind one that was drafted come of its own
+ * state. */
+static bool next(void *ctx, int made, int id)
+{
+    struct drafter *d = ctx;
+
+    if (!made)
+        return true;
+    if (d->session->n_tokens >= d->model->info.context || !extend(d, &id, 1, d->own, d->logits))
+        return false;
+    take_own(d);
+    return true;
+}
+
 static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
 {
-    int n_vocab = d->model->model->hp.n_vocab, made = 0;
-    float all = 1;
+    const struct chain c = {&d->sureness, d->logits, d->model->model->hp.n_vocab, next, d};
 
     sureness_begin(&d->sureness);
-    if (!read_along(d, ids, n))
-        return 0;
-    while (made < most && !sureness_unlikely(all)) {
-        if (made && (d->session->n_tokens >= d->model->info.context ||
-                     !extend(d, &out[made - 1], 1, d->own, d->logits)))
-            break;
-        if (made)
-            take_own(d);
-        out[made] = sureness_choose(&d->sureness, d->logits, n_vocab, &p[made]);
-        all *= p[made++];
-    }
-    return made;
+    return read_along(d, ids, n) ? chain_propose(&c, most, out, p) : 0;
 }
 
 static void learn(struct drafter *d, int tried, int taken)

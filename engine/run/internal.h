@@ -209,6 +209,7 @@ struct engine {
     bool drafts, drafters[DRAFTER_COUNT], heard[DRAFTER_COUNT];
     int most_drafted; /* tokens of a draft that devices have room for */
     struct engine *draft_model, *further; /* NULL: none (drafter.h, enum drafter_needs) */
+    struct medusa_heads *medusa;          /* likewise */
     struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
     /* of the pass being put together, where drafting costs: that, and reading what came before */
     double drafting_ns, reading_ns;
@@ -395,6 +396,8 @@ int speculate_init(struct engine *g, struct error *e);
 /* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
  * its vocabulary is another one. */
 int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
+/* Opens the heads that draft, where they are asked for. Errors of medusa_heads_open. */
+int speculate_heads_open(struct engine *g, struct error *e);
 /* further.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
  * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
 int further_open(struct engine *g, const struct engine_config *of, struct error *e);

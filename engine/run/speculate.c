@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/medusa_heads.h"
 #include "engine/run/touched.h"
 
 #include <assert.h>
@@ -19,7 +20,8 @@
 
 static bool asked_for(const struct drafting *c, enum drafter_kind kind)
 {
-    return strcmp(c->type, "auto") == 0 || drafter_find(c->type) == kind;
+    return drafter_find(c->type) == kind ||
+           (strcmp(c->type, "auto") == 0 && !drafter_ops(kind)->by_name);
 }
 
 static bool anything(const struct drafting *c)
@@ -60,6 +62,11 @@ static bool has_floats(const struct model *m)
     return false;
 }
 
+static bool medusa_wanted(const struct drafting *c)
+{
+    return c->medusa.path || c->medusa.n;
+}
+
 /* What a drafter needs and has not, in words; NULL: nothing. */
 static const char *missing(const struct engine *g, enum drafter_kind kind)
 {
@@ -71,6 +78,11 @@ static const char *missing(const struct engine *g, enum drafter_kind kind)
                    ? NULL
                    : "the model's file has no block that predicts further tokens; --spec-type "
                      "lookup needs none";
+    case DRAFTER_NEEDS_HEADS:
+        return medusa_wanted(&g->config.drafting)
+                   ? NULL
+                   : "heads have to draft: name their file with --medusa";
+    case DRAFTER_NEEDS_ITSELF:
     case DRAFTER_NEEDS_NOTHING:
     default: return NULL;
     }
@@ -92,7 +104,8 @@ int speculate_init(struct engine *g, struct error *e)
 
         if (lacks && drafter_find(c->type) == (enum drafter_kind)i)
             return error_set(e, ERR_USAGE, "--spec-type %s: %s", c->type, lacks);
-        g->drafters[i] = g->heard[i] = asked_for(c, (enum drafter_kind)i) && !lacks;
+        g->heard[i] = asked_for(c, (enum drafter_kind)i) && !lacks;
+        g->drafters[i] = g->heard[i] || (c->all && !lacks);
     }
     g->drafts = true;
     g->most_drafted = c->n_max;
@@ -100,6 +113,18 @@ int speculate_init(struct engine *g, struct error *e)
     g->draft_bytes = speculate_footprint(c, &g->model->hp, g->info.ubatch, g->config.sessions);
     g->has_floats = has_floats(g->model);
     return 0;
+}
+
+int speculate_heads_open(struct engine *g, struct error *e)
+{
+    int rc = 0;
+
+    if (g->drafters[DRAFTER_medusa] && !g->slots[0].ops->multiply)
+        rc = error_set(e, ERR_USAGE, "this device computes no Medusa heads");
+    else if (g->drafters[DRAFTER_medusa])
+        rc = medusa_heads_open(&g->medusa, g->model, &g->config.drafting.medusa, e);
+    g->config.drafting.medusa.path = NULL; /* the caller's */
+    return rc;
 }
 
 int engine_drafting_set(struct engine *g, const struct drafting *d, struct error *e)
@@ -118,6 +143,7 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     snprintf(c->type, sizeof c->type, "%s", d->type);
     c->n_max = d->n_max > 0 ? d->n_max : g->most_drafted;
     c->accept = d->accept;
+    c->alpha = d->alpha;
     c->always = d->always;
     g->drafts = anything(d);
     for (int i = 0; i < DRAFTER_COUNT; i++)
@@ -126,13 +152,16 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     return 0;
 }
 
-static struct engine *needed(const struct engine *g, enum drafter_kind kind)
+static struct engine *needed(struct engine *g, enum drafter_kind kind)
 {
-    enum drafter_needs needs = drafter_ops(kind)->needs;
-
-    return needs == DRAFTER_NEEDS_MODEL     ? g->draft_model
-           : needs == DRAFTER_NEEDS_FURTHER ? g->further
-                                            : NULL;
+    switch (drafter_ops(kind)->needs) {
+    case DRAFTER_NEEDS_MODEL: return g->draft_model;
+    case DRAFTER_NEEDS_FURTHER: return g->further;
+    case DRAFTER_NEEDS_ITSELF:
+    case DRAFTER_NEEDS_HEADS: return g;
+    case DRAFTER_NEEDS_NOTHING:
+    default: return NULL;
+    }
 }
 
 int speculate_open(struct session *s, struct error *e)
@@ -230,7 +259,7 @@ static void propose(struct session *s, int most)
 static void catch_up(struct session *s, enum drafter_kind kind)
 {
     const struct drafter_ops *ops = drafter_ops(kind);
-    int behind = ops->behind(s->spec.drafters[kind], s->tokens, s->n_tokens + 1),
+    int behind = ops->behind ? ops->behind(s->spec.drafters[kind], s->tokens, s->n_tokens + 1) : 0,
         own = s->run.done.completion_tokens < behind ? s->run.done.completion_tokens : behind;
     uint64_t start = clock_now();
     double ns;

@@ -231,6 +231,7 @@ struct cpu_device {
         float *out; /* (rows, w->rows) */
         const struct head_job *head;
         const struct join_job *join;
+        const struct multiply_job *multiply;
     } product;
     const struct layers_job *layers_job;
     const struct device_observer *observer; /* NULL: nobody asks */

@@ -725,6 +725,13 @@ static void join_input(struct cpu_device *d, int tid, int t, float *row)
     norm_row(d, &m->hp.common.norms, &m->further.hidden_norm, j->states + at, row + hidden);
 }
 
+static void multiply_input(struct cpu_device *d, int tid, int t, float *row)
+{
+    const struct multiply_job *j = d->product.multiply;
+
+    memcpy(row, j->x + (size_t)t * (size_t)j->w->cols, (size_t)j->w->cols * sizeof *row);
+}
+
 static void product_rows(struct cpu_device *d, int tid, struct act_block *panels, float *rows)
 {
     const struct product *p = &d->product;
@@ -798,6 +805,16 @@ static int cpu_head(struct device *device, const struct head_job *j, struct erro
 
     assert(j->rows > 0 && j->x && j->logits);
     d->strengths = j->strengths;
+    return run_product(d, p, e);
+}
+
+static int cpu_multiply(struct device *device, const struct multiply_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    struct product p = {j->w, multiply_input, j->rows, j->y, .multiply = j};
+
+    assert(j->rows > 0 && j->x && j->y && j->w->cols == d->model->hp.hidden);
+    d->strengths = NULL;
     return run_product(d, p, e);
 }
 
@@ -987,6 +1004,7 @@ const struct device_ops cpu_device_ops = {
     .combine = cpu_combine,
     .head = cpu_head,
     .cap = cpu_cap,
+    .multiply = cpu_multiply,
     .join = cpu_join,
     .layers = cpu_layers,
     .wait = cpu_wait,

@@ -20,26 +20,33 @@ enum drafter_kind {
     DRAFTER_COUNT
 };
 
-/* What a drafter is made with, beside the engine it drafts for: nothing, the engine of the model
- * that drafts, that of the block which predicts further tokens (run/config.h). */
-enum drafter_needs { DRAFTER_NEEDS_NOTHING, DRAFTER_NEEDS_MODEL, DRAFTER_NEEDS_FURTHER };
+/* What a drafter is made with: nothing, the engine of the model that drafts, that of the block which
+ * predicts further tokens (run/config.h), the engine it drafts for, that one with Medusa heads. */
+enum drafter_needs {
+    DRAFTER_NEEDS_NOTHING,
+    DRAFTER_NEEDS_MODEL,
+    DRAFTER_NEEDS_FURTHER,
+    DRAFTER_NEEDS_ITSELF,
+    DRAFTER_NEEDS_HEADS
+};
 
 struct drafter; /* private */
 struct engine;
 
 struct drafter_ops {
     const char *name, *summary; /* a word of --spec-type, a line of the manual */
-    /* model: the engine that it needs, opened for drafts alone; NULL: it needs none */
+    /* model: the engine that it needs; NULL: it needs none */
     int (*make)(struct drafter **out, struct engine *model, struct error *e);
     void (*release)(struct drafter *d); /* accepts NULL */
     enum drafter_needs needs;
+    bool by_name; /* `auto` does not ask it */
     /* NULL: proposing costs next to nothing, and is done for every token. Else it is done where it
      * is expected to pay: p[i], how probable the i-th of `most` would be right, from what was
      * learnt. */
     void (*expect)(const struct drafter *d, int most, float *p);
-    /* likewise: tokens of ids[0 .. n - 1] that it has not read yet */
+    /* tokens of ids[0 .. n - 1] that it has not read yet; NULL: it reads none */
     int (*behind)(const struct drafter *d, const int *ids, int n);
-    /* likewise: reads those */
+    /* reads those */
     void (*read)(struct drafter *d, const int *ids, int n);
     /* NULL: it asks for none. Hidden states (rows, hidden) the model has behind the last layer,
      * not normed, of positions from pos on; those of later ones are void. rows 0: only that. */

@@ -1,0 +1,110 @@
+/* The drafter `medusa`: heads beside the model's own, each of which guesses a token further ahead
+ * (medusa_heads.h), of the hidden state that the newest token waits behind. They are the engine's;
+ * a session keeps that state. It stands here and not beside the other drafters because they know
+ * no engine. Engine thread. */
+#include "engine/base/mem.h"
+#include "engine/run/draft/chain.h"
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+#include "engine/run/medusa_heads.h"
+
+#include <string.h>
+
+struct drafter {
+    struct engine *model;
+    struct sureness sureness;
+    int pos;       /* whose state is kept; negative: none */
+    float *state;  /* (hidden): as the last layer leaves it; then normed */
+    float *normed, *work; /* (hidden), (2 x hidden) */
+    float *logits; /* n_vocab */
+};
+
+static void release(struct drafter *d)
+{
+    if (!d)
+        return;
+    mem_free(d->state);
+    mem_free(d->normed);
+    mem_free(d->work);
+    mem_free(d->logits);
+    mem_free(d);
+}
+
+static int make(struct drafter **out, struct engine *model, struct error *e)
+{
+    struct drafter *d = mem_alloc(1, sizeof *d);
+    size_t hidden = (size_t)model->model->hp.hidden;
+
+    *out = NULL;
+    if (d) {
+        d->model = model;
+        d->pos = -1;
+        d->state = mem_alloc(hidden, sizeof *d->state);
+        d->normed = mem_alloc(hidden, sizeof *d->normed);
+        d->work = mem_alloc(2 * hidden, sizeof *d->work);
+        d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
+        sureness_init(&d->sureness);
+    }
+    if (!d || !d->state || !d->normed || !d->work || !d->logits) {
+        release(d);
+        return error_set(e, ERR_MEMORY, "no memory for drafts");
+    }
+    *out = d;
+    return 0;
+}
+
+static void expect(const struct drafter *d, int most, float *p)
+{
+    sureness_expect(&d->sureness, most, p);
+    for (int i = medusa_heads_count(d->model->medusa); i < most; i++)
+        p[i] = 0;
+}
+
+static void keep_state(struct drafter *d, int pos, int rows, const float *x)
+{
+    size_t hidden = (size_t)d->model->model->hp.hidden;
+
+    if (rows)
+        memcpy(d->state, x + (size_t)(rows - 1) * hidden, hidden * sizeof *x);
+    d->pos = rows ? pos + rows - 1 : d->pos < pos ? d->pos : -1;
+}
+
+/* Each head's logits come of the model's state alone. */
+static bool next(void *ctx, int made, int id)
+{
+    struct drafter *d = ctx;
+    struct error e;
+
+    return made < medusa_heads_count(d->model->medusa) &&
+           medusa_heads_logits(d->model->medusa, made, &d->model->slots[0], d->normed, d->work,
+                               d->logits, &e) == 0;
+}
+
+static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+{
+    const struct model *m = d->model->model;
+    const struct chain c = {&d->sureness, d->logits, m->hp.n_vocab, next, d};
+
+    sureness_begin(&d->sureness);
+    if (d->pos < 0 || d->pos != n - 2)
+        return 0;
+    model_norm(m, &m->output_norm, d->state, d->normed);
+    return chain_propose(&c, most, out, p);
+}
+
+static void learn(struct drafter *d, int tried, int taken)
+{
+    sureness_learn(&d->sureness, tried, taken);
+}
+
+const struct drafter_ops drafter_medusa = {
+    .name = "medusa",
+    .summary = "what Medusa heads (--medusa) say of the tokens behind the next one",
+    .needs = DRAFTER_NEEDS_HEADS,
+    .make = make,
+    .release = release,
+    .expect = expect,
+    .states = keep_state,
+    .propose = propose,
+    .learn = learn,
+};
