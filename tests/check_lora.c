@@ -548,6 +548,92 @@ START_TEST(unplaced_tensors_are_named)
 }
 END_TEST
 
+/* Renames a tensor of the folder's weights, to a name of any length. */
+static void rename_long(const char *folder, const char *from, const char *to)
+{
+    char path[PATH_MAX + 64], *bytes, *head;
+    json_t *root, *tensor;
+    uint64_t n, padded;
+    struct stat st;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    ck_assert_int_eq(stat(path, &st), 0);
+    bytes = malloc((size_t)st.st_size);
+    f = fopen(path, "rb");
+    ck_assert(f && fread(bytes, 1, (size_t)st.st_size, f) == (size_t)st.st_size);
+    fclose(f);
+    memcpy(&n, bytes, sizeof n);
+    ck_assert((root = json_loadb(bytes + 8, n, 0, NULL)) != NULL);
+    ck_assert_msg((tensor = json_object_get(root, from)) != NULL, "%s", from);
+    json_object_set(root, to, tensor);
+    json_object_del(root, from);
+    head = json_dumps(root, JSON_COMPACT);
+    padded = (strlen(head) + 7) / 8 * 8;
+    f = fopen(path, "wb");
+    fwrite(&padded, sizeof padded, 1, f);
+    fprintf(f, "%-*s", (int)padded, head);
+    fwrite(bytes + 8 + n, 1, (size_t)st.st_size - 8 - n, f);
+    ck_assert_int_eq(fclose(f), 0);
+    free(head);
+    free(bytes);
+    json_decref(root);
+}
+
+static struct told {
+    char lines[8][700];
+    int n;
+} told;
+
+static void note(void *ctx, const char *line)
+{
+    struct told *t = ctx;
+
+    ck_assert_int_lt(t->n, 8);
+    snprintf(t->lines[t->n++], sizeof t->lines[0], "%s", line);
+}
+
+#define LAYER "base_model.model.model.layers.0.self_attn."
+
+/* Names come in lines of 500 bytes; one that is longer has a line of its own, whole. */
+START_TEST(a_long_name_is_told_in_one_line)
+{
+    static const char *const sides[] = {"A", "B"};
+    char folder[PATH_MAX], base[PATH_MAX], from[128], long_name[2][512], many[456] = "";
+    struct adapter_request a = {folder, 1.0f};
+    struct engine_config c = {.model_path = base,
+                              .adapters = &a,
+                              .n_adapters = 1,
+                              .context = 64,
+                              .n_threads = 1,
+                              .ubatch = 16,
+                              .convert = -1,
+                              .no_tokenizer = true,
+                              .log = note,
+                              .callback_ctx = &told};
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    told.n = 0;
+    copy_folder(folder, "llama", "full");
+    base_path(base, 2);
+    for (int i = 0; i < 2; i++) {
+        memset(many, 'x', sizeof many - 1);
+        snprintf(long_name[i], sizeof long_name[i], LAYER "%s.lora_%s.weight", many, sides[i]);
+        snprintf(from, sizeof from, LAYER "q_proj.lora_%s.weight", sides[i]);
+        ck_assert_uint_gt(strlen(long_name[i]), 500);
+        rename_long(folder, from, long_name[i]);
+    }
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(told.n, 3);
+    ck_assert_ptr_nonnull(strstr(told.lines[0], "2 tensors of the adapter found no place"));
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(strstr(told.lines[1], long_name[i]) || strstr(told.lines[2], long_name[i]),
+                      "%s", told.lines[1 + i]);
+    engine_close(g);
+}
+END_TEST
+
 /* Fused experts: either layout is told by its widths; where those are alike by the release alone.
  */
 START_TEST(fused_layouts)
@@ -789,6 +875,7 @@ int main(void)
     tcase_add_loop_test(c, names_are_refused, 0, (int)(sizeof names / sizeof *names));
     tcase_add_test(c, tensors_are_refused);
     tcase_add_test(c, unplaced_tensors_are_named);
+    tcase_add_test(c, a_long_name_is_told_in_one_line);
     tcase_add_test(c, fused_layouts);
     tcase_add_test(c, traps_of_gguf);
     tcase_add_test(c, types_of_gguf);

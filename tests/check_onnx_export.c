@@ -1,6 +1,7 @@
 /* --export-onnx: what is written is a sound graph whose weights lie where it says, onnxruntime
  * computes the golden numbers with it (where Python has that), what cannot be written is refused by
  * name, and a run that fails leaves nothing behind. */
+#include "engine/base/mem.h"
 #include "engine/convert/export.h"
 #include "engine/convert/merge_folder.h"
 #include "engine/convert/onnx/export_onnx.h"
@@ -539,6 +540,27 @@ START_TEST(gguf_files_are_read)
 }
 END_TEST
 
+/* What was rounded becomes the F32 that it stands for. */
+START_TEST(rounded_weights_are_widened)
+{
+    struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 1};
+    static struct export_report exported;
+    const char *in = golden("phimoe/phimoe-quirk-f32");
+    char *a, *b;
+    size_t n, m;
+
+    ck_assert_msg(model_export(in, in_tmp("q8.gguf"), &o, &exported, &e) == 0, "%s", e.text);
+    support_widen(in_tmp("q8.gguf"), in_tmp("f32.gguf"));
+    export(in_tmp("q8.gguf"), in_tmp("a"), &plain);
+    export(in_tmp("f32.gguf"), in_tmp("b"), &plain);
+    a = whole(in_tmp("a"), ONNX_DATA, &n);
+    b = whole(in_tmp("b"), ONNX_DATA, &m);
+    ck_assert(n == m && n > 3000000 && memcmp(a, b, n) == 0);
+    free(a);
+    free(b);
+}
+END_TEST
+
 /* BF16 weights fit into F16 but for the smallest; a router's choice must not hang on those. */
 START_TEST(halves_come_close)
 {
@@ -643,6 +665,25 @@ START_TEST(nothing_half_written)
 }
 END_TEST
 
+/* Memory that ends at any point leaves one line and nothing else. */
+START_TEST(out_of_memory)
+{
+    const char *in = golden("phimoe/phimoe-quirk-f32");
+    int before = entries(), rc = -1;
+
+    for (long n = 0; rc; n += 1 + n / 12) {
+        mem_fail_after(n);
+        rc = export_onnx(in, in_tmp("out"), &plain, &report, &e);
+        mem_fail_after(-1);
+        if (rc) {
+            ck_assert_msg(rc == ERR_MEMORY && e.text[0], "%ld: %d %s", n, rc, e.text);
+            ck_assert_int_eq(entries(), before);
+        }
+    }
+    check_folder(in, in_tmp("out"), 1, false);
+}
+END_TEST
+
 /* A copy of the folder with a weight of 70000. */
 START_TEST(a_value_beyond_f16_is_named)
 {
@@ -677,10 +718,12 @@ int main(void)
     tcase_add_loop_test(c, onnxruntime_computes_the_golden_numbers, 0, 2 * CASES);
     tcase_add_loop_test(c, onnxruntime_computes_adapters, 0, 4);
     tcase_add_loop_test(c, gguf_files_are_read, 0, 4);
+    tcase_add_test(c, rounded_weights_are_widened);
     tcase_add_loop_test(c, halves_come_close, 0, 2);
     tcase_add_loop_test(c, what_cannot_be_written_is_refused_by_name, 0, REFUSED);
     tcase_add_test(c, places_that_do_not_do);
     tcase_add_loop_test(c, nothing_half_written, 0, 2);
+    tcase_add_test(c, out_of_memory);
     tcase_add_test(c, a_value_beyond_f16_is_named);
     suite_add_tcase(s, c);
     return support_run(s);

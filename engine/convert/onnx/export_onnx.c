@@ -3,6 +3,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/size.h"
 #include "engine/convert/companions.h"
 #include "engine/convert/onnx/config.h"
 #include "engine/convert/onnx/network.h"
@@ -19,6 +20,7 @@
 
 struct exporting {
     const struct onnx_request *r;
+    const char *out;
     struct onnx_report *report;
     struct model *m;
     struct adapters *adapters;
@@ -96,15 +98,18 @@ static int path_of(const struct exporting *x, const char *name, char path[PATH_M
 
 static int check_room(const struct exporting *x, uint64_t bytes, struct error *e)
 {
+    char there[24], needed[24];
     struct statvfs s;
     uint64_t room;
 
     if (statvfs(x->folder, &s))
         return 0;
     room = (uint64_t)s.f_bavail * s.f_frsize;
-    return room >= bytes ? 0
-                         : error_set(e, ERR_IO, "%.1f GB are free there, %.1f GB are to be written",
-                                     (double)room / 1e9, (double)bytes / 1e9);
+    if (room >= bytes)
+        return 0;
+    return error_set(e, ERR_IO, "%s: %s are free there, %s are to be written", x->out,
+                     size_format(room, there, sizeof there),
+                     size_format(bytes, needed, sizeof needed));
 }
 
 /* What is written is on the disk before it has its name. */
@@ -224,7 +229,7 @@ static int write_all(struct exporting *x, struct error *e)
 int export_onnx(const char *in, const char *out, const struct onnx_request *r,
                 struct onnx_report *report, struct error *e)
 {
-    struct exporting x = {.r = r, .report = report};
+    struct exporting x = {.r = r, .out = out, .report = report};
     int rc;
 
     *report = (struct onnx_report){0};
