@@ -16,6 +16,7 @@
 #include "app/placement/profile.h"
 #include "app/headless/merge_lora.h"
 #include "app/headless/quantize.h"
+#include "app/headless/replay.h"
 #include "app/headless/tokenize.h"
 #include "app/quality/quality.h"
 #include "app/serve/serve.h"
@@ -61,6 +62,10 @@ static bool batch_wanted(const struct options *o)
 static bool print_prompt_wanted(const struct options *o)
 {
     return o->print_prompt;
+}
+static bool replay_wanted(const struct options *o)
+{
+    return o->replay;
 }
 static bool tokenize_wanted(const struct options *o)
 {
@@ -157,6 +162,7 @@ static const struct mode modes[] = {
     {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted,
      print_prompt_run},
     {"batch", "answer the lines of a file", batch_wanted, batch_run},
+    {"replay", "derive answers again from their receipts", replay_wanted, replay_run},
     {"serve", "answer other programs over HTTP", serve_wanted, serve_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},

@@ -303,6 +303,7 @@ START_TEST(every_mode_is_reached)
                 {"analyze", {"--analyze", "model.gguf"}},
                 {"compare", {"--compare", "cpu,gpu"}},
                 {"spec-sweep", {"--spec-sweep", "K=1..8"}},
+                {"replay", {"--replay", "receipts.json"}},
                 {"profile-experts", {"--profile-experts", "text.txt"}},
                 {"suggest", {"--suggest", "profile.json"}},
                 {"bench", {"--bench"}},

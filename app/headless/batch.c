@@ -6,6 +6,7 @@
 #include "app/headless/batch.h"
 #include "app/headless/batch_input.h"
 #include "app/headless/batch_output.h"
+#include "app/headless/receipt.h"
 
 #include "app/setup/engine_options.h"
 #include "app/setup/parallel.h"
@@ -35,6 +36,9 @@ struct job {
     size_t index; /* of the line */
     struct batch_line line;
     json_t *o; /* what will be written */
+    /* with --receipts: the line, where it is an object; what was answered */
+    json_t *asked;
+    struct receipt_text said;
     struct strbuf text, reasoning;
     uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
     struct session *session;          /* NULL: not being answered (any more) */
@@ -51,6 +55,7 @@ struct batch {
     struct batch_output out;
     struct turn defaults;
     char *system;
+    char model[DIGEST_HEX]; /* with --receipts */
     int parallel;
     struct session **sessions;        /* parallel of them, the engine's own first, */
     struct prompt_history *histories; /* and what each holds */
@@ -120,6 +125,8 @@ static int on_event(void *ctx, struct event *ev)
     struct job *j = ctx;
 
     prompt_history_note(history_of(j->batch, j->session), ev);
+    if (j->batch->o->receipts)
+        receipt_text_note(&j->said, ev);
     if (ev->kind == EVENT_TOKEN) {
         strbuf_put(ev->token.part == PART_REASONING ? &j->reasoning : &j->text, ev->token.text,
                    ev->token.len);
@@ -213,6 +220,25 @@ static bool is_fatal(int rc)
     return rc == ERR_CANCELLED || rc == ERR_IO || rc == ERR_MODEL;
 }
 
+static int put_receipt(struct job *j)
+{
+    const struct batch *b = j->batch;
+    const struct receipt_of of = {.o = b->o,
+                                  .engine = b->engine,
+                                  .model_sha256 = b->model,
+                                  .said = &j->line.said,
+                                  .turn = &j->line.turn,
+                                  .line = j->asked,
+                                  .prompt = j->line.turn.prompt.ids,
+                                  .n_prompt = j->line.turn.prompt.n,
+                                  .sessions = b->parallel,
+                                  .answer = &j->said};
+    json_t *receipt;
+    int rc = receipt_make(&of, &receipt, &j->why);
+
+    return rc < 0 ? rc : json_object_set_new(j->o, "receipt", receipt);
+}
+
 /* A turn is over: what became of it. */
 static void end_answer(struct job *j)
 {
@@ -226,6 +252,8 @@ static void end_answer(struct job *j)
         j->rc = error_set(&j->why, ERR_CANCELLED, "interrupted");
     if (j->rc == 0)
         put_answer(j);
+    if (j->rc == 0 && b->o->receipts)
+        j->rc = put_receipt(j);
 }
 
 static bool interrupted(void *ctx)
@@ -270,6 +298,7 @@ static void begin_answer(struct job *j, struct session *s)
 static void begin_job(struct batch *b, struct job *j, const char *text, size_t n, bool too_long,
                       struct session *s)
 {
+    struct error ignored; /* it is read again, and told then */
     json_t *id;
     char input[24];
 
@@ -281,6 +310,9 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
     j->line = (struct batch_line){0};
     strbuf_clear(&j->text);
     strbuf_clear(&j->reasoning);
+    receipt_text_clear(&j->said);
+    if (b->o->receipts && !too_long && n && text[0] == '{')
+        j->asked = json_read(text, n, "", &ignored);
     if (too_long)
         j->rc = error_set(&j->why, ERR_INPUT, "the line is longer than %zu MiB",
                           BATCH_LINE_MAX >> 20);
@@ -320,7 +352,8 @@ static int finish_job(struct batch *b, struct job *j, struct error *e)
 static void job_release(struct job *j)
 {
     json_decref(j->o);
-    j->o = NULL;
+    json_decref(j->asked);
+    j->o = j->asked = NULL;
     batch_line_release(&j->line);
 }
 
@@ -361,6 +394,8 @@ static int start_engine(struct batch *b, struct error *e)
         }
     if (b->o->batch_experts)
         rc = count_experts(b, e);
+    if (rc == 0 && b->o->receipts)
+        rc = receipt_model(b->o, b->engine, b->model, e);
     engine_events_set(b->engine, on_notice, b);
     progress_begin(&b->progress, "batch"); /* loading is no part of it */
     return rc;
@@ -530,8 +565,7 @@ static int open_files(struct batch *b, struct error *e)
 
 int batch_run(struct options *o, struct error *e)
 {
-    struct batch b = {
-        .o = o, .out = {.fd = -1}, .parallel = parallel_most(o)};
+    struct batch b = {.o = o, .out = {.fd = -1}, .parallel = parallel_most(o)};
     int rc;
 
     signals_catch();
@@ -564,6 +598,7 @@ out:
         job_release(&b.jobs[i]);
         strbuf_release(&b.jobs[i].text);
         strbuf_release(&b.jobs[i].reasoning);
+        receipt_text_release(&b.jobs[i].said);
         mem_free(b.jobs[i].counts);
         mem_free(b.jobs[i].prompt_counts);
     }

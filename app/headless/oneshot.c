@@ -3,6 +3,7 @@
 #include "app/headless/oneshot.h"
 
 #include "app/connect/answer.h"
+#include "app/headless/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/placement/auto.h"
 #include "app/setup/run_stats.h"
@@ -28,6 +29,8 @@ struct answer {
     struct thoughts thoughts;
     enum answer_part part; /* of the newest text */
     int write_errno;       /* of the first write that failed; 0: none */
+    bool receipt;          /* wanted */
+    struct receipt_text said;
 };
 
 bool oneshot_wanted(const struct options *o)
@@ -72,6 +75,8 @@ static int on_event(void *ctx, struct event *ev)
 {
     struct answer *a = ctx;
 
+    if (a->receipt)
+        receipt_text_note(&a->said, ev);
     if (ev->kind == EVENT_TOKEN && ev->token.len)
         return put_part(a, &ev->token) || signals_last();
     return signals_last() != 0;
@@ -114,6 +119,26 @@ static int ended(struct answer *a, struct stats *stats, int rc, struct error *e)
     return 0;
 }
 
+/* For --stats-json: what the answer can be derived again with. */
+static int keep_receipt(const struct options *o, const struct answer *a, const struct dialogue *d,
+                        const struct turn *t, struct stats *stats, struct error *e)
+{
+    char model[DIGEST_HEX];
+    struct receipt_of of = {.o = o,
+                            .engine = a->engine,
+                            .model_sha256 = model,
+                            .said = d,
+                            .turn = t,
+                            .n_prompt = a->done.prompt_tokens,
+                            .sessions = 1,
+                            .answer = &a->said};
+    int rc = receipt_model(o, a->engine, model, e),
+        n = engine_session_tokens(a->engine, &of.prompt);
+
+    of.n_prompt = n < of.n_prompt ? n : of.n_prompt;
+    return rc < 0 ? rc : receipt_make(&of, &stats->receipt, e);
+}
+
 static int answer_once(const struct options *o, struct answer *a, const struct dialogue *d,
                        struct stats *stats, struct error *e)
 {
@@ -132,6 +157,8 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
     grammar_free(t.grammar);
     a->done = done;
     if ((rc = ended(a, stats, rc, e)) < 0)
+        return rc;
+    if (a->receipt && (rc = keep_receipt(o, a, d, &t, stats, e)) < 0)
         return rc;
     if (done.reason == STOP_CONTEXT)
         fprintf(stderr,
@@ -216,7 +243,7 @@ static int write_trace(struct engine *g, const char *path, struct error *e)
 
 static int local_run(struct options *o, struct error *e)
 {
-    struct answer a = {.tty = isatty(STDOUT_FILENO)};
+    struct answer a = {.tty = isatty(STDOUT_FILENO), .receipt = o->stats_json != NULL};
     struct stats stats = {0};
     struct dialogue d = {0};
     int rc, stats_rc;
@@ -233,7 +260,7 @@ static int local_run(struct options *o, struct error *e)
         measure_after(o, &a);
     if (o->defer_experts > 0 && rc >= 0)
         rc = tell_loss(a.engine, &a.done, e);
-    if (o->experts_used > 0 && rc >= 0)
+    if ((o->experts_used > 0 || o->experts_weight > 0) && rc >= 0)
         rc = tell_fewer(a.engine, &a.done, e);
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
@@ -249,6 +276,7 @@ static int local_run(struct options *o, struct error *e)
 out:
     dialogue_release(&d);
     stats_release(&stats);
+    receipt_text_release(&a.said);
     engine_close(a.engine);
     return rc;
 }

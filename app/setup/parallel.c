@@ -51,7 +51,7 @@ int parallel_sessions(const struct options *o)
     if (o->serve)
         return o->parallel.n ? parallel_most(o) : PARALLEL_SERVE;
     /* who computes several lines, or asks what that takes */
-    return o->batch || o->bench || o->fit ? parallel_most(o) : 1;
+    return o->batch || o->bench || o->fit || o->replay ? parallel_most(o) : 1;
 }
 
 int parallel_check(const struct options *o, struct error *e)

@@ -59,6 +59,7 @@ void stats_release(struct stats *s)
     mem_free(s->last);
     mem_free(s->begun);
     mem_free(s->experts);
+    json_decref(s->receipt);
     *s = (struct stats){0};
 }
 
@@ -71,6 +72,7 @@ void stats_restart(struct stats *s)
                           .cache_dir = s->cache_dir};
 
     mem_free(s->experts);
+    json_decref(s->receipt);
     *s = fresh;
     system_read(s->system, s->first);
     *s->last = *s->first;
@@ -484,8 +486,8 @@ static void print_adapters(const struct stats *s, FILE *f)
 {
     for (int i = 0; i < s->n_adapters; i++)
         row(f, "adapter",
-            "%d: %s at strength %g, rank %d%s, on %d matrices (%d of experts), %.1f MiB",
-            i, s->adapters[i].name, (double)s->adapters[i].strength, s->adapters[i].rank_most,
+            "%d: %s at strength %g, rank %d%s, on %d matrices (%d of experts), %.1f MiB", i,
+            s->adapters[i].name, (double)s->adapters[i].strength, s->adapters[i].rank_most,
             s->adapters[i].rank_least < s->adapters[i].rank_most ? " and less" : "",
             s->adapters[i].matrices, s->adapters[i].expert_matrices,
             (double)s->adapters[i].bytes / (1 << 20));
@@ -500,12 +502,12 @@ static json_t *adapters_json(const struct stats *s)
 
         snprintf(hash, sizeof hash, "%016llx", (unsigned long long)s->adapters[i].hash);
         json_array_append_new(
-            list, json_pack("{s:s, s:f, s:i, s:i, s:i, s:i, s:I, s:s}", "name",
-                            s->adapters[i].name, "strength", (double)s->adapters[i].strength,
-                            "rank", s->adapters[i].rank_most, "matrices", s->adapters[i].matrices,
-                            "expert_matrices", s->adapters[i].expert_matrices, "unplaced_tensors",
-                            s->adapters[i].unplaced, "bytes", (json_int_t)s->adapters[i].bytes,
-                            "hash", hash));
+            list,
+            json_pack("{s:s, s:f, s:i, s:i, s:i, s:i, s:I, s:s}", "name", s->adapters[i].name,
+                      "strength", (double)s->adapters[i].strength, "rank", s->adapters[i].rank_most,
+                      "matrices", s->adapters[i].matrices, "expert_matrices",
+                      s->adapters[i].expert_matrices, "unplaced_tensors", s->adapters[i].unplaced,
+                      "bytes", (json_int_t)s->adapters[i].bytes, "hash", hash));
     }
     return list;
 }
@@ -886,6 +888,8 @@ static json_t *to_json(const struct stats *s)
                   number(s->stall_token_ns ? (double)s->stall_ns / (double)s->stall_token_ns : NAN),
                   "longest_stall_plan", s->stall_plan));
     json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
+    if (s->receipt)
+        json_object_set(root, "receipt", s->receipt);
     json_object_set_new(root, "interpretation", json_string(text));
     return root;
 }

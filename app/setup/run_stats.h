@@ -9,6 +9,8 @@
 #include "app/common/system_sample.h"
 #include "engine/run/engine.h"
 
+struct json_t;
+
 struct stats {
     struct system *system;
     struct system_sample *first, *last;
@@ -67,6 +69,8 @@ struct stats {
     bool mixer_alone[TELEMETRY_LAYERS]; /* layers without experts */
     /* (n_layers, n_experts): tokens routed there, whole session; owned */
     uint32_t *experts;
+    /* of the newest answer (app/headless/receipt.h), owned; NULL: none was made */
+    struct json_t *receipt;
 };
 
 /* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is an error

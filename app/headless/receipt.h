@@ -1,0 +1,53 @@
+/* Receipts: what an answer was made of, so that it can be derived again byte for byte (--replay).
+ * As JSON: `moetop_receipt` 1, `moetop`, `model`, `model_sha256` (of all its bytes), `settings`
+ * (the options that decide what is said, the seed as it was drawn), `request` (a line of a batch:
+ * messages or prompt, and what it asks for itself), `prompt_tokens` and `tokens` (ids),
+ * `tokens_sha256` and `text_sha256`, and where it was computed: `plan`, `threads`, `kernels`,
+ * `sessions`. Main thread. */
+#ifndef APP_HEADLESS_RECEIPT_H
+#define APP_HEADLESS_RECEIPT_H
+
+#include "app/options/options.h"
+#include "engine/base/json.h"
+#include "engine/base/digest.h"
+#include "engine/base/strbuf.h"
+#include "engine/run/engine.h"
+
+/* What an answer says, gathered from its turn's events. */
+struct receipt_text {
+    int *ids, n, room;
+    struct strbuf text; /* all parts, as they came */
+    bool failed;        /* memory ran out */
+};
+
+void receipt_text_note(struct receipt_text *t, const struct event *ev);
+void receipt_text_clear(struct receipt_text *t); /* and keeps its memory */
+void receipt_text_release(struct receipt_text *t);
+
+/* How an answer came about; none of it is kept. */
+struct receipt_of {
+    const struct options *o;
+    struct engine *engine;
+    const char *model_sha256; /* of receipt_model */
+    const struct dialogue *said;
+    const struct turn *turn;
+    const json_t *line; /* of a batch, whose keys count beside the messages; NULL: none */
+    const int *prompt;  /* ids, n_prompt of them */
+    int n_prompt, sessions;
+    const struct receipt_text *answer;
+};
+
+/* *out belongs to the caller. ERR_MEMORY. */
+int receipt_make(const struct receipt_of *r, json_t **out, struct error *e);
+/* The hash of all bytes of the engine's model, read once where it is not known yet, which is said
+ * on the standard error. Errors of weights_digest. */
+int receipt_model(const struct options *o, const struct engine *g, char hex[DIGEST_HEX],
+                  struct error *e);
+/* Sets the options of a receipt in o, stronger than any other source. ERR_INPUT names what is wrong
+ * with it; name: its file. */
+int receipt_settings(struct options *o, const json_t *receipt, const char *name, struct error *e);
+/* Lower-case SHA-256 of ids (as 32-bit numbers, the lowest byte first), of bytes. */
+void receipt_hash_ids(const int *ids, int n, char hex[DIGEST_HEX]);
+void receipt_hash_text(const char *text, size_t n, char hex[DIGEST_HEX]);
+
+#endif
