@@ -516,12 +516,43 @@ static char *answer_to(struct talk *t, const char *line)
     return mem_string(chat(t)->entries[chat(t)->n - 1].text);
 }
 
+/* What fewer experts cost is told after the next answer, and one command takes them back. */
+START_TEST(fewer_experts_and_back)
+{
+    const char *const longer[] = {"-n", "24", "--temp", "0", NULL};
+    struct talk t;
+    char *with, *without, *plain;
+
+    talk_open(&t, longer);
+    expect(&t, "/experts-used", "all 2 experts a token\n");
+    expect(&t, "/experts-used many", "/experts-used N");
+    expect(&t, "/experts-used weight 2", "/experts-used N");
+    expect(&t, "/experts-used 3", "a token of this model uses 2; 1 to 2");
+    plain = answer_to(&t, "Tell me a story about a fox.");
+    type(&t, "/clear");
+    expect(&t, "/experts-used 1", "1 of the 2 experts a token from here on");
+    with = answer_to(&t, "Tell me a story about a fox.");
+    hear_out(&t, "1 of the 2 experts a token: ");
+    hear_out(&t, "top tokens changed; /experts-used undo");
+    ck_assert_str_ne(with, plain);
+    type(&t, "/clear");
+    expect(&t, "/experts-used undo", "all 2 experts a token again");
+    without = answer_to(&t, "Tell me a story about a fox.");
+    ck_assert_str_eq(without, plain);
+    expect(&t, "/experts-used weight 0.9", "but none of less weight than 0.9 from here on");
+    talk_close(&t);
+    mem_free(with);
+    mem_free(without);
+    mem_free(plain);
+}
+END_TEST
+
 /* The adapter's answer; with strength 0 the model's own, for which what was read is read again. */
 START_TEST(adapters_have_strengths)
 {
     char file[4200];
-    const char *const longer[] = {"-n", "24", NULL},
-                      *const more[] = {"-n", "24", "--lora", file, NULL};
+    const char *const longer[] = {"-n", "24", NULL}, *const more[] = {"-n", "24", "--lora", file,
+                                                                      NULL};
     struct talk t;
     char *with, *without, *plain;
 
@@ -1119,6 +1150,7 @@ static Suite *suite(void)
     tcase_add_test(c, regen_tells_why_nothing_changes);
     tcase_add_test(c, commands_say_what_they_did);
     tcase_add_test(c, adapters_have_strengths);
+    tcase_add_test(c, fewer_experts_and_back);
     tcase_add_test(c, each_placement_asked_for_is_told);
     tcase_add_test(c, help_is_aligned);
     tcase_add_test(c, settings_are_looked_at_before_they_are_kept);

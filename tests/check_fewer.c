@@ -3,8 +3,11 @@
 #include "engine/base/mem.h"
 #include "engine/device/device.h"
 #include "engine/run/engine.h"
+#include "engine/run/internal.h"
+#include "tests/fake_device.h"
 #include "tests/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +48,7 @@ static float *logits_of(struct engine *g)
     float *out = mem_alloc(n * n_vocab, sizeof *out);
 
     for (size_t i = 0; i < n; i++)
-        ids[i] = 300 + (int)(i * 37 % 900);
+        ids[i] = (300 + (int)(i * 37 % 900)) % (int)n_vocab;
     engine_session_clear(g);
     ck_assert_msg(engine_eval(g, ids, (int)n, out, true, &e) == 0, "%s", e.text);
     return out;
@@ -112,6 +115,96 @@ START_TEST(the_receipt)
 }
 END_TEST
 
+/* A model whose weights sum to 1, on one device or two. */
+static struct engine *open_softmax(const char *place, float least, int used)
+{
+    static const struct device_ops *const with_fake[] = {&fake_device_ops, &cpu_device_ops, NULL};
+    struct engine_config c = {.model_path = support_path("golden/families/qwen3_moe"),
+                              .context = 128,
+                              .ubatch = 16,
+                              .n_threads = 2,
+                              .experts_used = used,
+                              .experts_least = least,
+                              .backends = place ? with_fake : NULL,
+                              .placement = place,
+                              .cache_dir = support_tmpdir(),
+                              .no_tokenizer = true,
+                              .exact = true,
+                              .tune = DEVICE_TUNE_OFF,
+                              .convert = -1};
+    struct engine *g = NULL;
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    return g;
+}
+
+static int chosen(const struct engine *g)
+{
+    const struct forward *f = &g->forward;
+    int n = 0;
+
+    for (int i = 0; i < g->model->hp.n_layers * f->rows * g->model->hp.n_experts_used; i++)
+        n += f->experts[i] >= 0;
+    return n;
+}
+
+static double worst(const struct engine *g, const float *a, const float *b)
+{
+    size_t n = (size_t)(PROMPT + ANSWER) * (size_t)engine_info(g)->model->hp.n_vocab;
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+START_TEST(only_those_of_enough_weight)
+{
+    struct engine *g = open_softmax(NULL, 0, 0), *one = open_softmax(NULL, 0, 1), *gpu;
+    float *exact = logits_of(g), *best = logits_of(one), *now, *there, least;
+    int all = chosen(g), left, used, before = all;
+    struct fewer_experts loss;
+
+    ck_assert_int_eq(engine_experts_least_set(g, 1e-9f, &e), 0);
+    now = logits_of(g);
+    ck_assert(same(g, now, exact)); /* nobody weighs so little */
+    mem_free(now);
+    for (float x = 0.1f; x < 0.95f; x += 0.2f) {
+        ck_assert_int_eq(engine_experts_least_set(g, x, &e), 0);
+        now = logits_of(g);
+        left = chosen(g);
+        ck_assert_int_le(left, before);
+        before = left;
+        gpu = open_softmax("experts-gpu", x, 0);
+        there = logits_of(gpu);
+        ck_assert(same(g, now, there));
+        engine_close(gpu);
+        mem_free(there);
+        mem_free(now);
+    }
+    ck_assert_int_lt(before, all);
+    ck_assert_msg(engine_experts_used_loss(g, PROMPT, &loss, &e) == 0, "%s", e.text);
+    ck_assert(loss.mean_kl > 0 && loss.rate > 0);
+    engine_experts_lossy(g, &used, &least);
+    ck_assert(used == 0 && least > 0.8f);
+    ck_assert_int_eq(engine_experts_least_set(g, 1, &e), 0);
+    now = logits_of(g);
+    ck_assert_int_eq(chosen(g), chosen(one)); /* the best alone */
+    ck_assert_msg(worst(g, now, best) < 1e-4, "%g", worst(g, now, best));
+    mem_free(now);
+    ck_assert_int_eq(engine_experts_least_set(g, 0, &e), 0);
+    now = logits_of(g);
+    ck_assert(same(g, now, exact));
+    mem_free(now);
+    ck_assert_int_eq(engine_experts_least_set(g, 1.5f, &e), ERR_USAGE);
+    ck_assert_int_eq(engine_experts_least_set(g, NAN, &e), ERR_USAGE);
+    mem_free(exact);
+    mem_free(best);
+    engine_close(g);
+    engine_close(one);
+}
+END_TEST
+
 START_TEST(what_is_refused)
 {
     struct engine *g = open_demo(NULL, 0);
@@ -139,6 +232,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, as_if_the_model_were_made_so);
     tcase_add_test(t, the_receipt);
+    tcase_add_test(t, only_those_of_enough_weight);
     tcase_add_test(t, what_is_refused);
     suite_add_tcase(s, t);
     return support_run(s);

@@ -174,6 +174,8 @@ static void on_event(struct conversation *c, const struct event *ev)
         log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s",
                   ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),
                   stop_reason_word(ev->done_turn.reason));
+        if (!c->compacting)
+            conversation_shadow_after(c, &ev->done_turn);
         conversation_answer_ended(c, ev->done_turn.reason);
         break;
     case EVENT_PLAN: conversation_placed(c, ev); break;

@@ -45,7 +45,8 @@ struct conversation {
     bool ready, busy, over, worker_gone;
     /* placements are to be measured after an answer; that is being done */
     bool auto_asked, auto_wanted, auto_done, measuring;
-    int calls;                     /* conversation_call's that have not reported yet */
+    int calls;       /* conversation_call's that have not reported yet */
+    bool shadow_due; /* the next answer is of fewer experts: what that costs is measured then */
     struct strbuf answer, thought; /* text of the running answer, what was thought before it */
     enum answer_part part;         /* of its newest text */
     /* its tokens so far, with those that were there before /continue */
@@ -93,6 +94,14 @@ void conversation_changed(struct conversation *c);
 /* What came of a change of the model: told, or the one before is opened again; and one that waits
  * for the end of an answer begins. */
 void conversation_model_settle(struct conversation *c);
+
+/* conversation_shadow.c */
+/* An answer has ended: where it was the first of fewer experts, what that cost is measured and
+ * told.
+ */
+void conversation_shadow_after(struct conversation *c, const struct turn_done_event *done);
+/* "1 of the 2 experts a token, but none of less weight than 0.1"; the engine's thread. */
+void shadow_words(const struct engine *g, char *out, size_t size);
 
 /* conversation_compact.c */
 /* The summary that was written takes its place, or nothing is changed. */

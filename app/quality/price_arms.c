@@ -35,7 +35,7 @@ static const struct {
 } exact[] = {{OPTION_ID_exact, "true"},       {OPTION_ID_cache_type_k, "f32"},
              {OPTION_ID_cache_type_v, "f32"}, {OPTION_ID_float_gemm, "own"},
              {OPTION_ID_defer_experts, "0"},  {OPTION_ID_dtype, "keep"},
-             {OPTION_ID_experts_used, "0"}};
+             {OPTION_ID_experts_used, "0"},   {OPTION_ID_experts_weight, "0"}};
 
 static int add_arm(struct price_arms *a, const struct options *o, const char *label,
                    struct error *e)

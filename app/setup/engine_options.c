@@ -224,6 +224,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .ubatch = o->ubatch_size,
         .defer_experts = o->defer_experts,
         .experts_used = o->experts_used,
+        .experts_least = (float)o->experts_weight,
         .kv_k = (enum kv_type)o->cache_type_k,
         .kv_v = (enum kv_type)o->cache_type_v,
         .convert = conversion(o),

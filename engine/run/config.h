@@ -83,16 +83,17 @@ struct engine_config {
     const char *placement_script;
     /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
     int defer_experts;
-    int experts_used; /* lossy: experts a token uses (engine_experts_used_set); 0: all */
+    int experts_used;    /* lossy: experts a token uses (engine_experts_used_set); 0: all */
+    float experts_least; /* lossy: routing weight they have at least (engine_experts_least_set) */
     struct drafting {
         char type[16]; /* a drafter's name, "auto": any; "", "none": nothing is drafted */
         /* a smaller model of the same vocabulary, opened as an engine of its own beside this one,
          * with threads and devices in common; NULL: none */
         const char *model;
-        struct acceptance accept;
         struct medusa_request medusa; /* neither path nor n: none */
-        float alpha; /* of `eagle`; 0: fitted */
-        bool all;    /* behind "auto" also who is asked by name alone may be asked for later */
+        float alpha;                  /* of `eagle`; 0: fitted */
+        bool all; /* behind "auto" also who is asked by name alone may be asked for later */
+        struct acceptance accept;
         int n_max;   /* most tokens of a draft; 0: DRAFT_DEFAULT */
         bool always; /* as many whenever there are, whether it pays or not */
     } drafting;

@@ -183,6 +183,7 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.background = false;
     c.defer_experts = 0;
     c.experts_used = 0;
+    c.experts_least = 0;
     c.opened = NULL;
     return c;
 }

@@ -12,17 +12,17 @@
 
 #include <string.h>
 
-#define FADE 0.98   /* what an older step counts beside a newer one */
+#define FADE 0.98 /* what an older step counts beside a newer one */
 #define ALPHA_MOST 1.0f
 
 struct drafter {
     struct engine *model;
     struct sureness sureness;
-    int n, pos;          /* states kept, at most 2; the position of the newest one */
+    int n, pos;             /* states kept, at most 2; the position of the newest one */
     float *newest, *before; /* (hidden) */
-    float *here, *prev;  /* (hidden): guessed */
-    float *logits;       /* n_vocab */
-    double along, steps; /* sums: of steps times the one before, of those squared */
+    float *here, *prev;     /* (hidden): guessed */
+    float *logits;          /* n_vocab */
+    double along, steps;    /* sums: of steps times the one before, of those squared */
 };
 
 static size_t hidden_of(const struct drafter *d)

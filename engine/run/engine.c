@@ -174,9 +174,9 @@ static void tell_unplaced(struct engine *g, const struct adapter_info *a)
 /* Before a device looks at the matrices. */
 static int open_adapters(struct engine *g, const struct engine_config *c, struct error *e)
 {
-    int rc = c->n_adapters ? adapters_open(&g->adapters, g->model, c->adapters, c->n_adapters, true,
-                                           e)
-                           : 0;
+    int rc = c->n_adapters
+                 ? adapters_open(&g->adapters, g->model, c->adapters, c->n_adapters, true, e)
+                 : 0;
 
     for (int i = 0; i < adapters_count(g->adapters); i++)
         if (adapters_at(g->adapters, i)->unplaced)
@@ -210,6 +210,8 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     g->forward.trace = &g->trace;
     g->forward.bandwidth = g->bandwidth;
     g->forward.defer = c->defer_experts;
+    if (c->experts_least != 0.0f && (rc = engine_experts_least_set(g, c->experts_least, e)) < 0)
+        return rc;
     if (c->experts_used && (rc = engine_experts_used_set(g, c->experts_used, e)) < 0)
         return rc;
     return speculate_init(g, e);
@@ -302,8 +304,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
-    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 ||
-        (rc = open_adapters(g, c, e)) < 0)
+    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_adapters(g, c, e)) < 0)
         goto out;
     if (g->model->has_further && engine_further_wanted(c) && (rc = take_commons(g, e)) < 0)
         goto out;
@@ -346,9 +347,9 @@ void engine_close(struct engine *g)
         session_free(g->sessions[n]);
     engine_close(g->draft_model);
     engine_close(g->further);
+    medusa_heads_free(g->medusa);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
-    medusa_heads_free(g->medusa);
     forward_release(&g->forward);
     kv_release(&g->kv);
     mem_free(g->sessions);

@@ -175,7 +175,15 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
  * What is computed already stays. Outside a turn. ERR_USAGE: more than the model uses, or it has no
  * experts. */
 int engine_experts_used_set(struct engine *g, int n, struct error *e);
-/* What that costs and gains on the session as it stands, from position `from` on (at most 64
+/* Likewise: of those, the ones of less routing weight than `least` (0 .. 1) are left out of a
+ * token, all but the best; 0: none are. Layers are not fused then. ERR_USAGE: out of range, or no
+ * experts. Both stop the prompt cache on the disk (engine_config.prompt_cache) where they are not
+ * the first setting. */
+int engine_experts_least_set(struct engine *g, float least, struct error *e);
+/* What is in force; 0 and 0: the model's own. trained: the most that the model's layers use. */
+void engine_experts_lossy(const struct engine *g, int *used, float *least);
+int engine_experts_trained(const struct engine *g);
+/* What these cost and gain on the session as it stands, from position `from` on (at most 64
  * tokens), which are computed twice more, one by one, after an exact prompt: the divergence of the
  * next token's distribution from the exact run's, in nats, how many tokens greedy decoding would
  * choose otherwise, tokens a second. The session stays. Outside a turn. */

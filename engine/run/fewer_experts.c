@@ -12,13 +12,16 @@
 
 #define SHADOW_TOKENS 64
 
-static int used_most(const struct engine *g)
+int engine_experts_trained(const struct engine *g)
 {
     const struct hparams *hp = &g->model->hp;
     int most = 0;
 
-    for (int l = 0; l < hp->n_layers; l++)
-        most = g->used_trained[l] > most ? g->used_trained[l] : most;
+    for (int l = 0; l < hp->n_layers; l++) {
+        int used = g->used_trained ? g->used_trained[l] : hparams_layer(hp, l)->ffn.used;
+
+        most = used > most ? used : most;
+    }
     return most;
 }
 
@@ -36,19 +39,23 @@ static int remember(struct engine *g, struct error *e)
     return 0;
 }
 
-static void use(struct engine *g, int n)
+/* Both at once; layers may be fused again, or not any more. */
+static void use(struct engine *g, int n, float least)
 {
     struct hparams *hp = &g->model->hp;
 
     for (int l = 0; l < hp->n_layers && hp->layers; l++)
         hp->layers[l].ffn.used = n > 0 && n < g->used_trained[l] ? n : g->used_trained[l];
     g->experts_used = n;
+    g->forward.least = least;
+    if (g->forward.plan)
+        forward_placed(&g->forward, g->forward.plan, g->forward.n_devices);
     utility_forget(&g->utility);
 }
 
 int engine_experts_used_set(struct engine *g, int n, struct error *e)
 {
-    int rc = remember(g, e), most = rc < 0 ? 0 : used_most(g);
+    int rc = remember(g, e), most = rc < 0 ? 0 : engine_experts_trained(g);
 
     if (rc < 0)
         return rc;
@@ -57,8 +64,31 @@ int engine_experts_used_set(struct engine *g, int n, struct error *e)
     if (n < 0 || n > most)
         return error_set(e, ERR_USAGE, "--experts-used %d: a token of this model uses %d; 1 to %d",
                          n, most, most);
-    use(g, n);
+    stored_stop(g);
+    use(g, n, g->forward.least);
     return 0;
+}
+
+int engine_experts_least_set(struct engine *g, float least, struct error *e)
+{
+    int rc = remember(g, e);
+
+    if (rc < 0)
+        return rc;
+    if (least != 0.0f && !engine_experts_trained(g))
+        return error_set(e, ERR_USAGE, "--experts-weight: the model has no experts to choose from");
+    if (!(least >= 0.0f && least <= 1.0f))
+        return error_set(e, ERR_USAGE, "--experts-weight %g: a weight from 0 to 1 is expected",
+                         (double)least);
+    stored_stop(g);
+    use(g, g->experts_used, least);
+    return 0;
+}
+
+void engine_experts_lossy(const struct engine *g, int *used, float *least)
+{
+    *used = g->experts_used;
+    *least = g->forward.least;
 }
 
 /* The session's tokens from `from` on once more, one by one. */
@@ -94,6 +124,7 @@ static void compare(const float *exact, const float *fewer, int n, int n_vocab,
 
 int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *out, struct error *e)
 {
+    float least = g->forward.least;
     int total = g->session->n_tokens, n_vocab = g->model->hp.n_vocab, fewer = g->experts_used,
         n = total - from < SHADOW_TOKENS ? total - from : SHADOW_TOKENS, rc = 0;
     size_t values = n > 0 ? (size_t)n * (size_t)n_vocab : 0;
@@ -102,7 +133,7 @@ int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *o
     uint64_t ns[2];
 
     *out = (struct fewer_experts){0};
-    if (from < 1 || n < 1 || !fewer) {
+    if (from < 1 || n < 1 || (!fewer && least <= 0)) {
         mem_free(ids);
         return error_set(e, ERR_USAGE, "there is no answer of fewer experts to compare");
     }
@@ -113,12 +144,12 @@ int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *o
         goto out;
     }
     memcpy(ids, g->session->tokens, (size_t)total * sizeof *ids);
-    use(g, 0);
+    use(g, 0, 0);
     session_rewind(g->session, 0);
     g->session->counted = INT_MAX;
     if ((rc = engine_eval(g, ids, from, NULL, false, e)) == 0)
         rc = step(g, ids, from, n, exact, &ns[0], e);
-    use(g, fewer);
+    use(g, fewer, least);
     if (rc == 0 && (rc = step(g, ids, from, n, lossy, &ns[1], e)) == 0) {
         compare(exact, lossy, n, n_vocab, out);
         out->exact_rate = n * 1e9 / (double)ns[0];

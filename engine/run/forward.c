@@ -166,8 +166,10 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
                 d = PLAN_NO_DEVICE;
         if (d == 0 && pages(f, l))
             d = PLAN_NO_DEVICE; /* which ones it needs is known only after its router */
-        f->fused_device[l] =
-            (uint8_t)(d != PLAN_NO_DEVICE && fuses(&f->slots[d], l) ? d : PLAN_NO_DEVICE);
+        f->fused_device[l] = (uint8_t)(d != PLAN_NO_DEVICE && f->least <= 0 &&
+                                               fuses(&f->slots[d], l)
+                                           ? d
+                                           : PLAN_NO_DEVICE);
     }
 }
 
@@ -679,6 +681,31 @@ static void choose_nobody(struct forward *f, int layer)
     }
 }
 
+/* Routed experts of a row that weigh less than is asked for, but for the best one; where the
+ * model's weights sum to 1 what is left does so too. Their outputs become zeros: they are summed.
+ */
+static void leave_out(struct forward *f, int layer, int row, int *experts, float *weights)
+{
+    const struct ffn_shape *s = &hparams_layer(&f->model->hp, layer)->ffn;
+    size_t hidden = (size_t)f->model->hp.hidden;
+    float before = 0, after = 0, best = 0;
+
+    for (int i = 0; i < s->used; i++)
+        best = weights[i] > best ? weights[i] : best;
+    for (int i = 0; i < s->used; i++) {
+        before += weights[i];
+        if (weights[i] < f->least && weights[i] < best && experts[i] >= 0) {
+            experts[i] = -1;
+            weights[i] = 0.0f;
+            memset(f->out + ((size_t)i * (size_t)f->rows + (size_t)row) * hidden, 0,
+                   hidden * sizeof *f->out);
+        }
+        after += weights[i];
+    }
+    for (int i = 0; i < s->used && s->router.normalised && after > 0; i++)
+        weights[i] *= before / after;
+}
+
 static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
@@ -709,6 +736,9 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     start = clock_now();
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
+    for (int r = 0; r < f->rows && f->least > 0; r++)
+        leave_out(f, layer, r, route.experts + r * hp->n_experts_used,
+                  route.weights + r * hp->n_experts_used);
     group_rows(f, layer);
     choose_deferred(f, layer, route.weights);
     trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
@@ -876,10 +906,8 @@ static int scale_logits(struct forward *f, float *logits, int rows, struct error
 static int run_head(struct forward *f, const float *x, const float *const *strengths, int rows,
                     float *logits, struct error *e)
 {
-    struct head_job j = {.rows = rows,
-                         .x = x,
-                         .logits = logits,
-                         .strengths = f->adapted ? strengths : NULL};
+    struct head_job j = {
+        .rows = rows, .x = x, .logits = logits, .strengths = f->adapted ? strengths : NULL};
     int d = f->plan->head, rc;
 
     mem_guard_arm("head");
@@ -909,6 +937,12 @@ int forward_head(struct forward *f, int first, int rows, float *logits, struct e
                     rows, logits, e);
 }
 
+int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e)
+{
+    return run_head(f, x, strengths, rows, logits, e);
+}
+
 int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
@@ -922,9 +956,3 @@ int forward_head_of(struct forward *f, const int *rows, int n, float *logits, st
     }
     return run_head(f, f->y, f->head_strengths, n, logits, e);
 }
-int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
-                    float *logits, struct error *e)
-{
-    return run_head(f, x, strengths, rows, logits, e);
-}
-

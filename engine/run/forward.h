@@ -72,6 +72,9 @@ struct forward {
      * of least weight are computed while the next layer's attention runs on its device, and added
      * after it. As in KTransformers' expert deferral. */
     int defer;
+    /* Lossy, 0: off: of a row's routed experts those of less weight are left out, all but the best
+     * one. Layers are not fused then. Set before forward_placed. */
+    float least;
     struct {
         int n, layer, row[FORWARD_DEFERRED], slot[FORWARD_DEFERRED];
         struct expert_group groups[FORWARD_DEFERRED];
@@ -108,11 +111,11 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
  * n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
-/* Likewise, of n of its rows, upwards. */
-int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e);
-
 /* Likewise, of hidden states from elsewhere, (rows, hidden), which stay the caller's. strengths: of
  * each row; see struct span. */
 int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
                     float *logits, struct error *e);
+/* Likewise, of n of its rows, upwards. */
+int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e);
+
 #endif

@@ -82,7 +82,7 @@ static void keep_states(struct drafter *d, int pos, int rows, const float *x)
         d->from = pos;
     for (int i = rows > HELD ? rows - HELD : 0; i < rows; i++)
         model_norm(m, &m->further.state_norm, x + (size_t)i * hidden_of(d),
-                            d->states + (size_t)((pos + i) % HELD) * hidden_of(d));
+                   d->states + (size_t)((pos + i) % HELD) * hidden_of(d));
     d->upto = pos + rows;
     if (d->upto - d->from > HELD)
         d->from = d->upto - HELD;
@@ -114,7 +114,7 @@ static void take_own(struct drafter *d)
     static const struct norm_weights none;
 
     model_norm(m, m->further.state_norm.weight ? &m->output_norm : &none,
-                        f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
+               f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
 }
 
 /* Appends rows: tokens, and the states they are joined with. logits: of the last one, or NULL. */

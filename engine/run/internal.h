@@ -170,8 +170,8 @@ struct pass {
     struct span *spans;
     const int **ids;
     const float **states; /* see session.states */
-    int *wanted; /* rows whose logits are wanted: as many as logits has */
-    int *ends;   /* session_extend_all: where each ends */
+    int *wanted;          /* rows whose logits are wanted: as many as logits has */
+    int *ends;            /* session_extend_all: where each ends */
     /* (n_sessions + engine.draft_rows, n_vocab), with several sessions or drafts */
     float *logits;
 };
@@ -207,7 +207,7 @@ struct engine {
     struct pass pass;
     /* something is drafted; who could, and who is asked for now (engine_drafting_set) */
     bool drafts, drafters[DRAFTER_COUNT], heard[DRAFTER_COUNT];
-    int most_drafted; /* tokens of a draft that devices have room for */
+    int most_drafted;                     /* tokens of a draft that devices have room for */
     struct engine *draft_model, *further; /* NULL: none (drafter.h, enum drafter_needs) */
     struct medusa_heads *medusa;          /* likewise */
     struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
@@ -219,7 +219,7 @@ struct engine {
     bool has_floats;    /* matrices of float weights; known where something is drafted */
     struct utility utility;
     struct scheduler scheduler;
-    int n_running;         /* turns */
+    int n_running; /* turns */
     /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
      * nobody asked yet) */
     int experts_used, *used_trained;
@@ -230,6 +230,7 @@ struct engine {
 
     struct {
         struct prompt_cache *cache; /* NULL: there is none on the disk */
+        bool stopped;               /* what is computed is not what the key says any more */
         struct segment_shape shape;
         char key[DIGEST_HEX];
     } stored;
@@ -371,6 +372,8 @@ int place_give_back(struct engine *g, int device, struct error *e);
 int stored_open(struct engine *g, struct error *e);
 /* Before sessions close: what is not written yet gets some seconds. */
 void stored_close(struct engine *g);
+/* From now on nothing is read or written; a notice says so. Nothing where no cache is open. */
+void stored_stop(struct engine *g);
 /* A turn's prompt stands in the session: whether some of it comes from the disk. */
 void stored_choose(struct session *s);
 bool stored_reading(const struct session *s); /* it waits for that */
@@ -393,11 +396,11 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
 /* speculate.c: drafted tokens verified beside the one that waits */
 /* What the configuration asks for; ERR_USAGE: a drafter that there is not. */
 int speculate_init(struct engine *g, struct error *e);
+/* Opens the heads that draft, where they are asked for. Errors of medusa_heads_open. */
+int speculate_heads_open(struct engine *g, struct error *e);
 /* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
  * its vocabulary is another one. */
 int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
-/* Opens the heads that draft, where they are asked for. Errors of medusa_heads_open. */
-int speculate_heads_open(struct engine *g, struct error *e);
 /* further.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
  * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
 int further_open(struct engine *g, const struct engine_config *of, struct error *e);

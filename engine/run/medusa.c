@@ -13,10 +13,10 @@
 struct drafter {
     struct engine *model;
     struct sureness sureness;
-    int pos;       /* whose state is kept; negative: none */
-    float *state;  /* (hidden): as the last layer leaves it; then normed */
+    int pos;              /* whose state is kept; negative: none */
+    float *state;         /* (hidden): as the last layer leaves it; then normed */
     float *normed, *work; /* (hidden), (2 x hidden) */
-    float *logits; /* n_vocab */
+    float *logits;        /* n_vocab */
 };
 
 static void release(struct drafter *d)

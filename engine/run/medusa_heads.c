@@ -57,8 +57,7 @@ static const struct tensor_view *find(const struct weight_file *f, int k, int bl
 
 static bool is_float(const struct tensor_view *t)
 {
-    return !t->packed &&
-           (t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16);
+    return !t->packed && (t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16);
 }
 
 /* cols 0: it has one dimension. */
@@ -87,7 +86,9 @@ static int check(const struct weight_file *f, const struct tensor_view *t, int r
 static struct matrix shape(const struct model *m, const struct source *from, int rows)
 {
     bool quantised = dtype_is_quantised(m->head.type);
-    struct matrix w = {.type = quantised ? DTYPE_Q8_0 : from->t ? from->t->type : DTYPE_F32,
+    struct matrix w = {.type = quantised ? DTYPE_Q8_0
+                               : from->t ? from->t->type
+                                         : DTYPE_F32,
                        .rows = rows,
                        .cols = m->hp.hidden};
 
@@ -147,8 +148,7 @@ static int find_all(struct medusa_heads *h, const struct medusa_request *r, stru
 {
     int rc = 1;
 
-    while (f && h->n < MEDUSA_HEADS &&
-           (rc = find_head(&h->heads[h->n], h->model, f, h->n, e)) > 0)
+    while (f && h->n < MEDUSA_HEADS && (rc = find_head(&h->heads[h->n], h->model, f, h->n, e)) > 0)
         h->n++;
     if (rc < 0)
         return rc;

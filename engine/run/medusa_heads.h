@@ -1,8 +1,8 @@
 /* Medusa heads (Cai et al. 2024, arXiv:2401.10774): of the hidden state that the model's head makes
  * the next token of, head k makes the token k + 2 places on, each without the others. A head is
- * some residual blocks, h <- h + SiLU(W h + b), and a matrix (n_vocab, hidden) of logits. Files have
- * them as the authors save them: safetensors, `K.L.linear.weight`, `K.L.linear.bias` of block L of
- * head K and `K.N.weight` behind its N blocks, with or without `medusa_head.` in front; a head
+ * some residual blocks, h <- h + SiLU(W h + b), and a matrix (n_vocab, hidden) of logits. Files
+ * have them as the authors save them: safetensors, `K.L.linear.weight`, `K.L.linear.bias` of block
+ * L of head K and `K.N.weight` behind its N blocks, with or without `medusa_head.` in front; a head
  * without such a matrix takes the model's. In memory they are Q8_0 where the model's head is
  * quantised, else as in the file. Owner: the engine; immutable after open. */
 #ifndef ENGINE_RUN_MEDUSA_HEADS_H

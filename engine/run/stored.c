@@ -43,18 +43,20 @@ static int make_key(struct engine *g, char key[DIGEST_HEX], struct error *e)
 {
     const struct engine_config *c = &g->config;
     const struct stop stop = {is_unwanted, g};
-    char weights[DIGEST_HEX], settings[200];
+    char weights[DIGEST_HEX], settings[240], least[32] = "";
     uint64_t adapters = adapters_hash(g->adapters);
     struct digest d;
     int rc = weights_digest(g->model->file, c->prompt_cache, tell_hashing, g, &stop, weights, e);
 
     if (rc < 0)
         return rc;
+    if (c->experts_least > 0)
+        snprintf(least, sizeof least, " least %.9g", (double)c->experts_least);
     snprintf(
         settings, sizeof settings,
-        "moetop %s state %d convert %d exact %d library %d deferred %d k %d v %d model %016llx",
+        "moetop %s state %d convert %d exact %d library %d deferred %d k %d v %d model %016llx%s",
         MOETOP_VERSION, SEGMENT_FORMAT, c->convert, c->exact, c->float_library, c->defer_experts,
-        (int)c->kv_k, (int)c->kv_v, (unsigned long long)g->model->hash);
+        (int)c->kv_k, (int)c->kv_v, (unsigned long long)g->model->hash, least);
     digest_init(&d, DIGEST_SHA256, 0);
     digest_add(&d, weights, DIGEST_HEX);
     digest_add(&d, settings, strlen(settings) + 1);
@@ -96,6 +98,18 @@ int stored_open(struct engine *g, struct error *e)
         return rc;
     return prompt_cache_open(&g->stored.cache, g->config.prompt_cache, g->config.prompt_cache_bytes,
                              g->stored.key, say, g, e);
+}
+
+void stored_stop(struct engine *g)
+{
+    if (!g->stored.cache || g->stored.stopped)
+        return;
+    g->stored.stopped = true;
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i])
+            g->sessions[i]->stored.due = false;
+    engine_notice(g, "the prompt cache on the disk is left alone from here on: what is computed "
+                     "with other experts does not belong there");
 }
 
 /* ---- reading ---- */
@@ -151,7 +165,7 @@ void stored_choose(struct session *s)
     int end;
 
     *r = (struct stored_run){0};
-    if (!g->stored.cache || g->uncounted || g->forward.imposed)
+    if (!g->stored.cache || g->stored.stopped || g->uncounted || g->forward.imposed)
         return;
     end = reach(s, s->run.end - 1, r->last);
     if (end - s->n_tokens < GAIN_LEAST || (s->run.leader && end - s->run.lead < SEGMENT_TOKENS))
@@ -477,8 +491,9 @@ static void use_all(struct session *s)
 void stored_due(struct session *s)
 {
     const struct prompt *p = &s->run.turn->prompt;
+    const struct engine *g = s->engine;
 
-    if (!s->engine->stored.cache || s->engine->uncounted || s->engine->forward.imposed)
+    if (!g->stored.cache || g->stored.stopped || g->uncounted || g->forward.imposed)
         return;
     s->stored.due = true;
     s->stored.n_marks = p->n_marks;

@@ -42,6 +42,7 @@ int chat_copy(struct conversation *c, const char *arguments);
 int chat_place(struct conversation *c, const char *arguments);
 int chat_model(struct conversation *c, const char *arguments);
 int chat_lora(struct conversation *c, const char *arguments);
+int chat_experts_used(struct conversation *c, const char *arguments);
 int chat_log(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
 int chat_cache(struct conversation *c, const char *arguments);

@@ -20,8 +20,9 @@ enum drafter_kind {
     DRAFTER_COUNT
 };
 
-/* What a drafter is made with: nothing, the engine of the model that drafts, that of the block which
- * predicts further tokens (run/config.h), the engine it drafts for, that one with Medusa heads. */
+/* What a drafter is made with: nothing, the engine of the model that drafts, that of the block
+ * which predicts further tokens (run/config.h), the engine it drafts for, that one with Medusa
+ * heads. */
 enum drafter_needs {
     DRAFTER_NEEDS_NOTHING,
     DRAFTER_NEEDS_MODEL,
