@@ -1,6 +1,6 @@
 /* Drafters that live on the model's hidden states: Medusa heads, whose logits are compared with the
- * formula written down here, and the straight line through two states. Whatever they guess, the text
- * stays; heads that were fitted to what the model says are right often. */
+ * formula written down here, and the straight line through two states. Whatever they guess, the
+ * text stays; heads that were fitted to what the model says are right often. */
 #include "engine/base/mem.h"
 #include "engine/device/device.h"
 #include "engine/run/engine.h"
@@ -418,16 +418,18 @@ START_TEST(the_text_stays)
     static const struct {
         int first, n, tokens, cancel;
         float temperature;
-    } turns[] = {{65, 20, 60, 0, 0},    {65, 29, 60, 0, 0.8f}, {65, 29, 50, 21, 0},
-                 {900, 12, 80, 0, 0.3f}, {65, 40, 400, 0, 0}};
+    } turns[] = {{65, 20, 60, 0, 0},
+                 {65, 29, 60, 0, 0.8f},
+                 {65, 29, 50, 21, 0},
+                 {900, 12, 80, 0, 0.3f},
+                 {65, 40, 400, 0, 0}};
     struct engine_config plain = config_of(support_demo(), "none"), c;
     struct engine *without = open_engine(&plain), *with;
     static struct said x, y;
     int drafted = 0, accepted = 0;
 
     c = config_of(support_demo(), drafting[_i].spec);
-    c.drafting.medusa = (struct medusa_request){.n = drafting[_i].heads,
-                                                .init = drafting[_i].init};
+    c.drafting.medusa = (struct medusa_request){.n = drafting[_i].heads, .init = drafting[_i].init};
     c.drafting.alpha = drafting[_i].alpha;
     c.drafting.always = !drafting[_i].pays;
     c.placement = drafting[_i].place;
@@ -494,8 +496,8 @@ END_TEST
 #define FIT_HEADS 3
 
 struct text {
-    int n;                /* states: of position i, whose next tokens stand at ids + i + 1 */
-    float *states;        /* (n, hidden), normed */
+    int n;         /* states: of position i, whose next tokens stand at ids + i + 1 */
+    float *states; /* (n, hidden), normed */
     int *ids;
 };
 

@@ -2,7 +2,6 @@
 #include "app/bench/load_report.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct figures {
@@ -57,18 +56,6 @@ static void row_csv(FILE *f, const struct load_result *r, const struct figures *
             v->gap.mean, v->gap.sd, v->gap.p95, v->rate.mean, v->rate.sd);
 }
 
-static int put_json(FILE *f, json_t *o, size_t flags, struct error *e)
-{
-    char *text = o ? json_dumps(o, flags | JSON_REAL_PRECISION(9)) : NULL;
-
-    json_decref(o);
-    if (!text)
-        return error_set(e, ERR_MEMORY, "out of memory for the results");
-    fprintf(f, "%s\n", text);
-    free(text);
-    return 0;
-}
-
 int load_report_write(FILE *f, enum report_format format, const struct load_result *r, size_t n,
                       struct error *e)
 {
@@ -96,12 +83,12 @@ int load_report_write(FILE *f, enum report_format format, const struct load_resu
         else if (format == REPORT_CSV)
             row_csv(f, &r[i], &v);
         else if (format == REPORT_JSONL)
-            rc = put_json(f, row_json(&r[i], &v), JSON_COMPACT, e);
+            rc = report_json(f, row_json(&r[i], &v), JSON_COMPACT, e);
         else
             json_array_append_new(all, row_json(&r[i], &v));
     }
     if (all && rc == 0)
-        return put_json(f, all, JSON_INDENT(2), e);
+        return report_json(f, all, JSON_INDENT(2), e);
     json_decref(all);
     return rc;
 }

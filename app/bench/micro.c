@@ -8,7 +8,9 @@
 #include "engine/base/topology.h"
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/device/cpu/shape_table.h"
+#include "engine/base/clock.h"
 #include "engine/model/block.h"
+#include "engine/run/logits_sum.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #define MICRO_MAX 300
+#define LOGIT_ROWS 4
 #define READ_MS 400
 #define CACHED 1.15 /* times the memory's speed: it cannot have come from there */
 #define CHOICES_MAX 64
@@ -114,9 +117,80 @@ static int print_all_patterns(const struct options *o, const struct model *model
     return rc;
 }
 
+/* ---- what is done with the logits of a drafted row ---- */
+
+#define LOGIT_RUNS 200
+
+static double sink;
+
+static double greatest(const float *x, int n)
+{
+    return (double)logits_greatest(x, n);
+}
+
+static double greatest_scalar(const float *x, int n)
+{
+    float most = x[0];
+
+    for (int i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return (double)most;
+}
+
+static double exp_sum(const float *x, int n)
+{
+    return logits_exp_sum(x, n, 1.0f);
+}
+
+static double exp_sum_scalar(const float *x, int n)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += exp((double)x[i] - 1.0);
+    return sum;
+}
+
+/* Comparing a drafted token with the model's reads a row of logits for its greatest; a lossy policy
+ * and a draw sum their exps as well. */
+static int bench_logits(struct microbench_result *out, int n_vocab, struct error *e)
+{
+    static const struct {
+        const char *name;
+        double (*run)(const float *x, int n);
+        double ops;
+    } all[LOGIT_ROWS] = {{"compare logits", greatest, 1},
+                         {"compare, scalar", greatest_scalar, 1},
+                         {"accept (exps)", exp_sum, 16},
+                         {"accept, scalar", exp_sum_scalar, 16}};
+    float *x = mem_alloc((size_t)n_vocab + 1, sizeof *x);
+
+    if (!x)
+        return error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
+    for (int i = 0; i < n_vocab; i++)
+        x[i] = (float)(i % 17) * 0.0625f;
+    for (int i = 0; i < LOGIT_ROWS; i++) {
+        out[i] = (struct microbench_result){.rows = 1,
+                                            .cols = n_vocab,
+                                            .tokens = 1,
+                                            .seconds = 1e30,
+                                            .bytes = (double)n_vocab * sizeof *x,
+                                            .ops = all[i].ops * n_vocab};
+        snprintf(out[i].kernel, sizeof out[i].kernel, "%s", all[i].name);
+        for (int k = 0; k < LOGIT_RUNS; k++) {
+            uint64_t start = clock_now();
+
+            sink += all[i].run(x, n_vocab);
+            out[i].seconds = fmin(out[i].seconds, clock_seconds(clock_now() - start));
+        }
+    }
+    mem_free(x);
+    return LOGIT_ROWS;
+}
+
 static int measure(const struct options *o, struct error *e)
 {
-    struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
+    struct microbench_result *m = mem_alloc(MICRO_MAX + LOGIT_ROWS, sizeof *m);
     double read = fmax(membw_read(NULL, 0, 1, READ_MS), cpu_read_bandwidth(1)),
            f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1), cache = second_level();
     struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
@@ -130,8 +204,9 @@ static int measure(const struct options *o, struct error *e)
     if (rc < 0)
         goto out;
     rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.common.ffn.width, e);
-    if (rc < 0)
+    if (rc < 0 || (rc = bench_logits(m + n, model->hp.n_vocab, e)) < 0)
         goto out;
+    n += rc;
     rc = 0;
     printf("One thread, %s kernels. Memory reads %.1f GB/s; peaks: %.0f GFLOP/s in F32, %.0f Gop/s "
            "in int8%s.\n\n",

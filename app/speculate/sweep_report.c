@@ -6,7 +6,6 @@
 #include "engine/base/series.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DRAWINGS 5
@@ -98,15 +97,14 @@ static int put_table(FILE *f, const struct sweep *s, struct error *e)
     for (int i = 0; i < s->n_arms && rc == 0; i++) {
         const struct sweep_arm *a = &s->arms[i];
         struct arm_figures v;
+        char rate[48], ms[48];
 
         if ((rc = figures_of(s, i, &v, e)) < 0)
             break;
-        fprintf(
-            f,
-            "| %s | %s | %d | %zu | %.2f ± %.2f | %.3f | %.3f | %.1f %% | %.2f | "
-            "%.2f ± %.2f | ",
-            a->drafter, a->policy, a->k, v.rate.n, v.rate.median, v.rate.sd, v.gain.median,
-            v.gain.min, v.accepted.mean, v.tokens_a_pass, v.token_ms.mean, v.token_ms.sd);
+        fprintf(f, "| %s | %s | %d | %zu | %s | %.3f | %.3f | %.1f %% | %.2f | %s | ", a->drafter,
+                a->policy, a->k, v.rate.n, report_spread(&v.rate, v.rate.median, rate),
+                v.gain.median, v.gain.min, v.accepted.mean, v.tokens_a_pass,
+                report_spread(&v.token_ms, v.token_ms.mean, ms));
         if (v.same)
             fprintf(f, "the same |\n");
         else
@@ -179,18 +177,6 @@ static json_t *arm_json(const struct sweep *s, int i, const struct arm_figures *
                      "right", counts_json(v->right, s->most_k));
 }
 
-static int put_json(FILE *f, json_t *o, size_t flags, struct error *e)
-{
-    char *text = o ? json_dumps(o, flags | JSON_REAL_PRECISION(9)) : NULL;
-
-    json_decref(o);
-    if (!text)
-        return error_set(e, ERR_MEMORY, "out of memory for the results");
-    fprintf(f, "%s\n", text);
-    free(text);
-    return 0;
-}
-
 static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)
 {
     json_t *arms = json_array(), *samples = json_array();
@@ -209,8 +195,8 @@ static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)
         json_decref(samples);
         return rc;
     }
-    return put_json(f, json_pack("{s:o, s:o}", "arms", arms, "samples", samples), JSON_INDENT(1),
-                    e);
+    return report_json(f, json_pack("{s:o, s:o}", "arms", arms, "samples", samples), JSON_INDENT(1),
+                       e);
 }
 
 int sweep_write(FILE *f, enum report_format format, const struct sweep *s, struct error *e)
@@ -223,7 +209,7 @@ int sweep_write(FILE *f, enum report_format format, const struct sweep *s, struc
     case REPORT_JSON: return put_whole_json(f, s, e);
     case REPORT_JSONL:
         for (size_t i = 0; i < s->n && rc == 0; i++)
-            rc = put_json(f, sample_json(s, &s->samples[i]), JSON_COMPACT, e);
+            rc = report_json(f, sample_json(s, &s->samples[i]), JSON_COMPACT, e);
         return rc;
     case REPORT_SQL:
     default: return error_set(e, ERR_USAGE, "--spec-sweep writes md, csv, json or jsonl (-o)");

@@ -28,9 +28,39 @@ static bool has_drafts(const struct ui_model *m)
     return d->wanted && (d->drafted || d->why[0]);
 }
 
+/* How many bytes of a text stand on a line of so many cells, cut at a blank where there is one. */
+static size_t line_of(const char *text, int cells)
+{
+    size_t n = strlen(text), cut = 0;
+
+    if ((int)n <= cells)
+        return n;
+    for (size_t i = 1; cells > 0 && i <= (size_t)cells; i++)
+        cut = text[i] == ' ' ? i : cut;
+    return cut ? cut : cells > 0 ? (size_t)cells : n;
+}
+
+#define LABEL 8 /* cells of a label in front of a value */
+#define WHY_LINES 3
+
+/* Lines that drafts take: why there are none is a sentence. */
+static int draft_lines(const struct ui_model *m, int width)
+{
+    const char *why = m->live.speculation.why;
+    int n = 0;
+
+    if (!has_drafts(m))
+        return 0;
+    for (; *why && n < WHY_LINES; n++) {
+        why += line_of(why, width - LABEL);
+        why += *why == ' ';
+    }
+    return n > 1 ? n : 1;
+}
+
 static int speed_want(const struct ui_model *m, int width)
 {
-    return (width >= 36 ? 6 : 5) + has_drafts(m);
+    return (width >= 36 ? 6 : 5) + draft_lines(m, width);
 }
 
 static int speed_most(const struct ui_model *m, int width)
@@ -220,16 +250,31 @@ static void token_times(const struct ui_metrics *f, int width, char *out, size_t
     }
 }
 
-/* What drafts do, or why there are none. */
-static void drafts_line(const struct ui_model *m, char *out, size_t size)
+/* What drafts do, or why there are none, on so many lines; the last one's row. */
+static int draw_drafts(struct canvas *c, struct rect r, const struct ui_model *m, int y, int lines)
 {
     const struct speculation_figures *d = &m->live.speculation;
+    struct style text = theme_style(&m->theme, ROLE_STYLE_TEXT);
+    const char *why = d->why;
+    char line[96];
 
-    if (d->why[0])
-        snprintf(out, size, "%s", d->why);
-    else
-        snprintf(out, size, "%llu/%llu  %d a pass  %+.0f %%", (unsigned long long)d->accepted,
-                 (unsigned long long)d->drafted, d->rows, 100 * d->gain);
+    canvas_text(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_DIM), "drafts");
+    if (!*why) {
+        snprintf(line, sizeof line, "%llu/%llu  %d a pass  %+.0f %%",
+                 (unsigned long long)d->accepted, (unsigned long long)d->drafted, d->rows,
+                 100 * d->gain);
+        canvas_text_fit(c, r.x + LABEL, y, r.w - LABEL, text, line);
+        return y;
+    }
+    for (int i = 0; i < lines && *why; i++, y++) {
+        size_t n = i + 1 < lines ? line_of(why, r.w - LABEL) : strlen(why);
+
+        snprintf(line, sizeof line, "%.*s", (int)n, why);
+        canvas_text_fit(c, r.x + LABEL, y, r.w - LABEL, text, line);
+        why += n;
+        why += *why == ' ';
+    }
+    return y - 1;
 }
 
 static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
@@ -239,13 +284,16 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char a[16], b[16], line[96];
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
                  graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
-    int wide = r.w >= 36, lines = (wide ? 3 : 4) + (has_drafts(m) && r.h > (wide ? 3 : 4)),
-        graph_rows = r.h - lines, y = r.y, x;
+    int wide = r.w >= 36, plain = wide ? 3 : 4, drafts = draft_lines(m, r.w), lines, graph_rows,
+        y = r.y, x;
     /* while a prompt is read there is only that to see */
     const struct ui_history *shown = m->prefilling && m->prefill.count ? &m->prefill : &m->decode;
     double top = draw_history_max(shown, r.w * 2);
     int zoomed = r.h >= 16;
 
+    drafts = drafts < r.h - plain ? drafts : r.h > plain ? r.h - plain : 0;
+    lines = plain + drafts;
+    graph_rows = r.h - lines;
     x = panel_figure(c, r.x, y, m, "decode", 8, draw_rate(a, f->decode_tok_s), "tok/s");
     for (int form = 0; form < 4 && f->decode_tok_s > 0; form++) { /* the longest that fits */
         int room = r.x + r.w - x - 1;
@@ -286,11 +334,8 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     token_times(f, r.w - 8, line, sizeof line);
     canvas_text(c, r.x, y, dim, "token");
     canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
-    if (lines > (wide ? 3 : 4)) {
-        drafts_line(m, line, sizeof line);
-        canvas_text(c, r.x, ++y, dim, "drafts");
-        canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
-    }
+    if (drafts)
+        y = draw_drafts(c, r, m, y + 1, drafts);
     if (zoomed) {
         snprintf(line, sizeof line,
                  r.w < 40 ? "answer %d · session %s tokens"

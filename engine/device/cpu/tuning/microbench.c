@@ -200,6 +200,39 @@ static void run_values(struct small *s)
     s->k->values[KV_F16](s->h, HEAD, s->x, 1, CONTEXT, false, s->y, HEAD, s->h);
 }
 
+/* One token's key of a head into its place between 15 others, and its value, as they are kept. */
+static void run_append(struct small *s)
+{
+    s->k->to_f16(s->x, HEAD, s->h);
+    for (int i = 0; i < HEAD; i++)
+        s->h[HEAD + i * NUM_LANES] = s->h[i];
+    s->k->to_f16(s->w, HEAD, s->h + HEAD + HEAD * NUM_LANES);
+}
+
+static void run_append_scalar(struct small *s)
+{
+    struct small plain = *s;
+
+    plain.k = &kernels_scalar;
+    run_append(&plain);
+}
+
+static void append_q8(const float *x, uint8_t *row)
+{
+    for (int b = 0; b < HEAD / NUM_BLOCK; b++, row += KV_Q8_0_BYTES) {
+        uint16_t scale = num_kv_quantise_block(x + b * NUM_BLOCK, (int8_t *)row + 2);
+
+        memcpy(row, &scale, sizeof scale);
+    }
+}
+
+/* Of whole blocks: one text for every instruction set. */
+static void run_append_q8(struct small *s)
+{
+    append_q8(s->x, (uint8_t *)s->h);
+    append_q8(s->w, (uint8_t *)(s->h + HEAD));
+}
+
 /* Repeated within a pass: a single call is too short for the clock. */
 static void bench_small(struct microbench_result *r, struct small *s, const char *name,
                         void (*run)(struct small *s), int rows, int cols, double bytes, double ops)
@@ -243,6 +276,9 @@ static int bench_others(struct microbench_result *out, int max, int hidden, int 
         {"scores f16", run_scores, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD},
         {"softmax", run_softmax, 1, CONTEXT, 4.0 * CONTEXT, 18.0 * CONTEXT},
         {"values f16", run_values, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD},
+        {"append kv f16", run_append, 2, HEAD, 12.0 * HEAD, 2.0 * HEAD},
+        {"append kv f16, scalar", run_append_scalar, 2, HEAD, 12.0 * HEAD, 2.0 * HEAD},
+        {"append kv q8_0, scalar", run_append_q8, 2, HEAD, 10.125 * HEAD, 6.0 * HEAD},
     };
     int done = 0;
 
