@@ -204,6 +204,13 @@ START_TEST(table)
     ck_assert_int_eq(keys_lookup(KEYS_PANEL, 'z', 0, &index), ACTION_ZOOM);
     ck_assert_int_eq(keys_lookup(KEYS_PANEL, KEY_F1, 0, &index), ACTION_HELP);
     ck_assert_int_eq(keys_lookup(KEYS_PANEL, 'q', 0, &index), ACTION_NONE);
+    /* a server's dashboard has no line to type into, and no chat */
+    ck_assert_int_eq(keys_lookup(KEYS_SERVER, 'q', 0, &index), ACTION_QUIT);
+    ck_assert_int_eq(keys_lookup(KEYS_SERVER, 'd' & 0x1f, 0, &index), ACTION_NONE);
+    ck_assert_int_eq(keys_lookup(KEYS_SERVER, '\r', 0, &index), ACTION_NONE);
+    ck_assert_int_eq(keys_lookup(KEYS_SERVER, KEY_F2, 0, &index), ACTION_NONE);
+    ck_assert_int_eq(keys_lookup(KEYS_SERVER, KEY_F7, 0, &index), ACTION_PLACE);
+    ck_assert_str_eq(keys_plans[index], "hot");
 }
 END_TEST
 

@@ -7,9 +7,12 @@
 static void request_default(struct layout_request *r, int w, int h)
 {
     static const struct layout_panel panels[] = {
-        {true, 3, 4, 0, 4, 0, 0, 0, false},  {true, 3, 4, 0, 0, 0, 3, 0, false},
-        {true, 2, 4, 0, 8, 0, 4, 0, false},  {true, 4, 18, 3, 34, 18, 1, 1, true},
-        {true, 2, 5, 0, 12, 0, 2, 0, false}, {true, 3, 8, 2, 0, 0, LAYOUT_LUXURY, 1, false},
+        {true, 3, 4, 0, 4, 0, 0, 0, false, false},
+        {true, 3, 4, 0, 0, 0, 3, 0, false, false},
+        {true, 2, 4, 0, 8, 0, 4, 0, false, false},
+        {true, 4, 18, 3, 34, 18, 1, 1, true, false},
+        {true, 2, 5, 0, 12, 0, 2, 0, false, false},
+        {true, 3, 8, 2, 0, 0, LAYOUT_LUXURY, 1, false, false},
     };
 
     memset(r, 0, sizeof *r);

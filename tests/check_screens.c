@@ -12,9 +12,13 @@
  * click X Y     sampling TEXT
  * closing NAME (another model comes)
  * entry N (of the chat: the newest block)     view N TEXT (the rule)
+ * serve WHERE SESSIONS WAITING CONTEXT (a server's dashboard, the first line of a script)
+ * session I STATE WHO HELD PROMPT CACHED READ MADE TOK_S SECONDS      queued I WHO PROMPT SECONDS
+ * request STATUS WHO PROMPT CACHED MADE FIRST SECONDS TEXT      rates ANSWERS PROMPTS PASS P50 P95
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
+#include "engine/base/mem.h"
 #include "ui/chatview.h"
 #include "ui/keys.h"
 #include "ui/panels/panel.h"
@@ -34,6 +38,7 @@ struct player {
     uint64_t now;
     char typed[256], *help;
     unsigned seed;
+    struct ui_serving serving;
     FILE *out;
 };
 
@@ -239,9 +244,69 @@ static void press(struct player *p, const char *name)
         decode_release(&d);
         return;
     }
-    action = keys_lookup(p->m.focus >= 0 ? KEYS_PANEL : KEYS_CHAT, ev.key, ev.mods, &index);
+    action = keys_lookup(p->m.focus >= 0 ? KEYS_PANEL
+                         : p->m.serving  ? KEYS_SERVER
+                                         : KEYS_CHAT,
+                         ev.key, ev.mods, &index);
     screen_act(&p->m, action, index);
     decode_release(&d);
+}
+
+/* The panels of another kind of screen. */
+static void screen_restart(struct player *p)
+{
+    for (int i = 0; i < PANEL_COUNT; i++) {
+        mem_free(p->m.panel_state[i]);
+        p->m.panel_state[i] = NULL;
+    }
+    ck_assert_int_eq(screen_init(&p->m), 0);
+}
+
+/* What a server's board tells. */
+static bool serving_line(struct player *p, const char *word, const char *rest)
+{
+    struct ui_serving *v = &p->serving;
+    struct ui_request *q = &v->requests[v->n_requests % UI_REQUESTS];
+    struct ui_session s = {.what = "chat/completions"};
+    struct ui_waiting w = {.what = "chat/completions"};
+    int i = 0, state = 0, at = 0;
+
+    if (strcmp(word, "serve") == 0) {
+        p->m.serving = v;
+        ck_assert_int_eq(sscanf(rest, "%63s %d %d %d", v->where, &v->n_sessions, &v->waiting,
+                                &v->context),
+                         4);
+        v->ready = true;
+        v->completed = 12430;
+        v->cancelled = 2;
+        p->m.heat = HEAT_NOW;
+        screen_restart(p);
+    } else if (strcmp(word, "session") == 0) {
+        ck_assert_int_eq(sscanf(rest, "%d %d %47s %d %d %d %d %d %lf %lf", &i, &state, s.who,
+                                &s.held, &s.prompt, &s.cached, &s.read, &s.made, &s.tok_s,
+                                &s.seconds),
+                         10);
+        s.state = (enum ui_session_state)state;
+        v->running += s.state != UI_SESSION_IDLE;
+        v->sessions[i] = s;
+    } else if (strcmp(word, "queued") == 0) {
+        ck_assert_int_eq(sscanf(rest, "%d %47s %d %lf", &i, w.who, &w.prompt, &w.seconds), 4);
+        v->queue[i] = w;
+    } else if (strcmp(word, "request") == 0) {
+        *q = (struct ui_request){.clock = "14:03:22", .what = "chat/completions"};
+        ck_assert_int_ge(sscanf(rest, "%d %47s %d %d %d %lf %lf %n", &q->status, q->who, &q->prompt,
+                                &q->cached, &q->made, &q->first_s, &q->seconds, &at),
+                         7);
+        snprintf(q->text, sizeof q->text, "%s", rest + at);
+        v->n_requests++;
+    } else if (strcmp(word, "rates") == 0) {
+        ck_assert_int_eq(sscanf(rest, "%lf %lf %lf %lf %lf", &v->answers_tok_s, &v->prompts_tok_s,
+                                &v->answers_a_pass, &v->first_p50_s, &v->first_p95_s),
+                         5);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 static void line(struct player *p, char *s)
@@ -253,6 +318,8 @@ static void line(struct player *p, char *s)
     rest = rest ? rest + 1 : s + strlen(s);
     if (sscanf(s, "%31s %63s %63s %63s %63s %63s %63s", word, a, b, c, d, e, f) < 1 ||
         word[0] == '#')
+        return;
+    if (serving_line(p, word, rest))
         return;
     if (strcmp(word, "size") == 0) {
         ck_assert_int_eq(canvas_resize(&p->c, atoi(a), atoi(b)), 0);
@@ -660,6 +727,42 @@ START_TEST(every_screen_size)
 }
 END_TEST
 
+/* The dashboard of a server at every size, with more sessions and requests than fit. */
+START_TEST(every_dashboard_size)
+{
+    static struct player p; /* large */
+    FILE *null = fopen("/dev/null", "w");
+    char serve[] = "serve http://127.0.0.1:8080 256 40 8192", model[] = "model m Q4_0 32 16 2",
+         session[] = "session 5 2 127.0.0.1 1371 1204 1180 1204 168 31.2 5.9",
+         queued[] = "queued 31 127.0.0.1 18 0.4", request[] = "request 200 a 18 14 64 0.1 1.8 gone",
+         tokens[] = "tokens 40 3";
+
+    player_init(&p, null);
+    line(&p, serve);
+    line(&p, model);
+    line(&p, session);
+    line(&p, queued);
+    for (int i = 0; i < 300; i++)
+        line(&p, request);
+    line(&p, tokens);
+    for (int w = 1; w <= 250; w += w < 130 ? 3 : 11)
+        for (int h = 1; h <= 80; h += h < 20 ? 1 : 6) {
+            struct screen_input in = {.prompt = "  ", .text = ""};
+            int focus = (w + h) % (PANEL_COUNT + 1) - 1;
+
+            ck_assert_int_eq(canvas_resize(&p.c, w, h), 0);
+            p.m.focus = focus >= 0 && panel_there(&p.m, focus) ? focus : -1;
+            p.m.zoom = h % 4 ? -1 : p.m.focus;
+            p.m.explain = w % 5 == 0 && p.m.focus >= 0;
+            screen_draw(&p.c, &p.m, &in);
+            screen_act(&p.m, h % 2 ? ACTION_LAST : ACTION_PAGE_UP, 0);
+            ck_assert(p.c.cursor_x < w && p.c.cursor_y < h);
+        }
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
 /* Letters mean something in a panel until a sentence follows; then they belong to it, and what they
  * did is undone. A panel that was clicked takes none. */
 START_TEST(a_sentence_is_never_eaten)
@@ -707,7 +810,7 @@ static void map_whole(struct player *p, int w, int h)
     char side[96];
 
     panels[index]->side(&p->m, &v, side, sizeof side);
-    ck_assert_msg(strcmp(side, ui_heat_word(p->m.heat)) == 0, "%dx%d: %s", w, h, side);
+    ck_assert_msg(strcmp(side, ui_heat_word(&p->m)) == 0, "%dx%d: %s", w, h, side);
 }
 
 /* A model of 32 layers is on the map whole wherever the column can hold it. */
@@ -863,6 +966,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_map_is_whole);
     tcase_add_test(t, a_wanted_placement_is_seen);
     tcase_add_test(t, every_screen_size);
+    tcase_add_test(t, every_dashboard_size);
     suite_add_tcase(s, t);
     return s;
 }

@@ -8,7 +8,9 @@
 #include <jansson.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1285,6 +1287,104 @@ START_TEST(keys)
 }
 END_TEST
 
+/* ---- on a terminal ---- */
+
+static struct {
+    int fd;
+    char text[1 << 18];
+    size_t n;
+} screen;
+
+/* What the terminal was sent so far; waits a moment for more. */
+static bool screen_take(void)
+{
+    struct pollfd p = {.fd = screen.fd, .events = POLLIN};
+    ssize_t n;
+
+    if (poll(&p, 1, 100) <= 0)
+        return true;
+    if (screen.n > sizeof screen.text - 8192)
+        screen.n = 0; /* pictures: the newest are enough */
+    n = read(screen.fd, screen.text + screen.n, 4096);
+    screen.n += n > 0 ? (size_t)n : 0;
+    screen.text[screen.n] = 0;
+    return n > 0;
+}
+
+static char *screen_see(const char *what)
+{
+    char *at;
+
+    while (!(at = strstr(screen.text, what))) {
+        /* Ctrl-L: the whole picture, not what differs from the one before */
+        ck_assert_int_eq(write(screen.fd, "\f", 1), 1);
+        ck_assert_msg(screen_take(), "'%s' never came: %s", what, screen.text);
+    }
+    return at;
+}
+
+static void start_on_terminal(void)
+{
+    struct winsize size = {.ws_row = 40, .ws_col = 120};
+    sigset_t theirs, before;
+
+    find_binary();
+    memset(&screen, 0, sizeof screen);
+    sigemptyset(&theirs);
+    sigaddset(&theirs, SIGINT);
+    sigaddset(&theirs, SIGTERM);
+    fflush(stdout);
+    sigprocmask(SIG_BLOCK, &theirs, &before); /* Check's handlers are the child's until it is another */
+    server = forkpty(&screen.fd, NULL, NULL, &size);
+    if (server == 0) {
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        setenv("TERM", "xterm", 1);
+        setenv("LC_ALL", "C.UTF-8", 1);
+        setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
+        setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
+        execl(binary, binary, "--serve", "--port", "0", "-t", "2", "-np", "2", "--pace", "8",
+              (char *)NULL);
+        _exit(127);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    port = atoi(screen_see("http://127.0.0.1:") + strlen("http://127.0.0.1:"));
+}
+
+START_TEST(on_a_terminal_it_has_a_dashboard)
+{
+    struct reply r;
+    int fd;
+
+    start_on_terminal();
+    screen_see("sessions");
+    screen_see("quits"); /* it is ready */
+    ck_assert(strstr(screen.text, "requests") && strstr(screen.text, "experts") &&
+              strstr(screen.text, "memory") && !strstr(screen.text, "moetop: "));
+    r = ask("GET", "/v1/models", NULL, NULL);
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+    screen_see("GET models");
+    fd = ask_slowly(", \"stream\": true, \"max_tokens\": 20");
+    hear_until(fd, "Once");
+    screen_see("answering");
+    screen_see("1 of 2");
+    /* what is under way ends before it does */
+    ck_assert_int_eq(write(screen.fd, "q", 1), 1);
+    screen_see("at once");
+    hear_until(fd, "[DONE]");
+    close(fd);
+    while (!strstr(screen.text, "\033[?1049l") && screen_take())
+        ; /* the terminal as it was */
+    ck_assert(strstr(screen.text, "\033[?1049l") != NULL);
+    while (screen_take()) /* until it has ended */
+        ;
+    ck_assert_int_eq(end(), 0);
+    close(screen.fd);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve");
@@ -1319,6 +1419,7 @@ static Suite *suite(void)
     tcase_add_test(own, adapters_of_requests);
     tcase_add_test(own, a_restart_does_not_read_again);
     tcase_add_test(own, under_a_service_manager);
+    tcase_add_test(own, on_a_terminal_it_has_a_dashboard);
     suite_add_tcase(s, own);
     return s;
 }

@@ -3,6 +3,7 @@
 #include "ui/keys.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define CTRL(c) ((c)&0x1f)
@@ -95,7 +96,22 @@ static const struct key_binding table[] = {
     {KEYS_PANEL, 'm', 0, ACTION_MODE, 0, "m", "experts: this answer, the session, now"},
     {KEYS_PANEL, 'x', KEY_ALT, ACTION_HIDE, 0, "Alt-x", "hide the panel"},
     {KEYS_PANEL, '?', 0, ACTION_EXPLAIN, 0, "?", "what the figures of this panel mean"},
+
+    {KEYS_SERVER, 'q', 0, ACTION_QUIT, 0, "q, Ctrl-C",
+     "let end what is under way, for half a minute at most, and quit; again: at once"},
+    {KEYS_SERVER, CTRL('c'), 0, ACTION_QUIT, 0, NULL, NULL},
+    {KEYS_SERVER, '?', 0, ACTION_HELP, 0, "?", "show or hide the help; in a panel: its figures"},
+    {KEYS_SERVER, 0, 0, ACTION_NONE, 0, "as elsewhere",
+     "Tab and the keys in a panel, F1, F3 to F10, Alt-digits, Alt-k, Ctrl-L, Ctrl-Z"},
 };
+
+/* What of the chat's keys is the dashboard's. */
+static bool of_dashboard(enum action a)
+{
+    return a == ACTION_FOCUS_NEXT || a == ACTION_FOCUS_PREVIOUS || a == ACTION_HELP ||
+           a == ACTION_HEAT_MODE || a == ACTION_ZOOM_EXPERTS || a == ACTION_PLACE ||
+           a == ACTION_TOGGLE || a == ACTION_KEY_BAR || a == ACTION_REDRAW || a == ACTION_SUSPEND;
+}
 
 const struct key_binding *keys_table(int *n)
 {
@@ -107,7 +123,7 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
 {
     size_t i;
 
-    assert(index && (context == KEYS_CHAT || context == KEYS_PANEL));
+    assert(index && context <= KEYS_SERVER);
     *index = 0;
     for (i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].context == context && table[i].key == key && table[i].key &&
@@ -115,6 +131,11 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
             *index = table[i].index;
             return table[i].action;
         }
+    if (context == KEYS_SERVER) {
+        enum action a = keys_lookup(KEYS_CHAT, key, mods, index);
+
+        return of_dashboard(a) ? a : ACTION_NONE;
+    }
     /* What is not a panel's own works as in the chat: scrolling, function keys, quitting.
      * Characters do not. */
     if (context == KEYS_PANEL && (key >= 0x200000 || key < 0x20 || (mods & KEY_ALT)))

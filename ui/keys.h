@@ -10,6 +10,8 @@
 enum key_context {
     KEYS_CHAT,  /* the input line has the keys */
     KEYS_PANEL, /* a panel has them */
+    KEYS_SERVER /* a server's dashboard: these before the others, of which it has what is not the
+                   chat's */
 };
 
 enum action {

@@ -188,7 +188,7 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
     int i, n_first = 0, n_second = 0, width;
 
     for (i = 0; i < r->n_panels; i++) {
-        if (!r->panels[i].open)
+        if (!r->panels[i].open || r->panels[i].stage)
             continue;
         if (out->mode == LAYOUT_TWO && r->panels[i].column == 1) {
             second[i] = true;
@@ -219,6 +219,19 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
     column_share(out, r, (struct rect){*chat_w + 1, body_y, width, body_h}, first, true);
 }
 
+/* Panels that stand where the chat would. */
+static void stage_place(struct layout *out, const struct layout_request *r)
+{
+    bool member[LAYOUT_PANELS] = {false}, any = false;
+
+    for (int i = 0; i < r->n_panels; i++)
+        any |= member[i] = r->panels[i].open && r->panels[i].stage;
+    if (!any)
+        return;
+    column_share(out, r, out->chat, member, false);
+    out->chat.h = 0;
+}
+
 enum layout_mode layout_mode(int w, int h)
 {
     return w < 20 || h < 5       ? LAYOUT_TEXT
@@ -241,6 +254,7 @@ void layout_make(struct layout *out, const struct layout_request *r)
         out->chat = (struct rect){0, 0, w, h - 1};
         /* one row: what is typed, which Enter would send unseen */
         out->input = (struct rect){0, h - 1, w, 1};
+        stage_place(out, r);
         return;
     }
     out->title = (struct rect){0, 0, w, 1};
@@ -262,5 +276,7 @@ void layout_make(struct layout *out, const struct layout_request *r)
     if (alone >= 0) {
         out->panels[alone] = out->chat;
         out->chat.h = 0;
+    } else {
+        stage_place(out, r);
     }
 }

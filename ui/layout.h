@@ -35,6 +35,7 @@ struct layout_panel {
     /* has what it wants before the others do, up to LAYOUT_WHOLE of the column: it is cut where
      * rows are missing */
     bool whole;
+    bool stage; /* stands in the chat's place, which it takes with others of that kind */
 };
 
 struct layout_request {
@@ -50,7 +51,7 @@ struct layout_request {
 struct layout {
     enum layout_mode mode;
     struct rect title; /* one row at the top; h 0 in LAYOUT_TEXT */
-    struct rect chat;
+    struct rect chat; /* h 0: panels have its place */
     struct rect rule[2];    /* vertical rules, left of each panel column; w 0: none */
     struct rect input_rule; /* h 0: none */
     struct rect input;      /* h 0: none */

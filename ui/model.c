@@ -598,9 +598,11 @@ static void settle(struct ui_model *m)
     size_t n = t->recent_count < TELEMETRY_RECENT ? (size_t)t->recent_count : TELEMETRY_RECENT;
 
     f->state = t->state;
-    f->decode_tok_s = t->decode_tok_s;
-    f->prefill_tok_s = t->prefill_tok_s;
-    if (t->first_token_ns > t->turn_start_ns && t->turn_start_ns)
+    f->decode_tok_s = m->serving ? m->serving->answers_tok_s : t->decode_tok_s;
+    f->prefill_tok_s = m->serving ? m->serving->prompts_tok_s : t->prefill_tok_s;
+    if (m->serving)
+        f->ttft_s = m->serving->first_p50_s > 0 ? m->serving->first_p50_s : -1;
+    else if (t->first_token_ns > t->turn_start_ns && t->turn_start_ns)
         f->ttft_s = (double)(t->first_token_ns - t->turn_start_ns) * 1e-9;
     f->generated = t->generated_tokens;
     f->prompt = t->prompt_tokens;
@@ -628,6 +630,11 @@ static void sample(struct ui_model *m)
     for (i = 0; i < n; i++)
         us += t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
     m->sample_last = t->recent_count;
+    if (m->serving) { /* all the time: a server that idles shows that */
+        history_add(&m->decode, m->serving->answers_tok_s);
+        history_add(&m->prefill, m->serving->prompts_tok_s);
+        return;
+    }
     if (t->state == ENGINE_DECODE || n)
         history_add(&m->decode, us ? (double)n * 1e6 / (double)us
                                 : m->decode.count
@@ -708,9 +715,18 @@ double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_to
     return value;
 }
 
-const char *ui_heat_word(enum heat_mode mode)
+const char *ui_heat_word(const struct ui_model *m)
 {
-    return mode == HEAT_ANSWER ? "this answer" : mode == HEAT_SESSION ? "session" : "now";
+    return m->heat == HEAT_ANSWER    ? "this answer"
+           : m->heat == HEAT_SESSION ? m->serving ? "since the start" : "session"
+                                     : "now";
+}
+
+void ui_heat_next(struct ui_model *m)
+{
+    m->heat = (m->heat + 1) % HEAT_MODES;
+    if (m->serving && m->heat == HEAT_ANSWER)
+        m->heat = (m->heat + 1) % HEAT_MODES;
 }
 
 bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)

@@ -10,6 +10,7 @@
 #include "engine/run/messages.h"
 #include "engine/run/telemetry.h"
 #include "ui/layout.h"
+#include "ui/serving.h"
 #include "ui/theme.h"
 
 #define UI_HISTORY 512
@@ -203,6 +204,7 @@ struct ui_model {
     struct ui_metrics shown;
     int cache_lost; /* tokens that the newest message computed again; see /cache */
     struct ui_server server;
+    const struct ui_serving *serving; /* this is a server's dashboard; not the model's own */
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;
@@ -295,7 +297,9 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
 void ui_model_mark(struct ui_model *m, uint64_t serial);
 /* Value of a cell in the present mode, and the sum of its layer. */
 double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total);
-const char *ui_heat_word(enum heat_mode mode);
+const char *ui_heat_word(const struct ui_model *m);
+/* The next mode; a server's dashboard has no answer of its own. */
+void ui_heat_next(struct ui_model *m);
 bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert);
 /* Those at hand, in the order of their keys, then others that were used, in the order of use. */
 int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max);

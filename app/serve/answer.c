@@ -214,6 +214,7 @@ void answer_end(struct job *j)
     j->x->prompt_tokens = u.prompt;
     j->x->cached_tokens = u.cached;
     j->x->completion_tokens = u.completion;
+    j->x->first_ns = j->first_ns;
     if (j->failed)
         return;
     if (j->cancelled) {

@@ -46,6 +46,7 @@ struct exchange {
 
     /* for the log: who answers writes, before it ends the answer */
     int prompt_tokens, cached_tokens, completion_tokens;
+    uint64_t first_ns; /* when the first token of an answer came; 0: none did */
 };
 
 /* NULL: no memory. One reference. */

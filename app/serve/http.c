@@ -2,6 +2,7 @@
 #include "app/serve/http.h"
 
 #include "app/serve/access.h"
+#include "app/serve/board.h"
 #include "app/serve/desk.h"
 #include "app/serve/exchange.h"
 #include "app/serve/routes.h"
@@ -264,23 +265,34 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     return status && !atomic_load(&x->gone) ? send_answer(x, c) : MHD_NO;
 }
 
-/* One line a request, with nothing of what was said in it. */
-static void tell(const struct exchange *x)
+/* A request that is over, with nothing of what was said in it: a line, or a row of the board. */
+static void tell(struct exchange *x)
 {
-    double seconds = clock_seconds(clock_now() - x->begun_ns);
+    struct ui_request r = {.status = x->status,
+                           .prompt = x->prompt_tokens,
+                           .cached = x->cached_tokens,
+                           .made = x->completion_tokens,
+                           .first_s = x->first_ns ? clock_seconds(x->first_ns - x->begun_ns) : 0,
+                           .seconds = clock_seconds(clock_now() - x->begun_ns)};
 
-    if (!x->server->plain || !x->route)
+    if (!x->route)
+        return;
+    snprintf(r.who, sizeof r.who, "%.47s", x->peer);
+    route_name(x->route, r.what, sizeof r.what);
+    snprintf(r.text, sizeof r.text, "%s",
+             x->idle                 ? "the client took nothing for half a minute"
+             : atomic_load(&x->gone) ? "client gone"
+                                     : "");
+    board_request(x->server->board, &r);
+    if (!atomic_load(&x->server->plain))
         return;
     if (x->prompt_tokens)
-        fprintf(stderr, "moetop: %s %s %s %d, %d tokens (%d cached) + %d, %.3f s%s\n", x->peer,
+        fprintf(stderr, "moetop: %s %s %s %d, %d tokens (%d cached) + %d, %.3f s%s%s\n", x->peer,
                 x->route->method, x->route->path, x->status, x->prompt_tokens, x->cached_tokens,
-                x->completion_tokens, seconds,
-                x->idle                 ? ", the client took nothing for half a minute"
-                : atomic_load(&x->gone) ? ", client gone"
-                                        : "");
+                x->completion_tokens, r.seconds, r.text[0] ? ", " : "", r.text);
     else
         fprintf(stderr, "moetop: %s %s %s %d, %.3f s\n", x->peer, x->route->method, x->route->path,
-                x->status, seconds);
+                x->status, r.seconds);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *c, void **request,

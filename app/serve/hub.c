@@ -2,6 +2,7 @@
 #include "app/serve/hub.h"
 
 #include "app/serve/answer.h"
+#include "app/serve/board.h"
 #include "app/serve/lora.h"
 #include "app/serve/slot.h"
 #include "engine/base/clock.h"
@@ -254,10 +255,21 @@ static void on_engine_event(struct hub *h, struct slot *s, const struct event *e
         if (ev->text)
             server_say(h->server, "%s", ev->text);
         break;
+    case EVENT_LOADING:
+        board_loading(h->server->board, ev->progress.done, ev->progress.total);
+        break;
+    case EVENT_PLAN: board_plan(h->server->board, ev->text, ev->wishes); break;
     case EVENT_ERROR: engine_failed(h, ev->failure.code, ev->text); break;
     case EVENT_STOPPED: engine_failed(h, ERR_CANCELLED, "the engine has stopped"); break;
     default: break;
     }
+}
+
+/* Of no turn: an error apart, which means the turn where one is under way. */
+static bool concerns_all(const struct event *ev)
+{
+    return ev->kind == EVENT_READY || ev->kind == EVENT_NOTICE || ev->kind == EVENT_PLAN ||
+           ev->kind == EVENT_LOADING || ev->kind == EVENT_STOPPED;
 }
 
 static void drain(struct hub *h, struct slot *s)
@@ -267,12 +279,20 @@ static void drain(struct hub *h, struct slot *s)
     while (client_next_event(s->client, &ev)) {
         struct task *t = s->task;
 
-        if (!t || ev.kind == EVENT_READY || ev.kind == EVENT_NOTICE || ev.kind == EVENT_STOPPED) {
+        if (!t || concerns_all(&ev)) {
             on_engine_event(h, s, &ev);
         } else {
+            bool first = ev.kind == EVENT_TOKEN && !t->job->first_ns;
+            int read = s->read;
+
             h->said += ev.kind == EVENT_TOKEN && ev.token.id >= 0;
             slot_note(s, &ev);
+            if (ev.kind == EVENT_PREFILL)
+                board_prompt_read(h->server->board, s->read - read);
             answer_event(t, &ev);
+            if (first && t->job->first_ns)
+                board_first_token(h->server->board,
+                                  clock_seconds(t->job->first_ns - t->job->x->begun_ns));
             if (ev.kind == EVENT_TOKEN && exchange_gone(t->job->x)) /* within two tokens */
                 cancel_job(h, t->job);
             if (t->over)
@@ -307,6 +327,7 @@ static void look_at_engine(struct hub *h)
     double sum = 0.0;
     int layers = 0;
 
+    board_engine(h->server->board, t);
     if (!t || clock_now() - h->looked_ns < LOOK_NS)
         return;
     h->looked_ns = clock_now();
@@ -329,6 +350,8 @@ static void publish(struct hub *h)
     int running = 0, waiting = 0, ready = 0;
     uint64_t held = 0;
 
+    bool was_idle = h->idle;
+
     for (int i = 0; i < h->n_slots; i++) {
         running += h->slots[i].task != NULL;
         ready += h->slots[i].ready;
@@ -346,11 +369,28 @@ static void publish(struct hub *h)
     h->figures.completion_tokens = h->said;
     look_at_engine(h);
     h->idle = !h->jobs && !h->inbox;
+    board_sessions(h->server->board, h->slots, h->n_slots, h->queue, &h->figures, h->idle != was_idle);
     pthread_mutex_unlock(&h->lock);
     if (ready == h->n_slots && !atomic_load(&h->server->ready)) {
         lora_begin(h->server);
         atomic_store(&h->server->ready, true);
     }
+}
+
+/* What those who look at the board ask of the engine. */
+static void take_wishes(struct hub *h)
+{
+    struct command place = {.kind = COMMAND_PLACE}, timeline = {.kind = COMMAND_TIMELINE};
+    struct client *first = h->slots[0].client;
+    int on;
+
+    if (!board_take(h->server->board, &place.text, &on))
+        return;
+    if (place.text && client_send(first, &place, NULL) < 0)
+        server_say(h->server, "the placement is not switched: the engine has stopped");
+    timeline.number = on;
+    if (on >= 0)
+        client_send(first, &timeline, NULL);
 }
 
 static void wait_for_work(struct hub *h)
@@ -372,6 +412,7 @@ static void *run(void *arg)
     while (!atomic_load(&h->stopping)) {
         wait_for_work(h);
         take_inbox(h);
+        take_wishes(h);
         for (int i = 0; i < h->n_slots; i++)
             drain(h, &h->slots[i]);
         watch_jobs(h);
@@ -433,7 +474,7 @@ int hub_start(struct server *s, struct error *e)
     return rc;
 }
 
-static bool is_idle(struct hub *h)
+bool hub_idle(struct hub *h)
 {
     bool idle;
 
@@ -447,11 +488,11 @@ void hub_drain(struct hub *h, int seconds)
 {
     uint64_t end = clock_now() + (uint64_t)seconds * CLOCK_SECOND;
 
-    while (!is_idle(h) && clock_now() < end)
+    while (!hub_idle(h) && clock_now() < end)
         clock_sleep(10 * CLOCK_MILLI);
     atomic_store(&h->cancelling, true);
     wake_signal(&h->wake);
-    for (int i = 0; i < 500 && !is_idle(h); i++)
+    for (int i = 0; i < 500 && !hub_idle(h); i++)
         clock_sleep(10 * CLOCK_MILLI);
 }
 
@@ -477,6 +518,11 @@ void hub_stop(struct hub *h)
     wake_release(&h->wake);
     pthread_mutex_destroy(&h->lock);
     mem_free(h);
+}
+
+void hub_wake(struct hub *h)
+{
+    wake_signal(&h->wake);
 }
 
 struct error hub_failure(struct hub *h)

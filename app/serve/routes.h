@@ -19,6 +19,8 @@ struct route {
 };
 
 const struct route *route_at(size_t i); /* NULL behind the last */
+/* As people read it: what all have in common is left out; "chat/completions", "GET models". */
+void route_name(const struct route *route, char *out, size_t size);
 /* The route of a request. NULL: *r says why, with *allow (a literal) where the path has other
  * methods. argument: what the * stands for. HEAD is GET. */
 const struct route *route_find(const char *method, const char *path, char *argument, size_t size,

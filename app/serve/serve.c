@@ -4,6 +4,8 @@
 
 #include "app/common/signals.h"
 #include "app/serve/access.h"
+#include "app/serve/board.h"
+#include "app/serve/dashboard.h"
 #include "app/serve/desk.h"
 #include "app/serve/http.h"
 #include "app/serve/hub.h"
@@ -43,7 +45,14 @@ void server_say(const struct server *s, const char *format, ...)
     va_end(args);
     utf8_escape(safe, sizeof safe, text, strlen(text), 0);
     log_write(LOG_LEVEL_INFO, "%s", safe);
-    fprintf(stderr, "moetop: %s\n", safe);
+    if (s->board) {
+        struct ui_request line = {0};
+
+        snprintf(line.text, sizeof line.text, "%.*s", (int)sizeof line.text - 1, safe);
+        board_request(s->board, &line);
+    }
+    if (atomic_load(&s->plain))
+        fprintf(stderr, "moetop: %s\n", safe);
 }
 
 /* What belongs to a run of the mode. */
@@ -53,7 +62,9 @@ struct run {
     struct engine_setup setup;
     bool prepared;
     struct listener listener;
+    struct dashboard *dashboard; /* NULL: lines on stderr */
     char id[256], file[256];
+    bool at_once; /* the end is wanted before all is answered */
 };
 
 /* The file's name without its folder, and without .gguf: what clients call the model. */
@@ -82,7 +93,6 @@ static void fill_server(struct run *r)
     struct server *s = &r->server;
 
     s->started = time(NULL);
-    s->plain = true;
     sampling_from_options(o, &s->sampling);
     s->fresh_seeds = o->seed == OPTION_SEED_RANDOM;
     s->max_tokens = o->n_predict;
@@ -95,12 +105,17 @@ static int start(struct run *r, struct error *e)
     struct server *s = &r->server;
     int rc;
 
+    atomic_store(&s->plain, true);
     if ((rc = engine_setup_prepare(r->o, &r->setup, false, e)) < 0)
         return rc;
     r->prepared = true;
     r->setup.config.pace = pace_from_options(r->o, false);
     name_model(r);
     fill_server(r);
+    if (!(s->board = board_new()))
+        return error_set(e, ERR_MEMORY, "out of memory for the server");
+    if (dashboard_wanted(r->o) && (rc = dashboard_new(&r->dashboard, s, r->o, e)) < 0)
+        return rc;
     if ((rc = listener_open(&r->listener, r->o, e)) < 0)
         return rc;
     if ((rc = access_open(&s->access, r->o, r->listener.loopback, e)) < 0 ||
@@ -127,7 +142,40 @@ static void tell_ready(struct run *r)
     sd_notify_tell("READY=1\nSTATUS=answering");
 }
 
-/* Until a signal comes or the engine fails. */
+/* What is known so far stands on the ordinary screen; from here on it is the dashboard's. A
+ * terminal that cannot show it gets lines. */
+static void take_screen(struct run *r)
+{
+    struct error e = {0};
+
+    if (!r->dashboard)
+        return;
+    atomic_store(&r->server.plain, false);
+    if (dashboard_open(r->dashboard, r->listener.where, &e) == 0)
+        return;
+    atomic_store(&r->server.plain, true);
+    dashboard_free(r->dashboard);
+    r->dashboard = NULL;
+    server_say(&r->server, "%s; going on line by line", e.text);
+}
+
+static void give_screen_back(struct run *r)
+{
+    dashboard_free(r->dashboard);
+    r->dashboard = NULL;
+    atomic_store(&r->server.plain, true);
+}
+
+/* Passes so much time. false: the user ends it. */
+static bool look_around(struct run *r)
+{
+    if (r->dashboard)
+        return dashboard_step(r->dashboard, (int)(LOOK_NS / CLOCK_MILLI)) == DASHBOARD_ON;
+    clock_sleep(LOOK_NS);
+    return true;
+}
+
+/* Until a signal comes, the user quits or the engine fails. */
 static int wait_for_end(struct run *r, struct error *e)
 {
     bool told = false;
@@ -143,9 +191,23 @@ static int wait_for_end(struct run *r, struct error *e)
             tell_ready(r);
             told = true;
         }
-        clock_sleep(LOOK_NS);
+        if (!look_around(r))
+            break;
     }
     return 0;
+}
+
+/* On the dashboard, as long as it has one, what is under way is seen to end. */
+static void watch_the_end(struct run *r)
+{
+    uint64_t end = clock_now() + DRAIN_S * CLOCK_SECOND;
+    int signal = signals_last();
+
+    while (r->dashboard && !hub_idle(r->server.hub) && clock_now() < end &&
+           signals_last() == signal && look_around(r))
+        ;
+    r->at_once = r->dashboard && !hub_idle(r->server.hub);
+    give_screen_back(r);
 }
 
 /* What is under way ends first; another signal ends it at once. */
@@ -157,12 +219,17 @@ static void stop(struct run *r)
     sd_notify_tell("STOPPING=1\nSTATUS=ending what is under way");
     http_quiesce(s);
     if (s->hub)
-        hub_drain(s->hub, signals_last() == SIGTERM || signals_last() == SIGINT ? DRAIN_S : 0);
+        watch_the_end(r);
+    give_screen_back(r);
+    if (s->hub)
+        hub_drain(s->hub, !r->at_once && signals_last() != SIGHUP ? DRAIN_S : 0);
     clock_sleep(LOOK_NS); /* what was answered last is being written */
     desk_close(s->desk);
     http_stop(s);
     hub_stop(s->hub);
     worker_stop(s->worker);
+    board_free(s->board);
+    s->board = NULL;
     access_close(s->access);
     listener_forget(&r->listener);
     if (r->prepared)
@@ -178,8 +245,10 @@ int serve_run(struct options *o, struct error *e)
     signals_catch();
     signal(SIGPIPE, SIG_IGN);
     rc = start(&r, e);
-    if (rc == 0)
+    if (rc == 0) {
+        take_screen(&r);
         rc = wait_for_end(&r, e);
+    }
     stop(&r);
     return rc;
 }

@@ -29,6 +29,7 @@
 #define SERVE_TASKS 1024 /* choices of all prompts of a request */
 
 struct access;
+struct board;
 struct desk;
 struct hub;
 struct http;
@@ -37,7 +38,7 @@ struct server {
     const char *model_id, *model_file; /* its name, and that of its file, which is taken too */
     const char *model_path;
     time_t started;
-    bool plain;               /* a line a request on stderr */
+    atomic_bool plain;        /* lines go to stderr, one for each request; else to the board alone */
     struct sampling sampling; /* what a request does not say */
     bool fresh_seeds;         /* no seed was given: each request draws one */
     int max_tokens;           /* likewise; -1: open */
@@ -45,6 +46,7 @@ struct server {
     float strengths[LORA_ADAPTERS]; /* of adapters, likewise; the desk thread's */
     int parallel;
     struct access *access;
+    struct board *board;
     struct worker *worker;
     struct hub *hub;
     struct desk *desk;
@@ -52,7 +54,7 @@ struct server {
     atomic_bool ready, draining;
 };
 
-/* A line on stderr and in the log. Any thread. */
+/* A line on stderr or on the dashboard, and in the log. Any thread. */
 void server_say(const struct server *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -58,6 +58,8 @@ int slot_begin(struct slot *s, struct task *t)
     memcpy(s->held, t->turn.prompt.ids, (size_t)s->n_held * sizeof *s->held);
     memcpy(s->strengths, t->turn.strengths, sizeof s->strengths);
     s->used_ns = clock_now();
+    s->prompt = t->n_prompt;
+    s->cached = s->read = s->made = 0;
     t->turn = (struct turn){0}; /* the command's now */
     if (client_send(s->client, &k, &e) < 0)
         return -1;
@@ -76,8 +78,17 @@ void slot_note(struct slot *s, const struct event *ev)
 {
     const struct engine_info *info = worker_info(s->server->worker);
 
-    if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && s->n_held < info->context)
-        s->held[s->n_held++] = ev->token.id;
+    if (ev->kind == EVENT_TURN_STARTED)
+        s->cached = s->read = (int)ev->progress.done;
+    if (ev->kind == EVENT_PREFILL)
+        s->read = (int)ev->progress.done;
+    if (ev->kind == EVENT_TOKEN && ev->token.id >= 0) {
+        s->newest_ns = clock_now();
+        if (s->made++ == 0)
+            s->first_ns = s->newest_ns;
+        if (s->n_held < info->context)
+            s->held[s->n_held++] = ev->token.id;
+    }
     /* the token that completed a stop string is left out of the session */
     if (ev->kind == EVENT_TURN_DONE && ev->done_turn.reason == STOP_STRING && s->n_held > 0)
         s->n_held--;

@@ -11,18 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CELLS \
+    "a cell: how often an expert was chosen, against the even share of its layer (middle of the " \
+    "ramp); each step is a factor 1.7", \
+    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, " \
+    "digits on the GPU", \
+    "grey, or letters without colours: it lies on the disk alone (--expert-cache)", \
+    "bright: chosen by the newest token, or just arrived on another device", \
+    "a small square (s without colours): a shared expert or a dense layer, which every token " \
+    "meets; an empty row: a layer without experts, a mixer alone"
+#define MOVES \
+    "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest"
+
 static const char *const explain[] = {
-    "a cell: how often an expert was chosen, against the even share of its layer (middle of the "
-    "ramp); each step is a factor 1.7",
-    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, "
-    "digits on the GPU",
-    "grey, or letters without colours: it lies on the disk alone (--expert-cache)",
-    "bright: chosen by the newest token, or just arrived on another device",
-    "a small square (s without colours): a shared expert or a dense layer, which every token "
-    "meets; an empty row: a layer without experts, a mixer alone",
+    CELLS,
     "answer: this answer's tokens; session: all, your messages included; now: the newest tokens "
     "weigh most (half as much 16 tokens back)",
-    "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest",
+    MOVES,
+    NULL,
+};
+static const char *const explain_server[] = {
+    CELLS,
+    "since the start: all tokens, of prompts and answers, of all sessions; now: the newest tokens "
+    "of all sessions weigh most (half as much 16 tokens back)",
+    MOVES,
     NULL,
 };
 
@@ -688,9 +700,9 @@ static void experts_side(const struct ui_model *m, const struct panel_view *v, c
 
     if (m->n_cells && s->shown < m->live.n_layers)
         snprintf(out, size, "L%d–%d of %d · %s", s->first, s->first + s->shown - 1,
-                 m->live.n_layers, ui_heat_word(m->heat));
+                 m->live.n_layers, ui_heat_word(m));
     else
-        snprintf(out, size, "%s", ui_heat_word(m->heat));
+        snprintf(out, size, "%s", ui_heat_word(m));
 }
 
 /* Numbers of the experts over the cells. */
@@ -812,6 +824,7 @@ const struct panel panel_experts = {
     .act = experts_act,
     .focused = experts_focused,
     .explain = explain,
+    .explain_server = explain_server,
     .keys = "arrows, m",
     .whole = true,
 };

@@ -16,9 +16,17 @@ struct panel_view {
     bool zoomed;  /* it has the screen */
 };
 
+/* Which screens have it. */
+enum panel_place {
+    PANEL_OF_BOTH,
+    PANEL_OF_CHAT,
+    PANEL_OF_SERVER /* a server's dashboard, in the place that the chat has elsewhere */
+};
+
 struct panel {
     const char *name; /* for its title, tabs, keys and documents */
     bool open;        /* at start */
+    enum panel_place place;
     /* comes alone over the whole screen by its key, each time as at first, and goes when the keys
      * leave it */
     bool overlay;
@@ -44,6 +52,7 @@ struct panel {
     /* The plan under its cursor, NULL: none; valid until the next call. NULL: it lists no plans. */
     const char *(*plan)(const struct ui_model *m, const struct panel_view *v);
     const char *const *explain; /* what the figures mean; NULL-terminated lines */
+    const char *const *explain_server; /* on a server's dashboard; NULL: the same */
     const char *keys;           /* its own while focused, for the hint ("arrows, m"); NULL: none */
     bool whole;                 /* see struct layout_panel */
 };
@@ -64,7 +73,9 @@ extern const struct panel *const panels[PANEL_COUNT];
 /* how many of them, the first, are shown and hidden by their number */
 int panel_toggles(void);
 int panel_find(const char *name);   /* its index, -1: there is none */
+bool panel_there(const struct ui_model *m, int index); /* this screen has it */
 int panel_zoomed_by(enum action a); /* the panel whose action this is, -1: no panel's */
+const char *const *panel_explanation(const struct ui_model *m, const struct panel *p);
 /* Private state of all panels, in the model, which frees it: 0 or ERR_MEMORY. */
 int panels_init(struct ui_model *m);
 /* as they were at first */

@@ -30,6 +30,18 @@ int panel_find(const char *name)
     return -1;
 }
 
+bool panel_there(const struct ui_model *m, int index)
+{
+    enum panel_place place = panels[index]->place;
+
+    return place == PANEL_OF_BOTH || (place == PANEL_OF_SERVER) == (m->serving != NULL);
+}
+
+const char *const *panel_explanation(const struct ui_model *m, const struct panel *p)
+{
+    return m->serving && p->explain_server ? p->explain_server : p->explain;
+}
+
 int panel_zoomed_by(enum action a)
 {
     for (int i = 0; i < PANEL_COUNT && a != ACTION_NONE; i++)
@@ -77,10 +89,11 @@ int panel_figure(struct canvas *c, int x, int y, const struct ui_model *m, const
 int panel_explain(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel *p)
 {
     struct style s = theme_style(&m->theme, ROLE_STYLE_TEXT);
+    const char *const *lines = panel_explanation(m, p);
     int row = 0, i;
 
-    for (i = 0; p->explain && p->explain[i]; i++) {
-        const char *word = p->explain[i];
+    for (i = 0; lines && lines[i]; i++) {
+        const char *word = lines[i];
         int x = r.x;
 
         while (*word) {

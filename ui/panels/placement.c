@@ -8,14 +8,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SHARED \
+    "gpu: its share of the busy time; wait, copy: what the split costs a token", \
+    "CPU only: what no other device here computes; it stays under every plan", \
+    "moving: blocks still on their way to their device; the answer goes on meanwhile", \
+    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked " \
+    "for"
+
+static const char *const explain_server[] = {
+    "a line for each plan and its key: decode tokens a second of one answer, however many are made "
+    "beside it: the median of the newest tokens of all; half of them lie between the quartiles",
+    SHARED,
+    "Enter switches to the plan under the cursor; --place takes any other",
+    NULL,
+};
 static const char *const explain[] = {
     "a line for each plan and its key: decode tokens a second, the median of its newest tokens; "
     "half of them lie between the quartiles",
-    "gpu: its share of the busy time; wait, copy: what the split costs a token",
-    "CPU only: what no other device here computes; it stays under every plan",
-    "moving: blocks still on their way to their device; the answer goes on meanwhile",
-    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked "
-    "for",
+    SHARED,
     "Enter switches to the plan under the cursor; /place NAME takes any other",
     NULL,
 };
@@ -99,7 +109,8 @@ static void header(struct canvas *c, struct rect r, const struct ui_model *m, in
     if (room >= FIRST_END) {
         canvas_text_right(c, x + TOKENS_END, r.y, dim, "tokens");
         canvas_text_right(c, x + MEAN_END, r.y, dim, "mean");
-        canvas_text_right(c, x + FIRST_END, r.y, dim, "first ms");
+        if (!m->serving)
+            canvas_text_right(c, x + FIRST_END, r.y, dim, "first ms");
     }
 }
 
@@ -147,7 +158,7 @@ static void row_figures(struct canvas *c, int x, int y, int room, const struct u
         return;
     canvas_text_right(c, x + TOKENS_END, y, dim, draw_count(a, f->tokens));
     canvas_text_right(c, x + MEAN_END, y, dim, draw_rate(a, f->mean_tok_s));
-    if (f->ttft_ns) {
+    if (f->ttft_ns && !m->serving) { /* of one session */
         snprintf(text, sizeof text, "%.0f", (double)f->ttft_ns * 1e-6);
         canvas_text_right(c, x + FIRST_END, y, dim, text);
     }
@@ -282,5 +293,6 @@ const struct panel panel_placement = {
     .act = placement_act,
     .plan = placement_plan,
     .explain = explain,
+    .explain_server = explain_server,
     .keys = "arrows, Enter",
 };

@@ -19,6 +19,20 @@ static const char *const explain[] = {
     "the times spread",
     NULL,
 };
+static const char *const explain_server[] = {
+    "answers: tokens of all answers together, over the newest second",
+    "prompts: tokens of all prompts that were read, over the newest second",
+    "first: from a request to its first token, waiting for a session included: half of the newest "
+    "64 took less, 95 % less than p95",
+    "token: computing time of the newest 128 tokens of all answers; those of one pass all took the "
+    "pass's",
+    "a pass: answers that got a token in one pass through the model, mean of the newest second",
+    "drafts: tokens that were drafted and right, of all drafted, in answers that are over",
+    "the graph: answers, four bars a second, newest at the right",
+    "with more room, or zoomed (z): where the time of one pass goes, by device and layer, and how "
+    "the times spread",
+    NULL,
+};
 
 /* Something was drafted, or a line says why not. */
 static bool has_drafts(const struct ui_model *m)
@@ -58,9 +72,15 @@ static int draft_lines(const struct ui_model *m, int width)
     return n > 1 ? n : 1;
 }
 
+/* Rows below the times of tokens. */
+static int more_rows(const struct ui_model *m, int width)
+{
+    return m->serving ? 1 + (m->serving->drafted > 0) : draft_lines(m, width);
+}
+
 static int speed_want(const struct ui_model *m, int width)
 {
-    return (width >= 36 ? 6 : 5) + draft_lines(m, width);
+    return (width >= 36 ? 6 : 5) + more_rows(m, width);
 }
 
 static int speed_most(const struct ui_model *m, int width)
@@ -68,10 +88,29 @@ static int speed_most(const struct ui_model *m, int width)
     return 29 + (m->live.n_layers < 40 ? m->live.n_layers : 40) + m->live.n_devices;
 }
 
+/* "2 answering · 1 reading" */
+static void serving_side(const struct ui_serving *s, char *out, size_t size)
+{
+    int n = s->n_sessions < UI_SESSIONS ? s->n_sessions : UI_SESSIONS, reading = 0;
+
+    for (int i = 0; i < n; i++)
+        reading += s->sessions[i].state == UI_SESSION_READING;
+    if (!s->running)
+        snprintf(out, size, "idle");
+    else if (!reading)
+        snprintf(out, size, "%d answering", s->running);
+    else if (reading == s->running)
+        snprintf(out, size, "%d reading", reading);
+    else
+        snprintf(out, size, "%d answering · %d reading", s->running - reading, reading);
+}
+
 static void speed_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->loading)
         snprintf(out, size, "loading");
+    else if (m->serving)
+        serving_side(m->serving, out, size);
     else if (m->live.state == ENGINE_PREFILL)
         snprintf(out, size, "reading");
     else if (m->live.state == ENGINE_DECODE)
@@ -166,7 +205,8 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
             most = layer_us[s->layer] > most ? layer_us[s->layer] : most;
         }
     }
-    x = canvas_printf(c, r.x, r.y, dim, "one token, %.2f ms", total * 1e-3);
+    x = canvas_printf(c, r.x, r.y, dim, m->serving ? "one pass, %.2f ms" : "one token, %.2f ms",
+                      total * 1e-3);
     /* the key to the textures takes a row of its own */
     if (r.x + r.w - x < 42) {
         r.y++;
@@ -250,6 +290,15 @@ static void token_times(const struct ui_metrics *f, int width, char *out, size_t
     }
 }
 
+static const char *put_time(char out[16], double seconds)
+{
+    if (seconds < 0.9995)
+        snprintf(out, 16, "%.0f ms", seconds * 1e3);
+    else
+        snprintf(out, 16, "%.2f s", seconds);
+    return out;
+}
+
 /* What drafts do, or why there are none, on so many lines; the last one's row. */
 static int draw_drafts(struct canvas *c, struct rect r, const struct ui_model *m, int y, int lines)
 {
@@ -277,6 +326,38 @@ static int draw_drafts(struct canvas *c, struct rect r, const struct ui_model *m
     return y - 1;
 }
 
+/* The i-th of a server's rows below the times of tokens: its label. */
+static const char *serving_row(const struct ui_serving *s, int i, char *out, size_t size)
+{
+    if (i > 0) {
+        snprintf(out, size, "%llu/%llu  %.0f %%", (unsigned long long)s->accepted,
+                 (unsigned long long)s->drafted, 100.0 * (double)s->accepted / (double)s->drafted);
+        return "drafts";
+    }
+    if (s->answers_a_pass > 0)
+        snprintf(out, size, "%.1f answer%s", s->answers_a_pass, s->answers_a_pass > 1 ? "s" : "");
+    else
+        snprintf(out, size, "–");
+    return "a pass";
+}
+
+/* So many rows below the times of tokens; the last one's row. */
+static int draw_more(struct canvas *c, struct rect r, const struct ui_model *m, int y, int rows)
+{
+    char line[96];
+
+    if (!m->serving)
+        return rows ? draw_drafts(c, r, m, y + 1, rows) : y;
+    for (int i = 0; i < rows; i++) {
+        const char *label = serving_row(m->serving, i, line, sizeof line);
+
+        canvas_text(c, r.x, ++y, theme_style(&m->theme, ROLE_STYLE_DIM), label);
+        canvas_text_fit(c, r.x + LABEL, y, r.w - LABEL, theme_style(&m->theme, ROLE_STYLE_TEXT),
+                        line);
+    }
+    return y;
+}
+
 static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
                        const struct panel_view *v)
 {
@@ -284,17 +365,18 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char a[16], b[16], line[96];
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
                  graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
-    int wide = r.w >= 36, plain = wide ? 3 : 4, drafts = draft_lines(m, r.w), lines, graph_rows,
+    int wide = r.w >= 36, plain = wide ? 3 : 4, more = more_rows(m, r.w), lines, graph_rows,
         y = r.y, x;
     /* while a prompt is read there is only that to see */
     const struct ui_history *shown = m->prefilling && m->prefill.count ? &m->prefill : &m->decode;
     double top = draw_history_max(shown, r.w * 2);
     int zoomed = r.h >= 16;
 
-    drafts = drafts < r.h - plain ? drafts : r.h > plain ? r.h - plain : 0;
-    lines = plain + drafts;
+    more = more < r.h - plain ? more : r.h > plain ? r.h - plain : 0;
+    lines = plain + more;
     graph_rows = r.h - lines;
-    x = panel_figure(c, r.x, y, m, "decode", 8, draw_rate(a, f->decode_tok_s), "tok/s");
+    x = panel_figure(c, r.x, y, m, m->serving ? "answers" : "decode", 8,
+                     draw_rate(a, f->decode_tok_s), "tok/s");
     for (int form = 0; form < 4 && f->decode_tok_s > 0; form++) { /* the longest that fits */
         int room = r.x + r.w - x - 1;
 
@@ -317,30 +399,34 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
         }
         y += graph_rows;
     }
-    x = panel_figure(c, r.x, y, m, "prefill", 8, draw_rate(a, f->prefill_tok_s), "tok/s");
-    if (f->ttft_s >= 0) {
-        if (f->ttft_s < 0.9995)
-            snprintf(b, sizeof b, "%.0f ms", f->ttft_s * 1e3);
-        else
-            snprintf(b, sizeof b, "%.2f s", f->ttft_s);
-    } else {
-        snprintf(b, sizeof b, "–");
-    }
-    if (wide)
-        panel_figure(c, r.x + 23, y, m, "first", 6, b, "");
+    x = panel_figure(c, r.x, y, m, m->serving ? "prompts" : "prefill", 8,
+                     draw_rate(a, f->prefill_tok_s), "tok/s");
+    if (f->ttft_s >= 0)
+        put_time(b, f->ttft_s);
     else
-        panel_figure(c, r.x, ++y, m, "first", 8, b, "");
+        snprintf(b, sizeof b, "–");
+    if (wide)
+        x = panel_figure(c, r.x + 23, y, m, "first", 6, b, "");
+    else
+        x = panel_figure(c, r.x, ++y, m, "first", 8, b, "");
+    if (m->serving && m->serving->first_p95_s > 0 && r.x + r.w - x >= 12) {
+        snprintf(line, sizeof line, "p95 %s", put_time(a, m->serving->first_p95_s));
+        canvas_text(c, x + 2, y, dim, line);
+    }
     y++;
     token_times(f, r.w - 8, line, sizeof line);
     canvas_text(c, r.x, y, dim, "token");
     canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
-    if (drafts)
-        y = draw_drafts(c, r, m, y + 1, drafts);
+    y = draw_more(c, r, m, y, more);
     if (zoomed) {
-        snprintf(line, sizeof line,
-                 r.w < 40 ? "answer %d · session %s tokens"
-                          : "this answer %d · this session %s tokens",
-                 f->generated, draw_count((char[24]){0}, f->session_generated));
+        if (m->serving)
+            snprintf(line, sizeof line, "%s tokens since the start",
+                     draw_count((char[24]){0}, f->session_generated));
+        else
+            snprintf(line, sizeof line,
+                     r.w < 40 ? "answer %d · session %s tokens"
+                              : "this answer %d · this session %s tokens",
+                     f->generated, draw_count((char[24]){0}, f->session_generated));
         canvas_text_fit(c, r.x, ++y, r.w, dim, line);
         y += 2;
         y += timeline(c, (struct rect){r.x, y, r.w, r.y + r.h - y}, m) + 1;
@@ -361,4 +447,5 @@ const struct panel panel_speed = {
     .draw = speed_draw,
     .side = speed_side,
     .explain = explain,
+    .explain_server = explain_server,
 };

@@ -361,6 +361,7 @@ static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum acti
 
 const struct panel panel_tokens = {
     .name = "tokens",
+    .place = PANEL_OF_CHAT,
     .open = true,
     .state_size = sizeof(struct state),
     .column = 1,

@@ -19,7 +19,7 @@ static const struct {
     {KEYS_PANEL, ACTION_FOCUS_LEAVE, "back"}, {KEYS_PANEL, ACTION_UP, "cursor"},
     {KEYS_PANEL, ACTION_CHOOSE, "choose"},    {KEYS_PANEL, ACTION_ZOOM, "whole screen"},
     {KEYS_PANEL, ACTION_MODE, "mode"},        {KEYS_PANEL, ACTION_HIDE, "hide"},
-    {KEYS_PANEL, ACTION_EXPLAIN, "explain"},
+    {KEYS_PANEL, ACTION_EXPLAIN, "explain"}, {KEYS_SERVER, ACTION_QUIT, "quit"},
 };
 
 /* The short name of what the key does; "": it is not in the bar. */
@@ -43,11 +43,22 @@ static void key_name(const struct key_binding *k, char *out, size_t size)
                  k->label ? k->label : "");
 }
 
+/* It does what its row says, where the keys are now. */
+static bool in_bar(const struct ui_model *m, const struct key_binding *k)
+{
+    int index;
+
+    if (m->focus >= 0 || k->context == KEYS_PANEL)
+        return m->focus >= 0 && k->context == KEYS_PANEL;
+    if (!m->serving)
+        return k->context == KEYS_CHAT;
+    return keys_lookup(KEYS_SERVER, k->key, k->mods, &index) == k->action;
+}
+
 /* Walks over the bar; draws when c is given; the key at column `at`, NULL: none. */
 static const struct key_binding *walk(struct canvas *c, struct rect r, const struct ui_model *m,
                                       int at)
 {
-    enum key_context context = m->focus >= 0 ? KEYS_PANEL : KEYS_CHAT;
     struct style key = theme_style(&m->theme, ROLE_STYLE_TEXT),
                  word = theme_style(&m->theme, ROLE_STYLE_BAR);
     int n, x = r.x;
@@ -61,7 +72,7 @@ static const struct key_binding *walk(struct canvas *c, struct rect r, const str
         char name[24], label[40];
         int w;
 
-        if (k->context != context || !text[0])
+        if (!in_bar(m, k) || !text[0])
             continue;
         key_name(k, name, sizeof name);
         snprintf(label, sizeof label, "%s ", text);

@@ -7,7 +7,9 @@
 
 static const char *context_title(enum key_context context)
 {
-    return context == KEYS_CHAT ? "In the chat" : "In a panel";
+    return context == KEYS_CHAT    ? "In the chat"
+           : context == KEYS_PANEL ? "In a panel"
+                                   : "On a server's dashboard";
 }
 
 /* Which of its kind an action means by an index; NULL: there are no more of them. */

@@ -17,7 +17,7 @@ int screen_init(struct ui_model *m)
 {
     m->open_panels = 0;
     for (int i = 0; i < PANEL_COUNT; i++)
-        if (panels[i]->open)
+        if (panels[i]->open && panel_there(m, i))
             m->open_panels |= 1u << i;
     return panels_init(m);
 }
@@ -81,6 +81,13 @@ static bool said_anything(const struct ui_model *m)
     return false;
 }
 
+static const char *serving_hint(const struct ui_serving *s)
+{
+    return s->draining ? "ending what is under way; q again ends it at once"
+           : !s->ready ? "requests are answered as soon as the model is there"
+                       : "q ends what is under way, and quits";
+}
+
 /* What stands in the empty input line: who has the keys, or what may be done. */
 static void hint_text(const struct ui_model *m, char *out, size_t size)
 {
@@ -93,6 +100,7 @@ static void hint_text(const struct ui_model *m, char *out, size_t size)
     else
         snprintf(out, size, "%s",
                  m->note[0]         ? m->note
+                 : m->serving       ? serving_hint(m->serving)
                  : m->waiting[0]    ? ""
                  : m->stopped       ? "the engine has stopped"
                  : m->loading       ? "you may type while the model is loading"
@@ -119,7 +127,7 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m,
         hint_text(m, hint, sizeof hint);
         canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), hint);
     }
-    if (m->focus < 0 && cx < r.w && cy - top >= 0 && cy - top < r.h) {
+    if (m->focus < 0 && !m->serving && cx < r.w && cy - top >= 0 && cy - top < r.h) {
         c->cursor_x = r.x + cx;
         c->cursor_y = r.y + cy - top;
     }
@@ -200,7 +208,7 @@ static void state_text(const struct ui_model *m, char *out, size_t size)
     const char *stop = draw_stop_word(m->last_stop);
 
     out[0] = 0;
-    if (m->loading)
+    if (m->loading || m->serving)
         return;
     if (m->stopped)
         snprintf(out, size, "engine stopped");
@@ -228,10 +236,12 @@ static void title_brief(struct canvas *c, struct rect r, const struct ui_model *
 {
     char text[200], context[16] = "–", rate[16], a[16];
 
-    if (!m->forgotten)
+    if (m->serving)
+        snprintf(context, sizeof context, "%d/%d", m->serving->running, m->serving->n_sessions);
+    else if (!m->forgotten)
         snprintf(context, sizeof context, "%.0f %%", share * 100);
-    snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s",
-             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–", context,
+    snprintf(text, sizeof text, "%s tok/s · %s · %s %s · %s",
+             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–", m->serving ? "sessions" : "ctx", context,
              m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
     canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR),
                     m->loading ? "loading" : text);
@@ -303,6 +313,32 @@ static int title_context(struct canvas *c, int x, struct rect r, const struct ui
     return cache_badge(c, x + width, end - 9, m, bar);
 }
 
+/* A server's: how many sessions are at work, who waits, and where it listens. */
+static void title_serving(struct canvas *c, int x, struct rect r, const struct ui_model *m,
+                          struct style bar, struct style dim)
+{
+    const struct ui_serving *s = m->serving;
+    int end = r.x + r.w;
+    char text[96];
+
+    snprintf(text, sizeof text, "%d of %d session%s", s->running, s->n_sessions,
+             s->n_sessions == 1 ? "" : "s");
+    if (x + 3 + (int)strlen(text) + 10 < end) {
+        x = canvas_text(c, x, 0, dim, " · ");
+        x = canvas_text(c, x, 0, bar, text);
+    }
+    snprintf(text, sizeof text, ", %d waiting", s->waiting);
+    if (s->waiting && x + (int)strlen(text) + 10 < end)
+        x = canvas_text(c, x, 0, bar, text);
+    snprintf(text, sizeof text, "%s", s->where);
+    if (x + 4 + (int)strlen(text) + 10 < end) {
+        canvas_text_right(c, end - 10, 0, dim, text);
+        x = end - 10;
+    }
+    if (x + 9 < end)
+        canvas_text_right(c, end - 1, 0, dim, "F1 help");
+}
+
 static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
 {
     const struct theme *t = &m->theme;
@@ -323,6 +359,10 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
     x = canvas_text(c, 1, 0, theme_style(t, ROLE_STYLE_BRAND), "moetop") + 2;
     x = title_model(c, x, r.w, m, bar, dim);
     x = title_plan(c, x, m, bar, dim);
+    if (m->serving) {
+        title_serving(c, x, r, m, bar, dim);
+        return;
+    }
     x = title_context(c, x, r, m, share, bar, dim);
     state_text(m, text, sizeof text);
     if (text[0] && x + 3 + (int)strlen(text) + 10 < end) {
@@ -512,6 +552,7 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
             .priority = p->priority,
             .column = p->column,
             .whole = p->whole,
+            .stage = p->place == PANEL_OF_SERVER,
         };
         if (m->explain && m->focus == i) {
             q->panels[i].want = q->panels[i].most =
@@ -630,6 +671,8 @@ static void zoom_toggle(struct ui_model *m, int index)
 
 static void panel_toggle(struct ui_model *m, int index)
 {
+    if (!panel_there(m, index))
+        return;
     m->open_panels ^= 1u << index;
     if (!(m->open_panels >> index & 1)) {
         m->focus = m->focus == index ? -1 : m->focus;
@@ -716,11 +759,11 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
             panel_toggle(m, m->focus);
         return ACTION_NONE;
     case ACTION_EXPLAIN:
-        m->explain = !m->explain && panels[m->focus]->explain;
+        m->explain = !m->explain && panel_explanation(m, panels[m->focus]);
         m->explain_top = 0;
         return ACTION_NONE;
     case ACTION_HEAT_MODE:
-    case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
+    case ACTION_MODE: ui_heat_next(m); return ACTION_NONE;
     case ACTION_THOUGHTS: m->thoughts_open = !m->thoughts_open; return ACTION_NONE;
     case ACTION_SCROLL_UP:
         chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1);

@@ -6,6 +6,7 @@
 #define APP_CHAT_SCREEN_INTERNAL_H
 
 #include "app/chat/conversation.h"
+#include "app/common/machine_view.h"
 #include "engine/base/strbuf.h"
 #include "engine/run/roofline.h"
 #include "ui/canvas.h"
@@ -33,8 +34,7 @@ struct chat {
     struct ui_model model;
     struct canvas canvas;
     struct terminal *terminal;
-    struct system *system;
-    struct utilisation *watch; /* of the GPU, by its kernel driver; NULL: no memory for it */
+    struct machine_view *machine;
     struct roofline roofline;
     bool has_roofline;
     bool memory_due;    /* an answer was given since the memory's speed was measured */
@@ -54,7 +54,6 @@ struct chat {
     struct deadline panels; /* the panels take up the engine's newest state */
     struct deadline sample; /* the machine is looked at */
     uint64_t quit_until;
-    uint64_t busy_ns[DEVICE_MAX], busy_at;
     bool quit, gone, line_mode;
     bool traced; /* the speed panel asked for timelines */
     int signal;

@@ -1,10 +1,8 @@
-/* The machine under the chat: a sample of the system and of each device into the picture's model,
- * twice a second. UI thread. */
+/* The machine under the chat (app/common/machine_view.h), how far the newest rate is from what its
+ * memory allows, and what a server tells of itself. UI thread. */
 #include "app/chat/screen/internal.h"
 
-#include "app/common/devices.h"
 #include "app/connect/figures.h"
-#include "app/common/system_sample.h"
 #include "engine/base/clock.h"
 #include "engine/base/membw.h"
 
@@ -77,63 +75,10 @@ static void take_server(struct chat *s)
 
 void chat_machine_take(struct chat *s, uint64_t now)
 {
-    static struct system_sample sample; /* large; only this thread */
-    struct ui_system u = {.valid = true};
-    const struct telemetry *t = &s->model.live;
-    int i;
-
-    system_read(s->system, &sample);
-    u.n_cores = sample.n_cores < UI_CORES ? sample.n_cores : UI_CORES;
-    memcpy(u.core_use, sample.core_use, sizeof *u.core_use * (size_t)u.n_cores);
-    memcpy(u.core_process_use, sample.core_process_use,
-           sizeof *u.core_process_use * (size_t)u.n_cores);
-    u.system_use = sample.system_use;
-    u.process_cores = sample.process_cores;
-    u.mhz = sample.mhz;
-    u.temperature = sample.temperature;
-    u.rss = sample.rss;
-    u.rss_peak = sample.rss_peak;
-    u.memory_total = sample.memory_total;
-    u.memory_available = sample.memory_available;
-    if (sample.memory_limit != SYSTEM_UNKNOWN && sample.memory_limit < sample.memory_total) {
-        /* what may be had, not what is in the machine */
-        u.memory_total = sample.memory_limit;
-        if (u.memory_available > u.memory_total)
-            u.memory_available = u.memory_total > u.rss ? u.memory_total - u.rss : 0;
-    }
-    u.swap_used = sample.swap_used;
-    ui_model_system(&s->model, &u);
-    for (i = 1; i < t->n_devices && i < DEVICE_MAX; i++) {
-        struct ui_device *d = &s->model.devices[i];
-        const struct engine_info *info = conversation_info(s->conversation);
-        uint64_t busy = t->devices[i].busy_ns;
-
-        if (info && !d->name[0])
-            snprintf(d->name, sizeof d->name, "%s", info->devices[i].name);
-        d->mhz = d->temperature = NAN;
-        d->why[0] = 0;
-        if (s->busy_at && now > s->busy_at && busy >= s->busy_ns[i]) {
-            d->use = (float)((double)(busy - s->busy_ns[i]) / (double)(now - s->busy_at));
-            d->use = d->use > 1 ? 1 : d->use;
-        } else {
-            d->use = NAN;
-            snprintf(d->why, sizeof d->why, "measured from the next answer on");
-        }
-        /* A real GPU's kernel driver knows better than our own events, and more. A device that is
-         * the CPU has none. */
-        if (s->watch && i == 1 && info && !info->devices[i].is_cpu_type) {
-            float use;
-            char why[sizeof d->why];
-
-            devices_watch_read(s->watch, &use, &d->mhz, &d->temperature, why, sizeof why);
-            if (!isnan(use))
-                d->use = use;
-        }
-        s->busy_ns[i] = busy;
-    }
-    s->busy_at = now;
+    machine_view_take(s->machine, &s->model, conversation_info(s->conversation), now);
     take_server(s);
     if (s->has_roofline)
-        s->model.bytes_per_token = (double)roofline_token_bytes(&s->roofline, t->context_used);
-    take_memory_share(s, now, u.memory_available);
+        s->model.bytes_per_token =
+            (double)roofline_token_bytes(&s->roofline, s->model.live.context_used);
+    take_memory_share(s, now, s->model.system.memory_available);
 }

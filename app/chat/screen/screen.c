@@ -7,11 +7,10 @@
 #include "app/chat/screen/screen.h"
 #include "app/chat/commands/commands.h"
 #include "app/chat/screen/internal.h"
-#include "app/common/devices.h"
 #include "app/chat/screen/linemode.h"
-#include "app/common/system_sample.h"
 #include "app/common/model_places.h"
 #include "app/common/paths.h"
+#include "app/setup/screen_setup.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -22,9 +21,7 @@
 #include "ui/terminal.h"
 
 #include <errno.h>
-#include <langinfo.h>
 #include <limits.h>
-#include <locale.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -198,13 +195,6 @@ static void loop(struct chat *s)
     }
 }
 
-static bool colour_wanted(const struct options *o)
-{
-    const char *no = getenv("NO_COLOR");
-
-    return o->color == 1 || (o->color == 0 && !(no && *no));
-}
-
 static char *help_make(void)
 {
     char *text = NULL;
@@ -248,28 +238,15 @@ static void greet(struct chat *s)
 
 static int open_all(struct chat *s, struct error *e)
 {
-    struct terminal_options t = {.type = getenv("TERM"),
-                                 .colour = colour_wanted(s->options),
-                                 .mouse = s->options->mouse,
-                                 .ask_ground = !s->options->theme || !s->options->theme[0],
-                                 .ground = getenv("COLORFGBG"),
-                                 .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
     struct input_options i = {.complete = hook_complete, .ctx = s};
     char history[PATH_MAX];
-    sigset_t mask;
+    bool utf8;
     int rc, w, h;
 
-    /* Cells are UTF-8; a C or Latin-1 locale would make curses and readline see bytes. */
-    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
-        if (!setlocale(LC_CTYPE, "C.UTF-8"))
-            return error_set(e, ERR_USAGE,
-                             "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
-        /* readline asks the environment, and so does the editor */
-        setenv("LC_ALL", "C.UTF-8", 1);
-    }
+    if ((rc = screen_locale(&utf8, e)) < 0)
+        return rc;
     if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 ||
-        !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) ||
-        !(s->help = help_make()))
+        !(s->machine = machine_view_new()) || !(s->help = help_make()))
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     if (screen_init(&s->model) < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
@@ -284,28 +261,17 @@ static int open_all(struct chat *s, struct error *e)
         return rc;
     /* Before the worker starts: its threads inherit the mask, so every signal comes to the
      * descriptor. */
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGWINCH);
-    sigaddset(&mask, SIGTSTP);
-    sigaddset(&mask, SIGCONT);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGHUP);
-    sigaddset(&mask, SIGQUIT);
-    pthread_sigmask(SIG_BLOCK, &mask, &s->old_mask);
-    s->signal_fd = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+    s->signal_fd = screen_signals_open(true, &s->old_mask);
     signal(SIGPIPE, SIG_IGN);
     /* What this complains about (a model that does not fit, with its table) must stand on the
      * ordinary screen. */
     s->hooks = chat_hooks(s);
     if ((rc = conversation_open(&s->conversation, s->options, &s->hooks, e)) < 0)
         return rc;
-    if ((rc = terminal_open(&s->terminal, STDIN_FILENO, STDOUT_FILENO, &t, e)) < 0) {
+    if ((rc = screen_terminal_open(&s->terminal, s->options, utf8, e)) < 0) {
         s->line_mode = rc == ERR_USAGE;
         return rc;
     }
-    s->model.theme.depth = terminal_depth(s->terminal);
-    s->model.theme.ascii = !terminal_utf8(s->terminal);
     chat_theme_take(s);
     terminal_size(s->terminal, &w, &h);
     if (canvas_resize(&s->canvas, w, h) < 0)
@@ -348,8 +314,7 @@ int chat_run(struct options *o, struct error *e)
     input_close();
     ui_model_release(&s->model);
     canvas_release(&s->canvas);
-    system_free(s->system);
-    devices_watch_free(s->watch);
+    machine_view_free(s->machine);
     free(s->help);
     strbuf_release(&s->menu);
     strbuf_release(&s->menu_line);

@@ -4,7 +4,7 @@
 
 #include "app/chat/cache_doctor.h"
 #include "app/connect/server.h"
-#include "app/setup/theme_file.h"
+#include "app/setup/screen_setup.h"
 #include "engine/base/clock.h"
 #include "engine/file/dtype.h"
 #include "ui/chatview.h"
@@ -246,13 +246,9 @@ static bool hook_copy(void *ctx, const char *text, size_t len)
 
 void chat_theme_take(struct chat *s)
 {
-    const char *name = s->options->theme && s->options->theme[0] ? s->options->theme
-                       : terminal_light(s->terminal) > 0         ? "light"
-                       : terminal_light(s->terminal) < 0         ? "either"
-                                                                 : NULL;
     struct error e = {0};
 
-    if (name && theme_file_load(&s->model.theme, name, &e) < 0)
+    if (screen_theme_take(&s->model.theme, s->terminal, s->options, &e) < 0)
         chat_say(s, SAY_TROUBLE, e.text);
     s->model.dirty = true;
 }
@@ -264,9 +260,7 @@ static void hook_closing(void *ctx)
     s->has_roofline = s->traced = false;
     s->memory_due = false;
     atomic_store(&s->memory_speed, 0.0);
-    memset(s->busy_ns, 0, sizeof s->busy_ns);
-    for (int i = 0; i < DEVICE_MAX; i++)
-        s->model.devices[i] = (struct ui_device){.use = NAN, .mhz = NAN, .temperature = NAN};
+    machine_view_forget(s->machine, &s->model);
     screen_closing(&s->model);
     chat_model_name(s, conversation_model_path(s->conversation));
     s->model.model_type[0] = 0;
