@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -303,6 +304,59 @@ START_TEST(two_chats_keep_one_history)
 }
 END_TEST
 
+/* A message to the chat "fox", in a process of its own; what came until the next one may be typed.
+ */
+static struct talk *told(const char *home, const char *message, const char *warm)
+{
+    const char *arguments[] = {"--plain", "--chat", "fox",          "--temp", "0",
+                               "--pace",  "0",      "--warm-chats", warm,     NULL};
+    struct talk *t = begin(home, "dumb", arguments);
+
+    see(t, "> ");
+    say(t, message);
+    see(t, "> ");
+    return t;
+}
+
+/* What was computed in one process is not computed in the next one. */
+START_TEST(a_saved_chat_is_warm)
+{
+    const char *home = support_tmpdir();
+    int stored, all, read;
+    char folder[512];
+    struct stat st;
+    struct talk *t = told(home, "Tell me a story about a fox.\n", "8192");
+
+    say(t, "And one about a bear.\n");
+    see(t, "> ");
+    say(t, "/quit\n");
+    ended(t, 0);
+    ck_assert(!strstr(t->out, "came from the disk"));
+    snprintf(folder, sizeof folder, "%s/.local/state/moetop/warm", home);
+    ck_assert_int_eq(stat(folder, &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0700);
+
+    t = told(home, "One about a hen.\n", "8192");
+    ck_assert_msg(strstr(t->out, "warm: ") && sscanf(strstr(t->out, "warm: "),
+                                                     "warm: %d of %d tokens came from the disk, %d",
+                                                     &stored, &all, &read) == 3,
+                  "%s", newest(t));
+    ck_assert_msg(stored >= 64 && read <= 32 && stored + read >= all, "%d of %d, %d", stored, all,
+                  read);
+    say(t, "/cache\n");
+    see(t, "came from the disk\r\n");
+    see(t, "on the disk: ");
+    say(t, "/quit\n");
+    ended(t, 0);
+
+    /* not where it is not wanted */
+    t = told(home, "One about a dog.\n", "0");
+    say(t, "/quit\n");
+    ended(t, 0);
+    ck_assert(!strstr(t->out, "came from the disk"));
+}
+END_TEST
+
 static const struct {
     const char *typed;
     int signal, code;
@@ -371,6 +425,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_refused_placement_is_not_set);
     tcase_add_test(t, the_screen_while_it_loads_and_answers);
     tcase_add_test(t, two_chats_keep_one_history);
+    tcase_add_test(t, a_saved_chat_is_warm);
     tcase_add_test(t, chats_of_one_second_keep_their_own_files);
     tcase_add_loop_test(t, leaving_while_it_loads, 0, (int)(sizeof leavings / sizeof *leavings));
     suite_add_tcase(s, t);

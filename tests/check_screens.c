@@ -273,9 +273,8 @@ static bool serving_line(struct player *p, const char *word, const char *rest)
 
     if (strcmp(word, "serve") == 0) {
         p->m.serving = v;
-        ck_assert_int_eq(sscanf(rest, "%63s %d %d %d", v->where, &v->n_sessions, &v->waiting,
-                                &v->context),
-                         4);
+        ck_assert_int_eq(
+            sscanf(rest, "%63s %d %d %d", v->where, &v->n_sessions, &v->waiting, &v->context), 4);
         v->ready = true;
         v->completed = 12430;
         v->cancelled = 2;

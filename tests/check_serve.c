@@ -588,8 +588,8 @@ static double scale_told(void)
 /* As llama-server: strengths of requests, and of all that do not say. */
 START_TEST(adapters_of_requests)
 {
-    static const char *const wrong[] = {"5", "[5]", "[{\"id\": 1, \"scale\": 1}]",
-                                        "[{\"id\": 0}]", "[{\"id\": 0, \"scale\": 1e9}]"};
+    static const char *const wrong[] = {"5", "[5]", "[{\"id\": 1, \"scale\": 1}]", "[{\"id\": 0}]",
+                                        "[{\"id\": 0, \"scale\": 1e9}]"};
     char file[4200], *with, *none, *again, *other;
     int cached;
 
@@ -1046,7 +1046,8 @@ START_TEST(a_client_that_does_not_read)
     struct reply r;
     time_t from;
 
-#ifdef MOETOP_DEBUG /* slow: the connection's 30 seconds may pass before the answers stand still */
+#ifdef MOETOP_DEBUG /* slow: the connection's 30 seconds may pass before the answers stand still \
+                     */
     puts("SKIPPED: this build is not the release");
     return;
 #endif
@@ -1334,7 +1335,8 @@ static void start_on_terminal(void)
     sigaddset(&theirs, SIGINT);
     sigaddset(&theirs, SIGTERM);
     fflush(stdout);
-    sigprocmask(SIG_BLOCK, &theirs, &before); /* Check's handlers are the child's until it is another */
+    sigprocmask(SIG_BLOCK, &theirs,
+                &before); /* Check's handlers are the child's until it is another */
     server = forkpty(&screen.fd, NULL, NULL, &size);
     if (server == 0) {
         signal(SIGINT, SIG_DFL);

@@ -13,7 +13,7 @@
 
 enum ui_session_state {
     UI_SESSION_IDLE,
-    UI_SESSION_READING,   /* its prompt */
+    UI_SESSION_READING, /* its prompt */
     UI_SESSION_ANSWERING,
     UI_SESSION_HELD /* its answer stands still: the client is behind with reading it */
 };
@@ -57,7 +57,7 @@ struct ui_serving {
     struct ui_request requests[UI_REQUESTS];
     uint64_t n_requests; /* ever; newest at (n - 1) % UI_REQUESTS */
     uint64_t completed, cancelled, failed;
-    uint64_t drafted, accepted; /* tokens, of answers that are over */
+    uint64_t drafted, accepted;                         /* tokens, of answers that are over */
     uint64_t prompt_tokens, cached_tokens, made_tokens; /* since the start */
     /* over the newest second: tokens of all answers, and of all prompts */
     double answers_tok_s, prompts_tok_s;

@@ -129,6 +129,7 @@ void cache_story_end(struct cache_story *s, const struct turn_done_event *done)
     int computed = done->prompt_tokens - done->cached_tokens;
 
     s->reused = done->cached_tokens;
+    s->stored = done->stored_tokens;
     s->lost = could > s->reused ? could - s->reused : 0;
     /* the last token held is often computed anew: its row was never needed */
     if (s->lost <= 1 && s->alike >= could)
@@ -149,8 +150,11 @@ void cache_story_print(const struct cache_story *s, struct strbuf *b)
 
     strbuf_printf(b, "%d tokens were held, the message's prompt has %d, %d of them were reused\n",
                   s->held, s->prompt, s->reused);
+    if (s->stored)
+        strbuf_printf(b, "of those %d came from the disk\n", s->stored);
     if (!s->lost) {
-        strbuf_puts(b, s->held ? "nothing was computed twice\n" : "it was the first one\n");
+        strbuf_puts(b, s->held || s->stored ? "nothing was computed twice\n"
+                                            : "it was the first one\n");
         return;
     }
     strbuf_printf(b, "computed again: %d tokens, %.2f s\n", s->lost, s->seconds);

@@ -19,7 +19,7 @@ struct cache_story {
     char was[48], is[48]; /* some tokens from there on, escaped */
     const char *why, *advice;
     /* known when the turn is over */
-    int reused, lost;
+    int reused, stored, lost; /* stored: of those reused, from the disk */
     double seconds; /* that the lost tokens took */
 };
 

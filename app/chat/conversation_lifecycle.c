@@ -128,6 +128,9 @@ static void cache_note(struct conversation *c, const struct turn_done_event *d)
     cache_story_end(&c->story, d);
     stats_cache(&c->stats, c->story.lost, c->story.seconds, c->story.lost ? c->story.alike : -1,
                 c->story.why);
+    if (d->stored_tokens)
+        conversation_say(c, SAY_NOTICE, "warm: %d of %d tokens came from the disk, %d were read",
+                         d->stored_tokens, d->prompt_tokens, d->prompt_tokens - d->cached_tokens);
     if (c->story.lost)
         log_write(LOG_LEVEL_INFO, "cache: %d tokens computed again, %.3f s: %s", c->story.lost,
                   c->story.seconds, c->story.why);

@@ -12,7 +12,10 @@ static int open_worker(struct conversation *c, struct error *e)
 
     if (!(c->setup = mem_alloc(1, sizeof *c->setup)))
         return error_set(e, ERR_MEMORY, "out of memory");
-    if ((rc = engine_setup_prepare(c->options, c->setup, false, e)) < 0) {
+    if ((rc = engine_setup_prepare(c->options, c->setup, false, e)) == 0 && !c->hooks.unkept &&
+        (rc = engine_setup_warm(c->options, c->setup, e)) < 0)
+        engine_setup_release(c->setup);
+    if (rc < 0) {
         mem_free(c->setup);
         c->setup = NULL;
         return rc;

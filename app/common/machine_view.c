@@ -11,8 +11,8 @@
 
 struct machine_view {
     struct system *system;
-    struct utilisation *watch;    /* of the GPU, by its kernel driver */
-    struct system_sample sample;  /* the newest; large */
+    struct utilisation *watch;   /* of the GPU, by its kernel driver */
+    struct system_sample sample; /* the newest; large */
     uint64_t busy_ns[DEVICE_MAX], busy_at;
 };
 
@@ -50,8 +50,7 @@ static void take_system(struct machine_view *v, struct ui_model *m)
 
     u.n_cores = s->n_cores < UI_CORES ? s->n_cores : UI_CORES;
     memcpy(u.core_use, s->core_use, sizeof *u.core_use * (size_t)u.n_cores);
-    memcpy(u.core_process_use, s->core_process_use,
-           sizeof *u.core_process_use * (size_t)u.n_cores);
+    memcpy(u.core_process_use, s->core_process_use, sizeof *u.core_process_use * (size_t)u.n_cores);
     u.system_use = s->system_use;
     u.process_cores = s->process_cores;
     u.mhz = s->mhz;

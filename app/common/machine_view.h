@@ -8,7 +8,7 @@
 
 struct machine_view;
 
-struct machine_view *machine_view_new(void);   /* NULL: no memory */
+struct machine_view *machine_view_new(void);    /* NULL: no memory */
 void machine_view_free(struct machine_view *v); /* accepts NULL */
 /* Another engine comes: its devices are not these. */
 void machine_view_forget(struct machine_view *v, struct ui_model *m);

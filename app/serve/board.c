@@ -94,9 +94,9 @@ static void fill_session(struct ui_session *to, const struct slot *s, uint64_t n
     snprintf(to->who, sizeof to->who, "%.47s", t->job->x->peer);
     route_name(t->job->x->route, to->what, sizeof to->what);
     to->seconds = clock_seconds(now - t->job->x->begun_ns);
-    to->state = t->job->held                 ? UI_SESSION_HELD
+    to->state = t->job->held                      ? UI_SESSION_HELD
                 : s->made || s->read >= s->prompt ? UI_SESSION_ANSWERING
-                                             : UI_SESSION_READING;
+                                                  : UI_SESSION_READING;
 }
 
 static void fill_queue(struct ui_serving *v, const struct task *queue, uint64_t now)
@@ -135,10 +135,10 @@ static void fill_rates(struct board *b, const struct mark *newest)
     seconds = clock_seconds(newest->at_ns - then.at_ns);
     b->view.answers_tok_s = seconds > 0 ? (double)(newest->made - then.made) / seconds : 0;
     b->view.prompts_tok_s = seconds > 0 ? (double)(newest->read - then.read) / seconds : 0;
-    b->view.answers_a_pass =
-        newest->answering > then.answering
-            ? (double)(newest->answered - then.answered) / (double)(newest->answering - then.answering)
-            : 0;
+    b->view.answers_a_pass = newest->answering > then.answering
+                                 ? (double)(newest->answered - then.answered) /
+                                       (double)(newest->answering - then.answering)
+                                 : 0;
 }
 
 static void fill_counts(struct ui_serving *v, const struct hub_figures *f)
@@ -209,7 +209,8 @@ void board_engine(struct board *b, const struct telemetry *t)
     b->engine_ns = now;
     pthread_mutex_lock(&b->lock);
     if (!b->has_engine)
-        b->has_engine = telemetry_init(&b->engine, t->n_layers, t->n_experts, t->n_experts_used) == 0;
+        b->has_engine = telemetry_init(&b->engine, t->n_layers, t->n_experts, t->n_experts_used) ==
+                        0;
     if (b->has_engine)
         telemetry_copy(&b->engine, t);
     pthread_mutex_unlock(&b->lock);

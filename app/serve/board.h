@@ -12,7 +12,7 @@ struct board;
 struct slot;
 struct task;
 
-struct board *board_new(void);  /* NULL: no memory */
+struct board *board_new(void);    /* NULL: no memory */
 void board_free(struct board *b); /* accepts NULL */
 
 /* Any thread. A request that is over, or (status 0) a line; the time of day is added. */
@@ -39,9 +39,9 @@ bool board_take(struct board *b, char **plan, int *timeline);
 /* Any thread. *out is a copy. */
 void board_look(struct board *b, struct ui_serving *out);
 struct board_state {
-    uint64_t done, total;  /* loading: bytes */
-    uint64_t wishes;       /* decided, see struct event */
-    char plan[64];         /* in force; "": not known yet */
+    uint64_t done, total; /* loading: bytes */
+    uint64_t wishes;      /* decided, see struct event */
+    char plan[64];        /* in force; "": not known yet */
 };
 void board_state(struct board *b, struct board_state *out);
 /* Calls fn with the engine's newest state, which is the board's; nothing where there is none. fn is

@@ -369,7 +369,8 @@ static void publish(struct hub *h)
     h->figures.completion_tokens = h->said;
     look_at_engine(h);
     h->idle = !h->jobs && !h->inbox;
-    board_sessions(h->server->board, h->slots, h->n_slots, h->queue, &h->figures, h->idle != was_idle);
+    board_sessions(h->server->board, h->slots, h->n_slots, h->queue, &h->figures,
+                   h->idle != was_idle);
     pthread_mutex_unlock(&h->lock);
     if (ready == h->n_slots && !atomic_load(&h->server->ready)) {
         lora_begin(h->server);

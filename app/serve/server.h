@@ -38,7 +38,7 @@ struct server {
     const char *model_id, *model_file; /* its name, and that of its file, which is taken too */
     const char *model_path;
     time_t started;
-    atomic_bool plain;        /* lines go to stderr, one for each request; else to the board alone */
+    atomic_bool plain; /* lines go to stderr, one for each request; else to the board alone */
     struct sampling sampling; /* what a request does not say */
     bool fresh_seeds;         /* no seed was given: each request draws one */
     int max_tokens;           /* likewise; -1: open */

@@ -10,10 +10,10 @@ struct slot {
     int number;
     struct client *client;
     bool ready;
-    struct task *task; /* NULL: idle */
+    struct task *task;              /* NULL: idle */
     int *held, n_held;              /* ids; what it holds at most */
     float strengths[LORA_ADAPTERS]; /* of adapters, with which that was computed */
-    uint64_t used_ns;  /* when a task began; 0: never */
+    uint64_t used_ns;               /* when a task began; 0: never */
     /* of the task, or of the last one: tokens of its prompt, those that were there, those that are
      * there by now; tokens of the answer, and when the first and the newest came */
     int prompt, cached, read, made;

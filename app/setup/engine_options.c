@@ -192,12 +192,34 @@ static int prompt_cache_of(const struct options *o, struct engine_setup *s, stru
     if (option_parse_size(size, &bytes, e) < 0 || !bytes)
         return error_set(e, ERR_USAGE, "--prompt-cache-size %s: a size (600M, 8G) is expected",
                          size);
+    s->config.prompt_cache_bytes = bytes;
     if (!keeps_prompts(o))
         return 0;
     if (!(s->prompt_cache = mem_string(o->prompt_cache)))
         return error_set(e, ERR_MEMORY, "out of memory");
     s->config.prompt_cache = s->prompt_cache;
-    s->config.prompt_cache_bytes = bytes;
+    return 0;
+}
+
+#define WARM_WEIGHTS ((uint64_t)4 << 30)
+
+int engine_setup_warm(const struct options *o, struct engine_setup *s, struct error *e)
+{
+    bool asked = o->origin[OPTION_ID_warm_chats].from != ORIGIN_DEFAULT;
+    char folder[PATH_MAX], below[PATH_MAX + 8];
+
+    paths_home("STATE", folder, sizeof folder);
+    if (s->config.prompt_cache || !o->warm_chats || !folder[0])
+        return 0;
+    snprintf(below, sizeof below, "%s/warm/", folder);
+    file_make_folders(below, NULL);
+    below[strlen(below) - 1] = 0;
+    if (!(s->prompt_cache = mem_string(below)))
+        return error_set(e, ERR_MEMORY, "out of memory");
+    s->config.prompt_cache = s->prompt_cache;
+    s->config.prompt_cache_optional = true;
+    s->config.prompt_cache_tokens = o->warm_chats;
+    s->config.prompt_cache_weights = asked ? 0 : WARM_WEIGHTS;
     return 0;
 }
 

@@ -33,6 +33,8 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
  * --force overrides). A progress line is drawn on stderr when it is a tty and `progress` is set. */
 int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress,
                          struct error *e);
+/* For chats that are saved: their state is kept too (--warm-chats). ERR_MEMORY. */
+int engine_setup_warm(const struct options *o, struct engine_setup *s, struct error *e);
 void engine_setup_release(struct engine_setup *s);
 /* For the modes that run the engine without a worker: config, open, --place, pace. */
 int engine_setup_open(const struct options *o, struct engine **out, struct error *e);

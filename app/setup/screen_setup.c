@@ -32,8 +32,7 @@ static bool colour_wanted(const struct options *o)
     return o->color == 1 || (o->color == 0 && !(no && *no));
 }
 
-int screen_terminal_open(struct terminal **out, const struct options *o, bool utf8,
-                         struct error *e)
+int screen_terminal_open(struct terminal **out, const struct options *o, bool utf8, struct error *e)
 {
     struct terminal_options t = {.type = getenv("TERM"),
                                  .colour = colour_wanted(o),
@@ -48,10 +47,10 @@ int screen_terminal_open(struct terminal **out, const struct options *o, bool ut
 int screen_theme_take(struct theme *theme, const struct terminal *t, const struct options *o,
                       struct error *e)
 {
-    const char *name = o->theme && o->theme[0]   ? o->theme
-                       : terminal_light(t) > 0   ? "light"
-                       : terminal_light(t) < 0   ? "either"
-                                                 : NULL;
+    const char *name = o->theme && o->theme[0] ? o->theme
+                       : terminal_light(t) > 0 ? "light"
+                       : terminal_light(t) < 0 ? "either"
+                                               : NULL;
 
     theme->depth = terminal_depth(t);
     theme->ascii = !terminal_utf8(t);

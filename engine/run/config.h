@@ -77,6 +77,11 @@ struct engine_config {
     /* folder where prompts' state outlives the engine, and how much it may hold; NULL: nowhere */
     const char *prompt_cache;
     uint64_t prompt_cache_bytes;
+    /* 0: no bound: sessions of more tokens write nothing; larger weights (bytes) than these do
+     * without such a folder, whose key takes reading them once */
+    int prompt_cache_tokens;
+    uint64_t prompt_cache_weights;
+    bool prompt_cache_optional; /* a folder that cannot be used is told, and done without */
     /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
     const char *placement;
     /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */

@@ -344,18 +344,18 @@ static int check_folder(const char *folder, struct error *e)
     int rc = 0;
 
     if ((mkdir(folder, 0700) < 0 && errno != EEXIST) || stat(folder, &st) < 0)
-        rc = error_set(e, ERR_IO, "--prompt-cache %s: %s; name a folder that can be written",
-                       folder, strerror(errno));
+        rc = error_set(e, ERR_IO, "%s: %s; name a folder that can be written", folder,
+                       strerror(errno));
     else if (!S_ISDIR(st.st_mode))
-        rc = error_set(e, ERR_IO, "--prompt-cache %s is no folder", folder);
+        rc = error_set(e, ERR_IO, "%s is no folder", folder);
     else if (st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
         rc = error_set(e, ERR_IO,
-                       "--prompt-cache %s may be written to by others: what lies there is private; "
+                       "%s may be written to by others: what lies there is private; "
                        "name a folder of your own",
                        folder);
     else if (access(folder, R_OK | W_OK | X_OK) < 0)
-        rc = error_set(e, ERR_IO, "--prompt-cache %s: %s; name a folder that can be written",
-                       folder, strerror(errno));
+        rc = error_set(e, ERR_IO, "%s: %s; name a folder that can be written", folder,
+                       strerror(errno));
     return rc;
 }
 
@@ -378,7 +378,7 @@ int prompt_cache_open(struct prompt_cache **out, const char *folder, uint64_t mo
     c->most = c->figures.most = most;
     snprintf(c->key, sizeof c->key, "%s", key);
     if (!realpath(folder, c->folder))
-        rc = error_set(e, ERR_IO, "--prompt-cache %s: %s", folder, strerror(errno));
+        rc = error_set(e, ERR_IO, "%s: %s", folder, strerror(errno));
     if (rc == 0)
         rc = read_heads(c, e);
     if (rc == 0)

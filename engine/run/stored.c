@@ -17,8 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GAIN_LEAST 32 /* fewer tokens are computed sooner than read */
-#define TAIL_LEAST 16 /* fewer tokens behind the last whole piece are not written */
+#define TOLD ((uint64_t)256 << 20) /* weights that are read in no time: nothing is said */
+#define GAIN_LEAST 32              /* fewer tokens are computed sooner than read */
+#define TAIL_LEAST 16              /* fewer tokens behind the last whole piece are not written */
 #define WAIT_MS 20
 #define FINISH_NS (5 * CLOCK_SECOND)
 
@@ -46,7 +47,9 @@ static int make_key(struct engine *g, char key[DIGEST_HEX], struct error *e)
     char weights[DIGEST_HEX], settings[240], least[32] = "";
     uint64_t adapters = adapters_hash(g->adapters);
     struct digest d;
-    int rc = weights_digest(g->model->file, c->prompt_cache, tell_hashing, g, &stop, weights, e);
+    uint64_t bytes = g->model->packed_bytes + g->model->mapped_bytes;
+    int rc = weights_digest(g->model->file, c->prompt_cache, bytes < TOLD ? NULL : tell_hashing, g,
+                            &stop, weights, e);
 
     if (rc < 0)
         return rc;
@@ -85,19 +88,25 @@ static void say(void *ctx, const char *line)
 int stored_open(struct engine *g, struct error *e)
 {
     struct segment_shape *shape = &g->stored.shape;
+    uint64_t weights = g->model->packed_bytes + g->model->mapped_bytes;
     int rc;
 
-    if (!g->config.prompt_cache)
+    if (!g->config.prompt_cache ||
+        (g->config.prompt_cache_weights && weights > g->config.prompt_cache_weights))
         return 0;
     for (int l = 0; l < g->kv.n_layers; l++)
         shape->row_bytes += keeps_all(&g->kv.layers[l]) ? g->kv.layers[l].row_bytes : 0;
     shape->copy_bytes = g->kv.all_copies;
     shape->routes_bytes = history_footprint(&g->model->hp, 1);
     shape->n_vocab = g->model->hp.n_vocab;
-    if ((rc = make_key(g, g->stored.key, e)) < 0)
-        return rc;
-    return prompt_cache_open(&g->stored.cache, g->config.prompt_cache, g->config.prompt_cache_bytes,
-                             g->stored.key, say, g, e);
+    if ((rc = make_key(g, g->stored.key, e)) == 0)
+        rc = prompt_cache_open(&g->stored.cache, g->config.prompt_cache,
+                               g->config.prompt_cache_bytes, g->stored.key, say, g, e);
+    if (rc < 0 && rc != ERR_CANCELLED && g->config.prompt_cache_optional) {
+        engine_notice(g, "chats are not kept warm: %s", e->text);
+        rc = 0;
+    }
+    return rc == ERR_IO ? error_prefix(e, "--prompt-cache") : rc;
 }
 
 void stored_stop(struct engine *g)
@@ -492,7 +501,10 @@ void stored_due(struct session *s)
 {
     const struct prompt *p = &s->run.turn->prompt;
     const struct engine *g = s->engine;
+    int most = g->config.prompt_cache_tokens;
 
+    if (most && s->n_tokens > most)
+        return;
     if (!g->stored.cache || g->stored.stopped || g->uncounted || g->forward.imposed)
         return;
     s->stored.due = true;

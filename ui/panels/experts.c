@@ -11,17 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELLS \
-    "a cell: how often an expert was chosen, against the even share of its layer (middle of the " \
-    "ramp); each step is a factor 1.7", \
-    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, " \
-    "digits on the GPU", \
-    "grey, or letters without colours: it lies on the disk alone (--expert-cache)", \
-    "bright: chosen by the newest token, or just arrived on another device", \
-    "a small square (s without colours): a shared expert or a dense layer, which every token " \
-    "meets; an empty row: a layer without experts, a mixer alone"
-#define MOVES \
-    "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest"
+#define CELLS                                                                                      \
+    "a cell: how often an expert was chosen, against the even share of its layer (middle of the "  \
+    "ramp); each step is a factor 1.7",                                                            \
+        "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, " \
+        "digits on the GPU",                                                                       \
+        "grey, or letters without colours: it lies on the disk alone (--expert-cache)",            \
+        "bright: chosen by the newest token, or just arrived on another device",                   \
+        "a small square (s without colours): a shared expert or a dense layer, which every token " \
+        "meets; an empty row: a layer without experts, a mixer alone"
+#define MOVES                                                                                \
+    "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the " \
+    "hottest"
 
 static const char *const explain[] = {
     CELLS,

@@ -5,15 +5,17 @@
 
 #include <stdio.h>
 
-#define KINDS \
-    "scratch: working space of the computation", \
-    "experts: memory for those of a model that stays on the disk (--expert-cache); there: how " \
-    "often one was there when it was asked for", \
-    "disk: how fast it was read, and the share of the time that computing waited for it", \
-    "process: resident memory of this program (RSS), as top shows it", \
-    "system: memory in use of all there is; free: what could be had without swapping"
-#define WEIGHTS \
-    "weights: packed in memory of ours, and mapped from the model file (given back when memory is " \
+#define KINDS                                                                                   \
+    "scratch: working space of the computation",                                                \
+        "experts: memory for those of a model that stays on the disk (--expert-cache); there: " \
+        "how "                                                                                  \
+        "often one was there when it was asked for",                                            \
+        "disk: how fast it was read, and the share of the time that computing waited for it",   \
+        "process: resident memory of this program (RSS), as top shows it",                      \
+        "system: memory in use of all there is; free: what could be had without swapping"
+#define WEIGHTS                                                                                  \
+    "weights: packed in memory of ours, and mapped from the model file (given back when memory " \
+    "is "                                                                                        \
     "short)"
 
 static const char *const explain[] = {
@@ -24,7 +26,8 @@ static const char *const explain[] = {
 };
 static const char *const explain_server[] = {
     WEIGHTS,
-    "kv used: keys and values of all sessions (what they have in common counts once), of what those "
+    "kv used: keys and values of all sessions (what they have in common counts once), of what "
+    "those "
     "used so far may take",
     KINDS,
     NULL,

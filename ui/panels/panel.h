@@ -51,10 +51,10 @@ struct panel {
     void (*focused)(struct ui_model *m, const struct panel_view *v);
     /* The plan under its cursor, NULL: none; valid until the next call. NULL: it lists no plans. */
     const char *(*plan)(const struct ui_model *m, const struct panel_view *v);
-    const char *const *explain; /* what the figures mean; NULL-terminated lines */
+    const char *const *explain;        /* what the figures mean; NULL-terminated lines */
     const char *const *explain_server; /* on a server's dashboard; NULL: the same */
-    const char *keys;           /* its own while focused, for the hint ("arrows, m"); NULL: none */
-    bool whole;                 /* see struct layout_panel */
+    const char *keys; /* its own while focused, for the hint ("arrows, m"); NULL: none */
+    bool whole;       /* see struct layout_panel */
 };
 
 #define PANEL(name) extern const struct panel panel_##name;
@@ -72,7 +72,7 @@ extern const struct panel *const panels[PANEL_COUNT];
 
 /* how many of them, the first, are shown and hidden by their number */
 int panel_toggles(void);
-int panel_find(const char *name);   /* its index, -1: there is none */
+int panel_find(const char *name);                      /* its index, -1: there is none */
 bool panel_there(const struct ui_model *m, int index); /* this screen has it */
 int panel_zoomed_by(enum action a); /* the panel whose action this is, -1: no panel's */
 const char *const *panel_explanation(const struct ui_model *m, const struct panel *p);

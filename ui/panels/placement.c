@@ -8,12 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHARED \
-    "gpu: its share of the busy time; wait, copy: what the split costs a token", \
-    "CPU only: what no other device here computes; it stays under every plan", \
-    "moving: blocks still on their way to their device; the answer goes on meanwhile", \
-    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked " \
-    "for"
+#define SHARED                                                                                     \
+    "gpu: its share of the busy time; wait, copy: what the split costs a token",                   \
+        "CPU only: what no other device here computes; it stays under every plan",                 \
+        "moving: blocks still on their way to their device; the answer goes on meanwhile",         \
+        "streamed: experts copied for a token; guessed: of those begun early, how many were then " \
+        "asked "                                                                                   \
+        "for"
 
 static const char *const explain_server[] = {
     "a line for each plan and its key: decode tokens a second of one answer, however many are made "

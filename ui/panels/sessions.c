@@ -8,7 +8,8 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "a row for each session: reading (a prompt), answering, held (its client is behind with reading "
+    "a row for each session: reading (a prompt), answering, held (its client is behind with "
+    "reading "
     "the answer, which stands still), idle",
     "holds: tokens whose state is there, of what a session may hold; the next request that begins "
     "like them need not be read",
@@ -69,10 +70,10 @@ static const struct {
     int width, from;
     bool left;
 } columns[COLUMNS] = {
-    [NUMBER] = {"", 3, 0, false},      [STATE] = {"", 11, 0, true},
-    [RATE] = {"tok/s", 8, 20, false},  [MADE] = {"made", 7, 28, false},
+    [NUMBER] = {"", 3, 0, false},        [STATE] = {"", 11, 0, true},
+    [RATE] = {"tok/s", 8, 20, false},    [MADE] = {"made", 7, 28, false},
     [PROMPT] = {"prompt", 8, 36, false}, [CACHED] = {"cached", 8, 46, false},
-    [HOLDS] = {"holds", 14, 74, false}, [TIME] = {"time", 8, 60, false},
+    [HOLDS] = {"holds", 14, 74, false},  [TIME] = {"time", 8, 60, false},
     [WHO] = {"client", 0, 30, true},
 };
 
@@ -127,8 +128,7 @@ static void row_draw(struct canvas *c, struct rect r, int y, const struct ui_mod
         char value[96];
         int width = columns[i].width ? columns[i].width : r.x + r.w - x - 2;
 
-        if (r.w < columns[i].from || width < 4 - (i == NUMBER) ||
-            x + width > r.x + r.w)
+        if (r.w < columns[i].from || width < 4 - (i == NUMBER) || x + width > r.x + r.w)
             continue;
         if (s)
             cell(value, sizeof value, m, row, s, i);

@@ -19,7 +19,7 @@ static const struct {
     {KEYS_PANEL, ACTION_FOCUS_LEAVE, "back"}, {KEYS_PANEL, ACTION_UP, "cursor"},
     {KEYS_PANEL, ACTION_CHOOSE, "choose"},    {KEYS_PANEL, ACTION_ZOOM, "whole screen"},
     {KEYS_PANEL, ACTION_MODE, "mode"},        {KEYS_PANEL, ACTION_HIDE, "hide"},
-    {KEYS_PANEL, ACTION_EXPLAIN, "explain"}, {KEYS_SERVER, ACTION_QUIT, "quit"},
+    {KEYS_PANEL, ACTION_EXPLAIN, "explain"},  {KEYS_SERVER, ACTION_QUIT, "quit"},
 };
 
 /* The short name of what the key does; "": it is not in the bar. */

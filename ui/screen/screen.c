@@ -241,7 +241,8 @@ static void title_brief(struct canvas *c, struct rect r, const struct ui_model *
     else if (!m->forgotten)
         snprintf(context, sizeof context, "%.0f %%", share * 100);
     snprintf(text, sizeof text, "%s tok/s · %s · %s %s · %s",
-             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–", m->serving ? "sessions" : "ctx", context,
+             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
+             m->serving ? "sessions" : "ctx", context,
              m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
     canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR),
                     m->loading ? "loading" : text);

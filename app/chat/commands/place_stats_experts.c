@@ -9,6 +9,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "ui/draw.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,18 @@ void chat_complete_place(struct conversation *c, const char *line, const char *w
     chat_complete_values(&option_table[OPTION_ID_place], word, list, n);
 }
 
+/* What of this and other chats, or of prompts, lies on the disk. */
+static void print_stored(const struct telemetry *t, struct strbuf *b)
+{
+    char has[16], most[16];
+
+    if (t && t->stored.most)
+        strbuf_printf(b, "on the disk: %llu piece%s of state, %s of at most %s\n",
+                      (unsigned long long)t->stored.files, t->stored.files == 1 ? "" : "s",
+                      draw_size(has, (double)t->stored.bytes, false),
+                      draw_size(most, (double)t->stored.most, false));
+}
+
 int chat_cache(struct conversation *c, const char *arguments)
 {
     const struct cache_story *story = conversation_cache(c);
@@ -53,6 +66,7 @@ int chat_cache(struct conversation *c, const char *arguments)
         return -1;
     }
     cache_story_print(story, &b);
+    print_stored(conversation_telemetry(c), &b);
     return chat_output(c, &b);
 }
 
