@@ -360,6 +360,49 @@ START_TEST(memory_that_shrinks_takes_slots_first)
 }
 END_TEST
 
+static uint64_t stalled_now;
+
+static uint64_t tell_stalls(void *ctx)
+{
+    return stalled_now;
+}
+
+/* Somebody waits for memory half of the time: slots go back while more is left than else would make
+ * them go, and stay while much is. */
+START_TEST(waiting_for_memory_takes_slots)
+{
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    const struct telemetry *t;
+    struct engine *g;
+
+    c.memory_left = tell_left;
+    c.memory_stalled = tell_stalls;
+    left_now = (uint64_t)150 << 20;
+    stalled_now = 1000000;
+    g = open_with(c, UINT64_MAX / 2);
+    t = engine_telemetry(g);
+    idle(g);
+    idle(g);
+    engine_session_clear(g);
+    ck_assert_int_eq(t->disk.slots, 128); /* enough, and nobody waits */
+    left_now = (uint64_t)1 << 30;
+    stalled_now += 600000;
+    idle(g);
+    engine_session_clear(g);
+    ck_assert_int_eq(t->disk.slots, 128); /* they wait for something else */
+    left_now = (uint64_t)150 << 20;
+    stalled_now += 20000;
+    idle(g);
+    engine_session_clear(g);
+    ck_assert_int_eq(t->disk.slots, 128); /* hardly */
+    stalled_now += 600000;
+    idle(g);
+    engine_session_clear(g);
+    ck_assert_int_lt(t->disk.slots, 20);
+    engine_close(g);
+}
+END_TEST
+
 /* Bytes that the last line about it said went back, of ended conversations. */
 static double rows_told;
 
@@ -399,6 +442,75 @@ START_TEST(memory_that_shrinks_takes_rows_of_nobody)
     same_logits(g, want, "after rows went back");
     engine_close(g);
     mem_free(want);
+}
+END_TEST
+
+static double idle_told;
+
+static void note_idle(void *ctx, const char *line)
+{
+    const char *at = strstr(line, " of ended and ");
+
+    if (at)
+        idle_told = strtod(at + strlen(" of ended and "), NULL);
+}
+
+static int hear_end(void *ctx, struct event *ev)
+{
+    *(int *)ctx += ev->kind == EVENT_TURN_DONE ? 1 : ev->kind == EVENT_ERROR ? 100 : 0;
+    return 0;
+}
+
+/* While one session answers the rows of those that do not go back, and theirs alone. */
+START_TEST(memory_that_shrinks_takes_rows_of_the_idle)
+{
+    enum { LONG = 4096 };
+    struct engine_config c = config_of(support_demo(), -1, 2);
+    struct turn t = {.max_tokens = 4};
+    int ids[LONG], over = 0, answered;
+    struct session *other;
+    struct engine *g;
+    float *want, *got;
+
+    for (int i = 0; i < LONG; i++)
+        ids[i] = 5 + i % 400;
+    t.prompt.ids = ids + 7;
+    t.prompt.n = 300;
+    c.memory_left = tell_left;
+    c.log = note_idle;
+    c.context = LONG;
+    c.ubatch = 512;
+    c.sessions = 2;
+    c.no_tokenizer = false;
+    left_now = UINT64_MAX;
+    g = open_with(c, 0);
+    want = mem_alloc((size_t)vocabulary(g), sizeof *want);
+    got = mem_alloc((size_t)vocabulary(g), sizeof *got);
+    ck_assert_int_eq(engine_session_open(g, &other, &e), 0);
+    ck_assert_int_eq(engine_session_eval(other, ids, LONG, 0, want, false, &e), 0);
+    left_now = 1 << 20;
+    idle_told = -1;
+    idle(g);
+    ck_assert_msg(idle_told <= 0, "%.0f MiB of a session went back while nobody answers",
+                  idle_told);
+    left_now = (uint64_t)4 << 30;
+    idle(g); /* the next shortage is another one */
+    left_now = 1 << 20;
+    usleep(510000);
+    ck_assert_msg(engine_session_turn(engine_session(g), &t, hear_end, &over, &e) == 0, "%s",
+                  e.text);
+    while (engine_step(g))
+        ;
+    ck_assert_int_eq(over, 1);
+    ck_assert_msg(idle_told > 2, "%.0f MiB of the idle session went back", idle_told);
+    answered = engine_session_tokens(g, NULL);
+    ck_assert_int_ge(answered, t.prompt.n); /* who answers lost nothing */
+    /* the other one begins anew: the same bits as before */
+    ck_assert_int_eq(engine_session_eval(other, ids, LONG, 0, got, false, &e), 0);
+    ck_assert_int_eq(memcmp(want, got, (size_t)vocabulary(g) * sizeof *got), 0);
+    engine_close(g);
+    mem_free(want);
+    mem_free(got);
 }
 END_TEST
 
@@ -591,7 +703,9 @@ int main(void)
     tcase_add_test(t, the_disk_has_a_rate);
     tcase_add_test(t, reads_come_where_no_ring_is_allowed);
     tcase_add_test(t, memory_that_shrinks_takes_slots_first);
+    tcase_add_test(t, waiting_for_memory_takes_slots);
     tcase_add_test(t, memory_that_shrinks_takes_rows_of_nobody);
+    tcase_add_test(t, memory_that_shrinks_takes_rows_of_the_idle);
     tcase_add_test(t, a_file_may_go_but_not_change);
     tcase_add_test(t, what_is_no_number_is_found);
     tcase_add_test(t, memory_may_run_out_anywhere);

@@ -214,13 +214,16 @@ START_TEST(experts_on_the_disk_are_a_remedy)
                               .convert = -1,
                               .n_threads = 1,
                               .no_tokenizer = true};
-    char flag[48];
-    struct fit f;
+    char flag[FIT_PAGE_FLAGS];
+    struct engine_config found = c;
+    struct fit f, as;
 
     ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
     ck_assert_uint_gt(fit_needed(&f), (uint64_t)192 << 20);
     f.available = (uint64_t)190 << 20;
-    fit_page_flag(&c, &f, flag, sizeof flag);
+    as = f;
+    ck_assert_int_eq(fit_page_smaller(&found, &as, flag, sizeof flag), 1);
+    ck_assert_uint_eq(as.weights.cache_least > 0, 1);
     ck_assert_msg(strncmp(flag, "--expert-cache ", 15) == 0, "'%s'", flag);
     /* with that it fits, and leaves something for others */
     c.expert_cache = strtoull(flag + 15, NULL, 10) << 20;
@@ -235,8 +238,75 @@ START_TEST(experts_on_the_disk_are_a_remedy)
     ck_assert_msg(strstr(e.text, flag), "%s", e.text);
     /* not even two experts and what others may want */
     f.available = (uint64_t)100 << 20;
-    fit_page_flag(&c, &f, flag, sizeof flag);
+    as = f;
+    found = c;
+    ck_assert_int_eq(fit_page_smaller(&found, &as, flag, sizeof flag), 0);
     ck_assert_str_eq(flag, "");
+}
+END_TEST
+
+START_TEST(less_context_and_experts_on_the_disk_are_one_remedy)
+{
+    static const char *const longer[] = {"*.context_length=int:1048576"};
+    const struct overrides overrides = {longer, 1};
+    struct engine_config c = {.model_path = wide_model(),
+                              .overrides = &overrides,
+                              .context = 1 << 20,
+                              .ubatch = 256,
+                              .convert = -1,
+                              .n_threads = 1,
+                              .no_tokenizer = true};
+    char flags[FIT_PAGE_FLAGS], line[300];
+    const char *at;
+    struct fit f, as;
+
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    ck_assert_uint_gt(f.kv, (uint64_t)270 << 20);
+    f.available = (uint64_t)270 << 20;
+    as = f;
+    ck_assert_int_eq(fit_page(&c, &as, line, sizeof line), 0);
+    ck_assert_int_eq(fit_refuse(&c, &f, &e), ERR_FIT);
+    ck_assert_int_eq(fit_page_smaller(&c, &as, flags, sizeof flags), 1);
+    ck_assert_msg(strstr(e.text, flags), "'%s' lacks '%s'", e.text, flags);
+    ck_assert_msg(!strncmp(flags, "-ub 128 -c ", 11), "'%s'", flags);
+    ck_assert_int_eq(atoi(flags + 11), c.context);
+    ck_assert_int_gt(c.context, 512);
+    ck_assert_ptr_nonnull(at = strstr(flags, "--expert-cache "));
+    /* as a user would say it */
+    c.expert_cache = strtoull(at + 15, NULL, 10) << 20;
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    ck_assert_uint_lt(fit_needed(&f), (uint64_t)270 << 20);
+    ck_assert_uint_ge(f.weights.cache, f.weights.cache_least);
+}
+END_TEST
+
+START_TEST(rows_that_no_context_asks_for_are_not_counted)
+{
+    static const uint64_t page = 4096;
+    struct engine_config c = {.model_path = wide_model(),
+                              .context = 8,
+                              .ubatch = 8,
+                              .convert = -1,
+                              .n_threads = 1,
+                              .no_tokenizer = true};
+    uint64_t tables;
+    struct fit f;
+
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    tables = f.weights.tables;
+    ck_assert_uint_gt(tables, 0);
+    ck_assert_uint_eq(f.weights.table_row % page, 0);
+    ck_assert_uint_gt(f.weights.table_row, 0);
+    /* in memory: the file's pages stay where they are once they were read */
+    ck_assert_uint_eq(f.untouched, 0);
+    c.expert_cache = (uint64_t)64 << 20;
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    ck_assert_uint_eq(f.untouched,
+                      tables > 8 * f.weights.table_row ? tables - 8 * f.weights.table_row : 0);
+    c.sessions = 2;
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    ck_assert_uint_eq(f.untouched,
+                      tables > 16 * f.weights.table_row ? tables - 16 * f.weights.table_row : 0);
 }
 END_TEST
 
@@ -696,6 +766,8 @@ static Suite *suite(void)
     tcase_add_test(t, the_context_follows_the_memory);
     tcase_add_test(t, too_much_is_refused_with_a_remedy_that_works);
     tcase_add_test(t, experts_on_the_disk_are_a_remedy);
+    tcase_add_test(t, less_context_and_experts_on_the_disk_are_one_remedy);
+    tcase_add_test(t, rows_that_no_context_asks_for_are_not_counted);
     tcase_add_test(t, the_table_prints_every_row);
     tcase_add_test(t, the_draft_model_is_counted);
     tcase_add_test(t, the_block_that_drafts_is_counted);

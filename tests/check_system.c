@@ -133,11 +133,35 @@ START_TEST(memory_groups_of_version_1)
     ck_assert_uint_eq(memory_left(root), 350000);
     put("/proc/meminfo", "MemTotal: 900 kB\nMemAvailable:  200 kB\n");
     ck_assert_uint_eq(memory_left(root), 200 * 1024); /* the machine has less than the group */
+    /* the machine's says nothing of a group with a limit */
+    put("/proc/pressure/memory", "some avg10=9.00 avg60=0.00 avg300=0.00 total=77\n");
+    ck_assert_uint_eq(memory_stalled(root), UINT64_MAX);
     /* it counts its own processes alone */
     put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "0\n");
     expect_group(600000, 500000);
     put("/sys/fs/cgroup/mem/outer/inner/memory.limit_in_bytes", "9223372036854771712\n");
     expect_group(SYSTEM_UNKNOWN, SYSTEM_UNKNOWN);
+}
+END_TEST
+
+START_TEST(waiting_for_memory_is_told)
+{
+    snprintf(root, sizeof root, "%s/stalls", support_tmpdir());
+    ck_assert_uint_eq(memory_stalled(root), UINT64_MAX);
+    put("/proc/pressure/memory", "full avg10=0.00 avg60=0.00 avg300=0.07 total=15950779\n");
+    ck_assert_uint_eq(memory_stalled(root), UINT64_MAX);
+    put("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.08\nfull total=5\n");
+    ck_assert_uint_eq(memory_stalled(root), UINT64_MAX);
+    put("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.08 total=27737923\n"
+                                 "full avg10=0.00 avg60=0.00 avg300=0.07 total=15950779\n");
+    ck_assert_uint_eq(memory_stalled(root), 27737923);
+    /* a group's own goes before the machine's, whatever limit it has */
+    put("/proc/self/cgroup", "0::/job\n");
+    put("/proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n");
+    put("/sys/fs/cgroup/job/memory.pressure", "some avg10=1.00 avg60=0.00 avg300=0.08 total=41\n");
+    ck_assert_uint_eq(memory_stalled(root), 41);
+    put("/sys/fs/cgroup/job/memory.max", "900000\n");
+    ck_assert_uint_eq(memory_stalled(root), 41);
 }
 END_TEST
 
@@ -301,6 +325,7 @@ static Suite *suite(void)
 
     tcase_add_test(t, every_sensor_is_read);
     tcase_add_test(t, memory_groups_of_version_1);
+    tcase_add_test(t, waiting_for_memory_is_told);
     tcase_add_test(t, memory_groups_in_a_container);
     tcase_add_test(t, memory_groups_of_version_2);
     tcase_add_test(t, missing_is_not_zero);

@@ -16,7 +16,7 @@
 
 /* What the versions call the same things. */
 struct tree {
-    const char *type, *option, *usual, *limit, *usage, *cache[2], *shared;
+    const char *type, *option, *usual, *limit, *usage, *cache[2], *shared, *pressure;
 };
 
 static const struct tree trees[] = {
@@ -26,14 +26,16 @@ static const struct tree trees[] = {
      "memory.max",
      "memory.current",
      {"inactive_file ", "active_file "},
-     NULL},
+     NULL,
+     "memory.pressure"},
     {"cgroup",
      "memory",
      "/sys/fs/cgroup/memory",
      "memory.limit_in_bytes",
      "memory.usage_in_bytes",
      {"total_inactive_file ", "total_active_file "},
-     "memory.use_hierarchy"},
+     "memory.use_hierarchy",
+     NULL},
 };
 
 static bool read_text(const char *root, const char *folder, const char *name, char *text,
@@ -151,6 +153,24 @@ static void take_level(const char *root, const char *folder, const struct tree *
         out->left = left;
 }
 
+uint64_t memory_group_stalled(const char *text)
+{
+    const char *some = strstr(text, "some "), *total = some ? strstr(some, "total=") : NULL,
+               *end = some ? strchr(some, '\n') : NULL;
+
+    return total && (!end || total < end) ? strtoull(total + strlen("total="), NULL, 10)
+                                          : MEMORY_GROUP_UNKNOWN;
+}
+
+static void read_pressure(const char *root, const char *folder, const struct tree *t,
+                          struct memory_group *out)
+{
+    char text[512];
+
+    if (t->pressure && read_text(root, folder, t->pressure, text, sizeof text))
+        out->stalled_us = memory_group_stalled(text);
+}
+
 static void read_tree(const char *root, const char *groups, const char *mounts,
                       const struct tree *t, struct memory_group *out)
 {
@@ -167,6 +187,7 @@ static void read_tree(const char *root, const char *groups, const char *mounts,
                 ? group + n
                 : group + strlen(group);
     snprintf(folder, sizeof folder, "%s%s", point, strcmp(below, "/") ? below : "");
+    read_pressure(root, folder, t, out);
     for (bool own = true;; own = false) {
         if (!own && t->shared && read_number(root, folder, t->shared) == 0)
             return; /* this one does not count what its children use */
@@ -182,7 +203,7 @@ void memory_group_read(const char *root, struct memory_group *out)
 {
     char groups[4096], mounts[32768];
 
-    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
+    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
     if (!read_text(root, "/proc/self", "cgroup", groups, sizeof groups))
         return;
     read_text(root, "/proc/self", "mountinfo", mounts, sizeof mounts);

@@ -14,7 +14,14 @@ struct memory_group {
     /* bytes: the least that any of these groups still gives, its file cache counted as free;
      * MEMORY_GROUP_UNKNOWN: not told */
     uint64_t left;
+    /* microseconds so far in which something of this process's own group waited for memory
+     * (version 2 alone); MEMORY_GROUP_UNKNOWN: not told */
+    uint64_t stalled_us;
 };
+
+/* Of a text as memory.pressure and /proc/pressure/memory have it, "some ... total=N";
+ * MEMORY_GROUP_UNKNOWN: it says nothing. */
+uint64_t memory_group_stalled(const char *text);
 
 /* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */
 void memory_group_read(const char *root, struct memory_group *out);

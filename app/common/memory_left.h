@@ -8,5 +8,8 @@
 /* Bytes; UINT64_MAX: nobody tells. root: "" for this machine; a folder that holds proc/ and sys/
  * for tests. */
 uint64_t memory_left(const char *root);
+/* Microseconds so far in which somebody waited for memory (PSI): of this process's control group,
+ * else of the machine; UINT64_MAX: nobody tells. root: as above. */
+uint64_t memory_stalled(const char *root);
 
 #endif

@@ -30,10 +30,11 @@
 
 struct row {
     const char *path;
-    struct error why;                        /* code 0: it could be read */
-    struct fit fit;                          /* as asked for */
-    char family[40], remedy[128], paged[48]; /* paged: the flag that leaves experts on the disk */
-    const char *smaller; /* a type for --quantize; NULL: none is needed, or none helps */
+    struct error why; /* code 0: it could be read */
+    struct fit fit;   /* as asked for */
+    char family[40], remedy[128];
+    char paged[FIT_PAGE_FLAGS]; /* the flags that leave experts on the disk */
+    const char *smaller;        /* a type for --quantize; NULL: none is needed, or none helps */
     uint64_t file_bytes, smaller_bytes, token_bytes, all_weights;
     int64_t parameters;
     int context; /* the largest that fits, with the remedy where one is needed; 0: none does */
@@ -88,21 +89,18 @@ static void expect(struct list *l, struct row *r, const struct engine_config *c,
 
 /* With experts on the disk: a token also waits for those that are not in memory, as many as its
  * share of all that are is not. */
-static void expect_paged(struct list *l, struct row *r, const struct engine_config *asked)
+static void expect_paged(struct list *l, struct row *r, const struct engine_config *c, int context)
 {
-    struct engine_config c = *asked;
     struct model_footprint weights;
     struct roofline line;
     struct error ignored;
-    struct fit fit = r->fit;
     struct model *m;
-    char told[300];
 
-    if (fit_page(&c, &fit, told, sizeof told) != 1 || fit_inspect(&c, &m, &weights, &ignored) < 0)
+    if (fit_inspect(c, &m, &weights, &ignored) < 0)
         return;
-    r->context = fit.context;
+    r->context = context;
     r->disk = direct_rate(m->file, EXPERT_READERS, DISK_MS);
-    roofline_init(&line, m, c.kv_k, c.kv_v);
+    roofline_init(&line, m, c->kv_k, c->kv_v);
     r->token_bytes = roofline_token_bytes(&line, r->context < DEPTH ? r->context : DEPTH);
     r->all_weights = line.all_weights;
     if (r->disk > 0) {
@@ -116,17 +114,18 @@ static void expect_paged(struct list *l, struct row *r, const struct engine_conf
 
 static void look_for_remedy(struct list *l, struct row *r, const struct engine_config *asked)
 {
-    struct engine_config c = *asked;
+    struct engine_config c = *asked, on_disk = *asked;
+    struct fit paged = r->fit;
     struct model_footprint weights;
     struct error ignored;
     struct model *m;
 
     if (!asked->expert_cache)
-        fit_page_flag(asked, &r->fit, r->paged, sizeof r->paged);
+        fit_page_smaller(&on_disk, &paged, r->paged, sizeof r->paged);
     fit_suggest(asked, &r->fit, r->remedy, sizeof r->remedy, &c);
     if (!r->remedy[0]) {
         if (r->paged[0])
-            expect_paged(l, r, asked);
+            expect_paged(l, r, &on_disk, paged.context);
         r->smaller = fit_smaller(asked, &r->fit, &r->smaller_bytes);
         return;
     }

@@ -88,6 +88,11 @@ static uint64_t on_memory(void *ctx)
     return memory_left("");
 }
 
+static uint64_t on_stalls(void *ctx)
+{
+    return memory_stalled("");
+}
+
 static int conversion(const struct options *o)
 {
     char word[16];
@@ -268,6 +273,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .opened_ctx = &s->request,
         .stop = on_stop,
         .memory_left = on_memory,
+        .memory_stalled = on_stalls,
     };
     if ((rc = acceptance_parse(o->spec_accept ? o->spec_accept : "prefix",
                                &s->config.drafting.accept, e)) < 0)

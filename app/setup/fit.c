@@ -187,6 +187,15 @@ int fit_inspect(const struct engine_config *c, struct model **m, struct model_fo
     return model_inspect(m, c->model_path, &mo, weights, e);
 }
 
+/* Of embeddings whole contexts touch a row a token, if no word comes twice; where memory is short
+ * the system drops them and reads them again, a page or two. */
+static uint64_t untouched(const struct model_footprint *w, const struct fit *f)
+{
+    uint64_t rows = (uint64_t)f->context * (uint64_t)f->sessions, touched = rows * w->table_row;
+
+    return w->cache && touched < w->tables ? w->tables - touched : 0;
+}
+
 int fit_of_model(const struct engine_config *c, const struct model *m,
                  const struct model_footprint *weights, struct fit *out, struct error *e)
 {
@@ -205,13 +214,14 @@ int fit_of_model(const struct engine_config *c, const struct model *m,
     out->copies = needs.copies_bytes;
     /* experts that come from the disk are handed out one by one */
     out->apart = weights->cache ? 0 : needs.apart_bytes;
+    out->untouched = untouched(weights, out);
     measure_rings(&m->hp, c, out);
     out->type = m->type;
     out->library = c->float_library && !dtype_is_quantised(m->type);
     snprintf(out->name, sizeof out->name, "%s", m->name);
     out->computing = COMPUTING;
-    out->total = out->weights.packed + out->weights.mapped + out->weights.cache + out->kv +
-                 out->scratch - out->apart + out->computing;
+    out->total = out->weights.packed + out->weights.mapped - out->untouched + out->weights.cache +
+                 out->kv + out->scratch - out->apart + out->computing;
     return 0;
 }
 
@@ -386,6 +396,9 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "output head", w->head, "");
     snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file",
              (double)w->packed / (1 << 20), (double)w->mapped / (1 << 20));
+    if (f->untouched)
+        snprintf(note + strlen(note), sizeof note - strlen(note),
+                 ", %.1f MiB of that by no context: not counted", (double)f->untouched / (1 << 20));
     row(out, "weights together", w->packed + w->mapped, note);
     if (w->on_disk) {
         snprintf(note, sizeof note, "of %.1f MiB of experts that stay on the disk (--expert-cache)",

@@ -13,6 +13,9 @@ struct fit {
     uint64_t kv, scratch; /* at .context and .ubatch */
     /* what this process holds: of total, but no part of what must be free */
     uint64_t program;
+    /* of weights.mapped, rows of tables that no context asks for; counted where experts come from
+     * the disk, which may have that memory: no part of total */
+    uint64_t untouched;
     uint64_t adapters; /* A and B of --lora; 0: none */
     uint64_t draft; /* weights, KV and scratch of the model that drafts (-md); 0: none */
     uint64_t further; /* the same of the file's block that predicts further tokens; 0: none */

@@ -49,6 +49,7 @@ int fit_context(const struct engine_config *c, const struct model *m,
 struct remedy {
     struct engine_config c;
     const struct fit *f;
+    uint64_t available; /* less what is needed beside the model: adapters, what drafts */
     char *out;
     size_t size;
 };
@@ -67,28 +68,35 @@ static bool try_type(struct remedy *r, const struct model *m, const struct model
     char flags[96] = "";
     int n = 0, context;
 
-    if (tried(&r->c, m, weights, f->available))
+    if (tried(&r->c, m, weights, r->available))
         return says(r, type, flags);
     if (f->ubatch > 128) {
         r->c.ubatch = 128;
         n = snprintf(flags, sizeof flags, "-ub 128");
-        if (tried(&r->c, m, weights, f->available))
+        if (tried(&r->c, m, weights, r->available))
             return says(r, type, flags);
     }
-    context = fit_context(&r->c, m, weights, f->context, f->available);
+    context = fit_context(&r->c, m, weights, f->context, r->available);
     if (context < CONTEXT_MEANT && context < f->context / 2 && r->c.kv_k < KV_Q8_0 &&
         r->c.kv_v < KV_Q8_0 && !state_not_blocks(&m->hp, KV_Q8_0, KV_Q8_0)) {
         r->c.kv_k = r->c.kv_v = KV_Q8_0;
         n += snprintf(flags + n, sizeof flags - (size_t)n, "%s-ctk q8_0 -ctv q8_0", n ? " " : "");
-        if (tried(&r->c, m, weights, f->available))
+        if (tried(&r->c, m, weights, r->available))
             return says(r, type, flags);
-        context = fit_context(&r->c, m, weights, f->context, f->available);
+        context = fit_context(&r->c, m, weights, f->context, r->available);
     }
     if (!context)
         return false;
     r->c.context = context;
     snprintf(flags + n, sizeof flags - (size_t)n, "%s-c %d", n ? " " : "", context);
     return says(r, type, flags);
+}
+
+static uint64_t left_for_model(const struct fit *f)
+{
+    uint64_t others = f->adapters + f->draft + f->further;
+
+    return f->available > others ? f->available - others : 0;
 }
 
 void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size,
@@ -99,7 +107,7 @@ void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, 
 
     *out = 0;
     for (size_t i = 0; i < sizeof types / sizeof *types && !done; i++) {
-        struct remedy r = {*c, f, out, size};
+        struct remedy r = {*c, f, left_for_model(f), out, size};
         struct model_footprint weights;
         struct error ignored;
         struct model *m;
@@ -166,10 +174,12 @@ const char *fit_smaller(const struct engine_config *c, const struct fit *f, uint
 
 int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e)
 {
-    char remedy[96], paged[48];
+    struct engine_config try = *c;
+    struct fit as = *f;
+    char remedy[96], paged[FIT_PAGE_FLAGS];
 
     fit_suggest(c, f, remedy, sizeof remedy, NULL);
-    fit_page_flag(c, f, paged, sizeof paged);
+    fit_page_smaller(&try, &as, paged, sizeof paged);
     if (*paged)
         return error_set(e, ERR_FIT,
                          "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s%s%s "

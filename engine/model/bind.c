@@ -674,6 +674,12 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
     return bind_experts(b, w, layer, e);
 }
 
+/* A row begins anywhere in a page. */
+static size_t pages_of_row(size_t bytes)
+{
+    return (bytes + 2 * (size_t)PAGE - 2) / PAGE * PAGE;
+}
+
 /* A table whose rows are read where they lie in the file: `rows` of them, or any number. */
 static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_role role,
                       int64_t rows, int cols, struct error *e)
@@ -692,6 +698,8 @@ static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_
     *table = *t;
     b->total.embeddings += t->bytes;
     b->total.mapped += t->bytes;
+    b->total.tables += t->bytes;
+    b->total.table_row += pages_of_row(dtype_row_bytes(t->type, cols));
     return 0;
 }
 

@@ -529,12 +529,14 @@ void expert_cache_map(const struct expert_cache *c, uint8_t *out)
 }
 
 /* As new would: the same cells, none of which is kept. */
-uint64_t expert_cache_footprint(const struct model *m, const struct binding *b)
+uint64_t expert_cache_footprint(const struct model *m, const struct binding *b, uint64_t *least)
 {
     struct expert_cache c = {.model = (struct model *)m};
     struct matrix_job *jobs = mem_alloc(b->n_matrices, sizeof *jobs);
     uint64_t bytes = b->options->expert_cache, buffers;
+    int used = m->hp.n_experts_used;
 
+    *least = 0;
     c.n_cells = m->hp.n_layers * m->hp.n_experts;
     c.cells = mem_alloc((size_t)c.n_cells, sizeof *c.cells);
     if (jobs && c.cells && b->total.on_disk) {
@@ -543,6 +545,7 @@ uint64_t expert_cache_footprint(const struct model *m, const struct binding *b)
         fill_cells(&c);
         buffers = expert_reader_footprint(c.jobs, c.n_jobs);
         bytes = (uint64_t)slots_in(&c, bytes, buffers) * c.slot_bytes + buffers;
+        *least = (uint64_t)(used > 2 ? used : 2) * c.slot_bytes + buffers;
     }
     mem_free(c.cells);
     mem_free(jobs);

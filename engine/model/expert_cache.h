@@ -72,7 +72,7 @@ int expert_cache_new(struct expert_cache **out, struct model *m, struct binding 
                      struct error *e);
 void expert_cache_free(
     struct expert_cache *c); /* before the weight file is closed; NULL: nothing */
-/* What new would take. */
-uint64_t expert_cache_footprint(const struct model *m, const struct binding *b);
+/* What new would take. least: with less a token cannot have its experts side by side. */
+uint64_t expert_cache_footprint(const struct model *m, const struct binding *b, uint64_t *least);
 
 #endif

@@ -159,8 +159,12 @@ struct model_options {
 struct model_footprint {
     uint64_t attention, experts, router_norms, embeddings, head; /* as they will lie in memory */
     uint64_t packed, mapped;                                     /* the same, by where they lie */
+    /* of mapped, the tables of which a token reads a row (embeddings, positions), and how much of
+     * them it touches at most: whole pages */
+    uint64_t tables, table_row;
     /* of routed experts that stay on the disk, in none of these; and what holds some of them */
     uint64_t on_disk, cache;
+    uint64_t cache_least; /* with less a pass of one token cannot have its experts side by side */
 };
 
 int model_load(struct model **out, const char *path, const struct model_options *o,

@@ -206,7 +206,7 @@ static int open_model(struct model **out, const char *path, const struct model_o
     }
     if ((rc = prepare(m, &b, path, e)))
         goto out;
-    b.total.cache = b.total.on_disk ? expert_cache_footprint(m, &b) : 0;
+    b.total.cache = b.total.on_disk ? expert_cache_footprint(m, &b, &b.total.cache_least) : 0;
     if (needs)
         *needs = b.total;
     m->cache_bytes = (size_t)b.total.cache;

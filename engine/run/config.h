@@ -116,6 +116,10 @@ struct engine_config {
      * UINT64_MAX: nobody tells. When it is little, caches give memory back (pressure.c). May be
      * NULL */
     uint64_t (*memory_left)(void *ctx);
+    /* microseconds so far in which somebody waited for memory; UINT64_MAX: nobody tells. Where that
+     * grows fast it is little already when it would else be enough. Asked beside memory_left; may
+     * be NULL */
+    uint64_t (*memory_stalled)(void *ctx);
     /* notices that no listener of events takes; the engine's thread */
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;

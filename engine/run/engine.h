@@ -28,6 +28,10 @@ struct trace;
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e);
 
+/* What is to be left of so much free memory when a cache takes the rest: with half of it gone
+ * caches begin to give back (config.memory_left). */
+uint64_t engine_memory_spare(uint64_t memory);
+
 /* What the model that drafts (of->drafting.model) is opened with, beside one of this context. */
 struct engine_config engine_draft_config(const struct engine_config *of, int context);
 

@@ -179,8 +179,10 @@ struct pass {
 /* See pressure.c. */
 struct pressure {
     uint64_t looked_ns;
-    uint64_t given; /* bytes of slots that may come back */
-    bool told;      /* of the shortage that lasts */
+    uint64_t given;                  /* bytes of slots that may come back */
+    uint64_t stalled_us;             /* what memory_stalled said then */
+    const struct session *evaluated; /* its rows stay; NULL: none is */
+    bool told;                       /* of the shortage that lasts */
 };
 
 struct engine {

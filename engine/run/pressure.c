@@ -1,24 +1,34 @@
 /* Memory that shrinks while the engine runs: another program takes it, or the limit of a control
  * group falls. What is kept only because it saves time goes back, in this order, until there is
  * room again: pages of rows that no session has any more, copies that idle sessions could go back
- * to, and slots of the expert cache. One line
+ * to, slots of the expert cache and, while others answer, the rows of idle sessions, the one that
+ * answered longest ago first: its next turn computes its prompt again. One line
  * says so; no answer is touched. When memory returns, so do the slots. Thread: the engine's,
  * between passes.
+ * Where somebody waits for memory a good part of the time (PSI), what is left is not worth what it
+ * seems: then it is short while still as much is left as would let slots return.
  * Asking costs some system calls, so it is done twice a second: memory that is gone
  * faster than that is gone before anybody could act. */
 #include "engine/base/clock.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #define LOOK_NS (500 * CLOCK_MILLI)
+#define PLENTY 4    /* times the least: slots return */
+#define STALLED 0.1 /* of the time */
 #define FLOOR_LEAST ((uint64_t)48 << 20)
 #define FLOOR_MOST ((uint64_t)1 << 30)
 
-/* Less than this is short: a part of what there was at the start. */
-static uint64_t floor_of(const struct engine *g)
+static uint64_t floor_of(uint64_t memory)
 {
-    uint64_t floor = g->config.memory / 40;
+    uint64_t floor = memory / 40;
 
     return floor < FLOOR_LEAST ? FLOOR_LEAST : floor > FLOOR_MOST ? FLOOR_MOST : floor;
+}
+
+uint64_t engine_memory_spare(uint64_t memory)
+{
+    return 2 * floor_of(memory);
 }
 
 static uint64_t give_copies(struct engine *g)
@@ -31,35 +41,84 @@ static uint64_t give_copies(struct engine *g)
     return freed;
 }
 
+/* The one without a turn whose last one began longest ago; NULL: none holds any rows. */
+static struct session *idlest(const struct engine *g)
+{
+    struct session *best = NULL;
+
+    for (int n = 0; n < g->n_sessions; n++) {
+        struct session *s = g->sessions[n];
+
+        if (s && s->n_tokens && !turn_running(s) && s != g->pressure.evaluated &&
+            (!best || s->run.start < best->run.start))
+            best = s;
+    }
+    return best;
+}
+
+/* Only while others answer: what is idle then waits for a turn, and nothing else wants its rows. */
+static uint64_t give_prefixes(struct engine *g, uint64_t wanted)
+{
+    struct session *s;
+    uint64_t freed = 0;
+
+    while (g->n_running > 0 && freed < wanted && (s = idlest(g))) {
+        session_rewind(s, 0);
+        freed += kv_trim(&g->kv);
+    }
+    return freed;
+}
+
 static void give_back(struct engine *g, uint64_t left, uint64_t wanted)
 {
-    uint64_t rows = kv_trim(&g->kv), copies = rows < wanted ? give_copies(g) : 0, slots = 0;
+    uint64_t rows = kv_trim(&g->kv), copies = rows < wanted ? give_copies(g) : 0, slots = 0,
+             prefixes = 0, all;
 
     if (rows + copies < wanted && g->model->cache)
         slots = expert_cache_shrink(g->model->cache, wanted - rows - copies);
     g->pressure.given += slots;
-    if (g->pressure.told || !(rows + copies + slots))
+    if (rows + copies + slots < wanted)
+        prefixes = give_prefixes(g, wanted - rows - copies - slots);
+    all = rows + copies + slots + prefixes;
+    if (g->pressure.told || !all)
         return;
     g->pressure.told = true;
     engine_notice(g,
                   "memory is short (%.0f MiB left): %.0f MiB go back, %.0f of the expert cache and "
-                  "%.0f of copies to go back to, %.0f of ended conversations; the text stays the "
-                  "same",
-                  (double)left / (1 << 20), (double)(rows + copies + slots) / (1 << 20),
-                  (double)slots / (1 << 20), (double)copies / (1 << 20), (double)rows / (1 << 20));
+                  "%.0f of copies to go back to, %.0f of ended and %.0f of idle conversations; the "
+                  "text stays the same",
+                  (double)left / (1 << 20), (double)all / (1 << 20), (double)slots / (1 << 20),
+                  (double)copies / (1 << 20), (double)rows / (1 << 20),
+                  (double)prefixes / (1 << 20));
+}
+
+/* Whether somebody waited for memory for a good part of the time since it was last asked. */
+static bool stalled(struct engine *g, uint64_t passed_ns)
+{
+    uint64_t before = g->pressure.stalled_us, now;
+
+    if (!g->config.memory_stalled)
+        return false;
+    now = g->config.memory_stalled(g->config.callback_ctx);
+    g->pressure.stalled_us = now == UINT64_MAX ? 0 : now;
+    return before && now != UINT64_MAX && now > before &&
+           (double)(now - before) * 1e3 > STALLED * (double)passed_ns;
 }
 
 void pressure_look(struct engine *g)
 {
-    uint64_t now = clock_now(), floor = floor_of(g), left;
+    uint64_t now = clock_now(), floor = floor_of(g->config.memory), left,
+             passed = now - g->pressure.looked_ns;
+    bool waits;
 
-    if (!g->config.memory_left || now - g->pressure.looked_ns < LOOK_NS)
+    if (!g->config.memory_left || passed < LOOK_NS)
         return;
     g->pressure.looked_ns = now;
     left = g->config.memory_left(g->config.callback_ctx);
-    if (left < floor) {
-        give_back(g, left, 2 * floor - left);
-    } else if (left > 4 * floor && left != UINT64_MAX) {
+    waits = stalled(g, passed);
+    if (left < floor || (waits && left < PLENTY * floor)) {
+        give_back(g, left, left < floor ? 2 * floor - left : floor);
+    } else if (left > PLENTY * floor && left != UINT64_MAX) {
         uint64_t room = left - 3 * floor;
 
         if (g->pressure.given)

@@ -476,6 +476,7 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
         return total;
     if (chunk < 1 || chunk > g->forward.max_rows)
         chunk = g->forward.max_rows;
+    g->pressure.evaluated = s;
     while (s->n_tokens < total) {
         int at = s->n_tokens, end = at < start ? start : total,
             rows = end - at < chunk ? end - at : chunk;
@@ -501,6 +502,7 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
             }
         }
     }
+    g->pressure.evaluated = NULL;
     if (rc < 0 && s->checkpoints && s->n_tokens < start)
         s->n_tokens = start; /* still the session's: computed again when it goes on */
     if (rc < 0)              /* what is left out of the session may be counted another time */
