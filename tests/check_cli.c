@@ -318,6 +318,26 @@ START_TEST(quantize_does_not_replace_what_it_reads)
 }
 END_TEST
 
+/* Its words for two tensors, and a word that is none. */
+START_TEST(quantize_names_head_and_embeddings)
+{
+    char command[600];
+
+    snprintf(command, sizeof command,
+             "$M --quantize q4_0 '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/named.gguf "
+             "--output-tensor-type q5_0 --token-embedding-type F16 -t 2",
+             support_root());
+    expect(command, 0);
+    ck_assert_msg(strstr(out, "token_embd       Q8_0    F16"), "%s", out);
+    snprintf(command, sizeof command,
+             "$M --quantize q4_0 '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/never.gguf "
+             "--output-tensor-type q9",
+             support_root());
+    expect(command, 2);
+    ck_assert_msg(strstr(err, "--output-tensor-type: 'q9' is no type"), "%s", err);
+}
+END_TEST
+
 /* --imatrix-text: the file that it leaves gives the same model again, another one than without. */
 START_TEST(quantize_by_a_text)
 {
@@ -1084,6 +1104,7 @@ static Suite *suite(void)
     tcase_add_test(t, make_does_what_it_says);
     tcase_add_test(t, quantize_does_not_replace_what_it_reads);
     tcase_add_test(t, quantize_by_a_text);
+    tcase_add_test(t, quantize_names_head_and_embeddings);
     tcase_add_test(t, the_answer_and_nothing_else);
     tcase_add_test(t, options_reach_the_engine);
     tcase_add_test(t, stats_of_one_answer);

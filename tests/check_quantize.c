@@ -793,6 +793,45 @@ START_TEST(importance_and_patterns)
 }
 END_TEST
 
+/* Head and embeddings have words of their own, which go before patterns and the mix; what is one
+ * tensor for both is the head's, unless it is named as the embeddings. */
+static const char *const named_models[] = {NULL, "golden/families/granitemoehybrid"}; /* the demo */
+
+START_TEST(head_and_embeddings_by_name)
+{
+    const char *in = named_models[_i] ? support_path(named_models[_i]) : support_demo();
+    bool tied = named_models[_i] != NULL;
+    const char *head = tied ? "token_embd.weight" : "output.weight";
+    const enum dtype q5 = DTYPE_Q5_0, f16 = DTYPE_F16;
+    struct export_override overrides[] = {{"output|token_embd", DTYPE_Q4_1}};
+    struct export_options o = {.type = export_type_find("q4_0"),
+                               .overrides = overrides,
+                               .n_overrides = 1,
+                               .head = &q5,
+                               .n_threads = 2};
+    struct export_report r;
+    struct error e = {0};
+    char out[600];
+
+    snprintf(out, sizeof out, "%s/named.gguf", support_tmpdir());
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(type_in(out, head), DTYPE_Q5_0);
+    if (!tied)
+        ck_assert_int_eq(type_in(out, "token_embd.weight"), DTYPE_Q4_1);
+    o.embeddings = &f16;
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(type_in(out, "token_embd.weight"), DTYPE_F16);
+    if (!tied)
+        ck_assert_int_eq(type_in(out, "output.weight"), DTYPE_Q5_0);
+    o.head = NULL;
+    o.n_overrides = 0;
+    ck_assert_msg(model_export(in, out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(type_in(out, "token_embd.weight"), DTYPE_F16);
+    if (!tied)
+        ck_assert_int_eq(type_in(out, "output.weight"), DTYPE_Q6_K); /* the mix's */
+}
+END_TEST
+
 START_TEST(byte_level_tokenizers_stay_themselves)
 {
     static const char *const before[] = {
@@ -943,6 +982,8 @@ static Suite *suite(void)
     tcase_add_test(t, other_families_are_refused);
     tcase_add_test(t, gguf_of_any_family);
     tcase_add_test(t, importance_and_patterns);
+    tcase_add_loop_test(t, head_and_embeddings_by_name, 0,
+                        sizeof named_models / sizeof *named_models);
     tcase_add_test(t, importance_moves_the_error);
     tcase_add_test(t, odd_rows);
     tcase_add_test(t, both_searches_agree);

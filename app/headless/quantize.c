@@ -63,6 +63,22 @@ static int read_overrides(const struct options *o, struct export_options *x,
     return 0;
 }
 
+/* --output-tensor-type and --token-embedding-type. text: NULL or empty, *out stays. */
+static int read_type(const char *option, const char *text, enum dtype *type, const enum dtype **out,
+                     struct error *e)
+{
+    int found = text && *text ? dtype_from_word(text) : -1;
+
+    if (!text || !*text)
+        return 0;
+    if (found < 0 || !quantise_known((enum dtype)found))
+        return error_set(e, ERR_USAGE, "%s: '%.40s' is no type that can be written, such as q8_0",
+                         option, text);
+    *type = (enum dtype)found;
+    *out = type;
+    return 0;
+}
+
 static int draw(void *ctx, uint64_t done, uint64_t total)
 {
     struct progress *p = ctx;
@@ -163,6 +179,7 @@ int quantize_run(struct options *o, struct error *e)
 {
     struct export_options x = {0};
     struct export_override overrides[OVERRIDES];
+    enum dtype head, embeddings;
     char *copies[OVERRIDES] = {NULL}, made[PATH_MAX];
     int rc;
 
@@ -171,6 +188,10 @@ int quantize_run(struct options *o, struct error *e)
             e, ERR_USAGE,
             "--quantize needs a type, a model and the file to write: --quantize TYPE IN OUT");
     if ((rc = find_type(o->quantize.items[0], &x.type, e)))
+        return rc;
+    if ((rc = read_type("--output-tensor-type", o->output_tensor_type, &head, &x.head, e)) ||
+        (rc = read_type("--token-embedding-type", o->token_embedding_type, &embeddings,
+                        &x.embeddings, e)))
         return rc;
     if (same_file(o->quantize.items[1], o->quantize.items[2]))
         return error_set(e, ERR_USAGE,

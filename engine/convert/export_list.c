@@ -91,12 +91,25 @@ static int add_vector(struct export *x, enum tensor_role role, int layer, bool b
     return add_values(x, role, layer, bias, v, d1 ? 2 : 1, (const int64_t[]){d0, d1});
 }
 
+/* What was asked for the head or the embeddings; NULL: nothing, or it is another tensor. */
+static const enum dtype *asked_for(const struct export *x, enum tensor_role role)
+{
+    if (role == TENSOR_EMBEDDINGS && x->o->embeddings)
+        return x->o->embeddings;
+    return role == TENSOR_HEAD || (role == TENSOR_EMBEDDINGS && x->m->hp.tied_embeddings)
+               ? x->o->head
+               : NULL;
+}
+
 /* The type a tensor of this name and role gets: an override's, or the mix's. */
 static enum dtype type_of(const struct export *x, const char *name, enum tensor_role role,
                           int layer, int cols)
 {
     const struct mix mix = {x->o->type->base, x->o->type->size, x->importance != NULL};
+    const enum dtype *asked = asked_for(x, role);
 
+    if (asked)
+        return mix_fallback(*asked, cols);
     for (int i = 0; i < x->o->n_overrides; i++) {
         pcre2_match_data *found = pcre2_match_data_create(1, NULL);
         bool fits = found && pcre2_match(x->patterns[i], (PCRE2_SPTR)name, strlen(name), 0, 0,

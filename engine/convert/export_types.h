@@ -49,6 +49,9 @@ struct export_options {
     const struct export_type *type;
     const struct export_override *overrides; /* the first that fits counts */
     int n_overrides;
+    /* of the head (the embeddings, where they are it too) and of the embeddings, before any
+     * pattern; NULL: the mix's */
+    const enum dtype *head, *embeddings;
     /* added to the weights, with the strengths of the requests; type must be one of floats */
     const struct adapter_request *adapters;
     int n_adapters;
