@@ -266,8 +266,9 @@ static bool have_device(void)
     return false;
 }
 
-/* Rounded as it is loaded; < 0: as it lies, and exactly. */
-static struct engine *open_converted(const char *model, int convert)
+/* Rounded as it is loaded; < 0: as it lies, and exactly. adapter: NULL: none. */
+static struct engine *open_adapted(const char *model, int convert,
+                                   const struct adapter_request *adapter)
 {
     struct engine_config c = {.model_path = model,
                               .context = 512,
@@ -278,6 +279,8 @@ static struct engine *open_converted(const char *model, int convert)
                               .convert = convert,
                               .exact = convert < 0,
                               .no_tokenizer = true,
+                              .adapters = adapter,
+                              .n_adapters = adapter != NULL,
                               .backends = backends,
                               .device_selector = getenv("CHECK_OPENCL"),
                               .cache_dir = support_tmpdir()};
@@ -286,6 +289,11 @@ static struct engine *open_converted(const char *model, int convert)
 
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
     return g;
+}
+
+static struct engine *open_converted(const char *model, int convert)
+{
+    return open_adapted(model, convert, NULL);
 }
 
 static struct engine *open_with_device(const char *model)
@@ -396,6 +404,29 @@ START_TEST(what_stays_is_said)
     kept_on_the_cpu("deepseek_v3", "latent attention (MLA), 3 layers");
     kept_on_the_cpu("gpt_oss", "");
     kept_on_the_cpu("qwen3_next", "a gated delta net, 3 layers");
+}
+END_TEST
+
+/* So are blocks that an adapter hangs on: the device computes none of them. */
+START_TEST(adapted_blocks_stay_and_it_is_said)
+{
+    struct opencl_tuning tuning = {.no_selftest = true};
+    struct adapter_request full = {.strength = 1};
+    char model[200], adapter[200];
+    struct engine *g;
+    struct error e = {0};
+
+    if (!have_device())
+        return;
+    opencl_tune(&tuning);
+    snprintf(model, sizeof model, "%s", support_path("golden/families/qwen3_moe"));
+    snprintf(adapter, sizeof adapter, "%s", support_path("golden/lora/qwen3_moe/full"));
+    full.path = adapter;
+    g = open_adapted(model, -1, &full);
+    ck_assert_msg(engine_place(g, "gpu", &e) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(engine_telemetry(g)->cpu_only,
+                     "attention with adapters, 3 layers; experts with adapters, 3 layers");
+    engine_close(g);
 }
 END_TEST
 
@@ -691,6 +722,7 @@ static Suite *suite(void)
                         (int)(sizeof converted / sizeof *converted * 2));
     tcase_add_loop_test(c, text_survives_placements, 0, (int)(sizeof moved / sizeof *moved));
     tcase_add_test(c, what_stays_is_said);
+    tcase_add_test(c, adapted_blocks_stay_and_it_is_said);
     tcase_add_test(c, mixed_experts_stay);
     tcase_add_test(c, plans_name_more_than_there_is);
     tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));

@@ -31,6 +31,7 @@ static void fill(struct transcript *t)
                                            texts[i], &e),
                          0);
     strcpy(t->entries[3].plan, "hot");
+    strcpy(t->entries[3].adapters, "stories 0.5, tone 1");
     strcpy(t->entries[3].stop, "length");
     t->entries[3].tokens = 42;
     t->entries[3].seconds = 1.25;
@@ -78,6 +79,7 @@ START_TEST(a_saved_conversation_comes_back)
     ck_assert(u.created == t.created && u.entries[3].tokens == 42 && u.entries[3].seconds == 1.25 &&
               u.entries[3].tok_s == 33.5);
     ck_assert_str_eq(u.entries[3].plan, "hot");
+    ck_assert_str_eq(u.entries[3].adapters, "stories 0.5, tone 1");
     ck_assert_str_eq(u.entries[3].stop, "length");
     transcript_release(&t);
     transcript_release(&u);
@@ -232,7 +234,7 @@ START_TEST(exports_are_safe_to_show)
         text,
         "## moetop\n\n<details><summary>Reasoning</summary>\n\nWell,\n<b>\n\n</details>\n\nanswer "
         "red \n\n*42 tokens, 33.5 tokens/s, "
-        "placement hot, ended by length*\n"));
+        "placement hot, adapters stories 0.5, tone 1, ended by length*\n"));
     ck_assert(!strchr(text, 0x1b) && !strchr(text, '\a'));
     free(text);
     f = fopen("/dev/full", "w");

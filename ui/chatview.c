@@ -99,6 +99,8 @@ static void answer_text(const struct ui_block *b, int form, char *out, size_t si
     out[0] = 0;
     if (form < 3)
         n = part_add(out, n, size, b->plan);
+    if (form < 1)
+        n = part_add(out, n, size, b->adapters);
     if (form < 1 && b->tokens > 0 && b->seconds > 0) {
         snprintf(part, sizeof part, "%d token%s", b->tokens, b->tokens == 1 ? "" : "s");
         n = part_add(out, n, size, part);

@@ -77,9 +77,9 @@ struct ui_block {
     size_t len, size;
     bool open; /* text still arrives */
     /* The line over an answer. */
-    char plan[64];
-    double seconds, tok_s; /* wall clock; rate of the computing */
-    bool paced;            /* seconds holds time that was only waited */
+    char plan[64], adapters[160]; /* adapters: with their strengths; "": none */
+    double seconds, tok_s;        /* wall clock; rate of the computing */
+    bool paced;                   /* seconds holds time that was only waited */
     int tokens;
     enum stop_reason stop; /* STOP_NONE while it runs */
     enum answer_part part; /* of the newest text of an answer */

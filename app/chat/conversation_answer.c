@@ -49,6 +49,20 @@ void conversation_answer_placed(struct conversation *c)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
 }
 
+/* The adapters that count, by name and strength, as far as there is room. */
+static void note_adapters(struct conversation *c, char *out, size_t size)
+{
+    const struct telemetry *t = conversation_telemetry(c);
+    const struct engine_info *info = c->worker ? worker_info(c->worker) : NULL;
+    size_t n = 0;
+
+    *out = 0;
+    for (int i = 0; t && info && i < adapters_count(info->adapters) && n < size; i++)
+        if (t->strengths[i] != 0)
+            n += (size_t)snprintf(out + n, size - n, "%s%.48s %g", n ? ", " : "",
+                                  adapters_at(info->adapters, i)->name, (double)t->strengths[i]);
+}
+
 /* What /continue adds is counted with what was there. */
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d)
 {
@@ -64,6 +78,7 @@ void conversation_answer_measured(struct conversation *c, const struct turn_done
                       ? ((before > 0 ? last->tokens : 0) + steps) / (before + now)
                       : last->tok_s;
     last->tokens += d->completion_tokens;
+    note_adapters(c, last->adapters, sizeof last->adapters);
 }
 
 /* A transcript holds C strings: what a model says after a NUL must not be lost with it. */

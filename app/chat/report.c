@@ -85,6 +85,10 @@ static void put_facts(struct strbuf *b, const struct transcript_entry *x)
         strbuf_printf(b, " · %.1f s%s", x->seconds, x->paced ? " (paced)" : "");
     if (x->tok_s > 0)
         strbuf_printf(b, " · %.1f tokens/s", x->tok_s);
+    if (x->adapters[0]) {
+        strbuf_puts(b, " · adapters ");
+        put_html(b, x->adapters);
+    }
     if (x->stop[0] && strcmp(x->stop, "stop") != 0) {
         strbuf_puts(b, " · ended by ");
         put_html(b, x->stop);

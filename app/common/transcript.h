@@ -41,6 +41,7 @@ struct transcript_entry {
     char *summary;
     /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
     char plan[64], stop[16];
+    char adapters[160]; /* that counted, with their strengths: "stories 0.5, tone 1"; "": none */
     struct transcript_plan *plans; /* in order, owned; none: only their names are known */
     size_t n_plans;
     double seconds, tok_s; /* wall clock; rate of the computing; 0: unknown */

@@ -90,6 +90,8 @@ static json_t *entry_json(const struct transcript_entry *x)
         json_object_set_new(o, "plans", plans_json(x));
     if (x->stop[0])
         json_object_set_new(o, "stop", json_text(x->stop));
+    if (x->adapters[0])
+        json_object_set_new(o, "adapters", json_text(x->adapters));
     if (x->tokens)
         json_object_set_new(o, "tokens", json_integer(x->tokens));
     if (x->seconds > 0 && isfinite(x->seconds))
@@ -285,6 +287,7 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth
         return rc;
     copy_word(x->plan, sizeof x->plan, json_object_get(o, "plan"));
     copy_word(x->stop, sizeof x->stop, json_object_get(o, "stop"));
+    copy_word(x->adapters, sizeof x->adapters, json_object_get(o, "adapters"));
     x->seconds = json_number_value(json_object_get(o, "seconds"));
     x->tok_s = json_number_value(json_object_get(o, "tok_s"));
     if (json_integer_value(json_object_get(o, "tokens")) > 0 &&
@@ -452,6 +455,11 @@ int transcript_markdown(const struct transcript *t, FILE *f, struct error *e)
         if (x->plan[0]) {
             fprintf(f, "%splacement ", between);
             put_safe(x->plan, f);
+            between = ", ";
+        }
+        if (x->adapters[0]) {
+            fprintf(f, "%sadapters ", between);
+            put_safe(x->adapters, f);
             between = ", ";
         }
         if (x->stop[0] && strcmp(x->stop, "stop") != 0) {

@@ -108,33 +108,48 @@ static void add_kept(char *out, size_t size, const char *what, int layers)
                  layers == 1 ? "" : "s");
 }
 
+static bool adapted(const struct block_matrix *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i].w->lora)
+            return true;
+    return false;
+}
+
 /* What the placement panel says of blocks that stay under every plan: see telemetry.h. */
 static void note_cpu_only(struct engine *g)
 {
     const struct hparams *hp = &g->model->hp;
-    int mixers[MIXER_KINDS] = {0}, experts = 0;
-    bool kept = false; /* some expert of the layer */
+    int mixers[MIXER_KINDS] = {0}, experts = 0, adapted_mixers = 0, adapted_experts = 0;
+    bool kept = false, by_adapters = false; /* some expert of the layer */
     char *out = g->t.cpu_only;
 
     for (struct block_id id = BLOCK_BEFORE; model_block_next(g->model, &id);) {
         struct block_matrix list[BLOCK_MATRICES];
         bool last = id.kind == BLOCK_EXPERT &&
                     id.expert + 1 == shape_experts(hparams_layer(hp, id.layer));
+        int n = model_block_matrices(g->model, id, list);
 
-        if (model_block_matrices(g->model, id, list) && !runs_elsewhere(g, id)) {
+        if (n && !runs_elsewhere(g, id)) {
+            bool has = adapted(list, n);
+
             if (id.kind == BLOCK_ATTENTION)
-                mixers[hparams_layer(hp, id.layer)->mixer.kind]++;
-            kept = kept || id.kind == BLOCK_EXPERT;
+                ++*(has ? &adapted_mixers : &mixers[hparams_layer(hp, id.layer)->mixer.kind]);
+            kept = kept || (id.kind == BLOCK_EXPERT && !has);
+            by_adapters = by_adapters || (id.kind == BLOCK_EXPERT && has);
         }
         if (last) {
-            experts += kept;
-            kept = false;
+            experts += kept && !by_adapters;
+            adapted_experts += by_adapters;
+            kept = by_adapters = false;
         }
     }
     out[0] = '\0';
     for (int k = 0; k < MIXER_KINDS; k++)
         add_kept(out, sizeof g->t.cpu_only, shape_mixer_word((enum mixer_kind)k), mixers[k]);
     add_kept(out, sizeof g->t.cpu_only, "experts", experts);
+    add_kept(out, sizeof g->t.cpu_only, "attention with adapters", adapted_mixers);
+    add_kept(out, sizeof g->t.cpu_only, "experts with adapters", adapted_experts);
 }
 
 /* The devices of devices_open become the engine's. */

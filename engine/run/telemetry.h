@@ -121,7 +121,8 @@ struct telemetry {
     /* placement */
     char plan[64];
     /* what no other device computes of the model and so stays on the CPU under every plan: "latent
-     * attention (MLA), 27 layers"; empty: nothing, or there is no other device */
+     * attention (MLA), 27 layers", "experts with adapters, 8 layers"; empty: nothing, or there is
+     * no other device */
     char cpu_only[128];
     int moves_pending;
     uint64_t moves_pending_bytes, moved_bytes;

@@ -10,7 +10,8 @@
 
 #define SHARED                                                                                     \
     "gpu: its share of the busy time; wait, copy: what the split costs a token",                   \
-        "CPU only: what no other device here computes; it stays under every plan",                 \
+        "CPU only: what no other device here computes, blocks with adapters among it; it stays "   \
+        "under every plan",                                                                        \
         "moving: blocks still on their way to their device; the answer goes on meanwhile",         \
         "streamed: experts copied for a token; guessed: of those begun early, how many were then " \
         "asked "                                                                                   \

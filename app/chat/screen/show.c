@@ -33,6 +33,7 @@ static struct ui_block *last_answer(struct ui_model *m)
 static void block_take(struct ui_block *b, const struct transcript_entry *from)
 {
     snprintf(b->plan, sizeof b->plan, "%s", from->plan);
+    snprintf(b->adapters, sizeof b->adapters, "%s", from->adapters);
     b->seconds = from->seconds;
     b->tok_s = from->tok_s;
     b->tokens = from->tokens;
