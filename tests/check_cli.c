@@ -328,7 +328,7 @@ START_TEST(quantize_names_head_and_embeddings)
              "--output-tensor-type q5_0 --token-embedding-type F16 -t 2",
              support_root());
     expect(command, 0);
-    ck_assert_msg(strstr(out, "token_embd       Q8_0    F16"), "%s", out);
+    ck_assert_msg(strstr(out, "token_embd       q8_0    f16"), "%s", out);
     snprintf(command, sizeof command,
              "$M --quantize q4_0 '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/never.gguf "
              "--output-tensor-type q9",
