@@ -740,6 +740,9 @@ START_TEST(messages)
 
     ck_assert_str_eq(json_string_value(json_object_get(o, "stop_reason")), "stop_sequence");
     ck_assert_str_eq(json_string_value(json_object_get(o, "stop_sequence")), "!");
+    /* there is none of either, which the schema wants said */
+    ck_assert(json_is_null(json_object_get(o, "stop_details")) &&
+              json_is_null(json_object_get(o, "container")));
     ck_assert_int_eq(json_integer_value(json_object_get(usage, "input_tokens")) +
                          json_integer_value(json_object_get(usage, "cache_read_input_tokens")),
                      json_integer_value(json_object_get(count, "input_tokens")));

@@ -49,9 +49,9 @@ static void put(struct job *j, const char *type, json_t *o)
 static void message_task_begin(struct job *j, struct task *t)
 {
     put(j, "message_start",
-        json_pack("{s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:o}}", "message", "id", j->id, "type",
-                  "message", "role", "assistant", "model", j->server->model_id, "content",
-                  "stop_reason", "stop_sequence", "usage",
+        json_pack("{s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:n, s:n, s:o}}", "message", "id", j->id,
+                  "type", "message", "role", "assistant", "model", j->server->model_id, "content",
+                  "stop_reason", "stop_sequence", "stop_details", "container", "usage",
                   usage(t->n_prompt, t->done.cached_tokens, 0, 0)));
     put(j, "ping", json_object());
     j->part = -1;
@@ -97,9 +97,9 @@ static void message_task_end(struct job *j, struct task *t)
         open_block(j, PART_ANSWER);
     close_block(j);
     put(j, "message_delta",
-        json_pack("{s:{s:s, s:o}, s:{s:i}}", "delta", "stop_reason", stop_reason(t),
-                  "stop_sequence", stop_sequence(t), "usage", "output_tokens",
-                  t->done.completion_tokens));
+        json_pack("{s:{s:s, s:o, s:n, s:n}, s:{s:i}}", "delta", "stop_reason", stop_reason(t),
+                  "stop_sequence", stop_sequence(t), "stop_details", "container", "usage",
+                  "output_tokens", t->done.completion_tokens));
 }
 
 static void message_end(struct job *j)
@@ -122,11 +122,11 @@ static json_t *message_whole(struct job *j)
                               json_pack("{s:s, s:s%, s:s}", "type", "thinking", "thinking",
                                         t->reasoning.data, t->reasoning.len, "signature", ""));
     json_array_append_new(content, text_block(t->text.data, t->text.len));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:o}", "id", j->id, "type", "message",
-                     "role", "assistant", "model", j->server->model_id, "content", content,
-                     "stop_reason", stop_reason(t), "stop_sequence", stop_sequence(t), "usage",
-                     usage(t->n_prompt, t->done.cached_tokens, t->done.completion_tokens,
-                           t->reasoning_tokens));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:n, s:n, s:o}", "id", j->id, "type", "message",
+        "role", "assistant", "model", j->server->model_id, "content", content, "stop_reason",
+        stop_reason(t), "stop_sequence", stop_sequence(t), "stop_details", "container", "usage",
+        usage(t->n_prompt, t->done.cached_tokens, t->done.completion_tokens, t->reasoning_tokens));
 }
 
 static const struct dialect messages = {.task_begin = message_task_begin,
