@@ -21,6 +21,7 @@
 #include "app/quality/quality.h"
 #include "app/serve/serve.h"
 #include "app/speculate/sweep.h"
+#include "app/train/train.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,7 @@ static const struct mode modes[] = {
     {"serve", "answer other programs over HTTP", serve_wanted, serve_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
+    {"finetune", "train an adapter", train_wanted, train_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
     {"analyze", "what a model is made of", analyze_wanted, analyze_run},
     {"compare", "compare placements", compare_wanted, compare_mode_run},

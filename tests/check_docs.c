@@ -316,6 +316,7 @@ START_TEST(every_mode_is_reached)
                 {"one-shot", {"-p", "Hi"}},
                 {"merge-lora", {"--merge-lora", "out.gguf"}},
                 {"export-onnx", {"--export-onnx", "folder"}},
+                {"finetune", {"--finetune", "data.jsonl", "--lora-out", "out"}},
                 {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
                 {"chat", {"--temp", "0"}}};
     static struct options o;

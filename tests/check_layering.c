@@ -155,12 +155,13 @@ END_TEST
  * never the other way round. */
 static const char *const engine_order[] = {
     "engine/base/",   "engine/file/",   "engine/layout/",    "engine/model/", "engine/adapter/",
-    "engine/text/",   "engine/device/", "engine/placement/", "engine/run/",   NULL,
+    "engine/text/",   "engine/device/", "engine/placement/", "engine/run/",   "engine/train/",
+    NULL,
 };
 static const char *const app_order[] = {
     "app/common/", "app/options/", "app/fetch/",    "app/setup/", "app/placement/", "app/connect/",
     "app/bench/",  "app/speculate/", "app/chat/",   "app/quality/", "app/serve/", "app/headless/",
-    "app/analyze/", "app/",          NULL,
+    "app/analyze/", "app/train/",    "app/",        NULL,
 };
 
 /* The floor of a path in an order, -1: on none of its floors. */
@@ -188,6 +189,9 @@ static void check_floors(const char *path, const char *text)
         snprintf(include, sizeof include, "%.*s", (int)strcspn(p, "\"\n"), p);
         ck_assert_msg(!climbs(engine_order, path, include) && !climbs(app_order, path, include),
                       "%s includes %s: this arrow climbs", path, include);
+        ck_assert_msg(!starts(include, "engine/train/") || !starts(path, "engine/") ||
+                          starts(path, "engine/train/"),
+                      "%s includes %s: nothing in the engine needs what trains", path, include);
         ck_assert_msg(!starts(include, "engine/convert/") || !starts(path, "engine/") ||
                           starts(path, "engine/convert/"),
                       "%s includes %s: nothing in the engine needs what converts", path, include);

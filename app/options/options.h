@@ -56,6 +56,7 @@
     X(HEADLESS,  "Without a screen")      \
     X(SERVE,     "Serving")               \
     X(MEASURE,   "Measuring")             \
+    X(TRAINING,  "Training")              \
     X(TOOLS,     "Tools")                 \
     X(PROGRAM,   "Program")
 /* clang-format on */

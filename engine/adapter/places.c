@@ -1,5 +1,6 @@
 /* From a tensor's name to the model's matrix: names are those of the family's table, and what a
  * role is of the model stands in one table here. See reading.h. */
+#include "engine/adapter/names.h"
 #include "engine/adapter/reading.h"
 #include "engine/base/mem.h"
 
@@ -12,7 +13,7 @@ enum where { WHERE_MIXER, WHERE_EXPERT, WHERE_ALL, WHERE_SHARED, WHERE_HEAD };
 #define PARTS 3
 
 /* Rows of several parts lie in one tensor in this order; MATRIX_PARTS: no further one. */
-static const struct {
+static const struct role {
     enum tensor_role role;
     enum where where;
     enum matrix_part parts[PARTS];
@@ -330,4 +331,106 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
         if ((rc = add_parts(r, format, id, roles[i].parts, p, experts, id.expert, e)) <= 0)
             return rc;
     return rc;
+}
+
+/* ---- the way back: names.h ---- */
+
+/* A module's name is that of its tensor without the ".weight". */
+static void write_name(const char *pattern, int layer, int expert, char *out, size_t size)
+{
+    size_t n = 0, room = strlen(pattern), cut = strlen(".weight");
+
+    room -= room > cut && strcmp(pattern + room - cut, ".weight") == 0 ? cut : 0;
+    for (size_t i = 0; i < room && n + 1 < size; i++)
+        if (pattern[i] == '%' && (pattern[i + 1] == 'l' || pattern[i + 1] == 'e'))
+            n += (size_t)snprintf(out + n, size - n, "%d",
+                                  pattern[++i] == 'l' ? layer : expert);
+        else
+            out[n++] = pattern[i];
+    out[n < size ? n : size - 1] = 0;
+}
+
+/* The spelling that a model with its head has: "transformer." before the bare names of GPT-2. */
+static const char *spelling(const struct family_tensor *t, enum weight_format format)
+{
+    const char *const *names = format == WEIGHT_GGUF ? t->gguf : t->json;
+
+    for (int i = 0; format != WEIGHT_GGUF && i < FAMILY_NAMES && names[i]; i++)
+        if (strncmp(names[i], "transformer.", strlen("transformer.")) == 0)
+            return names[i];
+    return names[0];
+}
+
+/* Whether tensors of the role hold the part of a block of that kind, routed or not. */
+static bool role_holds(const struct role *r, struct block_id id, bool routed,
+                       enum matrix_part part)
+{
+    bool fits = r->where == WHERE_MIXER    ? id.kind == BLOCK_ATTENTION
+                : r->where == WHERE_SHARED ? id.kind == BLOCK_EXPERT && !routed
+                : r->where == WHERE_HEAD   ? id.kind == BLOCK_HEAD
+                                           : id.kind == BLOCK_EXPERT && routed;
+
+    for (int i = 0; fits && i < PARTS && r->parts[i] != MATRIX_PARTS; i++)
+        if (r->parts[i] == part)
+            return true;
+    return false;
+}
+
+/* Roles that the model's own file has go first; stacked: all experts in one. */
+static const struct family_tensor *find_role(const struct model *m, const struct family *family,
+                                             enum weight_format format, struct block_id id,
+                                             enum matrix_part part, bool there,
+                                             const struct role **role)
+{
+    int experts = id.kind == BLOCK_EXPERT ? hparams_layer(&m->hp, id.layer)->ffn.experts : 0;
+    bool routed = id.kind == BLOCK_EXPERT && id.expert < experts;
+
+    for (const struct family_tensor *t = family->tensors; t->role != TENSOR_ROLES; t++)
+        for (size_t i = 0; i < ROLES; i++) {
+            *role = &roles[i];
+            if (roles[i].role != t->role || !spelling(t, format) ||
+                !role_holds(&roles[i], id, routed, part) ||
+                (routed && (roles[i].where == WHERE_ALL) != (format == WEIGHT_GGUF)))
+                continue;
+            if (!there || family_tensor(family, m->file, t->role, id.layer, id.expert, false))
+                return t;
+        }
+    return NULL;
+}
+
+bool adapter_name_of(const struct model *m, enum weight_format format, struct block_id id,
+                     enum matrix_part part, struct adapter_name *out)
+{
+    const struct family_tensor *t;
+    const struct family *family;
+    const struct role *role;
+
+    if (family_of(&family, m->file, NULL) < 0 ||
+        (!(t = find_role(m, family, format, id, part, true, &role)) &&
+         !(t = find_role(m, family, format, id, part, false, &role))))
+        return false;
+    *out = (struct adapter_name){.stacked = role->where == WHERE_ALL};
+    write_name(spelling(t, format), id.layer, id.expert, out->text, sizeof out->text);
+    while (out->n_parts < PARTS && role->parts[out->n_parts] != MATRIX_PARTS) {
+        out->parts[out->n_parts] = role->parts[out->n_parts];
+        out->n_parts++;
+    }
+    return true;
+}
+
+int adapter_row_of(const struct model *m, enum weight_format format, struct block_id id,
+                   enum matrix_part part, int row)
+{
+    const struct mixer_shape *s = &hparams_layer(&m->hp, id.layer)->mixer;
+    int dim = part == MATRIX_Q ? shape_query_dim(s) : s->key_dim, head = row / dim * dim,
+        i = row - head, half = dim / 2;
+    struct reading r = {.model = (struct model *)(uintptr_t)m};
+
+    if (id.kind != BLOCK_ATTENTION || family_of(&r.family, m->file, NULL) < 0)
+        return row;
+    switch (turn_of(&r, format, part)) {
+    case TURN_TO_HALVES: return head + i % half * 2 + i / half;
+    case TURN_TO_PAIRS: return head + i % 2 * half + i / 2;
+    default: return row;
+    }
 }

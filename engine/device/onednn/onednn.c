@@ -244,3 +244,18 @@ int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int row
                ? 0
                : ERR_DEVICE;
 }
+
+int onednn_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
+                 ptrdiff_t lda, const float *b, ptrdiff_t ldb, float beta, float *c, ptrdiff_t ldc)
+{
+    static _Thread_local bool alone;
+
+    if (!alone) {
+        omp_set_num_threads(1); /* of this thread */
+        alone = true;
+    }
+    return dnnl_sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb,
+                      beta, c, ldc) == dnnl_success
+               ? 0
+               : ERR_DEVICE;
+}

@@ -29,5 +29,11 @@ const char *onednn_version(void); /* "2.6.3" */
 int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int rows, int cols,
                     const void *x, ptrdiff_t x_stride, int tokens, float *out,
                     ptrdiff_t out_stride);
+/* C (m, n) = alpha A (m, k) B (k, n) + beta C, all row-major F32; a_turned: A lies as (k, m), with
+ * b likewise. Any thread, which does all of it alone: the bits depend on the sizes, not on who
+ * multiplies. 0 or ERR_DEVICE. */
+int onednn_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
+                 ptrdiff_t lda, const float *b, ptrdiff_t ldb, float beta, float *c,
+                 ptrdiff_t ldc);
 
 #endif

@@ -25,7 +25,7 @@ static const struct family_tensor tensors[] = {
     {TENSOR_ROPE_SHORT, false, {"rope_freqs.weight"}, {NULL}},
     TENSORS_NORMS,
     TENSORS_ATTENTION,
-    TENSORS_EXPERTS,
+    TENSORS_EXPERTS_BLOCK,
     TENSORS_DENSE,
     TENSORS_END,
 };

@@ -110,15 +110,28 @@
     {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"}, \
      {HF "mlp.gate.e_score_correction_bias"}}
 
+/* What the matrices of an expert are called, by two conventions: the usual one first. */
 #define TENSORS_EXPERTS \
+    TENSORS_EXPERTS_NAMED(HF "mlp.experts.%e.gate_proj.weight", \
+                          HF "mlp.experts.%e.up_proj.weight", \
+                          HF "mlp.experts.%e.down_proj.weight", \
+                          HF "block_sparse_moe.experts.%e.w1.weight", \
+                          HF "block_sparse_moe.experts.%e.w3.weight", \
+                          HF "block_sparse_moe.experts.%e.w2.weight")
+#define TENSORS_EXPERTS_BLOCK \
+    TENSORS_EXPERTS_NAMED(HF "block_sparse_moe.experts.%e.w1.weight", \
+                          HF "block_sparse_moe.experts.%e.w3.weight", \
+                          HF "block_sparse_moe.experts.%e.w2.weight", \
+                          HF "mlp.experts.%e.gate_proj.weight", \
+                          HF "mlp.experts.%e.up_proj.weight", \
+                          HF "mlp.experts.%e.down_proj.weight")
+
+#define TENSORS_EXPERTS_NAMED(gate, up, down, other_gate, other_up, other_down) \
     {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, \
      {HF "block_sparse_moe.gate.weight", HF "mlp.router.weight", HF "mlp.gate.weight"}}, \
-    {TENSOR_GATE, false, {"blk.%l.ffn_gate.%e.weight"}, \
-     {HF "block_sparse_moe.experts.%e.w1.weight", HF "mlp.experts.%e.gate_proj.weight"}}, \
-    {TENSOR_UP, false, {"blk.%l.ffn_up.%e.weight"}, \
-     {HF "block_sparse_moe.experts.%e.w3.weight", HF "mlp.experts.%e.up_proj.weight"}}, \
-    {TENSOR_DOWN, false, {"blk.%l.ffn_down.%e.weight"}, \
-     {HF "block_sparse_moe.experts.%e.w2.weight", HF "mlp.experts.%e.down_proj.weight"}}, \
+    {TENSOR_GATE, false, {"blk.%l.ffn_gate.%e.weight"}, {gate, other_gate}}, \
+    {TENSOR_UP, false, {"blk.%l.ffn_up.%e.weight"}, {up, other_up}}, \
+    {TENSOR_DOWN, false, {"blk.%l.ffn_down.%e.weight"}, {down, other_down}}, \
     {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}}, \
     {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}}, \
     {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"}, \

@@ -1,0 +1,44 @@
+/* The adapters that are trained: which modules they hang on, their values, gradients and moments.
+ * Owner: the trainer. Thread: the one that trains; gradients of a module are written by one task at
+ * a time. */
+#ifndef ENGINE_TRAIN_MODULES_H
+#define ENGINE_TRAIN_MODULES_H
+
+#include "engine/adapter/names.h"
+#include "engine/train/base.h"
+#include "engine/train/config.h"
+
+/* y += scale B (A x): a (rank, cols), b (rows, rank), both in modules.values at these offsets. */
+struct module {
+    char name[200]; /* as PEFT calls it, without what all names begin with */
+    struct block_id id;
+    enum matrix_part parts[NAME_PARTS]; /* whose rows lie in b one under the other */
+    int n_parts;
+    int rows, cols, rank;
+    float scale, alpha;
+    bool trained;
+    const float *a, *b;
+    float *grad_a, *grad_b; /* of the whole step, before it is clipped */
+};
+
+struct modules {
+    struct module *list;
+    int n, n_trained;
+    bool peft; /* PEFT has a name for each of them */
+    size_t n_values;                     /* of all a and b, module after module, a first */
+    float *values, *grads, *m1, *m2;     /* n_values each; the moments of AdamW */
+    float *good;                         /* values of the last step whose loss was sound */
+};
+
+/* Where c says that adapters hang, new ones: A uniform in +-1/sqrt(cols) (PEFT's beginning), B 0,
+ * by the seed alone. Each linear of b gets its module. ERR_MODEL: nothing to hang on;
+ * ERR_MEMORY. */
+int modules_new(struct modules *m, struct base *b, const struct train_config *c, struct error *e);
+/* The modules, ranks, scales and values of the adapter at path (any format that is read). */
+int modules_read(struct modules *m, struct base *b, const struct train_config *c, const char *path,
+                 struct error *e);
+void modules_release(struct modules *m);
+/* Values of those that are trained. */
+size_t modules_trained(const struct modules *m);
+
+#endif

@@ -1,0 +1,212 @@
+/* See products.h. */
+#include "engine/train/products.h"
+
+#include <string.h>
+
+#define ROWS 128     /* of a panel forwards */
+#define COLUMNS 256  /* of a panel backwards: what block formats allow */
+#define DEPTH 512    /* its rows that are dequantised at once */
+
+struct job {
+    const struct fan *fans;
+    int n;
+};
+
+size_t products_scratch(const struct base *b, int rows)
+{
+    int widest = b->model->hp.hidden, rank = 0;
+
+    for (int l = 0; l < b->model->hp.n_layers; l++) {
+        const struct base_layer *x = &b->layers[l];
+        int n = shape_experts(x->shape);
+
+        widest = x->o.cols > widest ? x->o.cols : widest;
+        for (int i = 0; i < n; i++) {
+            const struct linear *down = &x->experts[i][2];
+
+            widest = down->cols > widest ? down->cols : widest;
+            rank = down->module && down->module->rank > rank ? down->module->rank : rank;
+        }
+    }
+    return (size_t)ROWS * (size_t)widest + (size_t)COLUMNS * DEPTH + (size_t)rows * (size_t)rank;
+}
+
+/* ---- finding a task's place ---- */
+
+static int panels(int size, int by)
+{
+    return (size + by - 1) / by;
+}
+
+static int panels_forward(const struct fan *f)
+{
+    int sum = 0;
+
+    for (int i = 0; f->n && i < f->n_products; i++)
+        sum += panels(f->products[i].w->rows, ROWS);
+    return sum;
+}
+
+/* Columns, and one task for the modules' gradients. */
+static int panels_backward(const struct fan *f)
+{
+    return f->n ? (f->dx ? panels(f->products[0].w->cols, COLUMNS) : 0) + 1 : 0;
+}
+
+static const struct fan *fan_of(const struct job *j, int (*count)(const struct fan *f), int *task)
+{
+    const struct fan *f = j->fans;
+
+    for (int n; *task >= (n = count(f)); f++)
+        *task -= n;
+    return f;
+}
+
+static int sum_of(const struct job *j, int (*count)(const struct fan *f))
+{
+    int sum = 0;
+
+    for (int i = 0; i < j->n; i++)
+        sum += count(&j->fans[i]);
+    return sum;
+}
+
+static int products_of(const struct fan *f)
+{
+    return f->n ? f->n_products : 0;
+}
+
+/* ---- forwards ---- */
+
+static void project_down(void *ctx, int task, float *scratch)
+{
+    const struct fan *f = fan_of(ctx, products_of, &task);
+    const struct product *p = &f->products[task];
+    const struct module *m = p->w->module;
+
+    if (m)
+        multiply(false, true, f->n, m->rank, m->cols, 1.0f, f->x, f->ldx, m->a, m->cols, 0.0f,
+                 p->u, m->rank);
+}
+
+static void forward_panel(void *ctx, int task, float *scratch)
+{
+    const struct fan *f = fan_of(ctx, panels_forward, &task);
+    const struct product *p = f->products;
+    const struct module *m;
+    const float *w;
+    ptrdiff_t ld;
+    int r, n;
+
+    for (int k; task >= (k = panels(p->w->rows, ROWS)); p++)
+        task -= k;
+    r = task * ROWS;
+    n = p->w->rows - r < ROWS ? p->w->rows - r : ROWS;
+    w = linear_panel(p->w, r, n, 0, p->w->cols, scratch, &ld);
+    multiply(false, true, f->n, n, p->w->cols, 1.0f, f->x, f->ldx, w, ld, 0.0f, p->y + r, p->ldy);
+    if ((m = p->w->module))
+        multiply(false, true, f->n, n, m->rank, m->scale, p->u, m->rank,
+                 m->b + (size_t)(p->w->first + r) * (size_t)m->rank, m->rank, 1.0f, p->y + r,
+                 p->ldy);
+    for (int t = 0; p->w->bias && t < f->n; t++)
+        for (int i = 0; i < n; i++)
+            p->y[t * p->ldy + r + i] += p->w->bias[r + i];
+}
+
+void products_project(struct crew *c, const struct fan *fans, int n)
+{
+    struct job j = {fans, n};
+
+    crew_each(c, sum_of(&j, products_of), project_down, &j);
+}
+
+void products_forward(struct crew *c, const struct fan *fans, int n)
+{
+    struct job j = {fans, n};
+
+    products_project(c, fans, n);
+    crew_each(c, sum_of(&j, panels_forward), forward_panel, &j);
+}
+
+/* ---- backwards ---- */
+
+static void project_up(void *ctx, int task, float *scratch)
+{
+    const struct fan *f = fan_of(ctx, products_of, &task);
+    const struct product *p = &f->products[task];
+    const struct module *m = p->w->module;
+
+    if (m)
+        multiply(false, false, f->n, m->rank, p->w->rows, m->scale, p->y, p->ldy,
+                 m->b + (size_t)p->w->first * (size_t)m->rank, m->rank, 0.0f, p->v, m->rank);
+}
+
+static void backward_columns(const struct fan *f, int c, float *scratch)
+{
+    int cols = f->products[0].w->cols, n = cols - c < COLUMNS ? cols - c : COLUMNS;
+    float beta = 0.0f;
+
+    for (int i = 0; i < f->n_products; i++) {
+        const struct product *p = &f->products[i];
+        const struct module *m = p->w->module;
+
+        for (int r = 0, k; r < p->w->rows; r += k, beta = 1.0f) {
+            const float *w;
+            ptrdiff_t ld;
+
+            k = p->w->rows - r < DEPTH ? p->w->rows - r : DEPTH;
+            w = linear_panel(p->w, r, k, c, n, scratch, &ld);
+            multiply(false, false, f->n, n, k, 1.0f, p->y + r, p->ldy, w, ld, beta, f->dx + c,
+                     f->lddx);
+        }
+        if (m)
+            multiply(false, false, f->n, n, m->rank, 1.0f, p->v, m->rank, m->a + c, m->cols, 1.0f,
+                     f->dx + c, f->lddx);
+    }
+}
+
+/* x (n, rank) times what its row counts. */
+static const float *counted(const struct fan *f, const float *x, int rank, float *room)
+{
+    if (!f->counts)
+        return x;
+    for (int t = 0; t < f->n; t++)
+        for (int k = 0; k < rank; k++)
+            room[(size_t)t * (size_t)rank + (size_t)k] =
+                f->counts[t] * x[(size_t)t * (size_t)rank + (size_t)k];
+    return room;
+}
+
+static void add_gradients(const struct fan *f, float *scratch)
+{
+    for (int i = 0; i < f->n_products; i++) {
+        const struct product *p = &f->products[i];
+        const struct module *m = p->w->module;
+
+        if (!m || !m->trained)
+            continue;
+        multiply(true, false, p->w->rows, m->rank, f->n, m->scale, p->y, p->ldy,
+                 counted(f, p->u, m->rank, scratch), m->rank, 1.0f,
+                 m->grad_b + (size_t)p->w->first * (size_t)m->rank, m->rank);
+        multiply(true, false, m->rank, m->cols, f->n, 1.0f, counted(f, p->v, m->rank, scratch),
+                 m->rank, f->x, f->ldx, 1.0f, m->grad_a, m->cols);
+    }
+}
+
+static void backward_task(void *ctx, int task, float *scratch)
+{
+    const struct fan *f = fan_of(ctx, panels_backward, &task);
+
+    if (task < panels_backward(f) - 1)
+        backward_columns(f, task * COLUMNS, scratch);
+    else
+        add_gradients(f, scratch);
+}
+
+void products_backward(struct crew *c, const struct fan *fans, int n)
+{
+    struct job j = {fans, n};
+
+    crew_each(c, sum_of(&j, products_of), project_up, &j);
+    crew_each(c, sum_of(&j, panels_backward), backward_task, &j);
+}
