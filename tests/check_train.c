@@ -186,7 +186,7 @@ static void check_part(struct way w, int kind)
         walk(&w, -2 * h);
         change = (up - loss_at(w.t)) / (2 * h);
         walk(&w, h);
-        if (fabs(change / w.length - 1) < 0.02)
+        if (fabs(change / w.length - 1) < 0.03)
             return;
     }
     ck_assert_msg(w.length == 0.0,
