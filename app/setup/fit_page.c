@@ -1,6 +1,8 @@
 /* See fit_page.h. */
 #include "app/setup/fit_page.h"
 
+#define MIB ((uint64_t)1 << 20)
+
 /* As fit_measure, what this process and others hold taken from f: no vocabulary is loaded again. */
 static int measure_as(const struct engine_config *c, const struct fit *f, struct fit *out)
 {
@@ -25,9 +27,11 @@ int fit_page(struct engine_config *c, struct fit *f, char *line, size_t size)
     if (f->available == UINT64_MAX || measure_as(&try, f, &all) < 0)
         return 0;
     others = fit_needed(&all) - all.weights.cache + engine_memory_spare(f->available);
-    if (!all.weights.on_disk || others + all.weights.cache_least > f->available)
+    if (!all.weights.on_disk || others >= f->available)
         return 0;
-    try.expert_cache = f->available - others;
+    try.expert_cache = (f->available - others) / MIB * MIB; /* as a flag can say it */
+    if (try.expert_cache < all.weights.cache_least)
+        return 0;
     if (measure_as(&try, f, &all) < 0 || fit_needed(&all) > f->available)
         return 0;
     snprintf(line, size,
@@ -97,7 +101,7 @@ int fit_page_smaller(struct engine_config *c, struct fit *f, char *flags, size_t
             snprintf(context, sizeof context, "-c %d ", longest_found);
     }
     snprintf(flags, size, "%s%s--expert-cache %lluM", steps, context,
-             (unsigned long long)(found.expert_cache >> 20));
+             (unsigned long long)(found.expert_cache / MIB));
     *c = found;
     *f = as;
     return 1;
