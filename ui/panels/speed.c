@@ -72,7 +72,8 @@ static int draft_lines(const struct ui_model *m, int width)
     return n > 1 ? n : 1;
 }
 
-/* Rows below the times of tokens. */
+/* Rows below the times of tokens; a reason of several lines takes them from the graph, not from
+ * other panels. */
 static int more_rows(const struct ui_model *m, int width)
 {
     return m->serving ? 1 + (m->serving->drafted > 0) : draft_lines(m, width);
@@ -80,7 +81,9 @@ static int more_rows(const struct ui_model *m, int width)
 
 static int speed_want(const struct ui_model *m, int width)
 {
-    return (width >= 36 ? 6 : 5) + more_rows(m, width);
+    int more = more_rows(m, width);
+
+    return (width >= 36 ? 6 : 5) + (m->serving || more < 1 ? more : 1);
 }
 
 static int speed_most(const struct ui_model *m, int width)
@@ -372,6 +375,8 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     double top = draw_history_max(shown, r.w * 2);
     int zoomed = r.h >= 16;
 
+    if (!m->serving && more > 1 && more > r.h - plain - 1) /* a row of the graph stays */
+        more = r.h - plain - 1 > 1 ? r.h - plain - 1 : 1;
     more = more < r.h - plain ? more : r.h > plain ? r.h - plain : 0;
     lines = plain + more;
     graph_rows = r.h - lines;
