@@ -48,6 +48,11 @@ static bool signalled(void *ctx)
 
 /* ---- what is shown ---- */
 
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static void show_model(const struct run *r)
 {
     const struct train_memory m = trainer_memory(r->t);
@@ -56,11 +61,11 @@ static void show_model(const struct run *r)
     char a[24], b[24], d[24];
 
     fprintf(stderr,
-            "moetop: %d lines, %d steps of %d x %d; %d matrices have an adapter, %zu values are "
+            "moetop: %d line%s, %d step%s of %d x %d; %d matrices have an adapter, %zu values are "
             "trained; memory: base %s, adapter %s, batch %s\n",
-            trainer_data(r->t)->n, c->steps, c->batch, c->accumulation, x->n, modules_trained(x),
-            size_format(m.base, a, sizeof a), size_format(m.adapter, b, sizeof b),
-            size_format(m.batch, d, sizeof d));
+            trainer_data(r->t)->n, plural(trainer_data(r->t)->n), c->steps, plural(c->steps),
+            c->batch, c->accumulation, x->n, modules_trained(x), size_format(m.base, a, sizeof a),
+            size_format(m.adapter, b, sizeof b), size_format(m.batch, d, sizeof d));
 }
 
 /* --fit: what it takes, of what is free. */
@@ -70,8 +75,10 @@ static int show_fit(const struct run *r, struct error *e)
     const struct {
         const char *what;
         uint64_t bytes;
-    } rows[] = {{"base", m.base}, {"adapter, gradients, moments", m.adapter},
-                {"a batch", m.batch}, {"program", PROGRAM}};
+    } rows[] = {{"base", m.base},
+                {"adapter, gradients, moments", m.adapter},
+                {"a batch", m.batch},
+                {"program", PROGRAM}};
     uint64_t sum = 0, left = memory_left("");
     char text[24];
 
@@ -206,9 +213,9 @@ static int end(struct run *r, int rc, struct error *e)
     if (rc < 0)
         return rc;
     unlink(r->checkpoint);
-    printf("%s%s: an adapter of %d matrices, %d steps, loss %.4f, in %.1f s\n", r->o->lora_out,
+    printf("%s%s: an adapter of %d matrices, %d step%s, loss %.4f, in %.1f s\n", r->o->lora_out,
            trainer_modules(r->t)->peft ? "" : "/adapter.gguf", trainer_modules(r->t)->n, step,
-           r->loss, clock_seconds(clock_now() - r->begun));
+           plural(step), r->loss, clock_seconds(clock_now() - r->begun));
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
@@ -237,8 +244,7 @@ static int open_trainer(struct run *r, const char *model, const struct stop *sto
                                 .data = o->finetune,
                                 .valid = o->valid,
                                 .init = o->lora_init,
-                                .threads = o->threads > 0 ? o->threads
-                                                          : topology_default_threads(),
+                                .threads = o->threads > 0 ? o->threads : topology_default_threads(),
                                 .stop = stop};
     int rc = train_settings(&t.config, o, e);
 
