@@ -49,11 +49,12 @@ static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
     shadow_words(g, words, sizeof words);
     strbuf_printf(
         &b,
-        "%s: %.2f tokens/s, the exact run %.2f (%+.0f %%); mean KL divergence %.3g nats a "
+        "%s: %.*f tokens/s, the exact run %.*f (%+.0f %%); mean KL divergence %.3g nats a "
         "token (largest %.3g), %d of %d top tokens changed; /experts-used undo takes it "
         "back\n",
-        words, loss.rate, loss.exact_rate, 100 * (loss.rate / loss.exact_rate - 1), loss.mean_kl,
-        loss.largest_kl, loss.changed, loss.tokens);
+        words, loss.rate < 100, loss.rate, loss.exact_rate < 100, loss.exact_rate,
+        100 * (loss.rate / loss.exact_rate - 1), loss.mean_kl, loss.largest_kl, loss.changed,
+        loss.tokens);
     *text = strbuf_take(&b, NULL);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory");
 }

@@ -119,3 +119,20 @@ void merge_tensor_row(const struct merge_tensor *t, int64_t row, const float *st
     w = find_row(t, &row);
     merge_row(w, (int)row, strengths, x);
 }
+
+int merge_open(struct adapters **out, float strengths[LORA_ADAPTERS], struct model *m,
+               const struct adapter_request *asked, int n, const char *in, struct error *e)
+{
+    int rc = adapters_open(out, m, asked, n, true, e);
+
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < n; i++)
+        strengths[i] = asked[i].strength;
+    return m->hp.tied_embeddings && m->head.lora
+               ? error_set(e, ERR_MODEL,
+                           "%s: an adapter hangs on the head, which is the embeddings too: not "
+                           "merged",
+                           in)
+               : 0;
+}

@@ -390,22 +390,12 @@ static int check_importance(struct export *x, struct error *e)
 static int open_adapters(struct export *x, const char *in, struct error *e)
 {
     const struct export_options *o = x->o;
-    int rc;
 
     if (!o->n_adapters)
         return 0;
     if (dtype_is_quantised(o->type->base))
         return error_set(e, ERR_USAGE, "adapters are merged into F32, F16 and BF16");
-    if ((rc = adapters_open(&x->adapters, x->m, o->adapters, o->n_adapters, true, e)) < 0)
-        return rc;
-    for (int i = 0; i < o->n_adapters; i++)
-        x->strengths[i] = o->adapters[i].strength;
-    return x->m->hp.tied_embeddings && x->m->head.lora
-               ? error_set(e, ERR_MODEL,
-                           "%s: an adapter hangs on the head, which is the embeddings too: not "
-                           "merged",
-                           in)
-               : 0;
+    return merge_open(&x->adapters, x->strengths, x->m, o->adapters, o->n_adapters, in, e);
 }
 
 static int prepare(struct export *x, const char *in, struct matrix *embeddings, struct error *e)

@@ -27,7 +27,7 @@ struct merging {
     struct adapters *adapters;
     float strengths[LORA_ADAPTERS];
     const char *out;
-    int type; /* of all floats; -1: each as it is */
+    int type;            /* of all floats; -1: each as it is */
     char path[PATH_MAX]; /* of the file under construction */
     FILE *f;
     float *row; /* the widest */
@@ -71,8 +71,7 @@ static int64_t rows_of(const struct tensor_view *t)
 /* As it is written. */
 static uint64_t bytes_of(const struct merging *g, const struct tensor_view *t)
 {
-    return t->n_dims ? (uint64_t)rows_of(t) *
-                           dtype_row_bytes(type_of(g, t), t->dims[t->n_dims - 1])
+    return t->n_dims ? (uint64_t)rows_of(t) * dtype_row_bytes(type_of(g, t), t->dims[t->n_dims - 1])
                      : t->bytes;
 }
 
@@ -103,11 +102,10 @@ static int put_head(struct merging *g, struct error *e)
                            weight_file_path(f), t->name, dtype_info(t->type)->word);
         for (int d = 0; d < t->n_dims; d++)
             json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
-        json_object_set_new(root, t->name,
-                            json_pack("{s:s, s:o, s:[I, I]}", "dtype",
-                                      rc ? "" : type_word(type_of(g, t)), "shape", shape,
-                                      "data_offsets", (json_int_t)at,
-                                      (json_int_t)(at + bytes_of(g, t))));
+        json_object_set_new(
+            root, t->name,
+            json_pack("{s:s, s:o, s:[I, I]}", "dtype", rc ? "" : type_word(type_of(g, t)), "shape",
+                      shape, "data_offsets", (json_int_t)at, (json_int_t)(at + bytes_of(g, t))));
         at += bytes_of(g, t);
     }
     text = rc ? NULL : json_dumps(root, JSON_COMPACT);
@@ -198,10 +196,10 @@ static int check_room(const struct merging *g, struct error *e)
     if (statvfs(g->out, &s))
         return 0;
     room = (uint64_t)s.f_bavail * s.f_frsize;
-    return room >= g->total ? 0
-                            : error_set(e, ERR_IO,
-                                        "%s: %.1f GB are free there, %.1f GB are to be written",
-                                        g->out, (double)room / 1e9, (double)g->total / 1e9);
+    return room >= g->total
+               ? 0
+               : error_set(e, ERR_IO, "%s: %.1f GB are free there, %.1f GB are to be written",
+                           g->out, (double)room / 1e9, (double)g->total / 1e9);
 }
 
 static int open_all(struct merging *g, const char *in, const struct adapter_request *adapters,
@@ -211,15 +209,8 @@ static int open_all(struct merging *g, const char *in, const struct adapter_requ
     int rc;
 
     if ((rc = model_open_raw(&g->m, in, e)) < 0 ||
-        (rc = adapters_open(&g->adapters, g->m, adapters, n, true, e)) < 0)
+        (rc = merge_open(&g->adapters, g->strengths, g->m, adapters, n, in, e)) < 0)
         return rc;
-    if (g->m->hp.tied_embeddings && g->m->head.lora)
-        return error_set(e, ERR_MODEL,
-                         "%s: an adapter hangs on the head, which is the embeddings too: not "
-                         "merged",
-                         in);
-    for (int i = 0; i < n; i++)
-        g->strengths[i] = adapters[i].strength;
     for (size_t i = 0; i < weight_file_count(g->m->file); i++) {
         const struct tensor_view *t = weight_file_at(g->m->file, i);
 

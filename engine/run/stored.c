@@ -117,8 +117,9 @@ void stored_stop(struct engine *g)
     for (int i = 0; i < g->n_sessions; i++)
         if (g->sessions[i])
             g->sessions[i]->stored.due = false;
-    engine_notice(g, "the prompt cache on the disk is left alone from here on: what is computed "
-                     "with other experts does not belong there");
+    engine_notice(g, "%s from here on: what is computed with other experts is another state",
+                  g->config.prompt_cache_optional ? "chats are not kept warm"
+                                                  : "the prompt cache on the disk is left alone");
 }
 
 /* ---- reading ---- */

@@ -1,6 +1,7 @@
 /* See export_onnx.h. */
 #include "engine/convert/onnx/export_onnx.h"
 
+#include "engine/adapter/merge.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
@@ -128,25 +129,6 @@ static int take_name(const struct exporting *x, const char *out, struct error *e
 
 /* ---- what goes into it ---- */
 
-static int open_adapters(struct exporting *x, const char *in, struct error *e)
-{
-    const struct onnx_request *r = x->r;
-    int rc;
-
-    if (!r->n_adapters)
-        return 0;
-    if ((rc = adapters_open(&x->adapters, x->m, r->adapters, r->n_adapters, true, e)) < 0)
-        return rc;
-    for (int i = 0; i < r->n_adapters; i++)
-        x->strengths[i] = r->adapters[i].strength;
-    return x->m->hp.tied_embeddings && x->m->head.lora
-               ? error_set(e, ERR_MODEL,
-                           "%s: an adapter hangs on the head, which is the embeddings too: not "
-                           "merged",
-                           in)
-               : 0;
-}
-
 static int open_model(struct exporting *x, const char *in, struct error *e)
 {
     int rc;
@@ -160,7 +142,9 @@ static int open_model(struct exporting *x, const char *in, struct error *e)
         return error_prefix(e, "%s", in);
     if ((rc = model_open_raw(&x->m, in, e)) < 0)
         return rc;
-    return open_adapters(x, in, e);
+    if (!x->r->n_adapters)
+        return 0;
+    return merge_open(&x->adapters, x->strengths, x->m, x->r->adapters, x->r->n_adapters, in, e);
 }
 
 static int make_graph(struct exporting *x, struct error *e)
