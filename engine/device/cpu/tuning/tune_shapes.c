@@ -167,7 +167,7 @@ static void make_key(const struct cpu_device *d, char *key)
 
     __get_cpuid(1, &signature, &b, &c, &dx);
 #endif
-    snprintf(key, TUNE_KEY, "moetop %s thresholds 2: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
+    snprintf(key, TUNE_KEY, "moetop %s thresholds 3: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
              d->base.info.name, signature, d->k->name, onednn_version(), d->bf16 ? " in bf16" : "");
 }
 
