@@ -744,6 +744,8 @@ START_TEST(another_token_makes_a_branch)
     ck_assert_uint_eq(conversation_tokens(t.c), 6);
     expect(&t, "/token 4", "token 4 of 6: ");
     ck_assert_ptr_nonnull(strstr(t.said.data, "\n 10  "));
+    ck_assert_ptr_nonnull(strstr(t.said.data, "100.0 % after temperature and cuts"));
+    expect_later(&t, "/token 6", "most weight first:\nL0 "); /* the last one waits uncomputed */
     /* greedy: the chosen one is the likeliest */
     id = conversation_token_alternative(t.c, 3, 1);
     conversation_token_text(t.c, id, piece, sizeof piece);

@@ -126,6 +126,7 @@ struct heard {
     bool cancel_in_prefill;
     struct engine *engine;
     struct turn_done_event last;
+    int ids[256]; /* of the first tokens */
 };
 
 static int hear(void *ctx, struct event *ev)
@@ -140,6 +141,8 @@ static int hear(void *ctx, struct event *ev)
         h->prefills++;
         return h->cancel_in_prefill;
     case EVENT_TOKEN:
+        if (ev->token.id >= 0 && h->tokens < (int)(sizeof h->ids / sizeof *h->ids))
+            h->ids[h->tokens] = ev->token.id;
         h->tokens += ev->token.id >= 0;
         ck_assert_uint_eq(strlen(ev->token.text), ev->token.len);
         memcpy(h->text + h->len, ev->token.text, ev->token.len + 1u);
@@ -819,6 +822,44 @@ START_TEST(routing_can_be_imposed)
 }
 END_TEST
 
+/* "L3 5 2": the first expert that the words name for a layer. */
+static int first_named(const char *words, int layer)
+{
+    char head[16];
+    const char *at;
+
+    snprintf(head, sizeof head, "L%d ", layer);
+    at = strstr(words, head);
+    ck_assert_ptr_nonnull(at);
+    return atoi(at + strlen(head));
+}
+
+START_TEST(experts_of_a_token)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
+    struct asked t = turn_of(m, 1, 20);
+    struct heard *h = fresh();
+    const struct telemetry *s = engine_telemetry(g);
+    int route = s->n_layers * s->n_experts_used;
+    struct error e = {0};
+    char *text;
+
+    run(g, &t, h);
+    ck_assert_int_eq(h->tokens, 20);
+    /* the telemetry noted the same while they were made */
+    for (int i = 0; i < h->tokens; i++) {
+        ck_assert_int_eq(engine_token_experts(g, h->ids, h->tokens, i, &text, &e), 0);
+        for (int l = 0; l < s->n_layers; l++)
+            ck_assert_int_eq(first_named(text, l), s->routes[i * route + l * s->n_experts_used]);
+        mem_free(text);
+    }
+    h->ids[3]++;
+    ck_assert_int_eq(engine_token_experts(g, h->ids, h->tokens, 0, &text, &e), ERR_USAGE);
+    close_engine(g);
+}
+END_TEST
+
 START_TEST(who_chose_an_expert)
 {
     struct engine *g = open_demo();
@@ -997,6 +1038,7 @@ static Suite *suite(void)
     tcase_add_test(t, sessions_rewind_and_refuse);
     tcase_add_test(t, a_trace_tells_where_time_went);
     tcase_add_test(t, routing_can_be_imposed);
+    tcase_add_test(t, experts_of_a_token);
     tcase_add_test(t, who_chose_an_expert);
     tcase_add_test(t, a_turn_survives_every_failed_allocation);
     tcase_add_test(t, opening_survives_every_failed_allocation);

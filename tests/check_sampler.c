@@ -95,6 +95,33 @@ START_TEST(the_model_s_own_probability_is_told)
 }
 END_TEST
 
+/* Two logits apart by log 3: the share among what the cuts leave, at the chain's temperature, by id
+ * and by buckets; alone, and greedy, it is all. */
+START_TEST(the_share_after_temperature_and_cuts_is_told)
+{
+    static const struct {
+        struct sampling way;
+        double best;
+    } cases[] = {
+        {CHAIN(1, 0, 1, 0, 1, 0, 1), 0.75}, /* by id: 3 : 1, the rest is nothing */
+        {CHAIN(0.5f, 0, 1, 0, 1, 0, 1), 0.9},
+        {CHAIN(1, 2, 1, 0, 1, 0, 1), 0.75},
+        {CHAIN(0.5f, 2, 1, 0, 1, 0, 1), 0.9},
+        {CHAIN(1, 0, 0.7f, 0, 1, 0, 1), 1},
+        {CHAIN(0, 0, 1, 0, 1, 0, 1), 1},
+    };
+    float logits[] = {2.0f, 2.0f - logf(3.0f), -80, -90};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sampler_draw p;
+        int id = pick(&cases[i].way, logits, 4, NULL, 0, &p);
+
+        ck_assert_double_eq_tol((double)p.share, id == 0 ? cases[i].best : 1 - cases[i].best, 1e-4);
+        ck_assert_float_eq_tol(p.probability, id == 0 ? 0.75f : 0.25f, 1e-6);
+    }
+}
+END_TEST
+
 START_TEST(penalty_counts_each_recent_token_once)
 {
     struct sampling v = values(0, 0, 1, 0, 2);
@@ -475,6 +502,7 @@ static Suite *suite(void)
 
     tcase_add_test(c, greedy_takes_the_best_and_the_lowest_of_equals);
     tcase_add_test(c, the_model_s_own_probability_is_told);
+    tcase_add_test(c, the_share_after_temperature_and_cuts_is_told);
     tcase_add_test(c, penalty_counts_each_recent_token_once);
     tcase_add_loop_test(c, chain_draws_what_it_should, 0, 9);
     tcase_add_test(c, same_seed_same_ids_for_ever);

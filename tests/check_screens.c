@@ -176,6 +176,8 @@ static void make_tokens(struct player *p, int n, unsigned seed)
         ev.token.id = (int)(next(p) % 4000);
         ev.token.probability = (float)(next(p) % 1000) / 1000;
         ev.token.candidates = 1 + ev.token.id % 3 * (ev.token.id % 40);
+        /* greedy: all of it; else more than the model's own, as cuts make it */
+        ev.token.share = ev.token.candidates == 1 ? 1 : 0.2f + 0.8f * ev.token.probability;
         ev.token.compute_ns = (uint64_t)us * 1000;
         ev.token.serial = p->t.session_generated_tokens;
         ev.token.len = (uint16_t)strlen(word);

@@ -256,6 +256,7 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     memcpy(k->text, t->text, n);
     k->id = t->id;
     k->probability = t->probability;
+    k->share = t->share;
     k->candidates = t->candidates;
     k->forbidden = t->forbidden;
     k->us = (uint32_t)(t->compute_ns / 1000);

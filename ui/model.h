@@ -99,6 +99,7 @@ struct ui_token {
     int id;
     uint32_t at;       /* byte of its answer's text where its own begins; of what was thought: 0 */
     float probability; /* the model's own */
+    float share;       /* of the draw, after temperature and cuts; 0: it was not drawn */
     int candidates;    /* left to draw from after the cuts */
     float forbidden;   /* the model's own probability of what a grammar kept out there */
     uint32_t us;       /* computing time */

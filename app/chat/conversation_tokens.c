@@ -29,6 +29,8 @@ void conversation_answer_token(struct conversation *c, const struct token_event 
                                .id = t->id,
                                .candidates = t->candidates,
                                .probability = t->probability,
+                               .share = t->share,
+                               .compute_ns = t->compute_ns,
                                .forbidden = t->forbidden};
     if (c->likely.id == t->id)
         k->likely = c->likely;
@@ -80,6 +82,59 @@ static void put_token(struct strbuf *b, const struct conversation *c, int id)
         strbuf_printf(b, "(token %d)", id);
 }
 
+/* The newest answer's ids, for the engine's thread. */
+struct asked {
+    int n, at;
+    int ids[];
+};
+
+static int tell_experts(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    const struct asked *a = ctx;
+    char *experts = NULL;
+    struct strbuf b = {0};
+    int rc = engine_token_experts(g, a->ids, a->n, a->at, &experts, e);
+
+    if (rc < 0)
+        return rc;
+    strbuf_printf(&b, "made by these experts, layer by layer, the one of most weight first:\n%s",
+                  experts);
+    mem_free(experts);
+    *text = strbuf_take(&b, NULL);
+    return *text ? 0 : error_set(e, ERR_MEMORY, "no memory for a report");
+}
+
+/* Its experts follow when the engine has said them; a server's are not known, and a dense model has
+ * none. */
+static int ask_experts(struct conversation *c, size_t at)
+{
+    const struct telemetry *t = conversation_telemetry(c);
+    struct asked *a;
+
+    if (c->remote || !t || t->n_experts_used < 1)
+        return 0;
+    if (!(a = mem_alloc(1, sizeof *a + c->n_tokens * sizeof *a->ids)))
+        return -1;
+    a->n = (int)c->n_tokens;
+    a->at = (int)at;
+    for (size_t i = 0; i < c->n_tokens; i++)
+        a->ids[i] = c->tokens[i].id;
+    return conversation_call(c, tell_experts, a, mem_free);
+}
+
+/* "97.2 % by the model; 99.1 % after temperature and cuts, which left 3 to draw from; 0.45 ms" */
+static void put_figures(struct strbuf *b, const struct answer_token *k)
+{
+    strbuf_printf(b, "%.1f %% by the model; ", k->probability * 100);
+    if (k->share > 0)
+        strbuf_printf(b, "%.1f %% after temperature and cuts, which left %d to draw from",
+                      k->share * 100, k->candidates);
+    else
+        strbuf_puts(b, "a guess that was let pass, not drawn");
+    if (k->compute_ns)
+        strbuf_printf(b, "; %.2f ms", (double)k->compute_ns * 1e-6);
+}
+
 int conversation_token_say(struct conversation *c, size_t at)
 {
     const struct answer_token *k = &c->tokens[at];
@@ -91,8 +146,8 @@ int conversation_token_say(struct conversation *c, size_t at)
     }
     strbuf_printf(&b, "token %zu of %zu: ", at + 1, c->n_tokens);
     put_token(&b, c, k->id);
-    strbuf_printf(&b, ", %.1f %% by the model; the cuts left %d to draw from", k->probability * 100,
-                  k->candidates);
+    strbuf_puts(&b, ", ");
+    put_figures(&b, k);
     if (k->forbidden > 0.0f)
         strbuf_printf(&b, "; the grammar kept out %.1f %%", k->forbidden * 100);
     for (int i = 0; i < k->likely.n; i++) {
@@ -102,7 +157,7 @@ int conversation_token_say(struct conversation *c, size_t at)
     if (c->hooks.say && b.data)
         c->hooks.say(c->hooks.ctx, SAY_OUTPUT, b.data);
     strbuf_release(&b);
-    return 0;
+    return ask_experts(c, at);
 }
 
 /* The newest answer is still the chat's last entry, and the token can be exchanged. */

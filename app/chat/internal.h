@@ -16,7 +16,8 @@
 struct answer_token {
     size_t at; /* SIZE_MAX: of what was thought before */
     int id, candidates;
-    float probability, forbidden;
+    float probability, share, forbidden;
+    uint64_t compute_ns;
     struct logprobs_event likely;
 };
 

@@ -424,10 +424,15 @@ static uint64_t mark_in(uint64_t sum, uint32_t random)
     return (uint64_t)((unsigned __int128)sum * random >> 32);
 }
 
-/* Draws in the order of the candidates as they are: by id. Its place. */
-static int draw_by_id(const struct candidates *all, uint32_t random)
+static float share_of(const struct sampler_candidate *c, uint64_t total)
 {
-    uint64_t mark = mark_in(total_units(all), random);
+    return total ? (float)((double)units(c) / (double)total) : 1.0f;
+}
+
+/* Draws in the order of the candidates as they are: by id. Its place. */
+static int draw_by_id(const struct candidates *all, uint64_t total, uint32_t random)
+{
+    uint64_t mark = mark_in(total, random);
     int kept = 0;
 
     for (int i = 0; i < all->n; i++) {
@@ -444,11 +449,17 @@ static int draw_by_id(const struct candidates *all, uint32_t random)
 
 int candidates_draw(struct candidates *all, float temperature, uint32_t random)
 {
+    const struct sampler_candidate *taken;
     struct buckets b;
 
     weigh(all->c, all->n, all->max, temperature);
-    if (all->by_id)
-        return all->c[draw_by_id(all, random)].id;
-    fill(&b, all->c, all->n, all->max);
-    return all->c[cut(all, &b, mark_in(b.total, random) + 1) - 1].id;
+    if (all->by_id) {
+        b.total = total_units(all);
+        taken = &all->c[draw_by_id(all, b.total, random)];
+    } else {
+        fill(&b, all->c, all->n, all->max);
+        taken = &all->c[cut(all, &b, mark_in(b.total, random) + 1) - 1];
+    }
+    all->share = share_of(taken, b.total);
+    return taken->id;
 }

@@ -22,6 +22,7 @@ struct candidates {
     float max;    /* the best logit */
     bool by_id;   /* they stand in the order of ids; else in any */
     bool weighed; /* p is the weight at temperature 1: exp(logit - max) */
+    float share;  /* of the one that candidates_draw took, among those it drew from: 0 .. 1 */
 };
 
 /* The k best of n_vocab logits, best first; k 0 or too many: all by id. A NaN counts as -inf. */

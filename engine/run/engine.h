@@ -243,6 +243,13 @@ int engine_expert_tokens(const struct engine *g, int layer, int expert, int *pos
 int engine_expert_report(const struct engine *g, int layer, int expert, char **text,
                          struct error *e);
 
+/* The experts of the newest answer's token `at`, layer by layer, the one of most weight first: "L0
+ * 8 2, L1 5 9". They are those of the pass that made it. ids: the answer's n tokens, the
+ * session's newest. mem_* memory. ERR_USAGE: the session does not hold it (any more), or
+ * no layer has experts to choose from; ERR_MEMORY. */
+int engine_token_experts(const struct engine *g, const int *ids, int n, int at, char **text,
+                         struct error *e);
+
 /* One observer; NULL: none. Called once a pass and session, when its layers are computed, on the
  * engine's thread; not of rows that are computed a second time. */
 void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);

@@ -154,3 +154,40 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
     *text = strbuf_take(&b, NULL);
     return *text ? 0 : error_set(e, ERR_MEMORY, "no memory for a report");
 }
+
+/* Where the session's newest tokens, which these are, begin; -1: they are others. */
+static int place_of(const struct session *s, const int *ids, int n)
+{
+    int place = s->n_tokens + s->token_waits - n;
+
+    return place > 0 && memcmp(s->tokens + place, ids, (size_t)n * sizeof *ids) == 0 ? place : -1;
+}
+
+int engine_token_experts(const struct engine *g, const int *ids, int n, int at, char **text,
+                         struct error *e)
+{
+    const struct session *s = g->session;
+    int layers = g->model->hp.n_layers, used = g->model->hp.n_experts_used,
+        place = place_of(s, ids, n);
+    const uint16_t *row;
+    struct strbuf b = {0};
+
+    assert(at >= 0 && at < n);
+    if (place < 0)
+        return error_set(e, ERR_USAGE, "the session does not hold this answer any more");
+    row = s->routed + (size_t)(place + at - 1) * (size_t)layers * (size_t)used;
+    for (int l = 0; l < layers; l++)
+        for (int k = 0; k < used; k++) {
+            int expert = row[l * used + k];
+
+            if (expert == TELEMETRY_NO_EXPERT)
+                break;
+            if (k == 0)
+                strbuf_printf(&b, "%sL%d", b.len ? ", " : "", l);
+            strbuf_printf(&b, " %d", expert);
+        }
+    if (!b.len && !b.failed)
+        return error_set(e, ERR_USAGE, "no layer of this model chooses experts");
+    *text = strbuf_take(&b, NULL);
+    return *text ? 0 : error_set(e, ERR_MEMORY, "no memory for a report");
+}

@@ -146,6 +146,9 @@ struct token_event {
     enum answer_part part; /* of the answer that the text belongs to */
     /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
     float probability;
+    /* likewise: of the draw, after temperature and cuts; greedy: 1; 0: it was not drawn
+     * (--spec-accept took a guess) */
+    float share;
     int candidates; /* likewise: left to draw from by the sampler's cuts; greedy: 1 */
     /* the model's own probability of all tokens that the grammar did not allow here */
     float forbidden;

@@ -283,7 +283,7 @@ static int take_greedy(const struct way *w)
     return best;
 }
 
-/* Takes a token; *left: the candidates it was drawn from. */
+/* Takes a token; *left: the candidates it was drawn from; their share is the sampler's. */
 static int take(struct way *w, int *left)
 {
     struct sampler *s = w->s;
@@ -297,6 +297,7 @@ static int take(struct way *w, int *left)
     while (at < n && on_logits(steps[at]))
         adjust(w, steps[at++]);
     *left = 1;
+    c->share = 1.0f;
     if (takes_best(&s->sampling, steps + at, n - at))
         return take_greedy(w);
     few = at < n && steps[at] == SAMPLING_TOP_K;
@@ -321,7 +322,8 @@ int sampler_sample(struct sampler *s, const float *logits, const int *recent, si
 
     assert(s->n_vocab > 0 && logits && (recent || n_recent == 0));
     if (out)
-        *out = (struct sampler_draw){logits_probability(logits, s->n_vocab, id), left,
+        *out = (struct sampler_draw){logits_probability(logits, s->n_vocab, id),
+                                     s->candidates.share, left,
                                      s->mask ? logits_outside(logits, s->n_vocab, s->mask) : 0.0f};
     s->mask = NULL;
     return id;

@@ -47,6 +47,8 @@ struct sampler_draw {
     /* the model's own: softmax of the logits at temperature 1 over all tokens, whatever the chain
      * does */
     float probability;
+    /* of the draw's: after temperature and cuts, among the candidates; greedy: 1 */
+    float share;
     int candidates;  /* that the chain left to draw from; greedy: 1 */
     float forbidden; /* the model's own probability of all that the mask kept out; else 0 */
 };

@@ -576,6 +576,7 @@ int speculate_accept(struct session *s, int id, struct sampler_draw *draw)
     s->run.done.changed++;
     s->engine->t.speculation.changed++;
     draw->probability = probability;
+    draw->share = 0.0f; /* it was not drawn */
     return p->ids[p->taken];
 }
 

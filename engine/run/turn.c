@@ -509,6 +509,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     *id = token.id = speculate_accept(s, sample(s, t->probabilities || ruled ? &draw : NULL),
                                       &draw);
     token.probability = draw.probability;
+    token.share = draw.share;
     token.candidates = draw.candidates;
     token.forbidden = draw.forbidden;
     r->done.ruled_tokens += ruled;

@@ -42,6 +42,9 @@ struct panel {
     int (*want)(const struct ui_model *m, int width);
     int (*most)(const struct ui_model *m, int width); /* NULL: no limit */
     int (*step)(const struct ui_model *m, int width); /* see struct layout_panel; NULL: 0 */
+    /* rows that it needs while something is open in it, for which others give way; 0: nothing is.
+     * NULL: nothing opens */
+    int (*opened)(const struct ui_model *m, const struct panel_view *v, int width);
     void (*draw)(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v);
     /* Right end of the title row, after it was drawn; NULL: nothing. */
     void (*side)(const struct ui_model *m, const struct panel_view *v, char *out, size_t size);

@@ -9,8 +9,9 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "p: how probable the model itself held the token, among all tokens, before temperature and "
-    "cuts",
+    "own %: how probable the model itself held the token, among all tokens, before temperature and "
+    "cuts; the same at every temperature",
+    "drawn %: its share of the draw, after temperature and cuts; at temperature 0 all of it",
     "left: how many tokens the cuts (top-k, top-p, min-p) left to draw from; only: no choice was "
     "left, however sure the model was",
     "ms: computing time; experts: those of the layer under the map's cursor, the first one first",
@@ -30,11 +31,20 @@ struct state {
     int choice;        /* and this one is marked */
 };
 
+/* tokens over an open list, where rows are plenty, and where not */
+#define TOKENS_OVER 3
+#define PLENTY 14
 #define P_W 6 /* "100.0" */
+#define DRAWN_W 8
 #define LEFT_W 6
 #define FORBIDDEN_MARK 0.5f /* more than that: the model wanted something else */
 #define BAR_W 8
 #define MS_W 9
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
 
 static int tokens_want(const struct ui_model *m, int width)
 {
@@ -67,8 +77,9 @@ static void token_text(char *out, size_t size, const char *text)
 }
 
 struct columns {
-    /* where each ends (p, left, ms) or begins (bar, experts); bar, ms: 0, not shown */
-    int p, left, bar, ms, experts;
+    /* where each ends (p, drawn, left, ms) or begins (bar, experts); drawn, bar, ms: 0, not shown
+     */
+    int p, drawn, left, bar, ms, experts;
     int text_w;
 };
 
@@ -78,8 +89,12 @@ static struct columns columns_make(struct rect r)
 
     k.p = r.x + k.text_w + P_W;
     k.left = k.p + LEFT_W;
+    if (r.w >= 42) {
+        k.drawn = k.p + DRAWN_W;
+        k.left = k.drawn + LEFT_W;
+    }
     k.experts = k.left + 1;
-    if (r.w >= 46) {
+    if (r.w >= 54) {
         k.bar = k.experts;
         k.ms = k.bar + BAR_W + MS_W;
         k.experts = k.ms + 2;
@@ -93,7 +108,9 @@ static void heading(struct canvas *c, struct rect r, const struct ui_model *m,
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
 
     canvas_text(c, r.x, r.y, dim, "token");
-    canvas_text_right(c, k->p, r.y, dim, "p %");
+    canvas_text_right(c, k->p, r.y, dim, "own %");
+    if (k->drawn)
+        canvas_text_right(c, k->drawn, r.y, dim, "drawn %");
     canvas_text_right(c, k->left, r.y, dim, "left");
     if (k->ms)
         canvas_text_right(c, k->ms, r.y, dim, "ms");
@@ -155,6 +172,15 @@ static void tokens_focused(struct ui_model *m, const struct panel_view *v)
     cursor_mark(s, m);
 }
 
+/* "52.0"; a dash: it was not drawn. */
+static void share_text(char *out, size_t size, const struct ui_token *token)
+{
+    if (token->share > 0)
+        snprintf(out, size, "%.1f", token->share * 100);
+    else
+        snprintf(out, size, "\u2013");
+}
+
 /* The token kept at `at`. */
 static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k,
                 uint64_t at, bool newest, bool selected)
@@ -172,6 +198,10 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
     canvas_text_fit(c, r.x, r.y, k->text_w, s, text);
     snprintf(text, sizeof text, "%.1f", token->probability * 100);
     canvas_text_right(c, k->p, r.y, theme_style(t, ROLE_STYLE_FIGURE), text);
+    if (k->drawn) {
+        share_text(text, sizeof text, token);
+        canvas_text_right(c, k->drawn, r.y, dim, text);
+    }
     /* ! where the model wanted something that a grammar does not allow */
     snprintf(text, sizeof text, token->candidates == 1 ? "%sonly" : "%s%d",
              token->forbidden > FORBIDDEN_MARK ? "!" : "", token->candidates);
@@ -268,6 +298,33 @@ static int layers_draw(struct canvas *c, struct rect r, const struct ui_model *m
     return y + 1;
 }
 
+/* "own 31.4 %  drawn 52.0 % of 12  9.40 ms" in one row, or in two; returns the rows, drawn when c
+ * is given. */
+static int figures_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                        const struct state *s)
+{
+    const struct ui_token *token = selected(s, m);
+    struct style style = theme_style(&m->theme, ROLE_STYLE_TEXT);
+    char own[48], drawn[64], share[16];
+    int x = r.x;
+
+    share_text(share, sizeof share, token);
+    snprintf(own, sizeof own, "own %.1f %%  %.2f ms", token->probability * 100, token->us * 1e-3);
+    snprintf(drawn, sizeof drawn, "drawn %s %% of %d left", share, token->candidates);
+    if ((int)(strlen(own) + 2 + strlen(drawn)) <= r.w) {
+        if (c && r.h > 0) {
+            x = canvas_text(c, x, r.y, style, own) + 2;
+            canvas_text(c, x, r.y, style, drawn);
+        }
+        return 1;
+    }
+    if (c && r.h > 0)
+        canvas_text_fit(c, x, r.y, r.w, style, own);
+    if (c && r.h > 1)
+        canvas_text_fit(c, x, r.y + 1, r.w, style, drawn);
+    return 2;
+}
+
 static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
                         const struct panel_view *v)
 {
@@ -292,14 +349,20 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
         cursor_mark(s, m);
     s->open = s->open && v->focused && selected(s, m)->likely.n > 0;
     if (s->open && r.h >= 2) {
-        int rows = selected(s, m)->likely.n + 1, layers = layers_draw(NULL, r, m, s),
-            most = r.h >= 5 ? r.h * 2 / 3 : r.h;
+        int rows = selected(s, m)->likely.n + 1, figures = figures_draw(NULL, r, m, s),
+            layers = layers_draw(NULL, r, m, s),
+            most = r.h > PLENTY ? r.h - TOKENS_OVER : r.h - 1;
 
-        rows = rows > most ? most : rows;
-        layers = layers > most - rows ? most - rows : layers;
-        r.h -= rows + layers;
+        /* short of rows the list scrolls, and of the layers the first are seen */
+        figures = figures > most / 3 ? 0 : figures;
+        most -= figures;
+        if (rows > most - layers)
+            rows = smaller(rows, most - layers > most * 2 / 3 ? most - layers : most * 2 / 3);
+        layers = smaller(layers, most - rows);
+        r.h -= rows + figures + layers;
         alternatives_draw(c, (struct rect){r.x, r.y + r.h, r.w, rows}, m, s);
-        layers_draw(c, (struct rect){r.x, r.y + r.h + rows, r.w, layers}, m, s);
+        figures_draw(c, (struct rect){r.x, r.y + r.h + rows, r.w, figures}, m, s);
+        layers_draw(c, (struct rect){r.x, r.y + r.h + rows + figures, r.w, layers}, m, s);
     }
     top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
@@ -332,6 +395,19 @@ static bool alternatives_act(struct state *s, struct ui_model *m, enum action a)
         return false; /* the chat's to carry out */
     default: return false;
     }
+}
+
+/* The list, the figures and the experts below the heading and some tokens. */
+static int tokens_opened(const struct ui_model *m, const struct panel_view *v, int width)
+{
+    const struct state *s = v->state;
+    const struct ui_token *token = selected(s, m);
+    struct rect r = {0, 0, width, 0};
+
+    if (!s->open || !token || !token->likely.n)
+        return 0;
+    return 1 + TOKENS_OVER + token->likely.n + 1 + figures_draw(NULL, r, m, s) +
+           layers_draw(NULL, r, m, s);
 }
 
 static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum action a)
@@ -369,6 +445,7 @@ const struct panel panel_tokens = {
     .min = 3,
     .grow = 2,
     .want = tokens_want,
+    .opened = tokens_opened,
     .draw = tokens_draw,
     .side = tokens_side,
     .act = tokens_act,

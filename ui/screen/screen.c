@@ -96,7 +96,7 @@ static void hint_text(const struct ui_model *m, char *out, size_t size)
     if (p)
         snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "",
                  p->keys ? ", " : "", m->letters ? "z, ?, " : "",
-                 p->overlay ? "" : "Alt-x hides · ");
+                 p->overlay ? "" : "Alt-x, ");
     else
         snprintf(out, size, "%s",
                  m->note[0]         ? m->note
@@ -526,6 +526,22 @@ static void chat_draw(struct canvas *c, struct rect r, struct ui_model *m)
         loading_draw(c, r, m);
 }
 
+/* Something is open in the panel, which had the keys last: it comes first, with the rows it needs,
+ * and leaves others to the tabs. */
+static void request_opened(struct layout_panel *q, const struct ui_model *m, int index, int width,
+                           int height)
+{
+    struct panel_view v = panel_view(m, index);
+    int rows = panels[index]->opened ? panels[index]->opened(m, &v, width) : 0,
+        room = height / 2 - 1; /* the map beside it marks the token's experts */
+
+    if (!rows)
+        return;
+    q->want = rows;
+    q->min = rows < room ? rows : room;
+    q->whole = true;
+}
+
 static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h,
                          int input_rows)
 {
@@ -555,6 +571,8 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
             .whole = p->whole,
             .stage = p->place == PANEL_OF_SERVER,
         };
+        if (m->focus == i)
+            request_opened(&q->panels[i], m, i, column - 2, h);
         if (m->explain && m->focus == i) {
             q->panels[i].want = q->panels[i].most =
                 panel_explain(NULL, (struct rect){0, 0, column - 2, 0}, m, p);

@@ -177,7 +177,8 @@ static const struct chat_command table[] = {
      "a summary in place of what the model sees no more of the chat; again: edit it; none: drop it",
      chat_compact, NULL},
     {"/token", "", "N [K]",
-     "what else was likely at token N of the newest answer; K: go on with that one instead",
+     "token N of the newest answer: how likely it was, what else was, its experts; K: go on with "
+     "number K of that list instead",
      chat_token, NULL},
     {"/clear", "/new", "", "begin a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[NAME|FILE]",
