@@ -7,12 +7,12 @@
 static void request_default(struct layout_request *r, int w, int h)
 {
     static const struct layout_panel panels[] = {
-        {true, 3, 4, 0, 4, 0, 0, 0, false, false},
-        {true, 3, 4, 0, 0, 0, 3, 0, false, false},
-        {true, 2, 4, 0, 8, 0, 4, 0, false, false},
-        {true, 4, 18, 3, 34, 18, 1, 1, true, false},
-        {true, 2, 5, 0, 12, 0, 2, 0, false, false},
-        {true, 3, 8, 2, 0, 0, LAYOUT_LUXURY, 1, false, false},
+        {true, 3, 4, 0, 4, 0, 0, 0, false, false, false},
+        {true, 3, 4, 0, 0, 0, 3, 0, false, false, false},
+        {true, 2, 4, 0, 8, 0, 4, 0, false, false, false},
+        {true, 4, 18, 3, 34, 18, 1, 1, true, false, false},
+        {true, 2, 5, 0, 12, 0, 2, 0, false, false, false},
+        {true, 3, 8, 2, 0, 0, LAYOUT_LUXURY, 1, false, false, false},
     };
 
     memset(r, 0, sizeof *r);
@@ -88,6 +88,9 @@ START_TEST(every_size)
 
             request_default(&r, w, h);
             assert_sound(&r);
+            r.panels[3].across = true;
+            assert_sound(&r);
+            r.panels[3].across = w % 2;
             r.keys = true;
             assert_sound(&r);
             focus = (w * 7 + h) % 6;
@@ -132,6 +135,11 @@ START_TEST(promised_shapes)
     ck_assert_int_eq(l.mode, LAYOUT_TWO);
     ck_assert_int_gt(l.panels[3].x, l.panels[0].x);
     ck_assert_int_gt(l.panels[5].h, 8);
+    r.panels[3].across = true;
+    layout_make(&l, &r);
+    ck_assert_int_eq(l.mode, LAYOUT_WIDE);
+    ck_assert_int_eq(l.panels[3].w, l.panels[0].w + 1 + l.panels[5].w);
+    ck_assert_int_eq(l.panels[0].y, l.panels[3].y + l.panels[3].h);
     request_default(&r, 59, 20);
     layout_make(&l, &r);
     ck_assert_int_eq(l.mode, LAYOUT_LINE);

@@ -96,16 +96,15 @@ static void rows_need(struct column *k)
     }
 }
 
-/* Raises who is shown to what it wants, limit at the most; whole: only those that have it before
- * the others. */
-static void rows_want(struct column *k, int limit, bool whole)
+/* Raises who is shown to what it wants; whole: only those that have it before the others. */
+static void rows_want(struct column *k, bool whole)
 {
     for (int i = 0; i < k->n; i++) {
         int p = k->order[i], want = 1 + panel_at(k, i)->want, more;
 
         if (!k->rows[p] || (whole && !panel_at(k, i)->whole))
             continue;
-        more = clamp((want < limit ? want : limit) - k->rows[p], 0, k->height - k->used);
+        more = clamp(want - k->rows[p], 0, k->height - k->used);
         k->rows[p] += more;
         k->used += more;
     }
@@ -168,8 +167,8 @@ static void column_share(struct layout *out, const struct layout_request *r, str
     for (int i = 0; i < k.n; i++)
         k.most[k.order[i]] = panel_at(&k, i)->most ? 1 + panel_at(&k, i)->most : k.height;
     rows_need(&k);
-    rows_want(&k, k.height * LAYOUT_WHOLE / 100, true);
-    rows_want(&k, k.height, false);
+    rows_want(&k, true);
+    rows_want(&k, false);
     rows_grow(&k);
     rows_step(&k);
     rows_grow(&k);
@@ -181,38 +180,72 @@ static void column_share(struct layout *out, const struct layout_request *r, str
     }
 }
 
+/* Gives the panel that lies across both columns its rows, on top; returns them. */
+static int across_place(struct layout *out, const struct layout_request *r, struct rect area)
+{
+    int limit = area.h * LAYOUT_ACROSS / 100, rows;
+
+    for (int i = 0; i < r->n_panels; i++) {
+        const struct layout_panel *p = &r->panels[i];
+
+        if (!p->open || p->stage || !p->across)
+            continue;
+        rows = p->most && 1 + p->most <= limit ? 1 + p->most : clamp(rows_wanted(p), 0, limit);
+        out->panels[i] = (struct rect){area.x, area.y, area.w, rows};
+        out->mode = LAYOUT_WIDE;
+        return rows;
+    }
+    return 0;
+}
+
+/* Two columns of a and b cells, and over them what lies across. */
+static void columns_place(struct layout *out, const struct layout_request *r, struct rect area,
+                          int a, int b, const bool *first, const bool *second)
+{
+    int top = across_place(out, r, area), y = area.y + top, h = area.h - top;
+
+    out->rule[1] = (struct rect){area.x + a, y, 1, h};
+    column_share(out, r, (struct rect){area.x, y, a, h}, first, false);
+    column_share(out, r, (struct rect){area.x + a + 1, y, b, h}, second, true);
+}
+
+/* Who stands in which column of two; one across both stands in neither. Returns which of them hold
+ * any: 1, 2, 3: both. */
+static int columns_of(const struct layout_request *r, bool *first, bool *second)
+{
+    int any = 0;
+
+    for (int i = 0; i < r->n_panels; i++) {
+        const struct layout_panel *p = &r->panels[i];
+
+        if (!p->open || p->stage || p->across)
+            continue;
+        (p->column == 1 ? second : first)[i] = true;
+        any |= p->column == 1 ? 2 : 1;
+    }
+    return any;
+}
+
 static void panels_place(struct layout *out, const struct layout_request *r, int body_y, int body_h,
                          int *chat_w)
 {
-    bool first[LAYOUT_PANELS] = {false}, second[LAYOUT_PANELS] = {false};
-    int i, n_first = 0, n_second = 0, width;
+    bool first[LAYOUT_PANELS] = {false}, second[LAYOUT_PANELS] = {false}, any = false;
+    int width;
 
-    for (i = 0; i < r->n_panels; i++) {
-        if (!r->panels[i].open || r->panels[i].stage)
-            continue;
-        if (out->mode == LAYOUT_TWO && r->panels[i].column == 1) {
-            second[i] = true;
-            n_second++;
-        } else {
-            first[i] = true;
-            n_first++;
-        }
-    }
-    if (!n_first && !n_second)
-        return;
-    if (out->mode == LAYOUT_TWO && n_first && n_second) {
+    if (columns_of(r, first, second) == 3 && out->mode == LAYOUT_TWO) {
         int both = r->w * 40 / 100 - 2, a = clamp(both * 38 / 78, 10, 56),
             b = clamp(both - a, 10, 60);
 
         *chat_w = r->w - a - b - 2;
         out->rule[0] = (struct rect){*chat_w, body_y, 1, body_h};
-        out->rule[1] = (struct rect){*chat_w + 1 + a, body_y, 1, body_h};
-        column_share(out, r, (struct rect){*chat_w + 1, body_y, a, body_h}, first, false);
-        column_share(out, r, (struct rect){*chat_w + 2 + a, body_y, b, body_h}, second, true);
+        columns_place(out, r, (struct rect){*chat_w + 1, body_y, a + 1 + b, body_h}, a, b, first,
+                      second);
         return;
     }
-    for (i = 0; i < r->n_panels; i++)
-        first[i] = first[i] || second[i];
+    for (int i = 0; i < r->n_panels; i++)
+        any |= first[i] = r->panels[i].open && !r->panels[i].stage;
+    if (!any)
+        return;
     width = out->mode == LAYOUT_TABS ? r->w * 34 / 100 : clamp(r->w * 38 / 100, 20, 64);
     *chat_w = r->w - width - 1;
     out->rule[0] = (struct rect){*chat_w, body_y, 1, body_h};
@@ -237,7 +270,7 @@ enum layout_mode layout_mode(int w, int h)
     return w < 20 || h < 5       ? LAYOUT_TEXT
            : w < 60              ? LAYOUT_LINE
            : w < 100             ? LAYOUT_TABS
-           : w >= 180 && h >= 45 ? LAYOUT_TWO
+           : w >= 180 && h >= 30 ? LAYOUT_TWO
                                  : LAYOUT_COLUMN;
 }
 

@@ -7,7 +7,7 @@
 #include "ui/canvas.h"
 
 #define LAYOUT_PANELS 12
-#define LAYOUT_WHOLE 60 /* percent */
+#define LAYOUT_ACROSS 60 /* percent of the rows that a panel across takes at most */
 /* from this priority on a panel waits until the others have all the rows they want */
 #define LAYOUT_LUXURY 6
 #define LAYOUT_KEYS 20 /* rows from which the keys have one */
@@ -20,7 +20,8 @@ enum layout_mode {
     /* below 100: one narrow column, what does not fit waits behind tabs */
     LAYOUT_TABS,
     LAYOUT_COLUMN,
-    LAYOUT_TWO, /* from 180x45: two columns */
+    LAYOUT_TWO,  /* from 180x30: two columns */
+    LAYOUT_WIDE, /* there too: one panel lies across both, on top */
 };
 
 struct layout_panel {
@@ -32,9 +33,10 @@ struct layout_panel {
     int step;
     int priority; /* smaller stays longer when rows are short */
     int column;   /* 0 or 1 where there are two */
-    /* has what it wants before the others do, up to LAYOUT_WHOLE of the column: it is cut where
-     * rows are missing */
+    /* has what it wants before the others get more than they need: it is cut where rows are
+     * missing */
     bool whole;
+    bool across; /* where there are two columns it takes both of them; at most one panel does */
     bool stage; /* stands in the chat's place, which it takes with others of that kind */
 };
 

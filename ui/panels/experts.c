@@ -684,6 +684,14 @@ static int experts_step(const struct ui_model *m, int width)
                                                                            : 0;
 }
 
+/* A column holds less than a cell for each expert. */
+static bool experts_across(const struct ui_model *m, int width)
+{
+    int layers = m->live.n_layers;
+
+    return !m->server.on && label_width(layers, 1) + m->live.n_experts > width;
+}
+
 /* The cursor begins where the foot line already points. */
 static void experts_focused(struct ui_model *m, const struct panel_view *v)
 {
@@ -820,6 +828,7 @@ const struct panel panel_experts = {
     .want = experts_want,
     .most = experts_most,
     .step = experts_step,
+    .across = experts_across,
     .draw = experts_draw,
     .side = experts_side,
     .act = experts_act,

@@ -42,6 +42,8 @@ struct panel {
     int (*want)(const struct ui_model *m, int width);
     int (*most)(const struct ui_model *m, int width); /* NULL: no limit */
     int (*step)(const struct ui_model *m, int width); /* see struct layout_panel; NULL: 0 */
+    /* it has use for two columns of such width side by side; NULL: never */
+    bool (*across)(const struct ui_model *m, int width);
     /* rows that it needs while something is open in it, for which others give way; 0: nothing is.
      * NULL: nothing opens */
     int (*opened)(const struct ui_model *m, const struct panel_view *v, int width);

@@ -402,8 +402,10 @@ static void rules_draw(struct canvas *c, const struct layout *l, const struct ui
                               *right = canvas_at(c, l->rule[i].x + 1, y);
             bool from_left = left && left->ch == 0x2500, from_right = right && right->ch == 0x2500;
 
+            /* under a panel across both columns nothing comes from above */
             canvas_put(c, l->rule[i].x, y, rule,
-                       from_left && from_right ? 0x253c
+                       from_left && from_right && y == l->rule[i].y && y > l->rule[0].y ? 0x252c
+                       : from_left && from_right                                        ? 0x253c
                        : from_left             ? 0x2524
                        : from_right            ? 0x251c
                                                : 0x2502);
@@ -558,17 +560,20 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
     q->keys = m->key_bar;
     for (i = 0; i < PANEL_COUNT; i++) {
         const struct panel *p = panels[i];
+        bool across = two && p->across && p->across(m, column - 2);
+        int width = (across ? 2 * column + 1 : column) - 2;
 
         q->panels[i] = (struct layout_panel){
             .open = m->open_panels >> i & 1,
             .min = p->least ? p->least(m) : p->min,
-            .want = p->want(m, column - 2),
+            .want = p->want(m, width),
             .grow = two && p->grow_wide ? p->grow_wide : p->grow,
-            .most = p->most ? p->most(m, column - 2) : 0,
-            .step = p->step ? p->step(m, column - 2) : 0,
+            .most = p->most ? p->most(m, width) : 0,
+            .step = p->step ? p->step(m, width) : 0,
             .priority = p->priority,
             .column = p->column,
             .whole = p->whole,
+            .across = across,
             .stage = p->place == PANEL_OF_SERVER,
         };
         if (m->focus == i)
