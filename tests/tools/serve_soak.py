@@ -10,6 +10,9 @@ Starts the server on a free port, and fails (exit status 1) where
 - half a minute after the last client has left a session is still taken, or a request waits;
 - resident memory of the last quarter is more than a tenth and 16 MiB above that of the second one;
 - SIGTERM does not end it with status 0.
+Where all of us were stopped for a while (a suspended machine, SIGSTOP to the whole group) the time limits of both sides
+pass without anybody's fault: a request that such a pause met may end without an answer. It is counted apart; what was
+answered is judged as always.
 Prints one line of figures every ten seconds, and a table at the end."""
 import argparse
 import json
@@ -119,6 +122,7 @@ class Client:
             parts.append(part)
 
     def ask(self, path, data, method="POST", raw=None):
+        begun = time.monotonic()
         with self.dial() as c:
             try:
                 c.sendall(raw if raw is not None else self.head(path, len(data), method) + data)
@@ -126,19 +130,26 @@ class Client:
                     c.settimeout(1)
                 text = self.read(c)
             except (ConnectionError, socket.timeout) as e:
-                if isinstance(e, socket.timeout) and raw is None and not self.s.stood_still():
+                if isinstance(e, socket.timeout) and raw is None and not self.paused(begun):
                     self.s.tally.fail("no answer within a minute: %r" % (raw or data)[:200])
                 return 0, b""
         m = re.match(rb"HTTP/1\.[01] (\d\d\d)", text)
         return (int(m.group(1)) if m else 0), text.partition(b"\r\n\r\n")[2]
 
+    def paused(self, begun):
+        if not self.s.pauses.met(begun):
+            return False
+        self.s.tally.add("(without an answer in a pause)")
+        return True
+
     def good(self):
         """A request that was asked before gets what it got then."""
+        begun = time.monotonic()
         i = self.r.randrange(8)
         b = {"model": self.s.model, "max_tokens": 24, "temperature": 0,
              "messages": [{"role": "user", "content": "Tell me a story, number %d." % i}]}
         status, text = self.ask(CHAT, json.dumps(b).encode())
-        if status == 429:
+        if status == 429 or (status == 0 and self.paused(begun)):
             return status
         if status != 200:
             self.s.tally.fail("a good request: %d %r" % (status, text[:200]))
@@ -229,10 +240,33 @@ class Client:
                 self.s.tally.add(act.__name__ + " (%s)" % type(e).__name__)
 
 
+class Pauses:
+    """When this process, and with it all of us, did not run: a thread that sleeps a moment and wakes long after it."""
+
+    LONG = 5
+
+    def __init__(self):
+        self.looked, self.ended, self.all = time.monotonic(), float("-inf"), []
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            time.sleep(0.1)
+            now = time.monotonic()
+            if now - self.looked > self.LONG:
+                self.all.append(now - self.looked)
+                self.ended = now
+            self.looked = now
+
+    def met(self, begun):
+        """Whether there was one since `begun`, this moment's too."""
+        return self.ended > begun or time.monotonic() - self.looked > self.LONG
+
+
 class Soak:
     def __init__(self, o):
         self.o, self.tally, self.answers, self.kept, self.rss = o, Tally(), {}, [], []
-        self.looked, self.still = time.time(), 0
+        self.pauses = Pauses()
         self.log = open(o.log, "w+")
         self.server = subprocess.Popen([o.moetop, "--serve", "--port", "0", "--plain"] + o.arguments,
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log)
@@ -259,10 +293,6 @@ class Soak:
         return (self.server.poll() is not None or time.time() - self.begun > 60 * self.o.minutes or
                 sum(self.tally.kinds.values()) >= self.o.requests)
 
-    def stood_still(self):
-        """All of us were stopped a moment ago (a suspended machine, SIGSTOP): time passed for nobody."""
-        return time.time() - self.still < 90 or time.time() - self.looked > 10
-
     def resident(self):
         with open("/proc/%d/statm" % self.server.pid) as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2 ** 20
@@ -282,9 +312,6 @@ class Soak:
         last = 0
         while any(t.is_alive() for t in threads):
             time.sleep(0.5)
-            if time.time() - self.looked > 10:
-                self.still = time.time()
-            self.looked = time.time()
             if time.time() - last < 10 or self.server.poll() is not None:
                 continue
             last = time.time()
@@ -303,8 +330,10 @@ class Soak:
 
     def after(self):
         """Nobody is there any more: nothing is taken, nothing waits, the memory is what it was."""
-        until = time.time() + 35
-        while time.time() < until:
+        until = time.monotonic() + 35
+        while time.monotonic() < until or self.pauses.met(until - 35):
+            if self.pauses.met(until - 35): # half a minute of ours, not of the clock's
+                until = time.monotonic() + 35
             m = self.metrics()
             busy, waits = m.get("moetop_sessions_busy", -1), m.get("llamacpp:requests_deferred", -1)
             if busy == 0 and waits == 0:
@@ -335,6 +364,8 @@ class Soak:
         if self.rss:
             print("resident, MiB: first %.1f, most %.1f, at the end %.1f" % (self.rss[0], max(self.rss), self.rss[-1]))
         over = [float(x) for x in re.findall(r" 0, ([\d.]+) s$", self.text(), re.M)]
+        if self.pauses.all:
+            print("pauses of all of us: %d, %.0f s" % (len(self.pauses.all), sum(self.pauses.all)))
         print("longest connection without an answer: %.1f s" % max(over, default=0))
         for w in t.wrong:
             print("WRONG: " + w)
