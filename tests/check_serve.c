@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,6 +25,7 @@
 #define MODEL "tiny-storyteller-Q8_0"
 #define ASK "{\"model\": \"" MODEL "\", \"messages\": [{\"role\": \"user\", \"content\": "
 #define CHAT "/v1/chat/completions"
+#define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
 #define FOX ASK "\"Tell me a story about a fox.\"}]"
 
 static char binary[PATH_MAX + 32], log_path[300];
@@ -815,9 +817,172 @@ START_TEST(eight_clients_get_what_each_gets_alone)
 }
 END_TEST
 
-/* ---- bad requests ---- */
+/* ---- models of a folder ---- */
 
-#define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
+/* Reads until the text has come. */
+static void hear_until(int fd, const char *what)
+{
+    char text[8192] = "";
+    size_t n = 0;
+    ssize_t got;
+
+    while (!strstr(text, what) && n < sizeof text - 1 &&
+           (got = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0) {
+        n += (size_t)got;
+        text[n] = 0;
+    }
+    ck_assert_msg(strstr(text, what) != NULL, "%.300s", text);
+}
+
+static int ask_slowly(const char *more)
+{
+    char body[400], head[300];
+    int fd = dial(), n;
+
+    snprintf(body, sizeof body, FOX ", \"temperature\": 0, \"ignore_eos\": true%s}", more);
+    n = snprintf(head, sizeof head,
+                 "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n",
+                 strlen(body));
+    say(fd, head, (size_t)n);
+    say(fd, body, strlen(body));
+    return fd;
+}
+
+static char shelf_dir[300];
+
+static void copy_model(const char *name, size_t most)
+{
+    char from[PATH_MAX], to[400], block[1 << 16];
+    FILE *in, *out;
+    size_t n;
+
+    find_binary();
+    snprintf(from, sizeof from, "%.*s/../../configs/models/" MODEL ".gguf",
+             (int)(strrchr(binary, '/') - binary), binary);
+    snprintf(to, sizeof to, "%s/%s", shelf_dir, name);
+    in = fopen(from, "rb");
+    out = fopen(to, "wb");
+    ck_assert_msg(in && out, "%s or %s", from, to);
+    for (; most && (n = fread(block, 1, sizeof block < most ? sizeof block : most, in)); most -= n)
+        fwrite(block, 1, n, out);
+    fclose(in);
+    fclose(out);
+}
+
+static void shelf_server(void)
+{
+    const char *const more[] = {"--models-dir", shelf_dir, "--pace", "40", "-np", "2", NULL};
+
+    snprintf(shelf_dir, sizeof shelf_dir, "%s/shelf", support_tmpdir());
+    mkdir(shelf_dir, 0700);
+    copy_model("other.gguf", SIZE_MAX);
+    copy_model("broken.gguf", 3000000);
+    start(more);
+}
+
+/* Which one is told to be loaded. */
+static char *loaded_model(void)
+{
+    struct reply r = ask("GET", "/v1/models", NULL, NULL);
+    json_t *o = read_json(&r, 200), *each;
+    char *found = NULL;
+    size_t i;
+
+    ck_assert_uint_eq(json_array_size(json_object_get(o, "data")), 3);
+    json_array_foreach(json_object_get(o, "data"), i, each)
+    {
+        const char *id = json_string_value(json_object_get(each, "id"));
+
+        if (strcmp(json_string_value(json_object_get(json_object_get(each, "status"), "value")),
+                   "loaded") == 0)
+            found = strdup(id);
+    }
+    json_decref(o);
+    free(r.head);
+    return found ? found : strdup("none");
+}
+
+#define OTHER "{\"model\": \"other\", \"messages\": [{\"role\": \"user\", \"content\": "
+
+/* Who is answered keeps being answered; who names another model waits, and gets it. */
+START_TEST(a_request_names_another_model)
+{
+    int first = ask_slowly(", \"stream\": true, \"max_tokens\": 20"), events;
+    char *now = loaded_model(), *text;
+    struct reply r;
+    json_t *o;
+
+    ck_assert_str_eq(now, MODEL);
+    free(now);
+    hear_until(first, "Once");
+    o = post(CHAT, OTHER "\"Tell me a story about a fox.\"}], \"max_tokens\": 4}", 200);
+    ck_assert_str_eq(json_string_value(json_object_get(o, "model")), "other");
+    json_decref(o);
+    hear_until(first, "[DONE]"); /* whole, though another model is there now */
+    close(first);
+    now = loaded_model();
+    ck_assert_str_eq(now, "other");
+    free(now);
+    r = ask("POST", CHAT, NULL, FOX ", \"max_tokens\": 8, \"stream\": true, \"temperature\": 0}");
+    text = stream_text(&r, &events);
+    ck_assert_msg(strncmp(text, "Once upon a time", 16) == 0, "%s", r.body);
+    free(text);
+    free(r.head);
+    o = post("/v1/messages/count_tokens", OTHER "\"Hi\"}]}", 200);
+    ck_assert_int_gt(json_integer_value(json_object_get(o, "input_tokens")), 0);
+    json_decref(o);
+}
+END_TEST
+
+/* One that cannot be loaded, one that there is not: the server goes on with what it has. */
+START_TEST(a_model_that_cannot_be_loaded)
+{
+    json_t *o = post(CHAT, "{\"model\": \"broken\", \"messages\": []}", 500), *error;
+    char *now = loaded_model();
+
+    error = json_object_get(o, "error");
+    ck_assert_str_eq(json_string_value(json_object_get(error, "code")), "model_not_loaded");
+    ck_assert_msg(strstr(json_string_value(json_object_get(error, "message")), "truncated") != NULL,
+                  "%s", json_string_value(json_object_get(error, "message")));
+    json_decref(o);
+    ck_assert_str_eq(now, MODEL);
+    free(now);
+    json_decref(post(CHAT, "{\"model\": \"nobody\", \"messages\": []}", 404));
+    json_decref(post(CHAT, FOX ", \"max_tokens\": 2}", 200));
+}
+END_TEST
+
+#define NAMED 6
+
+static void *name_in_turn(void *arg)
+{
+    const int *i = arg;
+    const char *body = *i % 2 ? OTHER "\"Hi\"}], \"max_tokens\": 3}"
+                              : ASK "\"Hi\"}], \"max_tokens\": 3}";
+    struct reply r = ask("POST", CHAT, NULL, body);
+
+    ck_assert_msg(r.status == 200 && strstr(r.body, *i % 2 ? "\"other\"" : "\"" MODEL "\""),
+                  "%d %s", r.status, r.body);
+    free(r.head);
+    return NULL;
+}
+
+/* At the same time, half of them each: each is answered by the one it names. */
+START_TEST(several_name_several_models)
+{
+    pthread_t threads[NAMED];
+    int number[NAMED];
+
+    for (int i = 0; i < NAMED; i++) {
+        number[i] = i;
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, name_in_turn, &number[i]), 0);
+    }
+    for (int i = 0; i < NAMED; i++)
+        pthread_join(threads[i], NULL);
+}
+END_TEST
+
+/* ---- bad requests ---- */
 
 static const struct {
     const char *method, *path, *headers, *body;
@@ -949,6 +1114,126 @@ START_TEST(hostile_bytes)
 }
 END_TEST
 
+#define CHUNKED                                                    \
+    "POST " CHAT " HTTP/1.1\r\nConnection: close\r\n" JSON_HEADERS \
+    "Transfer-Encoding: chunked\r\n\r\n"
+
+/* Sends it so many bytes at a time. What came back, within a moment where it may be nothing. */
+static struct reply send_pieces(const char *text, size_t n, size_t piece, bool whole)
+{
+    const struct timeval moment = {.tv_usec = 200000};
+    int fd = dial();
+
+    if (!whole)
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof moment);
+    for (size_t at = 0; at < n; at += piece)
+        say(fd, text + at, n - at < piece ? n - at : piece);
+    return read_reply(fd);
+}
+
+static void put_chunk(char *out, size_t room, const char *body)
+{
+    size_t n = strlen(out);
+
+    snprintf(out + n, room - n, "%zx;x=\"y\"\r\n%s\r\n", strlen(body), body);
+}
+
+/* Bodies in chunks, requests that come byte by byte, heads and bodies beyond every bound. */
+START_TEST(pieces_of_requests)
+{
+    static const char *const wrong[] = {CHUNKED "zz\r\n{}\r\n0\r\n\r\n",
+                                        CHUNKED "-1\r\n{}\r\n0\r\n\r\n",
+                                        CHUNKED "fffffffffffffffff\r\n{}\r\n",
+                                        CHUNKED "5\r\n{}\r\n0\r\n\r\n",
+                                        "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
+                                        "Content-Length: -5\r\n\r\n{}",
+                                        "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
+                                        "Content-Length: 2\r\nContent-Length: 9\r\n\r\n{}",
+                                        "GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n",
+                                        "\r\n\r\n\r\n"};
+    static char text[64 << 10];
+    struct reply r;
+
+    snprintf(text, sizeof text, "%s", CHUNKED);
+    put_chunk(text, sizeof text, ASK "\"Tell me ");
+    put_chunk(text, sizeof text, "a story about a fox.\"}], \"max_tokens\": 2}");
+    snprintf(text + strlen(text), 32, "0\r\nTrailer: 1\r\n\r\n");
+    for (size_t piece = 1; piece < 40; piece += 13) {
+        r = send_pieces(text, strlen(text), piece, true);
+        ck_assert_msg(r.status == 200, "pieces of %zu: %d %s", piece, r.status, r.head);
+        free(r.head);
+    }
+    memset(text, 'a', sizeof text);
+    memcpy(text, "GET /health HTTP/1.1\r\nX: ", 25);
+    r = send_pieces(text, sizeof text, sizeof text, true);
+    ck_assert_msg(r.status >= 400 && r.status < 500, "a head of 64 KiB: %d", r.status);
+    free(r.head);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        r = send_pieces(wrong[i], strlen(wrong[i]), 4096, false);
+        ck_assert_msg(r.status < 500 || r.status == 505, "%s: %d", wrong[i], r.status);
+        ck_assert_msg(r.status != 200, "%s: %s", wrong[i], r.body);
+        free(r.head);
+    }
+}
+END_TEST
+
+static uint32_t dice(uint32_t *x)
+{
+    *x ^= *x << 13;
+    *x ^= *x >> 17;
+    *x ^= *x << 5;
+    return *x >> 8;
+}
+
+/* Some bytes of it are others, cut, or there twice. */
+static size_t spoil(char *text, size_t n, size_t room, uint32_t *x)
+{
+    for (uint32_t k = 1 + dice(x) % 6; k && n > 20; k--) {
+        size_t at = dice(x) % n, len = 1 + dice(x) % 12;
+
+        len = len < n - at ? len : n - at;
+        switch (dice(x) % 3) {
+        case 0: text[at] = (char)dice(x); break;
+        case 1:
+            memmove(text + at, text + at + len, n - at - len);
+            n -= len;
+            break;
+        default:
+            if (n + len > room)
+                break;
+            memmove(text + at + len, text + at, n - at);
+            n += len;
+        }
+    }
+    return n;
+}
+
+/* The same each time: from a fixed generator. */
+START_TEST(spoilt_requests)
+{
+    static const char whole[] = "POST " CHAT " HTTP/1.1\r\nConnection: close\r\n" JSON_HEADERS
+                                "Content-Length: 98\r\n\r\n" ASK "\"Hi\"}],\"max_tokens\":1}";
+    static const char chunked[] = CHUNKED "62\r\n" ASK "\"Hi\"}],\"max_tokens\":1}\r\n0\r\n\r\n";
+    uint32_t x = 2463534242u;
+    struct reply r;
+
+    for (int i = 0; i < 120; i++) {
+        const char *from = i % 2 ? whole : chunked;
+        char text[1024];
+        size_t n = strlen(from);
+
+        memcpy(text, from, n);
+        n = spoil(text, n, sizeof text, &x);
+        r = send_pieces(text, n, 1 + dice(&x) % 200, false);
+        ck_assert_msg(r.status < 500 || r.status == 505, "request %d: %d %s", i, r.status, r.body);
+        free(r.head);
+    }
+    r = ask("POST", CHAT, NULL, FOX ", \"max_tokens\": 2}");
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+}
+END_TEST
+
 /* ---- ends ---- */
 
 static void slow_server(void)
@@ -956,35 +1241,6 @@ static void slow_server(void)
     static const char *const pace[] = {"--pace", "25", NULL};
 
     start(pace);
-}
-
-/* Reads until the text has come. */
-static void hear_until(int fd, const char *what)
-{
-    char text[8192] = "";
-    size_t n = 0;
-    ssize_t got;
-
-    while (!strstr(text, what) && n < sizeof text - 1 &&
-           (got = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0) {
-        n += (size_t)got;
-        text[n] = 0;
-    }
-    ck_assert_msg(strstr(text, what) != NULL, "%.300s", text);
-}
-
-static int ask_slowly(const char *more)
-{
-    char body[400], head[300];
-    int fd = dial(), n;
-
-    snprintf(body, sizeof body, FOX ", \"temperature\": 0, \"ignore_eos\": true%s}", more);
-    n = snprintf(head, sizeof head,
-                 "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n",
-                 strlen(body));
-    say(fd, head, (size_t)n);
-    say(fd, body, strlen(body));
-    return fd;
 }
 
 /* 1000 tokens at 25 a second: who does not notice is at it for 40 seconds. */
@@ -1393,7 +1649,8 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve");
-    TCase *t = tcase_create("plain"), *slow = tcase_create("slow"), *own = tcase_create("own");
+    TCase *t = tcase_create("plain"), *slow = tcase_create("slow"), *shelf = tcase_create("shelf"),
+          *own = tcase_create("own");
 
     tcase_add_checked_fixture(t, plain_server, end_well);
     tcase_add_test(t, chat_whole_and_streamed);
@@ -1411,6 +1668,8 @@ static Suite *suite(void)
     tcase_add_test(t, bad_requests_are_told_why);
     tcase_add_test(t, a_conversation_that_is_too_long);
     tcase_add_test(t, hostile_bytes);
+    tcase_add_test(t, pieces_of_requests);
+    tcase_add_test(t, spoilt_requests);
     tcase_add_test(t, connections_end_with_their_answer);
     tcase_add_test(t, a_client_that_does_not_read);
     suite_add_tcase(s, t);
@@ -1419,6 +1678,11 @@ static Suite *suite(void)
     tcase_add_test(slow, what_is_under_way_ends_first);
     tcase_add_test(slow, a_kept_connection_does_not_keep_the_server);
     suite_add_tcase(s, slow);
+    tcase_add_checked_fixture(shelf, shelf_server, end_well);
+    tcase_add_test(shelf, a_request_names_another_model);
+    tcase_add_test(shelf, a_model_that_cannot_be_loaded);
+    tcase_add_test(shelf, several_name_several_models);
+    suite_add_tcase(s, shelf);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);
     tcase_add_test(own, adapters_of_requests);

@@ -130,10 +130,31 @@ static json_t *find_model(const json_t *list, const char *name)
     return n == 1 ? found : NULL;
 }
 
+/* Of several the one that is loaded, in the words of llama-server's router and of ours; NULL: they
+ * do not tell. */
+static json_t *loaded_model(const json_t *list)
+{
+    json_t *m, *found = NULL;
+    size_t i, n = 0;
+
+    json_array_foreach(list, i, m)
+    {
+        const char *status = json_string_value(json_walk(m, "status.value"));
+
+        if (status && strcmp(status, "loaded") == 0) {
+            found = m;
+            n++;
+        }
+    }
+    return n == 1 ? found : NULL;
+}
+
 static int choose_model(struct server *s, const json_t *list, const char *name, struct error *e)
 {
     size_t n = json_array_size(list);
-    json_t *m = name ? find_model(list, name) : n == 1 ? json_array_get(list, 0) : NULL;
+    json_t *m = name     ? find_model(list, name)
+                : n == 1 ? json_array_get(list, 0)
+                         : loaded_model(list);
     char all[280];
 
     list_models(list, all, sizeof all);

@@ -53,7 +53,7 @@ static void add_entry(struct task *t, const struct logprobs_event *p, bool first
 
     if (!t->logprobs || !dialect->entry)
         return;
-    o = dialect->entry(worker_info(t->job->server->worker)->tokenizer, p, first);
+    o = dialect->entry(server_info(t->job->server)->tokenizer, p, first);
     json_array_append(t->logprobs, o);
     json_array_append_new(t->fresh, o);
 }
@@ -80,7 +80,7 @@ static void begin_scores(struct task *t)
 
 static void logprobs(struct task *t, const struct logprobs_event *p)
 {
-    int bos = worker_info(t->job->server->worker)->model->hp.bos;
+    int bos = server_info(t->job->server)->model->hp.bos;
 
     if (t->scored > 0 && t->scored < t->n_prompt) {
         add_entry(t, p, t->scored == 1 && t->prompt[0] == bos);

@@ -3,6 +3,7 @@
 
 #include "app/serve/constraint.h"
 #include "app/serve/lora.h"
+#include "app/serve/shelf.h"
 #include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -18,22 +19,25 @@ static int no_memory(struct refusal *r)
 
 /* ---- the body ---- */
 
-static int check_model(const struct server *s, const json_t *body, struct refusal *r)
+static int check_model(struct job *j, struct refusal *r)
 {
-    const json_t *v = json_object_get(body, "model");
+    const struct server *s = j->server;
+    const json_t *v = json_object_get(j->body, "model");
     const char *name = json_string_value(v);
+    int i;
 
     if (!v)
         return refuse(r, 400, "missing_required_parameter", "model",
                       "'model' is missing; this server's is '%.200s'", s->model_id);
     if (!name)
         return refuse(r, 400, "invalid_type", "model", "'model' must be a string");
-    if (strcmp(name, s->model_id) == 0 || strcmp(name, s->model_file) == 0 ||
-        strcmp(name, s->model_path) == 0)
+    if ((i = shelf_find(s->shelf, name)) == shelf_loaded(s->shelf))
         return 0;
+    if ((j->other_model = i) >= 0)
+        return -1;
     return refuse(r, 404, "model_not_found", "model",
-                  "the model '%.200s' does not exist here; this server's is '%.200s'", name,
-                  s->model_id);
+                  "the model '%.200s' does not exist here; this server's is '%.200s'%s", name,
+                  s->model_id, shelf_id(s->shelf, 1) ? "; GET /v1/models lists all" : "");
 }
 
 json_t *ask_json(const struct exchange *x, struct refusal *r)
@@ -54,7 +58,13 @@ json_t *ask_json(const struct exchange *x, struct refusal *r)
 int ask_body(struct job *j, struct refusal *r)
 {
     j->body = ask_json(j->x, r);
-    return j->body ? check_model(j->server, j->body, r) : -1;
+    return j->body ? check_model(j, r) : -1;
+}
+
+bool ask_waits(struct job *j, struct refusal *r)
+{
+    return !r->status && j->other_model >= 0 &&
+           shelf_want(j->server->shelf, j->x, j->other_model, r) == 0;
 }
 
 /* ---- fields ---- */
@@ -143,7 +153,7 @@ static const struct field sampling_fields[] = {
 static int check_bias(const struct job *j, struct refusal *r)
 {
     const struct sampling *s = &j->wish.sampling;
-    int n_vocab = worker_info(j->server->worker)->model->hp.n_vocab;
+    int n_vocab = server_info(j->server)->model->hp.n_vocab;
 
     for (int i = 0; i < s->n_bias; i++)
         if (isfinite(s->bias[i].bias) && fabsf(s->bias[i].bias) > 100.0f)

@@ -7,8 +7,12 @@
 
 /* The body of x as a JSON object; NULL: refused. */
 json_t *ask_json(const struct exchange *x, struct refusal *r);
-/* The same into j->body; its model must be this one. */
+/* The same into j->body; its model must be the one that is loaded. -1 without a refusal: it is
+ * another one's, see ask_waits. */
 int ask_body(struct job *j, struct refusal *r);
+/* What could not be read is for another model, and waits for it: j goes, its exchange comes again.
+ * false: it was refused. */
+bool ask_waits(struct job *j, struct refusal *r);
 /* The common fields into j->wish, and what the answer must keep to into j->grammar. */
 int ask_common(struct job *j, struct refusal *r);
 /* "stop", a string or a list of them; name: of the field. */

@@ -216,6 +216,22 @@ void board_engine(struct board *b, const struct telemetry *t)
     pthread_mutex_unlock(&b->lock);
 }
 
+void board_forget_engine(struct board *b)
+{
+    pthread_mutex_lock(&b->lock);
+    if (b->has_engine)
+        telemetry_release(&b->engine);
+    b->has_engine = false;
+    b->engine = (struct telemetry){0};
+    b->state = (struct board_state){0};
+    b->n_marks = 0;
+    mem_free(b->wish);
+    b->wish = NULL;
+    b->wishes = 0;
+    memset(b->view.sessions, 0, sizeof b->view.sessions);
+    pthread_mutex_unlock(&b->lock);
+}
+
 void board_loading(struct board *b, uint64_t done, uint64_t total)
 {
     pthread_mutex_lock(&b->lock);

@@ -25,6 +25,8 @@ void board_first_token(struct board *b, double seconds);
 void board_prompt_read(struct board *b, int tokens); /* so many more of any prompt */
 /* The engine's newest state, not more often than ten times a second; NULL: there is none yet. */
 void board_engine(struct board *b, const struct telemetry *t);
+/* It is another one from now on, of which nothing is known yet. */
+void board_forget_engine(struct board *b);
 void board_loading(struct board *b, uint64_t done, uint64_t total);
 /* The plan in force, after so many wishes of the engine's (struct event). */
 void board_plan(struct board *b, const char *plan, uint64_t wishes);

@@ -17,7 +17,7 @@
 
 static const struct tokenizer *tokenizer_of(const struct job *j)
 {
-    return worker_info(j->server->worker)->tokenizer;
+    return server_info(j->server)->tokenizer;
 }
 
 /* ---- writing ---- */
@@ -175,7 +175,7 @@ static const struct dialect completions = {.piece = completion_piece,
 
 static int check_length(const struct job *j, const struct prompt *p, struct refusal *r)
 {
-    int context = worker_info(j->server->worker)->context;
+    int context = server_info(j->server)->context;
 
     if (!p->n)
         return refuse(r, 400, "invalid_value", "prompt", "the prompt is empty");
@@ -189,7 +189,7 @@ static int check_length(const struct job *j, const struct prompt *p, struct refu
 
 static int read_text(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
 {
-    const struct engine_info *info = worker_info(j->server->worker);
+    const struct engine_info *info = server_info(j->server);
     const struct hparams *hp = &info->model->hp;
     bool bos = hp->add_bos && hp->bos >= 0;
     int *ids = NULL, n = 0;
@@ -212,7 +212,7 @@ static int read_text(const struct job *j, const json_t *v, struct prompt *p, str
 
 static int read_ids(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
 {
-    int n_vocab = worker_info(j->server->worker)->model->hp.n_vocab;
+    int n_vocab = server_info(j->server)->model->hp.n_vocab;
     size_t i;
     json_t *each;
 

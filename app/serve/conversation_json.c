@@ -165,7 +165,7 @@ static int make_prompt(struct job *j, const struct dialogue *d, struct prompt *o
     if (d->continue_last && j->grammar && !j->wish.call &&
         !(j->opening = mem_string(d->messages[d->n_messages - 1].text)))
         return no_memory(r);
-    if (prompt_make(worker_info(j->server->worker), NULL, d, -1, NULL, out, &e) < 0)
+    if (prompt_make(server_info(j->server), NULL, d, -1, NULL, out, &e) < 0)
         return refuse_error(r, &e);
     if (tools_prompt(j, out, r) == 0)
         return 0;

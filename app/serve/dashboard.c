@@ -166,7 +166,7 @@ static void take_loading(struct dashboard *d, const struct board_state *s)
 
     if (atomic_load(&d->server->ready)) {
         ev = (struct event){.kind = EVENT_READY};
-        name_model(d, worker_info(d->server->worker));
+        name_model(d, server_info(d->server));
         d->named = true;
     } else if (!d->model.model_name[0]) {
         name_model(d, NULL);
@@ -182,10 +182,20 @@ static void take_plan(struct dashboard *d, const struct board_state *s)
     }
 }
 
+/* Another model is being loaded. */
+static void forget_model(struct dashboard *d)
+{
+    d->named = d->timeline = false;
+    machine_view_forget(d->machine, &d->model);
+    screen_closing(&d->model);
+    d->model.model_type[0] = 0;
+    name_model(d, NULL);
+}
+
 /* The newest of everything that other threads put on the board. */
 static void look(struct dashboard *d, uint64_t now)
 {
-    const struct engine_info *info = worker_info(d->server->worker);
+    const struct engine_info *info = server_info(d->server);
     struct board_state state;
 
     d->looked_ns = now;
@@ -196,6 +206,8 @@ static void look(struct dashboard *d, uint64_t now)
     d->serving.context = info ? info->context : 0;
     d->serving.ready = atomic_load(&d->server->ready);
     d->serving.draining = atomic_load(&d->server->draining);
+    if (d->named && !info)
+        forget_model(d);
     if (!d->named)
         take_loading(d, &state);
     take_plan(d, &state);

@@ -2,6 +2,8 @@
 #include "app/serve/desk.h"
 
 #include "app/serve/routes.h"
+#include "app/serve/server.h"
+#include "app/serve/shelf.h"
 #include "engine/base/mem.h"
 
 #define THREADS 2
@@ -36,13 +38,24 @@ static struct paper *take(struct desk *d)
     return p;
 }
 
+/* Unless another model comes first: then it is handed in again. */
+static void read_it(struct exchange *x)
+{
+    struct shelf *shelf = x->server->shelf;
+
+    if (!shelf_enter(shelf, x))
+        return;
+    x->route->answer(x);
+    shelf_leave(shelf);
+}
+
 static void *work(void *arg)
 {
     struct desk *d = arg;
     struct paper *p;
 
     while ((p = take(d))) {
-        p->x->route->answer(p->x);
+        read_it(p->x);
         exchange_drop(p->x);
         mem_free(p);
     }

@@ -83,10 +83,36 @@ void reply_json(struct exchange *x, int status, json_t *o)
     free(text); /* jansson's own */
 }
 
+/* Its status is said already: an event tells it. */
+static void refuse_in_stream(struct exchange *x, json_t *o, bool anthropic)
+{
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (text) {
+        static const char name[] = "event: error\n", begin[] = "data: ", end[] = "\n\n";
+
+        if (anthropic)
+            reply_stream_put(x, name, strlen(name));
+        reply_stream_put(x, begin, strlen(begin));
+        reply_stream_put(x, text, strlen(text));
+        reply_stream_put(x, end, strlen(end));
+    }
+    reply_stream_end(x, !text);
+    free(text); /* jansson's own */
+}
+
 void reply_refusal(struct exchange *x, const struct refusal *r)
 {
+    bool anthropic = x->route && x->route->anthropic;
+    json_t *o = refusal_json(r, anthropic);
+
+    if (x->stream) {
+        refuse_in_stream(x, o, anthropic);
+        return;
+    }
     x->retry_after = r->retry_after;
-    reply_json(x, r->status, refusal_json(r, x->route && x->route->anthropic));
+    reply_json(x, r->status, o);
 }
 
 void reply_stream_begin(struct exchange *x)

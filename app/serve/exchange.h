@@ -28,6 +28,7 @@ struct exchange {
     struct strbuf body;
     bool read;          /* all of it */
     struct refusal why; /* found while reading; status 0: nothing */
+    bool admitted;      /* it waited for a model, which is there (app/serve/shelf.h) */
 
     pthread_mutex_t lock;
     int references;
@@ -57,6 +58,7 @@ void exchange_drop(struct exchange *x);
 /* Whole answers; any thread, once. reply_json takes o (NULL: no memory, 500). */
 void reply_json(struct exchange *x, int status, json_t *o);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t n);
+/* In a stream that has begun: an event, and its end. */
 void reply_refusal(struct exchange *x, const struct refusal *r);
 /* An answer in pieces: text/event-stream. Any thread, in order. */
 void reply_stream_begin(struct exchange *x);

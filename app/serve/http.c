@@ -6,6 +6,7 @@
 #include "app/serve/desk.h"
 #include "app/serve/exchange.h"
 #include "app/serve/routes.h"
+#include "app/serve/shelf.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -226,7 +227,9 @@ static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
     if (x->why.status) {
         reply_refusal(x, &x->why);
     } else if (x->route->at_once) {
+        shelf_look(x->server->shelf);
         x->route->answer(x);
+        shelf_leave(x->server->shelf);
     } else {
         x->asleep = true;
         MHD_suspend_connection(c);

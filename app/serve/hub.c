@@ -2,6 +2,7 @@
 #include "app/serve/hub.h"
 
 #include "app/serve/answer.h"
+#include "app/serve/ask.h"
 #include "app/serve/board.h"
 #include "app/serve/lora.h"
 #include "app/serve/slot.h"
@@ -78,7 +79,8 @@ void hub_answer(struct exchange *x, const struct dialect *dialect, const char *p
         refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
     else if (read(j, &why) == 0 && hub_submit(x->server->hub, j, &why) == 0)
         return;
-    reply_refusal(x, &why);
+    if (!j || !ask_waits(j, &why))
+        reply_refusal(x, &why);
     job_free(j);
 }
 
@@ -394,6 +396,15 @@ static void take_wishes(struct hub *h)
         client_send(first, &timeline, NULL);
 }
 
+static void close_slots(struct hub *h)
+{
+    for (int i = 0; i < h->n_slots; i++)
+        slot_release(&h->slots[i]);
+    mem_free(h->slots);
+    h->slots = NULL;
+    h->n_slots = 0;
+}
+
 static void wait_for_work(struct hub *h)
 {
     struct pollfd p[1 + SERVE_SESSIONS];
@@ -423,8 +434,7 @@ static void *run(void *arg)
         end_jobs(h);
         publish(h);
     }
-    for (int i = 0; i < h->n_slots; i++)
-        slot_release(&h->slots[i]);
+    close_slots(h);
     return NULL;
 }
 
@@ -451,6 +461,34 @@ static int open_slots(struct hub *h, struct error *e)
     return 0;
 }
 
+int hub_take_up(struct hub *h, struct error *e)
+{
+    int rc;
+
+    pthread_mutex_lock(&h->lock);
+    h->failure = (struct error){0};
+    pthread_mutex_unlock(&h->lock);
+    atomic_store(&h->stopping, false);
+    atomic_store(&h->cancelling, false);
+    rc = open_slots(h, e);
+    if (rc == 0 && pthread_create(&h->thread, NULL, run, h)) {
+        h->thread = 0;
+        rc = error_set(e, ERR_MEMORY, "the server's thread cannot be started");
+    }
+    return rc;
+}
+
+void hub_let_go(struct hub *h)
+{
+    atomic_store(&h->stopping, true);
+    wake_signal(&h->wake);
+    if (h->thread)
+        pthread_join(h->thread, NULL);
+    else
+        close_slots(h);
+    h->thread = 0;
+}
+
 int hub_start(struct server *s, struct error *e)
 {
     struct hub *h = mem_alloc(1, sizeof *h);
@@ -465,14 +503,8 @@ int hub_start(struct server *s, struct error *e)
     h->idle = true;
     pthread_mutex_init(&h->lock, NULL);
     rc = wake_init(&h->wake, e);
-    if (rc == 0)
-        rc = open_slots(h, e);
     s->hub = h;
-    if (rc == 0 && pthread_create(&h->thread, NULL, run, h)) {
-        h->thread = 0;
-        rc = error_set(e, ERR_MEMORY, "the server's thread cannot be started");
-    }
-    return rc;
+    return rc < 0 ? rc : hub_take_up(h, e);
 }
 
 bool hub_idle(struct hub *h)
@@ -501,10 +533,7 @@ void hub_stop(struct hub *h)
 {
     if (!h)
         return;
-    atomic_store(&h->stopping, true);
-    wake_signal(&h->wake);
-    if (h->thread)
-        pthread_join(h->thread, NULL);
+    hub_let_go(h);
     for (struct job *j = h->jobs, *next; j; j = next) {
         next = j->next;
         job_free(j);
@@ -513,9 +542,6 @@ void hub_stop(struct hub *h)
         next = j->next;
         job_free(j);
     }
-    for (int i = 0; !h->thread && i < h->n_slots; i++)
-        slot_release(&h->slots[i]);
-    mem_free(h->slots);
     wake_release(&h->wake);
     pthread_mutex_destroy(&h->lock);
     mem_free(h);

@@ -13,6 +13,11 @@ int hub_start(struct server *s, struct error *e);
 /* Waits until everything is answered, or `seconds` are over: then what is left is cancelled. */
 void hub_drain(struct hub *h, int seconds);
 void hub_stop(struct hub *h); /* accepts NULL */
+/* For another model, while nothing is under way and nobody submits: let_go closes the sessions and
+ * ends the thread; take_up, when the server has another worker, does what start did. The figures
+ * count on. Main thread. */
+void hub_let_go(struct hub *h);
+int hub_take_up(struct hub *h, struct error *e);
 bool hub_idle(struct hub *h); /* nothing is under way */
 /* There is something new on the board for it to take. Any thread. */
 void hub_wake(struct hub *h);

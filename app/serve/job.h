@@ -53,6 +53,7 @@ struct job {
     const struct dialect *dialect;
     struct job *next; /* on its way to the hub; then among those under way */
     json_t *body;     /* the request */
+    int other_model;  /* on the shelf: it names that one; -1: the loaded one */
     char id[48];
     int64_t created;
     struct wish wish;

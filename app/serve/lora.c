@@ -15,7 +15,7 @@
 
 static const struct adapters *adapters_of(const struct server *s)
 {
-    return worker_info(s->worker)->adapters;
+    return server_info(s)->adapters;
 }
 
 void lora_begin(struct server *s)

@@ -200,9 +200,9 @@ void api_count_tokens(struct exchange *x)
         refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
     else if (ask_body(j, &why) == 0)
         read_messages(j, &prompt, &why);
-    if (why.status)
+    if (why.status || (j->other_model >= 0 && !ask_waits(j, &why)))
         reply_refusal(x, &why);
-    else
+    else if (j->other_model < 0)
         reply_json(x, 200, json_pack("{s:i}", "input_tokens", prompt.n));
     mem_free(prompt.ids);
     job_free(j);

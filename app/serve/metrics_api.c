@@ -23,7 +23,7 @@ static double rate(uint64_t n, uint64_t ns)
 
 static int context(const struct server *s)
 {
-    const struct engine_info *info = worker_info(s->worker);
+    const struct engine_info *info = server_info(s);
 
     return info ? info->context : 0;
 }

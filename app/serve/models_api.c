@@ -2,6 +2,7 @@
 #include "app/serve/apis.h"
 #include "app/serve/exchange.h"
 #include "app/serve/server.h"
+#include "app/serve/shelf.h"
 
 #include <string.h>
 
@@ -17,24 +18,39 @@ void api_health(struct exchange *x)
                          atomic_load(&x->server->draining) ? "stopping" : "loading"));
 }
 
-static json_t *model_json(const struct server *s)
+/* Where there are several, which one is loaded, in the words of llama-server's router. */
+static json_t *model_json(const struct server *s, int i)
 {
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", s->model_id, "object", "model", "created",
-                     (json_int_t)s->started, "owned_by", "moetop");
+    json_t *o = json_pack("{s:s, s:s, s:I, s:s}", "id", shelf_id(s->shelf, (size_t)i), "object",
+                          "model", "created", (json_int_t)s->started, "owned_by", "moetop");
+
+    if (shelf_id(s->shelf, 1))
+        json_object_set_new(o, "status",
+                            json_pack("{s:s}", "value",
+                                      shelf_loaded(s->shelf) != i ? "unloaded"
+                                      : atomic_load(&s->ready)    ? "loaded"
+                                                                  : "loading"));
+    return o;
 }
 
 void api_models(struct exchange *x)
 {
-    reply_json(x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->server)));
+    const struct server *s = x->server;
+    json_t *list = json_array();
+
+    for (int i = 0; shelf_id(s->shelf, (size_t)i); i++)
+        json_array_append_new(list, model_json(s, i));
+    reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
 void api_model(struct exchange *x)
 {
+    const struct server *s = x->server;
     struct refusal why;
+    int i = shelf_find(s->shelf, x->argument);
 
-    if (strcmp(x->argument, x->server->model_id) == 0 ||
-        strcmp(x->argument, x->server->model_file) == 0) {
-        reply_json(x, 200, model_json(x->server));
+    if (i >= 0) {
+        reply_json(x, 200, model_json(s, i));
         return;
     }
     refuse(&why, 404, "model_not_found", "model", "the model '%.200s' does not exist here",

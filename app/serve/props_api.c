@@ -33,7 +33,7 @@ static json_t *sampling_json(const struct server *s)
 void api_props(struct exchange *x)
 {
     const struct server *s = x->server;
-    const struct engine_info *info = worker_info(s->worker);
+    const struct engine_info *info = server_info(s);
     const char *source = info && info->chat ? chat_template_source(info->chat) : "";
     struct refusal why;
 

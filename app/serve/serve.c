@@ -9,15 +9,14 @@
 #include "app/serve/desk.h"
 #include "app/serve/http.h"
 #include "app/serve/hub.h"
+#include "app/serve/keeper.h"
 #include "app/serve/listen.h"
 #include "app/serve/sd_notify.h"
 #include "app/serve/server.h"
-#include "app/setup/engine_options.h"
-#include "app/setup/parallel.h"
+#include "app/serve/shelf.h"
 #include "app/setup/remarks.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
 #include <signal.h>
@@ -57,48 +56,13 @@ void server_say(const struct server *s, const char *format, ...)
 
 /* What belongs to a run of the mode. */
 struct run {
-    const struct options *o;
+    struct options *o;
     struct server server;
-    struct engine_setup setup;
-    bool prepared;
+    struct keeper keeper;
     struct listener listener;
     struct dashboard *dashboard; /* NULL: lines on stderr */
-    char id[256], file[256];
-    bool at_once; /* the end is wanted before all is answered */
+    bool at_once;                /* the end is wanted before all is answered */
 };
-
-/* The file's name without its folder, and without .gguf: what clients call the model. */
-static void name_model(struct run *r)
-{
-    const char *path = r->setup.model_path, *slash;
-    size_t n = strlen(path);
-
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    slash = memrchr(path, '/', n);
-    n -= slash ? (size_t)(slash + 1 - path) : 0;
-    snprintf(r->file, sizeof r->file, "%.*s", (int)n, slash ? slash + 1 : path);
-    snprintf(r->id, sizeof r->id, "%s", r->o->alias && *r->o->alias ? r->o->alias : r->file);
-    n = strlen(r->id);
-    if (n > 5 && strcmp(r->id + n - 5, ".gguf") == 0)
-        r->id[n - 5] = 0;
-    r->server.model_id = r->id;
-    r->server.model_file = r->file;
-    r->server.model_path = r->setup.model_path;
-}
-
-static void fill_server(struct run *r)
-{
-    const struct options *o = r->o;
-    struct server *s = &r->server;
-
-    s->started = time(NULL);
-    sampling_from_options(o, &s->sampling);
-    s->fresh_seeds = o->seed == OPTION_SEED_RANDOM;
-    s->max_tokens = o->n_predict;
-    s->ignore_eos = o->ignore_eos;
-    s->parallel = r->setup.config.sessions;
-}
 
 static int start(struct run *r, struct error *e)
 {
@@ -106,12 +70,9 @@ static int start(struct run *r, struct error *e)
     int rc;
 
     atomic_store(&s->plain, true);
-    if ((rc = engine_setup_prepare(r->o, &r->setup, false, e)) < 0)
+    s->started = time(NULL);
+    if ((rc = keeper_open(&r->keeper, r->o, s, e)) < 0)
         return rc;
-    r->prepared = true;
-    r->setup.config.pace = pace_from_options(r->o, false);
-    name_model(r);
-    fill_server(r);
     if (!(s->board = board_new()))
         return error_set(e, ERR_MEMORY, "out of memory for the server");
     if (dashboard_wanted(r->o) && (rc = dashboard_new(&r->dashboard, s, r->o, e)) < 0)
@@ -119,7 +80,7 @@ static int start(struct run *r, struct error *e)
     if ((rc = listener_open(&r->listener, r->o, e)) < 0)
         return rc;
     if ((rc = access_open(&s->access, r->o, r->listener.loopback, e)) < 0 ||
-        (rc = worker_start(&s->worker, &r->setup.config, e)) < 0 || (rc = hub_start(s, e)) < 0 ||
+        (rc = keeper_start(&r->keeper, e)) < 0 || (rc = hub_start(s, e)) < 0 ||
         (rc = desk_open(&s->desk, e)) < 0) {
         close(r->listener.fd);
         return rc;
@@ -134,11 +95,12 @@ static void on_remark(void *ctx, const char *line)
 
 static void tell_ready(struct run *r)
 {
-    const struct engine_info *info = worker_info(r->server.worker);
+    const struct engine_info *info = server_info(&r->server);
 
     remarks_each(r->o, info, on_remark, &r->server);
-    server_say(&r->server, "%s is ready on %s: %d session%s of %d tokens", r->id, r->listener.where,
-               r->server.parallel, r->server.parallel == 1 ? "" : "s", info->context);
+    server_say(&r->server, "%s is ready on %s: %d session%s of %d tokens", r->server.model_id,
+               r->listener.where, r->server.parallel, r->server.parallel == 1 ? "" : "s",
+               info->context);
     sd_notify_tell("READY=1\nSTATUS=answering");
 }
 
@@ -181,15 +143,17 @@ static int wait_for_end(struct run *r, struct error *e)
     bool told = false;
 
     while (!signals_last()) {
-        struct error failure = hub_failure(r->server.hub);
+        int rc = keeper_step(&r->keeper, e);
 
-        if (failure.code) {
-            *e = failure;
-            return failure.code;
-        }
+        if (rc >= 0)
+            *e = hub_failure(r->server.hub);
+        if (e->code && (rc = keeper_recover(&r->keeper, e)) < 0)
+            return rc;
         if (!told && atomic_load(&r->server.ready)) {
             tell_ready(r);
             told = true;
+        } else if (rc > 0) {
+            tell_ready(r);
         }
         if (!look_around(r))
             break;
@@ -218,6 +182,8 @@ static void stop(struct run *r)
     atomic_store(&s->draining, true);
     sd_notify_tell("STOPPING=1\nSTATUS=ending what is under way");
     http_quiesce(s);
+    if (s->shelf)
+        shelf_end(s->shelf);
     if (s->hub)
         watch_the_end(r);
     give_screen_back(r);
@@ -227,13 +193,11 @@ static void stop(struct run *r)
     desk_close(s->desk);
     http_stop(s);
     hub_stop(s->hub);
-    worker_stop(s->worker);
+    keeper_close(&r->keeper);
     board_free(s->board);
     s->board = NULL;
     access_close(s->access);
     listener_forget(&r->listener);
-    if (r->prepared)
-        engine_setup_release(&r->setup);
 }
 
 int serve_run(struct options *o, struct error *e)

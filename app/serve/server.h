@@ -33,10 +33,12 @@ struct board;
 struct desk;
 struct hub;
 struct http;
+struct shelf;
 
 struct server {
-    const char *model_id, *model_file; /* its name, and that of its file, which is taken too */
-    const char *model_path;
+    /* of the model that is loaded: its name, and that of its file, which is taken too. They change
+     * with it, and so do worker and what requests do not say: see shelf_enter */
+    const char *model_id, *model_file;
     time_t started;
     atomic_bool plain; /* lines go to stderr, one for each request; else to the board alone */
     struct sampling sampling; /* what a request does not say */
@@ -46,6 +48,7 @@ struct server {
     float strengths[LORA_ADAPTERS]; /* of adapters, likewise; the desk thread's */
     int parallel;
     struct access *access;
+    struct shelf *shelf;
     struct board *board;
     struct worker *worker;
     struct hub *hub;
@@ -53,6 +56,12 @@ struct server {
     struct http *http;
     atomic_bool ready, draining;
 };
+
+/* Of the model that is loaded; NULL: it is being loaded. */
+static inline const struct engine_info *server_info(const struct server *s)
+{
+    return s->worker ? worker_info(s->worker) : NULL;
+}
 
 /* A line on stderr or on the dashboard, and in the log. Any thread. */
 void server_say(const struct server *s, const char *format, ...)

@@ -49,7 +49,7 @@ struct slot *slot_choose(struct slot *slots, int n, const struct turn *t)
 int slot_begin(struct slot *s, struct task *t)
 {
     struct command k = {.kind = COMMAND_TURN, .turn = t->turn};
-    const struct engine_info *info = worker_info(s->server->worker);
+    const struct engine_info *info = server_info(s->server);
     struct error e = {0};
 
     if (!s->held && !(s->held = mem_alloc((size_t)info->context + 1, sizeof *s->held)))
@@ -76,7 +76,7 @@ void slot_end(struct slot *s)
 
 void slot_note(struct slot *s, const struct event *ev)
 {
-    const struct engine_info *info = worker_info(s->server->worker);
+    const struct engine_info *info = server_info(s->server);
 
     if (ev->kind == EVENT_TURN_STARTED)
         s->cached = s->read = (int)ev->progress.done;

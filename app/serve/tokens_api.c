@@ -17,7 +17,7 @@ static json_t *read_body(struct exchange *x, const struct tokenizer **t, struct 
         refuse(r, 503, "loading", NULL, "the model is being loaded: try again in a moment");
         return NULL;
     }
-    *t = worker_info(x->server->worker)->tokenizer;
+    *t = server_info(x->server)->tokenizer;
     return ask_json(x, r);
 }
 

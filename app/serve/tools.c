@@ -99,7 +99,7 @@ int tools_read(struct job *j, char **text, struct refusal *r)
 
 int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
 {
-    const struct engine_info *info = worker_info(j->server->worker);
+    const struct engine_info *info = server_info(j->server);
     int *ids = NULL, *more, n = 0, rc;
     struct error e = {0};
 

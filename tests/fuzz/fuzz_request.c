@@ -8,6 +8,7 @@
 #include "app/serve/hub.h"
 #include "app/serve/routes.h"
 #include "app/serve/server.h"
+#include "app/serve/shelf.h"
 #include "engine/base/clock.h"
 
 #include <jansson.h>
@@ -19,7 +20,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct server server = {.model_id = "m", .model_file = "m.gguf", .model_path = "/m.gguf"};
+static struct server server = {.model_id = "m", .model_file = "m.gguf"};
 
 static void must(bool ok)
 {
@@ -39,6 +40,7 @@ static void open_server(void)
     server.max_tokens = -1;
     server.parallel = 1;
     must((server.board = board_new()) != NULL);
+    must(shelf_open(&server.shelf, "/m.gguf", "m", NULL, 0, &e) == 0);
     must(worker_start(&server.worker, &config, &e) == 0 && hub_start(&server, &e) == 0);
     while (!atomic_load(&server.ready))
         clock_sleep(CLOCK_MILLI);

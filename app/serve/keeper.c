@@ -1,0 +1,242 @@
+/* See keeper.h. */
+#include "app/serve/keeper.h"
+
+#include "app/serve/board.h"
+#include "app/serve/desk.h"
+#include "app/serve/hub.h"
+#include "app/serve/refusal.h"
+#include "app/serve/shelf.h"
+#include "app/setup/fit_remedy.h"
+#include "app/setup/recommended.h"
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+/* ---- what the server knows of its model ---- */
+
+/* The file's name without its folder, and without .gguf: what clients call the model. */
+static void name_file(struct keeper *k)
+{
+    const char *path = k->setup->model_path, *slash;
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    slash = memrchr(path, '/', n);
+    n -= slash ? (size_t)(slash + 1 - path) : 0;
+    snprintf(k->file, sizeof k->file, "%.*s", (int)n, slash ? slash + 1 : path);
+}
+
+static void name_first(struct keeper *k)
+{
+    size_t n;
+
+    name_file(k);
+    snprintf(k->id, sizeof k->id, "%s", k->o->alias && *k->o->alias ? k->o->alias : k->file);
+    n = strlen(k->id);
+    if (n > 5 && strcmp(k->id + n - 5, ".gguf") == 0)
+        k->id[n - 5] = 0;
+}
+
+static void fill_server(struct keeper *k)
+{
+    const struct options *o = k->o;
+    struct server *s = k->server;
+
+    s->model_id = k->id;
+    s->model_file = k->file;
+    sampling_from_options(o, &s->sampling);
+    s->fresh_seeds = o->seed == OPTION_SEED_RANDOM;
+    s->max_tokens = o->n_predict;
+    s->ignore_eos = o->ignore_eos;
+    s->parallel = k->setup->config.sessions;
+}
+
+int keeper_open(struct keeper *k, struct options *o, struct server *s, struct error *e)
+{
+    struct engine_setup *setup = mem_alloc(1, sizeof *setup);
+    int rc;
+
+    *k = (struct keeper){.o = o, .server = s, .back = -1};
+    if (!setup)
+        return error_set(e, ERR_MEMORY, "out of memory for the server");
+    if ((rc = engine_setup_prepare(o, setup, false, e)) < 0) {
+        mem_free(setup);
+        return rc;
+    }
+    setup->config.pace = pace_from_options(o, false);
+    k->setup = setup;
+    name_first(k);
+    fill_server(k);
+    return shelf_open(&s->shelf, setup->model_path, k->id, o->models_dir.items, o->models_dir.n, e);
+}
+
+int keeper_start(struct keeper *k, struct error *e)
+{
+    return worker_start(&k->server->worker, &k->setup->config, e);
+}
+
+static void release(struct engine_setup **setup)
+{
+    if (*setup)
+        engine_setup_release(*setup);
+    mem_free(*setup);
+    *setup = NULL;
+}
+
+void keeper_close(struct keeper *k)
+{
+    worker_stop(k->server->worker);
+    k->server->worker = NULL;
+    release(&k->next);
+    release(&k->setup);
+    shelf_close(k->server->shelf);
+    k->server->shelf = NULL;
+}
+
+/* ---- another one ---- */
+
+static void remark(void *ctx, const char *line)
+{
+    server_say(ctx, "%s", line);
+}
+
+static void add_held(void *ctx, const struct telemetry *t)
+{
+    *(uint64_t *)ctx += t->weights_packed + t->kv_bytes + t->scratch_bytes;
+}
+
+/* The options as they are with that model, and what its engine is opened with. */
+static int prepare(struct keeper *k, int model, struct error *e)
+{
+    struct engine_setup *next = mem_alloc(1, sizeof *next);
+    uint64_t held = 0;
+    char line[300] = "";
+    int rc = next ? recommended_switch(k->o, shelf_path(k->server->shelf, (size_t)model), remark,
+                                       k->server, e)
+                  : error_set(e, ERR_MEMORY, "out of memory for another model");
+
+    board_telemetry(k->server->board, add_held, &held);
+    if (rc == 0 && (rc = engine_setup_init(k->o, next, e)) == 0) {
+        if (!k->o->force)
+            rc = fit_admit(&next->config, next->page_auto, held, line, sizeof line, e);
+        if (rc < 0)
+            engine_setup_release(next);
+    }
+    if (rc < 0) {
+        mem_free(next);
+        return rc;
+    }
+    if (line[0])
+        remark(k->server, line);
+    next->config.pace = pace_from_options(k->o, false);
+    k->next = next;
+    k->next_model = model;
+    return 0;
+}
+
+/* What a client is told whose model cannot be loaded: that it is too large is no failure of the
+ * server's. */
+static struct refusal why_not(struct keeper *k, int model, const struct error *e)
+{
+    const char *id = shelf_id(k->server->shelf, (size_t)model);
+    struct refusal why;
+
+    if (e->code == ERR_FIT)
+        refuse(&why, 400, "model_does_not_fit", "model", "the model '%.200s' does not fit: %s", id,
+               e->text);
+    else
+        refuse(&why, 500, "model_not_loaded", "model", "the model '%.200s' cannot be loaded: %s",
+               id, e->text);
+    server_say(k->server, "%s", why.text);
+    return why;
+}
+
+static int read_again(struct exchange *x)
+{
+    return desk_hand_in(x->server->desk, x);
+}
+
+/* It stays as it is. */
+static void give_up(struct keeper *k, int model, const struct error *e)
+{
+    struct refusal why = why_not(k, model, e);
+    struct shelf *shelf = k->server->shelf;
+    struct error ignored;
+
+    recommended_switch(k->o, k->setup->model_path, NULL, NULL, &ignored);
+    shelf_refuse(shelf, model, &why);
+    shelf_settle(shelf, shelf_loaded(shelf), read_again);
+}
+
+/* Nobody computes, nobody reads a request: k->next takes the place of what there is. */
+static int replace(struct keeper *k, struct error *e)
+{
+    struct server *s = k->server;
+    struct worker *old;
+    int rc;
+
+    hub_let_go(s->hub);
+    shelf_lock(s->shelf);
+    atomic_store(&s->ready, false);
+    old = s->worker;
+    s->worker = NULL;
+    shelf_unlock(s->shelf);
+    worker_stop(old);
+    release(&k->setup);
+    board_forget_engine(s->board);
+    shelf_lock(s->shelf);
+    k->setup = k->next;
+    k->next = NULL;
+    name_file(k);
+    snprintf(k->id, sizeof k->id, "%s", shelf_id(s->shelf, (size_t)k->next_model));
+    fill_server(k);
+    rc = worker_start(&s->worker, &k->setup->config, e);
+    shelf_unlock(s->shelf);
+    k->changing = true;
+    return rc < 0 ? rc : hub_take_up(s->hub, e);
+}
+
+static int begin(struct keeper *k, int wanted, struct error *e)
+{
+    struct server *s = k->server;
+    struct error why = {0};
+
+    if (!k->next && prepare(k, wanted, &why) < 0) {
+        give_up(k, wanted, &why);
+        return 0;
+    }
+    if (!hub_idle(s->hub) || !shelf_quiet(s->shelf) || !hub_idle(s->hub))
+        return 0;
+    k->back = shelf_loaded(s->shelf);
+    server_say(s, "loading %s, which a request names", shelf_id(s->shelf, (size_t)wanted));
+    return replace(k, e);
+}
+
+int keeper_step(struct keeper *k, struct error *e)
+{
+    struct shelf *shelf = k->server->shelf;
+    int wanted = shelf_wanted(shelf);
+
+    shelf_watch(shelf);
+    if (k->changing && atomic_load(&k->server->ready)) {
+        k->changing = false;
+        shelf_settle(shelf, k->next_model, read_again);
+        return 1;
+    }
+    return !k->changing && wanted >= 0 ? begin(k, wanted, e) : 0;
+}
+
+int keeper_recover(struct keeper *k, struct error *e)
+{
+    struct refusal why;
+    int back = k->back, rc;
+
+    if (!k->changing || back < 0)
+        return e->code;
+    why = why_not(k, k->next_model, e);
+    shelf_refuse(k->server->shelf, k->next_model, &why);
+    k->back = -1;
+    rc = prepare(k, back, e);
+    return rc < 0 ? rc : replace(k, e);
+}
