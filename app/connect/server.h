@@ -18,7 +18,7 @@ struct server {
 /* "moetop", "llama-server", …; "a server" for another */
 const char *server_kind_word(enum server_kind kind);
 /* Waits until the server is there and has loaded its model (tell gets a line when that takes a
- * while), and chooses the model: the one named by -m, whole or in part, or the only one, or the only
+ * while), and chooses the model: the one named by -m, whole or in part, the only one, or the only
  * one that is loaded. ERR_USAGE: bad address, no key; ERR_MODEL: no such model, or several and none
  * named; ERR_IO: nobody there; ERR_CANCELLED. stop and tell may be NULL. Any thread. */
 int server_open(struct server *s, const char *url, const char *key_file, const char *model,
