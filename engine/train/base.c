@@ -7,6 +7,7 @@
 #include "engine/model/block.h"
 #include "engine/model/family.h"
 #include "engine/train/config.h"
+#include "engine/train/dequantise.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -241,9 +242,7 @@ const float *linear_panel(const struct linear *w, int r, int n, int c, int count
         *ld = w->cols;
         return (const float *)(const void *)from;
     }
-    for (int i = 0; i < n; i++)
-        row_to_f32(w->type, from + (size_t)i * w->row_bytes, count,
-                   room + (size_t)i * (size_t)count);
+    dequantise_rows(w->type, from, w->row_bytes, n, count, room);
     *ld = count;
     return room;
 }

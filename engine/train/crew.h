@@ -16,6 +16,7 @@ struct crew {
     int n;
     float *scratch; /* n times `each` floats */
     size_t each;
+    double operations; /* floating-point ones of the frozen matrices' products so far */
 };
 
 /* each: floats of scratch a thread. ERR_MEMORY. */

@@ -6,7 +6,7 @@
 
 #include "engine/train/tape.h"
 
-#define LOSS_ROWS 64 /* positions whose logits are there at a time */
+#define LOSS_ROWS 256 /* positions whose logits are there at a time */
 
 /* Token `id` stands behind the pass' row `row`. */
 struct target {

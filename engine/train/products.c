@@ -3,9 +3,10 @@
 
 #include <string.h>
 
-#define ROWS 128     /* of a panel forwards */
-#define COLUMNS 256  /* of a panel backwards: what block formats allow */
-#define DEPTH 512    /* its rows that are dequantised at once */
+/* Panels stay in a core's own cache between being dequantised and being multiplied. */
+#define ROWS 256    /* of a panel forwards */
+#define DEPTH 512   /* of a panel backwards */
+#define COLUMNS 256 /* of either: what block formats allow */
 
 struct job {
     const struct fan *fans;
@@ -14,21 +15,19 @@ struct job {
 
 size_t products_scratch(const struct base *b, int rows)
 {
-    int widest = b->model->hp.hidden, rank = 0;
+    int rank = 0;
 
     for (int l = 0; l < b->model->hp.n_layers; l++) {
         const struct base_layer *x = &b->layers[l];
         int n = shape_experts(x->shape);
 
-        widest = x->o.cols > widest ? x->o.cols : widest;
         for (int i = 0; i < n; i++) {
             const struct linear *down = &x->experts[i][2];
 
-            widest = down->cols > widest ? down->cols : widest;
             rank = down->module && down->module->rank > rank ? down->module->rank : rank;
         }
     }
-    return (size_t)ROWS * (size_t)widest + (size_t)COLUMNS * DEPTH + (size_t)rows * (size_t)rank;
+    return (size_t)COLUMNS * DEPTH + (size_t)rows * (size_t)rank;
 }
 
 /* ---- finding a task's place ---- */
@@ -76,6 +75,17 @@ static int products_of(const struct fan *f)
     return f->n ? f->n_products : 0;
 }
 
+/* Of every matrix met once: a multiplication and an addition a weight and row. */
+static double operations(const struct fan *fans, int n, bool back)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < fans[i].n_products && (!back || fans[i].dx); k++)
+            sum += 2.0 * fans[i].n * fans[i].products[k].w->rows * fans[i].products[k].w->cols;
+    return sum;
+}
+
 /* ---- forwards ---- */
 
 static void project_down(void *ctx, int task, float *scratch)
@@ -94,16 +104,21 @@ static void forward_panel(void *ctx, int task, float *scratch)
     const struct fan *f = fan_of(ctx, panels_forward, &task);
     const struct product *p = f->products;
     const struct module *m;
-    const float *w;
-    ptrdiff_t ld;
     int r, n;
 
     for (int k; task >= (k = panels(p->w->rows, ROWS)); p++)
         task -= k;
     r = task * ROWS;
     n = p->w->rows - r < ROWS ? p->w->rows - r : ROWS;
-    w = linear_panel(p->w, r, n, 0, p->w->cols, scratch, &ld);
-    multiply(false, true, f->n, n, p->w->cols, 1.0f, f->x, f->ldx, w, ld, 0.0f, p->y + r, p->ldy);
+    for (int c = 0, k; c < p->w->cols; c += k) {
+        const float *w;
+        ptrdiff_t ld;
+
+        k = p->w->cols - c < COLUMNS ? p->w->cols - c : COLUMNS;
+        w = linear_panel(p->w, r, n, c, k, scratch, &ld);
+        multiply(false, true, f->n, n, k, 1.0f, f->x + c, f->ldx, w, ld, c ? 1.0f : 0.0f,
+                 p->y + r, p->ldy);
+    }
     if ((m = p->w->module))
         multiply(false, true, f->n, n, m->rank, m->scale, p->u, m->rank,
                  m->b + (size_t)(p->w->first + r) * (size_t)m->rank, m->rank, 1.0f, p->y + r,
@@ -126,6 +141,7 @@ void products_forward(struct crew *c, const struct fan *fans, int n)
 
     products_project(c, fans, n);
     crew_each(c, sum_of(&j, panels_forward), forward_panel, &j);
+    c->operations += operations(fans, n, false);
 }
 
 /* ---- backwards ---- */
@@ -209,4 +225,5 @@ void products_backward(struct crew *c, const struct fan *fans, int n)
 
     crew_each(c, sum_of(&j, products_of), project_up, &j);
     crew_each(c, sum_of(&j, panels_backward), backward_task, &j);
+    c->operations += operations(fans, n, true);
 }

@@ -351,3 +351,8 @@ struct train_memory trainer_memory(const struct trainer *t)
                                  t->memory_bytes +
                                      (size_t)t->crew.n * t->crew.each * sizeof(float)};
 }
+
+double trainer_operations(const struct trainer *t)
+{
+    return t->crew.operations;
+}

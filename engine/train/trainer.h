@@ -60,5 +60,8 @@ struct train_memory {
     uint64_t base, adapter, batch;
 };
 struct train_memory trainer_memory(const struct trainer *t);
+/* Floating-point operations of the frozen matrices' products so far, what is computed again
+ * included. */
+double trainer_operations(const struct trainer *t);
 
 #endif
