@@ -211,6 +211,13 @@ START_TEST(table)
     ck_assert_int_eq(keys_lookup(KEYS_SERVER, KEY_F2, 0, &index), ACTION_NONE);
     ck_assert_int_eq(keys_lookup(KEYS_SERVER, KEY_F7, 0, &index), ACTION_PLACE);
     ck_assert_str_eq(keys_plans[index], "hot");
+    /* a training run has no placement either */
+    ck_assert_int_eq(keys_lookup(KEYS_TRAINING, 'q', 0, &index), ACTION_QUIT);
+    ck_assert_int_eq(keys_lookup(KEYS_TRAINING, 'c' & 0x1f, 0, &index), ACTION_QUIT);
+    ck_assert_int_eq(keys_lookup(KEYS_TRAINING, KEY_F1, 0, &index), ACTION_HELP);
+    ck_assert_int_eq(keys_lookup(KEYS_TRAINING, KEY_F4, 0, &index), ACTION_ZOOM_EXPERTS);
+    ck_assert_int_eq(keys_lookup(KEYS_TRAINING, KEY_F7, 0, &index), ACTION_NONE);
+    ck_assert_int_eq(keys_lookup(KEYS_TRAINING, '\r', 0, &index), ACTION_NONE);
 }
 END_TEST
 
@@ -223,7 +230,7 @@ START_TEST(documents)
     int n, i;
 
     f = open_memstream(&help, &size);
-    keys_print_help(f);
+    keys_print_help(f, KEYS_CHAT);
     fclose(f);
     f = open_memstream(&man, &size);
     keys_print_man(f);

@@ -15,6 +15,9 @@
  * serve WHERE SESSIONS WAITING CONTEXT (a server's dashboard, the first line of a script)
  * session I STATE WHO HELD PROMPT CACHED READ MADE TOK_S SECONDS      queued I WHO PROMPT SECONDS
  * request STATUS WHO PROMPT CACHED MADE FIRST SECONDS TEXT      rates ANSWERS PROMPTS PASS P50 P95
+ * train STEPS FROM LAYERS BLOCKS ROUTED VALID (a training run's, the first line of a script)
+ * steps N SECONDS      frozen LAYER BLOCK (nothing is trained there; 0: attention)      valid LOSS
+ * tells TEXT (the program)      ends (the user wants to quit)
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
@@ -39,6 +42,8 @@ struct player {
     char typed[256], *help;
     unsigned seed;
     struct ui_serving serving;
+    struct ui_training training;
+    uint16_t *routed;
     FILE *out;
 };
 
@@ -247,6 +252,7 @@ static void press(struct player *p, const char *name)
         return;
     }
     action = keys_lookup(p->m.focus >= 0 ? KEYS_PANEL
+                         : p->m.training ? KEYS_TRAINING
                          : p->m.serving  ? KEYS_SERVER
                                          : KEYS_CHAT,
                          ev.key, ev.mods, &index);
@@ -310,6 +316,106 @@ static bool serving_line(struct player *p, const char *word, const char *rest)
     return true;
 }
 
+static void train_begin(struct player *p, const char *rest)
+{
+    struct ui_training *t = &p->training;
+    int routed, n;
+
+    *t = (struct ui_training){.batch = 8,
+                              .accumulation = 1,
+                              .lines = 320,
+                              .rank = 8,
+                              .clip = 1,
+                              .left_s = -1,
+                              .valid = NAN,
+                              .valid_best = NAN,
+                              .base = 2211908157ull,
+                              .adapter = 1288490189ull,
+                              .memory = 419430400};
+    ck_assert_int_eq(sscanf(rest, "%d %d %d %d %d %d", &t->steps, &t->from, &t->layers, &t->blocks,
+                            &routed, &n),
+                     6);
+    t->has_valid = n;
+    t->step = t->from;
+    t->matrices = t->layers * (4 + 3 * t->blocks);
+    n = t->layers * (1 + t->blocks);
+    t->newest = calloc((size_t)n, sizeof *t->newest);
+    t->mean = calloc((size_t)n, sizeof *t->mean);
+    t->routed = p->routed = calloc((size_t)t->layers, sizeof *p->routed);
+    for (int l = 0; l < t->layers; l++)
+        p->routed[l] = (uint16_t)routed;
+    for (int i = 0; i < UI_RATES; i++)
+        t->rates[i] = i < 6 ? 2e-3f * (float)(i + 1) / 6
+                            : 2e-3f * (0.1f + 0.45f * (1 + cosf(3.14159f * (float)(i - 6) / 122)));
+    snprintf(p->m.model_name, sizeof p->m.model_name, "tiny-storyteller");
+    snprintf(p->m.model_type, sizeof p->m.model_type, "BF16");
+    p->m.loading = false;
+    p->m.training = t;
+    p->m.heat = HEAT_NOW;
+    screen_restart(p);
+}
+
+/* Losses fall, and some experts learn more than others; a few meet no token. */
+static void train_step(struct player *p, double seconds)
+{
+    struct ui_training *t = &p->training;
+    int n = ++t->step - t->from, width = 1 + t->blocks;
+    double sum = 0;
+
+    t->loss = 0.35 + 3.2 * exp(-(double)t->step / 30) + (double)(next(p) % 1000) / 2500;
+    t->lr = (double)t->rates[(t->step - 1) * (UI_RATES - 1) / (t->steps > 1 ? t->steps - 1 : 1)];
+    t->step_s = seconds;
+    t->tok_s = 8 * 117 / seconds;
+    t->left_s = seconds * (t->steps - t->step);
+    ui_curve_add(&t->loss_curve, t->step, t->loss);
+    for (int i = 0; i < t->layers * width; i++) {
+        float v = (float)(next(p) % 900 + 100) * (i % width == 0 ? 4e-5f : 1e-5f) *
+                  (float)(1 + i / width % 5) * (i % 7 == 3 ? 4 : 1);
+
+        if (isnan(t->newest[i]))
+            continue;
+        t->newest[i] = i % width && next(p) % 11 == 0 ? 0 : v;
+        t->mean[i] = sqrtf((t->mean[i] * t->mean[i] * (float)(n - 1) + t->newest[i] * t->newest[i]) /
+                           (float)n);
+        sum += (double)(t->newest[i] * t->newest[i]);
+    }
+    t->grad_norm = sqrt(sum) * 30;
+}
+
+/* What a training run tells. */
+static bool training_line(struct player *p, const char *word, const char *rest)
+{
+    struct ui_training *t = &p->training;
+    double v = atof(rest);
+    int a = 0, b = 0;
+
+    if (strcmp(word, "train") == 0) {
+        train_begin(p, rest);
+    } else if (strcmp(word, "steps") == 0) {
+        ck_assert_int_eq(sscanf(rest, "%d %lf", &a, &v), 2);
+        while (a--)
+            train_step(p, v);
+    } else if (strcmp(word, "frozen") == 0) {
+        ck_assert_int_eq(sscanf(rest, "%d %d", &a, &b), 2);
+        t->newest[a * (1 + t->blocks) + b] = t->mean[a * (1 + t->blocks) + b] = NAN;
+    } else if (strcmp(word, "valid") == 0) {
+        t->valid = v;
+        t->valid_at = t->step;
+        if (!(v >= t->valid_best)) {
+            t->valid_best = v;
+            t->best_at = t->step;
+        }
+        ui_curve_add(&t->valid_curve, t->step, v);
+    } else if (strcmp(word, "tells") == 0) {
+        snprintf(t->text, sizeof t->text, "%s", rest);
+    } else if (strcmp(word, "ends") == 0) {
+        t->ending = true;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void line(struct player *p, char *s)
 {
     char word[32] = "", a[64] = "", b[64] = "", c[64] = "", d[64] = "", e[64] = "", f[64] = "";
@@ -320,7 +426,7 @@ static void line(struct player *p, char *s)
     if (sscanf(s, "%31s %63s %63s %63s %63s %63s %63s", word, a, b, c, d, e, f) < 1 ||
         word[0] == '#')
         return;
-    if (serving_line(p, word, rest))
+    if (serving_line(p, word, rest) || training_line(p, word, rest))
         return;
     if (strcmp(word, "size") == 0) {
         ck_assert_int_eq(canvas_resize(&p->c, atoi(a), atoi(b)), 0);
@@ -463,7 +569,9 @@ static void line(struct player *p, char *s)
         size_t size;
         FILE *help = open_memstream(&p->help, &size);
 
-        keys_print_help(help);
+        keys_print_help(help, p->m.training  ? KEYS_TRAINING
+                              : p->m.serving ? KEYS_SERVER
+                                             : KEYS_CHAT);
         fclose(help);
         p->m.help_text = p->help;
     } else if (strcmp(word, "kept") == 0) {
@@ -532,6 +640,9 @@ static void player_release(struct player *p)
     ui_model_release(&p->m);
     canvas_release(&p->c);
     telemetry_free(p);
+    free(p->training.newest);
+    free(p->training.mean);
+    free(p->routed);
     free(p->help);
 }
 
@@ -639,16 +750,48 @@ START_TEST(saved_screens)
 }
 END_TEST
 
-/* Every panel, at every size of its rectangle: cells outside stay what they were. */
+/* At every size of its rectangle cells outside stay what they were. */
+static void panel_stays_inside(struct player *p, int panel, enum theme_depth depth)
+{
+    for (int w = 1; w <= 90; w += w < 50 ? 1 : 7)
+        for (int h = 1; h <= 40; h += h < 14 ? 1 : 5) {
+            struct rect r = {3, 4, w, h};
+            struct panel_view v;
+
+            p->m.theme.depth = depth;
+            p->m.focus = (w + h) % 3 ? -1 : panel;
+            p->m.zoom = (w + h) % 5 ? -1 : panel;
+            canvas_clear(&p->c);
+            canvas_fill(&p->c, (struct rect){0, 0, 100, 50}, STYLE_PLAIN, '#');
+            canvas_clip(&p->c, r);
+            v = panel_view(&p->m, panel);
+            panels[panel]->draw(&p->c, r, &p->m, &v);
+            for (int y = 0; y < 50; y++)
+                for (int x = 0; x < 100; x++)
+                    if ((x < r.x || y < r.y || x >= r.x + r.w || y >= r.y + r.h) &&
+                        canvas_at(&p->c, x, y)->ch != '#')
+                        ck_abort_msg("%s %dx%d touches %d,%d", panels[panel]->name, w, h, x, y);
+        }
+}
+
+static void panels_of_screen_stay_inside(struct player *p)
+{
+    for (int panel = 0; panel < PANEL_COUNT; panel++)
+        for (int depth = 0; depth < 3; depth++)
+            panel_stays_inside(p, panel, (enum theme_depth)depth);
+}
+
+/* Every panel, on the chat's screen and on a training run's. */
 START_TEST(panels_stay_inside)
 {
     struct player p;
     FILE *null = fopen("/dev/null", "w");
-    int panel, w, h, depth, x, y;
     char model[] = "model phi-tiny-moe Q4_0 32 16 2",
          gpu[] = "gpu PoCL - this OpenCL device is the CPU itself", tokens[] = "tokens 40 3",
          sys[] = "system 8 97 90 2400M 16G 9800M", answer[] = "answer", start[] = "start 10 0",
-         plan[] = "plan hot:600M 300 112.4 0.9 38", moves[] = "moves 3 12M 40M";
+         plan[] = "plan hot:600M 300 112.4 0.9 38", moves[] = "moves 3 12M 40M",
+         train[] = "train 4000 7 32 17 16 1", frozen[] = "frozen 3 5", steps[] = "steps 2000 0.5",
+         valid[] = "valid 1.5";
 
     player_init(&p, null);
     canvas_resize(&p.c, 100, 50);
@@ -662,28 +805,13 @@ START_TEST(panels_stay_inside)
     line(&p, moves);
     p.m.help_text = "Keys\n  F1               help\n";
     ui_model_tick(&p.m, p.now + 1000000000ull);
-    for (panel = 0; panel < PANEL_COUNT; panel++)
-        for (depth = 0; depth < 3; depth++)
-            for (w = 1; w <= 90; w += w < 50 ? 1 : 7)
-                for (h = 1; h <= 40; h += h < 14 ? 1 : 5) {
-                    struct rect r = {3, 4, w, h};
-                    struct panel_view v;
-
-                    p.m.theme.depth = (enum theme_depth)depth;
-                    p.m.focus = (w + h) % 3 ? -1 : panel;
-                    p.m.zoom = (w + h) % 5 ? -1 : panel;
-                    canvas_clear(&p.c);
-                    canvas_fill(&p.c, (struct rect){0, 0, 100, 50}, STYLE_PLAIN, '#');
-                    canvas_clip(&p.c, r);
-                    v = panel_view(&p.m, panel);
-                    panels[panel]->draw(&p.c, r, &p.m, &v);
-                    for (y = 0; y < 50; y++)
-                        for (x = 0; x < 100; x++)
-                            if ((x < r.x || y < r.y || x >= r.x + r.w || y >= r.y + r.h) &&
-                                canvas_at(&p.c, x, y)->ch != '#')
-                                ck_abort_msg("%s %dx%d touches %d,%d", panels[panel]->name, w, h, x,
-                                             y);
-                }
+    panels_of_screen_stay_inside(&p);
+    line(&p, train);
+    line(&p, frozen);
+    panels_of_screen_stay_inside(&p);
+    line(&p, steps);
+    line(&p, valid);
+    panels_of_screen_stay_inside(&p);
     player_release(&p);
     fclose(null);
 }
@@ -725,6 +853,59 @@ START_TEST(every_screen_size)
         }
     player_release(&p);
     fclose(null);
+}
+END_TEST
+
+/* A training run's screen at every size, whatever has the keys. */
+START_TEST(every_training_size)
+{
+    static struct player p; /* large */
+    FILE *null = fopen("/dev/null", "w");
+    char train[] = "train 4000 7 40 65 64 1", steps[] = "steps 700 0.5", valid[] = "valid 1.5";
+
+    player_init(&p, null);
+    line(&p, train);
+    line(&p, steps);
+    line(&p, valid);
+    for (int w = 1; w <= 250; w += w < 130 ? 3 : 11)
+        for (int h = 1; h <= 80; h += h < 20 ? 1 : 6) {
+            struct screen_input in = {.prompt = "  ", .text = ""};
+            int focus = (w + h) % (PANEL_COUNT + 1) - 1;
+
+            ck_assert_int_eq(canvas_resize(&p.c, w, h), 0);
+            p.m.focus = focus >= 0 && panel_there(&p.m, focus) ? focus : -1;
+            p.m.zoom = h % 4 ? -1 : p.m.focus;
+            p.m.explain = w % 5 == 0 && p.m.focus >= 0;
+            p.m.theme.ascii = w % 7 == 0;
+            screen_draw(&p.c, &p.m, &in);
+            screen_act(&p.m, h % 2 ? ACTION_DOWN : ACTION_PAGE_UP, 0);
+            ck_assert(p.c.cursor_x < w && p.c.cursor_y < h);
+        }
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
+/* A curve that has more steps than points still ends with the newest, and keeps the extremes. */
+START_TEST(curve_of_many_steps)
+{
+    static struct ui_curve c;
+    double low = 1e9;
+    int last = 0;
+
+    for (int i = 1; i <= 100000; i++)
+        ui_curve_add(&c, i, i == 777 ? -5 : 1000.0 / i);
+    ck_assert_int_le(c.n, UI_CURVE);
+    ck_assert_int_ge(c.n, UI_CURVE / 2);
+    ck_assert_int_eq(c.points[c.n - 1].last, 100000);
+    for (int i = 0; i < c.n; i++) {
+        ck_assert_int_gt(c.points[i].last, last);
+        ck_assert(c.points[i].low <= c.points[i].mean && c.points[i].mean <= c.points[i].high);
+        last = c.points[i].last;
+        low = (double)c.points[i].low < low ? (double)c.points[i].low : low;
+    }
+    ck_assert(low == -5.0);
+    ck_assert(fabs((double)c.points[0].high - 1000) < 1e-3);
 }
 END_TEST
 
@@ -968,6 +1149,8 @@ static Suite *suite(void)
     tcase_add_test(t, a_wanted_placement_is_seen);
     tcase_add_test(t, every_screen_size);
     tcase_add_test(t, every_dashboard_size);
+    tcase_add_test(t, every_training_size);
+    tcase_add_test(t, curve_of_many_steps);
     suite_add_tcase(s, t);
     return s;
 }

@@ -138,6 +138,19 @@ const char *draw_rate(char out[16], double per_second)
     return out;
 }
 
+const char *draw_time(char out[24], double seconds)
+{
+    long s = (long)(seconds + 0.5);
+
+    if (!(seconds >= 0) || seconds > 1e9)
+        snprintf(out, 24, "–");
+    else if (s < 3600)
+        snprintf(out, 24, "%ld:%02ld", s / 60, s % 60);
+    else
+        snprintf(out, 24, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    return out;
+}
+
 const char *draw_count(char out[24], uint64_t n)
 {
     if (n < 10000)

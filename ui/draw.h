@@ -31,6 +31,8 @@ uint32_t draw_spinner(unsigned step, bool ascii);
 const char *draw_size(char out[16], double bytes, bool brief);
 /* "112.4", "8.31", "12 430"; "–" for 0 */
 const char *draw_rate(char out[16], double per_second);
+/* "0:48", "12:07", "3:05:12"; "–" for what is not known (negative) */
+const char *draw_time(char out[24], double seconds);
 const char *draw_count(char out[24], uint64_t n); /* thousands apart: "12 430" */
 /* "stopped by you", "length reached", … */
 const char *draw_stop_word(enum stop_reason r);

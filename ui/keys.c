@@ -103,14 +103,28 @@ static const struct key_binding table[] = {
     {KEYS_SERVER, '?', 0, ACTION_HELP, 0, "?", "show or hide the help; in a panel: its figures"},
     {KEYS_SERVER, 0, 0, ACTION_NONE, 0, "as elsewhere",
      "Tab and the keys in a panel, F1, F3 to F10, Alt-digits, Alt-k, Ctrl-L, Ctrl-Z"},
+
+    {KEYS_TRAINING, 'q', 0, ACTION_QUIT, 0, "q, Ctrl-C",
+     "write a checkpoint and quit; the same command goes on there"},
+    {KEYS_TRAINING, CTRL('c'), 0, ACTION_QUIT, 0, NULL, NULL},
+    {KEYS_TRAINING, KEY_F3, 0, ACTION_HEAT_MODE, 0, "F3",
+     "map of what learns: the newest step, since the start"},
+    {KEYS_TRAINING, KEY_F4, 0, ACTION_ZOOM_EXPERTS, 0, "F4",
+     "that map on the whole screen, and back"},
+    {KEYS_TRAINING, '?', 0, ACTION_HELP, 0, "?",
+     "show or hide the help; in a panel: its figures"},
+    {KEYS_TRAINING, 0, 0, ACTION_NONE, 0, "as elsewhere",
+     "Tab and the keys in a panel, F1, Alt-2 and Alt-3, Alt-k, Ctrl-L, Ctrl-Z"},
 };
 
-/* What of the chat's keys is the dashboard's. */
-static bool of_dashboard(enum action a)
+/* What of the chat's keys is a dashboard's. */
+static bool of_dashboard(enum key_context context, enum action a)
 {
+    if (a == ACTION_PLACE)
+        return context == KEYS_SERVER;
     return a == ACTION_FOCUS_NEXT || a == ACTION_FOCUS_PREVIOUS || a == ACTION_HELP ||
-           a == ACTION_HEAT_MODE || a == ACTION_ZOOM_EXPERTS || a == ACTION_PLACE ||
-           a == ACTION_TOGGLE || a == ACTION_KEY_BAR || a == ACTION_REDRAW || a == ACTION_SUSPEND;
+           a == ACTION_HEAT_MODE || a == ACTION_ZOOM_EXPERTS || a == ACTION_TOGGLE ||
+           a == ACTION_KEY_BAR || a == ACTION_REDRAW || a == ACTION_SUSPEND;
 }
 
 const struct key_binding *keys_table(int *n)
@@ -123,7 +137,7 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
 {
     size_t i;
 
-    assert(index && context <= KEYS_SERVER);
+    assert(index && context <= KEYS_TRAINING);
     *index = 0;
     for (i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].context == context && table[i].key == key && table[i].key &&
@@ -131,10 +145,10 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
             *index = table[i].index;
             return table[i].action;
         }
-    if (context == KEYS_SERVER) {
+    if (context == KEYS_SERVER || context == KEYS_TRAINING) {
         enum action a = keys_lookup(KEYS_CHAT, key, mods, index);
 
-        return of_dashboard(a) ? a : ACTION_NONE;
+        return of_dashboard(context, a) ? a : ACTION_NONE;
     }
     /* What is not a panel's own works as in the chat: scrolling, function keys, quitting.
      * Characters do not. */

@@ -10,8 +10,10 @@
 enum key_context {
     KEYS_CHAT,  /* the input line has the keys */
     KEYS_PANEL, /* a panel has them */
-    KEYS_SERVER /* a server's dashboard: these before the others, of which it has what is not the
-                   chat's */
+    /* dashboards of a server and of a training run: these before the others, of which they have
+     * what is not the chat's */
+    KEYS_SERVER,
+    KEYS_TRAINING
 };
 
 enum action {

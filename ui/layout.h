@@ -6,7 +6,7 @@
 
 #include "ui/canvas.h"
 
-#define LAYOUT_PANELS 12
+#define LAYOUT_PANELS 16
 #define LAYOUT_ACROSS 60 /* percent of the rows that a panel across takes at most */
 /* from this priority on a panel waits until the others have all the rows they want */
 #define LAYOUT_LUXURY 6

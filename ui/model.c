@@ -719,14 +719,15 @@ double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_to
 const char *ui_heat_word(const struct ui_model *m)
 {
     return m->heat == HEAT_ANSWER    ? "this answer"
-           : m->heat == HEAT_SESSION ? m->serving ? "since the start" : "session"
-                                     : "now";
+           : m->heat == HEAT_SESSION ? m->serving || m->training ? "since the start" : "session"
+           : m->training           ? "newest step"
+                                   : "now";
 }
 
 void ui_heat_next(struct ui_model *m)
 {
     m->heat = (m->heat + 1) % HEAT_MODES;
-    if (m->serving && m->heat == HEAT_ANSWER)
+    if ((m->serving || m->training) && m->heat == HEAT_ANSWER)
         m->heat = (m->heat + 1) % HEAT_MODES;
 }
 

@@ -12,6 +12,7 @@
 #include "ui/layout.h"
 #include "ui/serving.h"
 #include "ui/theme.h"
+#include "ui/training.h"
 
 #define UI_HISTORY 512
 #define UI_TOKENS 512 /* newest tokens kept for the token view */
@@ -206,6 +207,7 @@ struct ui_model {
     int cache_lost; /* tokens that the newest message computed again; see /cache */
     struct ui_server server;
     const struct ui_serving *serving; /* this is a server's dashboard; not the model's own */
+    const struct ui_training *training; /* likewise a training run's */
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;

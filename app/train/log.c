@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -57,13 +56,25 @@ int train_log_open(struct train_log *l, const char *path, int done, struct error
 {
     int rc;
 
-    *l = (struct train_log){.path = path, .fd = -1};
+    l->path = path;
+    l->fd = -1;
     if (!path)
         return 0;
     if ((rc = keep_lines(path, done, e)) < 0)
         return rc;
     l->fd = file_open_write(path, O_CREAT | O_APPEND, 0666, e);
     return l->fd < 0 ? l->fd : 0;
+}
+
+static void tell_waiting(struct train_log *l, int why)
+{
+    struct error e;
+
+    if (!l->told) {
+        error_set(&e, ERR_IO, "%s: cannot write: %s; its lines wait", l->path, strerror(why));
+        l->say(l->ctx, e.text);
+    }
+    l->told = true;
 }
 
 static void write_waiting(struct train_log *l)
@@ -74,10 +85,7 @@ static void write_waiting(struct train_log *l)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            if (!l->told)
-                fprintf(stderr, "moetop: %s: cannot write: %s; its lines wait\n", l->path,
-                        strerror(errno));
-            l->told = true;
+            tell_waiting(l, errno);
             return;
         }
         memmove(l->waiting.data, l->waiting.data + n, l->waiting.len - (size_t)n);

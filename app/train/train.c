@@ -4,35 +4,51 @@
 
 #include "app/common/memory_left.h"
 #include "app/common/paths.h"
-#include "app/common/progress.h"
 #include "app/common/signals.h"
+#include "app/setup/screen_loop.h"
 #include "app/train/log.h"
+#include "app/train/screen.h"
 #include "app/train/settings.h"
 #include "engine/base/clock.h"
 #include "engine/base/size.h"
 #include "engine/base/topology.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/peak.h"
 #include "engine/train/save.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define CHECKPOINT "training.checkpoint"
+#define LOOK_MS 200
+#define PEAK_SECONDS 2.0
 #define PROGRAM ((uint64_t)32 << 20) /* bytes: code, libraries, what oneDNN makes of a product */
 
 struct run {
     const struct options *o;
     struct trainer *t;
     struct train_log log;
-    struct progress bar;
+    struct train_screen *screen; /* NULL: a line a step */
+    struct train_view *view;     /* what it shows */
+    atomic_bool leave, over;     /* the user wants to quit; the last step is done */
+    int rc;                      /* of the steps, when they are over */
+    struct error *why;
     char checkpoint[PATH_MAX];
     uint64_t begun;
     int64_t tokens; /* since it began */
+    int first;                  /* steps that were done then */
+    double seconds, operations; /* of its steps: time, and of the frozen weights' products */
+    int threads;
     double loss;    /* of the last step */
+    double valid;   /* the newest; NAN: none */
     bool behind;    /* a checkpoint could not be written, which was told */
 };
 
@@ -41,12 +57,24 @@ bool train_wanted(const struct options *o)
     return o->finetune != NULL;
 }
 
-static bool signalled(void *ctx)
+static bool ended(void *ctx)
 {
-    return signals_last() != 0;
+    const struct run *r = ctx;
+
+    return signals_last() != 0 || atomic_load(&r->leave);
 }
 
 /* ---- what is shown ---- */
+
+static void say(void *ctx, const char *line)
+{
+    struct run *r = ctx;
+
+    if (r->screen)
+        train_view_say(r->view, line);
+    else
+        fprintf(stderr, "moetop: %s\n", line);
+}
 
 static const char *plural(int n)
 {
@@ -96,20 +124,31 @@ static int show_fit(const struct run *r, struct error *e)
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
-static int show_step(struct run *r, const struct train_step *s, struct error *e)
+/* After it took so many seconds. */
+static int show_step(struct run *r, const struct train_step *s, double seconds, struct error *e)
 {
     uint64_t since = clock_now() - r->begun;
-    double seconds = clock_seconds(since), rate = clock_rate((double)r->tokens, since);
-    char note[96];
 
-    if (r->o->plain) {
-        printf("step %d of %d: loss %.4f, gradient %.4g, lr %.3g, %.0f tokens/s, %.0f s\n", s->step,
-               trainer_config(r->t)->steps, s->loss, s->grad_norm, s->lr, rate, seconds);
-        return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
+    if (r->screen) {
+        train_view_step(r->view, s, seconds);
+        return 0;
     }
-    snprintf(note, sizeof note, "loss %.4f, %.0f tokens/s", s->loss, rate);
-    progress_draw(&r->bar, s->step, trainer_config(r->t)->steps, note);
-    return 0;
+    printf("step %d of %d: loss %.4f, gradient %.4g, lr %.3g, %.0f tokens/s, %.0f s\n", s->step,
+           trainer_config(r->t)->steps, s->loss, s->grad_norm, s->lr,
+           clock_rate((double)r->tokens, since), clock_seconds(since));
+    return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
+}
+
+static int show_valid(struct run *r, struct error *e)
+{
+    int step = trainer_state(r->t).step;
+
+    if (r->screen) {
+        train_view_valid(r->view, step, r->valid);
+        return 0;
+    }
+    printf("after step %d: validation loss %.4f\n", step, r->valid);
+    return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
 /* ---- what is kept ---- */
@@ -117,14 +156,16 @@ static int show_step(struct run *r, const struct train_step *s, struct error *e)
 /* A disk without room does not end a run: the old checkpoint is there, the next one is tried. */
 static void write_checkpoint(struct run *r)
 {
-    struct error why;
+    struct error why, line;
 
     if (checkpoint_write(r->t, r->checkpoint, &why) == 0) {
         r->behind = false;
         return;
     }
-    if (!r->behind)
-        fprintf(stderr, "moetop: %s; going on without a new checkpoint\n", why.text);
+    if (!r->behind) {
+        error_set(&line, ERR_IO, "%.400s; going on without a new checkpoint", why.text);
+        say(r, line.text);
+    }
     r->behind = true;
 }
 
@@ -135,18 +176,16 @@ static int save(struct run *r, struct error *e)
 
 static int validate(struct run *r, struct error *e)
 {
-    double loss;
     int rc;
 
     if (!r->o->valid)
         return 0;
-    if ((rc = trainer_validate(r->t, &loss, e)) < 0)
+    if (r->screen)
+        train_view_validating(r->view);
+    if ((rc = trainer_validate(r->t, &r->valid, e)) < 0)
         return rc;
-    train_log_valid(&r->log, trainer_state(r->t).step, loss);
-    if (!r->o->plain)
-        return 0;
-    printf("after step %d: validation loss %.4f\n", trainer_state(r->t).step, loss);
-    return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
+    train_log_valid(&r->log, trainer_state(r->t).step, r->valid);
+    return show_valid(r, e);
 }
 
 /* ---- the run ---- */
@@ -170,17 +209,115 @@ static int step_on(struct run *r, struct error *e)
 
     while (rc == 0 && trainer_state(r->t).step < trainer_config(r->t)->steps) {
         struct train_step s;
+        double before = trainer_operations(r->t), seconds;
         uint64_t from = clock_now();
 
         if ((rc = trainer_step(r->t, &s, e)) < 0)
             break;
         r->loss = s.loss;
         r->tokens += s.tokens;
-        train_log_step(&r->log, &s, clock_seconds(clock_now() - from));
-        if ((rc = show_step(r, &s, e)) == 0)
+        seconds = clock_seconds(clock_now() - from);
+        r->seconds += seconds;
+        r->operations += trainer_operations(r->t) - before;
+        train_log_step(&r->log, &s, seconds);
+        if ((rc = show_step(r, &s, seconds, e)) == 0)
             rc = keep_up(r, e);
     }
     return rc;
+}
+
+static void *steps_main(void *arg)
+{
+    struct run *r = arg;
+
+    r->rc = step_on(r, r->why);
+    atomic_store(&r->over, true);
+    return NULL;
+}
+
+/* The steps on a thread of their own, the screen on this one. */
+static int steps_shown(struct run *r, struct error *e)
+{
+    pthread_t thread;
+
+    r->why = e;
+    if (pthread_create(&thread, NULL, steps_main, r))
+        return error_set(e, ERR_MEMORY, "no thread for the steps");
+    while (!atomic_load(&r->over))
+        if (train_screen_step(r->screen, LOOK_MS)) {
+            atomic_store(&r->leave, true);
+            train_view_ending(r->view);
+        }
+    pthread_join(thread, NULL);
+    return r->rc;
+}
+
+/* The terminal is the shell's again, and what the program had to say meanwhile stands there. */
+static void give_screen_back(struct run *r)
+{
+    struct ui_training last;
+
+    train_screen_free(r->screen);
+    r->screen = NULL;
+    if (!r->view)
+        return;
+    train_view_look(r->view, &last);
+    if (last.text[0])
+        say(r, last.text);
+}
+
+/* A terminal that cannot show it gets lines. */
+static void take_screen(struct run *r, const char *model)
+{
+    struct error e = {0};
+
+    if (!r->screen)
+        return;
+    if ((r->view = train_view_new(r->t, r->o->valid != NULL)) &&
+        train_screen_open(r->screen, r->view, trainer_base(r->t)->model, model, &e) == 0)
+        return;
+    train_screen_free(r->screen);
+    r->screen = NULL;
+    fprintf(stderr, "moetop: %s; going on line by line\n", r->view ? e.text : "out of memory");
+}
+
+static int run_steps(struct run *r, const char *model, struct error *e)
+{
+    int rc;
+
+    take_screen(r, model);
+    r->first = trainer_state(r->t).step;
+    r->begun = clock_now();
+    rc = r->screen ? steps_shown(r, e) : step_on(r, e);
+    give_screen_back(r);
+    return rc;
+}
+
+/* --stats: time and memory a step, and what the products would do alone. */
+static int show_stats(const struct run *r, struct error *e)
+{
+    const struct train_memory m = trainer_memory(r->t);
+    int steps = trainer_state(r->t).step - r->first;
+    double peak, rate = r->seconds > 0 ? r->operations / r->seconds : 0;
+    struct rusage used;
+    char a[24], b[24];
+    int rc;
+
+    if (!r->o->stats || !steps)
+        return 0;
+    getrusage(RUSAGE_SELF, &used);
+    if ((rc = peak_measure(trainer_base(r->t), r->threads, (int)(r->tokens / steps) /
+                           trainer_config(r->t)->accumulation, PEAK_SECONDS, &peak, e)) < 0)
+        return rc;
+    fprintf(stderr,
+            "moetop: %.2f s a step of %lld tokens; memory %s at most, of %s stated\n"
+            "moetop: products of the frozen weights: %.0f GFLOP a step, %.0f GFLOP/s, %.0f %% of the "
+            "%.0f GFLOP/s that F32 products of these shapes reach alone\n",
+            r->seconds / steps, (long long)(r->tokens / steps),
+            size_format((uint64_t)used.ru_maxrss << 10, a, sizeof a),
+            size_format(m.base + m.adapter + m.batch + PROGRAM, b, sizeof b),
+            1e-9 * r->operations / steps, 1e-9 * rate, 100 * rate / peak, 1e-9 * peak);
+    return 0;
 }
 
 static int diverged(const struct run *r, struct error *e)
@@ -213,9 +350,12 @@ static int end(struct run *r, int rc, struct error *e)
     if (rc < 0)
         return rc;
     unlink(r->checkpoint);
-    printf("%s%s: an adapter of %d matrices, %d step%s, loss %.4f, in %.1f s\n", r->o->lora_out,
+    printf("%s%s: an adapter of %d matrices, %d step%s, loss %.4f", r->o->lora_out,
            trainer_modules(r->t)->peft ? "" : "/adapter.gguf", trainer_modules(r->t)->n, step,
-           plural(step), r->loss, clock_seconds(clock_now() - r->begun));
+           plural(step), r->loss);
+    if (!isnan(r->valid))
+        printf(", validation loss %.4f", r->valid);
+    printf(", in %.1f s\n", clock_seconds(clock_now() - r->begun));
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
@@ -234,6 +374,8 @@ static int begin(struct run *r, struct error *e)
     if (rc == 1)
         fprintf(stderr, "moetop: %s: going on after step %d\n", r->checkpoint,
                 trainer_state(r->t).step);
+    r->log.say = say;
+    r->log.ctx = r;
     return train_log_open(&r->log, r->o->train_log, trainer_state(r->t).step, e);
 }
 
@@ -244,22 +386,45 @@ static int open_trainer(struct run *r, const char *model, const struct stop *sto
                                 .data = o->finetune,
                                 .valid = o->valid,
                                 .init = o->lora_init,
-                                .threads = o->threads > 0 ? o->threads : topology_default_threads(),
+                                .threads = r->threads,
                                 .stop = stop};
     int rc = train_settings(&t.config, o, e);
 
     return rc < 0 ? rc : trainer_open(&r->t, &t, e);
 }
 
+static int train(struct run *r, const char *model, struct error *e)
+{
+    const struct stop stop = {ended, r};
+    struct error why = {0};
+    int rc;
+
+    r->threads = r->o->threads > 0 ? r->o->threads : topology_default_threads();
+    if (!r->o->fit && screen_loop_wanted(r->o) &&
+        (rc = train_screen_new(&r->screen, r->o, e)) < 0)
+        return rc;
+    if ((rc = open_trainer(r, model, &stop, e)) < 0)
+        return rc;
+    if (r->o->fit)
+        return show_fit(r, e);
+    if ((rc = begin(r, e)) < 0)
+        return rc;
+    show_model(r);
+    rc = end(r, run_steps(r, model, e), e);
+    if (rc == 0)
+        rc = show_stats(r, e);
+    if (train_log_close(&r->log, &why) < 0 && rc == 0)
+        rc = error_set(e, ERR_IO, "%s", why.text);
+    return rc;
+}
+
 int train_run(struct options *o, struct error *e)
 {
-    const struct stop stop = {signalled, NULL};
     static struct run r;
-    struct error why = {0};
     char model[PATH_MAX];
     int rc;
 
-    r = (struct run){.o = o};
+    r = (struct run){.o = o, .valid = NAN};
     if (!o->lora_out && !o->fit)
         return error_set(e, ERR_USAGE,
                          "--finetune needs a folder for the adapter: --lora-out FOLDER");
@@ -269,19 +434,9 @@ int train_run(struct options *o, struct error *e)
     if ((rc = paths_model(o->model, model, sizeof model, e)) < 0)
         return rc;
     signals_catch();
-    rc = open_trainer(&r, model, &stop, e);
-    if (rc == 0 && o->fit) {
-        rc = show_fit(&r, e);
-    } else if (rc == 0 && (rc = begin(&r, e)) == 0) {
-        show_model(&r);
-        progress_begin(&r.bar, "finetune");
-        r.begun = clock_now();
-        rc = step_on(&r, e);
-        progress_end(&r.bar);
-        rc = end(&r, rc, e);
-        if (train_log_close(&r.log, &why) < 0 && rc == 0)
-            rc = error_set(e, ERR_IO, "%s", why.text);
-    }
+    rc = train(&r, model, e);
+    train_screen_free(r.screen);
+    train_view_free(r.view);
     trainer_close(r.t);
     return rc;
 }

@@ -96,18 +96,13 @@ static int list_modules(struct modules *m, struct base *b, const struct train_co
 
 /* ---- values ---- */
 
-static size_t values_of(const struct module *m)
-{
-    return (size_t)m->rank * ((size_t)m->cols + (size_t)m->rows);
-}
-
 static int take_room(struct modules *m, struct base *b, struct error *e)
 {
     float **const arrays[ARRAYS] = {&m->values, &m->grads, &m->m1, &m->m2, &m->good};
     size_t at = 0;
 
     for (int i = 0; i < m->n; i++)
-        m->n_values += values_of(&m->list[i]);
+        m->n_values += module_values(&m->list[i]);
     for (int i = 0; i < ARRAYS; i++)
         if (!(*arrays[i] = mem_pages(m->n_values * sizeof(float))))
             return no_memory(e);
@@ -119,7 +114,7 @@ static int take_room(struct modules *m, struct base *b, struct error *e)
         x->grad_a = m->grads + at;
         x->b = x->a + (size_t)x->rank * (size_t)x->cols;
         x->grad_b = x->grad_a + (size_t)x->rank * (size_t)x->cols;
-        at += values_of(x);
+        at += module_values(x);
         for (int p = 0; p < x->n_parts; p++) {
             struct linear *w = base_linear(b, x->id, x->parts[p]);
 
@@ -305,6 +300,20 @@ size_t modules_trained(const struct modules *m)
     size_t n = 0;
 
     for (int i = 0; i < m->n; i++)
-        n += m->list[i].trained ? values_of(&m->list[i]) : 0;
+        n += m->list[i].trained ? module_values(&m->list[i]) : 0;
     return n;
+}
+
+size_t module_values(const struct module *m)
+{
+    return (size_t)m->rank * ((size_t)m->cols + (size_t)m->rows);
+}
+
+double module_gradient(const struct module *m)
+{
+    double sum = 0.0;
+
+    for (size_t k = 0; m->trained && k < module_values(m); k++)
+        sum += (double)m->grad_a[k] * (double)m->grad_a[k];
+    return sum;
 }

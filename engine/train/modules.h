@@ -40,5 +40,10 @@ int modules_read(struct modules *m, struct base *b, const struct train_config *c
 void modules_release(struct modules *m);
 /* Values of those that are trained. */
 size_t modules_trained(const struct modules *m);
+/* Of one, both matrices: a, and b right behind it. */
+size_t module_values(const struct module *m);
+/* Sum of the squares of its gradient, before it is clipped; 0: it is not trained. Any thread while
+ * no step is under way. */
+double module_gradient(const struct module *m);
 
 #endif

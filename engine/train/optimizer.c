@@ -13,20 +13,11 @@ struct work {
     float clip, keep, rate, root2, beta1, beta2, fresh1, fresh2; /* fresh: 1 - beta */
 };
 
-static size_t values_of(const struct module *m)
-{
-    return (size_t)m->rank * ((size_t)m->cols + (size_t)m->rows);
-}
-
 static void square_module(void *ctx, int i, float *scratch)
 {
     const struct work *w = ctx;
-    const struct module *m = &w->m->list[i];
-    double sum = 0.0;
 
-    for (size_t k = 0; m->trained && k < values_of(m); k++)
-        sum += (double)m->grad_a[k] * (double)m->grad_a[k];
-    w->squares[i] = sum;
+    w->squares[i] = module_gradient(&w->m->list[i]);
 }
 
 double optimizer_norm(struct crew *c, const struct modules *m)
@@ -51,7 +42,7 @@ static void step_module(void *ctx, int i, float *scratch)
     float *p = w->m->values + at, *g = w->m->grads + at, *m1 = w->m->m1 + at, *m2 = w->m->m2 + at,
           eps = (float)w->c->eps;
 
-    for (size_t k = 0; m->trained && k < values_of(m); k++) {
+    for (size_t k = 0; m->trained && k < module_values(m); k++) {
         float d = g[k] * w->clip;
 
         p[k] *= w->keep;

@@ -152,7 +152,7 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
         x = canvas_text(c, r.x + 5, r.y + rows, theme_style(&m->theme, ROLE_STYLE_FIGURE), text) +
             1;
         end = r.x + r.w;
-        if (r.w >= 40) {
+        if (r.w >= 40 && !m->training) {
             holds(text, sizeof text, &m->live.devices[0], r.w);
             end = canvas_text_right(c, end, r.y + rows, dim, text) - 2;
         }
@@ -230,6 +230,7 @@ static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m,
 const struct panel panel_devices = {
     .name = "devices",
     .open = true,
+    .training = true,
     .column = 0,
     .priority = 5,
     .min = 2,

@@ -98,6 +98,7 @@ static bool help_act(struct ui_model *m, const struct panel_view *v, enum action
 
 const struct panel panel_help = {
     .name = "help",
+    .training = true,
     .overlay = true,
     .zoom = ACTION_HELP,
     .state_size = sizeof(struct state),

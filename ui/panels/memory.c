@@ -33,6 +33,15 @@ static const char *const explain_server[] = {
     NULL,
 };
 
+static const char *const explain_training[] = {
+    "base: the frozen weights, as they lie in memory",
+    "adapter: what is trained, its gradients, both moments of AdamW, and the last sound values",
+    "batch: each layer's inputs, one layer's inside, logits in pieces, and the threads' scratch",
+    "process: resident memory of this program (RSS), as top shows it",
+    "system: memory in use of all there is; free: what could be had without swapping",
+    NULL,
+};
+
 /* The weights' copies; the rest of what devices hold is counted with the host's. */
 static double copies(const struct ui_model *m)
 {
@@ -129,17 +138,54 @@ static int disk_rows(struct canvas *c, struct rect r, int y, const struct ui_mod
     return y + 1;
 }
 
+/* The process and the machine, which every screen has. */
+static void machine_rows(struct canvas *c, struct rect r, int y, const struct ui_model *m)
+{
+    const struct ui_system *s = &m->system;
+    double total = (double)s->memory_total, share = used_share(m);
+    char text[64] = "", a[16];
+
+    if (!s->valid)
+        return;
+    if (s->rss_peak != UINT64_MAX && s->rss_peak)
+        snprintf(text, sizeof text, "peak %s", draw_size(a, (double)s->rss_peak, false));
+    row(c, r, y++, m, "process", (double)s->rss, total, ROLE_STYLE_CPU, text);
+    snprintf(text, sizeof text, "free %s", draw_size(a, (double)s->memory_available, false));
+    row(c, r, y++, m, "system", total * share, total,
+        share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH, text);
+    if (share > 0.9 && y < r.h) {
+        snprintf(text, sizeof text, "%.0f %% in use: swapping is near", share * 100);
+        canvas_text_fit(c, r.x, r.y + y, r.w, theme_style(&m->theme, ROLE_STYLE_TROUBLE), text);
+    }
+}
+
+static void training_draw(struct canvas *c, struct rect r, const struct ui_model *m, double total)
+{
+    const struct ui_training *t = m->training;
+    int y = 0;
+
+    if (r.h >= 5) {
+        row(c, r, y++, m, "base", (double)t->base, total, ROLE_STYLE_GRAPH, "");
+        row(c, r, y++, m, "adapter", (double)t->adapter, total, ROLE_STYLE_GRAPH, "");
+        row(c, r, y++, m, "batch", (double)t->memory, total, ROLE_STYLE_GRAPH, "");
+    }
+    machine_rows(c, r, y, m);
+}
+
 static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
                         const struct panel_view *v)
 {
     const struct telemetry *t = &m->live;
     const struct ui_system *s = &m->system;
     double total = s->valid ? (double)s->memory_total : 0,
-           weights = (double)(t->weights_packed + t->weights_mapped) + copies(m),
-           share = used_share(m);
+           weights = (double)(t->weights_packed + t->weights_mapped) + copies(m);
     char text[64] = "", a[16];
     int y = 0;
 
+    if (m->training) {
+        training_draw(c, r, m, total);
+        return;
+    }
     if (r.h >= (t->disk.slots ? 7 : 5)) {
         if (t->weights_mapped)
             snprintf(text, sizeof text, "%s mapped",
@@ -155,24 +201,13 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
     } else if (r.h >= 3) {
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, "");
     }
-    if (!s->valid)
-        return;
-    text[0] = 0;
-    if (s->rss_peak != UINT64_MAX && s->rss_peak)
-        snprintf(text, sizeof text, "peak %s", draw_size(a, (double)s->rss_peak, false));
-    row(c, r, y++, m, "process", (double)s->rss, total, ROLE_STYLE_CPU, text);
-    snprintf(text, sizeof text, "free %s", draw_size(a, (double)s->memory_available, false));
-    row(c, r, y++, m, "system", total * share, total,
-        share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH, text);
-    if (share > 0.9 && y < r.h) {
-        snprintf(text, sizeof text, "%.0f %% in use: swapping is near", share * 100);
-        canvas_text_fit(c, r.x, r.y + y, r.w, theme_style(&m->theme, ROLE_STYLE_TROUBLE), text);
-    }
+    machine_rows(c, r, y, m);
 }
 
 const struct panel panel_memory = {
     .name = "memory",
     .open = true,
+    .training = true,
     .column = 0,
     .priority = 4,
     .min = 2,
@@ -184,4 +219,5 @@ const struct panel panel_memory = {
     .side = memory_side,
     .explain = explain,
     .explain_server = explain_server,
+    .explain_training = explain_training,
 };

@@ -20,13 +20,15 @@ struct panel_view {
 enum panel_place {
     PANEL_OF_BOTH,
     PANEL_OF_CHAT,
-    PANEL_OF_SERVER /* a server's dashboard, in the place that the chat has elsewhere */
+    PANEL_OF_SERVER,  /* a server's dashboard, in the place that the chat has elsewhere */
+    PANEL_OF_TRAINING /* likewise on a training run's */
 };
 
 struct panel {
     const char *name; /* for its title, tabs, keys and documents */
     bool open;        /* at start */
     enum panel_place place;
+    bool training; /* a training run's screen has it too, in its column */
     /* comes alone over the whole screen by its key, each time as at first, and goes when the keys
      * leave it */
     bool overlay;
@@ -58,6 +60,7 @@ struct panel {
     const char *(*plan)(const struct ui_model *m, const struct panel_view *v);
     const char *const *explain;        /* what the figures mean; NULL-terminated lines */
     const char *const *explain_server; /* on a server's dashboard; NULL: the same */
+    const char *const *explain_training; /* on a training run's; NULL: the same */
     const char *keys; /* its own while focused, for the hint ("arrows, m"); NULL: none */
     bool whole;       /* see struct layout_panel */
 };
@@ -79,7 +82,9 @@ extern const struct panel *const panels[PANEL_COUNT];
 int panel_toggles(void);
 int panel_find(const char *name);                      /* its index, -1: there is none */
 bool panel_there(const struct ui_model *m, int index); /* this screen has it */
-int panel_zoomed_by(enum action a); /* the panel whose action this is, -1: no panel's */
+bool panel_on_stage(const struct panel *p); /* it stands in the chat's place */
+/* the panel of this screen whose action this is, -1: no panel's */
+int panel_zoomed_by(const struct ui_model *m, enum action a);
 const char *const *panel_explanation(const struct ui_model *m, const struct panel *p);
 /* Private state of all panels, in the model, which frees it: 0 or ERR_MEMORY. */
 int panels_init(struct ui_model *m);

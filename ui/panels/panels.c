@@ -34,18 +34,27 @@ bool panel_there(const struct ui_model *m, int index)
 {
     enum panel_place place = panels[index]->place;
 
-    return place == PANEL_OF_BOTH || (place == PANEL_OF_SERVER) == (m->serving != NULL);
+    if (m->training)
+        return place == PANEL_OF_TRAINING || panels[index]->training;
+    return place == PANEL_OF_BOTH || place == (m->serving ? PANEL_OF_SERVER : PANEL_OF_CHAT);
+}
+
+bool panel_on_stage(const struct panel *p)
+{
+    return p->place == PANEL_OF_SERVER || p->place == PANEL_OF_TRAINING;
 }
 
 const char *const *panel_explanation(const struct ui_model *m, const struct panel *p)
 {
+    if (m->training && p->explain_training)
+        return p->explain_training;
     return m->serving && p->explain_server ? p->explain_server : p->explain;
 }
 
-int panel_zoomed_by(enum action a)
+int panel_zoomed_by(const struct ui_model *m, enum action a)
 {
     for (int i = 0; i < PANEL_COUNT && a != ACTION_NONE; i++)
-        if (panels[i]->zoom == a)
+        if (panels[i]->zoom == a && panel_there(m, i))
             return i;
     return -1;
 }

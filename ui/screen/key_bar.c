@@ -20,6 +20,7 @@ static const struct {
     {KEYS_PANEL, ACTION_CHOOSE, "choose"},    {KEYS_PANEL, ACTION_ZOOM, "whole screen"},
     {KEYS_PANEL, ACTION_MODE, "mode"},        {KEYS_PANEL, ACTION_HIDE, "hide"},
     {KEYS_PANEL, ACTION_EXPLAIN, "explain"},  {KEYS_SERVER, ACTION_QUIT, "quit"},
+    {KEYS_TRAINING, ACTION_QUIT, "quit"},
 };
 
 /* The short name of what the key does; "": it is not in the bar. */
@@ -50,9 +51,12 @@ static bool in_bar(const struct ui_model *m, const struct key_binding *k)
 
     if (m->focus >= 0 || k->context == KEYS_PANEL)
         return m->focus >= 0 && k->context == KEYS_PANEL;
-    if (!m->serving)
+    if (!m->serving && !m->training)
         return k->context == KEYS_CHAT;
-    return keys_lookup(KEYS_SERVER, k->key, k->mods, &index) == k->action;
+    if (k->context != KEYS_CHAT && k->context != (m->training ? KEYS_TRAINING : KEYS_SERVER))
+        return false;
+    return keys_lookup(m->training ? KEYS_TRAINING : KEYS_SERVER, k->key, k->mods, &index) ==
+           k->action;
 }
 
 /* Walks over the bar; draws when c is given; the key at column `at`, NULL: none. */

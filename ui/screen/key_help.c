@@ -5,11 +5,14 @@
 
 #include <string.h>
 
+#define ALL ~0u
+
 static const char *context_title(enum key_context context)
 {
     return context == KEYS_CHAT    ? "In the chat"
            : context == KEYS_PANEL ? "In a panel"
-                                   : "On a server's dashboard";
+           : context == KEYS_SERVER ? "On a server's dashboard"
+                                    : "While an adapter is trained";
 }
 
 /* Which of its kind an action means by an index; NULL: there are no more of them. */
@@ -41,21 +44,24 @@ static void help_make(const struct key_binding *k, char *out, size_t size)
         snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? ", " : ": ", name);
 }
 
-/* Calls title for each context and row for each row of the documents, in the order of the table. */
-static void each_row(FILE *f, void (*title)(FILE *f, const char *text, bool first),
+/* Calls title for each of the contexts (bits) and row for each row of the documents, in the order of
+ * the table. */
+static void each_row(FILE *f, unsigned contexts, void (*title)(FILE *f, const char *text, bool first),
                      void (*row)(FILE *f, const char *label, const char *help))
 {
     int n, context = -1;
+    bool first = true;
     const struct key_binding *k = keys_table(&n);
 
     for (int i = 0; i < n; i++, k++) {
         char label[64], help[512];
 
-        if (!k->label)
+        if (!k->label || !(contexts >> k->context & 1))
             continue;
         if ((int)k->context != context) {
             context = (int)k->context;
-            title(f, context_title(k->context), i == 0);
+            title(f, context_title(k->context), first);
+            first = false;
         }
         label_make(k, label, sizeof label);
         help_make(k, help, sizeof help);
@@ -73,9 +79,15 @@ static void help_row(FILE *f, const char *label, const char *help)
     fprintf(f, "  %-16s %s\n", label, help);
 }
 
-void keys_print_help(FILE *f)
+void keys_print_help(FILE *f, enum key_context screen)
 {
-    each_row(f, help_title, help_row);
+    bool chat = screen == KEYS_CHAT;
+
+    if (!chat)
+        each_row(f, 1u << screen, help_title, help_row);
+    if (!chat)
+        fputc('\n', f);
+    each_row(f, chat ? ALL : 1u << KEYS_PANEL, help_title, help_row);
 }
 
 /* Roff takes a leading dot or apostrophe for a request, and a backslash for an escape. */
@@ -109,5 +121,5 @@ static void man_row(FILE *f, const char *label, const char *help)
 
 void keys_print_man(FILE *f)
 {
-    each_row(f, man_title, man_row);
+    each_row(f, ALL, man_title, man_row);
 }

@@ -88,6 +88,14 @@ static const char *serving_hint(const struct ui_serving *s)
                        : "q ends what is under way, and quits";
 }
 
+static const char *training_hint(const struct ui_training *t)
+{
+    return t->text[0]   ? t->text
+           : t->ending  ? "writing a checkpoint"
+           : t->step == t->steps ? "writing the adapter"
+                        : "q writes a checkpoint, and quits; the same command goes on there";
+}
+
 /* What stands in the empty input line: who has the keys, or what may be done. */
 static void hint_text(const struct ui_model *m, char *out, size_t size)
 {
@@ -101,6 +109,7 @@ static void hint_text(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%s",
                  m->note[0]         ? m->note
                  : m->serving       ? serving_hint(m->serving)
+                 : m->training      ? training_hint(m->training)
                  : m->waiting[0]    ? ""
                  : m->stopped       ? "the engine has stopped"
                  : m->loading       ? "you may type while the model is loading"
@@ -127,7 +136,7 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m,
         hint_text(m, hint, sizeof hint);
         canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), hint);
     }
-    if (m->focus < 0 && !m->serving && cx < r.w && cy - top >= 0 && cy - top < r.h) {
+    if (m->focus < 0 && !m->serving && !m->training && cx < r.w && cy - top >= 0 && cy - top < r.h) {
         c->cursor_x = r.x + cx;
         c->cursor_y = r.y + cy - top;
     }
@@ -208,7 +217,7 @@ static void state_text(const struct ui_model *m, char *out, size_t size)
     const char *stop = draw_stop_word(m->last_stop);
 
     out[0] = 0;
-    if (m->loading || m->serving)
+    if (m->loading || m->serving || m->training)
         return;
     if (m->stopped)
         snprintf(out, size, "engine stopped");
@@ -232,10 +241,24 @@ static void context_text(const struct ui_model *m, char *out, size_t size)
 }
 
 /* Where there is no other line: the figures that matter most. */
+static void title_training(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    const struct ui_training *t = m->training;
+    char text[200], left[24], rate[16];
+
+    snprintf(text, sizeof text, "step %d/%d · loss %.3f · %s left · %s tok/s", t->step, t->steps,
+             t->loss, draw_time(left, t->left_s), draw_rate(rate, t->tok_s));
+    canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR), text);
+}
+
 static void title_brief(struct canvas *c, struct rect r, const struct ui_model *m, double share)
 {
     char text[200], context[16] = "–", rate[16], a[16];
 
+    if (m->training) {
+        title_training(c, r, m);
+        return;
+    }
     if (m->serving)
         snprintf(context, sizeof context, "%d/%d", m->serving->running, m->serving->n_sessions);
     else if (!m->forgotten)
@@ -340,6 +363,26 @@ static void title_serving(struct canvas *c, int x, struct rect r, const struct u
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
 }
 
+/* A training run's: how far it is, and how long it takes yet. */
+static void title_steps(struct canvas *c, int x, struct rect r, const struct ui_model *m,
+                        struct style bar, struct style dim)
+{
+    const struct ui_training *t = m->training;
+    int end = r.x + r.w;
+    char text[64], left[24];
+
+    snprintf(text, sizeof text, "step %d of %d", t->step, t->steps);
+    if (x + 3 + (int)strlen(text) + 10 < end) {
+        x = canvas_text(c, x, 0, dim, " · ");
+        x = canvas_text(c, x, 0, bar, text);
+    }
+    snprintf(text, sizeof text, ", %s left", draw_time(left, t->left_s));
+    if (t->left_s >= 0 && x + (int)strlen(text) + 10 < end)
+        x = canvas_text(c, x, 0, bar, text);
+    if (x + 9 < end)
+        canvas_text_right(c, end - 1, 0, dim, "F1 help");
+}
+
 static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
 {
     const struct theme *t = &m->theme;
@@ -362,6 +405,10 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
     x = title_plan(c, x, m, bar, dim);
     if (m->serving) {
         title_serving(c, x, r, m, bar, dim);
+        return;
+    }
+    if (m->training) {
+        title_steps(c, x, r, m, bar, dim);
         return;
     }
     x = title_context(c, x, r, m, share, bar, dim);
@@ -547,7 +594,8 @@ static void request_opened(struct layout_panel *q, const struct ui_model *m, int
 static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h,
                          int input_rows)
 {
-    int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100;
+    int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100,
+           stage = w < 60 ? w : w - column - 1;
     bool two = layout_mode(w, h) == LAYOUT_TWO;
 
     memset(q, 0, sizeof *q);
@@ -560,8 +608,8 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
     q->keys = m->key_bar;
     for (i = 0; i < PANEL_COUNT; i++) {
         const struct panel *p = panels[i];
-        bool across = two && p->across && p->across(m, column - 2);
-        int width = (across ? 2 * column + 1 : column) - 2;
+        bool across = two && p->across && p->across(m, column - 2), on_stage = panel_on_stage(p);
+        int width = (on_stage ? stage : across ? 2 * column + 1 : column) - 2;
 
         q->panels[i] = (struct layout_panel){
             .open = m->open_panels >> i & 1,
@@ -574,13 +622,13 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
             .column = p->column,
             .whole = p->whole,
             .across = across,
-            .stage = p->place == PANEL_OF_SERVER,
+            .stage = on_stage,
         };
         if (m->focus == i)
             request_opened(&q->panels[i], m, i, column - 2, h);
         if (m->explain && m->focus == i) {
             q->panels[i].want = q->panels[i].most =
-                panel_explain(NULL, (struct rect){0, 0, column - 2, 0}, m, p);
+                panel_explain(NULL, (struct rect){0, 0, width, 0}, m, p);
             q->panels[i].whole = true;
         }
     }
@@ -759,7 +807,7 @@ static bool panel_act(struct ui_model *m, enum action a)
 
 enum action screen_act(struct ui_model *m, enum action a, int index)
 {
-    int zoomed = panel_zoomed_by(a);
+    int zoomed = panel_zoomed_by(m, a);
 
     m->dirty = true;
     if (m->explain && m->focus >= 0 && explain_act(m, a))

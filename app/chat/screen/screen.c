@@ -203,7 +203,7 @@ static char *help_make(void)
 
     if (!f)
         return NULL;
-    keys_print_help(f);
+    keys_print_help(f, KEYS_CHAT);
     fputc('\n', f);
     chat_commands_print_help(f);
     fclose(f);
