@@ -2,6 +2,7 @@
  * tools, the same bits for any number of threads and after an interruption, what is refused. */
 #include "app/train/settings.h"
 #include "engine/base/json.h"
+#include "engine/layout/pack.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/save.h"
 #include "tests/support.h"
@@ -15,7 +16,7 @@
 
 /* ---- tiny models ---- */
 
-enum { WHOLE = 32, VOCAB = 48, CONTEXT = 96 };
+enum { WHOLE = 32, BLOCKS = 256, VOCAB = 48, CONTEXT = 96 };
 
 /* A layer of each kind that is trained. */
 static struct layer_shape shape_of(int kind)
@@ -61,24 +62,34 @@ static struct layer_shape shape_of(int kind)
 }
 #define KINDS 7
 
-static struct tiny_model *tiny_new(int kind, enum dtype type, unsigned seed)
+/* width: of an expert. */
+static struct tiny_model *tiny_sized(int kind, enum dtype type, unsigned seed, int hidden,
+                                     int width)
 {
-    static float embeddings[VOCAB * WHOLE];
-    const struct layer_shape shapes[2] = {shape_of(kind), shape_of(kind)};
-    const struct tiny_shape s = {.layers = 2, .hidden = WHOLE, .heads = 4,
-                                 .kv_heads = shapes[0].mixer.kv_heads, .head_dim = 8, .ffn = 24,
+    static float embeddings[VOCAB * BLOCKS];
+    struct layer_shape shapes[2] = {shape_of(kind), shape_of(kind)};
+    const struct tiny_shape s = {.layers = 2, .hidden = hidden, .heads = 4,
+                                 .kv_heads = shapes[0].mixer.kv_heads, .head_dim = 8, .ffn = width,
                                  .experts = 6, .vocab = VOCAB, .rope_dims = 8, .context = CONTEXT,
                                  .type = type, .bias = kind != 4, .seed = seed, .shapes = shapes,
                                  .residual_scale = kind == 3 ? 0.7f : 0.0f};
-    struct tiny_model *t = tiny_model_new(&s);
+    struct tiny_model *t;
     unsigned state = seed;
 
-    for (int i = 0; i < VOCAB * WHOLE; i++)
+    for (int l = 0; l < 2 && shapes[l].ffn.experts; l++)
+        shapes[l].ffn.width = width;
+    t = tiny_model_new(&s);
+    for (int i = 0; i < VOCAB * hidden; i++)
         embeddings[i] = tiny_random(&state);
     t->model.embeddings = (struct tensor_view){
-        .name = "embeddings", .type = DTYPE_F32, .n_dims = 2, .dims = {VOCAB, WHOLE},
-        .data = embeddings, .bytes = sizeof embeddings};
+        .name = "embeddings", .type = DTYPE_F32, .n_dims = 2, .dims = {VOCAB, hidden},
+        .data = embeddings, .bytes = (size_t)(VOCAB * hidden) * sizeof *embeddings};
     return t;
+}
+
+static struct tiny_model *tiny_new(int kind, enum dtype type, unsigned seed)
+{
+    return tiny_sized(kind, type, seed, WHOLE, 24);
 }
 
 static const char *tiny_data(int lines)
@@ -519,6 +530,174 @@ START_TEST(what_has_no_way_back_is_refused_by_name)
 }
 END_TEST
 
+/* ---- families ---- */
+
+static void model_path(char *out, size_t size, const char *name)
+{
+    char below[200];
+
+    snprintf(below, sizeof below,
+             strncmp(name, "phimoe", 6) == 0 ? "golden/phimoe/%s" : "golden/families/%s", name);
+    snprintf(out, size, "%s", support_path(below));
+}
+
+static const char *const trained[] = {"phimoe-quirk-f32", "qwen3_moe", "qwen2_moe", "olmoe",
+                                      "mixtral", "granitemoe", "llama", "qwen3", "gpt2"};
+#define TRAINED ((int)(sizeof trained / sizeof *trained))
+
+START_TEST(every_family_learns)
+{
+    char path[600], saved[600];
+    struct trainer_options o = {.model = path, .data = tiny_data(4), .config = tiny_config(),
+                                .threads = 2};
+    struct trainer *t;
+    struct train_step s;
+    struct error e;
+    double first = 0;
+
+    model_path(path, sizeof path, trained[_i]);
+    o.config.steps = 15;
+    o.config.batch = 4;
+    o.config.accumulation = 1;
+    o.config.init_b = 0;
+    ck_assert_msg(trainer_open(&t, &o, &e) == 0, "%s", e.text);
+    while (trainer_state(t).step < o.config.steps) {
+        ck_assert_msg(trainer_step(t, &s, &e) == 0, "%s", e.text);
+        first = s.step == 1 ? s.loss : first;
+    }
+    ck_assert_msg(s.loss < 0.8 * first, "%s: %g after %g", trained[_i], s.loss, first);
+    /* what was learned goes on from its files */
+    snprintf(saved, sizeof saved, "%s/%s", support_tmpdir(), trained[_i]);
+    ck_assert_msg(save_adapter(trainer_modules(t), trainer_base(t), saved, &e) == 0, "%s", e.text);
+    trainer_close(t);
+    if (strcmp(trained[_i], "granitemoe") == 0)
+        strcat(saved, "/adapter.gguf");
+    o.init = saved;
+    ck_assert_msg(trainer_open(&t, &o, &e) == 0, "%s", e.text);
+    ck_assert_msg(trainer_step(t, &s, &e) == 0, "%s", e.text);
+    ck_assert_msg(s.loss < 0.8 * first, "%s: %g after %g, read again", trained[_i], s.loss, first);
+    trainer_close(t);
+}
+END_TEST
+
+START_TEST(other_families_are_refused_by_name)
+{
+    static const char *const others[] = {
+        "bailing_hybrid", "deepseek_v2", "deepseek_v3",   "ernie4_5_moe", "gemma4",
+        "glm4_moe",       "gpt_oss",     "glm4_moe_lite", "lfm2_moe",     "nemotron_h",
+        "qwen3_5_moe",    "qwen3_next",  "granitemoehybrid"};
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char path[600];
+        struct trainer_options o = {.model = path, .data = tiny_data(4), .config = tiny_config(),
+                                    .threads = 1};
+        struct trainer *t;
+        struct error e;
+
+        model_path(path, sizeof path, others[i]);
+        ck_assert_msg(trainer_open(&t, &o, &e) == ERR_MODEL, "%s", others[i]);
+        ck_assert_msg(strstr(e.text, "of the family ") && strstr(e.text, "phimoe, qwen3_moe"),
+                      "%s: %s", others[i], e.text);
+    }
+}
+END_TEST
+
+/* Attention alone of a model whose experts' place is dense, with names that PEFT has. */
+START_TEST(gpt2_attention_has_the_names_of_peft)
+{
+    static const char *const wanted[] = {
+        "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight",
+        "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight",
+        "base_model.model.transformer.h.1.attn.c_proj.lora_A.weight"};
+    char path[600], saved[600], file[700];
+    struct trainer_options o = {.model = path, .data = tiny_data(4), .config = tiny_config(),
+                                .threads = 2};
+    struct trainer *t;
+    struct train_step s;
+    struct weight_file *f;
+    struct error e;
+
+    model_path(path, sizeof path, "gpt2");
+    o.config.experts = false;
+    ck_assert_msg(trainer_open(&t, &o, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(trainer_step(t, &s, &e), 0);
+    snprintf(saved, sizeof saved, "%s/gpt2-attention", support_tmpdir());
+    ck_assert_msg(save_adapter(trainer_modules(t), trainer_base(t), saved, &e) == 0, "%s", e.text);
+    trainer_close(t);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", saved);
+    ck_assert_msg(weight_file_open(&f, file, false, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        ck_assert_msg(weight_file_find(f, wanted[i]) != NULL, "%s", wanted[i]);
+    ck_assert_ptr_null(
+        weight_file_find(f, "base_model.model.transformer.h.0.mlp.c_fc.lora_A.weight"));
+    weight_file_close(f);
+    o.init = saved;
+    ck_assert_msg(trainer_open(&t, &o, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(trainer_step(t, &s, &e), 0);
+    trainer_close(t);
+}
+END_TEST
+
+/* ---- types of the base ---- */
+
+static const enum dtype rounded[] = {DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1,
+                                     DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K,
+                                     DTYPE_Q5_K, DTYPE_Q6_K};
+#define ROUNDED ((int)(sizeof rounded / sizeof *rounded))
+
+/* Panels at any place are pieces of the rows that every other part of the program reads. */
+static void check_panels(const struct linear *w)
+{
+    float row[2 * BLOCKS], room[3 * BLOCKS];
+    ptrdiff_t ld;
+
+    for (int r = 0; r + 3 <= w->rows; r += 7)
+        for (int c = 0; c < w->cols; c += BLOCKS) {
+            int count = w->cols - c < BLOCKS ? w->cols - c : BLOCKS;
+            const float *panel = linear_panel(w, r, 3, c, count, room, &ld);
+
+            for (int i = 0; i < 3; i++) {
+                row_to_f32(w->type, w->data + (size_t)(r + i) * w->row_bytes, w->cols, row);
+                ck_assert_int_eq(memcmp(panel + i * ld, row + c, (size_t)count * sizeof *row), 0);
+            }
+        }
+}
+
+START_TEST(any_type_of_weights_is_trained_on)
+{
+    enum dtype type = rounded[_i];
+    struct tiny_model *m = tiny_sized(3, DTYPE_F32, 9, BLOCKS, 2 * BLOCKS);
+    struct train_config c = tiny_config();
+    struct trainer *t;
+    struct base_layer *l;
+    struct train_step s;
+    struct error e;
+    double first = 0, plain = 0;
+
+    t = tiny_trainer(m, c, 1);
+    ck_assert_int_eq(trainer_gradients(t, &s, &e), 0);
+    plain = s.loss;
+    trainer_close(t);
+    c.base = type;
+    c.steps = 12;
+    t = tiny_trainer(m, c, 2);
+    l = &trainer_base(t)->layers[1];
+    ck_assert_int_eq(l->experts[2][0].type, type);
+    ck_assert_int_eq(l->experts[2][2].type, type);
+    check_panels(&l->experts[2][0]);
+    check_panels(&l->experts[3][2]);
+    check_panels(&l->o);
+    while (trainer_state(t).step < c.steps) {
+        ck_assert_msg(trainer_step(t, &s, &e) == 0, "%s", e.text);
+        first = s.step == 1 ? s.loss : first;
+    }
+    ck_assert_msg(fabs(first / plain - 1) < 0.25, "%g with F32, %g", plain, first);
+    ck_assert_msg(s.loss < 0.9 * first, "%g after %g", s.loss, first);
+    trainer_close(t);
+    tiny_model_free(m);
+}
+END_TEST
+
 /* ---- golden runs ---- */
 
 static const char *const runs[] = {"phimoe-f32",  "phimoe-b0",   "phimoe-accum2", "phimoe-skip",
@@ -696,6 +875,10 @@ int main(void)
     tcase_add_test(c, settings_are_checked);
     tcase_add_test(c, settings_come_from_yaml_and_json_and_flags);
     tcase_add_test(c, what_has_no_way_back_is_refused_by_name);
+    tcase_add_loop_test(c, every_family_learns, 0, TRAINED);
+    tcase_add_test(c, other_families_are_refused_by_name);
+    tcase_add_test(c, gpt2_attention_has_the_names_of_peft);
+    tcase_add_loop_test(c, any_type_of_weights_is_trained_on, 0, ROUNDED);
     tcase_add_loop_test(c, golden_runs_are_followed, 0, RUNS);
     suite_add_tcase(s, c);
     return support_run(s);
