@@ -375,8 +375,8 @@ static void train_step(struct player *p, double seconds)
         if (isnan(t->newest[i]))
             continue;
         t->newest[i] = i % width && next(p) % 11 == 0 ? 0 : v;
-        t->mean[i] = sqrtf((t->mean[i] * t->mean[i] * (float)(n - 1) + t->newest[i] * t->newest[i]) /
-                           (float)n);
+        t->mean[i] = sqrtf(
+            (t->mean[i] * t->mean[i] * (float)(n - 1) + t->newest[i] * t->newest[i]) / (float)n);
         sum += (double)(t->newest[i] * t->newest[i]);
     }
     t->grad_norm = sqrt(sum) * 30;

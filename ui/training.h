@@ -27,7 +27,7 @@ struct ui_training {
     int steps, step; /* of the whole run; done */
     int from;        /* done when this process began */
     int batch, accumulation, lines;
-    int rank, matrices; /* rank of a new adapter; matrices that have one */
+    int rank, matrices;         /* the adapter's largest rank; matrices that have one */
     double loss, grad_norm, lr; /* of the newest step; grad_norm before clipping */
     double clip;                /* largest norm that is not clipped; 0: none */
     double step_s;              /* seconds of the newest step */
@@ -37,17 +37,17 @@ struct ui_training {
     double valid, valid_best;                /* newest, smallest; NAN: none yet */
     int valid_at, best_at;                   /* after so many steps */
     bool has_valid, validating, ending;
-    float rates[UI_RATES];         /* learning rate from the first step to the last */
+    float rates[UI_RATES];          /* learning rate from the first step to the last */
     uint64_t base, adapter, memory; /* bytes: frozen weights; adapter, gradients and moments; batch
                                      */
     /* (layers, 1 + blocks): norm of the gradient of the attention's adapters, then of each
      * expert's; a dense layer has one block. NAN: nothing is trained there. */
     int layers, blocks;
-    float *newest;        /* of the newest step */
-    float *mean;          /* root of the mean square since the process began */
+    float *newest;          /* of the newest step */
+    float *mean;            /* root of the mean square since the process began */
     const uint16_t *routed; /* (layers): experts that are chosen; a block behind them is always met
                              */
-    char text[160]; /* the newest that the program had to say; "": nothing */
+    char text[160];         /* the newest that the program had to say; "": nothing */
 };
 
 /* A step's loss onto the curve. */

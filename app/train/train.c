@@ -43,13 +43,13 @@ struct run {
     struct error *why;
     char checkpoint[PATH_MAX];
     uint64_t begun;
-    int64_t tokens; /* since it began */
+    int64_t tokens;             /* since it began */
     int first;                  /* steps that were done then */
     double seconds, operations; /* of its steps: time, and of the frozen weights' products */
     int threads;
-    double loss;    /* of the last step */
-    double valid;   /* the newest; NAN: none */
-    bool behind;    /* a checkpoint could not be written, which was told */
+    double loss;  /* of the last step */
+    double valid; /* the newest; NAN: none */
+    bool behind;  /* a checkpoint could not be written, which was told */
 };
 
 bool train_wanted(const struct options *o)
@@ -306,17 +306,19 @@ static int show_stats(const struct run *r, struct error *e)
     if (!r->o->stats || !steps)
         return 0;
     getrusage(RUSAGE_SELF, &used);
-    if ((rc = peak_measure(trainer_base(r->t), r->threads, (int)(r->tokens / steps) /
-                           trainer_config(r->t)->accumulation, PEAK_SECONDS, &peak, e)) < 0)
+    if ((rc = peak_measure(trainer_base(r->t), r->threads,
+                           (int)(r->tokens / steps) / trainer_config(r->t)->accumulation,
+                           PEAK_SECONDS, &peak, e)) < 0)
         return rc;
-    fprintf(stderr,
-            "moetop: %.2f s a step of %lld tokens; memory %s at most, of %s stated\n"
-            "moetop: products of the frozen weights: %.0f GFLOP a step, %.0f GFLOP/s, %.0f %% of the "
-            "%.0f GFLOP/s that F32 products of these shapes reach alone\n",
-            r->seconds / steps, (long long)(r->tokens / steps),
-            size_format((uint64_t)used.ru_maxrss << 10, a, sizeof a),
-            size_format(m.base + m.adapter + m.batch + PROGRAM, b, sizeof b),
-            1e-9 * r->operations / steps, 1e-9 * rate, 100 * rate / peak, 1e-9 * peak);
+    fprintf(
+        stderr,
+        "moetop: %.2f s a step of %lld tokens; memory %s at most, of %s stated\n"
+        "moetop: products of the frozen weights: %.0f GFLOP a step, %.0f GFLOP/s, %.0f %% of the "
+        "%.0f GFLOP/s that F32 products of these shapes reach alone\n",
+        r->seconds / steps, (long long)(r->tokens / steps),
+        size_format((uint64_t)used.ru_maxrss << 10, a, sizeof a),
+        size_format(m.base + m.adapter + m.batch + PROGRAM, b, sizeof b),
+        1e-9 * r->operations / steps, 1e-9 * rate, 100 * rate / peak, 1e-9 * peak);
     return 0;
 }
 
@@ -400,8 +402,7 @@ static int train(struct run *r, const char *model, struct error *e)
     int rc;
 
     r->threads = r->o->threads > 0 ? r->o->threads : topology_default_threads();
-    if (!r->o->fit && screen_loop_wanted(r->o) &&
-        (rc = train_screen_new(&r->screen, r->o, e)) < 0)
+    if (!r->o->fit && screen_loop_wanted(r->o) && (rc = train_screen_new(&r->screen, r->o, e)) < 0)
         return rc;
     if ((rc = open_trainer(r, model, &stop, e)) < 0)
         return rc;

@@ -73,6 +73,15 @@ static void mark_trained(struct train_view *v)
         v->newest[i] = v->mean[i] = (float)v->squares[i];
 }
 
+static int largest_rank(const struct modules *m)
+{
+    int rank = 0;
+
+    for (int i = 0; i < m->n; i++)
+        rank = m->list[i].rank > rank ? m->list[i].rank : rank;
+    return rank;
+}
+
 struct train_view *train_view_new(struct trainer *t, bool has_valid)
 {
     const struct train_config *c = trainer_config(t);
@@ -89,7 +98,7 @@ struct train_view *train_view_new(struct trainer *t, bool has_valid)
                                   .batch = c->batch,
                                   .accumulation = c->accumulation,
                                   .lines = trainer_data(t)->n,
-                                  .rank = c->rank,
+                                  .rank = largest_rank(trainer_modules(t)),
                                   .matrices = trainer_modules(t)->n,
                                   .clip = c->clip,
                                   .left_s = -1,

@@ -102,7 +102,8 @@ int peak_measure(const struct base *b, int threads, int tokens, double seconds, 
                  struct error *e)
 {
     const struct base_layer *l = &b->layers[b->model->hp.n_layers / 2];
-    struct peak p = {.shapes = mem_alloc(4 + 3 * (size_t)shape_experts(l->shape), sizeof *p.shapes)};
+    struct peak p = {
+        .shapes = mem_alloc(4 + 3 * (size_t)shape_experts(l->shape), sizeof *p.shapes)};
     struct crew c = {0};
     size_t bytes = 0;
     int rc = 0;

@@ -1,6 +1,6 @@
 /* What a run's products would take if they were all there is: those of the frozen matrices alone,
- * with F32 weights, a whole matrix a call, on as many threads. The run's own rate beside it says how
- * much of the machine training uses. Thread: the one that trains. */
+ * with F32 weights, a whole matrix a call, on as many threads. The run's own rate beside it says
+ * how much of the machine training uses. Thread: the one that trains. */
 #ifndef ENGINE_TRAIN_PEAK_H
 #define ENGINE_TRAIN_PEAK_H
 

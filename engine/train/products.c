@@ -95,8 +95,8 @@ static void project_down(void *ctx, int task, float *scratch)
     const struct module *m = p->w->module;
 
     if (m)
-        multiply(false, true, f->n, m->rank, m->cols, 1.0f, f->x, f->ldx, m->a, m->cols, 0.0f,
-                 p->u, m->rank);
+        multiply(false, true, f->n, m->rank, m->cols, 1.0f, f->x, f->ldx, m->a, m->cols, 0.0f, p->u,
+                 m->rank);
 }
 
 static void forward_panel(void *ctx, int task, float *scratch)
@@ -116,8 +116,8 @@ static void forward_panel(void *ctx, int task, float *scratch)
 
         k = p->w->cols - c < COLUMNS ? p->w->cols - c : COLUMNS;
         w = linear_panel(p->w, r, n, c, k, scratch, &ld);
-        multiply(false, true, f->n, n, k, 1.0f, f->x + c, f->ldx, w, ld, c ? 1.0f : 0.0f,
-                 p->y + r, p->ldy);
+        multiply(false, true, f->n, n, k, 1.0f, f->x + c, f->ldx, w, ld, c ? 1.0f : 0.0f, p->y + r,
+                 p->ldy);
     }
     if ((m = p->w->module))
         multiply(false, true, f->n, n, m->rank, m->scale, p->u, m->rank,
@@ -188,8 +188,8 @@ static const float *counted(const struct fan *f, const float *x, int rank, float
         return x;
     for (int t = 0; t < f->n; t++)
         for (int k = 0; k < rank; k++)
-            room[(size_t)t * (size_t)rank + (size_t)k] =
-                f->counts[t] * x[(size_t)t * (size_t)rank + (size_t)k];
+            room[(size_t)t * (size_t)rank + (size_t)k] = f->counts[t] *
+                                                         x[(size_t)t * (size_t)rank + (size_t)k];
     return room;
 }
 

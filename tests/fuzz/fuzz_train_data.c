@@ -1,7 +1,7 @@
 /* Fuzz target: training data, any bytes as JSON Lines for the bundled model, which has a tokenizer
- * and a chat template. What is read is consistent (ids of the vocabulary, something to learn in each
- * line, none longer than the context) and gives the same when it is read again; what is not says
- * why in one line. Run from the root of the repository. */
+ * and a chat template. What is read is consistent (ids of the vocabulary, something to learn in
+ * each line, none longer than the context) and gives the same when it is read again; what is not
+ * says why in one line. Run from the root of the repository. */
 #include "engine/train/data.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Learning: which layers and experts learn. A map, layers down, the attention and then the experts
  * across; heat is the norm of a cell's gradient against the root mean square of all of them, on a
- * log scale with "as all" in the middle of the ramp. Half blocks carry two layers a line where lines
- * are short; without colours a glyph's density is the heat. */
+ * log scale with "as all" in the middle of the ramp. Half blocks carry two layers a line where
+ * lines are short; without colours a glyph's density is the heat. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
@@ -34,12 +34,12 @@ struct state {
     int shown;         /* layers of the last drawing */
 };
 
-struct grid {               /* how the map lies */
-    int x;                  /* of the attention's cell; the experts begin a cell and a gap behind */
-    int cell_w, bin, bins;  /* columns a cell, experts a cell, cells */
-    int per_line, lines;    /* layers a line, lines */
-    int blocks, block_w;    /* deep maps fold: side by side, so many columns apart */
-    int width;              /* of all */
+struct grid {              /* how the map lies */
+    int x;                 /* of the attention's cell; the experts begin a cell and a gap behind */
+    int cell_w, bin, bins; /* columns a cell, experts a cell, cells */
+    int per_line, lines;   /* layers a line, lines */
+    int blocks, block_w;   /* deep maps fold: side by side, so many columns apart */
+    int width;             /* of all */
 };
 
 static bool glyphs(const struct theme *t)
@@ -364,8 +364,10 @@ static int by_value(const void *a, const void *b)
 {
     const struct ranked *p = a, *q = b;
 
-    return p->v < q->v ? 1 : p->v > q->v ? -1 : p->layer != q->layer ? p->layer - q->layer
-                                                                     : p->column - q->column;
+    return p->v < q->v            ? 1
+           : p->v > q->v          ? -1
+           : p->layer != q->layer ? p->layer - q->layer
+                                  : p->column - q->column;
 }
 
 /* The cells with the largest gradients, kept in order while all are looked at. */

@@ -197,7 +197,9 @@ static void rates_draw(struct canvas *c, struct rect r, const struct ui_model *m
 
             if (part > 0)
                 canvas_put(c, r.x + x, r.y + r.h - 1 - y, step <= t->step ? used : ahead,
-                           draw_level(part > 1 ? 1 : part < 0.125 ? 0.125 : part));
+                           draw_level(part > 1       ? 1
+                                      : part < 0.125 ? 0.125
+                                                     : part));
         }
     }
 }

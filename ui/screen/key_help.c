@@ -9,8 +9,8 @@
 
 static const char *context_title(enum key_context context)
 {
-    return context == KEYS_CHAT    ? "In the chat"
-           : context == KEYS_PANEL ? "In a panel"
+    return context == KEYS_CHAT     ? "In the chat"
+           : context == KEYS_PANEL  ? "In a panel"
            : context == KEYS_SERVER ? "On a server's dashboard"
                                     : "While an adapter is trained";
 }
@@ -44,9 +44,10 @@ static void help_make(const struct key_binding *k, char *out, size_t size)
         snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? ", " : ": ", name);
 }
 
-/* Calls title for each of the contexts (bits) and row for each row of the documents, in the order of
- * the table. */
-static void each_row(FILE *f, unsigned contexts, void (*title)(FILE *f, const char *text, bool first),
+/* Calls title for each of the contexts (bits) and row for each row of the documents, in the order
+ * of the table. */
+static void each_row(FILE *f, unsigned contexts,
+                     void (*title)(FILE *f, const char *text, bool first),
                      void (*row)(FILE *f, const char *label, const char *help))
 {
     int n, context = -1;

@@ -11,6 +11,6 @@
 /* Two columns of plain text: for the chat all there is, for a dashboard its own keys and a panel's.
  */
 void keys_print_help(FILE *f, enum key_context screen);
-void keys_print_man(FILE *f);  /* the manual's KEYS section, roff */
+void keys_print_man(FILE *f); /* the manual's KEYS section, roff */
 
 #endif

@@ -136,7 +136,8 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m,
         hint_text(m, hint, sizeof hint);
         canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), hint);
     }
-    if (m->focus < 0 && !m->serving && !m->training && cx < r.w && cy - top >= 0 && cy - top < r.h) {
+    if (m->focus < 0 && !m->serving && !m->training && cx < r.w && cy - top >= 0 &&
+        cy - top < r.h) {
         c->cursor_x = r.x + cx;
         c->cursor_y = r.y + cy - top;
     }
