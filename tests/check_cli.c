@@ -650,7 +650,9 @@ START_TEST(prices_of_settings)
     expect("$M --price 'threads=1,ctk=q8_0+ctv=q8_0' -c 128 --chunks 2 --quality-json $T/p.json",
            0);
     ck_assert_msg(strstr(out, "126 positions in 2 chunks of 128") &&
-                      strstr(out, "| ctk=q8_0+ctv=q8_0 |"),
+                      strstr(out, "| ctk=q8_0+ctv=q8_0 |") &&
+                      strstr(out, "\nthreads=1: no position differs") &&
+                      !strstr(out, "\nctk=q8_0+ctv=q8_0: "),
                   "%s", out);
     expect("cat $T/p.json", 0);
     ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
@@ -663,8 +665,9 @@ START_TEST(prices_of_settings)
     ck_assert(price_of(root, 2, "decode_tokens_per_second") > 0.0);
     json_decref(root);
     expect("$M --price all -c 128 --chunks 1", 0);
-    ck_assert_msg(strstr(out, "cache-type-k=f16+cache-type-v=f16") && !strstr(out, "dtype="), "%s",
-                  out);
+    ck_assert_msg(strstr(out, "cache-type-k=f16+cache-type-v=f16") && !strstr(out, "dtype=") &&
+                      strstr(out, "| experts-used=1 "),
+                  "%s", out);
     expect("$M --price temp=1", 2);
     ck_assert_msg(strstr(err, "temp changes nothing"), "%s", err);
     expect("$M --price cache-type=q8_0", 2);

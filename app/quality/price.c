@@ -230,6 +230,12 @@ static void print_base(const struct options *o)
     printf("\n\n");
 }
 
+/* Not one position differs by more than rounding of the sums that compare them. */
+static bool is_same(const struct figures *f)
+{
+    return f->most < 1e-12;
+}
+
 static void print_table(const struct run *r)
 {
     const struct price_arm *base = &r->arms.all[0];
@@ -250,7 +256,10 @@ static void print_table(const struct run *r)
         struct figures f = figures_of(a);
         char kl[40] = "", top[24] = "", ppl[40], median[16] = "", high[16] = "", most[16] = "";
 
-        if (i) {
+        if (i && is_same(&f)) {
+            snprintf(kl, sizeof kl, "the same");
+            snprintf(ppl, sizeof ppl, "%17s ", "");
+        } else if (i) {
             snprintf(kl, sizeof kl, "%.2e ± %.0e", f.kl.value, f.kl.error);
             snprintf(top, sizeof top, "%.2f ± %.2f %%", 100.0 * (1.0 - f.same_top.value),
                      100.0 * f.same_top.error);
@@ -264,11 +273,18 @@ static void print_table(const struct run *r)
         }
         /* ± is two bytes */
         printf("| %-*s | %*s | %8s | %8s | %8s | %*s | %18s | %8.1f | %8.1f | %8.1f |\n", width,
-               a->label, *kl ? 19 : 18, kl, median, high, most, *top ? 15 : 14, top, ppl, f.prefill,
+               a->label, strstr(kl, "±") ? 19 : 18, kl, median, high, most, *top ? 15 : 14, top, ppl, f.prefill,
                f.decode, (double)a->bytes / (1 << 20));
     }
     printf("\nKL in nats, from the base; prompt and decode in tokens/s, medians, measured by "
            "turns;\nmemory in MiB: weights, KV cache and scratch.\n");
+    for (int i = 1; i < r->arms.n; i++) {
+        struct figures f = figures_of(&r->arms.all[i]);
+
+        if (is_same(&f))
+            printf("%s: no position differs, so it changes nothing with this model and placement.\n",
+                   r->arms.all[i].label);
+    }
 }
 
 static json_t *arm_json(const struct price_arm *a)

@@ -111,8 +111,8 @@ static int add_lossy(struct price_arms *a, struct error *e)
     struct model_footprint ignored;
     struct model *m;
     bool floats, bf16, blocks;
-    char same[24];
-    int rc = engine_setup_init(&a->all[0].o, &s, e);
+    char same[24], fewer[32];
+    int used, rc = engine_setup_init(&a->all[0].o, &s, e);
 
     if (rc < 0)
         return rc;
@@ -124,11 +124,15 @@ static int add_lossy(struct price_arms *a, struct error *e)
     bf16 = m->type == DTYPE_BF16 || m->packing_method[0];
     blocks = state_not_blocks(&m->hp, KV_Q8_0, KV_Q8_0) == 0;
     snprintf(same, sizeof same, "dtype=%s", dtype_info(m->type)->word);
+    used = m->hp.n_experts_used;
+    snprintf(fewer, sizeof fewer, "experts-used=%d", used / 2);
     model_free(m);
     for (size_t i = 0; i < sizeof lossy / sizeof *lossy && rc == 0; i++)
         if ((floats || !lossy[i].floats) && (bf16 || !lossy[i].bf16) &&
             (blocks || !lossy[i].cache_blocks) && strcmp(lossy[i].setting, same))
             rc = add_setting(a, lossy[i].setting, strlen(lossy[i].setting), e);
+    if (rc == 0 && used > 1)
+        rc = add_setting(a, fewer, strlen(fewer), e);
     if (rc == 0 && a->all[0].o.place && *a->all[0].o.place)
         rc = add_setting(a, "defer-experts=1", strlen("defer-experts=1"), e);
     return rc;
