@@ -62,7 +62,15 @@ struct map {                     /* how the map lies in its rectangle */
     int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
     int per_line, lines, top;    /* layers per line, lines, first layer shown */
     int blocks, block_w;         /* deep maps fold: side by side, so many columns apart */
+    int parts;                   /* rows of cells that a layer's experts go on in; per_line 1 */
+    bool halves;                 /* a line holds two rows of cells: layers, or parts of one */
 };
+
+/* Of a layer that goes on in further rows. */
+static int lines_a_layer(const struct map *p)
+{
+    return p->halves ? p->parts / 2 : p->parts;
+}
 
 static double value(const struct ui_model *m, int at)
 {
@@ -123,9 +131,21 @@ static int least_rows(const struct ui_model *m, int width)
     return (layers + per_line - 1) / per_line + 2;
 }
 
+/* More experts than columns, and lines enough: a layer's experts go on in further rows of cells. */
+static void parts_make(struct map *p, int experts, int layers, int rows, int room, bool halved)
+{
+    int lines = rows / layers, most = lines * (halved ? 2 : 1);
+
+    if (p->per_line > 1 || p->blocks > 1 || lines < 1 || experts <= room)
+        return;
+    while (p->parts < most && (experts + p->parts - 1) / p->parts > room)
+        p->parts += halved ? 2 - p->parts % 2 : 1;
+    p->halves = halved && p->parts > 1;
+}
+
 static struct map map_make(const struct ui_model *m, int top, struct rect r, int foot)
 {
-    struct map p = {.bin = 1, .per_line = 1, .blocks = 1};
+    struct map p = {.bin = 1, .per_line = 1, .blocks = 1, .parts = 1};
     int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room, per_row;
 
     if (rows < layers && !glyphs(&m->theme))
@@ -139,11 +159,17 @@ static struct map map_make(const struct ui_model *m, int top, struct rect r, int
     room = r.x + r.w - p.x;
     if (room < 1 || n < 1)
         return p;
-    while ((n + p.bin - 1) / p.bin > room)
+    parts_make(&p, n, layers, rows, room, !glyphs(&m->theme));
+    while ((n + p.bin - 1) / p.bin > room * p.parts)
         p.bin++;
-    p.columns = (n + p.bin - 1) / p.bin;
+    p.columns = ((n + p.bin - 1) / p.bin + p.parts - 1) / p.parts;
     p.cell_w = room / p.columns;
     p.cell_w = p.cell_w > 3 ? 3 : p.cell_w;
+    if (p.parts > 1) { /* there are lines for all layers */
+        p.lines = layers * lines_a_layer(&p);
+        return p;
+    }
+    p.halves = p.per_line == 2;
     per_row = p.per_line * p.blocks;
     p.lines = (layers + per_row - 1) / per_row;
     if (p.lines > rows)
@@ -233,65 +259,118 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
     return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
-static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, const struct map *p,
-                      int y, int layer)
+/* A row of cells: a layer, or a part of its experts. layer n_layers: there is none. */
+struct row {
+    int layer, part;
+    double total; /* of the layer */
+};
+
+static struct row row_make(const struct ui_model *m, int layer, int part)
+{
+    bool there = layer < m->live.n_layers;
+
+    return (struct row){there ? layer : m->live.n_layers, part, there ? layer_total(m, layer) : 0};
+}
+
+/* What the lower halves of a line are that begins with this row; none where it is not halved. */
+static struct row row_below(const struct ui_model *m, const struct map *p, const struct row *r)
+{
+    return !p->halves      ? row_make(m, m->live.n_layers, 0)
+           : p->parts > 1  ? row_make(m, r->layer, r->part + 1)
+                           : row_make(m, r->layer + 1, 0);
+}
+
+static struct heat cell_heat(const struct ui_model *m, const struct map *p, const struct row *r,
+                             int column)
+{
+    return bin_heat(m, r->layer, r->part * p->columns + column, p, r->total);
+}
+
+static void label_draw(struct canvas *c, int x, int y, const struct ui_model *m,
+                       const struct map *p, const struct row *r)
+{
+    char label[32];
+
+    if (r->part)
+        return;
+    if (p->per_line == 2 && r->layer + 1 < m->live.n_layers)
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", r->layer,
+                 r->layer + 1);
+    else
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", r->layer);
+    canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), label);
+}
+
+/* A cell as a glyph whose density is its heat. */
+static void glyph_draw(struct canvas *c, int x, int y, const struct theme *t, struct heat a)
+{
+    struct style s =
+        t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
+
+    s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
+    canvas_put(c, x, y, s,
+               a.always ? 's'
+                        : (unsigned char)(a.away  ? disk_glyphs
+                                          : a.gpu ? gpu_glyphs
+                                                  : cpu_glyphs)[a.step]);
+}
+
+/* A cell in colours, and the one below it in the same line. */
+static void block_draw(struct canvas *c, int x, int y, const struct ui_model *m,
+                       const struct map *p, const struct row *upper, const struct row *lower,
+                       int column)
 {
     const struct theme *t = &m->theme;
-    double total[2] = {layer < m->live.n_layers ? layer_total(m, layer) : 0, 0};
-    int i, k;
-    char label[32];
+    bool above = has_cells(m, upper->layer), below = has_cells(m, lower->layer);
+    struct heat a = cell_heat(m, p, upper, column);
+    struct style s = {heat_colour(t, a), -1, 0};
+
+    if (!above)
+        s.fg = heat_colour(t, cell_heat(m, p, lower, column));
+    else if (below)
+        s.bg = heat_colour(t, cell_heat(m, p, lower, column));
+    for (int k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
+        canvas_put(c, x + k, y, s,
+                   !above      ? 0x2584
+                   : p->halves ? 0x2580
+                   : !a.always ? 0x2588
+                   : k         ? ' '
+                               : 0x25aa);
+}
+
+static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, const struct map *p,
+                      int y, int layer, int part)
+{
+    struct row upper = row_make(m, layer, part), lower = row_below(m, p, &upper);
 
     if (layer >= m->live.n_layers)
         return;
-    if (p->per_line == 2 && layer + 1 < m->live.n_layers) {
-        total[1] = layer_total(m, layer + 1);
-        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", layer,
-                 layer + 1);
-    } else {
-        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", layer);
-    }
-    canvas_text(c, x_label, y, theme_style(t, ROLE_STYLE_DIM), label);
-    for (i = 0; i < p->columns; i++) {
-        struct heat a = bin_heat(m, layer, i, p, total[0]);
+    label_draw(c, x_label, y, m, p, &upper);
+    if (!has_cells(m, upper.layer) && !has_cells(m, lower.layer))
+        return;
+    for (int i = 0; i < p->columns; i++) {
         int x = p->x + i * p->cell_w;
-        struct style s;
 
-        if (!has_cells(m, layer) && (p->per_line == 1 || !has_cells(m, layer + 1)))
-            break;
-        if (glyphs(t)) {
-            s = t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
-            s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
-            canvas_put(c, x, y, s,
-                       a.always ? 's'
-                                : (unsigned char)(a.away  ? disk_glyphs
-                                                  : a.gpu ? gpu_glyphs
-                                                          : cpu_glyphs)[a.step]);
-            continue;
-        }
-        s = (struct style){heat_colour(t, a), -1, 0};
-        if (!has_cells(m, layer))
-            s.fg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
-        else if (p->per_line == 2 && has_cells(m, layer + 1))
-            s.bg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
-        for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
-            canvas_put(c, x + k, y, s,
-                       !has_cells(m, layer) ? 0x2584
-                       : p->per_line == 2   ? 0x2580
-                       : !a.always          ? 0x2588
-                       : k                  ? ' '
-                                            : 0x25aa);
+        if (glyphs(&m->theme))
+            glyph_draw(c, x, y, &m->theme, cell_heat(m, p, &upper, i));
+        else
+            block_draw(c, x, y, m, p, &upper, &lower, i);
     }
 }
 
-/* On the line of `layer`, drawn before, when it is the cursor's. */
+/* On the line that begins with this row, drawn before, when it is the cursor's. */
 static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct map *p, int y,
-                        int layer, int expert)
+                        int layer, int part, int expert)
 {
     const struct theme *t = &m->theme;
-    int x = p->x + expert / p->bin * p->cell_w, k;
+    int bin = expert / p->bin, below = bin / p->columns - part,
+        x = p->x + bin % p->columns * p->cell_w, k;
 
-    if (layer >= m->live.n_layers || m->cursor_layer < layer ||
-        m->cursor_layer >= layer + p->per_line)
+    if (p->parts == 1)
+        below = m->cursor_layer - layer;
+    else if (m->cursor_layer != layer)
+        return;
+    if (layer >= m->live.n_layers || below < 0 || below > p->halves)
         return;
     for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
         const struct cell *cell = canvas_at(c, x + k, y);
@@ -306,7 +385,7 @@ static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct
         } else {
             /* A frame of light around one half would hide the other: the cursor is a ring in the
              * cell's own colour. */
-            s.bg = m->cursor_layer == layer || p->per_line == 1 ? cell->style.fg : cell->style.bg;
+            s.bg = below ? cell->style.bg : cell->style.fg;
             canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
         }
     }
@@ -722,6 +801,15 @@ static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     /* room for two digits at every second one */
     bool pairs = p->cell_w >= 2;
 
+    if (p->parts > 1) {
+        char cell[24] = "";
+
+        if (p->bin > 1)
+            snprintf(cell, sizeof cell, ", %d a cell", p->bin);
+        canvas_printf(c, p->x, r.y, dim, "%d rows a layer, %d experts each%s", p->parts,
+                      p->columns * p->bin, cell);
+        return;
+    }
     if (p->bin > 1) {
         canvas_printf(c, p->x, r.y, dim, r.w >= 26 ? "%d experts a column" : "%d a cell", p->bin);
         return;
@@ -744,23 +832,25 @@ static double value_sum(const struct ui_model *m)
 static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                      const struct panel_view *v)
 {
-    int foot = r.h >= 4, below;
+    int foot = r.h >= 4, below, each;
     struct state *s = v->state;
     struct map p = map_make(m, s->top, r, foot);
 
     s->top = p.top;
-    layers_shown(s, m, p.top, p.lines * p.per_line * p.blocks);
+    each = p.parts > 1 ? lines_a_layer(&p) : 1;
+    layers_shown(s, m, p.top, p.lines / each * p.per_line * p.blocks);
     for (int block = 0; block < p.blocks; block++) {
         struct map half = p;
 
         half.x += block * p.block_w;
         axis_draw(c, r, m, &half);
         for (int i = 0; i < p.lines; i++) {
-            int layer = p.top + (block * p.lines + i) * p.per_line, y = r.y + 1 + i;
+            int layer = p.top + (block * p.lines + i) / each * p.per_line, y = r.y + 1 + i,
+                part = i % each * p.parts / each;
 
-            line_draw(c, r.x + block * p.block_w, m, &half, y, layer);
+            line_draw(c, r.x + block * p.block_w, m, &half, y, layer, part);
             if (v->focused)
-                cursor_draw(c, m, &half, y, layer, s->expert);
+                cursor_draw(c, m, &half, y, layer, part, s->expert);
         }
     }
     below = r.y + 1 + p.lines;
