@@ -18,7 +18,7 @@
  * train STEPS FROM LAYERS BLOCKS ROUTED VALID (a training run's, the first line of a script)
  * steps N SECONDS      frozen LAYER BLOCK (nothing is trained there; 0: attention)      valid LOSS
  * tells TEXT (the program)      ends (the user wants to quit)
- * find TEXT      show [styles]     the screen goes
+ * above LINE|LINE (over the input line)     find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
 #include "engine/base/mem.h"
@@ -39,13 +39,20 @@ struct player {
     struct canvas c;
     struct telemetry t;
     uint64_t now;
-    char typed[256], *help;
+    char typed[256], above[256], *help;
     unsigned seed;
     struct ui_serving serving;
     struct ui_training training;
     uint16_t *routed;
     FILE *out;
 };
+
+static struct screen_input typed_input(const struct player *p)
+{
+    size_t len = strlen(p->typed);
+
+    return (struct screen_input){"> ", p->typed, len, len, p->above[0] ? p->above : NULL};
+}
 
 static double size_of(const char *s)
 {
@@ -613,18 +620,22 @@ static void line(struct player *p, char *s)
         p->m.pace = atof(a);
     } else if (strcmp(word, "type") == 0) {
         snprintf(p->typed, sizeof p->typed, "%s", rest);
+    } else if (strcmp(word, "above") == 0) {
+        snprintf(p->above, sizeof p->above, "%s", rest);
+        for (char *at = p->above; (at = strchr(at, '|')); at++)
+            *at = '\n';
     } else if (strcmp(word, "keys") == 0) {
         char *k = strtok(rest, " ");
 
         for (; k; k = strtok(NULL, " ")) {
-            struct screen_input in = {"> ", p->typed, strlen(p->typed), strlen(p->typed), NULL};
+            struct screen_input in = typed_input(p);
 
             /* scrolling depends on what was last shown */
             screen_draw(&p->c, &p->m, &in);
             press(p, k);
         }
     } else if (strcmp(word, "show") == 0) {
-        struct screen_input in = {"> ", p->typed, strlen(p->typed), strlen(p->typed), NULL};
+        struct screen_input in = typed_input(p);
 
         screen_draw(&p->c, &p->m, &in);
         fprintf(p->out, "── %dx%d, depth %d%s\n", p->c.w, p->c.h, (int)p->m.theme.depth,

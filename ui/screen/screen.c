@@ -498,12 +498,28 @@ static void loading_draw(struct canvas *c, struct rect r, const struct ui_model 
     }
 }
 
+/* The columns of its longest line. */
+static int text_columns(const char *text)
+{
+    int most = 0;
+
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "\n");
+        int w = glyph_text_width(p, n);
+
+        most = w > most ? w : most;
+        p += n + (p[n] == '\n');
+    }
+    return most;
+}
+
+/* Over the input line, and over panels beside the chat as far as its lines are long. */
 static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m,
                        const char *text)
 {
     struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w,
                      1};
-    int lines = 1, i;
+    int lines = 1, i, need = text_columns(text) + 2;
     const char *p;
     struct rect before;
 
@@ -513,6 +529,8 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
         lines = r.y - 1;
     if (lines < 1)
         return;
+    if (need > r.w)
+        r.w = need < c->w ? need : c->w;
     r.y -= lines - 1;
     r.h = lines;
     before = canvas_clip(c, r);
@@ -520,7 +538,10 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
     for (i = 0, p = text; i < lines; i++) {
         size_t n = strcspn(p, "\n");
 
-        canvas_text_n(c, r.x + 1, r.y + i, theme_style(&m->theme, ROLE_STYLE_BAR), p, n);
+        char line[512];
+
+        snprintf(line, sizeof line, "%.*s", (int)n, p);
+        canvas_text_fit(c, r.x + 1, r.y + i, r.w - 2, theme_style(&m->theme, ROLE_STYLE_BAR), line);
         p += n + (p[n] == '\n');
     }
     canvas_clip_set(c, before);
