@@ -21,8 +21,7 @@ void train_view_valid(struct train_view *v, int after, double loss);
 void train_view_say(struct train_view *v, const char *line);
 void train_view_ending(struct train_view *v); /* the user wants to quit */
 
-/* A copy of all; *out is zeroed at first, and its arrays are the view's own, which only these
- * calls change: one thread looks. */
+/* A copy of all. Its arrays are the view's, which only this call changes: one thread looks. */
 void train_view_look(struct train_view *v, struct ui_training *out);
 
 #endif

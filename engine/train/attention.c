@@ -1,6 +1,8 @@
 /* See attention.h. Queries are taken in blocks, so that scores take little room. */
 #include "engine/train/attention.h"
 
+#include "engine/train/wide.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -55,8 +57,9 @@ static void weigh(const struct attention *a, const struct block *b, float *p)
 
         for (int j = begin; j < end; j++)
             most = row[j] > most ? row[j] : most;
+        exp_all(row + begin, end - begin, most);
         for (int j = begin; j < end; j++)
-            sum += row[j] = expf(row[j] - most);
+            sum += row[j];
         sum = 1.0f / sum;
         for (int j = 0; j < b->nk; j++)
             row[j] = j >= begin && j < end ? row[j] * sum : 0.0f;

@@ -7,7 +7,7 @@
 #include "engine/model/block.h"
 #include "engine/model/family.h"
 #include "engine/train/config.h"
-#include "engine/train/dequantise.h"
+#include "engine/train/wide.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,9 +6,12 @@
 #include "engine/train/layer.h"
 #include "engine/train/norm.h"
 #include "engine/train/routing.h"
+#include "engine/train/wide.h"
 
 #include <math.h>
 #include <string.h>
+
+#define PIECE 256 /* values of a row that are activated at a time */
 
 struct work {
     const struct pass *p;
@@ -202,10 +205,22 @@ static int fans_out(const struct work *w, float *dx)
     return n;
 }
 
+/* out: 1 + exp(-x) */
+static void exp_less(const float *x, int n, float *out)
+{
+    for (int i = 0; i < n; i++)
+        out[i] = -x[i];
+    exp_all(out, n, 0.0f);
+    for (int i = 0; i < n; i++)
+        out[i] += 1.0f;
+}
+
 static void activate(enum activation a, const float *gate, const float *up, int n, float *out)
 {
+    if (a == ACTIVATION_SILU)
+        exp_less(gate, n, out);
     for (int i = 0; i < n && a == ACTIVATION_SILU; i++)
-        out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        out[i] = gate[i] / out[i] * up[i];
     for (int i = 0; i < n && a == ACTIVATION_GELU_PLAIN; i++) {
         float inner = 0.79788456080286536f * (up[i] + 0.044715f * up[i] * up[i] * up[i]);
 
@@ -213,15 +228,24 @@ static void activate(enum activation a, const float *gate, const float *up, int 
     }
 }
 
-/* d becomes that of up, dgate is written over gate. */
-static void activate_back(enum activation a, float *gate, const float *up, int n, float *d)
+static void silu_back(float *gate, const float *up, int n, float *d)
 {
-    for (int i = 0; i < n && a == ACTIVATION_SILU; i++) {
-        float s = 1.0f / (1.0f + expf(-gate[i])), silu = gate[i] * s;
+    float room[PIECE];
+
+    exp_less(gate, n, room);
+    for (int i = 0; i < n; i++) {
+        float s = 1.0f / room[i], silu = gate[i] * s;
 
         gate[i] = d[i] * up[i] * (s + silu * (1.0f - s));
         d[i] *= silu;
     }
+}
+
+/* d becomes that of up, dgate is written over gate. */
+static void activate_back(enum activation a, float *gate, const float *up, int n, float *d)
+{
+    for (int i = 0; i < n && a == ACTIVATION_SILU; i += PIECE)
+        silu_back(gate + i, up + i, least(n - i, PIECE), d + i);
     for (int i = 0; i < n && a == ACTIVATION_GELU_PLAIN; i++) {
         float x = up[i], t = tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)),
               slope = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * x * x);

@@ -2,6 +2,7 @@
 #include "engine/train/loss.h"
 
 #include "engine/train/norm.h"
+#include "engine/train/wide.h"
 
 #include <math.h>
 #include <string.h>
@@ -58,8 +59,9 @@ static void predict_row(void *ctx, int i, float *scratch)
         most = z[v] > most ? z[v] : most;
     }
     w->room->nll[i] = (double)(most - z[id]);
+    exp_all(z, hp->n_vocab, most);
     for (int v = 0; v < hp->n_vocab; v++)
-        sum += (double)(z[v] = expf(z[v] - most));
+        sum += (double)z[v];
     w->room->nll[i] += log(sum);
     if (!w->back)
         return;
