@@ -18,7 +18,8 @@
  * train STEPS FROM LAYERS BLOCKS ROUTED VALID (a training run's, the first line of a script)
  * steps N SECONDS      frozen LAYER BLOCK (nothing is trained there; 0: attention)      valid LOSS
  * tells TEXT (the program)      ends (the user wants to quit)
- * above LINE|LINE (over the input line)     find TEXT      show [styles]     the screen goes
+ * above LINE|LINE (over the input line)     computes LAYER (a long pass does)
+ * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
 #include "engine/base/mem.h"
@@ -615,6 +616,9 @@ static void line(struct player *p, char *s)
 
         p->t.planned[at] = (uint8_t)atoi(c);
         p->t.ran_on[at] = (uint8_t)atoi(c);
+        publish(p);
+    } else if (strcmp(word, "computes") == 0) { /* a layer */
+        p->t.layer_at = atoi(a) + 1;
         publish(p);
     } else if (strcmp(word, "pace") == 0) {
         p->m.pace = atof(a);

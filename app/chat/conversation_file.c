@@ -53,7 +53,7 @@ static void opened_text(struct conversation *c, const char *path)
     len -= len > 5 && strcmp(name + len - 5, ".json") == 0 ? 5 : 0;
     if (stat(path, &st) < 0)
         return;
-    snprintf(c->opened, sizeof c->opened, "%.*s goes on: %zu message%s, used last %s",
+    snprintf(c->opened, sizeof c->opened, "%.*s goes on: %zu message%s, last used %s",
              len < 80 ? (int)len : 80, name, n, n == 1 ? "" : "s",
              transcript_ago((int64_t)st.st_mtime, (int64_t)time(NULL), ago));
 }
@@ -89,14 +89,19 @@ int conversation_file_open(struct conversation *c, struct error *e)
 const char *conversation_greeting(struct conversation *c)
 {
     struct transcript_info last;
+    const char *title;
+    size_t len;
     char ago[32];
     const struct transcript *t = &c->transcript;
 
     if (!c->opened[0] && !c->hooks.unkept && transcript_last(t, ROLE_USER) == t->n &&
-        transcript_newest(&last))
-        snprintf(c->opened, sizeof c->opened, "last chat: %s, %s · /load 1",
-                 last.title[0] ? last.title : last.name,
+        transcript_newest(&last)) {
+        title = last.title[0] ? last.title : last.name;
+        len = strlen(title);
+        len -= len > 1 && title[len - 1] == '.'; /* it goes on with a comma */
+        snprintf(c->opened, sizeof c->opened, "last chat: %.*s, %s · /load 1", (int)len, title,
                  transcript_ago(last.changed, (int64_t)time(NULL), ago));
+    }
     return c->opened;
 }
 

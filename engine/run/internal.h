@@ -274,7 +274,7 @@ struct engine {
     struct wake cancel_wake; /* some session was cancelled */
     void (*tick)(void *ctx);
     void *tick_ctx;
-    uint64_t last_tick_ns;
+    uint64_t last_tick_ns, pass_ns; /* pass_ns: when the newest pass began */
     void (*observer)(void *ctx, const struct routing *r);
     void *observer_ctx;
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define TICK_NS (100 * CLOCK_MILLI)
+#define LONG_PASS_NS (300 * CLOCK_MILLI) /* from here on it is told which layer is computed */
 #define RETRIES (2 * DEVICE_MAX + 2)
 
 /* Room for n sessions in what a pass is put together in. */
@@ -254,6 +255,7 @@ int session_hooks_layer(void *ctx, int layer)
     if (now - g->last_tick_ns < TICK_NS)
         return 0;
     g->last_tick_ns = now;
+    g->t.layer_at = now - g->pass_ns > LONG_PASS_NS ? layer + 1 : 0;
     for (int i = 0; i < g->pass.n; i++)
         tell_progress(&g->pass.parts[i], layer);
     if (g->tick) {
@@ -411,7 +413,10 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
         rope_reach(&g->rope, g->pass.spans[i].pos + g->pass.spans[i].rows);
     forward_placed(f, g->in_force, g->n_devices);
     g->trace.token = parts->session->n_tokens;
-    if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e)) == 0)
+    g->pass_ns = clock_now();
+    rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e);
+    g->t.layer_at = 0;
+    if (rc == 0)
         rc = pass_heads(g, n, e);
     for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
         if (parts[i].session->run.scores)

@@ -78,6 +78,8 @@ int pass_bucket_most(int bucket);
 struct telemetry {
     enum engine_state state;
     uint64_t serial; /* grows with every publication */
+    /* the layer that is computed, from 1, while a pass takes long; 0: none does */
+    int layer_at;
     /* this turn */
     int prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens;
     int recomputed_tokens;                                 /* see turn_done_event */

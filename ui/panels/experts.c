@@ -26,6 +26,8 @@
 
 static const char *const explain[] = {
     CELLS,
+    "a bright number: the layer that is computed, where a token or a piece of the prompt takes "
+    "long; the map follows it until its cursor is moved",
     "answer: this answer's tokens; session: all, your messages included; now: the newest tokens "
     "weigh most (half as much 16 tokens back)",
     MOVES,
@@ -143,7 +145,8 @@ static void parts_make(struct map *p, int experts, int layers, int rows, int roo
     p->halves = halved && p->parts > 1;
 }
 
-static struct map map_make(const struct ui_model *m, int top, struct rect r, int foot)
+/* layer: one that is seen in any case, the cursor's or the one that is computed. */
+static struct map map_make(const struct ui_model *m, int top, int layer, struct rect r, int foot)
 {
     struct map p = {.bin = 1, .per_line = 1, .blocks = 1, .parts = 1};
     int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room, per_row;
@@ -175,10 +178,10 @@ static struct map map_make(const struct ui_model *m, int top, struct rect r, int
     if (p.lines > rows)
         p.lines = rows < 0 ? 0 : rows;
     p.top = top;
-    if (m->cursor_layer < p.top)
-        p.top = m->cursor_layer / p.per_line * p.per_line;
-    if (p.lines > 0 && m->cursor_layer >= p.top + p.lines * per_row)
-        p.top = (m->cursor_layer / p.per_line - p.lines * p.blocks + 1) * p.per_line;
+    if (layer < p.top)
+        p.top = layer / p.per_line * p.per_line;
+    if (p.lines > 0 && layer >= p.top + p.lines * per_row)
+        p.top = (layer / p.per_line - p.lines * p.blocks + 1) * p.per_line;
     if (p.top + p.lines * per_row > layers + p.per_line - 1)
         p.top = (layers + p.per_line - 1 - p.lines * per_row) / p.per_line * p.per_line;
     p.top = p.top < 0 ? 0 : p.top;
@@ -289,6 +292,8 @@ static struct heat cell_heat(const struct ui_model *m, const struct map *p, cons
 static void label_draw(struct canvas *c, int x, int y, const struct ui_model *m,
                        const struct map *p, const struct row *r)
 {
+    int at = m->live.layer_at - 1;
+    bool computed = at >= r->layer && at < r->layer + p->per_line;
     char label[32];
 
     if (r->part)
@@ -298,7 +303,8 @@ static void label_draw(struct canvas *c, int x, int y, const struct ui_model *m,
                  r->layer + 1);
     else
         snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", r->layer);
-    canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), label);
+    canvas_text(c, x, y, theme_style(&m->theme, computed ? ROLE_STYLE_NEW : ROLE_STYLE_DIM),
+                label);
 }
 
 /* A cell as a glyph whose density is its heat. */
@@ -828,13 +834,21 @@ static double value_sum(const struct ui_model *m)
     return sum;
 }
 
+/* Nobody moved the cursor: the map follows a long pass through the layers. */
+static int layer_seen(const struct ui_model *m, const struct panel_view *v)
+{
+    const struct state *s = v->state;
+
+    return m->live.layer_at && !s->moved && !v->focused ? m->live.layer_at - 1 : m->cursor_layer;
+}
+
 /* The map in its columns: one, or two side by side where it folds. */
 static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                      const struct panel_view *v)
 {
     int foot = r.h >= 4, below, each;
     struct state *s = v->state;
-    struct map p = map_make(m, s->top, r, foot);
+    struct map p = map_make(m, s->top, layer_seen(m, v), r, foot);
 
     s->top = p.top;
     each = p.parts > 1 ? lines_a_layer(&p) : 1;
