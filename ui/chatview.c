@@ -311,24 +311,39 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
         canvas_put(c, at, y, theme_style(t, ROLE_STYLE_ASSISTANT), 0x258c);
 }
 
+#define PROGRESS_BAR 6 /* cells that a bar has at least */
+
+/* How far the reading is, its rate and what is left, in no more than so many cells if it can. */
+static void progress_text(char *out, size_t size, int width, const struct ui_model *m)
+{
+    int done = (int)m->progress_done, total = (int)m->progress_total;
+    double left = m->prefill_rate > 0 ? (total - done) / m->prefill_rate : 0;
+    char rate[16];
+
+    snprintf(out, size, "reading %d of %d tokens ", done, total);
+    if (m->prefill_rate <= 0)
+        return;
+    draw_rate(rate, m->prefill_rate);
+    snprintf(out, size, "reading %d of %d tokens · %s tok/s · %.0f s left ", done, total, rate,
+             left);
+    if (glyph_text_width(out, strlen(out)) > width)
+        snprintf(out, size, "reading %d of %d · %s/s · %.0f s left ", done, total, rate, left);
+    if (glyph_text_width(out, strlen(out)) > width)
+        snprintf(out, size, "%d of %d · %.0f s left ", done, total, left);
+}
+
 static void progress_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    char text[64], rate[16];
+    char text[96];
     int bar, at;
 
     if (!m->prefilling || !m->progress_total) {
         canvas_text(c, x, y, dim, "…");
         return;
     }
-    snprintf(text, sizeof text, "reading %d of %d tokens ", (int)m->progress_done,
-             (int)m->progress_total);
+    progress_text(text, sizeof text, width - PROGRESS_BAR, m);
     at = canvas_text(c, x, y, dim, text);
-    if (m->prefill_rate > 0 && x + width - at >= 30) {
-        snprintf(text, sizeof text, "· %s tok/s · %.0f s left ", draw_rate(rate, m->prefill_rate),
-                 (double)(m->progress_total - m->progress_done) / m->prefill_rate);
-        at = canvas_text(c, at, y, dim, text);
-    }
     bar = x + width - at;
     draw_bar(c, at, y, bar > 30 ? 30 : bar, (double)m->progress_done / (double)m->progress_total,
              theme_style(&m->theme, ROLE_STYLE_GRAPH), theme_style(&m->theme, ROLE_STYLE_RULE));
