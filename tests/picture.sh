@@ -19,7 +19,7 @@ wait_for() { # text, tries of 0.1 s
 }
 wait_for 'or /help' 300
 t send-keys -t p 'Tell me a story about a brave fox.' Enter
-wait_for ' s · .* tok/s' 900
+wait_for 'tokens · .* s' 900
 t send-keys -t p 'Tell me another story, about a dragon.' Enter
 wait_for 'Esc stops' 100; sleep 2.2
 t send-keys -t p 'what I type while it talks'
