@@ -45,13 +45,29 @@ static void norm_row(void *ctx, int i, float *scratch)
                  w->room->x + (size_t)i * h, (int)h, w->room->normed + (size_t)i * h);
 }
 
+/* In double, eight pieces side by side. */
+static double sum_in_pieces(const float *x, int n)
+{
+    double pieces[8] = {0}, sum = 0.0;
+    int i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            pieces[j] += (double)x[i + j];
+    for (; i < n; i++)
+        sum += (double)x[i];
+    for (int j = 0; j < 8; j++)
+        sum += pieces[j];
+    return sum;
+}
+
 /* Logits become what flows back into them. */
 static void predict_row(void *ctx, int i, float *scratch)
 {
     const struct work *w = ctx;
     const struct hparams *hp = &w->p->base->model->hp;
-    float *z = w->room->logits + (size_t)i * (size_t)hp->n_vocab, most = -INFINITY, by;
-    double sum = 0.0;
+    float *z = w->room->logits + (size_t)i * (size_t)hp->n_vocab, most = -INFINITY, by, share;
+    double sum;
     int id = w->targets[i].id;
 
     for (int v = 0; v < hp->n_vocab; v++) {
@@ -60,14 +76,14 @@ static void predict_row(void *ctx, int i, float *scratch)
     }
     w->room->nll[i] = (double)(most - z[id]);
     exp_all(z, hp->n_vocab, most);
-    for (int v = 0; v < hp->n_vocab; v++)
-        sum += (double)z[v];
+    sum = sum_in_pieces(z, hp->n_vocab);
     w->room->nll[i] += log(sum);
     if (!w->back)
         return;
     by = w->share / (hp->logit_divisor != 0.0f ? hp->logit_divisor : 1.0f);
+    share = (float)((double)by / sum);
     for (int v = 0; v < hp->n_vocab; v++)
-        z[v] = by * (float)((double)z[v] / sum);
+        z[v] *= share;
     z[id] -= by;
 }
 
@@ -92,8 +108,7 @@ static void back_rows(const struct work *w, float *d)
 
     for (int i = 0; i < w->n; i++)
         norm_backward(s->kind, s->eps, m->output_norm.weight, w->room->x + (size_t)i * h,
-                      w->room->dnormed + (size_t)i * h, (int)h,
-                      d + (size_t)w->targets[i].row * h);
+                      w->room->dnormed + (size_t)i * h, (int)h, d + (size_t)w->targets[i].row * h);
 }
 
 double loss_of(const struct pass *p, struct loss_room *room, const struct target *targets, int n,
@@ -104,8 +119,8 @@ double loss_of(const struct pass *p, struct loss_room *room, const struct target
     if (d)
         memset(d, 0, (size_t)p->n * (size_t)p->base->model->hp.hidden * sizeof *d);
     for (int i = 0; i < n; i += LOSS_ROWS) {
-        struct work w = {p, room, targets + i, n - i < LOSS_ROWS ? n - i : LOSS_ROWS,
-                         (float)share, d != NULL};
+        struct work w = {
+            p, room, targets + i, n - i < LOSS_ROWS ? n - i : LOSS_ROWS, (float)share, d != NULL};
         struct fan f = fan_of(&w);
 
         crew_each(p->crew, w.n, norm_row, &w);
