@@ -77,8 +77,8 @@ void filler_note(const struct filler *f, const struct planner_spec *s, bool want
 
     if (f->unable)
         snprintf(note, PLANNER_NOTE,
-                 "%s: %d of %d blocks are of a kind or type that %s cannot run, or have an adapter, "
-                 "and stay on the CPU",
+                 "%s: %d of %d blocks are of a kind or type that %s cannot run, or have an "
+                 "adapter, and stay on the CPU",
                  s->text, f->unable, total, name ? name : "the device");
     else if (f->full && (wanted_all || !f->placed))
         snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks do not fit %s and stay on the CPU",
