@@ -370,6 +370,59 @@ END_TEST
 
 /* ---- what answers must keep to ---- */
 
+/* Of the tokens of a chat's next message, how many were there. */
+static int next_message(char *said, size_t room, const char *text)
+{
+    char *body = malloc(room + 400);
+    json_t *o, *answer;
+    int cached;
+
+    snprintf(said + strlen(said), room - strlen(said),
+             "%s{\"role\": \"user\", \"content\": \"%s\"}", said[0] ? ", " : "", text);
+    snprintf(body, room + 400,
+             "{\"model\": \"" MODEL
+             "\", \"messages\": [%s], \"max_tokens\": 8, \"temperature\": 0}",
+             said);
+    o = post(CHAT, body, 200);
+    cached = (int)json_integer_value(json_object_get(
+        json_object_get(json_object_get(o, "usage"), "prompt_tokens_details"), "cached_tokens"));
+    answer = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "message");
+    json_object_del(answer, "refusal");
+    snprintf(body, room + 400, "%s", said);
+    {
+        char *dumped = json_dumps(answer, JSON_COMPACT);
+
+        snprintf(said, room, "%s, %s", body, dumped);
+        free(dumped);
+    }
+    json_decref(o);
+    free(body);
+    return cached;
+}
+
+/* All sessions hold what others asked: two chats by turns take the oldest two, not one another's.
+ */
+START_TEST(two_chats_beside_older_ones)
+{
+    static const char long_text[] = "Tell me a long story about a fox, a bear, a bird and the sea, "
+                                    "and say what each of them likes best.";
+    static char first[8192], second[8192], body[400];
+    int of_first, of_second;
+
+    for (int i = 0; i < 8; i++) { /* twice as many as there are sessions */
+        snprintf(body, sizeof body,
+                 "{\"model\": \"" MODEL "\", \"prompt\": \"%d %s\", \"max_tokens\": 20}", i,
+                 long_text);
+        json_decref(post("/v1/completions", body, 200));
+    }
+    next_message(first, sizeof first, long_text);
+    next_message(second, sizeof second, "What do you know about hills, and who lives there?");
+    of_first = next_message(first, sizeof first, "And then?");
+    of_second = next_message(second, sizeof second, "And then?");
+    ck_assert_msg(of_first > 20 && of_second > 10, "%d and %d were there", of_first, of_second);
+}
+END_TEST
+
 static const char *const not_held[] = {
     "\"response_format\": {\"type\": \"json_schema\"}",
     "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": 5}}",
@@ -1657,6 +1710,7 @@ static Suite *suite(void)
     tcase_add_test(t, choices_stops_and_seeds);
     tcase_add_test(t, probabilities);
     tcase_add_test(t, what_was_read_is_not_read_again);
+    tcase_add_test(t, two_chats_beside_older_ones);
     tcase_add_test(t, answers_keep_to_what_is_asked);
     tcase_add_test(t, calls_that_are_demanded);
     tcase_add_test(t, texts_are_continued_and_scored);

@@ -20,7 +20,7 @@ static int common_prefix(const struct slot *s, const struct turn *t)
 
 struct slot *slot_choose(struct slot *slots, int n, const struct turn *t)
 {
-    struct slot *best = NULL, *spare = NULL;
+    struct slot *best = NULL, *spare = NULL, *oldest = NULL;
     int most = -1, least = 0;
 
     for (int i = 0; i < n; i++) {
@@ -39,11 +39,12 @@ struct slot *slot_choose(struct slot *slots, int n, const struct turn *t)
             least = lost;
             spare = s;
         }
+        if (!oldest || s->used_ns < oldest->used_ns)
+            oldest = s;
     }
-    /* least recently used, where nothing is to be had from any */
-    if (best && most > 0 && 2 * (best->n_held - most) > best->n_held && spare != best)
-        return 2 * least > spare->n_held && spare->n_held ? best : spare;
-    return best;
+    if (!best || 2 * (best->n_held - most) <= best->n_held)
+        return best;
+    return 2 * least <= spare->n_held ? spare : oldest;
 }
 
 int slot_begin(struct slot *s, struct task *t)
