@@ -587,24 +587,40 @@ START_TEST(mixed_passes_keep_their_time)
 
     for (int pass = 0; pass < 200; pass++) {
         bool settles = pass < 8 || (pass >= 100 && pass < 108);
-        int rows = pass % 4 ? scheduler_rows(&c) : 0;
+        int rows = pass % 4 ? scheduler_rows(&c, 1, 1) : 0;
         uint64_t ns;
 
         slow = pass < 100 ? 1 : 2;
         ns = (uint64_t)slow * pass_cost(kind, answers, rows);
         ck_assert(pass % 4 == 0 || rows >= 1);
         if (rows > 1 && !settles) /* what it learnt lags behind what rows share: a tenth */
-            ck_assert_msg(ns <= scheduler_limit_ns(&c) + scheduler_limit_ns(&c) / 10,
+            ck_assert_msg(ns <= scheduler_limit_ns(&c, 1, 1) + scheduler_limit_ns(&c, 1, 1) / 10,
                           "pass %d: %d rows, %.1f ms of %.1f", pass, rows, (double)ns * 1e-6,
-                          (double)scheduler_limit_ns(&c) * 1e-6);
+                          (double)scheduler_limit_ns(&c, 1, 1) * 1e-6);
         if (rows && !settles) /* and the time is used */
-            whole += rows == 1 || 2 * ns > scheduler_limit_ns(&c);
+            whole += rows == 1 || 2 * ns > scheduler_limit_ns(&c, 1, 1);
         scheduler_learn(&c, answers, rows, ns);
     }
     ck_assert_int_gt(whole, 120);
     /* a pass of a prompt alone says nothing of those beside answers */
     scheduler_learn(&c, 0, 512, 1);
-    ck_assert_int_lt(scheduler_rows(&c), 512);
+    ck_assert_int_lt(scheduler_rows(&c, 1, 1), 512);
+}
+END_TEST
+
+/* Many that wait weigh more than few that stand still; nobody stands still for longer than a
+ * second. */
+START_TEST(a_burst_of_prompts_gets_more_of_a_pass)
+{
+    struct scheduler c = {.decode_ns = 20000000};
+    uint64_t one = scheduler_limit_ns(&c, 1, 1);
+
+    ck_assert_uint_eq(one, 100000000);
+    ck_assert_uint_eq(scheduler_limit_ns(&c, 7, 1), one);
+    ck_assert_uint_eq(scheduler_limit_ns(&c, 4, 3), 2 * one);
+    ck_assert_uint_eq(scheduler_limit_ns(&c, 1, 200), 1000000000);
+    c.decode_ns = 700000000; /* a slow machine: twice a pass, as ever */
+    ck_assert_uint_eq(scheduler_limit_ns(&c, 1, 9), 1400000000);
 }
 END_TEST
 
@@ -713,6 +729,7 @@ static Suite *suite(void)
     t = tcase_create("scheduler");
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, mixed_passes_keep_their_time, 0, 3);
+    tcase_add_test(t, a_burst_of_prompts_gets_more_of_a_pass);
     tcase_add_test(t, passes_are_shared_fairly);
     suite_add_tcase(s, t);
     return s;

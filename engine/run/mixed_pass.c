@@ -5,16 +5,22 @@
 
 /* a pass with a chunk beside answers, where those take less */
 #define MIXED_NS (100 * CLOCK_MILLI)
-#define FIRST_CHUNK 16 /* beside answers, before anything was measured */
+#define BURST_NS CLOCK_SECOND /* the same, however many prompts wait */
+#define FIRST_CHUNK 16        /* beside answers, before anything was measured */
 
-uint64_t scheduler_limit_ns(const struct scheduler *c)
+uint64_t scheduler_limit_ns(const struct scheduler *c, int answers, int waiting)
 {
-    return 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS;
+    uint64_t one = 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS,
+             all = one + one * 2 * (uint64_t)(waiting - 1) / (uint64_t)answers;
+
+    if (all > BURST_NS)
+        all = one > BURST_NS ? one : BURST_NS;
+    return all;
 }
 
-int scheduler_rows(const struct scheduler *c)
+int scheduler_rows(const struct scheduler *c, int answers, int waiting)
 {
-    double left = (double)(scheduler_limit_ns(c) - c->decode_ns),
+    double left = (double)(scheduler_limit_ns(c, answers, waiting) - c->decode_ns),
            rows = c->row_ns > 0 ? left / c->row_ns : FIRST_CHUNK;
     int most = 2 * c->chunk > FIRST_CHUNK ? 2 * c->chunk : FIRST_CHUNK;
 

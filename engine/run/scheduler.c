@@ -1,7 +1,8 @@
 /* What every pass is made of: the next token of every session that answers, and chunks of prompts
  * that wait. Engine thread. Beside answers a prompt takes no longer than they do, or than a tenth
- * of a second; who has been served least comes first. Between passes is the safe point of all
- * sessions: cancelled turns end, placement moves on. */
+ * of a second, and many that wait together more of it (mixed_pass.h); who has been served least
+ * comes first. Between passes is the safe point of all sessions: cancelled turns end, placement
+ * moves on. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
@@ -68,6 +69,19 @@ void scheduler_enter(struct session *s)
     s->run.served = least == UINT64_MAX ? 0 : least;
 }
 
+/* Rows that prompts may have beside n answers, of `left` that there are. */
+static int room_beside(const struct engine *g, int n, int left)
+{
+    int waiting = 0, rows;
+
+    for (int i = 0; i < g->n_sessions; i++)
+        waiting += g->sessions[i] && has_prompt(g->sessions[i]);
+    if (!n || !waiting)
+        return left;
+    rows = scheduler_rows(&g->scheduler, n, waiting);
+    return rows < left ? rows : left;
+}
+
 /* The parts of the next pass; how many. answers: how many of them are answers' next tokens. */
 static int fill(struct engine *g, int *n_answers)
 {
@@ -83,7 +97,7 @@ static int fill(struct engine *g, int *n_answers)
         add_part(g, n++, s, 1);
     }
     *n_answers = n;
-    room = n && scheduler_rows(&g->scheduler) < left ? scheduler_rows(&g->scheduler) : left;
+    room = room_beside(g, n, left);
     while (room > 0 && (s = least_served(g, n, has_prompt))) {
         int rows = session_rows_to_mark(s, waiting_rows(s) < room ? waiting_rows(s) : room);
 
