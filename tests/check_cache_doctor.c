@@ -87,6 +87,34 @@ START_TEST(another_message_in_its_place_is_named)
 }
 END_TEST
 
+/* The frame changes in a line of its own: that one is shown, and one that writes a text where the
+ * text changed. */
+START_TEST(the_templates_line_is_named)
+{
+    static const char source[] = "{# counts #}\n"
+                                 "Said so far.\n"
+                                 "{{ messages | length }} messages.\n"
+                                 "{% for m in messages %}\n"
+                                 "{{ m.role }}: {{ m.content }}\n"
+                                 "{% endfor %}\n"
+                                 "assistant:\n";
+    char path[PATH_MAX], more[PATH_MAX + 60];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/counts.jinja", support_tmpdir());
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(source, f);
+    fclose(f);
+    snprintf(more, sizeof more, "--chat-template-file %s", path);
+    chat("Tell me a story.\\nAnd then?\\n/cache\\n", more);
+    SAYS("line 3 of the template: {{ messages | length }} messages.");
+    chat("Tell me a story.\\nDo you like the sea?\\n/undo\\nDo you like the hills?\\n/cache\\n",
+         more);
+    SAYS("line 5 of the template: {{ m.role }}: {{ m.content }}");
+}
+END_TEST
+
 START_TEST(a_full_context_is_named)
 {
     chat("Tell me a long story about a fox.\\nAnd then?\\nWhat did the fox say after that?\\n"
@@ -133,6 +161,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_chat_that_goes_on_loses_nothing);
     tcase_add_test(t, another_system_message_costs_all);
     tcase_add_test(t, another_message_in_its_place_is_named);
+    tcase_add_test(t, the_templates_line_is_named);
     tcase_add_test(t, a_full_context_is_named);
     tcase_add_test(t, sums_are_right);
     suite_add_tcase(s, t);

@@ -249,7 +249,7 @@ static int render(const char *source, const struct message *m, size_t n, bool pr
     if (status < 0)
         return status;
     status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL, NULL, 0},
-                          &(struct jinja_output){&out, &marks, NULL}, e);
+                          &(struct jinja_output){.text = &out, .mask = &marks}, e);
     jinja_free(j);
     if (status == 0) {
         ck_assert_uint_eq(out.len, marks.len);

@@ -71,6 +71,17 @@ out:
     mem_free(starts);
 }
 
+/* The line of the template that wrote the first token that differs. */
+static void find_line(struct cache_story *s, const struct engine_info *info,
+                      const struct message *m, size_t n, int at)
+{
+    char *text = NULL;
+
+    if (chat_template_line(info->chat, m, n, true, at, &s->line, &text, NULL) == 0 && text)
+        utf8_escape(s->line_text, sizeof s->line_text, text, strlen(text), 0);
+    mem_free(text);
+}
+
 static void judge(struct cache_story *s, const struct message *m, bool shifted)
 {
     if (shifted) {
@@ -117,6 +128,7 @@ void cache_story_begin(struct cache_story *s, const struct engine_info *info, co
     memcpy(kept + system, m + system + (size_t)dropped,
            (n - system - (size_t)dropped) * sizeof *kept);
     place(s, info, kept, n - (size_t)dropped, at);
+    find_line(s, info, kept, n - (size_t)dropped, at);
     judge(s, s->message ? &kept[s->message - 1] : NULL, dropped > dropped_before);
     if (s->message > (int)system)
         s->message += dropped;
@@ -167,6 +179,8 @@ void cache_story_print(const struct cache_story *s, struct strbuf *b)
         else
             strbuf_puts(b, "where the answer begins");
         strbuf_printf(b, "\n  was \"%s\"\n  is  \"%s\"\n", s->was, s->is);
+        if (s->line)
+            strbuf_printf(b, "  line %d of the template: %s\n", s->line, s->line_text);
     }
     strbuf_printf(b, "why: %s\nwhat to do: %s\n", s->why, s->advice);
 }

@@ -17,6 +17,8 @@ struct cache_story {
     enum role role;       /* of that message */
     bool in_text;         /* in what was said; else in what the template puts around it */
     char was[48], is[48]; /* some tokens from there on, escaped */
+    int line;             /* of the template that wrote it, from 1; 0: not known */
+    char line_text[100];  /* what stands there, cut and escaped */
     const char *why, *advice;
     /* known when the turn is over */
     int reused, stored, lost; /* stored: of those reused, from the disk */

@@ -424,6 +424,68 @@ static void starts_of(int *starts, const size_t *begins, size_t n, const size_t 
     }
 }
 
+/* Where the id begins in the text: its stretch, and what the ids before it there say. */
+static size_t text_offset(const struct chat_template *c, const int *ids, const size_t *offsets,
+                          int at)
+{
+    int first = at;
+    char *text = NULL;
+    size_t len = 0;
+
+    while (first > 0 && offsets[first - 1] == offsets[at])
+        first--;
+    if (at > first &&
+        tokenizer_decode(c->tokenizer, ids + first, at - first, true, &text, &len, NULL) < 0)
+        len = 0;
+    mem_free(text);
+    return offsets[at] + len;
+}
+
+/* Line `line` of the template, without blanks around it. */
+static char *line_text(const struct chat_template *c, int line)
+{
+    const char *at = chat_template_source(c), *end;
+
+    for (; line > 1 && (end = strchr(at, '\n')); line--)
+        at = end + 1;
+    at += strspn(at, " \t");
+    end = at + strcspn(at, "\r\n");
+    while (end > at && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    return mem_string_n(at, (size_t)(end - at));
+}
+
+int chat_template_line(const struct chat_template *c, const struct message *m, size_t n,
+                       bool add_generation_prompt, int at, int *line, char **its, struct error *e)
+{
+    struct strbuf text = {0}, mask = {0}, again = {0};
+    struct jinja_line wanted = {0};
+    size_t *offsets = NULL;
+    int *ids = NULL, n_ids = 0;
+    int status = render(c, m, n, add_generation_prompt, NULL,
+                        &(struct jinja_output){.text = &text, .mask = &mask}, e);
+
+    *its = NULL;
+    if (status == 0)
+        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
+                                         (unsigned char *)mask.data, NULL, &ids, &n_ids, &offsets,
+                                         e);
+    if (status == 0 && at >= 0 && at < n_ids) {
+        wanted.offset = text_offset(c, ids, offsets, at);
+        status = render(c, m, n, add_generation_prompt, NULL,
+                        &(struct jinja_output){.text = &again, .wanted = &wanted}, e);
+    }
+    *line = status == 0 ? wanted.line : 0;
+    if (*line)
+        *its = line_text(c, *line);
+    mem_free(ids);
+    mem_free(offsets);
+    strbuf_release(&again);
+    strbuf_release(&mask);
+    strbuf_release(&text);
+    return status;
+}
+
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
                          bool add_generation_prompt, const struct stop *stop, int **ids, int *n_ids,
                          int *starts, struct error *e)
@@ -438,7 +500,7 @@ int chat_template_encode(const struct chat_template *c, const struct message *m,
         status = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
     if (status == 0)
         status = render(c, m, n, add_generation_prompt, stop,
-                        &(struct jinja_output){&text, &mask, begins}, e);
+                        &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins}, e);
     if (status == 0)
         status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
                                          (unsigned char *)mask.data, stop, ids, n_ids,

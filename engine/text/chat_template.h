@@ -51,5 +51,10 @@ int chat_template_render(const struct chat_template *c, const struct message *m,
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
                          bool add_generation_prompt, const struct stop *stop, int **ids, int *n_ids,
                          int *starts, struct error *e);
+/* Which line of the template (from 1) wrote the id of number `at`: *line, 0 where none can be told.
+ * Of the same rendering as chat_template_encode's; *its: the text of that line, without blanks
+ * around it, mem_* memory (NULL: none). ERR_INPUT, ERR_MEMORY as there. */
+int chat_template_line(const struct chat_template *c, const struct message *m, size_t n,
+                       bool add_generation_prompt, int at, int *line, char **its, struct error *e);
 
 #endif

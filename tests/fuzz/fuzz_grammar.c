@@ -344,7 +344,8 @@ static void run(const struct strbuf *source)
         abort(); /* what is written here has to parse */
     }
     if (jinja_render(j, &(struct jinja_input){m, 4, true, v, 2, NULL, NULL, 0},
-                     &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
+                     &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins},
+                     &e) == 0 &&
         text.len != mask.len)
         abort();
     for (size_t i = 0; i < mask.len; i++)

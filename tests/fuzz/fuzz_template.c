@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (size_t n = 0; n <= 4; n += 2)
         if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL, NULL, 0},
-                         &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
+                         &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins},
+                         &e) == 0 &&
             text.len != mask.len)
             abort();
     strbuf_release(&text);

@@ -18,8 +18,9 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 struct run {
     struct arena *a;
     struct scope *root;
-    struct builder *out; /* the rendering itself, as opposed to blocks and macros */
-    size_t *begins;      /* see jinja_output; NULL: nobody asks */
+    struct builder *out;       /* the rendering itself, as opposed to blocks and macros */
+    size_t *begins;            /* see jinja_output; NULL: nobody asks */
+    struct jinja_line *wanted; /* likewise */
 };
 
 static struct value evaluate(struct run *r, struct scope *s, const struct node *n);
@@ -288,6 +289,18 @@ static void execute_for(struct run *r, struct scope *s, const struct node *n, st
     }
 }
 
+/* The statement n has written from `begin` on. A text may have several lines. */
+static void note_line(struct run *r, const struct node *n, size_t begin, const struct builder *out)
+{
+    struct jinja_line *w = r->wanted;
+
+    if (!w || w->line || out != r->out || out->len <= w->offset)
+        return;
+    w->line = n->line;
+    for (size_t i = begin; n->kind == N_TEXT && i < w->offset; i++)
+        w->line += out->s[i] == '\n';
+}
+
 static enum flow execute(struct run *r, struct scope *s, const struct node *n, struct builder *out)
 {
     enum flow flow = FLOW_ON;
@@ -295,6 +308,7 @@ static enum flow execute(struct run *r, struct scope *s, const struct node *n, s
     jinja_enter(r->a);
     for (; n && flow == FLOW_ON; n = n->next) {
         struct builder block = {0};
+        size_t begin = out->len;
 
         jinja_charge(r->a, 0);
         r->a->line = n->line;
@@ -314,6 +328,7 @@ static enum flow execute(struct run *r, struct scope *s, const struct node *n, s
         case N_CONTINUE: flow = FLOW_CONTINUE; break;
         default: break;
         }
+        note_line(r, n, begin, out);
     }
     jinja_leave(r->a);
     return flow;
@@ -383,7 +398,7 @@ int jinja_render(const struct jinja *j, const struct jinja_input *in, const stru
     struct arena a = {.line = 1, .jump = &jump, .e = e, .stop = in->stop, .now = in->now};
     struct scope root = {0};
     struct builder out = {0};
-    struct run r = {&a, &root, &out, to->begins};
+    struct run r = {&a, &root, &out, to->begins, to->wanted};
 
     for (size_t i = 0; i < in->n_messages; i++)
         total += strlen(in->messages[i].text) +

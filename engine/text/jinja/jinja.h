@@ -44,10 +44,17 @@ struct jinja_input {
 
 /* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i % 255
  * for text of message i. begins (may be NULL): n_messages offsets into text where the template's
- * loop over the messages came to message i; SIZE_MAX: no such loop wrote it. */
+ * loop over the messages came to message i; SIZE_MAX: no such loop wrote it. wanted (may be NULL):
+ * which line of the template (from 1) wrote the byte `offset` of text; 0: none did. */
+struct jinja_line {
+    size_t offset;
+    int line;
+};
+
 struct jinja_output {
     struct strbuf *text, *mask;
     size_t *begins;
+    struct jinja_line *wanted;
 };
 
 /* ERR_MODEL with the line where the template is wrong or asks for what is not there. */

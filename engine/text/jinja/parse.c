@@ -251,6 +251,8 @@ static struct node *parse_text(struct parser *p)
     p->trim_next = p->block_before = false;
     n = parse_node(p, N_TEXT);
     n->literal = value_str((struct str){p->s + from, NULL, to - from});
+    for (size_t i = p->at; i < from; i++) /* what was cut off */
+        n->line += p->s[i] == '\n';
     for (; p->at < end; p->at++)
         p->a->line += p->s[p->at] == '\n';
     return n;
