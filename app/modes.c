@@ -209,6 +209,7 @@ bool mode_connects(const struct mode *m)
     static int (*const those[])(struct options * o, struct error * e) = {
         help_run,         version_run,    print_config_run, completion_run, print_man_run,
         list_devices_run, place_help_run, oneshot_run,      chat_any,       bench_mode_run,
+        batch_run,
     };
 
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)

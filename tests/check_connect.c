@@ -1,8 +1,11 @@
 /* --connect: the real program against its own server, and against one in this process that says
  * what a test scripts, broken streams among it. */
+#include "app/common/engine_state.h"
 #include "app/connect/figures.h"
 #include "app/connect/http.h"
+#include "app/connect/remote.h"
 #include "app/connect/sse.h"
+#include "engine/placement/plan.h"
 #include "tests/support.h"
 
 #include <fcntl.h>
@@ -489,6 +492,91 @@ START_TEST(figures_of_all_servers_are_read)
 }
 END_TEST
 
+/* ---- what a moetop tells of its engine ---- */
+
+static void fill_state(struct telemetry *t)
+{
+    ck_assert_int_eq(telemetry_init(t, 3, 4, 2), 0);
+    snprintf(t->plan, sizeof t->plan, "hot");
+    t->weights_packed = (uint64_t)5 << 30;
+    t->disk.slots = 7;
+    t->disk_rate = 0.25;
+    t->bandwidth_on = true;
+    t->n_devices = 2;
+    t->devices[1].busy_ns = 99;
+    t->n_plans = 1;
+    snprintf(t->plans[0].name, sizeof t->plans[0].name, "cpu");
+    t->plans[0].mean_tok_s = 12.5;
+    t->blocks[2] = TELEMETRY_MIXER;
+    t->routed[1] = 3;
+    t->answer[11] = 42;
+    t->now[5] = 1.5f;
+    t->ran_on[2] = 1;
+    t->newest[3] = 2;
+}
+
+START_TEST(a_state_is_read_as_it_was_told)
+{
+    struct telemetry from, to = {0}, copy = {0};
+    json_t *o;
+
+    fill_state(&from);
+    ck_assert_ptr_nonnull(o = engine_state_json(&from));
+    ck_assert_int_eq(engine_state_read(&to, o, NULL), 0);
+    ck_assert_int_eq(engine_state_copy(&copy, &to), 0);
+    ck_assert_str_eq(copy.plan, "hot");
+    ck_assert(copy.weights_packed == from.weights_packed && copy.disk.slots == 7 &&
+              copy.disk_rate == 0.25 && copy.bandwidth_on);
+    ck_assert(copy.n_devices == 2 && copy.devices[1].busy_ns == 99);
+    ck_assert(copy.n_plans == 1 && strcmp(copy.plans[0].name, "cpu") == 0 &&
+              copy.plans[0].mean_tok_s == 12.5);
+    ck_assert(copy.blocks[2] == TELEMETRY_MIXER && copy.routed[1] == 3);
+    ck_assert(copy.answer[11] == 42 && copy.now[5] == 1.5f && copy.ran_on[2] == 1 &&
+              copy.ran_on[0] == PLAN_NO_DEVICE && copy.newest[3] == 2);
+    json_decref(o);
+    telemetry_release(&from);
+    telemetry_release(&to);
+    telemetry_release(&copy);
+}
+END_TEST
+
+/* A stranger's: nothing of it leads out of the arrays. */
+START_TEST(a_wrong_state_is_refused)
+{
+    static const char *const wrong[] = {
+        "[]",
+        "{}",
+        "{\"layers\": -1}",
+        "{\"layers\": 3, \"experts\": 4, \"experts_used\": 2}",
+        "{\"layers\": 1024, \"experts\": 65536, \"experts_used\": 2}",
+        "{\"layers\": 1, \"experts\": 1, \"experts_used\": 1, \"routed\": [1], \"blocks\": [1], "
+        "\"cells\": {\"answer\": [1, 2]}}"};
+    struct telemetry from, t = {0};
+    json_t *o, *cells;
+    struct error e;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        o = json_loads(wrong[i], 0, NULL);
+        ck_assert_int_eq(engine_state_read(&t, o, &e), ERR_INPUT);
+        json_decref(o);
+    }
+    fill_state(&from);
+    o = engine_state_json(&from);
+    cells = json_object_get(o, "cells");
+    json_array_set_new(json_object_get(cells, "planned"), 0, json_integer(200));
+    json_array_set_new(json_object_get(cells, "newest"), 0, json_integer(9));
+    json_array_set_new(json_object_get(cells, "session"), 0, json_string("x"));
+    json_array_set_new(json_object_get(o, "blocks"), 0, json_integer(5000));
+    json_object_set_new(o, "plan", json_string("\x1b[31m"));
+    ck_assert_int_eq(engine_state_read(&t, o, &e), 0);
+    ck_assert(t.planned[0] == 0 && t.newest[0] == 0 && t.session[0] == 0 && t.blocks[0] == 0);
+    ck_assert(!strchr(t.plan, 0x1b));
+    json_decref(o);
+    telemetry_release(&from);
+    telemetry_release(&t);
+}
+END_TEST
+
 /* ---- our own server ---- */
 
 static void start_own(void)
@@ -539,6 +627,107 @@ START_TEST(a_moetop_server_answers_as_the_model_does_here)
         ck_assert_msg(ask(how[i]) == 0, "%s", said);
         ck_assert_str_eq(answer, here);
     }
+}
+END_TEST
+
+/* The next event of a kind that says so; others are passed over. */
+static void expect_event(struct remote *r, enum event_kind kind, uint64_t wishes, const char *says)
+{
+    for (;;) {
+        struct event ev;
+        bool meant;
+
+        while (remote_next_event(r, &ev) != 1)
+            usleep(2000); /* the test's own time limit ends it */
+        ck_assert_msg(ev.kind != EVENT_ERROR, "%s", ev.text);
+        meant = ev.kind == kind && (kind != EVENT_PLAN || ev.wishes == wishes) &&
+                (!says || (ev.text && strstr(ev.text, says)));
+        event_release(&ev);
+        if (meant)
+            return;
+    }
+}
+
+/* Layers, experts, devices and plans of the server's engine; its placement switched from here. */
+START_TEST(a_moetop_server_is_watched)
+{
+    struct remote_engine engine;
+    const struct telemetry *t;
+    struct remote *r;
+    char url[64];
+
+    snprintf(url, sizeof url, "127.0.0.1:%d", port);
+    ck_assert_int_eq(remote_start(&r, url, NULL, NULL, NULL), 0);
+    expect_event(r, EVENT_READY, 0, NULL);
+    expect_event(r, EVENT_PLAN, 0, "cpu");
+    ck_assert(remote_engine(r, &engine));
+    ck_assert_str_eq(engine.model, "tiny-storyteller-Q8_0");
+    ck_assert_str_eq(engine.type, "q8_0");
+    t = remote_telemetry(r);
+    ck_assert(t->n_layers == 8 && t->n_experts == 16 && t->n_devices >= 1);
+    ck_assert(t->weights_packed > 1 << 20 && t->devices[0].weight_bytes > 1 << 20);
+    ck_assert_int_eq(remote_place(r, "cpu"), 0);
+    expect_event(r, EVENT_PLAN, 1, "cpu");
+    ck_assert_int_eq(remote_place(r, "sideways"), 0);
+    expect_event(r, EVENT_NOTICE, 0, "no such strategy");
+    expect_event(r, EVENT_PLAN, 2, "cpu");
+    ck_assert_msg(ask("-p 'Tell me a story about a fox.' -n 20") == 0, "%s", said);
+    for (uint32_t sum = 0; !sum; usleep(20000)) { /* it tells of what others ask too */
+        t = remote_telemetry(r);
+        for (int i = 0; i < t->n_layers * t->n_experts; i++)
+            sum += t->session[i];
+    }
+    remote_stop(r);
+}
+END_TEST
+
+/* The texts of a batch's output, a line each; "-": an error. */
+static char *texts_of(char *output)
+{
+    char *all = calloc(1, strlen(output) + 100);
+
+    for (char *line = strtok(output, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *o = json_loads(line, 0, NULL);
+        const char *text = json_string_value(json_object_get(o, "text"));
+
+        ck_assert_msg(o != NULL, "%s", line);
+        ck_assert(json_object_get(o, "index") && json_object_get(o, "input"));
+        strcat(strcat(all, text ? text : "-"), "\n");
+        json_decref(o);
+    }
+    return all;
+}
+
+/* In the order of the input, each line with its own values, a wrong one told. */
+START_TEST(a_batch_is_answered_by_a_server)
+{
+    static const char lines[] =
+        "Tell me about a fox.\n"
+        "{\"id\": 7, \"prompt\": \"Tell me a story.\", \"temperature\": 0.9, \"seed\": 3}\n"
+        "{\"promt\": 1}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 3}\n"
+        "{\"prompt\": \"Once\", \"raw\": true, \"stop\": [\"time\"]}\n";
+    char path[PATH_MAX + 16], arguments[PATH_MAX + 80], *here, *there;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/lines", support_tmpdir());
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(lines, f);
+    fclose(f);
+    snprintf(arguments, sizeof arguments, "--batch %s -n 12 --temp 0 --parallel 2", path);
+    ck_assert_int_ne(moetop(arguments), 0); /* one line is wrong */
+    here = texts_of(answer);
+    ck_assert_int_ne(ask(arguments), 0);
+    ck_assert_msg(strstr(said, "1 of 5 lines failed"), "%s", said);
+    there = texts_of(answer);
+    ck_assert_str_eq(here, there);
+    ck_assert_msg(strstr(there, "fox") && strstr(there, "\n-\n"), "%s", there);
+    free(here);
+    free(there);
+    strcat(arguments, " --receipts");
+    ck_assert_int_eq(ask(arguments), 2);
+    ck_assert_msg(strstr(said, "--receipts needs the model here"), "%s", said);
 }
 END_TEST
 
@@ -685,9 +874,13 @@ static Suite *suite(void)
     tcase_add_checked_fixture(own, start_own, end_own);
     tcase_add_test(own, a_moetop_server_answers_as_the_model_does_here);
     tcase_add_test(own, a_load_on_a_server_stands_beside_one_here);
+    tcase_add_test(own, a_moetop_server_is_watched);
+    tcase_add_test(own, a_batch_is_answered_by_a_server);
     tcase_add_test(own, figures_are_those_that_were_measured_here);
     suite_add_tcase(s, own);
     tcase_add_test(events, figures_of_all_servers_are_read);
+    tcase_add_test(events, a_state_is_read_as_it_was_told);
+    tcase_add_test(events, a_wrong_state_is_refused);
     tcase_add_test(events, events_are_the_same_in_whatever_pieces_they_come);
     suite_add_tcase(s, events);
     return s;

@@ -131,6 +131,7 @@ struct ui_device {
 /* The model is a server's (--connect): what it tells of itself. NAN: it does not. */
 struct ui_server {
     bool on;
+    bool whole; /* it tells all: memory, devices, placement and experts are its own */
     char host[64];
     double running, waiting, kv, decode_tok_s, cached; /* requests; shares 0 .. 1 */
     char why[80];                                      /* why nothing is told; "": something is */

@@ -42,6 +42,10 @@ static int command_send(struct conversation *c, struct command *k)
 {
     struct error e = {0};
 
+    if (c->remote && k->kind == COMMAND_PLACE && remote_place(c->remote, k->text) == 0) {
+        command_release(k);
+        return 0;
+    }
     if (c->remote) {
         conversation_say(c, SAY_NOTICE, "N/A: the model runs on %s, which is not told such things",
                          remote_host(c->remote));

@@ -134,6 +134,11 @@ bool conversation_figures(struct conversation *c, struct figures *out)
     return c->remote != NULL;
 }
 
+bool conversation_remote_engine(struct conversation *c, struct remote_engine *out)
+{
+    return c->remote && remote_engine(c->remote, out);
+}
+
 const char *conversation_host(const struct conversation *c)
 {
     return c->remote ? remote_host(c->remote) : "";

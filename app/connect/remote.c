@@ -1,16 +1,19 @@
 /* See remote.h. One request at a time: a chat has no more. */
 #include "app/connect/remote.h"
 
+#include "app/common/engine_state.h"
 #include "app/connect/answer.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/ring.h"
 #include "engine/base/snapshot.h"
+#include "engine/base/utf8.h"
 #include "engine/base/wake.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct remote {
@@ -20,10 +23,22 @@ struct remote {
     struct ring events;
     struct wake event_wake, work_wake;
     atomic_bool quit, cancel, ready;
-    pthread_mutex_t lock; /* of the three below */
+    pthread_mutex_t sending; /* two threads tell events */
+    pthread_mutex_t lock;    /* of all to the next blank line */
     struct request request;
     bool taken; /* one waits or is under way */
     struct figures figures;
+    struct telemetry told; /* of the server's engine; no layers: it tells none */
+    struct remote_engine engine;
+    char *wish; /* a placement, mem_*; NULL: none */
+    uint64_t wishes;
+
+    /* the watcher's: wishes told as decided, the server's number of the newest one, the plan told
+     */
+    uint64_t decided, awaited;
+    char plan[64];
+    struct telemetry shown; /* the owner's: what came here, and what is told */
+
     struct snapshot snapshot;
     struct telemetry slots[3];
     /* the thread's; the owner reads it after READY */
@@ -38,8 +53,10 @@ static void send(struct remote *r, const struct event *ev)
 {
     struct event copy = *ev;
 
+    pthread_mutex_lock(&r->sending);
     if (ring_push(&r->events, &copy) < 0)
         event_release(&copy); /* no memory: what is shown lacks a piece */
+    pthread_mutex_unlock(&r->sending);
     wake_signal(&r->event_wake);
 }
 
@@ -185,24 +202,177 @@ static bool ask_figures(struct remote *r, const char *path, struct figures *f,
     return any;
 }
 
+static void take_figures(struct remote *r)
+{
+    struct figures f;
+
+    figures_init(&f);
+    if (!ask_figures(r, "/metrics", &f, figures_read_metrics) &&
+        !ask_figures(r, "/slots", &f, figures_read_slots))
+        snprintf(f.why, sizeof f.why, "N/A (neither /metrics nor /slots there)");
+    pthread_mutex_lock(&r->lock);
+    r->figures = f;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- the engine of another moetop ---- */
+
+/* JSON of an answer of status 200; NULL, and *e says why. */
+static json_t *ask_json(struct remote *r, const char *path, const char *body, struct error *e)
+{
+    struct http_call c = {.path = path, .body = body, .seconds = 10, .stop = is_quitting, .ctx = r};
+    json_t *o = NULL;
+
+    if (http_perform(&r->server.http, &c, e) == 0 && c.status != 200)
+        http_refused(&r->server.http, &c, e);
+    else if (c.status == 200)
+        o = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
+    strbuf_release(&c.text);
+    return o;
+}
+
+static void take_text(char *out, size_t size, const json_t *v)
+{
+    const char *text = json_string_value(v);
+
+    utf8_escape(out, size, text ? text : "", text ? strlen(text) : 0, 0);
+}
+
+/* Under the lock. */
+static void take_names(struct remote_engine *to, const json_t *o)
+{
+    const json_t *devices = json_object_get(o, "devices");
+
+    take_text(to->model, sizeof to->model, json_object_get(o, "model"));
+    take_text(to->type, sizeof to->type, json_object_get(o, "type"));
+    for (size_t i = 0; i < json_array_size(devices) && i < DEVICE_MAX; i++)
+        take_text(to->devices[i], sizeof to->devices[i],
+                  json_object_get(json_array_get(devices, i), "name"));
+}
+
+/* The plan in force is another one, or what was wished is decided: the server has decided as many
+ * wishes, of everybody's, as it had when ours came. */
+static void tell_plan(struct remote *r, uint64_t server_wishes, uint64_t sent)
+{
+    struct event ev = {.kind = EVENT_PLAN};
+    bool decided = r->decided < sent && server_wishes >= r->awaited;
+
+    if (!decided && strcmp(r->plan, r->told.plan) == 0)
+        return;
+    snprintf(r->plan, sizeof r->plan, "%s", r->told.plan);
+    if (decided)
+        r->decided = sent;
+    ev.text = mem_string(r->plan);
+    ev.wishes = r->decided;
+    send(r, &ev);
+}
+
+/* false: it tells nothing of that kind (an older one, or it is not reached). */
+static bool take_engine(struct remote *r, uint64_t sent)
+{
+    struct error e = {0};
+    json_t *o = ask_json(r, "/moetop/state", NULL, &e);
+    int rc;
+
+    if (!o)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    rc = engine_state_read(&r->told, o, &e);
+    if (rc == 0)
+        take_names(&r->engine, o);
+    pthread_mutex_unlock(&r->lock);
+    if (rc == 0) /* nobody else writes what is told */
+        tell_plan(r, (uint64_t)json_integer_value(json_object_get(o, "wishes")), sent);
+    json_decref(o);
+    return rc == 0;
+}
+
+/* A wish goes out; one that is refused is decided too. Returns how many there were. */
+static uint64_t send_wish(struct remote *r)
+{
+    struct error e = {0};
+    uint64_t sent;
+    json_t *body, *o;
+    char *text;
+
+    pthread_mutex_lock(&r->lock);
+    body = r->wish ? json_pack("{s:s}", "plan", r->wish) : NULL;
+    mem_free(r->wish);
+    r->wish = NULL;
+    sent = r->wishes;
+    pthread_mutex_unlock(&r->lock);
+    if (!body)
+        return sent;
+    text = json_dumps(body, JSON_COMPACT);
+    o = text ? ask_json(r, "/moetop/placement", text, &e) : NULL;
+    r->awaited = o ? (uint64_t)json_integer_value(json_object_get(o, "wish")) : 0;
+    if (!o)
+        send_text(r, EVENT_NOTICE, 0, e.text[0] ? e.text : "the placement is not switched");
+    json_decref(o);
+    json_decref(body);
+    free(text); /* jansson's own */
+    return sent;
+}
+
+static bool has_wish(struct remote *r)
+{
+    bool any;
+
+    pthread_mutex_lock(&r->lock);
+    any = r->wish != NULL;
+    pthread_mutex_unlock(&r->lock);
+    return any;
+}
+
+#define TICK (50 * CLOCK_MILLI)
+#define FIGURES_TICKS 40
+#define ENGINE_TICKS 8
+#define LARGE_CELLS 4096 /* experts: of more the state is asked for as seldom as the figures */
+
 static void *watch(void *ctx)
 {
     struct remote *r = ctx;
+    bool whole = r->server.kind == SERVER_MOETOP;
 
-    while (!is_quitting(r)) {
-        struct figures f;
+    for (unsigned tick = 0; !is_quitting(r); tick++) {
+        bool large = r->told.n_layers * r->told.n_experts > LARGE_CELLS;
 
-        figures_init(&f);
-        if (!ask_figures(r, "/metrics", &f, figures_read_metrics) &&
-            !ask_figures(r, "/slots", &f, figures_read_slots))
-            snprintf(f.why, sizeof f.why, "N/A (neither /metrics nor /slots there)");
-        pthread_mutex_lock(&r->lock);
-        r->figures = f;
-        pthread_mutex_unlock(&r->lock);
-        for (int i = 0; i < 40 && !is_quitting(r); i++)
-            clock_sleep(50 * CLOCK_MILLI);
+        if (tick % FIGURES_TICKS == 0)
+            take_figures(r);
+        if (whole && (has_wish(r) || tick % (large ? FIGURES_TICKS : ENGINE_TICKS) == 0))
+            whole = take_engine(r, send_wish(r)) || r->told.n_layers;
+        clock_sleep(TICK);
     }
     return NULL;
+}
+
+bool remote_engine(struct remote *r, struct remote_engine *out)
+{
+    bool whole;
+
+    pthread_mutex_lock(&r->lock);
+    whole = r->told.n_layers > 0;
+    *out = r->engine;
+    pthread_mutex_unlock(&r->lock);
+    return whole;
+}
+
+int remote_place(struct remote *r, const char *plan)
+{
+    char *copy = mem_string(plan);
+    bool taken;
+
+    pthread_mutex_lock(&r->lock);
+    taken = copy && r->told.n_layers > 0;
+    if (taken) {
+        mem_free(r->wish);
+        r->wish = copy;
+        r->wishes++;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (!taken)
+        mem_free(copy);
+    return taken ? 0 : -1;
 }
 
 void remote_figures(struct remote *r, struct figures *out)
@@ -263,6 +433,10 @@ static void release(struct remote *r)
     wake_release(&r->work_wake);
     request_release(&r->request);
     pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->sending);
+    telemetry_release(&r->told);
+    telemetry_release(&r->shown);
+    mem_free(r->wish);
     mem_free(r->url);
     mem_free(r->key_file);
     mem_free(r->model);
@@ -299,12 +473,14 @@ int remote_start(struct remote **out, const char *url, const char *key_file, con
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory");
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->sending, NULL);
     snapshot_init(&r->snapshot);
     figures_init(&r->figures);
     snprintf(r->figures.why, sizeof r->figures.why, "N/A (not asked yet)");
     r->event_wake.fd = r->work_wake.fd = -1;
     if (ring_init(&r->events, sizeof(struct event)) < 0) {
         pthread_mutex_destroy(&r->lock);
+        pthread_mutex_destroy(&r->sending);
         mem_free(r);
         return error_set(e, ERR_MEMORY, "out of memory");
     }
@@ -375,9 +551,45 @@ const struct server *remote_server(const struct remote *r)
     return atomic_load(&r->ready) ? &r->server : NULL;
 }
 
+/* The figures of turns and sessions are those measured here. */
+static void put_own(struct telemetry *to, const struct telemetry *own)
+{
+    to->serial += own->serial; /* grows with each of the two */
+    to->state = own->state;
+    to->prompt_tokens = own->prompt_tokens;
+    to->cached_tokens = own->cached_tokens;
+    to->prefilled_tokens = own->prefilled_tokens;
+    to->generated_tokens = own->generated_tokens;
+    to->turn_start_ns = own->turn_start_ns;
+    to->first_token_ns = own->first_token_ns;
+    to->last_token_ns = own->last_token_ns;
+    to->prefill_ns = own->prefill_ns;
+    to->decode_ns = own->decode_ns;
+    to->prefill_tok_s = own->prefill_tok_s;
+    to->decode_tok_s = own->decode_tok_s;
+    memcpy(to->recent_us, own->recent_us, sizeof to->recent_us);
+    to->recent_count = own->recent_count;
+    to->context_used = own->context_used;
+    to->context_size = own->context_size;
+    to->session_prompt_tokens = own->session_prompt_tokens;
+    to->session_generated_tokens = own->session_generated_tokens;
+}
+
 const struct telemetry *remote_telemetry(struct remote *r)
 {
-    return atomic_load(&r->ready) ? &r->slots[snapshot_read_slot(&r->snapshot, NULL)] : NULL;
+    const struct telemetry *own;
+    bool whole;
+
+    if (!atomic_load(&r->ready))
+        return NULL;
+    own = &r->slots[snapshot_read_slot(&r->snapshot, NULL)];
+    pthread_mutex_lock(&r->lock);
+    whole = r->told.n_layers > 0 && engine_state_copy(&r->shown, &r->told) == 0;
+    pthread_mutex_unlock(&r->lock);
+    if (!whole)
+        return own;
+    put_own(&r->shown, own);
+    return &r->shown;
 }
 
 const char *remote_host(const struct remote *r)

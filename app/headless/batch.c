@@ -6,6 +6,7 @@
 #include "app/headless/batch.h"
 #include "app/headless/batch_input.h"
 #include "app/headless/batch_output.h"
+#include "app/headless/batch_remote.h"
 #include "app/headless/receipt.h"
 
 #include "app/setup/engine_options.h"
@@ -186,36 +187,38 @@ static json_t *count_table(const struct batch *b, const uint64_t *counts)
     return table;
 }
 
-static void put_answer(struct job *j)
+void batch_answer_put(json_t *o, const struct strbuf *said, const struct strbuf *reasoning,
+                      const struct turn_done_event *d)
 {
-    json_t *timings = json_object(),
-           *text = json_stringn(j->text.data ? j->text.data : "", j->text.len);
-    const struct turn_done_event *d = &j->done;
+    json_t *timings = json_object(), *text = json_stringn(said->data ? said->data : "", said->len);
     int computed = d->prompt_tokens - d->cached_tokens;
 
-    json_object_set_new(j->o, "text", text ? text : json_string(""));
-    if (j->reasoning.len)
-        json_object_set_new(j->o, "reasoning_content",
-                            json_stringn(j->reasoning.data, j->reasoning.len));
-    json_object_set_new(j->o, "stop_reason", json_string(stop_reason_word(d->reason)));
-    json_object_set_new(j->o, "prompt_tokens", json_integer(d->prompt_tokens));
-    json_object_set_new(j->o, "cached_tokens", json_integer(d->cached_tokens));
-    json_object_set_new(j->o, "completion_tokens", json_integer(d->completion_tokens));
+    json_object_set_new(o, "text", text ? text : json_string(""));
+    if (reasoning->len)
+        json_object_set_new(o, "reasoning_content", json_stringn(reasoning->data, reasoning->len));
+    json_object_set_new(o, "stop_reason", json_string(stop_reason_word(d->reason)));
+    json_object_set_new(o, "prompt_tokens", json_integer(d->prompt_tokens));
+    json_object_set_new(o, "cached_tokens", json_integer(d->cached_tokens));
+    json_object_set_new(o, "completion_tokens", json_integer(d->completion_tokens));
     json_object_set_new(timings, "ttft_ms",
                         d->completion_tokens ? milliseconds(d->ttft_ns) : json_null());
     json_object_set_new(timings, "prefill_ms", milliseconds(d->prefill_ns));
     json_object_set_new(timings, "decode_ms", milliseconds(d->decode_ns));
     json_object_set_new(timings, "prefill_tok_s", rate(computed, d->prefill_ns));
     json_object_set_new(timings, "decode_tok_s", rate(d->completion_tokens - 1, d->decode_ns));
-    json_object_set_new(j->o, "timings", timings);
+    json_object_set_new(o, "timings", timings);
+}
+
+static void put_answer(struct job *j)
+{
+    batch_answer_put(j->o, &j->text, &j->reasoning, &j->done);
     if (j->counts) {
         json_object_set_new(j->o, "experts", count_table(j->batch, j->counts));
         json_object_set_new(j->o, "experts_prompt", count_table(j->batch, j->prompt_counts));
     }
 }
 
-/* The model is gone or a signal came: no further line can be answered, and this one is not. */
-static bool is_fatal(int rc)
+bool batch_is_fatal(int rc)
 {
     return rc == ERR_CANCELLED || rc == ERR_IO || rc == ERR_MODEL;
 }
@@ -294,17 +297,31 @@ static void begin_answer(struct job *j, struct session *s)
         end_answer(j);
 }
 
+json_t *batch_answer_new(size_t index, const char *text, size_t n)
+{
+    char input[24];
+
+    snprintf(input, sizeof input, "%016llx", (unsigned long long)batch_digest(text, n));
+    return json_pack("{s:I, s:n, s:s}", "index", (json_int_t)index, "id", "input", input);
+}
+
+void batch_answer_failed(json_t *o, int code, const struct error *why)
+{
+    json_object_set_new(o, "error",
+                        json_pack("{s:s, s:o*}", "code", error_word(code), "message",
+                                  json_string(why->text)));
+}
+
 /* A line becomes a job; one that cannot be asked is over at once. */
 static void begin_job(struct batch *b, struct job *j, const char *text, size_t n, bool too_long,
                       struct session *s)
 {
     struct error ignored; /* it is read again, and told then */
     json_t *id;
-    char input[24];
 
     j->batch = b;
     j->index = b->read - 1;
-    j->o = json_object();
+    j->o = batch_answer_new(b->read - 1, text, n);
     j->rc = 0;
     j->done = (struct turn_done_event){0};
     j->line = (struct batch_line){0};
@@ -319,10 +336,8 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
     else
         j->rc = batch_line_read(&j->line, text, n, &b->defaults, b->o->raw, b->system, &j->why);
     id = j->line.id ? json_loads(j->line.id, JSON_DECODE_ANY, NULL) : NULL;
-    json_object_set_new(j->o, "index", json_integer((json_int_t)j->index));
-    json_object_set_new(j->o, "id", id ? id : json_null());
-    snprintf(input, sizeof input, "%016llx", (unsigned long long)batch_digest(text, n));
-    json_object_set_new(j->o, "input", json_string(input));
+    if (id)
+        json_object_set_new(j->o, "id", id);
     if (j->rc == 0)
         begin_answer(j, s);
 }
@@ -330,19 +345,15 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
 /* The oldest line is answered: writes it. */
 static int finish_job(struct batch *b, struct job *j, struct error *e)
 {
-    json_t *failure;
     int rc = j->rc;
 
-    if (is_fatal(rc)) {
+    if (batch_is_fatal(rc)) {
         *e = j->why;
         return rc;
     }
     if (rc < 0) {
         b->failed++;
-        failure = json_object();
-        json_object_set_new(failure, "code", json_string(error_word(rc)));
-        json_object_set_new(failure, "message", json_string(j->why.text));
-        json_object_set_new(j->o, "error", failure);
+        batch_answer_failed(j->o, rc, &j->why);
     }
     if ((rc = batch_output_write(&b->out, j->o, e)) == 0)
         b->index++;
@@ -497,15 +508,34 @@ static int answer_lines(struct batch *b, struct error *e)
     return rc;
 }
 
+/* The same by a server. */
+static int answer_remotely(struct batch *b, struct error *e)
+{
+    struct batch_remote r = {.o = b->o,
+                             .in = b->in,
+                             .out = &b->out,
+                             .stats = &b->stats,
+                             .defaults = &b->defaults,
+                             .system = b->system,
+                             .parallel = b->parallel};
+    int rc;
+
+    sampling_from_options(b->o, &b->defaults.sampling); /* lines are checked with it */
+    rc = batch_remote_run(&r, e);
+    b->index = b->read = b->out.done_before + r.written;
+    b->failed += r.failed;
+    return rc < 0 ? error_prefix(e, "line %zu", b->index + 1) : rc;
+}
+
 static int run_lines(struct batch *b, struct error *e)
 {
-    int rc = answer_lines(b, e);
+    int rc = b->o->connect ? answer_remotely(b, e) : answer_lines(b, e);
 
     progress_end(&b->progress);
     if (rc == ERR_CANCELLED && b->engine)
         error_set(e, rc, "interrupted after %zu lines%s", b->index,
                   b->o->output ? "; the same command with --resume goes on there" : "");
-    else if (rc < 0 && b->engine && is_fatal(rc))
+    else if (rc < 0 && b->engine && batch_is_fatal(rc))
         error_prefix(e, "line %zu", b->index + 1);
     if (rc == 0 && b->read < b->out.done_before)
         rc = error_set(
@@ -522,6 +552,9 @@ static int check_options(const struct options *o, struct error *e)
                          o->prompt ? "-p" : "-f");
     if (o->parallel.n && parallel_count(o) > 1)
         return error_set(e, ERR_USAGE, "--batch takes one number for --parallel");
+    if (o->connect && (o->receipts || o->batch_experts))
+        return error_set(e, ERR_USAGE, "%s needs the model here; --connect has it elsewhere",
+                         o->receipts ? "--receipts" : "--batch-experts");
     if (o->resume && !o->output)
         return error_set(e, ERR_USAGE, "--resume goes on in a file: name it with --output");
     return 0;

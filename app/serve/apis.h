@@ -17,6 +17,8 @@ void api_detokenize(struct exchange *x);
 void api_lora_list(struct exchange *x);
 void api_lora_set(struct exchange *x);
 void api_props(struct exchange *x);
+void api_state(struct exchange *x);
+void api_placement(struct exchange *x);
 void api_metrics(struct exchange *x);
 
 #endif

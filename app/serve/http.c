@@ -268,6 +268,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     return status && !atomic_load(&x->gone) ? send_answer(x, c) : MHD_NO;
 }
 
+/* Who watches looks twice a second: that would hide all else. */
+static bool is_glance(const struct exchange *x)
+{
+    return x->status == 200 && strcmp(x->route->path, "/moetop/state") == 0;
+}
+
 /* A request that is over, with nothing of what was said in it: a line, or a row of the board. */
 static void tell(struct exchange *x)
 {
@@ -278,7 +284,7 @@ static void tell(struct exchange *x)
                            .first_s = x->first_ns ? clock_seconds(x->first_ns - x->begun_ns) : 0,
                            .seconds = clock_seconds(clock_now() - x->begun_ns)};
 
-    if (!x->route)
+    if (!x->route || is_glance(x))
         return;
     snprintf(r.who, sizeof r.who, "%.47s", x->peer);
     route_name(x->route, r.what, sizeof r.what);

@@ -757,7 +757,7 @@ static int experts_want(const struct ui_model *m, int width)
 
 static int experts_most(const struct ui_model *m, int width)
 {
-    return m->server.on
+    return m->server.on && !m->server.whole
                ? 1
                : (m->live.n_layers ? m->live.n_layers : 8) + 3; /* the legend is the last row */
 }
@@ -878,7 +878,7 @@ static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m,
                          const struct panel_view *v)
 {
     m->cursor_expert = ((const struct state *)v->state)->expert;
-    if (m->server.on) {
+    if (m->server.on && !m->server.whole) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         "N/A (a server tells none)");
         if (r.h > 1)

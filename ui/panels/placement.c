@@ -201,7 +201,7 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char text[160], a[16];
     struct device_stats sum;
 
-    if (m->server.on) {
+    if (m->server.on && !m->server.whole) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         "N/A (the server places)");
         return;

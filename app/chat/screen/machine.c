@@ -3,9 +3,11 @@
 #include "app/chat/screen/internal.h"
 
 #include "app/connect/figures.h"
+#include "app/connect/remote.h"
 #include "engine/base/clock.h"
 #include "engine/base/membw.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -73,12 +75,29 @@ static void take_server(struct chat *s)
     snprintf(u->why, sizeof u->why, "%s", f.why);
 }
 
+/* Of another moetop: its devices' names, its model's type. */
+static void take_remote_engine(struct chat *s)
+{
+    struct remote_engine r;
+    struct ui_model *m = &s->model;
+
+    m->server.whole = conversation_remote_engine(s->conversation, &r);
+    if (!m->server.whole)
+        return;
+    snprintf(m->model_type, sizeof m->model_type, "%s", r.type);
+    for (char *p = m->model_type; *p; p++)
+        *p = (char)toupper((unsigned char)*p);
+    for (int i = 0; i < m->live.n_devices && i < DEVICE_MAX; i++)
+        snprintf(m->devices[i].name, sizeof m->devices[i].name, "%s", r.devices[i]);
+}
+
 void chat_machine_take(struct chat *s, uint64_t now)
 {
     machine_view_take(s->machine, &s->model, conversation_info(s->conversation), now);
     take_server(s);
+    take_remote_engine(s);
     if (s->has_roofline)
-        s->model.bytes_per_token =
-            (double)roofline_token_bytes(&s->roofline, s->model.live.context_used);
+        s->model.bytes_per_token = (double)roofline_token_bytes(&s->roofline,
+                                                                s->model.live.context_used);
     take_memory_share(s, now, s->model.system.memory_available);
 }
