@@ -1,6 +1,6 @@
 /* --batch: the reading of lines by itself, then the real program on the bundled model: order, keys,
  * resuming after kills, exit codes. */
-#include "app/headless/batch.h"
+#include "app/headless/batch_line.h"
 #include "engine/base/mem.h"
 #include "engine/run/sampler.h"
 #include "tests/support.h"

@@ -1,6 +1,6 @@
 /* One line of a batch: JSON with checked keys, or a plain prompt. Main thread. Strict: a key that
  * is misspelled would silently change what is measured, so it is an error with the nearest name. */
-#include "app/headless/batch.h"
+#include "app/headless/batch_line.h"
 
 #include "app/common/did_you_mean.h"
 #include "app/setup/sampling_options.h"

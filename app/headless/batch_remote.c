@@ -5,7 +5,8 @@
 
 #include "app/common/signals.h"
 #include "app/connect/answer.h"
-#include "app/headless/batch.h"
+#include "app/headless/batch_answer.h"
+#include "app/headless/batch_line.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"

@@ -2,7 +2,7 @@
 #include "app/headless/replay.h"
 
 #include "app/common/signals.h"
-#include "app/headless/batch.h"
+#include "app/headless/batch_line.h"
 #include "app/headless/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/grammar_options.h"

@@ -1,6 +1,6 @@
 /* Fuzz target: one line of a batch. It is a turn that can be run, or an error with a code and one
  * safe line. */
-#include "app/headless/batch.h"
+#include "app/headless/batch_line.h"
 #include "engine/base/utf8.h"
 #include "engine/run/sampler.h"
 

@@ -1,0 +1,23 @@
+/* One line of a batch's input, without an engine. Main thread. */
+#ifndef APP_HEADLESS_BATCH_LINE_H
+#define APP_HEADLESS_BATCH_LINE_H
+
+#include "engine/base/error.h"
+#include "engine/run/messages.h"
+
+struct batch_line {
+    struct dialogue said; /* owned by the line */
+    struct turn turn;     /* likewise its prompt and, with own_stops, its stops */
+    bool own_stops;
+    char *id; /* compact JSON of the line's id, from malloc; NULL: none */
+};
+
+/* What a line asks for. *line is filled as far as known even when it fails (its id), and is always
+ * released by the caller. defaults: sampling, max_tokens, stops of the options; raw: a plain line
+ * is; system (may be NULL): the system message where the line has none. ERR_INPUT names the key.
+ * text needs no NUL; without its line end. */
+int batch_line_read(struct batch_line *line, const char *text, size_t n,
+                    const struct turn *defaults, bool raw, const char *system, struct error *e);
+void batch_line_release(struct batch_line *line);
+
+#endif
