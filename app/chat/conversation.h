@@ -104,9 +104,9 @@ struct remote_engine;
 const struct server *conversation_server(const struct conversation *c);
 /* what that server tells of itself; false: there is none */
 bool conversation_figures(struct conversation *c, struct figures *out);
-/* "127.0.0.1:8080"; "": there is none */
 /* The engine of a server that tells all of it, whose telemetry is that engine's; false: none. */
 bool conversation_remote_engine(struct conversation *c, struct remote_engine *out);
+/* "127.0.0.1:8080"; "": there is none */
 const char *conversation_host(const struct conversation *c);
 /* What the newest answer's prompt found in the cache; NULL: nothing was answered yet, or a server
  * did, which tells none. */
