@@ -419,6 +419,23 @@ static void warn_disturbed(const struct run *r)
                 r->n_results, r->results[worst].remark);
 }
 
+static int verify_passes(struct run *r, struct options *o, struct error *e)
+{
+    int depth = r->tests[0].n_depth, rc;
+
+    if (o->plot || o->bench_output || o->bench_prompts)
+        rc = error_set(e, ERR_USAGE, "--bench-verify prints a table (-o md, csv, json or jsonl) "
+                                     "and takes no --plot, --bench-output or --bench-prompts");
+    else {
+        r->context = bench_verify_context(o, depth);
+        rc = prepare(r, o, e);
+    }
+    if (rc == 0)
+        rc = bench_verify(&r->b, depth, e);
+    release(r);
+    return rc;
+}
+
 int bench_mode_run(struct options *o, struct error *e)
 {
     struct run r = {.b = {.o = o}, .meter = {.read = read_memory}};
@@ -433,6 +450,8 @@ int bench_mode_run(struct options *o, struct error *e)
     if (o->connect)
         return bench_load(o, e);
     rc = make_tests(&r, o, e);
+    if (rc == 0 && o->bench_verify)
+        return verify_passes(&r, o, e);
     if (rc == 0 && o->bench_prompts)
         r.context = o->ctx_size > 0 ? o->ctx_size : 4096;
     if (rc == 0)

@@ -88,6 +88,11 @@ void bench_count_routing(void *ctx, const struct routing *r);
 int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n,
                 struct error *e);
 
+/* verify.c: passes of 1 .. --bench-verify rows that begin after `depth` tokens, each held against
+ * those of one row; prints a line for each. context: tokens that it takes room for. */
+int bench_verify(struct bench *b, int depth, struct error *e);
+int bench_verify_context(const struct options *o, int depth);
+
 /* --microbench. */
 int bench_micro(const struct options *o, struct error *e);
 
