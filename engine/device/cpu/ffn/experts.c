@@ -7,6 +7,10 @@
 #include <assert.h>
 #include <string.h>
 
+/* of a pass that reads more than it computes; half the room for a task's results, so that gate and
+ * up of all of them fit where one expert has them all */
+#define FEW_ENTRIES (CPU_TOKENS_MOST / 2)
+
 static const struct expert_weights *expert_of(const struct cpu_device *d, int layer, int expert)
 {
     return &d->model->layers[layer].experts[expert];
@@ -147,28 +151,34 @@ double experts_work(const struct cpu_device *d, int layer, int entries)
            (activation_gated(s->activation) ? 3 : 2);
 }
 
-/* Units of CPU_UNIT rows of an expert's gate and up. */
-static int gate_units(const struct expert_weights *w)
+/* Rows of gate and up that are a task: of many entries those of one activation block of the down
+ * projection; of few, where memory bounds, a longer way in one place (pieces.h). */
+static int gate_rows(int entries)
 {
-    return (w->up.rows + CPU_UNIT - 1) / CPU_UNIT;
+    return entries <= FEW_ENTRIES ? CPU_WIDE : CPU_UNIT;
 }
 
-/* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of
- * the down projection's input. */
+static int parts_of(int rows, int part)
+{
+    return (rows + part - 1) / part;
+}
+
+/* Rows r0 .. r0+n-1 of gate and up for tokens t0 .. t1-1 of one expert; the result becomes blocks
+ * of the down projection's input. */
 static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape,
-                    const struct expert_weights *w, int unit, const struct input *in, int t0,
+                    const struct expert_weights *w, int r0, int n, const struct input *in, int t0,
                     int t1, struct act_block *down, float *down_rows)
 {
     struct thread_scratch *s = &d->threads[tid];
-    int ffn = w->up.rows, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
-    float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST)*CPU_UNIT;
+    int ffn = w->up.rows, nt = t1 - t0, stride = parts_of(n, NUM_LANES) * NUM_LANES;
+    float *gate = s->tile, *up = s->tile + (ptrdiff_t)nt * stride;
 
     if (w->gate.bytes)
-        gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
-    gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
-    d->k->activate[shape->activation](gate, up, (t1 - t0) * CPU_UNIT, shape->limit, gate);
+        gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, stride);
+    gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, stride);
+    d->k->activate[shape->activation](gate, up, nt * stride, shape->limit, gate);
     for (int t = t0; t < t1; t++) {
-        const float *h = gate + (size_t)(t - t0) * CPU_UNIT;
+        const float *h = gate + (ptrdiff_t)(t - t0) * stride;
 
         if (!matrix_takes_rows(&w->down))
             input_quantise_part(d, h, ffn, r0, n, down, in->n, t);
@@ -221,21 +231,55 @@ static void gather_phase(struct cpu_device *d, int tid, int layer, const struct 
     phase_end(d, tid);
 }
 
-/* The task-th of all (expert, token block, unit) triples; units run fastest: as many as `wide` fill
- * a row, 0: as the expert's gate has. Returns the group, -1 past the last one. */
-static int find_task(const struct cpu_device *d, const struct experts_job *j, int wide, int task,
-                     int *unit, int *t0, int *t1)
-{
-    for (int g = 0; g < j->n_groups; g++) {
-        int units = wide ? wide : gate_units(expert_of(d, j->layer, j->groups[g].expert)),
-            n = units * token_blocks(d, j->groups[g].count);
+/* The work of a phase over the groups of a job: parts of `part` rows of each group's matrix, for
+ * each of its blocks of tokens. */
+struct group_parts {
+    const struct experts_job *j;
+    int part;
+    bool down; /* of the down projections; else of gate and up */
+    int total; /* of the phase, see groups_most */
+    int real;  /* tasks that there are; 0: not counted yet */
+};
 
-        if (task < n) {
-            *unit = task % units;
-            token_block(d, j->groups[g].count, task / units, t0, t1);
+static int matrix_parts(const struct cpu_device *d, const struct group_parts *p, int group)
+{
+    const struct expert_weights *w = expert_of(d, p->j->layer, p->j->groups[group].expert);
+
+    return parts_of(p->down ? w->down.rows : w->up.rows, p->part);
+}
+
+static int count_parts(const struct cpu_device *d, const struct group_parts *p)
+{
+    int n = 0;
+
+    for (int g = 0; g < p->j->n_groups; g++)
+        n += matrix_parts(d, p, g) * token_blocks(d, p->j->groups[g].count);
+    return n;
+}
+
+/* What task `task` of the phase is: the tasks that there are lie evenly among all, so that each
+ * thread's share of the phase is an equal share of them, one behind the other. Parts run fastest.
+ * Returns the group, *r0 the first row; -1: the task is empty. */
+static int find_task(const struct cpu_device *d, struct group_parts *p, int task, int *r0, int *t0,
+                     int *t1)
+{
+    int at;
+
+    if (!p->real)
+        p->real = count_parts(d, p);
+    assert(p->real <= p->total);
+    at = (int)((int64_t)task * p->real / p->total);
+    if (at == (int)((int64_t)(task + 1) * p->real / p->total))
+        return -1;
+    for (int g = 0; g < p->j->n_groups; g++) {
+        int parts = matrix_parts(d, p, g), n = parts * token_blocks(d, p->j->groups[g].count);
+
+        if (at < n) {
+            *r0 = at % parts * p->part;
+            token_block(d, p->j->groups[g].count, at / parts, t0, t1);
             return g;
         }
-        task -= n;
+        at -= n;
     }
     return -1;
 }
@@ -257,20 +301,23 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                     int entries, const struct act_block *quantised)
 {
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
-    int hidden = d->model->hp.hidden, unit, t0, t1, down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE,
-        total = tasks_most(d, layer, entries, (shape->width + CPU_UNIT - 1) / CPU_UNIT,
-                           (shape->shared_width + CPU_UNIT - 1) / CPU_UNIT);
+    int hidden = d->model->hp.hidden, r0, t0, t1, part = gate_rows(entries),
+        down_parts = parts_of(hidden, CPU_WIDE);
+    struct group_parts p = {.j = j, .part = part};
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
 
     gather_phase(d, tid, layer, j, entries, quantised);
-    phase_open(d, tid, total);
-    for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int g = find_task(d, j, 0, task, &unit, &t0, &t1);
+    p.total = tasks_most(d, layer, entries, parts_of(shape->width, part),
+                         parts_of(shape->shared_width, part));
+    phase_open(d, tid, p.total);
+    for (int task; (task = phase_take(d, tid, 1)) < p.total;) {
+        int g = find_task(d, &p, task, &r0, &t0, &t1);
 
         if (g < 0)
             continue;
         const struct expert_group *group = &j->groups[g];
+        const struct expert_weights *w = expert_of(d, layer, group->expert);
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count,
                            .cols = hidden,
@@ -279,14 +326,17 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .stride = hidden,
                            .row = j->row + first};
 
-        gate_up(d, tid, shape, expert_of(d, layer, group->expert), unit, &in, t0, t1,
+        gate_up(d, tid, shape, w, r0, min_int(part, w->up.rows - r0), &in, t0, t1,
                 d->act_down + first * (widest / NUM_BLOCK), d->ffn + first * widest);
     }
     phase_end(d, tid);
-    total = tasks_most(d, layer, entries, down_units, down_units);
-    phase_open(d, tid, total);
-    for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int g = find_task(d, j, down_units, task, &unit, &t0, &t1);
+    p = (struct group_parts){.j = j,
+                             .part = CPU_WIDE,
+                             .down = true,
+                             .total = tasks_most(d, layer, entries, down_parts, down_parts)};
+    phase_open(d, tid, p.total);
+    for (int task; (task = phase_take(d, tid, 1)) < p.total;) {
+        int g = find_task(d, &p, task, &r0, &t0, &t1);
 
         if (g < 0)
             continue;
@@ -299,7 +349,7 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .rows = d->ffn + first * widest,
                            .stride = down->cols,
                            .row = j->row + first};
-        int r0 = unit * CPU_WIDE, r1 = min_int(r0 + CPU_WIDE, hidden);
+        int r1 = min_int(r0 + CPU_WIDE, hidden);
 
         gemm(d, tid, down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
         for (int t = t0; t < t1; t++) {
