@@ -668,6 +668,40 @@ START_TEST(a_prompt_suite_reports_turns)
 }
 END_TEST
 
+/* A line a number of rows: bytes grow with them, by less than a token's own, for an expert that two
+ * rows chose is read once; the pass of one row is its own measure. */
+START_TEST(passes_of_several_rows)
+{
+    int status;
+    char *text = output_of("--bench --bench-verify 4 -r 3 -t 1 -d 8 -o json --device none "
+                           "2>/dev/null",
+                           &status);
+    json_t *root = json_loads(text, 0, NULL), *x;
+    double bytes = 0, one = 0;
+    size_t i;
+
+    ck_assert_int_eq(status, 0);
+    ck_assert_msg(json_array_size(root) == 4, "%s", text);
+    json_array_foreach(root, i, x)
+    {
+        double now = json_number_value(json_object_get(x, "bytes"));
+
+        one = i ? one : now;
+        ck_assert_int_eq(json_integer_value(json_object_get(x, "rows")), (int)i + 1);
+        ck_assert_int_eq(json_integer_value(json_object_get(x, "rounds")), 3);
+        ck_assert_double_gt(now, bytes);
+        ck_assert_double_lt(now, one * (double)(i + 1) + 1);
+        ck_assert_double_gt(json_number_value(json_object_get(x, "pass_ms")), 0);
+        if (!i)
+            ck_assert_double_eq_tol(json_number_value(json_object_get(x, "time_by_bytes")), 1,
+                                    1e-12);
+        bytes = now;
+    }
+    json_decref(root);
+    free(text);
+}
+END_TEST
+
 START_TEST(wrong_use_is_refused)
 {
     static const char *const bad[] = {"--bench -p x",
@@ -679,8 +713,11 @@ START_TEST(wrong_use_is_refused)
                                       "--bench-compare a.json",
                                       "--compare nonsense",
                                       "--suggest x.json",
-                                      "--bench --bench-prompts /nonexistent"};
-    static const int exits[] = {2, 2, 2, 2, 2, 5, 2, 2, 2, 5};
+                                      "--bench --bench-prompts /nonexistent",
+                                      "--bench --bench-verify 2 --plot x.svg",
+                                      "--bench --bench-verify 2 -t 1,2",
+                                      "--bench --bench-verify 2 -r 1 -o sql"};
+    static const int exits[] = {2, 2, 2, 2, 2, 5, 2, 2, 2, 5, 2, 2, 2};
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char arguments[300];
@@ -870,6 +907,7 @@ static Suite *suite(void)
     tcase_add_test(t, pictures_are_well_formed);
     tcase_add_test(t, a_run_reports_what_it_measured);
     tcase_add_test(t, texts_side_by_side);
+    tcase_add_test(t, passes_of_several_rows);
     tcase_add_test(t, an_arm_means_what_its_label_says);
     tcase_add_test(t, too_few_runs_are_called_so);
     tcase_add_test(t, a_prompt_suite_reports_turns);

@@ -133,8 +133,8 @@ static json_t *row_json(const struct verify_figures *f)
 {
     return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "rows", f->rows, "pass_ms",
                      f->ms.median, "pass_sd_ms", f->ms.sd, "bytes", f->bytes.median,
-                     "gb_per_second", f->gb_s.median, "time_of_one", f->time.median,
-                     "bytes_of_one", f->reads.median, "time_by_bytes", f->over.median, "rounds",
+                     "gb_per_second", f->gb_s.median, "time_of_one", f->time.median, "bytes_of_one",
+                     f->reads.median, "time_by_bytes", f->over.median, "rounds",
                      (json_int_t)f->ms.n);
 }
 
@@ -232,8 +232,9 @@ int bench_verify(struct bench *b, int depth, struct error *e)
     int rc;
 
     if (b->n_arms > 1)
-        return error_set(e, ERR_USAGE, "--bench-verify measures one setting: no --arms, and one "
-                                       "number of threads (-t)");
+        return error_set(e, ERR_USAGE,
+                         "--bench-verify measures one setting: no --arms, and one "
+                         "number of threads (-t)");
     v.rows = mem_alloc(most, sizeof *v.rows);
     v.logits = mem_alloc(most * n_vocab, sizeof *v.logits);
     v.ids = mem_alloc(most, sizeof *v.ids);
