@@ -540,6 +540,13 @@ START_TEST(fewer_experts_and_back)
     without = answer_to(&t, "Tell me a story about a fox.");
     ck_assert_str_eq(without, plain);
     expect(&t, "/experts-used weight 0.9", "but none of less weight than 0.9 from here on");
+    expect(&t, "/experts-used undo", "all 2 experts a token again");
+    expect(&t, "/experts-used defer", "/experts-used N");
+    expect(&t, "/experts-used defer 1", "up to 1 of a layer's a layer later from here on");
+    type(&t, "Tell me a story about a dog.");
+    hear_out(&t, "a layer later: ");
+    expect(&t, "/experts-used undo", "all 2 experts a token again");
+    expect(&t, "/experts-used", "all 2 experts a token\n");
     talk_close(&t);
     mem_free(with);
     mem_free(without);

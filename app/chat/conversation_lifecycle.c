@@ -50,6 +50,7 @@ int conversation_open(struct conversation **out, struct options *o,
         return error_set(e, ERR_MEMORY, "out of memory");
     c->options = o;
     c->auto_asked = o->place && strcmp(o->place, "auto") == 0;
+    c->shadow_due = o->experts_used > 0 || o->experts_weight > 0 || o->defer_experts > 0;
     c->hooks = *hooks;
     autosave_init(&c->autosave);
     transcript_init(&c->transcript);

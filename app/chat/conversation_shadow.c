@@ -1,6 +1,6 @@
-/* The first answer of fewer experts (/experts-used) is computed once more in the shadow, exactly
- * and so, and what that cost and gained is told beside each other. The UI thread asks, the engine's
- * does it between two answers. */
+/* The first answer of fewer or deferred experts (/experts-used) is computed once more in the
+ * shadow, exactly and so, and what that cost and gained is told beside each other. The UI thread
+ * asks, the engine's does it between two answers. */
 #include "app/chat/internal.h"
 
 #include "engine/base/mem.h"
@@ -24,7 +24,10 @@ void shadow_words(const struct engine *g, char *out, size_t size)
     else
         n = (size_t)snprintf(out, size, "all %d experts a token", engine_experts_trained(g));
     if (least > 0 && n < size)
-        snprintf(out + n, size - n, ", but none of less weight than %g", (double)least);
+        n += (size_t)snprintf(out + n, size - n, ", but none of less weight than %g",
+                              (double)least);
+    if (engine_defer(g) && n < size)
+        snprintf(out + n, size - n, ", up to %d of a layer's a layer later", engine_defer(g));
 }
 
 struct shadow {
@@ -42,7 +45,7 @@ static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
     int used, rc;
 
     engine_experts_lossy(g, &used, &least);
-    if (!used && least <= 0) /* undone before it came to this */
+    if (!used && least <= 0 && !engine_defer(g)) /* undone before it came to this */
         return 0;
     if ((rc = engine_experts_used_loss(g, s->from, &loss, e)) < 0)
         return rc;

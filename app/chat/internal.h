@@ -47,7 +47,7 @@ struct conversation {
     /* placements are to be measured after an answer; that is being done */
     bool auto_asked, auto_wanted, auto_done, measuring;
     int calls;       /* conversation_call's that have not reported yet */
-    bool shadow_due; /* the next answer is of fewer experts: what that costs is measured then */
+    bool shadow_due; /* the next answer is of fewer or deferred experts: its cost is measured */
     struct strbuf answer, thought; /* text of the running answer, what was thought before it */
     enum answer_part part;         /* of its newest text */
     /* its tokens so far, with those that were there before /continue */

@@ -16,6 +16,11 @@ void engine_defer_set(struct engine *g, int n)
     g->forward.defer = n > 0 ? n : 0;
 }
 
+int engine_defer(const struct engine *g)
+{
+    return g->forward.defer;
+}
+
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e)
 {
     int total = g->session->n_tokens, defer = g->forward.defer, n_vocab = g->model->hp.n_vocab, n,

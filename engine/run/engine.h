@@ -165,6 +165,7 @@ void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event
  * arrive one layer later, so that they run while another device computes the next attention.
  * Without such a placement nothing is deferred. 0: exact. */
 void engine_defer_set(struct engine *g, int n);
+int engine_defer(const struct engine *g);
 /* What that costs on the session as it stands, from position `from` on (at most 256 tokens): the
  * mean Kullback-Leibler divergence of the next token's distribution from the exact run's, in nats,
  * and how many tokens greedy decoding would choose otherwise. The session is computed anew, twice,
@@ -187,10 +188,10 @@ int engine_experts_least_set(struct engine *g, float least, struct error *e);
 /* What is in force; 0 and 0: the model's own. trained: the most that the model's layers use. */
 void engine_experts_lossy(const struct engine *g, int *used, float *least);
 int engine_experts_trained(const struct engine *g);
-/* What these cost and gain on the session as it stands, from position `from` on (at most 64
- * tokens), which are computed twice more, one by one, after an exact prompt: the divergence of the
- * next token's distribution from the exact run's, in nats, how many tokens greedy decoding would
- * choose otherwise, tokens a second. The session stays. Outside a turn. */
+/* What these, and deferred experts, cost and gain on the session as it stands, from position `from`
+ * on (at most 64 tokens), which are computed twice more, one by one, after an exact prompt: the
+ * divergence of the next token's distribution from the exact run's, in nats, how many tokens greedy
+ * decoding would choose otherwise, tokens a second. The session stays. Outside a turn. */
 struct fewer_experts {
     int tokens, changed;
     double mean_kl, largest_kl, exact_rate, rate;

@@ -126,14 +126,15 @@ int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *o
 {
     float least = g->forward.least;
     int total = g->session->n_tokens, n_vocab = g->model->hp.n_vocab, fewer = g->experts_used,
-        n = total - from < SHADOW_TOKENS ? total - from : SHADOW_TOKENS, rc = 0;
+        defer = g->forward.defer, n = total - from < SHADOW_TOKENS ? total - from : SHADOW_TOKENS,
+        rc = 0;
     size_t values = n > 0 ? (size_t)n * (size_t)n_vocab : 0;
     int *ids = mem_alloc((size_t)total + 1, sizeof *ids);
     float *exact = NULL, *lossy = NULL;
     uint64_t ns[2];
 
     *out = (struct fewer_experts){0};
-    if (from < 1 || n < 1 || (!fewer && least <= 0)) {
+    if (from < 1 || n < 1 || (!fewer && least <= 0 && !defer)) {
         mem_free(ids);
         return error_set(e, ERR_USAGE, "there is no answer of fewer experts to compare");
     }
@@ -144,11 +145,15 @@ int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *o
         goto out;
     }
     memcpy(ids, g->session->tokens, (size_t)total * sizeof *ids);
+    if ((rc = remember(g, e)) < 0)
+        goto out;
+    g->forward.defer = 0;
     use(g, 0, 0);
     session_rewind(g->session, 0);
     g->session->counted = INT_MAX;
     if ((rc = engine_eval(g, ids, from, NULL, false, e)) == 0)
         rc = step(g, ids, from, n, exact, &ns[0], e);
+    g->forward.defer = defer;
     use(g, fewer, least);
     if (rc == 0 && (rc = step(g, ids, from, n, lossy, &ns[1], e)) == 0) {
         compare(exact, lossy, n, n_vocab, out);

@@ -203,8 +203,8 @@ static const struct chat_command table[] = {
      "the adapters and the strengths they count with; N STRENGTH: set one for what comes",
      chat_lora, NULL},
     {"/experts-used", "", "[N]",
-     "lossy: N experts a token from here on; weight X: those of enough weight; undo: all; what it "
-     "costs is told after the next answer",
+     "lossy: N experts a token from here on; weight X: those of enough weight; defer N: N a layer "
+     "later; undo: all; what it costs is told after the next answer",
      chat_experts_used, NULL},
     {"/place", "", "[NAME|FILE]",
      "switch the placement at once; save NAME: keep the present one; without a name: list them",

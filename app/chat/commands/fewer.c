@@ -1,6 +1,7 @@
-/* /experts-used: fewer experts a token from here on, or only those of enough weight; what that
- * costs is measured after the next answer (app/chat/conversation_shadow.c). The UI thread reads the
- * command, the engine's does it between two answers. */
+/* /experts-used: fewer experts a token from here on, only those of enough weight, or some of them
+ * a layer later; what that costs is measured after the next answer
+ * (app/chat/conversation_shadow.c). The UI thread reads the command, the engine's does it between
+ * two answers. */
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/internal.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 struct wish {
-    enum { TELL, COUNT, WEIGHT, UNDO } what;
+    enum { TELL, COUNT, WEIGHT, DEFER, UNDO } what;
     int n;
     float least;
 };
@@ -26,7 +27,9 @@ static int take(struct engine *g, const struct wish *w, struct error *e)
         rc = engine_experts_used_set(g, w->n, e);
     else if (w->what == WEIGHT)
         rc = engine_experts_least_set(g, w->least, e);
-    else if (w->what == UNDO && (rc = engine_experts_used_set(g, 0, e)) == 0)
+    else if (w->what == DEFER || w->what == UNDO)
+        engine_defer_set(g, w->n);
+    if (w->what == UNDO && (rc = engine_experts_used_set(g, 0, e)) == 0)
         rc = engine_experts_least_set(g, 0, e);
     return rc;
 }
@@ -45,7 +48,7 @@ static int do_fewer(void *ctx, struct engine *g, char **text, struct error *e)
     engine_experts_lossy(g, &used, &least);
     if (w->what == TELL)
         strbuf_printf(&b, "%s\n", words);
-    else if (used || least > 0)
+    else if (used || least > 0 || engine_defer(g))
         strbuf_printf(&b,
                       "%s from here on: faster, and another text; the next answer is measured "
                       "against the exact run; /experts-used undo takes it back\n",
@@ -73,8 +76,12 @@ static bool read(const char *arguments, struct wish *w)
         w->least = strtof(arguments, &end);
         return !*end && w->least >= 0 && w->least <= 1;
     } else {
-        n = strtol(word, &end, 10);
         w->what = COUNT;
+        if (strcmp(word, "defer") == 0 && *arguments) {
+            w->what = DEFER;
+            chat_word_take(&arguments, word, sizeof word);
+        }
+        n = strtol(word, &end, 10);
         w->n = n < INT_MAX ? (int)n : INT_MAX;
         if (!*word || *end || n < 0)
             return false;
@@ -90,7 +97,8 @@ int chat_experts_used(struct conversation *c, const char *arguments)
         conversation_say(
             c, SAY_NOTICE,
             "/experts-used N: the N best of a layer's experts alone; weight X: none of "
-            "less routing weight; undo: as the model was made");
+            "less routing weight; defer N: up to N of a layer's arrive a layer later, where only "
+            "attention is on another device; undo: as the model was made");
         return -1;
     }
     if (!(w = mem_alloc(1, sizeof *w))) {
