@@ -25,7 +25,7 @@ static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL
 struct setting {
     const struct device_ops *const *backends;
     const char *place, *spec, *model, *of; /* of: the model that answers; NULL: the bundled one */
-    const char *accept;
+    const char *accept, *rates;
     int n_max;
     bool windowed, pays; /* pays: only as far as drafts pay */
 };
@@ -74,6 +74,10 @@ static struct engine *open_engine(const struct setting *a)
 
     if (a->accept)
         ck_assert_int_eq(acceptance_parse(a->accept, &c.drafting.accept, &e), 0);
+    if (a->rates)
+        c.drafting.n_synthetic = acceptance_rates_parse(a->rates, c.drafting.synthetic, DRAFT_MOST,
+                                                        &e);
+    ck_assert_msg(c.drafting.n_synthetic >= 0, "%s", e.text);
     snprintf(c.drafting.type, sizeof c.drafting.type, "%s", a->spec ? a->spec : "");
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
@@ -376,6 +380,47 @@ START_TEST(lossy_policies_say_what_they_changed)
     ck_assert_int_eq(changed[0], 0);
     ck_assert_int_gt(changed[1], 0);
     ck_assert_int_gt(changed[2], changed[1]);
+}
+END_TEST
+
+/* At rates that are given: who drafts and what the model draws do not count, and what was foreseen
+ * is what came. */
+START_TEST(synthetic_acceptance)
+{
+    static const struct {
+        const char *rates;
+        double first, second; /* shares of the drafts taken at these positions */
+    } all[] = {{"0,0,0", 0, 0}, {"1,1,1", 1, 1}, {"0.5,0.5,0", 0.5, 0.5}, {"0.8,0.2", 0.8, 0.2}};
+    const struct speculation_figures *f;
+    static struct said x;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct setting a = {.spec = "eagle", .n_max = 3, .rates = all[i].rates};
+        struct engine *g = open_engine(&a);
+
+        one_turn(g, &ways[1], prompts[1], &x);
+        f = &engine_telemetry(g)->speculation;
+        ck_assert_uint_gt(f->tried[1], 8);
+        ck_assert_double_eq_tol((double)f->right[0] / (double)f->tried[0], all[i].first, 0.3);
+        ck_assert_double_eq_tol((double)f->right[1] / (double)f->tried[1], all[i].second, 0.3);
+        ck_assert_uint_eq((uint64_t)x.done.accepted, f->accepted);
+        ck_assert_uint_eq((uint64_t)x.done.changed, f->changed);
+        engine_close(g);
+    }
+}
+END_TEST
+
+START_TEST(rates_that_are_none)
+{
+    static const char *const bad[] = {
+        "", "x", "0.5,", "1.5", "-0.1", "0.5,0.6", "nan", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"};
+    float rates[DRAFT_MOST];
+    struct error e = {0};
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_int_eq(acceptance_rates_parse(bad[i], rates, DRAFT_MOST, &e), ERR_USAGE);
+    ck_assert_int_eq(acceptance_rates_parse("1,0.25,0", rates, DRAFT_MOST, &e), 3);
+    ck_assert(rates[0] == 1 && rates[1] == 0.25f && rates[2] == 0);
 }
 END_TEST
 
@@ -913,6 +958,8 @@ int main(void)
     tcase_add_test(t, kinds_of_tokens_may_differ);
     tcase_add_test(t, recurrent_layers_are_left_alone);
     tcase_add_test(t, lossy_policies_say_what_they_changed);
+    tcase_add_test(t, synthetic_acceptance);
+    tcase_add_test(t, rates_that_are_none);
     tcase_add_loop_test(t, the_text_stays_under_a_grammar, 0, 2);
     tcase_add_test(t, the_text_stays_when_a_device_fails);
     tcase_add_loop_test(t, the_text_stays_in_company, 0, 2);

@@ -31,6 +31,7 @@ static const enum option_id decisive[] = {
     OPTION_ID_experts_used,
     OPTION_ID_experts_weight,
     OPTION_ID_spec_accept,
+    OPTION_ID_spec_synth_rates,
     OPTION_ID_chat_template,
     OPTION_ID_chat_template_file,
     OPTION_ID_chat_template_kwargs,

@@ -278,6 +278,12 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     if ((rc = acceptance_parse(o->spec_accept ? o->spec_accept : "prefix",
                                &s->config.drafting.accept, e)) < 0)
         return rc;
+    if (o->spec_synth_rates) {
+        if ((rc = acceptance_rates_parse(o->spec_synth_rates, s->config.drafting.synthetic,
+                                         DRAFT_MOST, e)) < 0)
+            return rc;
+        s->config.drafting.n_synthetic = rc;
+    }
     if (drafts(o))
         option_word(&option_table[OPTION_ID_spec_type], o->spec_type, s->config.drafting.type,
                     sizeof s->config.drafting.type);

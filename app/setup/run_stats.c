@@ -512,6 +512,18 @@ static json_t *adapters_json(const struct stats *s)
     return list;
 }
 
+/* Drafts may stand, none was made, and nobody judged one. */
+static void print_no_drafts(const struct speculation_figures *d, FILE *f)
+{
+    if (2 * d->passes_early > d->passes)
+        row(f, "drafts",
+            "none: weights were still brought into place in %llu of %llu passes; longer answers "
+            "draft",
+            (unsigned long long)d->passes_early, (unsigned long long)d->passes);
+    else
+        row(f, "drafts", "none: nothing that was said before went on alike");
+}
+
 static void print_drafts(const struct speculation_figures *d, FILE *f)
 {
     if (!d->wanted)
@@ -528,6 +540,8 @@ static void print_drafts(const struct speculation_figures *d, FILE *f)
             (unsigned long long)d->changed);
     if (d->why[0])
         row(f, "drafts", "%s", d->why);
+    else if (!d->drafted && d->passes)
+        print_no_drafts(d, f);
 }
 
 static void print_experts(const struct stats *s, FILE *f)

@@ -155,6 +155,7 @@ int sweep_parse(struct sweep *s, const struct options *o, struct error *e)
                  o->spec_accept ? o->spec_accept : "prefix");
     if (rc == 0)
         rc = check(&drafters, &policies, s, e);
+    s->exact = s->exact && !o->spec_synth_rates;
     return rc < 0 ? rc : make_arms(s, &drafters, &policies, k, n, e);
 }
 

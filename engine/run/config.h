@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/device/device.h"
 #include "engine/run/draft/accept.h"
+#include "engine/run/draft/drafter.h"
 #include "engine/run/messages.h"
 
 #include <stdbool.h>
@@ -101,6 +102,9 @@ struct engine_config {
         struct acceptance accept;
         int n_max;   /* most tokens of a draft; 0: DRAFT_DEFAULT */
         bool always; /* as many whenever there are, whether it pays or not */
+        /* acceptance_synthetic; n_synthetic 0: a draft stands as `accept` says. Set: always, too */
+        float synthetic[DRAFT_MOST];
+        int n_synthetic;
     } drafting;
     /* It is not a model, but the block of that one's file which predicts further tokens, opened for
      * drafts alone (engine_further_config); NULL: a model */

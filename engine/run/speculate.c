@@ -95,6 +95,7 @@ int speculate_init(struct engine *g, struct error *e)
     utility_init(&g->utility, 0);
     c->n_max = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
     c->n_max = c->n_max < DRAFT_MOST ? c->n_max : DRAFT_MOST;
+    c->always = c->always || c->n_synthetic;
     if (!anything(c))
         return 0;
     if (strcmp(c->type, "auto") != 0 && drafter_find(c->type) == DRAFTER_COUNT)
@@ -144,7 +145,7 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     c->n_max = d->n_max > 0 ? d->n_max : g->most_drafted;
     c->accept = d->accept;
     c->alpha = d->alpha;
-    c->always = d->always;
+    c->always = d->always || c->n_synthetic;
     g->drafts = anything(d);
     for (int i = 0; i < DRAFTER_COUNT; i++)
         g->heard[i] = g->drafters[i] && asked_for(d, (enum drafter_kind)i);
@@ -428,8 +429,12 @@ int speculate_fill(struct engine *g, int n, int room)
     double gain;
 
     g->drafting_ns = g->reading_ns = 0;
-    if (!g->drafts || n < 1 || n >= UTILITY_ROWS || !is_time(g))
+    if (!g->drafts || n < 1 || n >= UTILITY_ROWS)
         return 0;
+    if (!is_time(g)) {
+        f->passes_early++;
+        return 0;
+    }
     if ((why = not_here(g))) {
         snprintf(f->why, sizeof f->why, "%s", why);
         return 0;
@@ -470,10 +475,23 @@ int speculate_fill(struct engine *g, int n, int room)
     return taken;
 }
 
-/* What will stand behind a row, of its logits, which stay as they are; drafted: what was guessed,
- * negative: nothing. */
-static int draw(struct session *s, float *logits, int n_recent, int drafted)
+/* With synthetic rates: the token at `place` of the draft, or what the model drew, or, where that
+ * is the same and must not be, another one. */
+static int draw_synthetic(const struct session *s, int place, int n_recent, int id)
 {
+    const struct drafting *c = &s->engine->config.drafting;
+    int drafted = s->spec.ids[place];
+
+    if (acceptance_synthetic(c->synthetic, c->n_synthetic, place, n_recent))
+        return drafted;
+    return id != drafted ? id : id ? id - 1 : 1;
+}
+
+/* What will stand behind row n of a pass, of its logits, which stay as they are; drafted: what was
+ * guessed, negative: nothing. */
+static int draw(struct session *s, float *logits, int n, int n_recent, int drafted)
+{
+    const struct drafting *c = &s->engine->config.drafting;
     const struct hparams *hp = &s->engine->model->hp;
     float kept[HPARAMS_STOPS], probability;
     int id;
@@ -482,8 +500,10 @@ static int draw(struct session *s, float *logits, int n_recent, int drafted)
         kept[i] = hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab ? logits[hp->stops[i]] : 0;
     turn_mask(s, logits);
     id = sampler_sample(&s->sampler, logits, s->tokens, (size_t)n_recent, NULL);
-    if (id != drafted && acceptance_takes(&s->engine->config.drafting.accept, logits, hp->n_vocab,
-                                          drafted, &probability))
+    if (c->n_synthetic && drafted >= 0)
+        id = draw_synthetic(s, n, n_recent, id);
+    else if (id != drafted &&
+             acceptance_takes(&c->accept, logits, hp->n_vocab, drafted, &probability))
         id = drafted;
     for (int i = 0; i < hp->n_stops; i++)
         if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
@@ -500,7 +520,7 @@ static int foresee(struct session *s, int drafted)
 
     do {
         turn_rule(s, cursor);
-        id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, s->n_tokens + n,
+        id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, n, s->n_tokens + n,
                   n < drafted ? s->spec.ids[n] : -1);
         cursor = turn_cursor(s, cursor, id);
         n++;
@@ -564,11 +584,22 @@ void speculate_learn(struct engine *g, double ns)
     g->t.speculation.gain = utility_gain(&g->utility);
 }
 
+static int accept_synthetic(struct session *s, int id)
+{
+    int now = draw_synthetic(s, s->spec.taken, s->n_tokens, id);
+
+    s->run.done.changed += now != id;
+    s->engine->t.speculation.changed += now != id;
+    return now;
+}
+
 int speculate_accept(struct session *s, int id, struct sampler_draw *draw)
 {
     const struct speculation *p = &s->spec;
     float probability;
 
+    if (s->engine->config.drafting.n_synthetic && p->from != DRAFTER_COUNT && p->taken < p->rows)
+        return accept_synthetic(s, id);
     if (p->from == DRAFTER_COUNT || p->taken >= p->rows || p->ids[p->taken] == id ||
         !acceptance_takes(&s->engine->config.drafting.accept, s->logits,
                           s->engine->model->hp.n_vocab, p->ids[p->taken], &probability))

@@ -46,11 +46,12 @@ struct telemetry_span {
 struct speculation_figures {
     bool wanted;                     /* --spec-type is not none */
     uint64_t passes, passes_drafted; /* that made tokens of answers; with drafts */
+    uint64_t passes_early;           /* without: weights were still brought into place beside it */
     uint64_t drafted, accepted;      /* tokens */
     /* by position in their draft: verified; right, with all before them */
     uint64_t tried[TELEMETRY_DRAFTS], right[TELEMETRY_DRAFTS];
-    uint64_t changed;                /* drafted ones in place of what the model drew */
-    int rows;                        /* drafted in the newest pass that had any */
+    uint64_t changed; /* drafted ones in place of what the model drew */
+    int rows;         /* drafted in the newest pass that had any */
     double gain;   /* of late: tokens a second, 0.5: half as many more than without; 0: no drafts */
     char from[16]; /* the drafter heard last */
     char why[96];  /* one line: why nothing is drafted; empty: something was */

@@ -1,6 +1,8 @@
 /* See accept.h. */
 #include "engine/run/draft/accept.h"
 
+#include "engine/base/hash.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,4 +89,36 @@ bool acceptance_takes(const struct acceptance *a, const float *logits, int n_voc
         p.sum += (double)logits[i] - p.max > -30 ? exp((double)logits[i] - p.max) : 0;
     *probability = (float)(exp((double)logits[id] - p.max) / p.sum);
     return policies[a->policy].takes(&p, (double)a->value);
+}
+
+int acceptance_rates_parse(const char *text, float *rates, int most, struct error *e)
+{
+    char *end = NULL;
+    int n = 0;
+
+    for (const char *at = text; n < most; at = end + 1) {
+        rates[n] = strtof(at, &end);
+        if (end == at || !(rates[n] >= 0 && rates[n] <= (n ? rates[n - 1] : 1)))
+            break;
+        n++;
+        if (!*end)
+            return n;
+        if (*end != ',')
+            break;
+    }
+    return error_set(e, ERR_USAGE,
+                     "--spec-synth-rates %.60s: up to %d numbers from 0 to 1 are expected, none "
+                     "above the one before it: 0.9,0.8,0.6",
+                     text, most);
+}
+
+bool acceptance_synthetic(const float *rates, int n, int place, int at)
+{
+    float before = !place ? 1 : place <= n ? rates[place - 1] : 0;
+    uint64_t h = hash_add(hash_add(HASH_START, (uint64_t)at), (uint64_t)place);
+
+    h = (h ^ h >> 31) * 0xbf58476d1ce4e5b9u;
+    h ^= h >> 29;
+    return place < n && before > 0 &&
+           (double)(h >> 11) * 0x1p-53 < (double)rates[place] / (double)before;
 }

@@ -20,4 +20,13 @@ int acceptance_parse(const char *text, struct acceptance *out, struct error *e);
 bool acceptance_takes(const struct acceptance *a, const float *logits, int n_vocab, int id,
                       float *probability);
 
+/* For measuring alone: the i-th token of a draft is taken with a probability of its own whatever
+ * the model drew, so that engines can be compared at equal acceptance. Here the probabilities of
+ * all before it being taken too, "0.9,0.8,0.5": how many there are; ERR_USAGE: they rise, are more
+ * than `most`, or none of 0 to 1. */
+int acceptance_rates_parse(const char *text, float *rates, int most, struct error *e);
+/* Whether the token at `place` of a draft (0: the first), which stands at position `at` of the
+ * text, is taken where those before it were: the same answer however often it is asked. */
+bool acceptance_synthetic(const float *rates, int n, int place, int at);
+
 #endif
