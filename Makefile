@@ -74,6 +74,7 @@ $(B)/libmoetop.a: $(LIBOBJ)
 $(B)/%_avx2.o:   ISA := -mavx2 -mfma -mf16c
 $(B)/%_avxvnni.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -mprefer-vector-width=512
+$(B)/%/gemv_codebooks_avx512.o: ISA += -mavx512vbmi
 # -O3 under a sanitizer takes minutes a file; so does instrumenting them for fuzzing, which aims at parsers.
 $(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(if $(filter release debug,$(MODE)),-O3)$(if $(filter fuzz,$(MODE)),-fno-sanitize=all)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.

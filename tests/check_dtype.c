@@ -2,6 +2,7 @@
  * from random bytes) bit by bit. */
 #include "engine/file/blocks.h"
 #include "engine/file/dtype.h"
+#include "engine/file/f8.h"
 #include "engine/file/format_traits.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"
@@ -130,7 +131,7 @@ START_TEST(codes_of_f8)
     ck_assert_uint_eq(dtype_row_bytes(DTYPE_F8, F8_BLOCK), F8_BLOCK_BYTES);
     ck_assert_uint_eq(dtype_row_bytes(DTYPE_F8, F8_BLOCK + tail), F8_BLOCK_BYTES + 4 + tail);
     for (int i = 0; i < 256; i++)
-        row[4 + i + i / F8_BLOCK * 4] = (uint8_t)i;
+        row[f8_place(i, 256)] = (uint8_t)i;
     row_to_f32(DTYPE_F8, row, 256, x);
     for (int i = 0; i < 256; i++) {
         int e = i >> 3 & 15, m = i & 7;
@@ -141,7 +142,7 @@ START_TEST(codes_of_f8)
         ck_assert_msg((double)x[i] == want, "code %d is %a, not %a", i, (double)x[i], want);
     }
     ck_assert(!f8_finite(row, F8_BLOCK));
-    row[4 + 127] = 0x7e;
+    row[f8_place(127, 256)] = 0x7e;
     ck_assert(f8_finite(row, F8_BLOCK));
     ck_assert(f8_finite(row, F8_BLOCK + tail));
     ck_assert(!f8_finite(row, 256));

@@ -328,6 +328,16 @@ START_TEST(damaged_parts)
     refuse("tensor x.weight_packed has the shape (48, 32)", "weight_shape");
     made_release(&m);
 
+    /* columns that were quantised in another order are nowhere without their index */
+    make(&m, ACT);
+    drop(&m, "x.g_idx");
+    write_model(&m,
+                "{\"quant_method\": \"gptq\", \"bits\": 4, \"desc_act\": true, "
+                "\"group_size\": %d}",
+                32);
+    refuse("tensor x.g_idx is missing beside x.qweight", "model.safetensors");
+    made_release(&m);
+
     make(&m, CT_ACT);
     set_dims(part(&m, "x.weight_zero_point"), 8, 6);
     write_model(&m, INT4_ACT, 32);

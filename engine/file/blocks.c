@@ -2,6 +2,7 @@
  * Arithmetic is F32 with one rounding an operation in the order of the gguf package: the golden
  * blocks in tests/ compare bits. */
 #include "engine/file/blocks.h"
+#include "engine/file/f8.h"
 
 #include "engine/base/half.h"
 #include "engine/file/blocks_words.h"
@@ -181,12 +182,11 @@ void f8_to_f32(const void *row, int64_t n, float *out)
 {
     const uint8_t *p = row;
 
-    for (int64_t i = 0; i < n; i += F8_BLOCK, p += F8_BLOCK_BYTES) {
+    for (int64_t i = 0; i < n; i++) {
         float d;
 
-        memcpy(&d, p, sizeof d);
-        for (int64_t k = i; k < n && k < i + F8_BLOCK; k++)
-            out[k] = num_from_e4m3_half(p[4 + k - i]) * d;
+        memcpy(&d, p + i / F8_BLOCK * F8_BLOCK_BYTES, sizeof d);
+        out[i] = num_from_e4m3_half(p[f8_place(i, n)]) * d;
     }
 }
 

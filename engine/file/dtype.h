@@ -50,7 +50,7 @@ enum scale_kind { SCALE_F16, SCALE_E8M0, SCALE_SPREAD, SCALE_E4M3 };
 /* A row of F8, the one type whose rows are more than their elements: of every 128 columns, the last
  * of which may be fewer, an F32 factor and then a byte each, E4M3 (OCP OFP8). Read as the F16 whose
  * bits it has (num_from_e4m3_half), which is its value / 256, it is multiplied with the factor:
- * 256 * the scale of the file; F32, rounded once. */
+ * 256 * the scale of the file; F32, rounded once. The order of the bytes: f8.h. */
 #define F8_BLOCK 128
 #define F8_BLOCK_BYTES (F8_BLOCK + 4)
 

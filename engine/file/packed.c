@@ -2,6 +2,7 @@
  * together without a further look; the text of this file is the only one that knows where a packing
  * has its bits. */
 #include "engine/file/packed.h"
+#include "engine/file/f8.h"
 
 #include "engine/base/half.h"
 #include "engine/base/mem.h"
@@ -321,9 +322,13 @@ static int show_columns(const struct showing *s, struct packed *p)
         return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     if ((rc = check_groups(s, p)))
         return rc;
-    if (!(g = find_part(s, t, s->scheme->groups)))
-        return 0;
-    p->groups = *g;
+    if (s->packing->indexed && (rc = take_part(s, t, s->scheme->groups, &p->groups)))
+        return rc;
+    if (!s->packing->indexed) {
+        if (!(g = find_part(s, t, s->scheme->groups)))
+            return 0;
+        p->groups = *g;
+    }
     rc = check_group_index(s, p);
     return rc ? rc : order_columns(s, p);
 }
@@ -635,13 +640,21 @@ static float fp8_scale(const struct packed *p, int64_t row, int64_t column)
 static void put_fp8(const struct packed *p, int64_t row, uint8_t *out)
 {
     const uint8_t *codes = (const uint8_t *)p->codes.data + row * p->cols;
+    int64_t c = 0;
 
-    for (int64_t c = 0; c < p->cols; c += F8_BLOCK, out += F8_BLOCK_BYTES) {
-        float d = fp8_scale(p, row, c) * 256.0f;
+    for (int64_t block = 0; block < p->cols; block += F8_BLOCK) {
+        float d = fp8_scale(p, row, block) * 256.0f;
 
-        memcpy(out, &d, sizeof d);
-        memcpy(out + 4, codes + c, (size_t)(p->cols - c < F8_BLOCK ? p->cols - c : F8_BLOCK));
+        memcpy(out + block / F8_BLOCK * F8_BLOCK_BYTES, &d, sizeof d);
     }
+    for (; c + F8_TURNED <= p->cols; c += F8_TURNED, codes += F8_TURNED) {
+        uint8_t *to = out + f8_place(c, p->cols);
+
+        for (int i = 0; i < F8_TURNED; i++)
+            to[i] = codes[i % 4 * 16 + i / 4];
+    }
+    if (c < p->cols)
+        memcpy(out + f8_place(c, p->cols), codes, (size_t)(p->cols - c));
 }
 
 static void put_mxfp4(const struct packed *p, int64_t row, int64_t block, uint8_t *out)

@@ -97,6 +97,7 @@ static void read_gptq(struct packing *p, const json_t *q)
     p->zeros_whole = strcasecmp(word(q, "checkpoint_format"), "gptq_v2") == 0;
     if (!p->zeros_whole)
         want_word(p, q, "checkpoint_format", "gptq");
+    p->indexed = json_is_true(json_object_get(q, "desc_act"));
     read_group(p, q);
     read_dynamic(p, q);
 }

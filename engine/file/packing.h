@@ -23,7 +23,8 @@ struct packing {
     int group;        /* columns of a scale; 0: not said here, or those of a row */
     bool varied;      /* some modules have groups of their own size */
     bool zeros_whole; /* GPTQ: zero points are stored as they are (gptq_v2), not less one */
-    /* compressed-tensors: each matrix has zero points, an index of groups; else it has none */
+    /* each matrix has zero points (compressed-tensors), an index of groups (there, and GPTQ with
+     * desc_act); else compressed-tensors has none, and GPTQ may have an index that is in order */
     bool asymmetric, indexed;
 };
 

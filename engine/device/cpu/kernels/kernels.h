@@ -149,7 +149,7 @@ struct kernels {
      * rounded the row of cols itself. */
     void (*gemv_float)(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols,
                        const void *x);
-    /* The first n elements of a float row (F16, BF16, F32, F8) as F32. */
+    /* The first n elements of a float row (F16, BF16, F32; of F8 all) as F32. */
     void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
     void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps,

@@ -30,6 +30,23 @@ static void to_f16(const float *x, int n, uint16_t *out)
     kernels_scalar.to_f16(x + i, n - i, out + i);
 }
 
+/* 64 codes of F8, turned (engine/file/f8.h): out[2k], out[2k + 1] have columns 16k .. 16k+15, each
+ * 2^-120 times its code's value, for the code's bits are those of such an F32 number. */
+INLINE void vf_from_turned_e4m3(const void *p, vf out[8])
+{
+    const __m256i bits = _mm256_set1_epi32((int)0x87f00000u);
+
+    for (int v = 0; v < 2; v++) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)p + v), odd = _mm256_srai_epi16(x, 4),
+                even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 4);
+
+        out[v] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(even, 16), bits));
+        out[2 + v] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(odd, 16), bits));
+        out[4 + v] = _mm256_castsi256_ps(_mm256_and_si256(even, bits));
+        out[6 + v] = _mm256_castsi256_ps(_mm256_and_si256(odd, bits));
+    }
+}
+
 #include "engine/device/cpu/kernels/vector.inc"
 
 static inline int sum_epi32(__m256i v)

@@ -28,6 +28,20 @@ static void to_f16(const float *x, int n, uint16_t *out)
     kernels_scalar.to_f16(x + i, n - i, out + i);
 }
 
+/* 64 codes of F8, turned (engine/file/f8.h): out[k] has columns 16k .. 16k+15, each 2^-120 times
+ * its code's value, for the code's bits are those of such an F32 number. */
+INLINE void vf_from_turned_e4m3(const void *p, vf out[4])
+{
+    const __m512i bits = _mm512_set1_epi32((int)0x87f00000u);
+    __m512i x = _mm512_loadu_si512(p), odd = _mm512_srai_epi16(x, 4),
+            even = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 4);
+
+    out[0] = _mm512_castsi512_ps(_mm512_and_si512(_mm512_slli_epi32(even, 16), bits));
+    out[1] = _mm512_castsi512_ps(_mm512_and_si512(_mm512_slli_epi32(odd, 16), bits));
+    out[2] = _mm512_castsi512_ps(_mm512_and_si512(even, bits));
+    out[3] = _mm512_castsi512_ps(_mm512_and_si512(odd, bits));
+}
+
 #include "engine/device/cpu/kernels/vector.inc"
 
 /* Two vectors to be folded become one of half results: the quarters of each, then pairs within a

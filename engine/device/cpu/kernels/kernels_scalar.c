@@ -1,6 +1,7 @@
 /* Scalar kernels: the reference that the vector sets are tested against, bit by bit. Written from
  * numerics.h alone, for reading, not for speed. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/file/f8.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
     }
 }
 
-static float element(enum dtype type, const uint8_t *row, int c)
+static float element(enum dtype type, const uint8_t *row, int c, int cols)
 {
     uint16_t h;
     float x;
@@ -29,9 +30,8 @@ static float element(enum dtype type, const uint8_t *row, int c)
         return x;
     }
     if (type == DTYPE_F8) {
-        row += (size_t)(c / F8_BLOCK) * F8_BLOCK_BYTES;
-        memcpy(&x, row, 4);
-        return num_from_e4m3_half(row[4 + c % F8_BLOCK]) * x;
+        memcpy(&x, row + (size_t)(c / F8_BLOCK) * F8_BLOCK_BYTES, 4);
+        return num_from_e4m3_half(row[f8_place(c, cols)]) * x;
     }
     memcpy(&h, row + 2 * (size_t)c, 2);
     return type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
@@ -40,7 +40,7 @@ static float element(enum dtype type, const uint8_t *row, int c)
 static void widen(enum dtype type, const void *row, int n, float *out)
 {
     for (int i = 0; i < n; i++)
-        out[i] = element(type, row, i);
+        out[i] = element(type, row, i, n);
 }
 
 /* Tokens one behind the other, each filled up with zeros to whole steps of 32 columns. */
@@ -65,7 +65,7 @@ static float row_float(enum dtype type, bool bf16, const uint8_t *row, int cols,
     for (int i = 0; i < kernel_float_cols(cols); i++) {
         int c = bf16 ? i ^ 1 : i, lane = (bf16 ? c / 2 : c) % NUM_LANES;
 
-        lanes[lane] = fmaf(c < cols ? element(type, row, c) : 0.0f, c < cols ? x[c] : 0.0f,
+        lanes[lane] = fmaf(c < cols ? element(type, row, c, cols) : 0.0f, c < cols ? x[c] : 0.0f,
                            lanes[lane]);
     }
     return num_fold(lanes);

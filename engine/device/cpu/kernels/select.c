@@ -1,5 +1,6 @@
 /* Which kernel set runs: the best that this CPU has, or the one asked for. Chosen once, before
  * models load (their packing width follows); engine thread or start-up. */
+#include "engine/device/cpu/kernels/codebooks.h"
 #include "engine/device/cpu/kernels/formats.h"
 
 #include <pthread.h>
@@ -60,6 +61,23 @@ static int has_amx(void)
 }
 #endif
 
+#if defined(__x86_64__)
+/* The AVX-512 set as this processor runs it best. */
+static const struct kernels *avx512_here(void)
+{
+    static struct kernels k;
+
+    k = kernels_avx512;
+    if (__builtin_cpu_supports("avx512vbmi")) {
+        codebooks_fill();
+#define CODEBOOK(id, name) k.gemv[DTYPE_##id] = gemv_##name##_vbmi;
+        CODEBOOK_FORMATS
+#undef CODEBOOK
+    }
+    return &k;
+}
+#endif
+
 static const struct kernels *sets[6] = {&kernels_scalar};
 static struct kernels amx; /* the AVX-512 set with the matrix unit's products */
 static int n_sets = 1;
@@ -72,12 +90,12 @@ static void find_sets(void)
     if (has_avx_vnni())
         sets[n_sets++] = &kernels_avxvnni;
     if (has_avx512())
-        sets[n_sets++] = &kernels_avx512;
+        sets[n_sets++] = avx512_here();
     if (has_avx512() && has_amx()) {
-        amx = kernels_avx512;
+        amx = *sets[n_sets - 1];
         amx.name = "amx";
         amx.tile = KERNEL_TILE;
-        amx.small_batch_set = &kernels_avx512;
+        amx.small_batch_set = sets[n_sets - 1];
         amx.small_batch_end = 24;
 #define FORMAT(id, name, ...) amx.dot[DTYPE_##id] = dot_##name##_amx;
 #include "engine/file/formats.def"
