@@ -20,11 +20,10 @@ struct remote {
     pthread_t thread, watcher;
     bool watched; /* the watcher runs: the thread's */
     char *url, *key_file, *model, host[200];
-    struct ring events;
+    struct ring events, watched_events; /* the thread's, the watcher's */
     struct wake event_wake, work_wake;
     atomic_bool quit, cancel, ready;
-    pthread_mutex_t sending; /* two threads tell events */
-    pthread_mutex_t lock;    /* of all to the next blank line */
+    pthread_mutex_t lock; /* of all to the next blank line */
     struct request request;
     bool taken; /* one waits or is under way */
     struct figures figures;
@@ -49,15 +48,18 @@ struct remote {
 
 /* ---- the thread ---- */
 
-static void send(struct remote *r, const struct event *ev)
+static void push(struct remote *r, struct ring *to, const struct event *ev)
 {
     struct event copy = *ev;
 
-    pthread_mutex_lock(&r->sending);
-    if (ring_push(&r->events, &copy) < 0)
+    if (ring_push(to, &copy) < 0)
         event_release(&copy); /* no memory: what is shown lacks a piece */
-    pthread_mutex_unlock(&r->sending);
     wake_signal(&r->event_wake);
+}
+
+static void send(struct remote *r, const struct event *ev)
+{
+    push(r, &r->events, ev);
 }
 
 static void send_text(struct remote *r, enum event_kind kind, int code, const char *text)
@@ -264,7 +266,7 @@ static void tell_plan(struct remote *r, uint64_t server_wishes, uint64_t sent)
         r->decided = sent;
     ev.text = mem_string(r->plan);
     ev.wishes = r->decided;
-    send(r, &ev);
+    push(r, &r->watched_events, &ev);
 }
 
 /* false: it tells nothing of that kind (an older one, or it is not reached). */
@@ -306,8 +308,12 @@ static uint64_t send_wish(struct remote *r)
     text = json_dumps(body, JSON_COMPACT);
     o = text ? ask_json(r, "/moetop/placement", text, &e) : NULL;
     r->awaited = o ? (uint64_t)json_integer_value(json_object_get(o, "wish")) : 0;
-    if (!o)
-        send_text(r, EVENT_NOTICE, 0, e.text[0] ? e.text : "the placement is not switched");
+    if (!o) {
+        struct event why = {.kind = EVENT_NOTICE};
+
+        why.text = mem_string(e.text[0] ? e.text : "the placement is not switched");
+        push(r, &r->watched_events, &why);
+    }
     json_decref(o);
     json_decref(body);
     free(text); /* jansson's own */
@@ -426,14 +432,15 @@ static void release(struct remote *r)
     struct event ev;
 
     ring_hand_over(&r->events);
-    while (ring_pop(&r->events, &ev) == 1)
+    ring_hand_over(&r->watched_events);
+    while (ring_pop(&r->events, &ev) == 1 || ring_pop(&r->watched_events, &ev) == 1)
         event_release(&ev);
     ring_release(&r->events);
+    ring_release(&r->watched_events);
     wake_release(&r->event_wake);
     wake_release(&r->work_wake);
     request_release(&r->request);
     pthread_mutex_destroy(&r->lock);
-    pthread_mutex_destroy(&r->sending);
     telemetry_release(&r->told);
     telemetry_release(&r->shown);
     mem_free(r->wish);
@@ -473,14 +480,14 @@ int remote_start(struct remote **out, const char *url, const char *key_file, con
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory");
     pthread_mutex_init(&r->lock, NULL);
-    pthread_mutex_init(&r->sending, NULL);
     snapshot_init(&r->snapshot);
     figures_init(&r->figures);
     snprintf(r->figures.why, sizeof r->figures.why, "N/A (not asked yet)");
     r->event_wake.fd = r->work_wake.fd = -1;
-    if (ring_init(&r->events, sizeof(struct event)) < 0) {
+    if (ring_init(&r->events, sizeof(struct event)) < 0 ||
+        ring_init(&r->watched_events, sizeof(struct event)) < 0) {
+        ring_release(&r->events);
         pthread_mutex_destroy(&r->lock);
-        pthread_mutex_destroy(&r->sending);
         mem_free(r);
         return error_set(e, ERR_MEMORY, "out of memory");
     }
@@ -514,10 +521,10 @@ int remote_event_fd(const struct remote *r)
 
 int remote_next_event(struct remote *r, struct event *out)
 {
-    if (ring_pop(&r->events, out) == 1)
+    if (ring_pop(&r->events, out) == 1 || ring_pop(&r->watched_events, out) == 1)
         return 1;
     wake_clear(&r->event_wake);
-    return ring_pop(&r->events, out);
+    return ring_pop(&r->events, out) == 1 || ring_pop(&r->watched_events, out) == 1;
 }
 
 int remote_ask(struct remote *r, struct request *request, struct error *e)
