@@ -273,8 +273,8 @@ static void print_table(const struct run *r)
         }
         /* ± is two bytes */
         printf("| %-*s | %*s | %8s | %8s | %8s | %*s | %18s | %8.1f | %8.1f | %8.1f |\n", width,
-               a->label, strstr(kl, "±") ? 19 : 18, kl, median, high, most, *top ? 15 : 14, top, ppl, f.prefill,
-               f.decode, (double)a->bytes / (1 << 20));
+               a->label, strstr(kl, "±") ? 19 : 18, kl, median, high, most, *top ? 15 : 14, top,
+               ppl, f.prefill, f.decode, (double)a->bytes / (1 << 20));
     }
     printf("\nKL in nats, from the base; prompt and decode in tokens/s, medians, measured by "
            "turns;\nmemory in MiB: weights, KV cache and scratch.\n");
@@ -282,7 +282,8 @@ static void print_table(const struct run *r)
         struct figures f = figures_of(&r->arms.all[i]);
 
         if (is_same(&f))
-            printf("%s: no position differs, so it changes nothing with this model and placement.\n",
+            printf("%s: no position differs, so it changes nothing with this model and "
+                   "placement.\n",
                    r->arms.all[i].label);
     }
 }
