@@ -1,6 +1,6 @@
 /* The models that a server can load (--models-dir), and the requests that wait for one of them: one
  * model is loaded at a time. A request that names another one makes it wanted; from then on what
- * comes waits here, what is under way ends, the main thread loads it (app/serve/swap.h), and what
+ * comes waits here, what is under way ends, the main thread loads it (app/serve/keeper.h), and what
  * waits is read again at the desk: first what names the loaded model, the rest makes the next one
  * wanted. Ownership: the server's; a reference of each request that waits. Threads: any, but for
  * what says main. */
