@@ -83,7 +83,8 @@ static int find(const int *in, int n, const int *what, int m)
 /* The prompt so far is the history's beginning, and the history goes on. */
 static bool follows(const struct prompt_history *h, const struct ids *v)
 {
-    return v->n < h->n && memcmp(v->at, h->ids, (size_t)v->n * sizeof *v->at) == 0;
+    return v->n < h->n &&
+           (!v->n || memcmp(v->at, h->ids, (size_t)v->n * sizeof *v->at) == 0);
 }
 
 static int check_wanted(const struct maker *m, struct error *e)
