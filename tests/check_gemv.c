@@ -191,6 +191,10 @@ START_TEST(patterns)
     ck_assert_int_eq(pattern_built_in("AuthenticAMD", 26), READ_ONE_FIRST);
     ck_assert_int_eq(pattern_built_in("", 0), READ_FOUR_TWICE);
     ck_assert_int_lt(pattern_here(), READ_PATTERNS);
+    ck_assert_int_eq(pattern_for(READ_ONE_PLAIN, DTYPE_IQ3_S), READ_FOUR_SECOND);
+    ck_assert_int_eq(pattern_for(READ_ONE_PLAIN, DTYPE_F8), READ_FOUR_TWICE);
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        ck_assert_int_eq(pattern_for(READ_FOUR_TWICE, (enum dtype)type), READ_FOUR_TWICE);
     for (int i = 0; i < READ_PATTERNS; i++) {
         const struct pattern *p = &pattern_of[i];
 

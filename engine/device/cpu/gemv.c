@@ -27,7 +27,7 @@ const struct pattern *gemv_pattern(const struct cpu_device *d, const struct matr
 {
     const struct tune_pattern *p = tune_pattern(d->thresholds, w->type, w->cols, d->n_threads);
 
-    return &pattern_of[p ? p->id : d->pattern];
+    return &pattern_of[p ? p->id : pattern_for(d->pattern, w->type)];
 }
 
 static bool has_gemv(const struct cpu_device *d, const struct matrix *w)

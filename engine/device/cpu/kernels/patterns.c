@@ -31,6 +31,19 @@ enum pattern_id pattern_built_in(const char *vendor, int family)
     return family >= 26 ? READ_ONE_FIRST : READ_ONE_PLAIN;
 }
 
+enum pattern_id pattern_for(enum pattern_id built_in, enum dtype type)
+{
+    if (built_in != READ_ONE_PLAIN)
+        return built_in;
+    switch (type) {
+    case DTYPE_IQ3_XXS:
+    case DTYPE_IQ3_S: return READ_FOUR_SECOND;
+    case DTYPE_F16: return READ_TWO_SECOND;
+    case DTYPE_F8: return READ_FOUR_TWICE;
+    default: return READ_ONE_PLAIN;
+    }
+}
+
 enum pattern_id pattern_here(void)
 {
     char vendor[13] = "";

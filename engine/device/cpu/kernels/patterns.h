@@ -5,6 +5,8 @@
 #ifndef ENGINE_DEVICE_CPU_KERNELS_PATTERNS_H
 #define ENGINE_DEVICE_CPU_KERNELS_PATTERNS_H
 
+#include "engine/file/dtype.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +42,8 @@ int pattern_from_word(const char *word);
 enum pattern_id pattern_built_in(const char *vendor, int family);
 /* The same for the processor that this runs on. */
 enum pattern_id pattern_here(void);
+/* For weights of a type, of what pattern_built_in says. */
+enum pattern_id pattern_for(enum pattern_id built_in, enum dtype type);
 
 /* `bytes`, a constant, from where the kernel will be `far` and `near` bytes later; no pointers,
  * for a hint may lead anywhere. The branches go the same way for a whole matrix. */

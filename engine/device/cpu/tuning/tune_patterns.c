@@ -156,7 +156,7 @@ static int measure(struct trial *t, enum dtype type, int cols)
     const struct tune *old = d->thresholds;
     double ns[READ_PATTERNS][TUNE_PAIRS];
     uint64_t before = waited(d), start = clock_now();
-    int best, built_in = (int)d->pattern;
+    int best, built_in = (int)pattern_for(d->pattern, type);
 
     d->thresholds = &forced;
     for (int round = 0; round < TUNE_PAIRS; round++)

@@ -321,7 +321,7 @@ enum pattern_id cpu_pattern_chosen(const char *cache_dir, enum dtype type, int c
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
     const struct tune_pattern *p = NULL;
-    enum pattern_id id = pattern_here();
+    enum pattern_id id = pattern_for(pattern_here(), type);
     char path[4096], key[TUNE_KEY], why[8];
     struct tune stored = {0};
 
