@@ -531,6 +531,37 @@ START_TEST(wide_integers_are_read)
 }
 END_TEST
 
+/* Python writes numbers that are no JSON: time_step_limit of a published config.json is [0.0,
+ * Infinity]. */
+START_TEST(what_python_writes_is_read)
+{
+    struct fixture x;
+    struct error e = {0};
+    const char *dir = support_tmpdir();
+    char *json = byte_level_json(PLAIN, "");
+    struct meta_value v;
+
+    write_file(dir, "config.json",
+               "{\"model_type\": \"qwen3_moe\", \"limit\": [0.0, Infinity], \"least\": -Infinity, "
+               "\"said\": \"NaN \\\" -Infinity\", \"none\":NaN}");
+    write_file(dir, "tokenizer.json", json);
+    write_file(dir, "tokenizer_config.json", "{\"add_bos_token\": true, \"x\": Infinity}");
+    free(json);
+    ck_assert_msg(load(&x, dir, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(weight_file_meta(x.file, "limit.0").type, META_FLOAT);
+    ck_assert_int_eq(weight_file_meta(x.file, "limit.1").type, META_NONE);
+    ck_assert_int_eq(weight_file_meta(x.file, "least").type, META_NONE);
+    ck_assert_int_eq(weight_file_meta(x.file, "none").type, META_NONE);
+    v = weight_file_meta(x.file, "said");
+    ck_assert(v.type == META_STRING && v.len == 15);
+    ck_assert_mem_eq(v.s, "NaN \" -Infinity", 15);
+    close_it(&x);
+    write_file(dir, "config.json", "{\"model_type\": Infinit, \"limit\": Infinity}");
+    ck_assert(load(&x, dir, &e) != 0);
+    ck_assert_msg(strstr(e.text, "not valid JSON: line 1, column 22") != NULL, "%s", e.text);
+}
+END_TEST
+
 /* The same tokenizer in the files that came before tokenizer.json. */
 START_TEST(vocabulary_and_merges_are_enough)
 {
@@ -636,6 +667,7 @@ static Suite *suite(void)
     tcase_add_test(c, long_runs_are_read);
     tcase_add_test(c, long_text_can_be_interrupted);
     tcase_add_test(c, wide_integers_are_read);
+    tcase_add_test(c, what_python_writes_is_read);
     tcase_add_test(c, vocabulary_and_merges_are_enough);
     tcase_add_test(c, every_allocation_may_fail);
     suite_add_tcase(s, c);

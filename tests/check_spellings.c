@@ -91,6 +91,19 @@ static const struct {
      "{\"num_experts_per_tok\": null, \"num_experts_per_token\": 4, \"n_group\": null, "
      "\"num_expert_group\": 4, \"norm_topk_prob\": null, \"moe_renormalize\": true, "
      "\"max_position_embeddings\": null, \"model_max_length\": 512, \"q_lora_rank\": 40}"},
+    /* what each configuration_*.py puts where config.json says nothing */
+    {"mixtral", false, "{\"rope_theta\": null}"},
+    {"lfm2_moe", false, "{\"rope_theta\": null}"},
+    {"ernie4_5_moe", false, "{\"rope_theta\": null, \"moe_norm_min\": 1e-12}"},
+    {"bailing_hybrid", false, "{\"rope_theta\": null}"},
+    {"gpt_oss", false, "{\"rope_theta\": null, \"swiglu_alpha\": 1.702}"},
+    {"glm4_moe", false, "{\"partial_rotary_factor\": null}"},
+    {"qwen3_next", false, "{\"partial_rotary_factor\": null}"},
+    /* the inner one counts */
+    {"mixtral", false,
+     "{\"rope_theta\": 5.0, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": "
+     "1e6}}"},
+    {"gemma4", true, "{\"use_bidirectional_attention\": \"vision\"}"},
 };
 
 START_TEST(the_same_in_other_words)
@@ -339,7 +352,108 @@ static const struct {
      "original_max_position_embeddings"},
     {"qwen3_moe", "{\"rope_scaling\": {\"rope_type\": \"ntk\", \"factor\": 2}}", "'ntk'"},
     {"qwen3", "{\"use_sliding_window\": true, \"sliding_window\": -4}", "sliding_window"},
+    {"qwen3_moe", "{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
+    {"gpt_oss", "{\"swiglu_alpha\": 1.5}", "swiglu_alpha of its config.json is 1.5"},
+    {"gpt_oss", "{\"rope_scaling\": null}", "neither rope_scaling nor rope_parameters"},
+    {"ernie4_5_moe", "{\"moe_norm_min\": 0.5}", "moe_norm_min"},
+    {"granitemoehybrid", "{\"time_step_limit\": [0.0, 1.0]}", "time_step_limit"},
+    {"granitemoehybrid", "{\"time_step_limit\": [0.1, {\"__float__\": \"Infinity\"}]}",
+     "time_step_limit"},
+    {"gemma4", "{\"use_bidirectional_attention\": \"all\"}", "use_bidirectional_attention"},
+    {"gemma4", "{\"hidden_size_per_layer_input\": 16}", "hidden_size_per_layer_input"},
+    {"gemma4", "{\"num_kv_shared_layers\": 2}", "num_kv_shared_layers"},
 };
+
+/* Scores of latent attention are stretched under every scaling (modeling_deepseek_v3.py,
+ * yarn_apply_mscale). */
+START_TEST(latent_scores_are_stretched)
+{
+    static const char *const kinds[] = {"linear", "dynamic", "yarn"};
+    double stretch = 0.1 * 0.7 * log(4.0) + 1.0;
+    char merged[200];
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct mixer_shape *m;
+        struct engine *g;
+
+        snprintf(merged, sizeof merged,
+                 "{\"rope_scaling\": {\"type\": \"%s\", \"factor\": 4.0, \"mscale_all_dim\": 0.7}}",
+                 kinds[i]);
+        g = open_folder(respelled("deepseek_v3", false, merged));
+        m = &hparams_layer(&engine_info(g)->model->hp, 0)->mixer;
+        ck_assert_float_eq_tol(m->scale, (float)(stretch * stretch / sqrt((double)m->key_dim)),
+                               1e-7f);
+        engine_close(g);
+    }
+}
+END_TEST
+
+/* Where YaRN's numbers stand, and what it does where they do not. */
+START_TEST(yarn_in_other_places)
+{
+    static const struct {
+        const char *folder, *a, *b;
+        bool same;
+    } pairs[] = {
+        {"qwen3_moe",
+         "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, "
+         "\"original_max_position_embeddings\": 64}}",
+         "{\"original_max_position_embeddings\": 64, \"rope_parameters\": "
+         "{\"rope_type\": \"yarn\", \"factor\": 4.0}}",
+         true},
+        {"gpt_oss",
+         "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, "
+         "\"original_max_position_embeddings\": 32}}",
+         "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, \"truncate\": true, "
+         "\"original_max_position_embeddings\": 32}}",
+         true},
+        {"gpt_oss",
+         "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, "
+         "\"original_max_position_embeddings\": 32}}",
+         "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, \"truncate\": false, "
+         "\"original_max_position_embeddings\": 32}}",
+         false},
+    };
+    static float a[2048], b[2048];
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct engine *g = open_folder(respelled(pairs[i].folder, false, pairs[i].a));
+        int n = engine_info(g)->model->hp.n_vocab;
+
+        engine_close(g);
+        ck_assert_int_le(n, 2048);
+        logits_of(respelled(pairs[i].folder, false, pairs[i].a), a, n);
+        logits_of(respelled(pairs[i].folder, false, pairs[i].b), b, n);
+        ck_assert_msg((memcmp(a, b, (size_t)n * sizeof *a) == 0) == pairs[i].same, "%s, %s",
+                      pairs[i].folder, pairs[i].b);
+    }
+}
+END_TEST
+
+/* No layer needs to have keys: the first three of this one are recurrences. */
+START_TEST(recurrences_alone)
+{
+    const char *folder = respelled("qwen3_next", false,
+                                   "{\"num_hidden_layers\": 3, \"layer_types\": null}");
+    struct engine *g = open_folder(folder);
+    static float whole[2048], steps[2048];
+    int n = engine_info(g)->model->hp.n_vocab, ids[24];
+
+    ck_assert_int_le(n, 2048);
+    for (int l = 0; l < 3; l++)
+        ck_assert_int_eq(hparams_layer(&engine_info(g)->model->hp, l)->mixer.kind, MIXER_DELTA_NET);
+    for (int i = 0; i < 24; i++)
+        ids[i] = 3 + 7 * i % 200;
+    ck_assert_msg(engine_eval(g, ids, 24, whole, false, &e) == 0, "%s", e.text);
+    engine_close(g);
+    g = open_folder(folder);
+    for (int i = 0; i < 24; i++)
+        ck_assert_msg(engine_eval(g, ids + i, 1, steps, false, &e) == 0, "%s", e.text);
+    ck_assert_mem_eq(whole, steps, (size_t)n * sizeof *whole);
+    ck_assert(isfinite(whole[0]) && whole[0] != whole[1]);
+    engine_close(g);
+}
+END_TEST
 
 START_TEST(what_is_refused)
 {
@@ -398,6 +512,9 @@ static Suite *suite(void)
     tcase_add_test(c, other_heads_come_first);
     tcase_add_test(c, latent_heads_in_halves);
     tcase_add_loop_test(c, what_is_refused, 0, (int)(sizeof refused / sizeof *refused));
+    tcase_add_test(c, latent_scores_are_stretched);
+    tcase_add_test(c, yarn_in_other_places);
+    tcase_add_test(c, recurrences_alone);
     tcase_add_test(c, shared_and_dense_kin);
     tcase_add_test(c, the_older_architecture);
     suite_add_tcase(s, c);

@@ -30,11 +30,13 @@ static const struct {
      {"*.rope.scaling.yarn_beta_fast=float:", "rope_scaling.beta_fast=float:",
       "rope_parameters.beta_fast=float:"}},
     {OPTION_ID_rope_freq_base,
-     {"*.rope.freq_base=float:", "rope_theta=float:", "rope_parameters.rope_theta=float:"}},
+     {"*.rope.freq_base=float:", "rope_theta=float:", "rope_parameters.rope_theta=float:",
+      "rope_scaling.rope_theta=float:"}},
     {OPTION_ID_yarn_orig_ctx,
      {"*.rope.scaling.original_context_length=int:",
       "rope_scaling.original_max_position_embeddings=int:",
-      "rope_parameters.original_max_position_embeddings=int:"}},
+      "rope_parameters.original_max_position_embeddings=int:",
+      "original_max_position_embeddings=int:"}},
 };
 #define FLAGS (sizeof flags / sizeof *flags)
 

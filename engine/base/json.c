@@ -67,6 +67,57 @@ json_t *json_read(const void *data, size_t bytes, const char *label, struct erro
     return parse(data, bytes, 0, label, ERR_MODEL, e);
 }
 
+/* Characters of one of Python's three words; 0: none stands here. */
+static size_t python_word(const char *at, size_t left)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i]);
+
+        if (left >= n && memcmp(at, words[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* A copy (mem_*) in which they are null, outside of strings. */
+static char *without_python_words(const char *data, size_t bytes, size_t *len)
+{
+    char *copy = mem_alloc(bytes + bytes / 3 + 1, 1);
+    bool text = false;
+    size_t n = 0, word;
+
+    for (size_t i = 0; copy && i < bytes; i++) {
+        if (!text && (word = python_word(data + i, bytes - i))) {
+            memcpy(copy + n, "null", 4);
+            n += 4;
+            i += word - 1;
+            continue;
+        }
+        if (data[i] == '"')
+            text = !text;
+        copy[n++] = data[i];
+        if (text && data[i] == '\\' && i + 1 < bytes)
+            copy[n++] = data[++i];
+    }
+    *len = n;
+    return copy;
+}
+
+json_t *json_read_python(const void *data, size_t bytes, const char *label, struct error *e)
+{
+    json_t *root = json_read(data, bytes, label, e);
+    struct error again;
+    char *copy;
+
+    if (root || !(copy = without_python_words(data, bytes, &bytes)))
+        return root;
+    root = json_read(copy, bytes, label, &again);
+    mem_free(copy);
+    return root;
+}
+
 json_t *json_read_own(const void *data, size_t bytes, const char *label, struct error *e)
 {
     return parse(data, bytes, JSON_ALLOW_NUL, label, ERR_MODEL, e);

@@ -18,6 +18,9 @@ json_t *json_read(const void *data, size_t bytes, const char *label, struct erro
 /* The same for what this program wrote itself: a model may have said a NUL, so a text may hold one
  * (json_string_length counts it). */
 json_t *json_read_own(const void *data, size_t bytes, const char *label, struct error *e);
+/* The same for what Python wrote, whose NaN, Infinity and -Infinity are no JSON: null stands for
+ * them. */
+json_t *json_read_python(const void *data, size_t bytes, const char *label, struct error *e);
 /* A file of such a value. ERR_IO, ERR_MEMORY; kind->refused where it is no JSON or not of this
  * kind. */
 int json_read_file(json_t **root, const char *path, const struct file_kind *kind, struct error *e);

@@ -229,7 +229,7 @@ static int read_companions(struct folder *d, const char *folder, struct error *e
         if ((rc = mapping_open(&d->file[i], path, e)))
             return rc;
         if (companion[i].parsed &&
-            !(d->root[i] = json_read(d->file[i].data, d->file[i].size, path, e)))
+            !(d->root[i] = json_read_python(d->file[i].data, d->file[i].size, path, e)))
             return ERR_MODEL;
     }
     return 0;

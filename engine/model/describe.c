@@ -89,6 +89,18 @@ void describe_never(struct describer *d, const char *name)
     describe_refuse(d, what);
 }
 
+void describe_only_number(struct describer *d, const char *name, double value)
+{
+    char what[240], spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
+
+    if ((v.type != META_INT && v.type != META_FLOAT) || fabs(v.f - value) <= 1e-6)
+        return;
+    snprintf(what, sizeof what, "%s is %g, which is not computed for %s; %g is", spelled, v.f,
+             d->family->name, value);
+    describe_refuse(d, what);
+}
+
 float describe_float(struct describer *d, const char *name, float missing)
 {
     char what[240], spelled[160];

@@ -31,6 +31,8 @@ int describe_int_at(struct describer *d, const char *name, int i, int missing);
  * ask for is not computed. */
 void describe_only(struct describer *d, const char *name, const char *const *words);
 void describe_never(struct describer *d, const char *name);
+/* Refuses a number that is not this one, to a millionth. */
+void describe_only_number(struct describer *d, const char *name, double value);
 /* Refuses what any family's config.json may ask for beyond what hp, all of it read, says is
  * computed. settings.c */
 void describe_settings(const struct hparams *hp, struct describer *d);

@@ -172,8 +172,11 @@ struct family {
     int first_layer;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
-    /* YaRN's range is not rounded to whole pairs: no GGUF file says so */
+    /* YaRN's range is not rounded to whole pairs in GGUF files, none of which says so */
     bool yarn_exact;
+    /* config.json where it says nothing: rope_theta (0: 10000), and what part of a head is rotated
+     * (partial_rotary_factor; 0: all of it, whatever config.json says) */
+    float theta_unsaid, part_unsaid;
     const char *tied; /* config.json */
     bool tied_unsaid; /* embeddings are the head where it says nothing */
     /* keys, whole, of either format that mean a variant which is not computed; NULL-terminated, or

@@ -52,13 +52,23 @@ static int read_keys(struct hparams *hp, const struct family *family, const stru
 
 int hparams_partial_rotary(int head_dim, const struct family *family, const struct weight_file *f)
 {
-    static const char *const json[FAMILY_NAMES] = {"partial_rotary_factor",
-                                                   "rope_parameters.partial_rotary_factor"};
+    double part = hparams_rotary_part(family, f);
+
+    if (weight_file_format(f) == WEIGHT_GGUF)
+        return 0;
+    return (int)(head_dim * (part > 0.0 ? part : (double)family->part_unsaid));
+}
+
+double hparams_rotary_part(const struct family *family, const struct weight_file *f)
+{
+    static const char *const json[FAMILY_NAMES] = {"rope_scaling.partial_rotary_factor",
+                                                   "rope_parameters.partial_rotary_factor",
+                                                   "partial_rotary_factor"};
     char name[128];
     struct meta_value v = family_meta(family, f, NULL, json, name, sizeof name);
     bool number = v.type == META_INT || v.type == META_FLOAT;
 
-    return number && v.f > 0.0 && v.f <= 1.0 ? (int)(head_dim * v.f) : 0;
+    return number && v.f > 0.0 && v.f <= 1.0 ? v.f : 0.0;
 }
 
 /* Variants that a file's metadata may ask for and nobody computes. */
@@ -75,10 +85,24 @@ static int check_supported(const struct family *family, const struct weight_file
     return 0;
 }
 
+/* A table of keys has GGUF's value where nothing is said; config.json's may be the family's own. */
+static void read_unsaid(struct hparams *hp, const struct family *family,
+                        const struct weight_file *f)
+{
+    char name[128];
+
+    for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++)
+        if (k->field == offsetof(struct hparams, rope_theta) && family->theta_unsaid > 0.0f &&
+            weight_file_format(f) != WEIGHT_GGUF &&
+            family_meta(family, f, k->gguf, k->json, name, sizeof name).type == META_NONE)
+            hp->rope_theta = family->theta_unsaid;
+}
+
 int hparams_read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
                       struct error *e)
 {
     int rc = read_keys(hp, family, f, e);
 
+    read_unsaid(hp, family, f);
     return rc ? rc : check_supported(family, f, e);
 }

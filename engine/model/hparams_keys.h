@@ -9,7 +9,9 @@
  */
 int hparams_read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
                       struct error *e);
-/* Rotated dimensions of a head where config.json gives them as a part of it; 0: it does not. */
+/* Rotated dimensions of a head by the part of it that config.json, or else the family, gives; 0:
+ * neither does, or the file is GGUF. And that part by config.json alone, to 1; 0: it is silent. */
 int hparams_partial_rotary(int head_dim, const struct family *family, const struct weight_file *f);
+double hparams_rotary_part(const struct family *family, const struct weight_file *f);
 
 #endif

@@ -86,6 +86,20 @@ static int infer_latent(struct hparams *hp, const struct weight_file *f, struct 
     return 0;
 }
 
+/* No layer of a family with several mixers has keys: nothing measures its heads. */
+static bool has_no_keys(const struct hparams *hp, const struct family *family,
+                        const struct weight_file *f)
+{
+    bool recurrent = false;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        if (!family->layers || family_tensor(family, f, TENSOR_K, l, 0, false))
+            return false;
+        recurrent |= family_tensor(family, f, TENSOR_CONV, l, 0, false) != NULL;
+    }
+    return recurrent;
+}
+
 static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
@@ -96,6 +110,10 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
                              *kv = qkv ? qkv : k;
     int64_t q_rows, k_rows;
 
+    if (has_no_keys(hp, family, f)) {
+        hp->common.mixer = (struct mixer_shape){.kind = MIXER_NONE, .rope = ROPE_NONE};
+        return 0;
+    }
     if (!o || o->n_dims != 2)
         return missing(family, f, TENSOR_O, 0, e);
     if (!kv || kv->n_dims != 2)

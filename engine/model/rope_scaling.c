@@ -66,8 +66,9 @@ static double number(const struct family *family, const struct weight_file *f, c
     return v.type == META_INT || v.type == META_FLOAT ? v.f : v.type == META_BOOL ? v.i : missing;
 }
 
-/* What longrope stretches from: phimoe's keys have read it, other families name it where all their
- * scalings do, some at the top. */
+/* What is stretched from: phimoe's keys have read it, other families name it where all their
+ * scalings do, some at the top, which comes first (modeling_rope_utils.py,
+ * standardize_rope_params). 0: nowhere. */
 static int original_context(const struct hparams *hp, const struct family *family,
                             const struct weight_file *f)
 {
@@ -76,7 +77,7 @@ static int original_context(const struct hparams *hp, const struct family *famil
 
     if (!v)
         v = number(family, f, "original_context_length", "original_max_position_embeddings", 0.0);
-    if (!v && weight_file_format(f) != WEIGHT_GGUF)
+    if (!hp->original_context && weight_file_format(f) != WEIGHT_GGUF)
         top = family_config(f, "original_max_position_embeddings");
     v = top.type == META_INT ? top.f : v;
     return v >= 1.0 && v <= 1 << 27 ? (int)v : 0;
@@ -231,18 +232,19 @@ static int read_stretched(struct hparams *hp, const struct family *family,
                           const struct weight_file *f, const char *kind,
                           double (*divisor)(const struct scaling *s, int pair), struct error *e)
 {
-    bool yarn = divisor == divisor_yarn;
+    bool yarn = divisor == divisor_yarn,
+         exact = family->yarn_exact && weight_file_format(f) == WEIGHT_GGUF;
+    int original = original_context(hp, family, f);
     struct scaling s = {
         .dims = hp->common.mixer.rope_dims,
         .theta = (double)hp->rope_theta,
         .factor = number(family, f, "factor", "factor", 0.0),
-        .original = number(family, f, "original_context_length", "original_max_position_embeddings",
-                           hp->context_max),
+        .original = original ? original : hp->context_max,
         .fast = yarn ? number(family, f, "yarn_beta_fast", "beta_fast", 32.0)
                      : number(family, f, NULL, "high_freq_factor", 4.0),
         .slow = yarn ? number(family, f, "yarn_beta_slow", "beta_slow", 1.0)
                      : number(family, f, NULL, "low_freq_factor", 1.0),
-        .truncate = number(family, f, NULL, "truncate", family->yarn_exact ? 0.0 : 1.0) != 0.0,
+        .truncate = number(family, f, NULL, "truncate", exact ? 0.0 : 1.0) != 0.0,
     };
 
     if (!(s.factor >= 1.0) || !(s.original >= 1.0) || !(s.fast > s.slow) || !(s.slow > 0.0) ||
@@ -255,10 +257,20 @@ static int read_stretched(struct hparams *hp, const struct family *family,
     for (int i = 0; i < s.dims / 2; i++)
         hp->short_factor[i] = (float)divisor(&s, i);
     hp->original_context = 0;
-    if (yarn && hp->common.mixer.kind == MIXER_MLA)
-        hp->common.mixer.scale = latent_scale(&hp->common.mixer, family, f, s.factor);
     hp->short_mscale = hp->long_mscale = yarn ? (float)yarn_attention(family, f, s.factor) : 1.0f;
     return 0;
+}
+
+/* Of its published files GGUF has only those of YaRN. */
+static void stretch_scores(struct hparams *hp, const struct family *family,
+                           const struct weight_file *f, const struct meta_value *kind)
+{
+    bool stretched = kind->type == META_STRING && !meta_is(kind, "default") &&
+                     (meta_is(kind, "yarn") || weight_file_format(f) != WEIGHT_GGUF);
+
+    if (stretched && hp->common.mixer.kind == MIXER_MLA)
+        hp->common.mixer.scale = latent_scale(&hp->common.mixer, family, f,
+                                              number(family, f, "factor", "factor", 1.0));
 }
 
 int rope_scaling_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
@@ -273,6 +285,7 @@ int rope_scaling_read(struct hparams *hp, const struct family *family, const str
     struct meta_value kind = family_meta(family, f, gguf, family->rope_kind, name, sizeof name);
 
     hp->rope_within = kind.type == META_STRING && meta_is(&kind, "dynamic");
+    stretch_scores(hp, family, f, &kind);
     /* a factor alone is linear (llama.cpp, llama-model.cpp) */
     if (hp->common.mixer.rope != ROPE_NONE && kind.type == META_NONE &&
         number(family, f, "factor", "factor", 1.0) > 1.0)

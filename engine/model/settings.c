@@ -3,6 +3,7 @@
  * loads. Names and words after configuration_*.py of Hugging Face transformers, the functions
  * behind the words after its activations.py. */
 #include "engine/model/describe.h"
+#include "engine/model/hparams_keys.h"
 
 #include <stddef.h>
 
@@ -37,10 +38,22 @@ static void check_router(const struct hparams *hp, struct describer *d)
     }
 }
 
+/* Most families rotate whole heads, whatever a part of them stands in config.json. */
+static void check_rotary(const struct hparams *hp, struct describer *d)
+{
+    double part = describe_is_gguf(d) ? 0.0 : hparams_rotary_part(d->family, d->f);
+
+    if (hp->common.mixer.rope != ROPE_NONE && d->family->part_unsaid == 0.0f && part > 0.0 &&
+        part < 1.0)
+        describe_refuse(d, "partial_rotary_factor of its config.json is below 1, which is not "
+                           "computed for this family");
+}
+
 void describe_settings(const struct hparams *hp, struct describer *d)
 {
     check_activation(hp, d);
     check_router(hp, d);
+    check_rotary(hp, d);
     describe_never(d, "attn_logit_softcapping");
     describe_never(d, "alibi");
     if (!hp->common.ffn.bias)

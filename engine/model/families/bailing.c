@@ -141,6 +141,7 @@ const struct family family_bailing_hybrid = {
     .renamed = renamed,
     .extra_layers = true,
     .normalised = "norm_topk_prob",
+    .theta_unsaid = 6e6f,
     ROPE_NAMES,
     .ignored = none,
     .stops = stops,

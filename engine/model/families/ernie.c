@@ -1,6 +1,7 @@
 /* Family ernie4_5_moe: Baidu ERNIE 4.5 (text). Names after modeling_ernie4_5_moe.py (Hugging Face)
  * and llama.cpp's gguf-py/gguf/constants.py. A bias takes part in the choice of experts alone; its
  * shared experts lie in the file as one. Constant data. */
+#include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
@@ -31,6 +32,11 @@ static const char *const ignored[] = {"model.mtp_*", NULL};
 static const char *const stops[] = {"</s>", "<|end_of_sentence|>", NULL};
 static const char *const unsupported[] = {"use_bias", NULL};
 
+static void layers(struct hparams *hp, struct describer *d)
+{
+    describe_only_number(d, "moe_norm_min", 1e-12);
+}
+
 const struct family family_ernie4_5_moe = {
     .name = "ernie4_5_moe",
     .gguf = {"ernie4_5-moe"},
@@ -42,7 +48,9 @@ const struct family family_ernie4_5_moe = {
     .gguf_rope = ROPE_PAIRS,
     .keys = keys,
     .tensors = tensors,
+    .layers = layers,
     .unsupported = unsupported,
+    .theta_unsaid = 5e5f,
     ROPE_NAMES,
     .ignored = ignored,
     .stops = stops,

@@ -160,13 +160,19 @@ static bool sees_all(struct describer *d, int layer)
 
 static void check_settings(struct describer *d)
 {
-    static const char *const plain[] = {"default", NULL}, *const part[] = {"proportional", NULL};
+    static const char *const plain[] = {"default", NULL}, *const part[] = {"proportional", NULL},
+                             *const causal[] = {"vision", NULL};
 
     describe_only(d, "rope_parameters.sliding_attention.rope_type", plain);
     describe_only(d, "rope_parameters.full_attention.rope_type", part);
     describe_never(d, "hidden_size_per_layer_input");
     describe_never(d, "num_kv_shared_layers");
     describe_never(d, "use_double_wide_mlp");
+    describe_only(d, "use_bidirectional_attention", causal);
+    describe_only_number(d, "rope_parameters.full_attention.factor", 1.0);
+    if (!describe_is_gguf(d) &&
+        family_config(d->f, "rope_parameters.full_attention.rope_type").type == META_NONE)
+        describe_refuse(d, "its config.json has no rope_parameters.full_attention.rope_type");
 }
 
 static void layers(struct hparams *hp, struct describer *d)

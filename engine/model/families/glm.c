@@ -40,6 +40,7 @@ const struct family family_glm4_moe = {
               .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
               .norms = {.kind = NORM_RMS, .before = true}},
     .qk_norm_optional = true,
+    .part_unsaid = 0.5f,
     .extra_layers = true,
     .keys = keys,
     .tensors = tensors,

@@ -38,11 +38,23 @@ static const struct family_tensor tensors[] = {
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|return|>", "<|call|>", NULL};
 
+/* Its code stretches by numbers of its own where config.json says nothing of it. */
+static void check_settings(struct describer *d)
+{
+    describe_only_number(d, "swiglu_alpha", 1.702);
+    if (!describe_is_gguf(d) && family_config(d->f, "rope_scaling.rope_type").type == META_NONE &&
+        family_config(d->f, "rope_scaling.type").type == META_NONE &&
+        family_config(d->f, "rope_parameters.rope_type").type == META_NONE)
+        describe_refuse(d, "its config.json has neither rope_scaling nor rope_parameters; the "
+                           "published one has YaRN there");
+}
+
 /* Without a list, as GGUF has none, even layers have the window. */
 static void layers(struct hparams *hp, struct describer *d)
 {
     bool listed = describe_per_layer(d, hp, "layer_types");
 
+    check_settings(d);
     for (int l = 0; l < hp->n_layers; l++)
         if (listed ? !describe_listed(d, "layer_types", l, "sliding_attention") : l % 2)
             hp->layers[l].mixer.window = 0;
@@ -63,6 +75,7 @@ const struct family family_gpt_oss = {
     .layers = layers,
     ROPE_NAMES,
     .yarn_exact = true,
+    .theta_unsaid = 150000.0f,
     .ignored = none,
     .stops = stops,
 };

@@ -5,6 +5,8 @@
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
+#include <math.h>
+
 /* clang-format off */
 static const struct family_key keys[] = {
     KEYS_COMMON,
@@ -75,6 +77,17 @@ static void describe_ffn(struct ffn_shape *s, int shared)
         describe_dense(s, shared);
 }
 
+/* Steps of the recurrence are not cut to a range. */
+static void check_settings(struct describer *d)
+{
+    float least = describe_float(d, "time_step_limit.0", 0.0f),
+          most = describe_float(d, "time_step_limit.1", HUGE_VALF);
+
+    if (least > 0.0f || most < HUGE_VALF)
+        describe_refuse(d, "time_step_limit of its config.json is not 0 to infinity, which is not "
+                           "computed");
+}
+
 static void layers(struct hparams *hp, struct describer *d)
 {
     const struct mixer_shape mamba = {.kind = MIXER_MAMBA2,
@@ -90,6 +103,7 @@ static void layers(struct hparams *hp, struct describer *d)
                                        : describe_is(d, "position_embedding_type", "rope");
     int shared = describe_int(d, "shared_intermediate_size", 0, 0, 1 << 20);
 
+    check_settings(d);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_shape *s = &hp->layers[l];
 

@@ -92,6 +92,7 @@ const struct family family_lfm2_moe = {
     .layers = layers,
     .renamed = renamed,
     .normalised = "norm_topk_prob",
+    .theta_unsaid = 1e6f,
     ROPE_NAMES,
     .ignored = none,
     .stops = stops,

@@ -34,7 +34,7 @@ static const struct family_tensor tensors[] = {
 static const char *const ignored[] = {"model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
 static const char *const stops[] = {"<|eot_id|>", "<|eom_id|>", NULL};
 
-#define SHAPE \
+#define SHAPE                                                                  \
     .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
               .norms = {.kind = NORM_RMS, .before = true}}
 
@@ -58,6 +58,7 @@ const struct family family_mixtral = {
     .exported = true,
     .json = {"MixtralForCausalLM", "mixtral"},
     SHAPE,
+    .theta_unsaid = 1e6f,
     .gguf_rope = ROPE_PAIRS,
     .keys = mixtral_keys,
     .tensors = tensors,

@@ -1,6 +1,7 @@
 /* Family phimoe: Microsoft Phi-3.5-MoE, Phi-tiny-MoE, Phi-mini-MoE. Names after
  * configuration_slimmoe.py / modeling_slimmoe.py (Hugging Face), transformers 5 (fused experts) and
  * llama.cpp's gguf-py/gguf/constants.py. Constant data. */
+#include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 
 #include <stddef.h>
@@ -52,7 +53,7 @@ static const struct family_key keys[] = {
     {FIELD(rope_theta),
      KEY_FLOAT,
      {"rope.freq_base"},
-     {"rope_theta", "rope_parameters.rope_theta"},
+     {"rope_scaling.rope_theta", "rope_parameters.rope_theta", "rope_theta"},
      10000.0,
      1.0,
      1e12},
@@ -153,6 +154,12 @@ static const char *const ignored[] = {"rope_freqs.weight", "model.rotary_emb.inv
  * own. */
 static const char *const stops[] = {"<|end|>", "<|endoftext|>", "<|assistant|>", NULL};
 
+/* SparseMixer draws two, whatever config.json says. */
+static void layers(struct hparams *hp, struct describer *d)
+{
+    describe_only_number(d, "num_experts_per_tok", 2);
+}
+
 const struct family family_phimoe = {
     .name = "phimoe",
     .gguf = {"phimoe"},
@@ -161,6 +168,8 @@ const struct family family_phimoe = {
     .shape = {.ffn = {.router = {.kind = ROUTER_SPARSEMIXER}}, .norms = {.before = true}},
     .keys = keys,
     .tensors = tensors,
+    .layers = layers,
+    .theta_unsaid = 1e6f,
     .rope_kind = {"rope_scaling.type", "rope_scaling.rope_type", "rope_parameters.rope_type"},
     .rope_short = {"rope_scaling.short_factor", "rope_parameters.short_factor"},
     .rope_long = {"rope_scaling.long_factor", "rope_parameters.long_factor"},

@@ -24,7 +24,7 @@
      {"max_position_embeddings", "model_max_length"}, 4096, 1, 1 << 27}, \
     {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096}, \
     {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, \
-     {"rope_theta", "rope_parameters.rope_theta"}, 10000.0, 1.0, 1e12}, \
+     {"rope_scaling.rope_theta", "rope_parameters.rope_theta", "rope_theta"}, 10000.0, 1.0, 1e12}, \
     {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon", \
      "attention.layer_norm_epsilon"}, \
      {"rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon"}, 1e-5, 1e-12, 1.0}
