@@ -128,6 +128,56 @@ START_TEST(a_batch_is_derived_again)
 }
 END_TEST
 
+/* ---- chats ---- */
+
+static int run_chat(const char *lines)
+{
+    char command[16384];
+    int status;
+
+    write_text("said", lines);
+    snprintf(command, sizeof command,
+             "cd '%s' && rm -f chat.json && '%s' --cache-dir '%s' -t 2 <said >out 2>err",
+             support_tmpdir(), program(), support_tmpdir());
+    status = system(command);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static const char talk[] =
+    "/set seed 5\nTell me about a fox.\n/set temp 0.9\nTell me a story about "
+    "it.\n/regen\n/set n-predict 3\nTell me more.\n/set n-predict -1\n"
+    "/continue\n/system Be short.\nAnd a cow?\n/save ./chat.json\n/quit\n";
+
+START_TEST(a_chat_is_derived_again)
+{
+    char arguments[1000];
+
+    ck_assert_int_eq(run_chat(talk), 0);
+    snprintf(arguments, sizeof arguments, "--replay chat.json %s", ways[_i]);
+    if (run(arguments) != 0) {
+        says(out_path, "no line");
+        ck_abort();
+    }
+    says(out_path, "answer 2 (message 5, in a branch): the same, ");
+    says(out_path, "answer 3 (message 5): the same, ");
+    says(out_path, "answer 5 (message 7): the same, "); /* what was added to message 7 */
+    says(out_path, "now makes another prompt");         /* /system came later */
+    says(out_path, "answer 6 (message 9): the same, ");
+}
+END_TEST
+
+START_TEST(what_a_chat_cannot_derive_is_said)
+{
+    ck_assert_int_eq(run_chat("Tell me about a fox.\n/experts-used 1\nAnd a cow?\n"
+                              "/save ./chat.json\n/quit\n"),
+                     0);
+    ck_assert_int_eq(run("--replay chat.json"), 0);
+    says(out_path, "answer 1 (message 2): the same, ");
+    says(out_path, "answer 2 (message 4): cannot be derived again: a lossy setting was changed");
+}
+END_TEST
+
 /* ---- tampering ---- */
 
 static void change(const char *from, const char *to, void (*edit)(json_t *receipt))
@@ -229,6 +279,113 @@ START_TEST(differences_are_named)
 }
 END_TEST
 
+/* Message `at` of the chat, and the first receipt of that. */
+static json_t *message_of(json_t *chat, size_t at)
+{
+    return json_array_get(json_object_get(chat, "messages"), at);
+}
+
+static json_t *receipt_of(json_t *chat, size_t at)
+{
+    return json_array_get(json_object_get(message_of(chat, at), "receipts"), 0);
+}
+
+static void chat_token(json_t *chat)
+{
+    json_t *r = receipt_of(chat, 1);
+    const char *rest = strchr(json_string_value(json_object_get(r, "tokens")), ' ');
+
+    ck_assert_ptr_nonnull(rest);
+    json_object_set_new(r, "tokens", json_sprintf("17%s", rest));
+}
+
+static void chat_text(json_t *chat)
+{
+    json_object_set_new(message_of(chat, 1), "content", json_string("A fox is a bird."));
+}
+
+static void chat_question(json_t *chat)
+{
+    json_object_set_new(message_of(chat, 0), "content", json_string("Tell me about a cow."));
+}
+
+static void chat_kept(json_t *chat)
+{
+    json_object_set_new(receipt_of(chat, 3), "prompt_kept", json_integer(4000));
+}
+
+static void chat_no_ids(json_t *chat)
+{
+    json_object_set_new(receipt_of(chat, 3), "prompt_tokens", json_string("1 two"));
+}
+
+static void chat_strange_id(json_t *chat)
+{
+    json_object_set_new(receipt_of(chat, 3), "prompt_tokens", json_string("1 2147483647"));
+}
+
+static void chat_no_list(json_t *chat)
+{
+    json_array_set_new(json_object_get(message_of(chat, 1), "receipts"), 0, json_integer(3));
+}
+
+static void chat_begun(json_t *chat)
+{
+    json_object_set_new(receipt_of(chat, 1), "begun", json_integer(-1));
+}
+
+static void chat_of_before(json_t *chat)
+{
+    json_object_del(message_of(chat, 1), "receipts");
+    json_object_del(message_of(chat, 3), "receipts");
+}
+
+static void chat_model(json_t *chat)
+{
+    json_object_set_new(receipt_of(chat, 1), "model_sha256", json_string("0123456789abcdef"));
+}
+
+START_TEST(differences_of_a_chat_are_named)
+{
+    static const struct {
+        void (*edit)(json_t *chat);
+        int status;
+        bool out;
+        const char *says;
+    } all[] = {{chat_token, 1, true, "answer 1 (message 2): token 1 of the answer differs"},
+               {chat_text, 1, true, "what stands in the chat differs from byte 12 on"},
+               {chat_question, 0, true, "now makes another prompt, from token "},
+               {chat_kept, 1, false, "message 4: the receipt begins with 4000 tokens"},
+               {chat_no_ids, 1, false, "no ids at 'two'"},
+               {chat_strange_id, 1, false, "of the prompt is none of"},
+               {chat_no_list, 1, false, "its receipt is no object"},
+               {chat_begun, 1, true, "differs"},
+               {chat_of_before, 1, false, "no receipt in it"},
+               {chat_model, 3, false, "0123456789abcdef"}};
+    struct error e = {0};
+    json_t *chat;
+    char *dumped;
+
+    ck_assert_int_eq(run_chat("Tell me about a fox.\nAnd a cow?\n/save ./chat.json\n/quit\n"), 0);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *text = text_of(in_tmp("chat.json"));
+
+        chat = json_read(text, strlen(text), "chat", &e);
+        ck_assert_msg(chat != NULL, "%s", e.text);
+        all[i].edit(chat);
+        dumped = json_dumps(chat, 0);
+        write_text("t.json", dumped);
+        free(dumped);
+        json_decref(chat);
+        mem_free(text);
+        ck_assert_int_eq(run("--replay t.json"), all[i].status);
+        says(all[i].out ? out_path : err_path, all[i].says);
+    }
+    /* a chat of before is opened all the same */
+    ck_assert_int_eq(run_chat("/load ./t.json\n/quit\n"), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("replay");
@@ -237,7 +394,10 @@ int main(void)
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, an_answer_is_derived_again, 0, WAYS);
     tcase_add_loop_test(t, a_batch_is_derived_again, 0, WAYS);
+    tcase_add_loop_test(t, a_chat_is_derived_again, 0, WAYS);
+    tcase_add_test(t, what_a_chat_cannot_derive_is_said);
     tcase_add_test(t, differences_are_named);
+    tcase_add_test(t, differences_of_a_chat_are_named);
     suite_add_tcase(s, t);
     return support_run(s);
 }

@@ -2,6 +2,7 @@
  * what is known of the answer at its end. UI thread. */
 #include "app/chat/internal.h"
 #include "app/chat/turn.h"
+#include "app/common/answer_text.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -81,22 +82,6 @@ void conversation_answer_measured(struct conversation *c, const struct turn_done
     note_adapters(c, last->adapters, sizeof last->adapters);
 }
 
-/* A transcript holds C strings: what a model says after a NUL must not be lost with it. */
-static void put_answer(struct strbuf *answer, const char *text, size_t n)
-{
-    while (n) {
-        size_t part = strnlen(text, n);
-
-        strbuf_put(answer, text, part);
-        if (part < n) {
-            strbuf_puts(answer, "\xef\xbf\xbd");
-            part++;
-        }
-        text += part;
-        n -= part;
-    }
-}
-
 /* Text is on the disk before it is shown. */
 static void part_write(struct conversation *c)
 {
@@ -115,13 +100,7 @@ void conversation_answer_text(struct conversation *c, const struct token_event *
 {
     if (!t->len)
         return;
-    if (t->part == PART_REASONING) {
-        put_answer(&c->thought, t->text, t->len);
-    } else {
-        strbuf_puts(&c->answer, answer_part_border(c->part, t->part));
-        put_answer(&c->answer, t->text, t->len);
-    }
-    c->part = t->part;
+    answer_text_put(&c->answer, &c->thought, &c->part, t);
     part_write(c);
 }
 
@@ -155,8 +134,10 @@ static int turn_begin(struct conversation *c, bool go_on)
     struct turn turn = {.probabilities = true, .logprobs = true, .top_logprobs = 10};
     struct error e = {0};
 
-    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 && reseed(c, &turn))
+    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 && reseed(c, &turn)) {
+        conversation_receipt_begin(c, &turn, go_on);
         return conversation_turn_begin(c, &said, &turn);
+    }
     dialogue_release(&said);
     turn_release(&turn);
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
@@ -190,6 +171,7 @@ void conversation_prompt_take(struct conversation *c)
     if (rc == 0 && !c->compacting) {
         conversation_view_moved(c, c->prompter.history.dropped_messages);
         k.turn.prompt.dropped_turns = 0; /* that tells it */
+        conversation_receipt_prompt(c, &k.turn.prompt);
     }
     if (rc == 0 && !c->worker_gone)
         rc = client_send(c->client, &k, &e);

@@ -28,6 +28,7 @@ static void sampling_send(struct conversation *c)
     struct command k = {.kind = COMMAND_SAMPLING};
 
     sampling_from_options(c->options, &k.sampling);
+    conversation_receipt_changed(c, "a setting was changed while it was written");
     conversation_notify(c, k);
 }
 

@@ -82,6 +82,7 @@ int conversation_close(struct conversation *c, struct error *e)
     if (conversation_stats(c))
         stats_finish(&c->stats, c->options, stderr, e);
     prompter_release(&c->prompter);
+    conversation_receipts_settle(c);
     conversation_link_close(c);
     mem_free(c->change.wanted);
     mem_free(c->change.back);
@@ -106,6 +107,7 @@ int conversation_close(struct conversation *c, struct error *e)
     stats_release(&c->stats);
     strbuf_release(&c->answer);
     strbuf_release(&c->thought);
+    conversation_receipts_release(c);
     transcript_release(&c->transcript);
     mem_free(c->waiting);
     mem_free(c->chats);
@@ -142,6 +144,12 @@ const struct cache_story *conversation_cache(const struct conversation *c)
     return c->has_story ? &c->story : NULL;
 }
 
+static void answer_done(struct conversation *c, const struct turn_done_event *d)
+{
+    conversation_answer_measured(c, d);
+    conversation_receipt_end(c, d);
+}
+
 static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
@@ -166,6 +174,7 @@ static void on_event(struct conversation *c, const struct event *ev)
     case EVENT_TOKEN:
         c->answered += ev->token.id >= 0;
         prompt_history_note(&c->prompter.history, ev);
+        receipt_text_note(&c->receipts.said, ev);
         conversation_answer_token(c, &ev->token);
         conversation_answer_text(c, &ev->token);
         break;
@@ -174,7 +183,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         stats_add_turn(&c->stats, &ev->done_turn);
         cache_note(c, &ev->done_turn);
         if (c->busy && !c->compacting && c->transcript.n)
-            conversation_answer_measured(c, &ev->done_turn);
+            answer_done(c, &ev->done_turn);
         log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s",
                   ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),
                   stop_reason_word(ev->done_turn.reason));

@@ -96,6 +96,7 @@ static void engine_replace(struct conversation *c, struct engine_setup *next)
     if (c->hooks.closing)
         c->hooks.closing(c->hooks.ctx);
     prompter_release(&c->prompter);
+    conversation_receipts_settle(c);
     worker_stop(c->worker);
     c->worker = NULL;
     c->client = NULL;

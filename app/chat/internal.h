@@ -9,6 +9,7 @@
 #include "app/connect/remote.h"
 #include "app/common/model_files.h"
 #include "app/setup/engine_options.h"
+#include "app/setup/receipt.h"
 #include "app/setup/run_stats.h"
 #include "engine/base/strbuf.h"
 
@@ -19,6 +20,24 @@ struct answer_token {
     float probability, share, forbidden;
     uint64_t compute_ns;
     struct logprobs_event likely;
+};
+
+/* What the receipt of the answer under way is made of, and those that wait for the model's hash. */
+struct chat_receipts {
+    json_t *settings; /* of the answer; NULL: it gets no receipt */
+    int *prompt, n_prompt;
+    size_t begun;     /* bytes of it that were there before */
+    const char *none; /* why it cannot be derived again; NULL: it can */
+    struct receipt_text said;
+    bool lossy; /* a command has changed what the engine computes */
+    json_t *unhashed;
+    /* the hash: the thread's until `made` */
+    pthread_t thread;
+    bool hashed, running, small; /* it was begun; it runs; it takes no time */
+    atomic_bool made, unwanted;
+    const struct weight_file *file;
+    const char *folder;
+    char model[DIGEST_HEX]; /* "": not known */
 };
 
 struct conversation {
@@ -72,6 +91,7 @@ struct conversation {
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
+    struct chat_receipts receipts;
     struct cache_story story; /* of the newest answer, for /cache */
     bool has_story;
     struct error failure; /* what should become the exit code */
@@ -103,6 +123,18 @@ void conversation_model_settle(struct conversation *c);
 void conversation_shadow_after(struct conversation *c, const struct turn_done_event *done);
 /* "1 of the 2 experts a token, but none of less weight than 0.1"; the engine's thread. */
 void shadow_words(const struct engine *g, char *out, size_t size);
+
+/* conversation_receipt.c */
+/* An answer begins, with these settings; its prompt is made. */
+void conversation_receipt_begin(struct conversation *c, const struct turn *turn, bool go_on);
+void conversation_receipt_prompt(struct conversation *c, const struct prompt *prompt);
+/* What an answer is drawn with has changed while it is written: it cannot be derived again. */
+void conversation_receipt_changed(struct conversation *c, const char *why);
+/* It has ended, and is the transcript's last entry. */
+void conversation_receipt_end(struct conversation *c, const struct turn_done_event *done);
+/* The model goes: a hash that takes long is given up. */
+void conversation_receipts_settle(struct conversation *c);
+void conversation_receipts_release(struct conversation *c);
 
 /* conversation_compact.c */
 /* The summary that was written takes its place, or nothing is changed. */

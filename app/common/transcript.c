@@ -5,6 +5,7 @@
 #include "engine/base/utf8.h"
 
 #include <assert.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -140,6 +141,14 @@ int transcript_placed(struct transcript *t, size_t i, const char *plan, int firs
     return 0;
 }
 
+int transcript_receipt(struct transcript *t, size_t i, struct json_t *receipt, struct error *e)
+{
+    assert(i < t->n);
+    if (!t->entries[i].receipts)
+        t->entries[i].receipts = json_array();
+    return json_array_append_new(t->entries[i].receipts, receipt) < 0 ? no_memory(e) : 0;
+}
+
 void transcript_entry_release(struct transcript_entry *x)
 {
     transcript_tails_release(&x->others);
@@ -147,6 +156,7 @@ void transcript_entry_release(struct transcript_entry *x)
     mem_free(x->reasoning);
     mem_free(x->summary);
     mem_free(x->plans);
+    json_decref(x->receipts);
 }
 
 void transcript_truncate(struct transcript *t, size_t n)

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct json_t;
+
 struct transcript_plan {
     char name[64];
     /* computed under it, from 1; that of the next plan too: this one only read from the prompt */
@@ -44,6 +46,8 @@ struct transcript_entry {
     char adapters[160]; /* that counted, with their strengths: "stories 0.5, tone 1"; "": none */
     struct transcript_plan *plans; /* in order, owned; none: only their names are known */
     size_t n_plans;
+    /* of an answer: how it came about (app/setup/receipt_chat.h), a list, owned; NULL: not known */
+    struct json_t *receipts;
     double seconds, tok_s; /* wall clock; rate of the computing; 0: unknown */
     bool paced;            /* seconds holds time that was only waited */
     int tokens;
@@ -90,6 +94,8 @@ size_t transcript_view(const struct transcript *t);
  * ERR_MEMORY: as before. */
 int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token,
                       struct error *e);
+/* One more receipt of answer i; takes it. ERR_MEMORY: as before. */
+int transcript_receipt(struct transcript *t, size_t i, struct json_t *receipt, struct error *e);
 void transcript_truncate(struct transcript *t, size_t n);
 /* The one system message, at the head; NULL or empty: none. On ERR_MEMORY everything is as before.
  */

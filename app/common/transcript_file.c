@@ -100,6 +100,8 @@ static json_t *entry_json(const struct transcript_entry *x)
         json_object_set_new(o, "paced", json_true());
     if (x->tok_s > 0 && isfinite(x->tok_s))
         json_object_set_new(o, "tok_s", json_real(x->tok_s));
+    if (x->receipts)
+        json_object_set(o, "receipts", x->receipts);
     if (x->others.n) {
         json_object_set_new(o, "branch", json_integer((json_int_t)x->which));
         json_object_set_new(o, "branches", tails_json(&x->others));
@@ -294,6 +296,8 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth
         json_integer_value(json_object_get(o, "tokens")) <= INT_MAX)
         x->tokens = (int)json_integer_value(json_object_get(o, "tokens"));
     x->paced = json_is_true(json_object_get(o, "paced"));
+    if (json_is_array(json_object_get(o, "receipts")))
+        x->receipts = json_incref(json_object_get(o, "receipts"));
     if ((rc = read_tails(json_object_get(o, "branches"), json_object_get(o, "branch"), 1, depth,
                          &x->others, &x->which, e)) < 0)
         return rc;

@@ -9,7 +9,7 @@
 #include "app/headless/batch_line.h"
 #include "app/headless/batch_output.h"
 #include "app/headless/batch_remote.h"
-#include "app/headless/receipt.h"
+#include "app/setup/receipt.h"
 
 #include "app/setup/engine_options.h"
 #include "app/setup/parallel.h"
@@ -191,11 +191,13 @@ static void put_answer(struct job *j)
 static int put_receipt(struct job *j)
 {
     const struct batch *b = j->batch;
-    const struct receipt_of of = {.o = b->o,
-                                  .engine = b->engine,
+    const struct engine_info *info = engine_info(b->engine);
+    const struct receipt_of of = {.info = info,
+                                  .plan = engine_telemetry(b->engine)->plan,
                                   .model_sha256 = b->model,
+                                  .settings = receipt_settings_now(b->o, info,
+                                                                   j->line.turn.sampling.seed),
                                   .said = &j->line.said,
-                                  .turn = &j->line.turn,
                                   .line = j->asked,
                                   .prompt = j->line.turn.prompt.ids,
                                   .n_prompt = j->line.turn.prompt.n,
@@ -204,6 +206,7 @@ static int put_receipt(struct job *j)
     json_t *receipt;
     int rc = receipt_make(&of, &receipt, &j->why);
 
+    json_decref(of.settings);
     return rc < 0 ? rc : json_object_set_new(j->o, "receipt", receipt);
 }
 
@@ -356,7 +359,7 @@ static int start_engine(struct batch *b, struct error *e)
     if (b->o->batch_experts)
         rc = count_experts(b, e);
     if (rc == 0 && b->o->receipts)
-        rc = receipt_model(b->o, b->engine, b->model, e);
+        rc = receipt_model(b->o, engine_info(b->engine), b->model, e);
     engine_events_set(b->engine, on_notice, b);
     progress_begin(&b->progress, "batch"); /* loading is no part of it */
     return rc;

@@ -3,7 +3,7 @@
 #include "app/headless/oneshot.h"
 
 #include "app/connect/answer.h"
-#include "app/headless/receipt.h"
+#include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/placement/auto.h"
 #include "app/setup/run_stats.h"
@@ -124,19 +124,22 @@ static int keep_receipt(const struct options *o, const struct answer *a, const s
                         const struct turn *t, struct stats *stats, struct error *e)
 {
     char model[DIGEST_HEX];
-    struct receipt_of of = {.o = o,
-                            .engine = a->engine,
+    struct receipt_of of = {.info = engine_info(a->engine),
+                            .plan = engine_telemetry(a->engine)->plan,
                             .model_sha256 = model,
                             .said = d,
-                            .turn = t,
                             .n_prompt = a->done.prompt_tokens,
                             .sessions = 1,
                             .answer = &a->said};
-    int rc = receipt_model(o, a->engine, model, e),
-        n = engine_session_tokens(a->engine, &of.prompt);
+    int rc = receipt_model(o, of.info, model, e), n = engine_session_tokens(a->engine, &of.prompt);
 
     of.n_prompt = n < of.n_prompt ? n : of.n_prompt;
-    return rc < 0 ? rc : receipt_make(&of, &stats->receipt, e);
+    if (rc < 0)
+        return rc;
+    of.settings = receipt_settings_now(o, of.info, t->sampling.seed);
+    rc = receipt_make(&of, &stats->receipt, e);
+    json_decref(of.settings);
+    return rc;
 }
 
 static int answer_once(const struct options *o, struct answer *a, const struct dialogue *d,

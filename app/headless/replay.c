@@ -1,12 +1,15 @@
 /* See replay.h. */
 #include "app/headless/replay.h"
 
+#include "app/common/answer_text.h"
 #include "app/common/signals.h"
+#include "app/common/transcript.h"
 #include "app/headless/batch_line.h"
-#include "app/headless/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/grammar_options.h"
 #include "app/setup/parallel.h"
+#include "app/setup/receipt.h"
+#include "app/setup/receipt_chat.h"
 #include "app/setup/sampling_options.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -26,10 +29,13 @@ struct replay {
     char model[DIGEST_HEX];
     struct session **sessions; /* parallel of them, the engine's own first */
     int parallel, different;
-    size_t at; /* which receipt */
+    size_t at;            /* which receipt */
+    const json_t *opened; /* that the engine was opened for; NULL: there is none */
     /* the answer under way */
     const json_t *want; /* its ids */
     struct receipt_text got;
+    struct strbuf shown, thought; /* of it, as a chat keeps them */
+    enum answer_part part;
     bool over; /* it has ended */
     int rc;
     struct error why;
@@ -44,6 +50,20 @@ static void take_receipt(struct replay *r, json_t *o)
 
     if (json_is_object(own))
         json_array_append(r->receipts, own);
+}
+
+/* A saved chat has them at its answers. */
+static int take_chat(struct replay *r, const char *text, size_t n, struct error *e)
+{
+    struct transcript t;
+    int rc;
+
+    transcript_init(&t);
+    if ((rc = transcript_read(&t, text, n, r->name, e)) == 0 &&
+        (rc = receipt_chat_all(&t, r->receipts, e)) < 0)
+        error_prefix(e, "%s", r->name);
+    transcript_release(&t);
+    return rc;
 }
 
 /* JSON Lines, as a batch writes them. */
@@ -82,16 +102,19 @@ static int read_receipts(struct replay *r, struct error *e)
     if (!(r->receipts = json_array()))
         rc = error_set(e, ERR_MEMORY, "out of memory for %s", r->name);
     else if ((root = json_read_own(text, n, r->name, &ignored))) {
-        take_receipt(r, root);
+        if (json_object_get(root, "moetop_chat"))
+            rc = take_chat(r, text, n, e);
+        else
+            take_receipt(r, root);
         json_decref(root);
     } else {
         rc = take_lines(r, text, e);
     }
     mem_free(text);
     if (rc == 0 && !json_array_size(r->receipts))
-        rc = error_set(e, ERR_INPUT,
-                       "%s: no receipt in it: --stats-json and --batch --receipts write them",
-                       r->name);
+        rc = error_set(
+            e, ERR_INPUT,
+            "%s: no receipt in it: --stats-json, --batch --receipts and chats write them", r->name);
     return rc;
 }
 
@@ -104,27 +127,14 @@ static int check_receipt(const struct replay *r, const json_t *receipt, struct e
                          r->name, r->at + 1);
     if (!json_is_object(json_object_get(receipt, "request")) ||
         !json_is_object(json_object_get(receipt, "settings")) ||
-        !json_is_string(json_object_get(receipt, "model_sha256")) || !json_is_array(tokens) ||
-        !json_is_array(json_object_get(receipt, "prompt_tokens")))
+        (!json_object_get(receipt, "where") &&
+         !json_is_string(json_object_get(receipt, "model_sha256"))) ||
+        !json_is_array(tokens) || !json_is_array(json_object_get(receipt, "prompt_tokens")))
         return error_set(e, ERR_INPUT,
                          "%s: answer %zu: the receipt lacks request, settings, model_sha256, "
                          "prompt_tokens or tokens",
                          r->name, r->at + 1);
     return 0;
-}
-
-static bool same_settings(const json_t *a, const json_t *b)
-{
-    json_t *x = json_copy(json_object_get(a, "settings")),
-           *y = json_copy(json_object_get(b, "settings"));
-    bool same;
-
-    json_object_del(x, "seed");
-    json_object_del(y, "seed");
-    same = json_equal(x, y);
-    json_decref(x);
-    json_decref(y);
-    return same;
 }
 
 /* ---- opening ---- */
@@ -141,19 +151,43 @@ static int open_sessions(struct replay *r, struct error *e)
     return rc;
 }
 
+static void close_engine(struct replay *r)
+{
+    engine_close(r->g);
+    mem_free(r->sessions);
+    r->g = NULL;
+    r->sessions = NULL;
+    r->opened = NULL;
+}
+
 /* The model of the command line, else that of the receipt. */
-static int open_engine(struct replay *r, const json_t *receipt, struct error *e)
+static int open_engine(struct replay *r, const json_t *receipt, bool named, struct error *e)
 {
     const char *model = json_string_value(json_object_get(receipt, "model"));
+    int rc = 0;
+
+    close_engine(r);
+    if (model && !named)
+        rc = options_set(&r->o, &option_table[OPTION_ID_model], model, ORIGIN_CHAT, r->name, e);
+    if (rc < 0 || (rc = engine_setup_open(&r->o, &r->g, e)) < 0 ||
+        (rc = receipt_model(&r->o, engine_info(r->g), r->model, e)) < 0 ||
+        (rc = open_sessions(r, e)) < 0)
+        return rc;
+    r->opened = receipt;
+    return 0;
+}
+
+/* Its settings, and an engine of them. */
+static int prepare(struct replay *r, const json_t *receipt, struct error *e)
+{
+    bool named = r->o.origin[OPTION_ID_model].from == ORIGIN_FLAG;
     int rc = receipt_settings(&r->o, receipt, r->name, e);
 
-    if (rc == 0 && model && r->o.origin[OPTION_ID_model].from != ORIGIN_FLAG)
-        rc = options_set(&r->o, &option_table[OPTION_ID_model], model, ORIGIN_CHAT, r->name, e);
-    if (rc < 0 || (rc = sampling_options_check(&r->o, e)) < 0 ||
-        (rc = engine_setup_open(&r->o, &r->g, e)) < 0 ||
-        (rc = receipt_model(&r->o, r->g, r->model, e)) < 0)
+    if (rc < 0 || (rc = sampling_options_check(&r->o, e)) < 0)
         return rc;
-    return open_sessions(r, e);
+    if (r->opened && receipt_same_engine(r->opened, receipt))
+        return 0;
+    return open_engine(r, receipt, named, e);
 }
 
 /* ---- deriving ---- */
@@ -163,13 +197,15 @@ static int on_event(void *ctx, struct event *ev)
     struct replay *r = ctx;
 
     receipt_text_note(&r->got, ev);
+    if (ev->kind == EVENT_TOKEN)
+        answer_text_put(&r->shown, &r->thought, &r->part, &ev->token);
     if (ev->kind == EVENT_TURN_DONE)
         r->over = true;
     if (ev->kind == EVENT_ERROR) {
         r->rc = error_set(&r->why, ev->failure.code, "%s", ev->text ? ev->text : "out of memory");
         r->over = true;
     }
-    return signals_last() != 0 || r->got.failed;
+    return signals_last() != 0 || r->got.failed || r->shown.failed;
 }
 
 static int beside(void *ctx, struct event *ev)
@@ -216,6 +252,9 @@ static int compute(struct replay *r, struct turn *t, struct error *e)
 
     r->over = false;
     r->rc = 0;
+    r->part = PART_ANSWER;
+    strbuf_clear(&r->shown);
+    strbuf_clear(&r->thought);
     receipt_text_clear(&r->got);
     rc = others ? begin_beside(r, t, others, e)
                 : error_set(e, ERR_MEMORY, "out of memory for %d answers", r->parallel);
@@ -230,9 +269,20 @@ static int compute(struct replay *r, struct turn *t, struct error *e)
         *e = r->why;
         rc = r->rc;
     }
-    if (rc == 0 && r->got.failed)
+    if (rc == 0 && (r->got.failed || r->shown.failed))
         rc = error_set(e, ERR_MEMORY, "out of memory for the answer");
     return rc == 0 && signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : rc;
+}
+
+/* "answer 3", "answer 3 (message 6)" */
+static const char *name_answer(const struct replay *r, char out[120])
+{
+    const char *where = json_string_value(
+        json_object_get(json_array_get(r->receipts, r->at), "where"));
+
+    snprintf(out, 120, "answer %zu%s%s%s", r->at + 1, where ? " (" : "", where ? where : "",
+             where ? ")" : "");
+    return out;
 }
 
 static void name_token(const struct replay *r, int id, char *out, size_t size)
@@ -260,36 +310,89 @@ static int id_at(const json_t *ids, int i)
 static void tell_parting(struct replay *r, const char *what, const json_t *want, const int *got,
                          int n, int at)
 {
-    char was[160], is[160];
+    char was[160], is[160], name[120];
 
     name_token(r, id_at(want, at), was, sizeof was);
     name_token(r, at < n ? got[at] : -1, is, sizeof is);
-    printf("answer %zu: token %d of the %s differs: %s then, %s now\n", r->at + 1, at + 1, what,
+    printf("%s: token %d of the %s differs: %s then, %s now\n", name_answer(r, name), at + 1, what,
            was, is);
     r->different++;
 }
 
-static void tell_same(const struct replay *r, const json_t *receipt)
+static void tell_same(const struct replay *r, const json_t *receipt, const char *but)
 {
+    char name[120];
+
     const struct engine_info *info = engine_info(r->g);
     const char *plan = json_string_value(json_object_get(receipt, "plan")),
                *kernels = json_string_value(json_object_get(receipt, "kernels"));
 
-    printf("answer %zu: the same, %d tokens, %zu bytes (then %s, %lld threads, %s, %lld at once; "
-           "now %s, %d threads, %s, %d at once)\n",
-           r->at + 1, r->got.n, r->got.text.len, plan ? plan : "?",
+    printf("%s: the same, %d tokens, %zu bytes (then %s, %lld threads, %s, %lld at once; "
+           "now %s, %d threads, %s, %d at once)%s%s\n",
+           name_answer(r, name), r->got.n, r->got.text.len, plan ? plan : "?",
            (long long)json_integer_value(json_object_get(receipt, "threads")),
            kernels ? kernels : "?",
            (long long)json_integer_value(json_object_get(receipt, "sessions")),
-           engine_telemetry(r->g)->plan, info->n_threads, info->kernels, r->parallel);
+           engine_telemetry(r->g)->plan, info->n_threads, info->kernels, r->parallel, but,
+           json_is_string(json_object_get(receipt, "model_sha256"))
+               ? ""
+               : "; the chat had ended before its model was hashed");
 }
 
-/* Byte for byte: tokens first, then the text that they made. */
-static void compare(struct replay *r, const json_t *receipt, const struct prompt *prompt)
+static bool was_cancelled(const json_t *receipt)
+{
+    const char *stop = json_string_value(json_object_get(receipt, "stop"));
+
+    return stop && strcmp(stop, stop_reason_word(STOP_CANCELLED)) == 0;
+}
+
+/* The first byte of a chat's text that was not said; -1: none. What was held back when an answer
+ * was cancelled may be missing there. */
+static ptrdiff_t parting_text(const struct replay *r, const json_t *receipt)
+{
+    const char *was = json_string_value(json_object_get(receipt, "said")),
+               *is = r->shown.data ? r->shown.data : "";
+    size_t i = 0;
+
+    while (was && was[i] && was[i] == is[i])
+        i++;
+    return !was || (!was[i] && (!is[i] || was_cancelled(receipt))) ? -1 : (ptrdiff_t)i;
+}
+
+static void tell_different(struct replay *r, const char *what)
+{
+    char name[120];
+
+    printf("%s: %s\n", name_answer(r, name), what);
+    r->different++;
+}
+
+/* The same tokens: is their text? */
+static void compare_text(struct replay *r, const json_t *receipt, const char *but)
+{
+    const char *was = json_string_value(json_object_get(receipt, "text_sha256"));
+    ptrdiff_t at = parting_text(r, receipt);
+    char text[DIGEST_HEX], line[120];
+
+    receipt_hash_text(r->got.text.data ? r->got.text.data : "", r->got.text.len, text);
+    if (was && strcmp(was, text) != 0 && !was_cancelled(receipt)) {
+        tell_different(r, "the same tokens, but the text is another one");
+    } else if (at >= 0) {
+        snprintf(line, sizeof line,
+                 "the same tokens, but what stands in the chat differs from byte %td on", at + 1);
+        tell_different(r, line);
+    } else {
+        tell_same(r, receipt, but);
+    }
+}
+
+/* Byte for byte: tokens first, then the text that they made. made: the prompt that what was said
+ * makes now. */
+static void compare(struct replay *r, const json_t *receipt, const struct prompt *prompt,
+                    int made_differs)
 {
     const json_t *before = json_object_get(receipt, "prompt_tokens");
-    const char *was = json_string_value(json_object_get(receipt, "text_sha256"));
-    char text[DIGEST_HEX];
+    char but[160] = "";
     int at = parting(before, prompt->ids, prompt->n);
 
     if (at >= 0) {
@@ -301,13 +404,11 @@ static void compare(struct replay *r, const json_t *receipt, const struct prompt
         tell_parting(r, "answer", json_object_get(receipt, "tokens"), r->got.ids, r->got.n, at);
         return;
     }
-    receipt_hash_text(r->got.text.data ? r->got.text.data : "", r->got.text.len, text);
-    if (!was || strcmp(was, text) == 0) {
-        tell_same(r, receipt);
-        return;
-    }
-    printf("answer %zu: the same tokens, but the text is another one\n", r->at + 1);
-    r->different++;
+    if (made_differs >= 0)
+        snprintf(but, sizeof but,
+                 "; what stands before it now makes another prompt, from token %d on",
+                 made_differs + 1);
+    compare_text(r, receipt, but);
 }
 
 static bool same_text(const struct replay *r, const json_t *before, const struct prompt *prompt)
@@ -337,37 +438,62 @@ static bool same_text(const struct replay *r, const json_t *before, const struct
     return same;
 }
 
-/* The ids of an earlier answer, said again, are those that it was generated in. */
-static int take_prompt(const struct replay *r, const json_t *before, struct prompt *prompt,
-                       struct error *e)
+static int set_prompt(const json_t *before, struct prompt *prompt, struct error *e)
 {
     size_t n = json_array_size(before);
-    int *ids;
+    int *ids = mem_alloc(n + 1, sizeof *ids);
 
-    if (parting(before, prompt->ids, prompt->n) < 0 || !same_text(r, before, prompt))
-        return 0;
-    if (!(ids = mem_alloc(n, sizeof *ids)))
+    if (!ids)
         return error_set(e, ERR_MEMORY, "out of memory for the prompt");
     for (size_t i = 0; i < n; i++)
         ids[i] = id_at(before, (int)i);
     mem_free(prompt->ids);
     prompt->ids = ids;
     prompt->n = (int)n;
+    prompt->n_marks = 0; /* they were places in the other one */
     return 0;
+}
+
+/* The ids of an earlier answer, said again, are those that it was generated in. In a chat more may
+ * have changed since (its system message, what was summed up): there the ids alone are what was
+ * asked, and *differs is the first that is made otherwise now (-1: none). */
+static int take_prompt(const struct replay *r, const json_t *receipt, struct prompt *prompt,
+                       int *differs, struct error *e)
+{
+    const json_t *before = json_object_get(receipt, "prompt_tokens");
+    int at = parting(before, prompt->ids, prompt->n),
+        n = tokenizer_size(engine_info(r->g)->tokenizer);
+    bool same = at < 0 || same_text(r, before, prompt);
+
+    *differs = -1;
+    if (at < 0 || (!same && !json_object_get(receipt, "where")))
+        return 0;
+    for (size_t i = 0; i < json_array_size(before); i++)
+        if (id_at(before, (int)i) < 0 || id_at(before, (int)i) >= n)
+            return error_set(e, ERR_INPUT, "%s: answer %zu: token %zu of the prompt is none of %d",
+                             r->name, r->at + 1, i + 1, n);
+    if (!json_array_size(before))
+        return error_set(e, ERR_INPUT, "%s: answer %zu: the receipt's prompt is empty", r->name,
+                         r->at + 1);
+    *differs = same ? -1 : at;
+    return set_prompt(before, prompt, e);
 }
 
 static int derive(struct replay *r, const json_t *receipt, struct batch_line *line, struct error *e)
 {
     const struct stop stop = {interrupted, NULL};
     struct turn *t = &line->turn;
-    int rc = prompt_make(engine_info(r->g), NULL, &line->said, t->max_tokens, &stop, &t->prompt, e);
+    int differs, rc;
 
+    if (was_cancelled(receipt))
+        t->max_tokens = (int)json_array_size(json_object_get(receipt, "tokens"));
+    rc = prompt_make(engine_info(r->g), NULL, &line->said, t->max_tokens, &stop, &t->prompt, e);
     if (rc == 0)
-        rc = take_prompt(r, json_object_get(receipt, "prompt_tokens"), &t->prompt, e);
+        rc = take_prompt(r, receipt, &t->prompt, &differs, e);
     if (rc == 0)
         rc = compute(r, t, e);
     if (rc == 0)
-        compare(r, receipt, &t->prompt);
+        compare(r, receipt, &t->prompt, differs);
     return rc;
 }
 
@@ -375,7 +501,7 @@ static int check_model(const struct replay *r, const json_t *receipt, struct err
 {
     const char *was = json_string_value(json_object_get(receipt, "model_sha256"));
 
-    if (strcmp(was, r->model) == 0)
+    if (!was || strcmp(was, r->model) == 0)
         return 0;
     return error_set(e, ERR_MODEL,
                      "%s: answer %zu is of a model with SHA-256 %.16s…; %s has %.16s… (-m names "
@@ -412,23 +538,28 @@ static int one(struct replay *r, const json_t *receipt, struct error *e)
     return rc;
 }
 
+/* false: it says itself that it is none. */
+static bool is_whole(const struct replay *r, const json_t *receipt)
+{
+    const char *none = json_string_value(json_object_get(receipt, "none"));
+    char name[120];
+
+    if (none)
+        printf("%s: cannot be derived again: %s\n", name_answer(r, name), none);
+    return !none;
+}
+
 static int all(struct replay *r, struct error *e)
 {
-    const json_t *first = json_array_get(r->receipts, 0);
     int rc = 0;
 
     for (; r->at < json_array_size(r->receipts) && rc == 0; r->at++) {
         const json_t *receipt = json_array_get(r->receipts, r->at);
 
-        if ((rc = check_receipt(r, receipt, e)) < 0)
-            break;
-        if (!r->at)
-            rc = open_engine(r, receipt, e);
-        else if (!same_settings(first, receipt))
-            rc = error_set(e, ERR_INPUT,
-                           "%s: answer %zu had other settings than the first: replay them apart",
-                           r->name, r->at + 1);
-        if (rc == 0 && (rc = check_model(r, receipt, e)) == 0)
+        if (!is_whole(r, receipt))
+            continue;
+        if ((rc = check_receipt(r, receipt, e)) == 0 && (rc = prepare(r, receipt, e)) == 0 &&
+            (rc = check_model(r, receipt, e)) == 0)
             rc = one(r, receipt, e);
     }
     if (rc == 0 && r->different)
@@ -445,9 +576,10 @@ int replay_run(struct options *o, struct error *e)
     signals_catch();
     if (rc == 0 && (rc = read_receipts(&r, e)) == 0)
         rc = all(&r, e);
-    engine_close(r.g);
+    close_engine(&r);
     receipt_text_release(&r.got);
-    mem_free(r.sessions);
+    strbuf_release(&r.shown);
+    strbuf_release(&r.thought);
     json_decref(r.receipts);
     options_release(&r.o);
     return rc;

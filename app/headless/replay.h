@@ -1,4 +1,4 @@
-/* --replay FILE: answers derived again from their receipts (app/headless/receipt.h), in whatever
+/* --replay FILE: answers derived again from their receipts (app/setup/receipt.h), in whatever
  * way this run computes: other threads, kernels, placement, drafts, with --parallel N beside N - 1
  * answers of other seeds. Main thread, synchronous engine. */
 #ifndef APP_HEADLESS_REPLAY_H

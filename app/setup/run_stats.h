@@ -69,7 +69,7 @@ struct stats {
     bool mixer_alone[TELEMETRY_LAYERS]; /* layers without experts */
     /* (n_layers, n_experts): tokens routed there, whole session; owned */
     uint32_t *experts;
-    /* of the newest answer (app/headless/receipt.h), owned; NULL: none was made */
+    /* of the newest answer (app/setup/receipt.h), owned; NULL: none was made */
     struct json_t *receipt;
 };
 

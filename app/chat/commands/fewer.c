@@ -106,7 +106,9 @@ int chat_experts_used(struct conversation *c, const char *arguments)
         return -1;
     }
     *w = wanted;
-    if (w->what != TELL)
+    if (w->what != TELL) {
         c->shadow_due = w->what != UNDO;
+        c->receipts.lossy = true;
+    }
     return conversation_call(c, do_fewer, w, mem_free);
 }

@@ -1,5 +1,5 @@
 /* See receipt.h. */
-#include "app/headless/receipt.h"
+#include "app/setup/receipt.h"
 
 #include "app/common/paths.h"
 #include "app/common/signals.h"
@@ -45,12 +45,24 @@ static const enum option_id decisive[] = {
     OPTION_ID_stop,
 };
 
-static bool decides(const struct option *option)
+/* Those of them that each answer has anew, beside all of the sampling. */
+static const enum option_id of_turn[] = {
+    OPTION_ID_n_predict,        OPTION_ID_ignore_eos,   OPTION_ID_stop,
+    OPTION_ID_grammar,          OPTION_ID_grammar_file, OPTION_ID_json_schema,
+    OPTION_ID_json_schema_file,
+};
+
+static bool listed(const struct option *option, const enum option_id *ids, size_t n)
 {
-    for (size_t i = 0; i < sizeof decisive / sizeof *decisive; i++)
-        if (option == &option_table[decisive[i]])
+    for (size_t i = 0; i < n; i++)
+        if (option == &option_table[ids[i]])
             return true;
     return option->group == GROUP_SAMPLING;
+}
+
+static bool decides(const struct option *option)
+{
+    return listed(option, decisive, sizeof decisive / sizeof *decisive);
 }
 
 /* ---- gathering ---- */
@@ -133,12 +145,11 @@ static bool interrupted(void *ctx)
     return signals_last() != 0;
 }
 
-int receipt_model(const struct options *o, const struct engine *g, char hex[DIGEST_HEX],
+int receipt_model(const struct options *o, const struct engine_info *info, char hex[DIGEST_HEX],
                   struct error *e)
 {
     const struct stop stop = {interrupted, NULL};
-
-    const struct model *m = engine_info(g)->model;
+    const struct model *m = info->model;
     bool told = m->packed_bytes + m->mapped_bytes >= TOLD;
 
     return weights_digest(m->file, paths_cache(o->cache_dir), told ? tell_hashing : NULL, NULL,
@@ -166,32 +177,32 @@ static json_t *option_json(const struct options *o, const struct option *option)
 }
 
 /* Texts that are not there, and empty lists, are left out. */
-static json_t *settings_json(const struct receipt_of *r)
+json_t *receipt_settings_now(const struct options *o, const struct engine_info *info, uint64_t seed)
 {
     json_t *all = json_object();
     char text[32];
 
     for (int i = 0; i < OPTION_COUNT; i++) {
-        json_t *v = decides(&option_table[i]) ? option_json(r->o, &option_table[i]) : NULL;
+        json_t *v = decides(&option_table[i]) ? option_json(o, &option_table[i]) : NULL;
 
         if (v && (!json_is_array(v) || json_array_size(v)))
             json_object_set(all, option_table[i].name, v);
         json_decref(v);
     }
-    snprintf(text, sizeof text, "%llu", (unsigned long long)r->turn->sampling.seed);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
     json_object_set_new(all, option_table[OPTION_ID_seed].name, json_string(text));
-    snprintf(text, sizeof text, "%d", engine_info(r->engine)->context);
+    snprintf(text, sizeof text, "%d", info->context);
     json_object_set_new(all, option_table[OPTION_ID_ctx_size].name, json_string(text));
     return all;
 }
 
-static json_t *messages_json(const struct dialogue *d)
+json_t *receipt_messages(const struct message *messages, size_t n)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     json_t *all = json_array();
 
-    for (size_t i = 0; i < d->n_messages; i++) {
-        const struct message *m = &d->messages[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct message *m = &messages[i];
         json_t *x = json_pack("{s:s, s:s}", "role", roles[m->role], "content", m->text);
 
         if (m->reasoning)
@@ -208,17 +219,20 @@ static json_t *request_json(const struct receipt_of *r)
 
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         json_object_del(all, said[i]);
+    if (!r->said)
+        return all;
     if (r->said->raw) {
         json_object_set_new(all, "prompt",
                             json_string(r->said->messages[r->said->n_messages - 1].text));
         json_object_set_new(all, "raw", json_true());
     } else {
-        json_object_set_new(all, "messages", messages_json(r->said));
+        json_object_set_new(all, "messages",
+                            receipt_messages(r->said->messages, r->said->n_messages));
     }
     return all;
 }
 
-static json_t *ids_json(const int *ids, int n)
+json_t *receipt_ids(const int *ids, int n)
 {
     json_t *all = json_array();
 
@@ -229,22 +243,22 @@ static json_t *ids_json(const int *ids, int n)
 
 int receipt_make(const struct receipt_of *r, json_t **out, struct error *e)
 {
-    const struct engine_info *info = engine_info(r->engine);
+    const struct engine_info *info = r->info;
     const struct receipt_text *a = r->answer;
     char ids[DIGEST_HEX], text[DIGEST_HEX];
 
     receipt_hash_ids(a->ids, a->n, ids);
     receipt_hash_text(a->text.data ? a->text.data : "", a->text.len, text);
-    *out = a->failed
-               ? NULL
-               : json_pack("{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:s, s:s, s:i, s:s, s:i}",
-                           "moetop_receipt", 1, "moetop", MOETOP_VERSION, "model",
-                           weight_file_path(info->model->file), "model_sha256", r->model_sha256,
-                           "settings", settings_json(r), "request", request_json(r),
-                           "prompt_tokens", ids_json(r->prompt, r->n_prompt), "tokens",
-                           ids_json(a->ids, a->n), "tokens_sha256", ids, "text_sha256", text,
-                           "plan", engine_telemetry(r->engine)->plan, "threads", info->n_threads,
-                           "kernels", info->kernels, "sessions", r->sessions);
+    *out =
+        a->failed || !r->settings
+            ? NULL
+            : json_pack("{s:i, s:s, s:s, s:s*, s:O, s:o, s:o, s:o, s:s, s:s, s:s, s:i, s:s, s:i}",
+                        "moetop_receipt", 1, "moetop", MOETOP_VERSION, "model",
+                        weight_file_path(info->model->file), "model_sha256", r->model_sha256,
+                        "settings", r->settings, "request", request_json(r), "prompt_tokens",
+                        receipt_ids(r->prompt, r->n_prompt), "tokens", receipt_ids(a->ids, a->n),
+                        "tokens_sha256", ids, "text_sha256", text, "plan", r->plan, "threads",
+                        info->n_threads, "kernels", info->kernels, "sessions", r->sessions);
     return *out ? 0 : error_set(e, ERR_MEMORY, "out of memory for the receipt of the answer");
 }
 
@@ -289,4 +303,26 @@ int receipt_settings(struct options *o, const json_t *receipt, const char *name,
             rc = set_one(o, option, v, name, e);
     }
     return rc;
+}
+
+/* What an engine is opened with of a receipt's settings. */
+static json_t *engine_settings(const json_t *receipt)
+{
+    json_t *all = json_copy(json_object_get(receipt, "settings"));
+
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (listed(&option_table[i], of_turn, sizeof of_turn / sizeof *of_turn))
+            json_object_del(all, option_table[i].name);
+    return all;
+}
+
+bool receipt_same_engine(const json_t *a, const json_t *b)
+{
+    json_t *x = engine_settings(a), *y = engine_settings(b);
+    bool same = json_equal(x, y) &&
+                json_equal(json_object_get(a, "model"), json_object_get(b, "model"));
+
+    json_decref(x);
+    json_decref(y);
+    return same;
 }

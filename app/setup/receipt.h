@@ -4,8 +4,8 @@
  * messages or prompt, and what it asks for itself), `prompt_tokens` and `tokens` (ids),
  * `tokens_sha256` and `text_sha256`, and where it was computed: `plan`, `threads`, `kernels`,
  * `sessions`. Main thread. */
-#ifndef APP_HEADLESS_RECEIPT_H
-#define APP_HEADLESS_RECEIPT_H
+#ifndef APP_SETUP_RECEIPT_H
+#define APP_SETUP_RECEIPT_H
 
 #include "app/options/options.h"
 #include "engine/base/json.h"
@@ -26,26 +26,35 @@ void receipt_text_release(struct receipt_text *t);
 
 /* How an answer came about; none of it is kept. */
 struct receipt_of {
-    const struct options *o;
-    struct engine *engine;
-    const char *model_sha256; /* of receipt_model */
-    const struct dialogue *said;
-    const struct turn *turn;
-    const json_t *line; /* of a batch, whose keys count beside the messages; NULL: none */
-    const int *prompt;  /* ids, n_prompt of them */
+    const struct engine_info *info;
+    const char *plan;
+    const char *model_sha256;    /* of receipt_model; NULL: not known (yet) */
+    json_t *settings;            /* of receipt_settings_now */
+    const struct dialogue *said; /* NULL: it is known otherwise (receipt_chat.h) */
+    const json_t *line;          /* of a batch, whose keys count beside the messages; NULL: none */
+    const int *prompt;           /* ids, n_prompt of them */
     int n_prompt, sessions;
     const struct receipt_text *answer;
 };
 
 /* *out belongs to the caller. ERR_MEMORY. */
 int receipt_make(const struct receipt_of *r, json_t **out, struct error *e);
+/* The options that decide what is said, as they are now, with the seed as it was drawn; the
+ * caller's. NULL: no memory. */
+json_t *receipt_settings_now(const struct options *o, const struct engine_info *info,
+                             uint64_t seed);
 /* The hash of all bytes of the engine's model, read once where it is not known yet, which is said
  * on the standard error. Errors of weights_digest. */
-int receipt_model(const struct options *o, const struct engine *g, char hex[DIGEST_HEX],
+int receipt_model(const struct options *o, const struct engine_info *info, char hex[DIGEST_HEX],
                   struct error *e);
+/* A list of {"role", "content", "reasoning_content"}. */
+json_t *receipt_messages(const struct message *messages, size_t n);
+json_t *receipt_ids(const int *ids, int n); /* a list of them */
 /* Sets the options of a receipt in o, stronger than any other source. ERR_INPUT names what is wrong
  * with it; name: its file. */
 int receipt_settings(struct options *o, const json_t *receipt, const char *name, struct error *e);
+/* Two receipts whose answers one engine can derive, each with its own sampling. */
+bool receipt_same_engine(const json_t *a, const json_t *b);
 /* Lower-case SHA-256 of ids (as 32-bit numbers, the lowest byte first), of bytes. */
 void receipt_hash_ids(const int *ids, int n, char hex[DIGEST_HEX]);
 void receipt_hash_text(const char *text, size_t n, char hex[DIGEST_HEX]);
