@@ -46,6 +46,20 @@ static inline vf vf_fnma(vf a, vf b, vf c)
 {
     return _mm256_fnmadd_ps(a, b, c);
 }
+/* Pairs of neighbours: each the other's; of VL / 2 numbers each twice; a * b - c, a * b + c. */
+static inline vf vf_swap(vf x)
+{
+    return _mm256_permute_ps(x, 0xb1);
+}
+static inline vf vf_load_twice(const float *p)
+{
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)),
+                                    _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+}
+static inline vf vf_fma_pairs(vf a, vf b, vf c)
+{
+    return _mm256_fmaddsub_ps(a, b, c);
+}
 static inline vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);

@@ -46,6 +46,21 @@ static inline vf vf_fnma(vf a, vf b, vf c)
 {
     return _mm512_fnmadd_ps(a, b, c);
 }
+/* Pairs of neighbours: each the other's; of VL / 2 numbers each twice; a * b - c, a * b + c. */
+static inline vf vf_swap(vf x)
+{
+    return _mm512_permute_ps(x, 0xb1);
+}
+static inline vf vf_load_twice(const float *p)
+{
+    return _mm512_permutexvar_ps(
+        _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+        _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
+static inline vf vf_fma_pairs(vf a, vf b, vf c)
+{
+    return _mm512_fmaddsub_ps(a, b, c);
+}
 static inline vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
