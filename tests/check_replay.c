@@ -130,14 +130,14 @@ END_TEST
 
 /* ---- chats ---- */
 
-static int run_chat(const char *lines)
+static int run_chat(const char *said)
 {
     char command[16384];
     int status;
 
-    write_text("said", lines);
+    write_text("said", said);
     snprintf(command, sizeof command,
-             "cd '%s' && rm -f chat.json && '%s' --cache-dir '%s' -t 2 <said >out 2>err",
+             "cd '%s' && rm -f chat.json && '%s' --cache-dir '%s' -t 2 --seed 7 <said >out 2>err",
              support_tmpdir(), program(), support_tmpdir());
     status = system(command);
     ck_assert(WIFEXITED(status));
@@ -359,7 +359,7 @@ START_TEST(differences_of_a_chat_are_named)
                {chat_no_ids, 1, false, "no ids at 'two'"},
                {chat_strange_id, 1, false, "of the prompt is none of"},
                {chat_no_list, 1, false, "its receipt is no object"},
-               {chat_begun, 1, true, "differs"},
+               {chat_begun, 1, true, "the same tokens, but the text is another one"},
                {chat_of_before, 1, false, "no receipt in it"},
                {chat_model, 3, false, "0123456789abcdef"}};
     struct error e = {0};
