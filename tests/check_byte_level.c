@@ -562,6 +562,76 @@ START_TEST(what_python_writes_is_read)
 }
 END_TEST
 
+#define CUT(regex, behavior)                                                                 \
+    "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", " \
+    "\"pattern\": {\"Regex\": \"" regex "\"}, \"behavior\": \"" behavior                     \
+    "\"}, " BYTE_LEVEL("false") "]}, "
+#define ADDED(id, text, more) \
+    "{\"id\": " id ", \"content\": \"" text "\", \"normalized\": false" more "}"
+#define SINGLE ", \"single_word\": true"
+
+/* What the reference library (tokenizers 0.23) makes of rare settings. */
+START_TEST(rare_settings)
+{
+    static const struct {
+        const char *before, *text;
+        int ids[16];
+    } cases[] = {
+        /* a token that does not stand alone is passed by, and what lies in it too */
+        {"\"added_tokens\": [" ADDED("300", "ab", SINGLE) ", " ADDED("301", "b", "") "], " PLAIN,
+         "xab ab b",
+         {120, 97, 98, 32, 300, 32, 301, -1}},
+        /* blanks that a token took along may be tokens */
+        {"\"added_tokens\": [" ADDED("302", "<r>", ", \"rstrip\": true") ", " ADDED("303", "  ",
+                                                                                    "") "], " PLAIN,
+         "<r>     x",
+         {302, 303, 303, 32, 120, -1}},
+        /* an added token may be a byte of the vocabulary */
+        {"\"added_tokens\": [" ADDED("98", "b", SINGLE) "], " PLAIN, "ab b", {97, 98, 32, 98, -1}},
+        {"\"normalizer\": {\"type\": \"Lowercase\"}, " PLAIN,
+         "\u0130A",
+         {0x69, 0xcc, 0x87, 0x61, -1}},
+        /* \w and \b are Oniguruma's */
+        {CUT("\\\\w", "Removed"), "a\u24b6\u00bd_e\u0301\u2460!", {0xe2, 0x91, 0xa0, 33, -1}},
+        {CUT("[\\\\w!]", "Removed"), "a\u24b6?\u2460!", {63, 0xe2, 0x91, 0xa0, -1}},
+        {CUT("[]\\\\w]|\\\\W(?=:)", "Removed"), "a]?:[", {58, 91, -1}},
+        {CUT("\\\\b!", "Removed"),
+         "a!\u2460!\u24b6!",
+         {97, 0xe2, 0x91, 0xa0, 33, 0xe2, 0x92, 0xb6, -1}},
+        {CUT("\\\\B!", "Removed"), "a!\u2460!", {97, 33, 0xe2, 0x91, 0xa0, -1}},
+        {CUT("[[:digit:]\\\\w-]", "Removed"), "1a-[", {91, -1}},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture x;
+
+        open_json(&x, cases[i].before, "");
+        check_ids(x.t, cases[i].text, true, cases[i].ids);
+        close_it(&x);
+    }
+}
+END_TEST
+
+/* Neither the character nor a token for unknown ones: its neighbours meet. */
+START_TEST(characters_without_a_token)
+{
+    static const char json[] =
+        "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
+        "\"\u2581\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"\u2581\": 0, \"a\": 1, "
+        "\"\u2581a\": 2, \"\u2581\u2581\": 3}, \"merges\": [\"\u2581 a\", \"\u2581 \u2581\"]}}";
+    static const int ids[] = {2, 0, 2, -1};
+    const char *dir = support_tmpdir();
+    struct error e = {0};
+    struct fixture x;
+
+    write_file(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
+    write_file(dir, "tokenizer.json", json);
+    ck_assert_msg(load(&x, dir, &e) == 0, "%s", e.text);
+    check_ids(x.t, " \u00e9a z za", false, ids);
+    close_it(&x);
+}
+END_TEST
+
 /* The same tokenizer in the files that came before tokenizer.json. */
 START_TEST(vocabulary_and_merges_are_enough)
 {
@@ -668,6 +738,8 @@ static Suite *suite(void)
     tcase_add_test(c, long_text_can_be_interrupted);
     tcase_add_test(c, wide_integers_are_read);
     tcase_add_test(c, what_python_writes_is_read);
+    tcase_add_test(c, rare_settings);
+    tcase_add_test(c, characters_without_a_token);
     tcase_add_test(c, vocabulary_and_merges_are_enough);
     tcase_add_test(c, every_allocation_may_fail);
     suite_add_tcase(s, c);

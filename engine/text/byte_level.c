@@ -50,6 +50,17 @@ static void decode(const struct alphabet *a, char *text, uint32_t *len)
     *len = n;
 }
 
+/* An added token may be one of the vocabulary's bytes as well: "b". */
+static void spells_byte(struct tokenizer *t, const struct alphabet *a, int id)
+{
+    const struct piece *p = &t->pieces[id];
+    size_t size = 0;
+    int byte = p->in_model && p->len ? letter(a, p->text, p->len, &size) : -1;
+
+    if (byte >= 0 && size == p->len && t->byte_ids[byte] < 0)
+        t->byte_ids[byte] = id;
+}
+
 int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e)
 {
     struct alphabet a;
@@ -73,7 +84,9 @@ int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e)
     }
     /* a text that both have is the merged one's: "  " as added token and as two blanks */
     for (int id = 0; id < t->n_pieces && status == 0; id++)
-        if (t->pieces[id].text && literal[id])
+        if (t->pieces[id].text && literal[id]) {
+            spells_byte(t, &a, id);
             status = tokenizer_index(t, id, e);
+        }
     return status;
 }

@@ -8,6 +8,7 @@
 #include "engine/text/pre_tokenizer.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 #include "engine/text/pre_tokenizers.h"
 
@@ -50,7 +51,8 @@ static int no_memory(struct error *e)
 }
 
 /* Tokenizer files speak Oniguruma's dialect. What PCRE2 would read as something else without a
- * word: set operations inside brackets and \h for hexadecimal digits. */
+ * word: set operations inside brackets and \h for hexadecimal digits. And \W inside brackets, which
+ * spell_words cannot say. */
 static bool means_something_else(const char *p, size_t n)
 {
     bool inside = false;
@@ -59,7 +61,7 @@ static bool means_something_else(const char *p, size_t n)
         char next = i + 1 < n ? p[i + 1] : 0;
 
         if (p[i] == '\\') {
-            if (next == 'h' || next == 'H')
+            if (next == 'h' || next == 'H' || (inside && next == 'W'))
                 return true;
             i++;
         } else if (!inside) {
@@ -81,6 +83,59 @@ static bool means_something_else(const char *p, size_t n)
     return false;
 }
 
+/* Oniguruma's \w has marks and circled letters, of numbers the digits; of those in Latin-1 all, but
+ * within brackets. */
+#define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORDS WORD_CLASS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
+/* What stands for an escape; NULL: itself. */
+static const char *word_escape(char c, bool inside)
+{
+    switch (c) {
+    case 'w': return inside ? WORD_CLASS : "[" WORDS "]";
+    case 'W': return "[^" WORDS "]";
+    case 'b': return "(?:(?<=[" WORDS "])(?![" WORDS "])|(?<![" WORDS "])(?=[" WORDS "]))";
+    case 'B': return "(?:(?<=[" WORDS "])(?=[" WORDS "])|(?<![" WORDS "])(?![" WORDS "]))";
+    default: return NULL;
+    }
+}
+
+/* Bytes at p[0 .. n) that are copied together: an escape, what opens a class with a bracket that
+ * belongs to it, a class of POSIX in one. */
+static size_t together(const char *p, size_t n, bool inside)
+{
+    const char *end;
+    size_t at = 1;
+
+    if (*p == '\\')
+        return n > 1 ? 2 : 1;
+    if (*p != '[')
+        return 1;
+    if (inside) {
+        end = memmem(p, n, ":]", 2);
+        return end ? (size_t)(end - p) + 2 : n;
+    }
+    at += at < n && p[at] == '^';
+    return at + (at < n && p[at] == ']');
+}
+
+/* The expression with those escapes spelled out; of brackets in brackets means_something_else lets
+ * POSIX's through. */
+static void spell_words(struct strbuf *out, const char *p, size_t n)
+{
+    bool inside = false;
+
+    for (size_t i = 0, size; i < n; i += size) {
+        const char *spelled = p[i] == '\\' && i + 1 < n && (!inside || p[i + 1] == 'w')
+                                  ? word_escape(p[i + 1], inside)
+                                  : NULL;
+
+        size = together(p + i, n - i, inside);
+        strbuf_put(out, spelled ? spelled : p + i, spelled ? strlen(spelled) : size);
+        inside = p[i] == '[' || (inside && p[i] != ']');
+    }
+}
+
 static int compile(struct stage *st, const struct split *s, struct error *e)
 {
     pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
@@ -88,15 +143,23 @@ static int compile(struct stage *st, const struct split *s, struct error *e)
     uint32_t options = s->literal ? PCRE2_UTF | PCRE2_LITERAL | PCRE2_USE_OFFSET_LIMIT
                                   : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
                                         PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
+    struct strbuf spelled = {0};
+    bool failed;
     char why[160] = "";
     PCRE2_SIZE at;
     int number = 0, status = 0;
 
-    if (c) {
+    if (s->literal)
+        strbuf_put(&spelled, s->pattern, s->len);
+    else
+        spell_words(&spelled, s->pattern, s->len);
+    if (c && !spelled.failed) {
         pcre2_set_newline(c, PCRE2_NEWLINE_LF);
-        st->code = pcre2_compile((PCRE2_SPTR)s->pattern, s->len, options, &number, &at, c);
+        st->code = pcre2_compile((PCRE2_SPTR)spelled.data, spelled.len, options, &number, &at, c);
     }
-    if (!c || (!st->code && number == PCRE2_ERROR_HEAP_FAILED))
+    failed = spelled.failed;
+    strbuf_release(&spelled);
+    if (!c || failed || (!st->code && number == PCRE2_ERROR_HEAP_FAILED))
         status = no_memory(e);
     else if (!st->code) {
         pcre2_get_error_message(number, (PCRE2_UCHAR *)why, sizeof why);
@@ -123,10 +186,11 @@ int pre_tokenizer_add(struct pre_tokenizer **p, const struct split *s, struct er
         return error_set(e, ERR_MODEL, "a pre-tokenizer's pattern has %zu bytes; 1 to %d are read",
                          s->len, PATTERN_MAX);
     if (!s->literal && means_something_else(s->pattern, s->len))
-        return error_set(e, ERR_MODEL,
-                         "the pre-tokenizer's pattern '%.*s' uses set operations or \\h, which are "
-                         "not supported",
-                         (int)(s->len < 80 ? s->len : 80), s->pattern);
+        return error_set(
+            e, ERR_MODEL,
+            "the pre-tokenizer's pattern '%.*s' uses set operations, \\h or [\\W], which are "
+            "not supported",
+            (int)(s->len < 80 ? s->len : 80), s->pattern);
     st = &(*p)->stages[(*p)->n];
     *st = (struct stage){.behavior = s->behavior, .invert = s->invert};
     if ((status = compile(st, s, e)) < 0)

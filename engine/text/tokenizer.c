@@ -232,7 +232,8 @@ static bool has_bytes(const struct tokenizer *t, const char *text, size_t len)
 }
 
 /* One character becomes one symbol; an unknown one its bytes (a list of merges may join those;
- * merging by score joins text). */
+ * merging by score joins text), or where there is no token for it, nothing: a list of merges joins
+ * its neighbours. */
 static int split_characters(struct encoder *x, const char *text, size_t len, size_t *count)
 {
     size_t n = 0;
@@ -255,7 +256,7 @@ static int split_characters(struct encoder *x, const char *text, size_t len, siz
         if (id < 0 && x->t->merges && has_bytes(x->t, text + i, size))
             for (size_t j = 0; j < size && status == 0; j++)
                 status = add_symbol(x, &n, x->t->byte_ids[(unsigned char)text[i + j]], i + j, 1);
-        else
+        else if (id >= 0 || x->t->unknown >= 0 || !x->t->merges)
             status = add_symbol(x, &n, id, i, size);
     }
     if (n)
@@ -323,6 +324,12 @@ static int merge_run(struct encoder *x, const char *text, size_t len)
     return emit_symbols(x, text);
 }
 
+/* Those without a token, so that what stood beside them is joined. */
+static bool characters_vanish(const struct tokenizer *t)
+{
+    return t->merges && t->unknown < 0 && !t->byte_fallback;
+}
+
 /* Normalised text, cut by the pre-tokenizer. Where no piece reaches over a word mark, cutting there
  * changes nothing and keeps the heap small. */
 static int encode_normal(void *ctx, const char *text, size_t len)
@@ -337,7 +344,7 @@ static int encode_normal(void *ctx, const char *text, size_t len)
         if (id >= 0 && x->t->pieces[id].in_model && !x->t->pieces[id].special)
             return push(x, id);
     }
-    if (x->t->byte_level)
+    if (x->t->byte_level || characters_vanish(x->t))
         return merge_run(x, text, len);
     for (size_t i = 1; i + mark <= len && status == 0; i++)
         if (text[i] == WORD_MARK[0] && !x->t->crosses[(unsigned char)text[i - 1]] &&
@@ -496,12 +503,14 @@ static int match(const struct encoder *x, const struct trie *tr, const char *tex
 static int encode_raw(struct encoder *x, const char *text, const unsigned char *plain, size_t len,
                       size_t origin);
 
-/* Cuts added tokens out; what lies between goes on to the next stage. */
+/* Cuts added tokens out; what lies between goes on to the next stage. As the reference does it,
+ * tokens are looked for behind the last one found, whether that one counted (single_word) or not,
+ * and blanks that it took along (rstrip) may be tokens once more. */
 static int cut(struct encoder *x, bool normal, const char *text, const unsigned char *plain,
                size_t len, size_t origin)
 {
     const struct trie *tr = normal ? &x->t->normal : &x->t->raw;
-    size_t done = 0, i = 0, start, stop = 0;
+    size_t done = 0, i = 0, start, stop = 0, found;
     int status = 0;
 
     while (status == 0 && i <= len) {
@@ -510,14 +519,17 @@ static int cut(struct encoder *x, bool normal, const char *text, const unsigned 
                     : -1;
         const struct added *token = a < 0 ? NULL : &x->t->added[a];
 
-        if (token && token->single_word && inside_word(text, len, i, stop))
-            token = NULL;
         if (!token && i < len) {
             i++;
             continue;
         }
+        if (token && token->single_word && inside_word(text, len, i, stop)) {
+            i = stop;
+            continue;
+        }
         start = i;
-        if (token && token->lstrip)
+        found = stop;
+        if (token && token->lstrip && i > done)
             start -= blanks_before(text + done, i - done);
         if (token && token->rstrip)
             stop += blanks_after(text + stop, len - stop);
@@ -535,7 +547,8 @@ static int cut(struct encoder *x, bool normal, const char *text, const unsigned 
             x->offset = start;
         if (status == 0)
             status = push(x, token->id);
-        done = i = stop;
+        done = stop;
+        i = found;
     }
     return status;
 }

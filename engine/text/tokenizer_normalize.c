@@ -58,6 +58,14 @@ static void replace(const struct normalize_step *s, const struct masked *in, str
     }
 }
 
+/* One letter becomes two: U+0130 an i with a dot above. */
+static size_t lower(uint32_t cp, char *out)
+{
+    size_t n = utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), out);
+
+    return cp == 0x130 ? n + utf8_encode(0x307, out + n) : n;
+}
+
 /* utf8proc refuses malformed text, so those bytes are passed by. */
 static void compose(enum normalize_op op, const struct masked *in, struct masked *out)
 {
@@ -89,11 +97,10 @@ static void compose(enum normalize_op op, const struct masked *in, struct masked
         }
         if (op == NORMALIZE_LOWER) {
             for (size_t k = i; k < j; k += size) {
-                char c[4];
+                char c[8];
 
                 size = utf8_decode(in->text.data + k, j - k, &cp);
-                masked_put(out, c, utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), c),
-                           mask_at(in, i));
+                masked_put(out, c, lower(cp, c), mask_at(in, i));
             }
             continue;
         }
