@@ -727,6 +727,164 @@ START_TEST(matrices_of_transposed_families)
 }
 END_TEST
 
+/* ---- Eight bits: a checkpoint of four written anew ---- */
+
+/* A tensor of the checkpoint by the name of its matrix. */
+static const struct tensor_view *beside(const struct weight_file *f, const char *qweight,
+                                        const char *part)
+{
+    char name[200];
+
+    snprintf(name, sizeof name, "%.*s%s", (int)(strlen(qweight) - strlen(".qweight")), qweight,
+             part);
+    return weight_file_find(f, name);
+}
+
+static struct made_tensor *room(struct made_file *m, const char *qweight, const char *part,
+                                enum dtype type, int64_t d0, int64_t d1)
+{
+    char stem[192];
+
+    snprintf(stem, sizeof stem, "%.*s", (int)(strlen(qweight) - strlen(".qweight")), qweight);
+    add(m, stem, part, type, d0, d1, 0);
+    return &m->t[m->n - 1];
+}
+
+/* Code of column c, row r of GPTQ's words of four bits: 8 above the value. */
+static uint32_t code4(const struct tensor_view *t, int64_t c, int64_t r)
+{
+    uint32_t word;
+
+    memcpy(&word, (const uint8_t *)t->data + 4 * (c / 8 * t->dims[1] + r), 4);
+    return word >> 4 * (c % 8) & 15;
+}
+
+/* The same values 128 above: GPTQ's words of eight bits. */
+static void add_gptq8(struct made_file *m, const struct weight_file *f, const struct tensor_view *t)
+{
+    int64_t cols = 8 * t->dims[0], rows = t->dims[1],
+            groups = beside(f, t->name, ".scales")->dims[0];
+    uint8_t *to = room(m, t->name, ".qweight", DTYPE_I32, cols / 4, rows)->data;
+    struct made_tensor *zeros;
+
+    for (int64_t c = 0; c < cols; c++)
+        for (int64_t r = 0; r < rows; r++)
+            to[4 * (c / 4 * rows + r) + c % 4] = (uint8_t)(code4(t, c, r) + 120);
+    zeros = room(m, t->name, ".qzeros", DTYPE_I32, groups, rows / 4);
+    memset(zeros->data, 127, zeros->bytes); /* less one, as this version of the format has it */
+    copy(m, beside(f, t->name, ".scales"));
+    copy(m, beside(f, t->name, ".g_idx"));
+}
+
+/* The same as compressed-tensors has it (w8a16): rows by rows, scales too. */
+static void add_w8a16(struct made_file *m, const struct weight_file *f, const struct tensor_view *t)
+{
+    const struct tensor_view *scales = beside(f, t->name, ".scales"),
+                             *order = beside(f, t->name, ".g_idx");
+    int64_t cols = 8 * t->dims[0], rows = t->dims[1], groups = scales->dims[0],
+            shape[2] = {rows, cols};
+    uint8_t *to = room(m, t->name, ".weight_packed", DTYPE_I32, rows, cols / 4)->data;
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            to[r * cols + c] = (uint8_t)(code4(t, c, r) + 120);
+    to = room(m, t->name, ".weight_scale", DTYPE_F16, rows, groups)->data;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t g = 0; g < groups; g++)
+            memcpy(to + 2 * (r * groups + g), (const uint8_t *)scales->data + 2 * (g * rows + r),
+                   2);
+    memcpy(room(m, t->name, ".weight_shape", DTYPE_I64, 2, 1)->data, shape, sizeof shape);
+    m->t[m->n - 1].n_dims = 1;
+    memcpy(room(m, t->name, ".weight_g_idx", DTYPE_I32, cols, 1)->data, order->data, order->bytes);
+    m->t[m->n - 1].n_dims = 1;
+}
+
+#define W8A16                                                                                  \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "              \
+    "\"ignore\": [\"lm_head\", \"re:.*mlp.gate$\"], \"config_groups\": {\"group_0\": "           \
+    "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 8, \"type\": \"int\", "             \
+    "\"symmetric\": true, \"strategy\": \"group\", \"group_size\": 32, \"actorder\": \"group\"}}}}"
+
+static const struct {
+    const char *name, *config;
+    void (*add)(struct made_file *m, const struct weight_file *f, const struct tensor_view *t);
+} eight_bits[] = {
+    {"gptq8", "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 32, \"desc_act\": true}",
+     add_gptq8},
+    {"w8a16", W8A16, add_w8a16},
+};
+
+/* Its config.json with other settings of the packing. */
+static void write_settings(const char *config, const char *packing)
+{
+    json_t *all = json_load_file(config, 0, NULL), *q = json_loads(packing, 0, NULL);
+
+    ck_assert(all && q && json_object_set_new(all, "quantization_config", q) == 0);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    ck_assert_int_eq(json_dump_file(all, path, 0), 0);
+    json_decref(all);
+}
+
+/* Parts as they lie in the file, for nothing beside it says that they are packed. */
+static struct weight_file *open_parts(const char *below)
+{
+    struct weight_file *f;
+    struct error e = {0};
+
+    snprintf(path, sizeof path, "%s/parts.safetensors", folder);
+    unlink(path);
+    ck_assert_int_eq(symlink(support_path(below), path), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    return f;
+}
+
+/* A whole checkpoint of eight bits, columns in act-order: the golden of its dequantised weights,
+ * and the very logits of the same integers as four bits. */
+START_TEST(eight_bit_models)
+{
+#define FOUR_BITS "golden/families/qwen3_moe-gptq-g32-act"
+    struct made_file *m = calloc(1, sizeof *m);
+    struct golden_result r, rounded, four;
+    struct weight_file *f;
+    struct bytes b;
+    char golden_path[400], four_bits[400];
+
+    snprintf(folder, sizeof folder, "%s/%s", support_tmpdir(), eight_bits[_i].name);
+    mkdir(folder, 0700);
+    snprintf(golden_path, sizeof golden_path, "%s",
+             support_path(FOUR_BITS "/golden.safetensors"));
+    snprintf(four_bits, sizeof four_bits, "%s", support_path(FOUR_BITS));
+    f = open_parts(FOUR_BITS "/model.safetensors");
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+
+        if (strstr(t->name, ".qweight"))
+            eight_bits[_i].add(m, f, t);
+        else if (!strstr(t->name, ".qzeros") && !strstr(t->name, ".scales") &&
+                 !strstr(t->name, ".g_idx"))
+            copy(m, t);
+    }
+    weight_file_close(f);
+    unlink(path);
+    b = made_safetensors(m, 0, m->n);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    ck_assert_int_eq(save(&b, path), 0);
+    free(b.data);
+    made_release(m);
+    free(m);
+    write_settings(support_path(FOUR_BITS "/config.json"), eight_bits[_i].config);
+    r = run(folder, golden_path, NULL, true);
+    ck_assert_msg(r.whole <= GOLDEN_TOLERANCE && r.chunked <= GOLDEN_TOLERANCE &&
+                      r.stepped <= GOLDEN_TOLERANCE,
+                  "%g %g %g", r.whole, r.chunked, r.stepped);
+    ck_assert(r.greedy_agrees && r.routing_agrees);
+    rounded = run(folder, golden_path, NULL, false);
+    four = run(four_bits, golden_path, NULL, false);
+    ck_assert_msg(rounded.whole == four.whole && rounded.stepped == four.whole, "%a %a, %a",
+                  rounded.whole, rounded.stepped, four.whole);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("packed");
@@ -743,6 +901,7 @@ static Suite *suite(void)
     suite_add_tcase(s, t);
     tcase_set_timeout(m, 120);
     tcase_add_test(m, matrices_of_transposed_families);
+    tcase_add_loop_test(m, eight_bit_models, 0, (int)(sizeof eight_bits / sizeof *eight_bits));
     tcase_add_loop_test(m, models_match, 0, (int)(sizeof models / sizeof *models));
     suite_add_tcase(s, m);
     return s;
