@@ -193,6 +193,8 @@ START_TEST(patterns)
     ck_assert_int_lt(pattern_here(), READ_PATTERNS);
     ck_assert_int_eq(pattern_for(READ_ONE_PLAIN, DTYPE_IQ3_S), READ_FOUR_SECOND);
     ck_assert_int_eq(pattern_for(READ_ONE_PLAIN, DTYPE_F8), READ_FOUR_TWICE);
+    ck_assert_int_eq(pattern_for(READ_ONE_PLAIN, DTYPE_Q2_K), READ_FOUR_TWICE);
+    ck_assert_int_eq(pattern_for(READ_ONE_PLAIN, DTYPE_Q3_K), READ_ONE_PLAIN);
     for (int type = 0; type < DTYPE_COUNT; type++)
         ck_assert_int_eq(pattern_for(READ_FOUR_TWICE, (enum dtype)type), READ_FOUR_TWICE);
     for (int i = 0; i < READ_PATTERNS; i++) {

@@ -18,7 +18,7 @@
  *                                      codes are unsigned
  *
  * Where formats.def counts words, a superblock is d, m and that many words of the file, word k of
- * row r at k * w + r.
+ * row r at k * w + r. Q3_K's words are turned first (turned.h).
  *
  * Pure functions: any thread. */
 /* clang-format on */

@@ -3,6 +3,7 @@
  * tests compare it. */
 #include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
+#include "engine/layout/turned.h"
 
 #include <assert.h>
 #include <string.h>
@@ -174,17 +175,22 @@ static void put_signed_factors(uint8_t *to, int width, int r, const uint8_t *con
     }
 }
 
-/* Words as they are. */
+/* Words as they are; Q3_K's turned. */
 static void put_words(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     const struct format_traits *f = &format_of[type];
     const int head = format_head(type), whole = f->words / 4 * 4;
     const uint8_t *words[4];
+    uint32_t turned[4][TURNED_WORDS];
 
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < head / 2; k++)
             memcpy(to + 2 * (k * width + r + i), p[i] + f->at + 2 * k, 2);
         words[i] = p[i] + format_words_at(type);
+        if (type == DTYPE_Q3_K) {
+            turned_from_file(words[i], turned[i]);
+            words[i] = (const uint8_t *)turned[i];
+        }
     }
     to += head * width + 4 * r;
     interleave4(words, whole, 0, to, 4 * (size_t)width);

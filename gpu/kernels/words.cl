@@ -26,11 +26,36 @@ static inline vec odd_number(uvec x)
     return TO_FLOAT(x + x + WORD(1));
 }
 
-#if defined(TYPE_q2_k) || defined(TYPE_q3_k) || defined(TYPE_tq2_0)
+#if defined(TYPE_q2_k) || defined(TYPE_tq2_0)
 /* Word k of the 2-bit codes of block j, which begin at word `from`. */
 static inline uvec two_bits(__global const uchar *words, int from, int j, int k, int lane)
 {
     return DOWN(LOAD_WORDS(words, from + j / 4 * 8 + k), j % 4 * 2) & EACH_BYTE(3u);
+}
+#endif
+
+#ifdef TYPE_q3_k
+/* Words are turned (engine/layout/turned.h). Word k of block j, four codes as unsigned bytes. */
+static inline uvec q3_k_code(__global const uchar *words, int j, int k, int lane)
+{
+    uvec x;
+
+    if (j < 6)
+        return DOWN(LOAD_WORDS(words, 3 * k + j / 2), j % 2 * 3) & EACH_BYTE(7u);
+    x = DOWN(LOAD_WORDS(words, 3 * k + j - 6), 6) & EACH_BYTE(3u);
+    return x | (DOWN(LOAD_WORDS(words, 3 * k + 2), j - 2) & EACH_BYTE(4u));
+}
+
+/* The factor of one of block j's halves, 32 above. */
+static inline uvec q3_k_factor(__global const uchar *words, int j, int h, int lane)
+{
+    int at = 16 * h;
+    uvec x;
+
+    if (j < 6)
+        return FIELD(LOAD_WORDS(words, 24 + j / 2), at + j % 2 * 6, 6);
+    x = FIELD(LOAD_WORDS(words, 18 + j), at + 12, 4);
+    return x | FIELD(LOAD_WORDS(words, 26), at + 12 + 2 * (j - 6), 2) << WORD(4);
 }
 #endif
 
@@ -165,8 +190,7 @@ static inline uvec code_word(__global const uchar *words, int j, int k, int lane
 #if defined(TYPE_q2_k)
     return two_bits(words, 4, j, k, lane);
 #elif defined(TYPE_q3_k)
-    return two_bits(words, 8, j, k, lane) | (DOWN(LOAD_WORDS(words, k), j) & EACH_BYTE(1u))
-                                                << WORD(2);
+    return q3_k_code(words, j, k, lane);
 #elif defined(TYPE_tq2_0)
     return two_bits(words, 0, j, k, lane);
 #elif defined(TYPE_tq1_0)
@@ -264,11 +288,8 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
     *first = TO_FLOAT(byte_at(words, 2 * j, lane) & WORD(15));
     *second = TO_FLOAT(byte_at(words, 2 * j + 1, lane) & WORD(15));
 #elif defined(TYPE_q3_k)
-    uvec low = DOWN(LOAD_WORDS(words, 24 + j / 2 % 2), j / 4 * 4) & EACH_BYTE(15u),
-         high = DOWN(LOAD_WORDS(words, 26), j / 2 * 2) & EACH_BYTE(3u), x = low | high << WORD(4);
-
-    *first = TO_FLOAT(FIELD(x, j % 2 * 16, 8)) - (vec)(32.0f);
-    *second = TO_FLOAT(FIELD(x, j % 2 * 16 + 8, 8)) - (vec)(32.0f);
+    *first = TO_FLOAT(q3_k_factor(words, j, 0, lane)) - (vec)(32.0f);
+    *second = TO_FLOAT(q3_k_factor(words, j, 1, lane)) - (vec)(32.0f);
 #elif defined(TYPE_iq1_m)
     uvec x = DOWN(half_at(words, 24 + j / 2, lane), j % 2 * 6);
 

@@ -3,6 +3,7 @@
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/file/blocks.h"
 #include "engine/file/blocks_words.h"
+#include "engine/layout/turned.h"
 
 #include <string.h>
 
@@ -108,7 +109,8 @@ static void words_of_row(enum dtype type, const uint8_t *group, int width, int b
     const struct format_traits *f = &format_of[type];
     const uint8_t *superblock = group +
                                 (size_t)(b / f->blocks) * (size_t)(format_superblock(type) * width);
-    uint8_t words[128];
+    uint8_t words[128], file[4 * TURNED_WORDS];
+    uint32_t turned[TURNED_WORDS];
 
     out->factor[0] = out->factor[1] = out->least[0] = out->least[1] = 1;
     out->d[0] = f->scale == SCALE_F16 ? num_from_f16(half_at(superblock + 2 * r)) : 0.0f;
@@ -117,7 +119,11 @@ static void words_of_row(enum dtype type, const uint8_t *group, int width, int b
                         : 0.0f;
     for (int k = 0; k < f->words; k++)
         memcpy(words + 4 * k, superblock + format_head(type) * width + 4 * (k * width + r), 4);
-    blocks_words(type, words, b % f->blocks, out);
+    if (type == DTYPE_Q3_K) {
+        memcpy(turned, words, sizeof turned);
+        turned_to_file(turned, file);
+    }
+    blocks_words(type, type == DTYPE_Q3_K ? file : words, b % f->blocks, out);
 }
 
 /* Rule 2 for one block with a factor, or a scale, for each half. */

@@ -46,15 +46,24 @@ INLINE bool is_points(enum dtype type)
            type == DTYPE_IQ1_S || type == DTYPE_IQ1_M;
 }
 
-INLINE bool is_two_bits(enum dtype type)
-{
-    return type == DTYPE_Q2_K || type == DTYPE_Q3_K || type == DTYPE_TQ2_0;
-}
-
 /* Whether a superblock's blocks are multiplied together, for their codes share words. */
 INLINE bool is_together(enum dtype type)
 {
-    return type == DTYPE_TQ1_0 || is_two_bits(type);
+    return type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || halves_paired(type);
+}
+
+/* At block j, the first or in the middle, those whose words are read together from there. */
+INLINE void sums_together(enum dtype type, const uint8_t *data, int j, const struct act_block *a,
+                          vi sum[8])
+{
+    if (type == DTYPE_TQ2_0 && j % 4 == 0)
+        two_bit_sums(data + 64 * (2 * j), a, sum + j);
+    else if (type == DTYPE_TQ1_0 && j == 0)
+        ternary_sums(data, a, sum);
+    else if (type == DTYPE_Q2_K && j % 4 == 0)
+        q2_k_pairs(data + 64 * (4 + 2 * j), a, sum + j);
+    else if (type == DTYPE_Q3_K && j == 0)
+        q3_k_pairs(data, a, sum);
 }
 
 INLINE bool is_whole(enum dtype type)
@@ -102,23 +111,19 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
     vi half[2];
     vf sum;
 
-    if (type == DTYPE_TQ1_0 && j == 0)
-        ternary_sums(data, a, sb->sum);
-    else if (is_two_bits(type) && j == 0)
-        two_bit_sums(type, data, a, sb->sum);
-    read_block_scales(type, superblock, VL, 0, sb, j, &b);
-    if (!format_of[type].halves)
-        return add_block(type, &b,
-                         vi_to_vf(is_together(type) ? sb->sum[j][0] : block_sum(type, data, j, a)),
-                         a, acc);
     if (is_together(type))
-        memcpy(half, sb->sum[j], sizeof half);
-    else
-        half_sums(type, data, j, a, half);
+        sums_together(type, data, j, a, sb->sum);
+    read_block_scales(type, superblock, VL, 0, sb, j, &b);
+    if (halves_paired(type))
+        return add_block(type, &b, vi_to_vf(factored(type, sb->sum[j], &b, a)), a, acc);
+    if (is_together(type))
+        return add_block(type, &b, vi_to_vf(sb->sum[j]), a, acc);
+    if (!format_of[type].halves)
+        return add_block(type, &b, vi_to_vf(block_sum(type, data, j, a)), a, acc);
+    half_sums(type, data, j, a, half);
     if (format_of[type].halves == 2)
         return add_own_half(&b, 1, half[1], a, add_own_half(&b, 0, half[0], a, acc));
-    sum = halves_paired(type) ? add_halves(&b, half[0], half[1])
-                              : add_half(&b, 1, half[1], add_half(&b, 0, half[0], vf_set1(0.0f)));
+    sum = add_half(&b, 1, half[1], add_half(&b, 0, half[0], vf_set1(0.0f)));
     return add_block(type, &b, sum, a, acc);
 }
 

@@ -39,6 +39,7 @@ enum pattern_id pattern_for(enum pattern_id built_in, enum dtype type)
     case DTYPE_IQ3_XXS:
     case DTYPE_IQ3_S: return READ_FOUR_SECOND;
     case DTYPE_F16: return READ_TWO_SECOND;
+    case DTYPE_Q2_K:
     case DTYPE_F8: return READ_FOUR_TWICE;
     default: return READ_ONE_PLAIN;
     }

@@ -5,65 +5,116 @@
 #ifndef ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
 
-/* What sums begin at: the format's zero in a block, or in a half of it. */
-INLINE vi together_start(enum dtype type, const struct act_block *a, int half)
+/* TQ2_0: the sums of four blocks, which share words: the codes of the i-th stand 2 * i bits up.
+ * Sums are taken where the codes stand, and lowered once. */
+INLINE void two_bit_sums(const uint8_t *words, const struct act_block *a, vi sum[4])
 {
-    return vi_set1(format_of[type].halves ? format_half_start(type, a, half)
-                                          : format_sum_start(type, a));
-}
-
-/* Four blocks from number j on, which share words: the codes of block j + i stand 2 * i bits up.
- * Words from .. from + count - 1 of a block; all but a are constants. Sums are taken where the
- * codes stand, and lowered once; so are those of Q3_K's third bits. */
-INLINE void four_blocks(enum dtype type, const uint8_t *words, const int j, const int from,
-                        const int count, const struct act_block *a, vi sum[4])
-{
-    const int first = type == DTYPE_Q2_K ? 4 : type == DTYPE_Q3_K ? 8 : 0;
-    vi third[4];
-
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        sum[i] = third[i] = vi_set1(0);
+        sum[i] = vi_set1(0);
 #pragma GCC unroll 8
-    for (int k = from; k < from + count; k++) {
-        vi low = vi_load(words + 64 * (first + 2 * j + k)), high = vi_load(words + 64 * k);
+    for (int k = 0; k < 8; k++) {
+        vi x = vi_load(words + 64 * k);
 
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            vi q = vi_broadcast(a[j + i].q + 4 * k);
-
-            sum[i] = vi_dp4(sum[i], vi_and(low, vi_set1_byte(3 << 2 * i)), q);
-            if (type == DTYPE_Q3_K)
-                third[i] = vi_dp4(third[i], vi_and(high, vi_set1_byte(1 << (j + i))), q);
-        }
+        for (int i = 0; i < 4; i++)
+            sum[i] = vi_dp4(sum[i], vi_and(x, vi_set1_byte(3 << 2 * i)),
+                            vi_broadcast(a[i].q + 4 * k));
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        sum[i] = _mm512_srai_epi32(sum[i], 2 * i);
-        if (type == DTYPE_Q3_K)
-            sum[i] = vi_add(sum[i], _mm512_slli_epi32(_mm512_srai_epi32(third[i], j + i), 2));
+    for (int i = 0; i < 4; i++)
+        sum[i] = vi_add(_mm512_srai_epi32(sum[i], 2 * i),
+                        vi_set1(format_sum_start(DTYPE_TQ2_0, &a[i])));
+}
+
+/* Both halves' sums of four blocks of Q2_K, 2 * i bits up. */
+INLINE void q2_k_sums(const uint8_t *words, const struct act_block *a, vi sum[2][4])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        sum[i / 4][i % 4] = vi_set1(0);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        vi x = vi_load(words + 64 * k);
+
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            sum[k / 4][i] = vi_dp4(sum[k / 4][i], vi_and(x, vi_set1_byte(3 << 2 * i)),
+                                   vi_broadcast(a[i].q + 4 * k));
     }
 }
 
-/* Q2_K, Q3_K, TQ2_0: the sums of a superblock's blocks, of both halves; in the first where halves
- * are alike. */
-INLINE void two_bit_sums(enum dtype type, const uint8_t *words, const struct act_block *a,
-                         vi sum[8][2])
+/* Q3_K: a half's sums, of block j q3_k_up(j) bits up. The words are turned
+ * (engine/layout/turned.h). */
+INLINE int q3_k_up(const int j)
 {
-    const int halves = format_of[type].halves ? 2 : 1;
-    vi four[4];
+    return j >= 6 ? 6 : j % 2 * 3;
+}
 
-#pragma GCC unroll 2
-    for (int h = 0; h < halves; h++)
-#pragma GCC unroll 2
-        for (int j = 0; j < 8; j += 4) {
-            four_blocks(type, words, j, 4 * h, 8 / halves, a, four);
+INLINE void q3_k_half(const uint8_t *words, const struct act_block *a, const int h, vi sum[8])
+{
+    vi third[2] = {vi_set1(0), vi_set1(0)}; /* of the last two blocks */
+
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+        sum[j] = vi_set1(0);
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                sum[j + i][h] = format_of[type].zero
-                                    ? vi_add(four[i], together_start(type, &a[j + i], h))
-                                    : four[i];
+    for (int k = 4 * h; k < 4 * h + 4; k++) {
+        vi x[3] = {vi_load(words + 64 * (3 * k)), vi_load(words + 64 * (3 * k + 1)),
+                   vi_load(words + 64 * (3 * k + 2))};
+
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+            vi q = vi_broadcast(a[j].q + 4 * k),
+               code = vi_and(x[j < 6 ? j / 2 : j - 6], vi_set1_byte((j < 6 ? 7 : 3) << q3_k_up(j)));
+
+            sum[j] = vi_dp4(sum[j], code, q);
+            if (j >= 6)
+                third[j - 6] = vi_dp4(third[j - 6], vi_and(x[2], vi_set1_byte(1 << j)), q);
         }
+    }
+    sum[6] = vi_add(sum[6], _mm512_slli_epi32(third[0], 2));
+    sum[7] = vi_add(sum[7], vi_add(third[1], third[1]));
+}
+
+/* Both halves' sums, `up` bits up, as pairs of 16 bits. */
+INLINE vi lowered_pair(vi first, vi second, const int up)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, up ? _mm512_srai_epi32(first, (unsigned)up) : first,
+                                   _mm512_slli_epi32(second, (unsigned)(16 - up)));
+}
+
+/* Both halves' sums of codes, paired: of four blocks of Q2_K, of a superblock's of Q3_K. */
+INLINE void q2_k_pairs(const uint8_t *words, const struct act_block *a, vi pair[4])
+{
+    vi sum[2][4];
+
+    q2_k_sums(words, a, sum);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        pair[i] = lowered_pair(sum[0][i], sum[1][i], 2 * i);
+}
+
+INLINE void q3_k_pairs(const uint8_t *words, const struct act_block *a, vi pair[8])
+{
+    vi sum[2][8];
+
+    q3_k_half(words, a, 0, sum[0]);
+    q3_k_half(words, a, 1, sum[1]);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+        pair[j] = lowered_pair(sum[0][j], sum[1][j], q3_k_up(j));
+}
+
+/* The halves' sums times their factors, added. Codes of Q3_K stand 4 above their values. */
+INLINE vi factored(enum dtype type, vi pair, const struct unpacked_block *b,
+                   const struct act_block *a)
+{
+    vi sum = vi_dp2(pair, b->pair);
+
+    if (format_of[type].zero)
+        sum = _mm512_dpwssd_epi32(sum, vi_set1(activation_pair(a, -format_of[type].zero)), b->pair);
+    return sum;
 }
 
 /* One word of TQ1_0 and its n digits, the i-th for the four activations at q[i]. A byte is a
@@ -94,7 +145,7 @@ INLINE vi ternary_sum(vi bytes, vi rests, const struct act_block *a)
 }
 
 /* All blocks of a superblock of TQ1_0 together: a word has a digit for each of five. */
-INLINE void ternary_sums(const uint8_t *words, const struct act_block *a, vi sum[8][2])
+INLINE void ternary_sums(const uint8_t *words, const struct act_block *a, vi sum[8])
 {
     const int8_t *const last[5] = {a[7].q + 16, a[7].q + 20, a[7].q + 24, a[7].q + 28};
     vi bytes[5], rests[5], byte[5], rest[5];
@@ -109,7 +160,7 @@ INLINE void ternary_sums(const uint8_t *words, const struct act_block *a, vi sum
         ternary_word(words + 64 * k, 5, q, bytes, rests);
     }
     for (int i = 0; i < 5; i++) {
-        sum[i][0] = ternary_sum(bytes[i], rests[i], &a[i]);
+        sum[i] = ternary_sum(bytes[i], rests[i], &a[i]);
         bytes[i] = rests[i] = vi_set1(0);
     }
 #pragma GCC unroll 4
@@ -125,9 +176,9 @@ INLINE void ternary_sums(const uint8_t *words, const struct act_block *a, vi sum
         rests[4] = vi_add(rests[4], rest[i]);
     }
     for (int i = 0; i < 2; i++)
-        sum[5 + i][0] = ternary_sum(vi_add(bytes[2 * i], bytes[2 * i + 1]),
-                                    vi_add(rests[2 * i], rests[2 * i + 1]), &a[5 + i]);
-    sum[7][0] = ternary_sum(bytes[4], rests[4], &a[7]);
+        sum[5 + i] = ternary_sum(vi_add(bytes[2 * i], bytes[2 * i + 1]),
+                                 vi_add(rests[2 * i], rests[2 * i + 1]), &a[5 + i]);
+    sum[7] = ternary_sum(bytes[4], rests[4], &a[7]);
 }
 
 /* ---- codebooks: points of eight columns, those of eight rows side by side ---- */

@@ -278,12 +278,6 @@ INLINE vi vi_byte_pair(vi x, int half)
     return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(
                                       _mm_loadu_si128((const void *)index[half])));
 }
-/* Bit `from` of every byte, moved to bit `to`, into x. */
-INLINE vi vi_merge_bit(vi x, vi bits, int from, const int to)
-{
-    return vi_or(x, vi_up(vi_and(vi_down_by(bits, from), vi_set1_byte(1)), to));
-}
-
 /* Byte j of each lane as a number, without and with a sign. */
 INLINE vf vi_byte(vi x, int j)
 {

@@ -235,16 +235,16 @@ INLINE vi vi_down(vi x, int bits)
 /* The same by a number that is no constant. */
 INLINE vi vi_down_by(vi x, int bits)
 {
-    return _mm512_srl_epi16(x, _mm_cvtsi32_si128(bits));
+    return _mm512_srli_epi16(x, (unsigned)bits);
 }
 /* Lanes shifted as words. */
 INLINE vi vi_word_up(vi x, int bits)
 {
-    return _mm512_sll_epi32(x, _mm_cvtsi32_si128(bits));
+    return _mm512_slli_epi32(x, (unsigned)bits);
 }
 INLINE vi vi_word_down(vi x, int bits)
 {
-    return _mm512_srl_epi32(x, _mm_cvtsi32_si128(bits));
+    return _mm512_srli_epi32(x, (unsigned)bits);
 }
 INLINE vi vi_add(vi a, vi b)
 {
@@ -294,13 +294,6 @@ INLINE vi vi_byte_pair(vi x, int half)
     return _mm512_shuffle_epi8(x,
                                _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)index[half])));
 }
-/* Bit `from` of every byte, moved to bit `to`, into x: bytes keep their places in a word that is
- * rotated. */
-INLINE vi vi_merge_bit(vi x, vi bits, int from, const int to)
-{
-    return vi_merge(x, _mm512_rorv_epi32(bits, vi_set1(from - to)), vi_set1_byte((char)(1 << to)));
-}
-
 /* Byte j of each lane as a number: one shuffle whose other bytes are zero (index bit 7). */
 INLINE vf vi_byte(vi x, int j)
 {
@@ -317,7 +310,7 @@ INLINE vf vi_byte(vi x, int j)
 /* The same with a sign. */
 INLINE vf vi_signed_byte(vi x, int j)
 {
-    return vi_to_vf(_mm512_srai_epi32(_mm512_sll_epi32(x, _mm_cvtsi32_si128(24 - 8 * j)), 24));
+    return vi_to_vf(_mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * j)), 24));
 }
 
 /* Four bytes for every lane. */
