@@ -146,7 +146,7 @@ check: $(TESTS) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
 	$(Q)$(MAKE) MODE=$(MODE) fuzz-replay
 # Suites in which threads meet: those that TSan must see.
-TSAN_SUITES := $(filter check_chat check_worker check_ring check_pool check_cpu_device check_engine,$(notdir $(TESTS)))
+TSAN_SUITES := $(filter check_chat check_worker check_ring check_pool check_cpu_device check_engine check_serve,$(notdir $(TESTS)))
 test: moetop
 	$(Q)$(MAKE) MODE=clang CC=clang build/clang/moetop
 	$(Q)$(MAKE) MODE=release check

@@ -25,7 +25,6 @@ struct hub {
     struct server *server;
     pthread_t thread;
     struct wake wake;
-    atomic_int waiting; /* jobs submitted and not begun */
     atomic_bool stopping, cancelling;
 
     pthread_mutex_t lock;
@@ -75,9 +74,8 @@ void hub_answer(struct exchange *x, const struct dialect *dialect, const char *p
 
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
-    else if (!atomic_load(&x->server->ready))
-        refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
-    else if (read(j, &why) == 0 && hub_submit(x->server->hub, j, &why) == 0)
+    else if (server_ready(x->server, &why) == 0 && read(j, &why) == 0 &&
+             hub_submit(x->server->hub, j, &why) == 0)
         return;
     if (!j || !ask_waits(j, &why))
         reply_refusal(x, &why);
@@ -351,8 +349,7 @@ static void publish(struct hub *h)
 {
     int running = 0, waiting = 0, ready = 0;
     uint64_t held = 0;
-
-    bool was_idle = h->idle;
+    bool was_idle;
 
     for (int i = 0; i < h->n_slots; i++) {
         running += h->slots[i].task != NULL;
@@ -370,6 +367,7 @@ static void publish(struct hub *h)
     h->figures.held_tokens = held;
     h->figures.completion_tokens = h->said;
     look_at_engine(h);
+    was_idle = h->idle;
     h->idle = !h->jobs && !h->inbox;
     board_sessions(h->server->board, h->slots, h->n_slots, h->queue, &h->figures,
                    h->idle != was_idle);

@@ -78,20 +78,13 @@ static json_t *list_json(const struct server *s)
     return list;
 }
 
-static bool is_ready(struct exchange *x)
+void api_lora_list(struct exchange *x)
 {
     struct refusal why;
 
-    if (atomic_load(&x->server->ready))
-        return true;
-    refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
-    reply_refusal(x, &why);
-    return false;
-}
-
-void api_lora_list(struct exchange *x)
-{
-    if (is_ready(x))
+    if (server_ready(x->server, &why) < 0)
+        reply_refusal(x, &why);
+    else
         reply_json(x, 200, list_json(x->server));
 }
 
@@ -103,8 +96,10 @@ void api_lora_set(struct exchange *x)
     json_error_t where;
     json_t *list;
 
-    if (!is_ready(x))
+    if (server_ready(s, &why) < 0) {
+        reply_refusal(x, &why);
         return;
+    }
     list = json_loadb(x->body.data ? x->body.data : "", x->body.len, 0, &where);
     if (!list)
         refuse(&why, 400, "invalid_json", NULL, "the body is no JSON (line %d, column %d): %.200s",

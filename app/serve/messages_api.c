@@ -196,9 +196,7 @@ void api_count_tokens(struct exchange *x)
 
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
-    else if (!atomic_load(&x->server->ready))
-        refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
-    else if (ask_body(j, &why) == 0)
+    else if (server_ready(x->server, &why) == 0 && ask_body(j, &why) == 0)
         read_messages(j, &prompt, &why);
     if (why.status || (j->other_model >= 0 && !ask_waits(j, &why)))
         reply_refusal(x, &why);

@@ -37,8 +37,7 @@ void api_props(struct exchange *x)
     const char *source = info && info->chat ? chat_template_source(info->chat) : "";
     struct refusal why;
 
-    if (!info || !atomic_load(&s->ready)) {
-        refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
+    if (server_ready(s, &why) < 0) {
         reply_refusal(x, &why);
         return;
     }

@@ -1,5 +1,5 @@
-/* See shelf.h. One lock for what waits, one (of readers and one writer) for what is loaded; the
- * first is taken before the second. */
+/* See shelf.h. One lock for what waits and for who is inside, that is between entering and leaving:
+ * the main thread shuts the door (shut) when nobody is, and those who come then wait outside. */
 #include "app/serve/shelf.h"
 
 #include "app/common/model_files.h"
@@ -29,8 +29,10 @@ struct ticket {
 struct shelf {
     struct entry *entries;
     size_t n;
-    pthread_rwlock_t use;
     pthread_mutex_t lock;
+    pthread_cond_t changed; /* inside, shut */
+    int inside;
+    bool shut;
     struct ticket *first, **last;
     int waiting, wanted, loaded;
     int admitted; /* waited, and have not entered yet */
@@ -115,8 +117,8 @@ int shelf_open(struct shelf **out, const char *path, const char *id, char *const
     *out = s;
     if (!s)
         return error_set(e, ERR_MEMORY, "out of memory for the list of models");
-    pthread_rwlock_init(&s->use, NULL);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
     s->last = &s->first;
     s->wanted = -1;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -135,7 +137,7 @@ void shelf_close(struct shelf *s)
     for (size_t i = 0; i < s->n; i++)
         mem_free(s->entries[i].path);
     mem_free(s->entries);
-    pthread_rwlock_destroy(&s->use);
+    pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
 }
@@ -266,17 +268,28 @@ static int queue(struct shelf *s, struct ticket *t, struct refusal *r)
     return 0;
 }
 
+/* Under the lock, which it gives back while it waits. */
+static void wait_at_door(struct shelf *s)
+{
+    while (s->shut)
+        pthread_cond_wait(&s->changed, &s->lock);
+}
+
 void shelf_look(struct shelf *s)
 {
-    pthread_rwlock_rdlock(&s->use);
+    pthread_mutex_lock(&s->lock);
+    wait_at_door(s);
+    s->inside++;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Under the lock. */
 static bool enter(struct shelf *s, struct exchange *x)
 {
+    wait_at_door(s);
     if (s->wanted >= 0 && !s->ended && !x->admitted)
         return false;
-    pthread_rwlock_rdlock(&s->use);
+    s->inside++;
     s->admitted -= x->admitted;
     x->admitted = false;
     return true;
@@ -310,7 +323,10 @@ bool shelf_enter(struct shelf *s, struct exchange *x)
 
 void shelf_leave(struct shelf *s)
 {
-    pthread_rwlock_unlock(&s->use);
+    pthread_mutex_lock(&s->lock);
+    if (--s->inside == 0)
+        pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 int shelf_want(struct shelf *s, struct exchange *x, int model, struct refusal *r)
@@ -358,23 +374,26 @@ bool shelf_quiet(struct shelf *s)
     bool quiet;
 
     pthread_mutex_lock(&s->lock);
-    quiet = !s->admitted;
+    quiet = !s->admitted && !s->inside;
     pthread_mutex_unlock(&s->lock);
-    if (quiet) { /* those who entered leave */
-        shelf_lock(s);
-        shelf_unlock(s);
-    }
     return quiet;
 }
 
 void shelf_lock(struct shelf *s)
 {
-    pthread_rwlock_wrlock(&s->use);
+    pthread_mutex_lock(&s->lock);
+    while (s->inside)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->shut = true;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void shelf_unlock(struct shelf *s)
 {
-    pthread_rwlock_unlock(&s->use);
+    pthread_mutex_lock(&s->lock);
+    s->shut = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Its own or nobody's: it can be read now. */

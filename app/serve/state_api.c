@@ -14,17 +14,6 @@
 
 #include <string.h>
 
-static bool is_ready(struct exchange *x)
-{
-    struct refusal why;
-
-    if (atomic_load(&x->server->ready))
-        return true;
-    refuse(&why, 503, "loading", NULL, "the model is being loaded: try again in a moment");
-    reply_refusal(x, &why);
-    return false;
-}
-
 static void make_state(void *ctx, const struct telemetry *t)
 {
     *(json_t **)ctx = engine_state_json(t);
@@ -51,11 +40,12 @@ void api_state(struct exchange *x)
     struct refusal why;
     json_t *o = NULL;
 
-    if (!is_ready(x))
-        return;
-    board_telemetry(s->board, make_state, &o);
+    if (server_ready(s, &why) == 0) {
+        board_telemetry(s->board, make_state, &o);
+        if (!o)
+            refuse(&why, 503, "loading", NULL, "nothing is known of the engine yet");
+    }
     if (!o) {
-        refuse(&why, 503, "loading", NULL, "nothing is known of the engine yet");
         reply_refusal(x, &why);
         return;
     }
@@ -88,11 +78,8 @@ void api_placement(struct exchange *x)
     struct refusal why = {0};
     const char *plan;
     uint64_t wish;
-    json_t *body;
+    json_t *body = server_ready(s, &why) == 0 ? ask_json(x, &why) : NULL;
 
-    if (!is_ready(x))
-        return;
-    body = ask_json(x, &why);
     if (!body || read_plan(body, &why) < 0) {
         reply_refusal(x, &why);
     } else if (!(wish = board_place(s->board,

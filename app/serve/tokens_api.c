@@ -13,10 +13,8 @@
 /* The body of x, and the tokenizer when the model is loaded. */
 static json_t *read_body(struct exchange *x, const struct tokenizer **t, struct refusal *r)
 {
-    if (!atomic_load(&x->server->ready)) {
-        refuse(r, 503, "loading", NULL, "the model is being loaded: try again in a moment");
+    if (server_ready(x->server, r) < 0)
         return NULL;
-    }
     *t = server_info(x->server)->tokenizer;
     return ask_json(x, r);
 }
