@@ -602,9 +602,29 @@ START_TEST(mixed_passes_keep_their_time)
         scheduler_learn(&c, answers, rows, ns);
     }
     ck_assert_int_gt(whole, 120);
-    /* a pass of a prompt alone says nothing of those beside answers */
+    /* where that is known, a pass of a prompt alone says nothing of those beside answers */
     scheduler_learn(&c, 0, 512, 1);
     ck_assert_int_lt(scheduler_rows(&c, 1, 1), 512);
+}
+END_TEST
+
+/* The first chunk beside answers is judged by a prompt that was read alone; the end of a prompt,
+ * with few rows left, does not make the chunks of the next one small. */
+START_TEST(chunks_are_as_large_as_their_time)
+{
+    struct scheduler c = {0};
+
+    scheduler_learn(&c, 0, 100, 500000000); /* 5 ms a row */
+    scheduler_learn(&c, 1, 0, 20000000);
+    ck_assert_int_eq(scheduler_rows(&c, 1, 1), 16);
+    ck_assert_int_eq(scheduler_rows(&c, 1, 4), 136);
+    scheduler_learn(&c, 1, 136, 20000000 + 136 * 5000000);
+    ck_assert_int_eq(scheduler_rows(&c, 1, 4), 136);
+    scheduler_learn(&c, 1, 3, 20000000 + 3 * 5000000);
+    ck_assert_int_eq(scheduler_rows(&c, 1, 4), 136);
+    /* but a pass that took too long does */
+    scheduler_learn(&c, 1, 136, 4000000000);
+    ck_assert_int_lt(scheduler_rows(&c, 1, 4), 68);
 }
 END_TEST
 
@@ -729,6 +749,7 @@ static Suite *suite(void)
     t = tcase_create("scheduler");
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, mixed_passes_keep_their_time, 0, 3);
+    tcase_add_test(t, chunks_are_as_large_as_their_time);
     tcase_add_test(t, a_burst_of_prompts_gets_more_of_a_pass);
     tcase_add_test(t, passes_are_shared_fairly);
     suite_add_tcase(s, t);

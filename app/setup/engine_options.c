@@ -102,11 +102,12 @@ static int conversion(const struct options *o)
 }
 
 /* A first answer begins before the weights are packed; whatever measures, or needs another device
- * at once, waits for them. */
+ * at once, waits for them. So does a server: its clients may leave no moment to pack in. */
 static bool answers_at_once(const struct options *o)
 {
     return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest &&
-           !o->batch && !o->price && !o->spec_sweep && !(o->place_script && *o->place_script) &&
+           !o->batch && !o->serve && !o->price && !o->spec_sweep &&
+           !(o->place_script && *o->place_script) &&
            (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
 }
 

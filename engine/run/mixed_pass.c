@@ -18,13 +18,15 @@ uint64_t scheduler_limit_ns(const struct scheduler *c, int answers, int waiting)
     return all;
 }
 
-int scheduler_rows(const struct scheduler *c, int answers, int waiting)
+int scheduler_rows(struct scheduler *c, int answers, int waiting)
 {
     double left = (double)(scheduler_limit_ns(c, answers, waiting) - c->decode_ns),
-           rows = c->row_ns > 0 ? left / c->row_ns : FIRST_CHUNK;
+           each = c->row_ns > 0 ? c->row_ns : c->alone_ns,
+           rows = each > 0 ? left / each : FIRST_CHUNK;
     int most = 2 * c->chunk > FIRST_CHUNK ? 2 * c->chunk : FIRST_CHUNK;
 
-    return rows < 1 ? 1 : rows < most ? (int)rows : most;
+    c->offered = rows < 1 ? 1 : rows < most ? (int)rows : most;
+    return c->offered;
 }
 
 void scheduler_learn(struct scheduler *c, int answers, int rows, uint64_t ns)
@@ -35,9 +37,14 @@ void scheduler_learn(struct scheduler *c, int answers, int rows, uint64_t ns)
         c->decode_ns = ns;
         return;
     }
-    if (!answers)
+    if (!answers) {
+        c->alone_ns = (double)ns / rows;
+        if (c->row_ns == 0)
+            c->chunk = rows;
         return;
-    c->chunk = rows;
+    }
+    if (rows >= c->offered || rows > c->chunk)
+        c->chunk = rows;
     each = (ns > c->decode_ns ? (double)(ns - c->decode_ns) : 0.0) / rows;
     c->row_ns = c->row_ns > 0 ? 0.5 * (c->row_ns + each) : each;
 }

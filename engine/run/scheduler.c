@@ -70,7 +70,7 @@ void scheduler_enter(struct session *s)
 }
 
 /* Rows that prompts may have beside n answers, of `left` that there are. */
-static int room_beside(const struct engine *g, int n, int left)
+static int room_beside(struct engine *g, int n, int left)
 {
     int waiting = 0, rows;
 
