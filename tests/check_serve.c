@@ -1035,6 +1035,34 @@ START_TEST(several_name_several_models)
 }
 END_TEST
 
+/* What comes while another model is wanted is read when that is there, wrong as it may be. */
+START_TEST(bad_requests_wait_as_well)
+{
+    static const char other[] = OTHER "\"Hi\"}], \"max_tokens\": 3}";
+    int busy = ask_slowly(", \"stream\": true, \"max_tokens\": 20"), waits = dial(), n;
+    struct reply r;
+    char head[300];
+
+    hear_until(busy, "Once");
+    n = snprintf(head, sizeof head,
+                 "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
+                 "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+                 strlen(other));
+    say(waits, head, (size_t)n);
+    say(waits, other, strlen(other));
+    for (int i = 0; i < 40; i++) { /* the first ones may be read before that */
+        static const char *const bodies[] = {"{", "[]", "{\"model\": 7}", "\xff"};
+
+        json_decref(post(CHAT, bodies[i % 4], 400));
+    }
+    hear_until(busy, "[DONE]");
+    close(busy);
+    r = read_reply(waits);
+    ck_assert_msg(r.status == 200 && strstr(r.body, "\"other\""), "%d %s", r.status, r.body);
+    free(r.head);
+}
+END_TEST
+
 /* ---- bad requests ---- */
 
 static const struct {
@@ -1736,6 +1764,7 @@ static Suite *suite(void)
     tcase_add_test(shelf, a_request_names_another_model);
     tcase_add_test(shelf, a_model_that_cannot_be_loaded);
     tcase_add_test(shelf, several_name_several_models);
+    tcase_add_test(shelf, bad_requests_wait_as_well);
     suite_add_tcase(s, shelf);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);

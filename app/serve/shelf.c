@@ -188,13 +188,13 @@ int shelf_loaded(struct shelf *s)
 static struct ticket *ticket_new(const struct shelf *s, struct exchange *x)
 {
     struct ticket *t = mem_alloc(1, sizeof *t);
+    json_error_t ignored; /* what is wrong with it is told when it is read */
     json_t *body;
     const char *name;
 
     if (!t)
         return NULL;
-    /* what is wrong with it is told when it is read */
-    body = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, NULL);
+    body = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &ignored);
     name = json_string_value(json_object_get(body, "model"));
     *t = (struct ticket){.x = x, .model = name ? shelf_find(s, name) : -1};
     t->stream = json_is_true(json_object_get(body, "stream"));

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /* jansson's json_loadb, but an integer beyond 64 bits becomes a real: tokenizer_config.json says
- * 1000000000000000019884624838656 for "no limit". */
+ * 1000000000000000019884624838656 for "no limit". why: not NULL. */
 json_t *json_load_wide(const void *data, size_t bytes, size_t flags, json_error_t *why);
 /* The whole of data must be one JSON value. NULL: *e says where it is wrong (ERR_MODEL), with label
  * in front. Free with json_decref. */

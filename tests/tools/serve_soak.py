@@ -10,6 +10,8 @@ Starts the server on a free port, and fails (exit status 1) where
 - half a minute after the last client has left a session is still taken, or a request waits;
 - resident memory of the last quarter is more than a tenth and 16 MiB above that of the second one;
 - SIGTERM does not end it with status 0.
+With --models-dir a share of the requests, and of the cancels, names one of the other models of the folder, so that it
+takes the place of the one that is loaded: each model must answer as it did the first time.
 Where all of us were stopped for a while (a suspended machine, SIGSTOP to the whole group) the time limits of both sides
 pass without anybody's fault: a request that such a pause met may end without an answer. It is counted apart; what was
 answered is judged as always.
@@ -142,11 +144,17 @@ class Client:
         self.s.tally.add("(without an answer in a pause)")
         return True
 
-    def good(self):
+    def any_model(self):
+        return self.r.choice(self.s.models)
+
+    def other_model(self):
+        return self.good(self.any_model())
+
+    def good(self, model=None):
         """A request that was asked before gets what it got then."""
         begun = time.monotonic()
-        i = self.r.randrange(8)
-        b = {"model": self.s.model, "max_tokens": 24, "temperature": 0,
+        model, i = model or self.s.model, self.r.randrange(8)
+        b = {"model": model, "max_tokens": 24, "temperature": 0,
              "messages": [{"role": "user", "content": "Tell me a story, number %d." % i}]}
         status, text = self.ask(CHAT, json.dumps(b).encode())
         if status == 429 or (status == 0 and self.paused(begun)):
@@ -154,9 +162,12 @@ class Client:
         if status != 200:
             self.s.tally.fail("a good request: %d %r" % (status, text[:200]))
             return status
-        said = json.loads(text)["choices"][0]["message"]["content"]
+        answer = json.loads(text)
+        said = answer["choices"][0]["message"]["content"]
+        if answer["model"] != model:
+            self.s.tally.fail("%s answers for %s" % (answer["model"], model))
         with self.s.tally.lock:
-            before = self.s.answers.setdefault(i, said)
+            before = self.s.answers.setdefault((model, i), said)
         if before != said:
             self.s.tally.fail("another answer: %r, before %r" % (said, before))
         return status
@@ -194,7 +205,7 @@ class Client:
 
     def cancel(self):
         """The client leaves in the middle, or before anything came."""
-        b = body_of(self.s.model, self.r, 400)
+        b = body_of(self.any_model() if self.r.random() < 0.1 else self.s.model, self.r, 400)
         b.update(stream=self.r.random() < 0.7, ignore_eos=True)
         data = json.dumps(b).encode()
         with self.dial() as c:
@@ -230,6 +241,8 @@ class Client:
     def run(self):
         kinds = [(self.good, 30), (self.wrong_json, 25), (self.wrong_bytes, 20), (self.wrong_http, 14),
                  (self.cancel, 6), (self.slow, 1), (self.half_open, 4)]
+        if len(self.s.models) > 1:
+            kinds.append((self.other_model, 2))
         while not self.s.over():
             act = self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
             try:
@@ -283,7 +296,8 @@ class Soak:
             text = b""
             while (part := c.recv(65536)):
                 text += part
-        self.model = json.loads(text.partition(b"\r\n\r\n")[2])["data"][0]["id"]
+        self.models = [m["id"] for m in json.loads(text.partition(b"\r\n\r\n")[2])["data"]]
+        self.model = self.models[0]
 
     def text(self):
         with open(self.o.log, errors="replace") as f:
