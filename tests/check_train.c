@@ -227,9 +227,9 @@ END_TEST
 
 /* ---- bits ---- */
 
-static float *train(struct tiny_model *m, int threads, size_t *n)
+static float *train(struct tiny_model *m, struct train_config c, int threads, size_t *n)
 {
-    struct trainer *t = tiny_trainer(m, tiny_config(), threads);
+    struct trainer *t = tiny_trainer(m, c, threads);
     struct train_step s;
     struct error e;
     float *values;
@@ -247,16 +247,43 @@ START_TEST(threads_do_not_show)
 {
     struct tiny_model *m = tiny_new(_i, _i == 3 ? DTYPE_BF16 : DTYPE_F32, 3);
     size_t n;
-    float *one = train(m, 1, &n);
+    float *one = train(m, tiny_config(), 1, &n);
 
     for (int threads = 2; threads < 4; threads++) {
-        float *many = train(m, threads, &n);
+        float *many = train(m, tiny_config(), threads, &n);
 
         ck_assert_msg(memcmp(one, many, n) == 0, "kind %d: other bits with %d threads", _i,
                       threads);
         free(many);
     }
     free(one);
+    tiny_model_free(m);
+}
+END_TEST
+
+static uint64_t batch_bytes(struct tiny_model *m, struct train_config c)
+{
+    struct trainer *t = tiny_trainer(m, c, 1);
+    uint64_t bytes = trainer_memory(t).batch;
+
+    trainer_close(t);
+    return bytes;
+}
+
+START_TEST(what_is_kept_does_not_show)
+{
+    struct tiny_model *m = tiny_new(_i, DTYPE_F32, 3);
+    struct train_config all = tiny_config(), none = all;
+    size_t n;
+    float *kept = train(m, all, 2, &n), *again;
+
+    none.keep_activations = 0;
+    again = train(m, none, 2, &n);
+    ck_assert_msg(memcmp(kept, again, n) == 0, "kind %d: other bits", _i);
+    ck_assert_uint_gt(batch_bytes(m, all), batch_bytes(m, none));
+    ck_assert(train_config_hash(&all) == train_config_hash(&none));
+    free(kept);
+    free(again);
     tiny_model_free(m);
 }
 END_TEST
@@ -270,7 +297,7 @@ START_TEST(a_run_that_was_cut_ends_with_the_same_bits)
     struct train_step s;
     struct error e;
     size_t n;
-    float *whole = train(m, 2, &n);
+    float *whole = train(m, tiny_config(), 2, &n);
 
     snprintf(path, sizeof path, "%s/run.checkpoint", support_tmpdir());
     ck_assert_int_eq(checkpoint_read(t, path, &e), 0);
@@ -335,7 +362,7 @@ START_TEST(an_interrupted_step_leaves_nothing)
     struct train_step s;
     struct error e;
     size_t n;
-    float *whole = train(m, 1, &n);
+    float *whole = train(m, tiny_config(), 1, &n);
 
     ck_assert_int_eq(trainer_open(&t, &o, &e), 0);
     for (int after = 0; trainer_state(t).step < trainer_config(t)->steps; after = (after + 3) % 8) {
@@ -435,6 +462,10 @@ START_TEST(bad_lines_are_named)
     refuse_data("{\"input_ids\": [1, 2], \"loss_mask\": [1, 0]}", "nothing to learn");
     refuse_data("{\"input_ids\": [1,2,3,4,5,6,7,8,9], \"loss_mask\": [0,1,1,1,1,1,1,1,1]}",
                 "9 tokens are more than the context of 8");
+    refuse_data("\n{\"prompt\": \"a\", \"prompt\": \"b\", \"completion\": \"c\"}",
+                ":2: JSON: not valid JSON: line 1, column 24: duplicate object key near '\"prompt\"'");
+    refuse_data("{\"messages\": [{\"role\": \"user\", \"content\": \"\", \"ro\\u006ce\": \"user\"}]}",
+                "duplicate object key near '\"ro\\u006ce\"'");
     refuse_data("{\"prompt\": 3, \"completion\": \"x\"}", "must be strings");
 }
 END_TEST
@@ -504,6 +535,10 @@ START_TEST(settings_come_from_yaml_and_json_and_flags)
     ck_assert(c.lr == 0.01 && c.base == DTYPE_Q8_0 && c.epochs == 2);
     ck_assert_int_eq(settings_of("lr: 0.01\nepoch: 2\n", &c, &e), ERR_USAGE);
     ck_assert_msg(strstr(e.text, ":2: ") && strstr(e.text, "did you mean 'epochs'"), "%s", e.text);
+    ck_assert_int_eq(settings_of("lr: 0.01\nsteps: 2\nlr: 0.1\n", &c, &e), ERR_USAGE);
+    ck_assert_msg(strstr(e.text, ":3: 'lr' is set in line 1"), "%s", e.text);
+    ck_assert_int_eq(settings_of("{\"data\": \"a\",\n\"data\": \"b\"}", &c, &e), ERR_USAGE);
+    ck_assert_msg(strstr(e.text, ":2: 'data' is set in line 1"), "%s", e.text);
     ck_assert_int_eq(settings_of("lr: {a: 1}\n", &c, &e), ERR_USAGE);
     ck_assert_int_eq(settings_of("detach_routing: true\n", &c, &e), ERR_USAGE);
     ck_assert_int_eq(settings_of("- 1\n", &c, &e), ERR_USAGE);
@@ -866,6 +901,7 @@ int main(void)
 
     tcase_add_loop_test(c, gradients_are_those_of_finite_differences, 0, KINDS);
     tcase_add_loop_test(c, threads_do_not_show, 0, KINDS);
+    tcase_add_loop_test(c, what_is_kept_does_not_show, 0, KINDS);
     tcase_add_test(c, a_run_that_was_cut_ends_with_the_same_bits);
     tcase_add_test(c, a_damaged_checkpoint_is_told);
     tcase_add_test(c, an_interrupted_step_leaves_nothing);

@@ -15,6 +15,7 @@
 struct reading {
     struct train_config *c;
     const char *path;
+    yaml_document_t *d;
     struct error *e;
 };
 
@@ -59,9 +60,36 @@ static bool text_of(yaml_document_t *d, const yaml_node_t *v, char *out, size_t 
     return n < size;
 }
 
-static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *key,
-                    const yaml_node_t *value)
+/* Whether two keys are the same word. */
+static bool same_key(const yaml_node_t *a, const yaml_node_t *b)
 {
+    return a->type == YAML_SCALAR_NODE && b->type == YAML_SCALAR_NODE &&
+           strcmp((const char *)a->data.scalar.value, (const char *)b->data.scalar.value) == 0;
+}
+
+/* None of the pairs before it may have set the key. */
+static int check_once(const struct reading *r, const yaml_node_pair_t *first,
+                      const yaml_node_pair_t *pair)
+{
+    const yaml_node_t *key = yaml_document_get_node(r->d, pair->key);
+    char text[160];
+
+    for (; first < pair; first++) {
+        const yaml_node_t *other = yaml_document_get_node(r->d, first->key);
+
+        if (!same_key(other, key))
+            continue;
+        snprintf(text, sizeof text, "'%.60s' is set in line %zu already: give it once",
+                 (const char *)key->data.scalar.value, other->start_mark.line + 1);
+        return complain(r, key->start_mark, text);
+    }
+    return 0;
+}
+
+static int set_pair(struct reading *r, const yaml_node_pair_t *pair)
+{
+    const yaml_node_t *key = yaml_document_get_node(r->d, pair->key),
+                      *value = yaml_document_get_node(r->d, pair->value);
     const char *name = (const char *)key->data.scalar.value;
     struct error why = {0};
     char text[200];
@@ -73,7 +101,7 @@ static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *ke
         known |= strcmp(train_config_key(i), name) == 0;
     if (train_config_ignores(name))
         return 0;
-    if (!text_of(d, value, text, sizeof text))
+    if (!text_of(r->d, value, text, sizeof text))
         return complain(r, value->start_mark, "one value, or a list of values, is expected");
     if (strcmp(name, "detach_routing") == 0 && strcmp(text, "false") == 0)
         return 0;
@@ -83,9 +111,9 @@ static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *ke
                                                         : 0;
 }
 
-static int set_all(struct reading *r, yaml_document_t *d)
+static int set_all(struct reading *r)
 {
-    const yaml_node_t *root = yaml_document_get_root_node(d);
+    const yaml_node_t *root = yaml_document_get_root_node(r->d);
     int rc = 0;
 
     if (!root)
@@ -94,17 +122,17 @@ static int set_all(struct reading *r, yaml_document_t *d)
         return complain(r, root->start_mark, "keys and values are expected");
     for (yaml_node_pair_t *p = root->data.mapping.pairs.start;
          rc == 0 && p < root->data.mapping.pairs.top; p++)
-        rc = set_pair(r, d, yaml_document_get_node(d, p->key),
-                      yaml_document_get_node(d, p->value));
+        if ((rc = check_once(r, root->data.mapping.pairs.start, p)) == 0)
+            rc = set_pair(r, p);
     return rc;
 }
 
 static int read_file(struct train_config *c, const char *path, struct error *e)
 {
     static const struct file_kind kind = {"file of training settings", FILE_MOST, ERR_USAGE};
-    struct reading r = {c, path, e};
     yaml_parser_t parser;
     yaml_document_t d;
+    struct reading r = {c, path, &d, e};
     char *text;
     size_t n;
     int rc = file_read(path, &kind, &text, &n, e);
@@ -122,7 +150,7 @@ static int read_file(struct train_config *c, const char *path, struct error *e)
         rc = error_set(e, ERR_USAGE, "%s:%zu: %s", path, parser.problem_mark.line + 1,
                        parser.problem ? parser.problem : "neither YAML nor JSON");
     } else {
-        rc = set_all(&r, &d);
+        rc = set_all(&r);
         yaml_document_delete(&d);
     }
     yaml_parser_delete(&parser);
@@ -158,6 +186,7 @@ int train_settings(struct train_config *c, const struct options *o, struct error
         {"alpha", "alpha", o->alpha},
         {"lora-targets", "targets", o->lora_targets},
         {"base", "base", o->base},
+        {"keep-activations", "keep_activations", o->keep_activations},
         {"save-every", "save_every", o->save_every},
         {"skip-expert-grad", "skip_expert_grad", o->skip_expert_grad ? "true" : NULL},
     };

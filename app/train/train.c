@@ -118,8 +118,8 @@ static int show_fit(const struct run *r, struct error *e)
     printf("%-28s %10s\n", "free", size_format(left, text, sizeof text));
     if (sum > left)
         return error_set(e, ERR_FIT,
-                         "it does not fit: try a smaller --train-batch with more --accumulation, a "
-                         "smaller --rank, or --base q4_0");
+                         "it does not fit: try --keep-activations 0, a smaller --train-batch with "
+                         "more --accumulation, a smaller --rank, or --base q4_0");
     printf("It fits.\n");
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }

@@ -40,6 +40,7 @@ static const struct key {
     {"init_b", KIND_REAL, AT(init_b), 0, 100},
     {"seed", KIND_SEED, AT(seed), 0, 0},
     {"context", KIND_INT, AT(context), 2, 1 << 24},
+    {"keep_activations", KIND_INT, AT(keep_activations), 0, 1 << 24},
     {"save_every", KIND_INT, AT(save_every), 0, 1e8},
 #undef AT
 };
@@ -63,6 +64,7 @@ void train_config_init(struct train_config *c)
                                .attention = true,
                                .experts = true,
                                .base = TRAIN_BASE_KEEP,
+                               .keep_activations = 256,
                                .save_every = 50};
 }
 

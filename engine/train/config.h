@@ -28,6 +28,7 @@ struct train_config {
     double init_b;     /* new B are uniform in -init_b .. init_b; 0: zero, as LoRA begins */
     uint64_t seed;     /* of new adapters */
     int context;       /* tokens of a line at most; 0: what the model was trained with */
+    int keep_activations; /* MiB at most of what the way back needs and would be computed again */
     int save_every;    /* steps from checkpoint to checkpoint; 0: none but at an interruption */
 };
 

@@ -58,14 +58,14 @@ static void norm_rows(void *ctx, int task, float *scratch)
     size_t h = hidden(w);
 
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++)
-        norm_forward(s->kind, s->eps, n->weight, n->bias, w->p->tape.mid + (size_t)t * h, (int)h,
-                     w->p->tape.normed_mid + (size_t)t * h);
+        norm_forward(s->kind, s->eps, n->weight, n->bias, w->record->tape.mid + (size_t)t * h, (int)h,
+                     w->record->tape.normed_mid + (size_t)t * h);
 }
 
 static void score_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     const struct ffn_shape *f = &w->layer->shape->ffn;
     int h = (int)hidden(w), r = task * TASK_ROWS, n = least(w->p->n - r, TASK_ROWS);
     float *scores = t->scores + (ptrdiff_t)r * f->experts;
@@ -84,7 +84,7 @@ static void score_rows(void *ctx, int task, float *scratch)
 
 static void score_shared(const struct work *w)
 {
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     int h = (int)hidden(w);
 
     if (!w->layer->w->shared_router)
@@ -98,7 +98,7 @@ static void score_shared(const struct work *w)
 /* Expert after expert, in each the tokens in their order. */
 static void place_rows(const struct work *w)
 {
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     const struct ffn_shape *f = &w->layer->shape->ffn;
 
     memset(t->first, 0, (size_t)(f->experts + 1) * sizeof *t->first);
@@ -123,8 +123,8 @@ static void gather_rows(void *ctx, int task, float *scratch)
     size_t h = hidden(w);
 
     for (int r = task * TASK_ROWS; r < least(w->routed, (task + 1) * TASK_ROWS); r++)
-        memcpy(w->p->tape.gathered + (size_t)r * h,
-               w->p->tape.normed_mid + (size_t)w->p->tape.token_of[r] * h, h * sizeof(float));
+        memcpy(w->record->tape.gathered + (size_t)r * h,
+               w->record->tape.normed_mid + (size_t)w->record->tape.token_of[r] * h, h * sizeof(float));
 }
 
 /* ---- experts ---- */
@@ -138,7 +138,7 @@ struct span {
 static struct span span_of(const struct work *w, int expert)
 {
     const struct ffn_shape *f = &w->layer->shape->ffn;
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
 
     if (expert == f->experts)
         return (struct span){w->routed, w->p->n, f->shared_width, (ptrdiff_t)w->routed * f->width};
@@ -150,7 +150,7 @@ static struct product product_of(const struct work *w, const struct span *s, int
                                  float *y, ptrdiff_t ldy)
 {
     const struct linear *l = &w->layer->experts[expert][part];
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     ptrdiff_t rank = l->module ? l->module->rank : 0, at = s->first * rank;
 
     return (struct product){l, y, ldy, rank ? t->row_u[part] + at : NULL,
@@ -160,7 +160,7 @@ static struct product product_of(const struct work *w, const struct span *s, int
 /* Gate and up of every expert. back: dx goes where the rows of experts lie. */
 static int fans_in(const struct work *w, bool back)
 {
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     int n = shape_experts(w->layer->shape), h = (int)hidden(w);
 
     for (int e = 0; e < n; e++) {
@@ -184,7 +184,7 @@ static int fans_in(const struct work *w, bool back)
 /* Down of every expert: its rows, or what flows back into them, at `rows`. */
 static int fans_out(const struct work *w, float *dx)
 {
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     int n = shape_experts(w->layer->shape), h = (int)hidden(w);
 
     for (int e = 0; e < n; e++) {
@@ -274,7 +274,7 @@ static int rows_of(const struct work *w)
 static void activate_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
 
     for (int r = task * TASK_ROWS; r < least(rows_of(w), (task + 1) * TASK_ROWS); r++) {
         struct span s = span_at(w, r);
@@ -287,7 +287,7 @@ static void activate_rows(void *ctx, int task, float *scratch)
 /* How much row `row` counts. */
 static float weight_at(const struct work *w, int row)
 {
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
 
     return row < w->routed                ? t->counts[row]
            : w->layer->w->shared_router ? t->shared[row - w->routed]
@@ -299,7 +299,7 @@ static int row_at(const struct work *w, int token, int slot)
 {
     const struct ffn_shape *f = &w->layer->shape->ffn;
 
-    return w->routed && slot < f->used ? w->p->tape.row_of[token * f->used + slot]
+    return w->routed && slot < f->used ? w->record->tape.row_of[token * f->used + slot]
                                        : w->routed + token;
 }
 
@@ -319,10 +319,10 @@ static void combine_rows(void *ctx, int task, float *scratch)
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++) {
         float *to = w->next + (size_t)t * h;
 
-        memcpy(to, w->p->tape.mid + (size_t)t * h, h * sizeof *to);
+        memcpy(to, w->record->tape.mid + (size_t)t * h, h * sizeof *to);
         for (int i = 0; i < slots_of(w); i++) {
             int row = row_at(w, t, i);
-            const float *from = w->p->tape.rows + (size_t)row * h;
+            const float *from = w->record->tape.rows + (size_t)row * h;
             float by = scale * weight_at(w, row);
 
             for (size_t c = 0; c < h; c++)
@@ -346,14 +346,14 @@ void feed_forward(const struct pass *p, int l, bool again)
     }
     score_shared(&w);
     n = fans_in(&w, false);
-    products_forward(p->crew, p->tape.fans, n);
+    products_forward(p->crew, w.record->tape.fans, n);
     crew_each(p->crew, row_tasks(rows_of(&w)), activate_rows, &w);
     n = fans_out(&w, NULL);
     if (again) { /* what the adapters of down saw is all that is asked for */
-        products_project(p->crew, p->tape.fans, n);
+        products_project(p->crew, w.record->tape.fans, n);
         return;
     }
-    products_forward(p->crew, p->tape.fans, n);
+    products_forward(p->crew, w.record->tape.fans, n);
     crew_each(p->crew, row_tasks(p->n), combine_rows, &w);
 }
 
@@ -367,8 +367,8 @@ static void spread_rows(void *ctx, int task, float *scratch)
     float scale = residual_scale(w);
 
     for (int r = task * TASK_ROWS; r < least(rows_of(w), (task + 1) * TASK_ROWS); r++) {
-        int t = r < w->routed ? w->p->tape.token_of[r] : r - w->routed;
-        float *to = w->p->tape.rows + (size_t)r * h;
+        int t = r < w->routed ? w->record->tape.token_of[r] : r - w->routed;
+        float *to = w->record->tape.rows + (size_t)r * h;
         const float *from = w->d + (size_t)t * h;
 
         for (size_t c = 0; c < h; c++)
@@ -383,7 +383,7 @@ static int expert_at(const struct work *w, int row)
 
     if (row >= w->routed)
         return w->layer->shape->ffn.experts;
-    while (w->p->tape.first[e + 1] <= row)
+    while (w->record->tape.first[e + 1] <= row)
         e++;
     return e;
 }
@@ -392,7 +392,7 @@ static int expert_at(const struct work *w, int row)
  * way back left of the inner values. */
 static void back_row(const struct work *w, int row, float *d)
 {
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     struct span s = span_at(w, row);
     const float *bias = w->layer->experts[expert_at(w, row)][2].bias,
                 *flow = t->rows + (size_t)row * hidden(w);
@@ -415,7 +415,7 @@ static void back_rows(void *ctx, int task, float *scratch)
     const struct work *w = ctx;
 
     for (int r = task * TASK_ROWS; r < least(rows_of(w), (task + 1) * TASK_ROWS); r++)
-        back_row(w, r, w->p->tape.dhidden);
+        back_row(w, r, w->record->tape.dhidden);
 }
 
 /* Into the normed row: what its experts gave back, then what its weights did. */
@@ -423,7 +423,7 @@ static void collect_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
     const struct ffn_shape *f = &w->layer->shape->ffn;
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     size_t h = hidden(w);
 
     for (int i = task * TASK_ROWS; i < least(w->p->n, (task + 1) * TASK_ROWS); i++) {
@@ -462,7 +462,7 @@ static void norm_back(void *ctx, int task, float *scratch)
 
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++)
         norm_backward(s->kind, s->eps, w->layer->w->expert_norm.weight,
-                      w->p->tape.mid + (size_t)t * h, w->p->tape.dnormed + (size_t)t * h, (int)h,
+                      w->record->tape.mid + (size_t)t * h, w->record->tape.dnormed + (size_t)t * h, (int)h,
                       w->d + (size_t)t * h);
 }
 
@@ -473,11 +473,11 @@ void feed_backward(const struct pass *p, int l, float *d)
 
     w.d = d;
     crew_each(p->crew, row_tasks(rows_of(&w)), spread_rows, &w);
-    n = fans_out(&w, p->tape.dhidden);
-    products_backward(p->crew, p->tape.fans, n);
+    n = fans_out(&w, w.record->tape.dhidden);
+    products_backward(p->crew, w.record->tape.fans, n);
     crew_each(p->crew, row_tasks(rows_of(&w)), back_rows, &w);
     n = fans_in(&w, true);
-    products_backward(p->crew, p->tape.fans, n);
+    products_backward(p->crew, w.record->tape.fans, n);
     crew_each(p->crew, row_tasks(p->n), collect_rows, &w);
     crew_each(p->crew, row_tasks(p->n), norm_back, &w);
 }

@@ -35,7 +35,7 @@ static void norm_rows(void *ctx, int task, float *scratch)
 
     for (int t = task * TASK_ROWS; t < end_of(w->p, task); t++)
         norm_forward(s->kind, s->eps, n->weight, n->bias, w->record->x + (size_t)t * h, (int)h,
-                     w->p->tape.normed + (size_t)t * h);
+                     w->record->tape.normed + (size_t)t * h);
 }
 
 /* A norm over each head, or over all in one. */
@@ -81,7 +81,7 @@ static void turn_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
     const struct mixer_shape *s = &w->layer->shape->mixer;
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     ptrdiff_t nq = (ptrdiff_t)s->heads * s->key_dim, nk = (ptrdiff_t)s->kv_heads * s->key_dim;
 
     for (int r = task * TASK_ROWS; r < end_of(w->p, task); r++) {
@@ -106,7 +106,7 @@ static void turn_back(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
     const struct mixer_shape *s = &w->layer->shape->mixer;
-    const struct tape *t = &w->p->tape;
+    const struct tape *t = &w->record->tape;
     ptrdiff_t nq = (ptrdiff_t)s->heads * s->key_dim, nk = (ptrdiff_t)s->kv_heads * s->key_dim;
 
     for (int r = task * TASK_ROWS; r < end_of(w->p, task); r++) {
@@ -126,11 +126,12 @@ static void turn_back(void *ctx, int task, float *scratch)
     }
 }
 
-static struct fan fan_in(const struct pass *p, const struct base_layer *l, bool back)
+static struct fan fan_in(const struct work *w, bool back)
 {
-    const struct tape *t = &p->tape;
-    int h = p->base->model->hp.hidden;
-    struct fan f = {.n = p->n, .x = t->normed, .ldx = h, .dx = back ? t->dnormed : NULL, .lddx = h,
+    const struct base_layer *l = w->layer;
+    const struct tape *t = &w->record->tape;
+    int h = w->p->base->model->hp.hidden;
+    struct fan f = {.n = w->p->n, .x = t->normed, .ldx = h, .dx = back ? t->dnormed : NULL, .lddx = h,
                     .n_products = 3};
 
     f.products[0] = (struct product){&l->q, back ? t->dq : t->q, l->q.rows, t->u[0], t->v_up[0]};
@@ -140,11 +141,12 @@ static struct fan fan_in(const struct pass *p, const struct base_layer *l, bool 
 }
 
 /* y: what o gives, or what flows back into it. */
-static struct fan fan_out(const struct pass *p, const struct base_layer *l, float *y, float *dx)
+static struct fan fan_out(const struct work *w, float *y, float *dx)
 {
-    const struct tape *t = &p->tape;
+    const struct base_layer *l = w->layer;
+    const struct tape *t = &w->record->tape;
 
-    return (struct fan){.n = p->n,
+    return (struct fan){.n = w->p->n,
                         .x = t->out,
                         .ldx = l->o.cols,
                         .dx = dx,
@@ -153,13 +155,13 @@ static struct fan fan_out(const struct pass *p, const struct base_layer *l, floa
                         .n_products = 1};
 }
 
-static struct attention attention_of(const struct pass *p, const struct base_layer *l)
+static struct attention attention_of(const struct work *w)
 {
-    const struct tape *t = &p->tape;
+    const struct tape *t = &w->record->tape;
 
-    return (struct attention){.shape = &l->shape->mixer,
-                              .starts = p->starts,
-                              .n = p->sequences,
+    return (struct attention){.shape = &w->layer->shape->mixer,
+                              .starts = w->p->starts,
+                              .n = w->p->sequences,
                               .q = t->q,
                               .k = t->k,
                               .v = t->v,
@@ -179,14 +181,14 @@ static void add_residual(void *ctx, int task, float *scratch)
     float scale = residual_scale(w->p);
 
     for (size_t i = from; i < to; i++)
-        w->p->tape.mid[i] = w->record->x[i] + scale * w->p->tape.mid[i];
+        w->record->tape.mid[i] = w->record->x[i] + scale * w->record->tape.mid[i];
 }
 
 void mixer_forward(const struct pass *p, int l)
 {
     struct work w = {p, &p->base->layers[l], &p->layers[l], NULL};
-    struct fan in = fan_in(p, w.layer, false), out = fan_out(p, w.layer, p->tape.mid, NULL);
-    struct attention a = attention_of(p, w.layer);
+    struct fan in = fan_in(&w, false), out = fan_out(&w, w.record->tape.mid, NULL);
+    struct attention a = attention_of(&w);
     int tasks = row_tasks(p->n);
 
     crew_each(p->crew, tasks, norm_rows, &w);
@@ -206,7 +208,7 @@ static void scale_back(void *ctx, int task, float *scratch)
     float scale = residual_scale(w->p);
 
     for (size_t i = from; i < to; i++)
-        w->p->tape.dmid[i] = scale * w->d[i];
+        w->record->tape.dmid[i] = scale * w->d[i];
 }
 
 static void norm_back(void *ctx, int task, float *scratch)
@@ -217,16 +219,16 @@ static void norm_back(void *ctx, int task, float *scratch)
 
     for (int t = task * TASK_ROWS; t < end_of(w->p, task); t++)
         norm_backward(s->kind, s->eps, w->layer->w->attention_norm.weight,
-                      w->record->x + (size_t)t * h, w->p->tape.dnormed + (size_t)t * h, (int)h,
+                      w->record->x + (size_t)t * h, w->record->tape.dnormed + (size_t)t * h, (int)h,
                       w->d + (size_t)t * h);
 }
 
 void mixer_backward(const struct pass *p, int l, float *d)
 {
     struct work w = {p, &p->base->layers[l], &p->layers[l], d};
-    struct fan in = fan_in(p, w.layer, true),
-               out = fan_out(p, w.layer, p->tape.dmid, p->tape.dout);
-    struct attention a = attention_of(p, w.layer);
+    const struct tape *tape = &w.record->tape;
+    struct fan in = fan_in(&w, true), out = fan_out(&w, tape->dmid, tape->dout);
+    struct attention a = attention_of(&w);
     int tasks = row_tasks(p->n);
 
     crew_each(p->crew, tasks, scale_back, &w);

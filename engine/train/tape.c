@@ -49,6 +49,7 @@ static void measure(const struct base_layer *l, struct most *m)
             m->row_rank[i] = larger(m->row_rank[i], rank_of(&l->experts[x][i]));
 }
 
+/* What the way back reads of a layer's first half, and of its second. */
 static void lay_out_mixer(struct tape *t, struct room *r, const struct most *m, size_t n, size_t h)
 {
     t->normed = room_take(r, n * h);
@@ -59,62 +60,111 @@ static void lay_out_mixer(struct tape *t, struct room *r, const struct most *m, 
     t->k_raw = m->normed ? room_take(r, n * m->k) : NULL;
     t->out = room_take(r, n * m->out);
     t->mid = room_take(r, n * h);
+    for (int i = 0; i < 4; i++)
+        t->u[i] = room_take(r, n * m->rank[i]);
+}
+
+static size_t rows_of(const struct most *m, size_t n)
+{
+    return n * (m->used + m->shared);
+}
+
+static size_t wide_of(const struct most *m, size_t n)
+{
+    return n * (m->used * m->routed_width + m->shared * m->shared_width);
+}
+
+static void lay_out_experts(struct tape *t, struct room *r, const struct most *m, size_t n,
+                            size_t h)
+{
+    size_t rows = rows_of(m, n), wide = wide_of(m, n);
+
+    t->normed_mid = room_take(r, n * h);
+    t->scores = room_take(r, n * m->experts);
+    t->shared = room_take(r, n);
+    t->gathered = room_take(r, n * m->used * h);
+    t->gate = room_take(r, wide);
+    t->up = room_take(r, wide);
+    t->hidden = room_take(r, wide);
+    for (int i = 0; i < 3; i++)
+        t->row_u[i] = room_take(r, rows * m->row_rank[i]);
+    t->counts = room_take(r, rows);
+    t->row_of = (int *)(void *)room_take(r, rows);
+    t->token_of = (int *)(void *)room_take(r, rows);
+    t->first = (int *)(void *)room_take(r, m->experts + 2);
+}
+
+/* What flows back, and what is done with as soon as the next step of a layer is. */
+static void lay_out_flow(struct tape *t, struct room *r, const struct most *m, size_t n, size_t h)
+{
+    size_t rows = rows_of(m, n);
+
     t->dq = room_take(r, n * m->q);
     t->dk = room_take(r, n * m->k);
     t->dv = room_take(r, n * m->v);
     t->dout = room_take(r, n * m->out);
     t->dmid = room_take(r, n * h);
     t->dnormed = room_take(r, n * h);
-    for (int i = 0; i < 4; i++) {
-        t->u[i] = room_take(r, n * m->rank[i]);
+    for (int i = 0; i < 4; i++)
         t->v_up[i] = room_take(r, n * m->rank[i]);
-    }
-}
-
-static void lay_out_experts(struct tape *t, struct room *r, const struct most *m, size_t n,
-                            size_t h)
-{
-    size_t routed = n * m->used, shared = n * m->shared, rows = routed + shared,
-           wide = routed * m->routed_width + shared * m->shared_width;
-
-    t->normed_mid = room_take(r, n * h);
-    t->scores = room_take(r, n * m->experts);
-    t->dscores = room_take(r, n * m->experts);
-    t->shared = room_take(r, n);
-    t->gathered = room_take(r, routed * h);
     t->rows = room_take(r, rows * h);
-    t->gate = room_take(r, wide);
-    t->up = room_take(r, wide);
-    t->hidden = room_take(r, wide);
-    t->dhidden = room_take(r, wide);
-    for (int i = 0; i < 3; i++) {
-        t->row_u[i] = room_take(r, rows * m->row_rank[i]);
+    t->dhidden = room_take(r, wide_of(m, n));
+    for (int i = 0; i < 3; i++)
         t->row_v[i] = room_take(r, rows * m->row_rank[i]);
-    }
     t->dweights = room_take(r, rows);
-    t->counts = room_take(r, rows);
-    t->row_of = (int *)(void *)room_take(r, rows);
-    t->token_of = (int *)(void *)room_take(r, rows);
-    t->first = (int *)(void *)room_take(r, m->experts + 2);
+    t->dscores = room_take(r, n * m->experts);
     t->fans = (struct fan *)(void *)room_take(r, (m->experts + 1) * sizeof(struct fan) /
                                                      sizeof(float) + 1);
 }
 
-void tape_lay_out(struct pass *p, struct room *r, int n)
+static void lay_out_insides(struct tape *t, struct room *r, const struct most *m, size_t n,
+                            size_t h)
+{
+    lay_out_mixer(t, r, m, n, h);
+    lay_out_experts(t, r, m, n, h);
+}
+
+/* The last layer is the first on the way back: what the shared place holds then is its own. Those
+ * before it have a place each, from the back on, while `bound` bytes are enough. */
+static void keep_insides(struct pass *p, struct room *r, size_t n, size_t bound)
+{
+    size_t h = (size_t)p->base->model->hp.hidden, limit = r->used + bound / sizeof(float);
+    int l = p->base->model->hp.n_layers - 1;
+
+    p->layers[l].kept = true;
+    while (--l >= 0) {
+        struct most own = {0};
+        struct room size = {0};
+        struct tape none;
+
+        measure(&p->base->layers[l], &own);
+        lay_out_insides(&none, &size, &own, n, h);
+        if (r->used + size.used > limit)
+            return;
+        lay_out_insides(&p->layers[l].tape, r, &own, n, h);
+        p->layers[l].kept = true;
+    }
+}
+
+void tape_lay_out(struct pass *p, struct room *r, int n, size_t bound)
 {
     const struct hparams *hp = &p->base->model->hp;
     size_t h = (size_t)hp->hidden, rows = (size_t)n;
     struct most m = {0};
+    struct tape shared;
 
+    for (int l = 0; l < hp->n_layers; l++)
+        measure(&p->base->layers[l], &m);
+    lay_out_insides(&shared, r, &m, rows, h);
+    lay_out_flow(&shared, r, &m, rows, h);
     for (int l = 0; l < hp->n_layers; l++) {
         size_t used = (size_t)p->base->layers[l].shape->ffn.used;
 
-        measure(&p->base->layers[l], &m);
         p->layers[l] = (struct layer_record){.x = room_take(r, rows * h),
                                              .experts = (int *)(void *)room_take(r, rows * used),
-                                             .weights = room_take(r, rows * used)};
+                                             .weights = room_take(r, rows * used),
+                                             .tape = shared};
     }
     p->layers[hp->n_layers] = (struct layer_record){.x = room_take(r, rows * h)};
-    lay_out_mixer(&p->tape, r, &m, rows, h);
-    lay_out_experts(&p->tape, r, &m, rows, h);
+    keep_insides(p, r, rows, bound);
 }

@@ -1,7 +1,8 @@
 /* What of a pass over a batch is kept for the way back. Of each layer: what it was given, and how
- * it routed; everything inside a layer is computed again from that, with the stored routing, into
- * the one tape that all layers share. Owner: the trainer; laid out anew for each batch in one piece
- * of memory. Thread: the one that trains. */
+ * it routed. What is computed inside a layer stays too for the last layers, as many as a bound of
+ * memory allows; that of the others is computed again from what they were given, with the stored
+ * routing, in one place that they share. The bits are the same. Owner: the trainer; laid out in one
+ * piece of memory. Thread: the one that trains. */
 #ifndef ENGINE_TRAIN_TAPE_H
 #define ENGINE_TRAIN_TAPE_H
 
@@ -18,14 +19,7 @@ struct room {
 
 float *room_take(struct room *r, size_t floats);
 
-/* Of one layer, n: tokens of the batch. */
-struct layer_record {
-    float *x;              /* (n, hidden): what it was given */
-    int *experts;          /* (n, used) */
-    float *weights;        /* (n, used) */
-};
-
-/* Inside a layer; d...: what flows back. Rows: each routed token once for each of its experts,
+/* Inside a layer; d...: what flows back, which all layers share, as rows and fans are. Rows: each routed token once for each of its experts,
  * expert after expert; then all tokens where there is a shared expert or a dense feed-forward. */
 struct tape {
     float *normed, *q, *k, *v, *q_raw, *k_raw, *out; /* q_raw, k_raw: before their norms */
@@ -40,6 +34,15 @@ struct tape {
     struct fan *fans;               /* (experts + 1) */
 };
 
+/* Of one layer, n: tokens of the batch. */
+struct layer_record {
+    float *x;       /* (n, hidden): what it was given */
+    int *experts;   /* (n, used) */
+    float *weights; /* (n, used) */
+    bool kept;      /* after a pass forwards the tape still holds what the way back reads */
+    struct tape tape;
+};
+
 /* A batch on its way through the model. */
 struct pass {
     const struct base *base;
@@ -48,10 +51,10 @@ struct pass {
     int n, sequences;
     int *starts, *ids, *positions; /* (sequences + 1), (n), (n) */
     struct layer_record *layers;   /* (n_layers + 1): the last one's x is what the model ends on */
-    struct tape tape;
 };
 
-/* Lays a pass of n tokens out; p->layers is there, p->starts and what follows are not touched. */
-void tape_lay_out(struct pass *p, struct room *r, int n);
+/* Lays a pass of n tokens out; p->layers is there, p->starts and what follows are not touched.
+ * bound: bytes for the insides of layers beyond the one place that is shared. */
+void tape_lay_out(struct pass *p, struct room *r, int n, size_t bound);
 
 #endif

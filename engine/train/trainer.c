@@ -64,7 +64,7 @@ static void lay_out(struct trainer *t, struct room *r, int rows)
     const struct hparams *hp = &t->base.model->hp;
     size_t n = (size_t)rows;
 
-    tape_lay_out(&t->pass, r, rows);
+    tape_lay_out(&t->pass, r, rows, (size_t)t->config.keep_activations << 20);
     loss_lay_out(&t->loss, r, hp);
     t->d = room_take(r, n * (size_t)hp->hidden);
     t->pass.starts = (int *)(void *)room_take(r, n + 1);
@@ -203,7 +203,8 @@ static int backward(struct trainer *t, struct error *e)
     for (int l = t->base.model->hp.n_layers - 1; l >= 0; l--) {
         if (ended(t))
             return error_set(e, ERR_CANCELLED, "interrupted");
-        layer_forward(&t->pass, l, true);
+        if (!t->pass.layers[l].kept)
+            layer_forward(&t->pass, l, true);
         layer_backward(&t->pass, l, t->d);
     }
     return 0;
