@@ -463,8 +463,9 @@ START_TEST(bad_lines_are_named)
     refuse_data("{\"input_ids\": [1,2,3,4,5,6,7,8,9], \"loss_mask\": [0,1,1,1,1,1,1,1,1]}",
                 "9 tokens are more than the context of 8");
     refuse_data("\n{\"prompt\": \"a\", \"prompt\": \"b\", \"completion\": \"c\"}",
-                ":2: JSON: not valid JSON: line 1, column 24: duplicate object key near '\"prompt\"'");
-    refuse_data("{\"messages\": [{\"role\": \"user\", \"content\": \"\", \"ro\\u006ce\": \"user\"}]}",
+                ":2: JSON: not valid JSON: line 1, column 24: duplicate object key near "
+                "'\"prompt\"'");
+    refuse_data("{\"messages\": [{\"role\": \"user\", \"ro\\u006ce\": \"user\"}]}",
                 "duplicate object key near '\"ro\\u006ce\"'");
     refuse_data("{\"prompt\": 3, \"completion\": \"x\"}", "must be strings");
 }

@@ -55,11 +55,12 @@ static void norm_rows(void *ctx, int task, float *scratch)
     const struct work *w = ctx;
     const struct norms_shape *s = &w->layer->shape->norms;
     const struct norm_weights *n = &w->layer->w->expert_norm;
+    const struct tape *tape = &w->record->tape;
     size_t h = hidden(w);
 
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++)
-        norm_forward(s->kind, s->eps, n->weight, n->bias, w->record->tape.mid + (size_t)t * h, (int)h,
-                     w->record->tape.normed_mid + (size_t)t * h);
+        norm_forward(s->kind, s->eps, n->weight, n->bias, tape->mid + (size_t)t * h, (int)h,
+                     tape->normed_mid + (size_t)t * h);
 }
 
 static void score_rows(void *ctx, int task, float *scratch)
@@ -120,11 +121,12 @@ static void place_rows(const struct work *w)
 static void gather_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
+    const struct tape *t = &w->record->tape;
     size_t h = hidden(w);
 
     for (int r = task * TASK_ROWS; r < least(w->routed, (task + 1) * TASK_ROWS); r++)
-        memcpy(w->record->tape.gathered + (size_t)r * h,
-               w->record->tape.normed_mid + (size_t)w->record->tape.token_of[r] * h, h * sizeof(float));
+        memcpy(t->gathered + (size_t)r * h, t->normed_mid + (size_t)t->token_of[r] * h,
+               h * sizeof(float));
 }
 
 /* ---- experts ---- */
@@ -458,11 +460,12 @@ static void norm_back(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
     const struct norms_shape *s = &w->layer->shape->norms;
+    const struct tape *tape = &w->record->tape;
     size_t h = hidden(w);
 
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++)
         norm_backward(s->kind, s->eps, w->layer->w->expert_norm.weight,
-                      w->record->tape.mid + (size_t)t * h, w->record->tape.dnormed + (size_t)t * h, (int)h,
+                      tape->mid + (size_t)t * h, tape->dnormed + (size_t)t * h, (int)h,
                       w->d + (size_t)t * h);
 }
 

@@ -131,7 +131,11 @@ static struct fan fan_in(const struct work *w, bool back)
     const struct base_layer *l = w->layer;
     const struct tape *t = &w->record->tape;
     int h = w->p->base->model->hp.hidden;
-    struct fan f = {.n = w->p->n, .x = t->normed, .ldx = h, .dx = back ? t->dnormed : NULL, .lddx = h,
+    struct fan f = {.n = w->p->n,
+                    .x = t->normed,
+                    .ldx = h,
+                    .dx = back ? t->dnormed : NULL,
+                    .lddx = h,
                     .n_products = 3};
 
     f.products[0] = (struct product){&l->q, back ? t->dq : t->q, l->q.rows, t->u[0], t->v_up[0]};

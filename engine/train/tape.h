@@ -19,8 +19,9 @@ struct room {
 
 float *room_take(struct room *r, size_t floats);
 
-/* Inside a layer; d...: what flows back, which all layers share, as rows and fans are. Rows: each routed token once for each of its experts,
- * expert after expert; then all tokens where there is a shared expert or a dense feed-forward. */
+/* Inside a layer; d..., v_up, row_v, rows and fans, of what flows back, are shared by all layers.
+ * Rows: each routed token once for each of its experts, expert after expert; then all tokens where
+ * there is a shared expert or a dense feed-forward. */
 struct tape {
     float *normed, *q, *k, *v, *q_raw, *k_raw, *out; /* q_raw, k_raw: before their norms */
     float *mid, *normed_mid, *scores, *shared;       /* (n, hidden) twice, (n, experts), (n) */
