@@ -5,6 +5,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/convert/export.h"
 #include "engine/file/gguf_write.h"
 #include "engine/file/weights.h"
 #include "engine/run/engine.h"
@@ -437,6 +438,9 @@ START_TEST(recurrences_alone)
                                    "{\"num_hidden_layers\": 3, \"layer_types\": null}");
     struct engine *g = open_folder(folder);
     static float whole[2048], steps[2048];
+    struct export_options o = {.type = export_type_find("f32"), .n_threads = 2};
+    struct export_report r;
+    char out[300];
     int n = engine_info(g)->model->hp.n_vocab, ids[24];
 
     ck_assert_int_le(n, 2048);
@@ -451,6 +455,14 @@ START_TEST(recurrences_alone)
         ck_assert_msg(engine_eval(g, ids + i, 1, steps, false, &e) == 0, "%s", e.text);
     ck_assert_mem_eq(whole, steps, (size_t)n * sizeof *whole);
     ck_assert(isfinite(whole[0]) && whole[0] != whole[1]);
+    engine_close(g);
+    /* in GGUF their key-value heads are all 0 */
+    snprintf(out, sizeof out, "%s/recurrences.gguf", support_tmpdir());
+    ck_assert_msg(model_export(folder, out, &o, &r, &e) == 0, "%s", e.text);
+    g = open_folder(out);
+    ck_assert_msg(engine_eval(g, ids, 24, steps, false, &e) == 0, "%s", e.text);
+    for (int i = 0; i < n; i++)
+        ck_assert_float_eq_tol(whole[i], steps[i], 1e-4f);
     engine_close(g);
 }
 END_TEST

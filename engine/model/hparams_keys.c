@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Some converters write one value per layer; all must be the same, but for zeros: layers that have
- * none. */
+ * none. Nothing is said where none has any. */
 static struct meta_value only_value(struct meta_value v)
 {
     struct meta_value only;
@@ -22,7 +22,7 @@ static struct meta_value only_value(struct meta_value v)
         else if (one.f != 0 && one.f != only.f)
             return v;
     }
-    return only;
+    return only.f == 0 ? (struct meta_value){0} : only;
 }
 
 static int read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
