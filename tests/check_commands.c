@@ -681,6 +681,50 @@ START_TEST(settings_are_looked_at_before_they_are_kept)
 }
 END_TEST
 
+static void role_write(const char *name, const char *text)
+{
+    char path[4096];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/moetop", support_tmpdir());
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/moetop/roles", support_tmpdir());
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/moetop/roles/%s", support_tmpdir(), name);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+START_TEST(a_role_is_a_system_message_with_settings)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    expect(&t, "/role", "no roles yet: each is a file ");
+    role_write("poet.md", "---\ntemp: 0.25\ntop-p: 0.5\n---\nYou speak in verse.\n\n");
+    role_write("plain.md", "You are brief.\n");
+    role_write("wrong.md", "---\nno setting at all\n---\nText\n");
+    role_write("notes.txt", "no role");
+    expect(&t, "/role", "plain\npoet\nwrong\n/role NAME");
+    expect(&t, "/role poet", "temp is 0.25 now");
+    ck_assert_ptr_nonnull(strstr(t.said.data, "the system message holds from your next message"));
+    ck_assert_ptr_nonnull(strstr(type(&t, "/show system"), "You speak in verse."));
+    ck_assert_double_eq(t.o.temp, 0.25);
+    expect(&t, "/role plain", "the system message holds");
+    ck_assert_ptr_nonnull(strstr(type(&t, "/show system"), "You are brief."));
+    expect(&t, "/role wrong", "'no setting at all' is no setting of a role: KEY: VALUE");
+    ck_assert_ptr_nonnull(strstr(type(&t, "/show system"), "You are brief."));
+    expect(&t, "/role ../config", "there is no role ../config; /role lists them");
+    expect(&t, "/role nosuch", "there is no role nosuch");
+    expect(&t, "/role none", "no system message any more");
+    expect(&t, "/set panels nosuch", "panels: there is no 'nosuch'; sets are all, chat");
+    expect(&t, "/set panels experts,tokens", "panels is experts,tokens now");
+    talk_close(&t);
+}
+END_TEST
+
 /* The rows of /profile fit the chat's pane on 80 columns, and /experts counts what the map counts.
  */
 START_TEST(tables_fit_and_agree)
@@ -1177,6 +1221,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_report_is_written_at_the_end);
     tcase_add_test(c, another_model_goes_on_with_the_chat);
     tcase_add_test(c, a_model_brings_its_settings);
+    tcase_add_test(c, a_role_is_a_system_message_with_settings);
     suite_add_tcase(s, c);
     return s;
 }

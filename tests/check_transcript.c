@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "tests/support.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -315,12 +316,25 @@ START_TEST(a_full_disk_keeps_the_old_file)
 }
 END_TEST
 
+/* Makes the file where there is none; its time is that of the call's seconds and nanoseconds. */
+static void touch(const char *path, const char *ending, time_t seconds, long nanos)
+{
+    struct timespec at[2] = {{seconds, nanos}, {seconds, nanos}};
+    char whole[600];
+    int fd;
+
+    snprintf(whole, sizeof whole, "%s%s", path, ending);
+    fd = open(whole, O_WRONLY | O_CREAT, 0600);
+    ck_assert(fd >= 0 && futimens(fd, at) == 0);
+    close(fd);
+}
+
 START_TEST(chats_have_a_folder_and_a_list)
 {
     struct transcript t;
     struct transcript_info *list;
     struct error e = {0};
-    char path[512], other[512];
+    char path[512], other[512], unnamed[512];
     size_t n;
     FILE *f;
 
@@ -333,6 +347,7 @@ START_TEST(chats_have_a_folder_and_a_list)
     ck_assert_int_eq(transcript_save(&t, path, &e), 0);
     ck_assert_int_eq(transcript_default_path(other, sizeof other, &e), 0);
     ck_assert_str_ne(path, other);
+    strcpy(unnamed, path);
     ck_assert_int_eq(transcript_named_path("my chat", path, sizeof path, &e), 0);
     ck_assert_ptr_nonnull(strstr(path, "/moetop/chats/my chat.json"));
     ck_assert_int_eq(transcript_save(&t, path, &e), 0);
@@ -344,6 +359,16 @@ START_TEST(chats_have_a_folder_and_a_list)
     ck_assert(strcmp(list[0].name, "my chat") == 0 || strcmp(list[1].name, "my chat") == 0);
     ck_assert_str_eq(list[0].title, "Größe? 你好 🙂");
     ck_assert_uint_eq(list[0].n, 4);
+    mem_free(list);
+    /* both within a second; the answer that was cut short in one of them counts */
+    touch(path, "", 1000, 1);
+    touch(unnamed, "", 1000, 2);
+    ck_assert_int_eq(transcript_list(&list, &n, &e), 0);
+    ck_assert(!transcript_is_named(&list[0]) && transcript_is_named(&list[1]));
+    mem_free(list);
+    touch(path, ".part", 1000, 3);
+    ck_assert_int_eq(transcript_list(&list, &n, &e), 0);
+    ck_assert_str_eq(list[0].name, "my chat");
     mem_free(list);
     ck_assert_int_eq(transcript_named_path("./x.json", path, sizeof path, &e), 0);
     ck_assert_str_eq(path, "./x.json");

@@ -71,6 +71,8 @@ static const struct key_binding table[] = {
     {KEYS_CHAT, '7', KEY_ALT, ACTION_TOGGLE, 6, NULL, NULL},
     {KEYS_CHAT, '8', KEY_ALT, ACTION_TOGGLE, 7, NULL, NULL},
     {KEYS_CHAT, '9', KEY_ALT, ACTION_TOGGLE, 8, NULL, NULL},
+    {KEYS_CHAT, 'p', KEY_ALT, ACTION_PRESET, 0, "Alt-p",
+     "the next set of panels: all, none beside the chat, the map with the tokens, the figures"},
     {KEYS_CHAT, 'k', KEY_ALT, ACTION_KEY_BAR, 0, "Alt-k",
      "show or hide the row of keys at the bottom"},
     {KEYS_CHAT, CTRL('l'), 0, ACTION_REDRAW, 0, "Ctrl-L", "draw the screen anew"},
@@ -94,6 +96,9 @@ static const struct key_binding table[] = {
      "placement: switch to the plan under the cursor; tokens: what else was likely there"},
     {KEYS_PANEL, 'z', 0, ACTION_ZOOM, 0, "z", "the panel on the whole screen, and back"},
     {KEYS_PANEL, 'm', 0, ACTION_MODE, 0, "m", "experts: this answer, the session, now"},
+    {KEYS_PANEL, '+', 0, ACTION_FASTER, 0, "+, -",
+     "figures change more often, less often: every 0.1 to 10 seconds"},
+    {KEYS_PANEL, '-', 0, ACTION_SLOWER, 0, NULL, NULL},
     {KEYS_PANEL, 'x', KEY_ALT, ACTION_HIDE, 0, "Alt-x", "hide the panel"},
     {KEYS_PANEL, '?', 0, ACTION_EXPLAIN, 0, "?", "what the figures of this panel mean"},
 
@@ -102,7 +107,7 @@ static const struct key_binding table[] = {
     {KEYS_SERVER, CTRL('c'), 0, ACTION_QUIT, 0, NULL, NULL},
     {KEYS_SERVER, '?', 0, ACTION_HELP, 0, "?", "show or hide the help; in a panel: its figures"},
     {KEYS_SERVER, 0, 0, ACTION_NONE, 0, "as elsewhere",
-     "Tab and the keys in a panel, F1, F3 to F10, Alt-digits, Alt-k, Ctrl-L, Ctrl-Z"},
+     "Tab and the keys in a panel, F1, F3 to F10, Alt-digits, Alt-p, Alt-k, Ctrl-L, Ctrl-Z"},
 
     {KEYS_TRAINING, 'q', 0, ACTION_QUIT, 0, "q, Ctrl-C",
      "write a checkpoint and quit; the same command goes on there"},
@@ -124,7 +129,8 @@ static bool of_dashboard(enum key_context context, enum action a)
         return context == KEYS_SERVER;
     return a == ACTION_FOCUS_NEXT || a == ACTION_FOCUS_PREVIOUS || a == ACTION_HELP ||
            a == ACTION_HEAT_MODE || a == ACTION_ZOOM_EXPERTS || a == ACTION_TOGGLE ||
-           a == ACTION_KEY_BAR || a == ACTION_REDRAW || a == ACTION_SUSPEND;
+           a == ACTION_KEY_BAR || (a == ACTION_PRESET && context == KEYS_SERVER) ||
+           a == ACTION_REDRAW || a == ACTION_SUSPEND;
 }
 
 const struct key_binding *keys_table(int *n)

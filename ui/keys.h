@@ -37,6 +37,7 @@ enum action {
     ACTION_ANSWER_AFTER,
     ACTION_INK,
     ACTION_KEY_BAR,
+    ACTION_PRESET, /* the next set of panels */
     ACTION_BRANCH_BEFORE,
     ACTION_BRANCH_AFTER,
     ACTION_HELP,
@@ -53,6 +54,8 @@ enum action {
     ACTION_HIDE,
     ACTION_EXPLAIN,
     ACTION_MODE,
+    ACTION_FASTER, /* figures change more often, */
+    ACTION_SLOWER, /* less often */
     ACTION_CHOOSE,
     ACTION_UP,
     ACTION_DOWN,

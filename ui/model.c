@@ -18,6 +18,7 @@ int ui_model_init(struct ui_model *m)
     m->anchor_block = -1;
     m->focus = m->zoom = m->instead = -1;
     m->shown.ttft_s = -1;
+    m->settle_ns = UI_SETTLE_NS;
     /* not known before the first sample */
     for (int i = 0; i < DEVICE_MAX; i++)
         m->devices[i].use = m->devices[i].mhz = m->devices[i].temperature = NAN;
@@ -649,13 +650,14 @@ void ui_model_tick(struct ui_model *m, uint64_t now)
 {
     int i;
 
+    m->now = now;
     if (now >= m->sample_at) {
         m->sample_at = now + UI_SAMPLE_NS;
         sample(m);
         m->dirty = m->dirty || m->running;
     }
     if (now >= m->settle_at) {
-        m->settle_at = now + UI_SETTLE_NS;
+        m->settle_at = now + m->settle_ns;
         settle(m);
         m->dirty = true;
     }

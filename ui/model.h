@@ -18,7 +18,7 @@
 #define UI_TOKENS 512 /* newest tokens kept for the token view */
 #define UI_CORES 256
 #define UI_NAME 128
-#define UI_SETTLE_NS 500000000ull /* figures change twice a second */
+#define UI_SETTLE_NS 500000000ull /* figures change twice a second at first */
 #define UI_SAMPLE_NS 250000000ull /* histories grow four times a second */
 #define UI_FADE_NS 150000000ull   /* one step of the newest token's light */
 /* a letter after a letter that a panel took: both were typed */
@@ -212,6 +212,8 @@ struct ui_model {
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;
+    uint64_t now;       /* of the last tick */
+    uint64_t settle_ns; /* between two changes of the figures */
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
     struct ui_token tokens[UI_TOKENS];
     struct logprobs_event likely; /* of the token that comes next */
@@ -231,7 +233,7 @@ struct ui_model {
     struct {
         char text[8];
         int n;
-        uint64_t at;
+        uint64_t at, settle_ns;
         enum heat_mode heat;
     } taken;
     enum heat_mode heat;

@@ -97,6 +97,10 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
         size_t end = at, stop = 0, i;
         struct wrap_line *l;
 
+        if (!once && at < n_items) { /* a gap parts from what stands before it in the line */
+            items[at].width = (uint8_t)(items[at].width - items[at].gap);
+            items[at].gap = 0;
+        }
         if (indent > width - 16)
             indent = width > 20 ? width - 16 : width / 2;
         room = width - indent < 1 ? 1 : width - indent;
@@ -105,7 +109,7 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
             end++;
             if (end < n_items &&
                 (items[end - 1].blank || (items[end].width == 2 && !items[end].blank) ||
-                 items[end - 1].width == 2 || items[end].gap))
+                 items[end - 1].width - items[end - 1].gap == 2 || items[end].gap))
                 stop = end;
         }
         if (end == at && end < n_items)

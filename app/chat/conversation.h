@@ -40,6 +40,8 @@ struct conversation_hooks {
     /* The engine goes, and another one will come (/model): what points to it is let go; NULL:
      * nothing does. EVENT_LOADING and EVENT_READY follow. */
     void (*closing)(void *ctx);
+    /* Cells of a line of output; NULL: nobody knows, lines are kept below 80. */
+    int (*columns)(void *ctx);
     /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
     bool unkept;
     /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */

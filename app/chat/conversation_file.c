@@ -96,7 +96,7 @@ const char *conversation_greeting(struct conversation *c)
 
     if (!c->opened[0] && !c->hooks.unkept && transcript_last(t, ROLE_USER) == t->n &&
         transcript_newest(&last)) {
-        title = last.title[0] ? last.title : last.name;
+        title = transcript_is_named(&last) || !last.title[0] ? last.name : last.title;
         len = strlen(title);
         len -= len > 1 && title[len - 1] == '.'; /* it goes on with a comma */
         snprintf(c->opened, sizeof c->opened, "last chat: %.*s, %s · /load 1", (int)len, title,

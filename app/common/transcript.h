@@ -155,9 +155,13 @@ int transcript_move(const char *from, const char *to, struct error *e);
 struct transcript_info {
     char name[96];   /* without folder and .json: what transcript_named_path takes */
     char title[96];  /* beginning of the first user message, one line, safe to show */
-    int64_t changed; /* seconds since 1970 */
+    /* when it was written last, the beginning of an unfinished answer included: seconds since
+     * 1970, and nanoseconds of that second */
+    int64_t changed, nanos;
     size_t n;        /* messages */
 };
+/* Somebody gave it a name: it is not called after the time at which it began. */
+bool transcript_is_named(const struct transcript_info *i);
 /* The saved chats, newest first, at most 200; unreadable files are left out. mem_* array. */
 int transcript_list(struct transcript_info **out, size_t *n, struct error *e);
 /* The same of those in which some message holds the words (ASCII case aside); "" or NULL: all. */

@@ -111,7 +111,16 @@ static int newest_first(const void *a, const void *b)
 {
     const struct transcript_info *x = a, *y = b;
 
-    return x->changed != y->changed ? (x->changed < y->changed ? 1 : -1) : strcmp(x->name, y->name);
+    if (x->changed != y->changed)
+        return x->changed < y->changed ? 1 : -1;
+    if (x->nanos != y->nanos)
+        return x->nanos < y->nanos ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+bool transcript_is_named(const struct transcript_info *i)
+{
+    return strspn(i->name, "0123456789-_") < strlen(i->name);
 }
 
 /* The first thing the user said, as one safe line. */
@@ -123,6 +132,22 @@ static void make_title(const struct transcript *t, char *out, size_t size)
         i++;
     n = i < t->n ? strcspn(t->entries[i].text, "\r\n") : 0;
     utf8_strip(out, size, n ? t->entries[i].text : "", n, 0);
+}
+
+/* When it was written, or the answer beside it that a kill cut short. */
+static void written_take(struct transcript_info *i, const char *path, const struct stat *st)
+{
+    char part[PATH_MAX + 310];
+    struct timespec at = st->st_mtim;
+    struct stat beside;
+
+    snprintf(part, sizeof part, "%s.part", path);
+    if (stat(part, &beside) == 0 &&
+        (beside.st_mtim.tv_sec > at.tv_sec ||
+         (beside.st_mtim.tv_sec == at.tv_sec && beside.st_mtim.tv_nsec > at.tv_nsec)))
+        at = beside.st_mtim;
+    i->changed = (int64_t)at.tv_sec;
+    i->nanos = (int64_t)at.tv_nsec;
 }
 
 /* Names and times of what lies in the folder, newest first; nothing is read. mem_* array. */
@@ -155,7 +180,8 @@ static int folder_scan(const char *folder, struct transcript_info **out, size_t 
             list = more;
             size = size ? size * 2 : 32;
         }
-        list[count] = (struct transcript_info){.changed = (int64_t)st.st_mtime};
+        list[count] = (struct transcript_info){0};
+        written_take(&list[count], path, &st);
         memcpy(list[count].name, d->d_name, len - 5);
         list[count++].name[len - 5] = 0;
     }

@@ -152,7 +152,7 @@ static void look(void *ctx, uint64_t now)
     board_telemetry(d->server->board, take_telemetry, d);
     d->loop.model.running = d->serving.running > 0;
     d->loop.model.dirty = true;
-    if (now - d->sampled_ns >= UI_SETTLE_NS) {
+    if (now - d->sampled_ns >= d->loop.model.settle_ns) {
         machine_view_take(d->machine, &d->loop.model, info, now);
         d->sampled_ns = now;
     }

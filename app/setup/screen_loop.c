@@ -1,6 +1,7 @@
 /* See screen_loop.h. */
 #include "app/setup/screen_loop.h"
 
+#include "app/setup/panels_option.h"
 #include "app/setup/screen_setup.h"
 #include "engine/base/clock.h"
 #include "ui/ascii.h"
@@ -69,6 +70,10 @@ int screen_loop_prepare(struct screen_loop *l, enum key_context keys,
         return no_memory(e);
     l->model.help_text = l->help;
     l->model.key_bar = l->options->key_bar;
+    if (panels_option_check(l->options->panels, e) < 0)
+        return ERR_USAGE;
+    panels_option_take(&l->model, l->options);
+    update_option_take(&l->model, l->options);
     l->model.heat = HEAT_NOW;
     return 0;
 }

@@ -23,7 +23,7 @@ static void look(void *ctx, uint64_t now)
     struct train_screen *s = ctx;
 
     train_view_look(s->view, &s->shown);
-    if (now - s->sampled_ns >= UI_SETTLE_NS) {
+    if (now - s->sampled_ns >= s->loop.model.settle_ns) {
         machine_view_take(s->machine, &s->loop.model, NULL, now);
         s->sampled_ns = now;
     }

@@ -489,7 +489,9 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     else
         snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert,
                  draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
-                 total > 0 ? chosen / total * 100 : 0);
+                 chosen / total * 100);
+    if (m->heat != HEAT_NOW && (int)strlen(line) > r.w)
+        snprintf(line, sizeof line, "L%d E%d %.1f %%", layer, expert, chosen / total * 100);
     canvas_text_fit(c, r.x, y, r.w,
                     theme_style(&m->theme, v->focused ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
 }

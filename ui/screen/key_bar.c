@@ -15,7 +15,8 @@ static const struct {
 } words[] = {
     {KEYS_CHAT, ACTION_HELP, "help"},         {KEYS_CHAT, ACTION_PACE, "pace"},
     {KEYS_CHAT, ACTION_HEAT_MODE, "mode"},    {KEYS_CHAT, ACTION_ZOOM_EXPERTS, "map"},
-    {KEYS_CHAT, ACTION_SEARCH, "find"},       {KEYS_PANEL, ACTION_FOCUS_NEXT, "next"},
+    {KEYS_CHAT, ACTION_SEARCH, "find"},       {KEYS_CHAT, ACTION_PRESET, "panels"},
+    {KEYS_PANEL, ACTION_FOCUS_NEXT, "next"},
     {KEYS_PANEL, ACTION_FOCUS_LEAVE, "back"}, {KEYS_PANEL, ACTION_UP, "cursor"},
     {KEYS_PANEL, ACTION_CHOOSE, "choose"},    {KEYS_PANEL, ACTION_ZOOM, "whole screen"},
     {KEYS_PANEL, ACTION_MODE, "mode"},        {KEYS_PANEL, ACTION_HIDE, "hide"},
@@ -44,13 +45,30 @@ static void key_name(const struct key_binding *k, char *out, size_t size)
                  k->label ? k->label : "");
 }
 
+/* The panel that has the keys takes this one: what moves or chooses there stands among its own. */
+static bool of_panel(const struct ui_model *m, const struct key_binding *k)
+{
+    const struct panel *p = panels[m->focus];
+    const char *at = p->keys ? p->keys : "";
+    size_t n = k->label ? strlen(k->label) : 0;
+
+    if (k->action == ACTION_EXPLAIN)
+        return panel_explanation(m, p) != NULL;
+    if (k->action != ACTION_UP && k->action != ACTION_CHOOSE && k->action != ACTION_MODE)
+        return true;
+    for (; *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strcspn(at, ", ") == n && k->label && strncmp(at, k->label, n) == 0)
+            return true;
+    return false;
+}
+
 /* It does what its row says, where the keys are now. */
 static bool in_bar(const struct ui_model *m, const struct key_binding *k)
 {
     int index;
 
     if (m->focus >= 0 || k->context == KEYS_PANEL)
-        return m->focus >= 0 && k->context == KEYS_PANEL;
+        return m->focus >= 0 && k->context == KEYS_PANEL && of_panel(m, k);
     if (!m->serving && !m->training)
         return k->context == KEYS_CHAT;
     if (k->context != KEYS_CHAT && k->context != (m->training ? KEYS_TRAINING : KEYS_SERVER))

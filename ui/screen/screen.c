@@ -6,6 +6,7 @@
 #include "ui/panels/panel.h"
 #include "ui/search.h"
 #include "ui/screen/key_bar.h"
+#include "ui/panels/presets.h"
 #include "ui/screen/start_page.h"
 
 #include <stdio.h>
@@ -384,6 +385,22 @@ static void title_steps(struct canvas *c, int x, struct rect r, const struct ui_
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
 }
 
+/* The first of the values that have room together, each a name and a figure: "temp 0.8 top-k 40".
+ */
+static bool sampling_fit(const char *all, int columns, char *out, size_t size)
+{
+    size_t fits = 0, at = 0;
+
+    for (int words = 1; all[at]; words++) {
+        at += strcspn(all + at, " ");
+        if ((int)at <= columns && words % 2 == 0)
+            fits = at;
+        at += all[at] == ' ';
+    }
+    snprintf(out, size, "%.*s", (int)fits, all);
+    return fits > 0;
+}
+
 static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
 {
     const struct theme *t = &m->theme;
@@ -420,8 +437,8 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
         x = canvas_text(c, x, 0, dim, "  ");
         x = canvas_text(c, x, 0, trouble ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
     }
-    if (m->sampling[0] && r.w >= 100 && x + 4 + (int)strlen(m->sampling) + 10 < end) {
-        canvas_text_right(c, end - 10, 0, dim, m->sampling);
+    if (r.w >= 80 && sampling_fit(m->sampling, end - x - 15, text, sizeof text)) {
+        canvas_text_right(c, end - 10, 0, dim, text);
         x = end - 10;
     }
     if (x + 9 < end)
@@ -513,7 +530,7 @@ static int text_columns(const char *text)
     return most;
 }
 
-/* Over the input line, and over panels beside the chat as far as its lines are long. */
+/* Over the input line, and over the panels beside the chat where a line is longer than that. */
 static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m,
                        const char *text)
 {
@@ -529,8 +546,8 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
         lines = r.y - 1;
     if (lines < 1)
         return;
-    if (need > r.w)
-        r.w = need < c->w ? need : c->w;
+    if (need > r.w) /* no scraps of a panel beside it */
+        r.w = c->w;
     r.y -= lines - 1;
     r.h = lines;
     before = canvas_clip(c, r);
@@ -586,7 +603,7 @@ static void chat_draw(struct canvas *c, struct rect r, struct ui_model *m)
         return;
     r.y += rows;
     r.h -= rows;
-    if (start_page_wanted(m) && r.h >= start_page_rows(m, r.w - 4) + (m->loading ? 4 : 0)) {
+    if (start_page_wanted(m) && start_page_fits(m, r.w, r.h - (m->loading ? 4 : 0))) {
         struct rect page = {r.x, r.y, r.w, m->loading ? r.h - 4 : r.h};
 
         start_page_draw(c, page, m);
@@ -782,6 +799,7 @@ bool screen_letter(struct ui_model *m, char letter, uint64_t now)
         m->taken.n == (int)sizeof m->taken.text) {
         m->taken.n = 0;
         m->taken.heat = m->heat;
+        m->taken.settle_ns = m->settle_ns;
     }
     m->taken.text[m->taken.n++] = letter;
     m->taken.at = now;
@@ -795,6 +813,7 @@ int screen_typed(struct ui_model *m, uint64_t now, char out[8])
     if (n) {
         memcpy(out, m->taken.text, (size_t)n);
         m->heat = m->taken.heat;
+        m->settle_ns = m->taken.settle_ns;
     }
     focus_leave(m);
     m->explain = false;
@@ -814,6 +833,39 @@ static bool explain_act(struct ui_model *m, enum action a)
 
     m->explain_top += step; /* drawing keeps it inside */
     return step != 0;
+}
+
+void screen_panels(struct ui_model *m, unsigned open)
+{
+    m->open_panels = open;
+    m->dirty = true;
+    if (m->focus >= 0 && !(open >> m->focus & 1))
+        focus_leave(m);
+}
+
+/* From a set of one's own: the first one. */
+static void preset_next(struct ui_model *m)
+{
+    int k = preset_open(m) + 1;
+
+    if (!preset_name(k))
+        k = 0;
+    screen_panels(m, preset_panels(m, k));
+    ui_model_note(m, m->now, "panels: %s", preset_name(k));
+}
+
+static void settle_change(struct ui_model *m, int step)
+{
+    static const unsigned ms[] = {100, 250, 500, 1000, 2000, 5000, 10000};
+    const int last = (int)(sizeof ms / sizeof ms[0]) - 1;
+    int k = 0;
+
+    while (k < last && ms[k] * 1000000ull < m->settle_ns)
+        k++;
+    k = k + step < 0 ? 0 : k + step > last ? last : k + step;
+    m->settle_ns = ms[k] * 1000000ull;
+    m->settle_at = 0;
+    ui_model_note(m, m->now, "figures change every %g s", ms[k] * 1e-3);
 }
 
 /* The focused panel has taken the action. */
@@ -879,6 +931,9 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
     case ACTION_ANSWER_AFTER: chatview_answer(m, 1); return ACTION_NONE;
     case ACTION_INK: m->ink = (m->ink + 1) % INK_MODES; return ACTION_NONE;
     case ACTION_KEY_BAR: m->key_bar = !m->key_bar; return ACTION_NONE;
+    case ACTION_PRESET: preset_next(m); return ACTION_NONE;
+    case ACTION_FASTER: settle_change(m, -1); return ACTION_NONE;
+    case ACTION_SLOWER: settle_change(m, 1); return ACTION_NONE;
     case ACTION_SCROLL_TOP:
     case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
     case ACTION_SCROLL_END:

@@ -31,6 +31,8 @@ bool screen_search_key(struct ui_model *m, const struct input_event *ev);
 /* What the screen does itself (focus, zoom, scrolling, cursors): ACTION_NONE; else the action is
  * the caller's, as it is or translated. */
 enum action screen_act(struct ui_model *m, enum action a, int index);
+/* Shows these panels (bits) and no others. */
+void screen_panels(struct ui_model *m, unsigned open);
 /* The key that stands in the row of keys there, NULL: none. */
 const struct key_binding *screen_key_at(const struct ui_model *m, int w, int h, int x, int y);
 void screen_click(struct ui_model *m, int w, int h, int x, int y); /* gives a panel the keys */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MOST_W 84
+#define LEVELS 3 /* of pages: all; without the map; the messages alone */
 
 static const char *const examples[START_EXAMPLES] = {
     "Tell me a story about a brave fox.",
@@ -14,19 +15,21 @@ static const char *const examples[START_EXAMPLES] = {
 
 enum line_kind { LINE_PLAIN, LINE_DIM, LINE_EXAMPLE };
 
+/* level: of the smallest page that has the line; the page of level 0 has all */
 static const struct {
     enum line_kind kind;
+    int level;
     const char *text;
 } lines[] = {
-    {LINE_PLAIN,
+    {LINE_PLAIN, 1,
      "Chat with a mixture-of-experts model, and watch which experts every token wakes."},
-    {LINE_PLAIN, ""},
-    {LINE_DIM, "Type a message, or send one of these with Enter (Down chooses):"},
-    {LINE_EXAMPLE, ""},
-    {LINE_EXAMPLE, ""},
-    {LINE_PLAIN, ""},
-    {LINE_DIM, "Tab looks into the panels \u00b7 F6 moves experts to the GPU \u00b7 F1 keys"},
-    {LINE_DIM, "The map: a row a layer, a column an expert; the brighter, the more often chosen."},
+    {LINE_PLAIN, 0, ""},
+    {LINE_DIM, 2, "Type a message, or send one of these with Enter (Down chooses):"},
+    {LINE_EXAMPLE, 2, ""},
+    {LINE_EXAMPLE, 2, ""},
+    {LINE_PLAIN, 0, ""},
+    {LINE_DIM, 1, "Tab looks into the panels \u00b7 F6 moves experts to the GPU \u00b7 F1 keys"},
+    {LINE_DIM, 0, "The map: a row a layer, a column an expert; the brighter, the more often chosen."},
 };
 
 bool start_page_wanted(const struct ui_model *m)
@@ -65,7 +68,7 @@ static int words(struct canvas *c, int x, int y, int width, struct style s, cons
     return rows;
 }
 
-static int page(struct canvas *c, int x, int y, int width, const struct ui_model *m)
+static int page(struct canvas *c, int x, int y, int width, int level, const struct ui_model *m)
 {
     int rows = 0, example = 0;
 
@@ -74,6 +77,8 @@ static int page(struct canvas *c, int x, int y, int width, const struct ui_model
                                      lines[i].kind == LINE_DIM ? ROLE_STYLE_DIM : ROLE_STYLE_TEXT);
         bool marked = lines[i].kind == LINE_EXAMPLE && example == m->example % START_EXAMPLES;
 
+        if (lines[i].level < level)
+            continue;
         if (lines[i].kind != LINE_EXAMPLE) {
             rows += words(c, x, y + rows, width, s, lines[i].text);
             continue;
@@ -86,20 +91,34 @@ static int page(struct canvas *c, int x, int y, int width, const struct ui_model
     return rows;
 }
 
-int start_page_rows(const struct ui_model *m, int width)
+/* The largest page for so many rows; LEVELS: none. */
+static int level_for(const struct ui_model *m, int width, int height)
 {
-    width = width > MOST_W ? MOST_W : width;
-    return width < 24 ? 0 : page(NULL, 0, 0, width, m);
+    int level = width < 24 ? LEVELS : 0;
+
+    while (level < LEVELS && page(NULL, 0, 0, width, level, m) > height)
+        level++;
+    return level;
+}
+
+static int width_in(int columns)
+{
+    return columns - 4 > MOST_W ? MOST_W : columns - 4;
+}
+
+bool start_page_fits(const struct ui_model *m, int columns, int rows)
+{
+    return level_for(m, width_in(columns), rows) < LEVELS;
 }
 
 void start_page_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
-    int width = r.w - 4 > MOST_W ? MOST_W : r.w - 4, rows = start_page_rows(m, width);
+    int width = width_in(r.w), level = level_for(m, width, r.h);
     struct rect before;
 
-    if (!rows || rows > r.h)
+    if (level == LEVELS)
         return;
     before = canvas_clip(c, r);
-    page(c, r.x + 3, r.y + (r.h - rows) / 2, width, m);
+    page(c, r.x + 3, r.y + (r.h - page(NULL, 0, 0, width, level, m)) / 2, width, level, m);
     canvas_clip_set(c, before);
 }

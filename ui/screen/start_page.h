@@ -11,9 +11,9 @@
 bool start_page_wanted(const struct ui_model *m);
 /* the message that Enter on an empty line sends, NULL: the page is not there */
 const char *start_page_example(const struct ui_model *m);
-/* Rows it takes at this width. */
-int start_page_rows(const struct ui_model *m, int width);
-/* In the lowest rows of r, as far as there is room. */
+/* there is room for it, or for a shorter one */
+bool start_page_fits(const struct ui_model *m, int columns, int rows);
+/* In the middle of r; nothing where it does not fit. */
 void start_page_draw(struct canvas *c, struct rect r, const struct ui_model *m);
 
 #endif

@@ -68,6 +68,15 @@ int chat_busy(struct conversation *c)
     return 1;
 }
 
+size_t chat_columns(const struct conversation *c, int before)
+{
+    const struct conversation_hooks *h = conversation_hooks(c);
+    int columns = (h->columns ? h->columns(h->ctx) : 0);
+
+    columns = (columns > 0 ? columns : 64) - before;
+    return columns < 24 ? 24 : (size_t)columns;
+}
+
 static bool has_name(const struct chat_command *k, const char *name)
 {
     const char *p = k->others;
@@ -163,6 +172,9 @@ static const struct chat_command table[] = {
     {"/show", "", "[KEY]", "the model, the settings and where they come from; the system message",
      chat_show, chat_complete_show},
     {"/system", "", "[TEXT|none]", "set, show or drop the system message", chat_system, NULL},
+    {"/role", "", "[NAME|none]",
+     "the system message and settings of roles/NAME.md beside config.yaml, or a list",
+     chat_role, chat_complete_roles},
     {"/regen", "/retry", "",
      "answer your last message once more, with another seed; the old answer stays beside it",
      chat_regen, NULL},

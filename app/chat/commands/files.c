@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define LISTED 30 /* chats that /load shows */
-#define TITLE_COLUMNS 36u
+#define TITLE_AT 24 /* cells before a title in the list */
 
 static int save(struct conversation *c, const char *name, bool replace)
 {
@@ -61,21 +61,22 @@ int chat_save_over(struct conversation *c, const char *arguments)
 
 /* "  1  22 Nov 14:02    6  the fox: Tell me a story about …": when it was used last, its messages,
  * its name where somebody gave it one, how it begins. */
-static void list_line(struct strbuf *b, size_t number, const struct transcript_info *i)
+static void list_line(struct strbuf *b, size_t number, const struct transcript_info *i,
+                      size_t columns)
 {
     char when[32], title[256];
     time_t changed = (time_t)i->changed;
     bool recent = time(NULL) - changed < 300 * 24 * 3600;
     size_t cut;
     struct tm tm;
-    bool named = strspn(i->name, "0123456789-_") < strlen(i->name);
+    bool named = transcript_is_named(i);
 
     localtime_r(&changed, &tm);
     strftime(when, sizeof when, recent ? "%d %b %H:%M" : "%d %b %Y", &tm);
     snprintf(title, sizeof title, "%s%s%s", named ? i->name : "", named ? ": " : "",
              i->title[0] ? i->title : "(nothing said)");
-    if (utf8_width(title, strlen(title)) > TITLE_COLUMNS) {
-        cut = utf8_fit(title, strlen(title), TITLE_COLUMNS - 1, NULL);
+    if (utf8_width(title, strlen(title)) > columns) {
+        cut = utf8_fit(title, strlen(title), columns - 1, NULL);
         snprintf(title + cut, sizeof title - cut, "\u2026");
     }
     strbuf_printf(b, "%3zu  %-12s %4zu  %s\n", number, when, i->n, title);
@@ -96,7 +97,7 @@ static int list_chats(struct conversation *c, const char *words)
     if (n)
         strbuf_printf(&b, "     used last messages  beginning\n");
     for (size_t i = 0; i < n && i < LISTED; i++)
-        list_line(&b, i + 1, &all[i]);
+        list_line(&b, i + 1, &all[i], chat_columns(c, TITLE_AT));
     if (n > LISTED)
         strbuf_printf(&b, "     and %zu older ones; /chats WORDS finds them\n", n - LISTED);
     strbuf_puts(&b, n          ? "/load N reads one of them; /rename N NAME, /delete N"

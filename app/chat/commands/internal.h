@@ -11,6 +11,8 @@ const char *chat_blank(const char *s); /* behind the blanks */
 void chat_word_take(const char **s, char *out, size_t size);
 /* the output of one command, told in one piece; releases b; 0 */
 int chat_output(struct conversation *c, struct strbuf *b);
+/* Cells for a text that follows `before` cells in a line of output; at least 24. */
+size_t chat_columns(const struct conversation *c, int before);
 /* word joins the completions when it begins with begin. */
 void chat_completion_add(char ***list, size_t *n, const char *word, const char *begin);
 /* What the option's value may be. */
@@ -22,6 +24,7 @@ int chat_busy(struct conversation *c);
 int chat_show(struct conversation *c, const char *arguments);
 int chat_set(struct conversation *c, const char *arguments);
 int chat_system(struct conversation *c, const char *arguments);
+int chat_role(struct conversation *c, const char *arguments);
 int chat_regen(struct conversation *c, const char *arguments);
 int chat_continue(struct conversation *c, const char *arguments);
 int chat_undo(struct conversation *c, const char *arguments);
@@ -58,6 +61,8 @@ void chat_complete_chats(struct conversation *c, const char *line, const char *w
                          size_t *n);
 /* names of files and folders; a word that begins with @ keeps it */
 void chat_complete_files(struct conversation *c, const char *line, const char *word, char ***list,
+                         size_t *n);
+void chat_complete_roles(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
 void chat_complete_models(struct conversation *c, const char *line, const char *word, char ***list,
                           size_t *n);

@@ -1,6 +1,7 @@
 /* The slash commands about settings: /set, /show and the completion of keys and values. */
 #include "app/chat/commands/internal.h"
 
+#include "app/setup/panels_option.h"
 #include "app/setup/remarks.h"
 #include "app/setup/theme_file.h"
 #include "engine/base/size.h"
@@ -118,6 +119,8 @@ static int order_check(const struct option *option, const char *value, struct er
         grammar_free(grammar);
         return rc;
     }
+    if (option == &option_table[OPTION_ID_panels])
+        return panels_option_check(value, e);
     if (option == &option_table[OPTION_ID_samplers])
         return sampling_order_read(&scratch, value, e);
     if (option == &option_table[OPTION_ID_sampler_seq])

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BRANCH_COLUMNS 40u
+#define BRANCH_AT 24 /* cells before the words of a branch, and the mark behind them */
 
 int chat_system(struct conversation *c, const char *arguments)
 {
@@ -96,11 +96,11 @@ int chat_clear(struct conversation *c, const char *arguments)
 }
 
 /* "  2 > 1 of 3  moetop: Once upon a time …" */
-static void branch_lines(struct strbuf *b, const struct transcript *t, size_t at)
+static void branch_lines(struct strbuf *b, const struct transcript *t, size_t at, size_t columns)
 {
     for (size_t k = 0; k < transcript_siblings(t, at); k++) {
         const struct transcript_entry *x = transcript_sibling(t, at, k);
-        size_t n = strcspn(x->text, "\n"), cut = utf8_fit(x->text, n, BRANCH_COLUMNS, NULL);
+        size_t n = strcspn(x->text, "\n"), cut = utf8_fit(x->text, n, columns, NULL);
 
         strbuf_printf(b, "%3zu %c %zu of %zu  %s: %.*s%s\n", at + 1,
                       k == t->entries[at].which ? '>' : ' ', k + 1, transcript_siblings(t, at),
@@ -157,7 +157,7 @@ int chat_branches(struct conversation *c, const char *arguments)
         return chat_busy(c) ? -1 : conversation_switch(c, at, a - 1);
     for (size_t i = 0; i < t->n; i++)
         if (transcript_siblings(t, i) > 1)
-            branch_lines(&out, t, i);
+            branch_lines(&out, t, i, chat_columns(c, BRANCH_AT));
     strbuf_puts(&out, "/branches K goes to number K of the newest; /branches A B compares two");
     if (conversation_hooks(c)->keys)
         strbuf_puts(&out, "; Alt-Left and Alt-Right go between them");

@@ -10,6 +10,7 @@
 #include "app/chat/screen/linemode.h"
 #include "app/common/model_places.h"
 #include "app/common/paths.h"
+#include "app/setup/panels_option.h"
 #include "app/setup/screen_setup.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
@@ -150,7 +151,7 @@ static void take_sample(struct chat *s, uint64_t now)
     if (t)
         ui_model_telemetry(&s->model, t, now);
     chat_machine_take(s, now);
-    s->sample.at = now + UI_SETTLE_NS;
+    s->sample.at = now + s->model.settle_ns;
 }
 
 static void show_frame(struct chat *s, uint64_t now)
@@ -255,6 +256,10 @@ static int open_all(struct chat *s, struct error *e)
     s->model.token_text_ctx = s;
     s->model.hints = s->options->hints;
     s->model.key_bar = s->options->key_bar;
+    if (panels_option_check(s->options->panels, e) < 0)
+        return ERR_USAGE;
+    panels_option_take(&s->model, s->options);
+    update_option_take(&s->model, s->options);
     paths_history(history, sizeof history);
     i.history_file = history[0] ? history : NULL;
     if ((rc = input_open(&i, e)) < 0)

@@ -4,6 +4,7 @@
 
 #include "app/chat/cache_doctor.h"
 #include "app/connect/server.h"
+#include "app/setup/panels_option.h"
 #include "app/setup/screen_setup.h"
 #include "engine/base/clock.h"
 #include "engine/file/dtype.h"
@@ -237,6 +238,12 @@ static void hook_edit(void *ctx, const char *text)
     input_set(text);
 }
 
+static int hook_columns(void *ctx)
+{
+    /* the mark before a line of output, and a cell behind it */
+    return ((struct chat *)ctx)->model.chat_width - 2;
+}
+
 static bool hook_copy(void *ctx, const char *text, size_t len)
 {
     struct chat *s = ctx;
@@ -299,9 +306,13 @@ static void hook_set(void *ctx, const struct option *option)
         chat_theme_take(s);
     else if (id == OPTION_ID_mouse)
         terminal_mouse(s->terminal, s->options->mouse);
-    s->model.hints = s->options->hints;
-    if (id == OPTION_ID_key_bar)
+    else if (id == OPTION_ID_panels)
+        panels_option_take(&s->model, s->options);
+    else if (id == OPTION_ID_update_ms)
+        update_option_take(&s->model, s->options);
+    else if (id == OPTION_ID_key_bar)
         s->model.key_bar = s->options->key_bar;
+    s->model.hints = s->options->hints;
     s->model.pace = conversation_pace(s->conversation);
     chat_sampling_show(s);
 }
@@ -317,6 +328,7 @@ struct conversation_hooks chat_hooks(struct chat *s)
         .view = hook_view,
         .edit = hook_edit,
         .copy = hook_copy,
+        .columns = hook_columns,
         .set = hook_set,
         .placing = hook_placing,
         .closing = hook_closing,
