@@ -29,7 +29,8 @@ static const struct {
     {LINE_EXAMPLE, 2, ""},
     {LINE_PLAIN, 0, ""},
     {LINE_DIM, 1, "Tab looks into the panels \u00b7 F6 moves experts to the GPU \u00b7 F1 keys"},
-    {LINE_DIM, 0, "The map: a row a layer, a column an expert; the brighter, the more often chosen."},
+    {LINE_DIM, 0,
+     "The map: a row a layer, a column an expert; the brighter, the more often chosen."},
 };
 
 bool start_page_wanted(const struct ui_model *m)
