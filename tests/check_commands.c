@@ -554,6 +554,33 @@ START_TEST(fewer_experts_and_back)
 }
 END_TEST
 
+/* The same of types of keys and values. */
+START_TEST(other_types_of_keys_and_back)
+{
+    const char *const longer[] = {"-n", "24", "--temp", "0", NULL};
+    struct talk t;
+    char *plain, *back;
+
+    talk_open(&t, longer);
+    expect(&t, "/kv", "keys in f16, values in f16\n");
+    expect(&t, "/kv q4_0", "/kv TYPE");
+    expect(&t, "/kv undo now", "/kv TYPE");
+    plain = answer_to(&t, "Tell me a story about a fox.");
+    expect(&t, "/kv q8_0", "keys in q8_0, values in q8_0 from here on");
+    type(&t, "Tell me a story about a dog.");
+    hear_out(&t, "keys in q8_0, values in q8_0: ");
+    hear_out(&t, "top tokens changed; /kv undo takes it back");
+    type(&t, "/clear");
+    expect(&t, "/kv undo", "keys in f16, values in f16 again");
+    back = answer_to(&t, "Tell me a story about a fox.");
+    ck_assert_str_eq(back, plain);
+    expect(&t, "/kv q8_0 f32", "keys in q8_0, values in f32 from here on");
+    talk_close(&t);
+    mem_free(plain);
+    mem_free(back);
+}
+END_TEST
+
 /* The adapter's answer; with strength 0 the model's own, for which what was read is read again. */
 START_TEST(adapters_have_strengths)
 {
@@ -1204,6 +1231,7 @@ static Suite *suite(void)
     tcase_add_test(c, commands_say_what_they_did);
     tcase_add_test(c, adapters_have_strengths);
     tcase_add_test(c, fewer_experts_and_back);
+    tcase_add_test(c, other_types_of_keys_and_back);
     tcase_add_test(c, each_placement_asked_for_is_told);
     tcase_add_test(c, help_is_aligned);
     tcase_add_test(c, settings_are_looked_at_before_they_are_kept);

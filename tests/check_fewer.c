@@ -91,7 +91,7 @@ START_TEST(the_receipt)
 {
     struct engine *g = open_demo(NULL, 0);
     int most = most_used(g), n;
-    struct fewer_experts loss;
+    struct shadow_loss loss;
     const int *ids;
     int before[PROMPT + ANSWER];
 
@@ -99,18 +99,74 @@ START_TEST(the_receipt)
     n = engine_session_tokens(g, &ids);
     ck_assert_int_eq(n, PROMPT + ANSWER);
     memcpy(before, ids, sizeof before);
-    ck_assert_int_eq(engine_experts_used_loss(g, PROMPT, &loss, &e),
-                     ERR_USAGE);                               /* nothing is lost */
-    ck_assert_int_eq(engine_experts_used_set(g, most, &e), 0); /* as many as there were */
-    ck_assert_msg(engine_experts_used_loss(g, PROMPT, &loss, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_shadow(g, PROMPT, &loss, &e), ERR_USAGE); /* nothing is lost */
+    ck_assert_int_eq(engine_experts_used_set(g, most, &e), 0);        /* as many as there were */
+    ck_assert_msg(engine_shadow(g, PROMPT, &loss, &e) == 0, "%s", e.text);
     ck_assert(loss.tokens == ANSWER && loss.changed == 0 && loss.mean_kl == 0);
     ck_assert_int_eq(engine_experts_used_set(g, 1, &e), 0);
-    ck_assert_msg(engine_experts_used_loss(g, PROMPT, &loss, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_shadow(g, PROMPT, &loss, &e) == 0, "%s", e.text);
     ck_assert(loss.tokens == ANSWER && loss.mean_kl > 0 && loss.largest_kl >= loss.mean_kl);
     ck_assert(loss.rate > 0 && loss.exact_rate > 0);
     ck_assert_int_eq(most_used(g), 1); /* they are in force again */
     ck_assert_int_eq(engine_session_tokens(g, &ids), n);
     ck_assert_mem_eq(ids, before, sizeof before);
+    engine_close(g);
+}
+END_TEST
+
+static struct engine *open_kv(enum kv_type k, enum kv_type v)
+{
+    struct engine_config c = {.model_path = support_demo(),
+                              .context = 128,
+                              .ubatch = 16,
+                              .n_threads = 2,
+                              .kv_k = k,
+                              .kv_v = v,
+                              .tune = DEVICE_TUNE_OFF,
+                              .convert = -1};
+    struct engine *g = NULL;
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    return g;
+}
+
+/* Types that are changed on the way are those of an engine that was opened so, to the bit. */
+START_TEST(keys_and_values_in_other_types)
+{
+    static const enum kv_type types[][2] = {
+        {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32}, {KV_Q8_0, KV_F16}, {KV_F16, KV_Q8_0}};
+    struct engine *g = open_kv(KV_F16, KV_F16), *made;
+    float *exact = logits_of(g), *then, *so;
+    struct session *other = NULL;
+    struct shadow_loss loss;
+    enum kv_type k, v;
+
+    ck_assert_int_eq(engine_session_open(g, &other, &e), 0);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        ck_assert_msg(engine_kv_types_set(g, types[i][0], types[i][1], &e) == 0, "%s", e.text);
+        made = open_kv(types[i][0], types[i][1]);
+        then = logits_of(g);
+        so = logits_of(made);
+        ck_assert(same(g, then, so));
+        ck_assert_int_eq(engine_lossy(g), types[i][0] == KV_Q8_0 || types[i][1] == KV_Q8_0);
+        ck_assert_int_eq(engine_shadow(g, PROMPT, &loss, &e), engine_lossy(g) ? 0 : ERR_USAGE);
+        if (engine_lossy(g)) {
+            ck_assert(loss.tokens == ANSWER && loss.mean_kl > 0 && loss.rate > 0);
+            ck_assert(loss.exact_rate > 0);
+        }
+        engine_kv_types(g, &k, &v);
+        ck_assert(k == types[i][0] && v == types[i][1]); /* in force again */
+        ck_assert_int_eq(engine_session_tokens(g, NULL), PROMPT + ANSWER);
+        mem_free(then);
+        mem_free(so);
+        engine_close(made);
+    }
+    engine_kv_types_opened(g, &k, &v);
+    ck_assert_int_eq(engine_kv_types_set(g, k, v, &e), 0);
+    then = logits_of(g);
+    ck_assert(same(g, then, exact));
+    mem_free(then);
+    mem_free(exact);
     engine_close(g);
 }
 END_TEST
@@ -163,7 +219,7 @@ START_TEST(only_those_of_enough_weight)
     struct engine *g = open_softmax(NULL, 0, 0), *one = open_softmax(NULL, 0, 1), *gpu;
     float *exact = logits_of(g), *best = logits_of(one), *now, *there, least;
     int all = chosen(g), left, used, before = all;
-    struct fewer_experts loss;
+    struct shadow_loss loss;
 
     ck_assert_int_eq(engine_experts_least_set(g, 1e-9f, &e), 0);
     now = logits_of(g);
@@ -183,7 +239,7 @@ START_TEST(only_those_of_enough_weight)
         mem_free(now);
     }
     ck_assert_int_lt(before, all);
-    ck_assert_msg(engine_experts_used_loss(g, PROMPT, &loss, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_shadow(g, PROMPT, &loss, &e) == 0, "%s", e.text);
     ck_assert(loss.mean_kl > 0 && loss.rate > 0);
     engine_experts_lossy(g, &used, &least);
     ck_assert(used == 0 && least > 0.8f);
@@ -232,6 +288,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, as_if_the_model_were_made_so);
     tcase_add_test(t, the_receipt);
+    tcase_add_test(t, keys_and_values_in_other_types);
     tcase_add_test(t, only_those_of_enough_weight);
     tcase_add_test(t, what_is_refused);
     suite_add_tcase(s, t);

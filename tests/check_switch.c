@@ -482,7 +482,7 @@ START_TEST(deferred_experts_show_their_loss)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct engine *g = open_demo(plain, cases[i].placement, NULL);
         uint64_t counted = 0, after = 0;
-        struct fewer_experts shadow;
+        struct shadow_loss shadow;
         struct defer_loss loss;
         struct error e = {0};
         int n;
@@ -508,7 +508,7 @@ START_TEST(deferred_experts_show_their_loss)
             after += engine_telemetry(g)->session[k];
         ck_assert_uint_eq(after, counted);
         if (cases[i].defer) { /* the chat's shadow says the same, and how fast both are */
-            ck_assert_int_eq(engine_experts_used_loss(g, n - 39, &shadow, &e), 0);
+            ck_assert_int_eq(engine_shadow(g, n - 39, &shadow, &e), 0);
             ck_assert_int_eq(shadow.tokens, 39);
             ck_assert_int_eq(shadow.changed, loss.changed);
             ck_assert(shadow.rate > 0 && shadow.exact_rate > 0);

@@ -140,7 +140,7 @@ static const char *none_of(struct conversation *c, const struct engine_info *inf
     if (r->none)
         return r->none;
     if (r->lossy)
-        return "a lossy setting was changed in the chat, whose rows are of both";
+        return "a lossy setting was changed in the chat (/experts-used, /kv)";
     return adapters_changed(c, info) ? "the adapters' strengths were changed in the chat" : NULL;
 }
 

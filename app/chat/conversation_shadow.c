@@ -1,4 +1,6 @@
-/* The first answer of fewer or deferred experts (/experts-used) is computed once more in the
+/* The first answer of fewer or deferred experts (/experts-used), or of other types of keys and
+ * values
+ * (/kv), is computed once more in the
  * shadow, exactly and so, and what that cost and gained is told beside each other. The UI thread
  * asks, the engine's does it between two answers. */
 #include "app/chat/internal.h"
@@ -7,6 +9,7 @@
 #include "engine/run/engine.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define SHADOW_LEAST 8 /* tokens of an answer that is worth it */
 
@@ -30,6 +33,53 @@ void shadow_words(const struct engine *g, char *out, size_t size)
         snprintf(out + n, size - n, ", up to %d of a layer's a layer later", engine_defer(g));
 }
 
+const char *const kv_words[] = {"f32", "f16", "q8_0"};
+
+void shadow_kv_words(const struct engine *g, char *out, size_t size)
+{
+    enum kv_type k, v;
+
+    engine_kv_types(g, &k, &v);
+    snprintf(out, size, "keys in %s, values in %s", kv_words[k], kv_words[v]);
+}
+
+static bool fewer(const struct engine *g)
+{
+    float least;
+    int used;
+
+    engine_experts_lossy(g, &used, &least);
+    return used || least > 0 || engine_defer(g);
+}
+
+static bool other_types(const struct engine *g)
+{
+    enum kv_type k, v, was_k, was_v;
+
+    engine_kv_types(g, &k, &v);
+    engine_kv_types_opened(g, &was_k, &was_v);
+    return k != was_k || v != was_v;
+}
+
+/* What is lossy, and what takes it back. */
+static void words_of(const struct engine *g, char *out, size_t size, const char **undo)
+{
+    bool types = other_types(g);
+
+    *out = 0;
+    *undo = fewer(g) ? types ? "/experts-used undo and /kv undo take it back"
+                             : "/experts-used undo takes it back"
+                     : "/kv undo takes it back";
+    if (fewer(g))
+        shadow_words(g, out, size);
+    if (types) {
+        size_t n = strlen(out);
+
+        n += (size_t)snprintf(out + n, size - n, "%s", n ? ", " : "");
+        shadow_kv_words(g, out + n, size - n);
+    }
+}
+
 struct shadow {
     int from;
 };
@@ -38,26 +88,24 @@ struct shadow {
 static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
 {
     const struct shadow *s = ctx;
-    struct fewer_experts loss;
+    struct shadow_loss loss;
     struct strbuf b = {0};
-    char words[120];
-    float least;
-    int used, rc;
+    char words[240];
+    const char *undo;
+    int rc;
 
-    engine_experts_lossy(g, &used, &least);
-    if (!used && least <= 0 && !engine_defer(g)) /* undone before it came to this */
+    if (!engine_lossy(g)) /* undone before it came to this */
         return 0;
-    if ((rc = engine_experts_used_loss(g, s->from, &loss, e)) < 0)
+    if ((rc = engine_shadow(g, s->from, &loss, e)) < 0)
         return rc;
-    shadow_words(g, words, sizeof words);
+    words_of(g, words, sizeof words, &undo);
     strbuf_printf(
         &b,
         "%s: %.*f tokens/s, the exact run %.*f (%+.0f %%); mean KL divergence %.3g nats a "
-        "token (largest %.3g), %d of %d top tokens changed; /experts-used undo takes it "
-        "back\n",
+        "token (largest %.3g), %d of %d top tokens changed; %s\n",
         words, loss.rate < 100, loss.rate, loss.exact_rate < 100, loss.exact_rate,
         100 * (loss.rate / loss.exact_rate - 1), loss.mean_kl, loss.largest_kl, loss.changed,
-        loss.tokens);
+        loss.tokens, undo);
     *text = strbuf_take(&b, NULL);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory");
 }

@@ -123,6 +123,9 @@ void conversation_model_settle(struct conversation *c);
 void conversation_shadow_after(struct conversation *c, const struct turn_done_event *done);
 /* "1 of the 2 experts a token, but none of less weight than 0.1"; the engine's thread. */
 void shadow_words(const struct engine *g, char *out, size_t size);
+/* "keys in q8_0, values in f16"; likewise. */
+void shadow_kv_words(const struct engine *g, char *out, size_t size);
+extern const char *const kv_words[3]; /* of enum kv_type */
 
 /* conversation_receipt.c */
 /* An answer begins, with these settings; its prompt is made. */

@@ -190,12 +190,12 @@ static int tell_loss(struct engine *g, const struct turn_done_event *done, struc
 
 static int tell_fewer(struct engine *g, const struct turn_done_event *done, struct error *e)
 {
-    struct fewer_experts loss;
+    struct shadow_loss loss;
     int rc;
 
     if (done->completion_tokens < 2)
         return 0;
-    if ((rc = engine_experts_used_loss(g, done->prompt_tokens, &loss, e)) < 0)
+    if ((rc = engine_shadow(g, done->prompt_tokens, &loss, e)) < 0)
         return rc;
     fprintf(stderr,
             "moetop: fewer experts: mean KL divergence %.3g nats a token (largest %.3g) from the "

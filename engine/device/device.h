@@ -280,8 +280,8 @@ struct device_ops {
      * ones (state_room) or recurrent state of every layer whose mixer is here; for one that comes
      * later block_put takes it, of all sessions that are open. Any number that is not open, small
      * ones first; open itself opens session 0's, which nobody closes. Once a device is open these,
-     * block_put, stream and tune are the only calls that allocate. ERR_MEMORY, ERR_DEVICE: it does
-     * not fit, and nothing is changed. Between jobs. */
+     * state_types, block_put, stream and tune are the only calls that allocate. ERR_MEMORY,
+     * ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
     /* Optional: the rows of session `from` for positions 0 .. n - 1 are those of `to` as well, in
@@ -290,6 +290,10 @@ struct device_ops {
      * writes or cuts. Returns how many positions, whole pages of NUM_CHUNK: n or less, 0. Rows
      * alone, no recurrent state. Between jobs. */
     int (*state_share)(struct device *d, int from, int to, int n);
+    /* Optional: keys and values are kept in these types from here on. Every session's state is
+     * closed, session 0's too; state_open opens them again. Allocates. ERR_MEMORY, ERR_USAGE (no
+     * whole blocks): call again with other types. Between jobs. */
+    int (*state_types)(struct device *d, enum kv_type k, enum kv_type v, struct error *e);
     /* Optional: a session's rows from pos on are not wanted any more. Between jobs. */
     void (*state_cut)(struct device *d, int session, int pos);
     /* Optional: memory of rows that no session has any more is the host system's again, until

@@ -196,6 +196,8 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
         return rc;
     if ((rc = rope_init(&g->rope, hp, g->info.context, e)) < 0 || (rc = go_on(g, e)) < 0)
         return rc;
+    g->kv_opened.k = c->kv_k;
+    g->kv_opened.v = c->kv_v;
     g->state = (struct state_config){c->kv_k, c->kv_v, g->info.context, g->info.ubatch};
     if ((rc = open_cpu(g, e)) < 0 || (rc = go_on(g, e)) < 0)
         return rc;

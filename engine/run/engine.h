@@ -188,15 +188,26 @@ int engine_experts_least_set(struct engine *g, float least, struct error *e);
 /* What is in force; 0 and 0: the model's own. trained: the most that the model's layers use. */
 void engine_experts_lossy(const struct engine *g, int *used, float *least);
 int engine_experts_trained(const struct engine *g);
-/* What these, and deferred experts, cost and gain on the session as it stands, from position `from`
- * on (at most 64 tokens), which are computed twice more, one by one, after an exact prompt: the
- * divergence of the next token's distribution from the exact run's, in nats, how many tokens greedy
- * decoding would choose otherwise, tokens a second. The session stays. Outside a turn. */
-struct fewer_experts {
+/* Keys and values are kept in these types from here on; what the sessions hold is computed anew
+ * with their next turn. Outside a turn; allocates. ERR_USAGE: Q8_0 and heads that are no whole
+ * blocks, or devices beside the CPU; ERR_MEMORY: all is as before, but for what the sessions held.
+ */
+int engine_kv_types_set(struct engine *g, enum kv_type k, enum kv_type v, struct error *e);
+void engine_kv_types(const struct engine *g, enum kv_type *k, enum kv_type *v);
+void engine_kv_types_opened(const struct engine *g, enum kv_type *k, enum kv_type *v);
+/* Whether anything of these is lossy: fewer experts, deferred ones, keys or values kept in less
+ * than F16 or than the engine was opened with. */
+bool engine_lossy(const struct engine *g);
+/* What that costs and gains on the session as it stands, from position `from` on (at most 64
+ * tokens): all is computed twice more, exactly and so, these tokens one by one. The divergence of
+ * the next token's distribution from the exact run's, in nats, how many tokens greedy decoding
+ * would choose otherwise, tokens a second. The session stays, computed with the settings in force.
+ * Outside a turn. */
+struct shadow_loss {
     int tokens, changed;
     double mean_kl, largest_kl, exact_rate, rate;
 };
-int engine_experts_used_loss(struct engine *g, int from, struct fewer_experts *out,
+int engine_shadow(struct engine *g, int from, struct shadow_loss *out,
                              struct error *e);
 /* between turns: goes on with moves, and tunes once after each; true: more moves are left */
 bool engine_idle_step(struct engine *g);

@@ -225,6 +225,9 @@ struct engine {
     /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
      * nobody asked yet) */
     int experts_used, *used_trained;
+    struct {
+        enum kv_type k, v;
+    } kv_opened; /* the types that the engine was opened with */
     struct trace trace;    /* asked for by engine_trace_start */
     struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
@@ -501,5 +504,10 @@ void metrics_refresh(struct engine *g);
 size_t session_footprint(const struct hparams *hp, const struct state_config *state, int sessions);
 int engine_resolve(const struct engine_config *c, const struct model *m,
                    struct engine_footprint *out, struct error *e);
+
+/* fewer_experts.c: what the file says of each layer, before it is changed for the first time; then
+ * n experts (0: all) and the least weight in force. */
+int fewer_experts_remember(struct engine *g, struct error *e);
+void fewer_experts_use(struct engine *g, int n, float least);
 
 #endif

@@ -218,6 +218,11 @@ static const struct chat_command table[] = {
      "lossy: N experts a token from here on; weight X: those of enough weight; defer N: N a layer "
      "later; undo: all; what it costs is told after the next answer",
      chat_experts_used, NULL},
+    {"/kv", "", "[TYPE]",
+     "keys and values in f32, f16 or q8_0 from here on (KEYS VALUES: each its own); undo: as at "
+     "the "
+     "start; what a lossy one costs is told after the next answer",
+     chat_kv, NULL},
     {"/place", "", "[NAME|FILE]",
      "switch the placement at once; save NAME: keep the present one; without a name: list them",
      chat_place, chat_complete_place},

@@ -46,6 +46,7 @@ int chat_place(struct conversation *c, const char *arguments);
 int chat_model(struct conversation *c, const char *arguments);
 int chat_lora(struct conversation *c, const char *arguments);
 int chat_experts_used(struct conversation *c, const char *arguments);
+int chat_kv(struct conversation *c, const char *arguments);
 int chat_log(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
 int chat_cache(struct conversation *c, const char *arguments);

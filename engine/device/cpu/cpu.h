@@ -459,6 +459,7 @@ size_t kv_rings_used(const struct cpu_device *d, const struct kv_state *s);
 int kv_state_open(struct cpu_device *d, int session, struct error *e);
 void kv_state_close(struct cpu_device *d, int session);
 void kv_pool_release(struct cpu_device *d);
+int kv_types_set(struct cpu_device *d, enum kv_type k, enum kv_type v, struct error *e);
 /* The state of a session that is open, with pages for positions 0 .. end - 1; those that hold
  * positions from pos on are nobody else's and may be written. NULL: ERR_DEVICE. */
 const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int pos, int end,

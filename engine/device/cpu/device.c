@@ -930,6 +930,11 @@ static int cpu_kv_rows(struct device *device, const struct kv_move *m, struct er
     return kv_move_rows((struct cpu_device *)device, m, e);
 }
 
+static int cpu_state_types(struct device *device, enum kv_type k, enum kv_type v, struct error *e)
+{
+    return kv_types_set((struct cpu_device *)device, k, v, e);
+}
+
 static int cpu_state_open(struct device *device, int session, struct error *e)
 {
     return kv_state_open((struct cpu_device *)device, session, e);
@@ -992,6 +997,7 @@ const struct device_ops cpu_device_ops = {
     .close = cpu_close,
     .state_open = cpu_state_open,
     .state_close = cpu_state_close,
+    .state_types = cpu_state_types,
     .state_share = cpu_state_share,
     .state_cut = cpu_state_cut,
     .state_trim = cpu_state_trim,

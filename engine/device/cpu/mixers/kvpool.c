@@ -128,6 +128,18 @@ void kv_pool_release(struct cpu_device *d)
     mem_free(p->of);
 }
 
+int kv_types_set(struct cpu_device *d, enum kv_type k, enum kv_type v, struct error *e)
+{
+    d->stats.kv_bytes -= (uint64_t)d->pool_kv.n_segments * d->kv_bytes;
+    kv_pool_release(d);
+    d->pool_kv = (struct kv_pool){0};
+    mem_free(d->layouts);
+    d->layouts = NULL;
+    d->kv_k = d->base.config.kv_k = k;
+    d->kv_v = d->base.config.kv_v = v;
+    return kv_layout(d, e);
+}
+
 static struct kv_state *open_state(struct cpu_device *d, int session)
 {
     struct kv_pool *p = &d->pool_kv;
