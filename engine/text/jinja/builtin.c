@@ -62,8 +62,25 @@ static int find_name(const char *const *names, size_t n, struct str name)
 
 int builtin_test(struct str name)
 {
-    return str_is(name, "==") ? TEST_eq
-                              : find_name(test_names, sizeof test_names / sizeof *test_names, name);
+    static const struct {
+        const char *name;
+        int test;
+    } others[] = {{"==", TEST_eq}, {"!=", TEST_ne}, {"<", TEST_lt},  {"lessthan", TEST_lt},
+                  {"<=", TEST_le}, {">", TEST_gt},  {">=", TEST_ge}, {"greaterthan", TEST_gt}};
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (str_is(name, others[i].name))
+            return others[i].test;
+    return find_name(test_names, sizeof test_names / sizeof *test_names, name);
+}
+
+/* Python's islower() and isupper(): unchanged by one case, and changed by the other. */
+static bool in_case(struct arena *a, struct value v, enum letter_case how, enum letter_case other)
+{
+    struct str s = value_text(a, v);
+
+    return str_equal(a, s, text_change_case(a, s, how)) &&
+           !str_equal(a, s, text_change_case(a, s, other));
 }
 
 bool test_call(struct arena *a, int test, struct value v, const struct arguments *args)
@@ -81,7 +98,8 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_boolean: return v.type == V_BOOL;
     case TEST_mapping: return v.type == V_DICT;
     case TEST_iterable:
-    case TEST_sequence: return v.type == V_LIST || v.type == V_DICT || v.type == V_STRING;
+    case TEST_sequence:
+        return v.type == V_LIST || v.type == V_DICT || v.type == V_STRING || v.type == V_UNDEFINED;
     case TEST_true: return v.type == V_BOOL && v.b;
     case TEST_false: return v.type == V_BOOL && !v.b;
     case TEST_odd: return v.type == V_INT && v.i % 2 != 0;
@@ -98,10 +116,8 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_ge: return value_compare(a, v, other) >= 0;
     case TEST_in: return value_contains(a, other, v);
     case TEST_callable: return v.type == V_MACRO || v.type == V_FUNCTION;
-    case TEST_lower:
-        return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_LOWER));
-    case TEST_upper:
-        return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_UPPER));
+    case TEST_lower: return in_case(a, v, CASE_LOWER, CASE_UPPER);
+    case TEST_upper: return in_case(a, v, CASE_UPPER, CASE_LOWER);
     }
     return false;
 }
@@ -160,12 +176,32 @@ int builtin_filter(struct str name)
     return find_name(filter_names, sizeof filter_names / sizeof *filter_names, name);
 }
 
+/* v's attribute: an index, or names and indices with dots between them */
 static struct value member(struct arena *a, struct value v, struct value name)
 {
-    struct value *found = v.type == V_DICT && name.type == V_STRING ? dict_find(a, v.dict, name.str)
-                                                                    : NULL;
+    size_t from = 0, to;
 
-    return found ? *found : (struct value){0};
+    if (name.type == V_INT)
+        return value_get(a, v, name);
+    for (; name.type == V_STRING && from <= name.str.len; from = to + 1) {
+        bool index = true;
+        int64_t i = 0;
+
+        for (to = from; to < name.str.len && name.str.s[to] != '.'; to++) {
+            index = index && to - from < 9 && name.str.s[to] >= '0' && name.str.s[to] <= '9';
+            i = index ? 10 * i + (name.str.s[to] - '0') : 0;
+        }
+        v = value_get(a, v,
+                      index && to > from ? value_int(i) : value_str(str_cut(name.str, from, to)));
+    }
+    return name.type == V_STRING ? v : (struct value){0};
+}
+
+static bool is_attribute(struct arena *a, struct value v)
+{
+    if (v.type == V_STRING && v.str.len && memchr(v.str.s, ',', v.str.len))
+        jinja_fail(a, ERR_INPUT, "more than one attribute is not supported");
+    return v.type == V_STRING || v.type == V_INT;
 }
 
 /* select, reject, selectattr, rejectattr: [attribute,] [test, [argument]] */
@@ -202,17 +238,19 @@ static struct value map(struct arena *a, struct value v, const struct arguments 
     struct list *in = value_items(a, value_true(v) ? v : list_new(a));
     struct value out = list_new(a), attribute = arguments_get(args, 99, "attribute", value_none()),
                  name = arguments_get(args, 0, NULL, value_none());
+    struct value fallback = arguments_get(args, 99, "default", (struct value){0}), x;
     struct arguments rest = {0};
     int filter = name.type == V_STRING ? builtin_filter(name.str) : -1;
+    bool members = is_attribute(a, attribute);
 
-    if (attribute.type != V_STRING && filter < 0)
+    if (!members && filter < 0)
         jinja_fail(a, ERR_INPUT, "map needs an attribute or a filter");
     for (int i = 1; i < args->n; i++)
         rest.v[rest.n++] = args->v[i];
-    for (size_t i = 0; i < in->n; i++)
-        list_put(a, out.list,
-                 attribute.type == V_STRING ? member(a, in->v[i], attribute)
-                                            : filter_call(a, filter, in->v[i], &rest));
+    for (size_t i = 0; i < in->n; i++) {
+        x = members ? member(a, in->v[i], attribute) : filter_call(a, filter, in->v[i], &rest);
+        list_put(a, out.list, members && x.type == V_UNDEFINED ? fallback : x);
+    }
     return out;
 }
 
@@ -226,7 +264,13 @@ static struct value to_number(struct arena *a, struct value v, bool integer,
     double d;
 
     jinja_charge(a, sizeof text);
-    if (v.type == V_STRING && v.str.len && v.str.len < sizeof text) {
+    if (integer && value_need_integer(a, arguments_get(args, 1, "base", value_int(10)), 10,
+                                      "int's base") != 10)
+        jinja_fail(a, ERR_INPUT, "int with a base is not supported");
+    if (v.type == V_STRING)
+        v.str = text_strip(a, v.str, value_none(), true, true);
+    if (v.type == V_STRING && v.str.len && v.str.len < sizeof text &&
+        !memchr(v.str.s, 'x', v.str.len) && !memchr(v.str.s, 'X', v.str.len)) {
         memcpy(text, v.str.s, v.str.len);
         text[v.str.len] = 0;
         errno = 0;
@@ -264,33 +308,49 @@ static struct value reversed(struct arena *a, struct value v)
     return v.type == V_STRING ? value_str(text_join(a, out.list, str_of(""))) : out;
 }
 
-static struct value unique(struct arena *a, struct value v)
+static bool flag(const struct arguments *args, int i, const char *name)
+{
+    return value_true(arguments_get(args, i, name, value_bool(false)));
+}
+
+/* What an item is compared by: itself or its attribute, strings without regard to case unless
+ * exact, as Jinja does. */
+static struct value key_of(struct arena *a, struct value item, struct value attribute, bool exact)
+{
+    struct value key = is_attribute(a, attribute) ? member(a, item, attribute) : item;
+
+    return key.type == V_STRING && !exact ? value_str(text_change_case(a, key.str, CASE_LOWER))
+                                          : key;
+}
+
+static struct value unique(struct arena *a, struct value v, const struct arguments *args)
 {
     struct list *l = value_items(a, v);
-    struct value out = list_new(a);
+    struct value out = list_new(a), seen = list_new(a), key;
 
-    for (size_t i = 0; i < l->n; i++)
-        if (!value_contains(a, out, l->v[i]))
-            list_put(a, out.list, l->v[i]);
+    for (size_t i = 0; i < l->n; i++) {
+        key = key_of(a, l->v[i], arguments_get(args, 1, "attribute", value_none()),
+                     flag(args, 0, "case_sensitive"));
+        if (value_contains(a, seen, key))
+            continue;
+        list_put(a, seen.list, key);
+        list_put(a, out.list, l->v[i]);
+    }
     return out;
 }
 
-/* Stable; strings without regard to case unless asked, as Jinja does. */
-static struct value sorted(struct arena *a, struct value v, const struct arguments *args)
+/* Stable. */
+static struct value sort_by(struct arena *a, struct value v, struct value attribute, bool exact,
+                            bool reverse)
 {
     struct list *l = value_items(a, v);
-    struct value out = list_new(a), attribute = arguments_get(args, 2, "attribute", value_none());
-    bool reverse = value_true(arguments_get(args, 0, "reverse", value_bool(false)));
-    bool exact = value_true(arguments_get(args, 1, "case_sensitive", value_bool(false)));
+    struct value out = list_new(a);
     struct value *keys = jinja_alloc(a, l->n, sizeof *keys);
 
     for (size_t i = 0; i < l->n; i++) {
-        struct value item = l->v[i],
-                     key = attribute.type == V_STRING ? member(a, item, attribute) : item;
+        struct value item = l->v[i], key = key_of(a, item, attribute, exact);
         size_t at = i;
 
-        if (key.type == V_STRING && !exact)
-            key = value_str(text_change_case(a, key.str, CASE_LOWER));
         list_put(a, out.list, item);
         for (int c; at > 0; at--) {
             jinja_charge(a, 0);
@@ -304,6 +364,41 @@ static struct value sorted(struct arena *a, struct value v, const struct argumen
         out.list->v[at] = item;
     }
     return out;
+}
+
+static struct value sorted_pairs(struct arena *a, struct value v, const struct arguments *args)
+{
+    struct value by = arguments_get(args, 1, "by", value_none());
+
+    return sort_by(a, value_pairs(a, v), value_int(by.type == V_STRING && str_is(by.str, "value")),
+                   flag(args, 0, "case_sensitive"), flag(args, 2, "reverse"));
+}
+
+/* Hugging Face's: tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false) */
+static struct value to_json(struct arena *a, struct value v, const struct arguments *args)
+{
+    struct value indent = arguments_get(args, 1, "indent", value_none()),
+                 separators = arguments_get(args, 2, "separators", value_none());
+    struct json_style style = {str_of(", "), str_of(": "), -1, flag(args, 0, "ensure_ascii")};
+    struct builder b = {0};
+
+    if (flag(args, 3, "sort_keys"))
+        jinja_fail(a, ERR_INPUT, "tojson with sort_keys is not supported");
+    if (indent.type != V_NONE) {
+        int64_t n = value_need_integer(a, indent, 0, "tojson's indent");
+
+        if (n < 0 || n > 16)
+            jinja_fail(a, ERR_INPUT, "tojson's indent is not between 0 and 16");
+        style.indent = (int)n;
+        style.between = str_of(",");
+    }
+    if (separators.type == V_LIST && separators.list->n == 2) {
+        style.between = value_need_string(a, separators.list->v[0], "tojson's separators");
+        style.colon = value_need_string(a, separators.list->v[1], "tojson's separators");
+    } else if (separators.type != V_NONE)
+        jinja_fail(a, ERR_INPUT, "tojson's separators are not two strings");
+    value_json(a, &b, v, &style, 0);
+    return value_str(builder_str(&b));
 }
 
 static struct value indented(struct arena *a, struct value v, const struct arguments *args)
@@ -321,15 +416,16 @@ static struct value indented(struct arena *a, struct value v, const struct argum
 struct value filter_call(struct arena *a, int filter, struct value v, const struct arguments *args)
 {
     struct value first = arguments_get(args, 0, NULL, (struct value){0}), out;
-    struct builder b = {0};
 
     jinja_charge(a, 0);
     switch (filter) {
-    case FILTER_trim: return value_str(text_strip(a, value_text(a, v), first, true, true));
+    case FILTER_trim:
+        return value_str(text_strip(a, value_text(a, v),
+                                    arguments_get(args, 0, "chars", value_none()), true, true));
     case FILTER_upper: return value_str(text_change_case(a, value_text(a, v), CASE_UPPER));
     case FILTER_lower: return value_str(text_change_case(a, value_text(a, v), CASE_LOWER));
     case FILTER_capitalize: return value_str(text_change_case(a, value_text(a, v), CASE_CAPITAL));
-    case FILTER_title: return value_str(text_change_case(a, value_text(a, v), CASE_TITLE));
+    case FILTER_title: return value_str(text_change_case(a, value_text(a, v), CASE_WORDS));
     case FILTER_length:
     case FILTER_count: return value_int(value_length(a, v));
     case FILTER_default:
@@ -338,15 +434,12 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
         return v.type == V_UNDEFINED || (value_true(out) && !value_true(v))
                    ? arguments_get(args, 0, "default_value", value_str(str_of("")))
                    : v;
-    case FILTER_tojson:
-        out = arguments_get(args, 99, "indent", args->n ? first : value_none());
-        value_json(a, &b, v, out.type == V_INT && out.i > 0 && out.i <= 16 ? (int)out.i : 0, 0);
-        return value_str(builder_str(&b));
+    case FILTER_tojson: return to_json(a, v, args);
     case FILTER_first: return end_of(a, v, false);
     case FILTER_last: return end_of(a, v, true);
     case FILTER_join:
         out = arguments_get(args, 99, "attribute", value_none());
-        if (out.type == V_STRING) {
+        if (is_attribute(a, out)) {
             struct arguments by = {.n_named = 1, .named = {{str_of("attribute"), out}}};
 
             v = map(a, v, &by);
@@ -357,7 +450,9 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_replace:
         return value_str(
             text_replace(a, value_text(a, v), value_need_string(a, first, "replace"),
-                         value_need_string(a, arguments_get(args, 1, NULL, first), "replace"), -1));
+                         value_need_string(a, arguments_get(args, 1, NULL, first), "replace"),
+                         value_need_integer(a, arguments_get(args, 2, "count", value_none()), -1,
+                                            "replace's limit")));
     case FILTER_list:
         out = list_new(a);
         if (v.type != V_LIST)
@@ -381,15 +476,17 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_reverse: return reversed(a, v);
     case FILTER_safe: return v;
     case FILTER_indent: return indented(a, v, args);
-    case FILTER_items: return value_pairs(a, v, false);
-    case FILTER_dictsort: return value_pairs(a, v, true);
+    case FILTER_items: return value_pairs(a, v);
+    case FILTER_dictsort: return sorted_pairs(a, v, args);
     case FILTER_map: return map(a, v, args);
     case FILTER_select: return choose(a, v, args, false, true);
     case FILTER_reject: return choose(a, v, args, false, false);
     case FILTER_selectattr: return choose(a, v, args, true, true);
     case FILTER_rejectattr: return choose(a, v, args, true, false);
-    case FILTER_unique: return unique(a, v);
-    case FILTER_sort: return sorted(a, v, args);
+    case FILTER_unique: return unique(a, v, args);
+    case FILTER_sort:
+        return sort_by(a, v, arguments_get(args, 2, "attribute", value_none()),
+                       flag(args, 1, "case_sensitive"), flag(args, 0, "reverse"));
     }
     return (struct value){0};
 }
@@ -432,6 +529,9 @@ struct value function_call(struct arena *a, int function, const struct arguments
     }
     case FUNCTION_namespace:
     case FUNCTION_dict:
+        if (args->n > 1 || (args->n && v.type != V_DICT))
+            jinja_fail(a, ERR_INPUT, "%s takes a mapping and named values alone",
+                       function_names[function]);
         out = dict_new(a);
         for (size_t i = 0; v.type == V_DICT && i < v.dict->n; i++)
             dict_put_named(a, out.dict, v.dict->p[i].name, v.dict->p[i].value);

@@ -81,6 +81,7 @@ struct value {
 struct list {
     struct value *v;
     size_t n, size;
+    bool tuple; /* printed in round brackets, and no list is equal to it */
 };
 
 struct pair {
@@ -148,7 +149,8 @@ enum binary {
 
 /* a, b, c by kind: IF condition, then, else; FOR targets, iterable, body, d: filter, e: else; SET
  * target, value; MACRO arguments, body; GET object, index; SLICE object, from, to, d: step; CALL
- * callee, arguments; FILTER and TEST operand, arguments; ARGUMENT value (name: keyword) */
+ * callee, arguments; LIST items, op: 1 for a tuple; FILTER and TEST operand, arguments; ARGUMENT
+ * value (name: keyword) */
 struct node {
     enum node_kind kind;
     int line, op;
@@ -223,14 +225,21 @@ int value_compare(struct arena *a, struct value x, struct value y);
 bool value_contains(struct arena *a, struct value in, struct value x);
 /* as {{ }} prints it */
 struct str value_text(struct arena *a, struct value v);
-void value_json(struct arena *a, struct builder *b, struct value v, int indent, int level);
+/* json.dumps; between: behind a value, behind a key. indent < 0: one line. */
+struct json_style {
+    struct str between, colon;
+    int indent;
+    bool ascii;
+};
+void value_json(struct arena *a, struct builder *b, struct value v, const struct json_style *style,
+                int level);
 const char *value_kind(struct value v);
 /* Copied; text of it is frame. */
 struct value value_from_json(struct arena *a, const json_t *json);
 /* What a for loop walks over: lists, keys of a dict, characters of a string. */
 struct list *value_items(struct arena *a, struct value v);
 /* a dict's items() */
-struct value value_pairs(struct arena *a, struct value v, bool sorted);
+struct value value_pairs(struct arena *a, struct value v);
 int64_t value_length(struct arena *a, struct value v);
 /* false: it is none */
 bool value_number(struct value v, double *d);
@@ -261,7 +270,7 @@ int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, co
 
 /* text.c: as Python's methods of these names; strip: chars none for blanks; split: by none for runs
  * of blanks; most < 0: no limit. */
-enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
+enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE, CASE_WORDS /* |title */ };
 struct str text_strip(struct arena *a, struct str s, struct value chars, bool left, bool right);
 struct str text_change_case(struct arena *a, struct str s, enum letter_case how);
 struct str text_replace(struct arena *a, struct str s, struct str from, struct str to,

@@ -77,7 +77,7 @@ static struct value call_macro(struct run *r, const struct node *macro,
 {
     struct scope inner = {.up = r->root};
     struct builder out = {0};
-    int i = 0;
+    int i = 0, taken = 0;
 
     for (const struct node *p = macro->a; p; p = p->next, i++) {
         struct value v = i < args->n ? args->v[i]
@@ -85,10 +85,15 @@ static struct value call_macro(struct run *r, const struct node *macro,
                                      : (struct value){0};
 
         for (int k = 0; k < args->n_named; k++)
-            if (str_equal(r->a, args->named[k].name, p->name))
+            if (str_equal(r->a, args->named[k].name, p->name)) {
                 v = args->named[k].v;
+                taken++;
+            }
         bind_name(r, &inner, p->name, v);
     }
+    if (args->n > i || args->n_named > taken)
+        jinja_fail(r->a, ERR_INPUT, "macro '%.*s' is given arguments that it does not name",
+                   (int)(macro->name.len < 40 ? macro->name.len : 40), macro->name.s);
     execute(r, &inner, macro->b, &out);
     return value_str(builder_str(&out));
 }
@@ -133,6 +138,7 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
     case N_NAME: v = look_up(r, s, n->name); break;
     case N_LIST:
         v = list_new(r->a);
+        v.list->tuple = n->op;
         for (const struct node *i = n->a; i; i = i->next)
             list_put(r->a, v.list, evaluate(r, s, i));
         break;
@@ -173,7 +179,13 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
         v = value_bool(test_call(r->a, n->op, x, &args));
         break;
     case N_NOT: v = value_bool(!value_true(evaluate(r, s, n->a))); break;
-    case N_NEGATE: v = value_binary(r->a, OP_SUB, value_int(0), evaluate(r, s, n->a)); break;
+    case N_NEGATE:
+        v = evaluate(r, s, n->a);
+        if (v.type == V_FLOAT)
+            v.d = -v.d;
+        else
+            v = value_binary(r->a, OP_SUB, value_int(0), v);
+        break;
     case N_BINARY:
         x = evaluate(r, s, n->a);
         v = evaluate(r, s, n->b);
@@ -236,6 +248,8 @@ static struct value loop_value(struct run *r, const struct list *l, size_t i)
     dict_put(r->a, d, str_of("length"), value_int((int64_t)l->n));
     dict_put(r->a, d, str_of("revindex"), value_int((int64_t)(l->n - i)));
     dict_put(r->a, d, str_of("revindex0"), value_int((int64_t)(l->n - i) - 1));
+    dict_put(r->a, d, str_of("depth"), value_int(1)); /* more is for recursive loops alone */
+    dict_put(r->a, d, str_of("depth0"), value_int(0));
     dict_put(r->a, d, str_of("previtem"), i ? l->v[i - 1] : (struct value){0});
     dict_put(r->a, d, str_of("nextitem"), i + 1 < l->n ? l->v[i + 1] : (struct value){0});
     return v;

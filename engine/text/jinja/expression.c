@@ -153,7 +153,19 @@ static struct node *parse_string(struct parser *p)
     return parse_literal(p, value_str(builder_str(&b)));
 }
 
-static struct node *parse_number(struct parser *p)
+/* Does an exponent begin here? */
+static bool exponent(const struct parser *p)
+{
+    size_t at = p->at + 1;
+
+    if (p->at >= p->n || (p->s[p->at] | 32) != 'e')
+        return false;
+    at += at < p->n && (p->s[at] == '-' || p->s[at] == '+');
+    return at < p->n && isdigit((unsigned char)p->s[at]);
+}
+
+/* whole: digits alone, as behind a dot */
+static struct node *parse_number(struct parser *p, bool whole)
 {
     char text[64];
     size_t n = 0;
@@ -162,12 +174,20 @@ static struct node *parse_number(struct parser *p)
 
     while (p->at < p->n && n + 1 < sizeof text &&
            (isdigit((unsigned char)p->s[p->at]) || p->s[p->at] == '_' ||
-            (p->s[p->at] == '.' && !real && p->at + 1 < p->n &&
+            (p->s[p->at] == '.' && !real && !whole && p->at + 1 < p->n &&
              isdigit((unsigned char)p->s[p->at + 1])))) {
         real = real || p->s[p->at] == '.';
         if (p->s[p->at] != '_')
             text[n++] = p->s[p->at];
         p->at++;
+    }
+    if (!whole && n + 2 < sizeof text && exponent(p)) {
+        real = true;
+        do
+            text[n++] = p->s[p->at++];
+        while (n + 1 < sizeof text && p->at < p->n &&
+               (isdigit((unsigned char)p->s[p->at]) ||
+                ((text[n - 1] | 32) == 'e' && (p->s[p->at] == '-' || p->s[p->at] == '+'))));
     }
     text[n] = 0;
     errno = 0;
@@ -243,9 +263,10 @@ static struct node *parse_primary(struct parser *p)
         return n;
     }
     if (isdigit((unsigned char)p->s[p->at]))
-        return parse_number(p);
+        return parse_number(p, false);
     if (parse_accept(p, "(")) {
         n = parse_node(p, N_LIST);
+        n->op = 1;
         return parse_items(p, n, ")") || !n->a ? n : n->a;
     }
     if (parse_accept(p, "[")) {
@@ -310,7 +331,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
             outer->a = n;
             parse_blanks(p);
             outer->b = p->at < p->n && isdigit((unsigned char)p->s[p->at])
-                           ? parse_number(p)
+                           ? parse_number(p, true)
                            : parse_literal(p, value_str(parse_name(p)));
         } else if (parse_accept(p, "[")) {
             outer = parse_index(p, n);
@@ -458,8 +479,21 @@ static struct node *parse_sum(struct parser *p)
     }
 }
 
-/* a < b < c means a < b and b < c; templates never chain, so a chain is refused rather than read
- * wrongly. */
+/* One more comparison: a < b < c means a < b and b < c. last: b of it, then c. */
+static struct node *compare(struct parser *p, int op, struct node *n, struct node **last)
+{
+    struct node *right = parse_sum(p), *outer;
+
+    if (*last) {
+        outer = parse_node(p, N_AND);
+        outer->a = n;
+        outer->b = binary(p, op, *last, right);
+    } else
+        outer = binary(p, op, n, right);
+    *last = right;
+    return outer;
+}
+
 static struct node *parse_comparison(struct parser *p)
 {
     static const struct {
@@ -468,20 +502,19 @@ static struct node *parse_comparison(struct parser *p)
     } ops[] = {
         {"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE}, {">=", OP_GE}, {"<", OP_LT}, {">", OP_GT},
     };
-    struct node *n = parse_sum(p);
-    int found = 0;
+    struct node *n = parse_sum(p), *last = NULL;
 
-    for (bool more = true; more; found += more) {
+    for (bool more = true; more;) {
         size_t start = p->at;
 
         more = false;
         for (size_t i = 0; i < sizeof ops / sizeof *ops && !more; i++)
             if (parse_accept(p, ops[i].text)) {
-                n = binary(p, ops[i].op, n, parse_sum(p));
+                n = compare(p, ops[i].op, n, &last);
                 more = true;
             }
         if (!more && parse_word(p, "in")) {
-            n = binary(p, OP_IN, n, parse_sum(p));
+            n = compare(p, OP_IN, n, &last);
             more = true;
         }
         if (!more && parse_word(p, "not")) {
@@ -489,11 +522,9 @@ static struct node *parse_comparison(struct parser *p)
                 p->at = start;
                 break;
             }
-            n = binary(p, OP_NOT_IN, n, parse_sum(p));
+            n = compare(p, OP_NOT_IN, n, &last);
             more = true;
         }
-        if (more && found)
-            jinja_fail(p->a, ERR_MODEL, "chained comparisons are not supported");
     }
     return n;
 }

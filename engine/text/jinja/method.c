@@ -169,37 +169,42 @@ static struct value format(struct arena *a, struct str s, const struct arguments
 static const struct {
     const char *name;
     struct value (*call)(struct arena *a, struct str s, const struct arguments *args);
+    int most; /* arguments by place: what Python takes beyond them is refused, not passed over */
 } string_methods[] = {
-    {"strip", strip},
-    {"lstrip", lstrip},
-    {"rstrip", rstrip},
-    {"upper", upper},
-    {"lower", lower},
-    {"title", title},
-    {"capitalize", capitalize},
-    {"startswith", startswith},
-    {"endswith", endswith},
-    {"removeprefix", removeprefix},
-    {"removesuffix", removesuffix},
-    {"split", split},
-    {"rsplit", rsplit},
-    {"splitlines", splitlines},
-    {"replace", replace},
-    {"join", join},
-    {"find", find},
-    {"count", count},
-    {"isdigit", isdigit_},
-    {"isalpha", isalpha_},
-    {"isspace", isspace_},
-    {"format", format},
+    {"strip", strip, 1},
+    {"lstrip", lstrip, 1},
+    {"rstrip", rstrip, 1},
+    {"upper", upper, 0},
+    {"lower", lower, 0},
+    {"title", title, 0},
+    {"capitalize", capitalize, 0},
+    {"startswith", startswith, 1},
+    {"endswith", endswith, 1},
+    {"removeprefix", removeprefix, 1},
+    {"removesuffix", removesuffix, 1},
+    {"split", split, 2},
+    {"rsplit", rsplit, 2},
+    {"splitlines", splitlines, 0},
+    {"replace", replace, 3},
+    {"join", join, 1},
+    {"find", find, 1},
+    {"count", count, 1},
+    {"isdigit", isdigit_, 0},
+    {"isalpha", isalpha_, 0},
+    {"isspace", isspace_, 0},
+    {"format", format, 8},
 };
 
 static struct value string_method(struct arena *a, struct str s, struct str name,
                                   const struct arguments *args)
 {
     for (size_t i = 0; i < sizeof string_methods / sizeof *string_methods; i++)
-        if (str_is(name, string_methods[i].name))
+        if (str_is(name, string_methods[i].name)) {
+            if (args->n > string_methods[i].most)
+                jinja_fail(a, ERR_INPUT, "%s with more than %d arguments is not supported",
+                           string_methods[i].name, string_methods[i].most);
             return string_methods[i].call(a, s, args);
+        }
     jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported",
                (int)(name.len < 40 ? name.len : 40), name.s);
 }
@@ -218,7 +223,7 @@ static struct value dict_method(struct arena *a, struct value self, struct str n
     struct value out, *found, key = arguments_get(args, 0, NULL, value_none());
 
     if (str_is(name, "items"))
-        return value_pairs(a, self, false);
+        return value_pairs(a, self);
     if (str_is(name, "keys")) {
         out = list_new(a);
         out.list = value_items(a, self);

@@ -85,6 +85,7 @@ struct value value_slice(struct arena *a, struct value o, struct value from, str
         return value_str(builder_str(&b));
     }
     out = list_new(a);
+    out.list->tuple = o.list->tuple;
     for (; step > 0 ? i < end : i > end; i += step) {
         jinja_charge(a, 0);
         list_put(a, out.list, o.list->v[i]);
@@ -103,7 +104,10 @@ static struct value add(struct arena *a, struct value x, struct value y)
         return value_str(builder_str(&b));
     }
     if (x.type == V_LIST && y.type == V_LIST) {
+        if (x.list->tuple != y.list->tuple)
+            jinja_fail(a, ERR_INPUT, "a tuple + a list is not possible");
         out = list_new(a);
+        out.list->tuple = x.list->tuple;
         for (size_t i = 0; i < x.list->n; i++)
             list_put(a, out.list, x.list->v[i]);
         for (size_t i = 0; i < y.list->n; i++)
@@ -118,6 +122,8 @@ static struct value repeat(struct arena *a, struct value x, int64_t times)
     struct value out = x.type == V_LIST ? list_new(a) : x;
     struct builder b = {0};
 
+    if (x.type == V_LIST)
+        out.list->tuple = x.list->tuple;
     if (x.type == V_STRING ? x.str.len == 0 : x.list->n == 0)
         times = 0;
     for (int64_t k = 0; k < times; k++) {

@@ -106,6 +106,7 @@ static struct node *parse_set(struct parser *p)
         if (parse_accept(p, ",")) { /* a, b = 1, 2 */
             struct node *list = parse_node(p, N_LIST);
 
+            list->op = 1;
             list->a = n->b;
             for (struct node **tail = &n->b->next;; tail = &(*tail)->next) {
                 *tail = parse_expression(p);
@@ -157,8 +158,12 @@ static struct node *parse_raw(struct parser *p)
 {
     struct node *n = parse_node(p, N_TEXT);
     size_t start, end;
+    bool tight;
 
     close_tag(p, "%}", true);
+    if (p->trim_next)
+        parse_blanks(p);
+    p->trim_next = false;
     start = p->at;
     for (end = start;; end++) {
         const char *tag = memmem(p->s + end, p->n - end, "{%", 2);
@@ -167,11 +172,13 @@ static struct node *parse_raw(struct parser *p)
             jinja_fail(p->a, ERR_MODEL, "raw without its endraw");
         end = (size_t)(tag - p->s);
         p->at = end + 2;
-        if (p->at < p->n && p->s[p->at] == '-')
-            p->at++;
+        tight = p->at < p->n && p->s[p->at] == '-';
+        p->at += tight;
         if (parse_word(p, "endraw"))
             break;
     }
+    while (tight && end > start && isspace((unsigned char)p->s[end - 1]))
+        end--;
     n->literal = value_str((struct str){p->s + start, NULL, end - start});
     close_tag(p, "%}", true);
     return n;

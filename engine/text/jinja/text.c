@@ -127,10 +127,17 @@ struct str text_change_case(struct arena *a, struct str s, enum letter_case how)
             uint32_t c = (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)cp)
                                           : utf8proc_tolower((utf8proc_int32_t)cp));
 
-            builder_text(a, &b, out, utf8_encode(c, out), s.mask ? s.mask[i] : 0);
+            if (upper && cp == 0xdf) /* one sharp s, two letters */
+                builder_text(a, &b, start && how != CASE_UPPER ? "Ss" : "SS", 2,
+                             s.mask ? s.mask[i] : 0);
+            else
+                builder_text(a, &b, out, utf8_encode(c, out), s.mask ? s.mask[i] : 0);
         } else
             builder_put(a, &b, str_cut(s, i, i + n));
-        start = how == CASE_TITLE && !text_letter(cp);
+        start = how == CASE_TITLE
+                    ? !text_letter(cp)
+                    : how == CASE_WORDS &&
+                          (text_blank(cp) || (cp && cp < 128 && strchr("-({[<", (int)cp)));
     }
     return builder_str(&b);
 }
@@ -481,11 +488,35 @@ struct str text_format(struct arena *a, struct str s, const struct arguments *ar
     return builder_str(&b);
 }
 
-/* json.dumps(ensure_ascii=False), the way Hugging Face's tojson calls it. */
-void value_json(struct arena *a, struct builder *b, struct value v, int by, int level)
+/* \uNNNN of the code point at i, or two of them; returns its bytes. */
+static size_t json_escape(struct arena *a, struct builder *b, struct str s, size_t i)
+{
+    uint32_t c;
+    size_t n = utf8_decode(s.s + i, s.len - i, &c);
+    char text[16];
+
+    if (c < 0x10000)
+        snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
+    else
+        snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((c - 0x10000) >> 10)),
+                 (unsigned)(0xdc00 + (c & 0x3ff)));
+    builder_text(a, b, text, strlen(text), s.mask ? s.mask[i] : 0);
+    return n;
+}
+
+/* A key as json.dumps has it: what is no string reads as JSON. */
+static struct str json_key(struct pair *p)
+{
+    if (p->name.type == V_BOOL)
+        return str_of(p->name.b ? "true" : "false");
+    return p->name.type == V_NONE ? str_of("null") : p->key;
+}
+
+void value_json(struct arena *a, struct builder *b, struct value v, const struct json_style *style,
+                int level)
 {
     char line[1 + 256];
-    int n = by * (level + 1) > 255 ? 255 : by * (level + 1);
+    int by = style->indent, n = by < 0 ? 0 : by * (level + 1) > 255 ? 255 : by * (level + 1);
     bool first = true;
 
     jinja_enter(a);
@@ -510,7 +541,9 @@ void value_json(struct arena *a, struct builder *b, struct value v, int by, int 
             else if (c < 0x20) {
                 snprintf(text, sizeof text, "\\u%04x", c);
                 builder_text(a, b, text, 6, m);
-            } else
+            } else if (c >= 0x80 && style->ascii)
+                i += json_escape(a, b, v.str, i) - 1;
+            else
                 builder_text(a, b, (char *)&c, 1, m);
         }
         builder_text(a, b, "\"", 1, 0);
@@ -521,17 +554,17 @@ void value_json(struct arena *a, struct builder *b, struct value v, int by, int 
         builder_text(a, b, list ? "[" : "{", 1, 0);
         for (size_t i = 0; i < count; i++) {
             if (!first)
-                builder_text(a, b, by ? "," : ", ", by ? 1 : 2, 0);
+                builder_put(a, b, style->between);
             first = false;
-            if (by)
+            if (by >= 0)
                 builder_text(a, b, line, (size_t)n + 1, 0);
             if (!list) {
-                value_json(a, b, value_str(v.dict->p[i].key), 0, 0);
-                builder_text(a, b, ": ", 2, 0);
+                value_json(a, b, value_str(json_key(&v.dict->p[i])), style, 0);
+                builder_put(a, b, style->colon);
             }
-            value_json(a, b, list ? v.list->v[i] : v.dict->p[i].value, by, level + 1);
+            value_json(a, b, list ? v.list->v[i] : v.dict->p[i].value, style, level + 1);
         }
-        if (by && count)
+        if (by >= 0 && count)
             builder_text(a, b, line, (size_t)(n - by) + 1, 0);
         builder_text(a, b, list ? "]" : "}", 1, 0);
     } else if (v.type == V_BOOL || v.type == V_NONE) {

@@ -117,7 +117,7 @@ bool value_equal(struct arena *a, struct value x, struct value y)
     if (x.type == V_STRING)
         same = str_equal(a, x.str, y.str);
     else if (x.type == V_LIST) {
-        same = x.list->n == y.list->n;
+        same = x.list->n == y.list->n && x.list->tuple == y.list->tuple;
         for (size_t i = 0; same && i < x.list->n; i++)
             same = value_equal(a, x.list->v[i], y.list->v[i]);
     } else if (x.type == V_DICT) {
@@ -160,8 +160,15 @@ bool value_contains(struct arena *a, struct value in, struct value x)
         jinja_charge(a, in.str.len);
         return x.str.len == 0 || memmem(in.str.s, in.str.len, x.str.s, x.str.len) != NULL;
     }
-    if (in.type == V_DICT)
-        return x.type == V_STRING && dict_find(a, in.dict, x.str) != NULL;
+    if (in.type == V_DICT) {
+        struct str key = value_text(a, x);
+
+        jinja_charge(a, in.dict->n * 8);
+        for (size_t i = 0; i < in.dict->n; i++)
+            if (str_equal(a, in.dict->p[i].key, key))
+                return value_equal(a, in.dict->p[i].name, x);
+        return false;
+    }
     if (in.type == V_LIST) {
         for (size_t i = 0; i < in.list->n; i++) {
             jinja_charge(a, 0);
@@ -175,18 +182,21 @@ bool value_contains(struct arena *a, struct value in, struct value x)
     jinja_fail(a, ERR_INPUT, "'in' asks for %s in %s", value_kind(x), value_kind(in));
 }
 
-/* Python's shortest form that reads back the same. */
+/* Python's shortest form that reads back the same; with an exponent below 1e-4 and from 1e16 on. */
 static struct str number_text(struct arena *a, double d)
 {
     char text[40];
     struct builder b = {0};
+    int digits = 1;
 
     jinja_charge(a, 17 * 32); /* printed and read up to 17 times */
-    for (int digits = 1; digits <= 17; digits++) {
+    for (; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, d);
         if (strtod(text, NULL) == d)
             break;
     }
+    if (fabs(d) >= 1 && fabs(d) < 1e16 && strchr(text, 'e'))
+        snprintf(text, sizeof text, "%.0f", d);
     builder_text(a, &b, text, strlen(text), 0);
     if (isfinite(d) && !strpbrk(text, ".e"))
         builder_text(a, &b, ".0", 2, 0);
@@ -221,13 +231,15 @@ static void put_repr(struct arena *a, struct builder *b, struct value v)
     if (v.type == V_STRING) {
         put_string_repr(a, b, v.str);
     } else if (v.type == V_LIST) {
-        builder_text(a, b, "[", 1, 0);
+        builder_text(a, b, v.list->tuple ? "(" : "[", 1, 0);
         for (size_t i = 0; i < v.list->n; i++) {
             if (i)
                 builder_text(a, b, ", ", 2, 0);
             put_repr(a, b, v.list->v[i]);
         }
-        builder_text(a, b, "]", 1, 0);
+        if (v.list->tuple && v.list->n == 1)
+            builder_text(a, b, ",", 1, 0);
+        builder_text(a, b, v.list->tuple ? ")" : "]", 1, 0);
     } else if (v.type == V_DICT) {
         builder_text(a, b, "{", 1, 0);
         for (size_t i = 0; i < v.dict->n; i++) {
@@ -238,7 +250,9 @@ static void put_repr(struct arena *a, struct builder *b, struct value v)
             put_repr(a, b, v.dict->p[i].value);
         }
         builder_text(a, b, "}", 1, 0);
-    } else
+    } else if (v.type == V_UNDEFINED)
+        builder_put(a, b, str_of("Undefined"));
+    else
         builder_put(a, b, value_text(a, v));
     jinja_leave(a);
 }
@@ -287,7 +301,7 @@ struct list *value_items(struct arena *a, struct value v)
     return out.list;
 }
 
-struct value value_pairs(struct arena *a, struct value v, bool sorted)
+struct value value_pairs(struct arena *a, struct value v)
 {
     struct value out = list_new(a), entry;
 
@@ -296,17 +310,11 @@ struct value value_pairs(struct arena *a, struct value v, bool sorted)
     if (v.type != V_DICT)
         jinja_fail(a, ERR_INPUT, "%s has no items", value_kind(v));
     for (size_t i = 0; i < v.dict->n; i++) {
-        size_t at = i;
-
         entry = list_new(a);
+        entry.list->tuple = true;
         list_put(a, entry.list, v.dict->p[i].name);
         list_put(a, entry.list, v.dict->p[i].value);
         list_put(a, out.list, entry);
-        for (; sorted && at > 0 &&
-               value_compare(a, out.list->v[at - 1].list->v[0], entry.list->v[0]) > 0;
-             at--)
-            out.list->v[at] = out.list->v[at - 1];
-        out.list->v[at] = entry;
     }
     return out;
 }
