@@ -2,35 +2,12 @@
  * bounds, settles for any data or says why not, and has a learning rate for every step; what is not
  * says why in one line. */
 #include "app/train/settings.h"
+#include "tests/fuzz/input_file.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static char path[64];
-
-static void must(bool ok)
-{
-    if (!ok)
-        abort();
-}
-
-static void remove_file(void)
-{
-    unlink(path);
-}
-
-static void write_file(const uint8_t *data, size_t size)
-{
-    FILE *f = fopen(path, "wb");
-
-    must(f && fwrite(data, 1, size, f) == size);
-    fclose(f);
-}
 
 static void must_complain(const struct error *e)
 {
@@ -63,16 +40,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error e = {0};
     char *was;
 
-    if (!path[0]) {
-        int fd;
-
-        snprintf(path, sizeof path, "/tmp/moetop-fuzz-settings-XXXXXX");
-        must((fd = mkstemp(path)) >= 0 && !close(fd) && !atexit(remove_file));
-    }
     must(options_init(&o, &e) == 0);
-    write_file(data, size);
+    input_write(data, size);
     was = o.train_config;
-    o.train_config = path;
+    o.train_config = input_path;
     if (train_settings(&c, &o, &e) < 0)
         must_complain(&e);
     else

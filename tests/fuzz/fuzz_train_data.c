@@ -3,37 +3,14 @@
  * each line, none longer than the context) and gives the same when it is read again; what is not
  * says why in one line. Run from the root of the repository. */
 #include "engine/train/data.h"
+#include "tests/fuzz/input_file.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BASE "configs/models/tiny-storyteller-Q8_0.gguf"
 #define CONTEXT 512
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static char path[64];
-
-static void must(bool ok)
-{
-    if (!ok)
-        abort();
-}
-
-static void remove_file(void)
-{
-    unlink(path);
-}
-
-static void write_file(const uint8_t *data, size_t size)
-{
-    FILE *f = fopen(path, "wb");
-
-    must(f && fwrite(data, 1, size, f) == size);
-    fclose(f);
-}
 
 static void check_line(const struct train_line *l, const struct model *m, int before)
 {
@@ -67,21 +44,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct train_data d, again;
     struct error e = {0};
 
-    if (!path[0]) {
-        int fd;
-
-        snprintf(path, sizeof path, "/tmp/moetop-fuzz-train-XXXXXX");
-        must((fd = mkstemp(path)) >= 0 && !close(fd) && !atexit(remove_file));
+    if (!base)
         must(model_inspect(&base, BASE, &o, NULL, &e) == 0);
-    }
-    write_file(data, size);
-    if (train_data_read(&d, path, base, CONTEXT, NULL, &e) < 0) {
+    input_write(data, size);
+    if (train_data_read(&d, input_path, base, CONTEXT, NULL, &e) < 0) {
         must(e.code == ERR_INPUT && e.text[0] && !strpbrk(e.text, "\n\r\x1b"));
         train_data_release(&d);
         return 0;
     }
     check_data(&d, base);
-    must(train_data_read(&again, path, base, CONTEXT, NULL, &e) == 0);
+    must(train_data_read(&again, input_path, base, CONTEXT, NULL, &e) == 0);
     must(again.hash == d.hash && again.n == d.n);
     train_data_release(&d);
     train_data_release(&again);
