@@ -4,6 +4,7 @@
 #include "tests/support.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
@@ -1126,6 +1127,9 @@ static const struct {
     {"POST", CHAT, JSON_HEADERS "Content-Length: 10737418240\r\n", NULL, 413, "body_too_large"},
     {"POST", CHAT, JSON_HEADERS "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", NULL, 400,
      ""},
+    {"POST", CHAT, JSON_HEADERS "Content-Length: 2\r\nContent-Length: 3\r\n", NULL, 400, ""},
+    {"POST", CHAT, JSON_HEADERS "Content-Encoding: gzip\r\n", FOX "}", 415, "gzip"},
+    {"POST", CHAT, JSON_HEADERS "Expect: banana\r\n", FOX "}", 417, "100-continue"},
 };
 
 START_TEST(bad_requests_are_told_why)
@@ -1315,6 +1319,55 @@ START_TEST(spoilt_requests)
 }
 END_TEST
 
+/* ---- time ---- */
+
+static double seconds_since(const struct timespec *begun)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - begun->tv_sec) + 1e-9 * (double)(now.tv_nsec - begun->tv_nsec);
+}
+
+/* Whether the other side has ended the connection. */
+static bool is_ended(int fd)
+{
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, MSG_DONTWAIT);
+
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+/* Never silent for its second, and never done: a head has two of them, a body ten. */
+START_TEST(requests_that_drip)
+{
+    static const char head[] =
+        "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: 500\r\n\r\n";
+    struct timespec begun;
+    double ended[2] = {0, 0};
+    int fd[2];
+
+    start((const char *const[]){"--timeout", "1", NULL});
+    fd[0] = dial();
+    fd[1] = dial();
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    say(fd[0], head, 20);
+    say(fd[1], head, strlen(head));
+    while (seconds_since(&begun) < 30.0 && !(ended[0] && ended[1])) {
+        usleep(200000);
+        for (int i = 0; i < 2; i++)
+            if (!ended[i] && (is_ended(fd[i]) || send(fd[i], "a", 1, MSG_NOSIGNAL) < 0))
+                ended[i] = seconds_since(&begun);
+        if (ended[0] && !ended[1])
+            json_decref(post(CHAT, FOX ", \"max_tokens\": 1}", 200));
+    }
+    ck_assert_msg(ended[0] > 1.5 && ended[0] < 8.0, "head: %.1f s", ended[0]);
+    ck_assert_msg(ended[1] > 9.0 && ended[1] < 20.0, "body: %.1f s", ended[1]);
+    close(fd[0]);
+    close(fd[1]);
+}
+END_TEST
+
 /* ---- ends ---- */
 
 static void slow_server(void)
@@ -1437,14 +1490,6 @@ START_TEST(what_is_under_way_ends_first)
     close(fd);
 }
 END_TEST
-
-static double seconds_since(const struct timespec *begun)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - begun->tv_sec) + 1e-9 * (double)(now.tv_nsec - begun->tv_nsec);
-}
 
 /* HTTP/1.0 reads to the end of the connection: that comes with the answer, not when somebody's
  * patience ends. */
@@ -1768,6 +1813,7 @@ static Suite *suite(void)
     suite_add_tcase(s, shelf);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);
+    tcase_add_test(own, requests_that_drip);
     tcase_add_test(own, adapters_of_requests);
     tcase_add_test(own, a_restart_does_not_read_again);
     tcase_add_test(own, under_a_service_manager);

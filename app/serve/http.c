@@ -3,6 +3,7 @@
 
 #include "app/serve/access.h"
 #include "app/serve/board.h"
+#include "app/serve/deadlines.h"
 #include "app/serve/desk.h"
 #include "app/serve/exchange.h"
 #include "app/serve/routes.h"
@@ -19,11 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TIMEOUT_S 30     /* a connection on which nothing happens */
 #define BLOCK (32 << 10) /* bytes of a stream written at a time */
 
 struct http {
     struct MHD_Daemon *daemon;
+    struct deadlines *deadlines;
     int listening;
 };
 
@@ -44,6 +45,37 @@ static int check_type(const char *type, struct refusal *r)
                   "send JSON as Content-Type: application/json");
 }
 
+static enum MHD_Result differs(void *length, enum MHD_ValueKind kind, const char *name,
+                               const char *value)
+{
+    const char **first = length;
+
+    if (strcasecmp(name, "Content-Length") == 0 && *first && strcmp(*first, value) != 0)
+        *first = NULL;
+    return MHD_YES;
+}
+
+/* Two lengths are two requests to whoever stands between: one of them is somebody else's. */
+static bool is_one_length(struct MHD_Connection *c, const char *length)
+{
+    MHD_get_connection_values(c, MHD_HEADER_KIND, differs, &length);
+    return length != NULL;
+}
+
+/* How the body is to come. */
+static int check_coding(struct MHD_Connection *c, struct refusal *r)
+{
+    const char *coding = header(c, "Content-Encoding"), *expect = header(c, "Expect");
+
+    if (coding && strcasecmp(coding, "identity") != 0)
+        return refuse(r, 415, "unsupported_encoding", NULL,
+                      "a body in %.40s is not read: send it as it is", coding);
+    if (expect && strcasecmp(expect, "100-continue") != 0)
+        return refuse(r, 417, "expectation_failed", NULL,
+                      "of what may be expected only 100-continue is known");
+    return 0;
+}
+
 /* Of the body that is to come. */
 static int check_length(struct MHD_Connection *c, struct refusal *r)
 {
@@ -53,6 +85,8 @@ static int check_length(struct MHD_Connection *c, struct refusal *r)
     if (length && coding)
         return refuse(r, 400, "invalid_request", NULL,
                       "Content-Length and Transfer-Encoding exclude each other");
+    if (length && !is_one_length(c, length))
+        return refuse(r, 400, "invalid_request", NULL, "there are two different Content-Lengths");
     if (length && (!digits || length[digits]))
         return refuse(r, 400, "invalid_request", NULL, "the Content-Length is no number");
     if (length && (digits > 18 || strtoull(length, NULL, 10) > SERVE_BODY_MOST))
@@ -81,7 +115,7 @@ static int check_request(struct exchange *x, struct MHD_Connection *c, const cha
         return -1;
     if (strcmp(method, "POST") == 0 && check_type(header(c, "Content-Type"), r) < 0)
         return -1;
-    return check_length(c, r);
+    return check_coding(c, r) < 0 ? -1 : check_length(c, r);
 }
 
 /* ---- writing ---- */
@@ -190,6 +224,28 @@ static void name_peer(struct exchange *x, struct MHD_Connection *c)
                   sizeof x->peer);
 }
 
+static void await(struct server *s, struct MHD_Connection *c, int times)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    deadline_set(s->http->deadlines, info ? info->socket_context : NULL, times);
+}
+
+/* A connection begins or ends; its descriptor is open yet. */
+static void on_connection(void *cls, struct MHD_Connection *c, void **deadline,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct server *s = cls;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+        deadline_close(s->http->deadlines, *deadline);
+    else
+        *deadline = deadline_open(s->http->deadlines, info ? info->connect_fd : -1);
+}
+
 /* The headers are there. What they are refused for is answered at once: the body is not read. */
 static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const char *path,
                              const char *method, void **cls)
@@ -199,6 +255,7 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
         MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct refusal why = {0};
 
+    await(s, c, DEADLINE_BODY);
     if (!x)
         return MHD_NO;
     *cls = x;
@@ -221,6 +278,7 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
 static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
 {
     x->read = true;
+    await(x->server, c, 0);
     if (x->body.failed)
         refuse(&x->why, 413, "body_too_large", NULL, "at most %zu bytes of a body are read",
                SERVE_BODY_MOST);
@@ -289,7 +347,7 @@ static void tell(struct exchange *x)
     snprintf(r.who, sizeof r.who, "%.47s", x->peer);
     route_name(x->route, r.what, sizeof r.what);
     snprintf(r.text, sizeof r.text, "%s",
-             x->idle                 ? "the client took nothing for half a minute"
+             x->idle                 ? "the client was silent for too long"
              : atomic_load(&x->gone) ? "client gone"
                                      : "");
     board_request(x->server->board, &r);
@@ -311,6 +369,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **request,
 
     if (!x)
         return;
+    await(x->server, c, DEADLINE_HEAD);
     *request = NULL;
     pthread_mutex_lock(&x->lock);
     x->connection = NULL;
@@ -324,9 +383,10 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **request,
     exchange_drop(x);
 }
 
-int http_start(struct server *s, int listening, struct error *e)
+int http_start(struct server *s, int listening, int timeout_s, struct error *e)
 {
     struct http *h = mem_alloc(1, sizeof *h);
+    int rc;
 
     if (!h) {
         close(listening);
@@ -334,11 +394,14 @@ int http_start(struct server *s, int listening, struct error *e)
     }
     s->http = h;
     h->listening = listening;
+    if ((rc = deadlines_start(&h->deadlines, timeout_s, e)) < 0)
+        return rc;
     h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
                                  NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, listening,
                                  MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVE_CONNECTIONS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)timeout_s,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, SERVE_HEADER_MOST + BLOCK,
                                  MHD_OPTION_END);
     return h->daemon ? 0 : error_set(e, ERR_IO, "the HTTP server cannot be started");
@@ -356,6 +419,7 @@ void http_stop(struct server *s)
         return;
     if (s->http->daemon)
         MHD_stop_daemon(s->http->daemon);
+    deadlines_stop(s->http->deadlines);
     close(s->http->listening);
     mem_free(s->http);
     s->http = NULL;

@@ -6,8 +6,9 @@
 
 #include "app/serve/server.h"
 
-/* listening: a socket that listens; taken, also on failure. */
-int http_start(struct server *s, int listening, struct error *e);
+/* listening: a socket that listens; taken, also on failure. timeout_s: seconds in which a client
+ * may be silent (see deadlines.h for what it may take in all). */
+int http_start(struct server *s, int listening, int timeout_s, struct error *e);
 /* No further connection is taken; those under way go on. */
 void http_quiesce(struct server *s);
 void http_stop(struct server *s); /* when nothing is under way */

@@ -85,7 +85,7 @@ static int start(struct run *r, struct error *e)
         close(r->listener.fd);
         return rc;
     }
-    return http_start(s, r->listener.fd, e);
+    return http_start(s, r->listener.fd, r->o->timeout, e);
 }
 
 static void on_remark(void *ctx, const char *line)
