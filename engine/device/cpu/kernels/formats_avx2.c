@@ -69,20 +69,58 @@ INLINE void prefetch_part(const struct prefetch *a, const int groups, const int 
 
 #include "engine/device/cpu/kernels/dot.inc"
 
-INLINE vf gemv_block(enum dtype type, const uint8_t *superblock,
-                     const struct superblock_scales *sb, int j, const struct act_block *a, vf acc)
-{
-    struct unpacked_block b;
+#include "engine/device/cpu/kernels/sums_avx2.h"
 
-    read_block_scales(type, superblock, VL, 0, sb, j, &b);
-    unpack(type, block_data(type, superblock, VL, j), VL, 0, j, b.w);
-    block_step(type, &b, 1, a, 1, (vf(*)[GROUPS])&acc);
-    return acc;
+/* Whether a superblock's blocks are multiplied together, for their codes share words. */
+INLINE bool is_together(enum dtype type)
+{
+    return type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || halves_paired(type);
+}
+
+/* At block j, the first or in the middle, those whose words are read together from there. */
+INLINE void sums_together(enum dtype type, const uint8_t *data, int j, const struct act_block *a,
+                          vi sum[8])
+{
+    if (type == DTYPE_TQ2_0 && j % 4 == 0)
+        tq2_sums(data + 32 * (2 * j), a, sum + j);
+    else if (type == DTYPE_TQ1_0 && j == 0)
+        ternary_sums(data, a, sum);
+    else if (type == DTYPE_Q2_K && j % 4 == 0)
+        q2_k_pairs(data + 32 * (4 + 2 * j), a, sum + j);
+    else if (type == DTYPE_Q3_K && j == 0)
+        q3_k_pairs(data, a, sum);
 }
 
 INLINE bool is_whole(enum dtype type)
 {
-    return false;
+    return is_together(type) || is_codebook(type);
+}
+
+INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblock_scales *sb,
+                     int j, const struct act_block *a, vf acc)
+{
+    const uint8_t *data = block_data(type, superblock, VL, j);
+    struct unpacked_block b;
+    vi half[2];
+    vf sum;
+
+    if (is_together(type))
+        sums_together(type, data, j, a, sb->sum);
+    read_block_scales(type, superblock, VL, 0, sb, j, &b);
+    if (halves_paired(type))
+        return add_block(type, &b, vi_to_vf(factored(type, sb->sum[j], &b, a)), a, acc);
+    if (is_together(type))
+        return add_block(type, &b, vi_to_vf(sb->sum[j]), a, acc);
+    if (!is_codebook(type)) {
+        unpack(type, data, VL, 0, j, b.w);
+        block_step(type, &b, 1, a, 1, (vf(*)[GROUPS])&acc);
+        return acc;
+    }
+    codebook_sums(type, data, j, a, half);
+    if (!format_of[type].halves)
+        return add_block(type, &b, vi_to_vf(vi_add(half[0], half[1])), a, acc);
+    sum = add_half(&b, 1, half[1], add_half(&b, 0, half[0], vf_set1(0.0f)));
+    return add_block(type, &b, sum, a, acc);
 }
 
 #include "engine/device/cpu/kernels/gemv.inc"
