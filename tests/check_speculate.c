@@ -28,6 +28,7 @@ struct setting {
     const char *accept, *rates;
     int n_max;
     bool windowed, pays; /* pays: only as far as drafts pay */
+    bool late;           /* weights are packed beside the answer */
 };
 
 /* A family's checkpoint with a byte-level tokenizer, which is made here. */
@@ -65,6 +66,7 @@ static struct engine *open_engine(const struct setting *a)
         .kv_v = KV_F16,
         .backends = a->backends,
         .placement = a->place,
+        .background = a->late,
         .cache_dir = support_tmpdir(),
         .tune = DEVICE_TUNE_OFF,
         .drafting = {.n_max = a->n_max, .always = !a->pays, .model = a->model},
@@ -93,7 +95,21 @@ struct said {
     struct engine *g;
     struct sampling sampling;
     struct turn_done_event done;
+    int hold; /* tokens before which weights are not packed */
+    char why[96], why_held[96]; /* of the newest token, of the newest one of these */
 };
+
+/* What the line of drafts says while an answer is under way. */
+static void listen(struct said *s)
+{
+    snprintf(s->why, sizeof s->why, "%s", engine_telemetry(s->g)->speculation.why);
+    if (s->tokens < s->hold) {
+        model_hold(engine_info(s->g)->model, 60000);
+        memcpy(s->why_held, s->why, sizeof s->why);
+    } else if (s->hold) {
+        model_settle(engine_info(s->g)->model);
+    }
+}
 
 static int hear(void *ctx, struct event *ev)
 {
@@ -107,6 +123,8 @@ static int hear(void *ctx, struct event *ev)
     memcpy(s->text + s->n, ev->token.text, ev->token.len);
     s->n += ev->token.len;
     s->tokens += ev->token.id >= 0;
+    if (s->g)
+        listen(s);
     ck_assert(ev->token.id < 0 || ev->token.first || ev->token.compute_ns > 0);
     if (s->colder_after && s->tokens == s->colder_after) {
         s->sampling.temperature = 0;
@@ -164,7 +182,8 @@ static void one_turn(struct engine *g, const struct way *w, const char *prompt, 
                                   .seed = w->seed}};
     struct error e = {0};
 
-    *s = (struct said){.cancel_after = w->cancel_after,
+    *s = (struct said){.hold = s->hold,
+                       .cancel_after = w->cancel_after,
                        .colder_after = w->colder_after,
                        .g = g,
                        .sampling = t.sampling};
@@ -356,6 +375,37 @@ START_TEST(recurrent_layers_are_left_alone)
     g = open_engine(&a);
     one_turn(g, &ways[0], prompts[0], &s);
     ck_assert_ptr_nonnull(strstr(engine_telemetry(g)->speculation.why, "recurrent"));
+    engine_close(g);
+}
+END_TEST
+
+/* A reason is told as long as it holds: weights that are packed, a recorded trace, a text in which
+ * nothing repeats. */
+START_TEST(reasons_do_not_outlive_their_cause)
+{
+    static const char unlike[] = "one two three four five six seven eight nine ten";
+    struct setting a = {.spec = "lookup", .pays = true, .late = true};
+    struct engine *g = open_engine(&a);
+    const char *why = engine_telemetry(g)->speculation.why;
+    static struct said s;
+    struct error e = {0};
+
+    s.hold = 8;
+    one_turn(g, &ways[0], prompts[0], &s);
+    ck_assert_msg(strstr(s.why_held, "off: weights are still packed, 0."), "%s", s.why_held);
+    ck_assert_ptr_null(strstr(s.why, "packed"));
+    ck_assert_uint_ge(engine_telemetry(g)->speculation.passes_early, 6);
+    s.hold = 0;
+    engine_session_clear(g);
+    ck_assert_int_eq(engine_trace_start(g, 1000, &e), 0);
+    one_turn(g, &(struct way){.penalty = 1, .max_tokens = 20, .ignore_eos = true}, unlike, &s);
+    ck_assert_str_eq(s.why, "off: a trace is recorded");
+    ck_assert_uint_eq(engine_telemetry(g)->speculation.passes_early, 0);
+    ck_assert_str_eq(why, ""); /* between answers */
+    engine_trace_start(g, 0, &e);
+    engine_session_clear(g);
+    one_turn(g, &(struct way){.penalty = 9, .max_tokens = 30, .ignore_eos = true}, unlike, &s);
+    ck_assert_str_eq(s.why, "off: nothing repeats here");
     engine_close(g);
 }
 END_TEST
@@ -957,6 +1007,7 @@ int main(void)
     tcase_add_test(t, who_may_not_draft);
     tcase_add_test(t, kinds_of_tokens_may_differ);
     tcase_add_test(t, recurrent_layers_are_left_alone);
+    tcase_add_test(t, reasons_do_not_outlive_their_cause);
     tcase_add_test(t, lossy_policies_say_what_they_changed);
     tcase_add_test(t, synthetic_acceptance);
     tcase_add_test(t, rates_that_are_none);

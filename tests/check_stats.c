@@ -87,6 +87,8 @@ START_TEST(drafts_are_told)
             s.speculation.passes = 10;
             s.speculation.passes_early = i == 3 ? 9 : 0;
         }
+        if (i == 3)
+            strcpy(s.speculation.why, "off: because");
         stats_print(&s, f);
         fclose(f);
         for (int k = 0; k < 4; k++)

@@ -512,7 +512,7 @@ static json_t *adapters_json(const struct stats *s)
     return list;
 }
 
-/* Drafts may stand, none was made, and nobody judged one. */
+/* Drafts may stand and none was made: why. */
 static void print_no_drafts(const struct speculation_figures *d, FILE *f)
 {
     if (2 * d->passes_early > d->passes)
@@ -520,7 +520,9 @@ static void print_no_drafts(const struct speculation_figures *d, FILE *f)
             "none: weights were still brought into place in %llu of %llu passes; longer answers "
             "draft",
             (unsigned long long)d->passes_early, (unsigned long long)d->passes);
-    else
+    else if (d->why[0])
+        row(f, "drafts", "%s", d->why);
+    else if (d->passes)
         row(f, "drafts", "none: nothing that was said before went on alike");
 }
 
@@ -538,10 +540,10 @@ static void print_drafts(const struct speculation_figures *d, FILE *f)
     if (d->changed)
         row(f, "drafts", "%llu tokens are drafted ones that the model did not draw (--spec-accept)",
             (unsigned long long)d->changed);
-    if (d->why[0])
-        row(f, "drafts", "%s", d->why);
-    else if (!d->drafted && d->passes)
+    if (!d->drafted)
         print_no_drafts(d, f);
+    else if (d->why[0])
+        row(f, "drafts", "%s", d->why);
 }
 
 static void print_experts(const struct stats *s, FILE *f)

@@ -443,6 +443,7 @@ void engine_session_clear(struct engine *g)
         return;
     g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
     g->t.speculation = (struct speculation_figures){.wanted = g->drafts};
+    g->reason = REASON_NONE;
     g->replan_at = 0;
     memset(g->t.answer, 0, cells * sizeof *g->t.answer);
     memset(g->t.session, 0, cells * sizeof *g->t.session);

@@ -111,6 +111,9 @@ struct speculated {
     uint64_t paused_ns; /* by pacing, before its tokens were taken */
 };
 
+/* What speculation_figures.why speaks of: what changes from pass to pass is told now and then. */
+enum draft_reason { REASON_NONE, REASON_EARLY, REASON_LASTS, REASON_SILENCE, REASON_COST };
+
 /* One line of tokens and what belongs to it alone: its rows in the devices' caches, its sampler,
  * its newest logits, the turn under way. Sessions share the engine's model, devices and placement.
  */
@@ -216,6 +219,8 @@ struct engine {
     /* of the pass being put together, where drafting costs: that, and reading what came before */
     double drafting_ns, reading_ns;
     struct speculated speculated;
+    enum draft_reason reason;
+    int silent_passes;  /* since a drafter had something to say */
     int draft_rows;     /* most drafted rows of a pass */
     size_t draft_bytes; /* of their logits */
     bool has_floats;    /* matrices of float weights; known where something is drafted */
@@ -421,6 +426,8 @@ void speculate_states(struct session *s, int pos, int rows, const float *x);
 /* Of the first n parts, answers' next tokens, some become longer by drafted rows, `room` at most in
  * all. Returns how many. */
 int speculate_fill(struct engine *g, int n, int room);
+/* No answer is under way: a reason why none was drafted that was the moment's is not told. */
+void speculate_idle(struct engine *g);
 /* The pass of these parts, which waited for nothing else, took ns, drafting included; before its
  * tokens are taken. */
 void speculate_computed(struct engine *g, int n, double ns);

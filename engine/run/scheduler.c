@@ -184,8 +184,10 @@ bool engine_step(struct engine *g)
         return reading;
     run(g, n, n_answers, start);
     end_cancelled(g);
-    if (!g->n_running)
+    if (!g->n_running) {
+        speculate_idle(g);
         return false;
+    }
     place_safe_point(g);
     stored_step(g, false);
     if (n_answers && g->tick) {

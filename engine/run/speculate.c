@@ -13,10 +13,11 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define WHY_AGAIN 16 /* passes until the reason is told anew */
+#define WHY_AGAIN 16 /* passes until a reason that changes from pass to pass is told anew */
 
 static bool asked_for(const struct drafting *c, enum drafter_kind kind)
 {
@@ -128,6 +129,28 @@ int speculate_heads_open(struct engine *g, struct error *e)
     return rc;
 }
 
+/* The line that says why nothing is drafted; REASON_NONE: there is no reason. */
+static void tell(struct engine *g, enum draft_reason reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void tell(struct engine *g, enum draft_reason reason, const char *format, ...)
+{
+    struct speculation_figures *f = &g->t.speculation;
+    va_list arguments;
+
+    g->reason = reason;
+    va_start(arguments, format);
+    vsnprintf(f->why, sizeof f->why, format, arguments);
+    va_end(arguments);
+}
+
+/* A reason that does not hold any more is not told. */
+static void untell(struct engine *g, enum draft_reason reason)
+{
+    if (g->reason == reason)
+        tell(g, REASON_NONE, "%s", "");
+}
+
 int engine_drafting_set(struct engine *g, const struct drafting *d, struct error *e)
 {
     struct drafting *c = &g->config.drafting;
@@ -150,6 +173,7 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     for (int i = 0; i < DRAFTER_COUNT; i++)
         g->heard[i] = g->drafters[i] && asked_for(d, (enum drafter_kind)i);
     utility_init(&g->utility, g->utility.expert);
+    tell(g, REASON_NONE, "%s", "");
     return 0;
 }
 
@@ -201,6 +225,12 @@ static const char *not_here(const struct engine *g)
            : g->has_floats && plan_uses_devices(g->in_force)
                ? "off: float weights on another device"
                : NULL;
+}
+
+/* Likewise, in a pass of so many answers that leaves so many rows. */
+static const char *too_full(int answers, int room)
+{
+    return answers >= UTILITY_ROWS || room < 1 ? "off: answers fill the passes" : NULL;
 }
 
 /* Where drafts would be of no use however right they are. */
@@ -335,27 +365,42 @@ static int in_order(const struct engine *g, int n, int room, float *p, int *whos
     return count;
 }
 
-/* That drafts were there and none was taken: one line. touched: experts a layer, 0: not known. */
-static void tell_why(struct engine *g, const struct utility_offer *o, bool pays)
+/* That drafts were there and none was taken. touched: experts a layer, 0: not known. */
+static void tell_cost(struct engine *g, const struct utility_offer *o, bool pays)
 {
-    struct speculation_figures *f = &g->t.speculation;
     double right = 0, touched = o->experts ? (double)o->experts[o->n] : 0;
 
-    if (!g->utility.passes[o->answers].ns || (f->why[0] && f->passes % WHY_AGAIN))
+    if (!g->utility.passes[o->answers].ns) {
+        untell(g, REASON_SILENCE);
+        return;
+    }
+    if (g->reason == REASON_COST && g->t.speculation.passes % WHY_AGAIN)
         return;
     for (int i = 0; i < o->n; i++)
         right += (double)o->p[i];
     right = 100 * right / o->n;
     if (pays)
-        snprintf(f->why, sizeof f->why, "off: drafts lost time of late; tried again soon");
+        tell(g, REASON_COST, "off: drafts lost time of late; tried again soon");
     else if (touched > 0)
-        snprintf(f->why, sizeof f->why,
-                 "off: %d drafts would touch %.0f experts a layer; %.0f %% likely accepted", o->n,
-                 touched, right);
+        tell(g, REASON_COST,
+             "off: %d drafts would touch %.0f experts a layer; %.0f %% likely accepted", o->n,
+             touched, right);
     else
-        snprintf(f->why, sizeof f->why,
-                 "off: %d drafts would make a pass %.1f times as long; %.0f %% likely accepted",
-                 o->n, utility_cost(&g->utility, o->answers, o->answers + o->n, 0), right);
+        tell(g, REASON_COST,
+             "off: %d drafts would make a pass %.1f times as long; %.0f %% likely accepted", o->n,
+             utility_cost(&g->utility, o->answers, o->answers + o->n, 0), right);
+}
+
+/* No drafter had anything to say, for the while that one is not to be waited for. */
+static void tell_silence(struct engine *g)
+{
+    if (++g->silent_passes >= WHY_AGAIN)
+        tell(g, REASON_SILENCE, "off: nothing repeats here");
+}
+
+void speculate_idle(struct engine *g)
+{
+    untell(g, REASON_EARLY);
 }
 
 /* Behind the token that waits. */
@@ -369,12 +414,26 @@ static void extend(struct pass_part *part, int rows)
     s->spec.rows = rows;
 }
 
-/* Nobody is served in this pass but answers, and it is an ordinary one. */
+/* What a pass of answers takes now is what it will take. */
 static bool is_time(const struct engine *g)
 {
     uint64_t done, total;
 
     return !trace_active(g->forward.trace) && model_packed(g->model, &done, &total);
+}
+
+/* It is not: why, where that lasts for more than one pass. */
+static void tell_early(struct engine *g)
+{
+    uint64_t done, total;
+
+    if (g->trace.active)
+        tell(g, REASON_EARLY, "off: a trace is recorded");
+    if (model_packed(g->model, &done, &total))
+        return;
+    g->t.speculation.passes_early++;
+    tell(g, REASON_EARLY, "off: weights are still packed, %.*f of %.*f GB", total < 1e9 ? 3 : 1,
+         (double)done / 1e9, total < 1e9 ? 3 : 1, (double)total / 1e9);
 }
 
 /* Drafts that pay are not made: they are compared with what comes, as if they had been. */
@@ -429,16 +488,18 @@ int speculate_fill(struct engine *g, int n, int room)
     double gain;
 
     g->drafting_ns = g->reading_ns = 0;
-    if (!g->drafts || n < 1 || n >= UTILITY_ROWS)
+    if (!g->drafts || n < 1)
         return 0;
     if (!is_time(g)) {
-        f->passes_early++;
+        tell_early(g);
         return 0;
     }
-    if ((why = not_here(g))) {
-        snprintf(f->why, sizeof f->why, "%s", why);
+    if ((why = not_here(g)) || (why = too_full(n, room))) {
+        tell(g, REASON_LASTS, "%s", why);
         return 0;
     }
+    untell(g, REASON_EARLY);
+    untell(g, REASON_LASTS);
     room = room < g->draft_rows ? room : g->draft_rows;
     room = room < UTILITY_ROWS - n ? room : UTILITY_ROWS - n;
     for (int i = 0; i < n; i++)
@@ -457,10 +518,13 @@ int speculate_fill(struct engine *g, int n, int room)
             memset(whose, 0, sizeof whose);
         }
     }
-    if (!offer.n)
+    if (!offer.n) {
+        tell_silence(g);
         return 0;
+    }
+    g->silent_passes = 0;
     if (!taken) {
-        tell_why(g, &offer, utility_rows(&g->utility, &offer, &gain) > 0);
+        tell_cost(g, &offer, utility_rows(&g->utility, &offer, &gain) > 0);
         return 0;
     }
     for (int i = 0; i < taken; i++)
@@ -469,7 +533,7 @@ int speculate_fill(struct engine *g, int n, int room)
         if (rows[i])
             extend(&g->pass.parts[i], rows[i]);
     f->rows = taken;
-    f->why[0] = 0;
+    tell(g, REASON_NONE, "%s", "");
     snprintf(f->from, sizeof f->from, "%s",
              drafter_ops(g->pass.parts[whose[0]].session->spec.from)->name);
     return taken;
