@@ -8,7 +8,8 @@
 with another name (rename), told with every sentence on its own line (lines), and a new one (story).
 The stories are the model's own: its first answers, made once and kept beside the model's file
 (MODEL.stories.json). A turn is a batch without drafts and one of each arm; a prompt's figure is the
-median of its turns, each against the batch without drafts of the same turn.
+median of its turns, each against the batch without drafts of the same turn. A batch begins with
+stories that are not counted, so that weights are packed and passes' times known (--warm).
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
@@ -74,17 +75,20 @@ def main():
     ap.add_argument("--drafts", action="append"); ap.add_argument("--kinds", default="repeat,rename,lines,story")
     ap.add_argument("--each", type=int, default=6); ap.add_argument("--turns", type=int, default=3)
     ap.add_argument("-n", type=int, default=160); ap.add_argument("--args", default="-t 2")
+    ap.add_argument("--warm", type=int, default=2)
     ap.add_argument("--temp", type=float, default=0); ap.add_argument("--json")
     a = ap.parse_args()
     arms = a.drafts or ["--spec-type auto"]
     asked = prompts(a)
+    warm = [{"id": -1 - i, "prompt": f"Tell me a story about {NEW[i % len(NEW)]}."}
+            for i in range(a.warm)]
     lines = [x[1] for x in asked]
     ratios = {arm: [[] for _ in lines] for arm in arms}
     changed = 0
     for _ in range(a.turns):
-        plain = run(a, lines, ["--spec-type", "none"])
+        plain = run(a, warm + lines, ["--spec-type", "none"])[a.warm:]
         for arm in arms:
-            for i, (x, y) in enumerate(zip(plain, run(a, lines, shlex.split(arm)))):
+            for i, (x, y) in enumerate(zip(plain, run(a, warm + lines, shlex.split(arm))[a.warm:])):
                 changed += x["text"] != y["text"]
                 ratios[arm][i].append(rate(y) / rate(x))
     for arm in arms:
