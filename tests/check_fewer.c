@@ -114,6 +114,29 @@ START_TEST(the_receipt)
 }
 END_TEST
 
+/* Rows of other settings than those of the start go when these are in force again, those before
+ * them stay. */
+START_TEST(taken_back_as_far_as_it_was_changed)
+{
+    static const int opened_with[] = {0, 1};
+    struct engine *g = open_demo(NULL, opened_with[_i]);
+    int other = 1 - opened_with[_i], next = 301;
+    const int *ids;
+
+    mem_free(logits_of(g));
+    ck_assert_int_eq(engine_experts_used_set(g, other, &e), 0);
+    ck_assert_int_eq(engine_session_tokens(g, &ids), PROMPT + ANSWER);
+    ck_assert_int_eq(engine_eval(g, &next, 1, g->session->logits, false, &e), 0);
+    ck_assert_int_eq(engine_eval(g, &next, 1, g->session->logits, false, &e), 0);
+    ck_assert_int_eq(engine_experts_least_set(g, 0.1f, &e), 0);
+    ck_assert_int_eq(engine_experts_used_set(g, opened_with[_i], &e), 0);
+    ck_assert_int_eq(engine_session_tokens(g, &ids), PROMPT + ANSWER + 2); /* not all as it was */
+    ck_assert_int_eq(engine_experts_least_set(g, 0, &e), 0);
+    ck_assert_int_eq(engine_session_tokens(g, &ids), PROMPT + ANSWER);
+    engine_close(g);
+}
+END_TEST
+
 static struct engine *open_kv(enum kv_type k, enum kv_type v)
 {
     struct engine_config c = {.model_path = support_demo(),
@@ -288,6 +311,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, as_if_the_model_were_made_so);
     tcase_add_test(t, the_receipt);
+    tcase_add_loop_test(t, taken_back_as_far_as_it_was_changed, 0, 2);
     tcase_add_test(t, keys_and_values_in_other_types);
     tcase_add_test(t, only_those_of_enough_weight);
     tcase_add_test(t, what_is_refused);

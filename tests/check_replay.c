@@ -178,6 +178,21 @@ START_TEST(what_a_chat_cannot_derive_is_said)
 }
 END_TEST
 
+/* What was taken back is as it was at the start, the rows computed meanwhile included. */
+START_TEST(what_a_chat_took_back_is_derived_again)
+{
+    ck_assert_int_eq(run_chat("Tell me about a fox.\n/experts-used 1\nAnd a cow?\n"
+                              "/experts-used undo\nAnd a duck?\n/kv q8_0\nAnd a frog?\n"
+                              "/kv undo\nAnd a hen?\n/save ./chat.json\n/quit\n"),
+                     0);
+    ck_assert_int_eq(run("--replay chat.json"), 0);
+    says(out_path, "answer 2 (message 4): cannot be derived again: a lossy setting was changed");
+    says(out_path, "answer 3 (message 6): the same, ");
+    says(out_path, "answer 4 (message 8): cannot be derived again: a lossy setting was changed");
+    says(out_path, "answer 5 (message 10): the same, ");
+}
+END_TEST
+
 /* ---- tampering ---- */
 
 static void change(const char *from, const char *to, void (*edit)(json_t *receipt))
@@ -396,6 +411,7 @@ int main(void)
     tcase_add_loop_test(t, a_batch_is_derived_again, 0, WAYS);
     tcase_add_loop_test(t, a_chat_is_derived_again, 0, WAYS);
     tcase_add_test(t, what_a_chat_cannot_derive_is_said);
+    tcase_add_test(t, what_a_chat_took_back_is_derived_again);
     tcase_add_test(t, differences_are_named);
     tcase_add_test(t, differences_of_a_chat_are_named);
     suite_add_tcase(s, t);

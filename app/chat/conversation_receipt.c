@@ -77,7 +77,7 @@ void conversation_receipts_settle(struct conversation *c)
     r->running = false;
     hash_take(r);
     json_array_clear(r->unhashed);
-    r->hashed = r->lossy = false;
+    r->hashed = false;
     r->model[0] = 0;
 }
 
@@ -133,13 +133,14 @@ static bool adapters_changed(struct conversation *c, const struct engine_info *i
     return false;
 }
 
-static const char *none_of(struct conversation *c, const struct engine_info *info)
+static const char *none_of(struct conversation *c, const struct engine_info *info,
+                           const struct turn_done_event *done)
 {
     const struct chat_receipts *r = &c->receipts;
 
     if (r->none)
         return r->none;
-    if (r->lossy)
+    if (done->altered)
         return "a lossy setting was changed in the chat (/experts-used, /kv)";
     return adapters_changed(c, info) ? "the adapters' strengths were changed in the chat" : NULL;
 }
@@ -184,7 +185,7 @@ void conversation_receipt_end(struct conversation *c, const struct turn_done_eve
 {
     struct chat_receipts *r = &c->receipts;
     const struct engine_info *info = conversation_info(c);
-    const char *none = info ? none_of(c, info) : NULL;
+    const char *none = info ? none_of(c, info, done) : NULL;
     struct error e = {0};
     json_t *receipt = NULL;
     int rc = 0;

@@ -1,8 +1,6 @@
-/* The first answer of fewer or deferred experts (/experts-used), or of other types of keys and
- * values
- * (/kv), is computed once more in the
- * shadow, exactly and so, and what that cost and gained is told beside each other. The UI thread
- * asks, the engine's does it between two answers. */
+/* What commands may lose (/experts-used, /kv): the first answer after them is computed once more in
+ * the shadow, exactly and so, and what that cost and gained is told beside each other. The UI
+ * thread asks, the engine's does it between two answers. */
 #include "app/chat/internal.h"
 
 #include "engine/base/mem.h"
@@ -108,6 +106,21 @@ static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
         loss.tokens, undo);
     *text = strbuf_take(&b, NULL);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory");
+}
+
+int conversation_shadow_call(struct conversation *c,
+                             int (*fn)(void *ctx, struct engine *g, char **text, struct error *e),
+                             const void *wish, size_t size, bool changes)
+{
+    void *copy = mem_alloc(1, size);
+
+    if (!copy) {
+        conversation_say(c, SAY_TROUBLE, "out of memory");
+        return -1;
+    }
+    memcpy(copy, wish, size);
+    c->shadow_due |= changes;
+    return conversation_call(c, fn, copy, mem_free);
 }
 
 void conversation_shadow_after(struct conversation *c, const struct turn_done_event *done)

@@ -29,7 +29,6 @@ struct chat_receipts {
     size_t begun;     /* bytes of it that were there before */
     const char *none; /* why it cannot be derived again; NULL: it can */
     struct receipt_text said;
-    bool lossy; /* a command has changed what the engine computes */
     json_t *unhashed;
     /* the hash: the thread's until `made` */
     pthread_t thread;
@@ -117,9 +116,13 @@ void conversation_changed(struct conversation *c);
 void conversation_model_settle(struct conversation *c);
 
 /* conversation_shadow.c */
-/* An answer has ended: where it was the first of fewer experts, what that cost is measured and
- * told.
- */
+/* A command that may lose something: fn is called on the engine's thread with a copy of the wish,
+ * `size` bytes; changes: it does not only tell. 0, or -1: said why. */
+int conversation_shadow_call(struct conversation *c,
+                             int (*fn)(void *ctx, struct engine *g, char **text, struct error *e),
+                             const void *wish, size_t size, bool changes);
+/* An answer has ended: where it was the first one after such a command, what that cost is measured
+ * and told. */
 void conversation_shadow_after(struct conversation *c, const struct turn_done_event *done);
 /* "1 of the 2 experts a token, but none of less weight than 0.1"; the engine's thread. */
 void shadow_words(const struct engine *g, char *out, size_t size);

@@ -14,6 +14,7 @@
 void engine_defer_set(struct engine *g, int n)
 {
     g->forward.defer = n > 0 ? n : 0;
+    lossy_changed(g);
 }
 
 int engine_defer(const struct engine *g)

@@ -196,8 +196,6 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
         return rc;
     if ((rc = rope_init(&g->rope, hp, g->info.context, e)) < 0 || (rc = go_on(g, e)) < 0)
         return rc;
-    g->kv_opened.k = c->kv_k;
-    g->kv_opened.v = c->kv_v;
     g->state = (struct state_config){c->kv_k, c->kv_v, g->info.context, g->info.ubatch};
     if ((rc = open_cpu(g, e)) < 0 || (rc = go_on(g, e)) < 0)
         return rc;
@@ -216,6 +214,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
         return rc;
     if (c->experts_used && (rc = engine_experts_used_set(g, c->experts_used, e)) < 0)
         return rc;
+    g->opened = lossy_now(g);
     return speculate_init(g, e);
 }
 

@@ -177,7 +177,9 @@ struct defer_loss {
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e);
 /* Lossy, explicitly: of each layer's experts the router takes the n best alone, as if the model had
  * been made so (their weights sum to 1 where they did); layers that use fewer keep theirs; 0: all.
- * What is computed already stays. Outside a turn. ERR_USAGE: more than the model uses, or it has no
+ * What is computed already stays, but for what was computed with other settings of these than the
+ * engine was opened with, once all are again as they were then: that is computed anew with the
+ * next turn; so are deferred experts. Outside a turn. ERR_USAGE: more than the model uses, or it has no
  * experts. */
 int engine_experts_used_set(struct engine *g, int n, struct error *e);
 /* Likewise: of those, the ones of less routing weight than `least` (0 .. 1) are left out of a

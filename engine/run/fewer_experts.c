@@ -59,6 +59,7 @@ int engine_experts_used_set(struct engine *g, int n, struct error *e)
                          n, most, most);
     stored_stop(g);
     fewer_experts_use(g, n, g->forward.least);
+    lossy_changed(g);
     return 0;
 }
 
@@ -75,6 +76,7 @@ int engine_experts_least_set(struct engine *g, float least, struct error *e)
                          (double)least);
     stored_stop(g);
     fewer_experts_use(g, g->experts_used, least);
+    lossy_changed(g);
     return 0;
 }
 

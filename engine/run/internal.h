@@ -111,6 +111,13 @@ struct speculated {
     uint64_t paused_ns; /* by pacing, before its tokens were taken */
 };
 
+/* What is lossy of an engine, as one (shadow.c). */
+struct lossy {
+    int used, defer;
+    float least;
+    enum kv_type k, v;
+};
+
 /* What speculation_figures.why speaks of: what changes from pass to pass is told now and then. */
 enum draft_reason { REASON_NONE, REASON_EARLY, REASON_LASTS, REASON_SILENCE, REASON_COST };
 
@@ -124,6 +131,9 @@ struct session {
     int *tokens, n_tokens;
     /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
     bool token_waits;
+    /* tokens before the first one that was computed while what is lossy was otherwise than the
+     * engine was opened; INT_MAX: there is none */
+    int as_opened;
     /* positions whose routing was counted; a recomputation counts nothing twice */
     int counted;
     enum rope_variant variant;
@@ -230,9 +240,7 @@ struct engine {
     /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
      * nobody asked yet) */
     int experts_used, *used_trained;
-    struct {
-        enum kv_type k, v;
-    } kv_opened; /* the types that the engine was opened with */
+    struct lossy opened; /* as the engine was opened */
     struct trace trace;    /* asked for by engine_trace_start */
     struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
@@ -321,6 +329,13 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
 /* to the turn's on_event; frees what it left; remembers a cancel */
 int session_emit(struct session *s, struct event *ev);
 bool session_cancelled(struct session *s);
+/* shadow.c */
+struct lossy lossy_now(const struct engine *g);
+bool lossy_as_opened(const struct engine *g);
+/* It was changed, outside a turn: where it is as the engine was opened again, what was computed
+ * meanwhile is no session's any more. */
+void lossy_changed(struct engine *g);
+
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct session *s, int n_tokens);

@@ -75,6 +75,6 @@ void engine_kv_types(const struct engine *g, enum kv_type *k, enum kv_type *v)
 
 void engine_kv_types_opened(const struct engine *g, enum kv_type *k, enum kv_type *v)
 {
-    *k = g->kv_opened.k;
-    *v = g->kv_opened.v;
+    *k = g->opened.k;
+    *v = g->opened.v;
 }

@@ -187,6 +187,9 @@ struct turn_done_event {
      * probability of all tokens that were not allowed there */
     int ruled_tokens;
     double forbidden;
+    /* some of what it was made of was computed with other lossy settings than the engine was opened
+     * with (engine_lossy) */
+    bool altered;
     uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
 };
 

@@ -113,6 +113,7 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for a session");
     s->engine = g;
     s->number = -1;
+    s->as_opened = INT_MAX;
     for (int i = 0; i < adapters_count(g->adapters); i++)
         s->strengths[i] = adapters_at(g->adapters, i)->strength;
     s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
@@ -172,6 +173,7 @@ void session_rewind(struct session *s, int n_tokens)
         return;
     s->token_waits = false;
     s->n_tokens = n_tokens;
+    s->as_opened = n_tokens <= s->as_opened ? INT_MAX : s->as_opened;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
     speculate_states(s, n_tokens, 0, NULL);
     cut(s, n_tokens);
@@ -354,6 +356,8 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
     int end = span->pos + span->rows, first = s->counted > span->pos ? s->counted - span->pos : 0;
 
     s->n_tokens = end;
+    if (span->pos <= s->as_opened)
+        s->as_opened = lossy_as_opened(g) ? INT_MAX : span->pos;
     speculate_states(s, span->pos, span->rows,
                      g->forward.x + (size_t)row * (size_t)g->model->hp.hidden);
     if (s->checkpoints)

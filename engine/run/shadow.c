@@ -12,17 +12,27 @@
 
 #define SHADOW_TOKENS 64
 
-/* What is lossy of an engine, as one. */
-struct lossy {
-    int used, defer;
-    float least;
-    enum kv_type k, v;
-};
-
-static struct lossy now(const struct engine *g)
+struct lossy lossy_now(const struct engine *g)
 {
     return (struct lossy){g->experts_used, g->forward.defer, g->forward.least, g->config.kv_k,
                           g->config.kv_v};
+}
+
+bool lossy_as_opened(const struct engine *g)
+{
+    struct lossy is = lossy_now(g), was = g->opened;
+
+    return is.used == was.used && is.defer == was.defer && is.least == was.least &&
+           is.k == was.k && is.v == was.v;
+}
+
+void lossy_changed(struct engine *g)
+{
+    if (!lossy_as_opened(g))
+        return;
+    for (int i = 0; g->sessions && i < g->n_sessions; i++)
+        if (g->sessions[i])
+            session_rewind(g->sessions[i], g->sessions[i]->as_opened);
 }
 
 /* Of keys and values: as exact as they were when the engine was opened, and F16 at least. */
@@ -35,8 +45,8 @@ static enum kv_type exact_type(enum kv_type opened, enum kv_type type)
 
 static struct lossy exact_of(const struct engine *g)
 {
-    return (struct lossy){.k = exact_type(g->kv_opened.k, g->config.kv_k),
-                          .v = exact_type(g->kv_opened.v, g->config.kv_v)};
+    return (struct lossy){.k = exact_type(g->opened.k, g->config.kv_k),
+                          .v = exact_type(g->opened.v, g->config.kv_v)};
 }
 
 static int take(struct engine *g, struct lossy l, struct error *e)
@@ -52,7 +62,7 @@ static int take(struct engine *g, struct lossy l, struct error *e)
 
 bool engine_lossy(const struct engine *g)
 {
-    struct lossy is = now(g), exact = exact_of(g);
+    struct lossy is = lossy_now(g), exact = exact_of(g);
 
     return is.used || is.defer || is.least > 0 || is.k > exact.k || is.v > exact.v;
 }
@@ -96,7 +106,7 @@ static void compare(const float *exact, const float *fewer, int n, int n_vocab,
 
 int engine_shadow(struct engine *g, int from, struct shadow_loss *out, struct error *e)
 {
-    const struct lossy lossy = now(g), exact = exact_of(g);
+    const struct lossy lossy = lossy_now(g), exact = exact_of(g);
     int total = g->session->n_tokens, n_vocab = g->model->hp.n_vocab,
         n = total - from < SHADOW_TOKENS ? total - from : SHADOW_TOKENS, rc;
     size_t values = n > 0 ? (size_t)n * (size_t)n_vocab : 0;

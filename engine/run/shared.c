@@ -72,6 +72,8 @@ static void take(struct session *s)
     s->run.done.cached_tokens += shared - s->n_tokens;
     if (s == s->engine->session)
         s->engine->t.cached_tokens = s->run.done.cached_tokens;
+    if (leader->as_opened < shared && leader->as_opened < s->as_opened)
+        s->as_opened = leader->as_opened;
     s->n_tokens = shared;
     s->counted = s->counted < shared ? shared : s->counted;
 }

@@ -612,6 +612,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
         s->n_tokens = r->kept;    /* still the session's: computed again when it goes on */
     if (s->counted > s->n_tokens) /* what is left out of the session may be counted another time */
         s->counted = s->n_tokens;
+    r->done.altered = s->as_opened < s->n_tokens;
     r->done.total_ns = clock_now() - r->start;
     if (g->n_running == 1)
         g->t.state = ENGINE_IDLE;

@@ -5,7 +5,6 @@
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/internal.h"
-#include "engine/base/mem.h"
 #include "engine/run/engine.h"
 
 #include <limits.h>
@@ -91,7 +90,7 @@ static bool read(const char *arguments, struct wish *w)
 
 int chat_experts_used(struct conversation *c, const char *arguments)
 {
-    struct wish *w, wanted;
+    struct wish wanted;
 
     if (!read(arguments, &wanted)) {
         conversation_say(
@@ -101,14 +100,5 @@ int chat_experts_used(struct conversation *c, const char *arguments)
             "attention is on another device; undo: as the model was made");
         return -1;
     }
-    if (!(w = mem_alloc(1, sizeof *w))) {
-        conversation_say(c, SAY_TROUBLE, "out of memory");
-        return -1;
-    }
-    *w = wanted;
-    if (w->what != TELL) {
-        c->shadow_due = w->what != UNDO;
-        c->receipts.lossy = true;
-    }
-    return conversation_call(c, do_fewer, w, mem_free);
+    return conversation_shadow_call(c, do_fewer, &wanted, sizeof wanted, wanted.what != TELL);
 }

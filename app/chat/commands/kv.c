@@ -4,7 +4,6 @@
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/internal.h"
-#include "engine/base/mem.h"
 #include "engine/run/engine.h"
 
 #include <string.h>
@@ -74,7 +73,7 @@ static bool read(const char *arguments, struct wish *w)
 
 int chat_kv(struct conversation *c, const char *arguments)
 {
-    struct wish *w, wanted;
+    struct wish wanted;
 
     if (!read(arguments, &wanted)) {
         conversation_say(c, SAY_NOTICE,
@@ -82,14 +81,5 @@ int chat_kv(struct conversation *c, const char *arguments)
                          "its own; undo: as at the start");
         return -1;
     }
-    if (!(w = mem_alloc(1, sizeof *w))) {
-        conversation_say(c, SAY_TROUBLE, "out of memory");
-        return -1;
-    }
-    *w = wanted;
-    if (w->what != TELL) {
-        c->shadow_due = w->what != UNDO;
-        c->receipts.lossy = true;
-    }
-    return conversation_call(c, do_kv, w, mem_free);
+    return conversation_shadow_call(c, do_kv, &wanted, sizeof wanted, wanted.what != TELL);
 }
