@@ -44,6 +44,7 @@ struct exchange {
     const char *allow; /* methods, for 405 and OPTIONS */
     atomic_bool gone;  /* the client is */
     bool idle;         /* it took or sent nothing for the connection's time limit */
+    bool late;         /* it was too slow for a deadline */
 
     /* for the log: who answers writes, before it ends the answer */
     int prompt_tokens, cached_tokens, completion_tokens;
