@@ -605,6 +605,91 @@ START_TEST(ids_and_back)
 }
 END_TEST
 
+/* What pieces say of themselves, joined. */
+START_TEST(pieces_of_a_text)
+{
+    static const char text[] = "say \"\\\" and\n\ttab \x01 \xf0\x9f\xa6\x8a na\xc3\xafve";
+    json_t *body = json_pack("{s:s, s:b}", "content", text, "with_pieces", 1);
+    char *asked = json_dumps(body, 0), joined[200] = "";
+    json_t *o = post("/tokenize", asked, 200), *each;
+    size_t i, byte;
+
+    json_array_foreach(json_object_get(o, "tokens"), i, each)
+    {
+        const char *piece = json_string_value(json_object_get(each, "piece"));
+
+        ck_assert(json_is_integer(json_object_get(each, "id")) && piece);
+        if (sscanf(piece, "bytes:\\x%2zx", &byte) == 1)
+            joined[strlen(joined)] = (char)byte;
+        else
+            strncat(joined, piece, sizeof joined - strlen(joined) - 1);
+    }
+    ck_assert_str_eq(joined, text);
+    free(asked);
+    json_decref(body);
+    json_decref(o);
+}
+END_TEST
+
+/* KiB of this process that were ever in memory at once. */
+static long most_memory(pid_t pid)
+{
+    char path[64], line[256];
+    long kib = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    ck_assert((f = fopen(path, "r")) != NULL);
+    while (!kib && fgets(line, sizeof line, f))
+        sscanf(line, "VmHWM: %ld", &kib);
+    fclose(f);
+    return kib;
+}
+
+/* A body of n bytes: {BEGIN xxxx "}. malloc'd. */
+static char *long_body(const char *begin, size_t n)
+{
+    char *body = malloc(n + 1);
+
+    ck_assert(body != NULL);
+    memset(body, 'x', n);
+    memcpy(body, begin, strlen(begin));
+    strcpy(body + n - 2, "\"}");
+    return body;
+}
+
+/* Megabytes are read in seconds, take memory by the byte, and are left when their client leaves. */
+START_TEST(ids_of_megabytes)
+{
+    static const char begin[] = "{\"with_pieces\": true, \"content\": \"";
+    static const char first[] = "{\"tokens\":[{\"id\":", last[] = ",\"piece\":\"x\"}]}";
+    size_t n = 2u << 20;
+    char *body = long_body(begin, n), head[200];
+    long before = most_memory(server);
+    struct reply r = ask("POST", "/tokenize", NULL, body);
+    int fd;
+
+    ck_assert_int_eq(r.status, 200);
+    ck_assert(strncmp(r.body, first, strlen(first)) == 0);
+    ck_assert_str_eq(r.body + r.n - strlen(last), last);
+    ck_assert_uint_gt(r.n, n * 20);
+#ifndef MOETOP_DEBUG
+    ck_assert_int_lt(most_memory(server) - before, 300 << 10);
+#endif
+    free(r.head);
+    free(body);
+    body = long_body(begin, n = 7u << 20);
+    fd = dial();
+    say(fd, head,
+        (size_t)sprintf(
+            head, "POST /tokenize HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n", n));
+    say(fd, body, n);
+    close(fd);
+    wait_for_log("POST /tokenize 503");
+    free(body);
+}
+END_TEST
+
 /* The content of an answer to FOX with more fields; cached: tokens that were not read again. */
 static char *fox(const char *more, int *cached)
 {
@@ -1341,8 +1426,8 @@ static bool is_ended(int fd)
 /* Never silent for its second, and never done: a head has two of them, a body ten. */
 START_TEST(requests_that_drip)
 {
-    static const char head[] =
-        "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: 500\r\n\r\n";
+    static const char head[] = "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
+                               "Content-Length: 500\r\n\r\n";
     struct timespec begun;
     double ended[2] = {0, 0};
     int fd[2];
@@ -1365,6 +1450,96 @@ START_TEST(requests_that_drip)
     ck_assert_msg(ended[1] > 9.0 && ended[1] < 20.0, "body: %.1f s", ended[1]);
     close(fd[0]);
     close(fd[1]);
+}
+END_TEST
+
+/* A client whose kernel takes little for it. */
+static int ask_through_a_slit(const char *path, const char *body, size_t len)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    char head[300];
+    int fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+    int n = snprintf(head, sizeof head,
+                     "POST %s HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n", path, len);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small); /* counts only before connect */
+    ck_assert(connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
+    say(fd, head, (size_t)n);
+    say(fd, body, len);
+    return fd;
+}
+
+/* Takes so much of the answer that the server sees something go, and that it never catches up. */
+static void sip(int fd)
+{
+    char some[4096];
+    ssize_t got = 1;
+
+    for (size_t n = 0; n < (100u << 10) && got > 0; n += got > 0 ? (size_t)got : 0)
+        got = recv(fd, some, sizeof some, MSG_DONTWAIT);
+}
+
+/* Until the log says that it was too slow. The seconds; others are answered meanwhile. */
+static double sip_on(int fd, const char *path)
+{
+    struct timespec begun;
+    char line[200];
+
+    snprintf(line, sizeof line, "POST %s 200", path);
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    while (seconds_since(&begun) < 40.0) {
+        char *text = strstr(log_text(), line), *end = text ? strchr(text, '\n') : NULL;
+
+        if (end) {
+            *end = 0;
+            ck_assert_msg(strstr(text, "the client took too long") != NULL, "%s", text);
+            break;
+        }
+        sip(fd);
+        json_decref(post("/v1/messages/count_tokens", FOX "}", 200));
+        usleep(400000);
+    }
+    close(fd);
+    return seconds_since(&begun);
+}
+
+static void no_session_is_taken(void)
+{
+    struct timespec begun;
+
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    while (metric("moetop_sessions_busy") != 0.0 && seconds_since(&begun) < 5.0)
+        usleep(50000);
+    ck_assert(metric("moetop_sessions_busy") == 0.0);
+}
+
+/* Never silent for its second, and ten of them behind: with an answer that is made while it is
+ * read, and with one that is there. */
+START_TEST(answers_that_are_sipped)
+{
+    static const char streams[] = FOX
+        ", \"ignore_eos\": true, \"stream\": true, \"logprobs\": true, "
+        "\"top_logprobs\": 20, \"n\": 4, \"max_tokens\": 900}";
+    static const char begin[] = "{\"with_pieces\": true, \"content\": \"", end[] = "\"}";
+    size_t len = 2u << 20;
+    char *whole;
+    double took;
+
+    start((const char *const[]){"--timeout", "1", NULL});
+#ifndef MOETOP_DEBUG /* so slow that the client keeps up */
+    took = sip_on(ask_through_a_slit(CHAT, streams, strlen(streams)), CHAT);
+    ck_assert_msg(took > 9.0 && took < 25.0, "a stream: %.1f s", took);
+    no_session_is_taken();
+#endif
+    ck_assert((whole = malloc(len)) != NULL);
+    for (size_t i = 0; i < len; i++)
+        whole[i] = i % 5 ? 'a' : ' ';
+    memcpy(whole, begin, sizeof begin - 1);
+    memcpy(whole + len - (sizeof end - 1), end, sizeof end - 1);
+    took = sip_on(ask_through_a_slit("/tokenize", whole, len), "/tokenize");
+    ck_assert_msg(took > 9.0 && took < 25.0, "ids: %.1f s", took);
+    free(whole);
 }
 END_TEST
 
@@ -1788,6 +1963,8 @@ static Suite *suite(void)
     tcase_add_test(t, calls_that_are_demanded);
     tcase_add_test(t, texts_are_continued_and_scored);
     tcase_add_test(t, ids_and_back);
+    tcase_add_test(t, pieces_of_a_text);
+    tcase_add_test(t, ids_of_megabytes);
     tcase_add_test(t, figures_for_boards);
     tcase_add_test(t, responses);
     tcase_add_test(t, messages);
@@ -1814,6 +1991,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, keys);
     tcase_add_test(own, requests_that_drip);
+    tcase_add_test(own, answers_that_are_sipped);
     tcase_add_test(own, adapters_of_requests);
     tcase_add_test(own, a_restart_does_not_read_again);
     tcase_add_test(own, under_a_service_manager);

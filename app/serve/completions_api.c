@@ -193,10 +193,11 @@ static int read_text(const struct job *j, const json_t *v, struct prompt *p, str
     const struct hparams *hp = &info->model->hp;
     bool bos = hp->add_bos && hp->bos >= 0;
     int *ids = NULL, n = 0;
+    struct stop stop = exchange_stop(j->x);
     struct error e = {0};
 
-    if (tokenizer_encode(info->tokenizer, json_string_value(v), json_string_length(v), true, &ids,
-                         &n, &e) < 0)
+    if (tokenizer_encode_masked(info->tokenizer, json_string_value(v), json_string_length(v), true,
+                                NULL, &stop, &ids, &n, NULL, &e) < 0)
         return refuse_error(r, &e);
     if (bos && n && ids[0] == hp->bos)
         bos = false; /* the text says it */

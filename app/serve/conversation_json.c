@@ -160,12 +160,13 @@ static int read_conversation(struct job *j, const struct conversation_source *fr
 static int make_prompt(struct job *j, const struct dialogue *d, struct prompt *out,
                        struct refusal *r)
 {
+    struct stop stop = exchange_stop(j->x);
     struct error e = {0};
 
     if (d->continue_last && j->grammar && !j->wish.call &&
         !(j->opening = mem_string(d->messages[d->n_messages - 1].text)))
         return no_memory(r);
-    if (prompt_make(server_info(j->server), NULL, d, -1, NULL, out, &e) < 0)
+    if (prompt_make(server_info(j->server), NULL, d, -1, &stop, out, &e) < 0)
         return refuse_error(r, &e);
     if (tools_prompt(j, out, r) == 0)
         return 0;

@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 
 struct deadline {
-    int fd;          /* -1: free */
-    uint64_t end_ns; /* 0: none */
+    int fd;           /* -1: free */
+    uint64_t end_ns;  /* 0: none */
+    uint64_t left_ns; /* while it is paused */
+    bool passed;
 };
 
 struct deadlines {
@@ -31,6 +33,7 @@ static void cut_off(struct deadlines *d, uint64_t now)
         if (d->of[i].fd >= 0 && d->of[i].end_ns && d->of[i].end_ns <= now) {
             shutdown(d->of[i].fd, SHUT_RDWR);
             d->of[i].end_ns = 0;
+            d->of[i].passed = true;
         }
 }
 
@@ -96,7 +99,7 @@ struct deadline *deadline_open(struct deadlines *d, int fd)
         if (d->of[i].fd < 0)
             found = &d->of[i];
     if (found)
-        *found = (struct deadline){fd, clock_now() + DEADLINE_HEAD * d->silence_ns};
+        *found = (struct deadline){.fd = fd, .end_ns = clock_now() + DEADLINE_HEAD * d->silence_ns};
     pthread_mutex_unlock(&d->lock);
     return found;
 }
@@ -116,5 +119,42 @@ void deadline_set(struct deadlines *d, struct deadline *each, int times)
         return;
     pthread_mutex_lock(&d->lock);
     each->end_ns = times ? clock_now() + (uint64_t)times * d->silence_ns : 0;
+    each->left_ns = 0;
     pthread_mutex_unlock(&d->lock);
+}
+
+void deadline_pause(struct deadlines *d, struct deadline *each)
+{
+    uint64_t now = clock_now();
+
+    if (!each)
+        return;
+    pthread_mutex_lock(&d->lock);
+    if (each->end_ns)
+        each->left_ns = each->end_ns > now ? each->end_ns - now : 1;
+    each->end_ns = 0;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void deadline_resume(struct deadlines *d, struct deadline *each)
+{
+    if (!each)
+        return;
+    pthread_mutex_lock(&d->lock);
+    if (each->left_ns)
+        each->end_ns = clock_now() + each->left_ns;
+    each->left_ns = 0;
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool deadline_passed(struct deadlines *d, struct deadline *each)
+{
+    bool passed;
+
+    if (!each)
+        return false;
+    pthread_mutex_lock(&d->lock);
+    passed = each->passed;
+    pthread_mutex_unlock(&d->lock);
+    return passed;
 }

@@ -6,15 +6,22 @@
 #include "app/serve/shelf.h"
 #include "engine/base/mem.h"
 
-#define THREADS 2
+#define THREADS 3
+#define SMALL ((size_t)64 << 10) /* bytes of a body */
 
 struct paper {
     struct exchange *x;
     struct paper *next;
 };
 
+struct clerk {
+    struct desk *desk;
+    bool small; /* it takes small ones alone, so that these do not wait for megabytes */
+};
+
 struct desk {
     pthread_t threads[THREADS];
+    struct clerk clerks[THREADS];
     int n;
     pthread_mutex_t lock;
     pthread_cond_t more;
@@ -22,17 +29,28 @@ struct desk {
     bool closing;
 };
 
-static struct paper *take(struct desk *d)
+/* Under the lock: where the first one that c takes hangs; what is there is NULL when none is. */
+static struct paper **find(const struct clerk *c)
 {
-    struct paper *p;
+    struct paper **at = &c->desk->first;
+
+    while (*at && c->small && (*at)->x->body.len > SMALL)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct paper *take(const struct clerk *c)
+{
+    struct desk *d = c->desk;
+    struct paper **at, *p;
 
     pthread_mutex_lock(&d->lock);
-    while (!d->first && !d->closing)
+    while (!*(at = find(c)) && !d->closing)
         pthread_cond_wait(&d->more, &d->lock);
-    if ((p = d->first)) {
-        d->first = p->next;
-        if (!d->first)
-            d->last = &d->first;
+    if ((p = *at)) {
+        *at = p->next;
+        if (!p->next)
+            d->last = at;
     }
     pthread_mutex_unlock(&d->lock);
     return p;
@@ -51,10 +69,9 @@ static void read_it(struct exchange *x)
 
 static void *work(void *arg)
 {
-    struct desk *d = arg;
     struct paper *p;
 
-    while ((p = take(d))) {
+    while ((p = take(arg))) {
         read_it(p->x);
         exchange_drop(p->x);
         mem_free(p);
@@ -72,8 +89,11 @@ int desk_open(struct desk **out, struct error *e)
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->more, NULL);
     d->last = &d->first;
-    while (d->n < THREADS && pthread_create(&d->threads[d->n], NULL, work, d) == 0)
-        d->n++;
+    for (; d->n < THREADS; d->n++) {
+        d->clerks[d->n] = (struct clerk){d, d->n == THREADS - 1};
+        if (pthread_create(&d->threads[d->n], NULL, work, &d->clerks[d->n]))
+            break;
+    }
     return d->n ? 0 : error_set(e, ERR_MEMORY, "the server's threads cannot be started");
 }
 
@@ -103,7 +123,7 @@ int desk_hand_in(struct desk *d, struct exchange *x)
     pthread_mutex_lock(&d->lock);
     *d->last = p;
     d->last = &p->next;
-    pthread_cond_signal(&d->more);
+    pthread_cond_broadcast(&d->more); /* not every thread takes it */
     pthread_mutex_unlock(&d->lock);
     return 0;
 }

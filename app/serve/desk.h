@@ -1,5 +1,6 @@
 /* Where requests are read: JSON, templates and tokenizers take time, which neither those who write
- * answers nor the engine shall wait for. A few threads with one queue. */
+ * answers nor the engine shall wait for. A few threads with one queue, and one that large bodies do
+ * not occupy. */
 #ifndef APP_SERVE_DESK_H
 #define APP_SERVE_DESK_H
 

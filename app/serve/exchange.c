@@ -56,30 +56,57 @@ static void wake(struct exchange *x)
     MHD_resume_connection(x->connection);
 }
 
-void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t n)
+/* Under the lock: out is the answer. */
+static void finish(struct exchange *x, int status, const char *type)
 {
-    pthread_mutex_lock(&x->lock);
-    strbuf_put(&x->out, text, n);
     x->status = x->out.failed ? 503 : status;
     if (x->out.failed)
         strbuf_clear(&x->out);
     x->type = type;
     x->finished = true;
     wake(x);
+}
+
+void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t n)
+{
+    pthread_mutex_lock(&x->lock);
+    strbuf_put(&x->out, text, n);
+    finish(x, status, type);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void reply_no_memory(struct exchange *x)
+{
+    static const char none[] = "{\"error\": {\"message\": \"out of memory\", \"type\": "
+                               "\"server_error\", \"param\": null, \"code\": null}}";
+
+    reply_text(x, 503, "application/json", none, strlen(none));
+}
+
+void reply_long_json(struct exchange *x, struct strbuf *text)
+{
+    if (text->failed) {
+        strbuf_release(text);
+        reply_no_memory(x);
+        return;
+    }
+    pthread_mutex_lock(&x->lock);
+    strbuf_release(&x->out);
+    x->out = *text;
+    *text = (struct strbuf){0};
+    finish(x, 200, "application/json");
     pthread_mutex_unlock(&x->lock);
 }
 
 void reply_json(struct exchange *x, int status, json_t *o)
 {
-    static const char none[] = "{\"error\": {\"message\": \"out of memory\", \"type\": "
-                               "\"server_error\", \"param\": null, \"code\": null}}";
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
     if (text)
         reply_text(x, status, "application/json", text, strlen(text));
     else
-        reply_text(x, 503, "application/json", none, strlen(none));
+        reply_no_memory(x);
     free(text); /* jansson's own */
 }
 
@@ -180,4 +207,14 @@ bool exchange_gone(struct exchange *x)
     }
     pthread_mutex_unlock(&x->lock);
     return atomic_load(&x->gone);
+}
+
+static bool is_gone(void *x)
+{
+    return exchange_gone(x);
+}
+
+struct stop exchange_stop(struct exchange *x)
+{
+    return (struct stop){is_gone, x};
 }

@@ -7,6 +7,7 @@
 #define APP_SERVE_EXCHANGE_H
 
 #include "app/serve/refusal.h"
+#include "engine/base/stop.h"
 #include "engine/base/strbuf.h"
 
 #include <pthread.h>
@@ -44,6 +45,7 @@ struct exchange {
     const char *allow; /* methods, for 405 and OPTIONS */
     atomic_bool gone;  /* the client is */
     bool idle;         /* it took or sent nothing for the connection's time limit */
+    bool late;         /* it was too slow for a deadline */
 
     /* for the log: who answers writes, before it ends the answer */
     int prompt_tokens, cached_tokens, completion_tokens;
@@ -58,6 +60,8 @@ void exchange_drop(struct exchange *x);
 /* Whole answers; any thread, once. reply_json takes o (NULL: no memory, 500). */
 void reply_json(struct exchange *x, int status, json_t *o);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t n);
+/* Takes what text holds, where it failed, 503. */
+void reply_long_json(struct exchange *x, struct strbuf *text);
 /* In a stream that has begun: an event, and its end. */
 void reply_refusal(struct exchange *x, const struct refusal *r);
 /* An answer in pieces: text/event-stream. Any thread, in order. */
@@ -69,5 +73,7 @@ void reply_stream_end(struct exchange *x, bool broken);
 size_t reply_waiting(struct exchange *x);
 /* The client has left: its socket is asked. Any thread. */
 bool exchange_gone(struct exchange *x);
+/* Ends work for a client that has left; lent as long as x is. */
+struct stop exchange_stop(struct exchange *x);
 
 #endif

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BLOCK (32 << 10) /* bytes of a stream written at a time */
+#define BLOCK (32 << 10) /* bytes of an answer that are written at a time */
 
 struct http {
     struct MHD_Daemon *daemon;
@@ -120,8 +120,22 @@ static int check_request(struct exchange *x, struct MHD_Connection *c, const cha
 
 /* ---- writing ---- */
 
-/* The library wants more of a stream. Its thread. */
-static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t room)
+static struct deadline *deadline_of(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+/* The client's part, see deadline_set. */
+static void await(struct server *s, struct MHD_Connection *c, int times)
+{
+    deadline_set(s->http->deadlines, deadline_of(c), times);
+}
+
+/* The library wants more of an answer: the client has taken what it was given. Its thread. */
+static ssize_t read_block(void *cls, uint64_t pos, char *out, size_t room)
 {
     struct exchange *x = cls;
     ssize_t n = 0;
@@ -146,31 +160,44 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t room)
         MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->lock);
+    if (n > 0)
+        deadline_resume(x->server->http->deadlines, deadline_of(x->connection));
+    else if (n == 0)
+        deadline_pause(x->server->http->deadlines, deadline_of(x->connection));
     return n;
 }
 
-static void drop_stream(void *cls)
+static void drop_answer(void *cls)
 {
     exchange_drop(cls);
 }
 
-static struct MHD_Response *make_response(struct exchange *x)
+/* A stream, or what is too long to be written at once. */
+static struct MHD_Response *in_blocks(struct exchange *x)
 {
+    uint64_t size = x->stream ? MHD_SIZE_UNKNOWN : x->out.len;
     struct MHD_Response *m;
 
-    if (x->stream) {
-        exchange_hold(x);
-        m = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, drop_stream);
-        if (m) {
-            MHD_add_response_header(m, "Cache-Control", "no-cache");
-            MHD_add_response_header(m, "X-Accel-Buffering", "no");
-        } else {
-            exchange_drop(x);
-        }
-        return m;
+    exchange_hold(x);
+    m = MHD_create_response_from_callback(size, BLOCK, read_block, x, drop_answer);
+    if (!m)
+        exchange_drop(x);
+    return m;
+}
+
+static struct MHD_Response *make_response(struct exchange *x)
+{
+    struct MHD_Response *m = x->stream || x->out.len > BLOCK
+                                 ? in_blocks(x)
+                                 : MHD_create_response_from_buffer(x->out.len,
+                                                                   x->out.data ? x->out.data : "",
+                                                                   MHD_RESPMEM_MUST_COPY);
+
+    if (m && x->stream) {
+        MHD_add_response_header(m, "Cache-Control", "no-cache");
+        MHD_add_response_header(m, "X-Accel-Buffering", "no");
     }
-    return MHD_create_response_from_buffer(x->out.len, x->out.data ? x->out.data : "",
-                                           MHD_RESPMEM_MUST_COPY);
+    return m;
 }
 
 /* What the exchange holds becomes the answer. */
@@ -202,6 +229,7 @@ static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
         MHD_add_response_header(m, "Vary", "Origin");
     }
     MHD_add_response_header(m, "X-Content-Type-Options", "nosniff");
+    await(x->server, c, DEADLINE_ANSWER);
     sent = MHD_queue_response(c, (unsigned)x->status, m);
     MHD_destroy_response(m);
     return sent;
@@ -222,14 +250,6 @@ static void name_peer(struct exchange *x, struct MHD_Connection *c)
     if (a && a->sa_family == AF_INET6)
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, x->peer,
                   sizeof x->peer);
-}
-
-static void await(struct server *s, struct MHD_Connection *c, int times)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-
-    deadline_set(s->http->deadlines, info ? info->socket_context : NULL, times);
 }
 
 /* A connection begins or ends; its descriptor is open yet. */
@@ -341,6 +361,7 @@ static void tell(struct exchange *x)
                            .made = x->completion_tokens,
                            .first_s = x->first_ns ? clock_seconds(x->first_ns - x->begun_ns) : 0,
                            .seconds = clock_seconds(clock_now() - x->begun_ns)};
+    char tokens[80] = "";
 
     if (!x->route || is_glance(x))
         return;
@@ -348,18 +369,17 @@ static void tell(struct exchange *x)
     route_name(x->route, r.what, sizeof r.what);
     snprintf(r.text, sizeof r.text, "%s",
              x->idle                 ? "the client was silent for too long"
+             : x->late               ? "the client took too long"
              : atomic_load(&x->gone) ? "client gone"
                                      : "");
     board_request(x->server->board, &r);
     if (!atomic_load(&x->server->plain))
         return;
     if (x->prompt_tokens)
-        fprintf(stderr, "moetop: %s %s %s %d, %d tokens (%d cached) + %d, %.3f s%s%s\n", x->peer,
-                x->route->method, x->route->path, x->status, x->prompt_tokens, x->cached_tokens,
-                x->completion_tokens, r.seconds, r.text[0] ? ", " : "", r.text);
-    else
-        fprintf(stderr, "moetop: %s %s %s %d, %.3f s\n", x->peer, x->route->method, x->route->path,
-                x->status, r.seconds);
+        snprintf(tokens, sizeof tokens, ", %d tokens (%d cached) + %d", x->prompt_tokens,
+                 x->cached_tokens, x->completion_tokens);
+    fprintf(stderr, "moetop: %s %s %s %d%s, %.3f s%s%s\n", x->peer, x->route->method,
+            x->route->path, x->status, tokens, r.seconds, r.text[0] ? ", " : "", r.text);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *c, void **request,
@@ -369,6 +389,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **request,
 
     if (!x)
         return;
+    x->late = deadline_passed(x->server->http->deadlines, deadline_of(c));
     await(x->server, c, DEADLINE_HEAD);
     *request = NULL;
     pthread_mutex_lock(&x->lock);
@@ -396,14 +417,12 @@ int http_start(struct server *s, int listening, int timeout_s, struct error *e)
     h->listening = listening;
     if ((rc = deadlines_start(&h->deadlines, timeout_s, e)) < 0)
         return rc;
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
-                                 NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, listening,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVE_CONNECTIONS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)timeout_s,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, SERVE_HEADER_MOST + BLOCK,
-                                 MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, s,
+        MHD_OPTION_LISTEN_SOCKET, listening, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)SERVE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)timeout_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, SERVE_HEADER_MOST + BLOCK, MHD_OPTION_END);
     return h->daemon ? 0 : error_set(e, ERR_IO, "the HTTP server cannot be started");
 }
 

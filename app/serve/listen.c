@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define BACKLOG 128
-#define SYSTEMD_FIRST 3 /* sd_listen_fds(3) */
+#define UNREAD (128 << 10) /* bytes of an answer that the kernel holds for a client */
+#define SYSTEMD_FIRST 3    /* sd_listen_fds(3) */
 
 static int open_failed(const struct options *o, int fd, int why, struct error *e)
 {
@@ -114,15 +115,19 @@ static int inherited(void)
 
 int listener_open(struct listener *l, const struct options *o, struct error *e)
 {
-    int rc = 0;
+    int rc = 0, unread = UNREAD;
 
     *l = (struct listener){.fd = inherited()};
     if (l->fd < 0)
         rc = strncmp(o->host, "unix:", 5) == 0 ? open_unix(l, o->host + 5, e)
                                                : open_address(l, o, e);
-    if (rc == 0)
-        name_it(l);
-    return rc;
+    if (rc < 0)
+        return rc;
+    /* What it accepts inherits this. Left alone it grows to megabytes a client who does not read.
+     */
+    setsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &unread, sizeof unread);
+    name_it(l);
+    return 0;
 }
 
 void listener_forget(struct listener *l)

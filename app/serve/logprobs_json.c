@@ -1,6 +1,7 @@
 /* See logprobs_json.h. */
 #include "app/serve/logprobs_json.h"
 
+#include "app/serve/text_json.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
@@ -31,29 +32,42 @@ char *token_bytes(const struct tokenizer *t, int id, bool first, size_t *n)
     return two;
 }
 
-static json_t *bytes_text(const char *bytes, size_t n)
+/* Leaves b failed where there is no memory. */
+static void token_text(struct strbuf *b, const struct tokenizer *t, int id, bool first)
 {
-    struct strbuf b = {0};
-    json_t *o;
+    size_t n;
+    char *bytes = token_bytes(t, id, first, &n);
 
-    if (utf8_valid(bytes, n))
-        return json_stringn(bytes, n);
-    strbuf_puts(&b, "bytes:");
-    for (size_t i = 0; i < n; i++)
-        strbuf_printf(&b, "\\x%02x", (unsigned char)bytes[i]);
-    o = b.failed ? NULL : json_stringn(b.data, b.len);
-    strbuf_release(&b);
-    return o;
+    b->failed |= !bytes;
+    if (bytes && utf8_valid(bytes, n)) {
+        strbuf_put(b, bytes, n);
+    } else if (bytes) {
+        strbuf_puts(b, "bytes:");
+        for (size_t i = 0; i < n; i++)
+            strbuf_printf(b, "\\x%02x", (unsigned char)bytes[i]);
+    }
+    mem_free(bytes);
 }
 
 json_t *token_json(const struct tokenizer *t, int id, bool first)
 {
-    size_t n;
-    char *bytes = token_bytes(t, id, first, &n);
-    json_t *o = bytes ? bytes_text(bytes, n) : NULL;
+    struct strbuf b = {0};
+    json_t *o;
 
-    mem_free(bytes);
+    token_text(&b, t, id, first);
+    o = b.failed ? NULL : json_stringn(b.data ? b.data : "", b.len);
+    strbuf_release(&b);
     return o;
+}
+
+void token_put(struct strbuf *out, const struct tokenizer *t, int id, bool first)
+{
+    struct strbuf b = {0};
+
+    token_text(&b, t, id, first);
+    text_json_put(out, b.data, b.len);
+    out->failed |= b.failed;
+    strbuf_release(&b);
 }
 
 static json_t *value(float logprob)

@@ -13,6 +13,8 @@
 char *token_bytes(const struct tokenizer *t, int id, bool first, size_t *n);
 /* The same as a text that JSON can hold: bytes that are no UTF-8 become "bytes:\xe2\x80". */
 json_t *token_json(const struct tokenizer *t, int id, bool first);
+/* The same, written. */
+void token_put(struct strbuf *out, const struct tokenizer *t, int id, bool first);
 /* Chat's entry: {token, logprob, bytes, top_logprobs}. token: as in the middle of a text, so that
  * it is always spelled the same; bytes: what it adds to this one. */
 json_t *logprobs_chat(const struct tokenizer *t, const struct logprobs_event *p, bool first);

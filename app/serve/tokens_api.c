@@ -8,7 +8,7 @@
 
 #include "engine/base/mem.h"
 
-#include <string.h>
+#define UNTIL_ASKED 4096 /* ids between two looks whether the client is there */
 
 /* The body of x, and the tokenizer when the model is loaded. */
 static json_t *read_body(struct exchange *x, const struct tokenizer **t, struct refusal *r)
@@ -25,18 +25,38 @@ struct wanted {
 
 #define AT(member) offsetof(struct wanted, member)
 
-static json_t *ids_json(const struct tokenizer *t, const int *ids, int n, bool pieces)
+/* first: of the text. */
+static void put_id(struct strbuf *out, const struct tokenizer *t, int id, bool first, bool piece)
 {
-    json_t *list = json_array();
-
-    for (int i = 0; i < n; i++)
-        json_array_append_new(list, pieces ? json_pack("{s:i, s:o}", "id", ids[i], "piece",
-                                                       token_json(t, ids[i], i == 0))
-                                           : json_integer(ids[i]));
-    return list;
+    if (!piece) {
+        strbuf_printf(out, "%d", id);
+        return;
+    }
+    strbuf_printf(out, "{\"id\":%d,\"piece\":", id);
+    token_put(out, t, id, first);
+    strbuf_putc(out, '}');
 }
 
-static json_t *tokenize(struct exchange *x, struct refusal *r)
+/* Written as they are met: as values, millions of ids would take gigabytes. bos: -1, none. -1: the
+ * client has left. */
+static int put_ids(struct exchange *x, const struct tokenizer *t, int bos, const int *ids, int n,
+                   bool pieces, struct strbuf *out)
+{
+    strbuf_puts(out, "{\"tokens\":[");
+    if (bos >= 0)
+        put_id(out, t, bos, true, pieces);
+    for (int i = 0; i < n; i++) {
+        if (i % UNTIL_ASKED == UNTIL_ASKED - 1 && exchange_gone(x))
+            return -1;
+        if (i || bos >= 0)
+            strbuf_putc(out, ',');
+        put_id(out, t, ids[i], i == 0, pieces);
+    }
+    strbuf_puts(out, "]}");
+    return 0;
+}
+
+static int tokenize(struct exchange *x, struct strbuf *out, struct refusal *r)
 {
     static const struct field own[] = {
         {"add_special", FIELD_BOOL, 0, 0, AT(special)},
@@ -45,14 +65,15 @@ static json_t *tokenize(struct exchange *x, struct refusal *r)
     };
     struct wanted w = {.parse = true};
     const struct tokenizer *t;
-    json_t *body = read_body(x, &t, r), *list = NULL;
+    json_t *body = read_body(x, &t, r);
     const json_t *content = field_get(body, "content");
+    struct stop stop = exchange_stop(x);
     struct error e = {0};
-    int *ids = NULL, n = 0, bos;
+    int *ids = NULL, n = 0, bos, rc = -1;
     bool add;
 
     if (!body)
-        return NULL;
+        return -1;
     if (fields_read(body, own, 3, &w, r) < 0)
         goto out;
     if (!json_is_string(content)) {
@@ -60,24 +81,19 @@ static json_t *tokenize(struct exchange *x, struct refusal *r)
                "'content' must be a string");
         goto out;
     }
-    if (tokenizer_encode(t, json_string_value(content), json_string_length(content), w.parse, &ids,
-                         &n, &e) < 0) {
+    if (tokenizer_encode_masked(t, json_string_value(content), json_string_length(content), w.parse,
+                                NULL, &stop, &ids, &n, NULL, &e) < 0) {
         refuse_error(r, &e);
         goto out;
     }
-    list = ids_json(t, ids, n, w.pieces);
     bos = tokenizer_bos(t, &add);
-    if (w.special && add && bos >= 0) {
-        json_t *first = ids_json(t, &bos, 1, w.pieces);
-
-        json_array_extend(first, list);
-        json_decref(list);
-        list = first;
-    }
+    rc = put_ids(x, t, w.special && add ? bos : -1, ids, n, w.pieces, out);
+    if (rc < 0)
+        refuse_error(r, &(struct error){.code = ERR_CANCELLED});
 out:
     mem_free(ids);
     json_decref(body);
-    return list ? json_pack("{s:o}", "tokens", list) : NULL;
+    return rc;
 }
 
 static int read_id(const struct tokenizer *t, const json_t *v, int *id)
@@ -90,46 +106,65 @@ static int read_id(const struct tokenizer *t, const json_t *v, int *id)
     return 0;
 }
 
-static json_t *detokenize(struct exchange *x, struct refusal *r)
+/* The ids of a list; NULL: r says why. */
+static int *read_ids(const struct tokenizer *t, const json_t *list, size_t *n, struct refusal *r)
 {
-    const struct tokenizer *t;
-    json_t *body = read_body(x, &t, r), *text = NULL;
-    const json_t *list = field_get(body, "tokens");
-    size_t n = json_array_size(list), len = 0, i;
-    struct error e = {0};
-    char *bytes = NULL;
-    int *ids = NULL;
+    int *ids;
 
-    if (!body)
-        return NULL;
-    if (!json_is_array(list))
+    if (!json_is_array(list)) {
         refuse(r, 400, list ? "invalid_type" : "missing_required_parameter", "tokens",
                "'tokens' must be a list of ids");
-    else if (!(ids = mem_alloc(n + 1, sizeof *ids)))
+        return NULL;
+    }
+    *n = json_array_size(list);
+    if (!(ids = mem_alloc(*n + 1, sizeof *ids))) {
         refuse(r, 503, "out_of_memory", NULL, "out of memory for the request");
-    for (i = 0; ids && i < n && read_id(t, json_array_get(list, i), &ids[i]) == 0;)
-        i++;
-    if (ids && i < n)
-        refuse(r, 400, "invalid_value", "tokens", "tokens[%zu] is no id of this tokenizer", i);
-    else if (ids && tokenizer_decode(t, ids, (int)n, false, &bytes, &len, &e) < 0)
-        refuse_error(r, &e);
-    if (bytes)
-        text = text_json(bytes, len);
-    mem_free(bytes);
-    mem_free(ids);
-    json_decref(body);
-    return text ? json_pack("{s:o}", "content", text) : NULL;
+        return NULL;
+    }
+    for (size_t i = 0; i < *n; i++)
+        if (read_id(t, json_array_get(list, i), &ids[i]) < 0) {
+            refuse(r, 400, "invalid_value", "tokens", "tokens[%zu] is no id of this tokenizer", i);
+            mem_free(ids);
+            return NULL;
+        }
+    return ids;
 }
 
-static void answer(struct exchange *x, json_t *(*make)(struct exchange *x, struct refusal *r))
+static int detokenize(struct exchange *x, struct strbuf *out, struct refusal *r)
 {
-    struct refusal why = {0};
-    json_t *o = make(x, &why);
+    const struct tokenizer *t;
+    json_t *body = read_body(x, &t, r);
+    size_t n = 0, len = 0;
+    struct error e = {0};
+    char *bytes = NULL;
+    int *ids = body ? read_ids(t, field_get(body, "tokens"), &n, r) : NULL;
 
-    if (why.status)
+    json_decref(body);
+    if (!ids)
+        return -1;
+    if (tokenizer_decode(t, ids, (int)n, false, &bytes, &len, &e) < 0)
+        refuse_error(r, &e);
+    mem_free(ids);
+    if (!bytes)
+        return -1;
+    strbuf_puts(out, "{\"content\":");
+    text_json_put(out, bytes, len);
+    strbuf_putc(out, '}');
+    mem_free(bytes);
+    return 0;
+}
+
+static void answer(struct exchange *x,
+                   int (*put)(struct exchange *x, struct strbuf *out, struct refusal *r))
+{
+    struct strbuf out = {0};
+    struct refusal why = {0};
+
+    if (put(x, &out, &why) < 0)
         reply_refusal(x, &why);
     else
-        reply_json(x, 200, o);
+        reply_long_json(x, &out);
+    strbuf_release(&out);
 }
 
 void api_tokenize(struct exchange *x)
