@@ -87,14 +87,15 @@ static bool starts(const char *s, const char *with)
     return !strncmp(s, with, strlen(with));
 }
 
-/* The pure-data headers of the engine that ui/ may see, besides engine/base. */
+/* The pure-data headers of the engine that ui/ may see, besides engine/base, and what reads a text
+ * without knowing any engine. */
 static bool ui_may_see(const char *include)
 {
     static const char *const allowed[] = {
         "engine/base/",           "engine/model/hparams.h",
         "engine/base/message.h",  "engine/placement/plan.h",
         "engine/run/telemetry.h", "engine/run/messages.h",
-        "engine/run/trace.h",
+        "engine/run/trace.h",     "engine/text/tool_calls.h",
     };
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
@@ -154,14 +155,15 @@ END_TEST
 /* Folders from the lowest to the highest: what stands behind may include what stands before it,
  * never the other way round. */
 static const char *const engine_order[] = {
-    "engine/base/",   "engine/file/",   "engine/layout/",    "engine/model/", "engine/adapter/",
-    "engine/text/",   "engine/device/", "engine/placement/", "engine/run/",   "engine/train/",
+    "engine/base/", "engine/file/",   "engine/layout/",    "engine/model/", "engine/adapter/",
+    "engine/text/", "engine/device/", "engine/placement/", "engine/run/",   "engine/train/",
     NULL,
 };
 static const char *const app_order[] = {
-    "app/common/", "app/options/", "app/fetch/",    "app/setup/", "app/placement/", "app/connect/",
-    "app/bench/",  "app/speculate/", "app/chat/",   "app/quality/", "app/serve/", "app/headless/",
-    "app/analyze/", "app/train/",    "app/",        NULL,
+    "app/common/",    "app/options/", "app/fetch/", "app/setup/",
+    "app/placement/", "app/connect/", "app/bench/", "app/speculate/",
+    "app/chat/",      "app/quality/", "app/serve/", "app/headless/",
+    "app/analyze/",   "app/train/",   "app/",       NULL,
 };
 
 /* The floor of a path in an order, -1: on none of its floors. */

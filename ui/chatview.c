@@ -29,7 +29,7 @@ static int block_rows(struct ui_model *m, size_t i, int width)
     struct ui_block *b = &m->blocks[i];
     int rows;
 
-    chatview_wrap(b, width);
+    chatview_wrap(b, width, !m->thoughts_open);
     rows = body_rows(m, b);
     if (b->kind == UI_ASSISTANT && b->open && b->len == 0)
         /* header and the line of progress */
@@ -118,6 +118,14 @@ static void answer_text(const struct ui_block *b, int form, char *out, size_t si
         part_add(out, n, size, draw_stop_word(b->stop));
 }
 
+/* What folds, and by which key. */
+static void fold_hint(struct canvas *c, int at, int end, int y, const struct ui_model *m)
+{
+    if (at + 16 <= end)
+        canvas_text_right(c, end, y, theme_style(&m->theme, ROLE_STYLE_DIM),
+                          m->thoughts_open ? "Alt-t folds" : "Alt-t opens");
+}
+
 /* One line for all that was thought. */
 static void thought_head(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                          const struct ui_block *b)
@@ -131,8 +139,7 @@ static void thought_head(struct canvas *c, int x, int y, int width, const struct
     snprintf(text, sizeof text, "%s %s%s", m->thoughts_open ? "▾" : "▸",
              b->open ? "thinking" : "thought", tokens);
     at = canvas_text(c, x, y, dim, text);
-    if (at + 16 <= x + width)
-        canvas_text_right(c, x + width, y, dim, m->thoughts_open ? "Alt-t folds" : "Alt-t opens");
+    fold_hint(c, at, x + width, y, m);
 }
 
 /* Below it stands what the model reads. */
@@ -264,6 +271,19 @@ static size_t link_target(const struct ui_block *b, size_t offset, const char **
     return (size_t)(last - *url);
 }
 
+/* Around the name of a tool that is called, and what stands up to `at` beside it. */
+static void call_marks(struct canvas *c, int x, int at, int y, int width, const struct ui_model *m,
+                       const struct wrap_line *l)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+
+    canvas_text(c, x, y, dim, m->thoughts_open ? "▾" : "▸");
+    if (l->kind == LINE_CALL_CUT)
+        canvas_text(c, at, y, dim, " …");
+    else
+        fold_hint(c, at, x + width, y, m);
+}
+
 static void line_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                       const struct ui_block *b, const struct wrap_line *l)
 {
@@ -306,6 +326,8 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
         if (r->look == LOOK_LINK && (url_len = link_target(b, r->offset, &url)))
             canvas_link(c, began, y, at - began, url, url_len);
     }
+    if (l->kind == LINE_CALL || l->kind == LINE_CALL_CUT || l->kind == LINE_CALL_OPEN)
+        call_marks(c, x, at, y, width, m, l);
     if (b->open && b->kind == UI_ASSISTANT && l == &b->wrap.lines[b->wrap.n_lines - 1] &&
         at < x + width)
         canvas_put(c, at, y, theme_style(t, ROLE_STYLE_ASSISTANT), 0x258c);

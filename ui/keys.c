@@ -43,7 +43,8 @@ static const struct key_binding table[] = {
      "the answer before or after this one, where /regen or /edit made several"},
     {KEYS_CHAT, KEY_RIGHT, KEY_ALT, ACTION_BRANCH_AFTER, 0, NULL, NULL},
     {KEYS_CHAT, 't', KEY_ALT, ACTION_THOUGHTS, 0, "Alt-t",
-     "show what the model thought before its answers, or fold it"},
+     "show what the model thought before its answers and the arguments of the tools it calls, or "
+     "fold them"},
     {KEYS_CHAT, 'c', KEY_ALT, ACTION_INK, 0, "Alt-c",
      "colour the newest answer by probability, surprise, time or the expert under the map's "
      "cursor; "
@@ -116,8 +117,7 @@ static const struct key_binding table[] = {
      "map of what learns: the newest step, since the start"},
     {KEYS_TRAINING, KEY_F4, 0, ACTION_ZOOM_EXPERTS, 0, "F4",
      "that map on the whole screen, and back"},
-    {KEYS_TRAINING, '?', 0, ACTION_HELP, 0, "?",
-     "show or hide the help; in a panel: its figures"},
+    {KEYS_TRAINING, '?', 0, ACTION_HELP, 0, "?", "show or hide the help; in a panel: its figures"},
     {KEYS_TRAINING, 0, 0, ACTION_NONE, 0, "as elsewhere",
      "Tab and the keys in a panel, F1, Alt-2 and Alt-3, Alt-k, Ctrl-L, Ctrl-Z"},
 };

@@ -24,7 +24,10 @@ enum line_kind { /* struct wrap_line .kind */
                  LINE_RULE, /* as wide as .indent says */
                  LINE_TODO,
                  LINE_DONE,
-                 LINE_TABLE
+                 LINE_TABLE,
+                 LINE_CALL,     /* of a tool, folded: all of it */
+                 LINE_CALL_CUT, /* likewise, more than there is room for */
+                 LINE_CALL_OPEN /* its name; the arguments stand below */
 };
 
 #endif

@@ -57,6 +57,7 @@ struct wrap {
     int width;   /* 0: never made */
     size_t done; /* bytes wrapped: up to here nothing changes any more */
     bool whole, in_code, mark_code;
+    bool folded;                 /* calls of tools are a line each */
     int language, mark_language; /* of the code; see ui/code_look.h */
     struct { /* the one being wrapped: cells of each column, and whether it ends at the right */
         bool on;
@@ -178,7 +179,7 @@ struct ui_model {
     int chat_lines, chat_rows; /* of the last drawing: all lines, rows of the pane, */
     int chat_width;            /* and the width it was wrapped for */
     bool chat_below;           /* lines below the last row */
-    bool thoughts_open;        /* thoughts are shown whole */
+    bool thoughts_open;        /* thoughts and calls of tools are shown whole */
     /* engine */
     char sampling[48]; /* "temp 0.8 top-k 40": what is drawn with; "": not told */
     char model_name[UI_NAME], model_type[24], kernels[24];
@@ -207,7 +208,7 @@ struct ui_model {
     struct ui_metrics shown;
     int cache_lost; /* tokens that the newest message computed again; see /cache */
     struct ui_server server;
-    const struct ui_serving *serving; /* this is a server's dashboard; not the model's own */
+    const struct ui_serving *serving;   /* this is a server's dashboard; not the model's own */
     const struct ui_training *training; /* likewise a training run's */
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];

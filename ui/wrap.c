@@ -4,6 +4,7 @@
 #include "ui/wrap.h"
 
 #include "engine/base/mem.h"
+#include "engine/text/tool_calls.h"
 #include "ui/code_look.h"
 #include "ui/glyph.h"
 
@@ -253,6 +254,28 @@ static bool items_inline(const char *text, size_t from, size_t end, bool open, e
     return true;
 }
 
+/* Glyphs of text[from .. end) as they stand there, behind those that items[] has; a line's end and
+ * what indents the next one are left out. */
+static bool items_plain(const char *text, size_t from, size_t end, int gap, enum look look)
+{
+    size_t first = n_items;
+    struct glyph g;
+
+    for (size_t i = from; i < end; i += (size_t)g.bytes) {
+        g = glyph_next(text + i, end - i);
+        if (g.kind == GLYPH_NEWLINE)
+            while (i + (size_t)g.bytes < end && text[i + (size_t)g.bytes] == ' ')
+                i++;
+        else if (!item_add((uint32_t)i, &g, look))
+            return false;
+    }
+    if (n_items > first) {
+        items[first].gap = (uint8_t)gap;
+        items[first].width = (uint8_t)(items[first].width + gap);
+    }
+    return true;
+}
+
 static bool fence(const char *s, size_t n)
 {
     size_t i = 0;
@@ -472,6 +495,108 @@ static bool table_line(struct ui_block *b, size_t from, size_t end, bool head)
     return true;
 }
 
+/* ── calls of tools ── */
+
+/* A call that is being laid out. */
+struct call_lines {
+    struct ui_block *b;
+    int width;
+};
+
+/* "city "Paris"": a name without its quotes, and its value. */
+static bool items_member(const char *text, struct json_slice key, struct json_slice value, int gap)
+{
+    return items_plain(text, key.at + 1, key.at + key.len - 1, gap, LOOK_DIM) &&
+           items_plain(text, value.at, value.at + value.len, 1,
+                       text[value.at] == '"' ? LOOK_STRING : LOOK_CODE);
+}
+
+static bool members_below(const struct call_lines *l, const char *text,
+                          const struct tool_call *call)
+{
+    struct json_slice key, value;
+
+    for (size_t at = 0; tool_call_member(text, call->arguments, &at, &key, &value);) {
+        n_items = 0;
+        if (!items_member(text, key, value, 0) ||
+            !items_cut(&l->b->wrap, (uint32_t)key.at, l->width, 4, 6, 0, LINE_CODE))
+            return false;
+    }
+    return true;
+}
+
+/* In as much of one line as there is room for. */
+static bool members_beside(const struct call_lines *l, const char *text,
+                           const struct tool_call *call, enum line_kind *kind)
+{
+    struct json_slice key, value;
+    int used = 0;
+    size_t fits;
+
+    for (size_t at = 0; tool_call_member(text, call->arguments, &at, &key, &value);)
+        if (!items_member(text, key, value, 2))
+            return false;
+    for (fits = 0; fits < n_items && used + items[fits].width <= l->width - 4; fits++)
+        used += items[fits].width;
+    if (fits < n_items)
+        *kind = LINE_CALL_CUT;
+    n_items = fits;
+    return true;
+}
+
+static int call_lines(void *ctx, const char *text, const struct tool_call *call)
+{
+    const struct call_lines *l = ctx;
+    bool folded = l->b->wrap.folded, whole = text[call->arguments.at] == '{';
+    enum line_kind kind = folded ? LINE_CALL : LINE_CALL_OPEN;
+    size_t at = call->name.at;
+
+    n_items = 0;
+    if (!items_plain(text, at + 1, at + call->name.len - 1, 0, LOOK_BOLD) ||
+        (!whole && !items_plain(text, call->arguments.at, call->arguments.at + call->arguments.len,
+                                2, LOOK_CODE)) ||
+        (folded && !members_beside(l, text, call, &kind)) ||
+        !items_cut(&l->b->wrap, (uint32_t)at, l->width, 2, 2, 0, kind))
+        return -1;
+    return folded || members_below(l, text, call) ? 0 : -1;
+}
+
+static size_t line_end(const struct ui_block *b, size_t from, size_t len)
+{
+    const char *nl = from < len ? memchr(b->text + from, '\n', len - from) : NULL;
+
+    return nl ? (size_t)(nl - b->text) : len;
+}
+
+static bool call_begins(const struct ui_block *b, size_t from, size_t end)
+{
+    const char *word = answer_part_word(PART_TOOL_CALL);
+
+    return b->kind == UI_ASSISTANT && !b->wrap.in_code && end - from == 3 + strlen(word) &&
+           memcmp(b->text + from, "```", 3) == 0 &&
+           memcmp(b->text + from + 3, word, strlen(word)) == 0;
+}
+
+/* The block of calls whose head ends at *end. 1: its lines are laid out, *end is that of its last
+ * one; 0: it is shown as it was written, while it grows or because it cannot be read; -1: no
+ * memory. */
+static int call_block(struct ui_block *b, size_t *end, size_t len, int width)
+{
+    struct call_lines l = {b, width};
+    size_t from = *end + 1, at = from, stop = line_end(b, at, len);
+    int calls;
+
+    while (at < len && !fence(b->text + at, stop - at)) {
+        at = stop + 1;
+        stop = line_end(b, at, len);
+    }
+    if (from >= len || (at >= len && b->open))
+        return 0;
+    calls = tool_calls_each(b->text, from, at < len ? at : len, call_lines, &l);
+    *end = calls > 0 ? stop : *end;
+    return calls > 0 ? 1 : calls;
+}
+
 /* ── lines ── */
 
 /* A line of code, in the inks of its language. */
@@ -559,17 +684,18 @@ static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, 
            items_cut(w, (uint32_t)from, width, 0, marker ? (int)marker : 0, 0, LINE_TEXT);
 }
 
-int chatview_wrap(struct ui_block *b, int width)
+int chatview_wrap(struct ui_block *b, int width, bool folded)
 {
     struct wrap *w = &b->wrap;
     size_t at, len = b->len;
-    bool hold;
+    bool hold, called = false;
 
     assert(width > 0);
     if (width < 1)
         width = 1;
-    if (w->width != width) {
+    if (w->width != width || w->folded != folded) {
         w->width = width;
+        w->folded = folded;
         w->done = w->mark_runs = w->mark_lines = 0;
         w->mark_code = false;
         w->whole = false;
@@ -585,18 +711,21 @@ int chatview_wrap(struct ui_block *b, int width)
     while (!b->open && len > w->done && (b->text[len - 1] == '\n' || b->text[len - 1] == ' '))
         len--;
     for (at = w->done; at < len || (at == 0 && len == 0);) {
-        const char *nl = memchr(b->text + at, '\n', len - at);
-        size_t end = nl ? (size_t)(nl - b->text) : len;
+        size_t end = line_end(b, at, len);
         size_t cut = end > at && b->text[end - 1] == '\r' ? end - 1 : end;
+        bool call = call_begins(b, at, cut);
+        int laid = call ? call_block(b, &end, len, width) : 0;
 
-        if (!source_line(b, at, cut, b->open && !nl, width))
+        if (laid < 0 || (!laid && !source_line(b, at, cut, b->open && end == len, width)))
             return ERR_MEMORY;
-        if (!nl)
+        if (end >= len)
             break;
-        hold = w->table.on || (b->open && !w->in_code && table_row(b->text + at, cut - at) &&
-                               !memchr(b->text + end + 1, '\n', len - end - 1));
+        called |= call && b->open;
+        hold = (called && w->in_code) || w->table.on ||
+               (b->open && !w->in_code && table_row(b->text + at, cut - at) &&
+                !memchr(b->text + end + 1, '\n', len - end - 1));
         at = end + 1;
-        if (hold) /* rows to come may widen it */
+        if (hold) /* rows to come may widen it, or end the call */
             continue;
         w->done = at;
         w->mark_runs = w->n_runs;

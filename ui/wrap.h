@@ -7,7 +7,8 @@
 #include "ui/look.h"
 #include "ui/model.h"
 
-/* Wraps a block for a width (cells); tests. 0 or ERR_MEMORY. */
-int chatview_wrap(struct ui_block *b, int width);
+/* Wraps a block for a width (cells), calls of tools in it folded to a line or not; tests. 0 or
+ * ERR_MEMORY. */
+int chatview_wrap(struct ui_block *b, int width, bool folded);
 
 #endif

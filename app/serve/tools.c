@@ -3,6 +3,7 @@
 
 #include "app/serve/constraint.h"
 #include "engine/base/mem.h"
+#include "engine/text/tool_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -168,47 +169,28 @@ static json_t *make_call(const char *name, const json_t *arguments)
     return o;
 }
 
-/* {"name": …, "arguments" or "parameters": …}; a list of them; false: neither. */
-static bool add_call(json_t *calls, const json_t *v)
+static int add_call(void *calls, const char *text, const struct tool_call *call)
 {
-    const char *name = json_string_value(json_object_get(v, "name"));
-    const json_t *arguments = json_object_get(v, "arguments");
+    json_t *name = json_loadb(text + call->name.at, call->name.len, JSON_DECODE_ANY, NULL),
+           *arguments = json_loadb(text + call->arguments.at, call->arguments.len, JSON_DECODE_ANY,
+                                   NULL);
+    int rc = name && arguments
+                 ? json_array_append_new(calls, make_call(json_string_value(name), arguments))
+                 : -1;
 
-    if (json_is_array(v)) {
-        for (size_t i = 0; i < json_array_size(v); i++)
-            if (!json_is_object(json_array_get(v, i)) || !add_call(calls, json_array_get(v, i)))
-                return false;
-        return json_array_size(v) > 0;
-    }
-    if (!arguments)
-        arguments = json_object_get(v, "parameters");
-    if (!name || !arguments)
-        return false;
-    return json_array_append_new(calls, make_call(name, arguments)) == 0;
+    json_decref(name);
+    json_decref(arguments);
+    return rc;
 }
 
 void tools_end(struct task *t)
 {
     json_t *calls = json_array();
-    const char *at = t->call.data;
-    size_t left = t->call.len;
-    bool read = left > 0;
 
-    while (read && left && left != strspn(at, " \t\r\n")) {
-        json_error_t where;
-        json_t *v = json_loadb(at, left, JSON_DISABLE_EOF_CHECK, &where);
-
-        read = v && where.position > 0 && add_call(calls, v);
-        json_decref(v);
-        if (read) {
-            at += where.position;
-            left -= (size_t)where.position;
-        }
-    }
-    if (read && json_array_size(calls)) {
+    if (tool_calls_each(t->call.data, 0, t->call.len, add_call, calls) > 0) {
         t->tool_calls = calls;
         return;
     }
     json_decref(calls);
-    strbuf_put(&t->text, t->call.data ? t->call.data : "", t->call.len);
+    strbuf_put(&t->text, t->call.data, t->call.len);
 }

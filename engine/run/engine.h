@@ -179,8 +179,8 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
  * been made so (their weights sum to 1 where they did); layers that use fewer keep theirs; 0: all.
  * What is computed already stays, but for what was computed with other settings of these than the
  * engine was opened with, once all are again as they were then: that is computed anew with the
- * next turn; so are deferred experts. Outside a turn. ERR_USAGE: more than the model uses, or it has no
- * experts. */
+ * next turn; so are deferred experts. Outside a turn. ERR_USAGE: more than the model uses, or it
+ * has no experts. */
 int engine_experts_used_set(struct engine *g, int n, struct error *e);
 /* Likewise: of those, the ones of less routing weight than `least` (0 .. 1) are left out of a
  * token, all but the best; 0: none are. Layers are not fused then. ERR_USAGE: out of range, or no
@@ -209,8 +209,7 @@ struct shadow_loss {
     int tokens, changed;
     double mean_kl, largest_kl, exact_rate, rate;
 };
-int engine_shadow(struct engine *g, int from, struct shadow_loss *out,
-                             struct error *e);
+int engine_shadow(struct engine *g, int from, struct shadow_loss *out, struct error *e);
 /* between turns: goes on with moves, and tunes once after each; true: more moves are left */
 bool engine_idle_step(struct engine *g);
 /* Called on the engine's thread after every token and about ten times a second in long work,
