@@ -6,7 +6,8 @@
  * EXPERTS USED     loading DONE TOTAL system CORES USE OWN RSS TOTAL AVAILABLE (shares in %, bytes
  * as 2G) gpu NAME USE|- WHY…      user TEXT      answer      start PROMPT CACHED      prefill DONE
  * TOTAL tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT
- * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back) help (the
+ * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back)
+ * branch TEXT (another answer in its place)     recall (it is back)     help (the
  * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
  * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE     hints on (and the row of keys)
  * click X Y     sampling TEXT
@@ -565,8 +566,15 @@ static void line(struct player *p, char *s)
         if (p->m.search.at >= 0)
             chatview_show(&p->m, p->m.search.block, p->m.search.offset);
     } else if (strcmp(word, "forget") == 0) {
-        ui_block_truncate(&p->m, 0);
         ui_model_forget(&p->m);
+        ui_block_truncate(&p->m, 0);
+        publish(p);
+    } else if (strcmp(word, "branch") == 0 || strcmp(word, "recall") == 0) {
+        ui_model_forget(&p->m);
+        ui_block_truncate(&p->m, 1);
+        ui_block_add(&p->m, UI_ASSISTANT, rest);
+        if (word[0] == 'r')
+            ck_assert(ui_model_recall(&p->m, &p->m.blocks[1]));
         publish(p);
     } else if (strcmp(word, "closing") == 0) { /* another model is loaded */
         screen_closing(&p->m);

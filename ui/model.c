@@ -98,6 +98,7 @@ void ui_model_closing(struct ui_model *m)
 {
     telemetry_arrays_free(m);
     ui_model_forget(m);
+    m->aside = 0;
     m->forgotten = m->ready = m->running = m->prefilling = m->stopped = false;
     m->loading = true;
     m->progress_done = m->progress_total = 0;
@@ -277,6 +278,7 @@ static void turn_started(struct ui_model *m)
 {
     m->running = m->prefilling = true;
     m->forgotten = false;
+    m->aside = 0;
     m->sample_tokens = 0;
     m->sample_prefilled = 0;
 }
@@ -522,6 +524,10 @@ static void answer_forget(struct ui_model *m)
 void ui_model_forget(struct ui_model *m)
 {
     m->forgotten = true;
+    if (m->inked_block < m->n_blocks && m->blocks[m->inked_block].first_token) {
+        m->aside = m->n_tokens;
+        m->aside_first = m->blocks[m->inked_block].first_token;
+    }
     m->n_tokens = m->marked = m->asked = 0;
     for (size_t i = 0; i < m->n_blocks; i++)
         m->blocks[i].first_token = 0;
@@ -529,6 +535,22 @@ void ui_model_forget(struct ui_model *m)
     m->last_stop = STOP_NONE;
     answer_forget(m);
     m->dirty = true;
+}
+
+bool ui_model_recall(struct ui_model *m, struct ui_block *answer)
+{
+    if (!m->aside)
+        return false;
+    m->forgotten = false;
+    m->n_tokens = m->aside;
+    m->aside = 0;
+    answer->first_token = m->aside_first;
+    m->inked_block = (size_t)(answer - m->blocks);
+    m->last_stop = answer->stop;
+    m->token_lists++;
+    m->live.serial = 0; /* the next telemetry is taken whole, whether or not it is new */
+    m->dirty = true;
+    return true;
 }
 
 void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now)

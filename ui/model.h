@@ -220,6 +220,9 @@ struct ui_model {
     struct logprobs_event likely; /* of the token that comes next */
     uint64_t n_tokens;            /* ever; newest at (n - 1) % UI_TOKENS */
     unsigned token_lists;         /* how often the list of tokens began anew */
+    /* n_tokens and the block's first_token of the newest answer computed, while it is not in the
+     * chat; 0: it is, or its tokens are not kept any more */
+    uint64_t aside, aside_first;
     uint16_t *token_experts;      /* (UI_TOKENS, n_layers * used): expert by layer and slot */
     int token_width;
     /* what the user looks at */
@@ -290,6 +293,9 @@ void ui_model_system(struct ui_model *m, const struct ui_system *s);
 /* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is
  * shown as this answer's. */
 void ui_model_forget(struct ui_model *m);
+/* It is back, as `answer`, before another one was computed: so is what was known of it. False:
+ * nothing was kept. */
+bool ui_model_recall(struct ui_model *m, struct ui_block *answer);
 /* A placement was asked for, as wish number `wish`; it is marked until the engine says which one is
  * in force after it (event.wishes). */
 void ui_model_placing(struct ui_model *m, const char *plan, uint64_t wish, uint64_t now);

@@ -154,7 +154,20 @@ static bool is_word(char c)
 struct marks {
     bool bold, italic, code;
     size_t link_end, target_end; /* of the ] and the ) of a link; 0: in none */
+    size_t struck_end;           /* behind what ~~ strikes out, its marks included */
 };
+
+/* "~~words~~" at text[i]: where it ends; 0: it is not. Its marks stay: terminals that can strike
+ * out are too few, and without them it would say the opposite. */
+static size_t struck_at(const char *text, size_t i, size_t end)
+{
+    const char *close = i + 5 <= end && memcmp(text + i, "~~", 2) == 0 && text[i + 2] != ' ' &&
+                                text[i + 2] != '~'
+                            ? memmem(text + i + 3, end - i - 3, "~~", 2)
+                            : NULL;
+
+    return close ? (size_t)(close - text) + 2 : 0;
+}
 
 /* A link to http or https at text[i]: its ends go to *k. */
 static bool link_at(const char *text, size_t i, size_t end, struct marks *k)
@@ -234,14 +247,17 @@ static bool items_inline(const char *text, size_t from, size_t end, bool open, e
         i += mark;
         if (mark)
             continue;
+        if (markdown && !k.code && i >= k.struck_end)
+            k.struck_end = struck_at(text, i, end);
         g = glyph_next(text + i, end - i);
         if (g.kind != GLYPH_NEWLINE && !item_add((uint32_t)i, &g,
-                                                 k.code         ? LOOK_CODE
-                                                 : target       ? LOOK_DIM
-                                                 : k.target_end ? LOOK_LINK
-                                                 : k.bold       ? LOOK_BOLD
-                                                 : k.italic     ? LOOK_ITALIC
-                                                                : base))
+                                                 k.code             ? LOOK_CODE
+                                                 : i < k.struck_end ? LOOK_DIM
+                                                 : target           ? LOOK_DIM
+                                                 : k.target_end     ? LOOK_LINK
+                                                 : k.bold           ? LOOK_BOLD
+                                                 : k.italic         ? LOOK_ITALIC
+                                                                    : base))
             return false;
         if (gap && n_items) {
             items[n_items - 1].gap = 1;

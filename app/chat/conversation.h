@@ -163,6 +163,8 @@ int conversation_switch(struct conversation *c, size_t at, size_t k);
 /* Of the newest answer: how many tokens it has since it went on last; the text of a token (as it
  * would stand in the answer), at most size-1 bytes and a NUL. */
 size_t conversation_tokens(const struct conversation *c);
+/* The newest answer computed is the chat's last message, not another branch or an older one. */
+bool conversation_answer_shown(const struct conversation *c);
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size);
 /* Its token `at` (from 0) and what else was likely there, in words, as output. -1: said why. */
 int conversation_token_say(struct conversation *c, size_t at);

@@ -160,17 +160,23 @@ int conversation_token_say(struct conversation *c, size_t at)
     return ask_experts(c, at);
 }
 
-/* The newest answer is still the chat's last entry, and the token can be exchanged. */
-static bool can_branch(struct conversation *c, size_t at)
+bool conversation_answer_shown(const struct conversation *c)
 {
     const struct transcript *t = &c->transcript;
     const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
+
+    return last && last->role == ROLE_ASSISTANT && c->answer.data &&
+           strcmp(last->text, c->answer.data) == 0;
+}
+
+/* The newest answer is still the chat's last entry, and the token can be exchanged. */
+static bool can_branch(struct conversation *c, size_t at)
+{
     const char *why = NULL;
 
     if (c->busy)
         why = "not while an answer is being written";
-    else if (!last || last->role != ROLE_ASSISTANT || !c->answer.data ||
-             strcmp(last->text, c->answer.data) != 0 || at >= c->n_tokens)
+    else if (!conversation_answer_shown(c) || at >= c->n_tokens)
         why = "only a token of the newest answer can be exchanged";
     else if (c->tokens[at].at == SIZE_MAX)
         why = "this token is of what was thought before the answer";

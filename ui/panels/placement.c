@@ -83,6 +83,7 @@ static void placement_side(const struct ui_model *m, const struct panel_view *v,
 #define MARK_W 5 /* "▸F10 " */
 /* Where columns end behind the name. */
 enum {
+    GPU_ALONE_END = 14,
     QUARTILES_END = 17,
     GPU_END = 23,
     WAIT_END = 32,
@@ -92,18 +93,27 @@ enum {
     FIRST_END = 68
 };
 
+/* Where the gpu's share ends, 0: not shown. Short of room it stands in place of the quartiles, once
+ * there is another device than the CPU. */
+static int gpu_end(const struct ui_model *m, int room)
+{
+    return room >= GPU_END                                  ? GPU_END
+           : room >= GPU_ALONE_END && m->live.n_devices > 1 ? GPU_ALONE_END
+                                                            : 0;
+}
+
 /* Columns by width: key and name, median rate, quartiles, gpu share, wait, copy, tokens, mean,
  * ttft. */
 static void header(struct canvas *c, struct rect r, const struct ui_model *m, int name_w)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
+    int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w, gpu = gpu_end(m, room);
 
     canvas_text_right(c, x + 7, r.y, dim, "tok/s");
-    if (room >= QUARTILES_END)
+    if (room >= QUARTILES_END && gpu != GPU_ALONE_END)
         canvas_text(c, x + 8, r.y, dim, "quartiles");
-    if (room >= GPU_END)
-        canvas_text_right(c, x + GPU_END, r.y, dim, "gpu");
+    if (gpu)
+        canvas_text_right(c, x + gpu, r.y, dim, "gpu");
     if (room >= COPY_END) {
         canvas_text_right(c, x + WAIT_END, r.y, dim, "wait µs");
         canvas_text_right(c, x + COPY_END, r.y, dim, "copy µs");
@@ -135,19 +145,20 @@ static void row_figures(struct canvas *c, int x, int y, int room, const struct u
     const struct theme *t = &m->theme;
     struct style dim = theme_style(t, ROLE_STYLE_DIM);
     double share = gpu_share(f);
+    int gpu = gpu_end(m, room);
     char text[64], a[24];
 
     canvas_text_right(c, x + 7, y, theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT),
                       draw_rate(a, f->median_tok_s));
-    if (room >= QUARTILES_END && f->tokens > 3) {
+    if (room >= QUARTILES_END && gpu != GPU_ALONE_END && f->tokens > 3) {
         int digits = f->q3_tok_s >= 99.5 ? 0 : 1;
 
         snprintf(text, sizeof text, "%.*f–%.*f", digits, f->q1_tok_s, digits, f->q3_tok_s);
         canvas_text(c, x + 8, y, dim, text);
     }
-    if (room >= GPU_END) {
+    if (gpu) {
         snprintf(text, sizeof text, "%.0f %%", share * 100);
-        canvas_text_right(c, x + GPU_END, y,
+        canvas_text_right(c, x + gpu, y,
                           theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
     }
     if (room >= COPY_END && f->tokens) {

@@ -325,6 +325,14 @@ static int figures_draw(struct canvas *c, struct rect r, const struct ui_model *
     return 2;
 }
 
+static bool answers(const struct ui_model *m)
+{
+    for (size_t i = 0; i < m->n_blocks; i++)
+        if (m->blocks[i].kind == UI_ASSISTANT)
+            return true;
+    return false;
+}
+
 static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
                         const struct panel_view *v)
 {
@@ -335,7 +343,8 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
 
     cursor_follow(s, m);
     if (!kept) {
-        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "no tokens yet");
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
+                        m->forgotten && answers(m) ? "not kept of this answer" : "no tokens yet");
         return;
     }
     if (r.h >= 2) {
@@ -350,8 +359,7 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
     s->open = s->open && v->focused && selected(s, m)->likely.n > 0;
     if (s->open && r.h >= 2) {
         int rows = selected(s, m)->likely.n + 1, figures = figures_draw(NULL, r, m, s),
-            layers = layers_draw(NULL, r, m, s),
-            most = r.h > PLENTY ? r.h - TOKENS_OVER : r.h - 1;
+            layers = layers_draw(NULL, r, m, s), most = r.h > PLENTY ? r.h - TOKENS_OVER : r.h - 1;
 
         /* short of rows the list scrolls, and of the layers the first are seen */
         figures = figures > most / 3 ? 0 : figures;

@@ -49,21 +49,6 @@ static void block_place(struct ui_block *b, const struct transcript_entry *from,
     b->of = (int)from->others.n + 1;
 }
 
-/* Is the newest answer on the screen still the transcript's newest message? */
-static bool answer_stays(struct ui_model *m, const struct transcript *t)
-{
-    const struct ui_block *b = last_answer(m);
-    const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
-    size_t shown = 0, said = 0;
-
-    for (size_t i = 0; i < m->n_blocks; i++)
-        shown += m->blocks[i].kind == UI_USER || m->blocks[i].kind == UI_ASSISTANT;
-    for (size_t i = 0; i < t->n; i++)
-        said += t->entries[i].role != ROLE_SYSTEM;
-    return b && last && last->role == ROLE_ASSISTANT && shown == said &&
-           strcmp(b->text, last->text) == 0;
-}
-
 /* Whoever looks elsewhere meanwhile is told. */
 static void notify(struct chat *s, double seconds)
 {
@@ -202,12 +187,9 @@ static void hook_changed(void *ctx)
     struct chat *s = ctx;
     const struct transcript *t = conversation_transcript(s->conversation);
     size_t i;
-    uint64_t first_token = 0;
 
-    if (answer_stays(&s->model, t))
-        first_token = last_answer(&s->model)->first_token;
-    else
-        ui_model_forget(&s->model);
+    /* the same answer may be another block */
+    ui_model_forget(&s->model);
     ui_block_truncate(&s->model, 0);
     for (i = 0; i < t->n; i++) {
         const struct transcript_entry *from = &t->entries[i];
@@ -225,10 +207,8 @@ static void hook_changed(void *ctx)
         if (from->reasoning)
             ui_block_thought(&s->model, s->model.n_blocks - 1, from->reasoning, 0);
     }
-    if (first_token && last_answer(&s->model)) {
-        last_answer(&s->model)->first_token = first_token;
-        s->model.inked_block = (size_t)(last_answer(&s->model) - s->model.blocks);
-    }
+    if (conversation_answer_shown(s->conversation) && last_answer(&s->model))
+        ui_model_recall(&s->model, last_answer(&s->model));
     hook_view(s);
     chatview_scroll_end(&s->model);
 }
