@@ -29,6 +29,12 @@
 #define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
 #define FOX ASK "\"Tell me a story about a fox.\"}]"
 
+#ifdef MOETOP_DEBUG
+#define CHECKED_BUILD true
+#else
+#define CHECKED_BUILD false
+#endif
+
 static char binary[PATH_MAX + 32], log_path[300];
 static pid_t server;
 static int port;
@@ -673,9 +679,8 @@ START_TEST(ids_of_megabytes)
     ck_assert(strncmp(r.body, first, strlen(first)) == 0);
     ck_assert_str_eq(r.body + r.n - strlen(last), last);
     ck_assert_uint_gt(r.n, n * 20);
-#ifndef MOETOP_DEBUG
-    ck_assert_int_lt(most_memory(server) - before, 300 << 10);
-#endif
+    if (!CHECKED_BUILD) /* a sanitizer keeps what is freed */
+        ck_assert_int_lt(most_memory(server) - before, 300 << 10);
     free(r.head);
     free(body);
     body = long_body(begin, n = 7u << 20);
@@ -1521,22 +1526,18 @@ START_TEST(answers_that_are_sipped)
     static const char streams[] = FOX
         ", \"ignore_eos\": true, \"stream\": true, \"logprobs\": true, "
         "\"top_logprobs\": 20, \"n\": 4, \"max_tokens\": 900}";
-    static const char begin[] = "{\"with_pieces\": true, \"content\": \"", end[] = "\"}";
-    size_t len = 2u << 20;
+    static const char begin[] = "{\"with_pieces\": true, \"content\": \"";
+    size_t len = 400u << 10;
     char *whole;
     double took;
 
     start((const char *const[]){"--timeout", "1", NULL});
-#ifndef MOETOP_DEBUG /* so slow that the client keeps up */
-    took = sip_on(ask_through_a_slit(CHAT, streams, strlen(streams)), CHAT);
-    ck_assert_msg(took > 9.0 && took < 25.0, "a stream: %.1f s", took);
-    no_session_is_taken();
-#endif
-    ck_assert((whole = malloc(len)) != NULL);
-    for (size_t i = 0; i < len; i++)
-        whole[i] = i % 5 ? 'a' : ' ';
-    memcpy(whole, begin, sizeof begin - 1);
-    memcpy(whole + len - (sizeof end - 1), end, sizeof end - 1);
+    if (!CHECKED_BUILD) { /* such a one is so slow that the client keeps up */
+        took = sip_on(ask_through_a_slit(CHAT, streams, strlen(streams)), CHAT);
+        ck_assert_msg(took > 9.0 && took < 25.0, "a stream: %.1f s", took);
+        no_session_is_taken();
+    }
+    whole = long_body(begin, len);
     took = sip_on(ask_through_a_slit("/tokenize", whole, len), "/tokenize");
     ck_assert_msg(took > 9.0 && took < 25.0, "ids: %.1f s", took);
     free(whole);
