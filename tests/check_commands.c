@@ -703,6 +703,12 @@ START_TEST(settings_are_looked_at_before_they_are_kept)
     expect(&t, "/set theme light", "theme is light now");
     expect(&t, "/set temp 99", "temp 99 draws nearly at random");
     expect(&t, "/set top-p 0", "always takes the most probable token");
+    type(&t, "/set pace 25");
+    ck_assert_ptr_null(strstr(type(&t, "/show pace"), "now"));
+    conversation_pace_toggle(t.c);
+    ck_assert_ptr_nonnull(strstr(type(&t, "/show pace"), "(now running free: F2)"));
+    conversation_pace_toggle(t.c);
+    ck_assert_ptr_null(strstr(type(&t, "/show pace"), "now"));
     ck_assert_str_eq(type(&t, "/set temp 0.7"), "temp is 0.7 now\n");
     talk_close(&t);
 }

@@ -326,12 +326,14 @@ static size_t list_marker(const char *s, size_t n, bool *bullet)
  * part. */
 static int table_indent(const char *s, size_t n, int width)
 {
-    int at = 2;
-    size_t i;
+    int at = 2, column = 0;
 
-    for (i = 2; i < n && (int)i <= width - 16; i++)
-        if (s[i] != ' ' && s[i - 1] == ' ' && s[i - 2] == ' ')
-            at = (int)i;
+    for (size_t i = 0; i < n && column <= width - 16; i++) {
+        if (i >= 2 && s[i] != ' ' && s[i - 1] == ' ' && s[i - 2] == ' ')
+            at = column;
+        column += (s[i] & 0xc0) !=
+                  0x80; /* a code point, a cell: what programs write of themselves */
+    }
     return at;
 }
 

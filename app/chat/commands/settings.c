@@ -10,7 +10,29 @@
 
 #include <string.h>
 
-static void option_line(struct strbuf *b, const struct options *o, const struct option *option)
+static int longest_name(void)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (option_table[i].place & OPTION_LIVE && strlen(option_table[i].name) > most)
+            most = strlen(option_table[i].name);
+    return (int)most;
+}
+
+/* Where F2 has changed what is in force, and no setting. */
+static void put_toggled(struct strbuf *b, const struct conversation *c, double set)
+{
+    double now = conversation_pace(c);
+
+    if (now > 0 && now != set)
+        strbuf_printf(b, " (now %g: F2)", now);
+    else if (now <= 0 && set > 0)
+        strbuf_puts(b, " (now running free: F2)");
+}
+
+static void option_line(struct strbuf *b, const struct conversation *c, const struct options *o,
+                        const struct option *option)
 {
     char value[200], from[200], help[300];
     size_t n = 0;
@@ -21,8 +43,12 @@ static void option_line(struct strbuf *b, const struct options *o, const struct 
         if (*p != '`') /* marks of the documents */
             help[n++] = *p;
     help[n] = 0;
-    strbuf_printf(b, "%-15s %-6s  %s", option->name, value[0] ? value : "-", help);
-    strbuf_printf(b, strcmp(from, "default") == 0 ? "\n" : " (%s)\n", from);
+    strbuf_printf(b, "%-*s  %-6s  %s", longest_name(), option->name, value[0] ? value : "-", help);
+    if (strcmp(from, "default") != 0)
+        strbuf_printf(b, " (%s)", from);
+    if (option - option_table == OPTION_ID_pace)
+        put_toggled(b, c, o->pace);
+    strbuf_putc(b, '\n');
 }
 
 static const char *parameters(uint64_t n, char *out, size_t size)
@@ -61,7 +87,7 @@ int chat_show(struct conversation *c, const char *arguments)
                              word, option ? option->name : "");
             return -1;
         }
-        option_line(&b, o, option);
+        option_line(&b, c, o, option);
         return chat_output(c, &b);
     }
     if (info) {
@@ -89,7 +115,7 @@ int chat_show(struct conversation *c, const char *arguments)
     strbuf_puts(&b, "\n");
     for (i = 0; i < OPTION_COUNT; i++)
         if (option_table[i].place & OPTION_LIVE)
-            option_line(&b, o, &option_table[i]);
+            option_line(&b, c, o, &option_table[i]);
     return chat_output(c, &b);
 }
 
