@@ -1,0 +1,184 @@
+"""Hostile requests for every endpoint of --serve: serve_hostile.py URL [SEED [ROUNDS [PATH]]]
+Each documented field gets every value of a list (other types, no value, numbers beyond every range, NaN, 100,000 levels, bytes that are no UTF-8),
+then ROUNDS (2,000) bodies get several at once. Exit 0: every answer had a status below 500, was JSON (or a stream of it), told a refusal in a line,
+and the server still answers. Run it against a build with the sanitizers (make MODE=asan), whose messages end the server."""
+import http.client, json, random, sys, urllib.parse
+
+where = urllib.parse.urlsplit(sys.argv[1])
+seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
+only = sys.argv[4] if len(sys.argv) > 4 else ""  # what an endpoint's path begins with
+pick = random.Random(seed)
+JSON = {"Content-Type": "application/json"}
+
+class Raw(str):
+    """Text that stands in a body as it is."""
+
+sys.setrecursionlimit(10_000)  # answers that tell a request again
+DEEP = 100_000
+VALUES = [Raw(v) for v in (
+    "null", "true", "false", "0", "1", "-1", "-0", "1.5", "-1e-300", "1e308", "1e400", "-1e400", "NaN", "Infinity", "-Infinity", "01", "0x10", "+1",
+    "2147483647", "2147483648", "-2147483649", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "1" + "0" * 400, "0." + "3" * 5000,
+    '""', '"x"', '"5"', '"\\u0000"', '"a\\u0000b"', '"\\ud800"', '"\\udc00\\ud800"', '"\\uffff"', '"\udc80\udcff"', '"\udcc0\udc80"', '"\udced\udca0\udc80"',
+    '"' + "a" * 300_000 + '"', '"' + "\\n" * 1000 + '"', '"%s%n%d"', '"../../etc/passwd"', '"<|im_end|>"', '"unterminated', "[", "{", "]", "", ",", "/* */ 1",
+    "[]", "{}", "[[]]", "[{}]", "[null]", "[true]", "[0]", "[-1]", "[1.5]", "[99999999]", '[""]', '["a", 1]', '["' + 'a", "' * 2000 + 'b"]',
+    "[" + "1," * 50_000 + "1]", '{"a": 1}', '{"": null}', '{"a": 1, "a": 2}', '{"type": 5}', '{"type": "text"}', '{"type": "function"}', '{"type": "nothing"}',
+    '{"1": 1}', '{"-1": 1}', '{"99999999999999999999": 1}', '{"5": 1e30}', '{"5": "x"}', '{"5": null}', '[[5, 1]]', '[[5, null]]',
+    "[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "[" * 2000 + "]" * 2000,
+    '{"type": "object", "properties": ' * 900 + "1" + "}" * 900)]
+
+def put(value, at, new):
+    """A copy of value in which `at` (keys and indexes) is new; deleted when new is None."""
+    if not at:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if len(at) == 1 and new is None:
+        del copy[at[0]]
+    else:
+        copy[at[0]] = put(copy[at[0]], at[1:], new)
+    return copy
+
+def paths(value, at=()):
+    if at:
+        yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from paths(each, at + (key,))
+
+def dump(value):
+    if isinstance(value, Raw):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(json.dumps(k) + ": " + dump(v) for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(dump(v) for v in value) + "]"
+    return json.dumps(value)
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a+$"}, "e": {"type": "string", "maxLength": 5}, "b": {"type": "integer", "minimum": 1, "maximum": 9},
+          "c": {"type": "array", "items": {"$ref": "#/$defs/d"}, "minItems": 1, "maxItems": 2}}, "required": ["a"], "additionalProperties": False,
+          "$defs": {"d": {"enum": ["x", 1, None]}}}
+TOOL = {"type": "function", "function": {"name": "look", "description": "looks", "strict": True, "parameters": SCHEMA}}
+SAMPLING = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.01, "typical_p": 1.0, "presence_penalty": 0.1, "frequency_penalty": 0.1,
+            "repetition_penalty": 1.1, "repeat_penalty": 1.1, "repeat_last_n": 8, "seed": 7, "logit_bias": {"5": 1.0}, "top_n_sigma": 1.0, "xtc_probability": 0.1,
+            "xtc_threshold": 0.1, "dry_multiplier": 0.5, "dry_base": 1.5, "dry_allowed_length": 2, "dry_penalty_last_n": 8, "dry_sequence_breakers": ["\n"],
+            "samplers": ["top_k", "temperature"], "ignore_eos": False, "lora": [], "user": "u", "metadata": {"k": "v"}, "store": False}
+
+def bodies(model):
+    said = [{"role": "system", "content": "s"}, {"role": "user", "name": "n", "content": [{"type": "text", "text": "hi"}]},
+            {"role": "assistant", "content": "", "reasoning_content": "r",
+             "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "seen"}, {"role": "user", "content": "go"}]
+    return {
+        "/v1/chat/completions": [
+            {"model": model, "messages": said, "tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": True, "max_completion_tokens": 3, "n": 1,
+             "stop": ["zz"], "stream": False, "logprobs": True, "top_logprobs": 2, "reasoning_effort": "low", "chat_template_kwargs": {"k": 1}} | SAMPLING,
+            {"model": model, "messages": said[1:2], "max_tokens": 3, "stream": True, "stream_options": {"include_usage": True},
+             "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}},
+            {"model": model, "messages": said[1:2], "max_tokens": 3, "grammar": 'root ::= "a" | "b"'},
+            {"model": model, "messages": said[1:2], "max_tokens": 3, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}}],
+        "/v1/completions": [{"model": model, "prompt": "hi", "max_tokens": 2, "echo": True, "logprobs": 2, "n": 1, "best_of": 1, "suffix": None, "stop": "zz",
+                             "stream": False, "stream_options": None} | SAMPLING,
+                            {"model": model, "prompt": [5, 6], "max_tokens": 2}, {"model": model, "prompt": [[5], [6]], "max_tokens": 1}],
+        "/v1/responses": [{"model": model, "input": [{"role": "user", "type": "message", "content": [{"type": "input_text", "text": "hi"}]},
+                                                     {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+                                                     {"type": "function_call_output", "call_id": "c", "output": "seen"}],
+                           "instructions": "s", "max_output_tokens": 16, "stream": False, "tools": [{"type": "function", "name": "look", "parameters": {}}],
+                           "tool_choice": "auto", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "integer"}}}, "reasoning": {"effort": "low"},
+                           "previous_response_id": None, "background": False, "truncation": "auto", "temperature": 0.5, "top_p": 0.9, "top_logprobs": 1}],
+        "/v1/messages": [{"model": model, "max_tokens": 3, "system": [{"type": "text", "text": "s"}], "stream": False, "stop_sequences": ["zz"],
+                          "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "temperature": 0.5, "top_k": 5, "top_p": 0.9,
+                          "metadata": {"user_id": "u"}, "thinking": {"type": "disabled"}}],
+        "/v1/messages/count_tokens": [{"model": model, "system": "s", "messages": [{"role": "user", "content": "hi"}]}],
+        "/tokenize": [{"content": "hi", "add_special": True, "parse_special": True, "with_pieces": True}],
+        "/detokenize": [{"tokens": [5, 6]}],
+        "/lora-adapters": [[{"id": 0, "scale": 1.0}]],
+        "/moetop/placement": [{"plan": "cpu", "devices": "cpu"}],
+    }
+
+failures, counts, link = [], {}, None
+
+def ask(path, body, headers=JSON, method="POST"):
+    global link
+    for last in (False, True):
+        try:
+            link = link or http.client.HTTPConnection(where.hostname, where.port, timeout=120)
+            link.request(method, path, body, headers)
+            answer = link.getresponse()
+            return answer.status, answer.getheader("Content-Type") or "", answer.read()
+        except (http.client.HTTPException, OSError):
+            link.close()
+            link = None
+            if last:
+                raise
+
+def told(status, kind, data):
+    """What is wrong with an answer; None: nothing."""
+    if status >= 500 or status < 200:
+        return "status %d" % status
+    try:
+        if kind.startswith("text/event-stream"):
+            for line in data.decode().splitlines():
+                if line.startswith("data: ") and line != "data: [DONE]":
+                    if "error" in (event := json.loads(line[6:])) and event["error"] and event["error"].get("type") in ("server_error", "api_error"):
+                        return "in the stream: %s" % line[:200]
+            return None
+        answer = json.loads(data)
+        if status >= 400 and not (line := answer["error"]["message"]) or status >= 400 and "\n" in line:
+            return "a refusal without a line"
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        return "no JSON: %r" % e
+    return None
+
+def check(path, text, what, must=False):
+    body = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    try:
+        status, kind, data = ask(path, body)
+    except Exception as e:
+        status, wrong, data = 0, "no answer: %r" % e, b""
+    else:
+        wrong = told(status, kind, data) or ("status %d" % status if must and status != 200 else None)
+    counts[status] = counts.get(status, 0) + 1
+    if wrong:
+        failures.append((path, what, wrong))
+        print("FAILED", path, what, wrong, data[:200], flush=True)
+
+def each_field(path, body):
+    for at in paths(body):
+        name = ".".join(map(str, at))
+        check(path, dump(put(body, at, None)), name + " missing")
+        for value in VALUES:
+            check(path, dump(put(body, at, value)), "%s = %.40r" % (name, str(value)))
+    for value in VALUES:
+        check(path, value, "the body = %.40r" % str(value))
+
+def several(path, body):
+    for _ in range(pick.randrange(1, 5)):
+        at = pick.choice(list(paths(body)) or [()])
+        if at:
+            body = put(body, at, pick.choice(VALUES + [None]))
+    text = dump(body).encode("utf-8", "surrogateescape")
+    for _ in range(pick.randrange(3)):  # and the bytes themselves
+        i = pick.randrange(len(text) or 1)
+        text = text[:i] + bytes([pick.randrange(256)]) * pick.randrange(3) + text[i + pick.randrange(3):]
+    check(path, text, "several: %.300r" % text)
+
+model = json.loads(ask("/v1/models", None, {}, "GET")[2])["data"][0]["id"]
+all_bodies = {path: each for path, each in bodies(model).items() if path.startswith(only)}
+for path, list_of in all_bodies.items():
+    for body in list_of:
+        check(path, dump(body), "as documented", must=path != "/lora-adapters")  # there may be none
+for path, list_of in all_bodies.items():
+    for body in list_of:
+        each_field(path, body)
+    print(path, sum(counts.values()), "asked", flush=True)
+for _ in range(rounds):
+    path = pick.choice(list(all_bodies))
+    several(path, pick.choice(all_bodies[path]))
+for path in ("/health", "/props", "/v1/models", "/v1/models/%00", "/v1/models/" + "a" * 5000, "/v1/models/..%2f..", "/metrics", "/nothing", "/moetop/state"):
+    status = ask(path, None, {}, "GET")[0]
+    if status >= 500:
+        failures.append((path, "GET", status))
+if ask("/health", None, {}, "GET")[0] != 200:
+    failures.append(("/health", "at the end", "not 200"))
+print("answers by status:", dict(sorted(counts.items())), "failures:", len(failures))
+sys.exit(1 if failures else 0)
