@@ -362,6 +362,17 @@ START_TEST(mask_follows_typed_text)
         {"{{ messages[0].content | title | reverse }}", " C bA ", "111111"},
         {"{{ messages[1].content * 2 }}", "zzzz", "2222"},
         {"{{ messages[1].content | indent(2, true) }}", "  zz", "0022"},
+        {"{{ '<%s>' % messages[1].content }}", "<zz>", "0220"},
+        {"{{ '%5s' | format(messages[1].content) }}", "   zz", "00022"},
+        {"{{ messages[1].content | center(4) }}", " zz ", "0220"},
+        {"{{ messages[1].content | truncate(1, true, '.', 0) }}", ".", "0"},
+        {"{{ (messages[1].content ~ '<') | escape }}", "zz&lt;", "220000"},
+        {"{% filter upper %}-{{ messages[1].content }}{% endfilter %}", "-ZZ", "022"},
+        {"{% macro f() %}({{ caller() }}){% endmacro %}{% call f() %}{{ messages[1].content }}{% "
+         "endcall %}",
+         "(zz)", "0220"},
+        {"{{ messages | groupby('role') | map(attribute=0) | join }}", "assistantuser",
+         "0000000000000"},
     };
     char a[] = " aB c ", b[] = "zz";
     struct message m[] = {{.role = ROLE_USER, .text = a}, {.role = ROLE_ASSISTANT, .text = b}};
@@ -406,6 +417,10 @@ static const struct {
     {"{% set 1 = 2 %}", "a name expected"},
     {"{{ 99999999999999999999 }}", "too large"},
     {"{% import 'os' as os %}", "'import' is not supported"},
+    {"{% call 1 %}{% endcall %}", "a call block needs a call"},
+    {"{% filter nofilter %}{% endfilter %}", "the filter 'nofilter'"},
+    {"{% with a %}{% endwith %}", "'=' expected"},
+    {"{% for (a, b in c %}{% endfor %}", "')' expected"},
     {"{{ (((1 }}", "')' expected"},
     {"{%", "a name expected"},
 };
@@ -442,7 +457,33 @@ static const struct {
     {"{% set messages.x = 1 %}", "no namespace"},
     {"{% for a, b in [[1]] %}{% endfor %}", "another number of names"},
     {"{{ 'x' | map }}", "map needs"},
-    {"{{ [{}] | sort(attribute='a,b') }}", "more than one attribute"},
+    {"{{ [{'a': 1}, {}] | sort(attribute='a,b') }}", "cannot be ordered"},
+    {"{{ [{}] | groupby }}", "groupby needs an attribute"},
+    {"{{ [1] | batch(0) }}", "between 1 and a million"},
+    {"{{ [1] | slice(9999999) }}", "between 1 and a million"},
+    {"{{ 'x' | round }}", "round needs a number"},
+    {"{{ 1.5 | round(99) }}", "at most 15 places"},
+    {"{{ 1.5 | round(1, 'up') }}", "common, ceil or floor"},
+    {"{{ '%s' | format(1, x=2) }}", "not both"},
+    {"{{ '%s %s' % 1 }}", "not enough values"},
+    {"{{ 'x' % 1 }}", "not all values"},
+    {"{{ '%d' % 'a' }}", "%d needs a number"},
+    {"{{ '%(a)s' % {} }}", "no value for '%(a)'"},
+    {"{{ '%q' % 1 }}", "%q is not supported"},
+    {"{{ '%99999d' % 1 }}", "larger than 9999"},
+    {"{{ '50%' % () }}", "ends behind its %"},
+    {"{{ '%#x' % 255 }}", "'#'"},
+    {"{{ 'abc' | truncate(2) }}", "less than its end"},
+    {"{{ [1].index(5) }}", "not in the list"},
+    {"{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "recursive loop"},
+    {"{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}", "deep"},
+    {"{{ {}.changed(1) }}", "for loop"},
+    {"{% macro f(a) %}{% endmacro %}{{ f(*5) }}", "cannot be walked over"},
+    {"{% macro f(a) %}{% endmacro %}{{ f(**[1]) }}", "** needs a mapping"},
+    {"{% macro f() %}{{ varargs }}{% endmacro %}{{ f(*range(17)) }}", "more than 16 arguments"},
+    {"{% macro f() %}{% endmacro %}{% call f() %}x{% endcall %}", "macro 'f' is given"},
+    {"{{ [1] < (1,) }}", "cannot be ordered"},
+    {"{% for i in range(99999) %}{{ 'x' | center(9999999) }}{% endfor %}", ""},
     {"{{ [1] | map(attribute='a.b') | list }}", "undefined is asked for"},
     {"{{ {} | tojson(sort_keys=true) }}", "sort_keys is not supported"},
     {"{{ {} | tojson(separators=',') }}", "not two strings"},
@@ -704,6 +745,130 @@ START_TEST(methods_and_filters_as_in_python)
 }
 END_TEST
 
+/* What jinja2 3.1.6 makes of these, in Hugging Face's sandbox. */
+static const struct {
+    const char *source, *text;
+} rendered[] = {
+    {"{{ [{'a':2,'b':1},{'a':1,'b':2},{'a':1,'b':1}] | sort(attribute='a,b') }}",
+     "[{'a': 1, 'b': 1}, {'a': 1, 'b': 2}, {'a': 2, 'b': 1}]"},
+    {"{{ [{'a':2,'b':1},{'a':1,'b':2},{'a':1,'b':1}] | sort(attribute='a,b', reverse=true) | "
+     "map(attribute='b') | join(',') }}",
+     "1,2,1"},
+    {"{{ [{'a':'x'},{'a':'X'},{'a':'b'}] | groupby('a') | list | length }}", "2"},
+    {"{% for g, l in [{'a':'x','n':1},{'a':'X','n':2},{'a':'b','n':3}] | groupby('a') %}{{ g }}={{ "
+     "l | map(attribute='n') | join('+') }};{% endfor %}",
+     "b=3;x=1+2;"},
+    {"{% for g in [{'a':1},{}] | groupby('a', default=0) %}{{ g.grouper }}:{{ g.list }} {% endfor "
+     "%}",
+     "0:[{}] 1:[{'a': 1}] "},
+    {"{{ [1,2,3,4,5] | batch(2) | list }}", "[[1, 2], [3, 4], [5]]"},
+    {"{{ [1,2,3,4,5] | batch(2, 'x') | list }}", "[[1, 2], [3, 4], [5, 'x']]"},
+    {"{{ [1,2,3,4,5] | slice(3) | list }}", "[[1, 2], [3, 4], [5]]"},
+    {"{{ [1,2,3,4,5] | slice(3, 0) | list }}", "[[1, 2], [3, 4], [5, 0]]"},
+    {"{{ [] | slice(2) | list }}", "[[], []]"},
+    {"{{ [] | batch(2, 0) | list }}", "[]"},
+    {"{{ [3,1,2] | min }}{{ [3,1,2] | max }}{{ ['b','A'] | min }}{{ ['b','A'] | max(true) }}",
+     "13Ab"},
+    {"{{ [{'n':3},{'n':1}] | min(attribute='n') }}{{ [] | max is defined }}", "{'n': 1}False"},
+    {"{{ [1,2.5] | sum }} {{ [{'n':3},{'n':1}] | sum(attribute='n') }} {{ [[1],[2]] | "
+     "sum(start=[]) }} {{ [{'n':3}] | sum('n', 10) }}",
+     "3.5 4 [1, 2] 13"},
+    {"{{ 42.55 | round }} {{ 42.55 | round(1) }} {{ 42.55 | round(1, 'floor') }} {{ 42.51 | "
+     "round(0,'ceil') }} {{ 2.5 | round }} {{ 3.5|round }} {{ 7 | round }} {{ 7 | round(1) }}",
+     "43.0 42.5 42.5 43.0 2.0 4.0 7 7"},
+    {"{{ 1250 | round(-2) }} {{ 1350 | round(-2) }} {{ 1350.5 | round(-2) }} {{ 1.005 | round(2) "
+     "}} {{ -2.5 | round }} {{ 1234 | round(-2, 'floor') }}",
+     "1200 1400 1400.0 1.0 -2.0 1200.0"},
+    {"{{ '%s-%s' | format('a', 2) }} {{ '%(x)s' | format(x=3) }} {{ '%d%%' | format(3.9) }} {{ "
+     "'%05.1f|%-5d|%+d' | format(3.14159, 7, 8) }}",
+     "a-2 3 3% 003.1|7    |+8"},
+    {"{{ '%s' % 'a' }} {{ '%s %s' % (1, 'b') }} {{ '%(a)s' % {'a': 1} }} {{ '%r' % 'x' }} {{ '%x "
+     "%X %o' % (255, 255, 8) }} {{ '%e' % 12345.678 }} {{ '%g' % 0.00001 }} {{ '%.3s|' % 'abcdef' "
+     "}} {{ '%5s|%-5s|' % ('a', 'b') }} {{ '% d' % 5 }}",
+     "a 1 b 1 'x' ff FF 10 1.234568e+04 1e-05 abc|     a|b    |  5"},
+    {"{{ '%s' % none }} {{ '%s' % true }} {{ '%d' % true }} {{ '%s' % [1, 'a'] }}",
+     "None True 1 [1, 'a']"},
+    {"{{ '%%' % () }} {{ 'abc' % {} }} {{ 'abc' % [] }}", "% abc abc"},
+    {"[{{ 'ab' | center(5) }}] [{{ 'a' | center(4) }}] [{{ 'abc' | center(2) }}] [{{ 'abc' | "
+     "center(6) }}] [{{ 'x'|center(width=3) }}]",
+     "[  ab ] [ a  ] [abc] [ abc  ] [ x ]"},
+    {"{{ 'foo bar baz qux' | truncate(9) }} {{ 'foo bar baz qux' | truncate(9, true) }} {{ 'foo "
+     "bar baz qux' | truncate(11) }} {{ 'foo bar baz qux' | truncate(11, false, '...', 0) }} {{ "
+     "'foobarbazquux' | truncate(5, leeway=0) }} {{ 'foo bar' | truncate(5, true, '', 0) }}",
+     "foo... foo ba... foo bar baz qux foo bar... fo... foo b"},
+    {"{{ 'a b, c_d \303\251-f 12' | wordcount }} {{ '' | wordcount }} {{ \"it's\" | wordcount }}",
+     "6 0 2"},
+    {"{{ '<a href=\"x\">&\\'</a>' | escape }} {{ '<' | e }} {{ 5 | e }} {{ '&amp;' | e }}",
+     "&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; &lt; 5 &amp;amp;"},
+    {"{{ 1 is sameas 1 }} {{ none is sameas none }} {{ true is sameas true }} {{ true is sameas 1 "
+     "}}",
+     "True True True False"},
+    {"{% set a = [1] %}{% set b = a %}{{ a is sameas b }} {{ a is sameas [1] }}", "True False"},
+    {"{% for x in [[1,[2,[3]]]] recursive %}{{ loop.depth }}{% if x is iterable and x is not "
+     "string %}({{ loop(x) }}){% else %}{{ x }}{% endif %}{% endfor %}",
+     "1(212(323(43)))"},
+    {"{% for n in [{'v':1,'c':[{'v':2,'c':[]},{'v':3,'c':[{'v':4,'c':[]}]}]}] recursive %}<{{ n.v "
+     "}}@{{ loop.depth0 }}{{ loop(n.c) }}>{% endfor %}",
+     "<1@0<2@1><3@1<4@2>>>"},
+    {"{% for i in [1,1,2,2,1] %}{{ loop.changed(i) }} {% endfor %}", "True False True False True "},
+    {"{% for i in [1,1,2] %}{{ loop.changed() }} {{ loop.changed(i, i) }} {% endfor %}",
+     "True True True True True True "},
+    {"{% for i in [1,2] %}{% break %}{% else %}E{% endfor %}", "E"},
+    {"{% for i in [1,2] %}{% continue %}{% else %}E{% endfor %}", "E"},
+    {"{% for i in [1,2] %}{% if i==2 %}{% break %}{% endif %}{% else %}E{% endfor %}", ""},
+    {"{% macro f(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1) }} {{ "
+     "f(1,2,3,4) }} {{ f(1, z=5) }} {{ f(b=1, a=2) }}",
+     "12(){} 12(3, 4){} 12(){'z': 5} 21(){}"},
+    {"{% macro f() %}{{ caller() }}!{% endmacro %}{% call f() %}in{% endcall %}", "in!"},
+    {"{% macro f(l) %}{% for x in l %}{{ caller(x) }}{% endfor %}{% endmacro %}{% call(x) f([1,2]) "
+     "%}<{{ x }}>{% endcall %}",
+     "<1><2>"},
+    {"{% macro f() %}{{ caller is defined }}{% endmacro %}{{ f() }}", "False"},
+    {"{% filter upper %}abc {{ 'd' }}{% endfilter %}", "ABC D"},
+    {"{% filter replace('a', 'b') | upper %}aaa{% endfilter %}", "BBB"},
+    {"{% set x | upper %}abc{% endset %}{{ x }}", "ABC"},
+    {"{% set x | trim | upper %} abc {% endset %}[{{ x }}]", "[ABC]"},
+    {"{% with %}{% set a = 1 %}{{ a }}{% endwith %}{{ a }}", "1"},
+    {"{% with a=1, b=2 %}{{ a }}{{ b }}{% endwith %}{{ a is defined }}", "12False"},
+    {"{% set a = 5 %}{% with a=1, b=a %}{{ a }}{{ b }}{% endwith %}", "15"},
+    {"{% for (a, b), c in [((1,2),3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123"},
+    {"{% for a, (b, c) in [(1,(2,3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123"},
+    {"{{ [1,2,1].count(1) }}{{ [1,2].index(2) }}", "21"},
+    {"{{ dict(*[{'a':1}], **{'b':2}) }}", "{'a': 1, 'b': 2}"},
+    {"{% macro f(a,b,c) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(*[1,2], c=3) }}{{ f(1, "
+     "**{'c':4}) }}{{ f(*(1,2,3)) }}",
+     "12314123"},
+    {"{{ {'items': 5}['items'] }} {{ {'a': 5}.a }} {{ {'get': 5}.get('get') }}", "5 5 5"},
+    {"{% set m = {'keys': 1} %}{% for k in m.keys() %}{{ k }}{% endfor %}", "keys"},
+    {"{{ (1,2) < (1,3) }} {{ [1,'a'] < [1,'b'] }} {{ [1] < [1,2] }} {{ (1,) < (0,5) }}",
+     "True True True False"},
+    {"{{ [[2,'b'],[1,'z'],[2,'a']] | sort }}", "[[1, 'z'], [2, 'a'], [2, 'b']]"},
+    {"{{ [(2,'b'),(1,'z')] | sort(reverse=true) }}", "[(2, 'b'), (1, 'z')]"},
+    {"{% set z = 9 %}{% macro g() %}{{ z }}{% endmacro %}{% for z in [1] %}{{ g() }}{% endfor %}",
+     "9"},
+    {"{% for z in [1] %}{% macro g() %}{{ z }}{% endmacro %}{{ g() }}{% endfor %}", "1"},
+    {"{{ '%s: %d, %.2f' | format('a', 5, 2.345) }}", "a: 5, 2.35"},
+    {"{{ [3,1] | sort | first }} {{ ['b','A','c'] | sort }} {{ ['b','A'] | "
+     "sort(case_sensitive=true) }}",
+     "1 ['A', 'b', 'c'] ['A', 'b']"},
+    {"{% macro f(x, caller=none) %}{{ x }}{{ caller() if caller else '-' }}{% endmacro %}{{ f(1) "
+     "}}{% call f(2) %}c{% endcall %}",
+     "1-2c"},
+};
+
+START_TEST(statements_and_filters_as_in_jinja)
+{
+    struct error e = {0};
+    char *text, *mask;
+
+    ck_assert_msg(render(rendered[_i].source, NULL, 0, false, &text, &mask, &e) == 0, "%s: %s",
+                  rendered[_i].source, e.text);
+    ck_assert_str_eq(text, rendered[_i].text);
+    mem_free(text);
+    mem_free(mask);
+}
+END_TEST
+
 START_TEST(deep_nesting_is_refused_not_followed)
 {
     static const char *const units[] = {"(",
@@ -925,6 +1090,8 @@ static Suite *suite(void)
     tcase_add_test(c, rendering_ends_when_asked);
     tcase_add_test(c, long_conversations_are_rendered_a_few_times);
     tcase_add_test(c, methods_and_filters_as_in_python);
+    tcase_add_loop_test(c, statements_and_filters_as_in_jinja, 0,
+                        sizeof rendered / sizeof *rendered);
     tcase_add_test(c, deep_nesting_is_refused_not_followed);
     tcase_add_test(c, long_chains_do_not_overflow);
     tcase_add_test(c, every_allocation_may_fail);

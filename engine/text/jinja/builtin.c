@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -27,6 +28,7 @@
     X(odd)         \
     X(even)        \
     X(divisibleby) \
+    X(sameas)      \
     X(equalto)     \
     X(eq)          \
     X(ne)          \
@@ -107,6 +109,10 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_divisibleby:
         return v.type == V_INT && other.type == V_INT && other.i != 0 &&
                (other.i == -1 || v.i % other.i == 0);
+    case TEST_sameas:
+        return v.type == other.type && v.type != V_FLOAT && value_equal(a, v, other) &&
+               (v.type != V_LIST || v.list == other.list) &&
+               (v.type != V_DICT || v.dict == other.dict);
     case TEST_equalto:
     case TEST_eq: return value_equal(a, v, other);
     case TEST_ne: return !value_equal(a, v, other);
@@ -156,7 +162,20 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     X(selectattr)  \
     X(rejectattr)  \
     X(unique)      \
-    X(sort)
+    X(sort)        \
+    X(groupby)     \
+    X(batch)       \
+    X(slice)       \
+    X(min)         \
+    X(max)         \
+    X(sum)         \
+    X(round)       \
+    X(format)      \
+    X(center)      \
+    X(truncate)    \
+    X(wordcount)   \
+    X(escape)      \
+    X(e)
 /* clang-format on */
 
 enum {
@@ -176,34 +195,6 @@ int builtin_filter(struct str name)
     return find_name(filter_names, sizeof filter_names / sizeof *filter_names, name);
 }
 
-/* v's attribute: an index, or names and indices with dots between them */
-static struct value member(struct arena *a, struct value v, struct value name)
-{
-    size_t from = 0, to;
-
-    if (name.type == V_INT)
-        return value_get(a, v, name);
-    for (; name.type == V_STRING && from <= name.str.len; from = to + 1) {
-        bool index = true;
-        int64_t i = 0;
-
-        for (to = from; to < name.str.len && name.str.s[to] != '.'; to++) {
-            index = index && to - from < 9 && name.str.s[to] >= '0' && name.str.s[to] <= '9';
-            i = index ? 10 * i + (name.str.s[to] - '0') : 0;
-        }
-        v = value_get(a, v,
-                      index && to > from ? value_int(i) : value_str(str_cut(name.str, from, to)));
-    }
-    return name.type == V_STRING ? v : (struct value){0};
-}
-
-static bool is_attribute(struct arena *a, struct value v)
-{
-    if (v.type == V_STRING && v.str.len && memchr(v.str.s, ',', v.str.len))
-        jinja_fail(a, ERR_INPUT, "more than one attribute is not supported");
-    return v.type == V_STRING || v.type == V_INT;
-}
-
 /* select, reject, selectattr, rejectattr: [attribute,] [test, [argument]] */
 static struct value choose(struct arena *a, struct value v, const struct arguments *args,
                            bool attribute, bool keep)
@@ -220,11 +211,12 @@ static struct value choose(struct arena *a, struct value v, const struct argumen
             jinja_fail(a, ERR_INPUT, "the test '%.*s' is not supported", (int)test_name.str.len,
                        test_name.str.s);
     }
-    if (args->n > (attribute ? 2 : 1))
-        rest.v[rest.n++] = args->v[attribute ? 2 : 1];
+    for (int i = attribute ? 2 : 1; i < args->n; i++)
+        rest.v[rest.n++] = args->v[i];
     for (size_t i = 0; i < in->n; i++) {
-        struct value x = attribute ? member(a, in->v[i], arguments_get(args, 0, NULL, value_none()))
-                                   : in->v[i];
+        struct value x = attribute
+                             ? value_member(a, in->v[i], arguments_get(args, 0, NULL, value_none()))
+                             : in->v[i];
 
         jinja_charge(a, 0);
         if ((test < 0 ? value_true(x) : test_call(a, test, x, &rest)) == keep)
@@ -239,16 +231,19 @@ static struct value map(struct arena *a, struct value v, const struct arguments 
     struct value out = list_new(a), attribute = arguments_get(args, 99, "attribute", value_none()),
                  name = arguments_get(args, 0, NULL, value_none());
     struct value fallback = arguments_get(args, 99, "default", (struct value){0}), x;
-    struct arguments rest = {0};
+    struct arguments rest;
     int filter = name.type == V_STRING ? builtin_filter(name.str) : -1;
-    bool members = is_attribute(a, attribute);
+    bool members = value_is_attribute(attribute);
 
     if (!members && filter < 0)
         jinja_fail(a, ERR_INPUT, "map needs an attribute or a filter");
+    rest = *args;
     for (int i = 1; i < args->n; i++)
-        rest.v[rest.n++] = args->v[i];
+        rest.v[i - 1] = args->v[i];
+    rest.n = args->n ? args->n - 1 : 0;
     for (size_t i = 0; i < in->n; i++) {
-        x = members ? member(a, in->v[i], attribute) : filter_call(a, filter, in->v[i], &rest);
+        x = members ? value_member(a, in->v[i], attribute)
+                    : filter_call(a, filter, in->v[i], &rest);
         list_put(a, out.list, members && x.type == V_UNDEFINED ? fallback : x);
     }
     return out;
@@ -308,81 +303,16 @@ static struct value reversed(struct arena *a, struct value v)
     return v.type == V_STRING ? value_str(text_join(a, out.list, str_of(""))) : out;
 }
 
-static bool flag(const struct arguments *args, int i, const char *name)
-{
-    return value_true(arguments_get(args, i, name, value_bool(false)));
-}
-
-/* What an item is compared by: itself or its attribute, strings without regard to case unless
- * exact, as Jinja does. */
-static struct value key_of(struct arena *a, struct value item, struct value attribute, bool exact)
-{
-    struct value key = is_attribute(a, attribute) ? member(a, item, attribute) : item;
-
-    return key.type == V_STRING && !exact ? value_str(text_change_case(a, key.str, CASE_LOWER))
-                                          : key;
-}
-
-static struct value unique(struct arena *a, struct value v, const struct arguments *args)
-{
-    struct list *l = value_items(a, v);
-    struct value out = list_new(a), seen = list_new(a), key;
-
-    for (size_t i = 0; i < l->n; i++) {
-        key = key_of(a, l->v[i], arguments_get(args, 1, "attribute", value_none()),
-                     flag(args, 0, "case_sensitive"));
-        if (value_contains(a, seen, key))
-            continue;
-        list_put(a, seen.list, key);
-        list_put(a, out.list, l->v[i]);
-    }
-    return out;
-}
-
-/* Stable. */
-static struct value sort_by(struct arena *a, struct value v, struct value attribute, bool exact,
-                            bool reverse)
-{
-    struct list *l = value_items(a, v);
-    struct value out = list_new(a);
-    struct value *keys = jinja_alloc(a, l->n, sizeof *keys);
-
-    for (size_t i = 0; i < l->n; i++) {
-        struct value item = l->v[i], key = key_of(a, item, attribute, exact);
-        size_t at = i;
-
-        list_put(a, out.list, item);
-        for (int c; at > 0; at--) {
-            jinja_charge(a, 0);
-            c = value_compare(a, keys[at - 1], key);
-            if (reverse ? c >= 0 : c <= 0)
-                break;
-            keys[at] = keys[at - 1];
-            out.list->v[at] = out.list->v[at - 1];
-        }
-        keys[at] = key;
-        out.list->v[at] = item;
-    }
-    return out;
-}
-
-static struct value sorted_pairs(struct arena *a, struct value v, const struct arguments *args)
-{
-    struct value by = arguments_get(args, 1, "by", value_none());
-
-    return sort_by(a, value_pairs(a, v), value_int(by.type == V_STRING && str_is(by.str, "value")),
-                   flag(args, 0, "case_sensitive"), flag(args, 2, "reverse"));
-}
-
 /* Hugging Face's: tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false) */
 static struct value to_json(struct arena *a, struct value v, const struct arguments *args)
 {
     struct value indent = arguments_get(args, 1, "indent", value_none()),
                  separators = arguments_get(args, 2, "separators", value_none());
-    struct json_style style = {str_of(", "), str_of(": "), -1, flag(args, 0, "ensure_ascii")};
+    struct json_style style = {str_of(", "), str_of(": "), -1,
+                               arguments_flag(args, 0, "ensure_ascii")};
     struct builder b = {0};
 
-    if (flag(args, 3, "sort_keys"))
+    if (arguments_flag(args, 3, "sort_keys"))
         jinja_fail(a, ERR_INPUT, "tojson with sort_keys is not supported");
     if (indent.type != V_NONE) {
         int64_t n = value_need_integer(a, indent, 0, "tojson's indent");
@@ -413,6 +343,56 @@ static struct value indented(struct arena *a, struct value v, const struct argum
     return value_str(text_indent(a, value_text(a, v), by.str, first, blank));
 }
 
+/* round(precision=0, method='common'): halves to even, as Python; ceil and floor give a float. */
+static struct value rounded(struct arena *a, struct value v, const struct arguments *args)
+{
+    int64_t places = value_need_integer(a, arguments_get(args, 0, "precision", value_int(0)), 0,
+                                        "round's precision");
+    struct value method = arguments_get(args, 1, "method", value_str(str_of("common")));
+    struct str how = value_need_string(a, method, "round's method");
+    char text[400];
+    double d, scale;
+
+    if (!value_number(v, &d) || places < -15 || places > 15)
+        jinja_fail(a, ERR_INPUT, "round needs a number and at most 15 places, not %s",
+                   value_kind(v));
+    jinja_charge(a, sizeof text);
+    scale = pow(10, (double)(places < 0 ? -places : places));
+    if (str_is(how, "ceil") || str_is(how, "floor")) {
+        d = places < 0 ? d / scale : d * scale;
+        d = str_is(how, "ceil") ? ceil(d) : floor(d);
+        return (struct value){.type = V_FLOAT, .d = places < 0 ? d * scale : d / scale};
+    }
+    if (!str_is(how, "common"))
+        jinja_fail(a, ERR_INPUT, "round's method is common, ceil or floor");
+    if (v.type != V_FLOAT && places >= 0)
+        return value_int(v.type == V_INT ? v.i : v.b);
+    if (places < 0)
+        d = nearbyint(d / scale) * scale;
+    else {
+        snprintf(text, sizeof text, "%.*f", (int)places, d);
+        d = strtod(text, NULL);
+    }
+    return v.type == V_FLOAT ? (struct value){.type = V_FLOAT, .d = d} : value_int((int64_t)d);
+}
+
+/* 'text' | format(...): as % with a tuple or a mapping */
+static struct value formatted(struct arena *a, struct value v, const struct arguments *args)
+{
+    struct value by = args->n_named ? dict_new(a) : list_new(a);
+
+    if (args->n && args->n_named)
+        jinja_fail(a, ERR_INPUT, "format takes values or named values, not both");
+    if (args->n_named)
+        for (int i = 0; i < args->n_named; i++)
+            dict_put(a, by.dict, args->named[i].name, args->named[i].v);
+    else
+        by.list->tuple = true;
+    for (int i = 0; i < args->n; i++)
+        list_put(a, by.list, args->v[i]);
+    return value_str(text_percent(a, value_text(a, v), by));
+}
+
 struct value filter_call(struct arena *a, int filter, struct value v, const struct arguments *args)
 {
     struct value first = arguments_get(args, 0, NULL, (struct value){0}), out;
@@ -439,7 +419,7 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_last: return end_of(a, v, true);
     case FILTER_join:
         out = arguments_get(args, 99, "attribute", value_none());
-        if (is_attribute(a, out)) {
+        if (value_is_attribute(out)) {
             struct arguments by = {.n_named = 1, .named = {{str_of("attribute"), out}}};
 
             v = map(a, v, &by);
@@ -477,16 +457,30 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_safe: return v;
     case FILTER_indent: return indented(a, v, args);
     case FILTER_items: return value_pairs(a, v);
-    case FILTER_dictsort: return sorted_pairs(a, v, args);
+    case FILTER_dictsort: return sequence_pairs(a, v, args);
     case FILTER_map: return map(a, v, args);
     case FILTER_select: return choose(a, v, args, false, true);
     case FILTER_reject: return choose(a, v, args, false, false);
     case FILTER_selectattr: return choose(a, v, args, true, true);
     case FILTER_rejectattr: return choose(a, v, args, true, false);
-    case FILTER_unique: return unique(a, v, args);
-    case FILTER_sort:
-        return sort_by(a, v, arguments_get(args, 2, "attribute", value_none()),
-                       flag(args, 1, "case_sensitive"), flag(args, 0, "reverse"));
+    case FILTER_unique: return sequence_unique(a, v, args);
+    case FILTER_sort: return sequence_sort(a, v, args);
+    case FILTER_groupby: return sequence_groups(a, v, args);
+    case FILTER_batch: return sequence_batch(a, v, args);
+    case FILTER_slice: return sequence_slice(a, v, args);
+    case FILTER_min: return sequence_extreme(a, v, args, false);
+    case FILTER_max: return sequence_extreme(a, v, args, true);
+    case FILTER_sum: return sequence_sum(a, v, args);
+    case FILTER_round: return rounded(a, v, args);
+    case FILTER_format: return formatted(a, v, args);
+    case FILTER_center:
+        return value_str(text_center(
+            a, value_text(a, v),
+            value_need_integer(a, arguments_get(args, 0, "width", value_none()), 80, "center")));
+    case FILTER_truncate: return value_str(text_truncate(a, value_text(a, v), args));
+    case FILTER_wordcount: return value_int(text_words(a, value_text(a, v)));
+    case FILTER_escape:
+    case FILTER_e: return value_str(text_escape(a, value_text(a, v)));
     }
     return (struct value){0};
 }

@@ -64,6 +64,13 @@ enum value_type {
 struct list;
 struct dict;
 struct node;
+struct scope;
+
+/* a macro and where it was written: it sees the names of that place */
+struct closure {
+    const struct node *macro;
+    struct scope *scope;
+};
 
 struct value {
     enum value_type type;
@@ -74,7 +81,7 @@ struct value {
         struct str str;
         struct list *list;
         struct dict *dict;
-        const struct node *macro;
+        const struct closure *macro;
     };
 };
 
@@ -82,6 +89,7 @@ struct list {
     struct value *v;
     size_t n, size;
     bool tuple; /* printed in round brackets, and no list is equal to it */
+    bool group; /* of groupby: its members are `grouper` and `list`, too */
 };
 
 struct pair {
@@ -93,10 +101,19 @@ struct pair {
 struct dict {
     struct pair *p;
     size_t n, size;
-    bool space; /* a namespace: its members can be set */
-    /* a for loop's own `loop`: 1 + how often it went round; 0: no such dict */
-    int64_t turn;
-    size_t message; /* a message: 1 + its number; 0: none */
+    bool space;        /* a namespace: its members can be set */
+    struct loop *loop; /* a for loop's own `loop`; NULL: no such dict */
+    int64_t turn;      /* 1 + how often that went round */
+    size_t message;    /* a message: 1 + its number; 0: none */
+};
+
+/* What the turns of one for loop share. */
+struct loop {
+    const struct node *node;
+    struct scope *scope; /* around it */
+    int depth;           /* 1: not inside itself */
+    struct value last;   /* what loop.changed was given */
+    bool asked;          /* it was */
 };
 
 enum node_kind {
@@ -107,6 +124,9 @@ enum node_kind {
     N_SET,
     N_SET_BLOCK,
     N_MACRO,
+    N_CALL_BLOCK,
+    N_FILTER_BLOCK,
+    N_WITH,
     N_BREAK,
     N_CONTINUE,
     N_GROUP,
@@ -147,10 +167,19 @@ enum binary {
     OP_NOT_IN
 };
 
-/* a, b, c by kind: IF condition, then, else; FOR targets, iterable, body, d: filter, e: else; SET
- * target, value; MACRO arguments, body; GET object, index; SLICE object, from, to, d: step; CALL
- * callee, arguments; LIST items, op: 1 for a tuple; FILTER and TEST operand, arguments; ARGUMENT
- * value (name: keyword) */
+/* a, b, c by kind: IF condition, then, else; FOR targets, iterable, body, d: filter, e: else, op: 1
+ * for recursive; SET target, value; SET_BLOCK target, body, filters; MACRO arguments, body, op:
+ * enum macro_uses; CALL_BLOCK call, macro; FILTER_BLOCK filters, body; WITH targets, values, body;
+ * GET object, index, op: 1 for a dot; SLICE object, from, to, d: step; CALL callee, arguments; LIST
+ * items (as a target: targets), op: 1 for a tuple; FILTER and TEST operand, arguments; ARGUMENT
+ * value (name: keyword), op: enum argument_kind. Filters of a block stand around the name
+ * BLOCK_NAME. */
+#define BLOCK_NAME "{"
+
+enum macro_uses { USES_VARARGS = 1, USES_KWARGS = 2, USES_CALLER = 4 };
+
+enum argument_kind { ARGUMENT_ONE, ARGUMENT_LIST /* *x */, ARGUMENT_DICT /* **x */ };
+
 struct node {
     enum node_kind kind;
     int line, op;
@@ -251,13 +280,15 @@ struct value value_slice(struct arena *a, struct value o, struct value from, str
                          struct value by);
 struct value value_binary(struct arena *a, int op, struct value x, struct value y);
 
+#define JINJA_ARGUMENTS 16 /* of either kind */
+
 struct arguments {
-    struct value v[8];
+    struct value v[JINJA_ARGUMENTS];
     int n;
     struct {
         struct str name;
         struct value v;
-    } named[8];
+    } named[JINJA_ARGUMENTS];
     int n_named;
 };
 
@@ -284,6 +315,30 @@ bool text_letter(uint32_t code_point);
 struct str text_join(struct arena *a, struct list *l, struct str between);
 struct str text_indent(struct arena *a, struct str s, struct str by, bool first, bool blank);
 struct str text_format(struct arena *a, struct str s, const struct arguments *args);
+/* a width or precision at *at, behind it then; -1: none is there */
+int64_t format_number(struct arena *a, struct str s, size_t *at);
+struct str text_escape(struct arena *a, struct str s); /* for HTML */
+struct str text_truncate(struct arena *a, struct str s, const struct arguments *args);
+int64_t text_words(struct arena *a, struct str s);
+struct str text_center(struct arena *a, struct str s, int64_t width);
+
+/* percent.c: as Python's s % v */
+struct str text_percent(struct arena *a, struct str s, struct value v);
+
+/* sequence.c: filters over what can be walked over. v's attribute: an index, or names and indices
+ * with dots between them. */
+struct value value_member(struct arena *a, struct value v, struct value name);
+bool value_is_attribute(struct value v);
+bool arguments_flag(const struct arguments *args, int i, const char *name);
+struct value sequence_unique(struct arena *a, struct value v, const struct arguments *args);
+struct value sequence_sort(struct arena *a, struct value v, const struct arguments *args);
+struct value sequence_pairs(struct arena *a, struct value v, const struct arguments *args);
+struct value sequence_groups(struct arena *a, struct value v, const struct arguments *args);
+struct value sequence_batch(struct arena *a, struct value v, const struct arguments *args);
+struct value sequence_slice(struct arena *a, struct value v, const struct arguments *args);
+struct value sequence_extreme(struct arena *a, struct value v, const struct arguments *args,
+                              bool most);
+struct value sequence_sum(struct arena *a, struct value v, const struct arguments *args);
 
 /* -1: no such name (asked when parsing, so that a template that needs more is refused before it
  * runs) */
@@ -295,5 +350,7 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
 struct value function_call(struct arena *a, int function, const struct arguments *args);
 struct value method_call(struct arena *a, struct value self, struct str name,
                          const struct arguments *args);
+/* is it a method that Python's type has? o.name is that method then, whatever keys o has */
+bool method_known(struct value self, struct str name);
 
 #endif

@@ -56,45 +56,132 @@ static struct value look_up(struct run *r, struct scope *s, struct str name)
     return f < 0 ? (struct value){0} : (struct value){.type = V_FUNCTION, .i = f};
 }
 
+static struct scope *scope_new(struct run *r, struct scope *up)
+{
+    struct scope *s = jinja_alloc(r->a, 1, sizeof *s);
+
+    s->up = up;
+    return s;
+}
+
+static void put_argument(struct arena *a, struct arguments *args, struct value v)
+{
+    if (args->n == JINJA_ARGUMENTS)
+        jinja_fail(a, ERR_INPUT, "more than %d arguments", JINJA_ARGUMENTS);
+    args->v[args->n++] = v;
+}
+
+static void put_named(struct arena *a, struct arguments *args, struct str name, struct value v)
+{
+    if (args->n_named == JINJA_ARGUMENTS)
+        jinja_fail(a, ERR_INPUT, "more than %d named arguments", JINJA_ARGUMENTS);
+    args->named[args->n_named].name = name;
+    args->named[args->n_named++].v = v;
+}
+
 static void collect(struct run *r, struct scope *s, const struct node *n, struct arguments *args)
 {
     *args = (struct arguments){0};
     for (; n; n = n->next) {
         struct value v = evaluate(r, s, n->a);
 
-        if (n->name.len && args->n_named < 8) {
-            args->named[args->n_named].name = n->name;
-            args->named[args->n_named++].v = v;
-        } else if (!n->name.len && args->n < 8)
-            args->v[args->n++] = v;
+        if (n->op == ARGUMENT_LIST) {
+            struct list *l = value_items(r->a, v);
+
+            for (size_t i = 0; i < l->n; i++)
+                put_argument(r->a, args, l->v[i]);
+        } else if (n->op == ARGUMENT_DICT) {
+            if (v.type != V_DICT)
+                jinja_fail(r->a, ERR_INPUT, "** needs a mapping, not %s", value_kind(v));
+            for (size_t i = 0; i < v.dict->n; i++)
+                put_named(r->a, args, v.dict->p[i].key, v.dict->p[i].value);
+        } else if (n->name.len)
+            put_named(r->a, args, n->name, v);
         else
-            jinja_fail(r->a, ERR_INPUT, "more than 8 arguments");
+            put_argument(r->a, args, v);
     }
 }
 
-static struct value call_macro(struct run *r, const struct node *macro,
-                               const struct arguments *args)
+/* Takes the argument of that name out; false: there is none. */
+static bool take_named(struct arena *a, struct arguments *args, struct str name, struct value *v)
 {
-    struct scope inner = {.up = r->root};
-    struct builder out = {0};
-    int i = 0, taken = 0;
+    for (int k = 0; k < args->n_named; k++)
+        if (str_equal(a, args->named[k].name, name)) {
+            *v = args->named[k].v;
+            args->named[k] = args->named[--args->n_named];
+            return true;
+        }
+    return false;
+}
 
-    for (const struct node *p = macro->a; p; p = p->next, i++) {
-        struct value v = i < args->n ? args->v[i]
-                         : p->a      ? evaluate(r, &inner, p->a)
-                                     : (struct value){0};
+/* What no name of the macro takes: varargs and kwargs, where it reads them. */
+static void bind_rest(struct run *r, struct scope *s, const struct node *macro, int taken,
+                      const struct arguments *args)
+{
+    struct value list = list_new(r->a), dict = dict_new(r->a);
 
-        for (int k = 0; k < args->n_named; k++)
-            if (str_equal(r->a, args->named[k].name, p->name)) {
-                v = args->named[k].v;
-                taken++;
-            }
-        bind_name(r, &inner, p->name, v);
-    }
-    if (args->n > i || args->n_named > taken)
+    list.list->tuple = true;
+    for (int i = taken; i < args->n; i++)
+        list_put(r->a, list.list, args->v[i]);
+    for (int i = 0; i < args->n_named; i++)
+        dict_put(r->a, dict.dict, args->named[i].name, args->named[i].v);
+    if ((list.list->n && !(macro->op & USES_VARARGS)) ||
+        (dict.dict->n && !(macro->op & USES_KWARGS)))
         jinja_fail(r->a, ERR_INPUT, "macro '%.*s' is given arguments that it does not name",
                    (int)(macro->name.len < 40 ? macro->name.len : 40), macro->name.s);
-    execute(r, &inner, macro->b, &out);
+    if (macro->op & USES_VARARGS)
+        bind_name(r, s, str_of("varargs"), list);
+    if (macro->op & USES_KWARGS)
+        bind_name(r, s, str_of("kwargs"), dict);
+}
+
+static bool has_parameter(const struct node *macro, const char *name)
+{
+    for (const struct node *p = macro->a; p; p = p->next)
+        if (str_is(p->name, name))
+            return true;
+    return false;
+}
+
+/* Takes what it names out of args. */
+static struct value call_macro(struct run *r, const struct closure *closure, struct arguments *args)
+{
+    const struct node *macro = closure->macro;
+    struct scope *inner = scope_new(r, closure->scope);
+    struct builder out = {0};
+    struct value v = {0};
+    int i = 0;
+
+    if (macro->op & USES_CALLER && !has_parameter(macro, "caller")) {
+        take_named(r->a, args, str_of("caller"), &v);
+        bind_name(r, inner, str_of("caller"), v);
+    }
+    for (const struct node *p = macro->a; p; p = p->next, i++) {
+        if (i < args->n)
+            v = args->v[i];
+        else if (!take_named(r->a, args, p->name, &v))
+            v = p->a ? evaluate(r, inner, p->a) : (struct value){0};
+        bind_name(r, inner, p->name, v);
+    }
+    bind_rest(r, inner, macro, i, args);
+    execute(r, inner, macro->b, &out);
+    return value_str(builder_str(&out));
+}
+
+static enum flow execute_for(struct run *r, struct loop *loop, struct value over,
+                             struct builder *out);
+
+/* loop(x) of a recursive loop: the loop again, over x. */
+static struct value call_loop(struct run *r, const struct loop *loop, const struct arguments *args)
+{
+    struct loop *again;
+    struct builder out = {0};
+
+    if (!loop->node->op || args->n != 1 || args->n_named)
+        jinja_fail(r->a, ERR_INPUT, "loop can be called in a recursive loop, with one value");
+    again = jinja_alloc(r->a, 1, sizeof *again);
+    *again = (struct loop){.node = loop->node, .scope = loop->scope, .depth = loop->depth + 1};
+    execute_for(r, again, args->v[0], &out);
     return value_str(builder_str(&out));
 }
 
@@ -104,15 +191,16 @@ static struct value call(struct run *r, struct scope *s, const struct node *n)
     struct value callee;
 
     if (n->a->kind == N_GET && n->a->b->kind == N_LITERAL && n->a->b->literal.type == V_STRING) {
+        struct str name = n->a->b->literal.str;
         struct value self = evaluate(r, s, n->a->a);
-        struct value *member = self.type == V_DICT
-                                   ? dict_find(r->a, self.dict, n->a->b->literal.str)
-                                   : NULL;
+        struct value *member = NULL;
 
+        if (self.type == V_DICT && !(n->a->op && method_known(self, name)))
+            member = dict_find(r->a, self.dict, name);
         collect(r, s, n->b, &args);
         r->a->line = n->line;
         if (!member)
-            return method_call(r->a, self, n->a->b->literal.str, &args);
+            return method_call(r->a, self, name, &args);
         callee = *member;
     } else {
         callee = evaluate(r, s, n->a);
@@ -121,15 +209,32 @@ static struct value call(struct run *r, struct scope *s, const struct node *n)
     r->a->line = n->line;
     if (callee.type == V_MACRO)
         return call_macro(r, callee.macro, &args);
-    if (callee.type == V_FUNCTION)
+    if (callee.type == V_FUNCTION && callee.i >= 0)
         return function_call(r->a, (int)callee.i, &args);
+    if (callee.type == V_DICT && callee.dict->loop)
+        return call_loop(r, callee.dict->loop, &args);
     jinja_fail(r->a, ERR_INPUT, "%s cannot be called", value_kind(callee));
+}
+
+/* a filter or a test */
+static struct value apply(struct run *r, struct scope *s, const struct node *n)
+{
+    bool filter = n->kind == N_FILTER;
+    struct value x = evaluate(r, s, n->a);
+    struct arguments args;
+
+    collect(r, s, n->b, &args);
+    r->a->line = n->line;
+    if (n->op < 0)
+        jinja_fail(r->a, ERR_INPUT, "the %s '%.*s' is not supported", filter ? "filter" : "test",
+                   (int)n->name.len, n->name.s);
+    return filter ? filter_call(r->a, n->op, x, &args)
+                  : value_bool(test_call(r->a, n->op, x, &args));
 }
 
 static struct value evaluate(struct run *r, struct scope *s, const struct node *n)
 {
     struct value v = {0}, x;
-    struct arguments args;
 
     jinja_enter(r->a);
     r->a->line = n->line;
@@ -149,7 +254,10 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
         break;
     case N_GET:
         x = evaluate(r, s, n->a);
-        v = value_get(r->a, x, evaluate(r, s, n->b));
+        if (n->op && n->b->literal.type == V_STRING && method_known(x, n->b->literal.str))
+            v = (struct value){.type = V_FUNCTION, .i = -1};
+        else
+            v = value_get(r->a, x, evaluate(r, s, n->b));
         break;
     case N_SLICE: {
         struct value from = n->b ? evaluate(r, s, n->b) : value_none(),
@@ -161,23 +269,7 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
     }
     case N_CALL: v = call(r, s, n); break;
     case N_FILTER:
-        x = evaluate(r, s, n->a);
-        collect(r, s, n->b, &args);
-        r->a->line = n->line;
-        if (n->op < 0)
-            jinja_fail(r->a, ERR_INPUT, "the filter '%.*s' is not supported", (int)n->name.len,
-                       n->name.s);
-        v = filter_call(r->a, n->op, x, &args);
-        break;
-    case N_TEST:
-        x = evaluate(r, s, n->a);
-        collect(r, s, n->b, &args);
-        r->a->line = n->line;
-        if (n->op < 0)
-            jinja_fail(r->a, ERR_INPUT, "the test '%.*s' is not supported", (int)n->name.len,
-                       n->name.s);
-        v = value_bool(test_call(r->a, n->op, x, &args));
-        break;
+    case N_TEST: v = apply(r, s, n); break;
     case N_NOT: v = value_bool(!value_true(evaluate(r, s, n->a))); break;
     case N_NEGATE:
         v = evaluate(r, s, n->a);
@@ -210,36 +302,48 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
     return v;
 }
 
+/* One target: a name, a member of a namespace, or targets in brackets. */
+static void assign_one(struct run *r, struct scope *s, const struct node *t, struct value v);
+
 static void assign(struct run *r, struct scope *s, const struct node *targets, struct value v)
 {
     const struct node *t = targets;
     struct list *items;
     size_t i = 0;
 
-    if (t->kind == N_GET) {
-        struct value o = look_up(r, s, t->name);
-
-        if (o.type != V_DICT || !o.dict->space)
-            jinja_fail(r->a, ERR_INPUT, "'%.*s' is no namespace", (int)t->name.len, t->name.s);
-        dict_put(r->a, o.dict, t->b->literal.str, v);
-        return;
-    }
     if (!t->next) {
-        bind_name(r, s, t->name, v);
+        assign_one(r, s, t, v);
         return;
     }
     items = value_items(r->a, v);
     for (; t && i < items->n; t = t->next)
-        bind_name(r, s, t->name, items->v[i++]);
+        assign_one(r, s, t, items->v[i++]);
     if (t || i < items->n)
         jinja_fail(r->a, ERR_INPUT, "%zu values for another number of names", items->n);
 }
 
-static struct value loop_value(struct run *r, const struct list *l, size_t i)
+static void assign_one(struct run *r, struct scope *s, const struct node *t, struct value v)
+{
+    struct value o;
+
+    if (t->kind == N_NAME)
+        bind_name(r, s, t->name, v);
+    else if (t->kind == N_LIST)
+        assign(r, s, t->a, v);
+    else {
+        o = look_up(r, s, t->name);
+        if (o.type != V_DICT || !o.dict->space)
+            jinja_fail(r->a, ERR_INPUT, "'%.*s' is no namespace", (int)t->name.len, t->name.s);
+        dict_put(r->a, o.dict, t->b->literal.str, v);
+    }
+}
+
+static struct value loop_value(struct run *r, struct loop *loop, const struct list *l, size_t i)
 {
     struct value v = dict_new(r->a);
     struct dict *d = v.dict;
 
+    d->loop = loop;
     d->turn = (int64_t)i + 1;
     dict_put(r->a, d, str_of("index"), value_int((int64_t)i + 1));
     dict_put(r->a, d, str_of("index0"), value_int((int64_t)i));
@@ -248,8 +352,8 @@ static struct value loop_value(struct run *r, const struct list *l, size_t i)
     dict_put(r->a, d, str_of("length"), value_int((int64_t)l->n));
     dict_put(r->a, d, str_of("revindex"), value_int((int64_t)(l->n - i)));
     dict_put(r->a, d, str_of("revindex0"), value_int((int64_t)(l->n - i) - 1));
-    dict_put(r->a, d, str_of("depth"), value_int(1)); /* more is for recursive loops alone */
-    dict_put(r->a, d, str_of("depth0"), value_int(0));
+    dict_put(r->a, d, str_of("depth"), value_int(loop->depth));
+    dict_put(r->a, d, str_of("depth0"), value_int(loop->depth - 1));
     dict_put(r->a, d, str_of("previtem"), i ? l->v[i - 1] : (struct value){0});
     dict_put(r->a, d, str_of("nextitem"), i + 1 < l->n ? l->v[i + 1] : (struct value){0});
     return v;
@@ -269,38 +373,98 @@ static void note_message(struct run *r, struct value item, size_t begin, const s
         r->begins[i - 1] = begin;
 }
 
-static void execute_for(struct run *r, struct scope *s, const struct node *n, struct builder *out)
+/* The items that the loop's `if` lets through. */
+static struct list *filtered(struct run *r, const struct loop *loop, struct list *all)
 {
-    struct list *all = value_items(r->a, evaluate(r, s, n->b)), *items = all;
+    struct list *items = list_new(r->a).list;
 
-    if (n->d) {
-        items = list_new(r->a).list;
-        for (size_t i = 0; i < all->n; i++) {
-            struct scope probe = {.up = s};
+    for (size_t i = 0; i < all->n; i++) {
+        struct scope *probe = scope_new(r, loop->scope);
 
-            assign(r, &probe, n->a, all->v[i]);
-            if (value_true(evaluate(r, &probe, n->d)))
-                list_put(r->a, items, all->v[i]);
-        }
+        assign(r, probe, loop->node->a, all->v[i]);
+        if (value_true(evaluate(r, probe, loop->node->d)))
+            list_put(r->a, items, all->v[i]);
     }
-    if (items->n == 0 && n->e) {
-        execute(r, s, n->e, out);
-        return;
-    }
-    for (size_t i = 0; i < items->n; i++) {
-        struct scope inner = {.up = s};
+    return items;
+}
+
+/* `else` is for a loop of which no turn came to its end, also by break and continue: so jinja2. */
+static enum flow execute_for(struct run *r, struct loop *loop, struct value over,
+                             struct builder *out)
+{
+    const struct node *n = loop->node;
+    struct list *items = value_items(r->a, over);
+    enum flow flow = FLOW_ON;
+    bool ended = false;
+
+    if (n->d)
+        items = filtered(r, loop, items);
+    for (size_t i = 0; i < items->n && flow != FLOW_BREAK; i++) {
+        struct scope *inner = scope_new(r, loop->scope);
         struct value item = items->v[i];
         size_t begin = out->len;
-        enum flow flow;
 
         jinja_charge(r->a, 0);
-        bind_name(r, &inner, str_of("loop"), loop_value(r, items, i));
-        assign(r, &inner, n->a, item);
-        flow = execute(r, &inner, n->c, out);
+        bind_name(r, inner, str_of("loop"), loop_value(r, loop, items, i));
+        assign(r, inner, n->a, item);
+        flow = execute(r, inner, n->c, out);
+        ended = ended || flow == FLOW_ON;
         note_message(r, item, begin, out);
-        if (flow == FLOW_BREAK)
-            break;
     }
+    return ended || !n->e ? FLOW_ON : execute(r, loop->scope, n->e, out);
+}
+
+static enum flow begin_for(struct run *r, struct scope *s, const struct node *n,
+                           struct builder *out)
+{
+    struct loop *loop = jinja_alloc(r->a, 1, sizeof *loop);
+
+    *loop = (struct loop){.node = n, .scope = s, .depth = 1};
+    return execute_for(r, loop, evaluate(r, s, n->b), out);
+}
+
+static struct value closure_new(struct run *r, struct scope *s, const struct node *macro)
+{
+    struct closure *c = jinja_alloc(r->a, 1, sizeof *c);
+
+    *c = (struct closure){macro, s};
+    return (struct value){.type = V_MACRO, .macro = c};
+}
+
+/* The call, with the block as the macro `caller`. */
+static void call_block(struct run *r, struct scope *s, const struct node *n, struct builder *out)
+{
+    struct scope *inner = scope_new(r, s);
+
+    bind_name(r, inner, str_of(BLOCK_NAME), closure_new(r, s, n->b));
+    builder_put(r->a, out, value_text(r->a, evaluate(r, inner, n->a)));
+}
+
+/* What a block wrote, through its filters (NULL: none). */
+static enum flow run_block(struct run *r, struct scope *s, const struct node *body,
+                           const struct node *filters, struct value *v)
+{
+    struct scope *inner = scope_new(r, s);
+    struct builder block = {0};
+    enum flow flow = execute(r, inner, body, &block);
+
+    *v = value_str(builder_str(&block));
+    if (flow != FLOW_ON || !filters)
+        return flow;
+    bind_name(r, inner, str_of(BLOCK_NAME), *v);
+    *v = evaluate(r, inner, filters);
+    return flow;
+}
+
+static enum flow execute_with(struct run *r, struct scope *s, const struct node *n,
+                              struct builder *out)
+{
+    struct scope *inner = scope_new(r, s);
+    const struct node *v = n->b;
+
+    for (const struct node *t = n->a; t; t = t->next, v = v->next)
+        assign_one(r, inner, t, evaluate(r, s, v));
+    return execute(r, inner, n->c, out);
 }
 
 /* The statement n has written from `begin` on. A text may have several lines. */
@@ -321,7 +485,7 @@ static enum flow execute(struct run *r, struct scope *s, const struct node *n, s
 
     jinja_enter(r->a);
     for (; n && flow == FLOW_ON; n = n->next) {
-        struct builder block = {0};
+        struct value block;
         size_t begin = out->len;
 
         jinja_charge(r->a, 0);
@@ -330,13 +494,21 @@ static enum flow execute(struct run *r, struct scope *s, const struct node *n, s
         case N_TEXT: builder_put(r->a, out, n->literal.str); break;
         case N_PRINT: builder_put(r->a, out, value_text(r->a, evaluate(r, s, n->a))); break;
         case N_IF: flow = execute(r, s, value_true(evaluate(r, s, n->a)) ? n->b : n->c, out); break;
-        case N_FOR: execute_for(r, s, n, out); break;
+        case N_FOR: flow = begin_for(r, s, n, out); break;
         case N_SET: assign(r, s, n->a, evaluate(r, s, n->b)); break;
         case N_SET_BLOCK:
-            execute(r, s, n->b, &block);
-            assign(r, s, n->a, value_str(builder_str(&block)));
+            flow = run_block(r, s, n->b, n->c, &block);
+            if (flow == FLOW_ON)
+                assign(r, s, n->a, block);
             break;
-        case N_MACRO: bind_name(r, s, n->name, (struct value){.type = V_MACRO, .macro = n}); break;
+        case N_FILTER_BLOCK:
+            flow = run_block(r, s, n->b, n->a, &block);
+            if (flow == FLOW_ON)
+                builder_put(r->a, out, value_text(r->a, block));
+            break;
+        case N_CALL_BLOCK: call_block(r, s, n, out); break;
+        case N_WITH: flow = execute_with(r, s, n, out); break;
+        case N_MACRO: bind_name(r, s, n->name, closure_new(r, s, n)); break;
         case N_GROUP: flow = execute(r, s, n->a, out); break;
         case N_BREAK: flow = FLOW_BREAK; break;
         case N_CONTINUE: flow = FLOW_CONTINUE; break;

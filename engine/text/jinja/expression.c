@@ -223,11 +223,18 @@ static struct node *parse_arguments(struct parser *p)
 
     while (!parse_accept(p, ")")) {
         struct node *arg = parse_node(p, N_ARGUMENT);
-        size_t start = (parse_blanks(p), p->at);
-        struct str w = peek_word(p);
+        size_t start;
+        struct str w;
+
+        if (parse_accept(p, "**"))
+            arg->op = ARGUMENT_DICT;
+        else if (parse_accept(p, "*"))
+            arg->op = ARGUMENT_LIST;
+        start = (parse_blanks(p), p->at);
+        w = peek_word(p);
 
         p->at += w.len;
-        if (w.len && parse_accept(p, "=") && !looking_at(p, "="))
+        if (!arg->op && w.len && parse_accept(p, "=") && !looking_at(p, "="))
             arg->name = w;
         else
             p->at = start;
@@ -297,6 +304,10 @@ static struct node *parse_primary(struct parser *p)
         return parse_literal(p, value_none());
     n = parse_node(p, N_NAME);
     n->name = w;
+    p->uses |= str_is(w, "varargs")  ? USES_VARARGS
+               : str_is(w, "kwargs") ? USES_KWARGS
+               : str_is(w, "caller") ? USES_CALLER
+                                     : 0;
     return n;
 }
 
@@ -328,6 +339,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
         jinja_charge(p->a, 0);
         if (parse_accept(p, ".")) {
             outer = parse_node(p, N_GET);
+            outer->op = 1;
             outer->a = n;
             parse_blanks(p);
             outer->b = p->at < p->n && isdigit((unsigned char)p->s[p->at])
@@ -347,6 +359,21 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
 
 static struct node *parse_unary(struct parser *p, bool filters);
 
+struct node *parse_filter(struct parser *p, struct node *operand)
+{
+    struct node *n = parse_node(p, N_FILTER);
+
+    n->name = parse_name(p);
+    n->op = builtin_filter(n->name);
+    if (n->op < 0 && !p->branches)
+        jinja_fail(p->a, ERR_MODEL, "the filter '%.*s' is not supported", (int)n->name.len,
+                   n->name.s);
+    if (parse_accept(p, "("))
+        n->b = parse_arguments(p);
+    n->a = operand;
+    return n;
+}
+
 static struct node *parse_filters(struct parser *p, struct node *n)
 {
     for (;;) {
@@ -356,14 +383,7 @@ static struct node *parse_filters(struct parser *p, struct node *n)
 
         if (looking_at(p, "|") && !looking_at(p, "||")) {
             p->at++;
-            outer = parse_node(p, N_FILTER);
-            outer->name = parse_name(p);
-            outer->op = builtin_filter(outer->name);
-            if (outer->op < 0 && !p->branches)
-                jinja_fail(p->a, ERR_MODEL, "the filter '%.*s' is not supported",
-                           (int)outer->name.len, outer->name.s);
-            if (parse_accept(p, "("))
-                outer->b = parse_arguments(p);
+            outer = parse_filter(p, n);
         } else if (parse_word(p, "is")) {
             negate = parse_word(p, "not");
             outer = parse_node(p, N_TEST);

@@ -1,7 +1,8 @@
 /* The part of Jinja 2 that chat templates use, with Hugging Face's settings (trim_blocks,
- * lstrip_blocks). Statements: if, for (else, if, unpacking, break, continue), set (also blocks and
- * namespaces), macro, generation, raw. Expressions: Python's literals, operators, slices,
- * conditional expressions, calls, the usual filters, tests and methods.
+ * lstrip_blocks). Statements: if, for (else, if, unpacking, recursive, break, continue), set (also
+ * blocks, with filters, and namespaces), macro (defaults, varargs, kwargs, caller), call, filter,
+ * with, generation, raw. Expressions: Python's literals, operators, slices, % of strings,
+ * conditional expressions, calls with * and **, the usual filters, tests and methods.
  * A template is foreign code: steps, memory, depth and output are bounded, there is no way out of
  * the values it is given. Every string carries a mask, one byte per byte of text: what came from a
  * message stays known as such through concatenation, slices, trim and the rest, so that the caller

@@ -217,6 +217,22 @@ static struct value cycle(struct arena *a, const struct dict *loop, const struct
     return args->v[(loop->turn - 1) % args->n];
 }
 
+/* loop.changed(a, b, ...): not what the turn before was asked with */
+static struct value changed(struct arena *a, const struct dict *d, const struct arguments *args)
+{
+    struct value now = list_new(a);
+    bool same;
+
+    if (!d->loop)
+        jinja_fail(a, ERR_INPUT, "changed is a method of a for loop's `loop`");
+    for (int i = 0; i < args->n; i++)
+        list_put(a, now.list, args->v[i]);
+    same = d->loop->asked && value_equal(a, now, d->loop->last);
+    d->loop->asked = true;
+    d->loop->last = now;
+    return value_bool(!same);
+}
+
 static struct value dict_method(struct arena *a, struct value self, struct str name,
                                 const struct arguments *args)
 {
@@ -239,10 +255,56 @@ static struct value dict_method(struct arena *a, struct value self, struct str n
         found = dict_find(a, self.dict, value_text(a, key));
         return found ? *found : arguments_get(args, 1, "default", value_none());
     }
+    if (str_is(name, "copy")) {
+        out = dict_new(a);
+        for (size_t i = 0; i < self.dict->n; i++)
+            dict_put_named(a, out.dict, self.dict->p[i].name, self.dict->p[i].value);
+        return out;
+    }
     if (str_is(name, "cycle"))
         return cycle(a, self.dict, args);
+    if (str_is(name, "changed"))
+        return changed(a, self.dict, args);
     jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported",
                (int)(name.len < 40 ? name.len : 40), name.s);
+}
+
+static int64_t list_count(struct arena *a, const struct list *l, struct value v)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        n += value_equal(a, l->v[i], v);
+    return n;
+}
+
+static int64_t list_index(struct arena *a, const struct list *l, struct value v)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (value_equal(a, l->v[i], v))
+            return (int64_t)i;
+    jinja_fail(a, ERR_INPUT, "index asks for what is not in the list");
+}
+
+bool method_known(struct value self, struct str name)
+{
+    static const char *const of_dicts[] = {"items",  "keys", "values", "get",        "pop",
+                                           "update", "copy", "clear",  "setdefault", "popitem"},
+                             *const of_lists[] = {"append", "index", "count",   "pop",
+                                                  "insert", "sort",  "reverse", "copy",
+                                                  "extend", "clear", "remove"};
+    bool found = false;
+
+    if (self.type == V_DICT && !self.dict->space && !self.dict->loop)
+        for (size_t i = 0; i < sizeof of_dicts / sizeof *of_dicts; i++)
+            found = found || str_is(name, of_dicts[i]);
+    if (self.type == V_LIST)
+        for (size_t i = 0; i < sizeof of_lists / sizeof *of_lists; i++)
+            found = found || str_is(name, of_lists[i]);
+    if (self.type == V_STRING)
+        for (size_t i = 0; i < sizeof string_methods / sizeof *string_methods; i++)
+            found = found || str_is(name, string_methods[i].name);
+    return found;
 }
 
 struct value method_call(struct arena *a, struct value self, struct str name,
@@ -253,6 +315,10 @@ struct value method_call(struct arena *a, struct value self, struct str name,
         return string_method(a, self.str, name, args);
     if (self.type == V_DICT)
         return dict_method(a, self, name, args);
+    if (self.type == V_LIST && str_is(name, "count") && args->n == 1)
+        return value_int(list_count(a, self.list, args->v[0]));
+    if (self.type == V_LIST && str_is(name, "index") && args->n == 1)
+        return value_int(list_index(a, self.list, args->v[0]));
     if (self.type == V_LIST && str_is(name, "append") && args->n == 1) {
         list_put(a, self.list, args->v[0]);
         return value_none();

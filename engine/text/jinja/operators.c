@@ -25,6 +25,8 @@ struct value value_get(struct arena *a, struct value o, struct value key)
         found = dict_find(a, o.dict, value_text(a, key));
         return found ? *found : (struct value){0};
     }
+    if (o.type == V_LIST && o.list->group && key.type == V_STRING)
+        key = value_int(str_is(key.str, "grouper") ? 0 : str_is(key.str, "list") ? 1 : 2);
     if (o.type == V_LIST && key.type == V_INT) {
         int64_t n = (int64_t)o.list->n, i = key.i < 0 ? key.i + n : key.i;
 
@@ -160,6 +162,8 @@ static struct value arithmetic(struct arena *a, int op, struct value x, struct v
         if (v.type != V_UNDEFINED)
             return v;
     }
+    if (op == OP_MOD && x.type == V_STRING)
+        return value_str(text_percent(a, x.str, y));
     if (op == OP_MUL && (y.type == V_STRING || y.type == V_LIST)) {
         struct value swap = x;
 

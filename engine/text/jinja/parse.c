@@ -30,15 +30,20 @@ static void close_tag(struct parser *p, const char *close, bool block)
 static struct node *parse_targets(struct parser *p)
 {
     struct node *first = NULL, **tail = &first;
-    bool bracket = parse_accept(p, "(");
 
+    jinja_enter(p->a);
     do {
-        *tail = parse_node(p, N_NAME);
-        (*tail)->name = parse_name(p);
+        if (parse_accept(p, "(")) {
+            *tail = parse_node(p, N_LIST);
+            (*tail)->a = parse_targets(p);
+            parse_expect(p, ")");
+        } else {
+            *tail = parse_node(p, N_NAME);
+            (*tail)->name = parse_name(p);
+        }
         tail = &(*tail)->next;
     } while (parse_accept(p, ","));
-    if (bracket)
-        parse_expect(p, ")");
+    jinja_leave(p->a);
     return first;
 }
 
@@ -77,8 +82,7 @@ static struct node *parse_for(struct parser *p)
     n->b = parse_or(p); /* "if" filters here */
     if (parse_word(p, "if"))
         n->d = parse_expression(p);
-    if (parse_word(p, "recursive"))
-        jinja_fail(p->a, ERR_MODEL, "recursive loops are not supported");
+    n->op = parse_word(p, "recursive");
     close_tag(p, "%}", true);
     p->loops++;
     n->c = parse_body(p, "else", "endfor", NULL, found);
@@ -88,6 +92,18 @@ static struct node *parse_for(struct parser *p)
         n->e = parse_body(p, "endfor", NULL, NULL, found);
         close_tag(p, "%}", true);
     }
+    return n;
+}
+
+/* f | g(x): filters around what a block writes */
+static struct node *parse_block_filters(struct parser *p)
+{
+    struct node *n = parse_node(p, N_NAME);
+
+    n->name = str_of(BLOCK_NAME);
+    do
+        n = parse_filter(p, n);
+    while (parse_accept(p, "|"));
     return n;
 }
 
@@ -119,20 +135,19 @@ static struct node *parse_set(struct parser *p)
         return n;
     }
     n->kind = N_SET_BLOCK;
+    if (parse_accept(p, "|"))
+        n->c = parse_block_filters(p);
     close_tag(p, "%}", true);
     n->b = parse_body(p, "endset", NULL, NULL, found);
     close_tag(p, "%}", true);
     return n;
 }
 
-static struct node *parse_macro(struct parser *p)
+/* a, b=1) of a macro */
+static void parse_signature(struct parser *p, struct node *n)
 {
-    struct node *n = parse_node(p, N_MACRO), **tail = &n->a;
-    char found[16];
-    int loops = p->loops;
+    struct node **tail = &n->a;
 
-    n->name = parse_name(p);
-    parse_expect(p, "(");
     while (!parse_accept(p, ")")) {
         struct node *arg = parse_node(p, N_ARGUMENT);
 
@@ -146,10 +161,84 @@ static struct node *parse_macro(struct parser *p)
             break;
         }
     }
+}
+
+static void parse_macro_body(struct parser *p, struct node *n, const char *end)
+{
+    int loops = p->loops, uses = p->uses;
+    char found[16];
+
     close_tag(p, "%}", true);
-    p->loops = 0;
-    n->b = parse_body(p, "endmacro", NULL, NULL, found);
+    p->loops = p->uses = 0;
+    n->b = parse_body(p, end, NULL, NULL, found);
+    n->op = p->uses;
     p->loops = loops;
+    p->uses |= uses;
+    close_tag(p, "%}", true);
+}
+
+static struct node *parse_macro(struct parser *p)
+{
+    struct node *n = parse_node(p, N_MACRO);
+
+    n->name = parse_name(p);
+    parse_expect(p, "(");
+    parse_signature(p, n);
+    parse_macro_body(p, n, "endmacro");
+    return n;
+}
+
+/* {% call(a) f(x) %}body{% endcall %}: f(x, caller=a macro of the body) */
+static struct node *parse_call_block(struct parser *p)
+{
+    struct node *n = parse_node(p, N_CALL_BLOCK), *caller = parse_node(p, N_ARGUMENT);
+
+    n->b = parse_node(p, N_MACRO);
+    n->b->name = str_of("caller");
+    if (parse_accept(p, "("))
+        parse_signature(p, n->b);
+    n->a = parse_expression(p);
+    if (n->a->kind != N_CALL)
+        jinja_fail(p->a, ERR_MODEL, "a call block needs a call");
+    caller->name = str_of("caller");
+    caller->a = parse_node(p, N_NAME);
+    caller->a->name = str_of(BLOCK_NAME);
+    caller->next = n->a->b;
+    n->a->b = caller;
+    parse_macro_body(p, n->b, "endcall");
+    return n;
+}
+
+static struct node *parse_filter_block(struct parser *p)
+{
+    struct node *n = parse_node(p, N_FILTER_BLOCK);
+    char found[16];
+
+    n->a = parse_block_filters(p);
+    close_tag(p, "%}", true);
+    n->b = parse_body(p, "endfilter", NULL, NULL, found);
+    close_tag(p, "%}", true);
+    return n;
+}
+
+static struct node *parse_with(struct parser *p)
+{
+    struct node *n = parse_node(p, N_WITH), **targets = &n->a, **values = &n->b;
+    char found[16];
+
+    parse_blanks(p);
+    while (p->at < p->n && p->s[p->at] != '-' && p->s[p->at] != '%') {
+        *targets = parse_node(p, N_NAME);
+        (*targets)->name = parse_name(p);
+        parse_expect(p, "=");
+        *values = parse_expression(p);
+        targets = &(*targets)->next;
+        values = &(*values)->next;
+        if (!parse_accept(p, ","))
+            break;
+    }
+    close_tag(p, "%}", true);
+    n->c = parse_body(p, "endwith", NULL, NULL, found);
     close_tag(p, "%}", true);
     return n;
 }
@@ -184,21 +273,28 @@ static struct node *parse_raw(struct parser *p)
     return n;
 }
 
+static const struct {
+    const char *name;
+    struct node *(*parse)(struct parser *p);
+} statements[] = {
+    {"if", parse_if},
+    {"for", parse_for},
+    {"set", parse_set},
+    {"macro", parse_macro},
+    {"raw", parse_raw},
+    {"call", parse_call_block},
+    {"filter", parse_filter_block},
+    {"with", parse_with},
+};
+
 static struct node *parse_statement(struct parser *p, struct str word)
 {
     struct node *n;
     char found[16];
 
-    if (str_is(word, "if"))
-        return parse_if(p);
-    if (str_is(word, "for"))
-        return parse_for(p);
-    if (str_is(word, "set"))
-        return parse_set(p);
-    if (str_is(word, "macro"))
-        return parse_macro(p);
-    if (str_is(word, "raw"))
-        return parse_raw(p);
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
+        if (str_is(word, statements[i].name))
+            return statements[i].parse(p);
     /* marks the assistant's words for training; nothing to do */
     if (str_is(word, "generation")) {
         n = parse_node(p, N_GROUP);

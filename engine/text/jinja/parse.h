@@ -13,6 +13,7 @@ struct parser {
     bool block_before; /* a block or comment ended just here: trim_blocks */
     int loops;
     int branches; /* inside an if: what is unknown there may never be reached */
+    int uses;     /* enum macro_uses of the names read so far */
 };
 
 /* Words and signs skip the blanks before them; parse_accept and parse_word take one if it is there,
@@ -25,6 +26,7 @@ bool parse_word(struct parser *p, const char *word);
 struct str parse_name(struct parser *p);
 struct node *parse_literal(struct parser *p, struct value v);
 struct node *parse_expression(struct parser *p);
+struct node *parse_filter(struct parser *p, struct node *operand); /* its name, arguments */
 struct node *parse_or(struct parser *p);
 
 #endif

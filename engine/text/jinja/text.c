@@ -331,6 +331,87 @@ struct str text_indent(struct arena *a, struct str s, struct str by, bool first,
     return builder_str(&b);
 }
 
+struct str text_escape(struct arena *a, struct str s)
+{
+    struct builder b = {0};
+
+    for (size_t i = 0; i < s.len; i++) {
+        const char *as = s.s[i] == '&'    ? "&amp;"
+                         : s.s[i] == '<'  ? "&lt;"
+                         : s.s[i] == '>'  ? "&gt;"
+                         : s.s[i] == '\'' ? "&#39;"
+                         : s.s[i] == '"'  ? "&#34;"
+                                          : NULL;
+
+        if (as)
+            builder_text(a, &b, as, strlen(as), s.mask ? s.mask[i] : 0);
+        else
+            builder_put(a, &b, str_cut(s, i, i + 1));
+    }
+    return builder_str(&b);
+}
+
+struct str text_center(struct arena *a, struct str s, int64_t width)
+{
+    struct value blank = value_str(str_of(" "));
+    int64_t pad = width - (int64_t)str_length(a, s), left;
+    struct builder b = {0};
+
+    if (pad <= 0)
+        return s;
+    left = pad / 2 + (pad & width & 1); /* where the odd one goes, as in Python */
+    builder_put(a, &b, value_binary(a, OP_MUL, blank, value_int(left)).str);
+    builder_put(a, &b, s);
+    builder_put(a, &b, value_binary(a, OP_MUL, blank, value_int(pad - left)).str);
+    return builder_str(&b);
+}
+
+/* truncate(length=255, killwords=false, end='...', leeway=5) */
+struct str text_truncate(struct arena *a, struct str s, const struct arguments *args)
+{
+    int64_t most = value_need_integer(a, arguments_get(args, 0, "length", value_none()), 255,
+                                      "truncate's length"),
+            leeway = value_need_integer(a, arguments_get(args, 3, "leeway", value_none()), 5,
+                                        "truncate's leeway");
+    struct str end = value_need_string(a, arguments_get(args, 2, "end", value_str(str_of("..."))),
+                                       "truncate's end");
+    int64_t keep = most - (int64_t)str_length(a, end);
+    struct builder b = {0};
+
+    if (keep < 0 || leeway < 0)
+        jinja_fail(a, ERR_INPUT, "truncate's length is less than its end, or its leeway than 0");
+    if ((int64_t)str_length(a, s) - leeway <= most)
+        return s;
+    s = value_slice(a, value_str(s), value_none(), value_int(keep), value_none()).str;
+    if (!value_true(arguments_get(args, 1, "killwords", value_bool(false)))) {
+        struct value words = text_split(a, s, value_str(str_of(" ")), 1, true);
+
+        s = words.list->v[0].str;
+    }
+    builder_put(a, &b, s);
+    builder_put(a, &b, end);
+    return builder_str(&b);
+}
+
+int64_t text_words(struct arena *a, struct str s)
+{
+    int64_t words = 0;
+    bool inside = false;
+
+    jinja_charge(a, s.len);
+    for (size_t i = 0, n; i < s.len; i += n) {
+        uint32_t c = 0;
+        bool word;
+
+        n = utf8_decode(s.s + i, s.len - i, &c);
+        n = n ? n : 1;
+        word = c == '_' || (c >= '0' && c <= '9') || text_letter(c);
+        words += word && !inside;
+        inside = word;
+    }
+    return words;
+}
+
 /* ---- str.format ---- */
 
 struct field {
@@ -340,7 +421,7 @@ struct field {
     int64_t width, precision; /* -1: none */
 };
 
-static int64_t format_number(struct arena *a, struct str s, size_t *at)
+int64_t format_number(struct arena *a, struct str s, size_t *at)
 {
     int64_t n = -1;
 

@@ -135,6 +135,19 @@ bool value_equal(struct arena *a, struct value x, struct value y)
     return same;
 }
 
+/* By the first items that differ. */
+static int compare_lists(struct arena *a, const struct list *x, const struct list *y)
+{
+    int c = 0;
+
+    jinja_enter(a);
+    for (size_t i = 0; i < x->n && i < y->n && !c; i++)
+        if (!value_equal(a, x->v[i], y->v[i]))
+            c = value_compare(a, x->v[i], y->v[i]);
+    jinja_leave(a);
+    return c ? c : (x->n > y->n) - (x->n < y->n);
+}
+
 int value_compare(struct arena *a, struct value x, struct value y)
 {
     double p, q;
@@ -151,6 +164,8 @@ int value_compare(struct arena *a, struct value x, struct value y)
         jinja_charge(a, n);
         return c ? c : (x.str.len > y.str.len) - (x.str.len < y.str.len);
     }
+    if (x.type == V_LIST && y.type == V_LIST && x.list->tuple == y.list->tuple)
+        return compare_lists(a, x.list, y.list);
     jinja_fail(a, ERR_INPUT, "%s and %s cannot be ordered", value_kind(x), value_kind(y));
 }
 
