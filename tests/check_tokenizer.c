@@ -488,6 +488,229 @@ START_TEST(rules_of_tokenizer_json)
 }
 END_TEST
 
+/* The steps of a decoder, each list beside what `tokenizers` 0.23 makes of it. */
+#define DECODED_VOCAB                                                                            \
+    "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"<0x0A>\": 2, \"<0xC3>\": 3, \"<0xA9>\": 4, "        \
+    "\"<0x20>\": 5, \"\u2581\": 6, \"\u2581\u2581a\": 7, \"b\u2581\": 8, \"aa\": 9, \"a\": 10, " \
+    "\"ab\": 11, \" \": 12, \" b \": 13}"
+
+static const struct {
+    const char *decoder;
+    int n, ids[8];
+    const char *text;
+} decoded[] = {
+    /* every mark of the first token */
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}",
+     3,
+     {7, 7, 8},
+     "a  ab "},
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}",
+     3,
+     {6, 6, 7},
+     "   a"},
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}",
+     2,
+     {2, 7},
+     "<0x0A>  a"},
+    /* of the scheme never none */
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"never\"}",
+     3,
+     {7, 7, 8},
+     "  a  ab "},
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"never\"}",
+     2,
+     {2, 7},
+     "<0x0A>  a"},
+    /* bytes count as the first token */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": "
+     "\"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}]}",
+     3,
+     {3, 4, 7},
+     "é  a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": "
+     "\"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}]}",
+     4,
+     {7, 3, 4, 2},
+     "aé\n"},
+    /* of one token made of all the marks all go */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
+     "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"first\"}]}",
+     4,
+     {7, 7, 8, 2},
+     "aab\n"},
+    /* a Strip before Fuse is each token's */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Strip\", "
+     "\"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     5,
+     {7, 7, 8, 6, 7},
+     " a ab  a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Strip\", "
+     "\"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     3,
+     {5, 12, 13},
+     "b "},
+    /* and behind it the text's */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     3,
+     {7, 7, 8},
+     " a  ab "},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     3,
+     {6, 6, 10},
+     " a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     2,
+     {1, 7},
+     "<s>  a"},
+    /* two of them */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}]}",
+     2,
+     {7, 7},
+     "a  a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}]}",
+     4,
+     {6, 6, 6, 10},
+     " a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}]}",
+     2,
+     {6, 10},
+     "a"},
+    /* at the end */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 2}]}",
+     4,
+     {10, 6, 6, 6},
+     "a "},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 2}]}",
+     4,
+     {10, 8, 10, 8},
+     "ab ab"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 2}]}",
+     2,
+     {10, 5},
+     "a"},
+    /* and at every token's end */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, "
+     "\"stop\": 1}]}",
+     4,
+     {13, 13, 10, 8},
+     "bbab"},
+    /* Replace within a token */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"aa\"}, \"content\": \"b\"}, {\"type\": \"Fuse\"}]}",
+     4,
+     {9, 10, 10, 11},
+     "baaab"},
+    /* and across them */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", "
+     "\"pattern\": {\"String\": \"aab\"}, \"content\": \"<>\"}]}",
+     7,
+     {10, 11, 10, 9, 9, 11, 9},
+     "<>aaaa<>aa"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", "
+     "\"pattern\": {\"String\": \"aab\"}, \"content\": \"<>\"}]}",
+     3,
+     {10, 10, 10},
+     "aaa"},
+    /* bytes are texts where nothing reads them */
+    {"{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}",
+     4,
+     {2, 7, 3, 4},
+     "<0x0A>  a<0xC3><0xA9>"},
+    /* steps in their order */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Strip\", \"content\": \" \", \"start\": "
+     "1, \"stop\": 0}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" "
+     "\"}]}",
+     4,
+     {6, 7, 12, 13},
+     "   ab "},
+};
+
+START_TEST(steps_of_the_decoder)
+{
+    struct fixture x;
+    char json[2048];
+    json_t *ids = json_array(), *text = json_string(decoded[_i].text);
+
+    snprintf(
+        json, sizeof json,
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"<s>\", \"special\": true}], "
+        "\"decoder\": %s, \"model\": {\"type\": \"BPE\", \"byte_fallback\": true, " DECODED_VOCAB
+        ", \"merges\": []}}",
+        decoded[_i].decoder);
+    for (int i = 0; i < decoded[_i].n; i++)
+        json_array_append_new(ids, json_integer(decoded[_i].ids[i]));
+    ck_assert(open_at(&x, write_folder(json)));
+    check_text(x.t, ids, false, text);
+    close_it(&x);
+    json_decref(ids);
+    json_decref(text);
+}
+END_TEST
+
+/* A token in the middle of a text keeps its marks, and what a Strip behind Fuse takes at the ends.
+ */
+START_TEST(text_of_a_token_in_the_middle)
+{
+    static const struct {
+        const char *decoder, *text;
+    } cases[] = {
+        {"{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"always\"}",
+         "  a"},
+        {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+         "{\"String\": "
+         "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"Fuse\"}, {\"type\": \"Strip\", "
+         "\"content\": "
+         "\" \", \"start\": 1, \"stop\": 1}]}",
+         "  a"},
+        {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+         "{\"String\": "
+         "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": "
+         "1, "
+         "\"stop\": 0}]}",
+         " a"},
+    };
+    char json[2048], out[16];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture x;
+        struct detokenizer d;
+
+        snprintf(json, sizeof json,
+                 "{\"decoder\": %s, \"model\": {" DECODED_VOCAB ", \"merges\": []}}",
+                 cases[i].decoder);
+        ck_assert(open_at(&x, write_folder(json)));
+        ck_assert_uint_eq(tokenizer_token_text(x.t, 7, out, sizeof out), strlen(cases[i].text));
+        ck_assert_mem_eq(out, cases[i].text, strlen(cases[i].text));
+        detokenizer_init(&d, x.t, true);
+        d.at_start = false;
+        ck_assert_uint_eq(detokenizer_push(&d, 7, out, sizeof out), strlen(cases[i].text));
+        ck_assert_str_eq(out, cases[i].text);
+        close_it(&x);
+    }
+}
+END_TEST
+
 /* Many texts for one id: they must not fill the table that is searched until a free place comes. */
 START_TEST(one_id_for_many_texts)
 {
@@ -533,6 +756,15 @@ static const struct {
     {"{\"normalizer\": {\"type\": \"Precompiled\"}, " MODEL "}", "Precompiled"},
     {"{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, " MODEL "}", "Whitespace"},
     {"{\"decoder\": {\"type\": \"WordPiece\"}, " MODEL "}", "WordPiece"},
+    {"{\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
+     "\"ByteFallback\"}]}, " MODEL "}",
+     "ByteFallback"},
+    {"{\"decoder\": {\"type\": \"Strip\", \"content\": \" \", \"start\": 9, \"stop\": 0}, " MODEL
+     "}",
+     "Strip"},
+    {"{\"decoder\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": "
+     "\"\"}, " MODEL "}",
+     "Replace"},
 };
 
 START_TEST(damaged_files_are_refused)
@@ -601,6 +833,8 @@ static Suite *suite(void)
     tcase_add_test(c, long_text_costs_n_log_n);
     tcase_add_test(c, long_text_can_be_interrupted);
     tcase_add_loop_test(c, rules_of_tokenizer_json, 0, sizeof made / sizeof *made);
+    tcase_add_loop_test(c, steps_of_the_decoder, 0, sizeof decoded / sizeof *decoded);
+    tcase_add_test(c, text_of_a_token_in_the_middle);
     tcase_add_test(c, one_id_for_many_texts);
     tcase_add_loop_test(c, damaged_files_are_refused, 0, sizeof damaged / sizeof *damaged);
     tcase_add_test(c, every_allocation_may_fail);

@@ -249,6 +249,35 @@ int build_step(struct tokenizer *t, enum normalize_op op, const char *from, cons
     return 0;
 }
 
+int build_decode(struct tokenizer *t, struct decode_step step, const char *from, const char *to,
+                 struct error *e)
+{
+    if (t->n_decode == DECODE_STEPS_MAX)
+        return error_set(e, ERR_MODEL, "the tokenizer's decoder has more than %d steps",
+                         DECODE_STEPS_MAX);
+    step.from = keep_text(t, from, strlen(from));
+    step.to = keep_text(t, to, strlen(to));
+    if (!step.from || !step.to)
+        return error_set(e, ERR_MODEL, "the tokenizer's decoder is damaged");
+    step.from_len = (int)strlen(from);
+    step.to_len = (int)strlen(to);
+    t->decode[t->n_decode++] = step;
+    return 0;
+}
+
+int build_decode_words(struct tokenizer *t, bool strip, struct error *e)
+{
+    int status;
+
+    if ((status = build_decode(t, (struct decode_step){.op = DECODE_REPLACE}, WORD_MARK, " ", e)) <
+            0 ||
+        (status = build_decode(t, (struct decode_step){.op = DECODE_BYTES}, "", "", e)) < 0 ||
+        (status = build_decode(t, (struct decode_step){.op = DECODE_FUSE}, "", "", e)) < 0)
+        return status;
+    return strip ? build_decode(t, (struct decode_step){.op = DECODE_STRIP, .start = 1}, " ", "", e)
+                 : 0;
+}
+
 int build_finish(struct tokenizer *t, struct error *e)
 {
     survey_pieces(t);

@@ -5,6 +5,7 @@
 #define ENGINE_TEXT_TOKENIZER_DATA_H
 
 #include "engine/base/error.h"
+#include "engine/text/decoding.h"
 #include "engine/text/pre_tokenizer.h"
 
 #include <stdbool.h>
@@ -62,6 +63,22 @@ struct normalize_step {
     size_t from_len, to_len;
 };
 
+/* What tokenizer.json's decoder does to a list of tokens, step after step. */
+enum decode_op {
+    DECODE_BYTES,     /* a byte token's byte; those beside each other are one token from here on */
+    DECODE_FUSE,      /* all tokens are one from here on */
+    DECODE_METASPACE, /* `from` becomes a blank, in the first token nothing */
+    DECODE_REPLACE,   /* `from` becomes `to` in each token */
+    DECODE_STRIP      /* `from`, one byte, vanishes: so many at a token's start and end */
+};
+
+struct decode_step {
+    enum decode_op op;
+    const char *from, *to; /* in the pool */
+    int from_len, to_len;
+    int start, stop;
+};
+
 enum metaspace { METASPACE_NONE, METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALWAYS };
 
 struct tokenizer {
@@ -93,8 +110,8 @@ struct tokenizer {
     struct pre_tokenizer *pre; /* of the others; NULL: text is not cut */
     bool prefix_space;         /* a blank is put before a stretch that has none */
 
-    bool decode_marks; /* word marks become spaces */
-    bool decode_strip; /* the first space of a text is the dummy prefix */
+    struct decode_step decode[DECODE_STEPS_MAX]; /* none: the pieces are the text */
+    int n_decode;
     int bos;
     bool add_bos;
     struct error notice; /* its text; empty: nothing to say */

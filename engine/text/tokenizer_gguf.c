@@ -167,6 +167,7 @@ static int read_gguf_sentencepiece(struct tokenizer *t, const struct weight_file
 {
     struct meta_value merges = weight_file_meta(f, "tokenizer.ggml.merges"),
                       scores = weight_file_meta(f, "tokenizer.ggml.scores"), v;
+    bool prefix;
     int status = merges.type == META_ARRAY && merges.len ? read_gguf_merges(t, merges, e)
                                                          : rank_by_score(t, scores, e);
 
@@ -178,10 +179,10 @@ static int read_gguf_sentencepiece(struct tokenizer *t, const struct weight_file
     v = weight_file_meta(f, "tokenizer.ggml.add_bos_token");
     t->add_bos = v.type == META_BOOL ? v.i != 0 : true;
     t->fuse_unknown = true;
-    t->decode_marks = true;
     v = weight_file_meta(f, "tokenizer.ggml.add_space_prefix");
-    t->decode_strip = v.type != META_BOOL || v.i;
-    if (t->decode_strip && (status = build_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0)
+    prefix = v.type != META_BOOL || v.i;
+    if ((status = build_decode_words(t, prefix, e)) < 0 ||
+        (prefix && (status = build_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0))
         return status;
     return build_step(t, NORMALIZE_REPLACE, " ", WORD_MARK, e);
 }

@@ -162,45 +162,84 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, s
                      type);
 }
 
+/* Blanks of a Strip; -1: none that is computed. */
+static int strip_count(const json_t *o, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+
+    return n >= 0 && n <= DECODE_HELD_MAX ? (int)n : -1;
+}
+
+static bool has_step(const struct tokenizer *t, enum decode_op op)
+{
+    for (int i = 0; i < t->n_decode; i++)
+        if (t->decode[i].op == op)
+            return true;
+    return false;
+}
+
+/* One step that is no Sequence. */
+static int read_decode_step(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    const char *type = string_of(o, "type"), *content = string_of(o, "content"),
+               *from = string_of(json_object_get(o, "pattern"), "String");
+    struct decode_step step = {
+        .op = DECODE_FUSE, .start = strip_count(o, "start"), .stop = strip_count(o, "stop")};
+
+    if (strcmp(type, "Fuse") == 0)
+        return build_decode(t, step, "", "", e);
+    if (strcmp(type, "ByteLevel") == 0 && t->byte_level && !has_step(t, DECODE_REPLACE) &&
+        !has_step(t, DECODE_STRIP) && !has_step(t, DECODE_METASPACE))
+        return build_decode(t, step, "", "", e);
+    if (strcmp(type, "ByteFallback") == 0 && !has_step(t, DECODE_FUSE)) {
+        step.op = DECODE_BYTES;
+        return has_step(t, DECODE_BYTES) ? 0 : build_decode(t, step, "", "", e);
+    }
+    if (strcmp(type, "Metaspace") == 0 && strcmp(string_of(o, "replacement"), WORD_MARK) == 0) {
+        bool never = strcmp(string_of(o, "prepend_scheme"), "never") == 0 ||
+                     (!*string_of(o, "prepend_scheme") &&
+                      json_is_false(json_object_get(o, "add_prefix_space")));
+
+        step.op = never ? DECODE_REPLACE : DECODE_METASPACE;
+        return build_decode(t, step, WORD_MARK, " ", e);
+    }
+    if (strcmp(type, "Replace") == 0 && *from && strlen(from) <= DECODE_HELD_MAX) {
+        step.op = DECODE_REPLACE;
+        return build_decode(t, step, from, content, e);
+    }
+    if (strcmp(type, "Strip") == 0 && strlen(content) == 1 && !(content[0] & 0x80) &&
+        step.start >= 0 && step.stop >= 0) {
+        step.op = DECODE_STRIP;
+        return build_decode(t, step, content, "", e);
+    }
+    return error_set(e, ERR_MODEL,
+                     TOKENIZER_JSON ": the decoder '%.40s', as it stands there, is not supported",
+                     type);
+}
+
 static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct error *e)
 {
-    const char *type = string_of(o, "type");
     const json_t *each;
     size_t i;
 
-    if (!o || json_is_null(o))
-        return 0;
-    if (strcmp(type, "Sequence") == 0 && depth < 8) {
-        json_array_foreach(json_object_get(o, "decoders"), i, each)
-        {
-            int status = read_decoder(t, each, depth + 1, e);
+    if (strcmp(string_of(o, "type"), "Sequence") != 0 || depth == 8)
+        return read_decode_step(t, o, e);
+    json_array_foreach(json_object_get(o, "decoders"), i, each)
+    {
+        int status = read_decoder(t, each, depth + 1, e);
 
-            if (status < 0)
-                return status;
-        }
-        return 0;
+        if (status < 0)
+            return status;
     }
-    if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0 ||
-        (strcmp(type, "ByteLevel") == 0 && t->byte_level))
-        return 0;
-    if (strcmp(type, "Metaspace") == 0) {
-        t->decode_marks = true;
-        t->decode_strip = strcmp(string_of(o, "prepend_scheme"), "never") != 0;
-        return 0;
-    }
-    if (strcmp(type, "Replace") == 0 &&
-        strcmp(string_of(json_object_get(o, "pattern"), "String"), WORD_MARK) == 0 &&
-        strcmp(string_of(o, "content"), " ") == 0) {
-        t->decode_marks = true;
-        return 0;
-    }
-    if (strcmp(type, "Strip") == 0 && strcmp(string_of(o, "content"), " ") == 0 &&
-        json_integer_value(json_object_get(o, "start")) <= 1 &&
-        json_integer_value(json_object_get(o, "stop")) == 0) {
-        t->decode_strip = json_integer_value(json_object_get(o, "start")) == 1;
-        return 0;
-    }
-    return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the decoder '%s' is not supported", type);
+    return 0;
+}
+
+/* A file without one: the pieces and the bytes of byte tokens are the text. */
+static int read_decoders(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    if (o && !json_is_null(o))
+        return read_decoder(t, o, 0, e);
+    return build_decode(t, (struct decode_step){.op = DECODE_BYTES}, "", "", e);
 }
 
 /* Highest id and bytes of all texts. */
@@ -412,7 +451,7 @@ int tokenizer_load_root(struct tokenizer *t, json_t *root, struct error *e)
          (status = decode_vocabulary(t, json_object_get(root, "added_tokens"), e)) < 0) ||
         (status = read_added(t, json_object_get(root, "added_tokens"), e)) < 0 ||
         (status = read_normalizer(t, json_object_get(root, "normalizer"), 0, e)) < 0 ||
-        (status = read_decoder(t, json_object_get(root, "decoder"), 0, e)) < 0)
+        (status = read_decoders(t, json_object_get(root, "decoder"), e)) < 0)
         return status;
     read_bos(t, json_object_get(root, "post_processor"));
     return 0;
