@@ -32,6 +32,10 @@ bool build_merge(struct tokenizer *t, const char *a, size_t na, const char *b, s
 /* One more step of the normalizer. */
 int build_step(struct tokenizer *t, enum normalize_op op, const char *from, const char *to,
                struct error *e);
+/* One that replaces what an expression matches; one that may match nothing is refused. */
+int build_step_pattern(struct tokenizer *t, const struct split *s, const char *to, struct error *e);
+/* Room for a score of each piece: text is then cut by scores (unigram.h). */
+int build_scores(struct tokenizer *t, struct error *e);
 /* One more step of the decoder. */
 int build_decode(struct tokenizer *t, struct decode_step step, const char *from, const char *to,
                  struct error *e);
