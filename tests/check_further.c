@@ -192,7 +192,7 @@ START_TEST(drafts_are_the_references)
     struct error e = {0};
 
     ck_assert_ptr_nonnull(d);
-    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, out, p), 0); /* nothing was computed */
+    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, 0.15f, out, p), 0); /* nothing was computed */
     for (int again = 0; again < 2; again++) {
         engine_session_rewind(g, again ? 5 : 0);
         ck_assert_int_eq(engine_eval_chunked(g, r.ids + (again ? 5 : 0), r.n - (again ? 5 : 0),
@@ -202,7 +202,7 @@ START_TEST(drafts_are_the_references)
         memcpy(ids, r.ids, (size_t)r.n * sizeof *ids);
         ids[r.n] = best;
         for (int i = 0; i < 20; i++) { /* until it is sure enough of itself to go on */
-            n = ops->propose(d, ids, r.n + 1, DRAFTS, out, p);
+            n = ops->propose(d, ids, r.n + 1, DRAFTS, 0.15f, out, p);
             ck_assert_int_ge(n, 1);
             ck_assert_mem_eq(out, r.drafts, (size_t)n * sizeof *out);
             ops->learn(d, n, n);

@@ -473,8 +473,8 @@ START_TEST(alpha_is_fitted)
     for (size_t i = 2 * hidden; i < 8 * hidden; i++) /* each step half of the one before */
         x[i] = x[i - hidden] + 0.5f * (x[i - hidden] - x[i - 2 * hidden]);
     ops->states(d, 0, 8, x);
-    ck_assert_int_eq(ops->propose(d, ids, 8, 1, out, p), 0); /* not the token that waits */
-    ck_assert_int_eq(ops->propose(d, ids, 9, 1, out, p), 1);
+    ck_assert_int_eq(ops->propose(d, ids, 8, 1, 0.15f, out, p), 0); /* not the token that waits */
+    ck_assert_int_eq(ops->propose(d, ids, 9, 1, 0.15f, out, p), 1);
     for (size_t i = 0; i < hidden; i++)
         want[i] = x[7 * hidden + i] + 0.5f * (x[7 * hidden + i] - x[6 * hidden + i]);
     ck_assert_int_eq(forward_head_at(&g->forward, want, none, 1, logits, &e), 0);
@@ -482,7 +482,7 @@ START_TEST(alpha_is_fitted)
         best = logits[i] > logits[best] ? i : best;
     ck_assert_int_eq(out[0], best);
     ops->states(d, 5, 0, NULL); /* gone back: nothing to go on from */
-    ck_assert_int_eq(ops->propose(d, ids, 9, 1, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, ids, 9, 1, 0.15f, out, p), 0);
     mem_free(x);
     mem_free(want);
     mem_free(logits);

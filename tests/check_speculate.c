@@ -734,7 +734,7 @@ END_TEST
 static int look(struct drafter *d, const int *ids, int n, int most, int *out)
 {
     float p[DRAFT_MOST];
-    int found = drafter_ops(DRAFTER_lookup)->propose(d, ids, n, most, out, p);
+    int found = drafter_ops(DRAFTER_lookup)->propose(d, ids, n, most, 0.15f, out, p);
 
     for (int i = 0; i < found; i++)
         ck_assert(p[i] > 0 && p[i] < 1);
@@ -777,12 +777,12 @@ START_TEST(lookup_learns_how_often_it_is_right)
     float first[4], p[4];
 
     ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
-    ck_assert_int_eq(ops->propose(d, ids, 6, 4, out, first), 4);
+    ck_assert_int_eq(ops->propose(d, ids, 6, 4, 0.15f, out, first), 4);
     for (int i = 0; i < 20; i++) {
-        ops->propose(d, ids, 6, 4, out, p);
+        ops->propose(d, ids, 6, 4, 0.15f, out, p);
         ops->learn(d, 3, 1);
     }
-    ops->propose(d, ids, 6, 4, out, p);
+    ops->propose(d, ids, 6, 4, 0.15f, out, p);
     ck_assert(p[0] > 0.9f && p[1] < 0.1f); /* behind that it was never asked */
     ck_assert(p[2] == first[2] && p[3] == first[3]);
     ops->release(d);
@@ -805,20 +805,20 @@ START_TEST(ngrams_are_of_earlier_answers)
 
     ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
     for (int n = 4; n <= 10; n++) /* the answer, token by token */
-        ck_assert_int_eq(ops->propose(d, first, n, 8, out, p), 0);
-    ck_assert_int_eq(ops->propose(d, second, 4, 8, out, p), 0); /* 90 91 92 was a prompt's */
-    ck_assert_int_eq(ops->propose(d, second, 7, 8, out, p), 3);
+        ck_assert_int_eq(ops->propose(d, first, n, 8, 0.15f, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, second, 4, 8, 0.15f, out, p), 0); /* 90 91 92 was a prompt's */
+    ck_assert_int_eq(ops->propose(d, second, 7, 8, 0.15f, out, p), 3);
     ck_assert(out[0] == 4 && out[1] == 5 && out[2] == 6);
     ck_assert(p[0] > 0 && p[0] < 1);
-    ck_assert_int_eq(ops->propose(d, first, 2, 8, out, p), 0);
-    ck_assert_int_eq(ops->propose(d, first, 8, 1, out, p), 1);
+    ck_assert_int_eq(ops->propose(d, first, 2, 8, 0.15f, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, first, 8, 1, 0.15f, out, p), 1);
     ck_assert_int_eq(out[0], 5);
     for (int i = 0; i < 40000; i++)
         long_one[i] = 1000 + i;
-    ck_assert_int_eq(ops->propose(d, long_one, 1, 8, out, p), 0);
-    ck_assert_int_eq(ops->propose(d, long_one, 40000, 8, out, p), 0);
-    ck_assert_int_eq(ops->propose(d, first, 7, 8, out, p), 0);
-    ck_assert_int_eq(ops->propose(d, long_one, 39000, 8, out, p), 8);
+    ck_assert_int_eq(ops->propose(d, long_one, 1, 8, 0.15f, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, long_one, 40000, 8, 0.15f, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, first, 7, 8, 0.15f, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, long_one, 39000, 8, 0.15f, out, p), 8);
     ck_assert_int_eq(out[0], 40000);
     ops->release(d);
 }

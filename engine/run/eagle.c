@@ -130,7 +130,8 @@ static bool next(void *ctx, int made, int id)
     return forward_head_at(&d->model->forward, d->here, none, 1, d->logits, &e) == 0;
 }
 
-static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
+                   float *p)
 {
     const struct chain c = {&d->sureness, d->logits, d->model->model->hp.n_vocab, next, d};
 
@@ -139,7 +140,7 @@ static int propose(struct drafter *d, const int *ids, int n, int most, int *out,
         return 0;
     memcpy(d->here, d->newest, hidden_of(d) * sizeof *d->here);
     memcpy(d->prev, d->before, hidden_of(d) * sizeof *d->prev);
-    return chain_propose(&c, most, out, p);
+    return chain_propose(&c, most, least, out, p);
 }
 
 static void learn(struct drafter *d, int tried, int taken)

@@ -189,12 +189,13 @@ static bool next(void *ctx, int made, int id)
     return true;
 }
 
-static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
+                   float *p)
 {
     const struct chain c = {&d->sureness, d->logits, d->model->model->hp.n_vocab, next, d};
 
     sureness_begin(&d->sureness);
-    return read_along(d, ids, n) ? chain_propose(&c, most, out, p) : 0;
+    return read_along(d, ids, n) ? chain_propose(&c, most, least, out, p) : 0;
 }
 
 static void learn(struct drafter *d, int tried, int taken)

@@ -80,7 +80,8 @@ static bool next(void *ctx, int made, int id)
                                d->logits, &e) == 0;
 }
 
-static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
+                   float *p)
 {
     const struct model *m = d->model->model;
     const struct chain c = {&d->sureness, d->logits, m->hp.n_vocab, next, d};
@@ -89,7 +90,7 @@ static int propose(struct drafter *d, const int *ids, int n, int most, int *out,
     if (d->pos < 0 || d->pos != n - 2)
         return 0;
     model_norm(m, &m->output_norm, d->state, d->normed);
-    return chain_propose(&c, most, out, p);
+    return chain_propose(&c, most, least, out, p);
 }
 
 static void learn(struct drafter *d, int tried, int taken)

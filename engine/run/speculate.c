@@ -17,7 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WHY_AGAIN 16 /* passes until a reason that changes from pass to pass is told anew */
+#define WHY_AGAIN 16   /* passes until a reason that changes from pass to pass is told anew */
+#define UNLIKELY 0.15f /* that all drafted so far are right: not worth drafting another one */
 
 static bool asked_for(const struct drafting *c, enum drafter_kind kind)
 {
@@ -261,13 +262,13 @@ static bool heard(const struct session *s, int kind)
     return s->spec.drafters[kind] && s->engine->heard[kind];
 }
 
-static void ask(struct session *s, enum drafter_kind kind, int most)
+static void ask(struct session *s, enum drafter_kind kind, int most, float least)
 {
     struct speculation *p = &s->spec;
 
     p->from = kind;
-    p->n = drafter_ops(kind)->propose(p->drafters[kind], s->tokens, s->n_tokens + 1, most, p->ids,
-                                      p->p);
+    p->n = drafter_ops(kind)->propose(p->drafters[kind], s->tokens, s->n_tokens + 1, most, least,
+                                      p->ids, p->p);
     p->n = turn_allowed(s, p->ids, p->n);
     multiply_up(p->p, p->n);
 }
@@ -282,7 +283,7 @@ static void propose(struct session *s, int most)
     most = room_for(s, most);
     for (int i = 0; i < DRAFTER_COUNT && most > 0 && !p->n; i++)
         if (heard(s, i) && !drafter_ops((enum drafter_kind)i)->expect)
-            ask(s, (enum drafter_kind)i, most);
+            ask(s, (enum drafter_kind)i, most, 0);
 }
 
 /* Who drafts has to read first what it has not read yet. Where that is more than what came since it
@@ -304,15 +305,17 @@ static void catch_up(struct session *s, enum drafter_kind kind)
 }
 
 /* Of an answer alone in its pass: the first drafter that costs time, where it is expected to pay.
- * How many are worth a row; *offered: as many were thought of, each as probable as p says.
- * Negative: there is none. */
+ * How many pay on average says how probable one must be; where the drafter is surer than on average
+ * it goes on, as far as the account bears, and where it is less sure it stops early. How many are
+ * worth a row; *offered: as many were thought of, each as probable as p says. Negative: there is
+ * none. */
 static int propose_dearly(struct session *s, int most, float *p, int *offered)
 {
     struct engine *g = s->engine;
     const struct drafter_ops *ops = NULL;
     struct utility_offer offer = {.answers = 1, .p = p, .to_draft = true};
     bool always = g->config.drafting.always;
-    float experts[TOUCHED_ROWS];
+    float experts[TOUCHED_ROWS], least;
     int kind = 0, n;
     uint64_t start;
     double gain;
@@ -325,12 +328,14 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
     ops->expect(s->spec.drafters[kind], most, p);
     multiply_up(p, most);
     offer.n = *offered = most;
-    n = always ? most : utility_may(&g->utility, &offer, utility_rows(&g->utility, &offer, &gain));
+    n = always ? most : utility_rows(&g->utility, &offer, &gain);
+    least = !always && n < most ? p[n] : UNLIKELY;
+    n = always || !n ? n : utility_may(&g->utility, &offer, most);
     if (!n)
         return 0;
     catch_up(s, (enum drafter_kind)kind);
     start = clock_now();
-    ask(s, (enum drafter_kind)kind, n);
+    ask(s, (enum drafter_kind)kind, n, least);
     g->drafting_ns += (double)(clock_now() - start);
     if (s->spec.n)
         utility_drafted(&g->utility, s->spec.n, (double)(clock_now() - start));

@@ -15,8 +15,8 @@ struct chain {
     void *ctx;
 };
 
-/* At most `most` (DRAFT_MOST) tokens, each the likeliest, until it is unlikely that all are right;
- * see drafter_ops.propose. */
-int chain_propose(const struct chain *c, int most, int *out, float *p);
+/* At most `most` (DRAFT_MOST) tokens, each the likeliest, until all are right with a probability of
+ * `least` or less; see drafter_ops.propose. */
+int chain_propose(const struct chain *c, int most, float least, int *out, float *p);
 
 #endif

@@ -53,8 +53,11 @@ struct drafter_ops {
      * not normed, of positions from pos on; those of later ones are void. rows 0: only that. */
     void (*states)(struct drafter *d, int pos, int rows, const float *x);
     /* At most `most` (DRAFT_MOST) ids that may follow ids[0 .. n - 1]; p[i]: how probable it thinks
-     * that the i-th is right where those before it are. Returns how many; 0: nothing to say. */
-    int (*propose)(struct drafter *d, const int *ids, int n, int most, int *out, float *p);
+     * that the i-th is right where those before it are. Where each one costs, none is made behind
+     * those that are all right with a probability of `least` or less. Returns how many; 0: nothing
+     * to say. */
+    int (*propose)(struct drafter *d, const int *ids, int n, int most, float least, int *out,
+                   float *p);
     /* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
     void (*learn)(struct drafter *d, int tried, int taken);
 };

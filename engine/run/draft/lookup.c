@@ -60,7 +60,8 @@ static int find(const int *ids, int n, int *length)
     return best;
 }
 
-static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
+                   float *p)
 {
     int length, at = find(ids, n, &length);
 

@@ -95,7 +95,8 @@ static int alike(const struct drafter *d, int at, const int *ids, int n)
 }
 
 /* Looked for before the newest tokens are kept, which would be found themselves. */
-static int propose(struct drafter *d, const int *ids, int n, int most, int *out, float *p)
+static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
+                   float *p)
 {
     int at = n >= ORDER ? d->places[place_of(ids + n - ORDER)] : 0;
 

@@ -4,10 +4,9 @@
 #include <assert.h>
 #include <math.h>
 
-#define PRIOR 2.0f     /* as if so many of each had been tried, right as often as it was sure */
-#define FADE 0.97f     /* what an older draft counts beside a newer one */
-#define UNLIKELY 0.15f /* that all so far are right: not worth another one */
-#define EXPECTED 0.7f  /* right, before anything was tried */
+#define PRIOR 2.0f    /* as if so many of each had been tried, right as often as it was sure */
+#define FADE 0.97f    /* what an older draft counts beside a newer one */
+#define EXPECTED 0.7f /* right, before anything was tried */
 
 void sureness_init(struct sureness *s)
 {
@@ -67,9 +66,4 @@ void sureness_learn(struct sureness *s, int tried, int taken)
         s->all_tried = s->all_tried * FADE + 1;
         s->all_right = s->all_right * FADE + (i < taken ? 1.0f : 0.0f);
     }
-}
-
-bool sureness_unlikely(float all)
-{
-    return all <= UNLIKELY;
 }

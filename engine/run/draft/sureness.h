@@ -23,8 +23,4 @@ void sureness_begin(struct sureness *s);
 int sureness_choose(struct sureness *s, const float *logits, int n, float *p);
 /* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
 void sureness_learn(struct sureness *s, int tried, int taken);
-/* Another token of a proposal whose tokens so far are all right with probability `all` is hardly
- * worth making. */
-bool sureness_unlikely(float all);
-
 #endif
