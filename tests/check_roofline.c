@@ -150,6 +150,20 @@ START_TEST(the_meter_leaves_what_others_need)
 }
 END_TEST
 
+/* Who types while it is measured does not wait for it. */
+START_TEST(the_meter_stops_when_told)
+{
+    atomic_bool stop = false;
+    size_t far = (size_t)4 * membw_cache_bytes();
+
+    ck_assert(membw_read_until(1, 5, &stop) > 0);
+    atomic_store(&stop, true);
+    ck_assert(membw_read_until(1, 60000, &stop) == 0);
+    ck_assert(!membw_cached_until(far > (size_t)8 << 20 ? 1 << 20 : 1, 1, &stop));
+    ck_assert_uint_eq(membw_held().now, 0);
+}
+END_TEST
+
 START_TEST(no_memory_is_no_figure)
 {
     mem_fail_after(0);

@@ -39,6 +39,8 @@ struct chat {
     bool has_roofline;
     bool memory_due;    /* an answer was given since the memory's speed was measured */
     uint64_t memory_at; /* not before */
+    /* measuring is to end: there is something to do; and it did, with nothing to show */
+    atomic_bool memory_stop, memory_cut;
     /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
     _Atomic int weights_cached;
     /* bytes a second that the computing threads can read, and the reading before that one; written
@@ -77,5 +79,7 @@ void chat_keys(struct chat *s, bool late);
 const char *chat_menu(struct chat *s, const char *line, size_t len, size_t cursor);
 void chat_suspend(struct chat *s);
 void chat_machine_take(struct chat *s, uint64_t now);
+/* Somebody types or leaves: what is measured gives the engine back. */
+void chat_machine_hurry(struct chat *s);
 
 #endif

@@ -126,6 +126,7 @@ static int timeout_ms(const struct chat *s, uint64_t now, bool late)
 static void take_keys(struct chat *s, bool readable, bool late)
 {
     if (readable) {
+        chat_machine_hurry(s);
         if (terminal_read(s->terminal) < 0)
             s->gone = true;
         chat_keys(s, false);
@@ -301,6 +302,7 @@ int chat_run(struct options *o, struct error *e)
     rc = open_all(s, e);
     if (rc >= 0)
         loop(s);
+    chat_machine_hurry(s);
     terminal_close(s->terminal);
     /* The alternate screen takes the text with it: it is given back where it can be scrolled and
      * copied. */
