@@ -40,6 +40,7 @@ struct state {
 #define FORBIDDEN_MARK 0.5f /* more than that: the model wanted something else */
 #define BAR_W 8
 #define MS_W 9
+#define EXPERTS_W 7 /* two of them, or the heading */
 
 static int smaller(int a, int b)
 {
@@ -77,8 +78,8 @@ static void token_text(char *out, size_t size, const char *text)
 }
 
 struct columns {
-    /* where each ends (p, drawn, left, ms) or begins (bar, experts); drawn, bar, ms: 0, not shown
-     */
+    /* where each ends (p, drawn, left, ms) or begins (bar, experts); 0: not shown, which p always
+     * is */
     int p, drawn, left, bar, ms, experts;
     int text_w;
 };
@@ -88,17 +89,18 @@ static struct columns columns_make(struct rect r)
     struct columns k = {.text_w = r.w >= 36 ? 14 : 8};
 
     k.p = r.x + k.text_w + P_W;
-    k.left = k.p + LEFT_W;
-    if (r.w >= 42) {
+    if (r.w >= 42)
         k.drawn = k.p + DRAWN_W;
-        k.left = k.drawn + LEFT_W;
-    }
-    k.experts = k.left + 1;
+    if (r.w >= 30) /* else the experts have its room: half of them says nothing */
+        k.left = (k.drawn ? k.drawn : k.p) + LEFT_W;
+    k.experts = (k.left ? k.left : k.p) + 1;
     if (r.w >= 54) {
         k.bar = k.experts;
         k.ms = k.bar + BAR_W + MS_W;
         k.experts = k.ms + 2;
     }
+    if (k.experts + EXPERTS_W > r.x + r.w)
+        k.experts = 0;
     return k;
 }
 
@@ -106,15 +108,20 @@ static void heading(struct canvas *c, struct rect r, const struct ui_model *m,
                     const struct columns *k)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    char text[24];
 
     canvas_text(c, r.x, r.y, dim, "token");
     canvas_text_right(c, k->p, r.y, dim, "own %");
     if (k->drawn)
         canvas_text_right(c, k->drawn, r.y, dim, "drawn %");
-    canvas_text_right(c, k->left, r.y, dim, "left");
+    if (k->left)
+        canvas_text_right(c, k->left, r.y, dim, "left");
     if (k->ms)
         canvas_text_right(c, k->ms, r.y, dim, "ms");
-    canvas_text_fit(c, k->experts, r.y, r.x + r.w - k->experts, dim, "experts");
+    /* the title says of which layer, where it has the room */
+    snprintf(text, sizeof text, k->left ? "experts" : "E of L%d", m->cursor_layer);
+    if (k->experts)
+        canvas_text_fit(c, k->experts, r.y, r.x + r.w - k->experts, dim, text);
 }
 
 /* The experts of the layer under the map's cursor. */
@@ -205,15 +212,19 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
     /* ! where the model wanted something that a grammar does not allow */
     snprintf(text, sizeof text, token->candidates == 1 ? "%sonly" : "%s%d",
              token->forbidden > FORBIDDEN_MARK ? "!" : "", token->candidates);
-    canvas_text_right(c, k->left, r.y,
-                      token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE) : dim,
-                      text);
+    if (k->left)
+        canvas_text_right(c, k->left, r.y,
+                          token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE)
+                                                            : dim,
+                          text);
     if (k->ms) {
         draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH),
                   theme_style(t, ROLE_STYLE_RULE));
         snprintf(text, sizeof text, "%.2f", token->us * 1e-3);
         canvas_text_right(c, k->ms, r.y, dim, text);
     }
+    if (!k->experts)
+        return;
     if (token->has_experts && m->cursor_layer < m->live.n_layers)
         experts(c, k->experts, r.y, r.x + r.w, m, at);
     else
