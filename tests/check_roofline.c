@@ -69,6 +69,10 @@ START_TEST(bytes_by_hand)
                      "memory swung 46-77 GB/s");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000 * 1.2, 24000, false, text, sizeof text),
                      "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 2.2, 0, 24000, false, text, sizeof text),
+                     "110 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 5.34, 0, 24000, false, text, sizeof text),
+                     "faster than memory"); /* 267 % says nothing to anybody */
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 0, false, text, sizeof text), "");
     m.hp.common.mixer.window = 4;
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
@@ -181,6 +185,7 @@ static Suite *suite(void)
     tcase_add_test(t, memory_speed_is_a_number);
     tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);
     tcase_add_test(t, the_meter_leaves_what_others_need);
+    tcase_add_test(t, the_meter_stops_when_told);
     tcase_add_test(t, no_memory_is_no_figure);
     tcase_add_test(t, in_cache_is_measured);
     suite_add_tcase(s, t);

@@ -29,6 +29,8 @@ struct state {
     unsigned list;     /* ui_model.token_lists then */
     bool open;         /* what else was likely is listed, */
     int choice;        /* and this one is marked */
+    uint64_t listed;   /* n_tokens of the rows that are shown, since listed_at */
+    uint64_t listed_at;
 };
 
 /* tokens over an open list, where rows are plenty, and where not */
@@ -212,6 +214,8 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
     /* ! where the model wanted something that a grammar does not allow */
     snprintf(text, sizeof text, token->candidates == 1 ? "%sonly" : "%s%d",
              token->forbidden > FORBIDDEN_MARK ? "!" : "", token->candidates);
+    if (!k->left && token->forbidden > FORBIDDEN_MARK)
+        canvas_put(c, k->p, r.y, theme_style(t, ROLE_STYLE_TROUBLE), '!');
     if (k->left)
         canvas_text_right(c, k->left, r.y,
                           token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE)
@@ -336,6 +340,21 @@ static int figures_draw(struct canvas *c, struct rect r, const struct ui_model *
     return 2;
 }
 
+/* How many tokens are newer than those that are shown. While the engine computes with all it has
+ * the rows move four times a second: each of them changes with every token, more often nobody reads
+ * them, and they were four fifths of all bytes written. */
+static int tokens_behind(struct state *s, const struct ui_model *m, const struct panel_view *v)
+{
+    bool free = m->running && m->pace <= 0;
+
+    if (!free || v->focused || !s->listed || s->listed > m->n_tokens ||
+        m->now >= s->listed_at + UI_SAMPLE_NS) {
+        s->listed = m->n_tokens;
+        s->listed_at = m->now;
+    }
+    return smaller((int)(m->n_tokens - s->listed), UI_TOKENS - 1);
+}
+
 static bool answers(const struct ui_model *m)
 {
     for (size_t i = 0; i < m->n_blocks; i++)
@@ -350,7 +369,7 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
     struct state *s = v->state;
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
     struct columns k = columns_make(r);
-    int top;
+    int top, behind = tokens_behind(s, m, v);
 
     cursor_follow(s, m);
     if (!kept) {
@@ -383,10 +402,10 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
         figures_draw(c, (struct rect){r.x, r.y + r.h + rows, r.w, figures}, m, s);
         layers_draw(c, (struct rect){r.x, r.y + r.h + rows + figures, r.w, layers}, m, s);
     }
-    top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
+    top = s->cursor >= r.h ? s->cursor - r.h + 1 : behind;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
         row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k,
-            (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == 0,
+            (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == behind,
             v->focused && top + y == s->cursor);
 }
 

@@ -533,7 +533,7 @@ static int text_columns(const char *text)
 
 /* Over the input line, and over the panels beside the chat where a line is longer than that. */
 static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m,
-                       const char *text)
+                       const char *text, int marked)
 {
     struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w,
                      1};
@@ -554,12 +554,17 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
     before = canvas_clip(c, r);
     canvas_fill(c, r, theme_style(&m->theme, ROLE_STYLE_BAR), ' ');
     for (i = 0, p = text; i < lines; i++) {
+        struct style s = theme_style(&m->theme,
+                                     i + 1 == marked ? ROLE_STYLE_SELECT : ROLE_STYLE_BAR);
         size_t n = strcspn(p, "\n");
-
         char line[512];
 
         snprintf(line, sizeof line, "%.*s", (int)n, p);
-        canvas_text_fit(c, r.x + 1, r.y + i, r.w - 2, theme_style(&m->theme, ROLE_STYLE_BAR), line);
+        if (i + 1 == marked) {
+            canvas_fill(c, (struct rect){r.x, r.y + i, r.w, 1}, s, ' ');
+            canvas_put(c, r.x, r.y + i, s, 0x25b8);
+        }
+        canvas_text_fit(c, r.x + 1, r.y + i, r.w - 2, s, line);
         p += n + (p[n] == '\n');
     }
     canvas_clip_set(c, before);
@@ -718,7 +723,7 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
         tabs_draw(c, &l, m);
     rules_draw(c, &l, m);
     if (in->above && l.input.h)
-        above_draw(c, &l, m, in->above);
+        above_draw(c, &l, m, in->above, in->marked);
     if (l.input.h && m->search.state != SEARCH_OFF)
         search_draw(c, l.input, m);
     else if (l.input.h)

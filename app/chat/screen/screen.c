@@ -87,8 +87,10 @@ static void draw(struct chat *s)
     struct screen_input in = {.prompt = input_prompt("> "), .above = input_matches()};
 
     in.text = input_text(&in.len, &in.cursor);
-    if (!in.above && s->model.focus < 0 && !input_busy())
+    if (!in.above && s->model.focus < 0 && !input_busy()) {
         in.above = chat_menu(s, in.text, in.len, in.cursor);
+        in.marked = in.above ? chat_menu_marked(s) : 0;
+    }
     screen_draw(&s->canvas, &s->model, &in);
     if (s->model.theme.ascii)
         ascii_canvas(&s->canvas);
@@ -298,7 +300,7 @@ int chat_run(struct options *o, struct error *e)
     if (!s)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->options = o;
-    s->signal_fd = -1;
+    s->signal_fd = s->menu_at = -1;
     rc = open_all(s, e);
     if (rc >= 0)
         loop(s);
