@@ -69,6 +69,10 @@ START_TEST(bytes_by_hand)
                      "memory swung 46-77 GB/s");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000 * 1.2, 24000, false, text, sizeof text),
                      "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 2.2, 0, 24000, false, text, sizeof text),
+                     "110 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 5.34, 0, 24000, false, text, sizeof text),
+                     "faster than memory"); /* 267 % says nothing to anybody */
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 0, false, text, sizeof text), "");
     m.hp.common.mixer.window = 4;
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
@@ -150,6 +154,20 @@ START_TEST(the_meter_leaves_what_others_need)
 }
 END_TEST
 
+/* Who types while it is measured does not wait for it. */
+START_TEST(the_meter_stops_when_told)
+{
+    atomic_bool stop = false;
+    size_t far = (size_t)4 * membw_cache_bytes();
+
+    ck_assert(membw_read_until(1, 5, &stop) > 0);
+    atomic_store(&stop, true);
+    ck_assert(membw_read_until(1, 60000, &stop) == 0);
+    ck_assert(!membw_cached_until(far > (size_t)8 << 20 ? 1 << 20 : 1, 1, &stop));
+    ck_assert_uint_eq(membw_held().now, 0);
+}
+END_TEST
+
 START_TEST(no_memory_is_no_figure)
 {
     mem_fail_after(0);
@@ -167,6 +185,7 @@ static Suite *suite(void)
     tcase_add_test(t, memory_speed_is_a_number);
     tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);
     tcase_add_test(t, the_meter_leaves_what_others_need);
+    tcase_add_test(t, the_meter_stops_when_told);
     tcase_add_test(t, no_memory_is_no_figure);
     tcase_add_test(t, in_cache_is_measured);
     suite_add_tcase(s, t);

@@ -24,7 +24,8 @@ static const struct key_binding table[] = {
     {KEYS_CHAT, KEY_BACKTAB, 0, ACTION_FOCUS_PREVIOUS, 0, "Shift-Tab",
      "give the keys to the last panel"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Up, Down",
-     "earlier and later messages; in a message of several lines: its lines"},
+     "earlier and later messages; in a message of several lines: its lines; after a slash: choose "
+     "a command, which Enter takes"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Ctrl-R", "search the earlier messages"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Ctrl-X Ctrl-E", "write the message in $VISUAL or $EDITOR"},
     {KEYS_CHAT, KEY_PAGE_UP, 0, ACTION_SCROLL_UP, 0, "PgUp, PgDn",

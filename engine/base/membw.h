@@ -4,6 +4,7 @@
 #ifndef ENGINE_BASE_MEMBW_H
 #define ENGINE_BASE_MEMBW_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,8 @@
  * its own, four times the last-level cache, at most 1 GiB and a quarter of what is free. 0: no
  * memory, not twice a buffer of 64 MiB left (membw_limit), or data too small to say anything. */
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds);
+/* The same of a buffer of its own, but soon over once *stop is true, and then 0. */
+double membw_read_until(int n_threads, int milliseconds, const atomic_bool *stop);
 /* Last-level cache in bytes (of one package), 0: unknown. What the processor says of itself: a
  * virtual machine may have a small share of it. */
 uint64_t membw_cache_bytes(void);
@@ -21,6 +24,8 @@ uint64_t membw_cache_bytes(void);
  * it, by turns. Takes some tenths of a second, unless more than the processor's cache is asked for:
  * no. */
 bool membw_cached(uint64_t bytes, int n_threads);
+/* The same, but soon over once *stop is true: false then says nothing. */
+bool membw_cached_until(uint64_t bytes, int n_threads, const atomic_bool *stop);
 /* Bytes of buffers of its own that these two hold now, and the most there were since the program
  * began: what a process has in memory beside its own while it measures. Any thread. */
 struct membw_held {
