@@ -23,8 +23,8 @@
  */
 #define FAR 2880
 #define NEAR 1152
-/* plain, asked for ahead, four streams, asked for at two distances */
-#define PATTERNS 4
+/* plain, asked for ahead, four streams, asked for at two distances, four streams asked so */
+#define PATTERNS 5
 
 typedef long long lanes __attribute__((vector_size(16)));
 
@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void ask(const char *p, int pattern
 {
     if (pattern == 1)
         __builtin_prefetch(p + AHEAD, 0, 3);
-    if (pattern == 3) {
+    if (pattern >= 3) {
         __builtin_prefetch(p + FAR, 0, 2);
         __builtin_prefetch(p + NEAR, 0, 3);
     }
@@ -68,18 +68,22 @@ static inline __attribute__((always_inline)) long long read_line_by_line(const c
     return a[0] ^ a[1];
 }
 
-static long long read_streams(const char *p, size_t n)
+static inline __attribute__((always_inline)) long long read_streams(const char *p, size_t n,
+                                                                    const int pattern)
 {
     size_t q = n / 4;
     lanes a = {0}, b = a, c = a, d = a;
 
-    for (size_t i = 0; i < q; i += 64)
+    for (size_t i = 0; i < q; i += 64) {
+        for (size_t stream = 0; stream < 4 * q; stream += q)
+            ask(p + stream + i, pattern);
         for (int k = 0; k < 64; k += 16) {
             a ^= at(p + i + k);
             b ^= at(p + q + i + k);
             c ^= at(p + 2 * q + i + k);
             d ^= at(p + 3 * q + i + k);
         }
+    }
     a ^= b ^ c ^ d;
     return a[0] ^ a[1];
 }
@@ -92,8 +96,9 @@ static void read_slice(void *ctx, int tid, int n)
     switch (r->pattern) {
     case 0: r->sum[tid] += read_line_by_line(p, r->slice, 0); break;
     case 1: r->sum[tid] += read_line_by_line(p, r->slice, 1); break;
-    case 2: r->sum[tid] += read_streams(p, r->slice); break;
-    default: r->sum[tid] += read_line_by_line(p, r->slice, 3);
+    case 2: r->sum[tid] += read_streams(p, r->slice, 2); break;
+    case 3: r->sum[tid] += read_line_by_line(p, r->slice, 3); break;
+    default: r->sum[tid] += read_streams(p, r->slice, 4);
     }
 }
 
@@ -135,9 +140,7 @@ void membw_limit(uint64_t (*left)(void))
     left_now = left;
 }
 
-/* A buffer that no cache holds, as far as memory allows it; 0: one that says anything would take
- * half of what is left or more, and whoever needs that next would be killed for it. */
-static size_t far_bytes(void)
+size_t membw_far_bytes(void)
 {
     size_t own = 4 * (size_t)membw_cache_bytes();
     size_t quarter = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4;
@@ -184,7 +187,7 @@ static void buffer_free(void *buffer, size_t bytes)
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = far_bytes();
+    size_t own = membw_far_bytes();
     struct reading *r = mem_alloc(1, sizeof *r);
     struct pool *pool = NULL;
     void *buffer = NULL;
@@ -241,7 +244,7 @@ static double read_again(struct pool *pool, struct reading *r, size_t bytes, siz
 bool membw_cached(uint64_t bytes, int n_threads)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = far_bytes();
+    size_t own = membw_far_bytes();
     struct reading *r = NULL;
     struct series_figures near, far;
     double fast[ROUNDS], slow[ROUNDS];

@@ -4,6 +4,7 @@
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/base/membw.h"
 #include "engine/base/pool.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/layout/pack.h"
@@ -11,12 +12,22 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BUFFER ((size_t)256 << 20)
 #define PASSES 5
+/* Memory that is read: at least this much, and where the last-level cache is large so much that
+ * none of it stays there until it is read again. */
+#define BUFFER_LEAST ((size_t)256 << 20)
+
+static size_t buffer_bytes(void)
+{
+    size_t far = membw_far_bytes();
+
+    return far > BUFFER_LEAST ? far : BUFFER_LEAST;
+}
 
 struct pass {
     struct pool *pool;
     char *buffer;
+    size_t slice; /* bytes of each thread */
     double (*peak)(void); /* operations done */
     double best, ops[POOL_MAX];
     uint64_t sink[POOL_MAX];
@@ -25,16 +36,14 @@ struct pass {
 static void fill_slice(void *ctx, int tid, int n)
 {
     struct pass *p = ctx;
-    size_t slice = BUFFER / (size_t)n / 4096 * 4096;
 
-    memset(p->buffer + slice * (size_t)tid, tid + 1, slice);
+    memset(p->buffer + p->slice * (size_t)tid, tid + 1, p->slice);
 }
 
 static void read_slice(void *ctx, int tid, int n)
 {
     struct pass *p = ctx;
-    size_t slice = BUFFER / (size_t)n / 4096 * 4096;
-    const char *at = p->buffer + slice * (size_t)tid;
+    const char *at = p->buffer + p->slice * (size_t)tid;
     uint64_t sum;
 
     for (int pass = 0; pass < PASSES; pass++) {
@@ -42,7 +51,7 @@ static void read_slice(void *ctx, int tid, int n)
 
         pool_barrier(p->pool, tid);
         start = clock_now();
-        sum = kernels_active()->read(at, slice);
+        sum = kernels_active()->read(at, p->slice);
         pool_barrier(p->pool, tid);
         if (tid == 0 && clock_seconds(clock_now() - start) < p->best)
             p->best = clock_seconds(clock_now() - start);
@@ -52,17 +61,20 @@ static void read_slice(void *ctx, int tid, int n)
 
 double cpu_read_bandwidth(int n_threads)
 {
-    struct pass p = {.best = 1e30, .buffer = mem_pages(BUFFER)};
+    size_t bytes = buffer_bytes();
+    struct pass p = {.best = 1e30,
+                     .buffer = mem_pages(bytes),
+                     .slice = bytes / (size_t)n_threads / 4096 * 4096};
 
     if (!p.buffer || pool_new(&p.pool, n_threads, true, NULL) < 0) {
-        mem_pages_free(p.buffer, BUFFER);
+        mem_pages_free(p.buffer, bytes);
         return 0.0;
     }
     pool_run(p.pool, fill_slice, &p);
     pool_run(p.pool, read_slice, &p);
     pool_free(p.pool);
-    mem_pages_free(p.buffer, BUFFER);
-    return (double)(BUFFER / (size_t)n_threads / 4096 * 4096 * (size_t)n_threads) / p.best;
+    mem_pages_free(p.buffer, bytes);
+    return (double)(p.slice * (size_t)n_threads) / p.best;
 }
 
 static void peak_run(void *ctx, int tid, int n)
@@ -334,18 +346,19 @@ struct pattern_pass {
     struct pool *pool;
     uint8_t *weights;
     enum dtype type;
-    int cols, width, groups; /* rows of a group, groups of each thread */
+    int cols, width, groups; /* rows of a group, groups of each thread in a run */
+    int runs;                /* so many different ones, one after the other */
     void *token;             /* zeros, as blocks and as floats */
     double *rates;
 };
 
-/* Groups g0 .. g1-1 of this thread's; a multiple of KERNEL_GEMV_GROUPS. */
-static void read_groups(const struct pattern_pass *p, int tid, const struct pattern *how, int g0,
-                        int g1)
+/* Groups g0 .. g1-1 of this thread's in a run; a multiple of KERNEL_GEMV_GROUPS. */
+static void read_groups(const struct pattern_pass *p, int tid, int run, const struct pattern *how,
+                        int g0, int g1)
 {
     const struct kernels *k = kernels_active();
     size_t bytes = dtype_row_bytes(p->type, p->cols) * (size_t)p->width;
-    const uint8_t *at = p->weights + (size_t)tid * (size_t)p->groups * bytes;
+    const uint8_t *at = p->weights + (size_t)(tid * p->runs + run) * (size_t)p->groups * bytes;
     float out[KERNEL_GEMV_GROUPS][NUM_LANES];
 
     for (int g = g0; g < g1; g += KERNEL_GEMV_GROUPS) {
@@ -371,14 +384,16 @@ static void pattern_run(void *ctx, int tid, int n)
 
     for (int pass = 0; pass < PASSES; pass++)
         for (int i = 0; i < READ_PATTERNS; i++) {
+            int run = (pass * READ_PATTERNS + i) % p->runs;
             uint64_t start;
             double rate;
 
-            /* prefetchers get used to a pattern first */
-            read_groups(p, tid, &pattern_of[i], p->groups - lead, p->groups);
+            /* prefetchers get used to a pattern first, on the end of what lies before */
+            read_groups(p, tid, (run + p->runs - 1) % p->runs, &pattern_of[i], p->groups - lead,
+                        p->groups);
             pool_barrier(p->pool, tid);
             start = clock_now();
-            read_groups(p, tid, &pattern_of[i], 0, p->groups);
+            read_groups(p, tid, run, &pattern_of[i], 0, p->groups);
             pool_barrier(p->pool, tid);
             rate = clock_rate(bytes, clock_now() - start);
             if (tid == 0 && rate > p->rates[i])
@@ -394,24 +409,25 @@ int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[REA
                              .cols = cols,
                              .width = quantised ? kernels_active()->width : 1,
                              .rates = rates};
-    size_t bytes = dtype_row_bytes(type, cols) * (size_t)p.width;
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)p.width, buffer = buffer_bytes();
     int rc = 0;
 
     memset(rates, 0, READ_PATTERNS * sizeof *rates);
     if (quantised && !kernels_active()->gemv[type])
         return 0;
-    p.groups = (int)(BUFFER / bytes) / n_threads / KERNEL_GEMV_GROUPS * KERNEL_GEMV_GROUPS;
-    p.weights = mem_pages(BUFFER);
+    p.groups = (int)(BUFFER_LEAST / bytes) / n_threads / KERNEL_GEMV_GROUPS * KERNEL_GEMV_GROUPS;
+    p.runs = (int)(buffer / BUFFER_LEAST);
+    p.weights = mem_pages(buffer);
     p.token = mem_alloc((size_t)cols + NUM_BLOCK, sizeof(float));
     if (!p.weights || !p.token)
         rc = error_set(e, ERR_MEMORY, "no memory for measuring how weights are read");
     if (rc == 0 && (rc = pool_new(&p.pool, n_threads, true, e)) == 0) {
-        memset(p.weights, 0x11, BUFFER);
+        memset(p.weights, 0x11, buffer);
         pool_run(p.pool, pattern_run, &p);
     }
     pool_free(p.pool);
     mem_free(p.token);
-    mem_pages_free(p.weights, BUFFER);
+    mem_pages_free(p.weights, buffer);
     return rc;
 }
 
