@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define PASSES 5
+#define CACHED_ROWS 128 /* of a matrix that stays in the second-level cache */
 /* Memory that is read: at least this much, and where the last-level cache is large so much that
  * none of it stays there until it is read again. */
 #define BUFFER_LEAST ((size_t)256 << 20)
@@ -372,7 +373,7 @@ static void read_groups(const struct pattern_pass *p, int tid, int run, const st
         if (dtype_is_quantised(p->type))
             k->gemv[p->type](&s, p->cols, p->token);
         else
-            k->gemv_float(p->type, false, &s, p->cols, p->token);
+            k->gemv_float(p->type, p->type == DTYPE_BF16, &s, p->cols, p->token);
     }
 }
 
@@ -431,32 +432,83 @@ int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[REA
     return rc;
 }
 
+/* One token's product as decoding does it, by the built-in pattern. weights: `size` bytes, of which
+ * each pass reads others, or `cached` the same. */
+static int bench_gemv(struct microbench_result *r, enum dtype type, int rows, int cols, bool cached,
+                      uint8_t *weights, size_t size)
+{
+    const struct pattern *how = &pattern_of[pattern_for(pattern_here(), type)];
+    struct pattern_pass p = {.weights = weights, .type = type, .cols = cols};
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)rows;
+
+    p.width = dtype_is_quantised(type) ? kernels_active()->width : 1;
+    p.groups = rows / p.width;
+    p.runs = cached || bytes >= size ? 1 : (int)(size / bytes);
+    if (!(p.token = mem_alloc((size_t)cols + NUM_BLOCK, sizeof(float))))
+        return ERR_MEMORY;
+    *r = (struct microbench_result){.rows = rows,
+                                    .cols = cols,
+                                    .tokens = 1,
+                                    .seconds = 1e30,
+                                    .bytes = (double)bytes,
+                                    .ops = 2.0 * (double)rows * (double)cols};
+    snprintf(r->kernel, sizeof r->kernel, "gemv %s", dtype_info(type)->word);
+    for (int pass = 0; pass < PASSES; pass++) {
+        uint64_t start = clock_now();
+
+        read_groups(&p, 0, pass % p.runs, how, 0, p.groups);
+        if (clock_seconds(clock_now() - start) < r->seconds)
+            r->seconds = clock_seconds(clock_now() - start);
+    }
+    mem_free(p.token);
+    return 0;
+}
+
+/* A type's products with one token and with more. */
+static int bench_shape(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens,
+                       uint8_t *weights, size_t size)
+{
+    const struct kernels *k = kernels_active();
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)rows;
+
+    if (tokens == 1 && rows % (KERNEL_GEMV_GROUPS * NUM_LANES) == 0 && bytes <= size &&
+        (!dtype_is_quantised(type) || k->gemv[type]))
+        return bench_gemv(r, type, rows, cols, rows == CACHED_ROWS, weights, size);
+    return dtype_is_quantised(type) ? bench_dot(r, type, rows, cols, tokens)
+                                    : bench_float(r, type, rows, cols, tokens);
+}
+
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
                    struct error *e)
 {
     const struct {
         int rows, cols, tokens;
     } shapes[] = {
-        {128, hidden, 1},         {8 * hidden, hidden, 1},  {expert_ffn, hidden, 2},
+        {CACHED_ROWS, hidden, 1}, {8 * hidden, hidden, 1},  {expert_ffn, hidden, 2},
         {expert_ffn, hidden, 3},  {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
         {hidden, expert_ffn, 24}, {hidden / 2, hidden, 96},
     };
     static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8};
-    int n = 0, rc = 0;
+    size_t size = buffer_bytes();
+    uint8_t *weights = mem_pages(size);
+    int n = 0, rc = weights ? 0 : ERR_MEMORY;
 
+    if (weights)
+        memset(weights, 0x11, size);
     for (int type = 0; type < DTYPE_COUNT; type++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes && n < max && rc == 0; s++) {
             if (!kernels_active()->dot[type] ||
                 shapes[s].cols % dtype_info((enum dtype)type)->block)
                 continue;
-            rc = bench_dot(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols,
-                           shapes[s].tokens);
+            rc = bench_shape(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols,
+                             shapes[s].tokens, weights, size);
             out[n++].integer = true;
         }
     for (size_t t = 0; t < sizeof floats / sizeof *floats; t++)
         for (size_t s = 0; s < 4 && n < max && rc == 0; s++)
-            rc = bench_float(&out[n++], floats[t], shapes[s].rows, shapes[s].cols,
-                             shapes[s].tokens);
+            rc = bench_shape(&out[n++], floats[t], shapes[s].rows, shapes[s].cols,
+                             shapes[s].tokens, weights, size);
+    mem_pages_free(weights, size);
     if (rc == 0 && (rc = bench_others(out + n, max - n, hidden, expert_ffn)) >= 0)
         n += rc;
     return rc < 0 ? error_set(e, ERR_MEMORY, "no memory for measuring the kernels") : n;

@@ -20,7 +20,7 @@ double cpu_peak_f32(int n_threads);
 double cpu_peak_int8(int n_threads);
 
 struct microbench_result {
-    char kernel[24]; /* "dot q4_0", "norm", "scores f16" */
+    char kernel[24]; /* "gemv q4_0", "dot q4_0", "norm" */
     int rows, cols, tokens;
     double seconds;    /* best run */
     bool integer;      /* its products are integers: the int8 peak applies */
@@ -28,7 +28,8 @@ struct microbench_result {
 };
 
 /* Every kernel of the active set on the shapes of a model with this hidden size and expert width,
- * one thread, `cached` ones from a matrix that fits the second-level cache. Fills at most max
+ * one thread. One token: as decoding multiplies it, from a matrix that fits the second-level cache
+ * and from memory (whose bytes no cache holds, see cpu_read_bandwidth). Fills at most max
  * results and returns how many, or a negative code. */
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
                    struct error *e);
