@@ -25,8 +25,8 @@
  */
 #define FAR 2880
 #define NEAR 1152
-/* plain, asked for ahead, four streams, asked for at two distances */
-#define PATTERNS 4
+/* plain, asked for ahead, four streams, asked for at two distances, four streams asked so */
+#define PATTERNS 5
 
 typedef long long lanes __attribute__((vector_size(16)));
 
@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void ask(const char *p, int pattern
 {
     if (pattern == 1)
         __builtin_prefetch(p + AHEAD, 0, 3);
-    if (pattern == 3) {
+    if (pattern >= 3) {
         __builtin_prefetch(p + FAR, 0, 2);
         __builtin_prefetch(p + NEAR, 0, 3);
     }
@@ -71,18 +71,22 @@ static inline __attribute__((always_inline)) long long read_line_by_line(const c
     return a[0] ^ a[1];
 }
 
-static long long read_streams(const char *p, size_t n)
+static inline __attribute__((always_inline)) long long read_streams(const char *p, size_t n,
+                                                                    const int pattern)
 {
     size_t q = n / 4;
     lanes a = {0}, b = a, c = a, d = a;
 
-    for (size_t i = 0; i < q; i += 64)
+    for (size_t i = 0; i < q; i += 64) {
+        for (size_t stream = 0; stream < 4 * q; stream += q)
+            ask(p + stream + i, pattern);
         for (int k = 0; k < 64; k += 16) {
             a ^= at(p + i + k);
             b ^= at(p + q + i + k);
             c ^= at(p + 2 * q + i + k);
             d ^= at(p + 3 * q + i + k);
         }
+    }
     a ^= b ^ c ^ d;
     return a[0] ^ a[1];
 }
@@ -92,8 +96,9 @@ static long long read_piece(const char *p, size_t n, int pattern)
     switch (pattern) {
     case 0: return read_line_by_line(p, n, 0);
     case 1: return read_line_by_line(p, n, 1);
-    case 2: return read_streams(p, n);
-    default: return read_line_by_line(p, n, 3);
+    case 2: return read_streams(p, n, 2);
+    case 3: return read_line_by_line(p, n, 3);
+    default: return read_streams(p, n, 4);
     }
 }
 
@@ -151,9 +156,7 @@ void membw_limit(uint64_t (*left)(void))
     left_now = left;
 }
 
-/* A buffer that no cache holds, as far as memory allows it; 0: one that says anything would take
- * half of what is left or more, and whoever needs that next would be killed for it. */
-static size_t far_bytes(void)
+size_t membw_far_bytes(void)
 {
     size_t own = 4 * (size_t)membw_cache_bytes();
     size_t quarter = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4;
@@ -202,7 +205,7 @@ static double read_rate(const void *data, size_t bytes, int n_threads, int milli
                         const atomic_bool *stop)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = far_bytes();
+    size_t own = membw_far_bytes();
     struct reading *r = mem_alloc(1, sizeof *r);
     struct pool *pool = NULL;
     void *buffer = NULL;
@@ -275,7 +278,7 @@ bool membw_cached(uint64_t bytes, int n_threads)
 bool membw_cached_until(uint64_t bytes, int n_threads, const atomic_bool *stop)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = far_bytes();
+    size_t own = membw_far_bytes();
     struct reading *r = NULL;
     struct series_figures near, far;
     double fast[ROUNDS], slow[ROUNDS];
