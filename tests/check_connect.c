@@ -331,11 +331,11 @@ START_TEST(streams_of_all_servers_are_read)
              CALL("\"index\": 0, \"function\": {\"arguments\": \"{\\\"at\\\": \"}")
                  CALL("\"index\": 0, \"function\": {\"arguments\": \"1}\"}")
                      CALL("\"index\": 1, \"function\": {\"name\": \"now\"}") STOP DONE,
-         "I look.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n</tool_call>\n"
-         "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+         "I look.\n```tool call\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n"
+         "{\"name\": \"now\", \"arguments\": {}}",
          ""},
         {CALL("\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}") DONE,
-         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", ""},
+         "\n```tool call\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}", ""},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

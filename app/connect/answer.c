@@ -1,6 +1,6 @@
 /* See answer.h. A stream is whole when its [DONE] came, or a finish reason: not every server sends
- * both. Calls of tools that a server took out of the text are put back into it, in hermes form,
- * where the chat finds them. */
+ * both. Calls of tools that a server tells apart are told as a part of the answer, each as the
+ * object that most models write. */
 #include "app/connect/answer.h"
 
 #include "app/common/web.h"
@@ -109,16 +109,19 @@ static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
 
 /* ---- calls of tools ---- */
 
-static void tell_words(struct coming *c, const char *text)
+static void tell_call(struct coming *c, const char *text)
 {
-    tell_bytes(c, PART_ANSWER, text, strlen(text));
+    int pieces = c->pieces; /* our words are none */
+
+    tell_bytes(c, PART_TOOL_CALL, text, strlen(text));
+    c->pieces = pieces;
 }
 
 static void end_call(struct coming *c)
 {
     if (!c->call)
         return;
-    tell_words(c, c->argued ? "}\n</tool_call>" : "{}}\n</tool_call>");
+    tell_call(c, c->argued ? "}" : "{}}");
     c->call = 0;
 }
 
@@ -129,9 +132,9 @@ static void begin_call(struct coming *c, int number, const json_t *name)
     end_call(c);
     c->call = number;
     c->argued = false;
-    tell_words(c, c->pieces ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
-    tell_words(c, quoted ? quoted : "\"\"");
-    tell_words(c, ", \"arguments\": ");
+    tell_call(c, number > 1 ? "\n{\"name\": " : "{\"name\": ");
+    tell_call(c, quoted ? quoted : "\"\"");
+    tell_call(c, ", \"arguments\": ");
     free(quoted); /* jansson's own */
 }
 
@@ -145,15 +148,16 @@ static void take_call(struct coming *c, const json_t *call, size_t at)
 
     if (i < 0 || i > 1000)
         return;
+    c->pieces++;
     if (c->call != (int)i + 1 && json_string_length(name))
         begin_call(c, (int)i + 1, name);
     if (c->call != (int)i + 1)
         return;
     if (json_is_object(v) && (text = json_dumps(v, 0))) {
-        tell_words(c, text);
+        tell_call(c, text);
         c->argued = true;
     } else if (json_string_length(v)) {
-        tell_bytes(c, PART_ANSWER, json_string_value(v), json_string_length(v));
+        tell_call(c, json_string_value(v));
         c->argued = true;
     }
     free(text);

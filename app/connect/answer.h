@@ -1,6 +1,5 @@
 /* One answer of a server, told as the engine tells its own: TURN_STARTED, TOKEN (its text without
- * ids; a call of a tool is text, in hermes form), TURN_DONE. Times are those that were measured
- * here. Any thread. */
+ * ids), TURN_DONE. Times are those that were measured here. Any thread. */
 #ifndef APP_CONNECT_ANSWER_H
 #define APP_CONNECT_ANSWER_H
 
