@@ -95,7 +95,7 @@ struct said {
     struct engine *g;
     struct sampling sampling;
     struct turn_done_event done;
-    int hold; /* tokens before which weights are not packed */
+    int hold;                   /* tokens before which weights are not packed */
     char why[96], why_held[96]; /* of the newest token, of the newest one of these */
 };
 
@@ -871,6 +871,9 @@ START_TEST(drafts_that_pay_are_made)
     utility_init(&u, 0);
     ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 0.9, 8), 1.8);
     ck_assert_double_gt(utility_gain(&u), 0.8);
+    utility_restart(&u); /* somebody else drafts: nothing won yet, but passes' times are known */
+    ck_assert_double_eq(utility_gain(&u), 0);
+    ck_assert_int_gt(may(&u, 1, 1), 0);
     utility_forget(&u);
     ck_assert_int_eq(may(&u, 1, 1), 0); /* nothing to compare with */
     ck_assert_double_gt(lives(&u, 200, 0.2, 0.9f, 0.9, 8), 1.8);
@@ -969,6 +972,30 @@ START_TEST(as_many_as_pay)
 }
 END_TEST
 
+/* Passes that somebody else held up are measured again: what they took is not believed for ever. A
+ * pass of fewer rows is no dearer than one of more. */
+START_TEST(what_was_measured_long_ago_is_measured_again)
+{
+    struct utility u;
+
+    utility_init(&u, 0);
+    for (int i = 0; i < 5; i++) {
+        utility_learn(&u, 1, 1, 0, 1, 1e6, 0);
+        utility_learn(&u, 1, 3, 0, 3, 1.4e6, 0);
+        utility_learn(&u, 1, 5, 0, 5, 6e6, 0);
+    }
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 5, 0), 6, 1e-9);
+    for (int i = 0; i < 40; i++)
+        utility_learn(&u, 1, 3, 0, 3, 1.4e6, 0);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 5, 0), 1.8, 1e-9); /* as the rows before */
+    utility_learn(&u, 1, 5, 0, 5, 1.5e6, 0); /* and nothing is left of what it took then */
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 5, 0), 1.5, 1e-9);
+    for (int i = 0; i < 5; i++)
+        utility_learn(&u, 1, 3, 0, 3, 2.8e6, 0);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 3, 0), 1.5, 1e-9);
+}
+END_TEST
+
 /* Drafting that takes time is in what a draft costs, and in the account. */
 START_TEST(drafting_takes_time_too)
 {
@@ -1028,6 +1055,7 @@ int main(void)
     tcase_add_test(u, drafts_come_back);
     tcase_add_test(u, experts_are_counted);
     tcase_add_test(u, as_many_as_pay);
+    tcase_add_test(u, what_was_measured_long_ago_is_measured_again);
     tcase_add_test(u, drafting_takes_time_too);
     suite_add_tcase(s, u);
     return support_run(s);

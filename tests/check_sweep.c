@@ -40,6 +40,13 @@ START_TEST(what_is_asked)
     ck_assert_str_eq(s.arms[16].drafter, "ngram");
     ck_assert_str_eq(s.arms[16].policy, "top-k:2");
     ck_assert_int_eq(s.arms[16].k, 8);
+    ck_assert(!s.arms[16].adaptive);
+    ck_assert_int_eq(parse(&s, "K=2..4,auto drafts=lookup"), 0);
+    ck_assert_int_eq(s.n_arms, 1 + 4);
+    ck_assert(s.arms[4].adaptive && !s.arms[3].adaptive);
+    ck_assert_int_eq(s.arms[4].k, 4);
+    ck_assert_int_eq(parse(&s, "K=auto drafts=lookup"), 0); /* as many as --spec-draft-n-max */
+    ck_assert_int_eq(s.arms[1].k, 8);
     ck_assert_int_eq(parse(&s, "K=2"), 0); /* who needs no model */
     ck_assert_int_eq(s.n_arms, 1 + 2);
     ck_assert(s.exact);
@@ -55,6 +62,7 @@ START_TEST(what_is_not)
                {"K=17", "from 1 to 16"},
                {"K=3..2", "from 1 to 16"},
                {"K=1..x", "1..x"},
+               {"K=autos", "autos"},
                {"K=1 drafts=nobody", "nobody"},
                {"K=1 accept=never", "never"},
                {"K=1 speed=9", "speed=9"},
@@ -113,7 +121,7 @@ START_TEST(every_sample_is_kept)
                     "Repeat after me: The duck swam on the pond. The duck saw a frog. The frog saw "
                     "the duck. The duck swam on the pond.",
                     "--spec-sweep",
-                    "K=1,4 drafts=lookup",
+                    "K=1,4,auto drafts=lookup",
                     "--bench-repetitions",
                     "2",
                     "--bench-output",
@@ -134,8 +142,8 @@ START_TEST(every_sample_is_kept)
     options_release(&o);
     all = json_load_file(output, 0, NULL);
     samples = json_object_get(all, "samples");
-    ck_assert_uint_eq(json_array_size(samples), 3 * 2);
-    ck_assert_uint_eq(json_array_size(json_object_get(all, "arms")), 3);
+    ck_assert_uint_eq(json_array_size(samples), 4 * 2);
+    ck_assert_uint_eq(json_array_size(json_object_get(all, "arms")), 4);
     json_array_foreach(samples, i, x)
     {
         int k = number(x, "k"), drafted = number(x, "drafted");
@@ -146,13 +154,16 @@ START_TEST(every_sample_is_kept)
         ck_assert(json_real_value(json_object_get(x, "tokens_per_second")) > 0);
         ck_assert_int_eq(sum(tried), drafted);
         ck_assert_int_eq(sum(right), number(x, "accepted"));
-        ck_assert(k ? drafted > 0 : drafted == 0);
+        ck_assert(k && !json_is_true(json_object_get(x, "adaptive")) ? drafted > 0
+                                                                     : k || drafted == 0);
         for (size_t at = (size_t)k; at < json_array_size(tried); at++)
             ck_assert_int_eq((int)json_integer_value(json_array_get(tried, at)), 0);
         accepted += number(x, "accepted");
     }
     ck_assert_int_gt(accepted, 0);
+    ck_assert(json_is_true(json_object_get(json_array_get(samples, 3), "adaptive")));
     json_decref(all);
+    ck_assert(file_has(picture, "lookup, prefix, K auto"));
     ck_assert(file_has(picture, "lookup, prefix: position 4"));
     ck_assert(file_has(picture, "Time of a token"));
 }

@@ -46,7 +46,7 @@ static int hear(void *ctx, struct event *ev)
 
 static int take_arm(struct running *r, const struct sweep_arm *a, struct error *e)
 {
-    struct drafting d = {.n_max = a->k, .alpha = (float)r->o->spec_alpha, .always = true};
+    struct drafting d = {.n_max = a->k, .alpha = (float)r->o->spec_alpha, .always = !a->adaptive};
     int rc = acceptance_parse(a->policy, &d.accept, e);
 
     snprintf(d.type, sizeof d.type, "%s", a->drafter);

@@ -1,6 +1,7 @@
 /* --spec-sweep: what drafts gain, by who drafts, by which policy, by how many tokens a pass, prompt
  * by prompt and run by run, every sample kept. An arm is a drafter, a policy and a number K of
- * tokens that each pass drafts, whether it pays or not; arm 0 drafts nothing. Arms take turns, and
+ * tokens that each pass drafts, whether it pays or not, or as many as pay, pass by pass (auto, as
+ * outside a sweep); arm 0 drafts nothing. Arms take turns, and
  * a sample's gain is against arm 0 of the same run, so that the machine's moods meet both. Main
  * thread; the engine is used directly, without its worker. */
 #ifndef APP_SPECULATE_SWEEP_H
@@ -18,6 +19,7 @@
 struct sweep_arm {
     char drafter[16], policy[32]; /* words of --spec-type and --spec-accept */
     int k;                        /* 0: nothing is drafted */
+    bool adaptive;                /* at most k, as many as pay */
 };
 
 /* One answer. */
@@ -41,9 +43,9 @@ struct sweep {
     bool exact; /* no arm's policy is lossy: another text is an error */
 };
 
-/* "K=1..8", "K=1,2,4 drafts=lookup,model accept=prefix,top-k:2". What is not said: the drafters
- * that
- * --spec-type names (auto: each that needs nothing, mtp or model where there is one),
+/* "K=1..8", "K=1,2,4,auto drafts=lookup,model accept=prefix,top-k:2"; auto: at most as many as the
+ * largest number beside it, or --spec-draft-n-max where there is none. What is not said: the
+ * drafters that --spec-type names (auto: each that needs nothing, mtp or model where there is one),
  * --spec-accept. ERR_USAGE. */
 int sweep_parse(struct sweep *s, const struct options *o, struct error *e);
 void sweep_release(struct sweep *s);

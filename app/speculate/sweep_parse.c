@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define WORDS 32
+#define ADAPTIVE (-1)
+#define K_MOST (DRAFT_MOST + 1)
 
 /* A comma list's words, each at most 31 bytes. */
 struct words {
@@ -19,7 +21,7 @@ struct words {
 static int usage(const char *what, struct error *e)
 {
     return error_set(e, ERR_USAGE,
-                     "--spec-sweep: '%s'; expected K=1..8 or K=1,2,4, and if wanted "
+                     "--spec-sweep: '%s'; expected K=1..8 or K=1,2,4,auto, and if wanted "
                      "drafts=lookup,model and accept=prefix,top-k:2 beside it",
                      what);
 }
@@ -47,7 +49,7 @@ static int one_k(const char *text, const char **end)
     return stop == text || k < 1 || k > DRAFT_MOST ? 0 : (int)k;
 }
 
-/* 3, 1..8 and lists of these. */
+/* 3, 1..8, auto (ADAPTIVE) and lists of these. */
 static int parse_k(const char *list, int *k, int *n, struct error *e)
 {
     struct words w;
@@ -59,11 +61,13 @@ static int parse_k(const char *list, int *k, int *n, struct error *e)
 
         if (first && strncmp(end, "..", 2) == 0)
             last = one_k(end + 2, &end);
-        if (!first || last < first || *end)
+        if (strcmp(w.at[i], "auto") == 0)
+            first = last = ADAPTIVE;
+        else if (!first || last < first || *end)
             return error_set(e, ERR_USAGE,
-                             "--spec-sweep: K is %s; numbers from 1 to %d are possible", w.at[i],
-                             DRAFT_MOST);
-        for (int v = first; v <= last && *n < DRAFT_MOST; v++)
+                             "--spec-sweep: K is %s; numbers from 1 to %d and auto are possible",
+                             w.at[i], DRAFT_MOST);
+        for (int v = first; v <= last && *n < K_MOST; v++)
             k[(*n)++] = v;
     }
     return rc;
@@ -109,9 +113,12 @@ static int check(const struct words *drafters, const struct words *policies, str
 }
 
 static int make_arms(struct sweep *s, const struct words *drafters, const struct words *policies,
-                     const int *k, int n, struct error *e)
+                     const int *k, int n, int n_max, struct error *e)
 {
-    s->arms[s->n_arms++] = (struct sweep_arm){"none", "prefix", 0};
+    for (int i = 0; i < n; i++)
+        s->most_k = k[i] > s->most_k ? k[i] : s->most_k;
+    s->most_k = s->most_k ? s->most_k : n_max;
+    s->arms[s->n_arms++] = (struct sweep_arm){"none", "prefix", 0, false};
     for (int d = 0; d < drafters->n; d++)
         for (int p = 0; p < policies->n; p++)
             for (int i = 0; i < n; i++) {
@@ -122,8 +129,8 @@ static int make_arms(struct sweep *s, const struct words *drafters, const struct
                                      SWEEP_ARMS - 1);
                 snprintf(a->drafter, sizeof a->drafter, "%.15s", drafters->at[d]);
                 snprintf(a->policy, sizeof a->policy, "%s", policies->at[p]);
-                a->k = k[i];
-                s->most_k = k[i] > s->most_k ? k[i] : s->most_k;
+                a->adaptive = k[i] == ADAPTIVE;
+                a->k = a->adaptive ? s->most_k : k[i];
                 s->n_arms++;
             }
     return 0;
@@ -133,7 +140,7 @@ int sweep_parse(struct sweep *s, const struct options *o, struct error *e)
 {
     struct words drafters = {.n = 0}, policies = {.n = 0};
     char text[400], *rest = text;
-    int k[DRAFT_MOST], n = 0, rc = 0;
+    int k[K_MOST], n = 0, rc = 0;
 
     snprintf(text, sizeof text, "%s", o->spec_sweep);
     for (char *word; rc == 0 && (word = strtok_r(rest, " ", &rest));) {
@@ -156,7 +163,7 @@ int sweep_parse(struct sweep *s, const struct options *o, struct error *e)
     if (rc == 0)
         rc = check(&drafters, &policies, s, e);
     s->exact = s->exact && !o->spec_synth_rates;
-    return rc < 0 ? rc : make_arms(s, &drafters, &policies, k, n, e);
+    return rc < 0 ? rc : make_arms(s, &drafters, &policies, k, n, o->spec_draft_n_max, e);
 }
 
 void sweep_release(struct sweep *s)

@@ -87,6 +87,13 @@ static int figures_of(const struct sweep *s, int arm, struct arm_figures *f, str
     return collect(s, arm, token_ms_of, &f->token_ms, e);
 }
 
+/* "4", "auto". */
+static const char *k_text(const struct sweep_arm *a, char out[16])
+{
+    snprintf(out, 16, "%d", a->k);
+    return a->adaptive ? "auto" : out;
+}
+
 static int put_table(FILE *f, const struct sweep *s, struct error *e)
 {
     int rc = 0;
@@ -97,12 +104,12 @@ static int put_table(FILE *f, const struct sweep *s, struct error *e)
     for (int i = 0; i < s->n_arms && rc == 0; i++) {
         const struct sweep_arm *a = &s->arms[i];
         struct arm_figures v;
-        char rate[48], ms[48];
+        char rate[48], ms[48], k[16];
 
         if ((rc = figures_of(s, i, &v, e)) < 0)
             break;
-        fprintf(f, "| %s | %s | %d | %zu | %s | %.3f | %.3f | %.1f %% | %.2f | %s | ", a->drafter,
-                a->policy, a->k, v.rate.n, report_spread(&v.rate, v.rate.median, rate),
+        fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.1f %% | %.2f | %s | ", a->drafter,
+                a->policy, k_text(a, k), v.rate.n, report_spread(&v.rate, v.rate.median, rate),
                 v.gain.median, v.gain.min, v.accepted.mean, v.tokens_a_pass,
                 report_spread(&v.token_ms, v.token_ms.mean, ms));
         if (v.same)
@@ -123,11 +130,12 @@ static void put_csv(FILE *f, const struct sweep *s)
     for (size_t i = 0; i < s->n; i++) {
         const struct sweep_sample *x = &s->samples[i];
         const struct sweep_arm *a = &s->arms[x->arm];
+        char number[16];
 
-        fprintf(f, "%s,%s,%d,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%d,%d,%d,%d", a->drafter,
-                a->policy, a->k, x->prompt + 1, x->run + 1, x->rate, x->gain, x->ttft_ms,
-                x->token_ms, x->token_sd_ms, x->tokens, (unsigned long long)x->passes, x->drafted,
-                x->accepted, x->changed, x->same);
+        fprintf(f, "%s,%s,%s,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%d,%d,%d,%d", a->drafter,
+                a->policy, k_text(a, number), x->prompt + 1, x->run + 1, x->rate, x->gain,
+                x->ttft_ms, x->token_ms, x->token_sd_ms, x->tokens, (unsigned long long)x->passes,
+                x->drafted, x->accepted, x->changed, x->same);
         for (int k = 0; k < s->most_k; k++)
             fprintf(f, ",%llu,%llu", (unsigned long long)x->tried[k],
                     (unsigned long long)x->right[k]);
@@ -148,13 +156,14 @@ static json_t *sample_json(const struct sweep *s, const struct sweep_sample *x)
 {
     const struct sweep_arm *a = &s->arms[x->arm];
 
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:i, s:i, s:i, "
-                     "s:b, s:o, s:o}",
-                     "drafts", a->drafter, "accept", a->policy, "k", a->k, "prompt", x->prompt + 1,
-                     "run", x->run + 1, "tokens_per_second", x->rate, "against_none", x->gain,
-                     "ttft_ms", x->ttft_ms, "token_ms", x->token_ms, "token_sd_ms", x->token_sd_ms,
-                     "tokens", x->tokens, "passes", (json_int_t)x->passes, "drafted", x->drafted,
-                     "accepted", x->accepted, "changed", x->changed, "same_text", x->same, "tried",
+    return json_pack("{s:s, s:s, s:i, s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:i, s:i, "
+                     "s:i, s:b, s:o, s:o}",
+                     "drafts", a->drafter, "accept", a->policy, "k", a->k, "adaptive", a->adaptive,
+                     "prompt", x->prompt + 1, "run", x->run + 1, "tokens_per_second", x->rate,
+                     "against_none", x->gain, "ttft_ms", x->ttft_ms, "token_ms", x->token_ms,
+                     "token_sd_ms", x->token_sd_ms, "tokens", x->tokens, "passes",
+                     (json_int_t)x->passes, "drafted", x->drafted, "accepted", x->accepted,
+                     "changed", x->changed, "same_text", x->same, "tried",
                      counts_json(x->tried, s->most_k), "right", counts_json(x->right, s->most_k));
 }
 
@@ -168,13 +177,13 @@ static json_t *arm_json(const struct sweep *s, int i, const struct arm_figures *
 {
     const struct sweep_arm *a = &s->arms[i];
 
-    return json_pack("{s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:f, s:i, s:b, s:o, s:o}", "drafts",
-                     a->drafter, "accept", a->policy, "k", a->k, "tokens_per_second",
-                     series_json(&v->rate), "against_none", series_json(&v->gain),
-                     "accepted_percent", series_json(&v->accepted), "token_ms",
-                     series_json(&v->token_ms), "tokens_per_pass", v->tokens_a_pass, "changed",
-                     v->changed, "same_text", v->same, "tried", counts_json(v->tried, s->most_k),
-                     "right", counts_json(v->right, s->most_k));
+    return json_pack("{s:s, s:s, s:i, s:b, s:o, s:o, s:o, s:o, s:f, s:i, s:b, s:o, s:o}", "drafts",
+                     a->drafter, "accept", a->policy, "k", a->k, "adaptive", a->adaptive,
+                     "tokens_per_second", series_json(&v->rate), "against_none",
+                     series_json(&v->gain), "accepted_percent", series_json(&v->accepted),
+                     "token_ms", series_json(&v->token_ms), "tokens_per_pass", v->tokens_a_pass,
+                     "changed", v->changed, "same_text", v->same, "tried",
+                     counts_json(v->tried, s->most_k), "right", counts_json(v->right, s->most_k));
 }
 
 static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)
@@ -251,8 +260,8 @@ static char *draw_positions(struct picture *p)
         for (int k = 0; s->arms[i].k == s->most_k && k < s->most_k; k++) {
             double v = percent(p->arms[i].right[k], p->arms[i].tried[k]);
 
-            snprintf(labels[n], sizeof labels[n], "%s, %s: position %d", s->arms[i].drafter,
-                     s->arms[i].policy, k + 1);
+            snprintf(labels[n], sizeof labels[n], "%s, %s%s: position %d", s->arms[i].drafter,
+                     s->arms[i].policy, s->arms[i].adaptive ? ", auto" : "", k + 1);
             bars[n] = (struct plot_bar){
                 .label = labels[n],
                 .figures = {.n = 1, .min = v, .max = v, .mean = v, .median = v, .p95 = v}};
@@ -302,8 +311,11 @@ int sweep_draw(const char *path, const struct sweep *s, struct error *e)
         const struct sweep_arm *a = &s->arms[i];
 
         rc = figures_of(s, i, &p.arms[i], e);
+        char k[16];
+
         if (a->k)
-            snprintf(p.labels[i], sizeof p.labels[i], "%s, %s, K %d", a->drafter, a->policy, a->k);
+            snprintf(p.labels[i], sizeof p.labels[i], "%s, %s, K %s", a->drafter, a->policy,
+                     k_text(a, k));
         else
             snprintf(p.labels[i], sizeof p.labels[i], "no drafts");
     }

@@ -173,7 +173,7 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     g->drafts = anything(d);
     for (int i = 0; i < DRAFTER_COUNT; i++)
         g->heard[i] = g->drafters[i] && asked_for(d, (enum drafter_kind)i);
-    utility_init(&g->utility, g->utility.expert);
+    utility_restart(&g->utility);
     tell(g, REASON_NONE, "%s", "");
     return 0;
 }

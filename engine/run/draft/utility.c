@@ -11,16 +11,27 @@
 #define WOULD_WIN 1.0 /* passes, then it is tried again */
 #define TRY_AGAIN 1.5 /* in the account then */
 #define WORTH_IT 1.03
-#define ROW_GUESS 0.4     /* of a pass of one row: what one more takes, before it was measured */
+#define ROW_GUESS 0.4     /* of a pass of one row: what one more takes at most, unmeasured */
+#define ROW_LEAST 0.05    /* and at least */
 #define ROW_ITSELF 0.08   /* likewise, beside the experts it chooses */
 #define DRAFT_GUESS 0.1   /* what drafting a token takes, likewise */
-#define AGAIN 16          /* passes with drafts after which one without is measured */
+#define AGAIN 32          /* passes with drafts after which one without is measured */
+#define OF_LATE 32        /* passes with drafts: what was measured before them is forgotten */
 #define FADE 0.99         /* of what counts as of late */
 #define EXPERTS_FADE 0.75 /* of experts touched */
 
 void utility_init(struct utility *u, double expert)
 {
     *u = (struct utility){.account = AT_ONCE, .expert = expert};
+}
+
+void utility_restart(struct utility *u)
+{
+    struct utility before = *u;
+
+    utility_init(u, before.expert);
+    memcpy(u->passes, before.passes, sizeof u->passes);
+    u->all_drafted = before.all_drafted;
 }
 
 void utility_forget(struct utility *u)
@@ -48,18 +59,51 @@ static double median(const double *x, int n)
     return sorted[n / 2];
 }
 
-/* The measured passes nearest to so many rows; *high beyond the last one: there is none. */
-static void nearest(const struct utility *u, int rows, int *low, int *high)
+/* A time that was long, for somebody else worked then, would never be measured again, for nobody
+ * would draft so many: so none is believed for ever. */
+static bool is_known(const struct utility *u, int answers, int rows)
+{
+    return u->passes[rows].ns > 0 &&
+           (rows == answers || u->all_drafted - u->passes[rows].when < OF_LATE);
+}
+
+/* The passes measured of late that are nearest to so many rows; *high beyond the last one: there is
+ * none. */
+static void nearest(const struct utility *u, int answers, int rows, int *low, int *high)
 {
     *low = *high = rows;
-    while (!u->passes[*low].ns)
+    while (!is_known(u, answers, *low))
         (*low)--;
-    while (*high <= UTILITY_ROWS && !u->passes[*high].ns)
+    while (*high <= UTILITY_ROWS && !is_known(u, answers, *high))
         (*high)++;
 }
 
-/* Between the nearest ones measured; beyond the last one, each row as ROW_GUESS, or what it takes
- * itself where its experts are known. */
+/* A pass takes no longer than one of more rows. */
+static double time_of(const struct utility *u, int answers, int rows)
+{
+    double ns = u->passes[rows].ns;
+
+    for (int i = rows + 1; i <= UTILITY_ROWS && rows > answers; i++)
+        if (is_known(u, answers, i) && u->passes[i].ns < ns)
+            ns = u->passes[i].ns;
+    return ns;
+}
+
+/* Beyond the last pass measured: a row takes what those before it took on average. */
+static double row_beyond(const struct utility *u, int answers, int last)
+{
+    double each;
+
+    if (last == answers)
+        return ROW_GUESS / answers;
+    each = (u->passes[last].ns / u->passes[answers].ns - 1) / (last - answers);
+    return each > ROW_GUESS / answers   ? ROW_GUESS / answers
+           : each < ROW_LEAST / answers ? ROW_LEAST / answers
+                                        : each;
+}
+
+/* Between the nearest ones measured; beyond the last one, each row as row_beyond says, or what it
+ * takes itself where its experts are known. */
 double utility_cost(const struct utility *u, int answers, int rows, double experts)
 {
     const double plain = u->passes[answers].ns;
@@ -68,15 +112,15 @@ double utility_cost(const struct utility *u, int answers, int rows, double exper
     int low, high;
 
     assert(answers > 0 && rows >= answers && rows <= UTILITY_ROWS && plain > 0);
-    nearest(u, rows, &low, &high);
-    cost = u->passes[low].ns / plain;
+    nearest(u, answers, rows, &low, &high);
+    cost = time_of(u, answers, low) / plain;
     usual = u->passes[low].experts;
     if (high <= UTILITY_ROWS && high > low) {
         part = (double)(rows - low) / (high - low);
-        cost += part * (u->passes[high].ns - u->passes[low].ns) / plain;
+        cost += part * (time_of(u, answers, high) / plain - cost);
         usual += part * (u->passes[high].experts - usual);
     } else {
-        cost += (known ? ROW_ITSELF : ROW_GUESS) / answers * (rows - low);
+        cost += (known ? ROW_ITSELF / answers : row_beyond(u, answers, low)) * (rows - low);
     }
     return known && usual > 0 ? cost + u->expert * (experts - usual) : cost;
 }
@@ -135,11 +179,15 @@ void utility_drafted(struct utility *u, int n, double ns)
     u->draft_ns = u->draft_ns > 0 ? 0.75 * u->draft_ns + 0.25 * each : each;
 }
 
-static void learn_cost(struct utility *u, int rows, double experts, double ns)
+static void learn_cost(struct utility *u, int answers, int rows, double experts, double ns)
 {
     double before = u->passes[rows].experts;
     int n;
 
+    if (!is_known(u, answers, rows))
+        u->passes[rows].n = 0;
+    u->all_drafted += rows > answers;
+    u->passes[rows].when = u->all_drafted;
     u->passes[rows].newest[u->passes[rows].n++ % UTILITY_NEWEST] = ns;
     n = u->passes[rows].n < UTILITY_NEWEST ? u->passes[rows].n : UTILITY_NEWEST;
     u->passes[rows].ns = median(u->passes[rows].newest, n);
@@ -156,7 +204,7 @@ void utility_learn(struct utility *u, int answers, int rows, double experts, int
     assert(answers > 0 && rows >= answers && tokens >= 0);
     if (rows > UTILITY_ROWS || ns <= 0)
         return;
-    learn_cost(u, rows, experts, ns);
+    learn_cost(u, answers, rows, experts, ns);
     plain = u->passes[answers].ns;
     u->time = u->time * FADE + ns + drafting_ns;
     if (rows == answers) {

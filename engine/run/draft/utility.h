@@ -11,6 +11,7 @@
 #define ENGINE_RUN_DRAFT_UTILITY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define UTILITY_ROWS 32  /* of a pass, at most */
 #define UTILITY_NEWEST 5 /* passes of a kind that its time is the median of */
@@ -20,12 +21,14 @@ struct utility {
         double newest[UTILITY_NEWEST], ns; /* ns: their median; 0: none yet */
         double experts;                    /* a layer, on average; 0: not known */
         int n;
+        uint64_t when; /* the newest of them, in passes with drafts */
     } passes[UTILITY_ROWS + 1]; /* by rows */
     double expert;              /* of a pass of one row: what one more expert a layer takes */
     double account;             /* in passes without drafts */
     double missed;              /* what drafts would have won while they were off, likewise */
     double draft_ns;            /* a drafted token takes where drafting costs; 0: not known */
     int drafted;                /* passes with drafts since one without */
+    uint64_t all_drafted;       /* passes with drafts in all */
     double time, worth;         /* of late: spent, and what the same tokens take without drafts */
 };
 
@@ -40,12 +43,14 @@ struct utility_offer {
 
 /* expert: see struct utility; 0: there are none. */
 void utility_init(struct utility *u, double expert);
+/* Somebody else drafts: what passes take is known still. */
+void utility_restart(struct utility *u);
 /* What passes take is not known any more: blocks have moved. */
 void utility_forget(struct utility *u);
 /* An answer to another question begins: of what was won before, little can be lost. */
 void utility_begin(struct utility *u);
-/* What a pass of so many rows takes, in those of a pass of `answers` rows: measured, or guessed
- * from the nearest ones measured and the experts it touches (0: as many as usual). */
+/* What a pass of so many rows takes, in those of a pass of `answers` rows: measured of late, or
+ * guessed from the nearest ones that were and the experts it touches (0: as many as usual). */
 double utility_cost(const struct utility *u, int answers, int rows, double experts);
 /* How many of the drafts pay. *gain: tokens a second then, in those without drafts. 0: none do. */
 int utility_rows(const struct utility *u, const struct utility_offer *o, double *gain);
