@@ -160,15 +160,16 @@ int conversation_redo(struct conversation *c);
 int conversation_regen(struct conversation *c);
 /* The chat goes on with number k (from 0) of what stands at entry `at`. */
 int conversation_switch(struct conversation *c, size_t at, size_t k);
-/* Of the newest answer: how many tokens it has since it went on last; the text of a token (as it
- * would stand in the answer), at most size-1 bytes and a NUL. */
+/* Of the answer that the chat ends with: how many tokens it has since it went on last (0: they are
+ * not kept; those of the newest nine computed are); the text of a token (as it would stand in the
+ * answer), at most size-1 bytes and a NUL. */
 size_t conversation_tokens(const struct conversation *c);
 /* The newest answer computed is the chat's last message, not another branch or an older one. */
 bool conversation_answer_shown(const struct conversation *c);
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size);
 /* Its token `at` (from 0) and what else was likely there, in words, as output. -1: said why. */
 int conversation_token_say(struct conversation *c, size_t at);
-/* The newest answer up to its token `at` (from 0), then token id instead of it, goes on beside the
+/* That answer up to its token `at` (from 0), then token id instead of it, goes on beside the
  * one there is. -1: said why. */
 int conversation_token_branch(struct conversation *c, size_t at, int id);
 /* The id of number k (from 0) of what was likeliest at that token, -1: there are not so many. */
