@@ -957,11 +957,12 @@ START_TEST(nothing_said_is_lost)
     ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 2);
     ck_assert_str_eq(transcript_sibling(chat(&t), 1, 0)->text, first);
     type(&t, "two");
-    type(&t, "/undo");
-    expect(&t, "/redo", "");
+    /* where nobody sees it, words say where the chat ends */
+    expect(&t, "/undo", "the chat ends with your message \"one\" and the answer \"");
+    expect(&t, "/redo", "the chat ends with your message \"two\" and the answer \"");
     ck_assert_uint_eq(chat(&t)->n, 4);
     type(&t, "/undo");
-    type(&t, "/undo");
+    expect(&t, "/undo", "nothing is said in the chat now");
     ck_assert_uint_eq(chat(&t)->n, 0);
     type(&t, "/redo");
     ck_assert_uint_eq(chat(&t)->n, 2);
@@ -981,7 +982,7 @@ START_TEST(nothing_said_is_lost)
     ck_assert_uint_eq(chat(&t)->n, 2);
     type(&t, "/redo");
     ck_assert_str_eq(chat(&t)->entries[2].text, "zwei");
-    type(&t, "/branches 1");
+    expect(&t, "/branches 1", "your message \"two\"");
     ck_assert_str_eq(chat(&t)->entries[2].text, "two");
     type(&t, "/undo");
     type(&t, "/branches 1");

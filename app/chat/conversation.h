@@ -155,6 +155,8 @@ int conversation_answer(struct conversation *c, bool go_on);
 /* The last message and what follows leave the chat until conversation_redo, or until something is
  * said in their place, which then stands beside them. -1: said why. */
 int conversation_undo(struct conversation *c);
+/* Where the chat is not seen (hooks.keys): how its last message and answer begin, in words. */
+void conversation_end_say(struct conversation *c);
 int conversation_redo(struct conversation *c);
 /* Answers the last message once more, beside the answer it has. */
 int conversation_regen(struct conversation *c);
