@@ -892,6 +892,15 @@ START_TEST(another_token_makes_a_branch)
                   chat(&t)->entries[1].text);
     ck_assert_uint_gt(same, 3);
     ck_assert_int_ge(t.cached, t.prompt - 2); /* what was computed is not computed again */
+    /* the answer before it is asked when it is shown again */
+    type(&t, "/branches 1");
+    ck_assert_str_eq(chat(&t)->entries[1].text, first);
+    ck_assert_int_eq(conversation_token_alternative(t.c, 3, 1), id);
+    expect(&t, "/token 4", "token 4 of 6: ");
+    type(&t, "/token 4 3");
+    ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 3);
+    ck_assert_uint_gt(strlen(chat(&t)->entries[1].text), 3);
+    ck_assert_int_eq(strncmp(chat(&t)->entries[1].text, first, 3), 0);
     type(&t, "/undo");
     expect(&t, "/token 1 2", "only a token of the newest answer");
     talk_close(&t);
@@ -948,11 +957,12 @@ START_TEST(nothing_said_is_lost)
     ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 2);
     ck_assert_str_eq(transcript_sibling(chat(&t), 1, 0)->text, first);
     type(&t, "two");
-    type(&t, "/undo");
-    expect(&t, "/redo", "");
+    /* where nobody sees it, words say where the chat ends */
+    expect(&t, "/undo", "the chat ends with your message \"one\" and the answer \"");
+    expect(&t, "/redo", "the chat ends with your message \"two\" and the answer \"");
     ck_assert_uint_eq(chat(&t)->n, 4);
     type(&t, "/undo");
-    type(&t, "/undo");
+    expect(&t, "/undo", "nothing is said in the chat now");
     ck_assert_uint_eq(chat(&t)->n, 0);
     type(&t, "/redo");
     ck_assert_uint_eq(chat(&t)->n, 2);
@@ -972,7 +982,7 @@ START_TEST(nothing_said_is_lost)
     ck_assert_uint_eq(chat(&t)->n, 2);
     type(&t, "/redo");
     ck_assert_str_eq(chat(&t)->entries[2].text, "zwei");
-    type(&t, "/branches 1");
+    expect(&t, "/branches 1", "your message \"two\"");
     ck_assert_str_eq(chat(&t)->entries[2].text, "two");
     type(&t, "/undo");
     type(&t, "/branches 1");
@@ -1113,6 +1123,7 @@ static void note_summary(const struct talk *t, size_t at, const char *wanted)
 START_TEST(a_summary_stands_for_what_was_before)
 {
     struct talk t;
+    int said;
     int whole;
 
     talk_open(&t, NULL);
@@ -1144,11 +1155,13 @@ START_TEST(a_summary_stands_for_what_was_before)
     note_summary(&t, 2, "They spoke of a badger.");
     /* without one the model writes it, and its tokens are no answer */
     type(&t, "a crane");
+    said = conversation_token_alternative(t.c, 0, 0);
     type(&t, "/compact");
     hear_out(&t, "a summary stands for 4 messages now");
     ck_assert_ptr_nonnull(chat(&t)->entries[4].summary);
     ck_assert_uint_eq(chat(&t)->n, 6);
-    ck_assert_uint_eq(conversation_tokens(t.c), 0);
+    ck_assert_uint_eq(conversation_tokens(t.c), 6);
+    ck_assert_int_eq(conversation_token_alternative(t.c, 0, 0), said);
     talk_close(&t);
 }
 END_TEST

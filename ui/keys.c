@@ -44,8 +44,8 @@ static const struct key_binding table[] = {
      "the answer before or after this one, where /regen or /edit made several"},
     {KEYS_CHAT, KEY_RIGHT, KEY_ALT, ACTION_BRANCH_AFTER, 0, NULL, NULL},
     {KEYS_CHAT, 't', KEY_ALT, ACTION_THOUGHTS, 0, "Alt-t",
-     "show what the model thought before its answers and the arguments of the tools it calls, or "
-     "fold them"},
+     "show what the model thought before its answers, the arguments of the tools it calls and long "
+     "messages of yours, or fold them"},
     {KEYS_CHAT, 'c', KEY_ALT, ACTION_INK, 0, "Alt-c",
      "colour the newest answer by probability, surprise, time or the expert under the map's "
      "cursor; "

@@ -305,7 +305,7 @@ def markdown(t):
             {"role": "user", "content": "Tell me of foxes in markdown."},
             {"role": "assistant", "content": MARKDOWN, "plan": "cpu", "stop": "stop", "tokens": 190, "seconds": 2.0, "tok_s": 95.0}]}, f)
     t.start("--chat", path)
-    t.save("09-end", "area")
+    t.save("09-end", "ends with" if t.lines else "area")
     if not t.lines:
         t.keys("C-Home")
         t.save("09-beginning", "Foxes" if t.h > 20 else r"\S")

@@ -109,6 +109,7 @@ static void line_ready(struct chat *s)
 
     if (!text)
         return;
+    s->model.note_until = 0; /* it was of what was done before */
     if (chat_submit(s->conversation, text) < 0 && text[0] != '/')
         input_set(text);
     mem_free(text);
