@@ -140,6 +140,11 @@ static uint64_t some(void)
     return (uint64_t)160 << 20;
 }
 
+static uint64_t plenty(void)
+{
+    return (uint64_t)1 << 40;
+}
+
 /* A control group leaves less than the machine has: who takes more is killed. */
 START_TEST(the_meter_leaves_what_others_need)
 {
@@ -150,6 +155,12 @@ START_TEST(the_meter_leaves_what_others_need)
     membw_limit(some);
     ck_assert(membw_read(NULL, 0, 1, 5) > 0);
     ck_assert_uint_eq(membw_held().most, (uint64_t)64 << 20);
+    /* files in memory leave few pages free; the buffer is four caches all the same */
+    membw_limit(plenty);
+    ck_assert_uint_eq(membw_far_bytes(),
+                      4 * membw_cache_bytes() > (uint64_t)1 << 30  ? (uint64_t)1 << 30
+                      : 4 * membw_cache_bytes() < (uint64_t)64 << 20 ? (uint64_t)64 << 20
+                                                                     : 4 * membw_cache_bytes());
     membw_limit(NULL);
 }
 END_TEST

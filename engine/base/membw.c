@@ -159,11 +159,12 @@ void membw_limit(uint64_t (*left)(void))
 size_t membw_far_bytes(void)
 {
     size_t own = 4 * (size_t)membw_cache_bytes();
-    size_t quarter = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4;
     uint64_t left = left_now ? left_now() : UINT64_MAX;
 
+    /* pages that hold files are not free, and are given up at once */
+    if (left == UINT64_MAX)
+        left = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     own = own > MOST_BYTES ? MOST_BYTES : own;
-    own = own > quarter ? quarter : own;
     own = own > left / 4 ? (size_t)(left / 4) : own;
     if (own >= LEAST_BYTES)
         return own;

@@ -21,8 +21,8 @@ double membw_read_until(int n_threads, int milliseconds, const atomic_bool *stop
  * virtual machine may have a small share of it. */
 uint64_t membw_cache_bytes(void);
 /* Size of a buffer that no cache holds: four times the last-level cache, at most 1 GiB and a
- * quarter of what is free. 0: one that says anything would take half of what is left or more, and
- * whoever needs that next would be killed for it. */
+ * quarter of what is left (membw_limit). 0: one that says anything would take half of what is left
+ * or more, and whoever needs that next would be killed for it. */
 size_t membw_far_bytes(void);
 /* Whether so many bytes, read again and again, are read clearly faster than memory: measured beside
  * it, by turns. Takes some tenths of a second, unless more than the processor's cache is asked for:
@@ -37,8 +37,8 @@ struct membw_held {
 };
 struct membw_held membw_held(void);
 /* Who tells how many bytes this process may still take, a control group's limit honoured: asked
- * before a buffer is taken, on the thread that measures. NULL: nobody, the machine's free pages
- * count. Set before any thread measures. */
+ * before a buffer is taken, on the thread that measures. NULL, or UINT64_MAX of it: the machine's
+ * free pages count, which are few where files fill the rest. Set before any thread measures. */
 void membw_limit(uint64_t (*left)(void));
 /* What counts as clearly faster. */
 bool membw_faster(double near, double far);
