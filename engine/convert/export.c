@@ -236,7 +236,11 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
         if (p->copied)
             rc = gguf_write_data(x->w, p->copied, p->copied_bytes, e);
         for (int k = 0; !p->copied && k < p->count && !rc; k++)
-            rc = write_matrix(x, p, matrix_at(p, k), p->paired ? k / 2 : k, r, e);
+            rc = write_matrix(x, p, matrix_at(p, k),
+                              p->matrices == 1 ? 0
+                              : p->paired      ? k / 2
+                                               : k,
+                              r, e);
     }
     return rc ? rc : weight_file_check(x->m->file, e);
 }

@@ -288,6 +288,33 @@ static int add_fused(struct export *x, struct block_id id, const struct matrix *
     return 0;
 }
 
+/* q, k and v, which lie side by side in struct layer_weights, as one tensor. */
+static int add_qkv(struct export *x, int layer)
+{
+    const struct layer_weights *w = &x->m->layers[layer];
+    const struct matrix *each[] = {&w->q, &w->k, &w->v};
+    int rows = w->q.rows + w->k.rows + w->v.rows, at = 0;
+    float *bias = w->q.bias ? export_keep(x, (size_t)rows * sizeof *bias) : NULL;
+    struct part *p;
+
+    if ((w->q.bias && !bias) || add_matrix(x, TENSOR_QKV, layer, &w->q, 3, 0))
+        return -1;
+    p = &x->parts[x->n_parts - 1];
+    p->stride = sizeof w->q;
+    p->matrices = 1;
+    p->rows = rows;
+    p->dims[0] = rows;
+    x->total -= (uint64_t)(3 * w->q.rows - rows) * (uint64_t)w->q.cols;
+    for (int i = 0; bias && i < 3; at += each[i++]->rows)
+        memcpy(bias + at, each[i]->bias, (size_t)each[i]->rows * sizeof *bias);
+    return add_vector(x, TENSOR_QKV, layer, true, bias, rows, 0);
+}
+
+static bool is_qkv(const struct export *x, struct block_id id, enum matrix_part part)
+{
+    return x->family->gguf_qkv && id.kind == BLOCK_ATTENTION && part <= MATRIX_V;
+}
+
 /* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
 static int add_block(struct export *x, struct block_id id, int experts)
 {
@@ -298,7 +325,8 @@ static int add_block(struct export *x, struct block_id id, int experts)
     int n = model_block_matrices(x->m, id, list), bad = 0;
 
     for (int i = 0; i < n && !bad; i++)
-        bad = is_joint(x, id, list[i].part)          ? add_joint(x, id.layer, list[i].w)
+        bad = is_joint(x, id, list[i].part) ? add_joint(x, id.layer, list[i].w)
+              : is_qkv(x, id, list[i].part) ? list[i].part == MATRIX_Q && add_qkv(x, id.layer)
               : fused && list[i].part == MATRIX_GATE ? add_fused(x, id, list[i].w, experts)
               : fused && list[i].part == MATRIX_UP   ? 0
                                                      : add_one(x, id, &list[i], experts, stride);
