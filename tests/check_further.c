@@ -185,7 +185,8 @@ START_TEST(drafts_are_the_references)
     struct error e = {0};
 
     ck_assert_ptr_nonnull(d);
-    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, 0.15f, out, p), 0); /* nothing was computed */
+    /* nothing was computed */
+    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, 0.15f, out, p), 0);
     for (int again = 0; again < 2; again++) {
         engine_session_rewind(g, again ? 5 : 0);
         ck_assert_int_eq(engine_eval_chunked(g, r.ids + (again ? 5 : 0), r.n - (again ? 5 : 0),
