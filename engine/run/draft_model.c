@@ -114,7 +114,8 @@ static int propose(struct drafter *d, const int *ids, int n, int most, float lea
     const struct chain c = {&d->sureness, d->logits, d->n_vocab, next, d};
 
     sureness_begin(&d->sureness);
-    return can_read(d, ids, n) && read_along(d, ids, n) ? chain_propose(&c, most, least, out, p) : 0;
+    return can_read(d, ids, n) && read_along(d, ids, n) ? chain_propose(&c, most, least, out, p)
+                                                        : 0;
 }
 
 static void learn(struct drafter *d, int tried, int taken)
