@@ -1165,6 +1165,55 @@ START_TEST(a_click_on_a_key)
 }
 END_TEST
 
+/* Words on the screen as it is now. */
+static bool shows(struct player *p, const char *words)
+{
+    struct screen_input in = {.prompt = "> ", .text = ""};
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    bool there;
+
+    ck_assert_ptr_nonnull(f);
+    screen_draw(&p->c, &p->m, &in);
+    canvas_print(&p->c, f, false);
+    fclose(f);
+    there = strstr(text, words) != NULL;
+    free(text);
+    return there;
+}
+
+/* With drafts a pass makes several tokens: tokens times a token's bytes are not what was read, and
+ * 171 % of the memory's speed would be said. */
+START_TEST(drafts_read_less_than_a_token_each)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    char model[] = "model q4 Q4_0 4 8 2", answer[] = "answer", start[] = "start 24 0",
+         tokens[] = "tokens 60 1";
+
+    player_init(&p, null);
+    line(&p, model);
+    line(&p, answer);
+    line(&p, start);
+    line(&p, tokens);
+    ck_assert_int_eq(canvas_resize(&p.c, 150, 44), 0);
+    strcpy(p.m.memory_share, "171 % of memory speed");
+    ck_assert(shows(&p, "171 %"));
+    p.t.speculation = (struct speculation_figures){
+        .wanted = true, .drafted = 37, .accepted = 34, .rows = 7, .gain = 0.42};
+    publish(&p);
+    ck_assert(shows(&p, "34/37  7 a pass  +42 %"));
+    ck_assert(!shows(&p, "171 %"));
+    strcpy(p.t.speculation.why, "off: nothing repeats here");
+    publish(&p);
+    ck_assert(shows(&p, "off: nothing repeats here"));
+    ck_assert(shows(&p, "171 %"));
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("screens");
@@ -1183,6 +1232,7 @@ static Suite *suite(void)
     tcase_add_test(t, every_dashboard_size);
     tcase_add_test(t, every_training_size);
     tcase_add_test(t, curve_of_many_steps);
+    tcase_add_test(t, drafts_read_less_than_a_token_each);
     suite_add_tcase(s, t);
     return s;
 }

@@ -254,6 +254,12 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
     return r.y - begin + y + (layers < rows ? layers : rows);
 }
 
+/* A pass makes several tokens, so that none reads the weights for itself. */
+static bool drafts_are_on(const struct ui_model *m)
+{
+    return has_drafts(m) && !*m->live.speculation.why && m->live.speculation.rows > 0;
+}
+
 /* What stands at the right of the decode rate, from long to short; false: nothing to say in this
  * form. */
 static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t size)
@@ -262,6 +268,8 @@ static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t
     const char *share = m->memory_share;
     int percent = (int)strcspn(share, "%");
 
+    if (drafts_are_on(m))
+        return false;
     draw_size(bytes, m->bytes_per_token * m->shown.decode_tok_s, false);
     switch (form) {
     case 0:

@@ -24,8 +24,9 @@
  */
 #define KERNEL_RAW_TOKENS 8
 #define KERNEL_FLOAT_TOKENS 96 /* tokens of one call of dot_float */
-/* tokens whose sums of two row groups fit into AVX-512's registers */
-#define KERNEL_SMALL_BATCH 6
+/* tokens whose integer sums of two row groups fit into AVX-512's registers: the float sums, which
+ * are met once a block, may lie in memory */
+#define KERNEL_SMALL_BATCH 8
 /* queries of one call of scores / values: several tokens' that share a key/value head */
 #define KERNEL_QUERIES 36
 
