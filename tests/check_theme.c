@@ -161,6 +161,9 @@ START_TEST(eight_colours_have_no_bold_black)
         s = theme_of_eight(t.roles[role][THEME_16]);
         ck_assert(s.fg < 8 && s.bg < 8);
         ck_assert_msg(s.fg != 0, "%s is black", theme_role_name(role));
+        /* nobody brightens bold: it is read on black all the same */
+        ck_assert_msg(s.fg < 0 || s.bg >= 0 || contrast(s.fg, 16) >= 3, "%s: %d has %.2f on black",
+                      theme_role_name(role), s.fg, contrast(s.fg, 16));
     }
     s = theme_of_eight((struct style){8, -1, STYLE_BOLD});
     ck_assert(s.fg == -1 && s.attrs == STYLE_DIM);

@@ -163,6 +163,8 @@ struct style theme_of_eight(struct style s)
     if (s.fg == 8) {
         s.fg = -1;
         s.attrs = (uint16_t)((s.attrs & ~STYLE_BOLD) | STYLE_DIM);
+    } else if (s.fg == 12) {
+        s.fg = 6; /* blue is hardly to be read on black where bold does not brighten it */
     } else if (s.fg > 8 && s.fg < 16) {
         s.fg = (int16_t)(s.fg - 8);
         s.attrs |= STYLE_BOLD;

@@ -73,8 +73,9 @@ int theme_parse_style(const char *text, struct style *out);
 /* Sets a role or a ramp ("ramp-cpu", "ramp-gpu", "fade": as many palette indices as it has steps)
  * at one depth by its name in theme files. 0; -1: no such name; -2: the value is not understood. */
 int theme_assign(struct theme *t, const char *name, enum theme_depth depth, const char *value);
-/* The style where there are 8 colours: the bright ones are bold, and grey is dim (bold black is
- * black on many terminals). */
+/* The style where there are 8 colours: the bright ones are bold, bright blue is cyan (blue on
+ * black is hardly to be read where bold does not brighten), and grey is dim (bold black is black on
+ * many terminals). */
 struct style theme_of_eight(struct style s);
 /* What a terminal says of its ground, "rgb:ffff/ffff/ffff" (OSC 11) or "15;default;0" (COLORFGBG):
  * 1 light, 0 dark, -1 not understood. */

@@ -25,12 +25,12 @@ int conversation_fork(struct conversation *c, size_t at)
     return 0;
 }
 
-/* The beginning of a text on one line, quoted. */
+/* The beginning of a text on one line, quoted, without the marks of a heading or a list. */
 static void put_beginning(struct strbuf *b, const char *text)
 {
     size_t columns, n;
 
-    text += strspn(text, " \t\n");
+    text += strspn(text, " \t\n#*>-");
     n = utf8_fit(text, strcspn(text, "\n"), BEGINNING, &columns);
     strbuf_putc(b, '"');
     strbuf_put(b, text, n);
