@@ -15,8 +15,12 @@ static void put(void *ctx, enum answer_part part, const char *text, size_t n)
     strncat(parts[part], text, n);
 }
 
-static const char *const sources[] = {"<think> <tool_call>", "[THINK] [TOOL_CALLS]",
-                                      "<|channel|> <|message|>", ""};
+static const char *const sources[] = {"<think> <tool_call>",
+                                      "[THINK] [TOOL_CALLS]",
+                                      "<|channel|> <|message|>",
+                                      "",
+                                      "<|channel>thought <|tool_call>",
+                                      "<｜tool▁calls▁begin｜>"};
 
 /* In text, {NAME} is a control token. */
 static const struct {
@@ -31,21 +35,45 @@ static const struct {
     {0, false, "<think></think>A<tool_call>\n{\"a\": 1}</tool_call>B", "AB", "", "{\"a\": 1}"},
     {0, false, "a <thi", "a <thi", "", ""},
     {0, false, "a {<|im_sep|>}b", "a b", "", ""},
-    {1, false, "{[THINK]}Hm{[/THINK]}So.{[TOOL_CALLS]}f{[ARGS]}{}", "So.", "Hm", "f"},
+    {1, false, "{[THINK]}Hm{[/THINK]}So.{[TOOL_CALLS]}f{[ARGS]}{}", "So.", "Hm", "f[ARGS]"},
     {2, false,
      "{<|channel|>}analysis{<|message|>}Think.{<|end|>}{<|start|>}assistant{<|channel|>}"
      "final{<|message|>}Yes.",
      "Yes.", "Think.", ""},
-    {2, false, "{<|channel|>}commentary to=functions.f {<|constrain|>}json{<|message|>}{}", "", "",
-     ""},
-    {2, false, "{<|channel|>}commentary to=functions.f{<|message|>}[1]", "", "", "[1]"},
+    {2, false, "{<|channel|>}commentary to=functions.f {<|constrain|>}json{<|message|>}[1, 2]", "",
+     "", "{\"name\": \"f\", \"arguments\": [1, 2]}"},
+    {2, false, "{<|channel|>}commentary to=functions.f{<|constrain|>}json{<|message|>}[1]", "", "",
+     "{\"name\": \"f\", \"arguments\": [1]}"},
+    {2, false, " to=browser.find{<|channel|>}commentary json{<|message|>}[1]", "", "",
+     "{\"name\": \"browser.find\", \"arguments\": [1]}"},
+    {2, false,
+     "{<|channel|>}analysis{<|message|>}Two.{<|end|>}{<|start|>}assistant "
+     "to=functions.f{<|channel|>}"
+     "commentary{<|message|>}[1]{<|end|>}{<|start|>}assistant{<|channel|>}commentary to=functions.g"
+     "{<|message|>}[2]{<|end|>}{<|start|>}assistant{<|channel|>}final{<|message|>}Both.",
+     "Both.", "Two.",
+     "{\"name\": \"f\", \"arguments\": [1]}\n{\"name\": \"g\", \"arguments\": [2]}"},
+    {2, false, "{<|channel|>}commentary{<|message|>}I look to=it up.", "I look to=it up.", "", ""},
+    {0, false, "<tool_call>f</tool_call>\n<tool_call>g</tool_call>", "", "", "f\ng"},
+    {4, false,
+     "{<|channel>}thought\nHm{<channel|>}So.{<|tool_call>}call:f[a:{<|\"|>}b{<|\"|>}]"
+     "{<tool_call|>}",
+     "So.", "Hm", "call:f[a:<|\"|>b<|\"|>]"},
+    {5, false,
+     "{<｜tool▁calls▁begin｜>}{<｜tool▁call▁begin｜>}f{<｜tool▁sep｜>}[]{<｜tool▁call▁end｜>}"
+     "{<｜tool▁calls▁end｜>}",
+     "", "", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[]<｜tool▁call▁end｜>"},
     {2, false, "{<|channel|>}final{<|message|>}Done.{<|end|>}{<|start|>}assis", "Done.", "", ""},
     {2, false, "No channel at all.", "No channel at all.", "", ""},
     {2, false,
      "No channel at all, and it goes on for longer than any header would: one two three four five "
-     "six seven eight nine ten eleven twelve thirteen.",
+     "six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
+     "nineteen twenty, and then from one to twenty again, in words, as it was done before, to the "
+     "end.",
      "No channel at all, and it goes on for longer than any header would: one two three four five "
-     "six seven eight nine ten eleven twelve thirteen.",
+     "six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
+     "nineteen twenty, and then from one to twenty again, in words, as it was done before, to the "
+     "end.",
      "", ""},
     {3, false, "<think>nothing is marked</think>", "<think>nothing is marked</think>", "", ""},
 };

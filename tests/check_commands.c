@@ -3,6 +3,7 @@
 #include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
 #include "app/chat/prompter.h"
+#include "app/options/config.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -198,6 +199,47 @@ static void file_begins(const char *name, const char *begin)
                   file_text(name));
 }
 
+/* ---- /set! ---- */
+
+START_TEST(a_kept_setting_is_there_next_time)
+{
+    const char *file = "config.yaml"; /* below $XDG_CONFIG_HOME/moetop */
+    struct talk t;
+    char path[4096];
+
+    talk_open(&t, NULL);
+    snprintf(path, sizeof path, "%s/moetop", support_tmpdir());
+    ck_assert(chdir(path) == 0 || (mkdir(path, 0700) == 0 && chdir(path) == 0));
+    expect(&t, "/set! temp 0.5", "temp is kept in ");
+    ck_assert_str_eq(file_text(file), "temp: 0.5\n");
+    /* what stands there stays, and a value is replaced with all its lines */
+    put_file(file, "# mine\ntheme:\n  dark\n# temp: 3\ntop-k: 7 # few");
+    expect(&t, "/set! theme light", "theme is light now");
+    expect(&t, "/set! temp", "temp is kept in ");
+    ck_assert_str_eq(file_text(file),
+                     "# mine\ntheme: \"light\"\n# temp: 3\ntop-k: 7 # few\ntemp: 0.5\n");
+    {
+        struct options o;
+        struct error e = {0};
+
+        ck_assert_int_eq(options_init(&o, &e), 0);
+        ck_assert_int_eq(config_read_all(&o, &e), 0);
+        ck_assert(o.temp == 0.5 && o.top_k == 7);
+        ck_assert_str_eq(o.theme, "light");
+        options_release(&o);
+    }
+    /* a file that is wrong is not touched */
+    put_file(file, "top-k: many\n");
+    expect(&t, "/set! temp 0.6", "top-k");
+    ck_assert_str_eq(file_text(file), "top-k: many\n");
+    expect(&t, "/set!", "which setting");
+    expect(&t, "/set! tempp 1", "did you mean temp?");
+    expect(&t, "/set! temp 1000", "out of range");
+    ck_assert_str_eq(file_text(file), "top-k: many\n");
+    talk_close(&t);
+}
+END_TEST
+
 /* ---- /save ---- */
 
 START_TEST(save_replaces_no_file_of_others)
@@ -277,6 +319,12 @@ START_TEST(a_name_with_an_ending_is_a_file_here)
     ck_assert_int_eq(st.st_mode & 0777, 0600);
     expect(&t, "/save st2.json", "saved in st2.json");
     file_begins("st2.json", "{");
+    expect(&t, "/save page.html", "saved in page.html");
+    file_begins("page.html", "<!DOCTYPE html>");
+    ck_assert_ptr_nonnull(strstr(file_text("page.html"), "<svg"));
+    put_file("other.html", "keep me");
+    expect(&t, "/save other.html", "/save! replaces it");
+    file_begins("other.html", "keep me");
     put_file("fox", "no chat");
     expect(&t, "/save fox", "/moetop/chats/fox.json"); /* whatever lies here */
     file_begins("fox", "no chat");
@@ -844,6 +892,15 @@ START_TEST(another_token_makes_a_branch)
                   chat(&t)->entries[1].text);
     ck_assert_uint_gt(same, 3);
     ck_assert_int_ge(t.cached, t.prompt - 2); /* what was computed is not computed again */
+    /* the answer before it is asked when it is shown again */
+    type(&t, "/branches 1");
+    ck_assert_str_eq(chat(&t)->entries[1].text, first);
+    ck_assert_int_eq(conversation_token_alternative(t.c, 3, 1), id);
+    expect(&t, "/token 4", "token 4 of 6: ");
+    type(&t, "/token 4 3");
+    ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 3);
+    ck_assert_uint_gt(strlen(chat(&t)->entries[1].text), 3);
+    ck_assert_int_eq(strncmp(chat(&t)->entries[1].text, first, 3), 0);
     type(&t, "/undo");
     expect(&t, "/token 1 2", "only a token of the newest answer");
     talk_close(&t);
@@ -900,11 +957,12 @@ START_TEST(nothing_said_is_lost)
     ck_assert_uint_eq(transcript_siblings(chat(&t), 1), 2);
     ck_assert_str_eq(transcript_sibling(chat(&t), 1, 0)->text, first);
     type(&t, "two");
-    type(&t, "/undo");
-    expect(&t, "/redo", "");
+    /* where nobody sees it, words say where the chat ends */
+    expect(&t, "/undo", "the chat ends with your message \"one\" and the answer \"");
+    expect(&t, "/redo", "the chat ends with your message \"two\" and the answer \"");
     ck_assert_uint_eq(chat(&t)->n, 4);
     type(&t, "/undo");
-    type(&t, "/undo");
+    expect(&t, "/undo", "nothing is said in the chat now");
     ck_assert_uint_eq(chat(&t)->n, 0);
     type(&t, "/redo");
     ck_assert_uint_eq(chat(&t)->n, 2);
@@ -924,7 +982,7 @@ START_TEST(nothing_said_is_lost)
     ck_assert_uint_eq(chat(&t)->n, 2);
     type(&t, "/redo");
     ck_assert_str_eq(chat(&t)->entries[2].text, "zwei");
-    type(&t, "/branches 1");
+    expect(&t, "/branches 1", "your message \"two\"");
     ck_assert_str_eq(chat(&t)->entries[2].text, "two");
     type(&t, "/undo");
     type(&t, "/branches 1");
@@ -1065,6 +1123,7 @@ static void note_summary(const struct talk *t, size_t at, const char *wanted)
 START_TEST(a_summary_stands_for_what_was_before)
 {
     struct talk t;
+    int said;
     int whole;
 
     talk_open(&t, NULL);
@@ -1096,11 +1155,13 @@ START_TEST(a_summary_stands_for_what_was_before)
     note_summary(&t, 2, "They spoke of a badger.");
     /* without one the model writes it, and its tokens are no answer */
     type(&t, "a crane");
+    said = conversation_token_alternative(t.c, 0, 0);
     type(&t, "/compact");
     hear_out(&t, "a summary stands for 4 messages now");
     ck_assert_ptr_nonnull(chat(&t)->entries[4].summary);
     ck_assert_uint_eq(chat(&t)->n, 6);
-    ck_assert_uint_eq(conversation_tokens(t.c), 0);
+    ck_assert_uint_eq(conversation_tokens(t.c), 6);
+    ck_assert_int_eq(conversation_token_alternative(t.c, 0, 0), said);
     talk_close(&t);
 }
 END_TEST
@@ -1222,6 +1283,7 @@ static Suite *suite(void)
     TCase *c = tcase_create("commands");
 
     tcase_set_timeout(c, 240);
+    tcase_add_test(c, a_kept_setting_is_there_next_time);
     tcase_add_test(c, save_replaces_no_file_of_others);
     tcase_add_test(c, save_goes_on_with_its_own_copies);
     tcase_add_test(c, a_name_with_an_ending_is_a_file_here);

@@ -5,6 +5,7 @@
 #include "app/connect/http.h"
 #include "app/connect/remote.h"
 #include "app/connect/sse.h"
+#include "engine/base/json.h"
 #include "engine/placement/plan.h"
 #include "tests/support.h"
 
@@ -31,10 +32,12 @@
 /* What the server does; each test sets it, its thread reads it. */
 static struct {
     const char *models, *stream, *type, *key, *metrics;
-    unsigned status;   /* of an answer, 0: 200 */
-    const char *body;  /* of such an answer */
-    int loading, busy; /* so many times 503 on /health, on a request */
-    bool cut, silent;  /* the stream ends with an error; never ends */
+    unsigned status;            /* of an answer, 0: 200 */
+    const char *body;           /* of such an answer */
+    int loading, busy;          /* so many times 503 on /health, on a request */
+    bool cut, silent;           /* the stream ends with an error; never ends */
+    const char *header, *value; /* of every answer to a request, a list of models and /health */
+    size_t packed;              /* bytes of models, where they hold a NUL */
 } script;
 static struct MHD_Daemon *daemon_;
 static int port, asked;
@@ -43,17 +46,25 @@ static pid_t server;
 
 /* ---- the scripted server ---- */
 
-static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const char *type,
-                             const char *text)
+static enum MHD_Result reply_bytes(struct MHD_Connection *c, unsigned status, const char *type,
+                                   const char *text, size_t n)
 {
-    struct MHD_Response *r = MHD_create_response_from_buffer(strlen(text), (void *)text,
+    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)text,
                                                              MHD_RESPMEM_MUST_COPY);
     enum MHD_Result rc;
 
     MHD_add_response_header(r, "Content-Type", type);
+    if (script.header && (!script.packed || text == script.models))
+        MHD_add_response_header(r, script.header, script.value);
     rc = MHD_queue_response(c, status, r);
     MHD_destroy_response(r);
     return rc;
+}
+
+static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const char *type,
+                             const char *text)
+{
+    return reply_bytes(c, status, type, text, strlen(text));
 }
 
 static ssize_t send_some(void *ctx, uint64_t at, char *to, size_t most)
@@ -117,6 +128,8 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *c, const char *ur
         return reply(c, 401, "application/json", "{\"error\": {\"message\": \"no key\"}}");
     if (strcmp(url, "/metrics") == 0 && script.metrics)
         return reply(c, 200, "text/plain", script.metrics);
+    if (strcmp(url, "/v1/models") == 0 && script.packed)
+        return reply_bytes(c, 200, "application/json", script.models, script.packed);
     if (strcmp(url, "/v1/models") == 0)
         return reply(c, 200, "application/json", script.models ? script.models : ONE_MODEL);
     if (strcmp(method, "POST"))
@@ -127,7 +140,8 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *c, const char *ur
         return reply(c, 503, "text/plain", "busy");
     }
     if (script.body)
-        return reply(c, script.status ? script.status : 200, "application/json", script.body);
+        return reply(c, script.status ? script.status : 200,
+                     script.type ? script.type : "application/json", script.body);
     return stream(c);
 }
 
@@ -285,6 +299,217 @@ START_TEST(errors_inside_a_stream_are_said)
 }
 END_TEST
 
+#define DELTA(members) "data: {\"choices\": [{\"index\": 0, \"delta\": {" members "}}]}\n\n"
+#define CALL(members) DELTA("\"tool_calls\": [{" members "}]")
+
+START_TEST(streams_of_all_servers_are_read)
+{
+    static const struct {
+        const char *stream, *answer, *thought;
+    } cases[] = {
+        /* events without a text, blanks behind [DONE], a byte order mark, an error that is none */
+        {"data: \n\n" PIECE("a") "data\n\ndata:\n\n" STOP DONE, "a", ""},
+        {PIECE("b") "data: [DONE] \n\n", "b", ""},
+        {"\xef\xbb\xbf" PIECE("c") DONE, "c", ""},
+        {"data: {\"error\": null, \"choices\": [{\"delta\": {\"content\": \"d\"}}]}\n\n" DONE, "d",
+         ""},
+        /* characters that a server cut in two; what looks like it and is not */
+        {PIECE("a\xe6\x97z") PIECE("\\ud83d") PIECE("\\ude00\\\\ud83d\\ud83d\\ude00") STOP DONE,
+         "a\xef\xbf\xbdz\xef\xbf\xbd\xef\xbf\xbd\\ud83d\xf0\x9f\x98\x80", ""},
+        /* thoughts under all their names */
+        {DELTA("\"reasoning_content\": null, \"reasoning\": \"hmm\"") PIECE("e") STOP DONE, "e",
+         "hmm"},
+        {DELTA("\"reasoning_content\": \"hmm\", \"reasoning\": \"hmm\"") PIECE("f") STOP DONE, "f",
+         "hmm"},
+        {DELTA("\"content\": [{\"type\": \"thinking\", \"thinking\": [{\"text\": \"hm\"}]}]")
+             DELTA("\"content\": [{\"type\": \"text\", \"text\": \"g\"}]") STOP DONE,
+         "g", "hm"},
+        {DELTA("\"refusal\": \"I will not.\"") STOP DONE, "I will not.", ""},
+        /* calls of tools: in pieces, two of them, one without arguments, one that came whole */
+        {PIECE("I look.") CALL(
+             "\"index\": 0, \"id\": \"x\", \"function\": {\"name\": \"look\", \"arguments\": \"\"}")
+             CALL("\"index\": 0, \"function\": {\"arguments\": \"{\\\"at\\\": \"}")
+                 CALL("\"index\": 0, \"function\": {\"arguments\": \"1}\"}")
+                     CALL("\"index\": 1, \"function\": {\"name\": \"now\"}") STOP DONE,
+         "I look.\n```tool call\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n"
+         "{\"name\": \"now\", \"arguments\": {}}",
+         ""},
+        {CALL("\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}") DONE,
+         "\n```tool call\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}", ""},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        script.stream = cases[i].stream;
+        ck_assert_msg(ask("-p hi") == 0, "%zu: %s", i, said);
+        ck_assert_msg(strcmp(answer, cases[i].answer) == 0, "%zu: %s", i, answer);
+        ck_assert_msg(strstr(said, cases[i].thought) != NULL, "%zu: %s", i, said);
+    }
+    script.type = "text/plain"; /* events all the same */
+    ck_assert_msg(ask("-p hi") == 0, "%s", said);
+}
+END_TEST
+
+START_TEST(failures_are_told_in_every_servers_words)
+{
+    static const struct {
+        const char *stream, *says;
+    } cases[] = {
+        {PIECE("x") "data: {\"object\": \"error\", \"message\": \"too long\"}\n\n" DONE,
+         "too long; what came before is kept"},
+        {PIECE("x") "error: {\"code\": 500, \"message\": \"no slot\"}\n\n", "no slot; what"},
+        {PIECE("x") "event: error\ndata: {\"message\": \"overloaded\"}\n\n", "overloaded; what"},
+        {PIECE("x") "data: {\"error\": true}\n\n", "it says that it failed; what"},
+        {PIECE("x") "data: {\"choices\": [{\"delta\": {}, \"finish_reason\": \"abort\"}]}\n\n" DONE,
+         "it ended the answer before its end; what"},
+        {PIECE("x") "data: {\"choices\": [{\"finish_reason\": \"content_filter\"}]}\n\n" DONE,
+         "its content filter ended the answer; what"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        script.stream = cases[i].stream;
+        ck_assert_msg(ask("-p hi") == 5, "%zu: %s", i, said);
+        IS("x");
+        SAYS(cases[i].says);
+    }
+    script.body = "<html>Who are you?</html>";
+    script.type = "text/html";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("what it answers is text/html, no answer of a model");
+    script.type = NULL;
+    script.status = 422;
+    script.body = "{\"detail\": [{\"loc\": [\"body\"], \"msg\": \"top_k is no integer\"}]}";
+    ck_assert_int_eq(ask("-p hi"), 1);
+    SAYS("HTTP 422: top_k is no integer");
+}
+END_TEST
+
+START_TEST(what_never_comes_is_not_waited_for)
+{
+    char arguments[100];
+
+    script.stream = PIECE("Hello") STOP; /* no [DONE], and the connection stays open */
+    script.silent = true;
+    snprintf(arguments, sizeof arguments, "--connect 127.0.0.1:%d -p hi", port);
+    ck_assert_msg(shell("timeout 60 %s %s </dev/null", arguments) == 0, "%s", said);
+    IS("Hello");
+}
+END_TEST
+
+START_TEST(a_server_says_when_to_come_again)
+{
+    script.header = "Retry-After";
+    script.value = "2";
+    script.status = 429;
+    script.busy = 1;
+    ck_assert_msg(ask("-p hi") == 0, "%s", said);
+    IS("Hello there");
+    SAYS("is busy (HTTP 503): asking again in 2 s");
+    asked = 0;
+    script.value = "3600";
+    script.busy = 9;
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("it asks to come again in 3600 s");
+    ck_assert_int_eq(asked, 1);
+}
+END_TEST
+
+START_TEST(nothing_goes_to_another_place)
+{
+    char arguments[200];
+
+    script.header = "Location";
+    script.value = "http://elsewhere.invalid/api/v1/chat/completions";
+    script.status = 307;
+    script.body = "";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("it is somewhere else; if you trust that place, give its address: --connect "
+         "http://elsewhere.invalid/api\n");
+    ck_assert_int_eq(asked, 1);
+    /* a proxy of the network has nothing to do with this machine */
+    script.body = NULL;
+    snprintf(arguments, sizeof arguments, "--connect http://me:pass%%40word@127.0.0.1:%d -p hi",
+             port);
+    ck_assert_msg(shell("unset NO_PROXY; http_proxy=http://127.0.0.1:1 %s %s", arguments) == 0,
+                  "%s", said);
+    IS("Hello there");
+    /* what is secret in an address is not shown */
+    ck_assert_int_eq(moetop("--connect http://me:pass@127.0.0.1:1 -p hi"), 5);
+    SAYS("http://127.0.0.1:1: nobody listens there");
+    ck_assert_ptr_null(strstr(said, "pass"));
+    ck_assert_int_eq(moetop("--connect http://me:pass@ -p hi"), 2);
+    ck_assert_ptr_null(strstr(said, "pass"));
+}
+END_TEST
+
+/* {"data": [{"id": "packed"}]} through gzip */
+START_TEST(what_comes_packed_is_unpacked)
+{
+    static const char models[] =
+        "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x4a\x49\x2c\x49\x54\xb2\x8a\xae\x56\xca"
+        "\x4c\x51\xb2\x52\x2a\x48\x4c\xce\x4e\x4d\x51\xaa\x8d\xad\x05\x00\x8e\xc1\x57\x64\x1a\x00"
+        "\x00\x00";
+
+    script.header = "Content-Encoding";
+    script.value = "gzip";
+    script.models = models;
+    script.packed = sizeof models - 1;
+    ck_assert_msg(ask("-p hi") == 0, "%s", said);
+    ck_assert_ptr_nonnull(strstr(request, "\"packed\""));
+}
+END_TEST
+
+START_TEST(a_text_that_is_no_utf8_arrives)
+{
+    json_t *body;
+
+    ck_assert_msg(ask("-p \"$(printf 'caf\\351 ol')\"") == 0, "%s", said);
+    body = json_loads(request, 0, NULL);
+    ck_assert_str_eq(json_string_value(json_walk(body, "messages.0.content")),
+                     "caf\xef\xbf\xbd ol");
+    json_decref(body);
+}
+END_TEST
+
+/* Without a certificate that is known here nothing is said to a server, and the line names a way.
+ */
+START_TEST(certificates_are_checked)
+{
+    static char key[1 << 14], certificate[1 << 14];
+    char arguments[2 * PATH_MAX], path[PATH_MAX + 40];
+    struct MHD_Daemon *safe;
+    int at;
+
+    snprintf(arguments, sizeof arguments,
+             "cd '%s' && openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 9 "
+             "-subj /CN=x -addext subjectAltName=IP:127.0.0.1 >/dev/null 2>&1",
+             support_tmpdir());
+    if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES || system(arguments)) {
+        printf("skipped: certificates_are_checked: no openssl, or no TLS in libmicrohttpd\n");
+        return;
+    }
+    snprintf(path, sizeof path, "%s/key", support_tmpdir());
+    slurp(path, key, sizeof key);
+    snprintf(path, sizeof path, "%s/cert", support_tmpdir());
+    slurp(path, certificate, sizeof certificate);
+    safe = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_TLS, 0, NULL, NULL, serve,
+                            NULL, MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_HTTPS_MEM_CERT,
+                            certificate, MHD_OPTION_END);
+    ck_assert_ptr_nonnull(safe);
+    at = MHD_get_daemon_info(safe, MHD_DAEMON_INFO_BIND_PORT)->port;
+    snprintf(arguments, sizeof arguments, "--connect https://127.0.0.1:%d -p hi", at);
+    ck_assert_int_eq(moetop(arguments), 5);
+    SAYS("nobody known here signed its certificate: name a file of its authority's in "
+         "SSL_CERT_FILE");
+    ck_assert_ptr_null(strstr(said, "again")); /* in vain */
+    ck_assert_int_eq(asked, 0);
+    snprintf(path, sizeof path, "unset CURL_CA_BUNDLE; SSL_CERT_FILE=%s/cert %%s %%s",
+             support_tmpdir());
+    ck_assert_msg(shell(path, arguments) == 0, "%s", said);
+    IS("Hello there");
+    MHD_stop_daemon(safe);
+}
+END_TEST
+
 START_TEST(refusals_have_the_servers_words)
 {
     script.status = 400;
@@ -340,11 +565,21 @@ START_TEST(a_model_is_chosen)
     ck_assert_int_eq(ask("-p hi"), 3);
     SAYS("serves 2 models; choose one with -m: org/Alpha-7B, org/Beta-7B");
     ck_assert_int_eq(ask("-p hi -m 7b"), 3);
-    SAYS("serves no model that -m 7b names");
+    SAYS("-m 7b names 2 of its models: org/Alpha-7B, org/Beta-7B");
+    ck_assert_int_eq(ask("-p hi -m gamma"), 3);
+    SAYS("serves no model that -m gamma names; it serves org/Alpha-7B, org/Beta-7B");
     ck_assert_msg(ask("-p hi -m beta") == 0, "%s", said);
     ck_assert_ptr_nonnull(strstr(request, "org/Beta-7B"));
     script.models = "{\"data\": []}";
     ck_assert_int_eq(ask("-p hi"), 3);
+    script.models = "{\"data\": null}"; /* Ollama without any */
+    ck_assert_int_eq(ask("-p hi"), 3);
+    SAYS("serves no model\n");
+    script.models = "{\"data\": [7, {\"id\": 5}, {\"id\": \"\"}, {\"id\": \"one\"}]}";
+    ck_assert_msg(ask("-p hi") == 0, "%s", said);
+    script.models = "<html>";
+    ck_assert_int_eq(ask("-p hi"), 5);
+    SAYS("/v1/models lists no models: what comes is application/json");
     script.models = "[]";
     ck_assert_int_eq(ask("-p hi"), 5);
     SAYS("/v1/models lists no models");
@@ -366,8 +601,8 @@ END_TEST
 
 START_TEST(bad_use_is_one_line)
 {
-    static const char *const urls[] = {"ftp://x", "http://", "''", "'http://a b'",
-                                       "file:///etc/passwd"};
+    static const char *const urls[] = {
+        "ftp://x", "http://", "''", "http://127.0.0.1:99999", "'http://a b'", "file:///etc/passwd"};
     char arguments[100];
 
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
@@ -471,6 +706,13 @@ START_TEST(figures_of_all_servers_are_read)
          "0\nmoetop_kv_cache_usage_ratio 0.1\n"
          "moetop_prompt_tokens_total 10\nmoetop_cached_tokens_total 5\n",
          1, 0, 0.1, 0.5},
+        /* two replicas, blanks, times and exemplars, quoted braces, shares beyond all */
+        {"vllm:num_requests_running{e=\"0\"}\t2 1700000000\r\n"
+         "vllm:num_requests_running{e=\"{\\\"}1\"} 1 # {t=\"x\"} 9\n"
+         "vllm:num_requests_waiting -4\nvllm:num_requests_waiting 5\n"
+         "vllm:kv_cache_usage_perc{e=\"0\"} 0.75\nvllm:kv_cache_usage_perc{e=\"1\"} 0.5\n"
+         "vllm:prefix_cache_hits_total 300\nvllm:prefix_cache_queries_total 120\n",
+         3, 5, 0.625, 1},
     };
     static const char strange[] = "other 1\nvllm:num_requests_running nan\n{} \n",
                       slots[] = "[{\"is_processing\": true}, {\"is_processing\": false}]";
@@ -860,6 +1102,14 @@ static Suite *suite(void)
     tcase_add_test(t, a_broken_stream_keeps_what_came);
     tcase_add_test(t, errors_inside_a_stream_are_said);
     tcase_add_test(t, refusals_have_the_servers_words);
+    tcase_add_test(t, streams_of_all_servers_are_read);
+    tcase_add_test(t, failures_are_told_in_every_servers_words);
+    tcase_add_test(t, what_never_comes_is_not_waited_for);
+    tcase_add_test(t, a_server_says_when_to_come_again);
+    tcase_add_test(t, nothing_goes_to_another_place);
+    tcase_add_test(t, what_comes_packed_is_unpacked);
+    tcase_add_test(t, a_text_that_is_no_utf8_arrives);
+    tcase_add_test(t, certificates_are_checked);
     tcase_add_test(t, a_server_that_loads_or_is_busy_is_waited_for);
     tcase_add_test(t, the_key_is_asked_for_and_sent);
     tcase_add_test(t, a_model_is_chosen);

@@ -26,9 +26,14 @@ static struct {
     int cuts;          /* how many answers are cut so */
     int busy;          /* how many requests are refused with 503 first */
     bool no_ranges, damaged, huge, gone, wild;
+    bool beyond;    /* sizes whose sum is more than 64 bits */
+    bool shifted;   /* what comes after a range begins earlier than it says */
+    bool elsewhere; /* the weights lie on another server */
+    bool slow;
     unsigned status; /* of the listing, 0: 200 */
 } hub;
 static int asked, resumed; /* requests for the weights; those with a range */
+static int keyed;          /* those on the other server that brought the token */
 static struct MHD_Daemon *daemon_;
 static int port;
 static char *weights, sum[65], home[PATH_MAX], said[1 << 16], answer[1 << 16];
@@ -66,6 +71,11 @@ static enum MHD_Result list_files(struct MHD_Connection *c)
     if (hub.wild) {
         add(list, "../../../../escaped-Q8_0.gguf", 3, ABC, HELLO);
         add(list, "/tmp/escaped-Q8_0.gguf", 3, ABC, HELLO);
+    } else if (hub.beyond) {
+        add(list, "config.json", (json_int_t)1 << 62, ABC, HELLO);
+        add(list, "tokenizer.json", (json_int_t)1 << 62, ABC, HELLO);
+        add(list, "vocab.json", (json_int_t)1 << 62, ABC, HELLO);
+        add(list, "model.safetensors", (json_int_t)1 << 62, ABC, HELLO);
     } else {
         add(list, "tiny-Q8_0.gguf", hub.huge ? (json_int_t)1 << 60 : (json_int_t)n_weights, sum,
             HELLO);
@@ -91,6 +101,9 @@ static ssize_t send_some(void *ctx, uint64_t at, char *to, size_t most)
     struct sending *s = ctx;
     size_t pos = s->from + (size_t)at, n = n_weights - pos;
 
+    if (hub.slow)
+        usleep(5000);
+
     if (s->cut && at >= s->cut)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (s->cut && n > s->cut - at)
@@ -106,6 +119,7 @@ static enum MHD_Result send_weights(struct MHD_Connection *c)
 {
     const char *range = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Range");
     struct sending *s = calloc(1, sizeof *s);
+    size_t shift = 0;
     struct MHD_Response *r;
     enum MHD_Result rc;
     char text[80];
@@ -114,17 +128,33 @@ static enum MHD_Result send_weights(struct MHD_Connection *c)
     if (range && !hub.no_ranges) {
         resumed++;
         s->from = strtoull(range + strlen("bytes="), NULL, 10);
+        shift = hub.shifted ? 100 : 0;
     }
     if (hub.cuts) {
         hub.cuts--;
         s->cut = hub.cut;
     }
-    r = MHD_create_response_from_callback(n_weights - s->from, 1 << 16, send_some, s, free);
+    r = MHD_create_response_from_callback(n_weights - s->from + shift, 1 << 16, send_some, s, free);
     if (s->from) {
         snprintf(text, sizeof text, "bytes %zu-%zu/%zu", s->from, n_weights - 1, n_weights);
         MHD_add_response_header(r, "Content-Range", text);
+        s->from -= shift;
     }
     rc = MHD_queue_response(c, s->from ? 206 : 200, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+/* To the same server under another name, which is another one to a client. */
+static enum MHD_Result send_on(struct MHD_Connection *c)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result rc;
+    char text[80];
+
+    snprintf(text, sizeof text, "http://localhost:%d/cdn/weights", port);
+    MHD_add_response_header(r, "Location", text);
+    rc = MHD_queue_response(c, 302, r);
     MHD_destroy_response(r);
     return rc;
 }
@@ -141,6 +171,10 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *c, const char *ur
         *state = &begun;
         return MHD_YES;
     }
+    if (strcmp(url, "/cdn/weights") == 0) {
+        keyed += bearer != NULL;
+        return send_weights(c);
+    }
     snprintf(wanted, sizeof wanted, "Bearer %s", hub.token ? hub.token : "");
     if (hub.busy) {
         hub.busy--;
@@ -152,6 +186,8 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *c, const char *ur
         return reply(c, hub.status, "no", 2);
     if (strcmp(url, "/api/models/a/tiny/revision/main") == 0)
         return list_files(c);
+    if (strstr(url, "/tiny-Q8_0.gguf") && hub.elsewhere)
+        return send_on(c);
     if (strcmp(url, "/a/tiny/resolve/" COMMIT "/tiny-Q8_0.gguf") == 0 && !hub.gone)
         return send_weights(c);
     if (strstr(url, "/resolve/" COMMIT "/Q4_K/big"))
@@ -355,6 +391,50 @@ START_TEST(a_token_is_sent_and_asked_for)
 }
 END_TEST
 
+START_TEST(a_token_does_not_go_along_to_another_server)
+{
+    hub.token = "hf_secret";
+    hub.elsewhere = true;
+    ck_assert_msg(moetop("NO_PROXY=localhost,127.0.0.1 HF_TOKEN=hf_secret", FETCH) == 0, "%s",
+                  said);
+    is_whole();
+    ck_assert_int_eq(asked, 1);
+    ck_assert_int_eq(keyed, 0);
+}
+END_TEST
+
+START_TEST(two_that_want_the_same_fetch_it_once)
+{
+    char path[PATH_MAX + 200];
+
+    hub.slow = true;
+    ck_assert_msg(moetop("sh -c '\"$@\" & a=$!; \"$@\" && wait $a' sh", FETCH) == 0, "%s", said);
+    SAYS("tiny-Q8_0.gguf: another program is fetching it: waiting for that one");
+    ck_assert_int_eq(asked, 1);
+    is_whole();
+    /* where huggingface_hub looks for it too */
+    snprintf(path, sizeof path, "%s/hub/.locks/models--a--tiny/%s.lock", home, sum);
+    ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_right_is_not_kept)
+{
+    hub.cut = n_weights / 3;
+    hub.cuts = 1;
+    hub.shifted = true;
+    ck_assert_int_eq(moetop("", FETCH), 5);
+    SAYS("bytes it should have; it was removed: fetch it again");
+    hub.shifted = false;
+    ck_assert_msg(moetop("", FETCH) == 0, "%s", said);
+    is_whole();
+    hub.beyond = true;
+    ck_assert_int_eq(moetop("", "-hf a/tiny -p hi"), 5);
+    SAYS("are to come and the disk has room for ");
+    ck_assert(!in_cache("snapshots/" COMMIT "/config.json"));
+}
+END_TEST
+
 START_TEST(refusals_are_said_and_busy_servers_asked_again)
 {
     hub.status = 404;
@@ -500,6 +580,9 @@ static Suite *suite(void)
     tcase_add_test(t, one_that_gives_nothing_more_is_given_up);
     tcase_add_test(t, what_is_damaged_is_not_kept);
     tcase_add_test(t, a_token_is_sent_and_asked_for);
+    tcase_add_test(t, a_token_does_not_go_along_to_another_server);
+    tcase_add_test(t, two_that_want_the_same_fetch_it_once);
+    tcase_add_test(t, what_cannot_be_right_is_not_kept);
     tcase_add_test(t, refusals_are_said_and_busy_servers_asked_again);
     tcase_add_test(t, a_disk_too_small_is_said_before_anything_comes);
     tcase_add_test(t, a_write_that_fails_is_said);

@@ -1,8 +1,10 @@
 /* The kernels for one token (struct kernels.gemv, gemv_float): row groups by every read pattern,
  * wherever they lie, against the reference group by group, as bits. Where reading goes on is a
  * hint: any address must do. */
+#include "engine/base/mem.h"
 #include "engine/device/cpu/pieces.h"
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/tuning/microbench.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
@@ -259,6 +261,41 @@ START_TEST(pieces)
 }
 END_TEST
 
+/* --microbench measures every type that the set in use multiplies: one token as decoding does it,
+ * cached and from memory, and more tokens. */
+START_TEST(measured)
+{
+    struct microbench_result *m = mem_alloc(1024, sizeof *m);
+    const struct kernels *k;
+    struct error e;
+    int n;
+
+    ck_assert_ptr_nonnull(m);
+    k = kernels_active();
+    n = cpu_microbench(m, 1024, 256, 256, &e);
+    ck_assert_int_gt(n, 0);
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        int gemv = 0, dot = 0;
+        char want[2][24];
+
+        snprintf(want[0], sizeof want[0], "gemv %s", dtype_info((enum dtype)type)->word);
+        snprintf(want[1], sizeof want[1], "dot %s", dtype_info((enum dtype)type)->word);
+        for (int i = 0; i < n; i++) {
+            gemv += strcmp(m[i].kernel, want[0]) == 0;
+            dot += strcmp(m[i].kernel, want[1]) == 0;
+            ck_assert_double_gt(m[i].seconds, 0);
+            if (strcmp(m[i].kernel, want[0]) == 0)
+                ck_assert_int_eq(m[i].tokens, 1);
+        }
+        if (k->dot[type]) {
+            ck_assert_msg(gemv == (k->gemv[type] ? 2 : 0), "%s: %d", want[0], gemv);
+            ck_assert_msg(dot >= 5, "%s: %d", want[1], dot);
+        }
+    }
+    mem_free(m);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("gemv");
@@ -270,6 +307,7 @@ static Suite *suite(void)
     tcase_add_test(t, patterns);
     tcase_add_test(t, steps);
     tcase_add_test(t, pieces);
+    tcase_add_test(t, measured);
     suite_add_tcase(s, t);
     return s;
 }

@@ -69,6 +69,10 @@ START_TEST(bytes_by_hand)
                      "memory swung 46-77 GB/s");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000 * 1.2, 24000, false, text, sizeof text),
                      "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 2.2, 0, 24000, false, text, sizeof text),
+                     "110 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 5.34, 0, 24000, false, text, sizeof text),
+                     "faster than memory"); /* 267 % says nothing to anybody */
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 0, false, text, sizeof text), "");
     m.hp.common.mixer.window = 4;
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
@@ -136,6 +140,11 @@ static uint64_t some(void)
     return (uint64_t)160 << 20;
 }
 
+static uint64_t plenty(void)
+{
+    return (uint64_t)1 << 40;
+}
+
 /* A control group leaves less than the machine has: who takes more is killed. */
 START_TEST(the_meter_leaves_what_others_need)
 {
@@ -146,7 +155,27 @@ START_TEST(the_meter_leaves_what_others_need)
     membw_limit(some);
     ck_assert(membw_read(NULL, 0, 1, 5) > 0);
     ck_assert_uint_eq(membw_held().most, (uint64_t)64 << 20);
+    /* files in memory leave few pages free; the buffer is four caches all the same */
+    membw_limit(plenty);
+    ck_assert_uint_eq(membw_far_bytes(),
+                      4 * membw_cache_bytes() > (uint64_t)1 << 30  ? (uint64_t)1 << 30
+                      : 4 * membw_cache_bytes() < (uint64_t)64 << 20 ? (uint64_t)64 << 20
+                                                                     : 4 * membw_cache_bytes());
     membw_limit(NULL);
+}
+END_TEST
+
+/* Who types while it is measured does not wait for it. */
+START_TEST(the_meter_stops_when_told)
+{
+    atomic_bool stop = false;
+    size_t far = (size_t)4 * membw_cache_bytes();
+
+    ck_assert(membw_read_until(1, 5, &stop) > 0);
+    atomic_store(&stop, true);
+    ck_assert(membw_read_until(1, 60000, &stop) == 0);
+    ck_assert(!membw_cached_until(far > (size_t)8 << 20 ? 1 << 20 : 1, 1, &stop));
+    ck_assert_uint_eq(membw_held().now, 0);
 }
 END_TEST
 
@@ -167,6 +196,7 @@ static Suite *suite(void)
     tcase_add_test(t, memory_speed_is_a_number);
     tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);
     tcase_add_test(t, the_meter_leaves_what_others_need);
+    tcase_add_test(t, the_meter_stops_when_told);
     tcase_add_test(t, no_memory_is_no_figure);
     tcase_add_test(t, in_cache_is_measured);
     suite_add_tcase(s, t);

@@ -19,7 +19,8 @@
  * train STEPS FROM LAYERS BLOCKS ROUTED VALID (a training run's, the first line of a script)
  * steps N SECONDS      frozen LAYER BLOCK (nothing is trained there; 0: attention)      valid LOSS
  * tells TEXT (the program)      ends (the user wants to quit)
- * above LINE|LINE (over the input line)     computes LAYER (a long pass does)
+ * above LINE|LINE (over the input line)     marked N (that line of it, 0: none)
+ * computes LAYER (a long pass does)
  * find TEXT      show [styles]     the screen goes
  * into NAME.txt */
 #include "tests/support.h"
@@ -42,6 +43,7 @@ struct player {
     struct telemetry t;
     uint64_t now;
     char typed[256], above[256], *help;
+    int marked;
     unsigned seed;
     struct ui_serving serving;
     struct ui_training training;
@@ -53,7 +55,8 @@ static struct screen_input typed_input(const struct player *p)
 {
     size_t len = strlen(p->typed);
 
-    return (struct screen_input){"> ", p->typed, len, len, p->above[0] ? p->above : NULL};
+    return (struct screen_input){"> ",   p->typed, len, len, p->above[0] ? p->above : NULL,
+                                 p->marked};
 }
 
 static double size_of(const char *s)
@@ -558,7 +561,7 @@ static void line(struct player *p, char *s)
     } else if (strcmp(word, "hints") == 0) { /* as the program starts; the tests are without */
         p->m.hints = p->m.key_bar = true;
     } else if (strcmp(word, "find") == 0) {
-        struct screen_input in = {"> ", "", 0, 0, NULL};
+        struct screen_input in = {"> ", "", 0, 0, NULL, 0};
 
         screen_draw(&p->c, &p->m, &in);
         search_begin(&p->m);
@@ -635,6 +638,8 @@ static void line(struct player *p, char *s)
         p->m.pace = atof(a);
     } else if (strcmp(word, "type") == 0) {
         snprintf(p->typed, sizeof p->typed, "%s", rest);
+    } else if (strcmp(word, "marked") == 0) {
+        p->marked = atoi(rest);
     } else if (strcmp(word, "above") == 0) {
         snprintf(p->above, sizeof p->above, "%s", rest);
         for (char *at = p->above; (at = strchr(at, '|')); at++)
@@ -867,7 +872,8 @@ START_TEST(every_screen_size)
     line(&p, tokens);
     for (w = 1; w <= 250; w += w < 130 ? 3 : 11)
         for (h = 1; h <= 80; h += h < 20 ? 1 : 6) {
-            struct screen_input in = {"> ", "hello 世界", 12, 12, w % 2 ? "/set\n/show" : NULL};
+            struct screen_input in = {"> ", "hello 世界", 12, 12, w % 2 ? "/set\n/show" : NULL,
+                                      w % 4};
 
             ck_assert_int_eq(canvas_resize(&p.c, w, h), 0);
             p.m.focus = (w + h) % (PANEL_COUNT + 1) - 1;
@@ -1035,7 +1041,7 @@ START_TEST(the_map_is_whole)
     line(&p, gpu);
     line(&p, plan);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct screen_input in = {"> ", "", 0, 0, NULL};
+        struct screen_input in = {"> ", "", 0, 0, NULL, 0};
 
         canvas_resize(&p.c, sizes[i][0], sizes[i][1]);
         screen_draw(&p.c, &p.m, &in);
@@ -1111,7 +1117,7 @@ START_TEST(forced_tokens_are_marked)
     struct player p;
     FILE *null = fopen("/dev/null", "w");
     char model[] = "model phi-tiny-moe Q4_0 4 8 2", answer[] = "answer", start[] = "start 10 0";
-    struct screen_input in = {"> ", "", 0, 0, NULL};
+    struct screen_input in = {"> ", "", 0, 0, NULL, 0};
     int marks = 0;
 
     player_init(&p, null);

@@ -800,6 +800,20 @@ static const struct {
      "6 0 2"},
     {"{{ '<a href=\"x\">&\\'</a>' | escape }} {{ '<' | e }} {{ 5 | e }} {{ '&amp;' | e }}",
      "&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; &lt; 5 &amp;amp;"},
+    {"{{ 'a\"' | safe + '<' }}|{{ '<' + ('>' | safe) }}|{{ '<' ~ 5 ~ ('>' | e) ~ '\"' }}",
+     "a\"&lt;|&lt;>|<5&gt;\""},
+    {"{{ ('<' | e) | e }} {{ ('<' | safe) | escape }} {{ ('<b>' | safe)[1:] + '<' }}",
+     "&lt; < b>&lt;"},
+    {"{{ ('<' | safe) * 2 + '>' }} {{ ['<' | safe, '<'] }}", "<<&gt; [Markup('<'), '<']"},
+    {"{{ ('x' | e) is escaped }} {{ 'x' is escaped }} {{ (5 | safe) is escaped }}{{ none | safe }}",
+     "True False TrueNone"},
+    {"{{ ('<%s %d>' | safe) % ('<', 5) }} {{ ('<%s>' | safe) % '&' }}", "<&lt; 5> <&amp;>"},
+    {"{{ (('<' | safe) ~ '&') | replace('<', '[') + '>' }} {{ [('<' | safe), '&'] | join('<') + "
+     "'>' }}",
+     "[&> <<&>"},
+    {"{{ ('<' | safe) | trim + '>' }} {{ ('<' | safe) | string + '>' }}{% set x %}{{ '<' | safe "
+     "}}{% endset %}{{ x + '>' }}",
+     "<&gt; <&gt;<>"},
     {"{{ 1 is sameas 1 }} {{ none is sameas none }} {{ true is sameas true }} {{ true is sameas 1 "
      "}}",
      "True True True False"},

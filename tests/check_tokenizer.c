@@ -488,6 +488,427 @@ START_TEST(rules_of_tokenizer_json)
 }
 END_TEST
 
+/* The steps of a decoder, each list beside what `tokenizers` 0.23 makes of it. */
+#define DECODED_VOCAB                                                                            \
+    "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"<0x0A>\": 2, \"<0xC3>\": 3, \"<0xA9>\": 4, "        \
+    "\"<0x20>\": 5, \"\u2581\": 6, \"\u2581\u2581a\": 7, \"b\u2581\": 8, \"aa\": 9, \"a\": 10, " \
+    "\"ab\": 11, \" \": 12, \" b \": 13}"
+
+static const struct {
+    const char *decoder;
+    int n, ids[8];
+    const char *text;
+} decoded[] = {
+    /* every mark of the first token */
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}",
+     3,
+     {7, 7, 8},
+     "a  ab "},
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}",
+     3,
+     {6, 6, 7},
+     "   a"},
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}",
+     2,
+     {2, 7},
+     "<0x0A>  a"},
+    /* of the scheme never none */
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"never\"}",
+     3,
+     {7, 7, 8},
+     "  a  ab "},
+    {"{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"never\"}",
+     2,
+     {2, 7},
+     "<0x0A>  a"},
+    /* bytes count as the first token */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": "
+     "\"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}]}",
+     3,
+     {3, 4, 7},
+     "é  a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": "
+     "\"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}]}",
+     4,
+     {7, 3, 4, 2},
+     "aé\n"},
+    /* of one token made of all the marks all go */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
+     "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"first\"}]}",
+     4,
+     {7, 7, 8, 2},
+     "aab\n"},
+    /* a Strip before Fuse is each token's */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Strip\", "
+     "\"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     5,
+     {7, 7, 8, 6, 7},
+     " a ab  a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Strip\", "
+     "\"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     3,
+     {5, 12, 13},
+     "b "},
+    /* and behind it the text's */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     3,
+     {7, 7, 8},
+     " a  ab "},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     3,
+     {6, 6, 10},
+     " a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+     2,
+     {1, 7},
+     "<s>  a"},
+    /* two of them */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}]}",
+     2,
+     {7, 7},
+     "a  a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}]}",
+     4,
+     {6, 6, 6, 10},
+     " a"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}]}",
+     2,
+     {6, 10},
+     "a"},
+    /* at the end */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 2}]}",
+     4,
+     {10, 6, 6, 6},
+     "a "},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 2}]}",
+     4,
+     {10, 8, 10, 8},
+     "ab ab"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+     "\"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 2}]}",
+     2,
+     {10, 5},
+     "a"},
+    /* and at every token's end */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"▁\"}, \"content\": \" \"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, "
+     "\"stop\": 1}]}",
+     4,
+     {13, 13, 10, 8},
+     "bbab"},
+    /* Replace within a token */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"aa\"}, \"content\": \"b\"}, {\"type\": \"Fuse\"}]}",
+     4,
+     {9, 10, 10, 11},
+     "baaab"},
+    /* and across them */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", "
+     "\"pattern\": {\"String\": \"aab\"}, \"content\": \"<>\"}]}",
+     7,
+     {10, 11, 10, 9, 9, 11, 9},
+     "<>aaaa<>aa"},
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", "
+     "\"pattern\": {\"String\": \"aab\"}, \"content\": \"<>\"}]}",
+     3,
+     {10, 10, 10},
+     "aaa"},
+    /* bytes are texts where nothing reads them */
+    {"{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}",
+     4,
+     {2, 7, 3, 4},
+     "<0x0A>  a<0xC3><0xA9>"},
+    /* steps in their order */
+    {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Strip\", \"content\": \" \", \"start\": "
+     "1, \"stop\": 0}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" "
+     "\"}]}",
+     4,
+     {6, 7, 12, 13},
+     "   ab "},
+};
+
+START_TEST(steps_of_the_decoder)
+{
+    struct fixture x;
+    char json[2048];
+    json_t *ids = json_array(), *text = json_string(decoded[_i].text);
+
+    snprintf(
+        json, sizeof json,
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"<s>\", \"special\": true}], "
+        "\"decoder\": %s, \"model\": {\"type\": \"BPE\", \"byte_fallback\": true, " DECODED_VOCAB
+        ", \"merges\": []}}",
+        decoded[_i].decoder);
+    for (int i = 0; i < decoded[_i].n; i++)
+        json_array_append_new(ids, json_integer(decoded[_i].ids[i]));
+    ck_assert(open_at(&x, write_folder(json)));
+    check_text(x.t, ids, false, text);
+    close_it(&x);
+    json_decref(ids);
+    json_decref(text);
+}
+END_TEST
+
+/* A token in the middle of a text keeps its marks, and what a Strip behind Fuse takes at the ends.
+ */
+START_TEST(text_of_a_token_in_the_middle)
+{
+    static const struct {
+        const char *decoder, *text;
+    } cases[] = {
+        {"{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"always\"}",
+         "  a"},
+        {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+         "{\"String\": "
+         "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"Fuse\"}, {\"type\": \"Strip\", "
+         "\"content\": "
+         "\" \", \"start\": 1, \"stop\": 1}]}",
+         "  a"},
+        {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+         "{\"String\": "
+         "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": "
+         "1, "
+         "\"stop\": 0}]}",
+         " a"},
+    };
+    char json[2048], out[16];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture x;
+        struct detokenizer d;
+
+        snprintf(json, sizeof json,
+                 "{\"decoder\": %s, \"model\": {" DECODED_VOCAB ", \"merges\": []}}",
+                 cases[i].decoder);
+        ck_assert(open_at(&x, write_folder(json)));
+        ck_assert_uint_eq(tokenizer_token_text(x.t, 7, out, sizeof out), strlen(cases[i].text));
+        ck_assert_mem_eq(out, cases[i].text, strlen(cases[i].text));
+        detokenizer_init(&d, x.t, true);
+        d.at_start = false;
+        ck_assert_uint_eq(detokenizer_push(&d, 7, out, sizeof out), strlen(cases[i].text));
+        ck_assert_str_eq(out, cases[i].text);
+        close_it(&x);
+    }
+}
+END_TEST
+
+/* ---- unigram ---- */
+
+/* \ufb01 -> fi, e\u0301 -> \u00e9, \u2460 -> 1, \u00a0 -> blank, \u200b -> nothing: as
+ * SentencePiece compiles it */
+#define CHARSMAP                                                                               \
+    "AAQAAACQAQBlPAMAzAACAIEdAAAIAACAoA0AAAEAAICAEAIAiwUAAAAAAICgBQAAAwAAgKwAAgCBDQAABQAAgA4A" \
+    "AAARAAAAEAAAABMAAAASAAAAFQAAABQAAACR8AIAFgAAABkAAAAYAAAAGwAAABoAAAAdAAAAHAAAAB8AAAAeAAAA" \
+    "IQAAACAAAAAjAAAAIgAAACUAAAAkAAAAJwAAACYAAAApAAAAKAAAACsAAAAqAAAALQAAACwAAAAvAAAALgAAADEA" \
+    "AAAwAAAAMwAAADIAAAA1AAAANAAAADcAAAA2AAAAOQAAADgAAAA7AAAAOgAAAD0AAAA8AAAAPwAAAD4AAABBAAAA" \
+    "QAAAAEMAAABCAAAARQAAAEQAAABHAAAARgAAAEkAAABIAAAASwAAAEoAAABNAAAATAAAAE8AAABOAAAAUQAAAFAA" \
+    "AABTAAAAUgAAAFUAAABUAAAAVwAAAFYAAABZAAAAWAAAAFsAAABaAAAAXQAAAFwAAABfAAAAXgAAAGEAAABgAAAA" \
+    "YwAAAGIAAABlAAAAZAAAAGcAAABmAAAAaQAAAGgAAABrAAAAagAAAG0AAABsAAAAbwAAAG4AAABxAAAAcAAAAHMA" \
+    "AAByAAAAdQAAAHQAAAB3AAAAdgAAAHkAAAB4AAAAewAAAHoAAAB9AAAAfAAAAH8AAAB+AAAAgQAAAIAAAACDAAAA" \
+    "ggAAAIUAAACEAAAA4gQAAIYAAACJAAAAiAAAAIsAAADvrAAAjQAAAIwAAACPAAAAjgAAAJEAAACQAAAAkwAAAJIA" \
+    "AACVAAAAlAAAAJcAAACWAAAAmQAAAJgAAACbAAAAmgAAAJ0AAACcAAAAnwAAAJ4AAAChAAAAoAAAAKMAAACiAAAA" \
+    "pQAAAKQAAADCDAAApgAAAKkAAACoAAAAqwAAAKoAAACtAAAArAAAAK8AAACuAAAAsQAAALAAAACzAAAAsgAAALUA" \
+    "AAC0AAAAtwAAALYAAAC5AAAAuAAAALsAAAC6AAAAvQAAALwAAAC/AAAAvgAAAMEAAADAAAAAwwAAAMIAAADFAAAA" \
+    "xAAAAMcAAADGAAAAyQAAAMgAAADLAAAAygAAAM0AAADMAAAAzwAAAM4AAADRAAAA0AAAANMAAADSAAAA1QAAANQA" \
+    "AADXAAAA1gAAANkAAADYAAAA2wAAANoAAADdAAAA3AAAAN8AAADeAAAA4QAAAOAAAADjAAAA4gAAAOUAAADkAAAA" \
+    "5wAAAOYAAADpAAAA6AAAAOsAAADqAAAA7QAAAOwAAADvAAAA7gAAAPEAAADwAAAA8wAAAPIAAAD1AAAA9AAAAPcA" \
+    "AAD2AAAA+QAAAPgAAAD7AAAA+gAAAP0AAAD8AAAA/wAAAP4AAAAAIAAxAGZpAMOpAA=="
+#define UNIGRAM(bytes)                                                                             \
+    "\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": " bytes ", \"vocab\": [" \
+    "[\"<unk>\", 0.0], [\"<s>\", 0.0], [\"▁\", -2.0], [\"a\", -3.0], "                           \
+    "[\"b\", -3.5], [\"ab\", -6.25], [\"abc\", -9.0], [\"c\", -4.0], "                             \
+    "[\"bc\", -6.0], [\"▁a\", -4.0], [\"é\", -5.0], [\"f\", -4.0], [\"i\", -4.0], "             \
+    "[\"1\", -4.0], [\"fi\", -7.0], [\"c\", -3.75], [\"e\", -4.5], "                               \
+    "[\"<0xC3>\", -9.0], [\"<0xBC>\", -9.0], [\"<0x3F>\", -9.0]"                                   \
+    "]}"
+
+/* Ids of `tokenizers` 0.23. */
+static const struct {
+    const char *json, *text;
+    int n, ids[12];
+} unigram[] = {
+    /* the best sum, not the longest piece; of equals the first; of two with one text the later */
+    {"{"
+     "" UNIGRAM("false") "}",
+     "abcabac",
+     4,
+     {6, 5, 3, 15}},
+    /* unknown characters beside each other are one, their bytes where all have a token */
+    {"{"
+     "" UNIGRAM("true") "}",
+     "aüb?üzzc",
+     6,
+     {3, 17, 18, 4, 0, 15}},
+    {"{"
+     "" UNIGRAM("false") "}",
+     "aüzbzüzc",
+     5,
+     {3, 0, 4, 0, 15}},
+    /* Metaspace */
+    {"{"
+     "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": "
+     "\"always\"}, " UNIGRAM("false") "}",
+     "a ab  c",
+     6,
+     {9, 9, 4, 2, 2, 15}},
+    /* each word is marked */
+    {"{"
+     "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+     "\"WhitespaceSplit\"}, {\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": "
+     "\"always\"}]}, " UNIGRAM("false") "}",
+     " a  \n\tab",
+     3,
+     {9, 9, 4}},
+    /* or the first alone */
+    {"{"
+     "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+     "\"WhitespaceSplit\"}, {\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": "
+     "\"first\"}]}, " UNIGRAM("false") "}",
+     "a ab",
+     2,
+     {9, 5}},
+    /* words and signs */
+    {"{"
+     "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Whitespace\"}, "
+     "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": "
+     "\"always\"}]}, " UNIGRAM("true") "}",
+     "ab?? c",
+     7,
+     {9, 4, 2, 19, 19, 2, 15}},
+    /* a map of characters, by character as seen */
+    {"{"
+     "\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"" CHARSMAP
+     "\"}, " UNIGRAM("false") "}",
+     "ﬁ①e\u0301\u200ba",
+     4,
+     {14, 13, 10, 3}},
+    /* ends and runs of blanks */
+    {"{"
+     "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Strip\", "
+     "\"strip_left\": false, \"strip_right\": true}, {\"type\": \"Replace\", \"pattern\": "
+     "{\"Regex\": \" {2,}\"}, \"content\": \"▁\"}]}, " UNIGRAM("false") "}",
+     " a    b  \n ",
+     4,
+     {0, 3, 2, 4}},
+    /* marks and control characters */
+    {"{"
+     "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFD\"}, {\"type\": "
+     "\"StripAccents\"}, {\"type\": \"Nmt\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" "
+     "\"}, \"content\": \"▁\"}]}, " UNIGRAM("false") "}",
+     "é\001a\ufeffb\u20dd\tc",
+     6,
+     {16, 3, 2, 4, 2, 15}},
+    /* added tokens */
+    {"{"
+     "\"added_tokens\": [{\"id\": 1, \"content\": \"<s>\", \"special\": true, \"single_word\": "
+     "false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false}], \"pre_tokenizer\": "
+     "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"always\"}, " UNIGRAM(
+         "false") "}",
+     "a<s>ab",
+     4,
+     {9, 1, 9, 4}},
+};
+
+START_TEST(unigram_of_tokenizer_json)
+{
+    struct fixture x;
+    struct error e = {0};
+    int *ids, n;
+
+    ck_assert(open_at(&x, write_folder(unigram[_i].json)));
+    ck_assert_int_eq(
+        tokenizer_encode(x.t, unigram[_i].text, strlen(unigram[_i].text), true, &ids, &n, &e), 0);
+    for (int i = 0; i < n && i < 12; i++)
+        ck_assert_msg(ids[i] == unigram[_i].ids[i], "'%s': id %d is %d, not %d", unigram[_i].text,
+                      i, ids[i], unigram[_i].ids[i]);
+    ck_assert_int_eq(n, unigram[_i].n);
+    mem_free(ids);
+    close_it(&x);
+}
+END_TEST
+
+/* What is typed never becomes a control token or a byte token, whatever their scores are. */
+START_TEST(unigram_reads_no_control_token_in_text)
+{
+    static const char typed[] = "<s><0xC3>";
+    struct fixture x;
+    struct error e = {0};
+    int *ids, n;
+
+    ck_assert(open_at(&x, write_folder("{\"added_tokens\": [{\"id\": 1, \"content\": \"<s>\", "
+                                       "\"special\": true}], " UNIGRAM("false") "}")));
+    ck_assert_int_eq(tokenizer_encode(x.t, typed, sizeof typed - 1, false, &ids, &n, &e), 0);
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(ids[i] != 1 && ids[i] != 17, "id %d is %d", i, ids[i]);
+    ck_assert_int_ge(n, 1);
+    mem_free(ids);
+    close_it(&x);
+}
+END_TEST
+
+/* GGUF's "t5": SentencePiece's own ids and texts. */
+START_TEST(unigram_of_gguf)
+{
+    static const struct {
+        const char *text;
+        int n, ids[40];
+        const char *back;
+    } cases[] = {
+        {"The license of this software",
+         14,
+         {4, 32, 20, 6, 4, 11, 9, 12, 47, 5, 6, 52, 83, 99},
+         "The license of this software"},
+        {"  two   blanks and an end  ",
+         16,
+         {4, 7, 37, 10, 4, 30, 11, 41, 49, 5, 58, 4, 41, 4, 47, 19},
+         "two blanks and an end"},
+        {"oﬁce ① cafe\u0301 a\u00a0b",
+         15,
+         {52, 9, 12, 6, 4, 53, 4, 12, 8, 27, 0, 4, 8, 4, 30},
+         "ofice 1 caf ⁇  a b"},
+        {"字字 of the 字", 6, {4, 0, 52, 33, 4, 0}, " ⁇  of the  ⁇ "},
+        {"a\u200bb", 3, {4, 8, 30}, "ab"},
+    };
+    struct fixture x;
+    struct error e = {0};
+    int *ids, n;
+    char *text;
+
+    ck_assert(open_at(&x, support_path("fuzz/corpus/tokenizer/t5.gguf")));
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        ck_assert_int_eq(
+            tokenizer_encode(x.t, cases[c].text, strlen(cases[c].text), true, &ids, &n, &e), 0);
+        ck_assert_int_eq(n, cases[c].n);
+        ck_assert_mem_eq(ids, cases[c].ids, (size_t)n * sizeof *ids);
+        ck_assert_int_eq(tokenizer_decode(x.t, ids, n, true, &text, NULL, &e), 0);
+        if (!strstr(cases[c].back, "\u2047")) /* how SentencePiece shows unknown pieces */
+            ck_assert_str_eq(text, cases[c].back);
+        mem_free(text);
+        mem_free(ids);
+    }
+    close_it(&x);
+}
+END_TEST
+
 /* Many texts for one id: they must not fill the table that is searched until a free place comes. */
 START_TEST(one_id_for_many_texts)
 {
@@ -518,7 +939,21 @@ static const struct {
     {"", "tokenizer.json"},
     {"{\"model\": {\"type\": \"BPE\", ", "tokenizer.json:1:"},
     {"[]", "not supported"},
-    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "Unigram"},
+    {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}}", "WordPiece"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "empty"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\"]]}}", "token 0"},
+    {"{\"model\": {\"type\": \"Unigram\", \"unk_id\": 1, \"vocab\": [[\"a\", -1.5]]}}", "unk_id"},
+    {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, " UNIGRAM("false") "}", "Unigram of bytes"},
+    {"{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAQA\"}, " UNIGRAM(
+         "false") "}",
+     "charsmap"},
+    {"{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"A?\"}, " UNIGRAM(
+         "false") "}",
+     "base64"},
+    {"{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": "
+     "\"\"}, " UNIGRAM("false") "}",
+     "a*"},
+    {"{\"normalizer\": {\"type\": \"BertNormalizer\"}, " UNIGRAM("false") "}", "BertNormalizer"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "empty"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", "no valid id"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 99999999999}, \"merges\": []}}",
@@ -530,9 +965,18 @@ static const struct {
     {"{\"added_tokens\": [{\"content\": \"x\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": "
      "0}, \"merges\": []}}",
      "added token 0"},
-    {"{\"normalizer\": {\"type\": \"Precompiled\"}, " MODEL "}", "Precompiled"},
-    {"{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, " MODEL "}", "Whitespace"},
+    {"{\"normalizer\": {\"type\": \"Precompiled\"}, " MODEL "}", "no map"},
+    {"{\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, " MODEL "}", "BertPreTokenizer"},
     {"{\"decoder\": {\"type\": \"WordPiece\"}, " MODEL "}", "WordPiece"},
+    {"{\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
+     "\"ByteFallback\"}]}, " MODEL "}",
+     "ByteFallback"},
+    {"{\"decoder\": {\"type\": \"Strip\", \"content\": \" \", \"start\": 9, \"stop\": 0}, " MODEL
+     "}",
+     "Strip"},
+    {"{\"decoder\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": "
+     "\"\"}, " MODEL "}",
+     "Replace"},
 };
 
 START_TEST(damaged_files_are_refused)
@@ -601,6 +1045,11 @@ static Suite *suite(void)
     tcase_add_test(c, long_text_costs_n_log_n);
     tcase_add_test(c, long_text_can_be_interrupted);
     tcase_add_loop_test(c, rules_of_tokenizer_json, 0, sizeof made / sizeof *made);
+    tcase_add_loop_test(c, steps_of_the_decoder, 0, sizeof decoded / sizeof *decoded);
+    tcase_add_test(c, text_of_a_token_in_the_middle);
+    tcase_add_loop_test(c, unigram_of_tokenizer_json, 0, sizeof unigram / sizeof *unigram);
+    tcase_add_test(c, unigram_reads_no_control_token_in_text);
+    tcase_add_test(c, unigram_of_gguf);
     tcase_add_test(c, one_id_for_many_texts);
     tcase_add_loop_test(c, damaged_files_are_refused, 0, sizeof damaged / sizeof *damaged);
     tcase_add_test(c, every_allocation_may_fail);

@@ -8,7 +8,7 @@
 
 static char found[1024];
 
-static void put(const char *text, struct json_slice s, const char *after)
+static void put(const char *text, struct call_slice s, const char *after)
 {
     size_t n = strlen(found);
 
@@ -18,13 +18,13 @@ static void put(const char *text, struct json_slice s, const char *after)
 /* name key=value key=value; or name whole; */
 static int take(void *ctx, const char *text, const struct tool_call *call)
 {
-    struct json_slice key, value;
+    struct call_slice key, value;
     size_t at = 0;
-    bool any = text[call->arguments.at] == '{';
+    bool any = tool_call_has_members(text, call);
 
     ck_assert(ctx == NULL);
     put(text, call->name, "");
-    while (tool_call_member(text, call->arguments, &at, &key, &value)) {
+    while (tool_call_member(text, call, &at, &key, &value)) {
         strcat(found, " ");
         put(text, key, "=");
         put(text, value, "");
@@ -41,18 +41,16 @@ static const struct {
     const char *text, *found;
     int calls;
 } cases[] = {
-    {"{\"name\": \"f\", \"arguments\": {}}", "\"f\";", 1},
+    {"{\"name\": \"f\", \"arguments\": {}}", "f;", 1},
     {" {\"name\":\"f\",\"arguments\":{\"a\":\"x\\\"},{\",\"b\" : [1, {\"c\": \"]\"}] "
      ",\"d\":-1.5e3}}\n",
-     "\"f\" \"a\"=\"x\\\"},{\" \"b\"=[1, {\"c\": \"]\"}] \"d\"=-1.5e3;", 1},
-    {"{\"parameters\": {\"a\": null}, \"name\": \"g\"}", "\"g\" \"a\"=null;", 1},
-    {"{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}", "\"f\" \"{\\\"a\\\": 1}\";", 1},
-    {"[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": [2]}]",
-     "\"f\";\"g\" [2];", 2},
-    {"{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {}}", "\"f\";\"g\";",
+     "f a=\"x\\\"},{\" b=[1, {\"c\": \"]\"}] d=-1.5e3;", 1},
+    {"{\"parameters\": {\"a\": null}, \"name\": \"g\"}", "g a=null;", 1},
+    {"{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}", "f \"{\\\"a\\\": 1}\";", 1},
+    {"[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": [2]}]", "f;g [2];",
      2},
-    {"{\"name\": \"f\", \"name\": \"g\", \"arguments\": {}}", "\"g\";",
-     1}, /* the last one counts */
+    {"{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {}}", "f;g;", 2},
+    {"{\"name\": \"f\", \"name\": \"g\", \"arguments\": {}}", "g;", 1}, /* the last one counts */
     {"", "", 0},
     {" \n", "", 0},
     {"[]", "", 0},
@@ -61,7 +59,8 @@ static const struct {
     {"{\"name\": \"f\"}", "", 0},
     {"{\"name\": \"f\", \"arguments\": {}} and so on", "", 0},
     {"{\"name\": \"f\", \"arguments\": {}}{\"name\": \"g\", \"arg", "", 0},
-    {"[find(city=\"Paris\")]", "", 0},
+    {"[find(city=\"Paris\"", "", 0},
+    {"two words", "", 0},
     {"{\"name\": \"f\", \"arguments\": {\"a\": \"", "", 0},
 };
 
@@ -83,6 +82,113 @@ START_TEST(calls_are_found)
         free(half);
     }
     free(copy);
+}
+END_TEST
+
+/* A call of each family's template, and what it says. */
+static const struct {
+    const char *text, *calls;
+} families[] = {
+    /* Cohere */
+    {"[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}}\n]",
+     "[[\"f\", {\"a\": 1}]]"},
+    /* harmony, as answer_parts tells it */
+    {"{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n{\"name\": \"\\u00e9\", \"arguments\": {}}",
+     "[[\"f\", {\"a\": 1}], [\"\u00e9\", {}]]"},
+    /* Mistral to v7, and from v11 on */
+    {"[{\"name\": \"f\", \"arguments\": {\"a\": [1]}, \"id\": \"123456789\"}]",
+     "[[\"f\", {\"a\": [1]}]]"},
+    {"f[ARGS]{\"a\": \"x\"}[TOOL_CALLS]g_2[CALL_ID]123456789[ARGS]{}",
+     "[[\"f\", {\"a\": \"x\"}], [\"g_2\", {}]]"},
+    {"[TOOL_CALLS]f[ARGS]{\"a\": \"x\"}[TOOL_CALLS]g[CALL_ID]123456789[ARGS]{}",
+     "[[\"f\", {\"a\": \"x\"}], [\"g\", {}]]"},
+    {"f-1[ARGS]{\"a\": \"x\"}", "[[\"f-1\", {\"a\": \"x\"}]]"},
+    /* DeepSeek */
+    {"<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n"
+     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>",
+     "[[\"f\", {\"a\": 1}], [\"g\", {}]]"},
+    {"<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>", "[[\"f\", {\"a\": 1}]]"},
+    {"\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+     "string=\"true\">1</｜DSML｜parameter>\n"
+     "<｜DSML｜parameter name=\"b\" string=\"false\">[1, "
+     "2]</｜DSML｜parameter>\n</｜DSML｜invoke>\n",
+     "[[\"f\", {\"a\": \"1\", \"b\": [1, 2]}]]"},
+    /* Kimi K2 */
+    {"<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>"
+     "<|tool_call_begin|>functions.g:12<|tool_call_argument_begin|>{}<|tool_call_end|>",
+     "[[\"f\", {\"a\": 1}], [\"g\", {}]]"},
+    /* Llama 3 */
+    {"{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "[[\"f\", {\"a\": \"b\"}]]"},
+    {"<function=f>{\"a\": 1}</function>", "[[\"f\", {\"a\": 1}]]"},
+    /* Qwen3-Coder and those like it: what reads as JSON is no text */
+    {"\n<function=f>\n<parameter=a>\nx\ny <b>\n</parameter>\n<parameter=n>\n3\n</parameter>\n"
+     "</function>\n<function=g>\n</function>\n",
+     "[[\"f\", {\"a\": \"x\\ny <b>\", \"n\": 3}], [\"g\", {}]]"},
+    /* MiniMax M2 */
+    {"\n<invoke name=\"f\">\n<parameter name=\"a\">x</parameter>\n<parameter name=\"b\">{\"c\": "
+     "true}</parameter>\n</invoke>\n",
+     "[[\"f\", {\"a\": \"x\", \"b\": {\"c\": true}}]]"},
+    /* LFM2 */
+    {"[f(a=\"x\\n'\", b='\\u00e9\\'', c=[1, -2.5, None], d={'e': True, \"g\": ()}), h()]",
+     "[[\"f\", {\"a\": \"x\\n'\", \"b\": \"\u00e9'\", \"c\": [1, -2.5, null], \"d\": {\"e\": true, "
+     "\"g\": []}}], [\"h\", {}]]"},
+    /* Gemma 4 */
+    {"call:f{a:<|\"|>x, \"y\"}<|\"|>,b:{c:[1,true],d:<|\"|><|\"|>}}call:g{}",
+     "[[\"f\", {\"a\": \"x, \\\"y\\\"}\", \"b\": {\"c\": [1, true], \"d\": \"\"}}], [\"g\", {}]]"},
+    /* GLM */
+    {"f\n<arg_key>a</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>n</arg_key>\n"
+     "<arg_value>3</arg_value>\n",
+     "[[\"f\", {\"a\": \"Paris\", \"n\": 3}]]"},
+    {"f<arg_key>a</arg_key><arg_value>x</arg_value>\ng\nh<arg_key>b</arg_key><arg_value>[]"
+     "</arg_value>",
+     "[[\"f\", {\"a\": \"x\"}], [\"g\", {}], [\"h\", {\"b\": []}]]"},
+    /* none of these */
+    {"[f(1)]", NULL},
+    {"[f(a=1) and so on]", NULL},
+    {"[f(a=x)]", NULL},
+    {"call:f{a:<|\"|>x}", NULL},
+    {"<function=f>\n<parameter=a>\nx\n</function>", NULL},
+    {"<function=a b>{}</function>", NULL},
+    {"f<arg_key>a</arg_key>x", NULL},
+    {"f[ARGS]{\"a\": }", NULL},
+    {"<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}", NULL},
+};
+
+static int collect(void *list, const char *text, const struct tool_call *call)
+{
+    struct call_slice key, value;
+    json_t *arguments = tool_call_arguments(text, call);
+    size_t at = 0, n = 0;
+
+    ck_assert(arguments && tool_call_has_members(text, call));
+    while (tool_call_member(text, call, &at, &key, &value))
+        n++;
+    ck_assert_uint_eq(n, json_object_size(arguments));
+    json_array_append_new(list, json_pack("[o, o]", tool_call_name(text, call), arguments));
+    return 0;
+}
+
+START_TEST(calls_of_each_family)
+{
+    const char *text = families[_i].text;
+    size_t n = strlen(text);
+    json_t *want = families[_i].calls ? json_loads(families[_i].calls, 0, NULL) : json_array(),
+           *calls = json_array();
+    char *copy = malloc(n);
+
+    memcpy(copy, text, n);
+    ck_assert_int_eq(tool_calls_each(copy, 0, n, collect, calls), (int)json_array_size(want));
+    ck_assert_msg(json_equal(calls, want), "%s", json_dumps(calls, 0));
+    for (size_t cut = 0; cut < n; cut++) {
+        char *half = malloc(cut ? cut : 1);
+
+        memcpy(half, text, cut);
+        ck_assert_int_ge(tool_calls_each(half, 0, cut, NULL, NULL), 0);
+        free(half);
+    }
+    free(copy);
+    json_decref(want);
+    json_decref(calls);
 }
 END_TEST
 
@@ -110,6 +216,7 @@ static Suite *suite(void)
     TCase *c = tcase_create("tool_calls");
 
     tcase_add_loop_test(c, calls_are_found, 0, (int)(sizeof cases / sizeof *cases));
+    tcase_add_loop_test(c, calls_of_each_family, 0, (int)(sizeof families / sizeof *families));
     tcase_add_test(c, the_taker_may_stop);
     suite_add_tcase(s, c);
     return s;

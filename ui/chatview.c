@@ -11,6 +11,9 @@
 
 /* columns: the eye does not find its way back from longer lines */
 #define READABLE 112
+/* lines of a message that is shown whole; of a longer one these are */
+#define USER_MOST 16
+#define USER_HEAD 6
 
 /* Rows a block takes: a header where it has a speaker, its lines, a blank row below. */
 static bool has_header(const struct ui_block *b)
@@ -19,9 +22,25 @@ static bool has_header(const struct ui_block *b)
            b->kind == UI_THOUGHT || b->kind == UI_VIEW;
 }
 
+/* A long message (a file that was sent along) is folded to its beginning, but not while words are
+ * looked for in it. */
+static bool is_cut(const struct ui_model *m, const struct ui_block *b)
+{
+    return b->kind == UI_USER && !m->thoughts_open && m->search.state == SEARCH_OFF &&
+           b->wrap.n_lines > USER_MOST;
+}
+
+/* Lines of it that are shown; of a folded message one more says how many are not. */
+static int body_lines(const struct ui_model *m, const struct ui_block *b)
+{
+    return b->kind == UI_THOUGHT && !m->thoughts_open ? 0
+           : is_cut(m, b)                             ? USER_HEAD + 1
+                                                      : (int)b->wrap.n_lines;
+}
+
 static int body_rows(const struct ui_model *m, const struct ui_block *b)
 {
-    return has_header(b) + (b->kind == UI_THOUGHT && !m->thoughts_open ? 0 : (int)b->wrap.n_lines);
+    return has_header(b) + body_lines(m, b);
 }
 
 static int block_rows(struct ui_model *m, size_t i, int width)
@@ -385,6 +404,8 @@ static int anchor_row(struct ui_model *m, int width)
     b = &m->blocks[i];
     for (k = 0; k + 1 < b->wrap.n_lines && b->wrap.lines[k + 1].offset <= m->anchor_offset; k++)
         ;
+    if (is_cut(m, b) && k > USER_HEAD)
+        k = USER_HEAD;
     return row + has_header(b) + (int)k;
 }
 
@@ -427,6 +448,16 @@ static struct pane pane_make(int w)
     return p;
 }
 
+static void cut_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
+                     const struct ui_block *b)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "\u25b8 %zu lines more", b->wrap.n_lines - USER_HEAD);
+    fold_hint(c, x + canvas_text_fit(c, x, y, width, theme_style(&m->theme, ROLE_STYLE_DIM), text),
+              x + width, y, m);
+}
+
 /* Row k of a block, on row y of the screen. */
 static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                      const struct ui_block *b, int k)
@@ -441,6 +472,8 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
         header_draw(c, x, y, width, m, b);
     else if (b->kind == UI_ASSISTANT && b->open && b->len == 0 && k == 1)
         progress_draw(c, x, y, width, m);
+    else if (is_cut(m, b) && line == USER_HEAD)
+        cut_draw(c, x, y, width, m, b);
     else if (k < body_rows(m, b))
         line_draw(c, x, y, width, m, b, &b->wrap.lines[line]);
 }

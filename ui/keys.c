@@ -24,7 +24,8 @@ static const struct key_binding table[] = {
     {KEYS_CHAT, KEY_BACKTAB, 0, ACTION_FOCUS_PREVIOUS, 0, "Shift-Tab",
      "give the keys to the last panel"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Up, Down",
-     "earlier and later messages; in a message of several lines: its lines"},
+     "earlier and later messages; in a message of several lines: its lines; after a slash: choose "
+     "a command, which Enter takes"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Ctrl-R", "search the earlier messages"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Ctrl-X Ctrl-E", "write the message in $VISUAL or $EDITOR"},
     {KEYS_CHAT, KEY_PAGE_UP, 0, ACTION_SCROLL_UP, 0, "PgUp, PgDn",
@@ -43,8 +44,8 @@ static const struct key_binding table[] = {
      "the answer before or after this one, where /regen or /edit made several"},
     {KEYS_CHAT, KEY_RIGHT, KEY_ALT, ACTION_BRANCH_AFTER, 0, NULL, NULL},
     {KEYS_CHAT, 't', KEY_ALT, ACTION_THOUGHTS, 0, "Alt-t",
-     "show what the model thought before its answers and the arguments of the tools it calls, or "
-     "fold them"},
+     "show what the model thought before its answers, the arguments of the tools it calls and long "
+     "messages of yours, or fold them"},
     {KEYS_CHAT, 'c', KEY_ALT, ACTION_INK, 0, "Alt-c",
      "colour the newest answer by probability, surprise, time or the expert under the map's "
      "cursor; "

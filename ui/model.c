@@ -595,15 +595,20 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->dirty = true;
 }
 
-void ui_model_system(struct ui_model *m, const struct ui_system *s)
-{
-    m->system = *s;
-    m->dirty = true;
-}
-
 static void history_add(struct ui_history *h, double v)
 {
     h->values[h->count++ % UI_HISTORY] = (float)v;
+}
+
+void ui_model_system(struct ui_model *m, const struct ui_system *s)
+{
+    m->system = *s;
+    if (s->valid && s->n_cores > 0 && !isnan(s->process_cores))
+        history_add(&m->use[0], s->process_cores / (float)s->n_cores);
+    for (int i = 1; i < DEVICE_MAX && i < m->live.n_devices; i++)
+        if (!isnan(m->devices[i].use))
+            history_add(&m->use[i], m->devices[i].use);
+    m->dirty = true;
 }
 
 static int by_size(const void *a, const void *b)

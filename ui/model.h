@@ -213,6 +213,7 @@ struct ui_model {
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;
+    struct ui_history use[DEVICE_MAX]; /* of the devices, 0 .. 1; the CPU's: this process */
     uint64_t now;       /* of the last tick */
     uint64_t settle_ns; /* between two changes of the figures */
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;

@@ -572,6 +572,15 @@ static bool links_wanted(struct terminal *t, const struct canvas *c, int w, int 
     return any;
 }
 
+/* As it was, without clusters, whose bytes lie elsewhere: most rows, mostly. */
+static bool row_same(const struct terminal *t, const struct canvas *c, int y)
+{
+    size_t at = (size_t)y * (size_t)c->w;
+
+    return !t->first && !t->odd_rows[y] && t->front.w == c->w && y < t->front.h &&
+           memcmp(c->cells + at, t->front.cells + at, (size_t)c->w * sizeof *c->cells) == 0;
+}
+
 void terminal_draw(struct terminal *t, const struct canvas *c)
 {
     int x, y, w = c->w < t->w ? c->w : t->w, h = c->h < t->h ? c->h : t->h;
@@ -586,6 +595,10 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
     for (y = 0; y < h; y++) {
         bool changed = t->first, odd = false;
 
+        if (row_same(t, c, y)) {
+            t->linked_rows[y] = false;
+            continue;
+        }
         for (x = 0; x < w; x++) {
             const struct cell *now = canvas_at(c, x, y);
 

@@ -521,20 +521,25 @@ struct call_lines {
     int width;
 };
 
-/* "city "Paris"": a name without its quotes, and its value. */
-static bool items_member(const char *text, struct json_slice key, struct json_slice value, int gap)
+static bool is_quote(const char *text, struct call_slice value)
 {
-    return items_plain(text, key.at + 1, key.at + key.len - 1, gap, LOOK_DIM) &&
+    return value.len && (text[value.at] == '"' || text[value.at] == '\'');
+}
+
+/* "city "Paris"": a name without its quotes, and its value. */
+static bool items_member(const char *text, struct call_slice key, struct call_slice value, int gap)
+{
+    return items_plain(text, key.at, key.at + key.len, gap, LOOK_DIM) &&
            items_plain(text, value.at, value.at + value.len, 1,
-                       text[value.at] == '"' ? LOOK_STRING : LOOK_CODE);
+                       is_quote(text, value) ? LOOK_STRING : LOOK_CODE);
 }
 
 static bool members_below(const struct call_lines *l, const char *text,
                           const struct tool_call *call)
 {
-    struct json_slice key, value;
+    struct call_slice key, value;
 
-    for (size_t at = 0; tool_call_member(text, call->arguments, &at, &key, &value);) {
+    for (size_t at = 0; tool_call_member(text, call, &at, &key, &value);) {
         n_items = 0;
         if (!items_member(text, key, value, 0) ||
             !items_cut(&l->b->wrap, (uint32_t)key.at, l->width, 4, 6, 0, LINE_CODE))
@@ -547,11 +552,11 @@ static bool members_below(const struct call_lines *l, const char *text,
 static bool members_beside(const struct call_lines *l, const char *text,
                            const struct tool_call *call, enum line_kind *kind)
 {
-    struct json_slice key, value;
+    struct call_slice key, value;
     int used = 0;
     size_t fits;
 
-    for (size_t at = 0; tool_call_member(text, call->arguments, &at, &key, &value);)
+    for (size_t at = 0; tool_call_member(text, call, &at, &key, &value);)
         if (!items_member(text, key, value, 2))
             return false;
     for (fits = 0; fits < n_items && used + items[fits].width <= l->width - 4; fits++)
@@ -565,12 +570,12 @@ static bool members_beside(const struct call_lines *l, const char *text,
 static int call_lines(void *ctx, const char *text, const struct tool_call *call)
 {
     const struct call_lines *l = ctx;
-    bool folded = l->b->wrap.folded, whole = text[call->arguments.at] == '{';
+    bool folded = l->b->wrap.folded, whole = tool_call_has_members(text, call);
     enum line_kind kind = folded ? LINE_CALL : LINE_CALL_OPEN;
     size_t at = call->name.at;
 
     n_items = 0;
-    if (!items_plain(text, at + 1, at + call->name.len - 1, 0, LOOK_BOLD) ||
+    if (!items_plain(text, at, at + call->name.len, 0, LOOK_BOLD) ||
         (!whole && !items_plain(text, call->arguments.at, call->arguments.at + call->arguments.len,
                                 2, LOOK_CODE)) ||
         (folded && !members_beside(l, text, call, &kind)) ||

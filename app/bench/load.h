@@ -28,7 +28,7 @@ void load_requests_release(struct load_requests *r);
 /* Who answers. */
 struct answerer {
     char where[300]; /* "http://127.0.0.1:8080", "here" */
-    char model[200];
+    char model[512];
     void *own;
     /* A client of it, used by one thread; NULL: *e says why. */
     void *(*client_open)(struct answerer *a, struct error *e);

@@ -155,20 +155,23 @@ int conversation_answer(struct conversation *c, bool go_on);
 /* The last message and what follows leave the chat until conversation_redo, or until something is
  * said in their place, which then stands beside them. -1: said why. */
 int conversation_undo(struct conversation *c);
+/* Where the chat is not seen (hooks.keys): how its last message and answer begin, in words. */
+void conversation_end_say(struct conversation *c);
 int conversation_redo(struct conversation *c);
 /* Answers the last message once more, beside the answer it has. */
 int conversation_regen(struct conversation *c);
 /* The chat goes on with number k (from 0) of what stands at entry `at`. */
 int conversation_switch(struct conversation *c, size_t at, size_t k);
-/* Of the newest answer: how many tokens it has since it went on last; the text of a token (as it
- * would stand in the answer), at most size-1 bytes and a NUL. */
+/* Of the answer that the chat ends with: how many tokens it has since it went on last (0: they are
+ * not kept; those of the newest nine computed are); the text of a token (as it would stand in the
+ * answer), at most size-1 bytes and a NUL. */
 size_t conversation_tokens(const struct conversation *c);
 /* The newest answer computed is the chat's last message, not another branch or an older one. */
 bool conversation_answer_shown(const struct conversation *c);
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size);
 /* Its token `at` (from 0) and what else was likely there, in words, as output. -1: said why. */
 int conversation_token_say(struct conversation *c, size_t at);
-/* The newest answer up to its token `at` (from 0), then token id instead of it, goes on beside the
+/* That answer up to its token `at` (from 0), then token id instead of it, goes on beside the
  * one there is. -1: said why. */
 int conversation_token_branch(struct conversation *c, size_t at, int id);
 /* The id of number k (from 0) of what was likeliest at that token, -1: there are not so many. */

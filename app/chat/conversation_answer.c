@@ -186,10 +186,10 @@ void conversation_prompt_take(struct conversation *c)
 void conversation_answer_clear(struct conversation *c)
 {
     c->paced = c->pace > 0;
+    conversation_tokens_keep(c);
     strbuf_clear(&c->answer);
     strbuf_clear(&c->thought);
     c->part = PART_ANSWER;
-    c->n_tokens = 0;
 }
 
 int conversation_answer(struct conversation *c, bool go_on)

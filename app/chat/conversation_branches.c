@@ -1,8 +1,12 @@
 /* What was said otherwise: taking back, saying it anew, going between the branches. UI thread. */
 #include "app/chat/internal.h"
 #include "app/setup/engine_options.h"
+#include "engine/base/utf8.h"
 
 #include <assert.h>
+#include <string.h>
+
+#define BEGINNING 60 /* cells */
 
 static int trouble(struct conversation *c, const struct error *e)
 {
@@ -21,6 +25,41 @@ int conversation_fork(struct conversation *c, size_t at)
     return 0;
 }
 
+/* The beginning of a text on one line, quoted. */
+static void put_beginning(struct strbuf *b, const char *text)
+{
+    size_t columns, n;
+
+    text += strspn(text, " \t\n");
+    n = utf8_fit(text, strcspn(text, "\n"), BEGINNING, &columns);
+    strbuf_putc(b, '"');
+    strbuf_put(b, text, n);
+    strbuf_puts(b, text[n] ? "\u2026\"" : "\"");
+}
+
+void conversation_end_say(struct conversation *c)
+{
+    const struct transcript *t = &c->transcript;
+    size_t at = transcript_last(t, ROLE_USER);
+    struct strbuf b = {0};
+
+    if (c->hooks.keys) /* there it is seen */
+        return;
+    if (at == t->n) {
+        conversation_say(c, SAY_NOTICE, "nothing is said in the chat now");
+        return;
+    }
+    strbuf_puts(&b, "the chat ends with your message ");
+    put_beginning(&b, t->entries[at].text);
+    if (at + 1 < t->n) {
+        strbuf_puts(&b, " and the answer ");
+        put_beginning(&b, t->entries[t->n - 1].text);
+    }
+    if (b.data)
+        conversation_say(c, SAY_NOTICE, "%s", b.data);
+    strbuf_release(&b);
+}
+
 int conversation_undo(struct conversation *c)
 {
     size_t at = transcript_last(&c->transcript, ROLE_USER),
@@ -33,6 +72,7 @@ int conversation_undo(struct conversation *c)
     if (conversation_fork(c, at) < 0)
         return -1;
     c->undone[c->n_undone++] = at;
+    conversation_end_say(c);
     return 0;
 }
 
@@ -50,6 +90,7 @@ int conversation_redo(struct conversation *c)
         (c->n_undone && transcript_fork(&c->transcript, c->undone[c->n_undone - 1], &e) < 0))
         return trouble(c, &e);
     conversation_changed(c);
+    conversation_end_say(c);
     return 0;
 }
 
@@ -99,6 +140,7 @@ int conversation_switch(struct conversation *c, size_t at, size_t k)
     if (transcript_switch(&c->transcript, at, k, &e) < 0)
         return trouble(c, &e);
     conversation_changed(c);
+    conversation_end_say(c);
     return 0;
 }
 

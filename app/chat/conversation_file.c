@@ -1,12 +1,14 @@
 /* The file of a conversation, and what is done to its transcript as a whole: saving, copies, other
  * chats, cutting, reading. UI thread. */
 #include "app/chat/internal.h"
+#include "app/chat/report.h"
 #include "engine/base/mem.h"
 
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -172,7 +174,17 @@ int conversation_rename(struct conversation *c, const char *name, struct error *
 
 int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e)
 {
-    return chat_export(&c->exports, &c->transcript, path, replace, e);
+    const char *end = strrchr(path, '.');
+    char *page;
+    int rc;
+
+    if (!end || strcasecmp(end, ".html") != 0)
+        return chat_export(&c->exports, &c->transcript, path, replace, e);
+    if (!(page = report_page(&c->transcript, conversation_stats(c))))
+        return error_set(e, ERR_MEMORY, "out of memory for %s", path);
+    rc = chat_export_text(&c->exports, &c->transcript, path, page, strlen(page), replace, e);
+    mem_free(page);
+    return rc;
 }
 
 void conversation_turn_save(struct conversation *c)

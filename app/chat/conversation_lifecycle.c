@@ -111,6 +111,7 @@ int conversation_close(struct conversation *c, struct error *e)
     transcript_release(&c->transcript);
     mem_free(c->waiting);
     mem_free(c->chats);
+    conversation_tokens_forget(c);
     mem_free(c->tokens);
     mem_free(c);
     return rc;

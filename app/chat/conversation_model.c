@@ -83,7 +83,7 @@ static void engine_forget(struct conversation *c)
     c->calls = 0;
     c->plan[0] = 0;
     c->places_sent = c->place_told = c->places_answered = 0;
-    c->n_tokens = 0;
+    conversation_tokens_forget(c);
     c->likely.n = 0;
     stats_restart(&c->stats);
 }

@@ -1,5 +1,6 @@
-/* The tokens of the newest answer: what else was likely, and going on with that instead. UI thread.
- */
+/* The tokens of the answer that the chat ends with, as long as they are kept: what else was likely,
+ * and going on with that instead. An answer is known by its text: branches and /undo bring an
+ * earlier one back. UI thread. */
 #include "app/chat/internal.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -37,15 +38,60 @@ void conversation_answer_token(struct conversation *c, const struct token_event 
     c->likely.n = 0;
 }
 
+void conversation_tokens_keep(struct conversation *c)
+{
+    struct answer_kept *k = &c->kept[c->n_kept % ANSWERS_KEPT];
+    char *text = c->n_tokens && c->answer.data ? mem_string(c->answer.data) : NULL;
+
+    if (text) {
+        mem_free(k->text);
+        mem_free(k->tokens);
+        *k = (struct answer_kept){text, c->tokens, c->n_tokens};
+        c->n_kept++;
+        c->tokens = NULL;
+        c->room_tokens = 0;
+    }
+    c->n_tokens = 0;
+}
+
+void conversation_tokens_forget(struct conversation *c)
+{
+    for (size_t i = 0; i < ANSWERS_KEPT; i++) {
+        mem_free(c->kept[i].text);
+        mem_free(c->kept[i].tokens);
+        c->kept[i] = (struct answer_kept){0};
+    }
+    c->n_kept = c->n_tokens = 0;
+}
+
+/* Of the answer that the chat ends with, or that is being written; n 0: not kept. */
+static struct answer_kept answer_tokens(const struct conversation *c)
+{
+    const struct transcript *t = &c->transcript;
+    const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
+
+    if (c->busy || conversation_answer_shown(c))
+        return (struct answer_kept){c->answer.data, c->tokens, c->n_tokens};
+    for (size_t i = 1; last && last->role == ROLE_ASSISTANT && i <= c->n_kept && i <= ANSWERS_KEPT;
+         i++) {
+        const struct answer_kept *k = &c->kept[(c->n_kept - i) % ANSWERS_KEPT];
+
+        if (strcmp(k->text, last->text) == 0)
+            return *k;
+    }
+    return (struct answer_kept){0};
+}
+
 size_t conversation_tokens(const struct conversation *c)
 {
-    return c->n_tokens;
+    return answer_tokens(c).n;
 }
 
 int conversation_token_alternative(const struct conversation *c, size_t at, size_t k)
 {
-    return at < c->n_tokens && k < (size_t)c->tokens[at].likely.n ? c->tokens[at].likely.ids[k]
-                                                                  : -1;
+    const struct answer_kept a = answer_tokens(c);
+
+    return at < a.n && k < (size_t)a.tokens[at].likely.n ? a.tokens[at].likely.ids[k] : -1;
 }
 
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size)
@@ -137,14 +183,20 @@ static void put_figures(struct strbuf *b, const struct answer_token *k)
 
 int conversation_token_say(struct conversation *c, size_t at)
 {
-    const struct answer_token *k = &c->tokens[at];
+    const struct answer_kept a = answer_tokens(c);
+    const struct answer_token *k;
     struct strbuf b = {0};
 
-    if (at >= c->n_tokens) {
-        conversation_say(c, SAY_NOTICE, "the newest answer has %zu tokens", c->n_tokens);
+    if (at >= a.n) {
+        conversation_say(c, SAY_NOTICE,
+                         a.n || transcript_last(&c->transcript, ROLE_ASSISTANT) == c->transcript.n
+                             ? "the newest answer has %zu tokens"
+                             : "the tokens of this answer are not kept",
+                         a.n);
         return -1;
     }
-    strbuf_printf(&b, "token %zu of %zu: ", at + 1, c->n_tokens);
+    k = &a.tokens[at];
+    strbuf_printf(&b, "token %zu of %zu: ", at + 1, a.n);
     put_token(&b, c, k->id);
     strbuf_puts(&b, ", ");
     put_figures(&b, k);
@@ -157,7 +209,8 @@ int conversation_token_say(struct conversation *c, size_t at)
     if (c->hooks.say && b.data)
         c->hooks.say(c->hooks.ctx, SAY_OUTPUT, b.data);
     strbuf_release(&b);
-    return ask_experts(c, at);
+    /* the engine knows those of the newest one computed */
+    return a.tokens == c->tokens ? ask_experts(c, at) : 0;
 }
 
 bool conversation_answer_shown(const struct conversation *c)
@@ -169,16 +222,16 @@ bool conversation_answer_shown(const struct conversation *c)
            strcmp(last->text, c->answer.data) == 0;
 }
 
-/* The newest answer is still the chat's last entry, and the token can be exchanged. */
-static bool can_branch(struct conversation *c, size_t at)
+/* The answer is the chat's last entry, and the token can be exchanged. */
+static bool can_branch(struct conversation *c, const struct answer_kept *a, size_t at)
 {
     const char *why = NULL;
 
     if (c->busy)
         why = "not while an answer is being written";
-    else if (!conversation_answer_shown(c) || at >= c->n_tokens)
-        why = "only a token of the newest answer can be exchanged";
-    else if (c->tokens[at].at == SIZE_MAX)
+    else if (at >= a->n)
+        why = "only a token of the newest answer can be exchanged, as long as its tokens are kept";
+    else if (a->tokens[at].at == SIZE_MAX)
         why = "this token is of what was thought before the answer";
     if (why)
         conversation_say(c, SAY_NOTICE, "%s", why);
@@ -190,19 +243,20 @@ int conversation_token_branch(struct conversation *c, size_t at, int id)
     struct error e = {0};
     struct strbuf text = {0};
     char piece[64], *thought = NULL;
+    const struct answer_kept a = answer_tokens(c);
     size_t place = c->transcript.n - 1, tokens;
     int rc;
 
-    if (!can_branch(c, at))
+    if (!can_branch(c, &a, at))
         return -1;
-    tokens = (size_t)c->transcript.entries[place].tokens - c->n_tokens + at + 1;
+    tokens = (size_t)c->transcript.entries[place].tokens - a.n + at + 1;
     conversation_token_text(c, id, piece, sizeof piece);
     if (!piece[0]) {
         conversation_say(c, SAY_NOTICE, "this token ends the answer: it has no text");
         return -1;
     }
-    strbuf_put(&text, c->answer.data, c->tokens[at].at);
-    strbuf_puts(&text, piece + (c->tokens[at].at == 0 && piece[0] == ' '));
+    strbuf_put(&text, a.text, a.tokens[at].at);
+    strbuf_puts(&text, piece + (a.tokens[at].at == 0 && piece[0] == ' '));
     if (c->transcript.entries[place].reasoning)
         thought = mem_string(c->transcript.entries[place].reasoning);
     rc = text.failed ? error_set(&e, ERR_MEMORY, "out of memory for the new answer")

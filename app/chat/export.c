@@ -70,23 +70,31 @@ static int claim(const struct chat_exports *x, const struct transcript *t, const
     return 0;
 }
 
+int chat_export_text(struct chat_exports *x, const struct transcript *t, const char *path,
+                     const char *text, size_t n, bool replace, struct error *e)
+{
+    struct stat st;
+    int rc = claim(x, t, path, replace, e), fresh = rc;
+
+    if (rc >= 0)
+        rc = file_replace(path, text, n, e);
+    if (rc < 0 && fresh == 1)
+        unlink(path);
+    if (rc == 0 && stat(path, &st) == 0)
+        x->marks[x->n++ % EXPORTS_KEPT] = mark_of(&st);
+    return rc;
+}
+
 int chat_export(struct chat_exports *x, const struct transcript *t, const char *path, bool replace,
                 struct error *e)
 {
     char *text;
     size_t n;
-    struct stat st;
-    int rc = transcript_as(t, path, &text, &n, e), fresh;
+    int rc = transcript_as(t, path, &text, &n, e);
 
     if (rc < 0)
         return rc;
-    fresh = rc = claim(x, t, path, replace, e);
-    if (rc >= 0)
-        rc = file_replace(path, text, n, e);
+    rc = chat_export_text(x, t, path, text, n, replace, e);
     free(text); /* a stream's or jansson's own */
-    if (rc < 0 && fresh == 1)
-        unlink(path);
-    if (rc == 0 && stat(path, &st) == 0)
-        x->marks[x->n++ % EXPORTS_KEPT] = mark_of(&st);
     return rc;
 }

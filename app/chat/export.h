@@ -29,5 +29,8 @@ struct chat_exports { /* zero: none yet, as for a chat that begins or was read *
  * ERR_USAGE (the name is taken), ERR_MEMORY; then the file is as before. */
 int chat_export(struct chat_exports *x, const struct transcript *t, const char *path, bool replace,
                 struct error *e);
+/* The same with this text for it. */
+int chat_export_text(struct chat_exports *x, const struct transcript *t, const char *path,
+                     const char *text, size_t n, bool replace, struct error *e);
 
 #endif

@@ -22,6 +22,15 @@ struct answer_token {
     struct logprobs_event likely;
 };
 
+#define ANSWERS_KEPT 8 /* whose tokens can still be asked, the newest one aside */
+
+/* An answer before the newest one, by its text. */
+struct answer_kept {
+    char *text;
+    struct answer_token *tokens;
+    size_t n;
+};
+
 /* What the receipt of the answer under way is made of, and those that wait for the model's hash. */
 struct chat_receipts {
     json_t *settings; /* of the answer; NULL: it gets no receipt */
@@ -81,6 +90,8 @@ struct conversation {
     uint64_t seed;
     struct answer_token *tokens; /* of the newest answer, since it went on last; owned */
     size_t n_tokens, room_tokens;
+    struct answer_kept kept[ANSWERS_KEPT]; /* newest at (n_kept - 1) % ANSWERS_KEPT */
+    size_t n_kept;                         /* ever */
     struct logprobs_event likely; /* of the token that comes next */
     size_t
         dropped; /* entries behind the view's first one that did not fit into the newest prompt */
@@ -162,6 +173,10 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
 void conversation_answer_placed(struct conversation *c);
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);
 void conversation_answer_token(struct conversation *c, const struct token_event *t);
+/* Another answer begins: the newest one's are kept beside it. Before its text is gone. */
+void conversation_tokens_keep(struct conversation *c);
+/* None is known any more. */
+void conversation_tokens_forget(struct conversation *c);
 void conversation_answer_text(struct conversation *c, const struct token_event *t);
 /* The prompt of the answer that begins, once it is made: its turn is sent, or the answer is over.
  */

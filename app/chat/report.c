@@ -245,3 +245,16 @@ int report_write(const struct transcript *t, const struct stats *s, const char *
     mem_free(map);
     return rc;
 }
+
+char *report_page(const struct transcript *t, const struct stats *s)
+{
+    struct strbuf b = {0};
+    char *figures = s ? figures_text(s) : NULL, *map = s ? map_text(s) : NULL, *page;
+
+    put_page(&b, t, figures, map);
+    page = b.failed ? NULL : mem_string(b.data);
+    strbuf_release(&b);
+    mem_free(figures);
+    mem_free(map);
+    return page;
+}

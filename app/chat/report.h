@@ -13,5 +13,7 @@ int report_check(const char *path, struct error *e);
  * nothing was computed. Nothing is written where nothing was said. ERR_IO, ERR_MEMORY. */
 int report_write(const struct transcript *t, const struct stats *s, const char *path,
                  struct error *e);
+/* The same as the text of an HTML page, for mem_free; NULL: no memory. s: NULL for no figures. */
+char *report_page(const struct transcript *t, const struct stats *s);
 
 #endif

@@ -70,7 +70,8 @@ int transcript_named_path(const char *name, char *out, size_t size, struct error
 
     if (!name[0])
         return error_set(e, ERR_USAGE, "a conversation needs a name");
-    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json")) {
+    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json") ||
+        ends_in(name, ".html")) {
         if (snprintf(out, size, "%s", name) >= (int)size)
             return error_set(e, ERR_USAGE, "the name is too long");
         return 0;
@@ -87,7 +88,8 @@ int transcript_chat_path(const char *name, char *out, size_t size, struct error 
 
     utf8_strip(safe, sizeof safe, name, strlen(name), 0);
     if (strchr(name, '/') || name[0] == '.' || !name[strspn(name, "0123456789")] ||
-        ends_in(name, ".json") || ends_in(name, ".md") || strcmp(safe, name) != 0)
+        ends_in(name, ".json") || ends_in(name, ".md") || ends_in(name, ".html") ||
+        strcmp(safe, name) != 0)
         return error_set(e, ERR_USAGE, "'%.60s' is no name for a chat: letters, not a path", safe);
     return transcript_named_path(name, out, size, e);
 }

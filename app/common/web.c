@@ -5,11 +5,34 @@
 #include "engine/base/strbuf.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void set_up(void)
 {
     curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+/* libcurl's tool knows these, the library does not. */
+static void find_authorities(CURL *c)
+{
+    static const struct {
+        const char *variable;
+        CURLoption option;
+    } places[] = {
+        {"CURL_CA_BUNDLE", CURLOPT_CAINFO},
+        {"SSL_CERT_FILE", CURLOPT_CAINFO},
+        {"SSL_CERT_DIR", CURLOPT_CAPATH},
+    };
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *value = getenv(places[i].variable);
+
+        if (value && *value) {
+            curl_easy_setopt(c, places[i].option, value);
+            return;
+        }
+    }
 }
 
 CURL *web_handle(void)
@@ -26,6 +49,7 @@ CURL *web_handle(void)
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 30L);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "moetop/" MOETOP_VERSION);
     curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    find_authorities(c);
     return c;
 }
 
@@ -39,6 +63,12 @@ const char *web_failure(CURLcode code, const char *detail)
     case CURLE_GOT_NOTHING:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR: return "the connection was cut";
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return detail && (strstr(detail, "issuer") || strstr(detail, "self"))
+                   ? "nobody known here signed its certificate: name a file of its authority's in "
+                     "SSL_CERT_FILE"
+               : detail && *detail ? detail
+                                   : "its certificate is not valid";
     default: return detail && *detail ? detail : curl_easy_strerror(code);
     }
 }

@@ -10,7 +10,8 @@
 #include <stdbool.h>
 
 /* A handle with our defaults (30 s to connect; no limit for the whole, since models are large and
- * answers long). Free with curl_easy_cleanup. NULL: out of memory. */
+ * answers long; certificates of CURL_CA_BUNDLE, SSL_CERT_FILE or SSL_CERT_DIR, else the system's).
+ * Free with curl_easy_cleanup. NULL: out of memory. */
 CURL *web_handle(void);
 /* Why a transfer failed, for the end of a line: "nobody listens there". `detail` is what
  * CURLOPT_ERRORBUFFER got, may be empty; what comes back is static, detail, or libcurl's own. */

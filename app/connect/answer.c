@@ -1,16 +1,24 @@
 /* See answer.h. A stream is whole when its [DONE] came, or a finish reason: not every server sends
- * both. */
+ * both. Calls of tools that a server tells apart are told as a part of the answer, each as the
+ * object that most models write. */
 #include "app/connect/answer.h"
 
 #include "app/common/web.h"
+#include "app/connect/mend.h"
 #include "app/connect/sse.h"
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
+#include "engine/base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define TRIES 5
+#define PATIENCE 60          /* seconds that a server may ask to be left alone */
+#define AFTER_SECONDS 5      /* for what may follow a finish reason: usage, [DONE] */
+#define TOLD_WAIT_SECONDS 2L /* a pause that long is said */
 
 struct coming {
     const struct server *server;
@@ -19,11 +27,14 @@ struct coming {
     void *ctx;
     struct sse sse;
     struct turn_done_event done;
-    uint64_t start_ns, first_ns, last_ns;
+    uint64_t start_ns, first_ns, last_ns, over_ns;
+    int call;      /* the tool call under way, counted from 1; 0: none */
+    bool argued;   /* something of its arguments came */
     int pieces;    /* that brought text: tokens, for what the server does not count */
     bool counted;  /* the server said how many there were */
     bool started;  /* TURN_STARTED is told */
     bool over;     /* [DONE], or a finish reason */
+    bool enough;   /* … and nothing followed for a while */
     bool unwanted; /* on_event ended it */
     struct error failure;
 };
@@ -57,11 +68,8 @@ static size_t part_of(const char *text, size_t n)
     return part;
 }
 
-static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
+static void tell_bytes(struct coming *c, enum answer_part part, const char *text, size_t n)
 {
-    const char *text = json_string_value(v);
-    size_t n = json_string_length(v);
-
     if (!n)
         return;
     tell_start(c);
@@ -84,6 +92,85 @@ static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
     c->pieces++;
 }
 
+/* A text, or a list of parts that have one (Mistral's): thoughts stand in a part of their own. */
+static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
+{
+    const json_t *thought = json_object_get(v, "thinking"), *entry;
+    size_t i;
+
+    if (json_is_string(v))
+        tell_bytes(c, part, json_string_value(v), json_string_length(v));
+    json_array_foreach(v, i, entry) tell_text(c, part, entry);
+    if (thought)
+        tell_text(c, PART_REASONING, thought);
+    else if (json_is_object(v) && json_is_string(json_object_get(v, "text")))
+        tell_text(c, part, json_object_get(v, "text"));
+}
+
+/* ---- calls of tools ---- */
+
+static void tell_call(struct coming *c, const char *text)
+{
+    int pieces = c->pieces; /* our words are none */
+
+    tell_bytes(c, PART_TOOL_CALL, text, strlen(text));
+    c->pieces = pieces;
+}
+
+static void end_call(struct coming *c)
+{
+    if (!c->call)
+        return;
+    tell_call(c, c->argued ? "}" : "{}}");
+    c->call = 0;
+}
+
+static void begin_call(struct coming *c, int number, const json_t *name)
+{
+    char *quoted = json_dumps(name, JSON_ENCODE_ANY);
+
+    end_call(c);
+    c->call = number;
+    c->argued = false;
+    tell_call(c, number > 1 ? "\n{\"name\": " : "{\"name\": ");
+    tell_call(c, quoted ? quoted : "\"\"");
+    tell_call(c, ", \"arguments\": ");
+    free(quoted); /* jansson's own */
+}
+
+/* A delta of a call: its name comes once, its arguments in pieces of JSON, or as they are. */
+static void take_call(struct coming *c, const json_t *call, size_t at)
+{
+    const json_t *number = json_object_get(call, "index"), *f = json_object_get(call, "function"),
+                 *name = json_object_get(f, "name"), *v = json_object_get(f, "arguments");
+    json_int_t i = json_is_integer(number) ? json_integer_value(number) : (json_int_t)at;
+    char *text = NULL;
+
+    if (i < 0 || i > 1000)
+        return;
+    c->pieces++;
+    if (c->call != (int)i + 1 && json_string_length(name))
+        begin_call(c, (int)i + 1, name);
+    if (c->call != (int)i + 1)
+        return;
+    if (json_is_object(v) && (text = json_dumps(v, 0))) {
+        tell_call(c, text);
+        c->argued = true;
+    } else if (json_string_length(v)) {
+        tell_call(c, json_string_value(v));
+        c->argued = true;
+    }
+    free(text);
+}
+
+static void take_calls(struct coming *c, const json_t *delta)
+{
+    const json_t *call;
+    size_t i;
+
+    json_array_foreach(json_object_get(delta, "tool_calls"), i, call) take_call(c, call, i);
+}
+
 /* ---- chunks ---- */
 
 static int count(const json_t *o, const char *path)
@@ -99,7 +186,8 @@ static void take_usage(struct coming *c, const json_t *usage)
 {
     if (!json_is_object(usage))
         return;
-    c->counted = json_is_integer(json_object_get(usage, "completion_tokens"));
+    c->counted = json_is_integer(json_object_get(usage, "completion_tokens")) &&
+                 json_integer_value(json_object_get(usage, "completion_tokens")) >= 0;
     c->done.prompt_tokens = count(usage, "prompt_tokens");
     c->done.completion_tokens = count(usage, "completion_tokens");
     c->done.cached_tokens = count(usage, "prompt_tokens_details.cached_tokens");
@@ -107,8 +195,21 @@ static void take_usage(struct coming *c, const json_t *usage)
 
 static void take_finish(struct coming *c, const char *why)
 {
+    static const struct {
+        const char *word, *text;
+    } failures[] = {
+        {"abort", "it ended the answer before its end"},
+        {"error", "it says that it failed"},
+        {"content_filter", "its content filter ended the answer"},
+    };
+
+    end_call(c);
     c->over = true;
+    c->over_ns = clock_now();
     c->done.reason = strcmp(why, "length") == 0 ? STOP_LENGTH : STOP_TOKEN;
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        if (strcmp(why, failures[i].word) == 0)
+            error_set(&c->failure, ERR_IO, "%s", failures[i].text);
 }
 
 /* A delta of a stream, or the message of an answer that came whole. */
@@ -116,35 +217,59 @@ static void take_choice(struct coming *c, const json_t *choice)
 {
     const json_t *delta = json_object_get(choice, "delta");
     const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
+    const json_t *thought;
 
     if (!delta)
         delta = json_object_get(choice, "message");
-    tell_text(c, PART_REASONING, json_object_get(delta, "reasoning_content"));
-    if (!json_object_get(delta, "reasoning_content")) /* vLLM's newer word */
-        tell_text(c, PART_REASONING, json_object_get(delta, "reasoning"));
+    thought = json_object_get(delta, "reasoning_content");
+    if (!thought || json_is_null(thought)) /* vLLM's newer word */
+        thought = json_object_get(delta, "reasoning");
+    tell_text(c, PART_REASONING, thought);
     tell_text(c, PART_ANSWER, json_object_get(delta, "content"));
+    tell_text(c, PART_ANSWER, json_object_get(delta, "refusal"));
     tell_text(c, PART_ANSWER, json_object_get(choice, "text"));
+    take_calls(c, delta);
     if (finish)
         take_finish(c, finish);
+}
+
+/* One that says so, and one that has words of an error and no choices: not all say it alike. */
+static bool is_failure(const json_t *root, bool worded)
+{
+    const json_t *error = json_object_get(root, "error");
+
+    return (error && !json_is_null(error) && !json_is_false(error)) ||
+           (worded && !json_object_get(root, "choices"));
+}
+
+static bool is_blank(const char *text, size_t n)
+{
+    while (n && strchr(" \t", text[n - 1]) && text[n - 1])
+        n--;
+    return n == 0;
 }
 
 static int take_data(void *ctx, const char *text, size_t n)
 {
     struct coming *c = ctx;
     char own[300];
+    bool worded;
     json_t *root;
 
-    if (n == 6 && memcmp(text, "[DONE]", 6) == 0) {
+    if (n >= 6 && memcmp(text, "[DONE]", 6) == 0 && is_blank(text + 6, n - 6)) {
+        end_call(c);
         c->over = true;
         return 1;
     }
-    if (!(root = json_loadb(text, n, JSON_ALLOW_NUL, NULL))) {
+    if (is_blank(text, n))
+        return 0;
+    if (!(root = mend_read(text, n))) {
         error_set(&c->failure, ERR_IO, "a piece of its stream is no JSON");
         return 1;
     }
-    if (json_object_get(root, "error")) {
-        error_set(&c->failure, ERR_IO, "%s",
-                  http_error_text(text, n, own, sizeof own) ? own : "it says that it failed");
+    worded = http_error_text(text, n, own, sizeof own);
+    if (is_failure(root, worded)) {
+        error_set(&c->failure, ERR_IO, "%s", worded ? own : "it says that it failed");
     } else {
         take_usage(c, json_object_get(root, "usage"));
         if (json_array_size(json_object_get(root, "choices")))
@@ -169,18 +294,35 @@ static bool is_stopped(void *ctx)
 {
     struct coming *c = ctx;
 
-    return c->unwanted || (c->stop && c->stop(c->ctx));
+    c->enough = c->enough ||
+                (c->over && c->over_ns && clock_seconds(clock_now() - c->over_ns) > AFTER_SECONDS);
+    return c->enough || c->unwanted || (c->stop && c->stop(c->ctx));
 }
 
 /* ---- the whole ---- */
 
 static bool worth_another(const struct coming *c, const struct http_call *call, int rc)
 {
-    if (c->started)
+    if (c->started || call->retry_after > PATIENCE)
         return false;
     if (rc == ERR_IO)
-        return call->status == 0;
+        return call->status == 0 && !call->late && !call->untrusted;
     return rc == 0 && (call->status == 429 || (call->status >= 502 && call->status <= 504));
+}
+
+/* A pause that a user would wonder about. */
+static void tell_pause(struct coming *c, const struct http_call *call)
+{
+    struct event ev = {.kind = EVENT_NOTICE};
+    char line[600];
+
+    if (call->retry_after < TOLD_WAIT_SECONDS)
+        return;
+    snprintf(line, sizeof line, "%s is busy (HTTP %ld): asking again in %ld s",
+             c->server->http.base, call->status, call->retry_after);
+    ev.text = mem_string(line);
+    tell(c, &ev);
+    event_release(&ev);
 }
 
 static int ask(struct coming *c, struct http_call *call, struct error *e)
@@ -191,6 +333,7 @@ static int ask(struct coming *c, struct http_call *call, struct error *e)
         rc = http_perform(&c->server->http, call, e);
         if (tries == TRIES || !worth_another(c, call, rc))
             return rc;
+        tell_pause(c, call);
         if (web_back_off(tries, call->retry_after, is_stopped, c))
             return error_set(e, ERR_CANCELLED, "interrupted");
     }
@@ -201,7 +344,7 @@ static int judge(struct coming *c, const struct http_call *call, int rc, struct 
 {
     const char *base = c->server->http.base;
 
-    if (c->unwanted || rc == ERR_CANCELLED)
+    if (c->unwanted || (rc == ERR_CANCELLED && !c->enough))
         return ERR_CANCELLED;
     if (c->failure.code)
         return error_set(e, c->failure.code, "%s: %s%s", base, c->failure.text,
@@ -254,8 +397,12 @@ int answer_remote(const struct server *s, const struct request *r,
     sse_init(&c.sse);
     rc = ask(&c, &call, &why);
     /* a server that does not stream answers with one object */
-    if (rc == 0 && call.status == 200 && !call.events && call.text.len)
+    if (rc == 0 && call.status == 200 && !call.events && call.text.len) {
         take_data(&c, call.text.data, call.text.len);
+        if (c.failure.code && strcasecmp(call.type, "application/json"))
+            error_set(&c.failure, ERR_IO, "what it answers is %s, no answer of a model",
+                      *call.type ? call.type : "of no type");
+    }
     rc = judge(&c, &call, rc, &why);
     measure(&c);
     if (rc == ERR_CANCELLED)

@@ -7,8 +7,9 @@
 
 /* on_event: non-zero ends the answer, as stop (asked while nothing comes; may be NULL) does; *done
  * says STOP_CANCELLED then, and 0 is returned. Busy servers (429, 502, 503, 504) and refused
- * connections are asked again with pauses, as long as nothing has come. ERR_IO: the stream broke,
- * what came is told already and *done counts it; errors of http_refused. *e names the server. */
+ * connections are asked again with pauses, as long as nothing has come and the server asks for no
+ * more than a minute; a long pause is told as NOTICE. ERR_IO: the stream broke, what came is told
+ * already and *done counts it; errors of http_refused. *e names the server. */
 int answer_remote(const struct server *s, const struct request *r,
                   int (*on_event)(void *ctx, struct event *ev), bool (*stop)(void *ctx), void *ctx,
                   struct turn_done_event *done, struct error *e);

@@ -40,12 +40,18 @@ void figures_init(struct figures *f)
     *f = (struct figures){NAN, NAN, NAN, NAN, NAN, ""};
 }
 
+/* Shares of several replicas or ranks have a mean, no sum. */
+static bool is_share(int what)
+{
+    return what == KV || what == SHARE;
+}
+
 /* Its place in names, -1: none. */
 static int find(const char *line, size_t n)
 {
     size_t len = 0;
 
-    while (len < n && line[len] != ' ' && line[len] != '{')
+    while (len < n && !strchr(" \t{", line[len]))
         len++;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i].name) == len && memcmp(names[i].name, line, len) == 0)
@@ -53,28 +59,51 @@ static int find(const char *line, size_t n)
     return -1;
 }
 
-/* The number behind name and labels; NAN: there is none. */
+/* Where name and labels end: values of labels are quoted and may hold braces. */
+static size_t labels_end(const char *line, size_t n)
+{
+    size_t i = 0;
+    bool quoted = false;
+
+    while (i < n && !strchr(" \t{", line[i]))
+        i++;
+    if (i == n || line[i] != '{')
+        return i;
+    for (; i < n; i++)
+        if (line[i] == '\\' && quoted)
+            i++;
+        else if (line[i] == '"')
+            quoted = !quoted;
+        else if (line[i] == '}' && !quoted)
+            return i + 1;
+    return n;
+}
+
+/* The number behind name and labels, before a time or an exemplar; NAN: there is none. */
 static double value_of(const char *line, size_t n)
 {
-    const char *close = memchr(line, '{', n) ? memrchr(line, '}', n) : NULL;
-    const char *at = close ? close + 1 : memchr(line, ' ', n);
+    size_t at = labels_end(line, n), len = 0;
     char text[64];
-    size_t len = at ? n - (size_t)(at - line) : 0;
     char *end;
     double v;
 
+    while (at < n && strchr(" \t", line[at]))
+        at++;
+    while (at + len < n && !strchr(" \t\r", line[at + len]))
+        len++;
     if (!len || len >= sizeof text)
         return NAN;
-    memcpy(text, at, len);
+    memcpy(text, line + at, len);
     text[len] = 0;
     v = strtod(text, &end);
-    return end == text || !isfinite(v) ? NAN : v;
+    return end == text || !isfinite(v) || v < 0 ? NAN : v;
 }
 
 bool figures_read_metrics(struct figures *f, const char *text, size_t n)
 {
     double v[WHATS];
     int from[WHATS]; /* the name that told it: another one means the same */
+    int samples[WHATS] = {0};
     bool any = false;
 
     for (int i = 0; i < WHATS; i++) {
@@ -91,16 +120,22 @@ bool figures_read_metrics(struct figures *f, const char *text, size_t n)
         if (!isnan(x) && (from[what] < 0 || from[what] == at)) {
             from[what] = at;
             v[what] = isnan(v[what]) ? x : v[what] + x;
+            samples[what]++;
             any = true;
         }
         text += len + (next != NULL);
         n -= len + (next != NULL);
     }
+    for (int i = 0; i < WHATS; i++)
+        if (is_share(i) && samples[i])
+            v[i] = fmin(v[i] / samples[i], 1);
     f->running = v[RUNNING];
     f->waiting = v[WAITING];
     f->kv = v[KV];
     f->decode_tok_s = v[RATE];
     f->cached = v[QUERIED] > 0 ? v[CACHED] / v[QUERIED] : v[SHARE];
+    if (f->cached > 1)
+        f->cached = 1;
     return any;
 }
 

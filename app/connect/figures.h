@@ -17,7 +17,8 @@ struct figures {
 
 /* All NAN. */
 void figures_init(struct figures *f);
-/* false: none of the names is there. Samples of several label sets are added up. */
+/* false: none of the names is there. Samples of several label
+ * sets are added up, shares have their mean. */
 bool figures_read_metrics(struct figures *f, const char *text, size_t n);
 /* llama-server's list of slots. */
 bool figures_read_slots(struct figures *f, const char *text, size_t n);

@@ -47,11 +47,33 @@ static int read_key(struct http_server *s, const char *path, struct error *e)
     return 0;
 }
 
-static bool names_host(const char *url)
+static bool names_host(const char *host)
 {
-    const char *host = strstr(url, "://") + 3;
-
     return isalnum((unsigned char)*host) || *host == '[';
+}
+
+/* libcurl has the last word on an address. */
+static bool is_url(const char *url)
+{
+    CURLU *u = curl_url();
+    bool good = u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK;
+
+    curl_url_cleanup(u);
+    return good;
+}
+
+/* What stands before the host goes from base into login. */
+static bool take_login(struct http_server *s)
+{
+    char *host = strstr(s->base, "://") + 3, *at = memrchr(host, '@', strcspn(host, "/"));
+    size_t n = at ? (size_t)(at + 1 - host) : 0;
+
+    if (n >= sizeof s->login)
+        return false;
+    memcpy(s->login, host, n);
+    s->login[n] = 0;
+    memmove(host, host + n, strlen(host + n) + 1);
+    return names_host(host) && is_url(s->base);
 }
 
 int http_server_init(struct http_server *s, const char *url, const char *key_file, struct error *e)
@@ -59,13 +81,14 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
     bool bare = strstr(url, "://") == NULL;
     int n = snprintf(s->base, sizeof s->base, "%s%s", bare ? "http://" : "", url);
 
-    s->key[0] = 0;
+    s->key[0] = s->login[0] = 0;
     if (n < 0 || n >= (int)sizeof s->base ||
-        (strncmp(s->base, "http://", 7) && strncmp(s->base, "https://", 8)) ||
-        strpbrk(s->base, " \t\r\n?#") || !names_host(s->base))
+        (strncasecmp(s->base, "http://", 7) && strncasecmp(s->base, "https://", 8)) ||
+        strpbrk(s->base, " \t\r\n?#") || !take_login(s))
         return error_set(e, ERR_USAGE,
                          "--connect %s: give it as http://HOST:PORT, such as http://127.0.0.1:8080",
-                         url);
+                         strchr(url, '@') ? "(an address with a login)" : url);
+    n = (int)strlen(s->base);
     while (n && s->base[n - 1] == '/')
         s->base[--n] = 0;
     if (n > 3 && strcmp(s->base + n - 3, "/v1") == 0)
@@ -78,6 +101,7 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
 struct flight {
     struct http_call *call;
     CURL *curl;
+    bool begun; /* something of the body came */
     bool taken; /* take() ended it */
 };
 
@@ -89,8 +113,14 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
 
     (void)one;
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &c->status);
-    curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
-    c->events = type && strncasecmp(type, "text/event-stream", 17) == 0;
+    if (!f->begun) {
+        f->begun = true;
+        curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
+        snprintf(c->type, sizeof c->type, "%.*s", type ? (int)strcspn(type, "; \t") : 0,
+                 type ? type : "");
+        c->events = strcasecmp(c->type, "text/event-stream") == 0 ||
+                    (n >= 5 && memcmp(bytes, "data:", 5) == 0);
+    }
     if (c->take && c->status == 200 && c->events) {
         f->taken = c->take(c->ctx, bytes, n) != 0;
         return f->taken ? 0 : n;
@@ -99,14 +129,49 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
     return c->text.failed ? 0 : n;
 }
 
+/* host: the address from there on. */
+static bool is_loopback(const char *host)
+{
+    static const char *const names[] = {"localhost", "127.", "[::1]"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i]);
+
+        if (strncasecmp(host, names[i], n) == 0 &&
+            (names[i][n - 1] == '.' ? strspn(host, "0123456789.") == strcspn(host, ":/")
+                                    : !host[n] || strchr(":/", host[n])))
+            return true;
+    }
+    return false;
+}
+
+/* Where a redirection leads, less the path that was asked for. */
+static void take_elsewhere(struct http_call *c, CURL *curl)
+{
+    const char *url = NULL;
+    size_t n, path = strlen(c->path);
+
+    if (curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &url) != CURLE_OK || !url)
+        return;
+    n = strlen(url);
+    if (n > path && strcmp(url + n - path, c->path) == 0)
+        n -= path;
+    snprintf(c->elsewhere, sizeof c->elsewhere, "%.*s", (int)(n < 399 ? n : 399), url);
+}
+
 static int set_up(const struct http_server *s, struct http_call *c, struct flight *f,
                   struct curl_slist **headers, char *detail, struct error *e)
 {
-    char url[sizeof s->base + 200], bearer[sizeof s->key + 20];
-    int rc = 0;
+    char url[sizeof s->base + sizeof s->login + 200], bearer[sizeof s->key + 20];
+    int host = (int)(strstr(s->base, "://") + 3 - s->base), rc = 0;
 
-    snprintf(url, sizeof url, "%s%s", s->base, c->path);
+    snprintf(url, sizeof url, "%.*s%s%s%s", host, s->base, s->login, s->base + host, c->path);
     curl_easy_setopt(f->curl, CURLOPT_URL, url);
+    /* what this machine serves itself is never a proxy's business */
+    if (is_loopback(s->base + host))
+        curl_easy_setopt(f->curl, CURLOPT_PROXY, "");
+    /* nothing packed is asked for; what comes packed all the same is unpacked */
+    curl_easy_setopt(f->curl, CURLOPT_ACCEPT_ENCODING, "identity");
     curl_easy_setopt(f->curl, CURLOPT_ERRORBUFFER, detail);
     curl_easy_setopt(f->curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(f->curl, CURLOPT_WRITEDATA, f);
@@ -162,6 +227,8 @@ int http_perform(const struct http_server *s, struct http_call *c, struct error 
     int rc;
 
     c->status = 0;
+    c->late = c->untrusted = c->events = false;
+    c->type[0] = c->elsewhere[0] = 0;
     strbuf_clear(&c->text);
     c->text.limit = TEXT_MOST;
     if (!f.curl || !multi) {
@@ -175,6 +242,9 @@ int http_perform(const struct http_server *s, struct http_call *c, struct error 
     curl_easy_getinfo(f.curl, CURLINFO_RESPONSE_CODE, &c->status);
     curl_easy_getinfo(f.curl, CURLINFO_RETRY_AFTER, &after);
     c->retry_after = (long)after;
+    c->late = code == CURLE_OPERATION_TIMEDOUT && c->status == 0;
+    c->untrusted = code == CURLE_PEER_FAILED_VERIFICATION;
+    take_elsewhere(c, f.curl);
     if (rc == 0 && code != CURLE_OK && !f.taken)
         rc = c->text.failed ? error_set(e, ERR_IO, "the answer is larger than 16 MiB")
                             : error_set(e, ERR_IO, "%s", web_failure(code, detail));
@@ -191,15 +261,12 @@ out:
 bool http_error_text(const char *body, size_t n, char *out, size_t size)
 {
     json_t *root = n ? json_loadb(body, n, JSON_ALLOW_NUL, NULL) : NULL;
-    const json_t *error = json_object_get(root, "error");
-    const char *text = json_string_value(json_object_get(error, "message"));
+    static const char *const places[] = {"error.message", "error",        "message",
+                                         "detail",        "detail.0.msg", "error.0.message"};
+    const char *text = NULL;
 
-    if (!text)
-        text = json_string_value(error);
-    if (!text)
-        text = json_string_value(json_object_get(root, "message"));
-    if (!text)
-        text = json_string_value(json_object_get(root, "detail"));
+    for (size_t i = 0; !text && i < sizeof places / sizeof *places; i++)
+        text = json_string_value(json_walk(root, places[i]));
     if (text)
         snprintf(out, size, "%s", text);
     json_decref(root);
@@ -208,7 +275,7 @@ bool http_error_text(const char *body, size_t n, char *out, size_t size)
 
 int http_refused(const struct http_server *s, const struct http_call *c, struct error *e)
 {
-    char own[300] = "";
+    char own[300] = "", later[60] = "";
     bool said = http_error_text(c->text.data ? c->text.data : "", c->text.len, own, sizeof own);
     int code = c->status == 404                       ? ERR_MODEL
                : c->status >= 500 || c->status == 429 ? ERR_IO
@@ -219,7 +286,15 @@ int http_refused(const struct http_server *s, const struct http_call *c, struct 
                          said ? ": " : "", own,
                          *s->key ? "the key in --api-key-file is not accepted"
                                  : "give its key with --api-key-file");
+    if (c->status >= 300 && c->status < 400 && *c->elsewhere)
+        return error_set(e, ERR_IO,
+                         "%s answers HTTP %ld: it is somewhere else; if you trust that place, give "
+                         "its address: --connect %s",
+                         s->base, c->status, c->elsewhere);
     if (c->status == 400 && strstr(own, "context"))
         code = ERR_CONTEXT;
-    return error_set(e, code, "%s answers HTTP %ld%s%s", s->base, c->status, said ? ": " : "", own);
+    if (c->retry_after > 0)
+        snprintf(later, sizeof later, "; it asks to come again in %ld s", c->retry_after);
+    return error_set(e, code, "%s answers HTTP %ld%s%s%s", s->base, c->status, said ? ": " : "",
+                     own, later);
 }

@@ -9,8 +9,9 @@
 #include <stddef.h>
 
 struct http_server {
-    char base[400]; /* "http://127.0.0.1:8080", without a slash at its end, without /v1 */
-    char key[260];  /* "" : none */
+    char base[400];  /* "http://127.0.0.1:8080", without a slash at its end, without /v1; shown */
+    char login[260]; /* "user:password@" of the address, as it stood there; never shown */
+    char key[260];   /* "" : none */
 };
 
 /* url: with or without http://, / and /v1 at its end; key_file: NULL: none; its first key counts.
@@ -23,18 +24,24 @@ struct http_call {
     const char *body; /* JSON for a POST; NULL: GET */
     long seconds;     /* at most, for the whole; 0: as long as something comes within ten minutes */
     bool (*stop)(void *ctx); /* asked twenty times a second; may be NULL */
-    /* Takes a body of status 200 as it comes; non-zero ends the call. NULL: it is collected. */
+    /* Takes events of status 200 as they come; non-zero ends the call. NULL, and where no events
+     * come: the body is collected. */
     int (*take)(void *ctx, const char *bytes, size_t n);
     void *ctx;
     /* what came back */
     long status; /* 0: nothing */
     long retry_after;
-    bool events;        /* its type is text/event-stream */
-    struct strbuf text; /* a body that nobody took; at most 16 MiB. Release it */
+    bool late;           /* nothing came in time: to ask again would begin the same wait */
+    bool untrusted;      /* its certificate is refused: to ask again is in vain */
+    bool events;         /* its type is text/event-stream, or it begins as such a stream does */
+    char type[60];       /* of the body, without parameters: "text/html" */
+    char elsewhere[400]; /* where a status of 3xx sends to, an address as --connect takes it */
+    struct strbuf text;  /* a body that nobody took; at most 16 MiB. Release it */
 };
 
 /* 0: an answer came, of whatever status, or take ended the call. ERR_IO: none, or it broke off;
- * ERR_CANCELLED: stop said so. *e then says why, without the server's name. Any thread. */
+ * ERR_CANCELLED: stop said so. *e then says why, without the server's name. Redirections are not
+ * followed: the key and what was said go to the address that was given. Any thread. */
 int http_perform(const struct http_server *s, struct http_call *c, struct error *e);
 /* What an answer of a status that is no success means to a user: the server's own words where it
  * has some. ERR_USAGE (the key), ERR_MODEL, ERR_CONTEXT, ERR_INPUT, ERR_IO. */

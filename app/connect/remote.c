@@ -127,6 +127,8 @@ static int on_event(void *ctx, struct event *ev)
         publish(r);
     }
     send(r, ev);
+    if (ev->kind == EVENT_NOTICE)
+        ev->text = NULL; /* the ring's */
     return is_unwanted(r);
 }
 

@@ -1,6 +1,7 @@
 /* See request.h. */
 #include "app/connect/request.h"
 
+#include "app/connect/mend.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -135,10 +136,10 @@ static int put_constraint(json_t *body, const struct options *o, struct error *e
     return rc;
 }
 
-/* What a model says is foreign text; what JSON cannot hold of it is left out. */
+/* What a model says and a file holds is foreign text; what JSON cannot hold of it is replaced. */
 static json_t *text_of(const char *text)
 {
-    json_t *s = json_string(text ? text : "");
+    json_t *s = mend_string(text ? text : "");
 
     return s ? s : json_string("");
 }

@@ -57,7 +57,8 @@ static int wait_health(struct opening *o, struct error *e)
 
         rc = http_perform(&o->server->http, &c, e);
         loading = rc == 0 && c.status == 503;
-        if (rc == ERR_CANCELLED || (rc == 0 && !loading) || (rc < 0 && tries >= REFUSED_TRIES) ||
+        if (rc == ERR_CANCELLED || (rc == 0 && !loading) ||
+            (rc < 0 && (tries >= REFUSED_TRIES || c.untrusted)) ||
             (loading && clock_seconds(clock_now() - begun) > LOADING_SECONDS))
             break;
         if (loading)
@@ -99,6 +100,7 @@ static const char *id_of(const json_t *model)
     return id ? id : "";
 }
 
+/* Their names, as far as there is room. */
 static void list_models(const json_t *list, char *out, size_t size)
 {
     size_t at = 0, i;
@@ -107,27 +109,45 @@ static void list_models(const json_t *list, char *out, size_t size)
     out[0] = 0;
     json_array_foreach(list, i, m)
     {
-        int n = snprintf(out + at, size - at, "%s%s", i ? ", " : "", id_of(m));
+        const char *id = id_of(m);
 
-        if (n < 0 || (size_t)n >= size - at)
-            break;
-        at += (size_t)n;
+        if (!*id)
+            continue;
+        if (at + strlen(id) + sizeof ", , ..." > size) {
+            snprintf(out + at, size - at, "%s...", at ? ", " : "");
+            return;
+        }
+        at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", id);
     }
 }
 
-/* The one of that name, else the only one that holds it; NULL: none, or several. */
-static json_t *find_model(const json_t *list, const char *name)
+/* The one of that name, else those whose names hold it. */
+static json_t *named_models(const json_t *list, const char *name)
 {
-    json_t *m, *found = NULL;
-    size_t i, n = 0;
+    json_t *m, *found = json_array();
+    size_t i;
 
-    json_array_foreach(list, i, m) if (strcmp(id_of(m), name) == 0) return m;
-    json_array_foreach(list, i, m) if (strcasestr(id_of(m), name))
+    json_array_foreach(list, i, m)
     {
-        found = m;
-        n++;
+        if (strcmp(id_of(m), name) == 0) {
+            json_array_clear(found);
+            json_array_append(found, m);
+            break;
+        }
+        if (strcasestr(id_of(m), name))
+            json_array_append(found, m);
     }
-    return n == 1 ? found : NULL;
+    return found;
+}
+
+/* Entries without a name are none. */
+static json_t *models_of(const json_t *list)
+{
+    json_t *m, *found = json_array();
+    size_t i;
+
+    json_array_foreach(list, i, m) if (*id_of(m)) json_array_append(found, m);
+    return found;
 }
 
 /* Of several the one that is loaded, in the words of llama-server's router and of ours; NULL: they
@@ -149,29 +169,43 @@ static json_t *loaded_model(const json_t *list)
     return n == 1 ? found : NULL;
 }
 
-static int choose_model(struct server *s, const json_t *list, const char *name, struct error *e)
+static int take_model(struct server *s, const json_t *m, struct error *e)
 {
-    size_t n = json_array_size(list);
-    json_t *m = name     ? find_model(list, name)
-                : n == 1 ? json_array_get(list, 0)
-                         : loaded_model(list);
-    char all[280];
+    json_int_t context = json_integer_value(json_object_get(m, "max_model_len"));
 
-    list_models(list, all, sizeof all);
-    if (!n)
-        return error_set(e, ERR_MODEL, "%s serves no model", s->http.base);
-    if (!m && !name)
-        return error_set(e, ERR_MODEL, "%s serves %zu models; choose one with -m: %s", s->http.base,
-                         n, all);
-    if (!m)
-        return error_set(e, ERR_MODEL, "%s serves no model that -m %s names; it serves %s",
-                         s->http.base, name, all);
-    if (!*id_of(m) || strlen(id_of(m)) >= sizeof s->model)
-        return error_set(e, ERR_MODEL, "%s: the model's name is none", s->http.base);
+    if (strlen(id_of(m)) >= sizeof s->model)
+        return error_set(e, ERR_MODEL, "%s: its model's name is longer than %zu bytes",
+                         s->http.base, sizeof s->model - 1);
     snprintf(s->model, sizeof s->model, "%s", id_of(m));
     s->kind = kind_of(m);
-    s->context = (int)json_integer_value(json_object_get(m, "max_model_len"));
+    s->context = context > 0 && context < 1 << 30 ? (int)context : 0;
     return 0;
+}
+
+static int choose_model(struct server *s, const json_t *list, const char *name, struct error *e)
+{
+    json_t *fit = name ? named_models(list, name) : models_of(list);
+    size_t n = json_array_size(fit);
+    const json_t *m = n == 1 ? json_array_get(fit, 0) : name ? NULL : loaded_model(fit);
+    char all[280];
+    int rc;
+
+    list_models(n ? fit : list, all, sizeof all);
+    if (m)
+        rc = take_model(s, m, e);
+    else if (!*all)
+        rc = error_set(e, ERR_MODEL, "%s serves no model", s->http.base);
+    else if (!name)
+        rc = error_set(e, ERR_MODEL, "%s serves %zu models; choose one with -m: %s", s->http.base,
+                       n, all);
+    else if (n)
+        rc = error_set(e, ERR_MODEL, "%s: -m %s names %zu of its models: %s", s->http.base, name, n,
+                       all);
+    else
+        rc = error_set(e, ERR_MODEL, "%s serves no model that -m %s names; it serves %s",
+                       s->http.base, name, all);
+    json_decref(fit);
+    return rc;
 }
 
 static int ask_models(struct opening *o, const char *name, struct error *e)
@@ -190,9 +224,13 @@ static int ask_models(struct opening *o, const char *name, struct error *e)
         rc = http_refused(&s->http, &c, e);
     } else if (rc == 0) {
         root = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
-        rc = json_is_array(json_object_get(root, "data"))
+        /* Ollama without any says null */
+        rc = json_is_array(json_object_get(root, "data")) ||
+                     json_is_null(json_object_get(root, "data"))
                  ? choose_model(s, json_object_get(root, "data"), name, e)
-                 : error_set(e, ERR_IO, "%s: /v1/models lists no models", s->http.base);
+                 : error_set(e, ERR_IO, "%s: /v1/models lists no models%s%s", s->http.base,
+                             root || !*c.type ? "" : ": what comes is ",
+                             root || !*c.type ? "" : c.type);
     }
     json_decref(root);
     strbuf_release(&c.text);

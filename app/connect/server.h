@@ -11,7 +11,7 @@ enum server_kind { SERVER_OTHER, SERVER_MOETOP, SERVER_LLAMA, SERVER_VLLM, SERVE
 struct server {
     struct http_server http;
     enum server_kind kind;
-    char model[200];
+    char model[512];
     int context; /* tokens that a conversation may have; 0: it does not tell */
 };
 

@@ -14,19 +14,34 @@ void sse_release(struct sse *s)
     strbuf_release(&s->data);
 }
 
+/* Where the value of a line of data begins; 0: it is another line. */
+static size_t value_at(const char *line, size_t n)
+{
+    static const char *const fields[] = {"data:", "error:"};
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        size_t len = strlen(fields[i]);
+
+        if (n >= len && memcmp(line, fields[i], len) == 0)
+            return len + (n > len && line[len] == ' ');
+    }
+    return 0;
+}
+
 static int line_end(struct sse *s, int (*on_data)(void *ctx, const char *text, size_t n), void *ctx)
 {
     const char *line = s->line.data;
-    size_t n = s->line.len;
+    size_t n = s->line.len, from;
     int rc = 0;
 
+    if (!s->begun && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
+        line += 3, n -= 3;
+    s->begun = true;
     if (n == 0) {
-        if (s->data.len) /* without the line end behind the last one */
+        if (s->data.len > 1) /* without the line end behind the last one */
             rc = on_data(ctx, s->data.data, s->data.len - 1);
         strbuf_clear(&s->data);
-    } else if (n >= 5 && memcmp(line, "data:", 5) == 0) {
-        size_t from = n > 5 && line[5] == ' ' ? 6 : 5;
-
+    } else if ((from = value_at(line, n)) != 0) {
         strbuf_put(&s->data, line + from, n - from);
         strbuf_putc(&s->data, '\n');
     }

@@ -1,6 +1,7 @@
 /* Server-sent events, taken apart as they come in pieces of any size (HTML Living Standard, 9.2):
  * the text of each event's data lines, joined by line ends. Names and ids of events are passed
- * over. One thread. */
+ * over, and events without a text. A line "error: TEXT", which llama-server wrote until 2025, is
+ * taken for data. One thread. */
 #ifndef APP_CONNECT_SSE_H
 #define APP_CONNECT_SSE_H
 
@@ -13,6 +14,7 @@
 struct sse {
     struct strbuf line, data;
     bool after_return; /* a line feed that comes next belongs to the line end before it */
+    bool begun;        /* the first line was seen: a byte order mark may stand before it */
 };
 
 void sse_init(struct sse *s);

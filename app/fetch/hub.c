@@ -152,6 +152,12 @@ static bool is_there(const struct hub *h, const struct hub_file *f, uint64_t *ca
     return false;
 }
 
+/* The sizes are the listing's, which may say anything. */
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 /* Sums what is to come, and whether it has room. */
 static int count_missing(struct hub *h, size_t *files, struct error *e)
 {
@@ -164,8 +170,8 @@ static int count_missing(struct hub *h, size_t *files, struct error *e)
 
         if (!f->wanted || is_there(h, f, &came))
             continue;
-        h->all.total += f->bytes;
-        missing += f->bytes - came;
+        h->all.total = sum(h->all.total, f->bytes);
+        missing = sum(missing, f->bytes - came);
         ++*files;
     }
     if (missing <= room)
@@ -180,7 +186,7 @@ static int count_missing(struct hub *h, size_t *files, struct error *e)
 
 static int fetch_file(struct hub *h, const struct hub_file *f, struct error *e)
 {
-    char part[PATH_MAX], whole[PATH_MAX];
+    char part[PATH_MAX], whole[PATH_MAX], lock[PATH_MAX];
     struct strbuf url = {0};
     uint64_t came;
     int rc = 0;
@@ -192,10 +198,11 @@ static int fetch_file(struct hub *h, const struct hub_file *f, struct error *e)
         put_path(&url, f->path);
         if (url.failed)
             rc = error_set(e, ERR_MEMORY, "out of memory for a download");
-        else
-            rc = transfer_file(
-                &h->all,
-                &(struct transfer){url.data, f->path, part, whole, f->bytes, f->kind, f->hash}, e);
+        else if ((rc = hub_cache_lock(&h->cache, f->hash, lock, sizeof lock, e)) == 0)
+            rc = transfer_file(&h->all,
+                               &(struct transfer){url.data, f->path, part, whole, lock, f->bytes,
+                                                  f->kind, f->hash},
+                               e);
         strbuf_release(&url);
     }
     return rc < 0 ? rc : hub_cache_link(&h->cache, h->files.commit, f->path, f->hash, e);

@@ -77,6 +77,17 @@ void hub_cache_blob(const struct hub_cache *c, const char *hash, const char *end
     snprintf(out, size, "%s/blobs/%s%s", c->folder, hash, ending);
 }
 
+int hub_cache_lock(const struct hub_cache *c, const char *hash, char *out, size_t size,
+                   struct error *e)
+{
+    const char *name = strrchr(c->folder, '/');
+    int n = snprintf(out, size, "%.*s/.locks%s", (int)(name - c->folder), c->folder, name), rc;
+
+    if ((rc = file_make_folders(out, e)) == 0)
+        snprintf(out + n, size - (size_t)n, "/%s.lock", hash);
+    return rc;
+}
+
 int hub_cache_file(const struct hub_cache *c, const char *commit, const char *path, char *out,
                    size_t size, struct error *e)
 {

@@ -4,6 +4,7 @@
  *   models--USER--REPO/blobs/HASH.incomplete what came of one so far
  *   models--USER--REPO/refs/main             the commit that "main" was last seen at
  *   models--USER--REPO/snapshots/COMMIT/PATH links to blobs
+ *   .locks/models--USER--REPO/HASH.lock      held (flock) by whom fetches that blob
  * A link is made when its blob is whole and checked, so a link that leads somewhere is a file that
  * can be used. Main thread. */
 #ifndef APP_FETCH_HUB_CACHE_H
@@ -28,6 +29,9 @@ int hub_cache_make(const struct hub_cache *c, struct error *e);
 /* …/blobs/HASH with `ending` behind it. */
 void hub_cache_blob(const struct hub_cache *c, const char *hash, const char *ending, char *out,
                     size_t size);
+/* The file of its lock; makes the folder. ERR_IO. */
+int hub_cache_lock(const struct hub_cache *c, const char *hash, char *out, size_t size,
+                   struct error *e);
 /* …/snapshots/COMMIT/PATH; path "": the folder. ERR_USAGE: too long. */
 int hub_cache_file(const struct hub_cache *c, const char *commit, const char *path, char *out,
                    size_t size, struct error *e);

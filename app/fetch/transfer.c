@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define TRIES 5
+#define WAIT (100 * CLOCK_MILLI)
 
 /* A file on its way. */
 struct coming {
@@ -257,9 +258,13 @@ static int one_try(struct coming *f, const char *detail, long *after, struct err
                          f->why == ENOSPC || f->why == EDQUOT
                              ? ": make room, then the same command goes on with it"
                              : "");
-    if (f->longer)
-        return error_set(e, ERR_IO, "%s: more came than the %" PRIu64 " bytes it should have",
+    if (f->longer) { /* which of it is right nobody knows */
+        unlink(f->t->part);
+        return error_set(e, ERR_IO,
+                         "%s: more came than the %" PRIu64 " bytes it should have; it was removed: "
+                         "fetch it again",
                          f->t->name, f->t->bytes);
+    }
     /* servers that cannot go on there say 416, or libcurl that the range was ignored */
     if (status == 416 || code == CURLE_RANGE_ERROR) {
         if (!f->have || ftruncate(f->fd, 0) < 0)
@@ -319,17 +324,50 @@ static int finish(struct coming *f, struct error *e)
     return 0;
 }
 
+/* Its file, >= 0; it goes with the last one who holds it. */
+static int lock(struct transfers *all, const struct transfer *t, struct error *e)
+{
+    int fd = open(t->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    bool told = false;
+
+    if (fd < 0)
+        return error_set(e, ERR_IO, "%s: %s", t->lock, strerror(errno));
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+        if (!told) {
+            progress_end(&all->bar);
+            fprintf(stderr, "moetop: %s: another program is fetching it: waiting for that one\n",
+                    t->name);
+        }
+        told = true;
+        if (stopped(NULL)) {
+            close(fd);
+            return cancelled(e);
+        }
+        clock_sleep(WAIT);
+    }
+    return fd; /* a file system without locks has none to wait for */
+}
+
+static bool is_whole(const struct transfer *t)
+{
+    struct stat st;
+
+    return stat(t->whole, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == t->bytes;
+}
+
 int transfer_file(struct transfers *all, const struct transfer *t, struct error *e)
 {
     char detail[CURL_ERROR_SIZE] = "";
     struct coming f = {.all = all, .t = t, .fd = -1};
     struct curl_slist *headers = NULL;
-    int rc = 0;
+    int rc = 0, held = lock(all, t, e);
 
-    if ((f.fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0)
-        return error_set(e, ERR_IO, "%s: %s", t->part, strerror(errno));
-    if (flock(f.fd, LOCK_EX | LOCK_NB) < 0) {
-        rc = error_set(e, ERR_IO, "%s: another program is fetching it: wait for that one", t->name);
+    if (held < 0)
+        return held;
+    if (is_whole(t)) /* that one has it */
+        goto out;
+    if ((f.fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0) {
+        rc = error_set(e, ERR_IO, "%s: %s", t->part, strerror(errno));
         goto out;
     }
     if (!(f.curl = open_handle(all, t->url, detail, &headers, e))) {
@@ -340,12 +378,14 @@ int transfer_file(struct transfers *all, const struct transfer *t, struct error 
     curl_easy_setopt(f.curl, CURLOPT_WRITEDATA, &f);
     if ((rc = take_up(&f, e)) == 0 && (rc = all_tries(&f, detail, e)) == 0)
         rc = finish(&f, e);
+out:
     if (rc == 0)
         all->done += t->bytes;
-out:
     digest_release(&f.digest);
     curl_slist_free_all(headers);
     curl_easy_cleanup(f.curl);
-    close(f.fd);
+    if (f.fd >= 0)
+        close(f.fd);
+    close(held);
     return rc;
 }

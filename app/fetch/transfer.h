@@ -22,6 +22,7 @@ struct transfers {
 struct transfer {
     const char *url, *name;   /* name: for lines */
     const char *part, *whole; /* the file while it comes, and when it is checked */
+    const char *lock;         /* a file that whom fetches it holds with flock */
     uint64_t bytes;
     enum digest_kind kind;
     const char *hash;
@@ -31,8 +32,9 @@ struct transfer {
  * error here. ERR_IO: none came (after some tries); ERR_CANCELLED; ERR_MEMORY. */
 int transfer_text(struct transfers *all, const char *url, size_t most, long *status,
                   struct strbuf *text, struct error *e);
-/* The file, whole and checked. What came of it stays in `part` when it fails, except what turns out
- * to hash to something else. ERR_IO: full disk, cut off, refused; ERR_CANCELLED. */
+/* The file, whole and checked; where another program is fetching it, that one is waited for. What
+ * came of it stays in `part` when it fails, except what turns out to be something else. ERR_IO:
+ * full disk, cut off, refused; ERR_CANCELLED. */
 int transfer_file(struct transfers *all, const struct transfer *t, struct error *e);
 /* What a status other than 200 means to a user of the Hub. ERR_MODEL, ERR_IO. */
 int transfer_refused(long status, const char *what, bool with_token, struct error *e);

@@ -79,6 +79,8 @@ static int on_event(void *ctx, struct event *ev)
         receipt_text_note(&a->said, ev);
     if (ev->kind == EVENT_TOKEN && ev->token.len)
         return put_part(a, &ev->token) || signals_last();
+    if (ev->kind == EVENT_NOTICE && ev->text)
+        fprintf(stderr, "moetop: %s\n", ev->text);
     return signals_last() != 0;
 }
 

@@ -108,6 +108,8 @@ static void print_report(const struct export_report *r, const char *in, const ch
         else
             printf("%9.3f%% %11.3g\n", 100.0 * k->relative, k->largest);
     }
+    if (r->further)
+        printf("the block that predicts further tokens is among them: --spec-type mtp\n");
     if (r->known + r->unknown)
         printf("%d kinds of matrices rounded by importance, %d of which nothing is known\n",
                r->known, r->unknown);
@@ -156,6 +158,12 @@ static int export_and_report(const struct options *o, struct export_options *x, 
     if (rc < 0)
         return rc;
     warn_twice(&r);
+    if (r.left_out[0]) {
+        char text[2 * sizeof r.left_out];
+
+        utf8_escape(text, sizeof text, r.left_out, strlen(r.left_out), 0);
+        fprintf(stderr, "moetop: not in the file that was written: %s\n", text);
+    }
     print_report(&r, in, out, clock_seconds(clock_now() - p.begun));
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }

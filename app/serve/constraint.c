@@ -43,26 +43,24 @@ static bool is_schema(const json_t *v)
 static int read_format(struct job *j, const json_t *format, struct refusal *r)
 {
     static const char object[] = "{\"type\": \"object\"}";
-    const char *type = json_string_value(json_object_get(format, "type"));
+    const char *type = json_string_value(json_object_get(format, "type")), *name = j->format_name;
     const json_t *named = field_get(format, "json_schema"), *schema = field_get(format, "schema");
 
     if (!type)
-        return refuse(r, 400, "invalid_type", "response_format",
-                      "'response_format' must be an object with a 'type'");
+        return refuse(r, 400, "invalid_type", name, "'%s' must be an object with a 'type'", name);
     if (strcmp(type, "text") == 0)
         return 0;
     if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
-        return refuse(r, 400, "invalid_value", "response_format",
-                      "'response_format.type' must be text, json_object or json_schema");
+        return refuse(r, 400, "invalid_value", name,
+                      "'%s.type' must be text, json_object or json_schema", name);
     if (named)
         schema = field_get(named, "schema");
     if (strcmp(type, "json_object") == 0 && !schema)
-        return make(j, grammar_from_schema, object, strlen(object), "response_format", r);
+        return make(j, grammar_from_schema, object, strlen(object), name, r);
     if (!is_schema(schema))
-        return refuse(r, 400, schema ? "invalid_type" : "missing_required_parameter",
-                      "response_format",
-                      "'response_format.json_schema.schema' must be a JSON schema");
-    return make_schema(j, schema, "response_format", r);
+        return refuse(r, 400, schema ? "invalid_type" : "missing_required_parameter", name,
+                      "'%s%s.schema' must be a JSON schema", name, named ? ".json_schema" : "");
+    return make_schema(j, schema, name, r);
 }
 
 int constraint_read(struct job *j, struct refusal *r)
@@ -83,8 +81,8 @@ int constraint_read(struct job *j, struct refusal *r)
     if (format && read_format(j, format, r) < 0)
         return -1;
     if (j->grammar && (grammar || schema))
-        return refuse(r, 400, "invalid_value", "response_format",
-                      "'response_format' excludes 'grammar' and 'json_schema'");
+        return refuse(r, 400, "invalid_value", j->format_name,
+                      "'%s' excludes 'grammar' and 'json_schema'", j->format_name);
     if (schema)
         return make_schema(j, schema, "json_schema", r);
     return grammar ? make(j, grammar_from_gbnf, json_string_value(grammar),

@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,16 +158,19 @@ static int read_conversation(struct job *j, const struct conversation_source *fr
     return tools ? tell_tools(d, tools, r) : 0;
 }
 
-static int make_prompt(struct job *j, const struct dialogue *d, struct prompt *out,
+static int make_prompt(struct job *j, const struct dialogue *d, bool counted, struct prompt *out,
                        struct refusal *r)
 {
+    struct engine_info info = *server_info(j->server);
     struct stop stop = exchange_stop(j->x);
     struct error e = {0};
 
     if (d->continue_last && j->grammar && !j->wish.call &&
         !(j->opening = mem_string(d->messages[d->n_messages - 1].text)))
         return no_memory(r);
-    if (prompt_make(server_info(j->server), NULL, d, -1, &stop, out, &e) < 0)
+    if (counted)
+        info.context = INT_MAX / 2;
+    if (prompt_make(&info, NULL, d, -1, &stop, out, &e) < 0)
         return refuse_error(r, &e);
     if (tools_prompt(j, out, r) == 0)
         return 0;
@@ -182,7 +186,7 @@ int conversation_prompt(struct job *j, const struct conversation_source *from, s
     int rc = read_conversation(j, from, &d, r);
 
     if (rc == 0)
-        rc = make_prompt(j, &d, out, r);
+        rc = make_prompt(j, &d, from->counted, out, r);
     dialogue_release(&d);
     return rc;
 }

@@ -10,10 +10,11 @@ struct conversation_source {
     const json_t *list; /* of messages */
     const char *name;   /* of its field, for what is refused */
     const char *system; /* said before them; NULL: nothing */
+    bool counted;       /* nothing is answered: it may be longer than the context */
 };
 
 /* The messages, and "tools" of j->body, as ids, on to where a call begins that is demanded. Sets
- * wish.tools; refused where it is too long. out->ids are mem_* memory. */
+ * wish.tools; refused where it is too long to be answered. out->ids are mem_* memory. */
 int conversation_prompt(struct job *j, const struct conversation_source *from, struct prompt *out,
                         struct refusal *r);
 

@@ -32,6 +32,7 @@ struct job *job_new(struct exchange *x, const struct dialect *dialect, const cha
     j->server = s;
     j->dialect = dialect;
     j->other_model = -1;
+    j->format_name = "response_format";
     j->created = time(NULL);
     make_id(j->id, sizeof j->id, prefix);
     if (s->fresh_seeds && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)

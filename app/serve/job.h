@@ -57,6 +57,7 @@ struct job {
     char id[48];
     int64_t created;
     struct wish wish;
+    const char *format_name; /* what its API calls "response_format" */
     struct grammar *grammar; /* what answers must keep to, a reference; NULL: nothing */
     char *opening;           /* what such an answer says already; NULL: nothing */
     char **stops;            /* until the turns have copies */

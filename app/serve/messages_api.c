@@ -151,9 +151,9 @@ static int check_unsupported(const struct job *j, struct refusal *r)
     return 0;
 }
 
-static int read_messages(struct job *j, struct prompt *out, struct refusal *r)
+static int read_messages(struct job *j, bool counted, struct prompt *out, struct refusal *r)
 {
-    struct conversation_source from = {.name = "messages"};
+    struct conversation_source from = {.name = "messages", .counted = counted};
     char *system;
     int rc;
 
@@ -180,7 +180,7 @@ static int read_message_request(struct job *j, struct refusal *r)
         return refuse(r, 400, "missing_required_parameter", "max_tokens",
                       "'max_tokens' is missing");
     j->wish.n = 1;
-    return read_messages(j, &prompt, r) < 0 ? -1 : job_tasks(j, &prompt, 1, r);
+    return read_messages(j, false, &prompt, r) < 0 ? -1 : job_tasks(j, &prompt, 1, r);
 }
 
 void api_messages(struct exchange *x)
@@ -197,7 +197,7 @@ void api_count_tokens(struct exchange *x)
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
     else if (server_ready(x->server, &why) == 0 && ask_body(j, &why) == 0)
-        read_messages(j, &prompt, &why);
+        read_messages(j, true, &prompt, &why);
     if (why.status || (j->other_model >= 0 && !ask_waits(j, &why)))
         reply_refusal(x, &why);
     else if (j->other_model < 0)

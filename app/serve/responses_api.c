@@ -386,6 +386,7 @@ static int read_format(struct job *j, struct refusal *r)
 
     if (text && !json_is_object(text))
         return refuse(r, 400, "invalid_type", "text", "'text' must be an object");
+    j->format_name = "text.format";
     if (format)
         json_object_set(j->body, "response_format", format);
     return 0;

@@ -9,6 +9,8 @@
 #include "engine/base/mem.h"
 
 #define UNTIL_ASKED 4096 /* ids between two looks whether the client is there */
+/* Bytes of an answer: the ids of every text that a request may hold are fewer. */
+#define ANSWER_MOST ((size_t)64 << 20)
 
 /* The body of x, and the tokenizer when the model is loaded. */
 static json_t *read_body(struct exchange *x, const struct tokenizer **t, struct refusal *r)
@@ -38,7 +40,7 @@ static void put_id(struct strbuf *out, const struct tokenizer *t, int id, bool f
 }
 
 /* Written as they are met: as values, millions of ids would take gigabytes. bos: -1, none. -1: the
- * client has left. */
+ * client has left, or out->failed. */
 static int put_ids(struct exchange *x, const struct tokenizer *t, int bos, const int *ids, int n,
                    bool pieces, struct strbuf *out)
 {
@@ -46,14 +48,14 @@ static int put_ids(struct exchange *x, const struct tokenizer *t, int bos, const
     if (bos >= 0)
         put_id(out, t, bos, true, pieces);
     for (int i = 0; i < n; i++) {
-        if (i % UNTIL_ASKED == UNTIL_ASKED - 1 && exchange_gone(x))
+        if (i % UNTIL_ASKED == UNTIL_ASKED - 1 && (out->failed || exchange_gone(x)))
             return -1;
         if (i || bos >= 0)
             strbuf_putc(out, ',');
         put_id(out, t, ids[i], i == 0, pieces);
     }
     strbuf_puts(out, "]}");
-    return 0;
+    return out->failed ? -1 : 0;
 }
 
 static int tokenize(struct exchange *x, struct strbuf *out, struct refusal *r)
@@ -87,8 +89,13 @@ static int tokenize(struct exchange *x, struct strbuf *out, struct refusal *r)
         goto out;
     }
     bos = tokenizer_bos(t, &add);
+    out->limit = ANSWER_MOST;
     rc = put_ids(x, t, w.special && add ? bos : -1, ids, n, w.pieces, out);
-    if (rc < 0)
+    if (rc < 0 && out->failed)
+        refuse(r, 400, "answer_too_large", "content",
+               "the answer would be larger than %zu MiB: send the text in parts%s",
+               ANSWER_MOST >> 20, w.pieces ? ", or without with_pieces" : "");
+    else if (rc < 0)
         refuse_error(r, &(struct error){.code = ERR_CANCELLED});
 out:
     mem_free(ids);

@@ -171,9 +171,7 @@ static json_t *make_call(const char *name, const json_t *arguments)
 
 static int add_call(void *calls, const char *text, const struct tool_call *call)
 {
-    json_t *name = json_loadb(text + call->name.at, call->name.len, JSON_DECODE_ANY, NULL),
-           *arguments = json_loadb(text + call->arguments.at, call->arguments.len, JSON_DECODE_ANY,
-                                   NULL);
+    json_t *name = tool_call_name(text, call), *arguments = tool_call_arguments(text, call);
     int rc = name && arguments
                  ? json_array_append_new(calls, make_call(json_string_value(name), arguments))
                  : -1;

@@ -18,13 +18,15 @@
 #define MOST_BYTES ((size_t)1 << 30)
 #define ROUNDS 3 /* of what may be cached and of memory, by turns */
 #define STEP 512
+/* read or written between two looks at whether to stop: milliseconds even on a busy machine */
+#define PIECE ((size_t)16 << 20)
 #define AHEAD 4096 /* bytes: one request a line */
 /* two requests a line, into the second-level cache and then the first: the fastest on some machines
  */
 #define FAR 2880
 #define NEAR 1152
-/* plain, asked for ahead, four streams, asked for at two distances */
-#define PATTERNS 4
+/* plain, asked for ahead, four streams, asked for at two distances, four streams asked so */
+#define PATTERNS 5
 
 typedef long long lanes __attribute__((vector_size(16)));
 
@@ -32,6 +34,7 @@ struct reading {
     const char *data;
     size_t slice; /* bytes of each thread, a multiple of 4 * STEP */
     int pattern;
+    const atomic_bool *stop; /* NULL: nobody stops it */
     long long sum[POOL_MAX]; /* keeps the loads alive */
 };
 
@@ -44,7 +47,7 @@ static inline __attribute__((always_inline)) void ask(const char *p, int pattern
 {
     if (pattern == 1)
         __builtin_prefetch(p + AHEAD, 0, 3);
-    if (pattern == 3) {
+    if (pattern >= 3) {
         __builtin_prefetch(p + FAR, 0, 2);
         __builtin_prefetch(p + NEAR, 0, 3);
     }
@@ -68,33 +71,51 @@ static inline __attribute__((always_inline)) long long read_line_by_line(const c
     return a[0] ^ a[1];
 }
 
-static long long read_streams(const char *p, size_t n)
+static inline __attribute__((always_inline)) long long read_streams(const char *p, size_t n,
+                                                                    const int pattern)
 {
     size_t q = n / 4;
     lanes a = {0}, b = a, c = a, d = a;
 
-    for (size_t i = 0; i < q; i += 64)
+    for (size_t i = 0; i < q; i += 64) {
+        for (size_t stream = 0; stream < 4 * q; stream += q)
+            ask(p + stream + i, pattern);
         for (int k = 0; k < 64; k += 16) {
             a ^= at(p + i + k);
             b ^= at(p + q + i + k);
             c ^= at(p + 2 * q + i + k);
             d ^= at(p + 3 * q + i + k);
         }
+    }
     a ^= b ^ c ^ d;
     return a[0] ^ a[1];
+}
+
+static long long read_piece(const char *p, size_t n, int pattern)
+{
+    switch (pattern) {
+    case 0: return read_line_by_line(p, n, 0);
+    case 1: return read_line_by_line(p, n, 1);
+    case 2: return read_streams(p, n, 2);
+    case 3: return read_line_by_line(p, n, 3);
+    default: return read_streams(p, n, 4);
+    }
+}
+
+static bool stopped(const atomic_bool *stop)
+{
+    return stop && atomic_load_explicit(stop, memory_order_relaxed);
 }
 
 static void read_slice(void *ctx, int tid, int n)
 {
     struct reading *r = ctx;
     const char *p = r->data + (size_t)tid * r->slice;
+    /* whole where nobody stops it: four streams stand as far apart as they can */
+    size_t piece = r->stop ? PIECE : r->slice;
 
-    switch (r->pattern) {
-    case 0: r->sum[tid] += read_line_by_line(p, r->slice, 0); break;
-    case 1: r->sum[tid] += read_line_by_line(p, r->slice, 1); break;
-    case 2: r->sum[tid] += read_streams(p, r->slice); break;
-    default: r->sum[tid] += read_line_by_line(p, r->slice, 3);
-    }
+    for (size_t i = 0; i < r->slice && !stopped(r->stop); i += piece)
+        r->sum[tid] += read_piece(p + i, r->slice - i < piece ? r->slice - i : piece, r->pattern);
 }
 
 uint64_t membw_cache_bytes(void)
@@ -109,7 +130,7 @@ static double measure(struct pool *pool, struct reading *r, int milliseconds)
     uint64_t each = (uint64_t)milliseconds * CLOCK_MILLI / PATTERNS;
     double best = 0;
 
-    for (r->pattern = 0; r->pattern < PATTERNS; r->pattern++) {
+    for (r->pattern = 0; r->pattern < PATTERNS && !stopped(r->stop); r->pattern++) {
         double rate[PASSES];
         struct series_figures f;
         uint64_t start = clock_now();
@@ -120,12 +141,12 @@ static double measure(struct pool *pool, struct reading *r, int milliseconds)
 
             pool_run(pool, read_slice, r);
             rate[n++] = clock_rate((double)r->slice * pool_threads(pool), clock_now() - t);
-        } while (n < PASSES && clock_now() - start < each);
+        } while (n < PASSES && clock_now() - start < each && !stopped(r->stop));
         series_summarise_sorted(rate, n, &f);
         if (f.median > best)
             best = f.median;
     }
-    return best;
+    return stopped(r->stop) ? 0 : best;
 }
 
 static uint64_t (*left_now)(void);
@@ -135,16 +156,15 @@ void membw_limit(uint64_t (*left)(void))
     left_now = left;
 }
 
-/* A buffer that no cache holds, as far as memory allows it; 0: one that says anything would take
- * half of what is left or more, and whoever needs that next would be killed for it. */
-static size_t far_bytes(void)
+size_t membw_far_bytes(void)
 {
     size_t own = 4 * (size_t)membw_cache_bytes();
-    size_t quarter = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4;
     uint64_t left = left_now ? left_now() : UINT64_MAX;
 
+    /* pages that hold files are not free, and are given up at once */
+    if (left == UINT64_MAX)
+        left = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     own = own > MOST_BYTES ? MOST_BYTES : own;
-    own = own > quarter ? quarter : own;
     own = own > left / 4 ? (size_t)(left / 4) : own;
     if (own >= LEAST_BYTES)
         return own;
@@ -159,7 +179,7 @@ struct membw_held membw_held(void)
 }
 
 /* Written to, for untouched pages are all the same zero page. NULL: no memory. */
-static void *buffer_new(size_t bytes)
+static void *buffer_new(size_t bytes, const atomic_bool *stop)
 {
     void *buffer = mem_pages(bytes);
     uint64_t now, most = atomic_load(&held_most);
@@ -169,7 +189,8 @@ static void *buffer_new(size_t bytes)
     now = atomic_fetch_add(&held_now, bytes) + bytes;
     while (now > most && !atomic_compare_exchange_weak(&held_most, &most, now))
         ;
-    memset(buffer, 1, bytes);
+    for (size_t i = 0; i < bytes && !stopped(stop); i += PIECE)
+        memset((char *)buffer + i, 1, bytes - i < PIECE ? bytes - i : PIECE);
     return buffer;
 }
 
@@ -181,10 +202,11 @@ static void buffer_free(void *buffer, size_t bytes)
     atomic_fetch_sub(&held_now, bytes);
 }
 
-double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds)
+static double read_rate(const void *data, size_t bytes, int n_threads, int milliseconds,
+                        const atomic_bool *stop)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = far_bytes();
+    size_t own = membw_far_bytes();
     struct reading *r = mem_alloc(1, sizeof *r);
     struct pool *pool = NULL;
     void *buffer = NULL;
@@ -196,10 +218,11 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
         goto out;
     if (!data) {
         bytes = own;
-        if (!(buffer = buffer_new(own)))
+        if (!(buffer = buffer_new(own, stop)))
             goto out;
         data = buffer;
     }
+    r->stop = stop;
     r->data = (const char *)(((uintptr_t)data + 63) & ~(uintptr_t)63);
     bytes -= bytes < 64 ? bytes : (size_t)(r->data - (const char *)data);
     if (bytes > MOST_BYTES)
@@ -212,6 +235,16 @@ out:
     pool_free(pool);
     mem_free(r);
     return rate;
+}
+
+double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds)
+{
+    return read_rate(data, bytes, n_threads, milliseconds, NULL);
+}
+
+double membw_read_until(int n_threads, int milliseconds, const atomic_bool *stop)
+{
+    return read_rate(NULL, 0, n_threads, milliseconds, stop);
 }
 
 bool membw_faster(double near, double far)
@@ -231,7 +264,7 @@ static double read_again(struct pool *pool, struct reading *r, size_t bytes, siz
     size_t read = 0;
 
     r->slice = bytes / (size_t)pool_threads(pool) / (4 * STEP) * (4 * STEP);
-    while (read < volume && r->slice) {
+    while (read < volume && r->slice && !stopped(r->stop)) {
         pool_run(pool, read_slice, r);
         read += r->slice * (size_t)pool_threads(pool);
     }
@@ -240,8 +273,13 @@ static double read_again(struct pool *pool, struct reading *r, size_t bytes, siz
 
 bool membw_cached(uint64_t bytes, int n_threads)
 {
+    return membw_cached_until(bytes, n_threads, NULL);
+}
+
+bool membw_cached_until(uint64_t bytes, int n_threads, const atomic_bool *stop)
+{
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = far_bytes();
+    size_t own = membw_far_bytes();
     struct reading *r = NULL;
     struct series_figures near, far;
     double fast[ROUNDS], slow[ROUNDS];
@@ -254,16 +292,19 @@ bool membw_cached(uint64_t bytes, int n_threads)
         return false;
     n = n < POOL_MAX ? n : POOL_MAX;
     if (!(r = mem_alloc(1, sizeof *r)) || pool_new(&pool, n, true, NULL) < 0 ||
-        !(buffer = buffer_new(own)))
+        !(buffer = buffer_new(own, stop)))
         goto out;
+    r->stop = stop;
     r->data = buffer;
     r->pattern = PATTERNS - 1;
     /* the same volume each, so that a pause of the machine meets both alike */
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < ROUNDS && !stopped(stop); i++) {
         slow[i] = read_again(pool, r, own, own);
         read_again(pool, r, (size_t)bytes, 1);
         fast[i] = read_again(pool, r, (size_t)bytes, own);
     }
+    if (stopped(stop))
+        goto out;
     series_summarise_sorted(fast, ROUNDS, &near);
     series_summarise_sorted(slow, ROUNDS, &far);
     cached = membw_faster(near.median, far.median);

@@ -236,9 +236,31 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
         if (p->copied)
             rc = gguf_write_data(x->w, p->copied, p->copied_bytes, e);
         for (int k = 0; !p->copied && k < p->count && !rc; k++)
-            rc = write_matrix(x, p, matrix_at(p, k), p->paired ? k / 2 : k, r, e);
+            rc = write_matrix(x, p, matrix_at(p, k),
+                              p->matrices == 1 ? 0
+                              : p->paired      ? k / 2
+                                               : k,
+                              r, e);
     }
     return rc ? rc : weight_file_check(x->m->file, e);
+}
+
+static int verify_further(struct export *x, const struct model *written, struct error *e)
+{
+    struct model_options o = {.further_of = written, .convert = -1, .width = 8};
+    struct model *m;
+    int rc = model_inspect(&m, gguf_write_temporary(x->w), &o, NULL, e);
+
+    if (rc < 0)
+        return rc;
+    if (m->n_params != x->further->n_params)
+        rc = error_set(e, ERR_IO, "%s: the block that predicts further tokens is not what was read",
+                       gguf_write_temporary(x->w));
+    else
+        rc = export_same(x->further, m, x->family, e);
+    x->report->weights += (uint64_t)m->n_params;
+    model_free(m);
+    return rc;
 }
 
 /* What was written is opened and bound as any model before it takes the target's name. */
@@ -253,13 +275,16 @@ static int verify(struct export *x, struct error *e)
         (rc = model_inspect(&m, gguf_write_temporary(x->w), &o, &needs, e)))
         return rc;
     x->report->bytes_out = weight_file_bytes(m->file);
-    x->report->weights = m->n_params;
+    x->report->weights = (uint64_t)m->n_params;
+    if (x->further && (rc = verify_further(x, m, e)))
+        goto out;
     x->report->memory = needs.packed + needs.mapped;
     if (m->n_params != x->m->n_params)
         rc = error_set(e, ERR_IO, "%s: what was written is not what was read",
                        gguf_write_temporary(x->w));
     else if (weight_file_format(x->m->file) != WEIGHT_GGUF)
         rc = export_same(x->m, m, x->family, e);
+out:
     model_free(m);
     return rc;
 }
@@ -398,16 +423,44 @@ static int open_adapters(struct export *x, const char *in, struct error *e)
     return merge_open(&x->adapters, x->strengths, x->m, o->adapters, o->n_adapters, in, e);
 }
 
-static int prepare(struct export *x, const char *in, struct matrix *embeddings, struct error *e)
+static void leave_out(struct export *x, const char *what, const char *why)
+{
+    char *said = x->report->left_out;
+    size_t n = strlen(said);
+
+    snprintf(said + n, sizeof x->report->left_out - n, "%s%s%s", n ? "; " : "", what, why);
+}
+
+/* A folder's block that predicts further tokens, the first where it has several. One that lacks
+ * something stays behind, as do parts that nothing is computed with; the report says so. */
+static void open_further(struct export *x, const char *in)
+{
+    struct model *m = x->m;
+    struct error own = {0};
+
+    if (m->has_further && model_open_raw(&x->further, in, m, &own) < 0)
+        leave_out(x, "the block that predicts further tokens: ", own.text);
+    x->report->further = x->further != NULL;
+    if (x->further && family_further(x->family, m->file, m->hp.n_layers, &x->further_read) &&
+        family_tensor(&x->further_read, m->file, TENSOR_ATTENTION_NORM, 1, 0, false))
+        leave_out(x, "blocks that predict further tokens", " behind the first one");
+    if (m->unused[0])
+        leave_out(x, m->unused + strcspn(m->unused, ":") + 2, "");
+}
+
+static int prepare(struct export *x, const char *in, struct matrix embeddings[2], struct error *e)
 {
     int rc;
 
-    if ((rc = model_open_raw(&x->m, in, e)) || (rc = family_of(&x->family, x->m->file, e)) ||
+    if ((rc = model_open_raw(&x->m, in, NULL, e)) || (rc = family_of(&x->family, x->m->file, e)) ||
         (rc = check_family(x, in, e)) || (rc = compile_patterns(x, e)) ||
         (rc = open_adapters(x, in, e)))
         return rc;
-    if (weight_file_format(x->m->file) != WEIGHT_GGUF && x->family->exported_as)
-        x->family = x->family->exported_as;
+    x->trunk = x->m;
+    if (weight_file_format(x->m->file) != WEIGHT_GGUF) {
+        open_further(x, in);
+        x->family = x->family->exported_as ? x->family->exported_as : x->family;
+    }
     if (x->o->importance && (rc = importance_open(&x->importance, x->o->importance, e)))
         return rc;
     rc = weight_file_format(x->m->file) == WEIGHT_GGUF ? export_list_tensors(x, e)
@@ -425,6 +478,7 @@ static void release(struct export *x)
     mem_free(x->patterns);
     export_list_release(x);
     mem_free(x->piece);
+    model_free(x->further);
     model_free(x->m);
     adapters_close(x->adapters);
 }
@@ -434,18 +488,19 @@ int model_export(const char *in, const char *out, const struct export_options *o
 {
     struct export x = {.o = o, .report = report, .told = clock_now()};
     struct rounding *r = mem_alloc(1, sizeof *r);
-    struct matrix embeddings;
+    struct matrix embeddings[2];
     int rc;
 
     *report = (struct export_report){0};
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory for the rounding");
-    if ((rc = prepare(&x, in, &embeddings, e)) ||
+    if ((rc = prepare(&x, in, embeddings, e)) ||
         (rc = pool_new(&x.pool, o->n_threads > 1 ? o->n_threads : 1, false, e)) ||
         (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
         goto out;
     report->bytes_in = weight_file_bytes(x.m->file);
-    if ((rc = export_metadata(x.w, x.m, x.family, o->type->file_type, &report->tokenizer, e)))
+    if ((rc = export_metadata(x.w, x.m, x.family, x.further != NULL, o->type->file_type,
+                              &report->tokenizer, e)))
         goto out;
     for (int i = 0; i < x.n_parts; i++)
         gguf_write_tensor(x.w, x.parts[i].name, x.parts[i].type, x.parts[i].n_dims,

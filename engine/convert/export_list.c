@@ -119,7 +119,7 @@ static enum dtype type_of(const struct export *x, const char *name, enum tensor_
         if (fits)
             return mix_fallback(x->o->overrides[i].type, cols);
     }
-    return mix_type(mix, &x->m->hp, role, layer, cols);
+    return mix_type(mix, &x->trunk->hp, role, layer, cols);
 }
 
 static void add_rounding(struct export *x, struct part *p, enum tensor_role role, int layer,
@@ -127,9 +127,9 @@ static void add_rounding(struct export *x, struct part *p, enum tensor_role role
 {
     int unused;
 
-    if (is_recurrent(x, layer)) /* as whoever rounds the written file will see it */
-        role = tensor_kind_role(p->name, &unused);
-    p->type = type_of(x, p->name, role, layer, m->cols);
+    if (is_recurrent(x, layer) || x->family->is_further)
+        role = tensor_kind_role(p->name, &unused); /* as who rounds the written file sees it */
+    p->type = type_of(x, p->name, role, layer + x->family->first_layer, m->cols);
     p->matrix = m;
     p->kind = kind_of(x, p->name, m->type, p->type);
     x->total += (uint64_t)p->count * (uint64_t)m->rows * (uint64_t)m->cols;
@@ -163,12 +163,23 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
 enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part)
 {
     static const enum tensor_role roles[MATRIX_PARTS] = {
-        [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,        [MATRIX_V] = TENSOR_V,
-        [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES, [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,  [MATRIX_Q_A] = TENSOR_Q_A,
-        [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,    [MATRIX_V_B] = TENSOR_V_B,
-        [MATRIX_IN] = TENSOR_MIX_IN,  [MATRIX_Z] = TENSOR_MIX_Z,    [MATRIX_B] = TENSOR_MIX_B,
+        [MATRIX_Q] = TENSOR_Q,
+        [MATRIX_K] = TENSOR_K,
+        [MATRIX_V] = TENSOR_V,
+        [MATRIX_O] = TENSOR_O,
+        [MATRIX_GATE] = TENSOR_GATES,
+        [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS,
+        [MATRIX_HEAD] = TENSOR_HEAD,
+        [MATRIX_Q_A] = TENSOR_Q_A,
+        [MATRIX_KV_A] = TENSOR_KV_A,
+        [MATRIX_K_B] = TENSOR_K_B,
+        [MATRIX_V_B] = TENSOR_V_B,
+        [MATRIX_IN] = TENSOR_MIX_IN,
+        [MATRIX_Z] = TENSOR_MIX_Z,
+        [MATRIX_B] = TENSOR_MIX_B,
         [MATRIX_A] = TENSOR_MIX_A,
+        [MATRIX_JOIN] = TENSOR_FURTHER_JOIN,
     };
     const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
     const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
@@ -277,6 +288,33 @@ static int add_fused(struct export *x, struct block_id id, const struct matrix *
     return 0;
 }
 
+/* q, k and v, which lie side by side in struct layer_weights, as one tensor. */
+static int add_qkv(struct export *x, int layer)
+{
+    const struct layer_weights *w = &x->m->layers[layer];
+    const struct matrix *each[] = {&w->q, &w->k, &w->v};
+    int rows = w->q.rows + w->k.rows + w->v.rows, at = 0;
+    float *bias = w->q.bias ? export_keep(x, (size_t)rows * sizeof *bias) : NULL;
+    struct part *p;
+
+    if ((w->q.bias && !bias) || add_matrix(x, TENSOR_QKV, layer, &w->q, 3, 0))
+        return -1;
+    p = &x->parts[x->n_parts - 1];
+    p->stride = sizeof w->q;
+    p->matrices = 1;
+    p->rows = rows;
+    p->dims[0] = rows;
+    x->total -= (uint64_t)(3 * w->q.rows - rows) * (uint64_t)w->q.cols;
+    for (int i = 0; bias && i < 3; at += each[i++]->rows)
+        memcpy(bias + at, each[i]->bias, (size_t)each[i]->rows * sizeof *bias);
+    return add_vector(x, TENSOR_QKV, layer, true, bias, rows, 0);
+}
+
+static bool is_qkv(const struct export *x, struct block_id id, enum matrix_part part)
+{
+    return x->family->gguf_qkv && id.kind == BLOCK_ATTENTION && part <= MATRIX_V;
+}
+
 /* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
 static int add_block(struct export *x, struct block_id id, int experts)
 {
@@ -287,7 +325,8 @@ static int add_block(struct export *x, struct block_id id, int experts)
     int n = model_block_matrices(x->m, id, list), bad = 0;
 
     for (int i = 0; i < n && !bad; i++)
-        bad = is_joint(x, id, list[i].part)          ? add_joint(x, id.layer, list[i].w)
+        bad = is_joint(x, id, list[i].part) ? add_joint(x, id.layer, list[i].w)
+              : is_qkv(x, id, list[i].part) ? list[i].part == MATRIX_Q && add_qkv(x, id.layer)
               : fused && list[i].part == MATRIX_GATE ? add_fused(x, id, list[i].w, experts)
               : fused && list[i].part == MATRIX_UP   ? 0
                                                      : add_one(x, id, &list[i], experts, stride);
@@ -498,27 +537,80 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, 1, hidden);
 }
 
-int export_list_parts(struct export *x, struct matrix *embeddings, struct error *e)
+static int add_embeddings(struct export *x, enum tensor_role role, struct matrix *out)
 {
     const struct model *m = x->m;
-    const struct hparams *hp = &m->hp;
-    int bad;
 
-    *embeddings = (struct matrix){.type = m->embeddings.type,
-                                  .rows = hp->n_vocab,
-                                  .cols = hp->hidden,
-                                  .data = m->embeddings.data};
-    bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0);
-    bad = bad || add_rope(x) || add_second_rope(x);
-    for (int l = 0; l < hp->n_layers && !bad; l++) {
-        const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
+    *out = (struct matrix){.type = m->embeddings.type,
+                           .rows = m->hp.n_vocab,
+                           .cols = m->hp.hidden,
+                           .data = m->embeddings.data};
+    return add_matrix(x, role, 0, out, 1, 0);
+}
+
+static int add_layers(struct export *x)
+{
+    int bad = 0;
+
+    for (int l = 0; l < x->m->hp.n_layers && !bad; l++) {
+        const struct ffn_shape *s = &hparams_layer(&x->m->hp, l)->ffn;
 
         bad = add_vectors(x, l) || add_block(x, (struct block_id){BLOCK_ATTENTION, l, 0}, 1) ||
               (s->experts && add_block(x, (struct block_id){BLOCK_EXPERT, l, 0}, s->experts)) ||
               (s->shared && add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts}, 1));
     }
-    bad = bad || add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
-          (!hp->tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1));
+    return bad;
+}
+
+static bool has_own(const struct export *x, enum tensor_role role)
+{
+    return family_tensor(&x->further_read, x->m->file, role, 0, 0, false) != NULL;
+}
+
+/* The layer with what joins embedding and hidden state, and what of both ends is the block's own.
+ */
+static int add_own(struct export *x, struct matrix *embeddings)
+{
+    const struct model *m = x->m;
+
+    return add_norm(x, TENSOR_FURTHER_EMBEDDING_NORM, 0, &m->further.embedding_norm) ||
+           add_norm(x, TENSOR_FURTHER_HIDDEN_NORM, 0, &m->further.hidden_norm) ||
+           add_norm(x, TENSOR_FURTHER_NORM, 0, &m->output_norm) || add_layers(x) ||
+           (has_own(x, TENSOR_FURTHER_EMBEDDINGS) &&
+            add_embeddings(x, TENSOR_FURTHER_EMBEDDINGS, embeddings)) ||
+           (has_own(x, TENSOR_FURTHER_HEAD) &&
+            add_matrix(x, TENSOR_FURTHER_HEAD, 0, &m->head, 1, 0));
+}
+
+/* The block that predicts further tokens is listed as the model it is opened as, under the number
+ * behind the last layer. */
+static int add_further(struct export *x, struct matrix *embeddings)
+{
+    const struct family *family = x->family;
+    struct model *of = x->m;
+    int bad;
+
+    x->further_written = *family;
+    x->further_written.is_further = true;
+    x->further_written.first_layer = of->hp.n_layers;
+    x->family = &x->further_written;
+    x->m = x->further;
+    bad = add_own(x, embeddings);
+    x->m = of;
+    x->family = family;
+    return bad;
+}
+
+int export_list_parts(struct export *x, struct matrix embeddings[2], struct error *e)
+{
+    const struct model *m = x->m;
+    int bad;
+
+    bad = add_embeddings(x, TENSOR_EMBEDDINGS, &embeddings[0]) || add_rope(x) ||
+          add_second_rope(x) || add_layers(x) ||
+          add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
+          (!m->hp.tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1)) ||
+          (x->further && add_further(x, &embeddings[1]));
     if (bad)
         return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
     for (int i = 0; i < x->n_parts; i++)

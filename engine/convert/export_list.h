@@ -8,9 +8,9 @@
 
 /* Of a GGUF file: every tensor, with its name and shape. */
 int export_list_tensors(struct export *x, struct error *e);
-/* Of a Hugging Face folder: what llama.cpp's converter would make of it. `embeddings` is filled and
- * outlives the list. ERR_MEMORY */
-int export_list_parts(struct export *x, struct matrix *embeddings, struct error *e);
+/* Of a Hugging Face folder: what llama.cpp's converter would make of it. `embeddings`, those of the
+ * model and of a block that predicts further tokens, are filled and outlive the list. ERR_MEMORY */
+int export_list_parts(struct export *x, struct matrix embeddings[2], struct error *e);
 void export_list_release(struct export *x);
 /* Which tensor a part of a block becomes, by what the block is. */
 enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part);

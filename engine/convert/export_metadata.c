@@ -238,7 +238,15 @@ static void put_layer_norm_eps(struct gguf_writer *w, const struct model *m,
         export_put_f32(w, family, "attention.layer_norm_epsilon", (float)v.f);
 }
 
-static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
+/* The block that predicts further tokens is counted among the layers. */
+static void put_further(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    export_put_u32(w, family, "block_count", (uint32_t)m->hp.n_layers + 1);
+    export_put_u32(w, family, "nextn_predict_layers", 1);
+}
+
+static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family,
+                        bool further)
 {
     char key[128];
     static const size_t heads[] = {offsetof(struct hparams, common.mixer.kv_heads),
@@ -250,10 +258,13 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
     gguf_put_string(w, "general.name", m->name, strlen(m->name));
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         if ((!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads)) &&
-            (!listed || always[i] != heads[0]))
+            (!listed || always[i] != heads[0]) &&
+            (!further || always[i] != offsetof(struct hparams, n_layers)))
             put_field(w, family, &m->hp, always[i]);
+    if (further)
+        put_further(w, m, family);
     put_rest(w, &m->hp, family);
-    export_put_layers(w, m, family);
+    export_put_layers(w, m, family, further);
     if (!export_widths_listed(family))
         export_put_u32(w, family, "feed_forward_length", dense_width(m));
     if (latent)
@@ -475,7 +486,7 @@ out:
 }
 
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
-                    int file_type, bool *tokenizer, struct error *e)
+                    bool further, int file_type, bool *tokenizer, struct error *e)
 {
     const char *key;
     const void *entry;
@@ -488,7 +499,7 @@ int export_metadata(struct gguf_writer *w, const struct model *m, const struct f
                 gguf_put_raw(w, entry, bytes);
         *tokenizer = weight_file_meta(m->file, "tokenizer.ggml.tokens").type == META_ARRAY;
     } else {
-        put_hparams(w, m, family);
+        put_hparams(w, m, family, further);
         rc = put_tokenizer(w, m, tokenizer, e);
     }
     gguf_put_u32(w, "general.file_type", (uint32_t)file_type);

@@ -48,9 +48,13 @@ struct export
     const struct export_options *o;
     struct export_report *report;
     struct model *m;
+    const struct model *trunk; /* m, also while the block below is listed in its place */
+    struct model *further;     /* a folder's block that predicts further tokens; NULL: none */
     struct adapters *adapters; /* or NULL */
     float strengths[LORA_ADAPTERS];
     const struct family *family;
+    /* how the folder, and how the written file names the tensors of that block */
+    struct family further_read, further_written;
     struct gguf_writer *w;
     struct importance *importance; /* or NULL */
     pcre2_code **patterns;         /* of the overrides */

@@ -37,6 +37,9 @@ struct export_report {
     /* with an importance matrix: tensors rounded by it, and those that it does not know */
     int known, unknown;
     bool tokenizer; /* one was written */
+    bool further;   /* the block that predicts further tokens was */
+    /* what of a folder is not in the file, in words; empty: nothing */
+    char left_out[400];
 };
 
 /* Tensors whose name a pattern (PCRE2) is found in get this type, in place of the mix's. */

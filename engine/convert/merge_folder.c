@@ -208,7 +208,7 @@ static int open_all(struct merging *g, const char *in, const struct adapter_requ
     int64_t widest = 1;
     int rc;
 
-    if ((rc = model_open_raw(&g->m, in, e)) < 0 ||
+    if ((rc = model_open_raw(&g->m, in, NULL, e)) < 0 ||
         (rc = merge_open(&g->adapters, g->strengths, g->m, adapters, n, in, e)) < 0)
         return rc;
     for (size_t i = 0; i < weight_file_count(g->m->file); i++) {

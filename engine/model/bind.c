@@ -844,7 +844,8 @@ static int check_all_used(struct binding *b, struct error *e)
     for (size_t i = 0; i < weight_file_count(f); i++) {
         const char *what = b->used[i] ? NULL : purpose_of(b, weight_file_at(f, i)->name);
 
-        if (what && b->options->further_used && strcmp(what, FAMILY_FURTHER) == 0)
+        if (what && b->options->further_used && b->model->has_further &&
+            strcmp(what, FAMILY_FURTHER) == 0)
             continue;
         if (what)
             count_unused(&unused, what);

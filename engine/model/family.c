@@ -21,7 +21,7 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
     struct meta_value v[2] = {
         weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
-    char known[400] = "";
+    char known[800] = "";
 
     if (!gguf) {
         v[1] = weight_file_meta(f, "model_type");
@@ -182,10 +182,22 @@ bool family_tensor_is(const struct family *family, const struct weight_file *f,
     return false;
 }
 
+/* Of all experts: the hidden size is the rows of down and the columns of gate and up as they are;
+ * where both fit they are that. */
+static bool hidden_turned(const struct family *family, const struct weight_file *f,
+                          enum tensor_role role, const struct tensor_view *t)
+{
+    const struct tensor_view *norm = family_tensor(family, f, TENSOR_OUTPUT_NORM, 0, 0, false);
+
+    return norm && t->n_dims == 3 && t->dims[role == TENSOR_DOWNS ? 1 : 2] != norm->dims[0];
+}
+
 bool family_tensor_turned(const struct family *family, const struct weight_file *f,
                           enum tensor_role role, const struct tensor_view *t)
 {
-    return t && !t->packed && family_tensor_is(family, f, role, TENSOR_TRANSPOSED);
+    if (!t || t->packed || !family_tensor_is(family, f, role, TENSOR_TRANSPOSED))
+        return false;
+    return !family_tensor_is(family, f, role, TENSOR_EITHER) || hidden_turned(family, f, role, t);
 }
 
 void family_tensor_name(const struct family *family, const struct weight_file *f,

@@ -115,6 +115,7 @@ enum {
     TENSOR_TRANSPOSED = 2,
     TENSOR_TURNS = 4,
     TENSOR_BY_MIXER = 8,
+    TENSOR_EITHER = 16, /* transposed where the hidden size does not stand in its place */
 };
 
 /* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it, any
@@ -158,6 +159,7 @@ struct family {
     /* in those: mixer_shape.tiled; gate and up of routed experts lie in one tensor (GATE_UPS); what
      * rope.dimension_sections says where config.json is silent (4 numbers; NULL: no such key) */
     bool gguf_tiled, gguf_fused;
+    bool gguf_qkv; /* in those: q, k and v lie in one tensor (QKV) */
     const int *gguf_sections;
     /* whose GGUF files those are where it has none of its own name; NULL: its own */
     const struct family *exported_as;

@@ -96,7 +96,7 @@ struct model {
     char unused[240];
     enum dtype type;          /* that of most of the weights: what the status line shows */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
-    uint64_t adapters; /* adapters_hash of what hangs on its matrices; 0: nothing */
+    uint64_t adapters;        /* adapters_hash of what hangs on its matrices; 0: nothing */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */
     /* (n_vocab, hidden), any type; rows are dequantised on the host. positions: (positions,
      * hidden), added to them, data NULL where none are learned. Where hparams.embedding_width is
@@ -180,8 +180,10 @@ int model_computable(const struct hparams *hp, struct error *e);
 int model_inspect(struct model **out, const char *path, const struct model_options *o,
                   struct model_footprint *needs, struct error *e);
 /* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the
- * file's own type; not for computing. */
-int model_open_raw(struct model **out, const char *path, struct error *e);
+ * file's own type; not for computing. further_of: as in struct model_options; a block that predicts
+ * further tokens never counts as unused. */
+int model_open_raw(struct model **out, const char *path, const struct model *further_of,
+                   struct error *e);
 void model_free(struct model *m);
 /* Packing behind the scenes. hold: not before so many milliseconds have gone by (somebody waits for
  * a token); 0: go on. packed: bytes done of total, true when that is all. settle: returns when all

@@ -277,10 +277,15 @@ static int open_raw_matrix(const struct binding *b, const struct matrix_job *j, 
     return 0;
 }
 
-int model_open_raw(struct model **out, const char *path, struct error *e)
+int model_open_raw(struct model **out, const char *path, const struct model *further_of,
+                   struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
-    struct model_options o = {.convert = -1, .in_file_order = true, .width = 8};
+    struct model_options o = {.further_of = further_of,
+                              .further_used = true,
+                              .convert = -1,
+                              .in_file_order = true,
+                              .width = 8};
     struct binding b = {.model = m, .options = &o};
     int rc;
 

@@ -94,6 +94,10 @@ double roofline_tokens_per_second(const struct roofline *r, int n_context, doubl
     return bytes && bandwidth > 0 ? bandwidth / (double)bytes : 0;
 }
 
+/* beyond what is left to chance: part of the weights came out of the cache, or memory was slower
+ * when it was measured than while the tokens were computed */
+#define BEYOND 1.15
+
 char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,
                     double earlier, double bandwidth, bool in_cache, char *out, size_t size)
 {
@@ -106,6 +110,8 @@ char *roofline_text(const struct roofline *r, int n_context, double tokens_per_s
     else if (membw_swung(earlier, bandwidth))
         snprintf(out, size, "memory swung %.0f-%.0f GB/s", fmin(earlier, bandwidth) * 1e-9,
                  fmax(earlier, bandwidth) * 1e-9);
+    else if (most > 0 && tokens_per_second > BEYOND * most)
+        snprintf(out, size, "faster than memory");
     else if (most > 0 && tokens_per_second > 0)
         snprintf(out, size, "%.0f %% of memory speed", 100 * tokens_per_second / most);
     return out;

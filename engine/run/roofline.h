@@ -32,7 +32,8 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth);
 /* "62 % of memory speed"; "memory swung 46-77 GB/s" where `earlier`, the reading before, lies far
  * from this one (membw_swung); "in cache" where the weights come out of it (membw_cached), so that
- * memory does not bound; "" when nothing is known. Returns out. */
+ * memory does not bound; "faster than memory" where the share would be clearly more than all of it;
+ * "" when nothing is known. Returns out. */
 char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,
                     double earlier, double bandwidth, bool in_cache, char *out, size_t size);
 

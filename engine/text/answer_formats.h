@@ -19,10 +19,35 @@
     /* Mistral */                                                                             \
     X("[TOOL_CALLS]",       NULL,                 PART_TOOL_CALL)                             \
     /* LFM2 */                                                                                \
-    X("<|tool_call_start|>", "<|tool_call_end|>", PART_TOOL_CALL)
+    X("<|tool_call_start|>", "<|tool_call_end|>", PART_TOOL_CALL)                             \
+    /* Gemma 4 */                                                                             \
+    X("<|channel>thought",  "<channel|>",         PART_REASONING)                             \
+    X("<|tool_call>",       "<tool_call|>",       PART_TOOL_CALL)                             \
+    /* DeepSeek R1 to V3.1, V3.2, V4 */                                                       \
+    X("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", PART_TOOL_CALL)                           \
+    X("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", PART_TOOL_CALL)                   \
+    X("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", PART_TOOL_CALL)                           \
+    /* Kimi K2 */                                                                             \
+    X("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", PART_TOOL_CALL)           \
+    /* MiniMax M2, M1 and Apriel */                                                           \
+    X("<minimax:tool_call>", "</minimax:tool_call>", PART_TOOL_CALL)                          \
+    X("<tool_calls>",       "</tool_calls>",      PART_TOOL_CALL)                             \
+    /* Seed-OSS */                                                                            \
+    X("<seed:think>",       "</seed:think>",      PART_REASONING)                             \
+    X("<seed:tool_call>",   "</seed:tool_call>",  PART_TOOL_CALL)                             \
+    /* Nemotron Nano 2 */                                                                     \
+    X("<TOOLCALL>",         "</TOOLCALL>",        PART_TOOL_CALL)                             \
+    /* Cohere */                                                                              \
+    X("<|START_THINKING|>", "<|END_THINKING|>",   PART_REASONING)                             \
+    X("<|START_ACTION|>",   "<|END_ACTION|>",     PART_TOOL_CALL)                             \
+    /* Llama 3 */                                                                             \
+    X("<|python_tag|>",     NULL,                 PART_TOOL_CALL)
 /* clang-format on */
 
-/* Harmony (gpt-oss): <|channel|>NAME<|message|>TEXT<|end|>; a header between. */
+/* Harmony (gpt-oss): <|channel|>NAME<|message|>TEXT<|end|>; a header between, which names the tool
+ * that a message is meant for ("to=functions.NAME"), before the channel or behind it. */
+#define HARMONY_TO "to="
+#define HARMONY_FUNCTIONS "functions."
 #define HARMONY_CHANNEL "<|channel|>"
 #define HARMONY_MESSAGE "<|message|>"
 #define HARMONY_START "<|start|>"

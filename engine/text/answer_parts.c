@@ -94,6 +94,11 @@ static void say(struct answer_parts *p, const char *text, size_t n, answer_put *
         n--;
     if (!n)
         return;
+    if (p->part == PART_TOOL_CALL && p->blank) {
+        if (p->called)
+            put(ctx, p->part, "\n", 1);
+        p->called = true;
+    }
     p->blank = false;
     put(ctx, p->part, text, n);
 }
@@ -170,38 +175,54 @@ static void sift(struct answer_parts *p, answer_put *put, void *ctx)
     release(p, p->n - keep, 0, put, ctx);
 }
 
-/* Harmony's header is whole: its channel says what follows. */
-static void open_channel(struct answer_parts *p)
+static void say_word(struct answer_parts *p, const char *word, answer_put *put, void *ctx)
 {
-    const char *h = p->held;
-    size_t n = p->n;
+    say(p, word, strlen(word), put, ctx);
+}
+
+/* The tool that a header names, "to=functions.NAME"; 0: none. */
+static size_t recipient(const char *header, size_t n, const char **name)
+{
+    const char *at = memmem(header, n, HARMONY_TO, strlen(HARMONY_TO));
+    size_t skip = strlen(HARMONY_FUNCTIONS), len = 0;
+
+    if (!at || (at > header && !is_blank(at[-1])))
+        return 0;
+    *name = at + strlen(HARMONY_TO);
+    n -= (size_t)(*name - header);
+    if (n > skip && memcmp(*name, HARMONY_FUNCTIONS, skip) == 0) {
+        *name += skip;
+        n -= skip;
+    }
+    while (len < n && (unsigned char)(*name)[len] > ' ' && !strchr("\"\\<", (*name)[len]))
+        len++;
+    return len;
+}
+
+/* Harmony's header is whole: its channel says what follows. */
+static void open_channel(struct answer_parts *p, answer_put *put, void *ctx)
+{
+    const char *name = NULL;
+    size_t len = recipient(p->held, p->n, &name);
 
     p->header = false;
     p->opened = true;
-    p->n = 0;
-    if (memmem(h, n, " to=", 4))
+    if (len) {
         begin(p, PART_TOOL_CALL, NULL);
-    else
-        begin(p, memmem(h, n, "analysis", 8) ? PART_REASONING : PART_ANSWER, NULL);
+        say_word(p, "{\"name\": \"", put, ctx);
+        say(p, name, len, put, ctx);
+        say_word(p, "\", \"arguments\": ", put, ctx);
+    } else
+        begin(p, memmem(p->held, p->n, "analysis", 8) ? PART_REASONING : PART_ANSWER, NULL);
+    p->n = 0;
 }
 
-/* true: the token was one of harmony's frame. */
-static bool harmony(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
+/* A message of harmony's is whole. */
+static void close_message(struct answer_parts *p, answer_put *put, void *ctx)
 {
-    static const char *const frame[] = {HARMONY_CHANNEL, HARMONY_START, HARMONY_END};
-
-    if (ends_with(text, n, HARMONY_MESSAGE) && n == strlen(HARMONY_MESSAGE)) {
-        open_channel(p);
-        return true;
-    }
-    for (size_t i = 0; i < sizeof frame / sizeof *frame; i++)
-        if (n == strlen(frame[i]) && memcmp(text, frame[i], n) == 0) {
-            if (!p->header)
-                release(p, p->n, 0, put, ctx);
-            p->header = true;
-            return true;
-        }
-    return false;
+    release(p, p->n, 0, put, ctx);
+    if (p->part == PART_TOOL_CALL)
+        say_word(p, "}", put, ctx);
 }
 
 /* true: kept. A header is short: what is longer is an answer without one. */
@@ -217,12 +238,36 @@ static bool put_header(struct answer_parts *p, const char *text, size_t n)
     return true;
 }
 
-static bool is_marker(const struct answer_parts *p, const char *text, size_t n)
+/* true: the token was one of harmony's frame. */
+static bool harmony(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
+{
+    static const char *const frame[] = {HARMONY_CHANNEL, HARMONY_START, HARMONY_END};
+
+    if (ends_with(text, n, HARMONY_MESSAGE) && n == strlen(HARMONY_MESSAGE)) {
+        open_channel(p, put, ctx);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof frame / sizeof *frame; i++)
+        if (n == strlen(frame[i]) && memcmp(text, frame[i], n) == 0) {
+            if (!p->header)
+                close_message(p, put, ctx);
+            else
+                put_header(p, " ", 1);
+            p->header = true;
+            return true;
+        }
+    return false;
+}
+
+/* A control token that is text: a marker or its beginning, or what stands within a call. */
+static bool is_text(const struct answer_parts *p, const char *text, size_t n)
 {
     const char *marker;
 
+    if (p->part == PART_TOOL_CALL && !p->format.harmony)
+        return true;
     for (size_t i = 0; (marker = awaited(p, i)); i++)
-        if (strlen(marker) == n && memcmp(marker, text, n) == 0)
+        if (strlen(marker) >= n && memcmp(marker, text, n) == 0)
             return true;
     return false;
 }
@@ -232,7 +277,9 @@ void answer_parts_push(struct answer_parts *p, const char *text, size_t n, bool 
 {
     if (p->format.harmony && control && harmony(p, text, n, put, ctx))
         return;
-    if (control && !is_marker(p, text, n))
+    if (control && p->header && p->format.harmony)
+        put_header(p, " ", 1); /* <|constrain|> */
+    if (control && !is_text(p, text, n))
         return;
     if (p->header && put_header(p, text, n))
         return;
@@ -250,7 +297,9 @@ void answer_parts_push(struct answer_parts *p, const char *text, size_t n, bool 
 void answer_parts_end(struct answer_parts *p, answer_put *put, void *ctx)
 {
     /* A model that writes no channel at all has said what stands in the header. */
-    if (!p->header || !p->opened)
+    if (p->format.harmony && !p->header)
+        close_message(p, put, ctx);
+    else if (!p->header || !p->opened)
         release(p, p->n, 0, put, ctx);
     p->n = 0;
 }

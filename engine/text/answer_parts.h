@@ -1,6 +1,8 @@
 /* What an answer is made of, told apart while it streams: what is said to the reader, what the
  * model thought before, and calls of tools. Models mark these by words or control tokens of their
- * own; one row of answer_formats.h says how. A marker is never part of any text. Any thread; a
+ * own; one row of answer_formats.h says how. A marker is never part of any text; what stands within
+ * a call is (tool_calls.h), but that harmony names the tool in a header: its calls are told as
+ * {"name": …, "arguments": …}. Any thread; a
  * struct answer_parts belongs to one answer. Nothing is allocated. */
 #ifndef ENGINE_TEXT_ANSWER_PARTS_H
 #define ENGINE_TEXT_ANSWER_PARTS_H
@@ -39,7 +41,8 @@ struct answer_parts {
     bool header;       /* between a start or channel and its message */
     bool opened;       /* a message was */
     bool blank;        /* no text of this part came yet: blanks at its beginning are left out */
-    char held[4 * ANSWER_MARKER]; /* what may become a marker; a channel's header */
+    bool called;       /* a call was told before: the next one is on a line of its own */
+    char held[8 * ANSWER_MARKER]; /* what may become a marker; a channel's header */
     size_t n;
 };
 

@@ -6,90 +6,73 @@
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
+#include "engine/text/decoder.h"
 #include "engine/text/tokenizer_data.h"
 
 #include <string.h>
 
-/* The next stretch of a piece as it is written: *text, its length, and how far the piece was read.
- */
-static size_t stretch(const struct tokenizer *t, const struct piece *p, size_t at,
-                      const char **text, size_t *consumed)
+static const struct piece *piece_of(const struct tokenizer *t, int id)
 {
-    const char *mark;
-    size_t size = sizeof WORD_MARK - 1;
+    return id >= 0 && id < t->n_pieces && t->pieces[id].text ? &t->pieces[id] : NULL;
+}
 
-    if (t->decode_marks && p->len - at >= size && memcmp(p->text + at, WORD_MARK, size) == 0) {
-        *text = " ";
-        *consumed = size;
-        return 1;
-    }
-    mark = t->decode_marks && p->len - at > 1
-               ? memmem(p->text + at + 1, p->len - at - 1, WORD_MARK, size)
-               : NULL;
-    *text = p->text + at;
-    *consumed = mark ? (size_t)(mark - *text) : p->len - at;
-    return *consumed;
+static void append(void *ctx, const char *text, size_t n)
+{
+    strbuf_put(ctx, text, n);
 }
 
 int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip_special,
                      char **text, size_t *len, struct error *e)
 {
     struct strbuf b = {0};
-    bool start = t->decode_strip;
+    const struct decode_sink out = {append, &b};
+    struct decoding d;
 
+    decoding_begin(&d, t, true);
     for (int i = 0; i < n && !b.failed; i++) {
-        const struct piece *p = ids[i] >= 0 && ids[i] < t->n_pieces ? &t->pieces[ids[i]] : NULL;
-        const char *part;
-        size_t size, consumed;
+        const struct piece *p = piece_of(t, ids[i]);
 
-        if (!p || !p->text || (skip_special && p->special))
-            continue;
-        if (p->byte >= 0) {
-            if (!(start && p->byte == ' '))
-                strbuf_putc(&b, (char)p->byte);
-            start = false;
-            continue;
-        }
-        for (size_t at = 0; at < p->len; at += consumed) {
-            size = stretch(t, p, at, &part, &consumed);
-            if (start && part[0] == ' ')
-                part++, size--;
-            start = false;
-            strbuf_put(&b, part, size);
-        }
+        if (p && !(skip_special && p->special))
+            decoding_token(&d, t, ids[i], &out);
     }
+    decoding_end(&d, t, true, &out);
     *text = strbuf_take(&b, len);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for the text of %d tokens", n);
 }
 
+/* What fits of all that comes, and how much came. */
+struct window {
+    char *out;
+    size_t size, n;
+};
+
+static void fill(void *ctx, const char *text, size_t n)
+{
+    struct window *w = ctx;
+
+    if (w->n < w->size)
+        memcpy(w->out + w->n, text, n < w->size - w->n ? n : w->size - w->n);
+    w->n += n;
+}
+
 size_t tokenizer_token_text(const struct tokenizer *t, int id, char *out, size_t size)
 {
-    const struct piece *p = id >= 0 && id < t->n_pieces ? &t->pieces[id] : NULL;
-    size_t n = 0, len, consumed;
-    const char *part;
-    char byte;
+    const struct piece *p = piece_of(t, id);
+    struct window w = {out, size, 0};
+    const struct decode_sink sink = {fill, &w};
+    struct decoding d;
 
-    if (!p || !p->text || p->special)
+    if (!p || p->special)
         return 0;
-    if (p->byte >= 0) {
-        byte = (char)p->byte;
-        if (size)
-            out[0] = byte;
-        return 1;
-    }
-    for (size_t at = 0; at < p->len; at += consumed) {
-        len = stretch(t, p, at, &part, &consumed);
-        if (n < size)
-            memcpy(out + n, part, len < size - n ? len : size - n);
-        n += len;
-    }
-    return n;
+    decoding_begin(&d, t, false);
+    decoding_token(&d, t, id, &sink);
+    decoding_end(&d, t, false, &sink);
+    return w.n;
 }
 
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
 {
-    *d = (struct detokenizer){
-        .tokenizer = t, .skip_special = skip_special, .at_start = t->decode_strip};
+    *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special, .at_start = true};
 }
 
 /* Writes whole code points of pending + text; keeps the unfinished rest. Stops where out is full.
@@ -123,39 +106,48 @@ static size_t write_text(struct detokenizer *d, const char *text, size_t n, bool
     return written;
 }
 
+/* Where a stream's text goes. */
+struct stream {
+    struct detokenizer *d;
+    char *out;
+    size_t size, written;
+};
+
+static void show(void *ctx, const char *text, size_t n)
+{
+    struct stream *s = ctx;
+
+    s->written += write_text(s->d, text, n, false, s->out + s->written, s->size - s->written);
+}
+
+static void begin_once(struct detokenizer *d)
+{
+    if (!d->decoding.begun)
+        decoding_begin(&d->decoding, d->tokenizer, d->at_start);
+}
+
 size_t detokenizer_push(struct detokenizer *d, int id, char *out, size_t size)
 {
-    const struct tokenizer *t = d->tokenizer;
-    const struct piece *p = id >= 0 && id < t->n_pieces ? &t->pieces[id] : NULL;
-    size_t written = 0, len, consumed;
-    const char *part;
-    char byte;
+    const struct piece *p = piece_of(d->tokenizer, id);
+    struct stream s = {d, out, size, 0};
+    const struct decode_sink sink = {show, &s};
 
-    out[0] = 0;
-    if (!p || !p->text || (d->skip_special && p->special))
-        return 0;
-    if (p->byte >= 0) {
-        byte = (char)p->byte;
-        if (!(d->at_start && byte == ' '))
-            written = write_text(d, &byte, 1, false, out, size);
-        d->at_start = false;
-    } else
-        for (size_t at = 0; at < p->len; at += consumed) {
-            len = stretch(t, p, at, &part, &consumed);
-            if (d->at_start && part[0] == ' ')
-                part++, len--;
-            d->at_start = false;
-            written += write_text(d, part, len, false, out + written, size - written);
-        }
-    out[written] = 0;
-    return written;
+    begin_once(d);
+    if (p && !(d->skip_special && p->special))
+        decoding_token(&d->decoding, d->tokenizer, id, &sink);
+    out[s.written] = 0;
+    return s.written;
 }
 
 size_t detokenizer_finish(struct detokenizer *d, char *out, size_t size)
 {
-    size_t written = write_text(d, NULL, 0, true, out, size);
+    struct stream s = {d, out, size, 0};
+    const struct decode_sink sink = {show, &s};
 
-    out[written] = 0;
+    begin_once(d);
+    decoding_end(&d->decoding, d->tokenizer, true, &sink);
+    s.written += write_text(d, NULL, 0, true, out + s.written, size - s.written);
+    out[s.written] = 0;
     d->n_pending = 0;
-    return written;
+    return s.written;
 }

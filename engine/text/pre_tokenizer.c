@@ -254,6 +254,16 @@ const char *pre_tokenizer_name(const struct pre_tokenizer *p, unsigned flags, si
     return NULL;
 }
 
+bool pre_tokenizer_may_be_empty(const struct pre_tokenizer *p)
+{
+    uint32_t least;
+
+    for (int i = 0; i < p->n; i++)
+        if (pcre2_pattern_info(p->stages[i].code, PCRE2_INFO_MINLENGTH, &least) < 0 || least == 0)
+            return true;
+    return false;
+}
+
 void pre_tokenizer_free(struct pre_tokenizer *p)
 {
     if (!p)
@@ -387,6 +397,7 @@ static int hand_on(struct splitter *s, int stage, const char *text, const struct
     if (!r->open || r->from == r->to ||
         (r->match && s->pre->stages[stage].behavior == SPLIT_REMOVED))
         return 0;
+    s->matched = r->match;
     return cut_stage(s, stage + 1, text + r->from, r->to - r->from);
 }
 
@@ -452,6 +463,7 @@ int splitter_run(struct splitter *s, const char *text, size_t len)
             if (valid != first)
                 break;
         }
+        s->matched = false;
         status = first ? cut_stage(s, 0, text + i, j - i) : s->piece(s->ctx, text + i, j - i);
     }
     return status;

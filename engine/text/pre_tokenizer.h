@@ -50,6 +50,8 @@ int pre_tokenizer_add_named(struct pre_tokenizer **p, const char *name, size_t l
                             struct error *e);
 /* The first name whose row cuts as p does and has these flags (PRE_BOS aside); NULL: none. */
 const char *pre_tokenizer_name(const struct pre_tokenizer *p, unsigned flags, size_t *len);
+/* An expression of p may match where there is no text, or that is not known. */
+bool pre_tokenizer_may_be_empty(const struct pre_tokenizer *p);
 void pre_tokenizer_free(struct pre_tokenizer *p);
 
 /* Scratch of one text. */
@@ -60,6 +62,7 @@ struct splitter {
     int (*step)(void *ctx);
     void *ctx;
     struct error *e;
+    bool matched;    /* while piece runs: the last step's expression matched that */
     uint64_t budget; /* steps that expensive searches may still take */
     void *match, *limits;
 };

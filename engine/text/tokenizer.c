@@ -9,6 +9,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/text/tokenizer_data.h"
+#include "engine/text/unigram.h"
 
 #include <limits.h>
 #include <string.h>
@@ -42,6 +43,9 @@ struct encoder {
     size_t symbols_size;
     struct candidate *heap;
     size_t heap_len, heap_size;
+    struct unigram unigram;
+    bool at_start;            /* what is pre-tokenized begins the text */
+    const char *begins;       /* where that stands */
     struct splitter splitter; /* begun where the tokenizer has a pre-tokenizer of expressions */
 };
 
@@ -324,6 +328,36 @@ static int merge_run(struct encoder *x, const char *text, size_t len)
     return emit_symbols(x, text);
 }
 
+static int search_step(void *ctx)
+{
+    return step(ctx);
+}
+
+/* Text cut by scores. Unknown characters beside each other are one: their bytes, where all have a
+ * token, or one unknown token. */
+static int cut_by_scores(struct encoder *x, const char *text, size_t len)
+{
+    const struct unigram_node *nodes;
+    int status = unigram_cut(&x->unigram, x->t, text, len, search_step, x, x->e);
+
+    nodes = x->unigram.nodes;
+    for (size_t i = 0, end; i < len && status == 0; i = end) {
+        end = nodes[i].from;
+        if (nodes[i].id >= 0) {
+            status = push(x, nodes[i].id);
+            continue;
+        }
+        while (end < len && nodes[end].id < 0)
+            end = nodes[end].from;
+        if (has_bytes(x->t, text + i, end - i))
+            for (size_t j = i; j < end && status == 0; j++)
+                status = push(x, x->t->byte_ids[(unsigned char)text[j]]);
+        else if (x->t->unknown >= 0)
+            status = push(x, x->t->unknown);
+    }
+    return status;
+}
+
 /* Those without a token, so that what stood beside them is joined. */
 static bool characters_vanish(const struct tokenizer *t)
 {
@@ -338,6 +372,8 @@ static int encode_normal(void *ctx, const char *text, size_t len)
     size_t from = 0, mark = sizeof WORD_MARK - 1;
     int status = 0;
 
+    if (x->t->scores)
+        return cut_by_scores(x, text, len);
     if (x->t->ignore_merges) {
         int id = tokenizer_lookup(x->t, text, len);
 
@@ -353,11 +389,6 @@ static int encode_normal(void *ctx, const char *text, size_t len)
             from = i;
         }
     return status < 0 || from == len ? status : merge_run(x, text + from, len - from);
-}
-
-static int search_step(void *ctx)
-{
-    return step(ctx);
 }
 
 static int split(struct encoder *x, const char *text, size_t len)
@@ -379,22 +410,19 @@ static int split_prefixed(struct encoder *x, const char *text, size_t len)
     return status;
 }
 
-static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t origin)
+/* Metaspace: blanks become word marks, and one is put before. */
+static int mark_words(void *ctx, const char *text, size_t len)
 {
+    struct encoder *x = ctx;
     const char *mark = WORD_MARK;
     size_t size = sizeof WORD_MARK - 1, n = 0, from = 0;
-    bool prefix;
-    char *marked;
+    bool prefix = x->t->metaspace == METASPACE_ALWAYS ||
+                  (x->t->metaspace == METASPACE_FIRST && x->at_start && text == x->begins);
+    char *marked = mem_alloc(len + 1, size);
     int status = 0;
 
-    if (x->t->metaspace == METASPACE_NONE)
-        return x->t->prefix_space && text[0] != ' ' ? split_prefixed(x, text, len)
-                                                    : split(x, text, len);
-    marked = mem_alloc(len + 1, size);
     if (!marked)
         return error_set(x->e, ERR_MEMORY, "out of memory for %zu bytes of text", len);
-    prefix = x->t->metaspace == METASPACE_ALWAYS ||
-             (x->t->metaspace == METASPACE_FIRST && origin == 0);
     if (prefix && text[0] != ' ' && !(len >= size && memcmp(text, mark, size) == 0)) {
         memcpy(marked, mark, size);
         n = size;
@@ -417,14 +445,24 @@ static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t 
     return status;
 }
 
-/* White_Space and \w of the reference's regular expressions. */
-static bool is_blank(uint32_t cp)
+static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t origin)
+{
+    if (x->t->metaspace == METASPACE_NONE)
+        return x->t->prefix_space && text[0] != ' ' ? split_prefixed(x, text, len)
+                                                    : split(x, text, len);
+    x->at_start = origin == 0;
+    x->begins = text;
+    return x->t->pre ? splitter_run(&x->splitter, text, len) : mark_words(x, text, len);
+}
+
+bool tokenizer_is_blank(uint32_t cp)
 {
     return (cp >= 9 && cp <= 13) || cp == 32 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
            (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f ||
            cp == 0x205f || cp == 0x3000;
 }
 
+/* \w of the reference's regular expressions. */
 static bool is_word(uint32_t cp)
 {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
@@ -450,7 +488,7 @@ static size_t blanks_after(const char *s, size_t n)
     uint32_t cp;
     size_t at = 0, len;
 
-    while (at < n && (len = utf8_decode(s + at, n - at, &cp), is_blank(cp)))
+    while (at < n && (len = utf8_decode(s + at, n - at, &cp), tokenizer_is_blank(cp)))
         at += len;
     return at;
 }
@@ -459,7 +497,7 @@ static size_t blanks_before(const char *s, size_t n)
 {
     size_t at = n, len;
 
-    while (at > 0 && is_blank(last_code_point(s, at, &len)))
+    while (at > 0 && tokenizer_is_blank(last_code_point(s, at, &len)))
         at -= len;
     return n - at;
 }
@@ -591,8 +629,12 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
     if (len > INT_MAX / 4)
         return error_set(e, ERR_INPUT, "the text has %zu bytes; at most %d can be read at once",
                          len, INT_MAX / 4);
-    x.splitter = (struct splitter){
-        .pre = t->pre, .piece = encode_normal, .step = search_step, .ctx = &x, .e = e};
+    x.splitter = (struct splitter){.pre = t->pre,
+                                   .piece = t->metaspace == METASPACE_NONE ? encode_normal
+                                                                           : mark_words,
+                                   .step = search_step,
+                                   .ctx = &x,
+                                   .e = e};
     if (t->pre)
         status = splitter_begin(&x.splitter, len);
     if (status == 0)
@@ -600,6 +642,7 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
     splitter_end(&x.splitter);
     mem_free(x.symbols);
     mem_free(x.heap);
+    mem_free(x.unigram.nodes);
     if (status == 0 && !x.ids && !(x.ids = mem_alloc(1, sizeof *x.ids)))
         status = error_set(e, ERR_MEMORY, "out of memory for tokens");
     if (status == 0 && offsets && !x.offsets && !(x.offsets = mem_alloc(1, sizeof *x.offsets)))

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/stop.h"
 #include "engine/file/weights.h"
+#include "engine/text/decoding.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,6 +59,7 @@ int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip
 struct detokenizer {
     const struct tokenizer *tokenizer;
     bool skip_special, at_start;
+    struct decoding decoding;
     unsigned char pending[8];
     int n_pending;
 };

@@ -240,17 +240,90 @@ int build_step(struct tokenizer *t, enum normalize_op op, const char *from, cons
     if (!steps)
         return build_no_memory(e);
     t->steps = steps;
-    steps[t->n_steps] = (struct normalize_step){op, keep_text(t, from, strlen(from)),
-                                                keep_text(t, to, strlen(to)), strlen(from),
-                                                strlen(to)};
+    steps[t->n_steps] = (struct normalize_step){.op = op,
+                                                .from = keep_text(t, from, strlen(from)),
+                                                .to = keep_text(t, to, strlen(to)),
+                                                .from_len = strlen(from),
+                                                .to_len = strlen(to)};
     if (!steps[t->n_steps].from || !steps[t->n_steps].to)
         return error_set(e, ERR_MODEL, "the tokenizer's normalizer is damaged");
     t->n_steps++;
     return 0;
 }
 
+int build_step_pattern(struct tokenizer *t, const struct split *s, const char *to, struct error *e)
+{
+    struct pre_tokenizer *pattern = NULL;
+    int status = pre_tokenizer_add(&pattern, s, e);
+
+    if (status == 0 && pre_tokenizer_may_be_empty(pattern))
+        status = error_set(e, ERR_MODEL,
+                           "the normalizer's pattern '%.*s' may match no text at all; "
+                           "that is not supported",
+                           (int)(s->len < 80 ? s->len : 80), s->pattern);
+    if (status == 0)
+        status = build_step(t, NORMALIZE_PATTERN, "", to, e);
+    if (status == 0)
+        t->steps[t->n_steps - 1].pattern = pattern;
+    else
+        pre_tokenizer_free(pattern);
+    return status;
+}
+
+int build_scores(struct tokenizer *t, struct error *e)
+{
+    t->scores = mem_alloc((size_t)t->n_pieces, sizeof *t->scores);
+    return t->scores ? 0 : build_no_memory(e);
+}
+
+int build_decode(struct tokenizer *t, struct decode_step step, const char *from, const char *to,
+                 struct error *e)
+{
+    if (t->n_decode == DECODE_STEPS_MAX)
+        return error_set(e, ERR_MODEL, "the tokenizer's decoder has more than %d steps",
+                         DECODE_STEPS_MAX);
+    step.from = keep_text(t, from, strlen(from));
+    step.to = keep_text(t, to, strlen(to));
+    if (!step.from || !step.to)
+        return error_set(e, ERR_MODEL, "the tokenizer's decoder is damaged");
+    step.from_len = (int)strlen(from);
+    step.to_len = (int)strlen(to);
+    t->decode[t->n_decode++] = step;
+    return 0;
+}
+
+int build_decode_words(struct tokenizer *t, bool strip, struct error *e)
+{
+    int status;
+
+    if ((status = build_decode(t, (struct decode_step){.op = DECODE_REPLACE}, WORD_MARK, " ", e)) <
+            0 ||
+        (status = build_decode(t, (struct decode_step){.op = DECODE_BYTES}, "", "", e)) < 0 ||
+        (status = build_decode(t, (struct decode_step){.op = DECODE_FUSE}, "", "", e)) < 0)
+        return status;
+    return strip ? build_decode(t, (struct decode_step){.op = DECODE_STRIP, .start = 1}, " ", "", e)
+                 : 0;
+}
+
+/* Byte tokens stand for bytes and control tokens for no text: neither is read in what is cut. Of
+ * two pieces with one text the later counts, as in both reference libraries. */
+static int make_words(struct tokenizer *t, struct error *e)
+{
+    int status = 0;
+
+    for (int id = 0; id < t->n_pieces && status == 0; id++) {
+        const struct piece *p = &t->pieces[id];
+
+        if (p->text && p->in_model && !p->special && p->byte < 0)
+            status = trie_add(&t->words, p->text, p->len, id, e);
+    }
+    return status;
+}
+
 int build_finish(struct tokenizer *t, struct error *e)
 {
+    int status = t->scores ? make_words(t, e) : 0;
+
     survey_pieces(t);
-    return make_tries(t, e);
+    return status < 0 ? status : make_tries(t, e);
 }

@@ -32,6 +32,16 @@ bool build_merge(struct tokenizer *t, const char *a, size_t na, const char *b, s
 /* One more step of the normalizer. */
 int build_step(struct tokenizer *t, enum normalize_op op, const char *from, const char *to,
                struct error *e);
+/* One that replaces what an expression matches; one that may match nothing is refused. */
+int build_step_pattern(struct tokenizer *t, const struct split *s, const char *to, struct error *e);
+/* Room for a score of each piece: text is then cut by scores (unigram.h). */
+int build_scores(struct tokenizer *t, struct error *e);
+/* One more step of the decoder. */
+int build_decode(struct tokenizer *t, struct decode_step step, const char *from, const char *to,
+                 struct error *e);
+/* The decoder of SentencePiece's kind: marks become blanks, byte tokens bytes, and the first blank
+ * goes where it is the tokenizer's own (strip). */
+int build_decode_words(struct tokenizer *t, bool strip, struct error *e);
 /* "<0x0A>" is a byte token: its byte, else -1. */
 int build_byte_of(const char *text, size_t len);
 /* A token that frames conversations though the file does not call it special ("</s>" in Phi's). */

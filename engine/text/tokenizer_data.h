@@ -5,6 +5,8 @@
 #define ENGINE_TEXT_TOKENIZER_DATA_H
 
 #include "engine/base/error.h"
+#include "engine/text/charsmap.h"
+#include "engine/text/decoding.h"
 #include "engine/text/pre_tokenizer.h"
 
 #include <stdbool.h>
@@ -53,13 +55,38 @@ enum normalize_op {
     NORMALIZE_NFD,
     NORMALIZE_NFKC,
     NORMALIZE_NFKD,
-    NORMALIZE_LOWER
+    NORMALIZE_LOWER,
+    NORMALIZE_CHARSMAP,      /* by character as people see it, as `tokenizers` does it */
+    NORMALIZE_CHARSMAP_LONG, /* the longest entry at each place, as SentencePiece does it */
+    NORMALIZE_STRIP,         /* blanks at the start (left) and end (right) */
+    NORMALIZE_STRIP_ACCENTS, /* marks */
+    NORMALIZE_NMT,           /* control characters go, rare blanks become blanks */
+    NORMALIZE_COLLAPSE,      /* runs of blanks become one, those at the ends nothing */
+    NORMALIZE_PATTERN        /* what `pattern` matches becomes `to` */
 };
 
 struct normalize_step {
     enum normalize_op op;
     const char *from, *to; /* in the pool */
     size_t from_len, to_len;
+    struct pre_tokenizer *pattern; /* one expression, isolated */
+    bool left, right;
+};
+
+/* What tokenizer.json's decoder does to a list of tokens, step after step. */
+enum decode_op {
+    DECODE_BYTES,     /* a byte token's byte; those beside each other are one token from here on */
+    DECODE_FUSE,      /* all tokens are one from here on */
+    DECODE_METASPACE, /* `from` becomes a blank, in the first token nothing */
+    DECODE_REPLACE,   /* `from` becomes `to` in each token */
+    DECODE_STRIP      /* `from`, one byte, vanishes: so many at a token's start and end */
+};
+
+struct decode_step {
+    enum decode_op op;
+    const char *from, *to; /* in the pool */
+    int from_len, to_len;
+    int start, stop;
 };
 
 enum metaspace { METASPACE_NONE, METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALWAYS };
@@ -76,6 +103,10 @@ struct tokenizer {
     /* NULL: merged by score (SentencePiece) instead of by a list (BPE) */
     struct merge *merges;
     uint32_t merge_mask;
+    /* NULL: merged; else each piece's score, and text is cut as unigram.h says */
+    double *scores;
+    double worst;          /* the lowest of them */
+    struct trie words;     /* pieces that text may be cut into, where there are scores */
     uint32_t longest;      /* bytes of the longest piece of the model */
     int32_t byte_ids[256]; /* -1: none */
     int unknown;           /* -1: unknown characters vanish */
@@ -88,13 +119,14 @@ struct tokenizer {
     struct trie raw, normal; /* matched before and after normalisation */
     struct normalize_step *steps;
     int n_steps;
+    struct charsmap charsmap; /* of the steps that use one */
     enum metaspace metaspace; /* pre-tokenizer of the SentencePiece kind */
     bool metaspace_split;
     struct pre_tokenizer *pre; /* of the others; NULL: text is not cut */
     bool prefix_space;         /* a blank is put before a stretch that has none */
 
-    bool decode_marks; /* word marks become spaces */
-    bool decode_strip; /* the first space of a text is the dummy prefix */
+    struct decode_step decode[DECODE_STEPS_MAX]; /* none: the pieces are the text */
+    int n_decode;
     int bos;
     bool add_bos;
     struct error notice; /* its text; empty: nothing to say */
@@ -107,6 +139,8 @@ const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int rig
 /* Makes pieces out of GPT-2's spelling of bytes (literal[id]: not that one) and finds them anew by
  * text; merges are read before that. ERR_MODEL: made to collide. */
 int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e);
+/* White_Space of Unicode. */
+bool tokenizer_is_blank(uint32_t cp);
 /* Enters a piece's text in the index, whose first id keeps it. */
 int tokenizer_index(struct tokenizer *t, int id, struct error *e);
 /* Applies the normalizer; mask (NULL allowed, then *out_mask is NULL) goes along byte by byte.

@@ -167,6 +167,7 @@ static int read_gguf_sentencepiece(struct tokenizer *t, const struct weight_file
 {
     struct meta_value merges = weight_file_meta(f, "tokenizer.ggml.merges"),
                       scores = weight_file_meta(f, "tokenizer.ggml.scores"), v;
+    bool prefix;
     int status = merges.type == META_ARRAY && merges.len ? read_gguf_merges(t, merges, e)
                                                          : rank_by_score(t, scores, e);
 
@@ -178,10 +179,83 @@ static int read_gguf_sentencepiece(struct tokenizer *t, const struct weight_file
     v = weight_file_meta(f, "tokenizer.ggml.add_bos_token");
     t->add_bos = v.type == META_BOOL ? v.i != 0 : true;
     t->fuse_unknown = true;
-    t->decode_marks = true;
     v = weight_file_meta(f, "tokenizer.ggml.add_space_prefix");
-    t->decode_strip = v.type != META_BOOL || v.i;
-    if (t->decode_strip && (status = build_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0)
+    prefix = v.type != META_BOOL || v.i;
+    if ((status = build_decode_words(t, prefix, e)) < 0 ||
+        (prefix && (status = build_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0))
+        return status;
+    return build_step(t, NORMALIZE_REPLACE, " ", WORD_MARK, e);
+}
+
+/* Bytes, as integers of 8 bits. */
+static int read_gguf_charsmap(struct tokenizer *t, struct meta_value map, struct error *e)
+{
+    unsigned char *bytes = mem_alloc(map.len + 1, 1);
+    int status;
+
+    if (!bytes)
+        return build_no_memory(e);
+    for (size_t i = 0; i < map.len; i++)
+        bytes[i] = (unsigned char)meta_at(&map, i).i;
+    status = charsmap_read(&t->charsmap, bytes, map.len, e);
+    mem_free(bytes);
+    return status < 0 ? status : build_step(t, NORMALIZE_CHARSMAP_LONG, "", "", e);
+}
+
+/* A flag of the file's. */
+static bool flag(const struct weight_file *f, const char *key, bool otherwise)
+{
+    struct meta_value v = weight_file_meta(f, key);
+
+    return v.type == META_BOOL ? v.i != 0 : otherwise;
+}
+
+/* Scores of a unigram model. What people may write (types normal and user-defined) is cut by them;
+ * the worst is that of the normal ones, as SentencePiece has it. */
+static int read_gguf_scores(struct tokenizer *t, const struct weight_file *f, struct error *e)
+{
+    struct meta_value scores = weight_file_meta(f, "tokenizer.ggml.scores"),
+                      types = weight_file_meta(f, "tokenizer.ggml.token_type");
+    bool any = false;
+
+    if (scores.type != META_ARRAY || scores.len < (size_t)t->n_pieces)
+        return error_set(e, ERR_MODEL,
+                         "%s: the tokenizer has no scores (tokenizer.ggml.scores) for all tokens",
+                         weight_file_path(f));
+    if (build_scores(t, e) < 0)
+        return ERR_MEMORY;
+    for (int i = 0; i < t->n_pieces; i++) {
+        int64_t type = types.type == META_ARRAY && (size_t)i < types.len
+                           ? meta_at(&types, (size_t)i).i
+                           : GGUF_NORMAL;
+        double score = meta_at(&scores, (size_t)i).f;
+
+        t->scores[i] = type == GGUF_USER ? 0.0 : isnan(score) ? -INFINITY : score;
+        if (type == GGUF_NORMAL && (!any || t->scores[i] < t->worst)) {
+            t->worst = t->scores[i];
+            any = true;
+        }
+    }
+    return 0;
+}
+
+/* SentencePiece's other kind, unigram: the file keeps its map of characters. */
+static int read_gguf_unigram(struct tokenizer *t, const struct weight_file *f, struct error *e)
+{
+    struct meta_value map = weight_file_meta(f, "tokenizer.ggml.precompiled_charsmap");
+    bool prefix = flag(f, "tokenizer.ggml.add_space_prefix", true);
+    bool collapse = flag(f, "tokenizer.ggml.remove_extra_whitespaces", false);
+    int status = read_gguf_scores(t, f, e);
+
+    if (status == 0 && map.type == META_ARRAY)
+        status = read_gguf_charsmap(t, map, e);
+    if (status < 0)
+        return status;
+    t->add_bos = flag(f, "tokenizer.ggml.add_bos_token", false);
+    t->fuse_unknown = true;
+    if ((collapse && (status = build_step(t, NORMALIZE_COLLAPSE, "", "", e)) < 0) ||
+        (status = build_decode_words(t, prefix || collapse, e)) < 0 ||
+        (prefix && (status = build_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0))
         return status;
     return build_step(t, NORMALIZE_REPLACE, " ", WORD_MARK, e);
 }
@@ -193,6 +267,7 @@ static const struct gguf_kind {
 } gguf_kinds[] = {
     {"llama", read_gguf_sentencepiece},
     {"gpt2", read_gguf_byte_level},
+    {"t5", read_gguf_unigram},
 };
 
 static const struct gguf_kind *find_kind(struct meta_value model)
@@ -217,8 +292,8 @@ int tokenizer_load_gguf(struct tokenizer *t, const struct weight_file *f, struct
                          weight_file_path(f));
     if (!(kind = find_kind(model)))
         return error_set(e, ERR_MODEL,
-                         "%s: the tokenizer '%.*s' is not supported; 'llama' (SentencePiece) and "
-                         "'gpt2' (byte-level) are",
+                         "%s: the tokenizer '%.*s' is not supported; 'llama' and 't5' "
+                         "(SentencePiece) and 'gpt2' (byte-level) are",
                          weight_file_path(f), (int)(model.len < 40 ? model.len : 40), model.s);
     if (tokens.len == 0 || tokens.len > TOKENIZER_MAX_IDS)
         return error_set(e, ERR_MODEL, "%s: the vocabulary has %zu tokens; 1 to %d are possible",

@@ -15,14 +15,75 @@ static const char *string_of(const json_t *o, const char *key)
     return s ? s : "";
 }
 
+static int read_replace(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    const char *regex = string_of(json_object_get(o, "pattern"), "Regex");
+    struct split s = {.pattern = regex, .len = strlen(regex)};
+
+    if (!*regex)
+        return error_set(e, ERR_MODEL, TOKENIZER_JSON ": a Replace has no pattern");
+    return build_step_pattern(t, &s, string_of(o, "content"), e);
+}
+
+/* Base64 as RFC 4648 has it; bytes: room for len. False: none. */
+static bool read_base64(const char *text, size_t len, unsigned char *bytes, size_t *n)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = 0;
+    int have = 0;
+
+    while (len && text[len - 1] == '=')
+        len--;
+    *n = 0;
+    for (size_t i = 0; i < len; i++) {
+        const char *at = text[i] ? strchr(letters, text[i]) : NULL;
+
+        if (!at)
+            return false;
+        bits = bits << 6 | (uint32_t)(at - letters);
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            bytes[(*n)++] = (unsigned char)(bits >> have);
+        }
+    }
+    return true;
+}
+
+static int read_charsmap(struct tokenizer *t, const json_t *text, struct error *e)
+{
+    size_t len = json_string_length(text), n;
+    unsigned char *bytes = mem_alloc(len + 1, 1);
+    int status;
+
+    if (!bytes)
+        return build_no_memory(e);
+    if (t->charsmap.n_units)
+        status = error_set(e, ERR_MODEL,
+                           TOKENIZER_JSON ": more than one Precompiled is not supported");
+    else if (!json_is_string(text) || !read_base64(json_string_value(text), len, bytes, &n))
+        status = error_set(e, ERR_MODEL,
+                           TOKENIZER_JSON ": the Precompiled normalizer has no map in base64");
+    else
+        status = charsmap_read(&t->charsmap, bytes, n, e);
+    mem_free(bytes);
+    return status < 0 ? status : build_step(t, NORMALIZE_CHARSMAP, "", "", e);
+}
+
 static int read_normalizer(struct tokenizer *t, const json_t *o, int depth, struct error *e)
 {
     static const struct {
         const char *name;
         enum normalize_op op;
     } forms[] = {
-        {"NFC", NORMALIZE_NFC},   {"NFD", NORMALIZE_NFD},         {"NFKC", NORMALIZE_NFKC},
-        {"NFKD", NORMALIZE_NFKD}, {"Lowercase", NORMALIZE_LOWER},
+        {"NFC", NORMALIZE_NFC},
+        {"NFD", NORMALIZE_NFD},
+        {"NFKC", NORMALIZE_NFKC},
+        {"NFKD", NORMALIZE_NFKD},
+        {"Lowercase", NORMALIZE_LOWER},
+        {"Nmt", NORMALIZE_NMT},
+        {"StripAccents", NORMALIZE_STRIP_ACCENTS},
     };
     const char *type = string_of(o, "type"), *from;
     const json_t *each;
@@ -45,6 +106,19 @@ static int read_normalizer(struct tokenizer *t, const json_t *o, int depth, stru
     from = string_of(json_object_get(o, "pattern"), "String");
     if (strcmp(type, "Replace") == 0 && *from)
         return build_step(t, NORMALIZE_REPLACE, from, string_of(o, "content"), e);
+    if (strcmp(type, "Replace") == 0)
+        return read_replace(t, o, e);
+    if (strcmp(type, "Precompiled") == 0)
+        return read_charsmap(t, json_object_get(o, "precompiled_charsmap"), e);
+    if (strcmp(type, "Strip") == 0) {
+        int status = build_step(t, NORMALIZE_STRIP, "", "", e);
+
+        if (status == 0) {
+            t->steps[t->n_steps - 1].left = json_is_true(json_object_get(o, "strip_left"));
+            t->steps[t->n_steps - 1].right = json_is_true(json_object_get(o, "strip_right"));
+        }
+        return status;
+    }
     for (i = 0; i < sizeof forms / sizeof *forms; i++)
         if (strcmp(type, forms[i].name) == 0)
             return build_step(t, forms[i].op, "", "", e);
@@ -55,7 +129,7 @@ static int read_metaspace(struct tokenizer *t, const json_t *o, struct error *e)
 {
     const char *scheme = string_of(o, "prepend_scheme");
 
-    if (strcmp(string_of(o, "replacement"), WORD_MARK) != 0 || t->pre || t->byte_level)
+    if (strcmp(string_of(o, "replacement"), WORD_MARK) != 0 || t->byte_level)
         return error_set(e, ERR_MODEL,
                          TOKENIZER_JSON ": a Metaspace that is not U+2581 alone is not supported");
     t->metaspace = METASPACE_ALWAYS;
@@ -123,6 +197,12 @@ static int read_byte_level(struct tokenizer *t, const json_t *o, struct error *e
                                          &flags, e);
 }
 
+/* White_Space, and \w as Rust's expressions have it. */
+#define BLANK                                                                                   \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
+    "\\x{205f}\\x{3000}"
+#define LETTERS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+
 static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, struct error *e)
 {
     const char *type = string_of(o, "type");
@@ -149,6 +229,16 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, s
         return read_byte_level(t, o, e);
     if (strcmp(type, "Split") == 0)
         return read_split(t, o, e);
+    if (strcmp(type, "WhitespaceSplit") == 0)
+        return add_pattern(t, "[" BLANK "]+", SPLIT_REMOVED, e);
+    if (strcmp(type, "Whitespace") == 0) {
+        struct split s = {.pattern = "[" LETTERS "]+|[^" LETTERS BLANK "]+",
+                          .behavior = SPLIT_REMOVED,
+                          .invert = true};
+
+        s.len = strlen(s.pattern);
+        return pre_tokenizer_add(&t->pre, &s, e);
+    }
     if (strcmp(type, "Digits") == 0)
         return add_pattern(
             t, json_is_true(json_object_get(o, "individual_digits")) ? "\\p{N}" : "\\p{N}+",
@@ -162,45 +252,84 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, s
                      type);
 }
 
+/* Blanks of a Strip; -1: none that is computed. */
+static int strip_count(const json_t *o, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+
+    return n >= 0 && n <= DECODE_HELD_MAX ? (int)n : -1;
+}
+
+static bool has_step(const struct tokenizer *t, enum decode_op op)
+{
+    for (int i = 0; i < t->n_decode; i++)
+        if (t->decode[i].op == op)
+            return true;
+    return false;
+}
+
+/* One step that is no Sequence. */
+static int read_decode_step(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    const char *type = string_of(o, "type"), *content = string_of(o, "content"),
+               *from = string_of(json_object_get(o, "pattern"), "String");
+    struct decode_step step = {
+        .op = DECODE_FUSE, .start = strip_count(o, "start"), .stop = strip_count(o, "stop")};
+
+    if (strcmp(type, "Fuse") == 0)
+        return build_decode(t, step, "", "", e);
+    if (strcmp(type, "ByteLevel") == 0 && t->byte_level && !has_step(t, DECODE_REPLACE) &&
+        !has_step(t, DECODE_STRIP) && !has_step(t, DECODE_METASPACE))
+        return build_decode(t, step, "", "", e);
+    if (strcmp(type, "ByteFallback") == 0 && !has_step(t, DECODE_FUSE)) {
+        step.op = DECODE_BYTES;
+        return has_step(t, DECODE_BYTES) ? 0 : build_decode(t, step, "", "", e);
+    }
+    if (strcmp(type, "Metaspace") == 0 && strcmp(string_of(o, "replacement"), WORD_MARK) == 0) {
+        bool never = strcmp(string_of(o, "prepend_scheme"), "never") == 0 ||
+                     (!*string_of(o, "prepend_scheme") &&
+                      json_is_false(json_object_get(o, "add_prefix_space")));
+
+        step.op = never ? DECODE_REPLACE : DECODE_METASPACE;
+        return build_decode(t, step, WORD_MARK, " ", e);
+    }
+    if (strcmp(type, "Replace") == 0 && *from && strlen(from) <= DECODE_HELD_MAX) {
+        step.op = DECODE_REPLACE;
+        return build_decode(t, step, from, content, e);
+    }
+    if (strcmp(type, "Strip") == 0 && strlen(content) == 1 && !(content[0] & 0x80) &&
+        step.start >= 0 && step.stop >= 0) {
+        step.op = DECODE_STRIP;
+        return build_decode(t, step, content, "", e);
+    }
+    return error_set(e, ERR_MODEL,
+                     TOKENIZER_JSON ": the decoder '%.40s', as it stands there, is not supported",
+                     type);
+}
+
 static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct error *e)
 {
-    const char *type = string_of(o, "type");
     const json_t *each;
     size_t i;
 
-    if (!o || json_is_null(o))
-        return 0;
-    if (strcmp(type, "Sequence") == 0 && depth < 8) {
-        json_array_foreach(json_object_get(o, "decoders"), i, each)
-        {
-            int status = read_decoder(t, each, depth + 1, e);
+    if (strcmp(string_of(o, "type"), "Sequence") != 0 || depth == 8)
+        return read_decode_step(t, o, e);
+    json_array_foreach(json_object_get(o, "decoders"), i, each)
+    {
+        int status = read_decoder(t, each, depth + 1, e);
 
-            if (status < 0)
-                return status;
-        }
-        return 0;
+        if (status < 0)
+            return status;
     }
-    if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0 ||
-        (strcmp(type, "ByteLevel") == 0 && t->byte_level))
-        return 0;
-    if (strcmp(type, "Metaspace") == 0) {
-        t->decode_marks = true;
-        t->decode_strip = strcmp(string_of(o, "prepend_scheme"), "never") != 0;
-        return 0;
-    }
-    if (strcmp(type, "Replace") == 0 &&
-        strcmp(string_of(json_object_get(o, "pattern"), "String"), WORD_MARK) == 0 &&
-        strcmp(string_of(o, "content"), " ") == 0) {
-        t->decode_marks = true;
-        return 0;
-    }
-    if (strcmp(type, "Strip") == 0 && strcmp(string_of(o, "content"), " ") == 0 &&
-        json_integer_value(json_object_get(o, "start")) <= 1 &&
-        json_integer_value(json_object_get(o, "stop")) == 0) {
-        t->decode_strip = json_integer_value(json_object_get(o, "start")) == 1;
-        return 0;
-    }
-    return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the decoder '%s' is not supported", type);
+    return 0;
+}
+
+/* A file without one: the pieces and the bytes of byte tokens are the text. */
+static int read_decoders(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    if (o && !json_is_null(o))
+        return read_decoder(t, o, 0, e);
+    return build_decode(t, (struct decode_step){.op = DECODE_BYTES}, "", "", e);
 }
 
 /* Highest id and bytes of all texts. */
@@ -212,6 +341,18 @@ static int measure(json_t *vocab, json_t *added, int *n, size_t *pool, struct er
     size_t i;
 
     *pool = 0;
+    json_array_foreach(vocab, i, value)
+    {
+        if (!json_is_string(json_array_get(value, 0)) || !json_is_number(json_array_get(value, 1)))
+            return error_set(e, ERR_MODEL, TOKENIZER_JSON ": token %zu has no text or no score", i);
+        *pool += json_string_length(json_array_get(value, 0)) + 1;
+    }
+    if (json_array_size(vocab) > TOKENIZER_MAX_IDS)
+        return error_set(e, ERR_MODEL,
+                         TOKENIZER_JSON ": the vocabulary has %zu tokens; at most %d "
+                                        "are possible",
+                         json_array_size(vocab), TOKENIZER_MAX_IDS);
+    highest = (json_int_t)json_array_size(vocab) - 1;
     json_object_foreach(vocab, key, value)
     {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
@@ -356,63 +497,111 @@ static int decode_vocabulary(struct tokenizer *t, const json_t *added, struct er
     return status;
 }
 
+static int read_piece(struct tokenizer *t, int id, const char *text, size_t len, struct error *e)
+{
+    int byte = build_byte_of(text, len), status = build_piece(t, id, text, len, e);
+
+    if (status < 0)
+        return status;
+    t->pieces[id].in_model = true;
+    if (byte >= 0) {
+        t->pieces[id].byte = (int16_t)byte;
+        t->byte_ids[byte] = id;
+    }
+    return 0;
+}
+
+/* {"text": id, ...} */
+static int read_bpe(struct tokenizer *t, json_t *model, struct error *e)
+{
+    const char *key, *unknown = string_of(model, "unk_token");
+    json_t *value;
+    int status;
+
+    json_object_foreach(json_object_get(model, "vocab"), key, value)
+    {
+        status = read_piece(t, (int)json_integer_value(value), key, strlen(key), e);
+        if (status < 0)
+            return status;
+    }
+    t->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
+    t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    t->unknown = *unknown ? tokenizer_lookup(t, unknown, strlen(unknown)) : -1;
+    return 0;
+}
+
+/* [["text", score], ...] */
+static int read_unigram(struct tokenizer *t, json_t *model, struct error *e)
+{
+    const json_t *vocab = json_object_get(model, "vocab"),
+                 *unknown = json_object_get(model, "unk_id"), *each;
+    int status = build_scores(t, e);
+    size_t i;
+
+    json_array_foreach(vocab, i, each)
+    {
+        const json_t *text = json_array_get(each, 0);
+
+        if (status == 0)
+            status = read_piece(t, (int)i, json_string_value(text), json_string_length(text), e);
+        if (status < 0)
+            return status;
+        t->scores[i] = json_number_value(json_array_get(each, 1));
+        t->worst = i == 0 || t->scores[i] < t->worst ? t->scores[i] : t->worst;
+    }
+    if (json_is_integer(unknown) &&
+        (json_integer_value(unknown) < 0 || json_integer_value(unknown) >= (json_int_t)i))
+        return error_set(e, ERR_MODEL, TOKENIZER_JSON ": unk_id is no token");
+    t->unknown = json_is_integer(unknown) ? (int)json_integer_value(unknown) : -1;
+    return status;
+}
+
+/* What the model may be: a vocabulary with a list of merges, or one with scores. */
+static int check_model(const json_t *model, bool *unigram, struct error *e)
+{
+    const char *type = string_of(model, "type");
+    const json_t *vocab = json_object_get(model, "vocab");
+    bool bpe = json_is_object(vocab) && json_is_array(json_object_get(model, "merges"));
+
+    *unigram = json_is_array(vocab);
+    if ((!bpe && !*unigram) || (*type && strcmp(type, *unigram ? "Unigram" : "BPE") != 0))
+        return error_set(e, ERR_MODEL,
+                         TOKENIZER_JSON ": the model '%s' is not supported; BPE with a list of "
+                                        "merges and Unigram with a list of scores are",
+                         *type ? type : "?");
+    if (*string_of(model, "continuing_subword_prefix") || *string_of(model, "end_of_word_suffix"))
+        return error_set(e, ERR_MODEL,
+                         TOKENIZER_JSON
+                         ": continuing_subword_prefix and end_of_word_suffix are not supported");
+    return 0;
+}
+
 int tokenizer_load_root(struct tokenizer *t, json_t *root, struct error *e)
 {
     json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
-           *value;
-    const char *type = string_of(model, "type"), *key, *unknown;
+           *added = json_object_get(root, "added_tokens");
     size_t pool;
+    bool unigram;
     int n = 0, status;
 
-    if (!json_is_object(vocab) || !json_is_array(json_object_get(model, "merges")) ||
-        (*type && strcmp(type, "BPE") != 0)) {
-        status = error_set(e, ERR_MODEL,
-                           TOKENIZER_JSON
-                           ": the model '%s' is not supported; BPE with a list of merges is",
-                           *type ? type : "?");
+    if ((status = check_model(model, &unigram, e)) < 0 ||
+        (status = measure(vocab, added, &n, &pool, e)) < 0 ||
+        /* the texts of normalizer and decoder go into the same pool */
+        (status = build_tables(
+             t, n, json_object_size(vocab) + json_array_size(vocab) + json_array_size(added),
+             pool + 4096, e)) < 0)
         return status;
-    }
-    if (*string_of(model, "continuing_subword_prefix") || *string_of(model, "end_of_word_suffix")) {
-        status = error_set(e, ERR_MODEL,
-                           TOKENIZER_JSON
-                           ": continuing_subword_prefix and end_of_word_suffix are not "
-                           "supported");
-        return status;
-    }
-    status = measure(vocab, json_object_get(root, "added_tokens"), &n, &pool, e);
-    /* the normalizer's texts go into the same pool */
-    if (status == 0)
-        status = build_tables(
-            t, n, json_object_size(vocab) + json_array_size(json_object_get(root, "added_tokens")),
-            pool + 4096, e);
-    if (status < 0)
-        return status;
-    json_object_foreach(vocab, key, value)
-    {
-        int id = (int)json_integer_value(value), byte;
-
-        status = build_piece(t, id, key, strlen(key), e);
-        if (status < 0)
-            return status;
-        t->pieces[id].in_model = true;
-        byte = build_byte_of(key, strlen(key));
-        if (byte >= 0) {
-            t->pieces[id].byte = (int16_t)byte;
-            t->byte_ids[byte] = id;
-        }
-    }
     t->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
-    t->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
-    t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
-    unknown = string_of(model, "unk_token");
-    t->unknown = *unknown ? tokenizer_lookup(t, unknown, strlen(unknown)) : -1;
-    if ((status = read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, e)) < 0 ||
-        (status = read_merges(t, json_object_get(model, "merges"), e)) < 0 ||
-        (t->byte_level &&
-         (status = decode_vocabulary(t, json_object_get(root, "added_tokens"), e)) < 0) ||
-        (status = read_added(t, json_object_get(root, "added_tokens"), e)) < 0 ||
+    if ((status = unigram ? read_unigram(t, model, e) : read_bpe(t, model, e)) < 0 ||
+        (status = read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, e)) < 0)
+        return status;
+    if (unigram && t->byte_level)
+        return error_set(e, ERR_MODEL, TOKENIZER_JSON ": Unigram of bytes is not supported");
+    if ((!unigram && (status = read_merges(t, json_object_get(model, "merges"), e)) < 0) ||
+        (t->byte_level && (status = decode_vocabulary(t, added, e)) < 0) ||
+        (status = read_added(t, added, e)) < 0 ||
         (status = read_normalizer(t, json_object_get(root, "normalizer"), 0, e)) < 0 ||
-        (status = read_decoder(t, json_object_get(root, "decoder"), 0, e)) < 0)
+        (status = read_decoders(t, json_object_get(root, "decoder"), e)) < 0)
         return status;
     read_bos(t, json_object_get(root, "post_processor"));
     return 0;

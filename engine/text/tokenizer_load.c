@@ -19,6 +19,11 @@ int tokenizer_gguf_names(const struct tokenizer *t, const char **model, const ch
     bool composed = t->n_steps == 1 && t->steps[0].op == NORMALIZE_NFC;
     unsigned flags = (composed ? PRE_NFC : 0) | (t->ignore_merges ? PRE_WHOLE : 0);
 
+    if (t->scores)
+        return error_set(
+            e, ERR_MODEL,
+            "a unigram tokenizer of tokenizer.json is not written to GGUF, which has no "
+            "name for how it changes text");
     *model = t->byte_level ? "gpt2" : "llama";
     if (!t->byte_level) {
         *pre = PRE_TOKENIZER_DEFAULT;
@@ -79,7 +84,12 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t->added);
     mem_free(t->raw.nodes);
     mem_free(t->normal.nodes);
+    for (int i = 0; i < t->n_steps; i++)
+        pre_tokenizer_free(t->steps[i].pattern);
     mem_free(t->steps);
+    charsmap_release(&t->charsmap);
+    mem_free(t->scores);
+    mem_free(t->words.nodes);
     pre_tokenizer_free(t->pre);
     mem_free(t);
 }

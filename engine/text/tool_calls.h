@@ -1,20 +1,24 @@
-/* Calls of tools as most models write them, read: {"name": …, "arguments" or "parameters": …}, one
- * after another or in lists. What is found is told as places in the text, so that it can be shown
+/* Calls of tools as models write them, read: JSON, a name before JSON, XML, Python's calls; a row
+ * of call_syntaxes.h for each. What is found is told as places in the text, so that it can be shown
  * and searched where it stands. Any thread; nothing is kept. */
 #ifndef ENGINE_TEXT_TOOL_CALLS_H
 #define ENGINE_TEXT_TOOL_CALLS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A JSON value as it was written: bytes of the text. */
-struct json_slice {
+/* A piece of what was written: bytes of the text. */
+struct call_slice {
     size_t at, len;
 };
 
+struct call_syntax;
+
 struct tool_call {
-    struct json_slice name; /* a string, with its quotes */
-    struct json_slice arguments;
+    struct call_slice name;      /* without quotes or what frames it */
+    struct call_slice arguments; /* all of them; len 0: there are none */
+    const struct call_syntax *syntax;
 };
 
 /* Negative: it wants no more. */
@@ -24,9 +28,16 @@ typedef int tool_call_take(void *ctx, const char *text, const struct tool_call *
  * there are; what take (may be NULL) returned where that was negative. */
 int tool_calls_each(const char *text, size_t from, size_t end, tool_call_take *take, void *ctx);
 
-/* The members of an object that tool_calls_each found, by turns; *at: 0 at first. False: there is
- * none any more, or it is no object. */
-bool tool_call_member(const char *text, struct json_slice object, size_t *at,
-                      struct json_slice *key, struct json_slice *value);
+/* The arguments of a call that tool_calls_each found, by turns; *at: 0 at first. key: without
+ * quotes; value: as it was written. False: there is none any more, or they are no members. */
+bool tool_call_member(const char *text, const struct tool_call *call, size_t *at,
+                      struct call_slice *key, struct call_slice *value);
+/* They are members, be it none: tool_call_member has all that was written. */
+bool tool_call_has_members(const char *text, const struct tool_call *call);
+
+/* Name and arguments as JSON, the caller's; NULL: no memory. What a syntax without types writes is
+ * a text unless it reads as JSON. */
+json_t *tool_call_name(const char *text, const struct tool_call *call);
+json_t *tool_call_arguments(const char *text, const struct tool_call *call);
 
 #endif

@@ -15,9 +15,8 @@
 
 /* ---- what can be differentiated ---- */
 
-static const char *const families_known[] = {"phimoe",  "qwen3_moe",  "qwen2_moe",
-                                             "olmoe",   "mixtral",    "granitemoe",
-                                             "llama",   "qwen3",      "gpt2"};
+static const char *const families_known[] = {
+    "phimoe", "qwen3_moe", "qwen2_moe", "olmoe", "mixtral", "granitemoe", "llama", "qwen3", "gpt2"};
 
 static int check_family(const struct model *m, struct error *e)
 {
@@ -29,8 +28,8 @@ static int check_family(const struct model *m, struct error *e)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
                  families_known[i]);
     }
-    return error_set(e, ERR_MODEL,
-                     "models of the family %s are not trained; those of %s are", m->family, known);
+    return error_set(e, ERR_MODEL, "models of the family %s are not trained; those of %s are",
+                     m->family, known);
 }
 
 /* What of a layer has no backward pass; NULL: all has. */
@@ -40,18 +39,18 @@ static const char *missing(const struct layer_shape *s)
     const struct ffn_shape *f = &s->ffn;
     const struct router_shape *r = &f->router;
 
-    return m->kind != MIXER_ATTENTION                           ? "its mixer"
-           : m->sinks || m->gated                               ? "its attention's sinks or gates"
-           : m->values_are_keys || m->value_norm                ? "how its values are made"
-           : m->second_rope || m->rope == ROPE_PROPORTIONAL     ? "its rotary embedding"
-           : f->kind != FFN_ROUTED && f->kind != FFN_DENSE      ? "its feed-forward"
+    return m->kind != MIXER_ATTENTION                       ? "its mixer"
+           : m->sinks || m->gated                           ? "its attention's sinks or gates"
+           : m->values_are_keys || m->value_norm            ? "how its values are made"
+           : m->second_rope || m->rope == ROPE_PROPORTIONAL ? "its rotary embedding"
+           : f->kind != FFN_ROUTED && f->kind != FFN_DENSE  ? "its feed-forward"
            : f->activation != ACTIVATION_SILU && f->activation != ACTIVATION_GELU_PLAIN
                ? "its activation"
-           : f->experts && r->kind == ROUTER_SIGMOID                        ? "its router"
+           : f->experts && r->kind == ROUTER_SIGMOID                             ? "its router"
            : f->experts && (r->choice_bias || r->expert_scales || r->groups > 1) ? "its router"
-           : !s->norms.before || s->norms.after                             ? "its norms"
-           : s->scaled                                                      ? "its scale"
-                                                                            : NULL;
+           : !s->norms.before || s->norms.after                                  ? "its norms"
+           : s->scaled                                                           ? "its scale"
+                                                                                 : NULL;
 }
 
 static int check_layers(const struct model *m, struct error *e)
@@ -122,8 +121,12 @@ static int round_matrix(struct base *b, struct linear *w, struct error *e)
 
 static int take(struct base *b, const struct matrix *m, struct linear *w, struct error *e)
 {
-    *w = (struct linear){.type = m->type, .rows = m->rows, .cols = m->cols, .data = m->data,
-                         .row_bytes = dtype_row_bytes(m->type, m->cols), .bias = m->bias};
+    *w = (struct linear){.type = m->type,
+                         .rows = m->rows,
+                         .cols = m->cols,
+                         .data = m->data,
+                         .row_bytes = dtype_row_bytes(m->type, m->cols),
+                         .bias = m->bias};
     if (!m->rows)
         return 0;
     if (b->type >= 0 && dtype_is_quantised(m->type) && (enum dtype)b->type != m->type)
@@ -184,7 +187,7 @@ int base_of(struct base *b, struct model *m, int type, struct error *e)
 int base_open(struct base *b, const char *path, int type, struct error *e)
 {
     struct model *m;
-    int rc = model_open_raw(&m, path, e);
+    int rc = model_open_raw(&m, path, NULL, e);
 
     if (rc < 0) {
         *b = (struct base){0};

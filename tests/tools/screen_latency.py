@@ -3,7 +3,10 @@
 takes, and what the screen costs: the program on a pseudo-terminal, keys typed at random moments.
 Usage: screen_latency.py [--moetop FILE] [--keys N] [--size WxH] [--term TERM] [--json] -- OPTIONS OF moetop
 A key is a letter that no answer holds; its time is from the byte in to the bytes out that draw it.
-The screen's cost: processor time of its thread (the first one) against that of the process."""
+The screen's cost: processor time of its thread (the first one) against that of the process.
+A run counts only if the process kept the cores busy all the time (--cores, else as many as there are): in each second at least
+three quarters of them. An answer that ended, a pace, another program that took them: nothing is told, and the exit code is 1.
+Give it an answer that goes on: --ignore-eos, --pace off, --ctx-size 4096."""
 import argparse, fcntl, json, os, pty, random, select, statistics, struct, subprocess, sys, tempfile, termios, time
 
 LETTERS = "абвгдежзиклмнопрстуфхцчшщэюя"
@@ -49,7 +52,27 @@ def wait_computing(pid, fd):
             read(fd, until - time.monotonic())
         busy += cpu_seconds(pid) - before > 0.1
 
-def type_keys(fd, n, seed):
+class Cores:
+    """Cores in use, second by second."""
+
+    def __init__(self, pid):
+        self.pid, self.at, self.cpu, self.seconds = pid, time.monotonic(), cpu_seconds(pid), []
+
+    def look(self):
+        now = time.monotonic()
+        if now - self.at >= 1:
+            cpu = cpu_seconds(self.pid)
+            self.seconds.append((cpu - self.cpu) / (now - self.at))
+            self.at, self.cpu = now, cpu
+
+    def idle(self, cores):
+        """Why the run says nothing, None: it does."""
+        for i, used in enumerate(self.seconds):
+            if used < 0.75 * cores:
+                return f"in second {i + 1} of {len(self.seconds)} {used:.2f} of {cores} cores were in use"
+        return None if len(self.seconds) > 4 else f"only {len(self.seconds)} seconds"
+
+def type_keys(fd, n, seed, cores):
     """Times of n keys in milliseconds, all bytes that came, and the pauses-separated pictures."""
     rng, times, total, pictures, last = random.Random(seed), [], 0, 0, 0.0
 
@@ -57,6 +80,7 @@ def type_keys(fd, n, seed):
         nonlocal total, pictures, last
         data = read(fd, seconds)
         now = time.monotonic()
+        cores.look()
         if data:
             pictures += now - last > 0.004
             total, last = total + len(data), now
@@ -82,6 +106,7 @@ def main():
     parser.add_argument("--keys", type=int, default=150)
     parser.add_argument("--size", default="120x40")
     parser.add_argument("--term", default="xterm-256color")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("options", nargs="*")
     a = parser.parse_args()
@@ -91,12 +116,15 @@ def main():
         os.write(fd, b"Tell me a long story.\r")
         wait_computing(process.pid, fd)
         before = time.monotonic(), cpu_seconds(process.pid), cpu_seconds(process.pid, process.pid)
-        times, total, pictures = type_keys(fd, a.keys, 1)
+        cores = Cores(process.pid)
+        times, total, pictures = type_keys(fd, a.keys, 1, cores)
         wall, cpu, own = (y - x for x, y in zip(before, (time.monotonic(), cpu_seconds(process.pid),
                                                          cpu_seconds(process.pid, process.pid))))
     finally:
         process.kill()
         process.wait()
+    if cores.idle(a.cores):
+        sys.exit(f"this run says nothing: {cores.idle(a.cores)}; --help tells what it needs")
     times.sort()
     found = {"keys": len(times), "size": a.size, "p50_ms": statistics.median(times), "p95_ms": times[int(len(times) * 0.95)],
              "max_ms": times[-1], "bytes_a_second": total / wall, "pictures_a_second": pictures / wall,

@@ -87,6 +87,14 @@ class Terminal:
         if then:
             self.keys(*then)
 
+    def click(self, x, y):
+        self.write(f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m")
+        self.settle(0.2)
+
+    def wheel(self, button, x, y):
+        self.write(f"\x1b[<{button};{x + 1};{y + 1}M")
+        time.sleep(0.1)
+
     def see(self, pattern, seconds=20):
         end = time.monotonic() + seconds
         while not re.search(pattern, self.screen()):
@@ -297,7 +305,7 @@ def markdown(t):
             {"role": "user", "content": "Tell me of foxes in markdown."},
             {"role": "assistant", "content": MARKDOWN, "plan": "cpu", "stop": "stop", "tokens": 190, "seconds": 2.0, "tok_s": 95.0}]}, f)
     t.start("--chat", path)
-    t.save("09-end", "area")
+    t.save("09-end", "ends with" if t.lines else "area")
     if not t.lines:
         t.keys("C-Home")
         t.save("09-beginning", "Foxes" if t.h > 20 else r"\S")
@@ -337,17 +345,87 @@ def wide_map(t):
     t.keys("F4")
     t.save("11-whole")
 
+PANELS = "speed", "memory", "devices", "experts", "placement", "tokens"
+
+def every_panel(t):
+    """What each panel explains, and each on the whole screen."""
+    if t.lines:
+        return
+    t.start("--no-hints")
+    t.ask("Tell me a story about a brave fox.")
+    t.keys("M-Down", "C-End")
+    for name in PANELS:
+        t.keys("Tab")
+        t.settle(0.2)
+        t.keys("?")
+        t.save(f"03-{name}-explained", rf"─ {name} ─")
+        t.keys("?", "z")
+        t.save(f"03-{name}-whole", rf"─ {name} ─")
+        t.keys("?")
+        t.save(f"03-{name}-whole-explained", rf"─ {name} ─")
+        t.keys("?", "z")
+        t.settle(0.2)
+    t.escape()
+    t.save("03-panels-left", r"(?m)^>")
+
+def mouse(t):
+    """Clicks and the wheel, as a terminal sends them (SGR)."""
+    if t.lines:
+        return
+    t.start("--no-hints")
+    t.ask("Tell me a story about a brave fox.")
+    t.ask("Tell me a story about a bird.")
+    t.wheel(64, 5, 5)
+    t.save("12-wheel-up", *(["more"] if t.h < 40 else []))
+    for _ in range(6):
+        t.wheel(65, 5, 5)
+    rows = t.screen().split("\n")
+    said = next((y for y in range(len(rows) - 1, 0, -1) if re.search(r"^ {3}\w+ \w+", rows[y])), None)
+    if said and t.w >= 80:
+        t.click(5, said)
+        t.save("12-click-token", r"tokens")
+        t.escape()
+    title = next((y for y, row in enumerate(rows) if "experts" in row and y > 1), None)
+    if title and t.w >= 80:
+        t.click(rows[title].index("experts"), title + 2)
+        t.save("12-click-map", r"> experts:")
+        t.escape()
+    t.click(3, t.h - 1)
+    t.save("12-click-key-bar", *(["closes"] if t.h > 20 else []))
+    t.escape()
+
+def resizing(t):
+    """The terminal changes its size while an answer is written."""
+    if t.lines:
+        return
+    t.start("--no-hints")
+    t.command("/set pace 12")
+    t.write("Tell me a long story about two foxes.", "Enter")
+    time.sleep(0.8)
+    kept = t.w, t.h
+    for w, h in (40, 10), (132, 43), (20, 5), (80, 24), (61, 50), kept:
+        t.w, t.h = w, h
+        t.tmux("resize-window", "-t", "s", "-x", str(w), "-y", str(h))
+        time.sleep(0.5)
+        t.save(f"11-resized-{w}x{h}", moving=True)
+    t.escape()
+    t.save("11-resized-stopped", "fox")
+
 def quitting(t):
     report = os.path.join(t.folder, "12-report.html")
     t.start("--report", report)
+    pid = process_of(t)
     t.ask("Tell me a short story.")
     t.command("/quit")
+    end = time.monotonic() + 20
+    while pid and os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
+        time.sleep(0.05)
     t.save("12-quit")
-    time.sleep(0.5)
     if not os.path.exists(report) or "<svg" not in open(report).read():
         t.fault("the report has no map")
 
 STOPS = {"start": first_minute, "legends": legends, "search": searching, "menu": slash_menu, "branches": branches, "inspector": inspector,
+         "panels": every_panel, "mouse": mouse, "resizing": resizing,
          "back": coming_back, "markdown": markdown, "reading": reading, "wide": wide_map, "quit": quitting}
 
 def walks(a):

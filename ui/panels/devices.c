@@ -14,9 +14,12 @@ static const char *const explain[] = {
     "holds: weights, keys and values that live on the device",
     "GPU: busy share of the engine that computes; N/A says why it cannot be read",
     "wait, copy: time a token the host waited for the device and spent on copies",
+    "zoomed (z): how busy each was, newest at the right, a bar for each time its figures changed; "
+    "the CPU's is this process, of all cores",
     NULL,
 };
 
+#define LEAST_PAST 4 /* rows of a device's past: its name, a graph of two, a blank */
 #define LYING 9 /* columns a core from which its bar lies */
 
 static int core_rows(const struct ui_model *m, int width)
@@ -218,6 +221,28 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     return 2;
 }
 
+/* Each device's past, on the rows that are left. */
+static void past_draw(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    int n = 0, rows, y = r.y;
+
+    for (int i = 0; i < DEVICE_MAX; i++)
+        n += m->use[i].count > 0;
+    rows = n ? r.h / n : 0;
+    for (int i = 0; i < DEVICE_MAX && rows >= LEAST_PAST; i++) {
+        char name[24];
+
+        if (!m->use[i].count)
+            continue;
+        snprintf(name, sizeof name, i && m->live.n_devices > 2 ? "gpu%d" : i ? "gpu" : "cpu", i);
+        canvas_text(c, canvas_text(c, r.x, y, dim, name), y, dim, ", up to 100 %");
+        draw_graph(c, (struct rect){r.x, y + 1, r.w, rows - 2}, &m->use[i], 1,
+                   theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU));
+        y += rows;
+    }
+}
+
 static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m,
                          const struct panel_view *v)
 {
@@ -225,6 +250,8 @@ static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m,
 
     for (i = 1; i < m->live.n_devices && i < DEVICE_MAX && y < r.h; i++)
         y += other_draw(c, (struct rect){r.x, r.y + y, r.w, r.h - y}, m, i);
+    if (v->zoomed)
+        past_draw(c, (struct rect){r.x, r.y + y + 1, r.w, r.h - y - 1}, m);
 }
 
 const struct panel panel_devices = {

@@ -10,11 +10,14 @@
 
 static const char *const explain[] = {
     "decode: tokens of the answer a second, computing time only: (tokens - 1) / (last - first)",
+    "of memory speed: the weights that a token reads, times that rate, of what this machine's "
+    "memory gave when it was measured; in cache, faster than memory: they need not come from there",
     "prefill: tokens of your message read a second",
     "first: from Enter to the first token of the answer",
     "token: computing time of the newest 128 tokens; half took less than p50, 95 % less than p95",
     "the graph: four bars a second, newest at the right",
     "paced: at most so many tokens a second are shown; F2 runs free",
+    "drafts: tokens guessed ahead that were right, of all guessed; off: why none are",
     "with more room, or zoomed (z): where the time of one token goes, by device and layer, and how "
     "the times spread",
     NULL,

@@ -29,6 +29,8 @@ struct state {
     unsigned list;     /* ui_model.token_lists then */
     bool open;         /* what else was likely is listed, */
     int choice;        /* and this one is marked */
+    uint64_t listed;   /* n_tokens of the rows that are shown, since listed_at */
+    uint64_t listed_at;
 };
 
 /* tokens over an open list, where rows are plenty, and where not */
@@ -40,6 +42,7 @@ struct state {
 #define FORBIDDEN_MARK 0.5f /* more than that: the model wanted something else */
 #define BAR_W 8
 #define MS_W 9
+#define EXPERTS_W 7 /* two of them, or the heading */
 
 static int smaller(int a, int b)
 {
@@ -77,8 +80,8 @@ static void token_text(char *out, size_t size, const char *text)
 }
 
 struct columns {
-    /* where each ends (p, drawn, left, ms) or begins (bar, experts); drawn, bar, ms: 0, not shown
-     */
+    /* where each ends (p, drawn, left, ms) or begins (bar, experts); 0: not shown, which p always
+     * is */
     int p, drawn, left, bar, ms, experts;
     int text_w;
 };
@@ -88,17 +91,18 @@ static struct columns columns_make(struct rect r)
     struct columns k = {.text_w = r.w >= 36 ? 14 : 8};
 
     k.p = r.x + k.text_w + P_W;
-    k.left = k.p + LEFT_W;
-    if (r.w >= 42) {
+    if (r.w >= 42)
         k.drawn = k.p + DRAWN_W;
-        k.left = k.drawn + LEFT_W;
-    }
-    k.experts = k.left + 1;
+    if (r.w >= 30) /* else the experts have its room: half of them says nothing */
+        k.left = (k.drawn ? k.drawn : k.p) + LEFT_W;
+    k.experts = (k.left ? k.left : k.p) + 1;
     if (r.w >= 54) {
         k.bar = k.experts;
         k.ms = k.bar + BAR_W + MS_W;
         k.experts = k.ms + 2;
     }
+    if (k.experts + EXPERTS_W > r.x + r.w)
+        k.experts = 0;
     return k;
 }
 
@@ -106,15 +110,20 @@ static void heading(struct canvas *c, struct rect r, const struct ui_model *m,
                     const struct columns *k)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    char text[24];
 
     canvas_text(c, r.x, r.y, dim, "token");
     canvas_text_right(c, k->p, r.y, dim, "own %");
     if (k->drawn)
         canvas_text_right(c, k->drawn, r.y, dim, "drawn %");
-    canvas_text_right(c, k->left, r.y, dim, "left");
+    if (k->left)
+        canvas_text_right(c, k->left, r.y, dim, "left");
     if (k->ms)
         canvas_text_right(c, k->ms, r.y, dim, "ms");
-    canvas_text_fit(c, k->experts, r.y, r.x + r.w - k->experts, dim, "experts");
+    /* the title says of which layer, where it has the room */
+    snprintf(text, sizeof text, k->left ? "experts" : "E of L%d", m->cursor_layer);
+    if (k->experts)
+        canvas_text_fit(c, k->experts, r.y, r.x + r.w - k->experts, dim, text);
 }
 
 /* The experts of the layer under the map's cursor. */
@@ -205,15 +214,21 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
     /* ! where the model wanted something that a grammar does not allow */
     snprintf(text, sizeof text, token->candidates == 1 ? "%sonly" : "%s%d",
              token->forbidden > FORBIDDEN_MARK ? "!" : "", token->candidates);
-    canvas_text_right(c, k->left, r.y,
-                      token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE) : dim,
-                      text);
+    if (!k->left && token->forbidden > FORBIDDEN_MARK)
+        canvas_put(c, k->p, r.y, theme_style(t, ROLE_STYLE_TROUBLE), '!');
+    if (k->left)
+        canvas_text_right(c, k->left, r.y,
+                          token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE)
+                                                            : dim,
+                          text);
     if (k->ms) {
         draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH),
                   theme_style(t, ROLE_STYLE_RULE));
         snprintf(text, sizeof text, "%.2f", token->us * 1e-3);
         canvas_text_right(c, k->ms, r.y, dim, text);
     }
+    if (!k->experts)
+        return;
     if (token->has_experts && m->cursor_layer < m->live.n_layers)
         experts(c, k->experts, r.y, r.x + r.w, m, at);
     else
@@ -325,6 +340,21 @@ static int figures_draw(struct canvas *c, struct rect r, const struct ui_model *
     return 2;
 }
 
+/* How many tokens are newer than those that are shown. While the engine computes with all it has
+ * the rows move four times a second: each of them changes with every token, more often nobody reads
+ * them, and they were four fifths of all bytes written. */
+static int tokens_behind(struct state *s, const struct ui_model *m, const struct panel_view *v)
+{
+    bool free = m->running && m->pace <= 0;
+
+    if (!free || v->focused || !s->listed || s->listed > m->n_tokens ||
+        m->now >= s->listed_at + UI_SAMPLE_NS) {
+        s->listed = m->n_tokens;
+        s->listed_at = m->now;
+    }
+    return smaller((int)(m->n_tokens - s->listed), UI_TOKENS - 1);
+}
+
 static bool answers(const struct ui_model *m)
 {
     for (size_t i = 0; i < m->n_blocks; i++)
@@ -339,7 +369,7 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
     struct state *s = v->state;
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
     struct columns k = columns_make(r);
-    int top;
+    int top, behind = tokens_behind(s, m, v);
 
     cursor_follow(s, m);
     if (!kept) {
@@ -372,10 +402,10 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
         figures_draw(c, (struct rect){r.x, r.y + r.h + rows, r.w, figures}, m, s);
         layers_draw(c, (struct rect){r.x, r.y + r.h + rows + figures, r.w, layers}, m, s);
     }
-    top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
+    top = s->cursor >= r.h ? s->cursor - r.h + 1 : behind;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
         row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k,
-            (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == 0,
+            (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == behind,
             v->focused && top + y == s->cursor);
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define INPUT_MOST 12
+#define EXPLAIN_OF 8 /* rows that an explanation leaves of the screen */
 
 int screen_init(struct ui_model *m)
 {
@@ -181,6 +182,8 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
                                                                            : "");
     else if (panels[index]->side)
         panels[index]->side(m, &v, side, sizeof side);
+    if (m->explain && m->focus == index && x + 5 + glyph_text_width(side, strlen(side)) >= end)
+        snprintf(side, sizeof side, "arrows, ? ends");
     /* what comes first matters most */
     while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))
         *cut = 0;
@@ -480,18 +483,16 @@ static void rules_draw(struct canvas *c, const struct layout *l, const struct ui
 static void tabs_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
 {
     struct rect before = canvas_clip(c, l->tabs);
-    int x = l->tabs.x + 1, i;
+    char text[160] = "";
+    size_t n = 0;
+    int i;
 
-    for (i = 0; i < PANEL_COUNT; i++) {
-        struct style s;
-
-        if (!(m->open_panels >> i & 1) || l->panels[i].h)
-            continue;
-        if (x == l->tabs.x + 1)
-            x = canvas_text(c, x, l->tabs.y, theme_style(&m->theme, ROLE_STYLE_DIM), "Tab: ");
-        s = theme_style(&m->theme, ROLE_STYLE_DIM);
-        x = canvas_text(c, x, l->tabs.y, s, panels[i]->name) + 1;
-    }
+    for (i = 0; i < PANEL_COUNT; i++)
+        if ((m->open_panels >> i & 1) && !l->panels[i].h && n + 2 < sizeof text)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? " " : "Tab: ",
+                                  panels[i]->name);
+    canvas_text_fit(c, l->tabs.x + 1, l->tabs.y, l->tabs.w - 1,
+                    theme_style(&m->theme, ROLE_STYLE_DIM), text);
     canvas_clip_set(c, before);
 }
 
@@ -532,7 +533,7 @@ static int text_columns(const char *text)
 
 /* Over the input line, and over the panels beside the chat where a line is longer than that. */
 static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m,
-                       const char *text)
+                       const char *text, int marked)
 {
     struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w,
                      1};
@@ -553,12 +554,17 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
     before = canvas_clip(c, r);
     canvas_fill(c, r, theme_style(&m->theme, ROLE_STYLE_BAR), ' ');
     for (i = 0, p = text; i < lines; i++) {
+        struct style s = theme_style(&m->theme,
+                                     i + 1 == marked ? ROLE_STYLE_SELECT : ROLE_STYLE_BAR);
         size_t n = strcspn(p, "\n");
-
         char line[512];
 
         snprintf(line, sizeof line, "%.*s", (int)n, p);
-        canvas_text_fit(c, r.x + 1, r.y + i, r.w - 2, theme_style(&m->theme, ROLE_STYLE_BAR), line);
+        if (i + 1 == marked) {
+            canvas_fill(c, (struct rect){r.x, r.y + i, r.w, 1}, s, ' ');
+            canvas_put(c, r.x, r.y + i, s, 0x25b8);
+        }
+        canvas_text_fit(c, r.x + 1, r.y + i, r.w - 2, s, line);
         p += n + (p[n] == '\n');
     }
     canvas_clip_set(c, before);
@@ -630,6 +636,18 @@ static void request_opened(struct layout_panel *q, const struct ui_model *m, int
     q->whole = true;
 }
 
+/* What its figures mean is read: all of it is shown, as far as the screen goes. */
+static void explain_request(struct layout_panel *q, const struct ui_model *m,
+                            const struct panel *p, int width, int height)
+{
+    int rows = panel_explain(NULL, (struct rect){0, 0, width, 0}, m, p), room = height - EXPLAIN_OF;
+
+    q->want = q->most = rows;
+    if (q->min < room)
+        q->min = rows < room ? rows : room;
+    q->whole = true;
+}
+
 static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h,
                          int input_rows)
 {
@@ -666,9 +684,7 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
         if (m->focus == i)
             request_opened(&q->panels[i], m, i, column - 2, h);
         if (m->explain && m->focus == i) {
-            q->panels[i].want = q->panels[i].most =
-                panel_explain(NULL, (struct rect){0, 0, width, 0}, m, p);
-            q->panels[i].whole = true;
+            explain_request(&q->panels[i], m, p, width, h);
         }
     }
 }
@@ -707,7 +723,7 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
         tabs_draw(c, &l, m);
     rules_draw(c, &l, m);
     if (in->above && l.input.h)
-        above_draw(c, &l, m, in->above);
+        above_draw(c, &l, m, in->above, in->marked);
     if (l.input.h && m->search.state != SEARCH_OFF)
         search_draw(c, l.input, m);
     else if (l.input.h)

@@ -12,6 +12,7 @@ struct screen_input {
     const char *prompt, *text;
     size_t len, cursor;
     const char *above; /* matches of a completion, or NULL */
+    int marked;        /* the line of them that is chosen, from 1; 0: none */
 };
 
 /* Opens the panels that are open at start and gives each its private state, which the model's

@@ -196,6 +196,7 @@ int chat_load(struct conversation *c, const char *arguments)
     }
     n = conversation_transcript(c)->n;
     conversation_say(c, SAY_NOTICE, "%s is loaded: %zu message%s", arguments, n, n == 1 ? "" : "s");
+    conversation_end_say(c);
     return 0;
 }
 

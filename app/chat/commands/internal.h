@@ -23,6 +23,7 @@ int chat_busy(struct conversation *c);
 /* As struct chat_command's run. */
 int chat_show(struct conversation *c, const char *arguments);
 int chat_set(struct conversation *c, const char *arguments);
+int chat_set_keep(struct conversation *c, const char *arguments);
 int chat_system(struct conversation *c, const char *arguments);
 int chat_role(struct conversation *c, const char *arguments);
 int chat_regen(struct conversation *c, const char *arguments);

@@ -1,6 +1,7 @@
 /* The slash commands about settings: /set, /show and the completion of keys and values. */
 #include "app/chat/commands/internal.h"
 
+#include "app/options/config_keep.h"
 #include "app/setup/panels_option.h"
 #include "app/setup/remarks.h"
 #include "app/setup/theme_file.h"
@@ -8,6 +9,7 @@
 #include "engine/base/strbuf.h"
 #include "engine/file/dtype.h"
 
+#include <limits.h>
 #include <string.h>
 
 static int longest_name(void)
@@ -201,6 +203,31 @@ int chat_set(struct conversation *c, const char *arguments)
     if (remark_option(o, option, remark, sizeof remark))
         conversation_say(c, SAY_NOTICE, "%s", remark);
     conversation_apply(c, option);
+    return 0;
+}
+
+int chat_set_keep(struct conversation *c, const char *arguments)
+{
+    const char *rest = arguments;
+    const struct option *option;
+    struct error e = {0};
+    char word[64], path[PATH_MAX];
+
+    chat_word_take(&rest, word, sizeof word);
+    if (!word[0]) {
+        conversation_say(c, SAY_NOTICE, "/set! KEY VALUE: which setting is to be kept?");
+        return -1;
+    }
+    if (rest[0] && chat_set(c, arguments) < 0)
+        return -1;
+    option = options_find(word);
+    if (!option || !(option->place & OPTION_LIVE)) /* says what there is */
+        return chat_show(c, word);
+    if (config_keep(conversation_options(c), option, path, sizeof path, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    conversation_say(c, SAY_NOTICE, "%s is kept in %s", option->name, path);
     return 0;
 }
 

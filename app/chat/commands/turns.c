@@ -180,7 +180,7 @@ int chat_token(struct conversation *c, const char *arguments)
     if (got == 1)
         return conversation_token_say(c, at - 1);
     id = conversation_token_alternative(c, at - 1, k ? k - 1 : SIZE_MAX);
-    if (id < 0) {
+    if (id < 0 && at <= conversation_tokens(c)) {
         conversation_say(c, SAY_TROUBLE, "token %lu has no number %lu; /token %lu lists them", at,
                          k, at);
         return -1;

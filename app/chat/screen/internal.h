@@ -39,6 +39,8 @@ struct chat {
     bool has_roofline;
     bool memory_due;    /* an answer was given since the memory's speed was measured */
     uint64_t memory_at; /* not before */
+    /* measuring is to end: there is something to do; and it did, with nothing to show */
+    atomic_bool memory_stop, memory_cut;
     /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
     _Atomic int weights_cached;
     /* bytes a second that the computing threads can read, and the reading before that one; written
@@ -46,6 +48,7 @@ struct chat {
     _Atomic double memory_speed, memory_earlier;
     char *help;
     struct strbuf menu, menu_line; /* chat_menu's, and the line it was made for */
+    int menu_at, menu_drawn;       /* the chosen command, -1: none; the one that it was made with */
     int signal_fd;
     sigset_t old_mask;
     uint64_t drawn_at;      /* the newest frame */
@@ -75,7 +78,17 @@ void chat_waiting_show(struct chat *s);
 void chat_keys(struct chat *s, bool late);
 /* Lines over the input line, NULL: none; until the next call. */
 const char *chat_menu(struct chat *s, const char *line, size_t len, size_t cursor);
+/* The row of it that is chosen, from 1; 0: none. */
+int chat_menu_marked(const struct chat *s);
+/* The next command, the one before: false when the line is not the beginning of one, or there is
+ * none before. */
+bool chat_menu_step(struct chat *s, int step);
+/* The chosen one goes into the input line; whole: it takes no arguments. False: none is. */
+bool chat_menu_take(struct chat *s, bool *whole);
+bool chat_menu_leave(struct chat *s); /* none is chosen any more; false: none was */
 void chat_suspend(struct chat *s);
 void chat_machine_take(struct chat *s, uint64_t now);
+/* Somebody types or leaves: what is measured gives the engine back. */
+void chat_machine_hurry(struct chat *s);
 
 #endif

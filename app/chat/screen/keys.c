@@ -109,6 +109,7 @@ static void line_ready(struct chat *s)
 
     if (!text)
         return;
+    s->model.note_until = 0; /* it was of what was done before */
     if (chat_submit(s->conversation, text) < 0 && text[0] != '/')
         input_set(text);
     mem_free(text);
@@ -248,6 +249,22 @@ static void typed(struct chat *s)
             .kind = INPUT_KEY, .key = (unsigned char)taken[i], .bytes = {taken[i]}, .n_bytes = 1});
 }
 
+/* In the list of commands over a slash: Down and Up choose, Enter and Tab take, Esc lets go. */
+static bool menu_key(struct chat *s, uint32_t key)
+{
+    bool whole;
+
+    if (key == KEY_DOWN || key == KEY_UP)
+        return chat_menu_step(s, key == KEY_DOWN ? 1 : -1);
+    if (key == 0x1b)
+        return chat_menu_leave(s);
+    if ((key != '\r' && key != '\t') || !chat_menu_take(s, &whole))
+        return false;
+    if (key == '\r' && whole && input_enter() == INPUT_LINE)
+        line_ready(s);
+    return true;
+}
+
 static void key(struct chat *s, const struct input_event *ev)
 {
     enum key_context context = s->model.focus >= 0 ? KEYS_PANEL : KEYS_CHAT;
@@ -262,6 +279,8 @@ static void key(struct chat *s, const struct input_event *ev)
             editor(s);
         return;
     }
+    if (context == KEYS_CHAT && !ev->mods && menu_key(s, ev->key))
+        return;
     if (context == KEYS_CHAT && ev->key == KEY_DOWN && !ev->mods && input_empty() &&
         start_page_example(&s->model)) {
         s->model.example = (s->model.example + 1) % START_EXAMPLES;

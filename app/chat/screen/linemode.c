@@ -625,6 +625,8 @@ int linemode_run(struct options *o, struct error *e)
     }
     if (m.tty && conversation_greeting(m.c)[0])
         on_say(&m, SAY_NOTICE, conversation_greeting(m.c));
+    if (m.tty && conversation_goes_on(m.c))
+        conversation_end_say(m.c);
     while (
         rc == 0 && !m.broken && !conversation_over(m.c) &&
         !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))

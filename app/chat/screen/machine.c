@@ -15,23 +15,38 @@
 
 #define MEMORY_MS 60 /* what a measurement takes, between two answers */
 #define MEMORY_PAUSE (30 * CLOCK_SECOND)
+#define MEMORY_AGAIN (5 * CLOCK_SECOND) /* after one that was cut short */
 #define MEMORY_FREE ((uint64_t)2 << 30) /* it reads a buffer of 1 GiB at most */
 
-/* On the engine's thread, while it computes nothing. */
+/* On the engine's thread, while it computes nothing, and no longer: on a busy machine with a large
+ * cache it can take a quarter of a minute. */
 static int measure_memory(void *ctx, struct engine *g, char **text, struct error *e)
 {
     struct chat *s = ctx;
+    int threads = engine_info(g)->n_threads, cached = atomic_load(&s->weights_cached);
+    double speed = 0;
 
     (void)text;
     (void)e;
-    if (!atomic_load(&s->weights_cached))
-        atomic_store(&s->weights_cached,
-                     membw_cached(s->roofline.all_weights, engine_info(g)->n_threads) ? 1 : -1);
-    if (atomic_load(&s->weights_cached) < 0) {
+    if (!cached)
+        cached = membw_cached_until(s->roofline.all_weights, threads, &s->memory_stop) ? 1 : -1;
+    if (cached < 0)
+        speed = membw_read_until(threads, MEMORY_MS, &s->memory_stop);
+    if (atomic_load(&s->memory_stop)) {
+        atomic_store(&s->memory_cut, true);
+        return 0;
+    }
+    atomic_store(&s->weights_cached, cached);
+    if (cached < 0) {
         atomic_store(&s->memory_earlier, atomic_load(&s->memory_speed));
-        atomic_store(&s->memory_speed, membw_read(NULL, 0, engine_info(g)->n_threads, MEMORY_MS));
+        atomic_store(&s->memory_speed, speed);
     }
     return 0;
+}
+
+void chat_machine_hurry(struct chat *s)
+{
+    atomic_store(&s->memory_stop, true);
 }
 
 /* How far the newest rate is from the speed of light. The memory's speed is of the moment, so it is
@@ -47,11 +62,17 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
         home = t->planned[i] == 0;
     if (!s->has_roofline || !home)
         return;
+    if (atomic_exchange(&s->memory_cut, false)) {
+        s->memory_due = true;
+        s->memory_at = now + MEMORY_AGAIN;
+    }
     if (s->memory_due && !cached && now >= s->memory_at && available > MEMORY_FREE &&
-        !conversation_working(s->conversation) && !conversation_waiting(s->conversation) &&
-        conversation_call(s->conversation, measure_memory, s, NULL) == 0) {
-        s->memory_due = false;
-        s->memory_at = now + MEMORY_PAUSE;
+        !conversation_working(s->conversation) && !conversation_waiting(s->conversation)) {
+        atomic_store(&s->memory_stop, false);
+        if (conversation_call(s->conversation, measure_memory, s, NULL) == 0) {
+            s->memory_due = false;
+            s->memory_at = now + MEMORY_PAUSE;
+        }
     }
     roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s,
                   atomic_load(&s->memory_earlier), atomic_load(&s->memory_speed), cached,

@@ -1,29 +1,50 @@
 /* What stands over the input line: over a slash the commands it may become, each with its line of
- * help, or what the word under the cursor may be; over a message the files it names and its length.
- * Made anew only when the line has changed: some values are files in a folder. UI thread. */
+ * help (Down and Up choose one), or what the word under the cursor may be; over a message the files
+ * it names and its length. Made anew only when the line or the choice has changed: some values are
+ * files in a folder. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/chat/attach.h"
 #include "app/chat/commands/commands.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "ui/input_line.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ROWS 9
 #define COLUMNS 76 /* of a row of values */
 
-static void commands_add(struct strbuf *b, const char *line, size_t len)
+/* Command number `at` of those that the line may become; NULL: there are not so many. */
+static const struct chat_command *command_at(const char *line, size_t len, int at)
 {
     size_t n;
     const struct chat_command *all = chat_commands(&n);
-    int rows = 0, more = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(all[i].name, line, len) == 0 && at-- == 0)
+            return &all[i];
+    return NULL;
+}
+
+/* The first of them that is shown: the marked one is in view. */
+static int first_row(int marked)
+{
+    return marked >= ROWS ? marked - ROWS + 1 : 0;
+}
+
+static void commands_add(struct strbuf *b, const char *line, size_t len, int marked)
+{
+    size_t n;
+    const struct chat_command *all = chat_commands(&n);
+    int rows = 0, more = 0, first = first_row(marked);
 
     for (size_t i = 0; i < n; i++) {
         char head[64];
         int w;
 
-        if (strncmp(all[i].name, line, len) != 0)
+        if (strncmp(all[i].name, line, len) != 0 || first-- > 0)
             continue;
         if (rows == ROWS) {
             more++;
@@ -34,7 +55,7 @@ static void commands_add(struct strbuf *b, const char *line, size_t len)
         strbuf_printf(b, "%s%-*s %s", rows++ ? "\n" : "", 22 + w, head, all[i].help);
     }
     if (more)
-        strbuf_printf(b, "\n%d more; Tab completes", more);
+        strbuf_printf(b, "\n%d more; Down chooses, Tab completes", more);
 }
 
 /* Its own line of help, then the values in rows. */
@@ -78,13 +99,68 @@ const char *chat_menu(struct chat *s, const char *line, size_t len, size_t curso
     if (s->menu_line.len != len || memcmp(s->menu_line.data, line, len) != 0) {
         strbuf_clear(&s->menu_line);
         strbuf_put(&s->menu_line, line, len);
+        s->menu_at = -1;
+        s->menu_drawn = -2;
+    }
+    if (s->menu_drawn != s->menu_at) {
+        s->menu_drawn = s->menu_at;
         strbuf_clear(&s->menu);
         if (!command)
             attach_describe(conversation_info(s->conversation), line, len, &s->menu);
         else if (memchr(line, ' ', len))
             values_add(&s->menu, s, line, len);
         else
-            commands_add(&s->menu, line, len);
+            commands_add(&s->menu, line, len, s->menu_at);
     }
     return s->menu.len && !s->menu.failed ? s->menu.data : NULL;
+}
+
+int chat_menu_marked(const struct chat *s)
+{
+    return s->menu_at < 0 ? 0 : s->menu_at - first_row(s->menu_at) + 1;
+}
+
+/* The line is the beginning of a command, and nothing else. */
+static bool chooses(const struct chat *s, const char *line, size_t len, size_t cursor)
+{
+    return len && line[0] == '/' && line[1] != '/' && cursor == len && !memchr(line, ' ', len) &&
+           !memchr(line, '\n', len) && s->menu_line.len == len &&
+           memcmp(s->menu_line.data, line, len) == 0;
+}
+
+bool chat_menu_step(struct chat *s, int step)
+{
+    size_t len, cursor;
+    const char *line = input_text(&len, &cursor);
+
+    if (!chooses(s, line, len, cursor) || (s->menu_at < 0 && step < 0))
+        return false;
+    if (s->menu_at + step < 0 || command_at(line, len, s->menu_at + step))
+        s->menu_at += step;
+    return true;
+}
+
+bool chat_menu_take(struct chat *s, bool *whole)
+{
+    size_t len, cursor;
+    const char *line = input_text(&len, &cursor);
+    const struct chat_command *k;
+    char text[64];
+
+    if (s->menu_at < 0 || !chooses(s, line, len, cursor) ||
+        !(k = command_at(line, len, s->menu_at)))
+        return false;
+    s->menu_at = -1;
+    *whole = !k->arguments[0];
+    snprintf(text, sizeof text, "%s%s", k->name, *whole ? "" : " ");
+    input_set(text);
+    return true;
+}
+
+bool chat_menu_leave(struct chat *s)
+{
+    bool marked = s->menu_at >= 0;
+
+    s->menu_at = -1;
+    return marked;
 }

@@ -87,8 +87,10 @@ static void draw(struct chat *s)
     struct screen_input in = {.prompt = input_prompt("> "), .above = input_matches()};
 
     in.text = input_text(&in.len, &in.cursor);
-    if (!in.above && s->model.focus < 0 && !input_busy())
+    if (!in.above && s->model.focus < 0 && !input_busy()) {
         in.above = chat_menu(s, in.text, in.len, in.cursor);
+        in.marked = in.above ? chat_menu_marked(s) : 0;
+    }
     screen_draw(&s->canvas, &s->model, &in);
     if (s->model.theme.ascii)
         ascii_canvas(&s->canvas);
@@ -126,6 +128,7 @@ static int timeout_ms(const struct chat *s, uint64_t now, bool late)
 static void take_keys(struct chat *s, bool readable, bool late)
 {
     if (readable) {
+        chat_machine_hurry(s);
         if (terminal_read(s->terminal) < 0)
             s->gone = true;
         chat_keys(s, false);
@@ -297,10 +300,11 @@ int chat_run(struct options *o, struct error *e)
     if (!s)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->options = o;
-    s->signal_fd = -1;
+    s->signal_fd = s->menu_at = -1;
     rc = open_all(s, e);
     if (rc >= 0)
         loop(s);
+    chat_machine_hurry(s);
     terminal_close(s->terminal);
     /* The alternate screen takes the text with it: it is given back where it can be scrolled and
      * copied. */

@@ -140,7 +140,7 @@ static int open_model(struct exporting *x, const char *in, struct error *e)
     x->m = NULL;
     if (rc < 0)
         return error_prefix(e, "%s", in);
-    if ((rc = model_open_raw(&x->m, in, e)) < 0)
+    if ((rc = model_open_raw(&x->m, in, NULL, e)) < 0)
         return rc;
     if (!x->r->n_adapters)
         return 0;

@@ -1,6 +1,6 @@
-/* Family lfm2_moe: gated short convolutions, some layers of attention, the first feed-forwards
- * dense. Names after modeling_lfm2_moe.py (Hugging Face) and llama.cpp's
- * gguf-py/gguf/constants.py. Constant data. */
+/* Families lfm2 (dense) and lfm2_moe: gated short convolutions, some layers of attention, the first
+ * feed-forwards dense. Names after modeling_lfm2.py, modeling_lfm2_moe.py (Hugging Face) and
+ * llama.cpp's gguf-py/gguf/constants.py. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -78,6 +78,44 @@ static void layers(struct hparams *hp, struct describer *d)
                                                    describe_has(d, TENSOR_ROUTER_BIAS, l));
     }
 }
+
+/* What config.json makes of intermediate_size, where no tensors show it (Lfm2MLP). */
+static int dense_width(struct describer *d)
+{
+    int width = describe_int(d, "intermediate_size", 0, 1, 1 << 20),
+        of = describe_int(d, "block_multiple_of", 256, 1, 1 << 16);
+
+    width = describe_int(d, "block_ff_dim", width, 1, 1 << 20);
+    if (!describe_flag(d, "block_auto_adjust_ff_dim", true))
+        return width;
+    width = (int)(describe_float(d, "block_ffn_dim_multiplier", 1.0f) * (float)(2 * width / 3));
+    return (width + of - 1) / of * of;
+}
+
+static void dense_layers(struct hparams *hp, struct describer *d)
+{
+    layers(hp, d);
+    for (int l = 0; l < hp->n_layers; l++)
+        if (!describe_has(d, TENSOR_DENSE_DOWN, l))
+            describe_dense(&hp->layers[l].ffn, dense_width(d));
+}
+
+const struct family family_lfm2 = {
+    .name = "lfm2",
+    .gguf = {"lfm2"},
+    .exported = true,
+    .json = {"Lfm2ForCausalLM", "lfm2"},
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD}, .norms = {.kind = NORM_RMS, .before = true}},
+    .keys = keys,
+    .tensors = tensors,
+    .layers = dense_layers,
+    .renamed = renamed,
+    .theta_unsaid = 1e6f,
+    .tied_unsaid = true,
+    ROPE_NAMES,
+    .ignored = none,
+    .stops = stops,
+};
 
 const struct family family_lfm2_moe = {
     .name = "lfm2_moe",

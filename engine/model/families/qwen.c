@@ -1,5 +1,7 @@
-/* Families qwen2_moe (Qwen1.5-MoE, Qwen2-57B-A14B), qwen3 (dense) and qwen3_moe (Qwen3-30B-A3B).
- * Names after modeling_qwen2_moe.py, modeling_qwen3.py, modeling_qwen3_moe.py (Hugging Face) and
+/* Families qwen2 (dense), qwen2_moe (Qwen1.5-MoE, Qwen2-57B-A14B), qwen3 (dense), qwen3_moe
+ * (Qwen3-30B-A3B), and the text of qwen3_vl and qwen3_vl_moe, which count positions of a text once.
+ * Names after modeling_qwen2.py, modeling_qwen2_moe.py, modeling_qwen3.py, modeling_qwen3_moe.py,
+ * modeling_qwen3_vl.py and modeling_qwen3_vl_moe.py (Hugging Face) and
  * llama.cpp's gguf-py/gguf/constants.py. Their windows count only where use_sliding_window says so,
  * which no published model does; each family then has them in other layers. Constant data. */
 #include "engine/model/describe.h"
@@ -32,8 +34,26 @@ static const struct family_tensor qwen3_tensors[] = {
     TENSORS_DENSE,
     TENSORS_END,
 };
+
+/* Experts lie transposed on the Hub, and as they are in what transformers 5 saves. */
+static const struct family_tensor vl_moe_tensors[] = {
+    TENSORS_ENDS,
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    TENSORS_QK_NORM,
+    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, {HF "mlp.gate.weight"}},
+    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},
+    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}},
+    {TENSOR_DOWNS, TENSOR_TRANSPOSED | TENSOR_EITHER, {"blk.%l.ffn_down_exps.weight"},
+     {HF "mlp.experts.down_proj"}},
+    {TENSOR_GATE_UPS, TENSOR_TRANSPOSED | TENSOR_EITHER, {"blk.%l.ffn_gate_up_exps.weight"},
+     {HF "mlp.experts.gate_up_proj"}},
+    TENSORS_DENSE,
+    TENSORS_END,
+};
 /* clang-format on */
 
+static const char *const towers[] = {"model.visual.*", "visual.*", NULL};
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
@@ -73,6 +93,20 @@ static void qwen3_moe_layers(struct hparams *hp, struct describer *d)
     set_windows(hp, d, WINDOWS_ALL);
 }
 
+const struct family family_qwen2 = {
+    .name = "qwen2",
+    .gguf = {"qwen2"},
+    .exported = true,
+    .json = {"Qwen2ForCausalLM", "qwen2"},
+    .shape = {.norms = {.kind = NORM_RMS, .before = true}},
+    .keys = keys,
+    .tensors = qwen2_tensors,
+    .layers = qwen3_layers,
+    ROPE_NAMES,
+    .ignored = none,
+    .stops = stops,
+};
+
 const struct family family_qwen2_moe = {
     .name = "qwen2_moe",
     .gguf = {"qwen2moe"},
@@ -89,8 +123,8 @@ const struct family family_qwen2_moe = {
     .stops = stops,
 };
 
-#define QWEN3_SHAPE(norm) \
-    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD}, \
+#define QWEN3_SHAPE(norm)                                                      \
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},                              \
               .ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = norm}}, \
               .norms = {.kind = NORM_RMS, .before = true}}
 
@@ -120,5 +154,37 @@ const struct family family_qwen3_moe = {
     .layers = qwen3_moe_layers,
     ROPE_NAMES,
     .ignored = none,
+    .stops = stops,
+};
+
+/* default_theta of configuration_qwen3_vl.py. norm_topk_prob is not read: weights always sum to 1.
+ */
+#define VL_THETA .theta_unsaid = 5e5f
+
+const struct family family_qwen3_vl = {
+    .name = "qwen3_vl",
+    .gguf = {"qwen3vl"},
+    .json = {"Qwen3VLForConditionalGeneration", "qwen3_vl", "qwen3_vl_text"},
+    .nested = "model.language_model.",
+    QWEN3_SHAPE(false),
+    .keys = keys,
+    .tensors = qwen3_tensors,
+    ROPE_NAMES,
+    VL_THETA,
+    .ignored = towers,
+    .stops = stops,
+};
+
+const struct family family_qwen3_vl_moe = {
+    .name = "qwen3_vl_moe",
+    .gguf = {"qwen3vlmoe"},
+    .json = {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3_vl_moe_text"},
+    .nested = "model.language_model.",
+    QWEN3_SHAPE(true),
+    .keys = keys,
+    .tensors = vl_moe_tensors,
+    ROPE_NAMES,
+    VL_THETA,
+    .ignored = towers,
     .stops = stops,
 };

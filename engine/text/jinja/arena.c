@@ -157,5 +157,5 @@ void builder_put(struct arena *a, struct builder *b, struct str s)
 
 struct str builder_str(const struct builder *b)
 {
-    return (struct str){b->s ? b->s : "", b->masked ? b->mask : NULL, b->len};
+    return (struct str){b->s ? b->s : "", b->masked ? b->mask : NULL, b->len, false};
 }

@@ -38,6 +38,7 @@
     X(ge)          \
     X(in)          \
     X(callable)    \
+    X(escaped)     \
     X(lower)       \
     X(upper)
 /* clang-format on */
@@ -122,6 +123,7 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_ge: return value_compare(a, v, other) >= 0;
     case TEST_in: return value_contains(a, other, v);
     case TEST_callable: return v.type == V_MACRO || v.type == V_FUNCTION;
+    case TEST_escaped: return v.type == V_STRING && v.str.safe;
     case TEST_lower: return in_case(a, v, CASE_LOWER, CASE_UPPER);
     case TEST_upper: return in_case(a, v, CASE_UPPER, CASE_LOWER);
     }
@@ -454,7 +456,10 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
             v = value_binary(a, OP_SUB, value_int(0), v);
         return v;
     case FILTER_reverse: return reversed(a, v);
-    case FILTER_safe: return v;
+    case FILTER_safe:
+        v = value_str(value_text(a, v));
+        v.str.safe = true;
+        return v;
     case FILTER_indent: return indented(a, v, args);
     case FILTER_items: return value_pairs(a, v);
     case FILTER_dictsort: return sequence_pairs(a, v, args);
@@ -480,7 +485,7 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_truncate: return value_str(text_truncate(a, value_text(a, v), args));
     case FILTER_wordcount: return value_int(text_words(a, value_text(a, v)));
     case FILTER_escape:
-    case FILTER_e: return value_str(text_escape(a, value_text(a, v)));
+    case FILTER_e: return value_escaped(a, v);
     }
     return (struct value){0};
 }

@@ -46,6 +46,7 @@ struct str {
     const char *s;
     const unsigned char *mask; /* NULL: all frame */
     size_t len;
+    bool safe; /* what is put beside it is escaped for HTML: of the filters safe and escape */
 };
 
 enum value_type {
@@ -208,11 +209,11 @@ struct str builder_str(const struct builder *b);
 
 static inline struct str str_of(const char *s)
 {
-    return (struct str){s, NULL, strlen(s)};
+    return (struct str){s, NULL, strlen(s), false};
 }
 static inline struct str str_cut(struct str s, size_t from, size_t to)
 {
-    return (struct str){s.s + from, s.mask ? s.mask + from : NULL, to - from};
+    return (struct str){s.s + from, s.mask ? s.mask + from : NULL, to - from, s.safe};
 }
 static inline bool str_is(struct str s, const char *text)
 {
@@ -254,6 +255,8 @@ int value_compare(struct arena *a, struct value x, struct value y);
 bool value_contains(struct arena *a, struct value in, struct value x);
 /* as {{ }} prints it */
 struct str value_text(struct arena *a, struct value v);
+/* the same, escaped for HTML unless it is safe; what comes out is safe */
+struct value value_escaped(struct arena *a, struct value v);
 /* json.dumps; between: behind a value, behind a key. indent < 0: one line. */
 struct json_style {
     struct str between, colon;

@@ -527,7 +527,7 @@ static struct str typed(struct arena *a, const char *text, size_t i)
     unsigned char *mask = jinja_alloc(a, len + 1, 1);
 
     memset(mask, 1 + (int)(i % 255), len);
-    return (struct str){text, mask, len};
+    return (struct str){text, mask, len, false};
 }
 
 static struct value message_value(struct arena *a, const struct message *m, size_t i)
@@ -570,7 +570,8 @@ static void bind_input(struct run *r, const struct jinja_input *in)
         const struct jinja_variable *v = &in->variables[i];
 
         if (v->text)
-            bind_name(r, r->root, str_of(v->name), value_str((struct str){v->text, NULL, v->len}));
+            bind_name(r, r->root, str_of(v->name),
+                      value_str((struct str){v->text, NULL, v->len, false}));
     }
     bind_globals(r, in->globals);
 }

@@ -60,7 +60,7 @@ static struct str peek_word(struct parser *p)
     if (end < p->n && !isdigit((unsigned char)p->s[end]))
         while (end < p->n && word_char(p->s[end]))
             end++;
-    return (struct str){p->s + p->at, NULL, end - p->at};
+    return (struct str){p->s + p->at, NULL, end - p->at, false};
 }
 
 bool parse_word(struct parser *p, const char *word)

@@ -34,7 +34,7 @@ struct value value_from_json(struct arena *a, const json_t *json)
     case JSON_OBJECT: v = object_value(a, json); break;
     case JSON_ARRAY: v = array_value(a, json); break;
     case JSON_STRING:
-        v = value_str((struct str){json_string_value(json), NULL, json_string_length(json)});
+        v = value_str((struct str){json_string_value(json), NULL, json_string_length(json), false});
         break;
     case JSON_INTEGER: v = value_int(json_integer_value(json)); break;
     case JSON_REAL: v = (struct value){.type = V_FLOAT, .d = json_real_value(json)}; break;

@@ -95,16 +95,39 @@ struct value value_slice(struct arena *a, struct value o, struct value from, str
     return out;
 }
 
-static struct value add(struct arena *a, struct value x, struct value y)
+struct value value_escaped(struct arena *a, struct value v)
+{
+    struct str s = value_text(a, v);
+
+    s = v.type == V_STRING && s.safe ? s : text_escape(a, s);
+    s.safe = true;
+    return value_str(s);
+}
+
+static bool is_safe(struct value v)
+{
+    return v.type == V_STRING && v.str.safe;
+}
+
+static struct value concatenated(struct arena *a, struct value x, struct value y)
 {
     struct builder b = {0};
     struct value out;
+    bool safe = is_safe(x) || is_safe(y);
 
-    if (x.type == V_STRING && y.type == V_STRING) {
-        builder_put(a, &b, x.str);
-        builder_put(a, &b, y.str);
-        return value_str(builder_str(&b));
-    }
+    builder_put(a, &b, value_text(a, safe ? value_escaped(a, x) : x));
+    builder_put(a, &b, value_text(a, safe ? value_escaped(a, y) : y));
+    out = value_str(builder_str(&b));
+    out.str.safe = safe;
+    return out;
+}
+
+static struct value add(struct arena *a, struct value x, struct value y)
+{
+    struct value out;
+
+    if (x.type == V_STRING && y.type == V_STRING)
+        return concatenated(a, x, y);
     if (x.type == V_LIST && y.type == V_LIST) {
         if (x.list->tuple != y.list->tuple)
             jinja_fail(a, ERR_INPUT, "a tuple + a list is not possible");
@@ -134,7 +157,11 @@ static struct value repeat(struct arena *a, struct value x, int64_t times)
         for (size_t i = 0; x.type == V_LIST && i < x.list->n; i++)
             list_put(a, out.list, x.list->v[i]);
     }
-    return x.type == V_STRING ? value_str(builder_str(&b)) : out;
+    if (x.type == V_STRING) {
+        out = value_str(builder_str(&b));
+        out.str.safe = x.str.safe;
+    }
+    return out;
 }
 
 static int64_t power(struct arena *a, int64_t x, int64_t y)
@@ -147,6 +174,26 @@ static int64_t power(struct arena *a, int64_t x, int64_t y)
             jinja_fail(a, ERR_INPUT, "a number is too large");
     }
     return p;
+}
+
+/* "%s" % y; what is put into a safe text is escaped. */
+static struct value percent(struct arena *a, struct value x, struct value y)
+{
+    struct value out;
+
+    if (x.str.safe && y.type == V_STRING)
+        y = value_escaped(a, y);
+    if (x.str.safe && y.type == V_LIST) {
+        out = list_new(a);
+        out.list->tuple = y.list->tuple;
+        for (size_t i = 0; i < y.list->n; i++)
+            list_put(a, out.list,
+                     y.list->v[i].type == V_STRING ? value_escaped(a, y.list->v[i]) : y.list->v[i]);
+        y = out;
+    }
+    out = value_str(text_percent(a, x.str, y));
+    out.str.safe = x.str.safe;
+    return out;
 }
 
 static struct value arithmetic(struct arena *a, int op, struct value x, struct value y)
@@ -163,7 +210,7 @@ static struct value arithmetic(struct arena *a, int op, struct value x, struct v
             return v;
     }
     if (op == OP_MOD && x.type == V_STRING)
-        return value_str(text_percent(a, x.str, y));
+        return percent(a, x, y);
     if (op == OP_MUL && (y.type == V_STRING || y.type == V_LIST)) {
         struct value swap = x;
 
@@ -221,7 +268,7 @@ struct value value_binary(struct arena *a, int op, struct value x, struct value 
     struct builder b = {0};
 
     switch (op) {
-    case OP_CONCAT:
+    case OP_CONCAT: /* of texts as they stand, be they safe */
         builder_put(a, &b, value_text(a, x));
         builder_put(a, &b, value_text(a, y));
         return value_str(builder_str(&b));

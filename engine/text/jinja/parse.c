@@ -268,7 +268,7 @@ static struct node *parse_raw(struct parser *p)
     }
     while (tight && end > start && isspace((unsigned char)p->s[end - 1]))
         end--;
-    n->literal = value_str((struct str){p->s + start, NULL, end - start});
+    n->literal = value_str((struct str){p->s + start, NULL, end - start, false});
     close_tag(p, "%}", true);
     return n;
 }
@@ -353,7 +353,7 @@ static struct node *parse_text(struct parser *p)
         to--;
     p->trim_next = p->block_before = false;
     n = parse_node(p, N_TEXT);
-    n->literal = value_str((struct str){p->s + from, NULL, to - from});
+    n->literal = value_str((struct str){p->s + from, NULL, to - from, false});
     for (size_t i = p->at; i < from; i++) /* what was cut off */
         n->line += p->s[i] == '\n';
     for (; p->at < end; p->at++)

@@ -244,7 +244,11 @@ static void put_repr(struct arena *a, struct builder *b, struct value v)
 {
     jinja_enter(a);
     if (v.type == V_STRING) {
+        if (v.str.safe)
+            builder_put(a, b, str_of("Markup("));
         put_string_repr(a, b, v.str);
+        if (v.str.safe)
+            builder_put(a, b, str_of(")"));
     } else if (v.type == V_LIST) {
         builder_text(a, b, v.list->tuple ? "(" : "[", 1, 0);
         for (size_t i = 0; i < v.list->n; i++) {

@@ -40,6 +40,16 @@ void codebooks_fill(void);
 CODEBOOK_FORMATS
 #undef CODEBOOK
 
+/* Of processors that gather quickly, instead of it: those whose points are too many for that. */
+#define GATHERED_FORMATS   \
+    GATHERED(IQ1_S, iq1_s) \
+    GATHERED(IQ1_M, iq1_m)
+
+#define GATHERED(id, name) \
+    void gemv_##name##_gather(const struct kernel_gemv *s, int cols, const struct act_block *a);
+GATHERED_FORMATS
+#undef GATHERED
+
 /* Its table, byte after byte of a point; NULL: it has none. */
 static inline const uint8_t *codebook_of(enum dtype type)
 {

@@ -4,6 +4,7 @@
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/base/membw.h"
 #include "engine/base/pool.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/layout/pack.h"
@@ -11,12 +12,23 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BUFFER ((size_t)256 << 20)
 #define PASSES 5
+#define CACHED_ROWS 128 /* of a matrix that stays in the second-level cache */
+/* Memory that is read: at least this much, and where the last-level cache is large so much that
+ * none of it stays there until it is read again. */
+#define BUFFER_LEAST ((size_t)256 << 20)
+
+static size_t buffer_bytes(void)
+{
+    size_t far = membw_far_bytes();
+
+    return far > BUFFER_LEAST ? far : BUFFER_LEAST;
+}
 
 struct pass {
     struct pool *pool;
     char *buffer;
+    size_t slice; /* bytes of each thread */
     double (*peak)(void); /* operations done */
     double best, ops[POOL_MAX];
     uint64_t sink[POOL_MAX];
@@ -25,16 +37,14 @@ struct pass {
 static void fill_slice(void *ctx, int tid, int n)
 {
     struct pass *p = ctx;
-    size_t slice = BUFFER / (size_t)n / 4096 * 4096;
 
-    memset(p->buffer + slice * (size_t)tid, tid + 1, slice);
+    memset(p->buffer + p->slice * (size_t)tid, tid + 1, p->slice);
 }
 
 static void read_slice(void *ctx, int tid, int n)
 {
     struct pass *p = ctx;
-    size_t slice = BUFFER / (size_t)n / 4096 * 4096;
-    const char *at = p->buffer + slice * (size_t)tid;
+    const char *at = p->buffer + p->slice * (size_t)tid;
     uint64_t sum;
 
     for (int pass = 0; pass < PASSES; pass++) {
@@ -42,7 +52,7 @@ static void read_slice(void *ctx, int tid, int n)
 
         pool_barrier(p->pool, tid);
         start = clock_now();
-        sum = kernels_active()->read(at, slice);
+        sum = kernels_active()->read(at, p->slice);
         pool_barrier(p->pool, tid);
         if (tid == 0 && clock_seconds(clock_now() - start) < p->best)
             p->best = clock_seconds(clock_now() - start);
@@ -52,17 +62,20 @@ static void read_slice(void *ctx, int tid, int n)
 
 double cpu_read_bandwidth(int n_threads)
 {
-    struct pass p = {.best = 1e30, .buffer = mem_pages(BUFFER)};
+    size_t bytes = buffer_bytes();
+    struct pass p = {.best = 1e30,
+                     .buffer = mem_pages(bytes),
+                     .slice = bytes / (size_t)n_threads / 4096 * 4096};
 
     if (!p.buffer || pool_new(&p.pool, n_threads, true, NULL) < 0) {
-        mem_pages_free(p.buffer, BUFFER);
+        mem_pages_free(p.buffer, bytes);
         return 0.0;
     }
     pool_run(p.pool, fill_slice, &p);
     pool_run(p.pool, read_slice, &p);
     pool_free(p.pool);
-    mem_pages_free(p.buffer, BUFFER);
-    return (double)(BUFFER / (size_t)n_threads / 4096 * 4096 * (size_t)n_threads) / p.best;
+    mem_pages_free(p.buffer, bytes);
+    return (double)(p.slice * (size_t)n_threads) / p.best;
 }
 
 static void peak_run(void *ctx, int tid, int n)
@@ -334,18 +347,19 @@ struct pattern_pass {
     struct pool *pool;
     uint8_t *weights;
     enum dtype type;
-    int cols, width, groups; /* rows of a group, groups of each thread */
+    int cols, width, groups; /* rows of a group, groups of each thread in a run */
+    int runs;                /* so many different ones, one after the other */
     void *token;             /* zeros, as blocks and as floats */
     double *rates;
 };
 
-/* Groups g0 .. g1-1 of this thread's; a multiple of KERNEL_GEMV_GROUPS. */
-static void read_groups(const struct pattern_pass *p, int tid, const struct pattern *how, int g0,
-                        int g1)
+/* Groups g0 .. g1-1 of this thread's in a run; a multiple of KERNEL_GEMV_GROUPS. */
+static void read_groups(const struct pattern_pass *p, int tid, int run, const struct pattern *how,
+                        int g0, int g1)
 {
     const struct kernels *k = kernels_active();
     size_t bytes = dtype_row_bytes(p->type, p->cols) * (size_t)p->width;
-    const uint8_t *at = p->weights + (size_t)tid * (size_t)p->groups * bytes;
+    const uint8_t *at = p->weights + (size_t)(tid * p->runs + run) * (size_t)p->groups * bytes;
     float out[KERNEL_GEMV_GROUPS][NUM_LANES];
 
     for (int g = g0; g < g1; g += KERNEL_GEMV_GROUPS) {
@@ -359,7 +373,7 @@ static void read_groups(const struct pattern_pass *p, int tid, const struct patt
         if (dtype_is_quantised(p->type))
             k->gemv[p->type](&s, p->cols, p->token);
         else
-            k->gemv_float(p->type, false, &s, p->cols, p->token);
+            k->gemv_float(p->type, p->type == DTYPE_BF16, &s, p->cols, p->token);
     }
 }
 
@@ -371,14 +385,16 @@ static void pattern_run(void *ctx, int tid, int n)
 
     for (int pass = 0; pass < PASSES; pass++)
         for (int i = 0; i < READ_PATTERNS; i++) {
+            int run = (pass * READ_PATTERNS + i) % p->runs;
             uint64_t start;
             double rate;
 
-            /* prefetchers get used to a pattern first */
-            read_groups(p, tid, &pattern_of[i], p->groups - lead, p->groups);
+            /* prefetchers get used to a pattern first, on the end of what lies before */
+            read_groups(p, tid, (run + p->runs - 1) % p->runs, &pattern_of[i], p->groups - lead,
+                        p->groups);
             pool_barrier(p->pool, tid);
             start = clock_now();
-            read_groups(p, tid, &pattern_of[i], 0, p->groups);
+            read_groups(p, tid, run, &pattern_of[i], 0, p->groups);
             pool_barrier(p->pool, tid);
             rate = clock_rate(bytes, clock_now() - start);
             if (tid == 0 && rate > p->rates[i])
@@ -394,25 +410,72 @@ int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[REA
                              .cols = cols,
                              .width = quantised ? kernels_active()->width : 1,
                              .rates = rates};
-    size_t bytes = dtype_row_bytes(type, cols) * (size_t)p.width;
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)p.width, buffer = buffer_bytes();
     int rc = 0;
 
     memset(rates, 0, READ_PATTERNS * sizeof *rates);
     if (quantised && !kernels_active()->gemv[type])
         return 0;
-    p.groups = (int)(BUFFER / bytes) / n_threads / KERNEL_GEMV_GROUPS * KERNEL_GEMV_GROUPS;
-    p.weights = mem_pages(BUFFER);
+    p.groups = (int)(BUFFER_LEAST / bytes) / n_threads / KERNEL_GEMV_GROUPS * KERNEL_GEMV_GROUPS;
+    p.runs = (int)(buffer / BUFFER_LEAST);
+    p.weights = mem_pages(buffer);
     p.token = mem_alloc((size_t)cols + NUM_BLOCK, sizeof(float));
     if (!p.weights || !p.token)
         rc = error_set(e, ERR_MEMORY, "no memory for measuring how weights are read");
     if (rc == 0 && (rc = pool_new(&p.pool, n_threads, true, e)) == 0) {
-        memset(p.weights, 0x11, BUFFER);
+        memset(p.weights, 0x11, buffer);
         pool_run(p.pool, pattern_run, &p);
     }
     pool_free(p.pool);
     mem_free(p.token);
-    mem_pages_free(p.weights, BUFFER);
+    mem_pages_free(p.weights, buffer);
     return rc;
+}
+
+/* One token's product as decoding does it, by the built-in pattern. weights: `size` bytes, of which
+ * each pass reads others, or `cached` the same. */
+static int bench_gemv(struct microbench_result *r, enum dtype type, int rows, int cols, bool cached,
+                      uint8_t *weights, size_t size)
+{
+    const struct pattern *how = &pattern_of[pattern_for(pattern_here(), type)];
+    struct pattern_pass p = {.weights = weights, .type = type, .cols = cols};
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)rows;
+
+    p.width = dtype_is_quantised(type) ? kernels_active()->width : 1;
+    p.groups = rows / p.width;
+    p.runs = cached || bytes >= size ? 1 : (int)(size / bytes);
+    if (!(p.token = mem_alloc((size_t)cols + NUM_BLOCK, sizeof(float))))
+        return ERR_MEMORY;
+    *r = (struct microbench_result){.rows = rows,
+                                    .cols = cols,
+                                    .tokens = 1,
+                                    .seconds = 1e30,
+                                    .bytes = (double)bytes,
+                                    .ops = 2.0 * (double)rows * (double)cols};
+    snprintf(r->kernel, sizeof r->kernel, "gemv %s", dtype_info(type)->word);
+    for (int pass = 0; pass < PASSES; pass++) {
+        uint64_t start = clock_now();
+
+        read_groups(&p, 0, pass % p.runs, how, 0, p.groups);
+        if (clock_seconds(clock_now() - start) < r->seconds)
+            r->seconds = clock_seconds(clock_now() - start);
+    }
+    mem_free(p.token);
+    return 0;
+}
+
+/* A type's products with one token and with more. */
+static int bench_shape(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens,
+                       uint8_t *weights, size_t size)
+{
+    const struct kernels *k = kernels_active();
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)rows;
+
+    if (tokens == 1 && rows % (KERNEL_GEMV_GROUPS * NUM_LANES) == 0 && bytes <= size &&
+        (!dtype_is_quantised(type) || k->gemv[type]))
+        return bench_gemv(r, type, rows, cols, rows == CACHED_ROWS, weights, size);
+    return dtype_is_quantised(type) ? bench_dot(r, type, rows, cols, tokens)
+                                    : bench_float(r, type, rows, cols, tokens);
 }
 
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
@@ -421,26 +484,31 @@ int cpu_microbench(struct microbench_result *out, int max, int hidden, int exper
     const struct {
         int rows, cols, tokens;
     } shapes[] = {
-        {128, hidden, 1},         {8 * hidden, hidden, 1},  {expert_ffn, hidden, 2},
+        {CACHED_ROWS, hidden, 1}, {8 * hidden, hidden, 1},  {expert_ffn, hidden, 2},
         {expert_ffn, hidden, 3},  {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
         {hidden, expert_ffn, 24}, {hidden / 2, hidden, 96},
     };
     static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8};
-    int n = 0, rc = 0;
+    size_t size = buffer_bytes();
+    uint8_t *weights = mem_pages(size);
+    int n = 0, rc = weights ? 0 : ERR_MEMORY;
 
+    if (weights)
+        memset(weights, 0x11, size);
     for (int type = 0; type < DTYPE_COUNT; type++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes && n < max && rc == 0; s++) {
             if (!kernels_active()->dot[type] ||
                 shapes[s].cols % dtype_info((enum dtype)type)->block)
                 continue;
-            rc = bench_dot(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols,
-                           shapes[s].tokens);
+            rc = bench_shape(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols,
+                             shapes[s].tokens, weights, size);
             out[n++].integer = true;
         }
     for (size_t t = 0; t < sizeof floats / sizeof *floats; t++)
         for (size_t s = 0; s < 4 && n < max && rc == 0; s++)
-            rc = bench_float(&out[n++], floats[t], shapes[s].rows, shapes[s].cols,
-                             shapes[s].tokens);
+            rc = bench_shape(&out[n++], floats[t], shapes[s].rows, shapes[s].cols,
+                             shapes[s].tokens, weights, size);
+    mem_pages_free(weights, size);
     if (rc == 0 && (rc = bench_others(out + n, max - n, hidden, expert_ffn)) >= 0)
         n += rc;
     return rc < 0 ? error_set(e, ERR_MEMORY, "no memory for measuring the kernels") : n;

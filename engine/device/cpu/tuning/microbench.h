@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 
-/* Best of several passes over memory larger than most caches (256 MiB), by n_threads together:
- * bytes a second; 0 without memory. Takes about 0.2 s. On machines with a very large last-level
- * cache this is partly its speed, as it is for a model's weights. */
+/* Best of several passes over memory, by n_threads together: bytes a second; 0 without memory. It
+ * is 256 MiB, and where the last-level cache is large what membw_far_bytes says. Takes some tenths
+ * of a second. */
 double cpu_read_bandwidth(int n_threads);
 /* Multiply-adds count two: operations a second of n_threads. int8: the widest integer dot product
  * this CPU has. */
@@ -20,7 +20,7 @@ double cpu_peak_f32(int n_threads);
 double cpu_peak_int8(int n_threads);
 
 struct microbench_result {
-    char kernel[24]; /* "dot q4_0", "norm", "scores f16" */
+    char kernel[24]; /* "gemv q4_0", "dot q4_0", "norm" */
     int rows, cols, tokens;
     double seconds;    /* best run */
     bool integer;      /* its products are integers: the int8 peak applies */
@@ -28,13 +28,14 @@ struct microbench_result {
 };
 
 /* Every kernel of the active set on the shapes of a model with this hidden size and expert width,
- * one thread, `cached` ones from a matrix that fits the second-level cache. Fills at most max
+ * one thread. One token: as decoding multiplies it, from a matrix that fits the second-level cache
+ * and from memory (whose bytes no cache holds, see cpu_read_bandwidth). Fills at most max
  * results and returns how many, or a negative code. */
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
                    struct error *e);
 
 /* Bytes a second at which n_threads together multiply weights of this type, rows of cols, with one
- * token by each read pattern: the best of some passes over more than most caches hold. ERR_MEMORY;
+ * token by each read pattern: the best of some passes over more than caches hold. ERR_MEMORY;
  * 0 for all where the active set has no such kernel. */
 int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[READ_PATTERNS],
                       struct error *e);

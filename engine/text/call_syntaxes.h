@@ -1,0 +1,47 @@
+/* How models write calls of tools: the table behind tool_calls.h, a row for each way. The first row
+ * that reads all of a text counts. Sources: the chat templates of the models named. */
+#ifndef ENGINE_TEXT_CALL_SYNTAXES_H
+#define ENGINE_TEXT_CALL_SYNTAXES_H
+
+enum call_style {
+    CALL_JSON,   /* {"name": …, "arguments" or "parameters": …}, or a list of them */
+    CALL_NAMED,  /* open NAME sep JSON close */
+    CALL_XML,    /* open NAME sep, key KEY between VALUE value_end, …, close */
+    CALL_PYTHON, /* [NAME(KEY=VALUE, …), …] */
+    CALL_BRACED  /* call:NAME{KEY:VALUE, …} */
+};
+
+/* style, open, sep, close, key, between, value_end */
+/* clang-format off */
+#define CALL_SYNTAXES(X)                                                                        \
+    /* Hermes, Qwen3, Granite, Mistral to v7, Cohere, Llama 3, MiniMax M1; harmony as            \
+     * answer_parts.h hands it on */                                                            \
+    X(CALL_JSON, "", "", "", "", "", "")                                                        \
+    /* Mistral from v11 on */                                                                   \
+    X(CALL_NAMED, "", "[ARGS]", "", "", "", "")                                                 \
+    /* DeepSeek R1 and V3, V3.1 */                                                              \
+    X(CALL_NAMED, "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n",                     \
+      "\n```<｜tool▁call▁end｜>", "", "", "")                                                     \
+    X(CALL_NAMED, "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "", "", "")      \
+    /* Kimi K2 */                                                                               \
+    X(CALL_NAMED, "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",   \
+      "", "", "")                                                                               \
+    /* Llama 3 for its own functions */                                                         \
+    X(CALL_NAMED, "<function=", ">", "</function>", "", "", "")                                 \
+    /* Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5, Seed-OSS */                                   \
+    X(CALL_XML, "<function=", ">", "</function>", "<parameter=", ">", "</parameter>")           \
+    /* MiniMax M2 */                                                                            \
+    X(CALL_XML, "<invoke name=\"", "\">", "</invoke>", "<parameter name=\"", "\">",             \
+      "</parameter>")                                                                           \
+    /* DeepSeek V3.2, V4 */                                                                     \
+    X(CALL_XML, "<｜DSML｜invoke name=\"", "\">", "</｜DSML｜invoke>",                             \
+      "<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>")                         \
+    /* LFM2 */                                                                                  \
+    X(CALL_PYTHON, "[", "(", ")", "", "=", "")                                                  \
+    /* Gemma 4 */                                                                               \
+    X(CALL_BRACED, "call:", "{", "}", "", ":", "")                                              \
+    /* GLM 4.5 to 4.7; the last one, for a word alone is a call here */                         \
+    X(CALL_XML, "", "", "", "<arg_key>", "</arg_key>", "</arg_value>")
+/* clang-format on */
+
+#endif
