@@ -1,6 +1,7 @@
 /* The blocks of models' files that predict further tokens: their logits against a plain reference
  * (tests/tools/further_reference.py), what they draft, and that the text stays. */
 #include "engine/base/mem.h"
+#include "engine/convert/export.h"
 #include "engine/device/device.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
@@ -73,9 +74,8 @@ static struct reference reference_of(const char *family)
     return r;
 }
 
-static struct engine *open_family(const char *family, const char *kernels, const char *spec)
+static struct engine *open_path(const char *path, const char *kernels, const char *spec)
 {
-    char folder[200];
     struct engine_config c = {.kernels = kernels,
                               .context = 256,
                               .n_threads = 2,
@@ -90,11 +90,18 @@ static struct engine *open_family(const char *family, const char *kernels, const
     struct engine *g = NULL;
     struct error e = {0};
 
-    snprintf(folder, sizeof folder, "golden/families/%s", family);
-    c.model_path = support_path(folder);
+    c.model_path = path;
     snprintf(c.drafting.type, sizeof c.drafting.type, "%s", spec);
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
     return g;
+}
+
+static struct engine *open_family(const char *family, const char *kernels, const char *spec)
+{
+    char folder[200];
+
+    snprintf(folder, sizeof folder, "golden/families/%s", family);
+    return open_path(support_path(folder), kernels, spec);
 }
 
 static double worst(const float *a, const float *b, size_t n)
@@ -120,7 +127,7 @@ static void block_logits(struct engine *g, const struct reference *r, int chunk,
 
     for (int i = 0; i < r->n; i++)
         model_norm(m, &m->further.state_norm, g->forward.x + (size_t)i * hidden,
-                            states + (size_t)i * hidden);
+                   states + (size_t)i * hidden);
     engine_session_forget(s);
     s->states = states;
     s->states_at = 0;
@@ -185,8 +192,8 @@ START_TEST(drafts_are_the_references)
     struct error e = {0};
 
     ck_assert_ptr_nonnull(d);
-    /* nothing was computed */
-    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, 0.15f, out, p), 0);
+    ck_assert_int_eq(ops->propose(d, r.ids, r.n, DRAFTS, 0.15f, out, p),
+                     0); /* nothing was computed */
     for (int again = 0; again < 2; again++) {
         engine_session_rewind(g, again ? 5 : 0);
         ck_assert_int_eq(engine_eval_chunked(g, r.ids + (again ? 5 : 0), r.n - (again ? 5 : 0),
@@ -207,6 +214,78 @@ START_TEST(drafts_are_the_references)
     mem_free(logits);
     engine_close(g);
     mem_free(r.bytes);
+}
+END_TEST
+
+/* The file that is written of a folder: the block's logits and drafts are the folder's. */
+START_TEST(written_files_draft_alike)
+{
+    struct export_options o = {.type = export_type_find("f32"), .n_threads = 2};
+    const struct drafter_ops *ops = drafter_ops(DRAFTER_mtp);
+    const char *family = families_with[_i];
+    struct reference r = reference_of(family);
+    size_t n = (size_t)(r.n - 1) * (size_t)r.n_vocab;
+    float *out = mem_alloc(n, sizeof *out), p[DRAFT_MOST];
+    char folder[200], path[300];
+    int *ids = mem_alloc((size_t)r.n + 1, sizeof *ids), drafts[DRAFT_MOST], made = 0;
+    struct export_report report;
+    struct engine *g;
+    struct error e = {0};
+
+    snprintf(folder, sizeof folder, "golden/families/%s", family);
+    snprintf(path, sizeof path, "%s/further.gguf", support_tmpdir());
+    ck_assert_msg(model_export(support_path(folder), path, &o, &report, &e) == 0, "%s", e.text);
+    ck_assert(report.further && !strstr(report.left_out, "further"));
+
+    g = open_path(path, NULL, "mtp");
+    eval_prompt(g, &r);
+    block_logits(g, &r, 7, out);
+    ck_assert_msg(worst(out, r.logits, n) <= GOLDEN_TOLERANCE, "%g", worst(out, r.logits, n));
+    support_ran("%s, written: %.3g", family, worst(out, r.logits, n));
+    engine_close(g);
+
+    g = open_path(path, NULL, "mtp");
+    memcpy(ids, r.ids, (size_t)r.n * sizeof *ids);
+    ck_assert_int_eq(engine_eval(g, r.ids, r.n, out, false, &e), 0);
+    ids[r.n] = golden_argmax(out, r.n_vocab);
+    for (int i = 0; i < 20; i++) {
+        struct drafter *d = g->session->spec.drafters[DRAFTER_mtp];
+
+        made = ops->propose(d, ids, r.n + 1, DRAFTS, drafts, p);
+        ck_assert_int_ge(made, 1);
+        ck_assert_mem_eq(drafts, r.drafts, (size_t)made * sizeof *drafts);
+        ops->learn(d, made, made);
+    }
+    ck_assert_int_eq(made, DRAFTS);
+    engine_close(g);
+    mem_free(ids);
+    mem_free(out);
+    mem_free(r.bytes);
+}
+END_TEST
+
+/* A block that lacks experts stays behind, and the report names what it lacks; other parts that
+ * nothing is computed with are named too. */
+START_TEST(what_is_left_out_is_said)
+{
+    struct export_options o = {.type = export_type_find("f32"), .n_threads = 2};
+    struct export_report report;
+    struct error e = {0};
+    char path[300];
+
+    snprintf(path, sizeof path, "%s/left.gguf", support_tmpdir());
+    ck_assert_msg(model_export(support_path("golden/families/qwen3_next"), path, &o, &report, &e) ==
+                      0,
+                  "%s", e.text);
+    ck_assert(!report.further);
+    ck_assert_msg(strstr(report.left_out, "further tokens") &&
+                      strstr(report.left_out, "mtp.layers.0.mlp.experts.2."),
+                  "%s", report.left_out);
+    ck_assert_int_eq(
+        model_export(support_path("golden/families/qwen3_5_moe"), path, &o, &report, &e), 0);
+    ck_assert_msg(strstr(report.left_out, "a vision tower"), "%s", report.left_out);
+    ck_assert_int_eq(model_export(support_path("golden/families/qwen3"), path, &o, &report, &e), 0);
+    ck_assert_str_eq(report.left_out, "");
 }
 END_TEST
 
@@ -249,6 +328,8 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, logits_are_the_references, 0, FAMILIES);
     tcase_add_loop_test(t, drafts_are_the_references, 0, FAMILIES);
+    tcase_add_loop_test(t, written_files_draft_alike, 0, FAMILIES);
+    tcase_add_test(t, what_is_left_out_is_said);
     tcase_add_test(t, a_file_without_one_is_refused);
     tcase_add_test(t, an_incomplete_one_does_not_draft);
     suite_add_tcase(s, t);
