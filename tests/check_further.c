@@ -251,7 +251,7 @@ START_TEST(written_files_draft_alike)
     for (int i = 0; i < 20; i++) {
         struct drafter *d = g->session->spec.drafters[DRAFTER_mtp];
 
-        made = ops->propose(d, ids, r.n + 1, DRAFTS, drafts, p);
+        made = ops->propose(d, ids, r.n + 1, DRAFTS, 0.15f, drafts, p);
         ck_assert_int_ge(made, 1);
         ck_assert_mem_eq(drafts, r.drafts, (size_t)made * sizeof *drafts);
         ops->learn(d, made, made);
