@@ -388,12 +388,13 @@ static void tell_cost(struct engine *g, const struct utility_offer *o, bool pays
         tell(g, REASON_COST, "off: drafts lost time of late; tried again soon");
     else if (touched > 0)
         tell(g, REASON_COST,
-             "off: %d drafts would touch %.0f experts a layer; %.0f %% likely accepted", o->n,
-             touched, right);
+             "off: %d draft%s would touch %.0f experts a layer; %.0f %% likely accepted", o->n,
+             o->n == 1 ? "" : "s", touched, right);
     else
         tell(g, REASON_COST,
-             "off: %d drafts would make a pass %.1f times as long; %.0f %% likely accepted", o->n,
-             utility_cost(&g->utility, o->answers, o->answers + o->n, 0), right);
+             "off: %d draft%s would make a pass %.1f times as long; %.0f %% likely accepted", o->n,
+             o->n == 1 ? "" : "s", utility_cost(&g->utility, o->answers, o->answers + o->n, 0),
+             right);
 }
 
 /* No drafter had anything to say, for the while that one is not to be waited for. */
