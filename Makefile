@@ -229,6 +229,11 @@ $(B)/tests/golden_tool: $(B)/tests/golden_tool.o $(B)/tests/golden.o $(B)/tests/
 golden: $(B)/tests/golden_tool
 	$(Q)$< $(DIRS)
 
+# Masks of JSON schemas, asked by tests/tools/grammar_masks.py.
+$(B)/tests/grammar_masks: $(B)/tests/grammar_masks.o $(B)/libmoetop.a
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+
 deps:
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES)
@@ -236,4 +241,4 @@ deps:
 clean:
 	rm -rf build moetop
 
--include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(B)/tests/golden_tool.d
+-include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(B)/tests/golden_tool.d $(B)/tests/grammar_masks.d

@@ -405,12 +405,11 @@ int pattern_build(struct grammar_build *b, const char *pattern, const char **why
 #define DATE                                                      \
     "([0-9]{4}-((0[13578]|1[02])-" DAY "|3[01])|(0[469]|11)-" DAY \
     "|30)|02-(0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
-#define TIME                                                                             \
-    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):" \
+#define TIME                                                                                 \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):" \
     "[0-5][0-9])"
-#define CLOCK_PART \
-    "T([0-9]{1,9}H([0-9]{1,9}M)?([0-9]{1,9}S)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S)"
-#define DATE_PART "([0-9]{1,9}Y([0-9]{1,9}M)?([0-9]{1,9}D)?|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}D)"
+#define CLOCK_PART "T([0-9]+H([0-9]+M)?([0-9]+S)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
+#define DATE_PART "([0-9]+Y([0-9]+M)?([0-9]+D)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define WORD "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -421,8 +420,8 @@ static const struct {
 } formats[] = {
     {"date", "^" DATE "$"},
     {"time", "^" TIME "$"},
-    {"date-time", "^" DATE "T" TIME "$"},
-    {"duration", "^P(" DATE_PART "(" CLOCK_PART ")?|" CLOCK_PART "|[0-9]{1,9}W)$"},
+    {"date-time", "^" DATE "[Tt]" TIME "$"},
+    {"duration", "^P(" DATE_PART "(" CLOCK_PART ")?|" CLOCK_PART "|[0-9]+W)$"},
     {"email", "^" WORD "(\\." WORD ")*@" LABEL "(\\." LABEL ")+$"},
     {"hostname", "^" LABEL "(\\." LABEL ")*$"},
     {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},

@@ -100,18 +100,43 @@ static int make_blank(struct schema *s)
     return build_repeat(&s->build, alt(s, text(s, " "), seq(s, text(s, "\n"), many)), 0, 1);
 }
 
+/* Four hexadecimal digits of which the first two are these. */
+static int hex(struct schema *s, const struct code_range *first, size_t n,
+               const struct code_range *second, size_t n_second)
+{
+    static const struct code_range any[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
+    int two = build_repeat(&s->build, build_class(&s->build, any, 3), 2, 2);
+
+    return seq(
+        s, seq(s, build_class(&s->build, first, n), build_class(&s->build, second, n_second)), two);
+}
+
+/* The code of a character after the backslash: one outside the surrogates, or a pair of them, since
+ * a lone one is no character and readers of JSON refuse it. */
+static int code(struct schema *s)
+{
+    static const struct code_range others[] = {
+        {'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}};
+    static const struct code_range any[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
+    static const struct code_range d[] = {{'D', 'D'}, {'d', 'd'}}, low[] = {{'0', '7'}};
+    static const struct code_range high[] = {{'8', '9'}, {'A', 'B'}, {'a', 'b'}};
+    static const struct code_range second[] = {{'C', 'F'}, {'c', 'f'}};
+    int plain = alt(s, hex(s, others, 5, any, 3), hex(s, d, 2, low, 1));
+    int pair = seq(s, seq(s, hex(s, d, 2, high, 3), text(s, "\\u")), hex(s, d, 2, second, 2));
+
+    return seq(s, text(s, "u"), alt(s, plain, pair));
+}
+
 /* One character of a string, escaped or not. */
 static int character(struct schema *s)
 {
     static const struct code_range plain[] = {
         {' ', '!'}, {'#', '['}, {']', 0x7e}, {0x80, 0x10ffff}};
-    static const struct code_range hex[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
     static const struct code_range letters[] = {{'"', '"'}, {'\\', '\\'}, {'b', 'b'}, {'f', 'f'},
                                                 {'n', 'n'}, {'r', 'r'},   {'t', 't'}};
-    int code = seq(s, text(s, "u"), build_repeat(&s->build, build_class(&s->build, hex, 3), 4, 4));
 
     return alt(s, build_class(&s->build, plain, 4),
-               seq(s, text(s, "\\"), alt(s, build_class(&s->build, letters, 7), code)));
+               seq(s, text(s, "\\"), alt(s, build_class(&s->build, letters, 7), code(s))));
 }
 
 static int string(struct schema *s, int min, int max)
@@ -233,8 +258,8 @@ static int multiples(struct schema *s, int of)
         out = alt(s, out,
                   seq(s, range(s, (uint32_t)('0' + d), (uint32_t)('0' + d)),
                       build_call(&s->build, first + d % of)));
-    out = seq(s, build_repeat(&s->build, text(s, "-"), 0, 1), out);
-    return alt(s, out, text(s, "0"));
+    out = alt(s, out, text(s, "0"));
+    return seq(s, build_repeat(&s->build, text(s, "-"), 0, 1), out);
 }
 
 static int numbers(struct schema *s)
@@ -507,8 +532,8 @@ static int array(struct schema *s, const json_t *o, const struct place *p)
     return seq(s, all, text(s, "]"));
 }
 
-/* A string as JSON writes it; -1. */
-static int literal(struct schema *s, const json_t *v)
+/* A string, a number or a word as JSON writes it; -1. */
+static int scalar(struct schema *s, const json_t *v)
 {
     static const char short_forms[] = "btnfr", *const codes[] = {"8", "9", "Aa", "Cc", "Dd"};
     char *t = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -533,6 +558,41 @@ static int literal(struct schema *s, const json_t *v)
     }
     free(t);
     return out;
+}
+
+static int colon(struct schema *s)
+{
+    return seq(s, seq(s, blank(s), text(s, ":")), blank(s));
+}
+
+/* A value as JSON writes it, blanks between its parts; -1. */
+static int literal(struct schema *s, const json_t *v)
+{
+    bool list = json_is_array(v);
+    const json_t *part;
+    const char *key;
+    size_t i;
+    int out;
+
+    if (!list && !json_is_object(v))
+        return scalar(s, v);
+    out = seq(s, text(s, list ? "[" : "{"), blank(s));
+    json_array_foreach(v, i, part)
+    {
+        out = seq(s, i ? seq(s, out, comma(s)) : out, literal(s, part));
+    }
+    i = 0;
+    json_object_foreach((json_t *)v, key, part)
+    {
+        json_t *name = json_string(key);
+        int one = seq(s, seq(s, scalar(s, name), colon(s)), literal(s, part));
+
+        out = seq(s, i++ ? seq(s, out, comma(s)) : out, one);
+        json_decref(name);
+    }
+    if (list ? json_array_size(v) : json_object_size(v))
+        out = seq(s, out, blank(s));
+    return seq(s, out, text(s, list ? "]" : "}"));
 }
 
 /* An escape of a character that stands in no plain name. */
@@ -621,11 +681,6 @@ static int free_key(struct schema *s, const json_t *properties, const struct pla
     out = seq(s, text(s, "\""), other_key(s, names, 0, n, 0));
     mem_free(names);
     return out;
-}
-
-static int colon(struct schema *s)
-{
-    return seq(s, seq(s, blank(s), text(s, ":")), blank(s));
 }
 
 static bool is_required(const json_t *required, const char *name)
