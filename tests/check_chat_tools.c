@@ -235,6 +235,7 @@ static uint64_t hash_of(const char *text)
 static struct message message_of(const json_t *o, json_t *members)
 {
     static const char *const own[] = {"role", "content"};
+    static char none[1];
     struct message m = {.text = (char *)json_string_value(json_object_get(o, "content")),
                         .members = members};
     int role = 0;
@@ -245,7 +246,7 @@ static struct message message_of(const json_t *o, json_t *members)
     json_object_update(members, (json_t *)(uintptr_t)o);
     for (int i = 0; i < (m.text ? 2 : 1); i++)
         json_object_del(members, own[i]);
-    m.text = m.text ? m.text : (char[]){""};
+    m.text = m.text ? m.text : none;
     return m;
 }
 
