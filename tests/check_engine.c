@@ -457,8 +457,8 @@ START_TEST(oldest_turns_are_dropped)
 
     c.context = 256;
     g = open_with(&c);
-    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, m, 1, true, NULL, &head, &n_head,
-                                          starts, &e),
+    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, m, 1, NULL, true, NULL, &head,
+                                          &n_head, starts, &e),
                      0);
     n_head = starts[1];
     for (; turns < 14; turns++) {

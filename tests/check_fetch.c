@@ -26,9 +26,11 @@ static struct {
     int cuts;          /* how many answers are cut so */
     int busy;          /* how many requests are refused with 503 first */
     bool no_ranges, damaged, huge, gone, wild;
-    bool beyond;    /* sizes whose sum is more than 64 bits */
-    bool shifted;   /* what comes after a range begins earlier than it says */
-    bool elsewhere; /* the weights lie on another server */
+    bool beyond;      /* sizes whose sum is more than 64 bits */
+    bool unsaid_once; /* after that it gives none any more */
+    bool unsaid;      /* it gives a range and does not say which */
+    bool shifted;     /* what comes after a range begins earlier than it says */
+    bool elsewhere;   /* the weights lie on another server */
     bool slow;
     unsigned status; /* of the listing, 0: 200 */
 } hub;
@@ -135,13 +137,17 @@ static enum MHD_Result send_weights(struct MHD_Connection *c)
         s->cut = hub.cut;
     }
     r = MHD_create_response_from_callback(n_weights - s->from + shift, 1 << 16, send_some, s, free);
-    if (s->from) {
+    if (s->from && hub.unsaid) {
+        s->from -= shift;
+    } else if (s->from) {
         snprintf(text, sizeof text, "bytes %zu-%zu/%zu", s->from, n_weights - 1, n_weights);
         MHD_add_response_header(r, "Content-Range", text);
         s->from -= shift;
     }
     rc = MHD_queue_response(c, s->from ? 206 : 200, r);
     MHD_destroy_response(r);
+    if (s->from && hub.unsaid_once)
+        hub.no_ranges = true;
     return rc;
 }
 
@@ -349,6 +355,21 @@ START_TEST(a_server_without_ranges_begins_again)
     hub.cuts = 1;
     ck_assert_msg(moetop("", FETCH) == 0, "%s", said);
     ck_assert_int_eq(resumed, 0);
+    is_whole();
+}
+END_TEST
+
+/* A part that the server does not name is the one that was asked for; where it then sends all, all
+ * is taken. */
+START_TEST(a_part_without_its_place_goes_on)
+{
+    hub.unsaid = true;
+    hub.unsaid_once = _i;
+    hub.cut = n_weights / 3;
+    hub.cuts = 1;
+    ck_assert_msg(moetop("", FETCH) == 0, "%s", said);
+    ck_assert_int_eq(resumed, _i ? 1 : 2);
+    ck_assert_int_eq(asked, 3);
     is_whole();
 }
 END_TEST
@@ -577,6 +598,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_cut_connection_goes_on_where_it_was);
     tcase_add_test(t, the_next_run_goes_on_too);
     tcase_add_test(t, a_server_without_ranges_begins_again);
+    tcase_add_loop_test(t, a_part_without_its_place_goes_on, 0, 2);
     tcase_add_test(t, one_that_gives_nothing_more_is_given_up);
     tcase_add_test(t, what_is_damaged_is_not_kept);
     tcase_add_test(t, a_token_is_sent_and_asked_for);

@@ -503,8 +503,9 @@ START_TEST(a_chat_is_read_as_the_chat_reads_it)
 
     ck_assert_msg(profile_tokens(g, chat_json, strlen(chat_json), "c", false, &chat, &e) == 0, "%s",
                   e.text);
-    ck_assert_int_eq(
-        chat_template_encode(engine_info(g)->chat, turns, 2, false, NULL, &ids, &n, NULL, &e), 0);
+    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, turns, 2, NULL, false, NULL, &ids,
+                                          &n, NULL, &e),
+                     0);
     ck_assert_int_eq(chat.n, n);
     ck_assert_mem_eq(chat.ids, ids, (size_t)n * sizeof *ids);
     /* the frame's, none of what was typed */

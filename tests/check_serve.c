@@ -26,6 +26,7 @@
 #define MODEL "tiny-storyteller-Q8_0"
 #define ASK "{\"model\": \"" MODEL "\", \"messages\": [{\"role\": \"user\", \"content\": "
 #define CHAT "/v1/chat/completions"
+#define RESPOND "{\"model\": \"" MODEL "\", \"temperature\": 0, "
 #define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
 #define FOX ASK "\"Tell me a story about a fox.\"}]"
 
@@ -509,6 +510,16 @@ END_TEST
     "[\"who\"], \"additionalProperties\": false, \"$defs\": {\"who\": {\"enum\": [\"fox\"]}}}}}, " \
     "{\"type\": \"function\", \"function\": {\"name\": \"rest\"}}]"
 
+/* A model may put blanks where JSON lets it. */
+static void check_json(const char *text, const char *want)
+{
+    json_t *o = json_loads(text ? text : "", 0, NULL), *w = json_loads(want, 0, NULL);
+
+    ck_assert_msg(json_equal(o, w), "%s, not %s", text, want);
+    json_decref(o);
+    json_decref(w);
+}
+
 static void check_call(const char *choice, const char *name, const char *arguments)
 {
     char body[900];
@@ -525,7 +536,7 @@ static void check_call(const char *choice, const char *name, const char *argumen
     ck_assert_uint_eq(json_array_size(calls), 1);
     if (name) {
         ck_assert_str_eq(json_string_value(json_object_get(f, "name")), name);
-        ck_assert_str_eq(json_string_value(json_object_get(f, "arguments")), arguments);
+        check_json(json_string_value(json_object_get(f, "arguments")), arguments);
     }
     json_decref(o);
 }
@@ -536,6 +547,301 @@ START_TEST(calls_that_are_demanded)
     check_call("{\"type\": \"function\", \"function\": {\"name\": \"find\"}}", "find",
                "{\"who\":\"fox\"}");
     check_call("{\"type\": \"function\", \"function\": {\"name\": \"rest\"}}", "rest", "{}");
+}
+END_TEST
+
+/* ---- tools by the model's own template ---- */
+
+/* In the manner of those that know tools: Hermes' calls, or (after "bare") Llama 3's. */
+static const char tool_template[] =
+    "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}"
+    "{% for m in messages %}<|{{ 'user' if m.role == 'tool' else m.role }}|>"
+    "{% if m.role == 'tool' %}[{{ m.name }} {{ m.tool_call_id }}] {% endif %}"
+    "{{ m.content if m.content is string }}"
+    "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+    "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}{{ mood }}";
+
+static void start_with_template(const char *text)
+{
+    static char path[300];
+    const char *const more[] = {"--chat-template-file", path, "--plain", NULL};
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/template.jinja", support_tmpdir());
+    ck_assert((f = fopen(path, "w")) != NULL);
+    fputs(text, f);
+    fclose(f);
+    start(more);
+}
+
+#define FIND                                                                                   \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"find\", \"parameters\": " \
+    "{\"type\": \"object\", \"properties\": {\"who\": {\"type\": \"string\"}, \"n\": "         \
+    "{\"type\": \"integer\"}}}}}]"
+#define FIND_TOLD                                                                              \
+    "[{\"type\": \"function\", \"function\": {\"name\": \"find\", \"parameters\": {\"type\": " \
+    "\"object\", \"properties\": {\"who\": {\"type\": \"string\"}, \"n\": {\"type\": "         \
+    "\"integer\"}}"                                                                            \
+    "}}}]"
+#define CALLED                                                                                 \
+    "{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": null, " \
+    "\"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"arguments\": " \
+    "\"{\\\"who\\\":\\\"a<|end|>\\\"}\", \"name\": \"find\"}}]}, {\"role\": \"tool\", "        \
+    "\"tool_call_id\": \"c1\", \"content\": \"gone\"}"
+
+static void check_prompt(const char *body, const char *want)
+{
+    json_t *o = post("/apply-template", body, 200);
+
+    ck_assert_str_eq(json_string_value(json_object_get(o, "prompt")), want);
+    json_decref(o);
+}
+
+START_TEST(tools_reach_the_template)
+{
+    start_with_template(tool_template);
+    check_prompt("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " FIND "}",
+                 "<|system|>" FIND_TOLD "<|end|><|user|>Hi<|end|><|assistant|>");
+    /* a call's arguments are an object, a result knows its tool's name */
+    check_prompt("{\"messages\": [" CALLED "], " FIND "}",
+                 "<|system|>" FIND_TOLD "<|end|><|user|>Hi<|end|><|assistant|><tool_call>\n"
+                 "{\"name\": \"find\", \"arguments\": {\"who\": \"a<|end|>\"}}\n</tool_call><|end|>"
+                 "<|user|>[find c1] gone<|end|><|assistant|>");
+    /* it writes calls as Hermes does: one that is demanded begins there */
+    check_prompt("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " FIND
+                 ", \"tool_choice\": \"required\"}",
+                 "<|system|>" FIND_TOLD "<|end|><|user|>Hi<|end|><|assistant|><tool_call>\n");
+    check_prompt("{\"messages\": [" CALLED "], " FIND ", \"tool_choice\": \"none\", "
+                 "\"chat_template_kwargs\": {\"mood\": \"!\"}}",
+                 "<|user|>Hi<|end|><|assistant|><tool_call>\n{\"name\": \"find\", \"arguments\": "
+                 "{\"who\": \"a<|end|>\"}}\n</tool_call><|end|><|user|>[find c1] gone<|end|>"
+                 "<|assistant|>!");
+    json_decref(post("/apply-template",
+                     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
+                     "\"chat_template_kwargs\": {\"tools\": []}}",
+                     400));
+    json_decref(post("/apply-template", "{\"messages\": 1}", 400));
+}
+END_TEST
+
+/* A template that wants a text for arguments, ids of nine, one call a message. */
+START_TEST(tools_reach_an_odd_template)
+{
+    const char *prompt;
+    json_t *o;
+
+    start_with_template(
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+        "{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('no') }}"
+        "{% endif %}{{ m.content + '' }}{{ m.tool_calls[0].id + m.tool_calls[0].function.arguments "
+        "}}{% elif m.role == 'tool' and m.tool_call_id | length != 9 %}{{ raise_exception('no') }}"
+        "{% else %}{{ m.content }}{% endif %};{% endfor %}");
+    check_prompt("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": "
+                 "\"assistant\", \"tool_calls\": [{\"id\": \"abcdefgh1\", \"function\": {\"name\": "
+                 "\"f\", \"arguments\": \"{\\\"a\\\":1}\"}}, {\"id\": \"call_2\", \"function\": "
+                 "{\"name\": \"g\", \"arguments\": {\"b\": 2}}}]}, {\"role\": \"tool\", "
+                 "\"tool_call_id\": \"call_2\", \"content\": \"two\"}, {\"role\": \"tool\", "
+                 "\"tool_call_id\": \"abcdefgh1\", \"content\": \"one\"}]}",
+                 "Hi;abcdefgh1{\"a\":1};one;g4r1ckgto{\"b\": 2};two;");
+    /* of the tools themselves it says nothing: the first user does, in Hermes' form */
+    o = post("/apply-template",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " FIND "}", 200);
+    prompt = json_string_value(json_object_get(o, "prompt"));
+    ck_assert_msg(strncmp(prompt, "# Tools\n", 8) == 0 &&
+                      strstr(prompt, "</tool_call>\n\nHi;") != NULL,
+                  "%s", prompt);
+    json_decref(o);
+}
+END_TEST
+
+/* The deltas' calls of a stream, as "NAME ARGUMENTS\n" each; *finish: how it ended. */
+static char *stream_calls(const struct reply *r, char finish[16])
+{
+    char *all = calloc(1, r->n + 1), *at = r->body;
+
+    finish[0] = 0;
+    while ((at = strstr(at, "data: {"))) {
+        json_t *o = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL), *choice, *call, *f;
+        const char *word;
+        size_t i;
+
+        choice = json_array_get(json_object_get(o, "choices"), 0);
+        json_array_foreach(json_object_get(json_object_get(choice, "delta"), "tool_calls"), i, call)
+        {
+            f = json_object_get(call, "function");
+            ck_assert(json_is_integer(json_object_get(call, "index")));
+            ck_assert(json_is_string(json_object_get(call, "id")));
+            strcat(all, json_string_value(json_object_get(f, "name")));
+            strcat(all, " ");
+            strcat(all, json_string_value(json_object_get(f, "arguments")));
+            strcat(all, "\n");
+        }
+        if ((word = json_string_value(json_object_get(choice, "finish_reason"))))
+            snprintf(finish, 16, "%s", word);
+        json_decref(o);
+        at += 7;
+    }
+    return all;
+}
+
+/* A chat's request whose answer is this text, for a grammar says so. */
+static json_t *made_to_say(const char *text)
+{
+    json_t *o = json_loads(ASK "\"Where is the fox?\"}], " FIND ", \"temperature\": 0}", 0, NULL);
+    char root[600] = "root ::= \"";
+    size_t n = strlen(root);
+
+    for (; *text; text++)
+        n += (size_t)snprintf(root + n, sizeof root - n, "%s%c",
+                              strchr("\\\"\n", *text) ? "\\" : "", *text == '\n' ? 'n' : *text);
+    snprintf(root + n, sizeof root - n, "\"");
+    json_object_set_new(o, "grammar", json_string(root));
+    return o;
+}
+
+static json_t *post_json(const char *path, const json_t *body, int status)
+{
+    char *text = json_dumps(body, 0);
+    json_t *o = post(path, text, status);
+
+    free(text);
+    return o;
+}
+
+/* What the model is made to say, and what is told of it. */
+static const struct {
+    const char *said, *text, *calls;
+} spelled[] = {
+    {"<tool_call>\n{\"name\": \"find\", \"arguments\": {\"n\":  1}}\n</tool_call>", "",
+     "find {\"n\":  1}\n"},
+    /* Qwen3-Coder's: types are the schema's */
+    {"Well. <tool_call>\n<function=find>\n<parameter=who>\n7\n</parameter>\n<parameter=n>\n7\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "Well. ", "find {\"who\": \"7\", \"n\": 7}\n"},
+    /* Llama 3's, which nothing marks */
+    {"{\"name\": \"find\", \"parameters\": {\"who\": \"x\"}}", "", "find {\"who\": \"x\"}\n"},
+    {"[find(who='x', n=2)]", "", "find {\"who\": \"x\", \"n\": 2}\n"},
+    /* no calls, though they begin like some */
+    {"{\"name\": \"fred\", \"parameters\": {}}", "{\"name\": \"fred\", \"parameters\": {}}", ""},
+    {"{\"name\": \"find\", \"age\": 3}", "{\"name\": \"find\", \"age\": 3}", ""},
+    {"<tool_call>find me", "find me", ""},
+};
+
+START_TEST(native_calls_are_told)
+{
+    char finish[16];
+
+    start_with_template(tool_template);
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
+        json_t *asked = made_to_say(spelled[i].said), *o = post_json(CHAT, asked, 200);
+        const char *end = spelled[i].calls[0] ? "tool_calls" : "stop";
+        json_t *message = json_object_get(json_array_get(json_object_get(o, "choices"), 0),
+                                          "message");
+        char *body, *text, *calls;
+        struct reply r;
+        int events;
+
+        ck_assert_str_eq(text_at(o, "finish_reason", NULL), end);
+        ck_assert((json_object_get(message, "tool_calls") != NULL) == (spelled[i].calls[0] != 0));
+        json_object_set_new(asked, "stream", json_true());
+        body = json_dumps(asked, 0);
+        r = ask("POST", CHAT, NULL, body);
+        text = stream_text(&r, &events);
+        calls = stream_calls(&r, finish);
+        ck_assert_str_eq(text, spelled[i].text);
+        ck_assert_str_eq(calls, spelled[i].calls);
+        ck_assert_str_eq(finish, end);
+        free(body);
+        free(text);
+        free(calls);
+        free(r.head);
+        json_decref(o);
+        json_decref(asked);
+    }
+}
+END_TEST
+
+static int cached_of(const json_t *o)
+{
+    return (int)json_integer_value(json_object_get(
+        json_object_get(json_object_get(o, "usage"), "prompt_tokens_details"), "cached_tokens"));
+}
+
+static json_t *prompt_of(const json_t *asked)
+{
+    json_t *o = post_json("/apply-template", asked, 200), *prompt = json_object_get(o, "prompt");
+
+    json_incref(prompt);
+    json_decref(o);
+    return prompt;
+}
+
+/* The turn behind a call goes on where that ended: its text is the same to the letter, though it
+ * was JSON between, and what was read is there. */
+START_TEST(a_call_is_not_read_again)
+{
+    static const char said[] = "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"n\": 1}}\n"
+                               "</tool_call>";
+    json_t *asked = made_to_say(said), *messages = json_object_get(asked, "messages"), *o, *message,
+           *call, *first, *second;
+    int held;
+
+    start_with_template(tool_template);
+    first = prompt_of(asked);
+    o = post_json(CHAT, asked, 200);
+    held = (int)json_integer_value(json_object_get(json_object_get(o, "usage"), "prompt_tokens"));
+    message = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "message");
+    call = json_array_get(json_object_get(message, "tool_calls"), 0);
+    ck_assert(call != NULL);
+    json_array_append(messages, message);
+    json_array_append_new(messages, json_pack("{s:s, s:O, s:s}", "role", "tool", "tool_call_id",
+                                              json_object_get(call, "id"), "content", "gone"));
+    json_object_del(asked, "grammar");
+    json_object_set_new(asked, "max_tokens", json_integer(1));
+    json_decref(o);
+    second = prompt_of(asked);
+    ck_assert(strncmp(json_string_value(second), json_string_value(first),
+                      json_string_length(first)) == 0);
+    ck_assert(strncmp(json_string_value(second) + json_string_length(first), said, strlen(said)) ==
+              0);
+    o = post_json(CHAT, asked, 200);
+    ck_assert_msg(cached_of(o) >= held, "%d of %d", cached_of(o), held);
+    json_decref(o);
+    json_decref(first);
+    json_decref(second);
+    json_decref(asked);
+}
+END_TEST
+
+/* What came of one turn is one message for the template. */
+START_TEST(items_of_responses_become_messages)
+{
+    start_with_template(
+        "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content or '' }}/{{ m.content if "
+        "m.content is string }}{% for c in m.tool_calls %}/{{ c.id }}{{ c.function.arguments | "
+        "tojson }}{% endfor %};{% endfor %}{{ raise_exception('SAID ' ~ (messages | length) ~ "
+        "messages[1].reasoning_content ~ messages[1].content ~ messages[1].tool_calls | tojson) if "
+        "messages | length > 3 }}");
+    json_t *o = post(
+        "/v1/responses",
+        RESPOND
+        "\"input\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"type\": \"reasoning\", "
+        "\"content\": [{\"type\": \"reasoning_text\", \"text\": \"hm\"}]}, {\"type\": "
+        "\"message\", \"role\": \"assistant\", \"content\": \"Look\"}, {\"type\": "
+        "\"function_call\", \"call_id\": \"a\", \"name\": \"f\", \"arguments\": \"{}\"}, "
+        "{\"type\": \"function_call\", \"call_id\": \"b\", \"name\": \"g\", \"arguments\": "
+        "\"{}\"}, {\"type\": \"function_call_output\", \"call_id\": \"a\", \"output\": \"1\"}, "
+        "{\"type\": \"function_call_output\", \"call_id\": \"b\", \"output\": \"2\"}]}",
+        400);
+    const char *why = json_string_value(json_object_get(json_object_get(o, "error"), "message"));
+
+    ck_assert_msg(
+        strstr(why, "SAID 4hmLook[{\"id\": \"a\", \"type\": \"function\", \"function\": "
+                    "{\"name\": \"f\", \"arguments\": {}}}, {\"id\": \"b\", \"type\": "
+                    "\"function\", \"function\": {\"name\": \"g\", \"arguments\": {}}}]") != NULL,
+        "%s", why);
+    json_decref(o);
 }
 END_TEST
 
@@ -843,7 +1149,6 @@ static char *event_types(const struct reply *r)
     return all;
 }
 
-#define RESPOND "{\"model\": \"" MODEL "\", \"temperature\": 0, "
 #define HI                                                                                 \
     "\"input\": [{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": " \
     "\"hi\"}]}]"
@@ -2035,6 +2340,11 @@ static Suite *suite(void)
     tcase_add_test(shelf, bad_requests_wait_as_well);
     suite_add_tcase(s, shelf);
     tcase_add_checked_fixture(own, NULL, end_well);
+    tcase_add_test(own, tools_reach_the_template);
+    tcase_add_test(own, tools_reach_an_odd_template);
+    tcase_add_test(own, native_calls_are_told);
+    tcase_add_test(own, a_call_is_not_read_again);
+    tcase_add_test(own, items_of_responses_become_messages);
     tcase_add_test(own, keys);
     tcase_add_test(own, a_client_that_does_not_read);
     tcase_add_test(own, requests_that_drip);

@@ -25,11 +25,11 @@ static size_t read_messages(const json_t *list, struct message *m)
     {
         const char *role = json_string_value(json_object_get(o, "role"));
 
+        m[i] = (struct message){0};
         m[i].role = strcmp(role, "system") == 0 ? ROLE_SYSTEM
                     : strcmp(role, "user") == 0 ? ROLE_USER
                                                 : ROLE_ASSISTANT;
         m[i].text = (char *)json_string_value(json_object_get(o, "content"));
-        m[i].reasoning = NULL;
     }
     return json_array_size(list);
 }
@@ -71,10 +71,12 @@ static void check_chats(const char *model, const char *cases)
         int *ids, n_ids, starts[17], end = tokenizer_find(t, "<|end|>", 7), ends = 0, asked = 0;
         char *text;
 
-        ck_assert_msg(chat_template_render(c, m, n, prompt, NULL, &text, &e) == 0, "%s", e.text);
+        ck_assert_msg(chat_template_render(c, m, n, NULL, prompt, NULL, &text, &e) == 0, "%s",
+                      e.text);
         ck_assert_str_eq(text, json_string_value(json_object_get(o, "text")));
         mem_free(text);
-        ck_assert_msg(chat_template_encode(c, m, n, prompt, NULL, &ids, &n_ids, starts, &e) == 0,
+        ck_assert_msg(chat_template_encode(c, m, n, NULL, prompt, NULL, &ids, &n_ids, starts, &e) ==
+                          0,
                       "%s", e.text);
         if (types_special(m, n)) {
             typed++;
@@ -157,13 +159,13 @@ static void check_family_chat(const struct chat_template *c, const json_t *chat,
     int *ids, n_ids;
     char *text;
 
-    ck_assert_msg(chat_template_render(c, m, n, prompt, NULL, &text, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_render(c, m, n, NULL, prompt, NULL, &text, &e) == 0, "%s", e.text);
     ck_assert_str_eq(text, json_string_value(json_object_get(chat, "text")));
     mem_free(text);
     if (!ids_too || types_special(m, n))
         return;
-    ck_assert_msg(chat_template_encode(c, m, n, prompt, NULL, &ids, &n_ids, NULL, &e) == 0, "%s",
-                  e.text);
+    ck_assert_msg(chat_template_encode(c, m, n, NULL, prompt, NULL, &ids, &n_ids, NULL, &e) == 0,
+                  "%s", e.text);
     ck_assert_int_eq(n_ids, (int)json_array_size(want));
     for (int k = 0; k < n_ids; k++)
         ck_assert_int_eq(ids[k], json_integer_value(json_array_get(want, (size_t)k)));
@@ -248,7 +250,12 @@ static int render(const char *source, const struct message *m, size_t n, bool pr
     *text = *mask = NULL;
     if (status < 0)
         return status;
-    status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL, NULL, 0},
+    status = jinja_render(j,
+                          &(struct jinja_input){.messages = m,
+                                                .n_messages = n,
+                                                .add_generation_prompt = prompt,
+                                                .variables = variables,
+                                                .n_variables = 3},
                           &(struct jinja_output){.text = &out, .mask = &marks}, e);
     jinja_free(j);
     if (status == 0) {
@@ -625,8 +632,8 @@ static int asked_for(const struct chat_template *c, const struct tokenizer *t, s
 
     for (size_t i = 0; i < n; i++)
         m[i] = (struct message){.role = i % 2 ? ROLE_ASSISTANT : ROLE_USER, .text = one};
-    ck_assert_msg(chat_template_encode(c, m, n, true, &stop, &ids, &n_ids, starts, &e) == 0, "%s",
-                  e.text);
+    ck_assert_msg(chat_template_encode(c, m, n, NULL, true, &stop, &ids, &n_ids, starts, &e) == 0,
+                  "%s", e.text);
     for (size_t i = 0; i < n; i++) {
         const char *role = i % 2 ? "<|assistant|>" : "<|user|>";
 
@@ -969,7 +976,7 @@ START_TEST(every_allocation_may_fail)
     status = -1;
     for (long k = 0; status < 0; k++) {
         mem_fail_after(k);
-        status = chat_template_encode(c, m, 3, true, NULL, &ids, &n, starts, &e);
+        status = chat_template_encode(c, m, 3, NULL, true, NULL, &ids, &n, starts, &e);
         mem_fail_after(-1);
         ck_assert_msg(status == 0 || status == ERR_MEMORY, "%s", e.text);
         ck_assert_int_lt(k, 1000);
@@ -1063,13 +1070,13 @@ START_TEST(templates_of_folders)
     }
     ck_assert_msg(chat_template_load(&c, f, t, NULL, &e) == 0, "%s", e.text);
     if (!folders[_i].text) { /* it wants a system message */
-        ck_assert_int_eq(chat_template_render(c, &m, 1, true, NULL, &text, &e), ERR_INPUT);
+        ck_assert_int_eq(chat_template_render(c, &m, 1, NULL, true, NULL, &text, &e), ERR_INPUT);
         chat_template_free(c);
         tokenizer_free(t);
         weight_file_close(f);
         return;
     }
-    ck_assert_int_eq(chat_template_render(c, &m, 1, true, NULL, &text, &e), 0);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, NULL, true, NULL, &text, &e), 0);
     ck_assert_str_eq(text, folders[_i].text);
     if (folders[_i].notice)
         ck_assert_msg(chat_template_notice(c) &&

@@ -1,4 +1,5 @@
 /* engine/text/tool_calls: what models say of calls, found where it stands. */
+#include "engine/base/mem.h"
 #include "engine/text/tool_calls.h"
 #include "tests/support.h"
 
@@ -157,7 +158,7 @@ static const struct {
 static int collect(void *list, const char *text, const struct tool_call *call)
 {
     struct call_slice key, value;
-    json_t *arguments = tool_call_arguments(text, call);
+    json_t *arguments = tool_call_arguments(text, call, NULL);
     size_t at = 0, n = 0;
 
     ck_assert(arguments && tool_call_has_members(text, call));
@@ -192,6 +193,112 @@ START_TEST(calls_of_each_family)
 }
 END_TEST
 
+/* What a call's values are by its tool's schema, where they are written as plain text. */
+static const char schema[] =
+    "{\"properties\": {\"s\": {\"type\": \"string\"}, \"i\": {\"type\": \"integer\"}, \"f\": "
+    "{\"type\": \"number\"}, \"b\": {\"type\": \"boolean\"}, \"o\": {\"properties\": {}}, \"a\": "
+    "{\"items\": {}}, \"sn\": {\"type\": [\"string\", \"null\"]}, \"si\": {\"anyOf\": [{\"type\": "
+    "\"string\"}, {\"type\": \"integer\"}]}, \"e\": {\"enum\": [\"1\", \"2\"]}, \"r\": {\"$ref\": "
+    "\"#/$defs/t\"}, \"c\": {\"$ref\": \"#/$defs/c\"}, \"no\": {}}, \"$defs\": {\"t\": {\"type\": "
+    "\"string\"}, \"c\": {\"$ref\": \"#/$defs/c\"}}}";
+static const struct {
+    const char *key, *written, *value;
+} typed[] = {
+    {"s", "7", "\"7\""},
+    {"s", "true", "\"true\""},
+    {"s", "\"x\"", "\"\\\"x\\\"\""}, /* quotes that are its own */
+    {"s", "{\"a\": 1}", "\"{\\\"a\\\": 1}\""},
+    {"s", " a\nb ", "\" a\\nb \""},
+    {"i", "7", "7"},
+    {"i", " 7 ", "7"},
+    {"i", "many", "\"many\""},
+    {"f", "7", "7"},
+    {"f", "7.5", "7.5"},
+    {"b", "true", "true"},
+    {"b", "True", "true"},
+    {"b", "None", "null"},
+    {"o", "{\"a\": [1]}", "{\"a\": [1]}"},
+    {"o", "{'a': True}", "{\"a\": true}"},
+    {"a", "[1, \"x\"]", "[1, \"x\"]"},
+    {"a", "['x', 2] and so on", "\"['x', 2] and so on\""},
+    {"sn", "null", "null"},
+    {"sn", "7", "\"7\""},
+    {"si", "7", "7"},
+    {"si", "x", "\"x\""},
+    {"e", "1", "\"1\""},
+    {"r", "1", "\"1\""},
+    {"c", "1", "1"}, /* a circle says nothing */
+    {"no", "1", "1"},
+    {"other", "1", "1"},
+    {"other", "x", "\"x\""},
+};
+
+static int take_typed(void *ctx, const char *text, const struct tool_call *call)
+{
+    const json_t *parameters = json_object_get(ctx, "parameters");
+    json_t *got = tool_call_arguments(text, call, parameters);
+    char *dumped = tool_call_arguments_text(text, call, parameters);
+    json_t *again = json_loads(dumped, 0, NULL);
+
+    ck_assert(got && json_equal(got, again));
+    json_object_set_new(ctx, "got", got);
+    json_decref(again);
+    mem_free(dumped);
+    return 0;
+}
+
+START_TEST(values_are_what_the_schema_says)
+{
+    static const char *const ways[] = {
+        "<function=f>\n<parameter=%s>\n%s\n</parameter>\n</function>",
+        "f\n<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n",
+        "<invoke name=\"f\">\n<parameter name=\"%s\">%s</parameter>\n</invoke>"};
+    const char *key = typed[_i].key;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        json_t *ctx = json_pack("{s:o}", "parameters", json_loads(schema, 0, NULL)),
+               *want = json_loads(typed[_i].value, JSON_DECODE_ANY, NULL);
+        char text[200];
+
+        snprintf(text, sizeof text, ways[i], key, typed[_i].written);
+        ck_assert_int_eq(tool_calls_each(text, 0, strlen(text), take_typed, ctx), 1);
+        ck_assert_msg(json_equal(json_object_get(json_object_get(ctx, "got"), key), want), "%s: %s",
+                      text, json_dumps(json_object_get(ctx, "got"), 0));
+        json_decref(ctx);
+        json_decref(want);
+    }
+}
+END_TEST
+
+static int take_text(void *ctx, const char *text, const struct tool_call *call)
+{
+    char *written = tool_call_arguments_text(text, call, NULL);
+
+    ck_assert_str_eq(written, ctx);
+    mem_free(written);
+    return 0;
+}
+
+/* What is JSON is told to the letter. */
+START_TEST(arguments_as_they_were_written)
+{
+    static const struct {
+        const char *text;
+        char arguments[40];
+    } spelled[] = {{"{\"name\": \"f\", \"arguments\": {\"a\":1,  \"b\" : [ ]}}",
+                  "{\"a\":1,  \"b\" : [ ]}"},
+                 {"{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}", "{\"a\": 1}"},
+                 {"{\"name\": \"f\", \"arguments\": null}", "{}"},
+                 {"f[ARGS]{\"a\":1}", "{\"a\":1}"},
+                 {"[f(a=1)]", "{\"a\": 1}"}};
+
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++)
+        ck_assert_int_eq(tool_calls_each(spelled[i].text, 0, strlen(spelled[i].text), take_text,
+                                         (void *)(uintptr_t)spelled[i].arguments),
+                         1);
+}
+END_TEST
+
 static int refuse(void *ctx, const char *text, const struct tool_call *call)
 {
     ++*(int *)ctx;
@@ -217,6 +324,8 @@ static Suite *suite(void)
 
     tcase_add_loop_test(c, calls_are_found, 0, (int)(sizeof cases / sizeof *cases));
     tcase_add_loop_test(c, calls_of_each_family, 0, (int)(sizeof families / sizeof *families));
+    tcase_add_loop_test(c, values_are_what_the_schema_says, 0, (int)(sizeof typed / sizeof *typed));
+    tcase_add_test(c, arguments_as_they_were_written);
     tcase_add_test(c, the_taker_may_stop);
     suite_add_tcase(s, c);
     return s;

@@ -53,7 +53,7 @@ static void place(struct cache_story *s, const struct engine_info *info, const s
     size_t i = 0;
 
     if (!starts ||
-        chat_template_encode(info->chat, m, n, true, NULL, &ids, &n_ids, starts, NULL) < 0)
+        chat_template_encode(info->chat, m, n, NULL, true, NULL, &ids, &n_ids, starts, NULL) < 0)
         goto out;
     while (i < n && starts[i + 1] <= at)
         i++;
@@ -77,7 +77,7 @@ static void find_line(struct cache_story *s, const struct engine_info *info,
 {
     char *text = NULL;
 
-    if (chat_template_line(info->chat, m, n, true, at, &s->line, &text, NULL) == 0 && text)
+    if (chat_template_line(info->chat, m, n, NULL, true, at, &s->line, &text, NULL) == 0 && text)
         utf8_escape(s->line_text, sizeof s->line_text, text, strlen(text), 0);
     mem_free(text);
 }
@@ -158,7 +158,7 @@ void cache_story_end(struct cache_story *s, const struct turn_done_event *done)
 
 void cache_story_print(const struct cache_story *s, struct strbuf *b)
 {
-    static const char *const roles[] = {"system", "user's", "model's"};
+    static const char *const roles[] = {"system", "user's", "model's", "tool's"};
 
     strbuf_printf(b, "%d tokens were held, the message's prompt has %d, %d of them were reused\n",
                   s->held, s->prompt, s->reused);

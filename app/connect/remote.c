@@ -561,27 +561,39 @@ const struct server *remote_server(const struct remote *r)
 }
 
 /* The figures of turns and sessions are those measured here. */
+#define OWN(member)                                                                 \
+    {                                                                               \
+        offsetof(struct telemetry, member), sizeof(((struct telemetry *)0)->member) \
+    }
+static const struct {
+    size_t at, size;
+} own_figures[] = {
+    OWN(state),
+    OWN(prompt_tokens),
+    OWN(cached_tokens),
+    OWN(prefilled_tokens),
+    OWN(generated_tokens),
+    OWN(turn_start_ns),
+    OWN(first_token_ns),
+    OWN(last_token_ns),
+    OWN(prefill_ns),
+    OWN(decode_ns),
+    OWN(prefill_tok_s),
+    OWN(decode_tok_s),
+    OWN(recent_us),
+    OWN(recent_count),
+    OWN(context_used),
+    OWN(context_size),
+    OWN(session_prompt_tokens),
+    OWN(session_generated_tokens),
+};
+
 static void put_own(struct telemetry *to, const struct telemetry *own)
 {
     to->serial += own->serial; /* grows with each of the two */
-    to->state = own->state;
-    to->prompt_tokens = own->prompt_tokens;
-    to->cached_tokens = own->cached_tokens;
-    to->prefilled_tokens = own->prefilled_tokens;
-    to->generated_tokens = own->generated_tokens;
-    to->turn_start_ns = own->turn_start_ns;
-    to->first_token_ns = own->first_token_ns;
-    to->last_token_ns = own->last_token_ns;
-    to->prefill_ns = own->prefill_ns;
-    to->decode_ns = own->decode_ns;
-    to->prefill_tok_s = own->prefill_tok_s;
-    to->decode_tok_s = own->decode_tok_s;
-    memcpy(to->recent_us, own->recent_us, sizeof to->recent_us);
-    to->recent_count = own->recent_count;
-    to->context_used = own->context_used;
-    to->context_size = own->context_size;
-    to->session_prompt_tokens = own->session_prompt_tokens;
-    to->session_generated_tokens = own->session_generated_tokens;
+    for (size_t i = 0; i < sizeof own_figures / sizeof *own_figures; i++)
+        memcpy((char *)to + own_figures[i].at, (const char *)own + own_figures[i].at,
+               own_figures[i].size);
 }
 
 const struct telemetry *remote_telemetry(struct remote *r)

@@ -146,8 +146,7 @@ static json_t *text_of(const char *text)
 
 static json_t *message_of(const struct message *m, const struct server *server)
 {
-    static const char *const roles[] = {"system", "user", "assistant"};
-    json_t *o = json_pack("{s:s, s:o}", "role", roles[m->role], "content", text_of(m->text));
+    json_t *o = json_pack("{s:s, s:o}", "role", role_word(m->role), "content", text_of(m->text));
 
     if (m->reasoning && (server->kind == SERVER_MOETOP || server->kind == SERVER_LLAMA))
         json_object_set_new(o, "reasoning_content", text_of(m->reasoning));

@@ -31,6 +31,10 @@ struct coming {
     int fd, why;   /* why: errno of a write that failed */
     uint64_t most; /* … that there ever were: more is progress, also on a server without ranges */
     bool longer;   /* more came than the listing says */
+    /* the server does not say which bytes a part is (206 without Content-Range): the one asked for,
+     * until the file's hash says otherwise */
+    bool unsaid;
+    bool fresh; /* nothing of this answer came yet */
 };
 
 static bool stopped(void *ctx)
@@ -187,6 +191,16 @@ static void forget(struct coming *f)
     f->have = 0;
 }
 
+/* Of a server that says nothing of ranges, whether this one was given shows with its answer: else
+ * the file comes whole. */
+static int begin_whole(struct coming *f)
+{
+    if (ftruncate(f->fd, 0) < 0 || lseek(f->fd, 0, SEEK_SET) < 0)
+        return -1;
+    forget(f);
+    return 0;
+}
+
 static size_t take_file(char *data, size_t one, size_t n, void *ctx)
 {
     struct coming *f = ctx;
@@ -196,6 +210,11 @@ static size_t take_file(char *data, size_t one, size_t n, void *ctx)
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206)
         return n; /* the page of an error */
+    if (f->fresh && f->unsaid && status == 200 && begin_whole(f) < 0) {
+        f->why = errno;
+        return 0;
+    }
+    f->fresh = false;
     if (f->have + n > f->t->bytes) {
         f->longer = true;
         return 0;
@@ -239,14 +258,18 @@ static int take_up(struct coming *f, struct error *e)
 /* 0: all of it came; 1: try again, 2: nothing new came; else an error. */
 static int one_try(struct coming *f, const char *detail, long *after, struct error *e)
 {
-    char had[20], all[20];
+    char had[20], all[20], range[32];
     curl_off_t wait = 0;
     CURLcode code;
     long status = 0;
 
     if (f->have == f->t->bytes)
         return 0;
-    curl_easy_setopt(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)f->have);
+    f->fresh = true;
+    snprintf(range, sizeof range, "%" PRIu64 "-", f->have);
+    /* libcurl goes on only where the server says where that is */
+    curl_easy_setopt(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)(f->unsaid ? 0 : f->have));
+    curl_easy_setopt(f->curl, CURLOPT_RANGE, f->unsaid && f->have ? range : NULL);
     code = curl_easy_perform(f->curl);
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(f->curl, CURLINFO_RETRY_AFTER, &wait);
@@ -264,6 +287,10 @@ static int one_try(struct coming *f, const char *detail, long *after, struct err
                          "%s: more came than the %" PRIu64 " bytes it should have; it was removed: "
                          "fetch it again",
                          f->t->name, f->t->bytes);
+    }
+    if (code == CURLE_RANGE_ERROR && status == 206 && !f->unsaid) {
+        f->unsaid = true;
+        return 2;
     }
     /* servers that cannot go on there say 416, or libcurl that the range was ignored */
     if (status == 416 || code == CURLE_RANGE_ERROR) {

@@ -139,7 +139,7 @@ static int render_messages(const struct options *o, const struct weight_file *f,
         return status;
     if (chat_template_notice(c))
         fprintf(stderr, "moetop: %s\n", chat_template_notice(c));
-    status = chat_template_render(c, m, n, true, &stop, text, e);
+    status = chat_template_render(c, m, n, NULL, true, &stop, text, e);
     chat_template_free(c);
     return status;
 }

@@ -233,7 +233,7 @@ static int encode(struct engine *g, const char *prompt, bool raw, int **ids, int
         return error_set(e, ERR_MODEL, "--compare needs a model with a tokenizer");
     if (raw || !info->chat)
         return tokenizer_encode(info->tokenizer, prompt, strlen(prompt), false, ids, n, e);
-    return chat_template_encode(info->chat, &m, 1, true, NULL, ids, n, NULL, e);
+    return chat_template_encode(info->chat, &m, 1, NULL, true, NULL, ids, n, NULL, e);
 }
 
 static int compare_text(struct compare *c, struct engine *g, const char *prompt,

@@ -21,7 +21,7 @@ int profile_chat_tokens(const struct engine *g, const struct message *m, size_t 
     *ids = NULL;
     *n_ids = 0;
     if (info->chat)
-        return chat_template_encode(info->chat, m, n, false, NULL, ids, n_ids, NULL, e);
+        return chat_template_encode(info->chat, m, n, NULL, false, NULL, ids, n_ids, NULL, e);
     for (size_t i = 0; i < n; i++) {
         strbuf_puts(&b, m[i].text);
         strbuf_puts(&b, "\n");

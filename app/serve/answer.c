@@ -1,7 +1,7 @@
 /* See answer.h. */
 #include "app/serve/answer.h"
 
-#include "app/serve/tools.h"
+#include "app/serve/tool_answer.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -107,6 +107,26 @@ static void started(struct task *t, const struct event *ev)
     put_line(j);
 }
 
+/* What was held back is no call. */
+static void let_go(struct task *t)
+{
+    t->answers = true;
+    if (t->held.len)
+        piece(t, PART_ANSWER, t->held.data, t->held.len);
+    strbuf_clear(&t->held);
+}
+
+/* true: it is kept until more is known. */
+static bool hold(struct task *t, enum answer_part part, const char *text, size_t n)
+{
+    if (t->answers || part == PART_REASONING)
+        return false;
+    strbuf_put(&t->held, text, n);
+    if (!tools_may_call(t->job, t->held.data, t->held.len))
+        let_go(t);
+    return true;
+}
+
 static void token(struct task *t, const struct token_event *k)
 {
     struct job *j = t->job;
@@ -121,9 +141,10 @@ static void token(struct task *t, const struct token_event *k)
         note_logprobs(t, k->part);
     if (!k->len)
         return;
-    if (j->wish.call ? k->part == PART_ANSWER : k->part == PART_TOOL_CALL && j->wish.tools)
+    if (j->wish.call ? k->part == PART_ANSWER : k->part == PART_TOOL_CALL && j->wish.tools) {
+        let_go(t);
         strbuf_put(&t->call, k->text, k->len);
-    else
+    } else if (!hold(t, k->part, k->text, k->len))
         piece(t, k->part, k->text, k->len);
 }
 
@@ -141,7 +162,7 @@ static void finished(struct task *t, const struct turn_done_event *done)
 
     t->done = *done;
     end_task(t);
-    if (t->call.len)
+    if (t->call.len || t->held.len)
         tools_end(t);
     t->finish = t->tool_calls                                                 ? "tool_calls"
                 : done->reason == STOP_LENGTH || done->reason == STOP_CONTEXT ? "length"

@@ -9,6 +9,7 @@ void api_models(struct exchange *x);
 void api_model(struct exchange *x);
 void api_chat(struct exchange *x);
 void api_completions(struct exchange *x);
+void api_apply_template(struct exchange *x);
 void api_responses(struct exchange *x);
 void api_messages(struct exchange *x);
 void api_count_tokens(struct exchange *x);

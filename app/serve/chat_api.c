@@ -5,6 +5,7 @@
 #include "app/serve/hub.h"
 #include "app/serve/job.h"
 #include "app/serve/logprobs_json.h"
+#include "app/serve/text_json.h"
 #include "app/serve/usage.h"
 
 #include "engine/base/mem.h"
@@ -174,4 +175,37 @@ static int read_chat(struct job *j, struct refusal *r)
 void api_chat(struct exchange *x)
 {
     hub_answer(x, &chat, "chatcmpl-", read_chat);
+}
+
+/* llama-server's: as the chat reads its request, but nothing is answered. */
+static int apply_template(struct job *j, struct strbuf *text, struct refusal *r)
+{
+    struct conversation_source from = {.name = "messages"};
+
+    if (!(j->body = ask_json(j->x, r)))
+        return -1;
+    from.list = field_get(j->body, "messages");
+    return conversation_text(j, &from, text, r);
+}
+
+void api_apply_template(struct exchange *x)
+{
+    struct job *j = job_new(x, &chat, "");
+    struct strbuf text = {0}, out = {0};
+    struct refusal why = {0};
+
+    if (!j)
+        refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
+    else if (server_ready(x->server, &why) == 0)
+        apply_template(j, &text, &why);
+    strbuf_puts(&out, "{\"prompt\":");
+    text_json_put(&out, text.data ? text.data : "", text.len);
+    strbuf_putc(&out, '}');
+    if (why.status)
+        reply_refusal(x, &why);
+    else
+        reply_long_json(x, &out);
+    strbuf_release(&text);
+    strbuf_release(&out);
+    job_free(j);
 }

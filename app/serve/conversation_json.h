@@ -17,5 +17,8 @@ struct conversation_source {
  * wish.tools; refused where it is too long to be answered. out->ids are mem_* memory. */
 int conversation_prompt(struct job *j, const struct conversation_source *from, struct prompt *out,
                         struct refusal *r);
+/* The same as the text that the template makes of it, appended to *out. */
+int conversation_text(struct job *j, const struct conversation_source *from, struct strbuf *out,
+                      struct refusal *r);
 
 #endif

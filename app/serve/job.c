@@ -50,6 +50,7 @@ static void task_release(struct task *t)
     strbuf_release(&t->text);
     strbuf_release(&t->reasoning);
     strbuf_release(&t->call);
+    strbuf_release(&t->held);
     json_decref(t->logprobs);
     json_decref(t->fresh);
     json_decref(t->tool_calls);
@@ -119,6 +120,9 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
         t->prompt = copy_ids(p->ids, p->n);
     t->n_prompt = p->n;
     t->goes_on = p->goes_on;
+    /* what keeps to a schema is an answer in JSON */
+    t->answers = !w->tools || w->call || p->goes_on ||
+                 (j->grammar && !field_get(j->body, "grammar"));
     if (w->logprobs) {
         t->logprobs = json_array();
         t->fresh = json_array();

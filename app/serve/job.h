@@ -24,6 +24,8 @@ struct task {
     bool over;
     bool goes_on;                        /* the answer goes on in the middle of a text */
     struct strbuf text, reasoning, call; /* so far; call: what is told of tools, to be read */
+    struct strbuf held; /* how the answer begins while that may be a call that nothing marks */
+    bool answers;       /* it is none: text goes on as it comes */
     /* arrays: of tokens whose text is in `text`, and since the newest piece */
     json_t *logprobs, *fresh;
     struct logprobs_event newest; /* of the token that comes next */

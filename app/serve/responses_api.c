@@ -7,6 +7,7 @@
 #include "app/serve/job.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -290,57 +291,108 @@ static const struct dialect responses = {.task_begin = response_task_begin,
 
 /* ---- reading ---- */
 
-static json_t *message_of_call(const json_t *item)
+/* What an assistant did in one turn is one message of the chat: what it thought and said, then its
+ * calls. The newest message of the list where it is an assistant's, else a new one. Borrowed; NULL:
+ * no memory. */
+static json_t *assistant(json_t *list)
 {
-    return json_pack("{s:s, s:n, s:[{s:{s:O*, s:O*}}]}", "role", "assistant", "content",
-                     "tool_calls", "function", "name", json_object_get(item, "name"), "arguments",
-                     json_object_get(item, "arguments"));
+    size_t n = json_array_size(list);
+    json_t *last = json_array_get(list, n - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    if (n && role && strcmp(role, "assistant") == 0)
+        return last;
+    last = json_pack("{s:s, s:n}", "role", "assistant", "content");
+    return json_array_append_new(list, last) == 0 ? last : NULL;
 }
 
-/* An item of "input" as a message of the chat. NULL: refused, or (skip) it says nothing. */
-static json_t *message_of(const json_t *item, size_t i, bool *skip, struct refusal *r)
+static void add_call(json_t *list, const json_t *item)
+{
+    json_t *m = assistant(list), *calls = json_object_get(m, "tool_calls");
+
+    if (!calls) {
+        json_object_set_new(m, "tool_calls", json_array());
+        calls = json_object_get(m, "tool_calls");
+    }
+    json_array_append_new(calls, json_pack("{s:O*, s:{s:O*, s:O*}}", "id",
+                                           json_object_get(item, "call_id"), "function", "name",
+                                           json_object_get(item, "name"), "arguments",
+                                           json_object_get(item, "arguments")));
+}
+
+/* As this server tells it; what others keep secret says nothing. */
+static void add_thought(json_t *list, const json_t *item)
+{
+    const json_t *part;
+    struct strbuf b = {0};
+    size_t i;
+
+    json_array_foreach(json_object_get(item, "content"), i, part)
+    {
+        const char *text = json_string_value(json_object_get(part, "text"));
+
+        strbuf_puts(&b, text ? text : "");
+    }
+    if (b.len) {
+        json_t *m = json_pack("{s:s, s:n, s:s}", "role", "assistant", "content",
+                              "reasoning_content", b.data);
+
+        json_array_append_new(list, m);
+    }
+    strbuf_release(&b);
+}
+
+/* A message of the chat; an assistant's goes to what it thought before. */
+static void add_message(json_t *list, const json_t *item)
+{
+    json_t *last = json_array_get(list, json_array_size(list) - 1),
+           *content = json_object_get(item, "content");
+    const char *role = json_string_value(json_object_get(item, "role"));
+
+    if (json_array_size(list) && role && strcmp(role, "assistant") == 0 && content &&
+        json_object_get(last, "reasoning_content") && !json_object_get(last, "tool_calls") &&
+        json_is_null(json_object_get(last, "content")))
+        json_object_set(last, "content", content);
+    else
+        json_array_append_new(list, json_copy((json_t *)(uintptr_t)item));
+}
+
+/* An item of "input" to the messages of the chat. */
+static void add_item(json_t *list, const json_t *item, size_t i, struct refusal *r)
 {
     const char *type = json_string_value(json_object_get(item, "type"));
+    char param[32];
 
-    *skip = false;
-    if (!type || strcmp(type, "message") == 0)
-        return json_incref((json_t *)item);
-    if (strcmp(type, "function_call") == 0)
-        return message_of_call(item);
-    if (strcmp(type, "function_call_output") == 0)
-        return json_pack("{s:s, s:O*}", "role", "tool", "content", json_object_get(item, "output"));
-    *skip = strcmp(type, "reasoning") == 0;
-    if (!*skip) {
-        char param[32];
-
+    if (!type || strcmp(type, "message") == 0) {
+        add_message(list, item);
+    } else if (strcmp(type, "function_call") == 0) {
+        add_call(list, item);
+    } else if (strcmp(type, "function_call_output") == 0) {
+        json_array_append_new(list, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id",
+                                              json_object_get(item, "call_id"), "content",
+                                              json_object_get(item, "output")));
+    } else if (strcmp(type, "reasoning") == 0) {
+        add_thought(list, item);
+    } else {
         snprintf(param, sizeof param, "input[%zu]", i);
         refuse(r, 400, "unsupported_value", param,
                "'%s' is of type '%.40s', which is not supported", param, type);
     }
-    return NULL;
 }
 
 /* The list of messages; NULL: refused. */
 static json_t *read_input(const struct job *j, struct refusal *r)
 {
-    const json_t *input = field_get(j->body, "input"), *item;
+    const json_t *input = field_get(j->body, "input");
     json_t *list = json_array();
-    size_t i;
 
     if (json_is_string(input))
         json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", input));
     else if (!json_is_array(input))
         refuse(r, 400, input ? "invalid_type" : "missing_required_parameter", "input",
                "'input' must be a string or a list");
-    for (i = 0; i < json_array_size(input) && !r->status; i++) {
-        bool skip;
-        json_t *m;
-
-        item = json_array_get(input, i);
-        m = message_of(item, i, &skip, r);
-        if (m)
-            json_array_append_new(list, m);
-    }
+    for (size_t i = 0; i < json_array_size(input) && !r->status; i++)
+        add_item(list, json_array_get(input, i), i, r);
     if (!r->status)
         return list;
     json_decref(list);

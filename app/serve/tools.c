@@ -3,11 +3,10 @@
 
 #include "app/serve/constraint.h"
 #include "engine/base/mem.h"
-#include "engine/text/tool_calls.h"
+#include "engine/text/chat_template.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 static int check_tool(const json_t *tool, size_t i, struct refusal *r)
 {
@@ -62,22 +61,14 @@ static void put_json(struct strbuf *out, const json_t *o)
     free(text); /* jansson's own */
 }
 
-int tools_read(struct job *j, char **text, struct refusal *r)
+/* The list as Hermes' system message tells it. */
+static char *hermes_text(const json_t *list)
 {
-    const json_t *list = field_get(j->body, "tools"), *tool;
     struct strbuf b = {0};
-    struct choice choice;
+    const json_t *tool;
+    char *text;
     size_t i;
 
-    *text = NULL;
-    if (list && !json_is_array(list))
-        return refuse(r, 400, "invalid_type", "tools", "'tools' must be a list");
-    json_array_foreach(list, i, tool) if (check_tool(tool, i, r) < 0) return -1;
-    if (read_choice(j, &choice, r) < 0 ||
-        (choice.required && constraint_call(j, list, choice.name, r) < 0))
-        return -1;
-    if (choice.none || !json_array_size(list))
-        return 0;
     strbuf_puts(&b, "# Tools\n\nYou may call one or more functions to assist with the user query."
                     "\n\nYou are provided with function signatures within <tools></tools> XML tags:"
                     "\n<tools>");
@@ -89,11 +80,72 @@ int tools_read(struct job *j, char **text, struct refusal *r)
     strbuf_puts(&b, "\n</tools>\n\nFor each function call, return a json object with function name "
                     "and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
                     "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
-    *text = strbuf_take(&b, NULL);
+    text = strbuf_take(&b, NULL);
     strbuf_release(&b);
+    return text;
+}
+
+int tools_read(struct job *j, struct telling *t, struct refusal *r)
+{
+    const json_t *list = field_get(j->body, "tools"), *tool;
+    const struct chat_template *chat = server_info(j->server)->chat;
+    struct choice choice;
+    bool own;
+    size_t i;
+
+    *t = (struct telling){0};
+    if (list && !json_is_array(list))
+        return refuse(r, 400, "invalid_type", "tools", "'tools' must be a list");
+    json_array_foreach(list, i, tool) if (check_tool(tool, i, r) < 0) return -1;
+    if (read_choice(j, &choice, r) < 0 ||
+        (choice.required && constraint_call(j, list, choice.name, r) < 0))
+        return -1;
+    if (chat)
+        t->knows = chat_template_tools(chat);
+    own = t->knows.tools && (!choice.required || t->knows.hermes);
+    t->knows.tools = false;
+    if (choice.none || !json_array_size(list))
+        return 0;
     j->wish.tools = true;
     j->wish.call = choice.required;
-    return *text ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the tools");
+    if (own) {
+        t->knows.tools = true;
+        return 0;
+    }
+    t->knows = (struct chat_tools){.no_system = t->knows.no_system};
+    t->text = hermes_text(list);
+    return t->text ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the tools");
+}
+
+static int add_kwargs(const struct job *j, json_t *given, struct refusal *r)
+{
+    static const char *const taken[] = {"messages", "tools", "add_generation_prompt"};
+    const json_t *kwargs = field_get(j->body, "chat_template_kwargs");
+
+    if (!kwargs)
+        return 0;
+    if (!json_is_object(kwargs))
+        return refuse(r, 400, "invalid_type", "chat_template_kwargs",
+                      "'chat_template_kwargs' must be an object");
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (json_object_get(kwargs, taken[i]))
+            return refuse(r, 400, "invalid_value", "chat_template_kwargs",
+                          "'chat_template_kwargs' must not have '%s'", taken[i]);
+    return json_object_update(given, (json_t *)(uintptr_t)kwargs);
+}
+
+int tools_given(const struct job *j, const struct telling *t, json_t **given, struct refusal *r)
+{
+    *given = json_object();
+    if (add_kwargs(j, *given, r) < 0)
+        return -1;
+    if (t->knows.tools)
+        json_object_set(*given, "tools", json_object_get(j->body, "tools"));
+    if (json_object_size(*given))
+        return 0;
+    json_decref(*given);
+    *given = NULL;
+    return 0;
 }
 
 #define CALL_BEGINS "<tool_call>\n"
@@ -126,7 +178,7 @@ int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
     return rc < 0 ? refuse_error(r, &e) : 0;
 }
 
-int tools_put_call(struct strbuf *out, const json_t *call, const char *param, struct refusal *r)
+static int check_call(const json_t *call, const char *param, struct refusal *r)
 {
     const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
     const json_t *arguments = json_object_get(f, "arguments");
@@ -135,60 +187,92 @@ int tools_put_call(struct strbuf *out, const json_t *call, const char *param, st
         return refuse(
             r, 400, "invalid_type", param,
             "a call of '%s.tool_calls' must have a 'function' with 'name' and 'arguments'", param);
+    return 0;
+}
+
+int tools_put_call(struct strbuf *out, const json_t *call, const char *param, struct refusal *r)
+{
+    const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
+    const json_t *arguments = json_object_get(f, "arguments");
+
+    if (check_call(call, param, r) < 0)
+        return -1;
     if (out->len)
         strbuf_putc(out, '\n');
     strbuf_puts(out, "<tool_call>\n{\"name\": ");
     put_json(out, name);
     strbuf_puts(out, ", \"arguments\": ");
-    if (json_is_string(arguments))
+    if (json_string_length(arguments))
         strbuf_puts(out, json_string_value(arguments)); /* as the model wrote it */
+    else if (json_is_string(arguments))
+        strbuf_puts(out, "{}");
     else
         put_json(out, arguments);
     strbuf_puts(out, "}\n</tool_call>");
     return 0;
 }
 
-/* ---- what a model said ---- */
-
-static json_t *make_call(const char *name, const json_t *arguments)
+const char *tools_opening(const struct job *j)
 {
-    char id[32], *dumped = json_dumps(arguments, JSON_COMPACT | JSON_ENCODE_ANY);
-    /* some write them as a text that holds JSON */
-    const char *text = json_is_string(arguments) ? json_string_value(arguments) : dumped;
-    unsigned char bits[12] = {0};
-    json_t *o;
-
-    if (getrandom(bits, sizeof bits, GRND_NONBLOCK) < 0)
-        memcpy(bits, &dumped, sizeof dumped);
-    memcpy(id, "call_", 6);
-    for (size_t i = 0; i < sizeof bits; i++)
-        snprintf(id + 5 + 2 * i, 3, "%02x", bits[i]);
-    o = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name",
-                  name, "arguments", text ? text : "{}");
-    free(dumped); /* jansson's own */
-    return o;
+    return j->wish.call ? CALL_BEGINS : "";
 }
 
-static int add_call(void *calls, const char *text, const struct tool_call *call)
-{
-    json_t *name = tool_call_name(text, call), *arguments = tool_call_arguments(text, call);
-    int rc = name && arguments
-                 ? json_array_append_new(calls, make_call(json_string_value(name), arguments))
-                 : -1;
+/* ---- for a template ---- */
 
-    json_decref(name);
-    json_decref(arguments);
-    return rc;
+const char *tools_id(const struct chat_tools *knows, const char *id, char own[TOOLS_SHORT_ID])
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    size_t n = strlen(id), good = 0;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+    while (good < n && strchr(letters, id[good] | ('A' <= id[good] && id[good] <= 'Z' ? 32 : 0)))
+        good++;
+    if (!knows->short_ids || (good == n && n == TOOLS_SHORT_ID - 1))
+        return id;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)id[i]) * 1099511628211u;
+    for (int i = 0; i < TOOLS_SHORT_ID - 1; i++, hash /= 36)
+        own[i] = letters[hash % 36];
+    own[TOOLS_SHORT_ID - 1] = '\0';
+    return own;
 }
 
-void tools_end(struct task *t)
+/* As the template wants them: an object, or the text that was said. NULL: no memory. */
+static json_t *arguments_value(const struct chat_tools *knows, const json_t *arguments)
 {
-    json_t *calls = json_array();
+    const char *text = json_string_value(arguments);
+    json_t *v;
+    char *dumped;
 
-    if (tool_calls_each(t->call.data, 0, t->call.len, add_call, calls) > 0) {
-        t->tool_calls = calls;
-        return;
+    if (knows->text_arguments && !text) {
+        dumped = json_dumps(arguments, 0);
+        v = dumped ? json_string(dumped) : NULL;
+        free(dumped); /* jansson's own */
+        return v;
     }
-    json_decref(calls);
-    strbuf_put(&t->text, t->call.data, t->call.len);
+    if (knows->text_arguments || !text)
+        return json_incref((json_t *)(uintptr_t)arguments);
+    v = *text ? json_loads(text, 0, NULL) : json_object();
+    if (json_is_object(v))
+        return v;
+    json_decref(v);
+    return json_incref((json_t *)(uintptr_t)arguments);
+}
+
+json_t *tools_call_value(const struct chat_tools *knows, const json_t *call, const char *param,
+                         struct refusal *r)
+{
+    const json_t *f = json_object_get(call, "function");
+    const char *id = json_string_value(json_object_get(call, "id"));
+    char own[TOOLS_SHORT_ID];
+    json_t *v;
+
+    if (check_call(call, param, r) < 0)
+        return NULL;
+    v = json_pack("{s:s*, s:s, s:{s:O, s:o}}", "id", id ? tools_id(knows, id, own) : NULL, "type",
+                  "function", "function", "name", json_object_get(f, "name"), "arguments",
+                  arguments_value(knows, json_object_get(f, "arguments")));
+    if (!v)
+        refuse(r, 503, "out_of_memory", NULL, "out of memory for the conversation");
+    return v;
 }

@@ -198,12 +198,11 @@ json_t *receipt_settings_now(const struct options *o, const struct engine_info *
 
 json_t *receipt_messages(const struct message *messages, size_t n)
 {
-    static const char *const roles[] = {"system", "user", "assistant"};
     json_t *all = json_array();
 
     for (size_t i = 0; i < n; i++) {
         const struct message *m = &messages[i];
-        json_t *x = json_pack("{s:s, s:s}", "role", roles[m->role], "content", m->text);
+        json_t *x = json_pack("{s:s, s:s}", "role", role_word(m->role), "content", m->text);
 
         if (m->reasoning)
             json_object_set_new(x, "reasoning_content", json_string(m->reasoning));

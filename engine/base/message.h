@@ -2,13 +2,28 @@
 #ifndef ENGINE_BASE_MESSAGE_H
 #define ENGINE_BASE_MESSAGE_H
 
-enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
+enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL };
+#define ROLES 4
+
+struct json_t;
 
 struct message {
     enum role role;
     char *text; /* UTF-8, owned by whoever holds the message */
     /* of an assistant's: what it thought before, owned likewise; NULL: nothing is known */
     char *reasoning;
+    /* what else a chat template finds in it by name: tool_calls, tool_call_id, name; a JSON object,
+     * whose members go before those above ("content": null says that there are no words), owned
+     * likewise; NULL: nothing */
+    struct json_t *members;
 };
+
+/* "system", "user", "assistant", "tool": as APIs and templates call them. */
+static inline const char *role_word(enum role r)
+{
+    static const char *const words[ROLES] = {"system", "user", "assistant", "tool"};
+
+    return words[r];
+}
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 
+#include <jansson.h>
 #include <string.h>
 
 const char *stop_reason_word(enum stop_reason r)
@@ -18,7 +19,9 @@ void dialogue_release(struct dialogue *d)
     for (size_t i = 0; i < d->n_messages; i++) {
         mem_free(d->messages[i].text);
         mem_free(d->messages[i].reasoning);
+        json_decref(d->messages[i].members);
     }
+    json_decref(d->given);
     mem_free(d->messages);
     memset(d, 0, sizeof *d);
 }

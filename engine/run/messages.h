@@ -34,6 +34,8 @@ struct dialogue {
     bool raw;           /* the messages' texts are continued as they stand, no template */
     bool continue_last; /* the last message is an assistant's, to be continued */
     bool whole;         /* no turn is left out: ERR_CONTEXT where it does not fit */
+    /* a JSON object whose members the template finds by name ("tools"), a reference; NULL: none */
+    struct json_t *given;
 };
 
 #define PROMPT_MARKS 4

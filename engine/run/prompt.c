@@ -17,6 +17,7 @@ struct maker {
     const struct engine_info *info;
     const struct prompt_history *history;
     const struct stop *stop;
+    const json_t *given; /* of struct dialogue */
 };
 
 struct ids {
@@ -83,8 +84,7 @@ static int find(const int *in, int n, const int *what, int m)
 /* The prompt so far is the history's beginning, and the history goes on. */
 static bool follows(const struct prompt_history *h, const struct ids *v)
 {
-    return v->n < h->n &&
-           (!v->n || memcmp(v->at, h->ids, (size_t)v->n * sizeof *v->at) == 0);
+    return v->n < h->n && (!v->n || memcmp(v->at, h->ids, (size_t)v->n * sizeof *v->at) == 0);
 }
 
 static int check_wanted(const struct maker *m, struct error *e)
@@ -151,7 +151,8 @@ static int encode(const struct maker *maker, const struct message *m, size_t n, 
     starts = mem_alloc(n + 1, sizeof *starts);
     if (!starts)
         return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
-    rc = chat_template_encode(maker->info->chat, m, n, true, maker->stop, &ids, &n_ids, starts, e);
+    rc = chat_template_encode(maker->info->chat, m, n, maker->given, true, maker->stop, &ids,
+                              &n_ids, starts, e);
     if (rc == 0)
         rc = ids_append(out, ids, n ? starts[0] : 0, e);
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -379,7 +380,7 @@ int prompt_make(const struct engine_info *info, struct prompt_history *h, const 
                 int max_tokens, const struct stop *stop, struct prompt *out, struct error *e)
 {
     static const struct prompt_history nothing;
-    struct maker maker = {info, h ? h : &nothing, stop};
+    struct maker maker = {info, h ? h : &nothing, stop, d->given};
     struct shortening s = {.maker = &maker, .dialogue = d};
     uint64_t start = clock_now();
     int room = info->context / 4, rc;

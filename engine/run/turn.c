@@ -173,10 +173,11 @@ static int check_logits(struct session *s, struct error *e)
                      weight_file_path(g->model->file));
 }
 
-/* Whether the next token is the answer's, and the turn's grammar holds for it. */
+/* Whether the next token is the answer's, and the turn's grammar holds for it: calls of tools are
+ * text of it, too. */
 static bool constrained(const struct session *s)
 {
-    return s->run.turn->grammar && s->run.parts.part == PART_ANSWER;
+    return s->run.turn->grammar && s->run.parts.part != PART_REASONING;
 }
 
 /* The grammar's state where the answer begins. */

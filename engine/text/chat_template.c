@@ -27,10 +27,14 @@ enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
 struct chat_template {
     struct jinja *jinja;
     char *source; /* NULL: the model has none */
+    /* a template of its own for conversations with tools; NULL: there is none */
+    struct jinja *tool_jinja;
+    char *tool_source;
     const struct tokenizer *tokenizer;
     char *tokens[VARIABLE_COUNT];
     struct jinja_variable variables[VARIABLE_COUNT];
     struct answer_format answers;
+    struct chat_tools tools;
     json_t *globals; /* NULL: none; never changed once it is read */
     time_t now;
     char notice[320];
@@ -70,6 +74,11 @@ bool chat_template_asks(const struct chat_template *c, const char *name)
     return c->source && strstr(c->source, name) != NULL;
 }
 
+struct chat_tools chat_template_tools(const struct chat_template *c)
+{
+    return c->tools;
+}
+
 struct answer_format chat_template_answers(const struct chat_template *c)
 {
     return c->answers;
@@ -83,8 +92,8 @@ static const char *token_text(const json_t *config, const char *name)
     return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
 }
 
-/* A string, or a list of named templates of which "default" counts. */
-static const char *template_of(const json_t *config)
+/* A string, or a list of named templates: "default", and "tool_use" where there are tools. */
+static const char *template_of(const json_t *config, const char *which)
 {
     const json_t *v = json_object_get(config, "chat_template"), *each;
     size_t i;
@@ -93,10 +102,18 @@ static const char *template_of(const json_t *config)
     {
         const char *name = json_string_value(json_object_get(each, "name"));
 
-        if (name && strcmp(name, "default") == 0)
+        if (name && strcmp(name, which) == 0)
             return json_string_value(json_object_get(each, "template"));
     }
     return json_string_value(v);
+}
+
+static void keep_tool_source(struct chat_template *c, const char *text, size_t len, bool *memory)
+{
+    if (text) {
+        c->tool_source = mem_string_n(text, len);
+        *memory = *memory || !c->tool_source;
+    }
 }
 
 static int set_token(struct chat_template *c, int which, const char *text, size_t len)
@@ -125,8 +142,12 @@ static char *find_in_folder(struct chat_template *c, const struct weight_file *f
         config = json_load_wide(data, size, 0, &where);
         if (!config)
             error_set(why, ERR_MODEL, "tokenizer_config.json:%d: %s", where.line, where.text);
-        if (!text && (text = template_of(config)))
+        if (!text && (text = template_of(config, "default"))) {
+            const char *tools = template_of(config, "tool_use");
+
             len = strlen(text);
+            keep_tool_source(c, tools == text ? NULL : tools, tools ? strlen(tools) : 0, memory);
+        }
         for (int i = 0; i < VARIABLE_COUNT; i++) {
             const char *token = token_text(config, variable_names[i]);
 
@@ -162,6 +183,9 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
         if (text && set_token(c, i, text, len) < 0)
             *memory = true;
     }
+    v = weight_file_meta(f, "tokenizer.chat_template.tool_use");
+    if (v.type == META_STRING)
+        keep_tool_source(c, v.s, v.len, memory);
     v = weight_file_meta(f, "tokenizer.chat_template");
     if (v.type != META_STRING)
         return NULL;
@@ -177,9 +201,9 @@ static int try_out(const struct chat_template *c, const struct stop *stop, struc
     char hello[] = "Hi", be[] = "Be kind.", *text;
     struct message m[] = {{.role = ROLE_SYSTEM, .text = be}, {.role = ROLE_USER, .text = hello}};
     struct error second;
-    int status = chat_template_render(c, m + 1, 1, true, stop, &text, e);
+    int status = chat_template_render(c, m + 1, 1, NULL, true, stop, &text, e);
 
-    if (status == ERR_INPUT && chat_template_render(c, m, 2, true, stop, &text, &second) == 0)
+    if (status == ERR_INPUT && chat_template_render(c, m, 2, NULL, true, stop, &text, &second) == 0)
         status = 0;
     if (status == 0)
         mem_free(text);
@@ -237,6 +261,8 @@ static int find_source(struct chat_template *c, const struct weight_file *f,
     if (!o || (!o->file && !o->name))
         return 0;
     mem_free(s->text);
+    mem_free(c->tool_source);
+    c->tool_source = NULL;
     *s = (struct source){0};
     return o->file ? find_in_file(s, o->file, e) : find_format(s, o->name, e);
 }
@@ -260,6 +286,22 @@ static int read_globals(struct chat_template *c, const char *text, struct error 
     return 0;
 }
 
+/* One that cannot be used is none: the other one says what it knows of tools. */
+static int use_tool_template(struct chat_template *c, struct error *e)
+{
+    struct error why = {0};
+
+    if (!c->tool_source ||
+        jinja_parse(&c->tool_jinja, c->tool_source, strlen(c->tool_source), &why) == 0)
+        return 0;
+    mem_free(c->tool_source);
+    c->tool_source = NULL;
+    c->tool_jinja = NULL;
+    if (why.code == ERR_MEMORY)
+        *e = why;
+    return why.code == ERR_MEMORY ? ERR_MEMORY : 0;
+}
+
 static int use(struct chat_template *c, const struct source *s, const struct stop *stop,
                struct error *e)
 {
@@ -278,6 +320,20 @@ static int use(struct chat_template *c, const struct source *s, const struct sto
                      "%s%.300s (--chat-template NAME or --chat-template-file FILE gives another, "
                      "--raw goes without)",
                      s->whose, why.text);
+}
+
+/* Who may end its renderings. */
+struct trial {
+    const struct chat_template *chat;
+    const struct stop *stop;
+};
+
+static int try_render(void *ctx, const struct message *m, size_t n, const json_t *given,
+                      bool add_generation_prompt, char **text, struct error *e)
+{
+    const struct trial *t = ctx;
+
+    return chat_template_render(t->chat, m, n, given, add_generation_prompt, t->stop, text, e);
 }
 
 int chat_template_load(struct chat_template **out, const struct weight_file *f,
@@ -299,6 +355,8 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
     status = read_globals(c, o ? o->globals : NULL, e);
     if (status == 0)
         status = find_source(c, f, o, &s, &why, e);
+    if (status == 0)
+        status = use_tool_template(c, e);
     if (status == 0 && s.text)
         status = use(c, &s, o ? o->stop : NULL, e);
     else if (status == 0) {
@@ -309,6 +367,10 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
     }
     c->source = s.text;
     c->answers = answer_format_of(c->source, t);
+    if (c->tool_source)
+        c->answers.known |= answer_format_of(c->tool_source, t).known;
+    if (status == 0)
+        status = chat_tools_find(&c->tools, try_render, &(struct trial){c, o ? o->stop : NULL}, e);
     if (status < 0) {
         chat_template_free(c);
         return status;
@@ -322,30 +384,44 @@ void chat_template_free(struct chat_template *c)
     if (!c)
         return;
     jinja_free(c->jinja);
+    jinja_free(c->tool_jinja);
     for (int i = 0; i < VARIABLE_COUNT; i++)
         mem_free(c->tokens[i]);
     json_decref(c->globals);
     mem_free(c->source);
+    mem_free(c->tool_source);
     mem_free(c);
 }
 
+static bool has_tools(const json_t *given)
+{
+    return json_array_size(json_object_get(given, "tools")) > 0;
+}
+
 static int render(const struct chat_template *c, const struct message *m, size_t n,
-                  bool add_generation_prompt, const struct stop *stop,
+                  const json_t *given, bool add_generation_prompt, const struct stop *stop,
                   const struct jinja_output *out, struct error *e)
 {
-    struct jinja_input in = {
-        m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop, c->globals, c->now};
+    struct jinja_input in = {.messages = m,
+                             .n_messages = n,
+                             .add_generation_prompt = add_generation_prompt,
+                             .variables = c->variables,
+                             .n_variables = VARIABLE_COUNT,
+                             .stop = stop,
+                             .globals = c->globals,
+                             .given = given,
+                             .now = c->now};
 
-    return jinja_render(c->jinja, &in, out, e);
+    return jinja_render(c->tool_jinja && has_tools(given) ? c->tool_jinja : c->jinja, &in, out, e);
 }
 
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct stop *stop, char **text,
-                         struct error *e)
+                         const json_t *given, bool add_generation_prompt, const struct stop *stop,
+                         char **text, struct error *e)
 {
     struct strbuf b = {0};
-    int status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){.text = &b},
-                        e);
+    int status = render(c, m, n, given, add_generation_prompt, stop,
+                        &(struct jinja_output){.text = &b}, e);
 
     *text = status == 0 ? strbuf_take(&b, NULL) : NULL;
     strbuf_release(&b);
@@ -355,8 +431,8 @@ int chat_template_render(const struct chat_template *c, const struct message *m,
 }
 
 /* Where messages begin that the template's loop does not tell (SIZE_MAX): where the text of the one
- * before ends. The mask counts modulo 255, so the message that a byte belongs to is the next one of
- * its number. */
+ * before ends. The mask counts modulo JINJA_MESSAGES, so the message that a byte belongs to is the
+ * next one of its number. */
 static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *mask)
 {
     size_t i = 0, end = 0;
@@ -364,9 +440,9 @@ static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *ma
     for (size_t k = 0; k < mask->len; k++) {
         size_t own = (unsigned char)mask->data[k], next;
 
-        if (!own)
+        if (!own || own == JINJA_GIVEN)
             continue;
-        next = i + (own - 1 + 255 - i % 255) % 255;
+        next = i + (own - 1 + JINJA_MESSAGES - i % JINJA_MESSAGES) % JINJA_MESSAGES;
         if (next >= n)
             continue;
         for (; i < next; i++)
@@ -382,12 +458,12 @@ static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *ma
 /* Where the generation prompt begins: as far as the text agrees with the same one rendered without
  * it. */
 static int find_end(const struct chat_template *c, const struct message *m, size_t n,
-                    const struct stop *stop, const struct strbuf *text, const struct strbuf *mask,
-                    size_t *end, struct error *e)
+                    const json_t *given, const struct stop *stop, const struct strbuf *text,
+                    const struct strbuf *mask, size_t *end, struct error *e)
 {
     struct strbuf whole = {0};
     struct error why = {0};
-    int status = render(c, m, n, false, stop, &(struct jinja_output){.text = &whole}, &why);
+    int status = render(c, m, n, given, false, stop, &(struct jinja_output){.text = &whole}, &why);
 
     *end = 0;
     if (status == 0)
@@ -456,13 +532,14 @@ static char *line_text(const struct chat_template *c, int line)
 }
 
 int chat_template_line(const struct chat_template *c, const struct message *m, size_t n,
-                       bool add_generation_prompt, int at, int *line, char **its, struct error *e)
+                       const json_t *given, bool add_generation_prompt, int at, int *line,
+                       char **its, struct error *e)
 {
     struct strbuf text = {0}, mask = {0}, again = {0};
     struct jinja_line wanted = {0};
     size_t *offsets = NULL;
     int *ids = NULL, n_ids = 0;
-    int status = render(c, m, n, add_generation_prompt, NULL,
+    int status = render(c, m, n, given, add_generation_prompt, NULL,
                         &(struct jinja_output){.text = &text, .mask = &mask}, e);
 
     *its = NULL;
@@ -472,7 +549,7 @@ int chat_template_line(const struct chat_template *c, const struct message *m, s
                                          e);
     if (status == 0 && at >= 0 && at < n_ids) {
         wanted.offset = text_offset(c, ids, offsets, at);
-        status = render(c, m, n, add_generation_prompt, NULL,
+        status = render(c, m, n, given, add_generation_prompt, NULL,
                         &(struct jinja_output){.text = &again, .wanted = &wanted}, e);
     }
     *line = status == 0 ? wanted.line : 0;
@@ -487,8 +564,8 @@ int chat_template_line(const struct chat_template *c, const struct message *m, s
 }
 
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct stop *stop, int **ids, int *n_ids,
-                         int *starts, struct error *e)
+                         const json_t *given, bool add_generation_prompt, const struct stop *stop,
+                         int **ids, int *n_ids, int *starts, struct error *e)
 {
     struct strbuf text = {0}, mask = {0};
     size_t *offsets = NULL, *begins = starts ? mem_alloc(n + 1, sizeof *begins) : NULL;
@@ -499,14 +576,14 @@ int chat_template_encode(const struct chat_template *c, const struct message *m,
     if (starts && !begins)
         status = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
     if (status == 0)
-        status = render(c, m, n, add_generation_prompt, stop,
+        status = render(c, m, n, given, add_generation_prompt, stop,
                         &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins}, e);
     if (status == 0)
         status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
                                          (unsigned char *)mask.data, stop, ids, n_ids,
                                          starts ? &offsets : NULL, e);
     if (status == 0 && starts && add_generation_prompt)
-        status = find_end(c, m, n, stop, &text, &mask, &begins[n], e);
+        status = find_end(c, m, n, given, stop, &text, &mask, &begins[n], e);
     if (status == 0 && starts) {
         begin_behind_texts(begins, n, &mask);
         starts_of(starts, begins, n, offsets, *n_ids, text.len);

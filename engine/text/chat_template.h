@@ -9,6 +9,7 @@
 #include "engine/text/jinja/jinja.h"
 #include "engine/base/message.h"
 #include "engine/text/answer_parts.h"
+#include "engine/text/chat_tools.h"
 #include "engine/text/tokenizer.h"
 
 struct chat_template;
@@ -36,25 +37,30 @@ const char *chat_template_notice(const struct chat_template *c);
 const char *chat_template_source(const struct chat_template *c);
 /* Does the template ask for a value of this name ("enable_thinking")? */
 bool chat_template_asks(const struct chat_template *c, const char *name);
+/* What it knows of tools, found by trying it out. */
+struct chat_tools chat_template_tools(const struct chat_template *c);
 /* How answers to it mark what they are made of. */
 struct answer_format chat_template_answers(const struct chat_template *c);
 /* Tokens that end an answer in every model that has them as control tokens, whatever its files say:
  * calls fn for each that t has. */
 void chat_template_ends(const struct tokenizer *t, void (*fn)(void *ctx, int id), void *ctx);
-/* Rendered text as the reference gives it (tests, --print-prompt). mem_* memory. */
+/* Rendered text as the reference gives it (tests, --print-prompt). given, here and below: an object
+ * whose members the template finds by name, before those of the options ("tools", what a request
+ * says); NULL: none. mem_* memory. */
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct stop *stop, char **text,
-                         struct error *e);
-/* Ids: contents never become special tokens. starts (may be NULL): n + 1 offsets into ids where
- * each message begins, then the generation prompt; they cost one more rendering, whatever n is.
- * stop: who may end it (NULL: nobody; ERR_CANCELLED). mem_* memory. */
+                         const json_t *given, bool add_generation_prompt, const struct stop *stop,
+                         char **text, struct error *e);
+/* Ids: contents and what is given never become special tokens. starts (may be NULL): n + 1 offsets
+ * into ids where each message begins, then the generation prompt; they cost one more rendering,
+ * whatever n is. stop: who may end it (NULL: nobody; ERR_CANCELLED). mem_* memory. */
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct stop *stop, int **ids, int *n_ids,
-                         int *starts, struct error *e);
+                         const json_t *given, bool add_generation_prompt, const struct stop *stop,
+                         int **ids, int *n_ids, int *starts, struct error *e);
 /* Which line of the template (from 1) wrote the id of number `at`: *line, 0 where none can be told.
  * Of the same rendering as chat_template_encode's; *its: the text of that line, without blanks
  * around it, mem_* memory (NULL: none). ERR_INPUT, ERR_MEMORY as there. */
 int chat_template_line(const struct chat_template *c, const struct message *m, size_t n,
-                       bool add_generation_prompt, int at, int *line, char **its, struct error *e);
+                       const json_t *given, bool add_generation_prompt, int at, int *line,
+                       char **its, struct error *e);
 
 #endif

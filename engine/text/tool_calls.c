@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
+#include "engine/text/call_schema.h"
 #include "engine/text/call_syntaxes.h"
 
 #include <stdlib.h>
@@ -632,8 +633,26 @@ static json_t *untyped(const char *text, struct call_slice s)
     return v ? v : json_stringn(text + s.at, s.len);
 }
 
-/* A value as it was written, from whatever syntax. `string`: the syntax says it is one. */
-static json_t *value_of(const char *text, const struct tool_call *call, struct call_slice s)
+/* As one of the types that the schema lets it be; Python's words count too. */
+static json_t *typed(const char *text, struct call_slice s, unsigned types)
+{
+    struct call_slice bare = trimmed(text, s);
+    size_t at = bare.at, end = bare.at + bare.len;
+    json_t *v = json_loadb(text + bare.at, bare.len, JSON_DECODE_ANY, NULL);
+
+    if (!v && (!literal(text, &at, end, 0, &v) || at != end)) {
+        json_decref(v);
+        v = NULL;
+    }
+    if (v && (types & CALL_STRING ? !json_is_string(v) && call_schema_takes(types, v) : true))
+        return v;
+    json_decref(v);
+    return json_stringn(text + s.at, s.len);
+}
+
+/* A value as it was written, from whatever syntax; types: enum call_type, 0: nobody knows. */
+static json_t *value_of(const char *text, const struct tool_call *call, struct call_slice s,
+                        unsigned types)
 {
     size_t at = s.at;
     json_t *v = NULL;
@@ -646,7 +665,7 @@ static json_t *value_of(const char *text, const struct tool_call *call, struct c
         if (at > 6 && memcmp(text + at - 6, "true\">", 6) == 0)
             return json_stringn(text + s.at, s.len);
     }
-    return untyped(text, s);
+    return types ? typed(text, s, types) : untyped(text, s);
 }
 
 json_t *tool_call_name(const char *text, const struct tool_call *call)
@@ -658,7 +677,8 @@ json_t *tool_call_name(const char *text, const struct tool_call *call)
     return json_stringn(text + s.at, s.len);
 }
 
-json_t *tool_call_arguments(const char *text, const struct tool_call *call)
+json_t *tool_call_arguments(const char *text, const struct tool_call *call,
+                            const json_t *parameters)
 {
     enum call_style style = call->syntax->style;
     struct call_slice key, value;
@@ -669,10 +689,34 @@ json_t *tool_call_arguments(const char *text, const struct tool_call *call)
         return json_loadb(text + call->arguments.at, call->arguments.len, JSON_DECODE_ANY, NULL);
     o = json_object();
     while (o && tool_call_member(text, call, &at, &key, &value)) {
-        if (!set_member(o, text, key, value_of(text, call, value))) {
+        unsigned types = call_schema_types(parameters, text + key.at, key.len);
+
+        if (!set_member(o, text, key, value_of(text, call, value, types))) {
             json_decref(o);
             return NULL;
         }
     }
     return o;
+}
+
+char *tool_call_arguments_text(const char *text, const struct tool_call *call,
+                               const json_t *parameters)
+{
+    enum call_style style = call->syntax->style;
+    json_t *v;
+    char *dumped, *out;
+
+    if ((style == CALL_JSON || style == CALL_NAMED) && text[call->arguments.at] == '{')
+        return mem_string_n(text + call->arguments.at, call->arguments.len);
+    if (!(v = tool_call_arguments(text, call, parameters)))
+        return NULL;
+    /* some write them as a text that holds JSON; null says that there are none */
+    dumped = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY);
+    out = json_is_string(v) ? mem_string(json_string_value(v))
+          : json_is_null(v) ? mem_string("{}")
+          : dumped          ? mem_string(dumped)
+                            : NULL;
+    free(dumped); /* jansson's own */
+    json_decref(v);
+    return out;
 }

@@ -36,8 +36,13 @@ bool tool_call_member(const char *text, const struct tool_call *call, size_t *at
 bool tool_call_has_members(const char *text, const struct tool_call *call);
 
 /* Name and arguments as JSON, the caller's; NULL: no memory. What a syntax without types writes is
- * a text unless it reads as JSON. */
+ * what the tool's schema says (parameters, may be NULL: it is a text unless it reads as JSON). */
 json_t *tool_call_name(const char *text, const struct tool_call *call);
-json_t *tool_call_arguments(const char *text, const struct tool_call *call);
+json_t *tool_call_arguments(const char *text, const struct tool_call *call,
+                            const json_t *parameters);
+/* The arguments as the text of a JSON object, as the model wrote it where that is JSON: said again,
+ * it is the same tokens. mem_*; NULL: no memory. */
+char *tool_call_arguments_text(const char *text, const struct tool_call *call,
+                               const json_t *parameters);
 
 #endif

@@ -166,7 +166,7 @@ static int learn_message(struct reader *r, const struct message *m, size_t i, in
                          struct train_line *l, struct error *e)
 {
     int *before = NULL, n = 0, at,
-        rc = chat_template_encode(r->template, m, i, true, r->stop, &before, &n, NULL, e);
+        rc = chat_template_encode(r->template, m, i, NULL, true, r->stop, &before, &n, NULL, e);
 
     if (rc < 0)
         return rc;
@@ -191,7 +191,7 @@ static int learn_messages(struct reader *r, const struct message *m, size_t n,
 
     if (!starts)
         return no_memory(e);
-    rc = chat_template_encode(r->template, m, n, false, r->stop, &l->ids, &l->n, starts, e);
+    rc = chat_template_encode(r->template, m, n, NULL, false, r->stop, &l->ids, &l->n, starts, e);
     if (rc == 0 && !(l->mask = mem_alloc((size_t)(l->n > 0 ? l->n : 1), 1)))
         rc = no_memory(e);
     for (size_t i = 0; i < n && rc == 0; i++)

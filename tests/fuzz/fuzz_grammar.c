@@ -343,7 +343,12 @@ static void run(const struct strbuf *source)
         fprintf(stderr, "%s\n%s\n", source->data, e.text);
         abort(); /* what is written here has to parse */
     }
-    if (jinja_render(j, &(struct jinja_input){m, 4, true, v, 2, NULL, NULL, 0},
+    if (jinja_render(j,
+                     &(struct jinja_input){.messages = m,
+                                           .n_messages = 4,
+                                           .add_generation_prompt = true,
+                                           .variables = v,
+                                           .n_variables = 2},
                      &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins},
                      &e) == 0 &&
         text.len != mask.len)

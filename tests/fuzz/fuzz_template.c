@@ -26,7 +26,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (size_t n = 0; n <= 4; n += 2)
-        if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL, NULL, 0},
+        if (jinja_render(j,
+                         &(struct jinja_input){.messages = m,
+                                               .n_messages = n,
+                                               .add_generation_prompt = n < 4,
+                                               .variables = v,
+                                               .n_variables = 2},
                          &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins},
                          &e) == 0 &&
             text.len != mask.len)

@@ -114,7 +114,7 @@ static void check_chat(const struct weight_file *f, const struct tokenizer *t)
 
     if (chat_template_load(&c, f, t, NULL, &e) < 0)
         return;
-    if (chat_template_encode(c, &m, 1, true, NULL, &ids, &n, starts, &e) == 0) {
+    if (chat_template_encode(c, &m, 1, NULL, true, NULL, &ids, &n, starts, &e) == 0) {
         must(starts[0] == 0 && starts[1] >= 0 && starts[1] <= n);
         mem_free(ids);
     }

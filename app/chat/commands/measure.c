@@ -158,7 +158,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     size_t size;
     FILE *f;
 
-    rc = info->chat ? chat_template_encode(info->chat, &m, 1, true, NULL, &ids, &n, NULL, e)
+    rc = info->chat ? chat_template_encode(info->chat, &m, 1, NULL, true, NULL, &ids, &n, NULL, e)
          : info->tokenizer
              ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e)
              : error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");

@@ -266,8 +266,8 @@ struct json_style {
 void value_json(struct arena *a, struct builder *b, struct value v, const struct json_style *style,
                 int level);
 const char *value_kind(struct value v);
-/* Copied; text of it is frame. */
-struct value value_from_json(struct arena *a, const json_t *json);
+/* Copied; mask: of the text in it, keys too; 0: it is frame. */
+struct value value_from_json(struct arena *a, const json_t *json, unsigned char mask);
 /* What a for loop walks over: lists, keys of a dict, characters of a string. */
 struct list *value_items(struct arena *a, struct value v);
 /* a dict's items() */

@@ -359,6 +359,12 @@ static struct value loop_value(struct run *r, struct loop *loop, const struct li
     return v;
 }
 
+/* Text of message i is marked by this. */
+static unsigned char mask_of(size_t i)
+{
+    return (unsigned char)(1 + i % JINJA_MESSAGES);
+}
+
 /* A loop that wrote this message's own text counts; one that wrote anything, while there is none
  * better. */
 static void note_message(struct run *r, struct value item, size_t begin, const struct builder *out)
@@ -369,7 +375,7 @@ static void note_message(struct run *r, struct value item, size_t begin, const s
         return;
     jinja_charge(r->a, n);
     if (r->begins[i - 1] == SIZE_MAX ||
-        (out->masked && memchr(out->mask + begin, 1 + (int)((i - 1) % 255), n)))
+        (out->masked && memchr(out->mask + begin, mask_of(i - 1), n)))
         r->begins[i - 1] = begin;
 }
 
@@ -526,17 +532,16 @@ static struct str typed(struct arena *a, const char *text, size_t i)
     size_t len = strlen(text);
     unsigned char *mask = jinja_alloc(a, len + 1, 1);
 
-    memset(mask, 1 + (int)(i % 255), len);
+    memset(mask, mask_of(i), len);
     return (struct str){text, mask, len, false};
 }
 
 static struct value message_value(struct arena *a, const struct message *m, size_t i)
 {
-    static const char *const roles[] = {"system", "user", "assistant"};
-    struct value v = dict_new(a);
+    struct value v = dict_new(a), more = value_from_json(a, m->members, mask_of(i));
 
     v.dict->message = i + 1;
-    dict_put(a, v.dict, str_of("role"), value_str(str_of(roles[m->role])));
+    dict_put(a, v.dict, str_of("role"), value_str(str_of(role_word(m->role))));
     dict_put(a, v.dict, str_of("content"), value_str(typed(a, m->text, i)));
     /* the names by which templates know it: Qwen3 and others, gpt-oss */
     if (m->reasoning) {
@@ -545,12 +550,14 @@ static struct value message_value(struct arena *a, const struct message *m, size
         dict_put(a, v.dict, str_of("reasoning_content"), thought);
         dict_put(a, v.dict, str_of("thinking"), thought);
     }
+    for (size_t k = 0; more.type == V_DICT && k < more.dict->n; k++)
+        dict_put(a, v.dict, more.dict->p[k].key, more.dict->p[k].value);
     return v;
 }
 
-static void bind_globals(struct run *r, const json_t *globals)
+static void bind_globals(struct run *r, const json_t *globals, unsigned char mask)
 {
-    struct value all = value_from_json(r->a, globals);
+    struct value all = value_from_json(r->a, globals, mask);
 
     for (size_t i = 0; all.type == V_DICT && i < all.dict->n; i++)
         bind_name(r, r->root, all.dict->p[i].key, all.dict->p[i].value);
@@ -573,7 +580,14 @@ static void bind_input(struct run *r, const struct jinja_input *in)
             bind_name(r, r->root, str_of(v->name),
                       value_str((struct str){v->text, NULL, v->len, false}));
     }
-    bind_globals(r, in->globals);
+    bind_globals(r, in->globals, 0);
+    bind_globals(r, in->given, JINJA_GIVEN);
+}
+
+/* Bytes of its text. */
+static size_t json_size(const json_t *json)
+{
+    return json ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
 }
 
 int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to,
@@ -581,7 +595,7 @@ int jinja_render(const struct jinja *j, const struct jinja_input *in, const stru
 {
     struct strbuf *text = to->text, *mask = to->mask;
     jmp_buf jump;
-    size_t total = 0;
+    size_t total = json_size(in->given);
     struct arena a = {.line = 1, .jump = &jump, .e = e, .stop = in->stop, .now = in->now};
     struct scope root = {0};
     struct builder out = {0};
@@ -589,7 +603,8 @@ int jinja_render(const struct jinja *j, const struct jinja_input *in, const stru
 
     for (size_t i = 0; i < in->n_messages; i++)
         total += strlen(in->messages[i].text) +
-                 (in->messages[i].reasoning ? strlen(in->messages[i].reasoning) : 0);
+                 (in->messages[i].reasoning ? strlen(in->messages[i].reasoning) : 0) +
+                 json_size(in->messages[i].members);
     for (size_t i = 0; to->begins && i < in->n_messages; i++)
         to->begins[i] = SIZE_MAX;
     a.limit = ((size_t)32 << 20) + 32 * total + 4096 * in->n_messages;

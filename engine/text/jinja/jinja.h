@@ -31,7 +31,9 @@ struct jinja_variable {
 
 /* What a rendering gets: messages, what the template finds by name, and who may end it (NULL:
  * nobody). globals: a JSON object whose members the template finds by name too (NULL: none), read
- * alone: "enable_thinking", "tools". now: what strftime_now takes for the present; 0: the clock. */
+ * alone: "enable_thinking". given: likewise, but from whoever wrote the messages ("tools"), so that
+ * its texts are no frame; it goes before globals. now: what strftime_now takes for the present; 0:
+ * the clock. */
 struct jinja_input {
     const struct message *messages;
     size_t n_messages;
@@ -39,14 +41,19 @@ struct jinja_input {
     const struct jinja_variable *variables;
     size_t n_variables;
     const struct stop *stop;
-    const json_t *globals;
+    const json_t *globals, *given;
     time_t now;
 };
 
-/* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i % 255
- * for text of message i. begins (may be NULL): n_messages offsets into text where the template's
- * loop over the messages came to message i; SIZE_MAX: no such loop wrote it. wanted (may be NULL):
- * which line of the template (from 1) wrote the byte `offset` of text; 0: none did. */
+/* Numbers of messages in a mask go round after so many; the byte for what was given beside them. */
+#define JINJA_MESSAGES 254
+#define JINJA_GIVEN 255
+
+/* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i %
+ * JINJA_MESSAGES for text of message i, JINJA_GIVEN. begins (may be NULL): n_messages offsets into
+ * text where the template's loop over the messages came to message i; SIZE_MAX: no such loop wrote
+ * it. wanted (may be NULL): which line of the template (from 1) wrote the byte `offset` of text; 0:
+ * none did. */
 struct jinja_line {
     size_t offset;
     int line;

@@ -1,0 +1,336 @@
+/* What chat templates are found to know of tools, and conversations with tools as they write them:
+ * small templates of every way that is in use, and the real ones against what jinja2 made of them.
+ */
+#include "engine/base/mem.h"
+#include "engine/file/weights.h"
+#include "engine/text/chat_template.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEMO "../configs/models/tiny-storyteller-Q8_0.gguf"
+
+static struct weight_file *file;
+static struct tokenizer *tokenizer;
+
+static void open_demo(void)
+{
+    struct error e = {0};
+
+    ck_assert_msg(weight_file_open(&file, support_path(DEMO), true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&tokenizer, file, &e) == 0, "%s", e.text);
+}
+
+static void close_demo(void)
+{
+    tokenizer_free(tokenizer);
+    weight_file_close(file);
+}
+
+static struct chat_template *load(const char *source)
+{
+    struct chat_template_options o = {0};
+    struct chat_template *c;
+    struct error e = {0};
+    char path[300];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/template.jinja", support_tmpdir());
+    ck_assert((f = fopen(path, "w")) != NULL);
+    fputs(source, f);
+    fclose(f);
+    o.file = path;
+    ck_assert_msg(chat_template_load(&c, file, tokenizer, &o, &e) == 0, "%s: %s", source, e.text);
+    return c;
+}
+
+/* ---- what is found ---- */
+
+#define EACH(body) "{% for m in messages %}" body "{% endfor %}"
+#define WORDS "<{{ m.role }}>{{ m.content or '' }}"
+#define CALLS(what) "{% for c in m.tool_calls %}" what "{% endfor %}"
+#define OBJECT "{{ c.function.name }}{{ c.function.arguments | tojson }}"
+#define RAISE(when) "{% if " when " %}{{ raise_exception('no') }}{% endif %}"
+
+/* letters: tools, calls, results, no (s)ystem, te(x)t arguments, (e)mpty content, short (i)ds,
+ * sin(g)le, (h)ermes */
+static const struct {
+    const char *source, *knows;
+} ways[] = {
+    {EACH("<{{ m.role }}>{{ m.content }}"), ""},
+    {EACH(RAISE("m.role not in ['system', 'user', 'assistant']") "{{ m.content }}"), ""},
+    {EACH(RAISE("m.role == 'system'") "{{ m.content }}"), "s"},
+    {"{% if tools %}{{ tools | tojson }}{% endif %}" EACH(WORDS CALLS(OBJECT)), "tcr"},
+    {"{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" EACH(WORDS), "tr"},
+    /* of the tools alone it says nothing */
+    {"{% if tools %}You have tools.{% endif %}" EACH(WORDS CALLS(OBJECT)), "cr"},
+    /* what is no text fails, or is printed as Python prints it */
+    {EACH(WORDS CALLS("{{ c.function.name + c.function.arguments }}")), "crx"},
+    {EACH(WORDS CALLS("{{ c.function.arguments }}")), "crx"},
+    /* the content */
+    {EACH("<{{ m.role }}>" RAISE("m.tool_calls and m.content is not none")
+              CALLS(OBJECT) "{{ m.content }}"),
+     "cr"},
+    {EACH("<{{ m.role }}>{{ m.content + '' }}" CALLS(OBJECT)), "cre"},
+    {EACH("<{{ m.role }}>{{ m.content | trim }}" CALLS(OBJECT)), "cre"},
+    {EACH(RAISE("m.role == 'tool' and m.tool_call_id | length != 9") WORDS CALLS(OBJECT)), "cri"},
+    {EACH(RAISE("m.tool_calls and m.tool_calls | length > 1") WORDS CALLS(OBJECT)), "crg"},
+    {EACH(RAISE("m.role == 'system'") WORDS CALLS(OBJECT)), "crs"},
+    {EACH(RAISE("m.role == 'tool'") WORDS CALLS(OBJECT)), "c"},
+    {"{% if tools %}{{ tools | tojson }}{% endif %}" EACH(
+         WORDS CALLS("<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ "
+                     "c.function.arguments | tojson }}}\n</tool_call>")),
+     "tcrh"},
+};
+
+START_TEST(ways_are_found)
+{
+    struct chat_template *c = load(ways[_i].source);
+    struct chat_tools k = chat_template_tools(c);
+    char found[16] = "";
+
+    strcat(found, k.tools ? "t" : "");
+    strcat(found, k.calls ? "c" : "");
+    strcat(found, k.results ? "r" : "");
+    strcat(found, k.text_arguments ? "x" : "");
+    strcat(found, k.empty_content ? "e" : "");
+    strcat(found, k.short_ids ? "i" : "");
+    strcat(found, k.single ? "g" : "");
+    strcat(found, k.no_system ? "s" : "");
+    strcat(found, k.hermes ? "h" : "");
+    ck_assert_msg(strcmp(found, ways[_i].knows) == 0, "%s: %s, not %s", ways[_i].source, found,
+                  ways[_i].knows);
+    chat_template_free(c);
+}
+END_TEST
+
+/* ---- what is given is no frame ---- */
+
+START_TEST(tools_never_become_special_tokens)
+{
+    struct chat_template *c = load(
+        "{{ tools | tojson }}" EACH("<|user|>{{ m.content or '' }}" CALLS(OBJECT)) "<|end|>");
+    json_t *given = json_loads("{\"tools\": [{\"<|end|>\": \"<|end|>\"}]}", 0, NULL),
+           *calls = json_loads("{\"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
+                               "\"<|end|>\", \"arguments\": {\"<|end|>\": \"a<|end|>\"}}}]}",
+                               0, NULL);
+    char none[] = "", hi[] = "Hi";
+    struct message m[] = {{.role = ROLE_USER, .text = hi},
+                          {.role = ROLE_ASSISTANT, .text = none, .members = calls},
+                          {.role = ROLE_TOOL, .text = hi}};
+    int *ids, n, starts[4], end = tokenizer_find(tokenizer, "<|end|>", 7), ends = 0,
+                            user = tokenizer_find(tokenizer, "<|user|>", 8);
+    struct error e = {0};
+    char *text;
+
+    ck_assert_msg(chat_template_render(c, m, 3, given, true, NULL, &text, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(text, "[{\"<|end|>\": \"<|end|>\"}]<|user|>Hi<|user|><|end|>{\"<|end|>\": "
+                           "\"a<|end|>\"}<|user|>Hi<|end|>");
+    ck_assert_msg(chat_template_encode(c, m, 3, given, true, NULL, &ids, &n, starts, &e) == 0, "%s",
+                  e.text);
+    for (int i = 0; i < n; i++)
+        ends += ids[i] == end;
+    ck_assert_int_eq(ends, 1);  /* the template's own */
+    for (int i = 0; i < 3; i++) /* whatever stands between them */
+        ck_assert_int_eq(ids[starts[i]], i ? user : ids[0]);
+    mem_free(ids);
+    mem_free(text);
+    json_decref(given);
+    json_decref(calls);
+    chat_template_free(c);
+}
+END_TEST
+
+/* What is given goes before what the options say, and is gone with the rendering. */
+START_TEST(given_values_are_of_one_rendering)
+{
+    struct chat_template_options o = {.globals = "{\"a\": 1, \"b\": 2}"};
+    json_t *given = json_pack("{s:i}", "a", 3);
+    struct message m = {.role = ROLE_USER, .text = (char[]){"Hi"}};
+    struct chat_template *c;
+    struct error e = {0};
+    char path[300], *text;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/template.jinja", support_tmpdir());
+    ck_assert((f = fopen(path, "w")) != NULL);
+    fputs("{{ a }} {{ b }}", f);
+    fclose(f);
+    o.file = path;
+    ck_assert_int_eq(chat_template_load(&c, file, tokenizer, &o, &e), 0);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, given, true, NULL, &text, &e), 0);
+    ck_assert_str_eq(text, "3 2");
+    mem_free(text);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, NULL, true, NULL, &text, &e), 0);
+    ck_assert_str_eq(text, "1 2");
+    mem_free(text);
+    json_decref(given);
+    chat_template_free(c);
+}
+END_TEST
+
+/* ---- a template for tools beside the other ---- */
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char path[400];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    ck_assert((f = fopen(path, "w")) != NULL);
+    fputs(text, f);
+    fclose(f);
+}
+
+START_TEST(tools_may_have_a_template_of_their_own)
+{
+    const char *dir = support_tmpdir();
+    json_t *given = json_loads("{\"tools\": [{\"function\": {\"name\": \"f\"}}]}", 0, NULL);
+    struct message m = {.role = ROLE_USER, .text = (char[]){"Hi"}};
+    struct chat_template *c;
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct error e = {0};
+    char *text;
+
+    put_file(dir, "config.json", "{\"model_type\": \"phimoe\"}");
+    put_file(dir, "tokenizer.json",
+             "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    put_file(dir, "tokenizer_config.json",
+             "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ messages[-1].content "
+             "}}\"}, {\"name\": \"tool_use\", \"template\": \"{{ tools[0].function.name }}: {{ "
+             "messages[-1].content }}\"}]}");
+    ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&c, f, t, NULL, &e) == 0, "%s", e.text);
+    ck_assert(chat_template_tools(c).tools);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, given, true, NULL, &text, &e), 0);
+    ck_assert_str_eq(text, "f: Hi");
+    mem_free(text);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, NULL, true, NULL, &text, &e), 0);
+    ck_assert_str_eq(text, "Hi");
+    mem_free(text);
+    json_decref(given);
+    chat_template_free(c);
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+END_TEST
+
+/* ---- real templates ---- */
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t h = 14695981039346656037u;
+
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return h;
+}
+
+static struct message message_of(const json_t *o, json_t *members)
+{
+    static const char *const own[] = {"role", "content"};
+    static char none[1];
+    struct message m = {.text = (char *)json_string_value(json_object_get(o, "content")),
+                        .members = members};
+    int role = 0;
+
+    while (strcmp(role_word((enum role)role), json_string_value(json_object_get(o, "role"))) != 0)
+        ck_assert_int_lt(++role, ROLES);
+    m.role = (enum role)role;
+    json_object_update(members, (json_t *)(uintptr_t)o);
+    for (int i = 0; i < (m.text ? 2 : 1); i++)
+        json_object_del(members, own[i]);
+    m.text = m.text ? m.text : none;
+    return m;
+}
+
+/* tests/tools/tool_chats.py wrote the file: what jinja2 makes of each conversation, told by length
+ * and hash, for the templates are not ours. */
+START_TEST(tool_chats_of_other_families)
+{
+    json_error_t where;
+    json_t *root = json_load_file(support_path("golden/tool-chats.json"), 0, &where), *chat,
+           *one = json_array_get(json_object_get(root, "templates"), (size_t)_i);
+    const char *folder = support_shared(json_string_value(json_object_get(one, "folder")));
+    struct tm day = {.tm_year = 125, .tm_mday = 31, .tm_hour = 12, .tm_isdst = -1};
+    struct chat_template_options o = {.now = mktime(&day)};
+    struct chat_template *c;
+    struct weight_file *f;
+    struct error e = {0};
+    char path[1100];
+    size_t i;
+
+    ck_assert_msg(root != NULL, "%s", where.text);
+    if (!folder)
+        return;
+    snprintf(path, sizeof path, "%s/%s", folder, json_string_value(json_object_get(one, "file")));
+    o.file = path;
+    ck_assert_msg(weight_file_open(&f, folder, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&c, f, NULL, &o, &e) == 0, "%s: %s", path, e.text);
+    json_array_foreach(json_object_get(one, "chats"), i, chat)
+    {
+        const json_t *list = json_array_get(json_object_get(root, "conversations"),
+                                            (size_t)json_integer_value(json_array_get(chat, 0)));
+        json_t *members[8];
+        struct message m[8];
+        size_t n = json_array_size(list);
+        char *text, hash[20];
+
+        for (size_t k = 0; k < n; k++)
+            m[k] = message_of(json_array_get(list, k), members[k] = json_object());
+        ck_assert_msg(chat_template_render(c, m, n,
+                                           json_is_true(json_array_get(chat, 1))
+                                               ? json_object_get(root, "given")
+                                               : NULL,
+                                           true, NULL, &text, &e) == 0,
+                      "%s, %zu: %s", path, i, e.text);
+        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hash_of(text));
+        ck_assert_msg((json_int_t)strlen(text) == json_integer_value(json_array_get(chat, 2)) &&
+                          strcmp(hash, json_string_value(json_array_get(chat, 3))) == 0,
+                      "%s, chat %zu: %s", path, i, text);
+        mem_free(text);
+        for (size_t k = 0; k < n; k++)
+            json_decref(members[k]);
+    }
+    ck_assert_uint_ge(i, 3);
+    chat_template_free(c);
+    weight_file_close(f);
+    json_decref(root);
+}
+END_TEST
+
+static int templates(void)
+{
+    json_t *root = json_load_file(support_path("golden/tool-chats.json"), 0, NULL);
+    int n = (int)json_array_size(json_object_get(root, "templates"));
+
+    json_decref(root);
+    return n;
+}
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("chat_tools");
+    TCase *c = tcase_create("demo"), *real = tcase_create("real");
+
+    tcase_add_checked_fixture(c, open_demo, close_demo);
+    tcase_add_loop_test(c, ways_are_found, 0, (int)(sizeof ways / sizeof *ways));
+    tcase_add_test(c, tools_never_become_special_tokens);
+    tcase_add_test(c, given_values_are_of_one_rendering);
+    suite_add_tcase(s, c);
+    tcase_add_test(real, tools_may_have_a_template_of_their_own);
+    tcase_add_loop_test(real, tool_chats_of_other_families, 0, templates());
+    suite_add_tcase(s, real);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
