@@ -768,7 +768,8 @@ START_TEST(pictures_are_well_formed)
     double values[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, zeros[12] = {0};
     uint8_t dots[12] = {1, 0, 1};
     struct plot_bar bars[2] = {{"a <b> & \"c\"", "85 %", {5, 30, 34, 32, 32, 33, 1}, 40},
-                               {"empty", NULL, {0}, 0}};
+                               {"empty", NULL, {0}, 0}},
+                    once = {"once", "1 run", {1, 30, 30, 30, 30, 30, 0}, 0};
     struct plot_point points[3] = {{0, 10}, {8, 30}, {16, 20}};
     char *d[6], path[400], *all;
     struct error e = {0};
@@ -786,6 +787,12 @@ START_TEST(pictures_are_well_formed)
         well_formed(d[i]);
     }
     ck_assert_ptr_nonnull(strstr(d[0], "a &lt;b&gt; &amp; &quot;c&quot;"));
+    ck_assert_ptr_nonnull(strstr(d[0], "32.00 ± 1.00"));
+    all = plot_bars("One sample", "", &once, 1); /* has no spread */
+    well_formed(all);
+    ck_assert_ptr_null(strstr(strstr(all, "once"), "±"));
+    ck_assert_ptr_null(strstr(strstr(all, "once"), "<line"));
+    mem_free(all);
     ck_assert_ptr_nonnull(strstr(d[1], "layer 2 expert 3: 11"));
     snprintf(path, sizeof path, "%s/plot.svg", support_tmpdir());
     ck_assert_msg(plot_write(path, d, 6, &e) == 0, "%s", e.text);

@@ -6,6 +6,7 @@
 #include "engine/run/draft/drafter.h"
 #include "engine/run/draft/utility.h"
 #include "engine/run/engine.h"
+#include "engine/run/internal.h"
 #include "engine/run/prompt.h"
 #include "tests/byte_level.h"
 #include "tests/fake_device.h"
@@ -406,6 +407,35 @@ START_TEST(reasons_do_not_outlive_their_cause)
     engine_session_clear(g);
     one_turn(g, &(struct way){.penalty = 9, .max_tokens = 30, .ignore_eos = true}, unlike, &s);
     ck_assert_str_eq(s.why, "off: nothing repeats here");
+    engine_close(g);
+}
+END_TEST
+
+/* Who drafts at a cost and was wrong every time is asked for a token all the same where another
+ * answer begins, and learns that it is right now. */
+START_TEST(a_costly_drafter_is_tried_again)
+{
+    static const enum drafter_kind kind = DRAFTER_model;
+    struct setting a = {.spec = "model", .n_max = 2, .pays = true, .model = support_demo()};
+    struct engine *g = open_engine(&a);
+    struct drafter *d;
+    static struct said s;
+    float never, now;
+
+    one_turn(g, &ways[0], prompts[0], &s);
+    d = engine_session(g)->spec.drafters[kind];
+    for (int i = 0; i < 300; i++)
+        drafter_ops(kind)->learn(d, 1, 0);
+    drafter_ops(kind)->expect(d, 1, &never);
+    ck_assert_float_lt(never, 0.001f);
+    g->utility.account = -5; /* nothing more may be lost */
+    one_turn(g, &(struct way){.penalty = 1, .max_tokens = 30}, prompts[0], &s);
+    drafter_ops(kind)->expect(d, 1, &now);
+    ck_assert_float_eq(now, never);
+    g->utility.account = 1;
+    one_turn(g, &ways[0], prompts[0], &s);
+    drafter_ops(kind)->expect(d, 1, &now);
+    ck_assert_float_gt(now, 0.02f);
     engine_close(g);
 }
 END_TEST
@@ -1035,6 +1065,7 @@ int main(void)
     tcase_add_test(t, kinds_of_tokens_may_differ);
     tcase_add_test(t, recurrent_layers_are_left_alone);
     tcase_add_test(t, reasons_do_not_outlive_their_cause);
+    tcase_add_test(t, a_costly_drafter_is_tried_again);
     tcase_add_test(t, lossy_policies_say_what_they_changed);
     tcase_add_test(t, synthetic_acceptance);
     tcase_add_test(t, rates_that_are_none);

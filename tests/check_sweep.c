@@ -169,6 +169,57 @@ START_TEST(every_sample_is_kept)
 }
 END_TEST
 
+/* A line may be a conversation, with how long its answer is. */
+START_TEST(prompts_are_conversations_too)
+{
+    char prompts[300], output[300];
+    char *argv[] = {"moetop",
+                    "-m",
+                    (char *)support_demo(),
+                    "-t",
+                    "2",
+                    "-c",
+                    "512",
+                    "--temp",
+                    "0",
+                    "-n",
+                    "20",
+                    "--spec-sweep",
+                    "K=4 drafts=lookup",
+                    "--bench-repetitions",
+                    "1",
+                    "--bench-prompts",
+                    prompts,
+                    "--bench-output",
+                    output};
+    struct options o;
+    json_t *all, *samples;
+    FILE *f;
+
+    snprintf(prompts, sizeof prompts, "%s/prompts.jsonl", support_tmpdir());
+    snprintf(output, sizeof output, "%s/conversations.json", support_tmpdir());
+    f = fopen(prompts, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me about a fox.\"}, "
+          "{\"role\": \"assistant\", \"content\": \"A fox is a clever animal.\"}, "
+          "{\"role\": \"user\", \"content\": \"Tell me about a hen.\"}], \"max_tokens\": 7}\n"
+          "Tell me a story about a duck.\n",
+          f);
+    fclose(f);
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_msg(options_parse(&o, (int)(sizeof argv / sizeof *argv), argv, &e) >= 0, "%s",
+                  e.text);
+    ck_assert_msg(sweep_mode_run(&o, &e) == 0, "%s", e.text);
+    options_release(&o);
+    all = json_load_file(output, 0, NULL);
+    samples = json_object_get(all, "samples");
+    ck_assert_uint_eq(json_array_size(samples), 2 * 2);
+    ck_assert_int_eq(number(json_array_get(samples, 0), "tokens"), 7);
+    ck_assert_int_eq(number(json_array_get(samples, 2), "tokens"), 20);
+    json_decref(all);
+}
+END_TEST
+
 /* The lossy ones say so; a drafter that was not opened cannot be heard. */
 START_TEST(drafting_may_change_between_turns)
 {
@@ -204,6 +255,7 @@ int main(void)
     tcase_add_test(t, what_is_asked);
     tcase_add_test(t, what_is_not);
     tcase_add_test(t, every_sample_is_kept);
+    tcase_add_test(t, prompts_are_conversations_too);
     tcase_add_test(t, drafting_may_change_between_turns);
     suite_add_tcase(s, t);
     return support_run(s);

@@ -130,21 +130,24 @@ char *plot_bars(const char *title, const char *unit, const struct plot_bar *bars
             &b,
             "</text>\n<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"16\" fill=\"#4c78a8\"/>\n",
             LEFT, y + 3, f->median * scale);
-        strbuf_printf(
-            &b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\"/>\n",
-            LEFT + f->min * scale, y + 11, LEFT + f->max * scale, y + 11);
-        strbuf_printf(&b,
-                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"8\" fill=\"none\" "
-                      "stroke=\"#222222\"/>\n",
-                      LEFT + low * scale, y + 7, (high - low) * scale);
+        if (f->n != 1)
+            strbuf_printf(
+                &b,
+                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\"/>\n"
+                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"8\" fill=\"none\" "
+                "stroke=\"#222222\"/>\n",
+                LEFT + f->min * scale, y + 11, LEFT + f->max * scale, y + 11, LEFT + low * scale,
+                y + 7, (high - low) * scale);
         if (bars[i].limit > 0)
             strbuf_printf(&b,
                           "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
                           "stroke=\"#e45756\" stroke-width=\"3\"/>\n",
                           LEFT + bars[i].limit * scale, y + 1, LEFT + bars[i].limit * scale,
                           y + 21);
-        strbuf_printf(&b, "<text x=\"%d\" y=\"%.1f\">%.*f ± %.*f", WIDTH - RIGHT + 8, y + 16,
-                      digits(f->median), f->median, digits(f->median), f->sd);
+        strbuf_printf(&b, "<text x=\"%d\" y=\"%.1f\">%.*f", WIDTH - RIGHT + 8, y + 16,
+                      digits(f->median), f->median);
+        if (f->n != 1)
+            strbuf_printf(&b, " ± %.*f", digits(f->median), f->sd);
         if (bars[i].note && *bars[i].note) {
             strbuf_puts(&b, " (");
             put_text(&b, bars[i].note);

@@ -2,13 +2,11 @@
  * an empty session, so that every arm reads the same prompt and nothing of another arm's answer. */
 #include "app/speculate/sweep.h"
 
-#include "app/common/paths.h"
+#include "app/bench/load.h"
 #include "app/common/signals.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/prompt.h"
 #include "app/setup/sampling_options.h"
-#include "app/setup/test_text.h"
-#include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
@@ -53,17 +51,15 @@ static int take_arm(struct running *r, const struct sweep_arm *a, struct error *
     return rc < 0 ? rc : engine_drafting_set(r->g, &d, e);
 }
 
-static int answer(struct running *r, const char *prompt, struct turn_done_event *done,
-                  struct error *e)
+static int answer(struct running *r, const struct load_request *prompt,
+                  struct turn_done_event *done, struct error *e)
 {
-    struct message m = {.role = ROLE_USER, .text = (char *)prompt};
-    struct dialogue said = {
-        .messages = &m, .n_messages = 1, .raw = r->o->raw || !engine_info(r->g)->chat};
-    struct turn t = {.max_tokens = r->o->n_predict > 0 ? r->o->n_predict : TOKENS,
-                     .ignore_eos = r->o->ignore_eos,
-                     .sampling = r->sampling};
+    struct dialogue said = prompt->said;
+    struct turn t = {
+        .max_tokens = prompt->max_tokens, .ignore_eos = r->o->ignore_eos, .sampling = r->sampling};
     int rc;
 
+    said.raw = r->o->raw || !engine_info(r->g)->chat;
     engine_session_clear(r->g);
     series_clear(&r->token_ms);
     r->text = HASH_START;
@@ -127,7 +123,7 @@ static void tell(const struct running *r, int run, int arm)
 
 /* Arm 0 first, the others in an order that turns round with every run. A first answer does not
  * count: it meets weights that are not in memory yet. */
-static int one_prompt(struct running *r, const char *prompt, struct error *e)
+static int one_prompt(struct running *r, const struct load_request *prompt, struct error *e)
 {
     struct sweep *s = r->s;
     struct turn_done_event done;
@@ -148,42 +144,38 @@ static int one_prompt(struct running *r, const char *prompt, struct error *e)
     return rc;
 }
 
-/* A line a prompt, as in --bench-prompts. */
-static int all_lines(struct running *r, char *text, int most, struct error *e)
+static int most_tokens(const struct options *o)
 {
-    int rc = 0;
-    char *rest = text;
+    return o->n_predict > 0 ? o->n_predict : TOKENS;
+}
 
-    for (char *line; rc == 0 && r->s->prompts < most && (line = strsep(&rest, "\n"));) {
-        line[strcspn(line, "\r")] = 0;
-        if (line[strspn(line, " \t")] && line[0] != '#')
-            rc = one_prompt(r, line, e);
-    }
-    return rc == 0 && !r->s->prompts
-               ? error_set(e, ERR_INPUT, "--spec-sweep: no prompts (--bench-prompts, one a line)")
-               : rc;
+/* What -p or -f say. */
+static int one_text(struct running *r, struct error *e)
+{
+    struct message m = {.role = ROLE_USER};
+    struct load_request prompt = {.said = {.messages = &m, .n_messages = 1},
+                                  .max_tokens = most_tokens(r->o)};
+    int rc = prompt_read(r->o, &m.text, e);
+
+    if (rc == 0)
+        rc = one_prompt(r, &prompt, e);
+    mem_free(m.text);
+    return rc;
 }
 
 static int run(struct running *r, struct error *e)
 {
     const struct options *o = r->o;
-    bool own = !o->bench_prompts || strcmp(o->bench_prompts, TEST_TEXT_DEFAULT) == 0;
-    char path[4096], *text = NULL;
-    size_t size;
+    struct load_requests all = {0};
+    size_t most = o->bench_prompts ? SIZE_MAX : PROMPTS;
     int rc;
 
-    if (o->prompt || o->file) {
-        if ((rc = prompt_read(o, &text, e)) == 0)
-            rc = one_prompt(r, text, e);
-        mem_free(text);
-        return rc;
-    }
-    rc = own ? paths_data("bench/prompts.txt", path, sizeof path, e) : 0;
-    if (rc == 0)
-        rc = test_text_read(own ? path : o->bench_prompts, &text, &size, e);
-    if (rc == 0)
-        rc = all_lines(r, text, o->bench_prompts ? 1 << 20 : PROMPTS, e);
-    mem_free(text);
+    if (o->prompt || o->file)
+        return one_text(r, e);
+    rc = load_requests_read(&all, o->bench_prompts, most_tokens(o), e);
+    for (size_t i = 0; i < all.n && i < most && rc == 0; i++)
+        rc = one_prompt(r, &all.request[i], e);
+    load_requests_release(&all);
     return rc;
 }
 

@@ -102,6 +102,9 @@ struct speculation {
         int n, right, ids[DRAFT_MOST];
         double cost;
     } watched;
+    /* while the drafter that costs time is not expected to pay: passes since it was asked for one
+     * token all the same, and how many there have to be until it is again */
+    int unasked, wait;
 };
 
 /* What the newest pass of answers verified and made, until its time is known. */

@@ -19,6 +19,7 @@
 
 #define WHY_AGAIN 16   /* passes until a reason that changes from pass to pass is told anew */
 #define UNLIKELY 0.15f /* that all drafted so far are right: not worth drafting another one */
+#define WAIT_MOST 64   /* passes between two tries of a drafter that costs and does not pay */
 
 static bool asked_for(const struct drafting *c, enum drafter_kind kind)
 {
@@ -304,6 +305,21 @@ static void catch_up(struct session *s, enum drafter_kind kind)
     s->engine->reading_ns += ns * (behind - own) / behind;
 }
 
+/* Who drafts at a cost and was wrong too often may be right in what comes now: a single token shows
+ * it, which the model's own next one is held against without being verified. At once where the last
+ * one was right or an answer begins, later and later where it was not; what it takes comes from the
+ * account (utility.h). */
+static bool is_tried_again(struct session *s)
+{
+    struct speculation *p = &s->spec;
+
+    if (p->unasked++ < p->wait || !utility_bears(&s->engine->utility))
+        return false;
+    p->unasked = 0;
+    p->wait = p->wait < WAIT_MOST / 2 ? 2 * p->wait + 1 : WAIT_MOST;
+    return true;
+}
+
 /* Of an answer alone in its pass: the first drafter that costs time, where it is expected to pay.
  * How many pay on average says how probable one must be; where the drafter is surer than on average
  * it goes on, as far as the account bears, and where it is less sure it stops early. How many are
@@ -314,7 +330,7 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
     struct engine *g = s->engine;
     const struct drafter_ops *ops = NULL;
     struct utility_offer offer = {.answers = 1, .p = p, .to_draft = true};
-    bool always = g->config.drafting.always;
+    bool always = g->config.drafting.always, again;
     float experts[TOUCHED_ROWS], least;
     int kind = 0, n;
     uint64_t start;
@@ -330,7 +346,8 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
     offer.n = *offered = most;
     n = always ? most : utility_rows(&g->utility, &offer, &gain);
     least = !always && n < most ? p[n] : UNLIKELY;
-    n = always || !n ? n : utility_may(&g->utility, &offer, most);
+    again = !n && is_tried_again(s);
+    n = again ? 1 : always ? n : utility_may(&g->utility, &offer, n ? most : 0);
     if (!n)
         return 0;
     catch_up(s, (enum drafter_kind)kind);
@@ -342,7 +359,8 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
     memcpy(p, s->spec.p, (size_t)s->spec.n * sizeof *p);
     offer = (struct utility_offer){.answers = 1, .n = s->spec.n, .p = p};
     offer.experts = touched_expect(s, s->spec.ids, s->spec.n, experts) ? experts : NULL;
-    return always ? s->spec.n : utility_rows(&g->utility, &offer, &gain);
+    n = always ? s->spec.n : utility_rows(&g->utility, &offer, &gain);
+    return again ? utility_may(&g->utility, &offer, n) : n;
 }
 
 /* The likeliest of all that is drafted come first; how many there are, *p: how probable each is. */
@@ -718,6 +736,8 @@ void speculate_end(struct session *s, bool computed)
 
     if (p->rows > p->taken)
         kv_cut(&s->engine->kv, s->number, s->n_tokens);
+    if ((p->missed || p->taken) && drafter_ops(p->from)->expect)
+        p->wait = 0;
     if (computed && p->from != DRAFTER_COUNT && p->n && turn_running(s))
         drafter_ops(p->from)->learn(p->drafters[p->from], p->rows ? p->rows : 1,
                                     p->rows ? p->taken : p->missed);

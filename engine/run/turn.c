@@ -381,6 +381,7 @@ int turn_begin(struct session *s, const struct turn *t,
     scheduler_enter(s);
     utility_begin(&g->utility);
     s->spec.watched.n = 0;
+    s->spec.unasked = s->spec.wait = 0;
     g->busy = true;
     g->n_running++;
     if (s == g->session)

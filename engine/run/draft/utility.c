@@ -163,6 +163,11 @@ int utility_rows(const struct utility *u, const struct utility_offer *o, double 
     return rows;
 }
 
+bool utility_bears(const struct utility *u)
+{
+    return u->account > 0 && u->passes[1].n >= 3;
+}
+
 int utility_may(const struct utility *u, const struct utility_offer *o, int rows)
 {
     if (!can_tell(u, o) || u->drafted >= AGAIN)

@@ -54,6 +54,8 @@ void utility_begin(struct utility *u);
 double utility_cost(const struct utility *u, int answers, int rows, double experts);
 /* How many of the drafts pay. *gain: tokens a second then, in those without drafts. 0: none do. */
 int utility_rows(const struct utility *u, const struct utility_offer *o, double *gain);
+/* Whether the account bears that somebody drafts for one answer to no purpose. */
+bool utility_bears(const struct utility *u);
 /* How many of so many may be verified now. */
 int utility_may(const struct utility *u, const struct utility_offer *o, int rows);
 /* n tokens were drafted in so much time, by who takes time for it. */
