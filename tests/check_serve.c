@@ -1841,19 +1841,25 @@ static void sip(int fd)
         got = recv(fd, some, sizeof some, MSG_DONTWAIT);
 }
 
-/* Until the log says that it was too slow. The seconds; others are answered meanwhile. */
+/* Until the log says that it was too slow. The seconds; others are answered meanwhile. < 0: this
+ * test itself was not scheduled for a second, on a busy machine: it was silent. */
 static double sip_on(int fd, const char *path)
 {
+    size_t before = strlen(log_text());
     struct timespec begun;
     char line[200];
 
     snprintf(line, sizeof line, "POST %s 200", path);
     clock_gettime(CLOCK_MONOTONIC, &begun);
     while (seconds_since(&begun) < 40.0) {
-        char *text = strstr(log_text(), line), *end = text ? strchr(text, '\n') : NULL;
+        char *text = strstr(log_text() + before, line), *end = text ? strchr(text, '\n') : NULL;
 
         if (end) {
             *end = 0;
+            if (strstr(text, "silent for too long")) {
+                close(fd);
+                return -1.0;
+            }
             ck_assert_msg(strstr(text, "the client took too long") != NULL, "%s", text);
             break;
         }
@@ -1885,16 +1891,19 @@ START_TEST(answers_that_are_sipped)
     static const char begin[] = "{\"with_pieces\": true, \"content\": \"";
     size_t len = 400u << 10;
     char *whole;
-    double took;
+    double took = -1.0;
 
     start((const char *const[]){"--timeout", "1", NULL});
     if (!CHECKED_BUILD) { /* such a one is so slow that the client keeps up */
-        took = sip_on(ask_through_a_slit(CHAT, streams, strlen(streams)), CHAT);
+        for (int i = 0; i < 3 && took < 0.0; i++)
+            took = sip_on(ask_through_a_slit(CHAT, streams, strlen(streams)), CHAT);
         ck_assert_msg(took > 9.0 && took < 25.0, "a stream: %.1f s", took);
         no_session_is_taken();
     }
     whole = long_body(begin, len);
-    took = sip_on(ask_through_a_slit("/tokenize", whole, len), "/tokenize");
+    took = -1.0;
+    for (int i = 0; i < 3 && took < 0.0; i++)
+        took = sip_on(ask_through_a_slit("/tokenize", whole, len), "/tokenize");
     ck_assert_msg(took > 9.0 && took < 25.0, "ids: %.1f s", took);
     free(whole);
 }

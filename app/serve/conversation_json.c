@@ -43,9 +43,10 @@ struct reader {
     /* those of the newest assistant that called, as the template sees them; NULL: none did */
     const json_t *calls;
     size_t results; /* since then */
-    struct message
-        *wrapped; /* what tools said as a user's message, the newest one; NULL: it is not */
-    size_t more;  /* calls beyond one a message, of them all */
+    size_t more;    /* calls beyond one a message, of them all */
+    /* a user's message of what tools said, while more may come to it; NULL: there is none */
+    struct message *wrapped;
+    struct strbuf said; /* what it says so far */
 };
 
 /* The calls of an assistant's message behind its text. */
@@ -115,24 +116,34 @@ static const json_t *name_called(const struct reader *d, const char *id)
 }
 
 /* Results of one turn are one message: many templates want users and assistants by turns. */
-static int wrap_result(struct reader *d, struct message *out, struct refusal *r)
+static void wrap_result(struct reader *d, struct message *out)
 {
-    struct message *to = d->wrapped ? d->wrapped : out;
-    struct strbuf b = {0};
-
-    if (to != out)
-        strbuf_printf(&b, "%s\n", to->text);
-    strbuf_printf(&b, "<tool_response>\n%s\n</tool_response>", out->text);
-    if (to != out) {
+    if (d->wrapped)
+        strbuf_putc(&d->said, '\n');
+    strbuf_puts(&d->said, "<tool_response>\n");
+    strbuf_puts(&d->said, out->text);
+    strbuf_puts(&d->said, "\n</tool_response>");
+    if (d->wrapped) {
         mem_free(out->text);
         d->d->n_messages--;
+        return;
     }
-    mem_free(to->text);
-    to->text = strbuf_take(&b, NULL);
-    to->role = ROLE_USER;
-    strbuf_release(&b);
-    d->wrapped = to;
-    return to->text ? 0 : no_memory(r);
+    out->role = ROLE_USER;
+    d->wrapped = out;
+}
+
+/* Such a message is whole. */
+static int end_wrapped(struct reader *d, struct refusal *r)
+{
+    struct message *m = d->wrapped;
+
+    d->wrapped = NULL;
+    if (!m)
+        return 0;
+    mem_free(m->text);
+    m->text = strbuf_take(&d->said, NULL);
+    strbuf_release(&d->said);
+    return m->text ? 0 : no_memory(r);
 }
 
 /* What a tool said. */
@@ -143,7 +154,7 @@ static int add_result(struct reader *d, const json_t *m, struct message *out, st
     char own[TOOLS_SHORT_ID];
 
     if (!d->knows->results)
-        return wrap_result(d, out, r);
+        return wrap_result(d, out), 0;
     id = id ? tools_id(d->knows, id, own) : NULL;
     if (!json_is_string(name))
         name = name_called(d, id);
@@ -170,8 +181,8 @@ static int read_message(struct reader *d, const json_t *m, size_t i, struct refu
     if (!out->text)
         return -1;
     d->d->n_messages++;
-    if (role != ROLE_TOOL)
-        d->wrapped = NULL;
+    if (role != ROLE_TOOL && end_wrapped(d, r) < 0)
+        return -1;
     if (thought && !json_is_string(thought))
         return refuse(r, 400, "invalid_type", param, "'%s.reasoning_content' must be a string",
                       param);
@@ -197,7 +208,6 @@ static int tell_tools(struct dialogue *d, const char *tools, bool no_system, str
         strbuf_release(&b);
         return d->messages[0].text ? 0 : no_memory(r);
     }
-
     if (has)
         strbuf_printf(&b, "%s\n\n", d->messages[0].text);
     strbuf_puts(&b, tools);
@@ -298,15 +308,18 @@ static int read_list(struct job *j, const struct conversation_source *from,
     struct reader reader = {.d = d, .list = from->name, .knows = &tools->knows};
     size_t n = json_array_size(from->list);
     const struct message *last;
+    int rc = 0;
 
     if (!(d->messages = mem_alloc(n + 2, sizeof *d->messages)))
         return no_memory(r);
     if (add_system(d, from->system, r) < 0)
         return -1;
-    for (size_t i = 0; i < n; i++)
-        if (read_message(&reader, json_array_get(from->list, i), i, r) < 0)
-            return -1;
-    if (tools_given(j, tools, &d->given, r) < 0)
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_message(&reader, json_array_get(from->list, i), i, r);
+    if (rc == 0)
+        rc = end_wrapped(&reader, r);
+    strbuf_release(&reader.said);
+    if (rc < 0 || tools_given(j, tools, &d->given, r) < 0)
         return -1;
     if (tools->knows.single && reader.more && split_calls(d, reader.more, r) < 0)
         return -1;

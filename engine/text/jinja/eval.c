@@ -584,10 +584,10 @@ static void bind_input(struct run *r, const struct jinja_input *in)
     bind_globals(r, in->given, JINJA_GIVEN);
 }
 
-/* Bytes of its text. */
+/* What it counts beside text: a mapping takes more room than it is long. */
 static size_t json_size(const json_t *json)
 {
-    return json ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
+    return json ? 4 * json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
 }
 
 int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to,
