@@ -1,13 +1,18 @@
 /* --spec-sweep: what it may be asked for, and a run on the bundled model whose samples are all
  * there, say the same text and add up. */
 #include "app/speculate/sweep.h"
+#include "app/common/signals.h"
 #include "engine/run/engine.h"
 #include "tests/support.h"
 
 #include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct error e;
 
@@ -220,6 +225,55 @@ START_TEST(prompts_are_conversations_too)
 }
 END_TEST
 
+static void *interrupt(void *seconds)
+{
+    sleep(*(const unsigned *)seconds);
+    kill(getpid(), SIGINT);
+    return NULL;
+}
+
+/* What was measured before is written, arms that had no turn are not. */
+START_TEST(interrupted_samples_are_kept)
+{
+    static const unsigned seconds = 4;
+    char output[300];
+    char *argv[] = {"moetop",
+                    "-m",
+                    (char *)support_demo(),
+                    "-t",
+                    "1",
+                    "-c",
+                    "256",
+                    "-n",
+                    "3",
+                    "-p",
+                    "Tell me a story.",
+                    "--spec-sweep",
+                    "K=2 drafts=lookup",
+                    "--bench-repetitions",
+                    "10000",
+                    "--bench-output",
+                    output};
+    struct options o;
+    pthread_t thread;
+    json_t *all;
+
+    snprintf(output, sizeof output, "%s/interrupted.json", support_tmpdir());
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_msg(options_parse(&o, (int)(sizeof argv / sizeof *argv), argv, &e) >= 0, "%s",
+                  e.text);
+    signals_catch();
+    pthread_create(&thread, NULL, interrupt, (void *)(uintptr_t)&seconds);
+    ck_assert_int_eq(sweep_mode_run(&o, &e), ERR_CANCELLED);
+    pthread_join(thread, NULL);
+    signals_release();
+    options_release(&o);
+    all = json_load_file(output, 0, NULL);
+    ck_assert_uint_gt(json_array_size(json_object_get(all, "samples")), 1);
+    json_decref(all);
+}
+END_TEST
+
 /* The lossy ones say so; a drafter that was not opened cannot be heard. */
 START_TEST(drafting_may_change_between_turns)
 {
@@ -256,6 +310,7 @@ int main(void)
     tcase_add_test(t, what_is_not);
     tcase_add_test(t, every_sample_is_kept);
     tcase_add_test(t, prompts_are_conversations_too);
+    tcase_add_test(t, interrupted_samples_are_kept);
     tcase_add_test(t, drafting_may_change_between_turns);
     suite_add_tcase(s, t);
     return support_run(s);

@@ -234,6 +234,7 @@ int sweep_mode_run(struct options *o, struct error *e)
     struct sweep s = {.runs = o->bench_repetitions};
     struct running r = {.s = &s, .o = o};
     struct options wide;
+    struct error ignored;
     int rc = sweep_parse(&s, o, e);
 
     if (rc == 0) {
@@ -247,6 +248,8 @@ int sweep_mode_run(struct options *o, struct error *e)
         fprintf(stderr, "\r\033[K");
     if (rc == 0)
         rc = report(&s, o, e);
+    else if (rc == ERR_CANCELLED && s.n)
+        report(&s, o, &ignored);
     engine_close(r.g);
     series_release(&r.token_ms);
     sweep_release(&s);

@@ -108,6 +108,8 @@ static int put_table(FILE *f, const struct sweep *s, struct error *e)
 
         if ((rc = figures_of(s, i, &v, e)) < 0)
             break;
+        if (!v.rate.n) /* interrupted before its turn came */
+            continue;
         fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.1f %% | %.2f | %s | ", a->drafter,
                 a->policy, k_text(a, k), v.rate.n, report_spread(&v.rate, v.rate.median, rate),
                 v.gain.median, v.gain.min, v.accepted.mean, v.tokens_a_pass,

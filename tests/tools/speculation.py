@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """What drafts gain and lose on real text, by turns against none; the texts have to be the same.
 
-    speculation.py MOETOP MODEL.gguf [--drafts "--spec-type lookup" …] [--kinds repeat,story …]
-                   [--each 6] [--turns 3] [-n 160] [--args "-t 2"] [--json OUT]
+    speculation.py MOETOP MODEL.gguf [--drafts lookup,model] [--k auto] [--kinds repeat,story …]
+                   [--each 6] [--turns 3] [-n 160] [--args "-t 2 -md FILE"] [--json OUT]
 
 24 prompts, six of a kind: a story in the conversation that is to be told again (repeat), told again
 with another name (rename), told with every sentence on its own line (lines), and a new one (story).
 The stories are the model's own: its first answers, made once and kept beside the model's file
-(MODEL.stories.json). A turn is a batch without drafts and one of each arm; a prompt's figure is the
-median of its turns, each against the batch without drafts of the same turn. A batch begins with
-stories that are not counted, so that weights are packed and passes' times known (--warm).
+(MODEL.stories.json). All is one run of --spec-sweep, so that an answer stands seconds beside the same
+one without drafts (runs that follow each other meet another speed of the memory); a prompt's figure
+is the median of its turns. --k: auto, as many drafts as pay, or numbers; each is an arm.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
@@ -65,43 +65,42 @@ def prompts(a):
     return chosen
 
 
-def rate(x):
-    return x["timings"]["decode_tok_s"]
-
-
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("moetop"); ap.add_argument("model")
-    ap.add_argument("--drafts", action="append"); ap.add_argument("--kinds", default="repeat,rename,lines,story")
+    ap.add_argument("--drafts", default="lookup"); ap.add_argument("--k", default="auto")
+    ap.add_argument("--kinds", default="repeat,rename,lines,story")
     ap.add_argument("--each", type=int, default=6); ap.add_argument("--turns", type=int, default=3)
     ap.add_argument("-n", type=int, default=160); ap.add_argument("--args", default="-t 2")
-    ap.add_argument("--warm", type=int, default=2)
     ap.add_argument("--temp", type=float, default=0); ap.add_argument("--json")
     a = ap.parse_args()
-    arms = a.drafts or ["--spec-type auto"]
     asked = prompts(a)
-    warm = [{"id": -1 - i, "prompt": f"Tell me a story about {NEW[i % len(NEW)]}."}
-            for i in range(a.warm)]
-    lines = [x[1] for x in asked]
-    ratios = {arm: [[] for _ in lines] for arm in arms}
-    changed = 0
-    for _ in range(a.turns):
-        plain = run(a, warm + lines, ["--spec-type", "none"])[a.warm:]
-        for arm in arms:
-            for i, (x, y) in enumerate(zip(plain, run(a, warm + lines, shlex.split(arm))[a.warm:])):
-                changed += x["text"] != y["text"]
-                ratios[arm][i].append(rate(y) / rate(x))
-    for arm in arms:
-        of = [statistics.median(r) for r in ratios[arm]]
-        print(arm)
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as f:
+        f.writelines(json.dumps(line) + "\n" for _, line in asked)
+    try:
+        p = subprocess.run([a.moetop, "-m", a.model, "--spec-sweep", f"K={a.k} drafts={a.drafts}", "--bench-prompts",
+                            f.name, "-r", str(a.turns), "-n", str(a.n), "--temp", str(a.temp), "--seed", "7", "-o", "json"]
+                           + shlex.split(a.args), stdout=subprocess.PIPE, text=True)
+    finally:
+        os.unlink(f.name)
+    if not p.stdout:
+        sys.exit(p.returncode or 1)
+    samples = [x for x in json.loads(p.stdout)["samples"] if x["drafts"] != "none"]
+    for arm in dict.fromkeys((x["drafts"], "auto" if x["adaptive"] else x["k"]) for x in samples):
+        mine = [x for x in samples if (x["drafts"], "auto" if x["adaptive"] else x["k"]) == arm]
+        print("{}, K {}".format(*arm))
+        worst = []
         for kind in dict.fromkeys(k for k, _ in asked):
-            mine = [r for r, (k, _) in zip(of, asked) if k == kind]
-            print(f"  {kind:8} median {statistics.median(mine):.2f}  worst {min(mine):.3f}  "
-                  f"best {max(mine):.2f}")
-        print(f"  worst prompt {min(of):.3f}, texts that changed: {changed}")
+            of = [statistics.median(r) for r in ([x["against_none"] for x in mine if x["prompt"] == i + 1]
+                                                 for i, (k, _) in enumerate(asked) if k == kind) if r]
+            if of:
+                print(f"  {kind:8} median {statistics.median(of):.2f}  worst {min(of):.3f}  best {max(of):.2f}  "
+                      f"prompts {len(of)}")
+                worst.append(min(of))
+        print(f"  worst prompt {min(worst):.3f}, texts that changed: {sum(not x['same_text'] for x in mine)}")
     if a.json:
-        json.dump({"prompts": asked, "ratios": ratios, "changed": changed}, open(a.json, "w"), indent=1)
-    return changed != 0
+        json.dump({"prompts": asked, "samples": samples}, open(a.json, "w"), indent=1)
+    return p.returncode
 
 
 sys.exit(main())
