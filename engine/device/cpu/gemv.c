@@ -42,6 +42,7 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
 {
     int width = w->width ? w->width : 1, groups, rest;
     struct prefetch_hint from = packed_at(w, r0);
+    const struct pattern *how;
     float ragged[NUM_LANES];
     struct input mine = *in;
     const void *x;
@@ -59,11 +60,11 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     if (matrix_rounds_rows(w))
         mine = input_in_order(d, tid, w, in, 0, 1);
     x = w->width ? NULL : float_token(d, tid, w, in, 0);
+    how = gemv_pattern(d, w);
     groups = (r1 - r0 + width - 1) / width;
     rest = (r1 - r0) % width;
     for (int g = 0, n; g < groups; g += n) {
-        struct kernel_gemv s = {.how = gemv_pattern(d, w),
-                                .n = min_int(groups - g, KERNEL_GEMV_GROUPS)};
+        struct kernel_gemv s = {.how = how, .n = min_int(groups - g, KERNEL_GEMV_GROUPS)};
 
         n = s.n;
         for (int i = 0; i < n; i++) {
