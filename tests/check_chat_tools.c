@@ -57,7 +57,7 @@ static struct chat_template *load(const char *source)
 #define RAISE(when) "{% if " when " %}{{ raise_exception('no') }}{% endif %}"
 
 /* letters: tools, calls, results, no (s)ystem, te(x)t arguments, (e)mpty content, short (i)ds,
- * sin(g)le, (h)ermes */
+ * sin(g)le, (h)ermes, only with (d)escription */
 static const struct {
     const char *source, *knows;
 } ways[] = {
@@ -66,6 +66,9 @@ static const struct {
     {EACH(RAISE("m.role == 'system'") "{{ m.content }}"), "s"},
     {"{% if tools %}{{ tools | tojson }}{% endif %}" EACH(WORDS CALLS(OBJECT)), "tcr"},
     {"{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" EACH(WORDS), "tr"},
+    {"{% for t in tools or [] %}{{ t.function.name + t.function.description }}{% endfor %}" EACH(
+         WORDS),
+     "trd"},
     /* of the tools alone it says nothing */
     {"{% if tools %}You have tools.{% endif %}" EACH(WORDS CALLS(OBJECT)), "cr"},
     /* what is no text fails, or is printed as Python prints it */
@@ -102,6 +105,7 @@ START_TEST(ways_are_found)
     strcat(found, k.single ? "g" : "");
     strcat(found, k.no_system ? "s" : "");
     strcat(found, k.hermes ? "h" : "");
+    strcat(found, k.described ? "d" : "");
     ck_assert_msg(strcmp(found, ways[_i].knows) == 0, "%s: %s, not %s", ways[_i].source, found,
                   ways[_i].knows);
     chat_template_free(c);

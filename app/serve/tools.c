@@ -134,13 +134,40 @@ static int add_kwargs(const struct job *j, json_t *given, struct refusal *r)
     return json_object_update(given, (json_t *)(uintptr_t)kwargs);
 }
 
+/* The tools, each with a description; NULL: no memory. */
+static json_t *described(const json_t *tools)
+{
+    json_t *all = json_array(), *tool;
+    size_t i;
+
+    json_array_foreach(tools, i, tool)
+    {
+        json_t *f = json_object_get(tool, "function");
+
+        if (json_is_string(json_object_get(f, "description"))) {
+            json_array_append(all, tool);
+            continue;
+        }
+        f = json_copy(f);
+        tool = json_copy(tool);
+        json_object_set_new(f, "description", json_string(""));
+        json_object_set_new(tool, "function", f);
+        json_array_append_new(all, tool);
+    }
+    return all;
+}
+
 int tools_given(const struct job *j, const struct telling *t, json_t **given, struct refusal *r)
 {
+    const json_t *tools = json_object_get(j->body, "tools");
+
     *given = json_object();
     if (add_kwargs(j, *given, r) < 0)
         return -1;
     if (t->knows.tools)
-        json_object_set(*given, "tools", json_object_get(j->body, "tools"));
+        json_object_set_new(*given, "tools",
+                            t->knows.described ? described(tools)
+                                               : json_incref((json_t *)(uintptr_t)tools));
     if (json_object_size(*given))
         return 0;
     json_decref(*given);

@@ -219,6 +219,24 @@ static int find_system(const struct probe *p, bool *refused, struct error *e)
     return rc;
 }
 
+/* *out: the tools are told only if each has a description. */
+static int find_described(const struct probe *p, bool *out, struct error *e)
+{
+    json_t *given = json_deep_copy(p->given);
+    json_t *tool = json_array_get(json_object_get(given, "tools"), 0);
+    struct probe bare = {p->render, p->ctx, given};
+    bool found;
+    int rc;
+
+    if (!given)
+        return error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    json_object_del(json_object_get(tool, "function"), "description");
+    rc = find_word(&bare, NAME, false, &found, e);
+    *out = !found;
+    json_decref(given);
+    return rc;
+}
+
 int chat_tools_find(struct chat_tools *out, chat_tools_render *rendering, void *ctx,
                     struct error *e)
 {
@@ -233,6 +251,8 @@ int chat_tools_find(struct chat_tools *out, chat_tools_render *rendering, void *
     p.given = given;
     if (rc == 0)
         rc = find_word(&p, NAME, false, &out->tools, e);
+    if (rc == 0 && out->tools)
+        rc = find_described(&p, &out->described, e);
     if (!out->tools)
         p.given = NULL;
     if (rc == 0)

@@ -21,6 +21,7 @@ struct chat_tools {
     bool empty_content;  /* an assistant that only calls has the content ""; else null */
     bool short_ids;      /* ids of calls are nine letters and digits (Mistral) */
     bool single;         /* one call a message, then its result (Llama 3) */
+    bool described;      /* a tool without "description" makes it fail (gpt-oss) */
     bool hermes;         /* it writes calls as <tool_call>{"name": ..., "arguments": ...} */
 };
 
