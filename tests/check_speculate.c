@@ -1023,6 +1023,14 @@ START_TEST(what_was_measured_long_ago_is_measured_again)
     for (int i = 0; i < 5; i++)
         utility_learn(&u, 1, 3, 0, 3, 2.8e6, 0);
     ck_assert_double_eq_tol(utility_cost(&u, 1, 3, 0), 1.5, 1e-9);
+    utility_init(&u, 0); /* and where it made that nothing was drafted any more */
+    for (int i = 0; i < 5; i++)
+        utility_learn(&u, 1, 1, 0, 1, 1e6, 0);
+    utility_learn(&u, 1, 2, 0, 1, 9e6, 0);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 2, 0), 9, 1e-9);
+    for (int i = 0; i < 200; i++)
+        utility_learn(&u, 1, 1, 0, 1, 1e6, 0);
+    ck_assert_double_eq_tol(utility_cost(&u, 1, 2, 0), 1.4, 1e-9);
 }
 END_TEST
 

@@ -17,6 +17,7 @@
 #define DRAFT_GUESS 0.1   /* what drafting a token takes, likewise */
 #define AGAIN 32          /* passes with drafts after which one without is measured */
 #define OF_LATE 32        /* passes with drafts: what was measured before them is forgotten */
+#define OF_LATE_ALL 160   /* and passes of any kind */
 #define FADE 0.99         /* of what counts as of late */
 #define EXPERTS_FADE 0.75 /* of experts touched */
 
@@ -32,6 +33,7 @@ void utility_restart(struct utility *u)
     utility_init(u, before.expert);
     memcpy(u->passes, before.passes, sizeof u->passes);
     u->all_drafted = before.all_drafted;
+    u->all = before.all;
 }
 
 void utility_forget(struct utility *u)
@@ -64,7 +66,8 @@ static double median(const double *x, int n)
 static bool is_known(const struct utility *u, int answers, int rows)
 {
     return u->passes[rows].ns > 0 &&
-           (rows == answers || u->all_drafted - u->passes[rows].when < OF_LATE);
+           (rows == answers || (u->all_drafted - u->passes[rows].when < OF_LATE &&
+                                u->all - u->passes[rows].at < OF_LATE_ALL));
 }
 
 /* The passes measured of late that are nearest to so many rows; *high beyond the last one: there is
@@ -193,6 +196,7 @@ static void learn_cost(struct utility *u, int answers, int rows, double experts,
         u->passes[rows].n = 0;
     u->all_drafted += rows > answers;
     u->passes[rows].when = u->all_drafted;
+    u->passes[rows].at = ++u->all;
     u->passes[rows].newest[u->passes[rows].n++ % UTILITY_NEWEST] = ns;
     n = u->passes[rows].n < UTILITY_NEWEST ? u->passes[rows].n : UTILITY_NEWEST;
     u->passes[rows].ns = median(u->passes[rows].newest, n);

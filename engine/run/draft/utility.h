@@ -21,14 +21,15 @@ struct utility {
         double newest[UTILITY_NEWEST], ns; /* ns: their median; 0: none yet */
         double experts;                    /* a layer, on average; 0: not known */
         int n;
-        uint64_t when; /* the newest of them, in passes with drafts */
+        uint64_t when;          /* the newest of them, in passes with drafts */
+        uint64_t at;            /* and in passes of any kind */
     } passes[UTILITY_ROWS + 1]; /* by rows */
     double expert;              /* of a pass of one row: what one more expert a layer takes */
     double account;             /* in passes without drafts */
     double missed;              /* what drafts would have won while they were off, likewise */
     double draft_ns;            /* a drafted token takes where drafting costs; 0: not known */
     int drafted;                /* passes with drafts since one without */
-    uint64_t all_drafted;       /* passes with drafts in all */
+    uint64_t all_drafted, all;  /* passes with drafts, and of any kind */
     double time, worth;         /* of late: spent, and what the same tokens take without drafts */
 };
 
