@@ -1,6 +1,7 @@
 /* What chat templates are found to know of tools, and conversations with tools as they write them:
  * small templates of every way that is in use, and the real ones against what jinja2 made of them.
  */
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/file/weights.h"
 #include "engine/text/chat_template.h"
@@ -227,15 +228,6 @@ END_TEST
 
 /* ---- real templates ---- */
 
-static uint64_t hash_of(const char *text)
-{
-    uint64_t h = 14695981039346656037u;
-
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return h;
-}
-
 static struct message message_of(const json_t *o, json_t *members)
 {
     static const char *const own[] = {"role", "content"};
@@ -294,7 +286,8 @@ START_TEST(tool_chats_of_other_families)
                                                : NULL,
                                            true, NULL, &text, &e) == 0,
                       "%s, %zu: %s", path, i, e.text);
-        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hash_of(text));
+        snprintf(hash, sizeof hash, "%016llx",
+                 (unsigned long long)hash_bytes(HASH_START, text, strlen(text)));
         ck_assert_msg((json_int_t)strlen(text) == json_integer_value(json_array_get(chat, 2)) &&
                           strcmp(hash, json_string_value(json_array_get(chat, 3))) == 0,
                       "%s, chat %zu: %s", path, i, text);

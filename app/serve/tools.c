@@ -2,6 +2,7 @@
 #include "app/serve/tools.h"
 
 #include "app/serve/constraint.h"
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/text/chat_template.h"
 
@@ -250,14 +251,13 @@ const char *tools_id(const struct chat_tools *knows, const char *id, char own[TO
 {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     size_t n = strlen(id), good = 0;
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    uint64_t hash;
 
     while (good < n && strchr(letters, id[good] | ('A' <= id[good] && id[good] <= 'Z' ? 32 : 0)))
         good++;
     if (!knows->short_ids || (good == n && n == TOOLS_SHORT_ID - 1))
         return id;
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)id[i]) * 1099511628211u;
+    hash = hash_bytes(HASH_START, id, n);
     for (int i = 0; i < TOOLS_SHORT_ID - 1; i++, hash /= 36)
         own[i] = letters[hash % 36];
     own[TOOLS_SHORT_ID - 1] = '\0';
