@@ -8,6 +8,7 @@
 #include "tests/support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -78,6 +79,7 @@ static struct talk *begin(const char *home, const char *term, const char *const 
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
     ck_assert_int_ge(t.pid, 0);
+    fcntl(t.fd, F_SETFL, O_NONBLOCK);
     return &t;
 }
 
@@ -97,7 +99,7 @@ static void take(struct talk *t, int ms)
         t->seen = 0;
     }
     n = read(t->fd, t->out + t->n, 4096);
-    t->over = n <= 0;
+    t->over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     t->n += n > 0 ? (size_t)n : 0;
     t->out[t->n] = 0;
     for (size_t i = t->n - (n > 0 ? (size_t)n : 0); i < t->n; i++)
@@ -114,9 +116,20 @@ static const char *newest(struct talk *t)
     return from;
 }
 
+/* Like a terminal, it takes what comes while what is typed has to wait: a program that writes and
+ * one that types would wait for each other otherwise. */
 static void say(struct talk *t, const char *text)
 {
-    ck_assert_int_eq(write(t->fd, text, strlen(text)), (ssize_t)strlen(text));
+    uint64_t until = clock_now() + PATIENCE;
+
+    while (*text && !t->over && clock_now() < until) {
+        ssize_t n = write(t->fd, text, strlen(text));
+
+        text += n > 0 ? n : 0;
+        if (*text)
+            take(t, 20);
+    }
+    ck_assert_msg(!*text, "'%s' could not be typed; there was:\n%s", text, newest(t));
 }
 
 /* Waits for a text that comes after the one seen before. */
@@ -174,16 +187,19 @@ static const char *const plain[] = {"--plain", "--place", "balanced", NULL}, *co
 START_TEST(settings_while_it_loads)
 {
     struct talk *t = begin(support_tmpdir(), "dumb", plain);
+    uint64_t until = clock_now() + PATIENCE;
 
     say(t, "/set place cpu\n/set temp 0.5\n/place half\n/set pace 200\n/set seed 7\n/set theme "
            "mono\n/show\n");
     see(t, "the model is still loading");
     see(t, "temp is 0.5 now");
+    see(t, "there is no theme mono");
     /* all the while: somewhere in there the engine's thread looks */
-    while (!strstr(t->out + t->seen, "> ") && !t->over) {
+    while (!strstr(t->out + t->seen, "> ") && !t->over && clock_now() < until) {
         say(t, "/set place half\n/set place cpu\n");
         take(t, 4);
     }
+    see(t, "> ");
     say(t, "Tell me a story.\n");
     see(t, "moetop: ");
     say(t, "/quit\n");
@@ -210,6 +226,22 @@ START_TEST(settings_while_it_answers)
     see(t, "> ");
     say(t, "/undo\n/compare cpu,half\n");
     pause_for(t, 200);
+    say(t, "/quit\n");
+    ended(t, 0);
+}
+END_TEST
+
+/* What the engine tells while a line is being typed neither takes nor tears it. */
+START_TEST(a_half_typed_line_is_kept)
+{
+    struct talk *t = begin(support_tmpdir(), "dumb", plain);
+
+    see(t, "> ");
+    say(t, "/set place cpu\n/set temp 0.");
+    see(t, "the placement is cpu now");
+    see(t, "> "); /* the terminal echoes nothing */
+    say(t, "25\n");
+    see(t, "temp is 0.25 now");
     say(t, "/quit\n");
     ended(t, 0);
 }
@@ -419,9 +451,10 @@ static Suite *suite(void)
     Suite *s = suite_create("chat");
     TCase *t = tcase_create("chat");
 
-    tcase_set_timeout(t, 230);
+    tcase_set_timeout(t, 900); /* each wait has its own end, which says what it waited for */
     tcase_add_test(t, settings_while_it_loads);
     tcase_add_test(t, settings_while_it_answers);
+    tcase_add_test(t, a_half_typed_line_is_kept);
     tcase_add_test(t, a_refused_placement_is_not_set);
     tcase_add_test(t, the_screen_while_it_loads_and_answers);
     tcase_add_test(t, two_chats_keep_one_history);

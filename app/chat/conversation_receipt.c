@@ -69,11 +69,15 @@ static void hash_begin(struct conversation *c, const struct engine_info *info)
 void conversation_receipts_settle(struct conversation *c)
 {
     struct chat_receipts *r = &c->receipts;
+    const struct sched_param none = {0};
 
     if (r->running && !r->small)
         atomic_store(&r->unwanted, true);
-    if (r->running)
+    if (r->running) { /* somebody waits now: on a busy machine what is left to others takes minutes
+                       */
+        pthread_setschedparam(r->thread, SCHED_OTHER, &none);
         pthread_join(r->thread, NULL);
+    }
     r->running = false;
     hash_take(r);
     json_array_clear(r->unhashed);

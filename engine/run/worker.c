@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define HELD_NS (20 * CLOCK_MILLI) /* until a cancel of a held answer is seen */
+#define IN_PASS 32                 /* commands at a safe point of a pass */
 
 /* ---- engine thread ---- */
 
@@ -280,13 +281,15 @@ static void obey(struct client *c, struct command *k)
         send_text(c, EVENT_NOTICE, 0, e.text);
 }
 
-/* All commands that may go now. true: there were some. */
+/* All commands that may go now, in a pass some of them: who sends without a pause does not stop the
+ * answers. true: there were some. */
 static bool obey_all(struct worker *w, bool in_pass)
 {
     struct mailbox_item *l;
     bool any = false;
 
-    while (!atomic_load(&w->quit) && (l = take_item(w, in_pass))) {
+    for (int n = 0;
+         (n < IN_PASS || !in_pass) && !atomic_load(&w->quit) && (l = take_item(w, in_pass)); n++) {
         obey(l->client, &l->command);
         command_release(&l->command);
         mem_free(l);

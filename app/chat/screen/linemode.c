@@ -48,7 +48,8 @@ struct linemode {
     struct strbuf block;     /* lines of a message inside """ or before a backslash */
     bool in_block;
     bool submitting;     /* inside chat_submit: what is added was typed just now */
-    struct strbuf input; /* bytes of a pipe, not yet a line */
+    struct strbuf input; /* bytes of a pipe, or typed while there is no prompt; not yet a line */
+    int point;           /* the cursor in it, -1: at its end */
     char *preset;        /* /edit: what the next prompt begins with */
 };
 
@@ -94,7 +95,7 @@ static void puts_line(struct linemode *m, const char *text)
         put(m, "\n", 1);
 }
 
-/* Takes the prompt off before something else is printed; prompt() brings it back. */
+/* Takes the prompt off, and what was typed behind it. */
 static void unprompt(struct linemode *m)
 {
     if (!m->prompting)
@@ -103,8 +104,17 @@ static void unprompt(struct linemode *m)
     rl_callback_handler_remove();
 }
 
+/* Makes way for something else that is printed; prompt() brings back what is half typed. */
 static void fresh_line(struct linemode *m)
 {
+    if (m->prompting && (rl_end > 0 || m->reader)) {
+        strbuf_put(&m->input, rl_line_buffer, (size_t)rl_end);
+        m->point = rl_point;
+        m->line_open = true;
+    } else if (m->prompting) {
+        putchar('\r'); /* what comes is longer than the prompt */
+        fflush(stdout);
+    }
     unprompt(m);
     if (m->line_open)
         put(m, "\n", 1);
@@ -356,14 +366,22 @@ static void on_line(char *line)
     free(line); /* readline's own allocation */
 }
 
-static int insert_preset(void)
+/* What is half typed, and before it what somebody else proposes. */
+static void insert_typed(struct linemode *m)
 {
-    if (self->preset) {
-        rl_insert_text(self->preset);
-        mem_free(self->preset);
-        self->preset = NULL;
-    }
-    return 0;
+    int before;
+
+    if (m->preset)
+        rl_insert_text(m->preset);
+    before = rl_point;
+    if (m->input.len)
+        rl_insert_text(m->input.data);
+    if (m->point >= 0 && m->point < (int)m->input.len)
+        rl_point = before + m->point;
+    mem_free(m->preset);
+    m->preset = NULL;
+    strbuf_release(&m->input);
+    m->point = -1;
 }
 
 static void prompt(struct linemode *m)
@@ -375,7 +393,7 @@ static void prompt(struct linemode *m)
                                 : m->in_block || m->block.len ? ". "
                                                               : "> ",
                                 on_line);
-    insert_preset();
+    insert_typed(m);
     rl_redisplay();
 }
 
@@ -422,9 +440,27 @@ static bool feed_pipe(struct linemode *m)
     return true;
 }
 
+/* The first n bytes of what was typed are a line. */
+static void typed_line(struct linemode *m, size_t n)
+{
+    char *line = mem_string_n(m->input.data, n);
+    size_t taken = n < m->input.len ? n + 1 : n;
+
+    memmove(m->input.data, m->input.data + taken, m->input.len - taken + 1);
+    m->input.len -= taken;
+    m->line_open = false; /* the echo of Enter */
+    if (line && !m->in_block)
+        input_history_add(line);
+    if (line)
+        line_in(m, line);
+    m->no_memory |= !line;
+    mem_free(line);
+}
+
 /* Lines typed while an answer streams: the terminal itself edits and echoes them. Commands run at
  * once, a message waits for its turn, and what is not yet a line when the answer ends is
- * readline's: the kernel hands it over. */
+ * readline's: the kernel hands it over, or it was read already, for what had been typed when
+ * readline was sent away comes without an end. */
 static void read_typed(struct linemode *m)
 {
     char bytes[4096], *end;
@@ -432,25 +468,13 @@ static void read_typed(struct linemode *m)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    if (n <= 0) {
-        m->end_of_input = true;
-        return;
-    }
-    strbuf_put(&m->input, bytes, (size_t)n);
-    while (m->input.len && (end = memchr(m->input.data, '\n', m->input.len))) {
-        size_t len = (size_t)(end - m->input.data);
-        char *line = mem_string_n(m->input.data, len);
-
-        memmove(m->input.data, end + 1, m->input.len - len - 1);
-        m->input.len -= len + 1;
-        m->line_open = false; /* the echo of Enter */
-        if (line && !m->in_block)
-            input_history_add(line);
-        if (line)
-            line_in(m, line);
-        m->no_memory |= !line;
-        mem_free(line);
-    }
+    m->end_of_input = n <= 0;
+    strbuf_put(&m->input, bytes, n > 0 ? (size_t)n : 0);
+    m->point = -1;
+    while (m->input.len && (end = memchr(m->input.data, '\n', m->input.len)))
+        typed_line(m, (size_t)(end - m->input.data));
+    if (m->end_of_input && m->input.len)
+        typed_line(m, m->input.len);
 }
 
 /* ---- signals ---- */
