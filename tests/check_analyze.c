@@ -81,8 +81,13 @@ START_TEST(attention_and_cache_follow_the_layers)
     struct hparams hp = {.n_layers = 2};
     struct layer_shape layers[2] = {
         {.mixer = {.kind = MIXER_ATTENTION, .heads = 4, .kv_heads = 2, .key_dim = 8, .window = 16}},
-        {.mixer = {.kind = MIXER_MLA, .heads = 3, .kv_heads = 3, .key_dim = 12, .value_dim = 8,
-                   .rope_dims = 4, .kv_rank = 32}},
+        {.mixer = {.kind = MIXER_MLA,
+                   .heads = 3,
+                   .kv_heads = 3,
+                   .key_dim = 12,
+                   .value_dim = 8,
+                   .rope_dims = 4,
+                   .kv_rank = 32}},
     };
 
     hp.layers = layers;
@@ -95,20 +100,9 @@ END_TEST
 
 static void write_config(const char *folder, const char *text)
 {
-    char path[4096];
-    FILE *f;
-
     mkdir(folder, 0700);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs("{}", f);
-    fclose(f);
+    support_put(folder, "config.json", text);
+    support_put(folder, "tokenizer.json", "{}");
 }
 
 START_TEST(weights_that_are_not_there_follow_from_phimoes_configuration)
@@ -221,17 +215,15 @@ static void compare_all(const json_t *apart, const struct analysis_count *c,
                       (uint64_t)analysis_matrix_flops(c));
     ck_assert_uint_eq(number(apart, "kv_bytes", "per_token_f16"), analysis_kv_token(hp));
     for (int t = 0; t < ANALYSIS_DTYPES; t++) {
-        ck_assert_uint_eq(
-            number(apart, "weight_bytes_per_decoded_token", analysis_dtypes[t].name),
-            analysis_token_bytes(c, t));
+        ck_assert_uint_eq(number(apart, "weight_bytes_per_decoded_token", analysis_dtypes[t].name),
+                          analysis_token_bytes(c, t));
         ck_assert_uint_eq(number(apart, "memory_of_weights", analysis_dtypes[t].name),
                           analysis_memory(c, t));
     }
-    json_object_foreach (
+    json_object_foreach(
         json_object_get(json_object_get(apart, "flops_per_token"), "attention_at_context"), key,
-        value)
-        ck_assert_uint_eq((uint64_t)json_integer_value(value),
-                          (uint64_t)analysis_attention_flops(hp, atoi(key)));
+        value) ck_assert_uint_eq((uint64_t)json_integer_value(value),
+                                 (uint64_t)analysis_attention_flops(hp, atoi(key)));
 }
 
 START_TEST(counts_agree_with_those_made_apart)

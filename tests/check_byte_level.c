@@ -27,18 +27,6 @@ struct fixture {
 #define REGEX(text) "{\"Regex\": \"" text "\"}"
 #define ISOLATED "\"behavior\": \"Isolated\", \"invert\": false"
 
-static void write_file(const char *dir, const char *name, const char *text)
-{
-    char path[512];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static int load(struct fixture *x, const char *path, struct error *e)
 {
     int status = weight_file_open(&x->file, path, true, e);
@@ -53,8 +41,8 @@ static int load_json(struct fixture *x, const char *before, const char *model, s
     const char *dir = support_tmpdir();
     char *json = byte_level_json(before, model);
 
-    write_file(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
-    write_file(dir, "tokenizer.json", json);
+    support_put(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
+    support_put(dir, "tokenizer.json", json);
     free(json);
     return load(x, dir, e);
 }
@@ -514,12 +502,12 @@ START_TEST(wide_integers_are_read)
     char *json = byte_level_json(PLAIN, "");
     struct meta_value v;
 
-    write_file(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
-    write_file(dir, "tokenizer.json", json);
-    write_file(dir, "tokenizer_config.json",
-               "{\"model_max_length\": 1000000000000000019884624838656, \"a\": "
-               "[-99999999999999999999,0.12345678901234567890123,1e5], "
-               "\"said\": \"\\\"10000000000000000000000\", \"add_bos_token\": true}");
+    support_put(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
+    support_put(dir, "tokenizer.json", json);
+    support_put(dir, "tokenizer_config.json",
+                "{\"model_max_length\": 1000000000000000019884624838656, \"a\": "
+                "[-99999999999999999999,0.12345678901234567890123,1e5], "
+                "\"said\": \"\\\"10000000000000000000000\", \"add_bos_token\": true}");
     free(json);
     ck_assert_msg(load(&x, dir, &e) == 0, "%s", e.text);
     v = weight_file_meta(x.file, "tokenizer_config.json:said");
@@ -541,11 +529,11 @@ START_TEST(what_python_writes_is_read)
     char *json = byte_level_json(PLAIN, "");
     struct meta_value v;
 
-    write_file(dir, "config.json",
-               "{\"model_type\": \"qwen3_moe\", \"limit\": [0.0, Infinity], \"least\": -Infinity, "
-               "\"said\": \"NaN \\\" -Infinity\", \"none\":NaN}");
-    write_file(dir, "tokenizer.json", json);
-    write_file(dir, "tokenizer_config.json", "{\"add_bos_token\": true, \"x\": Infinity}");
+    support_put(dir, "config.json",
+                "{\"model_type\": \"qwen3_moe\", \"limit\": [0.0, Infinity], \"least\": -Infinity, "
+                "\"said\": \"NaN \\\" -Infinity\", \"none\":NaN}");
+    support_put(dir, "tokenizer.json", json);
+    support_put(dir, "tokenizer_config.json", "{\"add_bos_token\": true, \"x\": Infinity}");
     free(json);
     ck_assert_msg(load(&x, dir, &e) == 0, "%s", e.text);
     ck_assert_int_eq(weight_file_meta(x.file, "limit.0").type, META_FLOAT);
@@ -556,7 +544,7 @@ START_TEST(what_python_writes_is_read)
     ck_assert(v.type == META_STRING && v.len == 15);
     ck_assert_mem_eq(v.s, "NaN \" -Infinity", 15);
     close_it(&x);
-    write_file(dir, "config.json", "{\"model_type\": Infinit, \"limit\": Infinity}");
+    support_put(dir, "config.json", "{\"model_type\": Infinit, \"limit\": Infinity}");
     ck_assert(load(&x, dir, &e) != 0);
     ck_assert_msg(strstr(e.text, "not valid JSON: line 1, column 22") != NULL, "%s", e.text);
 }
@@ -624,8 +612,8 @@ START_TEST(characters_without_a_token)
     struct error e = {0};
     struct fixture x;
 
-    write_file(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
-    write_file(dir, "tokenizer.json", json);
+    support_put(dir, "config.json", "{\"model_type\": \"qwen3_moe\"}");
+    support_put(dir, "tokenizer.json", json);
     ck_assert_msg(load(&x, dir, &e) == 0, "%s", e.text);
     check_ids(x.t, " \u00e9a z za", false, ids);
     close_it(&x);
@@ -662,16 +650,16 @@ START_TEST(vocabulary_and_merges_are_enough)
     for (int i = 0; i < BYTE_LEVEL_MERGES; i++)
         strcat(strcat(merges, byte_level_merges[i]), i % 2 ? "\r\n" : "\n");
     *strstr(json, ", \"merges\"") = 0;
-    write_file(dir, "config.json", "{\"model_type\": \"gpt2\"}");
-    write_file(dir, "vocab.json", strstr(json, "\"vocab\": ") + 9);
-    write_file(dir, "merges.txt", merges);
+    support_put(dir, "config.json", "{\"model_type\": \"gpt2\"}");
+    support_put(dir, "vocab.json", strstr(json, "\"vocab\": ") + 9);
+    support_put(dir, "merges.txt", merges);
     free(json);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture x;
         struct error e = {0};
         int status;
 
-        write_file(dir, "tokenizer_config.json", cases[i].config);
+        support_put(dir, "tokenizer_config.json", cases[i].config);
         status = load(&x, dir, &e);
         ck_assert_msg(status == (cases[i].says ? ERR_MODEL : 0), "%s", e.text);
         if (cases[i].says)

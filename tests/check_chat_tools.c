@@ -13,8 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#define DEMO "../configs/models/tiny-storyteller-Q8_0.gguf"
-
 static struct weight_file *file;
 static struct tokenizer *tokenizer;
 
@@ -22,7 +20,7 @@ static void open_demo(void)
 {
     struct error e = {0};
 
-    ck_assert_msg(weight_file_open(&file, support_path(DEMO), true, &e) == 0, "%s", e.text);
+    ck_assert_msg(weight_file_open(&file, support_demo(), true, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&tokenizer, file, &e) == 0, "%s", e.text);
 }
 
@@ -34,17 +32,11 @@ static void close_demo(void)
 
 static struct chat_template *load(const char *source)
 {
-    struct chat_template_options o = {0};
+    struct chat_template_options o = {
+        .file = support_put(support_tmpdir(), "template.jinja", source)};
     struct chat_template *c;
     struct error e = {0};
-    char path[300];
-    FILE *f;
 
-    snprintf(path, sizeof path, "%s/template.jinja", support_tmpdir());
-    ck_assert((f = fopen(path, "w")) != NULL);
-    fputs(source, f);
-    fclose(f);
-    o.file = path;
     ck_assert_msg(chat_template_load(&c, file, tokenizer, &o, &e) == 0, "%s: %s", source, e.text);
     return c;
 }
@@ -158,14 +150,9 @@ START_TEST(given_values_are_of_one_rendering)
     struct message m = {.role = ROLE_USER, .text = (char[]){"Hi"}};
     struct chat_template *c;
     struct error e = {0};
-    char path[300], *text;
-    FILE *f;
+    char *text;
 
-    snprintf(path, sizeof path, "%s/template.jinja", support_tmpdir());
-    ck_assert((f = fopen(path, "w")) != NULL);
-    fputs("{{ a }} {{ b }}", f);
-    fclose(f);
-    o.file = path;
+    o.file = support_put(support_tmpdir(), "template.jinja", "{{ a }} {{ b }}");
     ck_assert_int_eq(chat_template_load(&c, file, tokenizer, &o, &e), 0);
     ck_assert_int_eq(chat_template_render(c, &m, 1, given, true, NULL, &text, &e), 0);
     ck_assert_str_eq(text, "3 2");
@@ -180,17 +167,6 @@ END_TEST
 
 /* ---- a template for tools beside the other ---- */
 
-static void put_file(const char *dir, const char *name, const char *text)
-{
-    char path[400];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    ck_assert((f = fopen(path, "w")) != NULL);
-    fputs(text, f);
-    fclose(f);
-}
-
 START_TEST(tools_may_have_a_template_of_their_own)
 {
     const char *dir = support_tmpdir();
@@ -202,13 +178,14 @@ START_TEST(tools_may_have_a_template_of_their_own)
     struct error e = {0};
     char *text;
 
-    put_file(dir, "config.json", "{\"model_type\": \"phimoe\"}");
-    put_file(dir, "tokenizer.json",
-             "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
-    put_file(dir, "tokenizer_config.json",
-             "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ messages[-1].content "
-             "}}\"}, {\"name\": \"tool_use\", \"template\": \"{{ tools[0].function.name }}: {{ "
-             "messages[-1].content }}\"}]}");
+    support_put(dir, "config.json", "{\"model_type\": \"phimoe\"}");
+    support_put(dir, "tokenizer.json",
+                "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    support_put(
+        dir, "tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ messages[-1].content "
+        "}}\"}, {\"name\": \"tool_use\", \"template\": \"{{ tools[0].function.name }}: {{ "
+        "messages[-1].content }}\"}]}");
     ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
     ck_assert_msg(chat_template_load(&c, f, t, NULL, &e) == 0, "%s", e.text);

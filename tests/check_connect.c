@@ -540,17 +540,13 @@ END_TEST
 
 START_TEST(the_key_is_asked_for_and_sent)
 {
-    char path[PATH_MAX + 8], arguments[PATH_MAX + 60];
-    FILE *f;
+    char arguments[PATH_MAX + 60];
 
     script.key = "sk-right";
     ck_assert_int_eq(ask("-p hi"), 2);
     SAYS("refuses (HTTP 401): no key: give its key with --api-key-file");
-    snprintf(path, sizeof path, "%s/keys", support_tmpdir());
-    f = fopen(path, "w");
-    fputs("# mine\n\n  sk-right \nsk-other\n", f);
-    fclose(f);
-    snprintf(arguments, sizeof arguments, "-p hi --api-key-file %s", path);
+    snprintf(arguments, sizeof arguments, "-p hi --api-key-file %s",
+             support_put(support_tmpdir(), "keys", "# mine\n\n  sk-right \nsk-other\n"));
     ck_assert_msg(ask(arguments) == 0, "%s", said);
     script.key = "sk-else";
     ck_assert_int_eq(ask(arguments), 2);
@@ -949,15 +945,10 @@ START_TEST(a_batch_is_answered_by_a_server)
         "{\"promt\": 1}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 3}\n"
         "{\"prompt\": \"Once\", \"raw\": true, \"stop\": [\"time\"]}\n";
-    char path[PATH_MAX + 16], arguments[PATH_MAX + 80], *here, *there;
-    FILE *f;
+    char arguments[PATH_MAX + 80], *here, *there;
 
-    snprintf(path, sizeof path, "%s/lines", support_tmpdir());
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(lines, f);
-    fclose(f);
-    snprintf(arguments, sizeof arguments, "--batch %s -n 12 --temp 0 --parallel 2", path);
+    snprintf(arguments, sizeof arguments, "--batch %s -n 12 --temp 0 --parallel 2",
+             support_put(support_tmpdir(), "lines", lines));
     ck_assert_int_ne(moetop(arguments), 0); /* one line is wrong */
     here = texts_of(answer);
     ck_assert_int_ne(ask(arguments), 0);
@@ -992,17 +983,6 @@ END_TEST
 
 /* ---- a load ---- */
 
-static void write_requests(char *path, size_t size, const char *text)
-{
-    FILE *f;
-
-    snprintf(path, size, "%s/requests", support_tmpdir());
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static double mean_of(const json_t *row, const char *name)
 {
     return json_number_value(json_object_get(json_object_get(row, name), "mean"));
@@ -1010,13 +990,14 @@ static double mean_of(const json_t *row, const char *name)
 
 START_TEST(a_load_on_a_server_stands_beside_one_here)
 {
-    char path[PATH_MAX + 16], arguments[3 * PATH_MAX];
+    const char *path =
+        support_put(support_tmpdir(), "requests",
+                    "# comment\nTell me a story.\n{\"prompt\": \"Hi\", \"max_tokens\": 5}\n"
+                    "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}]}\n");
+    char arguments[3 * PATH_MAX];
     json_t *rows, *row;
     size_t i;
 
-    write_requests(path, sizeof path,
-                   "# comment\nTell me a story.\n{\"prompt\": \"Hi\", \"max_tokens\": 5}\n"
-                   "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}]}\n");
     snprintf(arguments, sizeof arguments,
              "--bench --bench-prompts %s -n 8 -r 2 --parallel 1,3 -o json --bench-beside %s", path,
              support_demo());
@@ -1040,7 +1021,7 @@ START_TEST(a_load_on_a_server_stands_beside_one_here)
     ck_assert_ptr_nonnull(strstr(answer, "where,model,clients,requests,failed,"));
     snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -o sql", path);
     ck_assert_int_eq(ask(arguments), 2);
-    write_requests(path, sizeof path, "fine\n{\"prompt\": 5}\n");
+    support_put(support_tmpdir(), "requests", "fine\n{\"prompt\": 5}\n");
     snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s", path);
     ck_assert_int_eq(ask(arguments), 1);
     SAYS("requests:2: it needs a prompt or messages");

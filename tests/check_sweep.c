@@ -108,44 +108,48 @@ static bool file_has(const char *path, const char *words)
     return strstr(text, words) != NULL;
 }
 
+/* --spec-sweep on the bundled model with these words behind it, as it should end; the samples that
+ * it wrote. */
+static json_t *sweep_run(char *const *words, size_t n, int ends)
+{
+    char output[300],
+        *argv[40] = {"moetop", "-m", (char *)support_demo(), "--bench-output", output};
+    struct options o;
+
+    snprintf(output, sizeof output, "%s/sweep.json", support_tmpdir());
+    memcpy(argv + 5, words, n * sizeof *words);
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_msg(options_parse(&o, 5 + (int)n, argv, &e) >= 0, "%s", e.text);
+    ck_assert_msg(sweep_mode_run(&o, &e) == ends, "%s", e.text);
+    options_release(&o);
+    return json_load_file(output, 0, NULL);
+}
+
+#define WORDS(list) list, sizeof(list) / sizeof *(list)
+#define SHORT "-t", "2", "-c", "512", "--temp", "0"
+
 START_TEST(every_sample_is_kept)
 {
-    char output[300], picture[300];
-    char *argv[] = {"moetop",
-                    "-m",
-                    (char *)support_demo(),
-                    "-t",
-                    "2",
-                    "-c",
-                    "512",
-                    "--temp",
-                    "0",
-                    "-n",
-                    "60",
-                    "-p",
-                    "Repeat after me: The duck swam on the pond. The duck saw a frog. The frog saw "
-                    "the duck. The duck swam on the pond.",
-                    "--spec-sweep",
-                    "K=1,4,auto drafts=lookup",
-                    "--bench-repetitions",
-                    "2",
-                    "--bench-output",
-                    output,
-                    "--plot",
-                    picture};
-    struct options o;
+    static char asked[] = "Repeat after me: The duck swam on the pond. The duck saw a frog. The "
+                          "frog saw the duck. The duck swam on the pond.";
+    char picture[300];
+    char *words[] = {SHORT,
+                     "-n",
+                     "60",
+                     "-p",
+                     asked,
+                     "--spec-sweep",
+                     "K=1,4,auto drafts=lookup",
+                     "--bench-repetitions",
+                     "2",
+                     "--plot",
+                     picture};
     json_t *all, *samples, *x;
     size_t i;
     int accepted = 0;
 
-    snprintf(output, sizeof output, "%s/sweep.json", support_tmpdir());
     snprintf(picture, sizeof picture, "%s/sweep.svg", support_tmpdir());
-    ck_assert_int_eq(options_init(&o, &e), 0);
-    ck_assert_msg(options_parse(&o, (int)(sizeof argv / sizeof *argv), argv, &e) >= 0, "%s",
-                  e.text);
-    ck_assert_msg(sweep_mode_run(&o, &e) == 0, "%s", e.text);
-    options_release(&o);
-    all = json_load_file(output, 0, NULL);
+    all = sweep_run(WORDS(words), 0);
     samples = json_object_get(all, "samples");
     ck_assert_uint_eq(json_array_size(samples), 4 * 2);
     ck_assert_uint_eq(json_array_size(json_object_get(all, "arms")), 4);
@@ -177,46 +181,23 @@ END_TEST
 /* A line may be a conversation, with how long its answer is. */
 START_TEST(prompts_are_conversations_too)
 {
-    char prompts[300], output[300];
-    char *argv[] = {"moetop",
-                    "-m",
-                    (char *)support_demo(),
-                    "-t",
-                    "2",
-                    "-c",
-                    "512",
-                    "--temp",
-                    "0",
-                    "-n",
-                    "20",
-                    "--spec-sweep",
-                    "K=4 drafts=lookup",
-                    "--bench-repetitions",
-                    "1",
-                    "--bench-prompts",
-                    prompts,
-                    "--bench-output",
-                    output};
-    struct options o;
-    json_t *all, *samples;
-    FILE *f;
+    const char *prompts = support_put(
+        support_tmpdir(), "prompts.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me about a fox.\"}, "
+        "{\"role\": \"assistant\", \"content\": \"A fox is a clever animal.\"}, "
+        "{\"role\": \"user\", \"content\": \"Tell me about a hen.\"}], \"max_tokens\": 7}\n"
+        "Tell me a story about a duck.\n");
+    char *words[] = {SHORT,
+                     "-n",
+                     "20",
+                     "--spec-sweep",
+                     "K=4 drafts=lookup",
+                     "--bench-repetitions",
+                     "1",
+                     "--bench-prompts",
+                     (char *)prompts};
+    json_t *all = sweep_run(WORDS(words), 0), *samples;
 
-    snprintf(prompts, sizeof prompts, "%s/prompts.jsonl", support_tmpdir());
-    snprintf(output, sizeof output, "%s/conversations.json", support_tmpdir());
-    f = fopen(prompts, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me about a fox.\"}, "
-          "{\"role\": \"assistant\", \"content\": \"A fox is a clever animal.\"}, "
-          "{\"role\": \"user\", \"content\": \"Tell me about a hen.\"}], \"max_tokens\": 7}\n"
-          "Tell me a story about a duck.\n",
-          f);
-    fclose(f);
-    ck_assert_int_eq(options_init(&o, &e), 0);
-    ck_assert_msg(options_parse(&o, (int)(sizeof argv / sizeof *argv), argv, &e) >= 0, "%s",
-                  e.text);
-    ck_assert_msg(sweep_mode_run(&o, &e) == 0, "%s", e.text);
-    options_release(&o);
-    all = json_load_file(output, 0, NULL);
     samples = json_object_get(all, "samples");
     ck_assert_uint_eq(json_array_size(samples), 2 * 2);
     ck_assert_int_eq(number(json_array_get(samples, 0), "tokens"), 7);
@@ -236,39 +217,26 @@ static void *interrupt(void *seconds)
 START_TEST(interrupted_samples_are_kept)
 {
     static const unsigned seconds = 4;
-    char output[300];
-    char *argv[] = {"moetop",
-                    "-m",
-                    (char *)support_demo(),
-                    "-t",
-                    "1",
-                    "-c",
-                    "256",
-                    "-n",
-                    "3",
-                    "-p",
-                    "Tell me a story.",
-                    "--spec-sweep",
-                    "K=2 drafts=lookup",
-                    "--bench-repetitions",
-                    "10000",
-                    "--bench-output",
-                    output};
-    struct options o;
+    char *words[] = {"-t",
+                     "1",
+                     "-c",
+                     "256",
+                     "-n",
+                     "3",
+                     "-p",
+                     "Tell me a story.",
+                     "--spec-sweep",
+                     "K=2 drafts=lookup",
+                     "--bench-repetitions",
+                     "10000"};
     pthread_t thread;
     json_t *all;
 
-    snprintf(output, sizeof output, "%s/interrupted.json", support_tmpdir());
-    ck_assert_int_eq(options_init(&o, &e), 0);
-    ck_assert_msg(options_parse(&o, (int)(sizeof argv / sizeof *argv), argv, &e) >= 0, "%s",
-                  e.text);
     signals_catch();
     pthread_create(&thread, NULL, interrupt, (void *)(uintptr_t)&seconds);
-    ck_assert_int_eq(sweep_mode_run(&o, &e), ERR_CANCELLED);
+    all = sweep_run(WORDS(words), ERR_CANCELLED);
     pthread_join(thread, NULL);
     signals_release();
-    options_release(&o);
-    all = json_load_file(output, 0, NULL);
     ck_assert_uint_gt(json_array_size(json_object_get(all, "samples")), 1);
     json_decref(all);
 }

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define DEMO "../configs/models/tiny-storyteller-Q8_0.gguf"
-
 static size_t read_messages(const json_t *list, struct message *m)
 {
     json_t *o;
@@ -115,7 +113,7 @@ static void check_chats(const char *model, const char *cases)
 
 START_TEST(chats_of_the_bundled_model)
 {
-    check_chats(support_path(DEMO), "golden/demo/tokenizer-cases.json");
+    check_chats(support_demo(), "golden/demo/tokenizer-cases.json");
 }
 END_TEST
 
@@ -654,7 +652,7 @@ START_TEST(long_conversations_are_rendered_a_few_times)
     struct error e = {0};
     int few, many;
 
-    ck_assert_int_eq(weight_file_open(&f, support_path(DEMO), true, &e), 0);
+    ck_assert_int_eq(weight_file_open(&f, support_demo(), true, &e), 0);
     ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
     ck_assert_int_eq(chat_template_load(&c, f, t, NULL, &e), 0);
     few = asked_for(c, t, 501);
@@ -963,7 +961,7 @@ START_TEST(every_allocation_may_fail)
                           {.role = ROLE_USER, .text = hi}};
     int status = -1, *ids, n, starts[4];
 
-    ck_assert_int_eq(weight_file_open(&f, support_path(DEMO), true, &e), 0);
+    ck_assert_int_eq(weight_file_open(&f, support_demo(), true, &e), 0);
     ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
     for (long k = 0; status < 0; k++) {
         mem_fail_after(k);
@@ -989,18 +987,6 @@ START_TEST(every_allocation_may_fail)
 END_TEST
 
 /* ---- folders made up: where the template comes from, and the fallback ---- */
-
-static void put_file(const char *dir, const char *name, const char *text)
-{
-    char path[512];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
 
 static const struct {
     const char *config, *jinja, *text, *notice;
@@ -1053,13 +1039,13 @@ START_TEST(templates_of_folders)
     char hi[] = "Hi", *text;
     struct message m = {.role = ROLE_USER, .text = hi};
 
-    put_file(dir, "config.json", "{\"model_type\": \"phimoe\"}");
-    put_file(dir, "tokenizer.json",
-             "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    support_put(dir, "config.json", "{\"model_type\": \"phimoe\"}");
+    support_put(dir, "tokenizer.json",
+                "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
     if (folders[_i].config)
-        put_file(dir, "tokenizer_config.json", folders[_i].config);
+        support_put(dir, "tokenizer_config.json", folders[_i].config);
     if (folders[_i].jinja)
-        put_file(dir, "chat_template.jinja", folders[_i].jinja);
+        support_put(dir, "chat_template.jinja", folders[_i].jinja);
     ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
     if (!folders[_i].text && strstr(folders[_i].notice, "line")) {

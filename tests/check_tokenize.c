@@ -136,18 +136,6 @@ START_TEST(a_folder_without_weights_is_enough)
 }
 END_TEST
 
-static void put_file(const char *name, const char *text)
-{
-    char path[512];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
-    f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 START_TEST(prompts_are_printed_as_rendered)
 {
     static const struct {
@@ -180,10 +168,11 @@ START_TEST(prompts_are_printed_as_rendered)
     char args[1024], out[4096];
     size_t len;
 
-    put_file("good", "[{{ messages[0].content }}]");
-    put_file("bad", "\n{{ x | strange }}");
-    put_file("asks", "{% if enable_thinking is defined %}"
-                     "{{ 'think' if enable_thinking else 'do not' }}{{ level }}{% endif %}");
+    support_put(support_tmpdir(), "good", "[{{ messages[0].content }}]");
+    support_put(support_tmpdir(), "bad", "\n{{ x | strange }}");
+    support_put(support_tmpdir(), "asks",
+                "{% if enable_thinking is defined %}"
+                "{{ 'think' if enable_thinking else 'do not' }}{{ level }}{% endif %}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(args, sizeof args, cases[i].args, support_tmpdir());
         ck_assert_msg(run(args, "x <|end|>", 9, out, sizeof out, &len) == cases[i].code, "%s: %s",

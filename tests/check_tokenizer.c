@@ -13,8 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#define DEMO "../configs/models/tiny-storyteller-Q8_0.gguf"
-
 struct fixture {
     struct weight_file *file;
     struct tokenizer *t;
@@ -115,7 +113,7 @@ static void check_golden(const char *model, const char *cases)
 
 START_TEST(golden_cases_from_the_bundled_gguf)
 {
-    check_golden(support_path(DEMO), support_path("golden/demo/tokenizer-cases.json"));
+    check_golden(support_demo(), support_path("golden/demo/tokenizer-cases.json"));
 }
 END_TEST
 
@@ -124,7 +122,7 @@ END_TEST
 START_TEST(golden_cases_by_score)
 {
     static char path[512];
-    FILE *in = fopen(support_path(DEMO), "rb"), *out;
+    FILE *in = fopen(support_demo(), "rb"), *out;
     size_t len = 32 << 20;
     char *data = malloc(len), *key;
 
@@ -182,7 +180,7 @@ START_TEST(typed_special_tokens_stay_text)
     struct fixture x;
     struct error e = {0};
 
-    ck_assert(open_at(&x, support_path(DEMO)));
+    ck_assert(open_at(&x, support_demo()));
     for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
         int *ids, n;
         char *text;
@@ -218,7 +216,7 @@ START_TEST(mask_covers_what_was_typed)
     size_t *offsets;
 
     memset(plain + 9, 1, 10);
-    ck_assert(open_at(&x, support_path(DEMO)));
+    ck_assert(open_at(&x, support_demo()));
     end = tokenizer_find(x.t, "<|end|>", 7);
     ck_assert_int_eq(tokenizer_encode_masked(x.t, text, sizeof text - 1, true, plain, NULL, &ids,
                                              &n, &offsets, &e),
@@ -244,7 +242,7 @@ START_TEST(every_byte_survives)
     struct error e = {0};
     unsigned seed = 7;
 
-    ck_assert(open_at(&x, support_path(DEMO)));
+    ck_assert(open_at(&x, support_demo()));
     for (int round = 0; round < 300; round++) {
         char in[200], *out;
         int *ids, n;
@@ -287,7 +285,7 @@ START_TEST(stream_holds_back_half_code_points)
     };
     struct fixture x;
 
-    ck_assert(open_at(&x, support_path(DEMO)));
+    ck_assert(open_at(&x, support_demo()));
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct detokenizer d;
         char out[64], all[64] = "", name[8];
@@ -344,7 +342,7 @@ START_TEST(long_text_can_be_interrupted)
     size_t size = 1 << 18;
     char *text = malloc(size);
 
-    ck_assert(open_at(&x, support_path(DEMO)));
+    ck_assert(open_at(&x, support_demo()));
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct error e = {0};
         int *ids, n, asked = 0;
@@ -371,7 +369,7 @@ START_TEST(long_text_costs_n_log_n)
     struct error e = {0};
     char *text = malloc(1 << 20);
 
-    ck_assert(open_at(&x, support_path(DEMO)));
+    ck_assert(open_at(&x, support_demo()));
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         size_t unit = strlen(kinds[k]), len = 0;
         int *ids, n;
@@ -402,22 +400,11 @@ END_TEST
 
 static const char *write_folder(const char *json)
 {
-    static char path[512];
     const char *dir = support_tmpdir();
-    FILE *f;
 
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs("{\"model_type\": \"phimoe\"}", f);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(json, f);
-    fclose(f);
-    snprintf(path, sizeof path, "%s", dir);
-    return path;
+    support_put(dir, "config.json", "{\"model_type\": \"phimoe\"}");
+    support_put(dir, "tokenizer.json", json);
+    return dir;
 }
 
 #define VOCAB                                                                                  \

@@ -150,6 +150,21 @@ const char *support_tmpdir(void)
     return tmp;
 }
 
+const char *support_put(const char *dir, const char *name, const char *text)
+{
+    static char ring[8][PATH_MAX];
+    static int at;
+    char *path = ring[at++ & 7];
+    size_t n = strlen(text);
+    FILE *f;
+
+    snprintf(path, sizeof ring[0], "%s/%s", dir, name);
+    ck_assert_msg((f = fopen(path, "wb")) != NULL, "%s", path);
+    ck_assert_uint_eq(fwrite(text, 1, n, f), n);
+    ck_assert_int_eq(fclose(f), 0);
+    return path;
+}
+
 void support_kernel_sets(void)
 {
     char list[160] = "";

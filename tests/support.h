@@ -39,5 +39,7 @@ void support_poison(const char *model, const char *tensor, uint16_t half, const 
 void support_widen(const char *model, const char *copy);
 /* A fresh directory, removed at exit. */
 const char *support_tmpdir(void);
+/* Writes dir/name anew, text to its end; its path in a static ring of buffers. */
+const char *support_put(const char *dir, const char *name, const char *text);
 
 #endif
