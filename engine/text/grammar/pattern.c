@@ -408,8 +408,9 @@ int pattern_build(struct grammar_build *b, const char *pattern, const char **why
 #define TIME                                                                                 \
     "([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):" \
     "[0-5][0-9])"
-#define CLOCK_PART "T([0-9]+H([0-9]+M)?([0-9]+S)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
-#define DATE_PART "([0-9]+Y([0-9]+M)?([0-9]+D)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
+/* RFC 3339, appendix A: no unit is skipped (PT1H5S is none). */
+#define CLOCK_PART "T([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
+#define DATE_PART "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define WORD "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
