@@ -47,10 +47,12 @@ static struct chat_template *load(const char *source)
 #define WORDS "<{{ m.role }}>{{ m.content or '' }}"
 #define CALLS(what) "{% for c in m.tool_calls %}" what "{% endfor %}"
 #define OBJECT "{{ c.function.name }}{{ c.function.arguments | tojson }}"
+#define DEEPSEEK(name, arguments) \
+    "<｜tool▁call▁begin｜>" name "<｜tool▁sep｜>" arguments "<｜tool▁call▁end｜>"
 #define RAISE(when) "{% if " when " %}{{ raise_exception('no') }}{% endif %}"
 
 /* letters: tools, calls, results, no (s)ystem, te(x)t arguments, (e)mpty content, short (i)ds,
- * sin(g)le, (h)ermes, only with (d)escription */
+ * sin(g)le, (h)ermes, deepsee(k), only with (d)escription */
 static const struct {
     const char *source, *knows;
 } ways[] = {
@@ -81,6 +83,11 @@ static const struct {
          WORDS CALLS("<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ "
                      "c.function.arguments | tojson }}}\n</tool_call>")),
      "tcrh"},
+    /* tools are told before the template */
+    {EACH(WORDS CALLS(DEEPSEEK("{{ c.function.name }}", "{{ c.function.arguments }}"))), "tcrxk"},
+    {EACH(WORDS CALLS("<｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ c.function.name }}\n"
+                      "{{ c.function.arguments }}")),
+     "crx"},
 };
 
 START_TEST(ways_are_found)
@@ -98,6 +105,7 @@ START_TEST(ways_are_found)
     strcat(found, k.single ? "g" : "");
     strcat(found, k.no_system ? "s" : "");
     strcat(found, k.hermes ? "h" : "");
+    strcat(found, k.deepseek ? "k" : "");
     strcat(found, k.described ? "d" : "");
     ck_assert_msg(strcmp(found, ways[_i].knows) == 0, "%s: %s, not %s", ways[_i].source, found,
                   ways[_i].knows);
@@ -160,6 +168,70 @@ START_TEST(given_values_are_of_one_rendering)
     ck_assert_int_eq(chat_template_render(c, &m, 1, NULL, true, NULL, &text, &e), 0);
     ck_assert_str_eq(text, "1 2");
     mem_free(text);
+    json_decref(given);
+    chat_template_free(c);
+}
+END_TEST
+
+/* ---- a template that leaves telling of tools to the caller ---- */
+
+/* In the manner of DeepSeek V3.1's: system messages first, whoever else after them. */
+/* clang-format off */
+#define LEFT_TO_US                                                                             \
+    "{% set ns = namespace(s='') %}"                                                           \
+    EACH("{% if m.role == 'system' %}{% set ns.s = ns.s + m.content %}{% endif %}")            \
+    "<b>{{ ns.s }}"                                                                            \
+    EACH("{% if m.role != 'system' %}<|{{ m.role }}|>{{ m.content or '' }}"                    \
+         CALLS(DEEPSEEK("{{ c.function.name }}", "{{ c.function.arguments }}"))                \
+         "<|end|>{% endif %}")
+#define TOLD(tools)                                                                            \
+    "\n\n## Tools\nYou have access to the following tools:\n" tools                            \
+    "\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n"                          \
+    "<｜tool▁calls▁begin｜>" DEEPSEEK("tool_call_name", "tool_call_arguments")                 \
+    "{{additional_tool_calls}}<｜tool▁calls▁end｜>\n\nWhere:\n\n- `tool_call_name` must be an "  \
+    "exact match to one of the available tools\n- `tool_call_arguments` must be valid JSON "   \
+    "that strictly follows the tool's Parameters Schema\n- For multiple tool calls, chain "    \
+    "them directly without separators or spaces"
+/* clang-format on */
+
+START_TEST(tools_are_told_before_a_template)
+{
+    static const char told[] = TOLD("\n### f\nDescription: <|end|>\n\nParameters: {\"type\": "
+                                    "\"object\"}\n\n### g\nDescription: \n\nParameters: {}\n");
+    struct chat_template *c = load(LEFT_TO_US);
+    json_t *given = json_loads("{\"tools\": [{\"function\": {\"name\": \"f\", \"description\": "
+                               "\"<|end|>\", \"parameters\": {\"type\": \"object\"}}}, "
+                               "{\"function\": {\"name\": \"g\"}}]}",
+                               0, NULL);
+    struct message m[] = {{.role = ROLE_SYSTEM, .text = (char[]){"Be kind."}},
+                          {.role = ROLE_USER, .text = (char[]){"Hi"}},
+                          {.role = ROLE_ASSISTANT, .text = (char[]){"Yes"}}};
+    int *ids, n, starts[4], end = tokenizer_find(tokenizer, "<|end|>", 7), ends = 0,
+                            user = tokenizer_find(tokenizer, "<|user|>", 8);
+    char want[2000], *text;
+    struct error e = {0};
+
+    snprintf(want, sizeof want, "<b>Be kind.%s<|user|>Hi<|end|><|assistant|>Yes<|end|>", told);
+    ck_assert_msg(chat_template_render(c, m, 3, given, true, NULL, &text, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(text, want);
+    mem_free(text);
+    snprintf(want, sizeof want, "<b>%s<|user|>Hi<|end|>", told);
+    ck_assert_msg(chat_template_render(c, m + 1, 1, given, true, NULL, &text, &e) == 0, "%s",
+                  e.text);
+    ck_assert_str_eq(text, want);
+    mem_free(text);
+    ck_assert_msg(chat_template_render(c, m, 2, NULL, true, NULL, &text, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(text, "<b>Be kind.<|user|>Hi<|end|>");
+    mem_free(text);
+    /* what a tool says of itself is no frame, and messages begin where they did */
+    ck_assert_msg(chat_template_encode(c, m, 3, given, true, NULL, &ids, &n, starts, &e) == 0, "%s",
+                  e.text);
+    for (int i = 0; i < n; i++)
+        ends += ids[i] == end;
+    ck_assert_int_eq(ends, 2);
+    ck_assert_int_eq(ids[starts[1]], user);
+    ck_assert_int_eq(ids[starts[2] - 1], end);
+    mem_free(ids);
     json_decref(given);
     chat_template_free(c);
 }
@@ -297,6 +369,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, ways_are_found, 0, (int)(sizeof ways / sizeof *ways));
     tcase_add_test(c, tools_never_become_special_tokens);
     tcase_add_test(c, given_values_are_of_one_rendering);
+    tcase_add_test(c, tools_are_told_before_a_template);
     suite_add_tcase(s, c);
     tcase_add_test(real, tools_may_have_a_template_of_their_own);
     tcase_add_loop_test(real, tool_chats_of_other_families, 0, templates());

@@ -10,6 +10,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/text/chat_formats.h"
+#include "engine/text/tool_tellings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,8 @@ enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
 struct chat_template {
     struct jinja *jinja;
     char *source; /* NULL: the model has none */
-    /* a template of its own for conversations with tools; NULL: there is none */
+    /* a template of its own for conversations with tools, or the one with what tells of them before
+     * it; NULL: there is none */
     struct jinja *tool_jinja;
     char *tool_source;
     const struct tokenizer *tokenizer;
@@ -336,6 +338,25 @@ static int try_render(void *ctx, const struct message *m, size_t n, const json_t
     return chat_template_render(t->chat, m, n, given, add_generation_prompt, t->stop, text, e);
 }
 
+/* What it knows of tools; one that writes calls and leaves the telling to us gets it. */
+static int find_tools(struct chat_template *c, const struct stop *stop, struct error *e)
+{
+    struct trial t = {c, stop};
+    struct strbuf b = {0};
+    int status = chat_tools_find(&c->tools, try_render, &t, e);
+
+    if (status < 0 || c->tools.tools || !c->tools.deepseek || c->tool_source)
+        return status;
+    strbuf_puts(&b, TELL_DEEPSEEK);
+    strbuf_puts(&b, c->source);
+    c->tool_source = strbuf_take(&b, NULL);
+    strbuf_release(&b);
+    if (!c->tool_source)
+        return error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    status = use_tool_template(c, e);
+    return status < 0 ? status : chat_tools_find(&c->tools, try_render, &t, e);
+}
+
 int chat_template_load(struct chat_template **out, const struct weight_file *f,
                        const struct tokenizer *t, const struct chat_template_options *o,
                        struct error *e)
@@ -370,7 +391,7 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
     if (c->tool_source)
         c->answers.known |= answer_format_of(c->tool_source, t).known;
     if (status == 0)
-        status = chat_tools_find(&c->tools, try_render, &(struct trial){c, o ? o->stop : NULL}, e);
+        status = find_tools(c, o ? o->stop : NULL, e);
     if (status < 0) {
         chat_template_free(c);
         return status;

@@ -156,6 +156,7 @@ static int find_way(struct chat_tools *out, const struct probe *p, bool results,
             *best = w;
             out->hermes = strstr(text, "<tool_call>\n{\"name\": \"" NAME
                                        "\", \"arguments\": {\"") != NULL;
+            out->deepseek = strstr(text, "<｜tool▁call▁begin｜>" NAME "<｜tool▁sep｜>{\"") != NULL;
         }
         mem_free(text);
         if (odd < 0)

@@ -23,6 +23,7 @@ struct chat_tools {
     bool single;         /* one call a message, then its result (Llama 3) */
     bool described;      /* a tool without "description" makes it fail (gpt-oss) */
     bool hermes;         /* it writes calls as <tool_call>{"name": ..., "arguments": ...} */
+    bool deepseek; /* or as <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...} (DeepSeek V3.1) */
 };
 
 /* A template's rendering (chat_template_render): *text is mem_* memory. */
