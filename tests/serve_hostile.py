@@ -1,8 +1,10 @@
 """Hostile requests for every endpoint of --serve: serve_hostile.py URL [SEED [ROUNDS [PATH]]]
 Each documented field gets every value of a list (other types, no value, numbers beyond every range, NaN, 100,000 levels, bytes that are no UTF-8),
 then ROUNDS (2,000) bodies get several at once. Exit 0: every answer had a status below 500, was JSON (or a stream of it), told a refusal in a line,
-and the server still answers. Run it against a build with the sanitizers (make MODE=asan), whose messages end the server."""
-import http.client, json, random, sys, urllib.parse
+and the server still answers; at the end the answers of each endpoint by status, and the slowest. Run it against a build with the sanitizers
+(make MODE=asan), whose messages end the server. Its time there is the model's: with the bundled one a chat with tools takes 1.5 s (18,500 of
+them: hours), with the first of its eight layers alone 0.1 s and all 39,000 requests 20 minutes. An endpoint alone: its PATH."""
+import http.client, json, random, sys, time, urllib.parse
 
 where = urllib.parse.urlsplit(sys.argv[1])
 seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
@@ -97,7 +99,7 @@ def bodies(model):
         "/moetop/placement": [{"plan": "cpu", "devices": "cpu"}],
     }
 
-failures, counts, link = [], {}, None
+failures, counts, slowest, link = [], {}, [], None
 
 def ask(path, body, headers=JSON, method="POST"):
     global link
@@ -133,13 +135,18 @@ def told(status, kind, data):
 
 def check(path, text, what, must=False):
     body = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    began = time.monotonic()
     try:
         status, kind, data = ask(path, body)
     except Exception as e:
         status, wrong, data = 0, "no answer: %r" % e, b""
     else:
         wrong = told(status, kind, data) or ("status %d" % status if must and status != 200 else None)
-    counts[status] = counts.get(status, 0) + 1
+    of_path = counts.setdefault(path, {})
+    of_path[status] = of_path.get(status, 0) + 1
+    slowest.append((time.monotonic() - began, path, what))
+    slowest.sort(reverse=True)
+    del slowest[5:]
     if wrong:
         failures.append((path, what, wrong))
         print("FAILED", path, what, wrong, data[:200], flush=True)
@@ -172,7 +179,7 @@ for path, list_of in all_bodies.items():
 for path, list_of in all_bodies.items():
     for body in list_of:
         each_field(path, body)
-    print(path, sum(counts.values()), "asked", flush=True)
+    print(path, sum(counts[path].values()), "asked", flush=True)
 for _ in range(rounds):
     path = pick.choice(list(all_bodies))
     several(path, pick.choice(all_bodies[path]))
@@ -182,5 +189,9 @@ for path in ("/health", "/props", "/v1/models", "/v1/models/%00", "/v1/models/" 
         failures.append((path, "GET", status))
 if ask("/health", None, {}, "GET")[0] != 200:
     failures.append(("/health", "at the end", "not 200"))
-print("answers by status:", dict(sorted(counts.items())), "failures:", len(failures))
+for path, by_status in counts.items():
+    print(path, "answers by status:", dict(sorted(by_status.items())))
+for seconds, path, what in slowest:
+    print("took %.2f s: %s %.100s" % (seconds, path, what))
+print("asked:", sum(sum(each.values()) for each in counts.values()), "failures:", len(failures))
 sys.exit(1 if failures else 0)
