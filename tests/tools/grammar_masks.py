@@ -8,9 +8,10 @@ MODEL gives the vocabulary (the bundled model's file, say). For each schema (tho
 random ones) answers are drawn token by token from what both allow; at every step the two sets of
 allowed tokens, and whether the answer may end there, are compared. llguidance is asked a token at a
 time (its own masks leave out whatever it would write by itself), with this program's blanks between
-parts. Two differences are meant and not counted: a surrogate pair of escapes (\\ud83d\\ude00) is JSON
-and allowed here, not there; and so are, between bounds, a negative zero and further zeros after the
-digits of a bound (1.50 for at most 1.5).
+parts. Three differences are meant and not counted: a surrogate pair of escapes (\\ud83d\\ude00) is
+JSON and allowed here, not there; and so are, between bounds, a negative zero and further zeros after
+the digits of a bound (1.50 for at most 1.5), and an end before all digits of a bound (51.2 for at
+most 51.25).
 Exit 1 when a mask differs or a schema is taken by one side alone."""
 import argparse, json, os, random, re, subprocess, sys
 
@@ -168,7 +169,8 @@ def walk(ours, theirs, r, steps):
                  if t is not None and theirs.validate_tokens([i]) == 1}
         differ = {i for i in mask ^ other if not surrogate(said, ours.tokens[i])
                   and not (i in mask and zero(said, ours.tokens[i]))}
-        if differ or (complete != theirs.is_accepting() and not (complete and zero(said, b""))):
+        ends = complete and (zero(said, b"") or re.search(rb"[0-9]\.[0-9]+$", said))
+        if differ or (complete != theirs.is_accepting() and not ends):
             names = lambda ids: [ours.tokens[i] for i in sorted(ids)[:6]]
             return step, (f"after {said!r}: only here {names(mask & differ)}, only there "
                           f"{names(other & differ)}, may end {complete} {theirs.is_accepting()}")
