@@ -86,6 +86,11 @@ static int number(const json_t *o, const char *key)
     return (int)json_integer_value(json_object_get(o, key));
 }
 
+static double real(const json_t *o, const char *key)
+{
+    return json_real_value(json_object_get(o, key));
+}
+
 static int sum(const json_t *list)
 {
     int all = 0;
@@ -167,6 +172,12 @@ START_TEST(every_sample_is_kept)
                                                                      : k || drafted == 0);
         for (size_t at = (size_t)k; at < json_array_size(tried); at++)
             ck_assert_int_eq((int)json_integer_value(json_array_get(tried, at)), 0);
+        if (!k)
+            ck_assert_double_eq(real(x, "bytes_against_none"), 1.0);
+        else if (k == 4 && !json_is_true(json_object_get(x, "adaptive")))
+            /* eight of nine drafts were wrong, and had experts of their own */
+            ck_assert(real(x, "bytes_against_none") > 1.005 &&
+                      real(x, "bytes_against_none") < 1.05);
         accepted += number(x, "accepted");
     }
     ck_assert_int_gt(accepted, 0);
@@ -175,6 +186,30 @@ START_TEST(every_sample_is_kept)
     ck_assert(file_has(picture, "lookup, prefix, K auto"));
     ck_assert(file_has(picture, "lookup, prefix: position 4"));
     ck_assert(file_has(picture, "Time of a token"));
+}
+END_TEST
+
+/* What a draft model reads is counted too: one as large as the model itself gains nothing. */
+START_TEST(the_draft_model_reads_too)
+{
+    char *words[] = {SHORT,
+                     "-n",
+                     "40",
+                     "-p",
+                     "Tell me a story.",
+                     "-md",
+                     (char *)support_demo(),
+                     "--spec-sweep",
+                     "K=1 drafts=model",
+                     "--bench-repetitions",
+                     "1"};
+    json_t *all = sweep_run(WORDS(words), 0), *samples = json_object_get(all, "samples"),
+           *x = json_array_get(samples, 1);
+
+    ck_assert_int_eq(number(x, "drafted"), number(x, "accepted"));
+    ck_assert_msg(real(x, "bytes_against_none") > 1.2 && real(x, "bytes_against_none") < 1.4, "%f",
+                  real(x, "bytes_against_none"));
+    json_decref(all);
 }
 END_TEST
 
@@ -277,6 +312,7 @@ int main(void)
     tcase_add_test(t, what_is_asked);
     tcase_add_test(t, what_is_not);
     tcase_add_test(t, every_sample_is_kept);
+    tcase_add_test(t, the_draft_model_reads_too);
     tcase_add_test(t, prompts_are_conversations_too);
     tcase_add_test(t, interrupted_samples_are_kept);
     tcase_add_test(t, drafting_may_change_between_turns);

@@ -11,6 +11,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/run/prompt.h"
+#include "engine/run/roofline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +26,47 @@ struct running {
     struct engine *g;
     struct sampling sampling; /* one seed for all */
     struct series token_ms;
-    uint64_t text, plain_text; /* hashes: of the answer under way, of arm 0's */
-    double plain_rate;
+    uint64_t text, plain_text;      /* hashes: of the answer under way, of arm 0's */
+    double plain_rate, plain_bytes; /* a second; a token */
+    struct roofline roofline, draft_roofline;
+    uint64_t read; /* bytes, of the answer under way */
     int rc;
 };
+
+/* A pass of the answer: what its rows read, each expert once. */
+static void count_pass(void *ctx, const struct routing *r)
+{
+    struct running *run = ctx;
+
+    if (!r->prefill)
+        run->read += run->roofline.head + roofline_rows_bytes(&run->roofline,
+                                                              engine_info(run->g)->model,
+                                                              r->experts, r->rows, r->pos);
+}
+
+/* The draft model's; more rows than drafts are the prompt. */
+static void count_draft(void *ctx, const struct routing *r)
+{
+    struct running *run = ctx;
+    const struct model *m = engine_info(engine_draft_model(run->g))->model;
+
+    if (r->rows <= DRAFT_MOST + 1)
+        run->read += run->draft_roofline.head +
+                     roofline_rows_bytes(&run->draft_roofline, m, r->experts, r->rows, r->pos);
+}
+
+static void observe(struct running *r)
+{
+    struct engine *draft = engine_draft_model(r->g);
+
+    roofline_init(&r->roofline, engine_info(r->g)->model, (enum kv_type)r->o->cache_type_k,
+                  (enum kv_type)r->o->cache_type_v);
+    engine_observe_passes(r->g, count_pass, r);
+    if (!draft)
+        return;
+    roofline_init(&r->draft_roofline, engine_info(draft)->model, KV_F16, KV_F16);
+    engine_observe_passes(draft, count_draft, r);
+}
 
 static int hear(void *ctx, struct event *ev)
 {
@@ -63,6 +101,7 @@ static int answer(struct running *r, const struct load_request *prompt,
     engine_session_clear(r->g);
     series_clear(&r->token_ms);
     r->text = HASH_START;
+    r->read = 0;
     rc = prompt_turn(r->g, NULL, &said, &t, hear, r, done, e);
     if (rc == 0 && r->rc < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the samples");
@@ -85,7 +124,9 @@ static int keep(struct running *r, int arm, int run, const struct turn_done_even
                              .drafted = done->drafted,
                              .accepted = done->accepted,
                              .changed = done->changed,
-                             .passes = f->passes};
+                             .passes = f->passes,
+                             .bytes = r->read};
+    double bytes = x.tokens > 1 ? (double)x.bytes / (x.tokens - 1) : 0;
 
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 256;
@@ -104,9 +145,11 @@ static int keep(struct running *r, int arm, int run, const struct turn_done_even
     if (!arm) {
         x.passes = (uint64_t)x.tokens;
         r->plain_rate = x.rate;
+        r->plain_bytes = bytes;
         r->plain_text = r->text;
     }
     x.gain = r->plain_rate > 0 ? x.rate / r->plain_rate : 0;
+    x.reads = r->plain_bytes > 0 ? bytes / r->plain_bytes : 0;
     x.same = r->text == r->plain_text;
     memcpy(x.tried, f->tried, sizeof x.tried);
     memcpy(x.right, f->right, sizeof x.right);
@@ -242,8 +285,10 @@ int sweep_mode_run(struct options *o, struct error *e)
         sampling_from_options(o, &r.sampling);
         rc = engine_setup_open(&wide, &r.g, e);
     }
-    if (rc == 0)
+    if (rc == 0) {
+        observe(&r);
         rc = run(&r, e);
+    }
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r\033[K");
     if (rc == 0)

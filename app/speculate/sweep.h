@@ -30,6 +30,10 @@ struct sweep_sample {
     double token_ms, token_sd_ms; /* of its tokens: mean and deviation */
     int tokens, drafted, accepted, changed;
     uint64_t passes;
+    /* that the passes behind the first token read, the draft model's too; a token's share of them
+     * against that of arm 0's */
+    uint64_t bytes;
+    double reads;
     bool same; /* the text is arm 0's */
     /* of drafts by position: verified, right with all before them */
     uint64_t tried[TELEMETRY_DRAFTS], right[TELEMETRY_DRAFTS];

@@ -12,7 +12,7 @@
 
 /* Of the samples of an arm. */
 struct arm_figures {
-    struct series_figures rate, gain, accepted, token_ms; /* accepted: percent of those drafted */
+    struct series_figures rate, gain, reads, accepted, token_ms; /* accepted: percent of drafted */
     double tokens_a_pass;
     int changed, tokens;
     bool same;
@@ -49,6 +49,11 @@ static double gain_of(const struct sweep_sample *x)
     return x->gain;
 }
 
+static double reads_of(const struct sweep_sample *x)
+{
+    return x->reads;
+}
+
 static double accepted_of(const struct sweep_sample *x)
 {
     return percent((uint64_t)x->accepted, (uint64_t)x->drafted);
@@ -82,6 +87,7 @@ static int figures_of(const struct sweep *s, int arm, struct arm_figures *f, str
     f->tokens_a_pass = passes ? (double)f->tokens / (double)passes : 0;
     if ((rc = collect(s, arm, rate_of, &f->rate, e)) < 0 ||
         (rc = collect(s, arm, gain_of, &f->gain, e)) < 0 ||
+        (rc = collect(s, arm, reads_of, &f->reads, e)) < 0 ||
         (rc = collect(s, arm, accepted_of, &f->accepted, e)) < 0)
         return rc;
     return collect(s, arm, token_ms_of, &f->token_ms, e);
@@ -98,9 +104,9 @@ static int put_table(FILE *f, const struct sweep *s, struct error *e)
 {
     int rc = 0;
 
-    fprintf(f, "| drafts | accept | K | answers | tokens/s | against none | worst | accepted | "
-               "tokens a pass | ms a token | text |\n| --- | --- | ---: | ---: | ---: | ---: | "
-               "---: | ---: | ---: | ---: | --- |\n");
+    fprintf(f, "| drafts | accept | K | answers | tokens/s | against none | worst | bytes | "
+               "accepted | tokens a pass | ms a token | text |\n| --- | --- | ---: | ---: | ---: | "
+               "---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
     for (int i = 0; i < s->n_arms && rc == 0; i++) {
         const struct sweep_arm *a = &s->arms[i];
         struct arm_figures v;
@@ -110,9 +116,10 @@ static int put_table(FILE *f, const struct sweep *s, struct error *e)
             break;
         if (!v.rate.n) /* interrupted before its turn came */
             continue;
-        fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.1f %% | %.2f | %s | ", a->drafter,
-                a->policy, k_text(a, k), v.rate.n, report_spread(&v.rate, v.rate.median, rate),
-                v.gain.median, v.gain.min, v.accepted.mean, v.tokens_a_pass,
+        fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.3f | %.1f %% | %.2f | %s | ",
+                a->drafter, a->policy, k_text(a, k), v.rate.n,
+                report_spread(&v.rate, v.rate.median, rate), v.gain.median, v.gain.min,
+                v.reads.median, v.accepted.mean, v.tokens_a_pass,
                 report_spread(&v.token_ms, v.token_ms.mean, ms));
         if (v.same)
             fprintf(f, "the same |\n");
@@ -125,7 +132,8 @@ static int put_table(FILE *f, const struct sweep *s, struct error *e)
 static void put_csv(FILE *f, const struct sweep *s)
 {
     fprintf(f, "drafts,accept,k,prompt,run,tokens_per_second,against_none,ttft_ms,token_ms,"
-               "token_sd_ms,tokens,passes,drafted,accepted,changed,same_text");
+               "token_sd_ms,tokens,passes,bytes,bytes_against_none,drafted,accepted,changed,"
+               "same_text");
     for (int k = 0; k < s->most_k; k++)
         fprintf(f, ",tried_%d,right_%d", k + 1, k + 1);
     fprintf(f, "\n");
@@ -134,10 +142,11 @@ static void put_csv(FILE *f, const struct sweep *s)
         const struct sweep_arm *a = &s->arms[x->arm];
         char number[16];
 
-        fprintf(f, "%s,%s,%s,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%d,%d,%d,%d", a->drafter,
-                a->policy, k_text(a, number), x->prompt + 1, x->run + 1, x->rate, x->gain,
-                x->ttft_ms, x->token_ms, x->token_sd_ms, x->tokens, (unsigned long long)x->passes,
-                x->drafted, x->accepted, x->changed, x->same);
+        fprintf(f, "%s,%s,%s,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%llu,%.5f,%d,%d,%d,%d",
+                a->drafter, a->policy, k_text(a, number), x->prompt + 1, x->run + 1, x->rate,
+                x->gain, x->ttft_ms, x->token_ms, x->token_sd_ms, x->tokens,
+                (unsigned long long)x->passes, (unsigned long long)x->bytes, x->reads, x->drafted,
+                x->accepted, x->changed, x->same);
         for (int k = 0; k < s->most_k; k++)
             fprintf(f, ",%llu,%llu", (unsigned long long)x->tried[k],
                     (unsigned long long)x->right[k]);
@@ -159,14 +168,15 @@ static json_t *sample_json(const struct sweep *s, const struct sweep_sample *x)
     const struct sweep_arm *a = &s->arms[x->arm];
 
     return json_pack("{s:s, s:s, s:i, s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:i, s:i, "
-                     "s:i, s:b, s:o, s:o}",
+                     "s:i, s:b, s:o, s:o, s:I, s:f}",
                      "drafts", a->drafter, "accept", a->policy, "k", a->k, "adaptive", a->adaptive,
                      "prompt", x->prompt + 1, "run", x->run + 1, "tokens_per_second", x->rate,
                      "against_none", x->gain, "ttft_ms", x->ttft_ms, "token_ms", x->token_ms,
                      "token_sd_ms", x->token_sd_ms, "tokens", x->tokens, "passes",
                      (json_int_t)x->passes, "drafted", x->drafted, "accepted", x->accepted,
                      "changed", x->changed, "same_text", x->same, "tried",
-                     counts_json(x->tried, s->most_k), "right", counts_json(x->right, s->most_k));
+                     counts_json(x->tried, s->most_k), "right", counts_json(x->right, s->most_k),
+                     "bytes", (json_int_t)x->bytes, "bytes_against_none", x->reads);
 }
 
 static json_t *series_json(const struct series_figures *f)
@@ -179,13 +189,14 @@ static json_t *arm_json(const struct sweep *s, int i, const struct arm_figures *
 {
     const struct sweep_arm *a = &s->arms[i];
 
-    return json_pack("{s:s, s:s, s:i, s:b, s:o, s:o, s:o, s:o, s:f, s:i, s:b, s:o, s:o}", "drafts",
-                     a->drafter, "accept", a->policy, "k", a->k, "adaptive", a->adaptive,
+    return json_pack("{s:s, s:s, s:i, s:b, s:o, s:o, s:o, s:o, s:f, s:i, s:b, s:o, s:o, s:o}",
+                     "drafts", a->drafter, "accept", a->policy, "k", a->k, "adaptive", a->adaptive,
                      "tokens_per_second", series_json(&v->rate), "against_none",
                      series_json(&v->gain), "accepted_percent", series_json(&v->accepted),
                      "token_ms", series_json(&v->token_ms), "tokens_per_pass", v->tokens_a_pass,
                      "changed", v->changed, "same_text", v->same, "tried",
-                     counts_json(v->tried, s->most_k), "right", counts_json(v->right, s->most_k));
+                     counts_json(v->tried, s->most_k), "right", counts_json(v->right, s->most_k),
+                     "bytes_against_none", series_json(&v->reads));
 }
 
 static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)

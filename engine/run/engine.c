@@ -594,6 +594,18 @@ void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing
     g->observer_ctx = ctx;
 }
 
+void engine_observe_passes(struct engine *g, void (*fn)(void *ctx, const struct routing *r),
+                           void *ctx)
+{
+    g->pass_observer = fn;
+    g->pass_observer_ctx = ctx;
+}
+
+struct engine *engine_draft_model(struct engine *g)
+{
+    return g->draft_model;
+}
+
 void engine_observe_matrices(struct engine *g, const struct device_observer *o)
 {
     g->slots[0].ops->observe(g->slots[0].device, o);

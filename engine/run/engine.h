@@ -266,6 +266,11 @@ int engine_token_experts(const struct engine *g, const int *ids, int n, int at, 
 /* One observer; NULL: none. Called once a pass and session, when its layers are computed, on the
  * engine's thread; not of rows that are computed a second time. */
 void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);
+/* Likewise of every pass as it was computed: drafted rows too, whether they are kept or not. */
+void engine_observe_passes(struct engine *g, void (*fn)(void *ctx, const struct routing *r),
+                           void *ctx);
+/* The engine of the model that drafts (-md), to be looked at; NULL: there is none. g's. */
+struct engine *engine_draft_model(struct engine *g);
 /* What the CPU's matrices meet (device.h); everything must be placed there. NULL: nobody asks. */
 void engine_observe_matrices(struct engine *g, const struct device_observer *o);
 

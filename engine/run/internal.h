@@ -296,6 +296,8 @@ struct engine {
     uint64_t last_tick_ns, pass_ns; /* pass_ns: when the newest pass began */
     void (*observer)(void *ctx, const struct routing *r);
     void *observer_ctx;
+    void (*pass_observer)(void *ctx, const struct routing *r);
+    void *pass_observer_ctx;
 
     struct telemetry t;
     struct plan_record *plans; /* TELEMETRY_PLANS */

@@ -273,24 +273,22 @@ void session_hooks_notice(void *ctx, const char *line)
 }
 
 /* The routing of a span of the newest pass, its first row being the job's row `row`. */
-static void observe(struct session *s, const struct span *span, int row, bool prefill)
+static struct routing routing_of(const struct session *s, const struct span *span, int row,
+                                 bool prefill)
 {
-    const struct engine *g = s->engine;
-    const struct forward *f = &g->forward;
+    const struct forward *f = &s->engine->forward;
     size_t used = (size_t)f->model->hp.n_experts_used;
-    struct routing r = {.session = s,
-                        .rows = span->rows,
-                        .pos = span->pos,
-                        .n_layers = f->model->hp.n_layers,
-                        .used = (int)used,
-                        .ids = s->tokens + span->pos,
-                        .layer_stride = (size_t)f->rows * used,
-                        .experts = f->experts + (size_t)row * used,
-                        .weights = f->weights + (size_t)row * used,
-                        .prefill = prefill};
 
-    if (g->observer)
-        g->observer(g->observer_ctx, &r);
+    return (struct routing){.session = s,
+                            .rows = span->rows,
+                            .pos = span->pos,
+                            .n_layers = f->model->hp.n_layers,
+                            .used = (int)used,
+                            .ids = s->tokens + span->pos,
+                            .layer_stride = (size_t)f->rows * used,
+                            .experts = f->experts + (size_t)row * used,
+                            .weights = f->weights + (size_t)row * used,
+                            .prefill = prefill};
 }
 
 /* The rotary table of a sequence this long; a change of table voids every cached key of the
@@ -366,8 +364,11 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
         return;
     if (!g->uncounted)
         metrics_routed(g, row + first, row + span->rows, decode);
-    if (first == 0)
-        observe(s, span, row, !decode);
+    if (first == 0 && g->observer) {
+        struct routing r = routing_of(s, span, row, !decode);
+
+        g->observer(g->observer_ctx, &r);
+    }
     s->counted = end;
     history_write(s, span, row);
 }
@@ -376,8 +377,14 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
  * far as it is drawn later. */
 static void pass_count(const struct pass_part *p, const struct span *span, int row)
 {
+    const struct engine *g = p->session->engine;
     struct span own = *span;
 
+    if (g->pass_observer) {
+        struct routing r = routing_of(p->session, span, row, !p->decode);
+
+        g->pass_observer(g->pass_observer_ctx, &r);
+    }
     own.rows -= p->drafted;
     p->session->spec.row = row + own.rows - 1;
     session_rows_done(p->session, &own, row, p->decode);
@@ -404,12 +411,9 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
 
-        g->pass.spans[i] = (struct span){s->number,
-                                         s->n_tokens,
-                                         parts[i].rows,
-                                         (int)s->variant,
-                                         parts[i].drafted,
-                                         g->adapters ? s->strengths : NULL};
+        g->pass.spans[i] = (struct span){s->number,        s->n_tokens,
+                                         parts[i].rows,    (int)s->variant,
+                                         parts[i].drafted, g->adapters ? s->strengths : NULL};
         g->pass.ids[i] = s->tokens + s->n_tokens;
         g->pass.states[i] = states_of(s);
     }

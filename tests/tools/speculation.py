@@ -9,7 +9,7 @@ with another name (rename), told with every sentence on its own line (lines), an
 The stories are the model's own: its first answers, made once and kept beside the model's file
 (MODEL.stories.json). All is one run of --spec-sweep, so that an answer stands seconds beside the same
 one without drafts (runs that follow each other meet another speed of the memory); a prompt's figure
-is the median of its turns. --k: auto, as many drafts as pay, or numbers; each is an arm.
+is the median of its turns. Bytes: what a token's passes read against those without drafts, which the machine's moods do not change. --k: auto, as many drafts as pay, or numbers; each is an arm.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
@@ -89,15 +89,18 @@ def main():
     for arm in dict.fromkeys((x["drafts"], "auto" if x["adaptive"] else x["k"]) for x in samples):
         mine = [x for x in samples if (x["drafts"], "auto" if x["adaptive"] else x["k"]) == arm]
         print("{}, K {}".format(*arm))
-        worst = []
+        worst, bytes_ = [], []
         for kind in dict.fromkeys(k for k, _ in asked):
             of = [statistics.median(r) for r in ([x["against_none"] for x in mine if x["prompt"] == i + 1]
                                                  for i, (k, _) in enumerate(asked) if k == kind) if r]
             if of:
+                read = [statistics.median(x["bytes_against_none"] for x in mine if x["prompt"] == i + 1)
+                        for i, (k, _) in enumerate(asked) if k == kind and any(x["prompt"] == i + 1 for x in mine)]
                 print(f"  {kind:8} median {statistics.median(of):.2f}  worst {min(of):.3f}  best {max(of):.2f}  "
-                      f"prompts {len(of)}")
+                      f"prompts {len(of)}  bytes of none's {statistics.median(read):.3f}, most {max(read):.3f}")
                 worst.append(min(of))
-        print(f"  worst prompt {min(worst):.3f}, texts that changed: {sum(not x['same_text'] for x in mine)}")
+                bytes_.append(max(read))
+        print(f"  worst prompt {min(worst):.3f}, most bytes {max(bytes_):.3f}, texts that changed: {sum(not x['same_text'] for x in mine)}")
     if a.json:
         json.dump({"prompts": asked, "samples": samples}, open(a.json, "w"), indent=1)
     return p.returncode
