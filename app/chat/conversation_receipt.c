@@ -73,8 +73,8 @@ void conversation_receipts_settle(struct conversation *c)
 
     if (r->running && !r->small)
         atomic_store(&r->unwanted, true);
-    if (r->running) { /* somebody waits now: on a busy machine what is left to others takes minutes
-                       */
+    if (r->running) {
+        /* somebody waits now, and a busy machine leaves nothing for it */
         pthread_setschedparam(r->thread, SCHED_OTHER, &none);
         pthread_join(r->thread, NULL);
     }

@@ -30,8 +30,8 @@ struct sweep_sample {
     double token_ms, token_sd_ms; /* of its tokens: mean and deviation */
     int tokens, drafted, accepted, changed;
     uint64_t passes;
-    /* that the passes behind the first token read, the draft model's too; a token's share of them
-     * against that of arm 0's */
+    /* that the passes behind the first token read, the draft model's too (not what heads and
+     * further blocks read for themselves); a token's share of them against that of arm 0's */
     uint64_t bytes;
     double reads;
     bool same; /* the text is arm 0's */
