@@ -12,8 +12,8 @@ PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdn
   libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev \
   libprotobuf-c-dev protobuf-c-compiler libonnx-dev tmux man-db clang
 
-LIBS := -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc -l:libprotobuf-c.a -lpthread -lm
+LIBS  = -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
+  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -24,17 +24,22 @@ HARDENING      := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong
 # Asserts hold headers' contracts against our own mistakes; they are compiled into every mode but the release.
 CFLAGS_release := -O2 -g -DNDEBUG $(HARDENING)
 CFLAGS_debug   := -O1 -g -Werror -DMOETOP_DEBUG
-CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fPIC -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 # A second compiler reads the whole program in `make test`; what it warns of is an error.
 CFLAGS_clang   := -O0 -Werror
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=thread
+CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fPIC -fno-omit-frame-pointer -fsanitize=thread
 LDFLAGS_release := -pie -Wl,-z,relro,-z,now
 LDFLAGS_asan   := -fsanitize=address,undefined
 LDFLAGS_fuzz   := -fsanitize=address,undefined
 LDFLAGS_tsan   := -fsanitize=thread
+# A hundred suites with the whole program in each were 15 GB, most of it what sanitizers add and what debuggers read. Under a
+# sanitizer they share one library; in the release each has the objects that are shipped, without their debug information.
+SHARED := $(if $(filter asan tsan,$(MODE)),$(B)/libmoetop.so)
+LDFLAGS_suite = $(if $(SHARED),-Wl$(comma)-rpath$(comma)'$$ORIGIN/..',$(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug))
 ALL_CFLAGS  = $(BASE_CFLAGS) $(CFLAGS_$(MODE)) $(CFLAGS)
 ALL_LDFLAGS = $(LDFLAGS_$(MODE)) $(LDFLAGS)
+comma := ,
 ifeq ($(V),)
 Q := @
 endif
@@ -47,6 +52,8 @@ TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
 FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
+# What the suites are linked with.
+LIBMOETOP := $(or $(SHARED),$(B)/libmoetop.a)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o
 
 .PHONY: all help lint format test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
@@ -66,6 +73,10 @@ $(B)/moetop: $(B)/app/main.o $(B)/libmoetop.a
 
 $(B)/libmoetop.a: $(LIBOBJ)
 	$(Q)rm -f $@; ar rcs $@ $(LIBOBJ)
+
+$(B)/libmoetop.so: $(LIBOBJ)
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -shared -o $@ $(LIBOBJ) $(LIBS)
 
 # Objects of tests are kept: make would take them for intermediate files and delete them after linking.
 .SECONDARY:
@@ -109,9 +120,9 @@ $(B)/gen/onnx.pb-c.o: $(B)/gen/onnx.pb-c.c $(B)/flags
 	$(Q)$(CC) $(ALL_CFLAGS) -w -c -o $@ $<
 $(B)/engine/convert/onnx/graph.o $(B)/tests/check_onnx_export.o: $(B)/gen/onnx.pb-c.h
 
-$(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(B)/libmoetop.a
+$(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(LIBMOETOP)
 	@echo "LD   $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(TESTLIB) $(B)/libmoetop.a -lcheck -lsubunit -lrt $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) -o $@ $< $(TESTLIB) $(LIBMOETOP) -lcheck -lsubunit -lrt $(LIBS)
 
 # Broken OpenCL drivers for check_opencl and for trying by hand.
 $(B)/tests/icd_%.so: tests/icd_fault.c
@@ -128,10 +139,10 @@ FUZZ_LD   := -fsanitize=fuzzer,address,undefined
 else
 FUZZ_MAIN := $(B)/tests/fuzz/replay.o
 endif
-$(B)/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(B)/libmoetop.a
+$(B)/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIBMOETOP)
 	@mkdir -p $(@D)
 	@echo "LD   $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(FUZZ_LD) -o $@ $< $(FUZZ_MAIN) $(B)/libmoetop.a $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) $(FUZZ_LD) -o $@ $< $(FUZZ_MAIN) $(LIBMOETOP) $(LIBS)
 fuzz-replay: $(FUZZ)
 	$(Q)for t in $(notdir $(FUZZ)); do $(B)/fuzz/$$t tests/fuzz/corpus/$${t#fuzz_} || { echo "FAILED $$t"; exit 1; }; done
 fuzz:
