@@ -1,6 +1,7 @@
 /* See decimals.h. A number is compared with a bound digit by digit: what is written behind the
  * point may be longer or shorter than what the bound has there. */
 #include "engine/text/grammar/decimals.h"
+#include "engine/text/grammar/wholes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -91,46 +92,6 @@ static int with_part(struct grammar_build *b, int whole, const struct edge *lo,
 
 /* ---- before the point ---- */
 
-static int same_length(struct grammar_build *b, const char *lo, const char *hi, size_t n)
-{
-    int out = -1;
-
-    if (n == 0)
-        return build_empty(b);
-    for (int d = lo[0] - '0'; d <= hi[0] - '0'; d++) {
-        static const char nines[] = "99999999999999999999", zeros[] = "00000000000000000000";
-        const char *low = d == lo[0] - '0' ? lo + 1 : zeros;
-        const char *high = d == hi[0] - '0' ? hi + 1 : nines;
-        bool free = memcmp(low, zeros, n - 1) == 0 && memcmp(high, nines, n - 1) == 0;
-        int rest = free ? build_repeat(b, digit(b, 0, 9), (int)n - 1, (int)n - 1)
-                        : same_length(b, low, high, n - 1);
-
-        out = build_alt(b, out, seq(b, digit(b, d, d), rest));
-    }
-    return out;
-}
-
-/* Whole numbers from lo to hi; open: no hi. */
-static int wholes(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open)
-{
-    char low[24], high[24];
-    int out = -1;
-
-    snprintf(low, sizeof low, "%llu", (unsigned long long)lo);
-    snprintf(high, sizeof high, "%llu", (unsigned long long)hi);
-    for (size_t n = strlen(low), most = open ? n : strlen(high); n <= most; n++) {
-        char from[24] = "100000000000000000000", to[24] = "999999999999999999999";
-
-        out = build_alt(b, out,
-                        same_length(b, n == strlen(low) ? low : from,
-                                    !open && n == strlen(high) ? high : to, n));
-    }
-    if (open)
-        out = build_alt(
-            b, out, seq(b, digit(b, 1, 9), build_repeat(b, digit(b, 0, 9), (int)strlen(low), -1)));
-    return out;
-}
-
 static int add(struct grammar_build *b, int out, int more)
 {
     return more < 0 ? out : build_alt(b, out, more);
@@ -143,13 +104,14 @@ static int magnitudes(struct grammar_build *b, const struct edge *lo, const stru
     if (hi->given && hi->whole < lo->whole)
         return -1;
     if (hi->given && hi->whole == lo->whole)
-        return with_part(b, wholes(b, lo->whole, lo->whole, false), lo, hi);
-    out = with_part(b, wholes(b, lo->whole, lo->whole, false), lo, NULL);
+        return with_part(b, wholes_build(b, lo->whole, lo->whole, false), lo, hi);
+    out = with_part(b, wholes_build(b, lo->whole, lo->whole, false), lo, NULL);
     if (!hi->given)
-        return add(b, out, with_part(b, wholes(b, lo->whole + 1, 0, true), NULL, NULL));
+        return add(b, out, with_part(b, wholes_build(b, lo->whole + 1, 0, true), NULL, NULL));
     if (hi->whole > lo->whole + 1)
-        out = add(b, out, with_part(b, wholes(b, lo->whole + 1, hi->whole - 1, false), NULL, NULL));
-    return add(b, out, with_part(b, wholes(b, hi->whole, hi->whole, false), NULL, hi));
+        out = add(b, out,
+                  with_part(b, wholes_build(b, lo->whole + 1, hi->whole - 1, false), NULL, NULL));
+    return add(b, out, with_part(b, wholes_build(b, hi->whole, hi->whole, false), NULL, hi));
 }
 
 /* ---- bounds ---- */

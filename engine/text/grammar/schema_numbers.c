@@ -2,6 +2,7 @@
  * far alone says what may follow. */
 #include "engine/text/grammar/decimals.h"
 #include "engine/text/grammar/schema_parts.h"
+#include "engine/text/grammar/wholes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,64 +17,6 @@ static int digits(struct schema *s, int min, int max)
 
 /* ---- integers ---- */
 
-/* Those from lo to hi, n digits each. */
-static int same_length(struct schema *s, const char *lo, const char *hi, size_t n)
-{
-    int out = -1;
-    char first = lo[0], last = hi[0];
-    char low[24], high[24];
-
-    if (n == 1)
-        return range(s, (uint32_t)lo[0], (uint32_t)hi[0]);
-    memset(low, '0', n);
-    memset(high, '9', n);
-    if (lo[0] == hi[0])
-        return seq(s, range(s, (uint32_t)lo[0], (uint32_t)lo[0]),
-                   same_length(s, lo + 1, hi + 1, n - 1));
-    if (memcmp(lo + 1, low, n - 1) != 0) {
-        out = seq(s, range(s, (uint32_t)first, (uint32_t)first),
-                  same_length(s, lo + 1, high, n - 1));
-        first++;
-    }
-    if (memcmp(hi + 1, high, n - 1) != 0) {
-        out = alt(s, out,
-                  seq(s, range(s, (uint32_t)last, (uint32_t)last),
-                      same_length(s, low, hi + 1, n - 1)));
-        last--;
-    }
-    if (first <= last)
-        out = alt(s, out,
-                  seq(s, range(s, (uint32_t)first, (uint32_t)last),
-                      digits(s, (int)n - 1, (int)n - 1)));
-    return out;
-}
-
-/* 0 <= lo <= hi; open: no hi. */
-static int magnitudes(struct schema *s, uint64_t lo, uint64_t hi, bool open)
-{
-    char low[24], high[24];
-    int out = -1;
-
-    snprintf(low, sizeof low, "%llu", (unsigned long long)lo);
-    snprintf(high, sizeof high, "%llu", (unsigned long long)hi);
-    for (size_t n = strlen(low), most = open ? n : strlen(high); n <= most; n++) {
-        char from[24], to[24];
-
-        memset(from, '0', n);
-        from[0] = '1';
-        memset(to, '9', n);
-        from[n] = to[n] = 0;
-        if (n == strlen(low))
-            memcpy(from, low, n);
-        if (!open && n == strlen(high))
-            memcpy(to, high, n);
-        out = alt(s, out, same_length(s, from, to, n));
-    }
-    if (open)
-        out = alt(s, out, seq(s, range(s, '1', '9'), digits(s, (int)strlen(low), -1)));
-    return out;
-}
-
 struct bounds {
     bool has_min, has_max;
     int64_t min, max; /* both count */
@@ -84,16 +27,18 @@ static int integers(struct schema *s, const struct bounds *b)
     int out = -1;
 
     if (!b->has_min && !b->has_max)
-        return seq(s, build_repeat(&s->build, text(s, "-"), 0, 1), magnitudes(s, 0, 0, true));
+        return seq(s, build_repeat(&s->build, text(s, "-"), 0, 1),
+                   wholes_build(&s->build, 0, 0, true));
     if (!b->has_max || b->max >= 0)
-        out = magnitudes(s, b->has_min && b->min > 0 ? (uint64_t)b->min : 0,
-                         b->has_max ? (uint64_t)b->max : 0, !b->has_max);
+        out = wholes_build(&s->build, b->has_min && b->min > 0 ? (uint64_t)b->min : 0,
+                           b->has_max ? (uint64_t)b->max : 0, !b->has_max);
     if (!b->has_min || b->min < 0) {
         uint64_t least = b->has_max && b->max < 0 ? (uint64_t)-b->max : 0;
 
-        out = alt(s, out,
-                  seq(s, text(s, "-"),
-                      magnitudes(s, least, b->has_min ? (uint64_t)-b->min : 0, !b->has_min)));
+        out = alt(
+            s, out,
+            seq(s, text(s, "-"),
+                wholes_build(&s->build, least, b->has_min ? (uint64_t)-b->min : 0, !b->has_min)));
     }
     return out;
 }
@@ -127,7 +72,8 @@ static int multiples(struct schema *s, int of)
 
 int schema_any_number(struct schema *s)
 {
-    int whole = seq(s, build_repeat(&s->build, text(s, "-"), 0, 1), magnitudes(s, 0, 0, true));
+    int whole = seq(s, build_repeat(&s->build, text(s, "-"), 0, 1),
+                    wholes_build(&s->build, 0, 0, true));
     int part = build_repeat(&s->build, seq(s, text(s, "."), digits(s, 1, -1)), 0, 1);
     int sign = build_repeat(&s->build, alt(s, text(s, "+"), text(s, "-")), 0, 1);
     int power = seq(s, seq(s, alt(s, text(s, "e"), text(s, "E")), sign), digits(s, 1, -1));
@@ -241,7 +187,8 @@ static int parts(struct schema *s, const json_t *of, const struct schema_place *
         whole = multiples(s, (int)v);
         part = build_repeat(&s->build, text(s, "0"), 1, -1);
     } else if (n) {
-        whole = seq(s, build_repeat(&s->build, text(s, "-"), 0, 1), magnitudes(s, 0, 0, true));
+        whole = seq(s, build_repeat(&s->build, text(s, "-"), 0, 1),
+                    wholes_build(&s->build, 0, 0, true));
         part = digits(s, 1, n);
     } else {
         return schema_refuse(

@@ -1,0 +1,68 @@
+/* See wholes.h. */
+#include "engine/text/grammar/wholes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int range(struct grammar_build *b, char from, char to)
+{
+    return build_class(b, &(struct code_range){(uint32_t)from, (uint32_t)to}, 1);
+}
+
+static int any_digits(struct grammar_build *b, size_t min, int max)
+{
+    return build_repeat(b, range(b, '0', '9'), (int)min, max);
+}
+
+/* Those from lo to hi, n digits each. */
+static int same_length(struct grammar_build *b, const char *lo, const char *hi, size_t n)
+{
+    int out = -1;
+    char first = lo[0], last = hi[0];
+    char low[24], high[24];
+
+    if (n == 1)
+        return range(b, first, last);
+    memset(low, '0', n);
+    memset(high, '9', n);
+    if (first == last)
+        return build_seq(b, range(b, first, first), same_length(b, lo + 1, hi + 1, n - 1));
+    if (memcmp(lo + 1, low, n - 1) != 0) {
+        out = build_seq(b, range(b, first, first), same_length(b, lo + 1, high, n - 1));
+        first++;
+    }
+    if (memcmp(hi + 1, high, n - 1) != 0) {
+        out = build_alt(b, out,
+                        build_seq(b, range(b, last, last), same_length(b, low, hi + 1, n - 1)));
+        last--;
+    }
+    if (first <= last)
+        out = build_alt(b, out,
+                        build_seq(b, range(b, first, last), any_digits(b, n - 1, (int)n - 1)));
+    return out;
+}
+
+int wholes_build(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open)
+{
+    char low[24], high[24];
+    int out = -1;
+
+    snprintf(low, sizeof low, "%llu", (unsigned long long)lo);
+    snprintf(high, sizeof high, "%llu", (unsigned long long)hi);
+    for (size_t n = strlen(low), most = open ? n : strlen(high); n <= most; n++) {
+        char from[24], to[24];
+
+        memset(from, '0', n);
+        from[0] = '1';
+        memset(to, '9', n);
+        from[n] = to[n] = 0;
+        if (n == strlen(low))
+            memcpy(from, low, n);
+        if (!open && n == strlen(high))
+            memcpy(to, high, n);
+        out = build_alt(b, out, same_length(b, from, to, n));
+    }
+    if (open)
+        out = build_alt(b, out, build_seq(b, range(b, '1', '9'), any_digits(b, strlen(low), -1)));
+    return out;
+}
