@@ -36,10 +36,17 @@ struct act_block {
     float d;
     int32_t sum, m8, m128;
     int8_t q[NUM_BLOCK];
-    int32_t low;    /* sum of q[0..15]: Q6_K has a scale for each half */
-    float fsum;     /* sum, for formats with a minimum */
-    int32_t pad[2]; /* a cache line: matrix units load the q of many tokens at once */
+    int32_t low; /* sum of q[0..15]: Q6_K has a scale for each half */
+    float fsum;  /* sum, for formats with a minimum */
+    /* what the sums of Q6_K's halves begin at: -32 times those of q, the first from SUM_BITS on.
+     * All together a cache line: matrix units load the q of many tokens at once */
+    int32_t from[2];
 };
+
+/* An integer sum of less than 2^22 that begins at these bits ends as those of a float, SUM_BASE
+ * more than the sum: nobody need convert it. */
+#define SUM_BITS 0x4b400000
+#define SUM_BASE 12582912.0f
 
 #define KERNEL_GEMV_GROUPS 4 /* row groups that a token meets side by side, at most */
 

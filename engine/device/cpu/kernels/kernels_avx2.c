@@ -75,7 +75,7 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         h = _mm_max_ps(h, _mm_movehl_ps(h, h));
         amax = _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
         if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {
-            memset(out, 0, sizeof *out);
+            *out = (struct act_block){.from = {SUM_BITS}};
             continue;
         }
         d = amax * (1.0f / 127.0f);
@@ -92,6 +92,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         out->m8 = out->sum * -8;
         out->m128 = out->sum * -128;
         out->fsum = (float)out->sum;
+        out->from[0] = SUM_BITS - 32 * out->low;
+        out->from[1] = -32 * (out->sum - out->low);
         q[0] = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         _mm256_storeu_si256((void *)out->q, _mm256_permutevar8x32_epi32(q[0], order));
     }

@@ -153,15 +153,17 @@ static void quantise16(const float *x, struct act_block *out, int stride)
     STORE_QUARTERS(1, v, d);
     STORE_QUARTERS(2, v, d);
     STORE_QUARTERS(3, v, d);
-    side_by_side(lows, _mm512_castps_si512(_mm512_cvtepi32_ps(sums)), _mm512_setzero_si512(),
-                 _mm512_setzero_si512(), v);
+    side_by_side(lows, _mm512_castps_si512(_mm512_cvtepi32_ps(sums)),
+                 _mm512_sub_epi32(_mm512_set1_epi32(SUM_BITS), _mm512_slli_epi32(lows, 5)),
+                 _mm512_slli_epi32(_mm512_sub_epi32(lows, sums), 5), v);
     STORE_QUARTERS(0, v, low);
     STORE_QUARTERS(1, v, low);
     STORE_QUARTERS(2, v, low);
     STORE_QUARTERS(3, v, low);
 }
 _Static_assert(offsetof(struct act_block, m128) == 12 && offsetof(struct act_block, q) == 16 &&
-                   offsetof(struct act_block, low) == 48 && offsetof(struct act_block, fsum) == 52,
+                   offsetof(struct act_block, low) == 48 &&
+                   offsetof(struct act_block, fsum) == 52 && offsetof(struct act_block, from) == 56,
                "a block is stored as three pieces");
 
 static void quantise(const float *x, int cols, struct act_block *out, int stride)
@@ -181,7 +183,7 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x1), low)), m);
         amax = _mm512_reduce_max_ps(m);
         if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {
-            memset(out, 0, sizeof *out);
+            *out = (struct act_block){.from = {SUM_BITS}};
             continue;
         }
         d = amax * (1.0f / 127.0f);
@@ -201,6 +203,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         out->m8 = sum * -8;
         out->m128 = sum * -128;
         out->fsum = (float)sum;
+        out->from[0] = SUM_BITS - 32 * out->low;
+        out->from[1] = -32 * (sum - out->low);
     }
 }
 

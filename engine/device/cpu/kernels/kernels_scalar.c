@@ -17,6 +17,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         a->low = 0;
         for (int i = 0; i < NUM_BLOCK / 2; i++)
             a->low += a->q[i];
+        a->from[0] = SUM_BITS - 32 * a->low;
+        a->from[1] = -32 * (a->sum - a->low);
     }
 }
 

@@ -247,6 +247,10 @@ INLINE vi vi_set1_pair(int x)
 {
     return _mm256_set1_epi16((short)x);
 }
+INLINE vf vi_as_vf(vi x) /* the same bits */
+{
+    return _mm256_castsi256_ps(x);
+}
 INLINE vf vi_to_vf(vi x)
 {
     return _mm256_cvtepi32_ps(x);

@@ -263,6 +263,10 @@ INLINE vi vi_set1_pair(int x)
 {
     return _mm512_set1_epi16((short)x);
 }
+INLINE vf vi_as_vf(vi x) /* the same bits */
+{
+    return _mm512_castsi512_ps(x);
+}
 INLINE vf vi_to_vf(vi x)
 {
     return _mm512_cvtepi32_ps(x);
