@@ -312,8 +312,10 @@ START_TEST(tool_chats_of_other_families)
     size_t i;
 
     ck_assert_msg(root != NULL, "%s", where.text);
-    if (!folder)
+    if (!folder) {
+        json_decref(root);
         return;
+    }
     snprintf(path, sizeof path, "%s/%s", folder, json_string_value(json_object_get(one, "file")));
     o.file = path;
     ck_assert_msg(weight_file_open(&f, folder, true, &e) == 0, "%s", e.text);
