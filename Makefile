@@ -35,11 +35,11 @@ LDFLAGS_fuzz   := -fsanitize=address,undefined
 LDFLAGS_tsan   := -fsanitize=thread
 # A hundred suites with the whole program in each were 15 GB, most of it what sanitizers add and what debuggers read. Under a
 # sanitizer they share one library; in the release each has the objects that are shipped, without their debug information.
+comma  := ,
 SHARED := $(if $(filter asan tsan,$(MODE)),$(B)/libmoetop.so)
-LDFLAGS_suite = $(if $(SHARED),-Wl$(comma)-rpath$(comma)'$$ORIGIN/..',$(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug))
+LDFLAGS_suite := $(if $(SHARED),-Wl$(comma)-rpath$(comma)'$$ORIGIN/..',$(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug))
 ALL_CFLAGS  = $(BASE_CFLAGS) $(CFLAGS_$(MODE)) $(CFLAGS)
 ALL_LDFLAGS = $(LDFLAGS_$(MODE)) $(LDFLAGS)
-comma := ,
 ifeq ($(V),)
 Q := @
 endif

@@ -9,9 +9,9 @@ static int range(struct grammar_build *b, char from, char to)
     return build_class(b, &(struct code_range){(uint32_t)from, (uint32_t)to}, 1);
 }
 
-static int any_digits(struct grammar_build *b, size_t min, int max)
+static int digits(struct grammar_build *b, int min, int max)
 {
-    return build_repeat(b, range(b, '0', '9'), (int)min, max);
+    return build_repeat(b, range(b, '0', '9'), min, max);
 }
 
 /* Those from lo to hi, n digits each. */
@@ -38,7 +38,7 @@ static int same_length(struct grammar_build *b, const char *lo, const char *hi, 
     }
     if (first <= last)
         out = build_alt(b, out,
-                        build_seq(b, range(b, first, last), any_digits(b, n - 1, (int)n - 1)));
+                        build_seq(b, range(b, first, last), digits(b, (int)n - 1, (int)n - 1)));
     return out;
 }
 
@@ -63,6 +63,6 @@ int wholes_build(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open)
         out = build_alt(b, out, same_length(b, from, to, n));
     }
     if (open)
-        out = build_alt(b, out, build_seq(b, range(b, '1', '9'), any_digits(b, strlen(low), -1)));
+        out = build_alt(b, out, build_seq(b, range(b, '1', '9'), digits(b, (int)strlen(low), -1)));
     return out;
 }
