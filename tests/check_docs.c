@@ -5,6 +5,7 @@
 #include "engine/placement/planner.h"
 #include "tests/support.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -114,10 +115,43 @@ START_TEST(unknown_markers_are_errors)
 }
 END_TEST
 
+static const char *const pages[] = {"moetop.1",        "moetop.yaml.5",      "moetop-screen.7",
+                                    "moetop-models.7", "moetop-serve.1",     "moetop-placement.7",
+                                    "moetop-train.1",  "moetop-bench.1",     "moetop-numerics.7"};
+#define PAGES (int)(sizeof pages / sizeof *pages)
+
+/* Every page in man/ is one of these, and the main page leads to it. */
+START_TEST(manual_pages_are_linked)
+{
+    char *main_page = read_all("man/moetop.1"), folder[4096], link[100];
+    struct dirent *d;
+    int n = 0;
+    DIR *dir;
+
+    snprintf(folder, sizeof folder, "%s/man", support_root());
+    ck_assert_ptr_nonnull(dir = opendir(folder));
+    while ((d = readdir(dir)))
+        n += strlen(d->d_name) > 2 && strchr("157", d->d_name[strlen(d->d_name) - 1]) &&
+             d->d_name[strlen(d->d_name) - 2] == '.';
+    closedir(dir);
+    ck_assert_int_eq(n, PAGES);
+    for (int i = 1; i < PAGES; i++) {
+        const char *dot = strrchr(pages[i], '.'), *dash = strchr(pages[i], '-');
+
+        if (dash)
+            snprintf(link, sizeof link, ".BR moetop\\-%.*s (%s)", (int)(dot - dash - 1), dash + 1,
+                     dot + 1);
+        else
+            snprintf(link, sizeof link, ".BR %.*s (%s)", (int)(dot - pages[i]), pages[i], dot + 1);
+        ck_assert_msg(strstr(main_page, link) != NULL, "man/moetop.1 does not name %s", pages[i]);
+    }
+    free(main_page);
+}
+END_TEST
+
 /* groff has an opinion on every request; it must have none to voice. */
 START_TEST(manual_pages_render_without_warnings)
 {
-    static const char *const pages[] = {"moetop.1", "moetop.yaml.5"};
     char command[5000];
 
     if (system("command -v groff >/dev/null 2>&1")) {
@@ -125,7 +159,7 @@ START_TEST(manual_pages_render_without_warnings)
         return;
     }
     snprintf(command, sizeof command,
-             "said=$(groff -man -ww -Kutf8 -Tutf8 '%s/man/%s' 2>&1 >/dev/null); echo \"$said\" "
+             "said=$(groff -t -man -ww -Kutf8 -Tutf8 '%s/man/%s' 2>&1 >/dev/null); echo \"$said\" "
              ">&2; test -z \"$said\"",
              support_root(), pages[_i]);
     ck_assert_msg(system(command) == 0, "groff complains about man/%s", pages[_i]);
@@ -355,7 +389,8 @@ static Suite *suite(void)
     tcase_add_test(t, default_configuration_is_printed_from_the_table);
     tcase_add_test(t, manual_has_every_option_variable_key_and_exit_code);
     tcase_add_test(t, unknown_markers_are_errors);
-    tcase_add_loop_test(t, manual_pages_render_without_warnings, 0, 2);
+    tcase_add_test(t, manual_pages_are_linked);
+    tcase_add_loop_test(t, manual_pages_render_without_warnings, 0, PAGES);
     tcase_add_test(t, completions_know_every_flag_and_parse);
     tcase_add_loop_test(t, values_are_completed_from_the_tables, SHELL_BASH, SHELL_FISH + 1);
     tcase_add_test(t, completions_hold_every_word);

@@ -137,7 +137,8 @@ static int run_chat(const char *said)
 
     write_text("said", said);
     snprintf(command, sizeof command,
-             "cd '%s' && rm -f chat.json && '%s' --cache-dir '%s' -t 2 --seed 7 <said >out 2>err",
+             "cd '%s' && rm -f chat.json && '%s' --cache-dir '%s' -t 2 --seed 7 --pace off <said "
+             ">out 2>err",
              support_tmpdir(), program(), support_tmpdir());
     status = system(command);
     ck_assert(WIFEXITED(status));

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs every built suite of one build tree: tests/run.sh build/MODE [name ...]. Exits 1 when any failed; the last line is the sum.
-# As many at once as there are processors (JOBS=1: one after the other); a suite's output is in build/MODE/tests/NAME.log.
+# One more at once than there are processors, for many wait (JOBS=1: one after the other); a suite's output is in build/MODE/tests/NAME.log.
 if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed skipped" in NAME.sum
     dir=$2 t=$3 log="$2/tests/$3.log" from=$(date +%s)
     broken=
@@ -24,13 +24,23 @@ $t: ${line:-no result}"
     exit 0
 fi
 dir=$1; shift
-[ $# -gt 0 ] || set -- $(cd "$dir/tests" && ls | grep '^check_' | grep -v '\.')
+# The longest first, so that none is left alone at the end.
+longest='check_opencl check_serve check_conformance check_families check_cli check_opencl_engine check_bench check_connect check_replay
+check_expert_cache check_commands check_fit check_cpu_device check_fetch check_golden check_smoke check_quantize check_batch'
+if [ $# = 0 ]; then
+    set -- $(cd "$dir/tests" && ls | grep '^check_' | grep -v '\.')
+    set -- $(for t in $longest; do [ ! -x "$dir/tests/$t" ] || echo "$t"; done) \
+        $(printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $longest)")
+fi
 export CHECK_BUILD="$dir" CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-240}"
 # PoCL opens and closes a library a kernel; what the sanitizers keep of such libraries' thread storage
 # (__tls_get_addr, guessed from the heap) is garbage then, and the search for leaks crashes on it.
 export ASAN_OPTIONS="intercept_tls_get_addr=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+# PoCL compiles a kernel once for all suites of all modes, wherever each says that caches are.
+export POCL_CACHE_DIR="${POCL_CACHE_DIR:-$(cd "$dir/.." && pwd)/pocl}"
+mkdir -p "$POCL_CACHE_DIR"
 (cd "$dir/tests" && rm -f *.sum)
-printf '%s\n' "$@" | xargs -P "${JOBS:-$(nproc)}" -n 1 sh "$0" --one "$dir"
+printf '%s\n' "$@" | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 sh "$0" --one "$dir"
 passed=0 failed=0 skipped=0
 for t; do
     read -r p f s <"$dir/tests/$t.sum" || { p=0 f=1 s=0; }
