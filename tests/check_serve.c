@@ -2293,8 +2293,10 @@ START_TEST(on_a_terminal_it_has_a_dashboard)
     start_on_terminal();
     screen_see("sessions");
     screen_see("quits"); /* it is ready */
-    ck_assert(strstr(screen.text, "requests") && strstr(screen.text, "experts") &&
-              strstr(screen.text, "memory") && !strstr(screen.text, "moetop: "));
+    screen_see("requests"); /* a picture comes in pieces */
+    screen_see("experts");
+    screen_see("memory");
+    ck_assert(!strstr(screen.text, "moetop: "));
     r = ask("GET", "/v1/models", NULL, NULL);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
