@@ -93,10 +93,10 @@ KOPT_debug   := -O3
 KOPT_asan    := --param asan-instrumentation-with-call-threshold=0 -fno-sanitize=null,object-size,pointer-overflow,alignment
 KOPT_fuzz    := -fno-sanitize=all
 # What is always inlined is a lot of code until it is optimised.
-KOPT_clang   := -O1
+KOPT_clang   := -O1 -Wno-pass-failed
 $(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(KOPT_$(MODE))
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
-$(B)/engine/run/candidates.o $(B)/engine/run/logits_sum.o: KOPT := -fno-trapping-math
+$(B)/engine/run/sampling/candidates.o $(B)/engine/run/sampling/logits_sum.o: KOPT := -fno-trapping-math
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	@echo "CC   $<"

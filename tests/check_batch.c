@@ -2,7 +2,7 @@
  * resuming after kills, exit codes. */
 #include "app/headless/batch_line.h"
 #include "engine/base/mem.h"
-#include "engine/run/sampler.h"
+#include "engine/run/sampling/sampler.h"
 #include "tests/support.h"
 
 #include <errno.h>

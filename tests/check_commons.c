@@ -2,7 +2,7 @@
  * each says what it says alone, by turns, and either may be closed first. */
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
-#include "engine/run/commons.h"
+#include "engine/run/pass/commons.h"
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
 #include "tests/golden.h"

@@ -8,7 +8,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
-#include "engine/run/trace.h"
+#include "engine/run/report/trace.h"
 #include "tests/support.h"
 
 #include <limits.h>

@@ -2,7 +2,7 @@
  * and answers that keep to one. */
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
-#include "engine/run/sampler.h"
+#include "engine/run/sampling/sampler.h"
 #include "engine/text/grammar/matcher.h"
 #include "engine/text/grammar/vocabulary.h"
 #include "tests/support.h"

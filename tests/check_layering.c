@@ -94,8 +94,8 @@ static bool ui_may_see(const char *include)
     static const char *const allowed[] = {
         "engine/base/",           "engine/model/hparams.h",
         "engine/base/message.h",  "engine/placement/plan.h",
-        "engine/run/telemetry.h", "engine/run/messages.h",
-        "engine/run/trace.h",     "engine/text/tool_calls.h",
+        "engine/run/report/telemetry.h", "engine/run/report/messages.h",
+        "engine/run/report/trace.h",     "engine/text/tool_calls.h",
     };
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)

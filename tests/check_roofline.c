@@ -1,7 +1,7 @@
 /* What a token must read, by hand; the memory's speed is measured and plausible. */
 #include "engine/base/membw.h"
 #include "engine/base/mem.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 #include "tests/support.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * frequencies, and for determinism. */
 #include "engine/base/mem.h"
 #include "engine/device/numerics.h"
-#include "engine/run/sampler.h"
+#include "engine/run/sampling/sampler.h"
 #include "tests/support.h"
 
 #include <math.h>

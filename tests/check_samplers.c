@@ -2,7 +2,7 @@
  * numbers computed elsewhere (tests/tools/sampler_values.py); their order; the lists. */
 #include "app/setup/sampling_options.h"
 #include "engine/base/mem.h"
-#include "engine/run/sampler.h"
+#include "engine/run/sampling/sampler.h"
 #include "tests/support.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * (kept, without its reasoning, another one), no more than that answer and CHECKPOINT_EVERY tokens
  * is computed again, and what is said is what a session says that begins with nothing. */
 #include "engine/base/mem.h"
-#include "engine/run/checkpoints.h"
+#include "engine/run/state/checkpoints.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
 #include "tests/support.h"

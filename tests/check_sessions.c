@@ -6,7 +6,7 @@
 #include "engine/model/model.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
-#include "engine/run/mixed_pass.h"
+#include "engine/run/pass/mixed_pass.h"
 #include "gpu/opencl.h"
 #include "tests/fake_device.h"
 #include "tests/recurrent_device.h"

@@ -4,7 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/state.h"
 #include "engine/model/load.h"
-#include "engine/run/checkpoints.h"
+#include "engine/run/state/checkpoints.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
 #include "tests/recurrent_device.h"

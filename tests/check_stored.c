@@ -3,7 +3,7 @@
  * not used. */
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
-#include "engine/run/segment.h"
+#include "engine/run/state/segment.h"
 #include "tests/support.h"
 
 #include <dirent.h>

@@ -4,7 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
 #include "engine/run/prompt.h"
-#include "engine/run/worker.h"
+#include "engine/run/worker/worker.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support.h"

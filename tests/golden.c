@@ -4,7 +4,7 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/run/internal.h"
-#include "engine/run/kv.h"
+#include "engine/run/state/kv.h"
 
 #include <math.h>
 #include <stdio.h>

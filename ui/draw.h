@@ -3,7 +3,7 @@
 #ifndef UI_DRAW_H
 #define UI_DRAW_H
 
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 #include "ui/canvas.h"
 #include "ui/theme.h"
 

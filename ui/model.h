@@ -7,8 +7,8 @@
 #define UI_MODEL_H
 
 #include "engine/base/error.h"
-#include "engine/run/messages.h"
-#include "engine/run/telemetry.h"
+#include "engine/run/report/messages.h"
+#include "engine/run/report/telemetry.h"
 #include "ui/layout.h"
 #include "ui/serving.h"
 #include "ui/theme.h"

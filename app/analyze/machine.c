@@ -5,7 +5,7 @@
 #include "engine/base/membw.h"
 #include "engine/base/topology.h"
 #include "engine/model/model.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "app/common/system_sample.h"
 #include "engine/placement/usage.h"
 #include "engine/run/engine.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 
 /* a prompt of so many tokens is still bound by memory: its bytes are counted, and what part of the
  * memory's speed it reaches */

@@ -6,7 +6,7 @@
 
 #include "app/options/options.h"
 #include "engine/base/series.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 /* One request of the file. */
 struct load_request {

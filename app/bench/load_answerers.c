@@ -7,7 +7,7 @@
 #include "app/setup/engine_options.h"
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
-#include "engine/run/worker.h"
+#include "engine/run/worker/worker.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -10,7 +10,7 @@
 #include "engine/device/cpu/shape_table.h"
 #include "engine/base/clock.h"
 #include "engine/model/block.h"
-#include "engine/run/logits_sum.h"
+#include "engine/run/sampling/logits_sum.h"
 
 #include <math.h>
 #include <stdio.h>

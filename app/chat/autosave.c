@@ -4,7 +4,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 #include <assert.h>
 #include <errno.h>

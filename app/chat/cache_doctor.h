@@ -5,7 +5,7 @@
 #define APP_CHAT_CACHE_DOCTOR_H
 
 #include "engine/base/strbuf.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 #include "engine/run/prompt.h"
 
 /* What the new prompt and the old tokens have in common, and where they part. */

@@ -9,7 +9,7 @@
 #include "app/options/options.h"
 #include "app/setup/run_stats.h"
 #include "app/common/transcript.h"
-#include "engine/run/worker.h"
+#include "engine/run/worker/worker.h"
 
 struct conversation;
 struct model_files;

@@ -4,7 +4,7 @@
 #define APP_COMMON_ANSWER_TEXT_H
 
 #include "engine/base/strbuf.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 /* The text of a token joins one of the two; *part: of the text before it, PART_ANSWER at first. */
 void answer_text_put(struct strbuf *answer, struct strbuf *thought, enum answer_part *part,

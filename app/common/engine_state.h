@@ -5,7 +5,7 @@
 #define APP_COMMON_ENGINE_STATE_H
 
 #include "engine/base/error.h"
-#include "engine/run/telemetry.h"
+#include "engine/run/report/telemetry.h"
 
 #include <jansson.h>
 

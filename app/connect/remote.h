@@ -9,7 +9,7 @@
 
 #include "app/connect/figures.h"
 #include "app/connect/request.h"
-#include "engine/run/telemetry.h"
+#include "engine/run/report/telemetry.h"
 
 struct remote;
 

@@ -4,7 +4,7 @@
 #define APP_CONNECT_REQUEST_H
 
 #include "app/connect/server.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 struct request {
     const char *path; /* "/v1/chat/completions", or "/v1/completions" for a text as it stands */

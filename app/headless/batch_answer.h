@@ -3,7 +3,7 @@
 #define APP_HEADLESS_BATCH_ANSWER_H
 
 #include "engine/base/strbuf.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 #include <jansson.h>
 

@@ -3,7 +3,7 @@
 #define APP_HEADLESS_BATCH_LINE_H
 
 #include "engine/base/error.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 struct batch_line {
     struct dialogue said; /* owned by the line */

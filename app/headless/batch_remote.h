@@ -7,7 +7,7 @@
 #include "app/headless/batch_output.h"
 #include "app/options/options.h"
 #include "app/setup/run_stats.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 struct batch_remote {
     const struct options *o;

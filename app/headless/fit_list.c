@@ -15,7 +15,7 @@
 #include "engine/file/direct_rate.h"
 #include "engine/model/expert_reader.h"
 #include "engine/model/model.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/run/prompt.h"
-#include "engine/run/trace.h"
+#include "engine/run/report/trace.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "app/common/signals.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
-#include "engine/run/trace.h"
+#include "engine/run/report/trace.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef APP_SERVE_HUB_FIGURES_H
 #define APP_SERVE_HUB_FIGURES_H
 
-#include "engine/run/telemetry.h"
+#include "engine/run/report/telemetry.h"
 
 /* What happened so far, and what is going on. Plain data. */
 struct hub_figures {

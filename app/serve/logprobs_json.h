@@ -3,7 +3,7 @@
 #define APP_SERVE_LOGPROBS_JSON_H
 
 #include "engine/base/strbuf.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 #include "engine/text/tokenizer.h"
 
 #include <jansson.h>

@@ -7,7 +7,7 @@
 #define APP_SERVE_SERVER_H
 
 #include "engine/base/error.h"
-#include "engine/run/worker.h"
+#include "engine/run/worker/worker.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/placement/cost_model.h"
 #include "engine/run/medusa_heads.h"
-#include "engine/run/rope.h"
+#include "engine/run/pass/rope.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "engine/base/utf8.h"
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/model/model.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 
 #include <fcntl.h>
 #include <jansson.h>

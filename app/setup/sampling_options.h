@@ -5,7 +5,7 @@
 
 #include "app/options/options.h"
 #include "engine/base/json.h"
-#include "engine/run/sampling.h"
+#include "engine/run/sampling/sampling.h"
 
 /* Sampling as the options say; a seed of -1 is drawn here. Options that sampling_options_check let
  * pass. */

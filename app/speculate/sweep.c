@@ -11,7 +11,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/run/prompt.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "app/common/report_format.h"
 #include "app/options/options.h"
 #include "engine/run/draft/drafter.h"
-#include "engine/run/telemetry.h"
+#include "engine/run/report/telemetry.h"
 
 #include <stdio.h>
 

@@ -27,7 +27,7 @@ struct state_config {
     int context, rows;
 };
 
-/* Copies of state that are kept at least (engine/run/checkpoints.h). */
+/* Copies of state that are kept at least (engine/run/state/checkpoints.h). */
 #define STATE_COPIES_LEAST 4
 
 /* k, v: types of what grows. */

@@ -190,10 +190,8 @@ struct family {
     const char *const *stops;
 };
 
-extern const struct family *const families[]; /* families/registry.c; NULL-terminated */
-
-/* The family of an open file by its metadata; ERR_MODEL names the architecture and those that are
- * known. */
+/* The family of an open file by its metadata (families/registry.c); ERR_MODEL names the
+ * architecture and those that are known. */
 int family_of(const struct family **out, const struct weight_file *f, struct error *e);
 /* The tensor of a role, by any of its spellings; NULL: none. */
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,

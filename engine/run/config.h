@@ -9,7 +9,7 @@
 #include "engine/device/device.h"
 #include "engine/run/draft/accept.h"
 #include "engine/run/draft/drafter.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 
 enum medusa_init {
 #define MEDUSA_INIT(name, words) MEDUSA_INIT_##name,
-#include "engine/run/medusa.def"
+#include "engine/run/draft/medusa.def"
 #undef MEDUSA_INIT
 };
 
@@ -43,7 +43,7 @@ struct engine_config {
     /* how many sessions will be open at a time, for the footprint and for planners; 0: one */
     int sessions;
     int n_threads; /* 0: physical cores */
-    /* what it shares with other engines (engine/run/commons.h); NULL: everything is its own */
+    /* what it shares with other engines (engine/run/pass/commons.h); NULL: everything is its own */
     struct commons *commons;
     int batch, ubatch; /* most rows of a pass: the smaller of the two; 0: not said, ubatch 512 */
     enum kv_type kv_k, kv_v;

@@ -1,5 +1,5 @@
 /* The synchronous engine: a loaded model, its devices and its sessions. Used directly by batch,
- * bench and tests; the worker (engine/run/worker.h) wraps it in a thread for the chat. Thread: the
+ * bench and tests; the worker (engine/run/worker/worker.h) wraps it in a thread for the chat. Thread: the
  * one that opened it, except engine_session_cancel (any thread, async-signal-safe) and engine_info
  * (any thread, but for n_devices). Text becomes ids on its owner's thread (engine/run/prompt.h).
  *
@@ -16,8 +16,8 @@
 #include "engine/placement/bandwidth.h"
 #include "engine/placement/plan.h"
 #include "engine/run/config.h"
-#include "engine/run/messages.h"
-#include "engine/run/telemetry.h"
+#include "engine/run/report/messages.h"
+#include "engine/run/report/telemetry.h"
 
 struct engine;
 struct session;
@@ -215,7 +215,7 @@ bool engine_idle_step(struct engine *g);
 /* Called on the engine's thread after every token and about ten times a second in long work,
  * telemetry being fresh. NULL: none. */
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);
-/* Spans of everything computed from now on (engine/run/trace.h), at most `room`; 0: stop. The trace
+/* Spans of everything computed from now on (engine/run/report/trace.h), at most `room`; 0: stop. The trace
  * stays readable until the next call. */
 int engine_trace_start(struct engine *g, size_t room, struct error *e);
 /* While on, one token a second is computed block by block and its spans stand in the telemetry. */

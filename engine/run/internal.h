@@ -12,19 +12,19 @@
 #include "engine/placement/cost_model.h"
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
-#include "engine/run/checkpoints.h"
-#include "engine/run/commons.h"
+#include "engine/run/state/checkpoints.h"
+#include "engine/run/pass/commons.h"
 #include "engine/run/config.h"
 #include "engine/run/draft/drafter.h"
 #include "engine/run/draft/utility.h"
-#include "engine/run/forward.h"
-#include "engine/run/kv.h"
-#include "engine/run/rope.h"
-#include "engine/run/sampler.h"
-#include "engine/run/mixed_pass.h"
-#include "engine/run/prompt_cache.h"
-#include "engine/run/telemetry.h"
-#include "engine/run/trace.h"
+#include "engine/run/pass/forward.h"
+#include "engine/run/state/kv.h"
+#include "engine/run/pass/rope.h"
+#include "engine/run/sampling/sampler.h"
+#include "engine/run/pass/mixed_pass.h"
+#include "engine/run/state/prompt_cache.h"
+#include "engine/run/report/telemetry.h"
+#include "engine/run/report/trace.h"
 
 #include <stdatomic.h>
 
@@ -114,7 +114,7 @@ struct speculated {
     uint64_t paused_ns; /* by pacing, before its tokens were taken */
 };
 
-/* What is lossy of an engine, as one (shadow.c). */
+/* The lossy settings of an engine (fewer_experts.c, lossy/). */
 struct lossy {
     int used, defer;
     float least;
@@ -334,7 +334,7 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
 /* to the turn's on_event; frees what it left; remembers a cancel */
 int session_emit(struct session *s, struct event *ev);
 bool session_cancelled(struct session *s);
-/* shadow.c */
+/* fewer_experts.c: which lossy settings are in force */
 struct lossy lossy_now(const struct engine *g);
 bool lossy_as_opened(const struct engine *g);
 /* It was changed, outside a turn: where it is as the engine was opened again, what was computed

@@ -7,7 +7,7 @@
 #include "engine/layout/pack.h"
 #include "engine/model/finite.h"
 #include "engine/model/model.h"
-#include "engine/run/device_slot.h"
+#include "engine/run/state/device_slot.h"
 
 #include <assert.h>
 #include <math.h>

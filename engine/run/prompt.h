@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/stop.h"
 #include "engine/run/config.h"
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 /* What a session holds as far as its owner knows: the newest prompt and what was answered. An
  * answer that is said again takes these ids, for the same text may be written in others too, and

@@ -7,7 +7,7 @@
 #include "engine/model/finite.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
-#include "engine/run/logprobs.h"
+#include "engine/run/report/logprobs.h"
 
 #include <math.h>
 #include <string.h>

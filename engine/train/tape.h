@@ -6,7 +6,7 @@
 #ifndef ENGINE_TRAIN_TAPE_H
 #define ENGINE_TRAIN_TAPE_H
 
-#include "engine/run/rope.h"
+#include "engine/run/pass/rope.h"
 #include "engine/train/base.h"
 #include "engine/train/crew.h"
 #include "engine/train/products.h"

@@ -2,7 +2,7 @@
  * safe line. */
 #include "app/headless/batch_line.h"
 #include "engine/base/utf8.h"
-#include "engine/run/sampler.h"
+#include "engine/run/sampling/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>

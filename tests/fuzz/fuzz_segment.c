@@ -2,7 +2,7 @@
  * the sums behind it are reached: either nothing is believed, or every part lies within the file.
  */
 #include "engine/base/mem.h"
-#include "engine/run/segment.h"
+#include "engine/run/state/segment.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Speed: the rate of computing now and as a history, what came before the first token, and how even
  * the tokens are. Rates are those of the computing; waiting for the pace is not in them. */
-#include "engine/run/trace.h"
+#include "engine/run/report/trace.h"
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"

@@ -2,7 +2,7 @@
  * /branches. */
 #include "app/chat/commands/internal.h"
 
-#include "engine/run/messages.h"
+#include "engine/run/report/messages.h"
 
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"

@@ -8,7 +8,7 @@
 #include "app/chat/conversation.h"
 #include "app/common/machine_view.h"
 #include "engine/base/strbuf.h"
-#include "engine/run/roofline.h"
+#include "engine/run/report/roofline.h"
 #include "ui/canvas.h"
 #include "ui/model.h"
 #include "ui/terminal.h"

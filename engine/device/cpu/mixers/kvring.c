@@ -2,7 +2,7 @@
  * and session, where a chunk's rows lie as they would in a page; the one that comes around takes
  * the place of the oldest (state_room). One mapping a session, taken when its state is opened; the
  * system gives memory to what is written. Which rows are still there is the engine's to know
- * (engine/run/kv.h). Engine thread; rows are read and written on compute threads. */
+ * (engine/run/state/kv.h). Engine thread; rows are read and written on compute threads. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"

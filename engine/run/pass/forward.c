@@ -1,0 +1,958 @@
+/* See forward.h. Runs on the engine's thread.
+ * Shape: jobs of one layer are sent and awaited within that layer, so a failure always belongs to
+ * one known job and the inputs for its second run are still there. Every operation here that
+ * touches numbers follows engine/device/numerics.h, rules 9 and 10. */
+#include "engine/run/pass/forward.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/run/state/kv.h"
+#include "engine/run/pass/paging.h"
+#include "engine/run/report/trace.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* rows x layers of one fused job in prefill: cancel and progress come in between */
+#define FUSED_ROWS 64
+
+/* What a pass of max_rows rows works in: taken at init, freed at the end, counted by
+ * forward_footprint. APART: touched (but for a few rows) only where a layer's blocks are handed out
+ * one by one; whole layers of one device keep all this in that device's own scratch. */
+/* clang-format off */
+#define APART(X)                                 \
+    X(x_before, z.rows * z.hidden)               \
+    X(y, z.rows * z.hidden)                      \
+    X(h, z.normed * z.rows * z.hidden)           \
+    X(scores, z.rows * z.experts)                \
+    X(out, z.used * z.rows * z.hidden)
+#define BUFFERS(X)                               \
+    APART(X)                                     \
+    X(experts, z.layers * z.rows * z.used)       \
+    X(weights, z.layers * z.rows * z.used)       \
+    X(ran_on, z.layers * z.experts)              \
+    X(x, z.rows * z.hidden)                      \
+    X(deferred.out, FORWARD_DEFERRED * z.hidden) \
+    X(row, z.rows * z.used)                      \
+    X(slot, z.rows * z.used)                     \
+    X(first_entry, z.experts + 1)                \
+    X(groups, DEVICE_MAX * z.experts)            \
+    X(guess_h, z.normed * z.hidden)              \
+    X(guess_scores, z.experts)                   \
+    X(guess_weights, z.used)                     \
+    X(guess, z.used)                             \
+    X(fused_device, z.layers)                    \
+    X(spans, z.rows)                             \
+    X(strengths, z.rows)                         \
+    X(head_strengths, z.rows)                    \
+    X(resume_at, z.rows)
+/* clang-format on */
+
+struct sizes {
+    size_t layers, rows, hidden, experts, used, normed;
+};
+
+/* The most normed rows of a token that any layer's experts meet. */
+static size_t normed_rows(const struct hparams *hp)
+{
+    int most = 1;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        if (shape_normed_rows(hparams_layer(hp, l)) > most)
+            most = shape_normed_rows(hparams_layer(hp, l));
+    return (size_t)most;
+}
+
+static struct sizes sizes_of(const struct hparams *hp, int max_rows)
+{
+    return (struct sizes){.layers = (size_t)hp->n_layers,
+                          .rows = (size_t)max_rows,
+                          .hidden = (size_t)hp->hidden,
+                          .experts = (size_t)hp->n_experts,
+                          .used = (size_t)hp->n_experts_used,
+                          .normed = normed_rows(hp)};
+}
+
+size_t forward_footprint(const struct hparams *hp, int max_rows)
+{
+    const struct forward *f = NULL;
+    struct sizes z = sizes_of(hp, max_rows);
+    size_t bytes = 0;
+
+#define X(buffer, count) bytes += (count) * sizeof *f->buffer;
+    BUFFERS(X)
+#undef X
+    return bytes;
+}
+
+size_t forward_apart_footprint(const struct hparams *hp, int max_rows)
+{
+    const struct forward *f = NULL;
+    struct sizes z = sizes_of(hp, max_rows);
+    size_t bytes = 0;
+
+#define X(buffer, count) bytes += (count) * sizeof *f->buffer;
+    APART(X)
+#undef X
+    return bytes;
+}
+
+static bool take_buffers(struct forward *f, struct sizes z)
+{
+#define X(buffer, count)                                    \
+    if (!(f->buffer = mem_alloc(count, sizeof *f->buffer))) \
+        return false;
+    BUFFERS(X)
+#undef X
+    return true;
+}
+
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv,
+                 int max_rows, struct error *e)
+{
+    struct sizes z = sizes_of(&m->hp, max_rows);
+
+    assert(max_rows > 0);
+    memset(f, 0, sizeof *f);
+    f->model = m;
+    f->slots = slots;
+    f->kv = kv;
+    f->max_rows = max_rows;
+    f->scratch_bytes = forward_footprint(&m->hp, max_rows);
+    if (!take_buffers(f, z)) {
+        forward_release(f);
+        return error_set(e, ERR_MEMORY,
+                         "no memory for the activations of %d rows: try a smaller -ub", max_rows);
+    }
+    memset(f->ran_on, PLAN_NO_DEVICE, z.layers * z.experts);
+    return 0;
+}
+
+void forward_release(struct forward *f)
+{
+#define X(buffer, count) mem_free(f->buffer);
+    BUFFERS(X)
+#undef X
+    memset(f, 0, sizeof *f);
+}
+
+static bool fuses(const struct device_slot *s, int layer)
+{
+    return s->ops->layers && (!s->ops->fuses || s->ops->fuses(s->device, layer));
+}
+
+/* Whether experts of the layer may be missing when the CPU is to multiply with them. */
+static bool pages(const struct forward *f, int layer)
+{
+    return f->model->cache && hparams_layer(&f->model->hp, layer)->ffn.experts > 0;
+}
+
+void forward_placed(struct forward *f, const struct plan *p, int n_devices)
+{
+    assert(n_devices >= 1 && n_devices <= DEVICE_MAX);
+    assert(p->n_layers == f->model->hp.n_layers && p->n_experts == f->model->hp.n_experts);
+    f->plan = p;
+    f->n_devices = n_devices;
+    for (int l = 0; l < p->n_layers; l++) {
+        int d = p->attention[l];
+
+        int experts = shape_experts(hparams_layer(&f->model->hp, l));
+
+        for (int e = 0; e < experts && d != PLAN_NO_DEVICE; e++)
+            if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
+                d = PLAN_NO_DEVICE;
+        if (d == 0 && pages(f, l))
+            d = PLAN_NO_DEVICE; /* which ones it needs is known only after its router */
+        f->fused_device[l] = (uint8_t)(d != PLAN_NO_DEVICE && f->least <= 0 &&
+                                               fuses(&f->slots[d], l)
+                                           ? d
+                                           : PLAN_NO_DEVICE);
+    }
+}
+
+/* Of a session only the first `rows` rows are left. Whether it is one of this pass; another one's
+ * are missed when its turn comes. */
+static bool resume_from(struct forward *f, int session, int rows)
+{
+    for (int i = 0; i < f->n_spans; i++)
+        if (f->spans[i].session == session) {
+            f->resume_at[i] = rows < f->resume_at[i] ? rows : f->resume_at[i];
+            return true;
+        }
+    return false;
+}
+
+/* Where a layer goes on with what the CPU has of it. Recurrent state and rings are found again by
+ * whoever runs the pass (checkpoints.h). */
+static int kept_rows(const struct kv *kv, int session, int layer)
+{
+    return kv->layers[layer].copy_bytes ? INT_MAX : kv_valid(kv, session, layer, 0);
+}
+
+/* After a device went out of use: every session's rows of the cache come home. Those that cannot be
+ * read any more are computed again: from resume_at on, with whatever this pass has done so far. */
+static int bring_home(struct forward *f, int device, struct error *e)
+{
+    int rc = 0;
+
+    for (int s = 0; s < f->kv->n_sessions; s++)
+        for (int l = 0; f->kv->held[s] && l < f->model->hp.n_layers; l++) {
+            int want = kv_valid(f->kv, s, l, device);
+            struct error ignored;
+
+            if (want > kv_valid(f->kv, s, l, 0) &&
+                kv_step(f->kv, s, l, 0, want, UINT64_MAX, NULL, &ignored) < 0)
+                rc |= resume_from(f, s, kept_rows(f->kv, s, l));
+        }
+    f->resumes = rc;
+    return rc ? error_set(e, ERR_DEVICE, "a device failed and took cached keys with it") : 0;
+}
+
+/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was
+ * not the first time. 0: run the job on the CPU; ERR_DEVICE: go on from resume_at. */
+static int job_failed(struct forward *f, int device, const char *what, struct error *e)
+{
+    struct device_slot *s = &f->slots[device];
+    char line[700];
+    int rc = 0;
+
+    mem_guard_disarm(); /* a failure is no token: saying so and moving home may allocate */
+    s->lost = s->failures++ > 0;
+    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on",
+             s->info.selector[0] ? s->info.selector : s->ops->name, s->lost ? " again" : "", what,
+             e->text, s->lost ? "takes over everything it did" : "computed this step instead");
+    if (f->hooks.notice)
+        f->hooks.notice(f->hooks.ctx, line);
+    if (s->lost) {
+        f->hooks.device_lost(f->hooks.ctx, device);
+        forward_placed(f, f->plan, f->n_devices);
+        rc = bring_home(f, device, e);
+    }
+    mem_guard_arm("forward");
+    return rc;
+}
+
+/* The rows of a layer before those of this pass, on a device. Where no device has them any more
+ * they are computed again. */
+static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
+{
+    int rc = 0;
+
+    for (int i = 0; i < f->n_spans; i++) {
+        const struct span *s = &f->spans[i];
+
+        if (kv_there(f->kv, s->session, layer, device, s->pos) ||
+            kv_step(f->kv, s->session, layer, device, s->pos, UINT64_MAX, NULL, e) >= 0)
+            continue;
+        rc = ERR_DEVICE;
+        if (device == 0)
+            f->resumes = resume_from(f, s->session, kept_rows(f->kv, s->session, layer));
+    }
+    return rc;
+}
+
+/* What the failed job did to recurrent state and to the oldest rows of a ring nobody knows. */
+static void state_void(struct forward *f, int layer, int device)
+{
+    for (int i = 0; i < f->n_spans; i++)
+        kv_failed(f->kv, f->spans[i].session, layer, device, f->spans[i].pos + f->spans[i].rows);
+}
+
+static void rows_written(struct forward *f, int layer, int device)
+{
+    for (int i = 0; i < f->n_spans; i++)
+        kv_written(f->kv, f->spans[i].session, layer, device, f->spans[i].pos, f->spans[i].rows,
+                   f->spans[i].drafted);
+}
+
+static int finish(struct device_slot *s, int rc, struct error *e)
+{
+    return rc < 0 ? rc : s->ops->wait(s->device, e);
+}
+
+static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int blocks)
+{
+    if (f->rows == 1) {
+        c->ns += ns;
+        c->blocks += (uint64_t)blocks;
+        c->jobs++;
+    }
+}
+
+/* Of the pass's rows; NULL: nothing that hangs on matrices counts for any. */
+static const float *const *strengths_of(const struct forward *f)
+{
+    return f->adapted ? f->strengths : NULL;
+}
+
+/* The experts that the layer before still owes. Their input, f->h, stands until this layer's route.
+ */
+static int run_deferred(struct forward *f, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    struct experts_job j = {.layer = f->deferred.layer,
+                            .rows = 1,
+                            .h = f->h,
+                            .n_groups = f->deferred.n,
+                            .groups = f->deferred.groups,
+                            .row = f->deferred.row,
+                            .slot = f->deferred.slot,
+                            .out = f->deferred.out,
+                            .strengths = strengths_of(f)};
+    uint64_t start = clock_now();
+    int rc;
+
+    if (!f->deferred.n || f->deferred.layer < 0)
+        return 0;
+    rc = finish(cpu, cpu->ops->experts(cpu->device, &j, e), e);
+    count_cost(f, &cpu->expert, clock_now() - start, j.n_groups);
+    trace_span(f->trace, TRACE_EXPERTS, f->deferred.layer, 0, start, clock_now());
+    f->deferred.layer = -1; /* computed; still to be added */
+    return rc;
+}
+
+static void add_deferred(struct forward *f)
+{
+    int hidden = f->model->hp.hidden;
+
+    for (int i = 0; i < f->deferred.n; i++)
+        for (int k = 0; k < hidden; k++)
+            f->x[k] = fmaf(f->deferred.weights[i],
+                           f->deferred.out[(size_t)i * (size_t)hidden + (size_t)k], f->x[k]);
+    f->deferred.n = 0;
+}
+
+/* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys
+ * something: the next layer's attention runs on another device meanwhile. Never where a norm or a
+ * scale stands behind the sum: what is added later would miss it. */
+static void choose_deferred(struct forward *f, int layer, const float *weights)
+{
+    const struct hparams *hp = &f->model->hp;
+    struct expert_group *groups = f->groups; /* the CPU's */
+
+    f->deferred.n = 0;
+    if (!f->defer || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
+        hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
+        f->plan->attention[layer + 1] == 0 ||
+        (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
+        return;
+    while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {
+        int least = 0, slot;
+
+        for (int i = 1; i < f->n_groups[0]; i++)
+            if (weights[f->slot[groups[i].first]] < weights[f->slot[groups[least].first]])
+                least = i;
+        slot = f->slot[groups[least].first];
+        f->deferred.groups[f->deferred.n] = (struct expert_group){
+            .expert = groups[least].expert, .first = f->deferred.n, .count = 1};
+        f->deferred.row[f->deferred.n] = 0;
+        f->deferred.slot[f->deferred.n] = f->deferred.n;
+        f->deferred.weights[f->deferred.n] = weights[slot];
+        f->deferred.n++;
+        /* adds nothing to this layer's sum */
+        memset(f->out + (size_t)slot * (size_t)hp->hidden, 0, (size_t)hp->hidden * sizeof(float));
+        memmove(groups + least, groups + least + 1,
+                (size_t)(--f->n_groups[0] - least) * sizeof *groups);
+    }
+    f->deferred.layer = layer;
+}
+
+static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
+{
+    struct attention_job j = {.layer = layer,
+                              .rows = f->rows,
+                              .x = f->x,
+                              .y = f->y,
+                              .spans = f->spans,
+                              .n_spans = f->n_spans,
+                              .strengths = strengths_of(f)};
+    int d = on_cpu ? 0 : f->plan->attention[layer];
+
+    for (;; d = 0) {
+        struct device_slot *s = &f->slots[d];
+        uint64_t start = clock_now(), ns;
+        int rc = kv_ensure(f, layer, d, e);
+
+        if (rc == 0)
+            rc = s->ops->attention(s->device, &j, e);
+        if (rc == 0) {
+            struct error deferred;
+            int deferred_rc = run_deferred(f, &deferred);
+
+            rc = finish(s, 0, e);
+            if (deferred_rc < 0 && e)
+                *e = deferred;
+            if (deferred_rc < 0)
+                return deferred_rc;
+        }
+        if (rc == 0) {
+            ns = clock_now() - start;
+            count_cost(f, &s->attention, ns, 1);
+            trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
+            rows_written(f, layer, d);
+            return 0;
+        }
+        state_void(f, layer, d);
+        if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
+            return rc;
+    }
+}
+
+/* Counting sort of the (row, slot) pairs by expert, then one group per expert, listed under its
+ * device. */
+static void group_rows(struct forward *f, int layer)
+{
+    int n = f->model->hp.n_experts, used = f->model->hp.n_experts_used;
+    const int *chosen = f->experts + (size_t)layer * (size_t)(f->rows * used);
+
+    memset(f->first_entry, 0, (size_t)(n + 1) * sizeof *f->first_entry);
+    memset(f->n_groups, 0, sizeof f->n_groups);
+    for (int i = 0; i < f->rows * used; i++)
+        if (chosen[i] >= 0)
+            f->first_entry[chosen[i] + 1]++;
+    for (int x = 0; x < n; x++) {
+        int count = f->first_entry[x + 1], d = plan_expert(f->plan, layer, x);
+
+        f->first_entry[x + 1] += f->first_entry[x];
+        if (!count)
+            continue;
+        f->groups[d * n + f->n_groups[d]++] =
+            (struct expert_group){.expert = x, .first = f->first_entry[x], .count = count};
+        f->ran_on[layer * n + x] = (uint8_t)d;
+    }
+    for (int i = 0; i < f->rows * used; i++) {
+        int at;
+
+        if (chosen[i] < 0)
+            continue;
+        at = f->first_entry[chosen[i]]++;
+        f->row[at] = i / used;
+        f->slot[at] = i % used;
+    }
+}
+
+static struct experts_job experts_of(struct forward *f, int layer, int d)
+{
+    return (struct experts_job){.layer = layer,
+                                .rows = f->rows,
+                                .h = f->h,
+                                .n_groups = f->n_groups[d],
+                                .groups = f->groups + d * f->model->hp.n_experts,
+                                .row = f->row,
+                                .slot = f->slot,
+                                .out = f->out,
+                                .strengths = strengths_of(f)};
+}
+
+/* Groups that the CPU has the weights of. */
+static int cpu_batch(void *ctx, const struct experts_job *j, struct error *e)
+{
+    struct forward *f = ctx;
+    struct device_slot *cpu = &f->slots[0];
+    uint64_t start = clock_now(), ns;
+    int rc = finish(cpu, cpu->ops->experts(cpu->device, j, e), e);
+
+    ns = clock_now() - start;
+    count_cost(f, &cpu->expert, ns, j->n_groups);
+    trace_span(f->trace, TRACE_EXPERTS, j->layer, 0, start, start + ns);
+    return rc;
+}
+
+/* Takes tokens for the weights a device is about to read from the memory it shares with the others.
+ */
+static void share_memory(struct forward *f, int layer, int d)
+{
+    const struct expert_group *g = f->groups + d * f->model->hp.n_experts;
+    uint64_t bytes = 0;
+
+    if (!f->bandwidth || !f->bandwidth->active)
+        return;
+    for (int i = 0; i < f->n_groups[d]; i++)
+        bytes += model_block_parts(f->model, (struct block_id){BLOCK_EXPERT, layer, g[i].expert})
+                     .matrices;
+    bandwidth_take(f->bandwidth, bytes);
+}
+
+/* Experts of the guess that have to come from the disk for the CPU or to pass through a device. */
+static void read_ahead(struct forward *f, int layer, const uint8_t *streamed)
+{
+    int n = 0;
+
+    for (int i = 0; i < f->model->hp.n_experts_used; i++)
+        if (f->guess[i] >= 0 &&
+            (streamed[f->guess[i]] || plan_expert(f->plan, layer, f->guess[i]) == 0))
+            f->guess[n++] = f->guess[i];
+    expert_cache_guess(f->model->cache, layer, f->guess, n);
+}
+
+/* Which experts the next layer will choose is guessed from the residual stream as it stands: what
+ * this layer's experts add to it seldom turns its router around. Those that pass through a device
+ * or lie on the disk are on their way while this layer computes; a wrong guess costs a copy. */
+static void prefetch(struct forward *f, int layer)
+{
+    const struct hparams *hp = &f->model->hp;
+    struct device_slot *cpu = &f->slots[0];
+    struct route_job j = {.layer = layer + 1,
+                          .rows = 1,
+                          .x = f->x,
+                          .h = f->guess_h,
+                          .scores = f->guess_scores,
+                          .experts = f->guess,
+                          .weights = f->guess_weights};
+    const uint8_t *streamed = f->plan->streamed + (size_t)(layer + 1) * (size_t)hp->n_experts;
+    uint64_t start = clock_now();
+    struct error ignored;
+
+    if (f->rows != 1 || layer + 1 >= hp->n_layers ||
+        hparams_layer(hp, layer + 1)->ffn.kind == FFN_NONE ||
+        !(pages(f, layer + 1) || memchr(streamed, 1, (size_t)hp->n_experts)) ||
+        finish(cpu, cpu->ops->route(cpu->device, &j, &ignored), &ignored) < 0)
+        return;
+    if (pages(f, layer + 1))
+        read_ahead(f, layer + 1, streamed);
+    for (int d = 1; d < f->n_devices && !f->model->cache; d++) {
+        struct device_slot *s = &f->slots[d];
+        int list[DEVICE_STREAM], n = 0;
+
+        for (int i = 0; i < hp->n_experts_used && n < DEVICE_STREAM; i++)
+            if (f->guess[i] >= 0 && streamed[f->guess[i]] &&
+                plan_expert(f->plan, layer + 1, f->guess[i]) == d)
+                list[n++] = f->guess[i];
+        if (n && s->ops->prefetch && !s->lost)
+            s->ops->prefetch(s->device, layer + 1, list, n);
+    }
+    trace_span(f->trace, TRACE_ROUTE, layer + 1, 0, start, clock_now());
+}
+
+static void meanwhile(void *ctx)
+{
+    struct forward *f = ctx;
+
+    prefetch(f, f->paging_layer);
+}
+
+static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *e)
+{
+    struct experts_job j = experts_of(f, layer, owed_by);
+    const struct paging paging = {.cache = f->model->cache,
+                                  .groups = f->groups + owed_by * f->model->hp.n_experts,
+                                  .run = cpu_batch,
+                                  .meanwhile = meanwhile,
+                                  .ctx = f};
+    int rc;
+
+    f->paging_layer = layer;
+    rc = pages(f, layer) ? paging_run(&paging, j, e) : cpu_batch(f, &j, e);
+    for (int i = 0; i < j.n_groups; i++)
+        f->ran_on[layer * f->model->hp.n_experts + j.groups[i].expert] = 0;
+    return rc;
+}
+
+struct passing {
+    struct forward *f;
+    int device;
+};
+
+static int pass_batch(void *ctx, const struct experts_job *j, struct error *e)
+{
+    const struct passing *p = ctx;
+    struct device_slot *s = &p->f->slots[p->device];
+
+    return finish(s, s->ops->experts(s->device, j, e), e);
+}
+
+/* Experts that are on the disk and pass through a device, before the ones that lie on it; those
+ * alone are left in the device's groups. */
+static int pass_experts(struct forward *f, int layer, int d, struct error *e)
+{
+    int n = f->model->hp.n_experts, passing = 0;
+    const uint8_t *streamed = f->plan->streamed + (size_t)layer * (size_t)n;
+    struct experts_job j = experts_of(f, layer, d);
+    struct expert_group *groups = f->groups + d * n;
+    struct passing ctx = {f, d};
+    const struct paging paging = {
+        .cache = f->model->cache, .groups = groups, .run = pass_batch, .ctx = &ctx};
+    int rc;
+
+    for (int i = 0; i < j.n_groups; i++)
+        if (streamed[groups[i].expert]) {
+            struct expert_group g = groups[i];
+
+            groups[i] = groups[passing];
+            groups[passing++] = g;
+        }
+    if (!passing || !f->model->cache)
+        return 0;
+    j.n_groups = passing;
+    if ((rc = paging_run(&paging, j, e)) < 0)
+        return rc;
+    f->n_groups[d] -= passing;
+    memmove(groups, groups + passing, (size_t)f->n_groups[d] * sizeof *groups);
+    return 0;
+}
+
+static int run_experts(struct forward *f, int layer, struct error *e)
+{
+    int state[DEVICE_MAX] = {0}, rc = 0; /* 0: owes nothing, 1: at it, -1: failed */
+    uint64_t start[DEVICE_MAX] = {0};
+
+    for (int d = 1; d < f->n_devices && rc == 0; d++) {
+        struct device_slot *s = &f->slots[d];
+        struct experts_job j;
+        int passed = pass_experts(f, layer, d, e);
+
+        if (passed < 0 && passed != ERR_DEVICE) {
+            rc = passed; /* the disk's failure, not the device's */
+            continue;
+        }
+        j = experts_of(f, layer, d);
+        if (!j.n_groups)
+            continue;
+        if (passed < 0) {
+            state[d] = -1;
+            rc = job_failed(f, d, "experts", e);
+            continue;
+        }
+        if (s->info.unified)
+            share_memory(f, layer, d);
+        start[d] = clock_now();
+        state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
+        if (state[d] < 0)
+            rc = job_failed(f, d, "experts", e);
+    }
+    if (rc == 0 && !(pages(f, layer) && f->n_groups[0]))
+        prefetch(f, layer);
+    if (rc == 0 && f->n_groups[0]) {
+        share_memory(f, layer, 0);
+        rc = cpu_experts(f, layer, 0, e);
+    }
+    for (int d = 1; d < f->n_devices; d++) {
+        struct device_slot *s = &f->slots[d];
+        struct error failed = {0};
+        uint64_t end;
+
+        /* also when something else went wrong: its inputs must be free */
+        if (state[d] == 1 && s->ops->wait(s->device, &failed) < 0) {
+            state[d] = -1;
+            if (rc == 0 && (rc = job_failed(f, d, "experts", &failed)) < 0 && e)
+                *e = failed;
+        }
+        if (state[d] == 1) {
+            end = clock_now();
+            /* else it may have been done before the CPU was: nobody knows when */
+            if (!f->n_groups[0])
+                count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
+            trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
+        }
+        if (state[d] < 0 && rc == 0)
+            rc = cpu_experts(f, layer, d, e);
+    }
+    return rc;
+}
+
+/* The layer's mixer, added to the residual stream, or in its place (struct attention_job); a layer
+ * without one only settles debts. */
+static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
+{
+    const struct norms_shape *norms = &hparams_layer(&f->model->hp, layer)->norms;
+    bool becomes = norms->after && !norms->before;
+    size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
+    int rc;
+
+    if (hparams_layer(&f->model->hp, layer)->mixer.kind == MIXER_NONE)
+        return run_deferred(f, e);
+    if ((rc = run_attention(f, layer, on_cpu, e)) < 0)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
+    return 0;
+}
+
+static void choose_nobody(struct forward *f, int layer)
+{
+    size_t pairs = (size_t)(f->rows * f->model->hp.n_experts_used), at = (size_t)layer * pairs;
+
+    for (size_t i = at; i < at + pairs; i++) {
+        f->experts[i] = -1;
+        f->weights[i] = 0.0f;
+    }
+}
+
+/* Routed experts of a row that weigh less than is asked for, but for the best one; where the
+ * model's weights sum to 1 what is left does so too. Their outputs become zeros: they are summed.
+ */
+static void leave_out(struct forward *f, int layer, int row, int *experts, float *weights)
+{
+    const struct ffn_shape *s = &hparams_layer(&f->model->hp, layer)->ffn;
+    size_t hidden = (size_t)f->model->hp.hidden;
+    float before = 0, after = 0, best = 0;
+
+    for (int i = 0; i < s->used; i++)
+        best = weights[i] > best ? weights[i] : best;
+    for (int i = 0; i < s->used; i++) {
+        before += weights[i];
+        if (weights[i] < f->least && weights[i] < best && experts[i] >= 0) {
+            experts[i] = -1;
+            weights[i] = 0.0f;
+            memset(f->out + ((size_t)i * (size_t)f->rows + (size_t)row) * hidden, 0,
+                   hidden * sizeof *f->out);
+        }
+        after += weights[i];
+    }
+    for (int i = 0; i < s->used && s->router.normalised && after > 0; i++)
+        weights[i] *= before / after;
+}
+
+static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct error *e)
+{
+    const struct hparams *hp = &f->model->hp;
+    struct device_slot *cpu = &f->slots[0];
+    size_t pairs = (size_t)(f->rows * hp->n_experts_used);
+    struct route_job route = {.layer = layer,
+                              .rows = f->rows,
+                              .spans = f->spans,
+                              .n_spans = f->n_spans,
+                              .x = f->x,
+                              .h = f->h,
+                              .scores = f->scores,
+                              .experts = f->experts + (size_t)layer * pairs,
+                              .weights = f->weights + (size_t)layer * pairs,
+                              .imposed = f->imposed};
+    struct combine_job combine = {
+        .layer = layer, .rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
+    uint64_t start;
+    int rc;
+
+    if ((rc = run_mixer(f, layer, attention_on_cpu, e)) < 0)
+        return rc;
+    add_deferred(f);
+    if (hparams_layer(hp, layer)->ffn.kind == FFN_NONE) {
+        choose_nobody(f, layer);
+        return 0;
+    }
+    start = clock_now();
+    if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
+        return rc;
+    for (int r = 0; r < f->rows && f->least > 0; r++)
+        leave_out(f, layer, r, route.experts + r * hp->n_experts_used,
+                  route.weights + r * hp->n_experts_used);
+    group_rows(f, layer);
+    choose_deferred(f, layer, route.weights);
+    trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
+    if ((rc = run_experts(f, layer, e)) < 0)
+        return rc;
+    start = clock_now();
+    rc = finish(cpu, cpu->ops->combine(cpu->device, &combine, e), e);
+    trace_span(f->trace, TRACE_COMBINE, layer, 0, start, clock_now());
+    return rc;
+}
+
+/* Layers first .. last - 1 in one job of one device. The residual stream is kept aside for the case
+ * that the device fails half-way. */
+static int run_fused(struct forward *f, int first, int last, struct error *e)
+{
+    const struct hparams *hp = &f->model->hp;
+    size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float),
+           pairs = (size_t)(f->rows * hp->n_experts_used);
+    int d = f->fused_device[first], rc = 0;
+    struct device_slot *s = &f->slots[d];
+    struct layers_job j = {.first = first,
+                           .last = last,
+                           .rows = f->rows,
+                           .spans = f->spans,
+                           .n_spans = f->n_spans,
+                           .x = f->x,
+                           .experts = f->experts + (size_t)first * pairs,
+                           .weights = f->weights + (size_t)first * pairs,
+                           .imposed = f->imposed,
+                           .strengths = strengths_of(f)};
+    uint64_t start;
+
+    /* the device whose attention they were deferred to is gone */
+    if (f->deferred.n) {
+        if ((rc = run_deferred(f, e)) < 0)
+            return rc;
+        add_deferred(f);
+    }
+    for (int l = first; l < last && rc == 0; l++)
+        rc = kv_ensure(f, l, d, e);
+    if (d)
+        memcpy(f->x_before, f->x, bytes);
+    start = clock_now();
+    if (rc == 0)
+        rc = finish(s, s->ops->layers(s->device, &j, e), e);
+    if (rc == 0) {
+        trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
+        for (int l = first; l < last; l++) {
+            rows_written(f, l, d);
+            for (size_t i = 0; i < pairs; i++)
+                if (f->experts[(size_t)l * pairs + i] >= 0)
+                    f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
+        }
+        return 0;
+    }
+    for (int l = first; l < last; l++)
+        state_void(f, l, d);
+    if (d == 0 || (rc = job_failed(f, d, "layers", e)) < 0)
+        return rc;
+    memcpy(f->x, f->x_before, bytes);
+    for (int l = first; l < last && rc == 0; l++)
+        rc = run_layer(f, l, true, e);
+    return rc;
+}
+
+/* The hidden states that the embeddings, which stand in f->y, are joined with. */
+static int join(struct forward *f, const float *const *states, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    struct join_job j = {.rows = f->rows, .embeddings = f->y, .states = f->h, .x = f->x};
+    size_t hidden = (size_t)f->model->hp.hidden, at = 0;
+
+    for (int i = 0; i < f->n_spans; i++) {
+        size_t count = (size_t)f->spans[i].rows * hidden;
+
+        if (!states[i])
+            return error_set(e, ERR_USAGE, "hidden states of a span are missing");
+        memcpy(f->h + at, states[i], count * sizeof *f->h);
+        at += count;
+    }
+    return finish(cpu, cpu->ops->join(cpu->device, &j, e), e);
+}
+
+/* The spans of this pass, their tokens embedded. */
+static int begin(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e)
+{
+    size_t hidden = (size_t)f->model->hp.hidden;
+    bool joins = f->model->further.join.rows > 0;
+    float *to = joins ? f->y : f->x;
+    int rc = 0;
+
+    f->rows = 0;
+    f->n_spans = n;
+    f->resumes = false;
+    f->deferred.n = 0;
+    f->adapted = false;
+    for (int i = 0; i < n; f->rows += spans[i++].rows) {
+        assert(spans[i].rows > 0 && spans[i].rows <= f->max_rows - f->rows);
+        f->spans[i] = spans[i];
+        f->resume_at[i] = spans[i].pos;
+        f->adapted |= spans[i].strengths != NULL;
+        for (int r = 0; r < spans[i].rows; r++)
+            f->strengths[f->rows + r] = spans[i].strengths;
+        for (int r = 0; r < spans[i].rows && rc == 0; r++)
+            rc = model_embed(f->model, ids[i][r], spans[i].pos + r,
+                             to + (size_t)(f->rows + r) * hidden, e);
+    }
+    return rc == 0 && joins ? join(f, states, e) : rc;
+}
+
+int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e)
+{
+    const struct hparams *hp = &f->model->hp;
+    int rc, rows, layer = 0;
+
+    assert(f->plan && n > 0);
+    expert_cache_pass(f->model->cache);
+    mem_guard_arm("forward");
+    rc = begin(f, spans, ids, states, n, e);
+    rows = f->rows;
+    while (layer < hp->n_layers && rc == 0) {
+        int last = layer + 1, fused = rows == 1           ? hp->n_layers
+                                      : rows < FUSED_ROWS ? FUSED_ROWS / rows
+                                                          : 1;
+
+        if (f->hooks.before_layer) {
+            mem_guard_disarm();
+            rc = f->hooks.before_layer(f->hooks.ctx, layer);
+            mem_guard_arm("forward");
+            if (rc) {
+                rc = error_set(e, ERR_CANCELLED, "cancelled");
+                break;
+            }
+        }
+        if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) &&
+            !(f->imposed && f->fused_device[layer] != 0)) {
+            while (last < hp->n_layers && last - layer < fused &&
+                   f->fused_device[last] == f->fused_device[layer])
+                last++;
+            rc = run_fused(f, layer, last, e);
+        } else {
+            rc = run_layer(f, layer, false, e);
+        }
+        layer = last;
+    }
+    mem_guard_disarm();
+    return rc;
+}
+
+/* What the model does to logits, whichever device made them. */
+static int scale_logits(struct forward *f, float *logits, int rows, struct error *e)
+{
+    const struct hparams *hp = &f->model->hp;
+    struct device_slot *cpu = &f->slots[0];
+    float scale = hp->logit_divisor != 0.0f ? 1.0f / hp->logit_divisor : 1.0f;
+    size_t n = (size_t)rows * (size_t)hp->n_vocab;
+
+    for (size_t i = 0; i < n && scale != 1.0f; i++)
+        logits[i] *= scale;
+    return hp->logit_cap != 0.0f ? finish(cpu, cpu->ops->cap(cpu->device, logits, n, e), e) : 0;
+}
+
+static int run_head(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e)
+{
+    struct head_job j = {
+        .rows = rows, .x = x, .logits = logits, .strengths = f->adapted ? strengths : NULL};
+    int d = f->plan->head, rc;
+
+    mem_guard_arm("head");
+    for (;; d = 0) {
+        struct device_slot *s = &f->slots[d];
+        uint64_t start = clock_now(), end;
+
+        rc = finish(s, s->ops->head(s->device, &j, e), e);
+        end = clock_now();
+        if (rc == 0) {
+            count_cost(f, &s->head, end - start, 1);
+            trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
+            rc = scale_logits(f, logits, rows, e);
+            break;
+        }
+        if (d == 0 || (rc = job_failed(f, d, "head", e)) < 0)
+            break;
+    }
+    mem_guard_disarm();
+    return rc;
+}
+
+int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
+{
+    assert(first >= 0 && rows > 0 && first + rows <= f->rows);
+    return run_head(f, f->x + (size_t)first * (size_t)f->model->hp.hidden, f->strengths + first,
+                    rows, logits, e);
+}
+
+int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e)
+{
+    return run_head(f, x, strengths, rows, logits, e);
+}
+
+int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e)
+{
+    size_t hidden = (size_t)f->model->hp.hidden;
+
+    assert(n > 0 && n <= f->rows);
+    if (rows[n - 1] - rows[0] == n - 1)
+        return forward_head(f, rows[0], n, logits, e);
+    for (int k = 0; k < n; k++) { /* y is free by now */
+        memcpy(f->y + (size_t)k * hidden, f->x + (size_t)rows[k] * hidden, hidden * sizeof *f->y);
+        f->head_strengths[k] = f->strengths[rows[k]];
+    }
+    return run_head(f, f->y, f->head_strengths, n, logits, e);
+}

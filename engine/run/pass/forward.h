@@ -1,0 +1,121 @@
+/* One pass of some rows (tokens) of some sessions through the layers, each block on the device that
+ * the placement in force names: attention, residual, route on the host, rows grouped by expert,
+ * expert jobs to every device (asynchronous ones first, the CPU meanwhile), wait, combination in
+ * routing order. A device that fails costs its job a second run on the CPU; where it took cached
+ * rows with it, those are computed again (resume_at), and the text goes on. Thread: the engine's.
+ * Owner: the engine. Buffers are taken at init: a pass allocates nothing. */
+#ifndef ENGINE_RUN_FORWARD_H
+#define ENGINE_RUN_FORWARD_H
+
+#include "engine/base/error.h"
+#include "engine/placement/bandwidth.h"
+#include "engine/placement/plan.h"
+#include "engine/run/state/device_slot.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FORWARD_DEFERRED 16 /* experts a layer can defer */
+
+struct kv;
+struct trace;
+
+struct forward_hooks {
+    /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; it
+     * may allocate (elsewhere in a pass debug builds abort on that: mem_guard_arm). */
+    int (*before_layer)(void *ctx, int layer);
+    void (*notice)(void *ctx, const char *line);
+    /* A device failed for the second time: it is out of use. Takes its blocks out of the plan in
+     * force. */
+    void (*device_lost)(void *ctx, int device);
+    void *ctx;
+};
+
+struct forward {
+    const struct model *model;
+    struct device_slot *slots; /* n_devices of DEVICE_MAX, the engine's */
+    int n_devices, max_rows;
+    struct kv *kv; /* the engine's */
+    struct forward_hooks hooks;
+    struct trace *trace;     /* NULL: none */
+    const struct plan *plan; /* in force; set by forward_placed */
+    /* asked before experts run beside a device that shares the memory; NULL: never */
+    struct bandwidth *bandwidth;
+    const struct imposed_routing *imposed; /* for measuring alone; NULL: the router chooses */
+    /* After ERR_DEVICE: whether computing again helps, and how many leading rows of each span's
+     * session are still valid. */
+    bool resumes;
+    int *resume_at; /* (max_rows) */
+
+    /* the newest pass: its rows are those of its spans, one after the other; and its results */
+    struct span *spans; /* (max_rows) */
+    int n_spans, rows;
+    /* of each row, and of those that the head is computed of: its span's; adapted: some are not
+     * NULL */
+    const float **strengths, **head_strengths;
+    bool adapted;
+    int *experts; /* (n_layers, rows, used) */
+    float *weights;
+    /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */
+    uint8_t *ran_on;
+
+    /* activations, (max_rows, ...) */
+    float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused job */
+    float *scores;               /* n_experts */
+    float *out;                  /* (used, rows, hidden) */
+    int *row, *slot;             /* rows * used entries, sorted by expert */
+    int *first_entry;            /* n_experts + 1: of each expert in row and slot */
+    struct expert_group *groups; /* (DEVICE_MAX, n_experts) */
+    int n_groups[DEVICE_MAX];
+    /* Deferred experts (lossy, off by default): of a single row's experts on the CPU, up to `defer`
+     * of least weight are computed while the next layer's attention runs on its device, and added
+     * after it. As in KTransformers' expert deferral. */
+    int defer;
+    /* Lossy, 0: off: of a row's routed experts those of less weight are left out, all but the best
+     * one. Layers are not fused then. Set before forward_placed. */
+    float least;
+    struct {
+        int n, layer, row[FORWARD_DEFERRED], slot[FORWARD_DEFERRED];
+        struct expert_group groups[FORWARD_DEFERRED];
+        float weights[FORWARD_DEFERRED], *out;
+    } deferred;
+    /* The next layer's experts, guessed while this one's run: where some of them pass through a
+     * device, it begins to copy them. */
+    float *guess_h, *guess_scores, *guess_weights;
+    int *guess;
+    int paging_layer;      /* whose experts are being read, for the guess of the next one's */
+    uint8_t *fused_device; /* per layer: the device that runs all of it by its layers slot, or
+                              PLAN_NO_DEVICE */
+    size_t scratch_bytes;
+};
+
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv,
+                 int max_rows, struct error *e);
+/* Bytes that forward_init would allocate. */
+size_t forward_footprint(const struct hparams *hp, int max_rows);
+/* Of these, what stays untouched while one device computes whole layers: without a placement,
+ * experts on the disk, or a trace. */
+size_t forward_apart_footprint(const struct hparams *hp, int max_rows);
+void forward_release(struct forward *f);
+/* The plan for the next passes (kept by pointer), and how many slots are open; call it again
+ * whenever its contents changed. */
+void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
+/* One pass of n spans (copied), ids[i] the tokens of span i, max_rows rows together at most. Rows
+ * of the cache that a layer's device lacks are fetched first. states: of a block that
+ * predicts further tokens, the hidden states (rows, hidden) that each span's tokens are joined
+ * with; else it is not read. Leaves the residual stream in f->x.
+ * ERR_CANCELLED, ERR_DEVICE (see resumes). */
+int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e);
+/* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
+ * n_vocab). */
+int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
+/* Likewise, of hidden states from elsewhere, (rows, hidden), which stay the caller's. strengths: of
+ * each row; see struct span. */
+int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
+                    float *logits, struct error *e);
+/* Likewise, of n of its rows, upwards. */
+int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e);
+
+#endif
