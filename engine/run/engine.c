@@ -45,7 +45,7 @@ static int open_cpu(struct engine *g, struct error *e)
                               .pool = g->config.commons ? commons_pool(g->config.commons) : NULL,
                               .max_rows = g->info.ubatch,
                               .context = g->info.context,
-                              .drafts = speculate_rows(&g->config.drafting, g->info.ubatch),
+                              .drafts = drafting_rows(&g->config.drafting, g->info.ubatch),
                               .kv_k = g->config.kv_k,
                               .kv_v = g->config.kv_v,
                               .exact = g->config.exact,

@@ -6,6 +6,38 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
+#include <string.h>
+
+/* ---- what drafts take ---- */
+
+bool drafting_wanted(const struct drafting *c)
+{
+    return c->type[0] && strcmp(c->type, "none") != 0;
+}
+
+int drafting_most_rows(const struct drafting *c, int ubatch)
+{
+    return !drafting_wanted(c) ? 0 : ubatch > DRAFT_MOST ? DRAFT_MOST : ubatch - 1;
+}
+
+int drafting_rows(const struct drafting *c, int ubatch)
+{
+    int rows = drafting_most_rows(c, ubatch), most = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
+
+    return rows < most ? rows : most;
+}
+
+size_t drafting_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
+                           int sessions)
+{
+    size_t rows = (size_t)drafting_most_rows(c, ubatch);
+
+    /* several sessions have a row of logits each already */
+    return (rows && sessions < 2 ? rows + 1 : rows) * (size_t)hp->n_vocab * sizeof(float);
+}
+
+/* ---- an engine ---- */
+
 /* What a context takes on the host: rows, copies of state, and the tables that grow with it. */
 static uint64_t context_bytes(const struct engine_config *c, const struct hparams *hp, int context)
 {
@@ -88,7 +120,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
                                   .n_threads = out->n_threads,
                                   .max_rows = out->ubatch,
                                   .context = out->context,
-                                  .drafts = speculate_rows(&c->drafting, out->ubatch),
+                                  .drafts = drafting_rows(&c->drafting, out->ubatch),
                                   .sessions = c->sessions,
                                   .kv_k = c->kv_k,
                                   .kv_v = c->kv_v,
@@ -104,6 +136,6 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
     out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) +
                          rope_footprint(hp, out->context) +
                          session_footprint(hp, &state, c->sessions) +
-                         speculate_footprint(&c->drafting, hp, out->ubatch, c->sessions);
+                         drafting_footprint(&c->drafting, hp, out->ubatch, c->sessions);
     return 0;
 }

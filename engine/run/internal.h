@@ -168,6 +168,11 @@ struct session {
     atomic_bool held;
 };
 
+static inline bool turn_running(const struct session *s)
+{
+    return s->run.turn != NULL;
+}
+
 /* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where
  * those of the last row go; all_logits (in a pass of one session): of every row. decode: a token of
  * the answer (counted as such). drafted: so many rows at the end are drafts, which are not the
@@ -434,11 +439,6 @@ int speculate_model_open(struct engine *g, const struct engine_config *of, struc
 /* further.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
  * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
 int further_open(struct engine *g, const struct engine_config *of, struct error *e);
-/* Most drafted rows of a session in a pass. */
-int speculate_rows(const struct drafting *c, int ubatch);
-/* Bytes of logits for drafted rows. */
-size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
-                           int sessions);
 int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
 void speculate_close(struct session *s);
 /* What drafters that ask for hidden states are told (drafter_ops.states). */
@@ -475,14 +475,17 @@ int turn_begin(struct session *s, const struct turn *t,
 void turn_step(struct session *s);
 /* rc: ERR_CANCELLED, or why else it cannot go on; 0: run.done says how it ended. */
 void turn_end(struct session *s, int rc, const struct error *e);
-bool turn_running(const struct session *s);
+
+/* rule.c: what a turn lets be drawn */
+/* Whether its turn has a grammar. */
+bool rule_holds(const struct session *s);
 /* Of drafted ids, how many the turn's grammar allows to follow. */
-int turn_allowed(struct session *s, const int *ids, int n);
+int rule_allowed(struct session *s, const int *ids, int n);
 /* The next token is drawn where the grammar stands at cursor; where it stands behind a token. */
-void turn_rule(struct session *s, int cursor);
-int turn_cursor(struct session *s, int cursor, int id);
+void rule_apply(struct session *s, int cursor);
+int rule_cursor(struct session *s, int cursor, int id);
 /* Logits of a token of the answer: what the turn does not want drawn is out of reach. */
-void turn_mask(const struct session *s, float *logits);
+void rule_mask(const struct session *s, float *logits);
 
 /* shared.c: sessions that begin with the same tokens */
 /* Who has, or is about to compute, more whole pages of the session's prompt than it has itself. */
@@ -527,6 +530,14 @@ void metrics_refresh(struct engine *g);
  */
 #define ENGINE_DEFAULT_CONTEXT 4096 /* where memory is not known, or short */
 #define ENGINE_DEFAULT_UBATCH 512
+bool drafting_wanted(const struct drafting *c); /* whether anything is drafted at all */
+/* Drafted rows that logits are kept for. */
+int drafting_most_rows(const struct drafting *c, int ubatch);
+/* Most drafted rows of a session in a pass. */
+int drafting_rows(const struct drafting *c, int ubatch);
+/* Bytes of logits for drafted rows. */
+size_t drafting_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
+                           int sessions);
 /* What so many sessions keep on the host beside their rows. */
 size_t session_footprint(const struct hparams *hp, const struct state_config *state, int sessions);
 int engine_resolve(const struct engine_config *c, const struct model *m,

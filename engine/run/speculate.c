@@ -27,32 +27,6 @@ static bool asked_for(const struct drafting *c, enum drafter_kind kind)
            (strcmp(c->type, "auto") == 0 && !drafter_ops(kind)->by_name);
 }
 
-static bool anything(const struct drafting *c)
-{
-    return c->type[0] && strcmp(c->type, "none") != 0;
-}
-
-static int most_rows(const struct drafting *c, int ubatch)
-{
-    return !anything(c) ? 0 : ubatch > DRAFT_MOST ? DRAFT_MOST : ubatch - 1;
-}
-
-int speculate_rows(const struct drafting *c, int ubatch)
-{
-    int rows = most_rows(c, ubatch), most = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
-
-    return rows < most ? rows : most;
-}
-
-size_t speculate_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
-                           int sessions)
-{
-    size_t rows = (size_t)most_rows(c, ubatch);
-
-    /* several sessions have a row of logits each already */
-    return (rows && sessions < 2 ? rows + 1 : rows) * (size_t)hp->n_vocab * sizeof(float);
-}
-
 /* Float weights: another device multiplies one row and several in different orders. */
 static bool has_floats(const struct model *m)
 {
@@ -99,7 +73,7 @@ int speculate_init(struct engine *g, struct error *e)
     c->n_max = c->n_max > 0 ? c->n_max : DRAFT_DEFAULT;
     c->n_max = c->n_max < DRAFT_MOST ? c->n_max : DRAFT_MOST;
     c->always = c->always || c->n_synthetic;
-    if (!anything(c))
+    if (!drafting_wanted(c))
         return 0;
     if (strcmp(c->type, "auto") != 0 && drafter_find(c->type) == DRAFTER_COUNT)
         return error_set(e, ERR_USAGE, "there is no drafter '%s'", c->type);
@@ -113,8 +87,8 @@ int speculate_init(struct engine *g, struct error *e)
     }
     g->drafts = true;
     g->most_drafted = c->n_max;
-    g->draft_rows = most_rows(c, g->info.ubatch);
-    g->draft_bytes = speculate_footprint(c, &g->model->hp, g->info.ubatch, g->config.sessions);
+    g->draft_rows = drafting_most_rows(c, g->info.ubatch);
+    g->draft_bytes = drafting_footprint(c, &g->model->hp, g->info.ubatch, g->config.sessions);
     g->has_floats = has_floats(g->model);
     return 0;
 }
@@ -158,12 +132,12 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     struct drafting *c = &g->config.drafting;
     enum drafter_kind kind = drafter_find(d->type);
 
-    if (kind == DRAFTER_COUNT && anything(d) && strcmp(d->type, "auto") != 0)
+    if (kind == DRAFTER_COUNT && drafting_wanted(d) && strcmp(d->type, "auto") != 0)
         return error_set(e, ERR_USAGE, "there is no drafter '%s'", d->type);
     if (kind != DRAFTER_COUNT && !g->drafters[kind])
         return error_set(e, ERR_USAGE, "'%s' does not draft here: the model was opened without it",
                          d->type);
-    if (anything(d) && d->n_max > g->most_drafted)
+    if (drafting_wanted(d) && d->n_max > g->most_drafted)
         return error_set(e, ERR_USAGE, "the model was opened for at most %d drafted tokens",
                          g->most_drafted);
     snprintf(c->type, sizeof c->type, "%s", d->type);
@@ -171,7 +145,7 @@ int engine_drafting_set(struct engine *g, const struct drafting *d, struct error
     c->accept = d->accept;
     c->alpha = d->alpha;
     c->always = d->always || c->n_synthetic;
-    g->drafts = anything(d);
+    g->drafts = drafting_wanted(d);
     for (int i = 0; i < DRAFTER_COUNT; i++)
         g->heard[i] = g->drafters[i] && asked_for(d, (enum drafter_kind)i);
     utility_restart(&g->utility);
@@ -270,7 +244,7 @@ static void ask(struct session *s, enum drafter_kind kind, int most, float least
     p->from = kind;
     p->n = drafter_ops(kind)->propose(p->drafters[kind], s->tokens, s->n_tokens + 1, most, least,
                                       p->ids, p->p);
-    p->n = turn_allowed(s, p->ids, p->n);
+    p->n = rule_allowed(s, p->ids, p->n);
     multiply_up(p->p, p->n);
 }
 
@@ -586,7 +560,7 @@ static int draw(struct session *s, float *logits, int n, int n_recent, int draft
 
     for (int i = 0; i < hp->n_stops; i++)
         kept[i] = hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab ? logits[hp->stops[i]] : 0;
-    turn_mask(s, logits);
+    rule_mask(s, logits);
     id = sampler_sample(&s->sampler, logits, s->tokens, (size_t)n_recent, NULL);
     if (c->n_synthetic && drafted >= 0)
         id = draw_synthetic(s, n, n_recent, id);
@@ -607,10 +581,10 @@ static int foresee(struct session *s, int drafted)
     int n = 0, n_vocab = s->sampler.n_vocab, cursor = s->cursor, id;
 
     do {
-        turn_rule(s, cursor);
+        rule_apply(s, cursor);
         id = draw(s, s->spec.logits + (size_t)n * (size_t)n_vocab, n, s->n_tokens + n,
                   n < drafted ? s->spec.ids[n] : -1);
-        cursor = turn_cursor(s, cursor, id);
+        cursor = rule_cursor(s, cursor, id);
         n++;
     } while (n <= drafted && id == s->tokens[s->n_tokens + n - 1]);
     s->sampler.state = state;

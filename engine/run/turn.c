@@ -175,11 +175,6 @@ static int check_logits(struct session *s, struct error *e)
 
 /* Whether the next token is the answer's, and the turn's grammar holds for it: calls of tools are
  * text of it, too. */
-static bool constrained(const struct session *s)
-{
-    return s->run.turn->grammar && s->run.parts.part != PART_REASONING;
-}
-
 /* The grammar's state where the answer begins. */
 static int begin_grammar(struct session *s, const struct turn *t, struct error *e)
 {
@@ -213,7 +208,7 @@ static int apply_grammar(struct session *s, struct error *e)
 {
     const uint32_t *mask;
 
-    if (!constrained(s))
+    if (!rule_holds(s))
         return 0;
     s->cursor = matcher_settle(s->matcher, s->cursor);
     mask = matcher_mask(s->matcher, s->cursor);
@@ -227,39 +222,6 @@ static int apply_grammar(struct session *s, struct error *e)
     return error_set(e, ERR_INPUT, "no token of the model spells what the grammar asks for here");
 }
 
-int turn_allowed(struct session *s, const int *ids, int n)
-{
-    int cursor = s->cursor, i = 0;
-
-    if (!constrained(s))
-        return n;
-    while (i < n && (cursor = matcher_accept(s->matcher, cursor, ids[i])) != MATCHER_DEAD)
-        i++;
-    return i;
-}
-
-void turn_rule(struct session *s, int cursor)
-{
-    const uint32_t *mask = constrained(s) ? matcher_mask(s->matcher, cursor) : NULL;
-
-    if (mask)
-        sampler_mask(&s->sampler, mask);
-}
-
-int turn_cursor(struct session *s, int cursor, int id)
-{
-    return constrained(s) ? matcher_accept(s->matcher, cursor, id) : cursor;
-}
-
-void turn_mask(const struct session *s, float *logits)
-{
-    const struct hparams *hp = &s->engine->model->hp;
-
-    for (int i = 0; s->run.turn->ignore_eos && i < hp->n_stops; i++)
-        if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
-            logits[hp->stops[i]] = -INFINITY;
-}
-
 static int sample(struct session *s, struct sampler_draw *draw)
 {
     struct engine *g = s->engine;
@@ -268,7 +230,7 @@ static int sample(struct session *s, struct sampler_draw *draw)
     int id;
 
     mem_guard_arm("sampling");
-    turn_mask(s, s->logits);
+    rule_mask(s, s->logits);
     id = sampler_sample(&s->sampler, s->logits, s->tokens, (size_t)s->n_tokens, draw);
     trace_span(g->forward.trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
     mem_guard_disarm();
@@ -315,11 +277,6 @@ static int common_prefix(const struct session *s, const int *ids, int n)
         i++;
     /* the last token is computed in any case: its logits are needed */
     return i < n ? i : n - 1;
-}
-
-bool turn_running(const struct session *s)
-{
-    return s->run.turn != NULL;
 }
 
 /* The prompt's ids wait for passes, behind what the session holds of them. */
@@ -506,7 +463,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     const struct turn *t = r->turn;
     struct token_event token = {.first = r->done.completion_tokens == 0};
     struct sampler_draw draw = {0};
-    bool stopped, ruled = constrained(s);
+    bool stopped, ruled = rule_holds(s);
 
     *id = token.id = speculate_accept(s, sample(s, t->probabilities || ruled ? &draw : NULL),
                                       &draw);
