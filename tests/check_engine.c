@@ -163,20 +163,20 @@ static int hear(void *ctx, struct event *ev)
 }
 
 /* What is asked of the engine, and what its session holds as far as we know. */
-struct asked {
+struct request_fields {
     struct dialogue said;
     struct turn turn;
 };
 
 static struct prompt_history history;
 
-static struct asked turn_of(struct message *m, size_t n, int max_tokens)
+static struct request_fields turn_of(struct message *m, size_t n, int max_tokens)
 {
-    return (struct asked){{.messages = m, .n_messages = n},
-                          {.sampling = greedy(), .max_tokens = max_tokens}};
+    return (struct request_fields){{.messages = m, .n_messages = n},
+                                   {.sampling = greedy(), .max_tokens = max_tokens}};
 }
 
-static int ask(struct engine *g, const struct asked *a,
+static int ask(struct engine *g, const struct request_fields *a,
                int (*on_event)(void *ctx, struct event *ev), void *ctx,
                struct turn_done_event *done, struct error *e)
 {
@@ -195,7 +195,7 @@ static void close_engine(struct engine *g)
     prompt_history_release(&history);
 }
 
-static struct turn_done_event run(struct engine *g, const struct asked *t, struct heard *h)
+static struct turn_done_event run(struct engine *g, const struct request_fields *t, struct heard *h)
 {
     struct turn_done_event done;
     struct error e = {0};
@@ -223,7 +223,7 @@ START_TEST(a_turn_answers)
     struct message m[] = {
         {.role = ROLE_USER,
          .text = "Tell me a story about a little robot who is afraid of the dark."}};
-    struct asked t = turn_of(m, 1, -1);
+    struct request_fields t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     const struct telemetry *s = engine_telemetry(g);
@@ -272,7 +272,7 @@ START_TEST(the_next_turn_keeps_the_prefix)
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."},
                           {.role = ROLE_ASSISTANT, .text = NULL},
                           {.role = ROLE_USER, .text = "Tell me another story about a bear."}};
-    struct asked t = turn_of(m, 1, 60);
+    struct request_fields t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     char *answer = strdup(h->text), *second;
@@ -309,7 +309,7 @@ START_TEST(sampled_answers_are_found_again)
     struct message m[17];
 
     for (int i = 0; i < 8; i++) {
-        struct asked t = turn_of(m, (size_t)(2 * i + 1), 20);
+        struct request_fields t = turn_of(m, (size_t)(2 * i + 1), 20);
         int before = engine_session_tokens(g, NULL);
         struct turn_done_event done;
 
@@ -333,7 +333,7 @@ START_TEST(an_answer_can_be_continued)
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."},
                           {.role = ROLE_ASSISTANT, .text = NULL}};
-    struct asked t = turn_of(m, 1, 60);
+    struct request_fields t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     char *whole, *part;
 
@@ -359,7 +359,7 @@ START_TEST(stop_reasons)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, 40);
+    struct request_fields t = turn_of(m, 1, 40);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     char *whole = strdup(h->text), stop[32], *stops[2];
@@ -419,7 +419,7 @@ START_TEST(the_context_ends)
     struct engine_config c = demo_config();
     struct engine *g;
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, -1);
+    struct request_fields t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done;
     struct error e = {0};
@@ -447,7 +447,7 @@ START_TEST(oldest_turns_are_dropped)
     struct engine_config c = demo_config();
     struct engine *g;
     struct message m[64] = {{.role = ROLE_SYSTEM, .text = "You tell stories."}};
-    struct asked t;
+    struct request_fields t;
     struct heard *h = fresh();
     char *answers[32];
     int n = 1, dropped = 0, turns = 0, with_cache = 0;
@@ -495,7 +495,7 @@ START_TEST(raw_text_is_continued)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Once upon a time, there was a"}};
-    struct asked t = turn_of(m, 1, 20);
+    struct request_fields t = turn_of(m, 1, 20);
     struct heard *h = fresh();
     struct turn_done_event done;
     struct error e = {0};
@@ -520,7 +520,7 @@ START_TEST(a_template_that_says_nothing)
 {
     struct engine_config c = demo_config();
     struct message m[] = {{.role = ROLE_USER, .text = "Hello."}};
-    struct asked t = turn_of(m, 1, 4);
+    struct request_fields t = turn_of(m, 1, 4);
     struct heard *h = fresh();
     struct turn_done_event done;
     struct error e = {0};
@@ -566,7 +566,7 @@ START_TEST(same_seed_same_text)
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i += SLOW ? 4 : 1) {
         struct engine_config c = demo_config();
-        struct asked t = turn_of(m, 2, 40);
+        struct request_fields t = turn_of(m, 2, 40);
         struct engine *g = NULL;
         struct heard *h = fresh();
         struct error e = {0};
@@ -610,7 +610,7 @@ START_TEST(pacing_slows_the_answer_not_the_rate)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, 30);
+    struct request_fields t = turn_of(m, 1, 30);
     struct heard *h = fresh();
     struct turn_done_event done;
     const struct telemetry *s = engine_telemetry(g);
@@ -638,7 +638,7 @@ START_TEST(a_pause_can_be_cancelled)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, 30);
+    struct request_fields t = turn_of(m, 1, 30);
     struct turn_done_event done;
     uint64_t start = clock_now();
 
@@ -661,7 +661,7 @@ START_TEST(a_cancel_is_not_lost)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, 3);
+    struct request_fields t = turn_of(m, 1, 3);
     struct turn_done_event done;
     int id = 100;
 
@@ -718,7 +718,7 @@ START_TEST(a_trace_tells_where_time_went)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Hello"}};
-    struct asked t = turn_of(m, 1, 3);
+    struct request_fields t = turn_of(m, 1, 3);
     struct heard *h = fresh();
     struct error e = {0};
     char *text, *untraced;
@@ -838,7 +838,7 @@ START_TEST(experts_of_a_token)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, 20);
+    struct request_fields t = turn_of(m, 1, 20);
     struct heard *h = fresh();
     const struct telemetry *s = engine_telemetry(g);
     int route = s->n_layers * s->n_experts_used;
@@ -864,7 +864,7 @@ START_TEST(who_chose_an_expert)
 {
     struct engine *g = open_demo();
     struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
-    struct asked t = turn_of(m, 1, 50);
+    struct request_fields t = turn_of(m, 1, 50);
     struct heard *h = fresh();
     const struct telemetry *s = engine_telemetry(g);
     struct error e = {0};
@@ -927,7 +927,7 @@ START_TEST(a_turn_survives_every_failed_allocation)
     struct message m[] = {{.role = ROLE_SYSTEM, .text = "You tell stories."},
                           {.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     char *stops[] = {"never in there"};
-    struct asked t = turn_of(m, 2, 12);
+    struct request_fields t = turn_of(m, 2, 12);
     struct heard *h = fresh();
     char *want;
     long n, failed = 0;

@@ -2323,8 +2323,8 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve");
-    TCase *t = tcase_create("plain"), *slow = tcase_create("slow"), *shelf = tcase_create("shelf"),
-          *own = tcase_create("own");
+    TCase *t = tcase_create("plain"), *slow = tcase_create("slow"),
+          *registry = tcase_create("shelf"), *own = tcase_create("own");
 
     tcase_add_checked_fixture(t, plain_server, end_well);
     tcase_add_test(t, chat_whole_and_streamed);
@@ -2354,12 +2354,12 @@ static Suite *suite(void)
     tcase_add_test(slow, what_is_under_way_ends_first);
     tcase_add_test(slow, a_kept_connection_does_not_keep_the_server);
     suite_add_tcase(s, slow);
-    tcase_add_checked_fixture(shelf, shelf_server, end_well);
-    tcase_add_test(shelf, a_request_names_another_model);
-    tcase_add_test(shelf, a_model_that_cannot_be_loaded);
-    tcase_add_test(shelf, several_name_several_models);
-    tcase_add_test(shelf, bad_requests_wait_as_well);
-    suite_add_tcase(s, shelf);
+    tcase_add_checked_fixture(registry, shelf_server, end_well);
+    tcase_add_test(registry, a_request_names_another_model);
+    tcase_add_test(registry, a_model_that_cannot_be_loaded);
+    tcase_add_test(registry, several_name_several_models);
+    tcase_add_test(registry, bad_requests_wait_as_well);
+    suite_add_tcase(s, registry);
     tcase_add_checked_fixture(own, NULL, end_well);
     tcase_add_test(own, tools_reach_the_template);
     tcase_add_test(own, tools_reach_an_odd_template);

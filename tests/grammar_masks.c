@@ -19,7 +19,7 @@
 
 #define TOKEN_BYTES 1024
 
-struct asked {
+struct request_fields {
     struct grammar_vocabulary *vocabulary;
     int n_vocab;
     struct matcher *matcher;
@@ -44,7 +44,7 @@ static void print_vocabulary(const struct tokenizer *t, int n)
     }
 }
 
-static void take_schema(struct asked *a, const char *json)
+static void take_schema(struct request_fields *a, const char *json)
 {
     struct grammar *g;
     struct error e = {0};
@@ -64,7 +64,7 @@ static void take_schema(struct asked *a, const char *json)
     grammar_free(g);
 }
 
-static void print_mask(struct asked *a)
+static void print_mask(struct request_fields *a)
 {
     const uint32_t *mask = a->matcher ? matcher_mask(a->matcher, a->cursor) : NULL;
 
@@ -78,7 +78,7 @@ static void print_mask(struct asked *a)
     printf("\n");
 }
 
-static void accept(struct asked *a, int id)
+static void accept(struct request_fields *a, int id)
 {
     int next = a->matcher ? matcher_accept(a->matcher, a->cursor, id) : MATCHER_DEAD;
 
@@ -87,7 +87,7 @@ static void accept(struct asked *a, int id)
         a->cursor = next;
 }
 
-static void answer(struct asked *a)
+static void answer(struct request_fields *a)
 {
     char *line = NULL;
     size_t size = 0;
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 {
     struct weight_file *file;
     struct tokenizer *t;
-    struct asked a = {0};
+    struct request_fields a = {0};
     struct error e = {0};
 
     if (argc != 2) {

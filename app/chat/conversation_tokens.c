@@ -129,14 +129,14 @@ static void put_token(struct strbuf *b, const struct conversation *c, int id)
 }
 
 /* The newest answer's ids, for the engine's thread. */
-struct asked {
+struct request_fields {
     int n, at;
     int ids[];
 };
 
 static int tell_experts(void *ctx, struct engine *g, char **text, struct error *e)
 {
-    const struct asked *a = ctx;
+    const struct request_fields *a = ctx;
     char *experts = NULL;
     struct strbuf b = {0};
     int rc = engine_token_experts(g, a->ids, a->n, a->at, &experts, e);
@@ -155,7 +155,7 @@ static int tell_experts(void *ctx, struct engine *g, char **text, struct error *
 static int ask_experts(struct conversation *c, size_t at)
 {
     const struct telemetry *t = conversation_telemetry(c);
-    struct asked *a;
+    struct request_fields *a;
 
     if (c->remote || !t || t->n_experts_used < 1)
         return 0;

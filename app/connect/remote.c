@@ -222,7 +222,7 @@ static void take_figures(struct remote *r)
 /* ---- the engine of another moetop ---- */
 
 /* JSON of an answer of status 200; NULL, and *e says why. */
-static json_t *ask_json(struct remote *r, const char *path, const char *body, struct error *e)
+static json_t *request_json(struct remote *r, const char *path, const char *body, struct error *e)
 {
     struct http_call c = {.path = path, .body = body, .seconds = 10, .stop = is_quitting, .ctx = r};
     json_t *o = NULL;
@@ -275,7 +275,7 @@ static void tell_plan(struct remote *r, uint64_t server_wishes, uint64_t sent)
 static bool take_engine(struct remote *r, uint64_t sent)
 {
     struct error e = {0};
-    json_t *o = ask_json(r, "/moetop/state", NULL, &e);
+    json_t *o = request_json(r, "/moetop/state", NULL, &e);
     int rc;
 
     if (!o)
@@ -308,7 +308,7 @@ static uint64_t send_wish(struct remote *r)
     if (!body)
         return sent;
     text = json_dumps(body, JSON_COMPACT);
-    o = text ? ask_json(r, "/moetop/placement", text, &e) : NULL;
+    o = text ? request_json(r, "/moetop/placement", text, &e) : NULL;
     r->awaited = o ? (uint64_t)json_integer_value(json_object_get(o, "wish")) : 0;
     if (!o) {
         struct event why = {.kind = EVENT_NOTICE};

@@ -21,7 +21,7 @@
 
 #define LISTING_MOST (64u << 20)
 
-struct hub {
+struct dispatcher {
     struct hub_name name;
     struct hub_cache cache;
     struct hub_files files;
@@ -38,7 +38,7 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-static int find_endpoint(struct hub *h, struct error *e)
+static int find_endpoint(struct dispatcher *h, struct error *e)
 {
     const char *given = variable("HF_ENDPOINT");
     size_t n;
@@ -73,7 +73,7 @@ static char *saved_token(void)
     return file_read(path, &kind, &text, &n, NULL) == 0 ? text : NULL;
 }
 
-static int find_token(struct hub *h, struct error *e)
+static int find_token(struct dispatcher *h, struct error *e)
 {
     char *saved = variable("HF_TOKEN") ? NULL : saved_token();
     const char *from = saved ? saved : variable("HF_TOKEN");
@@ -98,7 +98,7 @@ static int find_token(struct hub *h, struct error *e)
 /* ---- what the Hub has ---- */
 
 /* 1: nobody could be asked; *e says why. */
-static int ask_listing(struct hub *h, struct error *e)
+static int ask_listing(struct dispatcher *h, struct error *e)
 {
     char url[640];
     struct strbuf text = {0};
@@ -137,7 +137,7 @@ static void put_path(struct strbuf *url, const char *path)
 
 /* ---- fetching ---- */
 
-static bool is_there(const struct hub *h, const struct hub_file *f, uint64_t *came)
+static bool is_there(const struct dispatcher *h, const struct hub_file *f, uint64_t *came)
 {
     char path[PATH_MAX];
     struct stat st;
@@ -159,7 +159,7 @@ static uint64_t sum(uint64_t a, uint64_t b)
 }
 
 /* Sums what is to come, and whether it has room. */
-static int count_missing(struct hub *h, size_t *files, struct error *e)
+static int count_missing(struct dispatcher *h, size_t *files, struct error *e)
 {
     uint64_t missing = 0, came, room = hub_cache_room(&h->cache);
     char need[20], have[20];
@@ -184,7 +184,7 @@ static int count_missing(struct hub *h, size_t *files, struct error *e)
         size_format(room, have, sizeof have));
 }
 
-static int fetch_file(struct hub *h, const struct hub_file *f, struct error *e)
+static int fetch_file(struct dispatcher *h, const struct hub_file *f, struct error *e)
 {
     char part[PATH_MAX], whole[PATH_MAX], lock[PATH_MAX];
     struct strbuf url = {0};
@@ -208,7 +208,7 @@ static int fetch_file(struct hub *h, const struct hub_file *f, struct error *e)
     return rc < 0 ? rc : hub_cache_link(&h->cache, h->files.commit, f->path, f->hash, e);
 }
 
-static int fetch_wanted(struct hub *h, struct error *e)
+static int fetch_wanted(struct dispatcher *h, struct error *e)
 {
     char bytes[20];
     size_t files;
@@ -264,7 +264,7 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
 }
 
 /* What the cache holds of the repository, as a listing. Only whole, checked files are linked. */
-static void list_cached(struct hub *h)
+static void list_cached(struct dispatcher *h)
 {
     char folder[PATH_MAX];
 
@@ -278,7 +278,7 @@ static void list_cached(struct hub *h)
 
 /* ---- together ---- */
 
-static int find(struct hub *h, const char **main, struct error *e)
+static int find(struct dispatcher *h, const char **main, struct error *e)
 {
     struct error none = {0};
     int rc = ask_listing(h, e);
@@ -298,7 +298,7 @@ static int find(struct hub *h, const char **main, struct error *e)
     return 0;
 }
 
-static int set_model(struct hub *h, struct options *o, const char *main, struct error *e)
+static int set_model(struct dispatcher *h, struct options *o, const char *main, struct error *e)
 {
     char path[PATH_MAX];
     int rc = hub_cache_file(&h->cache, h->files.commit, main, path, sizeof path, e);
@@ -313,7 +313,7 @@ int hub_fetch(struct options *o, struct error *e)
 {
     enum option_origin hf = o->origin[OPTION_ID_hf_repo].from, m = o->origin[OPTION_ID_model].from;
     const char *main = "";
-    struct hub *h;
+    struct dispatcher *h;
     int rc;
 
     if (!o->hf_repo || (o->model && m > hf))

@@ -1,10 +1,10 @@
-/* From the engine's events to what a client reads. Hub thread. */
+/* From the engine's events to what a client reads. dispatcher thread. */
 #ifndef APP_SERVE_ANSWER_H
 #define APP_SERVE_ANSWER_H
 
 #include "app/serve/job.h"
 
-/* The hub has taken the job: a stream's head goes out. */
+/* The dispatcher has taken the job: a stream's head goes out. */
 void answer_begin(struct job *j);
 /* An event of the task's turn; sets t->over (and counts job->left down) when it was the last. */
 void answer_event(struct task *t, const struct event *ev);

@@ -1,8 +1,8 @@
-/* OpenAI's /v1/chat/completions. Reading: desk; writing: hub. */
+/* OpenAI's /v1/chat/completions. Reading: pool; writing: dispatcher. */
 #include "app/serve/apis.h"
-#include "app/serve/ask.h"
+#include "app/serve/request_fields.h"
 #include "app/serve/conversation_json.h"
-#include "app/serve/hub.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/job.h"
 #include "app/serve/logprobs_json.h"
 #include "app/serve/text_json.h"
@@ -164,7 +164,7 @@ static int read_chat(struct job *j, struct refusal *r)
     struct prompt prompt = {0};
     int rc;
 
-    if (ask_body(j, r) < 0 || ask_common(j, r) < 0 || ask_stops(j, "stop", r) < 0 ||
+    if (request_body(j, r) < 0 || request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
         read_logprobs(j, r) < 0)
         return -1;
     from.list = field_get(j->body, "messages");
@@ -174,7 +174,7 @@ static int read_chat(struct job *j, struct refusal *r)
 
 void api_chat(struct exchange *x)
 {
-    hub_answer(x, &chat, "chatcmpl-", read_chat);
+    dispatcher_answer(x, &chat, "chatcmpl-", read_chat);
 }
 
 /* llama-server's: as the chat reads its request, but nothing is answered. */
@@ -182,7 +182,7 @@ static int apply_template(struct job *j, struct strbuf *text, struct refusal *r)
 {
     struct conversation_source from = {.name = "messages"};
 
-    if (!(j->body = ask_json(j->x, r)))
+    if (!(j->body = request_json(j->x, r)))
         return -1;
     from.list = field_get(j->body, "messages");
     return conversation_text(j, &from, text, r);

@@ -1,9 +1,9 @@
 /* OpenAI's /v1/completions: a text, or ids, that the model goes on with; with "echo" and "logprobs"
- * what it thinks of each token of the prompt, by which programs score choices. Reading: desk;
- * writing: hub. */
+ * what it thinks of each token of the prompt, by which programs score choices. Reading: pool;
+ * writing: dispatcher. */
 #include "app/serve/apis.h"
-#include "app/serve/ask.h"
-#include "app/serve/hub.h"
+#include "app/serve/request_fields.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/job.h"
 #include "app/serve/logprobs_json.h"
 #include "app/serve/text_json.h"
@@ -301,7 +301,7 @@ static int read_completion(struct job *j, struct refusal *r)
 {
     if (j->wish.max_tokens < 0)
         j->wish.max_tokens = MAX_TOKENS;
-    if (ask_body(j, r) < 0 || ask_common(j, r) < 0 || ask_stops(j, "stop", r) < 0 ||
+    if (request_body(j, r) < 0 || request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
         read_own(j, r) < 0)
         return -1;
     return read_prompts(j, r);
@@ -309,5 +309,5 @@ static int read_completion(struct job *j, struct refusal *r)
 
 void api_completions(struct exchange *x)
 {
-    hub_answer(x, &completions, "cmpl-", read_completion);
+    dispatcher_answer(x, &completions, "cmpl-", read_completion);
 }

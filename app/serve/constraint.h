@@ -1,6 +1,6 @@
 /* What an answer must keep to: grammars made of "response_format", "json_schema" and "grammar", and
  * of the tools of which one must be called. What cannot be held is refused: never an answer that
- * only looks as if it kept to it. Desk thread. */
+ * only looks as if it kept to it. Request thread. */
 #ifndef APP_SERVE_CONSTRAINT_H
 #define APP_SERVE_CONSTRAINT_H
 

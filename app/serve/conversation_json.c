@@ -2,7 +2,7 @@
  * a tool said a user's message, what an assistant called part of its text. */
 #include "app/serve/conversation_json.h"
 
-#include "app/serve/ask.h"
+#include "app/serve/request_fields.h"
 #include "app/serve/tools.h"
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
@@ -177,7 +177,7 @@ static int read_message(struct reader *d, const json_t *m, size_t i, struct refu
     if ((role = find_role(m, param, r)) < 0)
         return -1;
     *out = (struct message){.role = (enum role)role};
-    out->text = ask_content(json_object_get(m, "content"), role == ROLE_ASSISTANT, content, r);
+    out->text = request_content(json_object_get(m, "content"), role == ROLE_ASSISTANT, content, r);
     if (!out->text)
         return -1;
     d->d->n_messages++;

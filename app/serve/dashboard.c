@@ -1,10 +1,10 @@
-/* See dashboard.h. The board (app/serve/board.h) is copied into the picture's model some times a
- * second; what is asked of the engine goes back over it. */
+/* See dashboard.h. The status (app/serve/server_status.h) is copied into the picture's model some
+ * times a second; what is asked of the engine goes back over it. */
 #include "app/serve/dashboard.h"
 
 #include "app/common/machine_view.h"
-#include "app/serve/board.h"
-#include "app/serve/hub.h"
+#include "app/serve/server_status.h"
+#include "app/serve/dispatcher.h"
 #include "app/setup/screen_loop.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -98,7 +98,7 @@ static void take_telemetry(void *ctx, const struct telemetry *t)
     ui_model_telemetry(&d->loop.model, t, clock_now());
 }
 
-static void take_loading(struct dashboard *d, const struct board_state *s)
+static void take_loading(struct dashboard *d, const struct status_snapshot *s)
 {
     struct event ev = {.kind = EVENT_LOADING, .progress = {s->done, s->total}};
 
@@ -112,7 +112,7 @@ static void take_loading(struct dashboard *d, const struct board_state *s)
     ui_model_event(&d->loop.model, &ev, clock_now());
 }
 
-static void take_plan(struct dashboard *d, const struct board_state *s)
+static void take_plan(struct dashboard *d, const struct status_snapshot *s)
 {
     if (d->loop.model.wanted_plan[0] && s->wishes >= d->loop.model.wish) {
         d->loop.model.wanted_plan[0] = 0;
@@ -130,15 +130,15 @@ static void forget_model(struct dashboard *d)
     name_model(d, NULL);
 }
 
-/* The newest of everything that other threads put on the board. */
+/* The newest of everything that other threads put on the status. */
 static void look(void *ctx, uint64_t now)
 {
     struct dashboard *d = ctx;
     const struct engine_info *info = server_info(d->server);
-    struct board_state state;
+    struct status_snapshot state;
 
-    board_look(d->server->board, &d->serving);
-    board_state(d->server->board, &state);
+    server_status_look(d->server->status, &d->serving);
+    status_snapshot(d->server->status, &state);
     snprintf(d->serving.where, sizeof d->serving.where, "%s", d->where);
     d->serving.n_sessions = d->server->parallel;
     d->serving.context = info ? info->context : 0;
@@ -149,7 +149,7 @@ static void look(void *ctx, uint64_t now)
     if (!d->named)
         take_loading(d, &state);
     take_plan(d, &state);
-    board_telemetry(d->server->board, take_telemetry, d);
+    server_status_telemetry(d->server->status, take_telemetry, d);
     d->loop.model.running = d->serving.running > 0;
     d->loop.model.dirty = true;
     if (now - d->sampled_ns >= d->loop.model.settle_ns) {
@@ -157,8 +157,8 @@ static void look(void *ctx, uint64_t now)
         d->sampled_ns = now;
     }
     if (d->timeline != d->loop.model.timeline_shown && d->serving.ready) {
-        board_timeline(d->server->board, d->timeline = !d->timeline);
-        hub_wake(d->server->hub);
+        server_status_timeline(d->server->status, d->timeline = !d->timeline);
+        dispatcher_wake(d->server->dispatcher);
     }
 }
 
@@ -170,8 +170,8 @@ static void place(struct dashboard *d, const char *plan)
 
     if (!plan || !d->serving.ready)
         return;
-    wish = board_place(d->server->board, plan);
-    hub_wake(d->server->hub);
+    wish = server_status_place(d->server->status, plan);
+    dispatcher_wake(d->server->dispatcher);
     if (wish)
         ui_model_placing(&d->loop.model, plan, wish, clock_now());
 }

@@ -1,8 +1,8 @@
 /* One request of HTTP and its answer on the way out. The HTTP thread reads it and writes what
- * `reply_…` put here; whoever answers (the desk, the hub) puts. Nobody waits for a slow client:
- * what it has not read is kept here, and the connection sleeps while there is nothing to write.
- * Ownership: counted references, one of the connection's, one of who answers. The lock is held for
- * moments only and is the innermost one. */
+ * `reply_…` put here; whoever answers (the request pool, the dispatcher) puts. Nobody waits for a
+ * slow client: what it has not read is kept here, and the connection sleeps while there is nothing
+ * to write. Ownership: counted references, one of the connection's, one of who answers. The lock is
+ * held for moments only and is the innermost one. */
 #ifndef APP_SERVE_EXCHANGE_H
 #define APP_SERVE_EXCHANGE_H
 
@@ -29,7 +29,7 @@ struct exchange {
     struct strbuf body;
     bool read;          /* all of it */
     struct refusal why; /* found while reading; status 0: nothing */
-    bool admitted;      /* it waited for a model, which is there (app/serve/shelf.h) */
+    bool admitted;      /* it waited for a model, which is there (app/serve/model_registry.h) */
 
     pthread_mutex_t lock;
     int references;

@@ -2,12 +2,12 @@
 #include "app/serve/http.h"
 
 #include "app/serve/access.h"
-#include "app/serve/board.h"
+#include "app/serve/server_status.h"
 #include "app/serve/deadlines.h"
-#include "app/serve/desk.h"
+#include "app/serve/request_pool.h"
 #include "app/serve/exchange.h"
 #include "app/serve/routes.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -294,7 +294,8 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
     return MHD_YES;
 }
 
-/* The request is read: its route answers, here or at the desk, while the connection sleeps. */
+/* The request is read: its route answers, here or by a request thread, while the connection sleeps.
+ */
 static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
 {
     x->read = true;
@@ -305,13 +306,13 @@ static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
     if (x->why.status) {
         reply_refusal(x, &x->why);
     } else if (x->route->at_once) {
-        shelf_look(x->server->shelf);
+        registry_look(x->server->registry);
         x->route->answer(x);
-        shelf_leave(x->server->shelf);
+        registry_leave(x->server->registry);
     } else {
         x->asleep = true;
         MHD_suspend_connection(c);
-        if (desk_hand_in(x->server->desk, x) == 0)
+        if (request_pool_submit(x->server->pool, x) == 0)
             return MHD_YES;
         refuse(&x->why, 503, "out_of_memory", NULL, "out of memory for the request");
         reply_refusal(x, &x->why);
@@ -352,7 +353,7 @@ static bool is_glance(const struct exchange *x)
     return x->status == 200 && strcmp(x->route->path, "/moetop/state") == 0;
 }
 
-/* A request that is over, with nothing of what was said in it: a line, or a row of the board. */
+/* A request that is over, with nothing of what was said in it: a line, or a row of the status. */
 static void tell(struct exchange *x)
 {
     struct ui_request r = {.status = x->status,
@@ -372,7 +373,7 @@ static void tell(struct exchange *x)
              : x->late               ? "the client took too long"
              : atomic_load(&x->gone) ? "client gone"
                                      : "");
-    board_request(x->server->board, &r);
+    server_status_request(x->server->status, &r);
     if (!atomic_load(&x->server->plain))
         return;
     if (x->prompt_tokens)

@@ -1,5 +1,6 @@
 /* A request that the engine answers: what it asks, and a task for every choice, each of which
- * occupies a session while it is answered. Made at the desk, owned by the hub once it is submitted.
+ * occupies a session while it is answered. Made by a request thread, owned by the dispatcher once
+ * it is submitted.
  */
 #ifndef APP_SERVE_JOB_H
 #define APP_SERVE_JOB_H
@@ -53,9 +54,9 @@ struct job {
     struct server *server;
     struct exchange *x; /* a reference of its own */
     const struct dialect *dialect;
-    struct job *next; /* on its way to the hub; then among those under way */
+    struct job *next; /* on its way to the dispatcher; then among those under way */
     json_t *body;     /* the request */
-    int other_model;  /* on the shelf: it names that one; -1: the loaded one */
+    int other_model;  /* on the registry: it names that one; -1: the loaded one */
     char id[48];
     int64_t created;
     struct wish wish;
@@ -74,7 +75,7 @@ struct job {
 };
 
 /* How an API writes answers. Streams: begin, then for each task task_begin, pieces, task_end, then
- * end; each puts whole events into job->line. Hub thread. */
+ * end; each puts whole events into job->line. dispatcher thread. */
 struct dialect {
     void (*begin)(struct job *j);
     void (*task_begin)(struct job *j, struct task *t);

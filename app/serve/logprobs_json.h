@@ -1,4 +1,4 @@
-/* Probabilities of tokens as the APIs write them. Hub thread. */
+/* Probabilities of tokens as the APIs write them. dispatcher thread. */
 #ifndef APP_SERVE_LOGPROBS_JSON_H
 #define APP_SERVE_LOGPROBS_JSON_H
 

@@ -1,5 +1,5 @@
 /* /lora-adapters, as llama-server has it: which adapters there are and the strengths that requests
- * without a "lora" of their own get. Desk thread, which reads requests too: nobody else sees the
+ * without a "lora" of their own get. Request thread, which reads requests too: nobody else sees the
  * strengths. */
 #include "app/serve/lora.h"
 

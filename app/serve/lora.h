@@ -1,5 +1,5 @@
 /* Adapters of requests: "lora": [{"id": 0, "scale": 0.5}], and what counts where a request says
- * nothing. Desk thread. */
+ * nothing. Request thread. */
 #ifndef APP_SERVE_LORA_H
 #define APP_SERVE_LORA_H
 

@@ -1,9 +1,10 @@
-/* Anthropic's /v1/messages and /v1/messages/count_tokens: text alone. Reading: desk; writing: hub.
+/* Anthropic's /v1/messages and /v1/messages/count_tokens: text alone. Reading: pool; writing:
+ * dispatcher.
  */
 #include "app/serve/apis.h"
-#include "app/serve/ask.h"
+#include "app/serve/request_fields.h"
 #include "app/serve/conversation_json.h"
-#include "app/serve/hub.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/job.h"
 
 #include "engine/base/mem.h"
@@ -158,7 +159,7 @@ static int read_messages(struct job *j, bool counted, struct prompt *out, struct
     int rc;
 
     if (check_unsupported(j, r) < 0 ||
-        !(system = ask_content(field_get(j->body, "system"), true, "system", r)))
+        !(system = request_content(field_get(j->body, "system"), true, "system", r)))
         return -1;
     from.list = field_get(j->body, "messages");
     from.system = system;
@@ -173,8 +174,8 @@ static int read_message_request(struct job *j, struct refusal *r)
         {"max_tokens", FIELD_INT, 1, INT_MAX, offsetof(struct wish, max_tokens)}};
     struct prompt prompt = {0};
 
-    if (ask_body(j, r) < 0 || ask_common(j, r) < 0 || ask_stops(j, "stop_sequences", r) < 0 ||
-        fields_read(j->body, most, 1, &j->wish, r) < 0)
+    if (request_body(j, r) < 0 || request_common(j, r) < 0 ||
+        request_stops(j, "stop_sequences", r) < 0 || fields_read(j->body, most, 1, &j->wish, r) < 0)
         return -1;
     if (!field_get(j->body, "max_tokens"))
         return refuse(r, 400, "missing_required_parameter", "max_tokens",
@@ -185,7 +186,7 @@ static int read_message_request(struct job *j, struct refusal *r)
 
 void api_messages(struct exchange *x)
 {
-    hub_answer(x, &messages, "msg_", read_message_request);
+    dispatcher_answer(x, &messages, "msg_", read_message_request);
 }
 
 void api_count_tokens(struct exchange *x)
@@ -196,9 +197,9 @@ void api_count_tokens(struct exchange *x)
 
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
-    else if (server_ready(x->server, &why) == 0 && ask_body(j, &why) == 0)
+    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0)
         read_messages(j, true, &prompt, &why);
-    if (why.status || (j->other_model >= 0 && !ask_waits(j, &why)))
+    if (why.status || (j->other_model >= 0 && !request_waits(j, &why)))
         reply_refusal(x, &why);
     else if (j->other_model < 0)
         reply_json(x, 200, json_pack("{s:i}", "input_tokens", prompt.n));

@@ -1,8 +1,8 @@
 /* /metrics in Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats). HTTP
- * thread: everything is a copy of what the hub has counted. */
+ * thread: everything is a copy of what the dispatcher has counted. */
 #include "app/serve/apis.h"
 #include "app/serve/exchange.h"
-#include "app/serve/hub.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/server.h"
 
 #include "engine/base/clock.h"
@@ -55,11 +55,11 @@ void api_metrics(struct exchange *x)
 {
     static const char none[] = "# out of memory\n";
     const struct server *s = x->server;
-    struct hub_figures figures;
-    const struct hub_figures *f = &figures;
+    struct dispatcher_figures figures;
+    const struct dispatcher_figures *f = &figures;
     struct strbuf b = {0};
 
-    hub_look(s->hub, &figures);
+    dispatcher_look(s->dispatcher, &figures);
 #define METRIC(name, type, help, format, value) \
     head(&b, name, type, help);                 \
     strbuf_printf(&b, name " " format "\n", value);

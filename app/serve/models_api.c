@@ -2,7 +2,7 @@
 #include "app/serve/apis.h"
 #include "app/serve/exchange.h"
 #include "app/serve/server.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 
 #include <string.h>
 
@@ -21,15 +21,16 @@ void api_health(struct exchange *x)
 /* Where there are several, which one is loaded, in the words of llama-server's router. */
 static json_t *model_json(const struct server *s, int i)
 {
-    json_t *o = json_pack("{s:s, s:s, s:I, s:s}", "id", shelf_id(s->shelf, (size_t)i), "object",
-                          "model", "created", (json_int_t)s->started, "owned_by", "moetop");
+    json_t *o = json_pack("{s:s, s:s, s:I, s:s}", "id", registry_id(s->registry, (size_t)i),
+                          "object", "model", "created", (json_int_t)s->started, "owned_by",
+                          "moetop");
 
-    if (shelf_id(s->shelf, 1))
+    if (registry_id(s->registry, 1))
         json_object_set_new(o, "status",
                             json_pack("{s:s}", "value",
-                                      shelf_loaded(s->shelf) != i ? "unloaded"
-                                      : atomic_load(&s->ready)    ? "loaded"
-                                                                  : "loading"));
+                                      registry_loaded(s->registry) != i ? "unloaded"
+                                      : atomic_load(&s->ready)          ? "loaded"
+                                                                        : "loading"));
     return o;
 }
 
@@ -38,7 +39,7 @@ void api_models(struct exchange *x)
     const struct server *s = x->server;
     json_t *list = json_array();
 
-    for (int i = 0; shelf_id(s->shelf, (size_t)i); i++)
+    for (int i = 0; registry_id(s->registry, (size_t)i); i++)
         json_array_append_new(list, model_json(s, i));
     reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
@@ -47,7 +48,7 @@ void api_model(struct exchange *x)
 {
     const struct server *s = x->server;
     struct refusal why;
-    int i = shelf_find(s->shelf, x->argument);
+    int i = registry_find(s->registry, x->argument);
 
     if (i >= 0) {
         reply_json(x, 200, model_json(s, i));

@@ -1,9 +1,9 @@
 /* OpenAI's /v1/responses. Nothing is stored: a conversation comes whole with every request.
- * Reading: desk; writing: hub. */
+ * Reading: pool; writing: dispatcher. */
 #include "app/serve/apis.h"
-#include "app/serve/ask.h"
+#include "app/serve/request_fields.h"
 #include "app/serve/conversation_json.h"
-#include "app/serve/hub.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/job.h"
 
 #include "engine/base/mem.h"
@@ -465,8 +465,8 @@ static int read_response(struct job *j, struct refusal *r)
     json_t *list;
     int rc;
 
-    if (ask_body(j, r) < 0 || check_unsupported(j, r) < 0 || read_format(j, r) < 0 ||
-        nest_tools(j, r) < 0 || ask_common(j, r) < 0 || !(list = read_input(j, r)))
+    if (request_body(j, r) < 0 || check_unsupported(j, r) < 0 || read_format(j, r) < 0 ||
+        nest_tools(j, r) < 0 || request_common(j, r) < 0 || !(list = read_input(j, r)))
         return -1;
     j->wish.n = 1;
     instructions = field_get(j->body, "instructions");
@@ -483,5 +483,5 @@ static int read_response(struct job *j, struct refusal *r)
 
 void api_responses(struct exchange *x)
 {
-    hub_answer(x, &responses, "resp_", read_response);
+    dispatcher_answer(x, &responses, "resp_", read_response);
 }

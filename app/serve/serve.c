@@ -4,16 +4,16 @@
 
 #include "app/common/signals.h"
 #include "app/serve/access.h"
-#include "app/serve/board.h"
+#include "app/serve/server_status.h"
 #include "app/serve/dashboard.h"
-#include "app/serve/desk.h"
+#include "app/serve/request_pool.h"
 #include "app/serve/http.h"
-#include "app/serve/hub.h"
-#include "app/serve/keeper.h"
+#include "app/serve/dispatcher.h"
+#include "app/serve/model_switch.h"
 #include "app/serve/listen.h"
 #include "app/serve/sd_notify.h"
 #include "app/serve/server.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 #include "app/setup/remarks.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
@@ -44,11 +44,11 @@ void server_say(const struct server *s, const char *format, ...)
     va_end(args);
     utf8_escape(safe, sizeof safe, text, strlen(text), 0);
     log_write(LOG_LEVEL_INFO, "%s", safe);
-    if (s->board) {
+    if (s->status) {
         struct ui_request line = {0};
 
         snprintf(line.text, sizeof line.text, "%.*s", (int)sizeof line.text - 1, safe);
-        board_request(s->board, &line);
+        server_status_request(s->status, &line);
     }
     if (atomic_load(&s->plain))
         fprintf(stderr, "moetop: %s\n", safe);
@@ -58,7 +58,7 @@ void server_say(const struct server *s, const char *format, ...)
 struct run {
     struct options *o;
     struct server server;
-    struct keeper keeper;
+    struct model_switch model_switch;
     struct listener listener;
     struct dashboard *dashboard; /* NULL: lines on stderr */
     bool at_once;                /* the end is wanted before all is answered */
@@ -71,17 +71,17 @@ static int start(struct run *r, struct error *e)
 
     atomic_store(&s->plain, true);
     s->started = time(NULL);
-    if ((rc = keeper_open(&r->keeper, r->o, s, e)) < 0)
+    if ((rc = model_switch_open(&r->model_switch, r->o, s, e)) < 0)
         return rc;
-    if (!(s->board = board_new()))
+    if (!(s->status = server_status_new()))
         return error_set(e, ERR_MEMORY, "out of memory for the server");
     if (dashboard_wanted(r->o) && (rc = dashboard_new(&r->dashboard, s, r->o, e)) < 0)
         return rc;
     if ((rc = listener_open(&r->listener, r->o, e)) < 0)
         return rc;
     if ((rc = access_open(&s->access, r->o, r->listener.loopback, e)) < 0 ||
-        (rc = keeper_start(&r->keeper, e)) < 0 || (rc = hub_start(s, e)) < 0 ||
-        (rc = desk_open(&s->desk, e)) < 0) {
+        (rc = model_switch_start(&r->model_switch, e)) < 0 || (rc = dispatcher_start(s, e)) < 0 ||
+        (rc = request_pool_open(&s->pool, e)) < 0) {
         close(r->listener.fd);
         return rc;
     }
@@ -143,11 +143,11 @@ static int wait_for_end(struct run *r, struct error *e)
     bool told = false;
 
     while (!signals_last()) {
-        int rc = keeper_step(&r->keeper, e);
+        int rc = model_switch_step(&r->model_switch, e);
 
         if (rc >= 0)
-            *e = hub_failure(r->server.hub);
-        if (e->code && (rc = keeper_recover(&r->keeper, e)) < 0)
+            *e = dispatcher_failure(r->server.dispatcher);
+        if (e->code && (rc = model_switch_recover(&r->model_switch, e)) < 0)
             return rc;
         if (!told && atomic_load(&r->server.ready)) {
             tell_ready(r);
@@ -167,10 +167,10 @@ static void watch_the_end(struct run *r)
     uint64_t end = clock_now() + DRAIN_S * CLOCK_SECOND;
     int signal = signals_last();
 
-    while (r->dashboard && !hub_idle(r->server.hub) && clock_now() < end &&
+    while (r->dashboard && !dispatcher_idle(r->server.dispatcher) && clock_now() < end &&
            signals_last() == signal && look_around(r))
         ;
-    r->at_once = r->dashboard && !hub_idle(r->server.hub);
+    r->at_once = r->dashboard && !dispatcher_idle(r->server.dispatcher);
     give_screen_back(r);
 }
 
@@ -182,20 +182,20 @@ static void stop(struct run *r)
     atomic_store(&s->draining, true);
     sd_notify_tell("STOPPING=1\nSTATUS=ending what is under way");
     http_quiesce(s);
-    if (s->shelf)
-        shelf_end(s->shelf);
-    if (s->hub)
+    if (s->registry)
+        registry_end(s->registry);
+    if (s->dispatcher)
         watch_the_end(r);
     give_screen_back(r);
-    if (s->hub)
-        hub_drain(s->hub, !r->at_once && signals_last() != SIGHUP ? DRAIN_S : 0);
+    if (s->dispatcher)
+        dispatcher_drain(s->dispatcher, !r->at_once && signals_last() != SIGHUP ? DRAIN_S : 0);
     clock_sleep(LOOK_NS); /* what was answered last is being written */
-    desk_close(s->desk);
+    request_pool_close(s->pool);
     http_stop(s);
-    hub_stop(s->hub);
-    keeper_close(&r->keeper);
-    board_free(s->board);
-    s->board = NULL;
+    dispatcher_stop(s->dispatcher);
+    model_switch_close(&r->model_switch);
+    server_status_free(s->status);
+    s->status = NULL;
     access_close(s->access);
     listener_forget(&r->listener);
 }

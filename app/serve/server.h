@@ -1,8 +1,8 @@
 /* What all threads of the server share. It is filled before they start and stays, but for what says
  * otherwise. Threads: main (starts, waits for signals, stops), HTTP (the library's: headers,
- * bodies, writing), desk (reads requests, renders templates, makes ids), hub (owns the engine's
- * clients), and the engine's own. A request goes HTTP -> desk -> hub -> engine and comes back on
- * its client's ring through the hub into its exchange. */
+ * bodies, writing), pool (reads requests, renders templates, makes ids), dispatcher (owns the
+ * engine's clients), and the engine's own. A request goes HTTP -> pool -> dispatcher -> engine and
+ * comes back on its client's ring through the dispatcher into its exchange. */
 #ifndef APP_SERVE_SERVER_H
 #define APP_SERVE_SERVER_H
 
@@ -29,31 +29,31 @@
 #define SERVE_TASKS 1024 /* choices of all prompts of a request */
 
 struct access;
-struct board;
-struct desk;
-struct hub;
+struct server_status;
+struct request_pool;
+struct dispatcher;
 struct http;
 struct refusal;
-struct shelf;
+struct model_registry;
 
 struct server {
     /* of the model that is loaded: its name, and that of its file, which is taken too. They change
-     * with it, and so do worker and what requests do not say: see shelf_enter */
+     * with it, and so do worker and what requests do not say: see registry_enter */
     const char *model_id, *model_file;
     time_t started;
-    atomic_bool plain; /* lines go to stderr, one for each request; else to the board alone */
+    atomic_bool plain; /* lines go to stderr, one for each request; else to the status alone */
     struct sampling sampling; /* what a request does not say */
     bool fresh_seeds;         /* no seed was given: each request draws one */
     int max_tokens;           /* likewise; -1: open */
     bool ignore_eos;
-    float strengths[LORA_ADAPTERS]; /* of adapters, likewise; the desk thread's */
+    float strengths[LORA_ADAPTERS]; /* of adapters, likewise; the request pool thread's */
     int parallel;
     struct access *access;
-    struct shelf *shelf;
-    struct board *board;
+    struct model_registry *registry;
+    struct server_status *status;
     struct worker *worker;
-    struct hub *hub;
-    struct desk *desk;
+    struct dispatcher *dispatcher;
+    struct request_pool *pool;
     struct http *http;
     atomic_bool ready, draining;
 };

@@ -1,5 +1,5 @@
 /* A session of the engine as the server sees it: its client, the task it answers, and which tokens
- * it holds, so that a prompt finds the session that holds most of it. Hub thread. */
+ * it holds, so that a prompt finds the session that holds most of it. dispatcher thread. */
 #ifndef APP_SERVE_SLOT_H
 #define APP_SERVE_SLOT_H
 

@@ -2,10 +2,10 @@
  * dashboard shows, and moves experts. Desk. */
 #include "app/common/engine_state.h"
 #include "app/serve/apis.h"
-#include "app/serve/ask.h"
-#include "app/serve/board.h"
+#include "app/serve/request_fields.h"
+#include "app/serve/server_status.h"
 #include "app/serve/exchange.h"
-#include "app/serve/hub.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/server.h"
 
 #include "engine/file/dtype.h"
@@ -36,12 +36,12 @@ void api_state(struct exchange *x)
 {
     const struct server *s = x->server;
     const struct engine_info *info = server_info(s);
-    struct board_state state;
+    struct status_snapshot state;
     struct refusal why;
     json_t *o = NULL;
 
     if (server_ready(s, &why) == 0) {
-        board_telemetry(s->board, make_state, &o);
+        server_status_telemetry(s->status, make_state, &o);
         if (!o)
             refuse(&why, 503, "loading", NULL, "nothing is known of the engine yet");
     }
@@ -49,7 +49,7 @@ void api_state(struct exchange *x)
         reply_refusal(x, &why);
         return;
     }
-    board_state(s->board, &state);
+    status_snapshot(s->status, &state);
     name_devices(json_object_get(o, "devices"), info);
     json_object_set_new(o, "model", json_string(s->model_id));
     json_object_set_new(o, "type", json_string(dtype_info(info->model->type)->word));
@@ -78,16 +78,16 @@ void api_placement(struct exchange *x)
     struct refusal why = {0};
     const char *plan;
     uint64_t wish;
-    json_t *body = server_ready(s, &why) == 0 ? ask_json(x, &why) : NULL;
+    json_t *body = server_ready(s, &why) == 0 ? request_json(x, &why) : NULL;
 
     if (!body || read_plan(body, &why) < 0) {
         reply_refusal(x, &why);
-    } else if (!(wish = board_place(s->board,
-                                    plan = json_string_value(json_object_get(body, "plan"))))) {
+    } else if (!(wish = server_status_place(s->status, plan = json_string_value(
+                                                           json_object_get(body, "plan"))))) {
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the placement");
         reply_refusal(x, &why);
     } else {
-        hub_wake(s->hub);
+        dispatcher_wake(s->dispatcher);
         server_say(s, "%s asks for the placement %.60s", x->peer, plan);
         reply_json(x, 200, json_pack("{s:s, s:I}", "plan", plan, "wish", (json_int_t)wish));
     }

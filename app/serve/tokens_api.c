@@ -1,6 +1,6 @@
 /* llama-server's /tokenize and /detokenize. Desk. */
 #include "app/serve/apis.h"
-#include "app/serve/ask.h"
+#include "app/serve/request_fields.h"
 #include "app/serve/exchange.h"
 #include "app/serve/logprobs_json.h"
 #include "app/serve/server.h"
@@ -18,7 +18,7 @@ static json_t *read_body(struct exchange *x, const struct tokenizer **t, struct 
     if (server_ready(x->server, r) < 0)
         return NULL;
     *t = server_info(x->server)->tokenizer;
-    return ask_json(x, r);
+    return request_json(x, r);
 }
 
 struct wanted {

@@ -1,4 +1,4 @@
-/* Calls of tools in what a model says. Hub thread. */
+/* Calls of tools in what a model says. dispatcher thread. */
 #ifndef APP_SERVE_TOOL_ANSWER_H
 #define APP_SERVE_TOOL_ANSWER_H
 

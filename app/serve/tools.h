@@ -1,7 +1,7 @@
 /* Tools as a request brings them. A model whose chat template knows tools is told of them by it,
  * and of what was called and answered; else, and where a call is demanded that its own way cannot
  * be held to, all of it is text in the form of Hermes (NousResearch/Hermes-Function-Calling), which
- * most models that know tools were taught. Desk thread. */
+ * most models that know tools were taught. Request thread. */
 #ifndef APP_SERVE_TOOLS_H
 #define APP_SERVE_TOOLS_H
 

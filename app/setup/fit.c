@@ -120,16 +120,16 @@ static int measure_heads(const struct engine_config *c, const struct model *m, s
 }
 
 /* So does the block of its own file that predicts further tokens, where that drafts. */
-static int measure_further(const struct engine_config *c, const struct model *m, struct fit *out,
-                           struct error *e)
+static int measure_mtp(const struct engine_config *c, const struct model *m, struct fit *out,
+                       struct error *e)
 {
-    struct engine_config of = engine_further_config(c, m, out->context);
+    struct engine_config of = engine_mtp_config(c, m, out->context);
     struct model_footprint weights;
     struct model *block;
     struct fit own;
     int rc;
 
-    if (!m->has_further || !engine_further_wanted(c))
+    if (!m->has_mtp || !engine_mtp_wanted(c))
         return 0;
     if ((rc = fit_inspect(&of, &block, &weights, e)) == 0)
         rc = fit_of_model(&of, block, &weights, &own, e);
@@ -138,7 +138,7 @@ static int measure_further(const struct engine_config *c, const struct model *m,
         return 0; /* nobody named it: it does not draft */
     if (rc < 0)
         return rc;
-    out->further = own.total - own.computing + (uint64_t)out->sessions * engine_further_states(m);
+    out->further = own.total - own.computing + (uint64_t)out->sessions * engine_mtp_states(m);
     out->total += out->further;
     return 0;
 }
@@ -163,7 +163,7 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
         out->total += out->program;
         rc = measure_draft(c, out, e);
         if (rc == 0)
-            rc = measure_further(c, m, out, e);
+            rc = measure_mtp(c, m, out, e);
         if (rc == 0)
             rc = measure_heads(c, m, out, e);
     }
@@ -178,7 +178,7 @@ int fit_inspect(const struct engine_config *c, struct model **m, struct model_fo
     struct model_options mo = {.convert = c->convert,
                                .exact = c->exact,
                                .overrides = c->overrides,
-                               .further_of = c->further_of,
+                               .mtp_of = c->mtp_of,
                                .memory = c->memory,
                                .expert_cache = c->expert_cache,
                                .width = cpu_pack_width(),

@@ -245,9 +245,9 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
     return rc ? rc : weight_file_check(x->m->file, e);
 }
 
-static int verify_further(struct export *x, const struct model *written, struct error *e)
+static int verify_mtp(struct export *x, const struct model *written, struct error *e)
 {
-    struct model_options o = {.further_of = written, .convert = -1, .width = 8};
+    struct model_options o = {.mtp_of = written, .convert = -1, .width = 8};
     struct model *m;
     int rc = model_inspect(&m, gguf_write_temporary(x->w), &o, NULL, e);
 
@@ -276,7 +276,7 @@ static int verify(struct export *x, struct error *e)
         return rc;
     x->report->bytes_out = weight_file_bytes(m->file);
     x->report->weights = (uint64_t)m->n_params;
-    if (x->further && (rc = verify_further(x, m, e)))
+    if (x->further && (rc = verify_mtp(x, m, e)))
         goto out;
     x->report->memory = needs.packed + needs.mapped;
     if (m->n_params != x->m->n_params)
@@ -433,16 +433,16 @@ static void leave_out(struct export *x, const char *what, const char *why)
 
 /* A folder's block that predicts further tokens, the first where it has several. One that lacks
  * something stays behind, as do parts that nothing is computed with; the report says so. */
-static void open_further(struct export *x, const char *in)
+static void open_mtp(struct export *x, const char *in)
 {
     struct model *m = x->m;
     struct error own = {0};
 
-    if (m->has_further && model_open_raw(&x->further, in, m, &own) < 0)
+    if (m->has_mtp && model_open_raw(&x->further, in, m, &own) < 0)
         leave_out(x, "the block that predicts further tokens: ", own.text);
     x->report->further = x->further != NULL;
-    if (x->further && family_further(x->family, m->file, m->hp.n_layers, &x->further_read) &&
-        family_tensor(&x->further_read, m->file, TENSOR_ATTENTION_NORM, 1, 0, false))
+    if (x->further && family_mtp(x->family, m->file, m->hp.n_layers, &x->mtp_read) &&
+        family_tensor(&x->mtp_read, m->file, TENSOR_ATTENTION_NORM, 1, 0, false))
         leave_out(x, "blocks that predict further tokens", " behind the first one");
     if (m->unused[0])
         leave_out(x, m->unused + strcspn(m->unused, ":") + 2, "");
@@ -458,7 +458,7 @@ static int prepare(struct export *x, const char *in, struct matrix embeddings[2]
         return rc;
     x->trunk = x->m;
     if (weight_file_format(x->m->file) != WEIGHT_GGUF) {
-        open_further(x, in);
+        open_mtp(x, in);
         x->family = x->family->exported_as ? x->family->exported_as : x->family;
     }
     if (x->o->importance && (rc = importance_open(&x->importance, x->o->importance, e)))

@@ -127,7 +127,7 @@ static void add_rounding(struct export *x, struct part *p, enum tensor_role role
 {
     int unused;
 
-    if (is_recurrent(x, layer) || x->family->is_further)
+    if (is_recurrent(x, layer) || x->family->is_mtp)
         role = tensor_kind_role(p->name, &unused); /* as who rounds the written file sees it */
     p->type = type_of(x, p->name, role, layer + x->family->first_layer, m->cols);
     p->matrix = m;
@@ -564,7 +564,7 @@ static int add_layers(struct export *x)
 
 static bool has_own(const struct export *x, enum tensor_role role)
 {
-    return family_tensor(&x->further_read, x->m->file, role, 0, 0, false) != NULL;
+    return family_tensor(&x->mtp_read, x->m->file, role, 0, 0, false) != NULL;
 }
 
 /* The layer with what joins embedding and hidden state, and what of both ends is the block's own.
@@ -584,16 +584,16 @@ static int add_own(struct export *x, struct matrix *embeddings)
 
 /* The block that predicts further tokens is listed as the model it is opened as, under the number
  * behind the last layer. */
-static int add_further(struct export *x, struct matrix *embeddings)
+static int add_mtp(struct export *x, struct matrix *embeddings)
 {
     const struct family *family = x->family;
     struct model *of = x->m;
     int bad;
 
-    x->further_written = *family;
-    x->further_written.is_further = true;
-    x->further_written.first_layer = of->hp.n_layers;
-    x->family = &x->further_written;
+    x->mtp_written = *family;
+    x->mtp_written.is_mtp = true;
+    x->mtp_written.first_layer = of->hp.n_layers;
+    x->family = &x->mtp_written;
     x->m = x->further;
     bad = add_own(x, embeddings);
     x->m = of;
@@ -610,7 +610,7 @@ int export_list_parts(struct export *x, struct matrix embeddings[2], struct erro
           add_second_rope(x) || add_layers(x) ||
           add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
           (!m->hp.tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1)) ||
-          (x->further && add_further(x, &embeddings[1]));
+          (x->further && add_mtp(x, &embeddings[1]));
     if (bad)
         return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
     for (int i = 0; i < x->n_parts; i++)

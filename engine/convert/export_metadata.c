@@ -239,7 +239,7 @@ static void put_layer_norm_eps(struct gguf_writer *w, const struct model *m,
 }
 
 /* The block that predicts further tokens is counted among the layers. */
-static void put_further(struct gguf_writer *w, const struct model *m, const struct family *family)
+static void put_mtp(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     export_put_u32(w, family, "block_count", (uint32_t)m->hp.n_layers + 1);
     export_put_u32(w, family, "nextn_predict_layers", 1);
@@ -262,7 +262,7 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
             (!further || always[i] != offsetof(struct hparams, n_layers)))
             put_field(w, family, &m->hp, always[i]);
     if (further)
-        put_further(w, m, family);
+        put_mtp(w, m, family);
     put_rest(w, &m->hp, family);
     export_put_layers(w, m, family, further);
     if (!export_widths_listed(family))

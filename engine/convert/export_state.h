@@ -54,7 +54,7 @@ struct export
     float strengths[LORA_ADAPTERS];
     const struct family *family;
     /* how the folder, and how the written file names the tensors of that block */
-    struct family further_read, further_written;
+    struct family mtp_read, mtp_written;
     struct gguf_writer *w;
     struct importance *importance; /* or NULL */
     pcre2_code **patterns;         /* of the overrides */

@@ -181,7 +181,7 @@ struct multiply_job {
     float *y;       /* (rows, w->rows) */
 };
 
-/* Of a block that predicts further tokens (model.h, struct further_weights): embeddings and hidden
+/* Of a block that predicts further tokens (model.h, struct mtp_weights): embeddings and hidden
  * states, both normed, joined: the residual stream that its layer begins with. */
 struct join_job {
     int rows;

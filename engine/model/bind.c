@@ -731,10 +731,10 @@ static bool has(const struct binding *b, enum tensor_role role)
 }
 
 /* Of a block that predicts further tokens. */
-static int bind_further(struct binding *b, struct error *e)
+static int bind_mtp(struct binding *b, struct error *e)
 {
     struct model *m = b->model;
-    const struct model *of = b->options->further_of;
+    const struct model *of = b->options->mtp_of;
     int hidden = m->hp.hidden, rc = 0;
 
     if (has(b, TENSOR_FURTHER_EMBEDDINGS))
@@ -748,7 +748,7 @@ static int bind_further(struct binding *b, struct error *e)
         (rc = bind_norm(b, &m->further.hidden_norm, TENSOR_FURTHER_HIDDEN_NORM, 0, e)) ||
         (rc = bind_norm(b, &m->output_norm, TENSOR_FURTHER_NORM, 0, e)))
         return rc;
-    if (b->family->further_normed)
+    if (b->family->mtp_normed)
         m->further.state_norm = of->output_norm;
     b->counted = &b->total.attention;
     if ((rc = bind_plain(b, &m->further.join, TENSOR_FURTHER_JOIN, 0, hidden, 2 * hidden, e)))
@@ -844,8 +844,7 @@ static int check_all_used(struct binding *b, struct error *e)
     for (size_t i = 0; i < weight_file_count(f); i++) {
         const char *what = b->used[i] ? NULL : purpose_of(b, weight_file_at(f, i)->name);
 
-        if (what && b->options->further_used && b->model->has_further &&
-            strcmp(what, FAMILY_FURTHER) == 0)
+        if (what && b->options->mtp_used && b->model->has_mtp && strcmp(what, FAMILY_FURTHER) == 0)
             continue;
         if (what)
             count_unused(&unused, what);
@@ -867,12 +866,12 @@ int bind_model(struct binding *b, struct error *e)
 
     if (!(b->used = mem_alloc(weight_file_count(m->file), 1)))
         return error_set(e, ERR_MEMORY, "out of memory for the binding");
-    if ((rc = b->options->further_of ? bind_further(b, e) : bind_ends(b, e)))
+    if ((rc = b->options->mtp_of ? bind_mtp(b, e) : bind_ends(b, e)))
         return rc;
     for (int l = 0; l < m->hp.n_layers; l++)
         if ((rc = bind_layer(b, &m->layers[l], l, e)))
             return rc;
-    if (!b->options->further_of && (rc = check_all_used(b, e)))
+    if (!b->options->mtp_of && (rc = check_all_used(b, e)))
         return rc;
     join_arena(b);
     for (int t = 0; t < DTYPE_COUNT; t++)

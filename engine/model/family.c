@@ -52,7 +52,7 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
 static void expand(const struct family *family, const char *pattern, int layer, int expert,
                    bool bias, char *out, size_t size)
 {
-    const char *moved = family->is_further ? family->further : NULL;
+    const char *moved = family->is_mtp ? family->further : NULL;
     char whole[200];
     size_t n = 0;
 
@@ -113,13 +113,13 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
     return NULL;
 }
 
-bool family_further(const struct family *family, const struct weight_file *f, int n_layers,
-                    struct family *out)
+bool family_mtp(const struct family *family, const struct weight_file *f, int n_layers,
+                struct family *out)
 {
     bool renumbered = family->further && weight_file_format(f) != WEIGHT_GGUF;
 
     *out = *family;
-    out->is_further = true;
+    out->is_mtp = true;
     out->first_layer = renumbered ? 0 : n_layers;
     return family->extra_layers && family_tensor(out, f, TENSOR_FURTHER_JOIN, 0, 0, false);
 }

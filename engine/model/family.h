@@ -163,14 +163,14 @@ struct family {
     const int *gguf_sections;
     /* whose GGUF files those are where it has none of its own name; NULL: its own */
     const struct family *exported_as;
-    /* layers behind the last one that predict further tokens: they may draft (family_further) */
+    /* layers behind the last one that predict further tokens: they may draft (family_mtp) */
     bool extra_layers;
     /* what names of such a layer begin with in folders, where it is not "model.layers.%l."; NULL:
-     * it is. further_normed: it meets hidden states, and makes them, behind the last norm */
+     * it is. mtp_normed: it meets hidden states, and makes them, behind the last norm */
     const char *further;
-    bool further_normed;
-    /* Of family_further's copy: number of its first layer in the file */
-    bool is_further;
+    bool mtp_normed;
+    /* Of family_mtp's copy: number of its first layer in the file */
+    bool is_mtp;
     int first_layer;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
@@ -198,8 +198,8 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
                                         enum tensor_role role, int layer, int expert, bool bias);
 /* The family as it names the first block that predicts further tokens, behind n_layers layers: its
  * layer 0. false: the file has none, or not of a kind that is computed. */
-bool family_further(const struct family *family, const struct weight_file *f, int n_layers,
-                    struct family *out);
+bool family_mtp(const struct family *family, const struct weight_file *f, int n_layers,
+                struct family *out);
 /* Whether the tensors of a role have a flag in this file. */
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
                       enum tensor_role role, int flag);

@@ -77,7 +77,7 @@ struct layer_weights {
  * Qwen's and GLM's differ in what is normed alone): of a token's embedding and the hidden state
  * that the model had one position before, joined, its layer makes a hidden state that the head
  * makes the token after the next one of. */
-struct further_weights {
+struct mtp_weights {
     struct norm_weights embedding_norm, hidden_norm;
     struct matrix join; /* (hidden, 2 hidden): embedding, then hidden state */
     /* of the model it is part of, where it meets hidden states behind the last norm; else without
@@ -107,9 +107,9 @@ struct model {
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
-    /* of model_options.further_of: it is such a block, of one layer; else join has no rows */
-    struct further_weights further;
-    bool has_further; /* the file has such a block (it may miss something yet) */
+    /* of model_options.mtp_of: it is such a block, of one layer; else join has no rows */
+    struct mtp_weights further;
+    bool has_mtp; /* the file has such a block (it may miss something yet) */
     /* weights in memory of ours / in the mapped file / what the expert cache takes */
     size_t packed_bytes, mapped_bytes, cache_bytes;
     int64_t n_params, n_params_active;
@@ -124,8 +124,8 @@ struct model {
 struct model_options {
     /* Not the model, but the block of its file that predicts further tokens, with its embeddings
      * and, where the block has none of its own, its head; it outlives the block. NULL: the model */
-    const struct model *further_of;
-    bool further_used; /* that block is opened too: it does not count as unused */
+    const struct model *mtp_of;
+    bool mtp_used; /* that block is opened too: it does not count as unused */
     /* enum dtype to convert float weights to while loading, -1: keep */
     int convert;
     /* integers of packed checkpoints become F32, whose activations are not rounded */
@@ -180,9 +180,9 @@ int model_computable(const struct hparams *hp, struct error *e);
 int model_inspect(struct model **out, const char *path, const struct model_options *o,
                   struct model_footprint *needs, struct error *e);
 /* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the
- * file's own type; not for computing. further_of: as in struct model_options; a block that predicts
+ * file's own type; not for computing. mtp_of: as in struct model_options; a block that predicts
  * further tokens never counts as unused. */
-int model_open_raw(struct model **out, const char *path, const struct model *further_of,
+int model_open_raw(struct model **out, const char *path, const struct model *mtp_of,
                    struct error *e);
 void model_free(struct model *m);
 /* Packing behind the scenes. hold: not before so many milliseconds have gone by (somebody waits for

@@ -30,7 +30,7 @@ struct medusa_request {
     enum medusa_init init;
 };
 
-struct commons;
+struct shared_resources;
 struct engine;
 struct tokenizer;
 struct chat_template;
@@ -43,8 +43,9 @@ struct engine_config {
     /* how many sessions will be open at a time, for the footprint and for planners; 0: one */
     int sessions;
     int n_threads; /* 0: physical cores */
-    /* what it shares with other engines (engine/run/pass/commons.h); NULL: everything is its own */
-    struct commons *commons;
+    /* what it shares with other engines (engine/run/pass/shared_resources.h); NULL: everything is
+     * its own */
+    struct shared_resources *commons;
     int batch, ubatch; /* most rows of a pass: the smaller of the two; 0: not said, ubatch 512 */
     enum kv_type kv_k, kv_v;
     int convert; /* enum dtype or -1 (--dtype) */
@@ -107,8 +108,8 @@ struct engine_config {
         int n_synthetic;
     } drafting;
     /* It is not a model, but the block of that one's file which predicts further tokens, opened for
-     * drafts alone (engine_further_config); NULL: a model */
-    const struct model *further_of;
+     * drafts alone (engine_mtp_config); NULL: a model */
+    const struct model *mtp_of;
     struct sampling sampling; /* until a turn brings its own; all zero: greedy */
     double pace;              /* engine_pace_set */
     /* of loading, on the thread that opens; non-zero: ERR_CANCELLED */
@@ -117,8 +118,8 @@ struct engine_config {
      * with ERR_CANCELLED, and every session's turns and evaluations, for good. May be NULL. */
     bool (*stop)(void *ctx);
     /* bytes that can be had at this moment without swapping, asked twice a second between passes;
-     * UINT64_MAX: nobody tells. When it is little, caches give memory back (pressure.c). May be
-     * NULL */
+     * UINT64_MAX: nobody tells. When it is little, caches give memory back (memory_pressure.c). May
+     * be NULL */
     uint64_t (*memory_left)(void *ctx);
     /* microseconds so far in which somebody waited for memory; UINT64_MAX: nobody tells. Where that
      * grows fast it is little already when it would else be enough. Asked beside memory_left; may

@@ -17,9 +17,9 @@ static int open_one(struct engine *g, const struct device_ops *ops, struct devic
 
     if (!g->config.commons || !ops->link_close)
         return ops->open(out, c, e);
-    c->link = commons_link_take(g->config.commons, ops, c->selector);
+    c->link = shared_resources_link_take(g->config.commons, ops, c->selector);
     rc = ops->open(out, c, e);
-    commons_link_give(g->config.commons);
+    shared_resources_link_give(g->config.commons);
     return rc;
 }
 

@@ -171,7 +171,7 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
 
     c.model_path = of->drafting.model;
     c.drafting = (struct drafting){0};
-    c.further_of = NULL;
+    c.mtp_of = NULL;
     c.context = context;
     c.sessions = (of->sessions > 1 ? of->sessions : 1) + 1; /* its own, which nobody asks */
     c.overrides = NULL;
@@ -196,7 +196,7 @@ int speculate_model_open(struct engine *g, const struct engine_config *of, struc
     int rc;
 
     if (!of->drafting.model || !g->drafts)
-        return further_open(g, of, e);
+        return mtp_open(g, of, e);
     c = engine_draft_config(of, g->info.context);
     c.commons = g->config.commons;
     if ((rc = engine_open(&g->draft_model, &c, e)) < 0)
@@ -205,5 +205,5 @@ int speculate_model_open(struct engine *g, const struct engine_config *of, struc
         return error_set(e, ERR_USAGE,
                          "-md: a model without a tokenizer cannot draft, or be drafted for");
     rc = check_vocabulary(g, g->draft_model, e);
-    return rc < 0 ? rc : further_open(g, of, e);
+    return rc < 0 ? rc : mtp_open(g, of, e);
 }

@@ -42,7 +42,8 @@ static int open_cpu(struct engine *g, struct error *e)
     struct device_slot *s = &g->slots[0];
     struct device_config c = {.model = g->model,
                               .n_threads = g->info.n_threads,
-                              .pool = g->config.commons ? commons_pool(g->config.commons) : NULL,
+                              .pool = g->config.commons ? shared_resources_pool(g->config.commons)
+                                                        : NULL,
                               .max_rows = g->info.ubatch,
                               .context = g->info.context,
                               .drafts = drafting_rows(&g->config.drafting, g->info.ubatch),
@@ -104,7 +105,7 @@ static int load_tokenizer(struct engine *g, struct error *e)
                                       .stop = &stop};
     int rc;
 
-    if (g->config.further_of)
+    if (g->config.mtp_of)
         return 0;
     rc = tokenizer_load(&g->tokenizer, g->model->file, e);
     if (rc == 0)
@@ -249,7 +250,7 @@ static int take_commons(struct engine *g, struct error *e)
 
     if (g->config.commons)
         return 0;
-    if ((rc = commons_new(&g->own_commons, g->config.n_threads, e)) == 0)
+    if ((rc = shared_resources_new(&g->own_commons, g->config.n_threads, e)) == 0)
         g->config.commons = g->own_commons;
     return rc;
 }
@@ -260,8 +261,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     struct model_options o = {.convert = c->convert,
                               .exact = c->exact,
                               .overrides = c->overrides,
-                              .further_of = c->further_of,
-                              .further_used = engine_further_wanted(c),
+                              .mtp_of = c->mtp_of,
+                              .mtp_used = engine_mtp_wanted(c),
                               .memory = c->memory,
                               .expert_cache = c->expert_cache,
                               .background = c->background,
@@ -293,7 +294,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     }
     if (c->drafting.model && (rc = take_commons(g, e)) < 0)
         goto out;
-    g->info.n_threads = g->config.commons  ? pool_threads(commons_pool(g->config.commons))
+    g->info.n_threads = g->config.commons  ? pool_threads(shared_resources_pool(g->config.commons))
                         : c->n_threads > 0 ? c->n_threads
                                            : topology_default_threads();
     if (!g->config.model_path || !g->config.device_selector != !c->device_selector ||
@@ -307,10 +308,10 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     o.n_threads = g->info.n_threads;
     if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_adapters(g, c, e)) < 0)
         goto out;
-    if (g->model->has_further && engine_further_wanted(c) && (rc = take_commons(g, e)) < 0)
+    if (g->model->has_mtp && engine_mtp_wanted(c) && (rc = take_commons(g, e)) < 0)
         goto out;
     if (g->config.commons)
-        g->bandwidth = commons_bandwidth(g->config.commons);
+        g->bandwidth = shared_resources_bandwidth(g->config.commons);
     if ((rc = open_parts(g, c, e)) < 0 || (rc = speculate_model_open(g, c, e)) < 0 ||
         (rc = speculate_heads_open(g, e)) < 0 || (rc = take_session(g, e)) < 0)
         goto out;
@@ -320,7 +321,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
     metrics_init(g);
-    if ((rc = place_first(g, c, e)) < 0 || (rc = stored_open(g, e)) < 0)
+    if ((rc = place_first(g, c, e)) < 0 || (rc = disk_sessions_open(g, e)) < 0)
         goto out;
     g->config.prompt_cache = NULL; /* the caller's */
     /* at the start nobody waits for a token: the plan is in force before the first one */
@@ -342,7 +343,7 @@ void engine_close(struct engine *g)
 {
     if (!g)
         return;
-    stored_close(g);
+    disk_sessions_close(g);
     place_release(g);
     for (int n = 0; n < g->n_sessions; n++)
         session_free(g->sessions[n]);
@@ -376,7 +377,7 @@ void engine_close(struct engine *g)
     mem_free((char *)g->config.model_path);
     mem_free((char *)g->config.device_selector);
     mem_free((char *)g->config.cache_dir);
-    commons_free(g->own_commons);
+    shared_resources_free(g->own_commons);
     mem_free(g);
 }
 
@@ -410,7 +411,7 @@ bool engine_idle_step(struct engine *g)
         g->tune_due = false;
         engine_tune(g);
     }
-    return (!g->busy && stored_step(g, true)) || place_pending(g);
+    return (!g->busy && disk_sessions_step(g, true)) || place_pending(g);
 }
 
 void engine_counting_set(struct engine *g, bool on)

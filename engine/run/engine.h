@@ -36,13 +36,13 @@ uint64_t engine_memory_spare(uint64_t memory);
 struct engine_config engine_draft_config(const struct engine_config *of, int context);
 
 /* Whether the block that predicts further tokens drafts where the model's file has one
- * (model.has_further), and what it is opened with. */
-bool engine_further_wanted(const struct engine_config *c);
-struct engine_config engine_further_config(const struct engine_config *of,
-                                           const struct model *model, int context);
+ * (model.has_mtp), and what it is opened with. */
+bool engine_mtp_wanted(const struct engine_config *c);
+struct engine_config engine_mtp_config(const struct engine_config *of, const struct model *model,
+                                       int context);
 
 /* bytes of the model's hidden states that each session keeps for it */
-uint64_t engine_further_states(const struct model *model);
+uint64_t engine_mtp_states(const struct model *model);
 
 /* Loads the model, opens the CPU, and the devices that c->placement asks for; that is in force when
  * it returns. Errors of model_load, ERR_USAGE, ERR_DEVICE; then *out is NULL. */

@@ -13,7 +13,7 @@
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
 #include "engine/run/state/checkpoints.h"
-#include "engine/run/pass/commons.h"
+#include "engine/run/pass/shared_resources.h"
 #include "engine/run/config.h"
 #include "engine/run/draft/drafter.h"
 #include "engine/run/draft/utility.h"
@@ -46,8 +46,8 @@ struct stop_matcher {
     int met; /* the string that was complete last */
 };
 
-/* What a prompt takes from the disk (stored.c). */
-struct stored_run {
+/* What a prompt takes from the disk (disk_sessions.c). */
+struct disk_run {
     int end;                 /* how far; 0: nothing, or no more */
     int at;                  /* tokens passed so far */
     char parent[DIGEST_HEX]; /* the piece that ends there */
@@ -72,7 +72,7 @@ struct turn_run {
      * they are computed (shared.c). NULL: nobody's, or they are here. */
     struct session *leader;
     int lead; /* tokens that begin alike, whole pages */
-    struct stored_run stored;
+    struct disk_run stored;
     /* clock: the turn, its first token, the computing of the newest one */
     uint64_t start, first, begin;
     uint64_t share_ns; /* of a pass that made several tokens, each one's; 0: it made one */
@@ -152,7 +152,7 @@ struct session {
     float *logits; /* (1, n_vocab) of the newest token */
     struct speculation spec;
     /* Of a block that predicts further tokens: the hidden states that its tokens from position
-     * states_at on are joined with, (…, hidden); the drafter's (further.c) */
+     * states_at on are joined with, (…, hidden); the drafter's (mtp.c) */
     const float *states;
     int states_at;
     /* something of it may not be on the disk yet; where its newest messages begin */
@@ -197,8 +197,8 @@ struct pass {
     float *logits;
 };
 
-/* See pressure.c. */
-struct pressure {
+/* See memory_pressure.c. */
+struct memory_pressure {
     uint64_t looked_ns;
     uint64_t given;                  /* bytes of slots that may come back */
     uint64_t stalled_us;             /* what memory_stalled said then */
@@ -233,7 +233,7 @@ struct engine {
     int most_drafted;                     /* tokens of a draft that devices have room for */
     struct engine *draft_model, *further; /* NULL: none (drafter.h, enum drafter_needs) */
     struct medusa_heads *medusa;          /* likewise */
-    struct commons *own_commons;          /* with that; NULL: the configuration's, or none */
+    struct shared_resources *own_commons; /* with that; NULL: the configuration's, or none */
     /* of the pass being put together, where drafting costs: that, and reading what came before */
     double drafting_ns, reading_ns;
     struct speculated speculated;
@@ -262,7 +262,7 @@ struct engine {
     } stored;
 
     bool uncounted; /* engine_counting_set */
-    struct pressure pressure;
+    struct memory_pressure pressure;
 
     /* placement */
     struct kv kv;
@@ -384,9 +384,9 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, const c
  * again later. */
 bool devices_seek(struct engine *g, bool named);
 
-/* pressure.c */
+/* memory_pressure.c */
 /* Asks engine_config.memory_left, a few times a second at most; between passes. */
-void pressure_look(struct engine *g);
+void memory_pressure_check(struct engine *g);
 
 /* placement.c */
 int place_init(struct engine *g, struct error *e);
@@ -402,24 +402,24 @@ void place_device_lost(void *ctx, int device); /* hook of forward */
  * CPU's, for all sessions, at once. 1: done, 0: it has none, negative: failed. */
 int place_give_back(struct engine *g, int device, struct error *e);
 
-/* stored.c: the prompt cache on the disk */
+/* disk_sessions.c: the prompt cache on the disk */
 /* Where the configuration names a folder. ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
-int stored_open(struct engine *g, struct error *e);
+int disk_sessions_open(struct engine *g, struct error *e);
 /* Before sessions close: what is not written yet gets some seconds. */
-void stored_close(struct engine *g);
+void disk_sessions_close(struct engine *g);
 /* From now on nothing is read or written; a notice says so. Nothing where no cache is open. */
-void stored_stop(struct engine *g);
+void disk_sessions_stop(struct engine *g);
 /* A turn's prompt stands in the session: whether some of it comes from the disk. */
-void stored_choose(struct session *s);
-bool stored_reading(const struct session *s); /* it waits for that */
+void disk_sessions_choose(struct session *s);
+bool disk_sessions_reading(const struct session *s); /* it waits for that */
 /* A piece for every session that reads; true: some go on. Between passes. */
-bool stored_take(struct engine *g);
-void stored_cancel(struct session *s); /* its turn ends */
+bool disk_sessions_take(struct engine *g);
+void disk_sessions_cancel(struct session *s); /* its turn ends */
 /* The session's turn has computed something that is worth keeping. */
-void stored_due(struct session *s);
+void disk_sessions_due(struct session *s);
 /* Writes a piece, if the one before is done (idle: waits for that a moment); true: more are left.
  */
-bool stored_step(struct engine *g, bool idle);
+bool disk_sessions_step(struct engine *g, bool idle);
 
 /* scheduler.c */
 /* A turn begins on s: it is served beside those under way, not until it has caught up with them. */
@@ -436,9 +436,9 @@ int speculate_heads_open(struct engine *g, struct error *e);
 /* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
  * its vocabulary is another one. */
 int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
-/* further.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
+/* mtp.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
  * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
-int further_open(struct engine *g, const struct engine_config *of, struct error *e);
+int mtp_open(struct engine *g, const struct engine_config *of, struct error *e);
 int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
 void speculate_close(struct session *s);
 /* What drafters that ask for hidden states are told (drafter_ops.states). */
@@ -489,11 +489,11 @@ void rule_mask(const struct session *s, float *logits);
 
 /* shared.c: sessions that begin with the same tokens */
 /* Who has, or is about to compute, more whole pages of the session's prompt than it has itself. */
-void shared_choose(struct session *s);
+void prefix_sharing_choose(struct session *s);
 /* Before a pass: what the leaders have by now is taken from them. */
-void shared_take(struct engine *g);
+void prefix_sharing_take(struct engine *g);
 /* A session ends: nobody waits for it any more. */
-void shared_forget(struct session *s);
+void prefix_sharing_forget(struct session *s);
 
 /* history.c */
 void history_copy(struct session *to, const struct session *from, int n);

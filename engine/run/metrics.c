@@ -7,7 +7,7 @@
 #include "engine/device/state.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
-#include "engine/run/touched.h"
+#include "engine/run/distinct_experts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -47,7 +47,7 @@ void metrics_init(struct engine *g)
     g->t.weights_mapped = g->model->mapped_bytes;
     g->t.token_weight_bytes = g->token_weight_bytes;
     g->t.speculation.wanted = g->drafts;
-    g->utility.expert = touched_share(g->model, (double)g->token_weight_bytes);
+    g->utility.expert = distinct_experts_share(g->model, (double)g->token_weight_bytes);
     g->t.state = ENGINE_IDLE;
     g->plan_at = -1;
 }

@@ -282,7 +282,7 @@ void place_safe_point(struct engine *g)
     struct error e = {0};
     int rc = apply_wanted(g, &e);
 
-    pressure_look(g);
+    memory_pressure_check(g);
     waited |= place_waits(g);
     if (rc < 0) {
         engine_notice(g, "%s", e.text);

@@ -28,7 +28,8 @@ static bool answers(const struct session *s)
 
 static bool has_prompt(const struct session *s)
 {
-    return turn_running(s) && !is_held(s) && !answers(s) && !s->run.leader && !stored_reading(s);
+    return turn_running(s) && !is_held(s) && !answers(s) && !s->run.leader &&
+           !disk_sessions_reading(s);
 }
 
 /* The session served least of those that are not in the pass yet and that `wanted` takes. */
@@ -88,7 +89,7 @@ static int fill(struct engine *g, int *n_answers)
     int left = g->forward.max_rows, n = 0, room;
     struct session *s;
 
-    shared_take(g);
+    prefix_sharing_take(g);
     for (; left > 0 && (s = least_served(g, n, answers)); left--) {
         const struct session *waits = left == 1 ? least_served(g, n, has_prompt) : NULL;
 
@@ -179,7 +180,7 @@ bool engine_step(struct engine *g)
     bool reading;
 
     end_cancelled(g);
-    reading = stored_take(g);
+    reading = disk_sessions_take(g);
     if ((n = fill(g, &n_answers)) == 0)
         return reading;
     run(g, n, n_answers, start);
@@ -189,7 +190,7 @@ bool engine_step(struct engine *g)
         return false;
     }
     place_safe_point(g);
-    stored_step(g, false);
+    disk_sessions_step(g, false);
     if (n_answers && g->tick) {
         metrics_refresh(g);
         g->tick(g->tick_ctx);

@@ -140,7 +140,7 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
-    shared_forget(s);
+    prefix_sharing_forget(s);
     if (s->number >= 0)
         give_number(s);
     if (turn_running(s))

@@ -9,7 +9,7 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 #include "engine/run/medusa_heads.h"
-#include "engine/run/touched.h"
+#include "engine/run/distinct_experts.h"
 
 #include <assert.h>
 #include <math.h>
@@ -51,7 +51,7 @@ static const char *missing(const struct engine *g, enum drafter_kind kind)
     case DRAFTER_NEEDS_MODEL:
         return g->config.drafting.model ? NULL : "a model has to draft: name one with -md";
     case DRAFTER_NEEDS_FURTHER:
-        return g->model->has_further && engine_further_wanted(&g->config)
+        return g->model->has_mtp && engine_mtp_wanted(&g->config)
                    ? NULL
                    : "the model's file has no block that predicts further tokens; --spec-type "
                      "lookup needs none";
@@ -332,7 +332,7 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
         utility_drafted(&g->utility, s->spec.n, (double)(clock_now() - start));
     memcpy(p, s->spec.p, (size_t)s->spec.n * sizeof *p);
     offer = (struct utility_offer){.answers = 1, .n = s->spec.n, .p = p};
-    offer.experts = touched_expect(s, s->spec.ids, s->spec.n, experts) ? experts : NULL;
+    offer.experts = distinct_experts_expect(s, s->spec.ids, s->spec.n, experts) ? experts : NULL;
     n = always ? s->spec.n : utility_rows(&g->utility, &offer, &gain);
     return again ? utility_may(&g->utility, &offer, n) : n;
 }
@@ -504,7 +504,8 @@ int speculate_fill(struct engine *g, int n, int room)
         propose(g->pass.parts[i].session, room);
     offer.n = in_order(g, n, room, p, whose);
     if (n == 1 && offer.n &&
-        touched_expect(g->pass.parts->session, g->pass.parts->session->spec.ids, offer.n, experts))
+        distinct_experts_expect(g->pass.parts->session, g->pass.parts->session->spec.ids, offer.n,
+                                experts))
         offer.experts = experts;
     taken = g->config.drafting.always ? offer.n : choose(g, &offer);
     if (!taken && n == 1) {
@@ -619,7 +620,7 @@ void speculate_computed(struct engine *g, int n, double ns)
     }
     if (!g->drafts)
         return;
-    a->experts = touched_by(g, a->rows);
+    a->experts = distinct_experts_by(g, a->rows);
     f->passes++;
     f->passes_drafted += a->rows > n;
     f->drafted += (uint64_t)(a->rows - n);

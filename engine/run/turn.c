@@ -310,8 +310,8 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     model_hold(g->model, FIRST_TOKEN_MS);
     r->end = rc;
     if (!r->scores) {
-        shared_choose(s);
-        stored_choose(s);
+        prefix_sharing_choose(s);
+        disk_sessions_choose(s);
     }
     return 0;
 }
@@ -415,7 +415,7 @@ static void begin_answer(struct session *s)
     struct turn_run *r = &s->run;
 
     end_prompt(s);
-    stored_due(s);
+    disk_sessions_due(s);
     ev.progress.done = ev.progress.total = (uint64_t)r->end;
     session_emit(s, &ev);
     r->answering = true;
@@ -549,7 +549,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
     struct turn_run *r = &s->run;
     struct event ev = {.kind = EVENT_TURN_DONE};
 
-    stored_cancel(s);
+    disk_sessions_cancel(s);
     if (rc == ERR_CANCELLED && r->answering && r->end == s->n_tokens + 1)
         s->token_waits = true; /* taken and shown, its computing was cancelled */
     if (r->answering && r->done.reason != STOP_STRING)
@@ -576,7 +576,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
     if (g->n_running == 1)
         g->t.state = ENGINE_IDLE;
     metrics_refresh(g);
-    stored_due(s);
+    disk_sessions_due(s);
     r->turn = NULL;
     mem_free(r->out.held);
     r->out.held = NULL;

@@ -1,14 +1,14 @@
 /* Fuzz target: requests of the server. The input is a line "METHOD PATH" and the body; what a route
  * makes of it is an answer, or a refusal whose fault is the client's, in the API's form. The server
  * is one that ends: nothing is begun, so a request that could have been answered is told that, and
- * only that. The bundled model's engine and the hub are there, and idle. */
+ * only that. The bundled model's engine and the dispatcher are there, and idle. */
 #include "app/common/paths.h"
-#include "app/serve/board.h"
+#include "app/serve/server_status.h"
 #include "app/serve/exchange.h"
-#include "app/serve/hub.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/routes.h"
 #include "app/serve/server.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 #include "engine/base/clock.h"
 
 #include <jansson.h>
@@ -39,9 +39,9 @@ static void open_server(void)
     server.sampling = sampling_default();
     server.max_tokens = -1;
     server.parallel = 1;
-    must((server.board = board_new()) != NULL);
-    must(shelf_open(&server.shelf, "/m.gguf", "m", NULL, 0, &e) == 0);
-    must(worker_start(&server.worker, &config, &e) == 0 && hub_start(&server, &e) == 0);
+    must((server.status = server_status_new()) != NULL);
+    must(registry_open(&server.registry, "/m.gguf", "m", NULL, 0, &e) == 0);
+    must(worker_start(&server.worker, &config, &e) == 0 && dispatcher_start(&server, &e) == 0);
     while (!atomic_load(&server.ready))
         clock_sleep(CLOCK_MILLI);
     atomic_store(&server.draining, true);

@@ -119,7 +119,7 @@ static void split(struct network *n, const char *x, int n_parts, const int64_t *
     parts[0] = ONNX(n->g, "Split", x, onnx_ints(n->g, n_parts, widths));
     onnx_set_int(n->g, "axis", -1);
     for (int i = 1; i < n_parts; i++)
-        parts[i] = onnx_further_output(n->g);
+        parts[i] = onnx_mtp_output(n->g);
 }
 
 static const char *join(struct network *n, const char *a, const char *b, const char *c)

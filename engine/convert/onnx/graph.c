@@ -168,7 +168,7 @@ const char *onnx_node(struct onnx_graph *g, const char *type, const char *const 
     return g->failed ? "" : n->outputs[0];
 }
 
-const char *onnx_further_output(struct onnx_graph *g)
+const char *onnx_mtp_output(struct onnx_graph *g)
 {
     char *name = new_name(g, "output");
 

@@ -39,7 +39,7 @@ const char *onnx_node(struct onnx_graph *g, const char *type, const char *const 
 #define ONNX(g, type, ...) onnx_node(g, type, (const char *const[]){__VA_ARGS__, NULL})
 /* Of the node made last: a further output, another name for its first one, another domain than the
  * default one (its version becomes part of the model), attributes. */
-const char *onnx_further_output(struct onnx_graph *g);
+const char *onnx_mtp_output(struct onnx_graph *g);
 const char *onnx_call(struct onnx_graph *g, const char *name);
 void onnx_domain(struct onnx_graph *g, const char *domain);
 void onnx_set_int(struct onnx_graph *g, const char *name, int64_t v);

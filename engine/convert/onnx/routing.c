@@ -100,7 +100,7 @@ static const char *largest_few(struct network *n, int layer, const struct ffn_sh
     const char *at, *weights, *sum, *none, *out;
 
     (void)ONNX(g, "TopK", choice_of(n, layer, p), ONNX_INTS(g, s->used));
-    at = onnx_further_output(g);
+    at = onnx_mtp_output(g);
     weights = gather(g, p, at);
     if (s->router.normalised) {
         sum = ONNX(g, "ReduceSum", weights, ONNX_INTS(g, -1));

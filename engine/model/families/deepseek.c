@@ -23,7 +23,7 @@ static const struct family_tensor tensors[] = {
     TENSORS_ROUTER_BIAS,
     TENSORS_SHARED,
     TENSORS_DENSE,
-    TENSORS_FURTHER,
+    TENSORS_MTP,
     TENSORS_END,
 };
 /* clang-format on */

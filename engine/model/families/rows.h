@@ -167,7 +167,7 @@
     {heads, "ssm.time_step_rank"}, {state, "ssm.state_size"}, {groups, "ssm.group_count"}, \
     {taps, "ssm.conv_kernel"}, {"inner_size", "ssm.inner_size"}
 
-#define TENSORS_FURTHER \
+#define TENSORS_MTP \
     {TENSOR_FURTHER_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {HF "enorm.weight"}}, \
     {TENSOR_FURTHER_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {HF "hnorm.weight"}}, \
     {TENSOR_FURTHER_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {HF "eh_proj.weight"}}, \

@@ -153,11 +153,11 @@ static int check_bindable(const struct model *m, const struct family *family, st
 
 /* The model becomes the block of its file that predicts further tokens: one layer, which is as the
  * last one with attention. */
-static int describe_further(struct model *m, struct binding *b, struct error *e)
+static int describe_mtp(struct model *m, struct binding *b, struct error *e)
 {
     int n = m->hp.n_layers, like = n - 1;
 
-    if (!family_further(b->family, m->file, n, &b->further))
+    if (!family_mtp(b->family, m->file, n, &b->further))
         return error_set(e, ERR_USAGE, "%s has no block that predicts further tokens",
                          weight_file_path(m->file));
     while (like > 0 && hparams_layer(&m->hp, like)->mixer.kind != MIXER_ATTENTION &&
@@ -181,8 +181,8 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
     if ((rc = describe(m, &b->family, path, b->options->overrides, e)) ||
         (rc = check_bindable(m, b->family, e)))
         return rc;
-    m->has_further = family_further(b->family, m->file, m->hp.n_layers, &b->further);
-    if ((b->options->further_of && (rc = describe_further(m, b, e))) || (rc = make_layers(m, e)))
+    m->has_mtp = family_mtp(b->family, m->file, m->hp.n_layers, &b->further);
+    if ((b->options->mtp_of && (rc = describe_mtp(m, b, e))) || (rc = make_layers(m, e)))
         return rc;
     return bind_model(b, e);
 }
@@ -222,7 +222,7 @@ static int open_model(struct model **out, const char *path, const struct model_o
     if ((rc = expert_cache_new(&m->cache, m, &b, e)) < 0)
         goto out;
     m->hash = weight_file_hash(m->file) ^ (o->overrides ? overrides_hash(o->overrides) : 0);
-    m->hash ^= o->further_of ? 0x66757274686572u : 0;
+    m->hash ^= o->mtp_of ? 0x66757274686572u : 0;
     if (o->convert >= 0)
         m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;
     if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
@@ -277,15 +277,12 @@ static int open_raw_matrix(const struct binding *b, const struct matrix_job *j, 
     return 0;
 }
 
-int model_open_raw(struct model **out, const char *path, const struct model *further_of,
+int model_open_raw(struct model **out, const char *path, const struct model *mtp_of,
                    struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
-    struct model_options o = {.further_of = further_of,
-                              .further_used = true,
-                              .convert = -1,
-                              .in_file_order = true,
-                              .width = 8};
+    struct model_options o = {
+        .mtp_of = mtp_of, .mtp_used = true, .convert = -1, .in_file_order = true, .width = 8};
     struct binding b = {.model = m, .options = &o};
     int rc;
 

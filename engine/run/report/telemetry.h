@@ -68,7 +68,7 @@ struct pass_figures {
 };
 /* The prompt cache on the disk (engine/run/state/prompt_cache.h): what its folder holds, of all models,
  * and pieces of up to 256 tokens since the start. */
-struct stored_figures {
+struct disk_figures {
     uint64_t most; /* bytes the folder may hold; 0: there is no cache */
     uint64_t files, bytes;
     uint64_t read, read_tokens, written, refused; /* refused: damaged ones */
@@ -104,7 +104,7 @@ struct telemetry {
     struct telemetry_span spans[TELEMETRY_SPANS];
     struct speculation_figures speculation;
     struct pass_figures passes;
-    struct stored_figures stored;
+    struct disk_figures stored;
     /* adapters: how many, and the strengths of the chat's session */
     int n_adapters;
     float strengths[LORA_ADAPTERS];

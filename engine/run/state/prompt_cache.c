@@ -45,7 +45,7 @@ struct prompt_cache {
     bool closing, failed_told;
     struct entry *entries;
     size_t n, room;
-    struct stored_figures figures;
+    struct disk_figures figures;
     char failure[240];  /* of writing, to be told; empty: none */
     uint64_t failed_ns; /* when; 0: never */
 
@@ -583,9 +583,9 @@ void prompt_cache_write(struct prompt_cache *c, uint8_t *data, size_t bytes,
     pthread_mutex_unlock(&c->lock);
 }
 
-struct stored_figures prompt_cache_look(struct prompt_cache *c)
+struct disk_figures prompt_cache_look(struct prompt_cache *c)
 {
-    struct stored_figures f;
+    struct disk_figures f;
 
     pthread_mutex_lock(&c->lock);
     f = c->figures;

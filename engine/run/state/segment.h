@@ -25,7 +25,7 @@
 
 /* What it is and where it belongs. */
 struct segment_place {
-    char key[DIGEST_HEX];    /* of everything but the tokens that state depends on (stored.c) */
+    char key[DIGEST_HEX]; /* of everything but the tokens that state depends on (disk_sessions.c) */
     char parent[DIGEST_HEX]; /* name of the piece before it; empty: it is the first */
     int first, n;            /* tokens */
     int variant;             /* enum rope_variant */

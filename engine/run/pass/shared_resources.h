@@ -14,18 +14,18 @@
 #include "engine/device/device.h"
 #include "engine/placement/bandwidth.h"
 
-struct commons;
+struct shared_resources;
 
 /* n_threads of the pool, 0: physical cores; engines that use it have so many, whatever their own
  * configuration says. ERR_MEMORY. */
-int commons_new(struct commons **out, int n_threads, struct error *e);
-void commons_free(struct commons *c);
-struct pool *commons_pool(const struct commons *c);
-struct bandwidth *commons_bandwidth(struct commons *c);
+int shared_resources_new(struct shared_resources **out, int n_threads, struct error *e);
+void shared_resources_free(struct shared_resources *c);
+struct pool *shared_resources_pool(const struct shared_resources *c);
+struct bandwidth *shared_resources_bandwidth(struct shared_resources *c);
 /* For device_config.link, while this device of the back end is opened, and no other; NULL: there is
  * no room for another. Every take is followed by a give. */
-struct device_link **commons_link_take(struct commons *c, const struct device_ops *ops,
-                                       const char *selector);
-void commons_link_give(struct commons *c);
+struct device_link **shared_resources_link_take(struct shared_resources *c,
+                                                const struct device_ops *ops, const char *selector);
+void shared_resources_link_give(struct shared_resources *c);
 
 #endif

@@ -1,5 +1,5 @@
 /* See commons.h. */
-#include "engine/run/pass/commons.h"
+#include "engine/run/pass/shared_resources.h"
 
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
@@ -14,7 +14,7 @@ struct link {
     struct device_link *link; /* NULL: no device was opened with it yet */
 };
 
-struct commons {
+struct shared_resources {
     struct pool *pool;
     struct bandwidth bandwidth;
     pthread_mutex_t lock; /* of the links */
@@ -22,9 +22,9 @@ struct commons {
     int n_links;
 };
 
-int commons_new(struct commons **out, int n_threads, struct error *e)
+int shared_resources_new(struct shared_resources **out, int n_threads, struct error *e)
 {
-    struct commons *c = mem_alloc(1, sizeof *c);
+    struct shared_resources *c = mem_alloc(1, sizeof *c);
     int rc;
 
     *out = NULL;
@@ -41,7 +41,7 @@ int commons_new(struct commons **out, int n_threads, struct error *e)
     return 0;
 }
 
-void commons_free(struct commons *c)
+void shared_resources_free(struct shared_resources *c)
 {
     if (!c)
         return;
@@ -53,18 +53,18 @@ void commons_free(struct commons *c)
     mem_free(c);
 }
 
-struct pool *commons_pool(const struct commons *c)
+struct pool *shared_resources_pool(const struct shared_resources *c)
 {
     return c->pool;
 }
 
-struct bandwidth *commons_bandwidth(struct commons *c)
+struct bandwidth *shared_resources_bandwidth(struct shared_resources *c)
 {
     return &c->bandwidth;
 }
 
-struct device_link **commons_link_take(struct commons *c, const struct device_ops *ops,
-                                       const char *selector)
+struct device_link **shared_resources_link_take(struct shared_resources *c,
+                                                const struct device_ops *ops, const char *selector)
 {
     int i = 0;
 
@@ -82,7 +82,7 @@ struct device_link **commons_link_take(struct commons *c, const struct device_op
     return &c->links[i].link;
 }
 
-void commons_link_give(struct commons *c)
+void shared_resources_link_give(struct shared_resources *c)
 {
     pthread_mutex_unlock(&c->lock);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's.
 
-    further_reference.py FOLDER [--out FILE.safetensors] [--complete]
+    mtp_reference.py FOLDER [--out FILE.safetensors] [--complete]
 
 FOLDER holds config.json, model.safetensors with such a block, and golden.safetensors with what the model's official code makes of
 `input_ids`: `prenorm`, the residual stream behind the last layer. Of these the block is computed from its definition

@@ -1,6 +1,7 @@
-/* See shelf.h. One lock for what waits and for who is inside, that is between entering and leaving:
- * the main thread shuts the door (shut) when nobody is, and those who come then wait outside. */
-#include "app/serve/shelf.h"
+/* See registry.h. One lock for what waits and for who is inside, that is between entering and
+ * leaving: the main thread shuts the door (shut) when nobody is, and those who come then wait
+ * outside. */
+#include "app/serve/model_registry.h"
 
 #include "app/common/model_files.h"
 #include "app/common/model_places.h"
@@ -26,7 +27,7 @@ struct ticket {
     struct ticket *next;
 };
 
-struct shelf {
+struct model_registry {
     struct entry *entries;
     size_t n;
     pthread_mutex_t lock;
@@ -56,7 +57,7 @@ static void cut_suffix(char *id)
         id[n - 5] = 0;
 }
 
-static bool is_taken(const struct shelf *s, const char *id)
+static bool is_taken(const struct model_registry *s, const char *id)
 {
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->entries[i].id, id) == 0)
@@ -65,7 +66,7 @@ static bool is_taken(const struct shelf *s, const char *id)
 }
 
 /* The file's name; with its folder where another one is called so. */
-static void name_entry(const struct shelf *s, struct entry *to)
+static void name_entry(const struct model_registry *s, struct entry *to)
 {
     snprintf(to->id, sizeof to->id, "%s", base_of(to->path));
     cut_suffix(to->id);
@@ -76,7 +77,7 @@ static void name_entry(const struct shelf *s, struct entry *to)
 }
 
 /* Of two with one name and one folder's name the first counts. */
-static int add(struct shelf *s, const char *path, const char *id, struct error *e)
+static int add(struct model_registry *s, const char *path, const char *id, struct error *e)
 {
     struct entry *to = &s->entries[s->n];
 
@@ -93,8 +94,8 @@ static int add(struct shelf *s, const char *path, const char *id, struct error *
     return 0;
 }
 
-static int fill(struct shelf *s, const char *path, const char *id, const struct model_files *f,
-                struct error *e)
+static int fill(struct model_registry *s, const char *path, const char *id,
+                const struct model_files *f, struct error *e)
 {
     int rc;
 
@@ -107,10 +108,10 @@ static int fill(struct shelf *s, const char *path, const char *id, const struct 
     return rc;
 }
 
-int shelf_open(struct shelf **out, const char *path, const char *id, char *const *folders, size_t n,
-               struct error *e)
+int registry_open(struct model_registry **out, const char *path, const char *id,
+                  char *const *folders, size_t n, struct error *e)
 {
-    struct shelf *s = mem_alloc(1, sizeof *s);
+    struct model_registry *s = mem_alloc(1, sizeof *s);
     struct model_files f = {0};
     int rc = 0;
 
@@ -130,7 +131,7 @@ int shelf_open(struct shelf **out, const char *path, const char *id, char *const
     return rc;
 }
 
-void shelf_close(struct shelf *s)
+void registry_close(struct model_registry *s)
 {
     if (!s)
         return;
@@ -142,17 +143,17 @@ void shelf_close(struct shelf *s)
     mem_free(s);
 }
 
-const char *shelf_id(const struct shelf *s, size_t i)
+const char *registry_id(const struct model_registry *s, size_t i)
 {
     return i < s->n ? s->entries[i].id : NULL;
 }
 
-const char *shelf_path(const struct shelf *s, size_t i)
+const char *registry_path(const struct model_registry *s, size_t i)
 {
     return i < s->n ? s->entries[i].path : NULL;
 }
 
-int shelf_find(const struct shelf *s, const char *name)
+int registry_find(const struct model_registry *s, const char *name)
 {
     char bare[SHELF_NAME];
 
@@ -173,7 +174,7 @@ int shelf_find(const struct shelf *s, const char *name)
     return -1;
 }
 
-int shelf_loaded(struct shelf *s)
+int registry_loaded(struct model_registry *s)
 {
     int loaded;
 
@@ -185,7 +186,7 @@ int shelf_loaded(struct shelf *s)
 
 /* ---- who waits ---- */
 
-static struct ticket *ticket_new(const struct shelf *s, struct exchange *x)
+static struct ticket *ticket_new(const struct model_registry *s, struct exchange *x)
 {
     struct ticket *t = mem_alloc(1, sizeof *t);
     json_error_t ignored; /* what is wrong with it is told when it is read */
@@ -196,7 +197,7 @@ static struct ticket *ticket_new(const struct shelf *s, struct exchange *x)
         return NULL;
     body = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &ignored);
     name = json_string_value(json_object_get(body, "model"));
-    *t = (struct ticket){.x = x, .model = name ? shelf_find(s, name) : -1};
+    *t = (struct ticket){.x = x, .model = name ? registry_find(s, name) : -1};
     t->stream = json_is_true(json_object_get(body, "stream"));
     t->said_ns = x->begun_ns;
     json_decref(body);
@@ -205,7 +206,7 @@ static struct ticket *ticket_new(const struct shelf *s, struct exchange *x)
 }
 
 /* Under the lock. */
-static void put(struct shelf *s, struct ticket *t)
+static void put(struct model_registry *s, struct ticket *t)
 {
     t->next = NULL;
     *s->last = t;
@@ -214,8 +215,8 @@ static void put(struct shelf *s, struct ticket *t)
 }
 
 /* Under the lock: those that `wanted` says are taken off, in their order. */
-static struct ticket *take(struct shelf *s, bool (*is_meant)(const struct ticket *t, int model),
-                           int model)
+static struct ticket *take(struct model_registry *s,
+                           bool (*is_meant)(const struct ticket *t, int model), int model)
 {
     struct ticket *taken = NULL, **end = &taken, **at = &s->first;
 
@@ -257,7 +258,7 @@ static int no_memory(struct refusal *r)
 }
 
 /* Under the lock. -1: t is the caller's still. */
-static int queue(struct shelf *s, struct ticket *t, struct refusal *r)
+static int queue(struct model_registry *s, struct ticket *t, struct refusal *r)
 {
     if (s->ended)
         return refuse(r, 503, "shutting_down", NULL, "the server is stopping");
@@ -269,13 +270,13 @@ static int queue(struct shelf *s, struct ticket *t, struct refusal *r)
 }
 
 /* Under the lock, which it gives back while it waits. */
-static void wait_at_door(struct shelf *s)
+static void wait_at_door(struct model_registry *s)
 {
     while (s->shut)
         pthread_cond_wait(&s->changed, &s->lock);
 }
 
-void shelf_look(struct shelf *s)
+void registry_look(struct model_registry *s)
 {
     pthread_mutex_lock(&s->lock);
     wait_at_door(s);
@@ -284,7 +285,7 @@ void shelf_look(struct shelf *s)
 }
 
 /* Under the lock. */
-static bool enter(struct shelf *s, struct exchange *x)
+static bool enter(struct model_registry *s, struct exchange *x)
 {
     wait_at_door(s);
     if (s->wanted >= 0 && !s->ended && !x->admitted)
@@ -295,7 +296,7 @@ static bool enter(struct shelf *s, struct exchange *x)
     return true;
 }
 
-bool shelf_enter(struct shelf *s, struct exchange *x)
+bool registry_enter(struct model_registry *s, struct exchange *x)
 {
     struct refusal why = {0};
     struct ticket *t;
@@ -321,7 +322,7 @@ bool shelf_enter(struct shelf *s, struct exchange *x)
     return enters;
 }
 
-void shelf_leave(struct shelf *s)
+void registry_leave(struct model_registry *s)
 {
     pthread_mutex_lock(&s->lock);
     if (--s->inside == 0)
@@ -329,7 +330,7 @@ void shelf_leave(struct shelf *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-int shelf_want(struct shelf *s, struct exchange *x, int model, struct refusal *r)
+int registry_want(struct model_registry *s, struct exchange *x, int model, struct refusal *r)
 {
     struct ticket *t = ticket_new(s, x);
     int rc;
@@ -347,7 +348,7 @@ int shelf_want(struct shelf *s, struct exchange *x, int model, struct refusal *r
     return rc;
 }
 
-int shelf_waiting(struct shelf *s)
+int registry_waiting(struct model_registry *s)
 {
     int n;
 
@@ -359,7 +360,7 @@ int shelf_waiting(struct shelf *s)
 
 /* ---- main ---- */
 
-int shelf_wanted(struct shelf *s)
+int registry_wanted(struct model_registry *s)
 {
     int wanted;
 
@@ -369,7 +370,7 @@ int shelf_wanted(struct shelf *s)
     return wanted;
 }
 
-bool shelf_quiet(struct shelf *s)
+bool registry_quiet(struct model_registry *s)
 {
     bool quiet;
 
@@ -379,7 +380,7 @@ bool shelf_quiet(struct shelf *s)
     return quiet;
 }
 
-void shelf_lock(struct shelf *s)
+void registry_lock(struct model_registry *s)
 {
     pthread_mutex_lock(&s->lock);
     while (s->inside)
@@ -388,7 +389,7 @@ void shelf_lock(struct shelf *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-void shelf_unlock(struct shelf *s)
+void registry_unlock(struct model_registry *s)
 {
     pthread_mutex_lock(&s->lock);
     s->shut = false;
@@ -413,7 +414,7 @@ static bool is_any(const struct ticket *t, int model)
 }
 
 /* Under the lock: it is decided what is loaded; what can be read is taken off. */
-static struct ticket *decide(struct shelf *s, int loaded)
+static struct ticket *decide(struct model_registry *s, int loaded)
 {
     struct ticket *ready;
 
@@ -427,7 +428,7 @@ static struct ticket *decide(struct shelf *s, int loaded)
     return ready;
 }
 
-void shelf_settle(struct shelf *s, int model, int (*read)(struct exchange *x))
+void registry_settle(struct model_registry *s, int model, int (*read)(struct exchange *x))
 {
     struct ticket *ready, *next;
     struct refusal why;
@@ -448,7 +449,7 @@ void shelf_settle(struct shelf *s, int model, int (*read)(struct exchange *x))
     }
 }
 
-void shelf_refuse(struct shelf *s, int model, const struct refusal *why)
+void registry_refuse(struct model_registry *s, int model, const struct refusal *why)
 {
     struct ticket *refused;
 
@@ -458,7 +459,7 @@ void shelf_refuse(struct shelf *s, int model, const struct refusal *why)
     refuse_all(refused, why);
 }
 
-void shelf_end(struct shelf *s)
+void registry_end(struct model_registry *s)
 {
     struct ticket *all;
     struct refusal why;
@@ -487,7 +488,7 @@ static void ping(struct ticket *t, uint64_t now)
     reply_stream_put(t->x, comment, strlen(comment));
 }
 
-void shelf_watch(struct shelf *s)
+void registry_watch(struct model_registry *s)
 {
     struct ticket *gone;
     struct refusal why;

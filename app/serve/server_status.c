@@ -1,5 +1,5 @@
-/* See board.h. */
-#include "app/serve/board.h"
+/* See status.h. */
+#include "app/serve/server_status.h"
 
 #include "app/serve/routes.h"
 #include "app/serve/slot.h"
@@ -21,13 +21,13 @@ struct mark {
     uint64_t at_ns, made, read, answered, answering;
 };
 
-struct board {
+struct server_status {
     pthread_mutex_t lock;
     struct ui_serving view;
     struct telemetry engine; /* arrays of its own once has_engine */
     bool has_engine;
     uint64_t engine_ns, sessions_ns;
-    struct board_state state;
+    struct status_snapshot state;
     struct mark marks[MARKS];
     unsigned n_marks;
     uint64_t read; /* tokens of prompts */
@@ -38,9 +38,9 @@ struct board {
     int timeline; /* -1: as it is */
 };
 
-struct board *board_new(void)
+struct server_status *server_status_new(void)
 {
-    struct board *b = mem_alloc(1, sizeof *b);
+    struct server_status *b = mem_alloc(1, sizeof *b);
 
     if (!b)
         return NULL;
@@ -49,7 +49,7 @@ struct board *board_new(void)
     return b;
 }
 
-void board_free(struct board *b)
+void server_status_free(struct server_status *b)
 {
     if (!b)
         return;
@@ -60,7 +60,7 @@ void board_free(struct board *b)
     mem_free(b);
 }
 
-void board_request(struct board *b, const struct ui_request *r)
+void server_status_request(struct server_status *b, const struct ui_request *r)
 {
     struct ui_request *to;
     time_t now = time(NULL);
@@ -117,7 +117,7 @@ static void fill_queue(struct ui_serving *v, const struct task *queue, uint64_t 
 }
 
 /* What came since a second ago, or as long as sums are kept. Under the lock. */
-static void fill_rates(struct board *b, const struct mark *newest)
+static void fill_rates(struct server_status *b, const struct mark *newest)
 {
     struct mark then = *newest;
     double seconds;
@@ -141,7 +141,7 @@ static void fill_rates(struct board *b, const struct mark *newest)
                                  : 0;
 }
 
-static void fill_counts(struct ui_serving *v, const struct hub_figures *f)
+static void fill_counts(struct ui_serving *v, const struct dispatcher_figures *f)
 {
     v->n_sessions = f->sessions;
     v->running = f->running;
@@ -155,8 +155,9 @@ static void fill_counts(struct ui_serving *v, const struct hub_figures *f)
     v->made_tokens = f->completion_tokens;
 }
 
-void board_sessions(struct board *b, const struct slot *slots, int n, const struct task *queue,
-                    const struct hub_figures *f, bool at_once)
+void server_status_sessions(struct server_status *b, const struct slot *slots, int n,
+                            const struct task *queue, const struct dispatcher_figures *f,
+                            bool at_once)
 {
     uint64_t now = clock_now();
 
@@ -176,7 +177,7 @@ void board_sessions(struct board *b, const struct slot *slots, int n, const stru
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_first_token(struct board *b, double seconds)
+void server_status_first_token(struct server_status *b, double seconds)
 {
     double sorted[FIRSTS];
     size_t n;
@@ -191,7 +192,7 @@ void board_first_token(struct board *b, double seconds)
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_prompt_read(struct board *b, int tokens)
+void server_status_prompt_read(struct server_status *b, int tokens)
 {
     pthread_mutex_lock(&b->lock);
     b->read += tokens > 0 ? (uint64_t)tokens : 0;
@@ -200,7 +201,7 @@ void board_prompt_read(struct board *b, int tokens)
 
 /* ---- the engine ---- */
 
-void board_engine(struct board *b, const struct telemetry *t)
+void server_status_engine(struct server_status *b, const struct telemetry *t)
 {
     uint64_t now = clock_now();
 
@@ -216,14 +217,14 @@ void board_engine(struct board *b, const struct telemetry *t)
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_forget_engine(struct board *b)
+void server_status_forget_engine(struct server_status *b)
 {
     pthread_mutex_lock(&b->lock);
     if (b->has_engine)
         telemetry_release(&b->engine);
     b->has_engine = false;
     b->engine = (struct telemetry){0};
-    b->state = (struct board_state){0};
+    b->state = (struct status_snapshot){0};
     b->n_marks = 0;
     mem_free(b->wish);
     b->wish = NULL;
@@ -232,7 +233,7 @@ void board_forget_engine(struct board *b)
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_loading(struct board *b, uint64_t done, uint64_t total)
+void server_status_loading(struct server_status *b, uint64_t done, uint64_t total)
 {
     pthread_mutex_lock(&b->lock);
     b->state.done = done;
@@ -240,7 +241,7 @@ void board_loading(struct board *b, uint64_t done, uint64_t total)
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_plan(struct board *b, const char *plan, uint64_t wishes)
+void server_status_plan(struct server_status *b, const char *plan, uint64_t wishes)
 {
     pthread_mutex_lock(&b->lock);
     snprintf(b->state.plan, sizeof b->state.plan, "%s", plan ? plan : "");
@@ -248,7 +249,7 @@ void board_plan(struct board *b, const char *plan, uint64_t wishes)
     pthread_mutex_unlock(&b->lock);
 }
 
-uint64_t board_place(struct board *b, const char *plan)
+uint64_t server_status_place(struct server_status *b, const char *plan)
 {
     char *copy = mem_string(plan);
     uint64_t number = 0;
@@ -265,14 +266,14 @@ uint64_t board_place(struct board *b, const char *plan)
     return number;
 }
 
-void board_timeline(struct board *b, bool on)
+void server_status_timeline(struct server_status *b, bool on)
 {
     pthread_mutex_lock(&b->lock);
     b->timeline = on;
     pthread_mutex_unlock(&b->lock);
 }
 
-bool board_take(struct board *b, char **plan, int *timeline)
+bool server_status_take(struct server_status *b, char **plan, int *timeline)
 {
     pthread_mutex_lock(&b->lock);
     *plan = b->wish;
@@ -285,21 +286,22 @@ bool board_take(struct board *b, char **plan, int *timeline)
 
 /* ---- who looks ---- */
 
-void board_look(struct board *b, struct ui_serving *out)
+void server_status_look(struct server_status *b, struct ui_serving *out)
 {
     pthread_mutex_lock(&b->lock);
     *out = b->view;
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_state(struct board *b, struct board_state *out)
+void status_snapshot(struct server_status *b, struct status_snapshot *out)
 {
     pthread_mutex_lock(&b->lock);
     *out = b->state;
     pthread_mutex_unlock(&b->lock);
 }
 
-void board_telemetry(struct board *b, void (*fn)(void *ctx, const struct telemetry *t), void *ctx)
+void server_status_telemetry(struct server_status *b,
+                             void (*fn)(void *ctx, const struct telemetry *t), void *ctx)
 {
     pthread_mutex_lock(&b->lock);
     if (b->has_engine)

@@ -1,5 +1,5 @@
 /* The blocks of models' files that predict further tokens: their logits against a plain reference
- * (tests/tools/further_reference.py), what they draft, and that the text stays. */
+ * (tests/tools/mtp_reference.py), what they draft, and that the text stays. */
 #include "engine/base/mem.h"
 #include "engine/convert/export.h"
 #include "engine/device/device.h"

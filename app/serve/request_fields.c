@@ -1,9 +1,9 @@
 /* See ask.h. */
-#include "app/serve/ask.h"
+#include "app/serve/request_fields.h"
 
 #include "app/serve/constraint.h"
 #include "app/serve/lora.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 #include "app/setup/sampling_options.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -31,16 +31,16 @@ static int check_model(struct job *j, struct refusal *r)
                       "'model' is missing; this server's is '%.200s'", s->model_id);
     if (!name)
         return refuse(r, 400, "invalid_type", "model", "'model' must be a string");
-    if ((i = shelf_find(s->shelf, name)) == shelf_loaded(s->shelf))
+    if ((i = registry_find(s->registry, name)) == registry_loaded(s->registry))
         return 0;
     if ((j->other_model = i) >= 0)
         return -1;
     return refuse(r, 404, "model_not_found", "model",
                   "the model '%.200s' does not exist here; this server's is '%.200s'%s", name,
-                  s->model_id, shelf_id(s->shelf, 1) ? "; GET /v1/models lists all" : "");
+                  s->model_id, registry_id(s->registry, 1) ? "; GET /v1/models lists all" : "");
 }
 
-json_t *ask_json(const struct exchange *x, struct refusal *r)
+json_t *request_json(const struct exchange *x, struct refusal *r)
 {
     json_error_t where;
     json_t *o = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &where);
@@ -55,16 +55,16 @@ json_t *ask_json(const struct exchange *x, struct refusal *r)
     return NULL;
 }
 
-int ask_body(struct job *j, struct refusal *r)
+int request_body(struct job *j, struct refusal *r)
 {
-    j->body = ask_json(j->x, r);
+    j->body = request_json(j->x, r);
     return j->body ? check_model(j, r) : -1;
 }
 
-bool ask_waits(struct job *j, struct refusal *r)
+bool request_waits(struct job *j, struct refusal *r)
 {
     return !r->status && j->other_model >= 0 &&
-           shelf_want(j->server->shelf, j->x, j->other_model, r) == 0;
+           registry_want(j->server->registry, j->x, j->other_model, r) == 0;
 }
 
 /* ---- fields ---- */
@@ -98,7 +98,7 @@ static int add_stop(struct job *j, const json_t *v, const char *name, struct ref
     return 0;
 }
 
-int ask_stops(struct job *j, const char *name, struct refusal *r)
+int request_stops(struct job *j, const char *name, struct refusal *r)
 {
     const json_t *v = field_get(j->body, name);
     size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
@@ -193,7 +193,7 @@ static int read_sampling(struct job *j, struct refusal *r)
     return check_bias(j, r);
 }
 
-int ask_common(struct job *j, struct refusal *r)
+int request_common(struct job *j, struct refusal *r)
 {
     if (fields_read(j->body, common, sizeof common / sizeof *common, &j->wish, r) < 0 ||
         read_stream_options(j, r) < 0 || read_sampling(j, r) < 0 ||
@@ -223,7 +223,7 @@ static int add_part(struct strbuf *b, const json_t *part, const char *param, str
     return 0;
 }
 
-char *ask_content(const json_t *v, bool optional, const char *param, struct refusal *r)
+char *request_content(const json_t *v, bool optional, const char *param, struct refusal *r)
 {
     struct strbuf b = {0};
     char *text = NULL;

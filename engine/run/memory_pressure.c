@@ -105,7 +105,7 @@ static bool stalled(struct engine *g, uint64_t passed_ns)
            (double)(now - before) * 1e3 > STALLED * (double)passed_ns;
 }
 
-void pressure_look(struct engine *g)
+void memory_pressure_check(struct engine *g)
 {
     uint64_t now = clock_now(), floor = floor_of(g->config.memory), left,
              passed = now - g->pressure.looked_ns;

@@ -1,9 +1,9 @@
-/* See hub.h. */
-#include "app/serve/hub.h"
+/* See dispatcher.h. */
+#include "app/serve/dispatcher.h"
 
 #include "app/serve/answer.h"
-#include "app/serve/ask.h"
-#include "app/serve/board.h"
+#include "app/serve/request_fields.h"
+#include "app/serve/server_status.h"
 #include "app/serve/lora.h"
 #include "app/serve/slot.h"
 #include "engine/base/clock.h"
@@ -21,7 +21,7 @@
 #define LOOK_NS (500 * CLOCK_MILLI) /* how often the engine's own figures are taken */
 #define PING_NS (10 * CLOCK_SECOND) /* of silence in a stream */
 
-struct hub {
+struct dispatcher {
     struct server *server;
     pthread_t thread;
     struct wake wake;
@@ -29,7 +29,7 @@ struct hub {
 
     pthread_mutex_t lock;
     struct job *inbox, **inbox_end;
-    struct hub_figures figures;
+    struct dispatcher_figures figures;
     struct error failure;
     bool idle; /* nothing is under way */
 
@@ -44,7 +44,7 @@ struct hub {
 
 /* ---- jobs ---- */
 
-int hub_submit(struct hub *h, struct job *j, struct refusal *r)
+int dispatcher_submit(struct dispatcher *h, struct job *j, struct refusal *r)
 {
     int rc = 0;
 
@@ -66,8 +66,8 @@ int hub_submit(struct hub *h, struct job *j, struct refusal *r)
     return rc;
 }
 
-void hub_answer(struct exchange *x, const struct dialect *dialect, const char *prefix,
-                int (*read)(struct job *j, struct refusal *r))
+void dispatcher_answer(struct exchange *x, const struct dialect *dialect, const char *prefix,
+                       int (*read)(struct job *j, struct refusal *r))
 {
     struct job *j = job_new(x, dialect, prefix);
     struct refusal why = {0};
@@ -75,15 +75,15 @@ void hub_answer(struct exchange *x, const struct dialect *dialect, const char *p
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
     else if (server_ready(x->server, &why) == 0 && read(j, &why) == 0 &&
-             hub_submit(x->server->hub, j, &why) == 0)
+             dispatcher_submit(x->server->dispatcher, j, &why) == 0)
         return;
-    if (!j || !ask_waits(j, &why))
+    if (!j || !request_waits(j, &why))
         reply_refusal(x, &why);
     job_free(j);
 }
 
 /* What was submitted waits behind what waits already. */
-static void take_inbox(struct hub *h)
+static void take_inbox(struct dispatcher *h)
 {
     struct job *j, *next;
 
@@ -107,7 +107,7 @@ static void take_inbox(struct hub *h)
     }
 }
 
-static void unqueue(struct hub *h, struct task *t)
+static void unqueue(struct dispatcher *h, struct task *t)
 {
     struct task **at = &h->queue;
 
@@ -136,7 +136,7 @@ static void hold_slow(struct job *j)
 }
 
 /* Tasks that wait end at once, those under way when the engine says so. */
-static void cancel_job(struct hub *h, struct job *j)
+static void cancel_job(struct dispatcher *h, struct job *j)
 {
     if (j->cancelled)
         return;
@@ -154,10 +154,10 @@ static void cancel_job(struct hub *h, struct job *j)
     }
 }
 
-static void count_job(struct hub *h, const struct job *j)
+static void count_job(struct dispatcher *h, const struct job *j)
 {
     struct usage u = job_usage(j);
-    struct hub_figures *f = &h->figures;
+    struct dispatcher_figures *f = &h->figures;
 
     pthread_mutex_lock(&h->lock);
     f->completed += !j->failed && !j->cancelled;
@@ -180,7 +180,7 @@ static void count_job(struct hub *h, const struct job *j)
 }
 
 /* Jobs whose tasks are all over. */
-static void end_jobs(struct hub *h)
+static void end_jobs(struct dispatcher *h)
 {
     struct job **at = &h->jobs;
 
@@ -199,7 +199,7 @@ static void end_jobs(struct hub *h)
 }
 
 /* Clients that have left, streams that were silent for long. */
-static void watch_jobs(struct hub *h)
+static void watch_jobs(struct dispatcher *h)
 {
     uint64_t now = clock_now();
 
@@ -217,7 +217,7 @@ static void watch_jobs(struct hub *h)
 
 /* ---- sessions ---- */
 
-static void begin_tasks(struct hub *h)
+static void begin_tasks(struct dispatcher *h)
 {
     while (h->queue && !h->failure.code) {
         struct slot *s = slot_choose(h->slots, h->n_slots, &h->queue->turn);
@@ -233,7 +233,7 @@ static void begin_tasks(struct hub *h)
     }
 }
 
-static void engine_failed(struct hub *h, int code, const char *text)
+static void engine_failed(struct dispatcher *h, int code, const char *text)
 {
     pthread_mutex_lock(&h->lock);
     if (!h->failure.code)
@@ -243,7 +243,7 @@ static void engine_failed(struct hub *h, int code, const char *text)
 }
 
 /* What concerns all: the first session's client hears it. */
-static void on_engine_event(struct hub *h, struct slot *s, const struct event *ev)
+static void on_engine_event(struct dispatcher *h, struct slot *s, const struct event *ev)
 {
     switch (ev->kind) {
     case EVENT_READY:
@@ -256,9 +256,9 @@ static void on_engine_event(struct hub *h, struct slot *s, const struct event *e
             server_say(h->server, "%s", ev->text);
         break;
     case EVENT_LOADING:
-        board_loading(h->server->board, ev->progress.done, ev->progress.total);
+        server_status_loading(h->server->status, ev->progress.done, ev->progress.total);
         break;
-    case EVENT_PLAN: board_plan(h->server->board, ev->text, ev->wishes); break;
+    case EVENT_PLAN: server_status_plan(h->server->status, ev->text, ev->wishes); break;
     case EVENT_ERROR: engine_failed(h, ev->failure.code, ev->text); break;
     case EVENT_STOPPED: engine_failed(h, ERR_CANCELLED, "the engine has stopped"); break;
     default: break;
@@ -272,7 +272,7 @@ static bool concerns_all(const struct event *ev)
            ev->kind == EVENT_LOADING || ev->kind == EVENT_STOPPED;
 }
 
-static void drain(struct hub *h, struct slot *s)
+static void drain(struct dispatcher *h, struct slot *s)
 {
     struct event ev;
 
@@ -288,11 +288,11 @@ static void drain(struct hub *h, struct slot *s)
             h->said += ev.kind == EVENT_TOKEN && ev.token.id >= 0;
             slot_note(s, &ev);
             if (ev.kind == EVENT_PREFILL)
-                board_prompt_read(h->server->board, s->read - read);
+                server_status_prompt_read(h->server->status, s->read - read);
             answer_event(t, &ev);
             if (first && t->job->first_ns)
-                board_first_token(h->server->board,
-                                  clock_seconds(t->job->first_ns - t->job->x->begun_ns));
+                server_status_first_token(h->server->status,
+                                          clock_seconds(t->job->first_ns - t->job->x->begun_ns));
             if (ev.kind == EVENT_TOKEN && exchange_gone(t->job->x)) /* within two tokens */
                 cancel_job(h, t->job);
             if (t->over)
@@ -320,14 +320,14 @@ static double layer_entropy(const struct telemetry *t, int layer)
 }
 
 /* Under the lock. */
-static void look_at_engine(struct hub *h)
+static void look_at_engine(struct dispatcher *h)
 {
     const struct telemetry *t = worker_telemetry(h->server->worker);
-    struct hub_figures *f = &h->figures;
+    struct dispatcher_figures *f = &h->figures;
     double sum = 0.0;
     int layers = 0;
 
-    board_engine(h->server->board, t);
+    server_status_engine(h->server->status, t);
     if (!t || clock_now() - h->looked_ns < LOOK_NS)
         return;
     h->looked_ns = clock_now();
@@ -345,7 +345,7 @@ static void look_at_engine(struct hub *h)
     f->expert_entropy = layers ? sum / layers : 0.0;
 }
 
-static void publish(struct hub *h)
+static void publish(struct dispatcher *h)
 {
     int running = 0, waiting = 0, ready = 0;
     uint64_t held = 0;
@@ -369,8 +369,8 @@ static void publish(struct hub *h)
     look_at_engine(h);
     was_idle = h->idle;
     h->idle = !h->jobs && !h->inbox;
-    board_sessions(h->server->board, h->slots, h->n_slots, h->queue, &h->figures,
-                   h->idle != was_idle);
+    server_status_sessions(h->server->status, h->slots, h->n_slots, h->queue, &h->figures,
+                           h->idle != was_idle);
     pthread_mutex_unlock(&h->lock);
     if (ready == h->n_slots && !atomic_load(&h->server->ready)) {
         lora_begin(h->server);
@@ -378,14 +378,14 @@ static void publish(struct hub *h)
     }
 }
 
-/* What those who look at the board ask of the engine. */
-static void take_wishes(struct hub *h)
+/* What those who look at the status ask of the engine. */
+static void take_wishes(struct dispatcher *h)
 {
     struct command place = {.kind = COMMAND_PLACE}, timeline = {.kind = COMMAND_TIMELINE};
     struct client *first = h->slots[0].client;
     int on;
 
-    if (!board_take(h->server->board, &place.text, &on))
+    if (!server_status_take(h->server->status, &place.text, &on))
         return;
     if (place.text && client_send(first, &place, NULL) < 0)
         server_say(h->server, "the placement is not switched: the engine has stopped");
@@ -394,7 +394,7 @@ static void take_wishes(struct hub *h)
         client_send(first, &timeline, NULL);
 }
 
-static void close_slots(struct hub *h)
+static void close_slots(struct dispatcher *h)
 {
     for (int i = 0; i < h->n_slots; i++)
         slot_release(&h->slots[i]);
@@ -403,7 +403,7 @@ static void close_slots(struct hub *h)
     h->n_slots = 0;
 }
 
-static void wait_for_work(struct hub *h)
+static void wait_for_work(struct dispatcher *h)
 {
     struct pollfd p[1 + SERVE_SESSIONS];
     int timeout = h->jobs ? (int)(WATCH_NS / CLOCK_MILLI) : IDLE_MS;
@@ -417,7 +417,7 @@ static void wait_for_work(struct hub *h)
 
 static void *run(void *arg)
 {
-    struct hub *h = arg;
+    struct dispatcher *h = arg;
 
     while (!atomic_load(&h->stopping)) {
         wait_for_work(h);
@@ -438,7 +438,7 @@ static void *run(void *arg)
 
 /* ---- the owner's thread ---- */
 
-static int open_slots(struct hub *h, struct error *e)
+static int open_slots(struct dispatcher *h, struct error *e)
 {
     h->slots = mem_alloc((size_t)h->server->parallel, sizeof *h->slots);
     if (!h->slots)
@@ -459,7 +459,7 @@ static int open_slots(struct hub *h, struct error *e)
     return 0;
 }
 
-int hub_take_up(struct hub *h, struct error *e)
+int dispatcher_reopen(struct dispatcher *h, struct error *e)
 {
     int rc;
 
@@ -476,7 +476,7 @@ int hub_take_up(struct hub *h, struct error *e)
     return rc;
 }
 
-void hub_let_go(struct hub *h)
+void dispatcher_release(struct dispatcher *h)
 {
     atomic_store(&h->stopping, true);
     wake_signal(&h->wake);
@@ -487,9 +487,9 @@ void hub_let_go(struct hub *h)
     h->thread = 0;
 }
 
-int hub_start(struct server *s, struct error *e)
+int dispatcher_start(struct server *s, struct error *e)
 {
-    struct hub *h = mem_alloc(1, sizeof *h);
+    struct dispatcher *h = mem_alloc(1, sizeof *h);
     int rc;
 
     if (!h)
@@ -501,11 +501,11 @@ int hub_start(struct server *s, struct error *e)
     h->idle = true;
     pthread_mutex_init(&h->lock, NULL);
     rc = wake_init(&h->wake, e);
-    s->hub = h;
-    return rc < 0 ? rc : hub_take_up(h, e);
+    s->dispatcher = h;
+    return rc < 0 ? rc : dispatcher_reopen(h, e);
 }
 
-bool hub_idle(struct hub *h)
+bool dispatcher_idle(struct dispatcher *h)
 {
     bool idle;
 
@@ -515,23 +515,23 @@ bool hub_idle(struct hub *h)
     return idle;
 }
 
-void hub_drain(struct hub *h, int seconds)
+void dispatcher_drain(struct dispatcher *h, int seconds)
 {
     uint64_t end = clock_now() + (uint64_t)seconds * CLOCK_SECOND;
 
-    while (!hub_idle(h) && clock_now() < end)
+    while (!dispatcher_idle(h) && clock_now() < end)
         clock_sleep(10 * CLOCK_MILLI);
     atomic_store(&h->cancelling, true);
     wake_signal(&h->wake);
-    for (int i = 0; i < 500 && !hub_idle(h); i++)
+    for (int i = 0; i < 500 && !dispatcher_idle(h); i++)
         clock_sleep(10 * CLOCK_MILLI);
 }
 
-void hub_stop(struct hub *h)
+void dispatcher_stop(struct dispatcher *h)
 {
     if (!h)
         return;
-    hub_let_go(h);
+    dispatcher_release(h);
     for (struct job *j = h->jobs, *next; j; j = next) {
         next = j->next;
         job_free(j);
@@ -545,12 +545,12 @@ void hub_stop(struct hub *h)
     mem_free(h);
 }
 
-void hub_wake(struct hub *h)
+void dispatcher_wake(struct dispatcher *h)
 {
     wake_signal(&h->wake);
 }
 
-struct error hub_failure(struct hub *h)
+struct error dispatcher_failure(struct dispatcher *h)
 {
     struct error e;
 
@@ -560,7 +560,7 @@ struct error hub_failure(struct hub *h)
     return e;
 }
 
-void hub_look(struct hub *h, struct hub_figures *out)
+void dispatcher_look(struct dispatcher *h, struct dispatcher_figures *out)
 {
     pthread_mutex_lock(&h->lock);
     *out = h->figures;

@@ -1,9 +1,9 @@
-/* See desk.h. */
-#include "app/serve/desk.h"
+/* See pool.h. */
+#include "app/serve/request_pool.h"
 
 #include "app/serve/routes.h"
 #include "app/serve/server.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 #include "engine/base/mem.h"
 
 #define THREADS 3
@@ -15,11 +15,11 @@ struct paper {
 };
 
 struct clerk {
-    struct desk *desk;
+    struct request_pool *pool;
     bool small; /* it takes small ones alone, so that these do not wait for megabytes */
 };
 
-struct desk {
+struct request_pool {
     pthread_t threads[THREADS];
     struct clerk clerks[THREADS];
     int n;
@@ -32,7 +32,7 @@ struct desk {
 /* Under the lock: where the first one that c takes hangs; what is there is NULL when none is. */
 static struct paper **find(const struct clerk *c)
 {
-    struct paper **at = &c->desk->first;
+    struct paper **at = &c->pool->first;
 
     while (*at && c->small && (*at)->x->body.len > SMALL)
         at = &(*at)->next;
@@ -41,7 +41,7 @@ static struct paper **find(const struct clerk *c)
 
 static struct paper *take(const struct clerk *c)
 {
-    struct desk *d = c->desk;
+    struct request_pool *d = c->pool;
     struct paper **at, *p;
 
     pthread_mutex_lock(&d->lock);
@@ -59,12 +59,12 @@ static struct paper *take(const struct clerk *c)
 /* Unless another model comes first: then it is handed in again. */
 static void read_it(struct exchange *x)
 {
-    struct shelf *shelf = x->server->shelf;
+    struct model_registry *registry = x->server->registry;
 
-    if (!shelf_enter(shelf, x))
+    if (!registry_enter(registry, x))
         return;
     x->route->answer(x);
-    shelf_leave(shelf);
+    registry_leave(registry);
 }
 
 static void *work(void *arg)
@@ -79,9 +79,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-int desk_open(struct desk **out, struct error *e)
+int request_pool_open(struct request_pool **out, struct error *e)
 {
-    struct desk *d = mem_alloc(1, sizeof *d);
+    struct request_pool *d = mem_alloc(1, sizeof *d);
 
     *out = d;
     if (!d)
@@ -97,7 +97,7 @@ int desk_open(struct desk **out, struct error *e)
     return d->n ? 0 : error_set(e, ERR_MEMORY, "the server's threads cannot be started");
 }
 
-void desk_close(struct desk *d)
+void request_pool_close(struct request_pool *d)
 {
     if (!d)
         return;
@@ -112,7 +112,7 @@ void desk_close(struct desk *d)
     mem_free(d);
 }
 
-int desk_hand_in(struct desk *d, struct exchange *x)
+int request_pool_submit(struct request_pool *d, struct exchange *x)
 {
     struct paper *p = mem_alloc(1, sizeof *p);
 

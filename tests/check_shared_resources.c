@@ -2,7 +2,7 @@
  * each says what it says alone, by turns, and either may be closed first. */
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
-#include "engine/run/pass/commons.h"
+#include "engine/run/pass/shared_resources.h"
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
 #include "tests/golden.h"
@@ -29,7 +29,7 @@ static bool have_device(void)
     return false;
 }
 
-static struct engine *open_one(int which, struct commons *commons, bool opencl)
+static struct engine *open_one(int which, struct shared_resources *commons, bool opencl)
 {
     struct engine_config c = {.model_path = support_path(models[which]),
                               .commons = commons,
@@ -132,7 +132,7 @@ START_TEST(two_models_share)
 {
     bool opencl = _i & 2;
     int first = _i & 1, before, one;
-    struct commons *commons = NULL;
+    struct shared_resources *commons = NULL;
     struct run r[2] = {{0}};
     struct error e = {0};
 
@@ -142,7 +142,7 @@ START_TEST(two_models_share)
         begin(&r[k], k, opencl);
     ck_assert_int_eq(opencl_contexts(), 0);
     before = threads();
-    ck_assert_msg(commons_new(&commons, THREADS, &e) == 0, "%s", e.text);
+    ck_assert_msg(shared_resources_new(&commons, THREADS, &e) == 0, "%s", e.text);
     ck_assert_int_eq(threads(), before + THREADS - 1);
     r[0].g = open_one(0, commons, opencl);
     one = threads();
@@ -175,7 +175,7 @@ START_TEST(two_models_share)
         compare(&r[k], opencl);
         engine_close(r[k].g);
     }
-    commons_free(commons);
+    shared_resources_free(commons);
     ck_assert(opencl || threads() == before);
     ck_assert_int_eq(opencl_contexts(), 0);
     for (int k = 0; k < 2; k++)

@@ -29,7 +29,7 @@ static int alike(const struct session *s, const struct session *other)
     return i / NUM_CHUNK * NUM_CHUNK;
 }
 
-void shared_choose(struct session *s)
+void prefix_sharing_choose(struct session *s)
 {
     struct engine *g = s->engine;
 
@@ -78,7 +78,7 @@ static void take(struct session *s)
     s->counted = s->counted < shared ? shared : s->counted;
 }
 
-void shared_take(struct engine *g)
+void prefix_sharing_take(struct engine *g)
 {
     for (int i = 0; i < g->n_sessions; i++) {
         struct session *s = g->sessions[i];
@@ -88,7 +88,7 @@ void shared_take(struct engine *g)
     }
 }
 
-void shared_forget(struct session *s)
+void prefix_sharing_forget(struct session *s)
 {
     struct engine *g = s->engine;
 

@@ -1,5 +1,5 @@
 /* The drafter `mtp`: the block of the model's own file that predicts further tokens (model.h, there
- * struct further_weights). It is an engine of one layer, which shares the threads with the model it
+ * struct mtp_weights). It is an engine of one layer, which shares the threads with the model it
  * drafts for, and each of that one's sessions has one of its own there. Its row r joins the hidden
  * state that the model had at position base + r with the token behind it, and says what follows
  * it; to go on by itself it takes its own hidden state for the model's. The model's states are
@@ -135,7 +135,7 @@ static bool extend(struct drafter *d, const int *ids, int n, const float *states
 static void mind_head(struct drafter *d)
 {
     struct model *m = d->model->model;
-    const struct model *of = d->model->config.further_of;
+    const struct model *of = d->model->config.mtp_of;
 
     if (m->head.data == of->head.data)
         atomic_store(&m->head.raw, atomic_load(&of->head.raw));
@@ -217,32 +217,32 @@ const struct drafter_ops drafter_mtp = {
     .learn = learn,
 };
 
-bool engine_further_wanted(const struct engine_config *c)
+bool engine_mtp_wanted(const struct engine_config *c)
 {
     const char *type = c->drafting.type;
 
-    return !c->further_of &&
+    return !c->mtp_of &&
            (strcmp(type, "mtp") == 0 || (strcmp(type, "auto") == 0 && !c->drafting.model));
 }
 
-struct engine_config engine_further_config(const struct engine_config *of,
-                                           const struct model *model, int context)
+struct engine_config engine_mtp_config(const struct engine_config *of, const struct model *model,
+                                       int context)
 {
     struct engine_config c = engine_draft_config(of, context);
 
     c.model_path = of->model_path;
     c.overrides = of->overrides;
     c.convert = of->convert;
-    c.further_of = model;
+    c.mtp_of = model;
     return c;
 }
 
-uint64_t engine_further_states(const struct model *model)
+uint64_t engine_mtp_states(const struct model *model)
 {
     return (HELD + 1) * (uint64_t)model->hp.hidden * sizeof(float);
 }
 
-int further_open(struct engine *g, const struct engine_config *of, struct error *e)
+int mtp_open(struct engine *g, const struct engine_config *of, struct error *e)
 {
     struct engine_config c;
     struct error own = {0};
@@ -250,7 +250,7 @@ int further_open(struct engine *g, const struct engine_config *of, struct error 
 
     if (!g->drafters[DRAFTER_mtp])
         return 0;
-    c = engine_further_config(of, g->model, g->info.context);
+    c = engine_mtp_config(of, g->model, g->info.context);
     c.commons = g->config.commons;
     rc = engine_open(&g->further, &c, &own);
     if (rc == ERR_MODEL && strcmp(of->drafting.type, "auto") == 0) {

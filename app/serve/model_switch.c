@@ -1,11 +1,11 @@
-/* See keeper.h. */
-#include "app/serve/keeper.h"
+/* See model_switch.h. */
+#include "app/serve/model_switch.h"
 
-#include "app/serve/board.h"
-#include "app/serve/desk.h"
-#include "app/serve/hub.h"
+#include "app/serve/server_status.h"
+#include "app/serve/request_pool.h"
+#include "app/serve/dispatcher.h"
 #include "app/serve/refusal.h"
-#include "app/serve/shelf.h"
+#include "app/serve/model_registry.h"
 #include "app/setup/fit_remedy.h"
 #include "app/setup/recommended.h"
 #include "engine/base/mem.h"
@@ -15,7 +15,7 @@
 /* ---- what the server knows of its model ---- */
 
 /* The file's name without its folder, and without .gguf: what clients call the model. */
-static void name_file(struct keeper *k)
+static void name_file(struct model_switch *k)
 {
     const char *path = k->setup->model_path, *slash;
     size_t n = strlen(path);
@@ -27,7 +27,7 @@ static void name_file(struct keeper *k)
     snprintf(k->file, sizeof k->file, "%.*s", (int)n, slash ? slash + 1 : path);
 }
 
-static void name_first(struct keeper *k)
+static void name_first(struct model_switch *k)
 {
     size_t n;
 
@@ -38,7 +38,7 @@ static void name_first(struct keeper *k)
         k->id[n - 5] = 0;
 }
 
-static void fill_server(struct keeper *k)
+static void fill_server(struct model_switch *k)
 {
     const struct options *o = k->o;
     struct server *s = k->server;
@@ -52,12 +52,12 @@ static void fill_server(struct keeper *k)
     s->parallel = k->setup->config.sessions;
 }
 
-int keeper_open(struct keeper *k, struct options *o, struct server *s, struct error *e)
+int model_switch_open(struct model_switch *k, struct options *o, struct server *s, struct error *e)
 {
     struct engine_setup *setup = mem_alloc(1, sizeof *setup);
     int rc;
 
-    *k = (struct keeper){.o = o, .server = s, .back = -1};
+    *k = (struct model_switch){.o = o, .server = s, .back = -1};
     if (!setup)
         return error_set(e, ERR_MEMORY, "out of memory for the server");
     if ((rc = engine_setup_prepare(o, setup, false, e)) < 0) {
@@ -68,10 +68,11 @@ int keeper_open(struct keeper *k, struct options *o, struct server *s, struct er
     k->setup = setup;
     name_first(k);
     fill_server(k);
-    return shelf_open(&s->shelf, setup->model_path, k->id, o->models_dir.items, o->models_dir.n, e);
+    return registry_open(&s->registry, setup->model_path, k->id, o->models_dir.items,
+                         o->models_dir.n, e);
 }
 
-int keeper_start(struct keeper *k, struct error *e)
+int model_switch_start(struct model_switch *k, struct error *e)
 {
     return worker_start(&k->server->worker, &k->setup->config, e);
 }
@@ -84,14 +85,14 @@ static void release(struct engine_setup **setup)
     *setup = NULL;
 }
 
-void keeper_close(struct keeper *k)
+void model_switch_close(struct model_switch *k)
 {
     worker_stop(k->server->worker);
     k->server->worker = NULL;
     release(&k->next);
     release(&k->setup);
-    shelf_close(k->server->shelf);
-    k->server->shelf = NULL;
+    registry_close(k->server->registry);
+    k->server->registry = NULL;
 }
 
 /* ---- another one ---- */
@@ -107,16 +108,16 @@ static void add_held(void *ctx, const struct telemetry *t)
 }
 
 /* The options as they are with that model, and what its engine is opened with. */
-static int prepare(struct keeper *k, int model, struct error *e)
+static int prepare(struct model_switch *k, int model, struct error *e)
 {
     struct engine_setup *next = mem_alloc(1, sizeof *next);
     uint64_t held = 0;
     char line[300] = "";
-    int rc = next ? recommended_switch(k->o, shelf_path(k->server->shelf, (size_t)model), remark,
-                                       k->server, e)
+    int rc = next ? recommended_switch(k->o, registry_path(k->server->registry, (size_t)model),
+                                       remark, k->server, e)
                   : error_set(e, ERR_MEMORY, "out of memory for another model");
 
-    board_telemetry(k->server->board, add_held, &held);
+    server_status_telemetry(k->server->status, add_held, &held);
     if (rc == 0 && (rc = engine_setup_init(k->o, next, e)) == 0) {
         if (!k->o->force)
             rc = fit_admit(&next->config, next->page_auto, held, line, sizeof line, e);
@@ -137,9 +138,9 @@ static int prepare(struct keeper *k, int model, struct error *e)
 
 /* What a client is told whose model cannot be loaded: that it is too large is no failure of the
  * server's. */
-static struct refusal why_not(struct keeper *k, int model, const struct error *e)
+static struct refusal why_not(struct model_switch *k, int model, const struct error *e)
 {
-    const char *id = shelf_id(k->server->shelf, (size_t)model);
+    const char *id = registry_id(k->server->registry, (size_t)model);
     struct refusal why;
 
     if (e->code == ERR_FIT)
@@ -154,50 +155,50 @@ static struct refusal why_not(struct keeper *k, int model, const struct error *e
 
 static int read_again(struct exchange *x)
 {
-    return desk_hand_in(x->server->desk, x);
+    return request_pool_submit(x->server->pool, x);
 }
 
 /* It stays as it is. */
-static void give_up(struct keeper *k, int model, const struct error *e)
+static void give_up(struct model_switch *k, int model, const struct error *e)
 {
     struct refusal why = why_not(k, model, e);
-    struct shelf *shelf = k->server->shelf;
+    struct model_registry *registry = k->server->registry;
     struct error ignored;
 
     recommended_switch(k->o, k->setup->model_path, NULL, NULL, &ignored);
-    shelf_refuse(shelf, model, &why);
-    shelf_settle(shelf, shelf_loaded(shelf), read_again);
+    registry_refuse(registry, model, &why);
+    registry_settle(registry, registry_loaded(registry), read_again);
 }
 
 /* Nobody computes, nobody reads a request: k->next takes the place of what there is. */
-static int replace(struct keeper *k, struct error *e)
+static int replace(struct model_switch *k, struct error *e)
 {
     struct server *s = k->server;
     struct worker *old;
     int rc;
 
-    hub_let_go(s->hub);
-    shelf_lock(s->shelf);
+    dispatcher_release(s->dispatcher);
+    registry_lock(s->registry);
     atomic_store(&s->ready, false);
     old = s->worker;
     s->worker = NULL;
-    shelf_unlock(s->shelf);
+    registry_unlock(s->registry);
     worker_stop(old);
     release(&k->setup);
-    board_forget_engine(s->board);
-    shelf_lock(s->shelf);
+    server_status_forget_engine(s->status);
+    registry_lock(s->registry);
     k->setup = k->next;
     k->next = NULL;
     name_file(k);
-    snprintf(k->id, sizeof k->id, "%s", shelf_id(s->shelf, (size_t)k->next_model));
+    snprintf(k->id, sizeof k->id, "%s", registry_id(s->registry, (size_t)k->next_model));
     fill_server(k);
     rc = worker_start(&s->worker, &k->setup->config, e);
-    shelf_unlock(s->shelf);
+    registry_unlock(s->registry);
     k->changing = true;
-    return rc < 0 ? rc : hub_take_up(s->hub, e);
+    return rc < 0 ? rc : dispatcher_reopen(s->dispatcher, e);
 }
 
-static int begin(struct keeper *k, int wanted, struct error *e)
+static int begin(struct model_switch *k, int wanted, struct error *e)
 {
     struct server *s = k->server;
     struct error why = {0};
@@ -206,28 +207,29 @@ static int begin(struct keeper *k, int wanted, struct error *e)
         give_up(k, wanted, &why);
         return 0;
     }
-    if (!hub_idle(s->hub) || !shelf_quiet(s->shelf) || !hub_idle(s->hub))
+    if (!dispatcher_idle(s->dispatcher) || !registry_quiet(s->registry) ||
+        !dispatcher_idle(s->dispatcher))
         return 0;
-    k->back = shelf_loaded(s->shelf);
-    server_say(s, "loading %s, which a request names", shelf_id(s->shelf, (size_t)wanted));
+    k->back = registry_loaded(s->registry);
+    server_say(s, "loading %s, which a request names", registry_id(s->registry, (size_t)wanted));
     return replace(k, e);
 }
 
-int keeper_step(struct keeper *k, struct error *e)
+int model_switch_step(struct model_switch *k, struct error *e)
 {
-    struct shelf *shelf = k->server->shelf;
-    int wanted = shelf_wanted(shelf);
+    struct model_registry *registry = k->server->registry;
+    int wanted = registry_wanted(registry);
 
-    shelf_watch(shelf);
+    registry_watch(registry);
     if (k->changing && atomic_load(&k->server->ready)) {
         k->changing = false;
-        shelf_settle(shelf, k->next_model, read_again);
+        registry_settle(registry, k->next_model, read_again);
         return 1;
     }
     return !k->changing && wanted >= 0 ? begin(k, wanted, e) : 0;
 }
 
-int keeper_recover(struct keeper *k, struct error *e)
+int model_switch_recover(struct model_switch *k, struct error *e)
 {
     struct refusal why;
     int back = k->back, rc;
@@ -235,7 +237,7 @@ int keeper_recover(struct keeper *k, struct error *e)
     if (!k->changing || back < 0)
         return e->code;
     why = why_not(k, k->next_model, e);
-    shelf_refuse(k->server->shelf, k->next_model, &why);
+    registry_refuse(k->server->registry, k->next_model, &why);
     k->back = -1;
     rc = prepare(k, back, e);
     return rc < 0 ? rc : replace(k, e);

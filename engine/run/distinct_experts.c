@@ -1,5 +1,5 @@
 /* See touched.h. */
-#include "engine/run/touched.h"
+#include "engine/run/distinct_experts.h"
 
 #include "engine/model/block.h"
 #include "engine/run/engine.h"
@@ -46,7 +46,7 @@ static void places(const struct session *s, const int *ids, int n, int *at)
     }
 }
 
-bool touched_expect(const struct session *s, const int *ids, int n, float *experts)
+bool distinct_experts_expect(const struct session *s, const int *ids, int n, float *experts)
 {
     const struct hparams *hp = &s->engine->model->hp;
     size_t used = (size_t)hp->n_experts_used, layers = (size_t)hp->n_layers;
@@ -78,7 +78,7 @@ bool touched_expect(const struct session *s, const int *ids, int n, float *exper
     return routed > 0;
 }
 
-double touched_by(const struct engine *g, int rows)
+double distinct_experts_by(const struct engine *g, int rows)
 {
     const struct hparams *hp = &g->model->hp;
     const struct forward *f = &g->forward;
@@ -101,7 +101,7 @@ double touched_by(const struct engine *g, int rows)
     return routed ? (double)all / routed : 0;
 }
 
-double touched_share(const struct model *m, double token_bytes)
+double distinct_experts_share(const struct model *m, double token_bytes)
 {
     double bytes = 0;
 

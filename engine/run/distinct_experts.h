@@ -1,8 +1,8 @@
 /* How many different experts a pass touches: what verifying drafts costs where a layer chooses.
  * Expected of tokens by what they chose when they stood in this session last, a token's experts
  * being much the same wherever it stands. Engine thread; allocates nothing. */
-#ifndef ENGINE_RUN_TOUCHED_H
-#define ENGINE_RUN_TOUCHED_H
+#ifndef ENGINE_RUN_DISTINCT_EXPERTS_H
+#define ENGINE_RUN_DISTINCT_EXPERTS_H
 
 #include <stdbool.h>
 
@@ -14,10 +14,10 @@ struct session;
 
 /* Of a layer, on average over those that choose: experts[i] of the token that waits and the first
  * i of ids behind it, n + 1 values. false: nobody chooses, or nobody can tell. */
-bool touched_expect(const struct session *s, const int *ids, int n, float *experts);
+bool distinct_experts_expect(const struct session *s, const int *ids, int n, float *experts);
 /* Likewise of the newest pass, whose rows they were; 0: nobody chooses. */
-double touched_by(const struct engine *g, int rows);
+double distinct_experts_by(const struct engine *g, int rows);
 /* What one more expert of every layer that chooses takes of a token's bytes. */
-double touched_share(const struct model *m, double token_bytes);
+double distinct_experts_share(const struct model *m, double token_bytes);
 
 #endif

@@ -85,7 +85,7 @@ static void say(void *ctx, const char *line)
     engine_notice(ctx, "%s", line);
 }
 
-int stored_open(struct engine *g, struct error *e)
+int disk_sessions_open(struct engine *g, struct error *e)
 {
     struct segment_shape *shape = &g->stored.shape;
     uint64_t weights = g->model->packed_bytes + g->model->mapped_bytes;
@@ -109,7 +109,7 @@ int stored_open(struct engine *g, struct error *e)
     return rc == ERR_IO ? error_prefix(e, "--prompt-cache") : rc;
 }
 
-void stored_stop(struct engine *g)
+void disk_sessions_stop(struct engine *g)
 {
     if (!g->stored.cache || g->stored.stopped)
         return;
@@ -168,13 +168,13 @@ static int reach(struct session *s, int limit, char last[DIGEST_HEX])
     return end;
 }
 
-void stored_choose(struct session *s)
+void disk_sessions_choose(struct session *s)
 {
     struct engine *g = s->engine;
-    struct stored_run *r = &s->run.stored;
+    struct disk_run *r = &s->run.stored;
     int end;
 
-    *r = (struct stored_run){0};
+    *r = (struct disk_run){0};
     if (!g->stored.cache || g->stored.stopped || g->uncounted || g->forward.imposed)
         return;
     end = reach(s, s->run.end - 1, r->last);
@@ -184,7 +184,7 @@ void stored_choose(struct session *s)
     r->end = end;
 }
 
-bool stored_reading(const struct session *s)
+bool disk_sessions_reading(const struct session *s)
 {
     return turn_running(s) && s->run.stored.end > 0;
 }
@@ -263,7 +263,7 @@ static int take_piece(struct session *s, const struct segment *p, int n, struct 
 /* The next piece on the way to run.stored.end; how many tokens of it count, 0: it is gone. */
 static int next_piece(const struct session *s, char name[DIGEST_HEX])
 {
-    const struct stored_run *r = &s->run.stored;
+    const struct disk_run *r = &s->run.stored;
     struct engine *g = s->engine;
     struct segment_place p = place_of(s);
     int left = r->end - r->at;
@@ -292,7 +292,7 @@ static void end_reading(struct session *s)
 static void read_piece(struct session *s)
 {
     struct engine *g = s->engine;
-    struct stored_run *r = &s->run.stored;
+    struct disk_run *r = &s->run.stored;
     char name[DIGEST_HEX] = "";
     uint8_t *data = NULL;
     struct segment p;
@@ -314,22 +314,22 @@ static void read_piece(struct session *s)
         end_reading(s);
 }
 
-bool stored_take(struct engine *g)
+bool disk_sessions_take(struct engine *g)
 {
     bool any = false;
 
     for (int i = 0; i < g->n_sessions; i++) {
         struct session *s = g->sessions[i];
 
-        if (!s || !stored_reading(s))
+        if (!s || !disk_sessions_reading(s))
             continue;
         read_piece(s);
-        any |= stored_reading(s);
+        any |= disk_sessions_reading(s);
     }
     return any;
 }
 
-void stored_cancel(struct session *s)
+void disk_sessions_cancel(struct session *s)
 {
     if (s->run.stored.end)
         end_reading(s);
@@ -498,7 +498,7 @@ static void use_all(struct session *s)
     mem_free(names);
 }
 
-void stored_due(struct session *s)
+void disk_sessions_due(struct session *s)
 {
     const struct prompt *p = &s->run.turn->prompt;
     const struct engine *g = s->engine;
@@ -519,7 +519,7 @@ static bool step(struct engine *g, bool idle)
     for (int i = 0; i < g->n_sessions; i++) {
         struct session *s = g->sessions[i];
 
-        if (!s || !s->stored.due || stored_reading(s))
+        if (!s || !s->stored.due || disk_sessions_reading(s))
             continue;
         if (prompt_cache_busy(g->stored.cache, idle ? WAIT_MS : 0))
             return true;
@@ -531,7 +531,7 @@ static bool step(struct engine *g, bool idle)
     return false;
 }
 
-bool stored_step(struct engine *g, bool idle)
+bool disk_sessions_step(struct engine *g, bool idle)
 {
     bool more;
 
@@ -542,11 +542,11 @@ bool stored_step(struct engine *g, bool idle)
     return more;
 }
 
-void stored_close(struct engine *g)
+void disk_sessions_close(struct engine *g)
 {
     uint64_t end = clock_now() + FINISH_NS;
 
-    while (clock_now() < end && stored_step(g, true))
+    while (clock_now() < end && disk_sessions_step(g, true))
         ;
     prompt_cache_close(g->stored.cache);
     g->stored.cache = NULL;
