@@ -95,6 +95,8 @@ KOPT_fuzz    := -fno-sanitize=all
 # What is always inlined is a lot of code until it is optimised.
 KOPT_clang   := -O1 -Wno-pass-failed
 $(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(KOPT_$(MODE))
+# Most of what sanitizers compute is the scalar kernels.
+$(B)/%_scalar.o: KOPT := $(if $(filter asan,$(MODE)),-O2)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
 $(B)/engine/run/sampling/candidates.o $(B)/engine/run/sampling/logits_sum.o: KOPT := -fno-trapping-math
 $(B)/%.o: %.c $(B)/flags

@@ -33,6 +33,8 @@ if [ $# = 0 ]; then
         $(printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $longest)")
 fi
 export CHECK_BUILD="$dir" CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-240}"
+# A sanitizer makes everything several times as slow: a limit is for what hangs.
+case "$dir" in *asan | *tsan) export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-4}" ;; esac
 # PoCL opens and closes a library a kernel; what the sanitizers keep of such libraries' thread storage
 # (__tls_get_addr, guessed from the heap) is garbage then, and the search for leaks crashes on it.
 export ASAN_OPTIONS="intercept_tls_get_addr=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
