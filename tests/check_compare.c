@@ -1,6 +1,7 @@
 /* Comparing placements: lists and sweeps, a run of the demo model over the CPU and the fake device,
  * a device that is wrong by one bit. */
 #include "app/bench/result.h"
+#include "app/common/turns.h"
 #include "app/placement/compare.h"
 #include "engine/base/divergence.h"
 #include "engine/base/mem.h"
@@ -275,6 +276,62 @@ START_TEST(stopping_restores_the_plan)
 }
 END_TEST
 
+struct said {
+    char text[200];
+    int left; /* runs until it is stopped; negative: never */
+};
+
+static int say_run(void *ctx, size_t arm, size_t position, int round, struct error *e)
+{
+    struct said *s = ctx;
+    size_t n = strlen(s->text);
+
+    snprintf(s->text + n, sizeof s->text - n, "%s%c%zu", position || !n ? "" : " ",
+             round < 0 ? 'w' : 'r', arm);
+    return 0;
+}
+
+static int stop_said(void *ctx)
+{
+    struct said *s = ctx;
+
+    return --s->left == 0;
+}
+
+static const struct {
+    enum turns_order order;
+    const char *runs; /* of four rounds, the first one a warm-up */
+} orders[] = {
+    {TURNS_SAME, "w0w1w2 r0r1r2 r0r1r2 r0r1r2"},
+    {TURNS_MIRRORED, "w0w1w2 r2r1r0 r0r1r2 r2r1r0"},
+    {TURNS_ROTATED, "w0w1w2 r1r2r0 r2r0r1 r0r1r2"},
+    {TURNS_BALANCED, "w0w1w2 r2r1r0 r1r2r0 r0r2r1"},
+    {TURNS_REFERENCE_MIRRORED, "w0w1w2 r0r2r1 r0r1r2 r0r2r1"},
+    {TURNS_REFERENCE_ROTATED, "w0w1w2 r0r2r1 r0r1r2 r0r2r1"},
+};
+
+START_TEST(arms_take_turns)
+{
+    struct said s = {.left = -1};
+    struct turns t = {.n_arms = 3,
+                      .rounds = 3,
+                      .warm_ups = 1,
+                      .order = orders[_i].order,
+                      .run = say_run,
+                      .stop = stop_said,
+                      .ctx = &s,
+                      .stop_ctx = &s};
+    struct error e = {0};
+
+    ck_assert_int_eq(turns_run(&t, &e), 0);
+    ck_assert_str_eq(s.text, orders[_i].runs);
+    s = (struct said){.left = 4};
+    ck_assert_int_eq(turns_run(&t, &e), ERR_CANCELLED);
+    ck_assert_str_eq(e.text, "interrupted");
+    ck_assert_uint_eq(strlen(s.text), strlen("w0w1w2 r0"));
+}
+END_TEST
+
 START_TEST(noise_is_called_noise)
 {
     struct compare_plan plans[3] = {{.name = "cpu", .on_device = false},
@@ -419,6 +476,7 @@ static Suite *suite(void)
     tcase_add_test(t, failures_while_experts_are_late);
     tcase_add_test(t, too_long_a_text_is_refused);
     tcase_add_test(t, stopping_restores_the_plan);
+    tcase_add_loop_test(t, arms_take_turns, 0, sizeof orders / sizeof *orders);
     tcase_add_test(t, noise_is_called_noise);
     tcase_add_test(t, a_plan_is_not_told_from_itself);
     tcase_add_test(t, differences_are_found);

@@ -234,17 +234,6 @@ void canvas_fill(struct canvas *c, struct rect r, struct style s, uint32_t ch)
             cell_set(c, x, y, (struct cell){ch, s, 1});
 }
 
-void canvas_style(struct canvas *c, struct rect r, struct style s)
-{
-    int x, y;
-
-    assert(c->clip.x >= 0 && c->clip.y >= 0);
-    r = rect_intersect(r, c->clip);
-    for (y = r.y; y < r.y + r.h; y++)
-        for (x = r.x; x < r.x + r.w; x++)
-            c->cells[(size_t)y * (size_t)c->w + (size_t)x].style = s;
-}
-
 void canvas_link(struct canvas *c, int x, int y, int w, const char *url, size_t len)
 {
     struct rect r = rect_intersect((struct rect){x, y, w, 1}, c->clip);

@@ -82,8 +82,6 @@ int canvas_printf(struct canvas *c, int x, int y, struct style s, const char *fo
 /* one code point of width 1 */
 void canvas_put(struct canvas *c, int x, int y, struct style s, uint32_t ch);
 void canvas_fill(struct canvas *c, struct rect r, struct style s, uint32_t ch);
-/* restyles, keeps the text */
-void canvas_style(struct canvas *c, struct rect r, struct style s);
 
 /* These cells lead to an address, which stays where it is until the canvas was shown; what is
  * clipped leads nowhere, and so do more links than fit. */

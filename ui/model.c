@@ -725,26 +725,6 @@ uint64_t ui_model_next(const struct ui_model *m)
     return next;
 }
 
-double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total)
-{
-    int at = layer * m->live.n_experts, e;
-    double total = 0, value = 0;
-
-    assert(layer >= 0 && layer < m->live.n_layers && expert >= 0 && expert < m->live.n_experts);
-    for (e = 0; e < telemetry_blocks(&m->live, layer); e++) {
-        double v = m->heat == HEAT_ANSWER    ? m->live.answer[at + e]
-                   : m->heat == HEAT_SESSION ? m->live.session[at + e]
-                                             : (double)m->live.now[at + e];
-
-        total += e < telemetry_routed(&m->live, layer) ? v : 0;
-        if (e == expert)
-            value = v;
-    }
-    if (layer_total)
-        *layer_total = total;
-    return value;
-}
-
 const char *ui_heat_word(const struct ui_model *m)
 {
     return m->heat == HEAT_ANSWER    ? "this answer"

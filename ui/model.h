@@ -309,8 +309,6 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
 
 /* The experts of the marked token light up on the map. */
 void ui_model_mark(struct ui_model *m, uint64_t serial);
-/* Value of a cell in the present mode, and the sum of its layer. */
-double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total);
 const char *ui_heat_word(const struct ui_model *m);
 /* The next mode; a server's dashboard has no answer of its own. */
 void ui_heat_next(struct ui_model *m);

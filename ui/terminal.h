@@ -50,8 +50,6 @@ enum terminal_notice { NOTICE_BELL, NOTICE_OSC9, NOTICE_OSC777, NOTICE_TITLE };
 /* Tells whoever sits elsewhere; text: one line, made safe here. Nothing on terminals that would
  * show the sequence. */
 void terminal_notify(struct terminal *t, enum terminal_notice how, const char *text);
-/* written so far by us, curses apart (tests) */
-uint64_t terminal_bytes(const struct terminal *t);
 
 /* async-signal-safe; does nothing when no terminal is open */
 void terminal_emergency_restore(void);

@@ -42,7 +42,6 @@ struct terminal {
     struct decode decode;
     char *buffer; /* bytes written by hand, one write a frame */
     size_t used, size;
-    uint64_t written;
     bool suspended;
     /* 1 + pair of a foreground on a background; 0: not asked for yet */
     uint16_t pairs[COLOUR_CODES][COLOUR_CODES];
@@ -101,7 +100,6 @@ static void buffer_flush(struct terminal *t)
             break;
         at += (size_t)n;
     }
-    t->written += t->used;
     t->used = 0;
 }
 
@@ -764,9 +762,4 @@ void terminal_notify(struct terminal *t, enum terminal_notice how, const char *t
         buffer_text("\033\\", 2);
     }
     buffer_flush(t);
-}
-
-uint64_t terminal_bytes(const struct terminal *t)
-{
-    return t->written;
 }

@@ -243,6 +243,30 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
     return rc;
 }
 
+/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light
+ * the same experts every time. */
+int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
+{
+    uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
+
+    if (b->text && a->o.routing != ROUTING_RANDOM)
+        return b->text[i % b->n_text];
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (int)((h ^ h >> 32) % (uint64_t)engine_info(a->g)->model->hp.n_vocab);
+}
+
+int *bench_tokens(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed,
+                  struct error *e)
+{
+    int *ids = mem_alloc((size_t)n + 1, sizeof *ids);
+
+    if (!ids)
+        error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
+    for (int i = 0; i < n && ids; i++)
+        ids[i] = bench_token_at(b, a, from + i, seed);
+    return ids;
+}
+
 void bench_arms_release(struct bench *b)
 {
     for (size_t i = 0; i < b->n_arms; i++) {

@@ -8,7 +8,7 @@
 #include "app/bench/internal.h"
 #include "app/bench/memory_share.h"
 #include "app/common/svg_plot.h"
-#include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "app/setup/parallel.h"
 #include "app/setup/test_text.h"
 #include "engine/base/file.h"
@@ -31,6 +31,9 @@ struct run {
     struct bench_result *results;
     size_t n_results;
     int context;
+    /* in progress; its results begin at `first` */
+    const struct bench_test *test;
+    size_t first;
     struct memory_meter meter;
 };
 
@@ -139,15 +142,17 @@ static int finish_result(struct bench_result *r, struct error *e)
     return r->roofline_ts > 0 ? take_share(r, e) : 0;
 }
 
-/* Repetition k of a test on an arm, between two readings where memory bounds it. A model that the
+/* Repetition k of the test on an arm, between two readings where memory bounds it. A model that the
  * cache holds is bound by something else: a reading at the begin and at the end tell of the
  * machine.
  */
-static int run_once(struct run *r, size_t arm, const struct bench_test *t, int k, int last,
-                    struct bench_result *out, struct error *e)
+static int run_once(struct run *r, size_t arm, int k, struct error *e)
 {
+    const struct bench_test *t = r->test;
+    struct bench_result *out = &r->results[r->first + arm];
     bool bound = t->n_gen || bench_is_batch(t), cached = r->b.arms[arm].in_cache,
-         before = bound && (!cached || k == 0), after = bound && (!cached || k == last);
+         before = bound && (!cached || k == 0),
+         after = bound && (!cached || k == r->b.o->bench_repetitions - 1);
     int threads = engine_info(r->b.arms[arm].g)->n_threads, rc = 0;
     double ns;
 
@@ -163,35 +168,49 @@ static int run_once(struct run *r, size_t arm, const struct bench_test *t, int k
     return rc < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
 }
 
+/* A warm-up, whose use of the experts is kept, or a repetition. */
+static int run_arm(void *ctx, size_t arm, size_t position, int round, struct error *e)
+{
+    struct run *r = ctx;
+    double ns;
+    int rc;
+
+    if (round >= 0)
+        return run_once(r, arm, round, e);
+    r->b.counting = true;
+    rc = bench_once(&r->b, arm, r->test, 1000, false, &ns, e);
+    r->b.counting = false;
+    return rc;
+}
+
 static int run_test(struct run *r, const struct bench_test *t, const struct options *o,
                     struct error *e)
 {
     struct bench *b = &r->b;
     struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more),
                         *mine;
-    double ns;
-    int rc = 0;
+    const struct turns turns = {.n_arms = b->n_arms,
+                                .rounds = o->bench_repetitions,
+                                .warm_ups = o->bench_warmup,
+                                .run = run_arm,
+                                .ctx = r};
+    int rc;
 
     if (!more)
         return error_set(e, ERR_MEMORY, "out of memory for the results");
     r->results = more;
-    mine = more + r->n_results;
+    r->first = r->n_results;
+    r->test = t;
+    mine = more + r->first;
     memset(mine, 0, b->n_arms * sizeof *mine);
     r->n_results += b->n_arms;
     memset(b->load, 0, b->n_arms * sizeof *b->load);
-    for (size_t i = 0; i < b->n_arms; i++)
+    for (size_t i = 0; i < b->n_arms; i++) {
         series_clear(&b->token_ms[i]);
-    for (size_t i = 0; i < b->n_arms; i++)
         usage_clear(&b->arms[i].usage);
-    for (size_t i = 0; i < b->n_arms && rc == 0 && o->bench_warmup; i++) {
-        b->counting = true;
-        rc = bench_once(b, i, t, 1000, false, &ns, e);
-        b->counting = false;
     }
     r->meter.threads = 0; /* a reading of the test before is none of now */
-    for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
-        for (size_t i = 0; i < b->n_arms && rc == 0; i++)
-            rc = run_once(r, i, t, k, o->bench_repetitions - 1, &mine[i], e);
+    rc = turns_run(&turns, e);
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         const struct series *before = &mine[i].memory_before, *after = &mine[i].memory_after;
 
@@ -227,23 +246,15 @@ static void arms_line(FILE *f, const struct bench_result *a, const struct bench_
     fprintf(f, " (medians %.2f and %.2f tokens/s)\n", y.median, x.median);
 }
 
-static int write_report(const struct run *r, const char *path, struct error *e)
+static int put_report(FILE *f, const void *ctx, struct error *e)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    int rc;
+    const struct run *r = ctx;
 
-    if (!f)
-        return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
     bench_write_begin(f, REPORT_JSON);
     for (size_t i = 0; i < r->n_results; i++)
         bench_write_row(f, REPORT_JSON, &r->results[i], (int)i);
     bench_write_end(f, REPORT_JSON, (int)r->n_results);
-    fclose(f);
-    rc = file_replace(path, text, n, e);
-    free(text);
-    return rc;
+    return 0;
 }
 
 static int draw(const struct run *r, const char *path, struct error *e)
@@ -253,7 +264,7 @@ static int draw(const struct run *r, const char *path, struct error *e)
     (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
     char *drawings[2] = {NULL, NULL}, test[128];
     const struct usage *u = r->b.n_arms ? &r->b.arms[0].usage : NULL;
-    int rc = ERR_MEMORY;
+    int rc;
 
     for (size_t i = 0; i < r->n_results && bars && labels && notes; i++) {
         const struct bench_result *x = &r->results[i];
@@ -272,12 +283,12 @@ static int draw(const struct run *r, const char *path, struct error *e)
         drawings[1] = u && u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count,
                                                 NULL, u->n_layers, u->n_experts)
                                      : NULL;
-        rc = drawings[0] ? plot_write(path, drawings, drawings[1] ? 2 : 1, e) : ERR_MEMORY;
+        rc = plot_write(path, drawings, drawings[1] ? 2 : 1, e);
+    } else {
+        rc = error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
     }
-    if (rc == ERR_MEMORY)
-        error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
-    mem_free(drawings[0]);
-    mem_free(drawings[1]);
+    for (int i = 0; i < 2; i++)
+        mem_free(drawings[i]);
     mem_free(bars);
     mem_free(labels);
     mem_free(notes);
@@ -424,8 +435,9 @@ static int verify_passes(struct run *r, struct options *o, struct error *e)
     int depth = r->tests[0].n_depth, rc;
 
     if (o->plot || o->bench_output || o->bench_prompts)
-        rc = error_set(e, ERR_USAGE, "--bench-verify prints a table (-o md, csv, json or jsonl) "
-                                     "and takes no --plot, --bench-output or --bench-prompts");
+        rc = error_set(e, ERR_USAGE,
+                       "--bench-verify prints a table (-o md, csv, json or jsonl) "
+                       "and takes no --plot, --bench-output or --bench-prompts");
     else {
         r->context = bench_verify_context(o, depth);
         rc = prepare(r, o, e);
@@ -464,7 +476,7 @@ int bench_mode_run(struct options *o, struct error *e)
     if (rc == 0)
         warn_disturbed(&r);
     if (rc == 0 && o->bench_output)
-        rc = write_report(&r, o->bench_output, e);
+        rc = report_file(o->bench_output, put_report, &r, e);
     if (rc == 0 && o->plot)
         rc = draw(&r, o->plot, e);
     release(&r);

@@ -63,14 +63,17 @@ struct bench {
 /* parallel.c: like bench_once, of several texts. */
 int bench_once_parallel(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed,
                         bool counted, double *ns, struct error *e);
-/* run.c: token i of repetition `seed` */
-int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed);
 
 /* The arms that o asks for: --arms, times the lists of -t, -ub, -ctk and -ctv. */
 int bench_arms_make(struct bench *b, const struct options *o, struct error *e);
 /* Their engines, with room for `context` tokens. */
 int bench_arms_open(struct bench *b, int context, struct error *e);
 void bench_arms_release(struct bench *b);
+/* Token i of repetition `seed`. */
+int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed);
+/* Tokens from .. from + n - 1 (mem_* memory; NULL: no memory, *e says so). */
+int *bench_tokens(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed,
+                  struct error *e);
 
 /* Runs one repetition of a test on an arm: *ns gets its time; counted: tokens' times and the load
  * are kept. The plan of the arm is in force before the clock starts. */

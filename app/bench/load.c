@@ -134,7 +134,7 @@ int load_run(struct answerer *a, const struct load_requests *r, int clients,
         rc = ERR_MEMORY;
     if (rc < 0 || l.no_memory)
         return error_set(e, ERR_MEMORY, "out of memory for %d clients", clients);
-    return signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : 0;
+    return signals_check(e);
 }
 
 void load_result_release(struct load_result *r)

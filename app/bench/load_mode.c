@@ -5,11 +5,9 @@
 #include "app/bench/internal.h"
 #include "app/bench/load_report.h"
 #include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "app/setup/parallel.h"
-#include "engine/base/file.h"
 #include "engine/base/mem.h"
-
-#include <stdlib.h>
 
 #define CLIENTS_LIST 16
 #define GEN_DEFAULT 128
@@ -19,6 +17,7 @@ struct load_mode {
     struct load_requests requests;
     struct answerer sides[2];
     int n_sides, clients[CLIENTS_LIST], n_clients;
+    int at;                      /* which of the clients is measured */
     struct load_result *results; /* (n_clients, n_sides) */
 };
 
@@ -65,33 +64,30 @@ static int warm_up(struct load_mode *m, struct error *e)
     return rc;
 }
 
+static int run_side(void *ctx, size_t side, size_t position, int round, struct error *e)
+{
+    struct load_mode *m = ctx;
+
+    return load_run(&m->sides[side], &m->requests, m->clients[m->at],
+                    &m->results[(size_t)(m->at * m->n_sides) + side], e);
+}
+
 static int run_all(struct load_mode *m, struct error *e)
 {
+    const struct turns turns = {
+        .n_arms = (size_t)m->n_sides, .rounds = m->o->bench_repetitions, .run = run_side, .ctx = m};
     int rc = 0;
 
-    for (int c = 0; c < m->n_clients && rc == 0; c++)
-        for (int k = 0; k < m->o->bench_repetitions && rc == 0; k++)
-            for (int i = 0; i < m->n_sides && rc == 0; i++)
-                rc = load_run(&m->sides[i], &m->requests, m->clients[c],
-                              &m->results[c * m->n_sides + i], e);
+    for (m->at = 0; m->at < m->n_clients && rc == 0; m->at++)
+        rc = turns_run(&turns, e);
     return rc;
 }
 
-static int write_file(const struct load_mode *m, size_t n, struct error *e)
+static int put_results(FILE *f, const void *ctx, struct error *e)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    int rc;
+    const struct load_mode *m = ctx;
 
-    if (!f)
-        return error_set(e, ERR_MEMORY, "out of memory for the results");
-    rc = load_report_write(f, REPORT_JSON, m->results, n, e);
-    fclose(f);
-    if (rc == 0)
-        rc = file_replace(m->o->bench_output, text, size, e);
-    free(text);
-    return rc;
+    return load_report_write(f, REPORT_JSON, m->results, (size_t)(m->n_clients * m->n_sides), e);
 }
 
 static int report(const struct load_mode *m, struct error *e)
@@ -101,7 +97,7 @@ static int report(const struct load_mode *m, struct error *e)
     int rc = load_report_write(stdout, (enum report_format)m->o->bench_format, m->results, n, e);
 
     if (rc == 0 && m->o->bench_output)
-        rc = write_file(m, n, e);
+        rc = report_file(m->o->bench_output, put_results, m, e);
     for (size_t i = 0; i < n; i++) {
         failed += (size_t)m->results[i].failed;
         all += (size_t)m->results[i].failed + m->results[i].requests;

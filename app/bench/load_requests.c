@@ -1,7 +1,6 @@
 /* The requests of a load (load.h), from a file of lines. */
 #include "app/bench/load.h"
 
-#include "app/common/paths.h"
 #include "app/setup/test_text.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -101,16 +100,12 @@ static int add_line(struct load_requests *all, const char *line, int max_tokens,
 
 int load_requests_read(struct load_requests *r, const char *path, int max_tokens, struct error *e)
 {
-    char own[PATH_MAX], *text = NULL;
+    char read[4096], *text = NULL;
     size_t size, number = 0;
-    int rc = 0;
+    int rc;
 
     *r = (struct load_requests){0};
-    if (!path || strcmp(path, TEST_TEXT_DEFAULT) == 0) {
-        rc = paths_data("bench/prompts.txt", own, sizeof own, e);
-        path = own;
-    }
-    if (rc < 0 || (rc = test_text_read(path, &text, &size, e)) < 0)
+    if ((rc = test_prompts_read(path, read, &text, &size, e)) < 0)
         return rc;
     for (char *line = text, *next; line && rc == 0; line = next) {
         size_t n;
@@ -123,11 +118,11 @@ int load_requests_read(struct load_requests *r, const char *path, int max_tokens
             line[n - 1] = 0;
         line += strspn(line, " \t");
         if (*line && *line != '#' && (rc = add_line(r, line, max_tokens, e)) < 0)
-            error_prefix(e, "%s:%zu", path, number);
+            error_prefix(e, "%s:%zu", read, number);
     }
     mem_free(text);
     if (rc == 0 && !r->n)
-        return error_set(e, ERR_INPUT, "%s: no requests in it (one a line)", path);
+        return error_set(e, ERR_INPUT, "%s: no requests in it (one a line)", read);
     return rc;
 }
 

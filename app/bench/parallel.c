@@ -3,6 +3,7 @@
  * are what the rate is held against. Main thread. */
 #include "app/bench/internal.h"
 #include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -50,12 +51,10 @@ static int begin_count(struct bench_arm *a, const struct bench_test *t, struct e
 static int fill(const struct bench *b, const struct bench_arm *a, struct session *s, int i,
                 int from, int n, unsigned seed, struct error *e)
 {
-    int *ids = mem_alloc((size_t)n + 1, sizeof *ids), rc = 0;
+    int *ids = bench_tokens(b, a, i * APART + from, n, seed, e), rc = 0;
 
     if (!ids)
-        return error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
-    for (int k = 0; k < n; k++)
-        ids[k] = bench_token_at(b, a, i * APART + from + k, seed);
+        return ERR_MEMORY;
     if (n)
         rc = engine_session_eval(s, ids, n, 0, NULL, false, e);
     mem_free(ids);
@@ -77,9 +76,8 @@ static int measure(struct bench *b, size_t arm, const struct bench_test *t, stru
         for (int i = 0; i < t->parallel; i++)
             ids[i] = bench_token_at(b, a, i * APART + t->n_depth + t->n_prompt + k, seed);
         rc = engine_sessions_eval(s, t->parallel, ids, e);
-        if (counted && rc == 0 &&
-            series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
-            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+        if (counted && rc == 0)
+            rc = turns_sample(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6, e);
     }
     return rc;
 }
@@ -123,7 +121,5 @@ int bench_once_parallel(struct bench *b, size_t arm, const struct bench_test *t,
     engine_session_forget(engine_session(a->g));
     mem_free(s);
     mem_free(ids);
-    if (rc == 0 && signals_last())
-        rc = error_set(e, ERR_CANCELLED, "interrupted");
-    return rc;
+    return rc < 0 ? rc : signals_check(e);
 }

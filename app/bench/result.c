@@ -170,25 +170,11 @@ void bench_test_name(const struct bench_result *r, char *out, size_t size)
         snprintf(out + n, size - (size_t)n, " x%d", r->n_parallel);
 }
 
-static void put_json_text(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            fprintf(f, "\\u%04x", (unsigned char)*s);
-        else
-            fputc(*s, f);
-    }
-    fputc('"', f);
-}
-
 /* JSON has no NaN: unknown is null. */
 static void put_json(FILE *f, const struct column *c)
 {
     if (c->type == TEXT)
-        put_json_text(f, c->text);
+        report_quoted(f, c->text);
     else if (c->type == BOOL)
         fputs(c->number ? "true" : "false", f);
     else if (!isfinite(c->number))

@@ -4,6 +4,7 @@
 #include "app/bench/internal.h"
 #include "app/setup/resolve.h"
 #include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -19,28 +20,8 @@
 
 int bench_place(struct bench_arm *a, struct error *e)
 {
-    const char *text = a->o.place ? a->o.place : "cpu";
-    struct planner_spec spec;
-    struct plan *again;
-    int rc;
-
     engine_routing_impose(a->g, a->imposed.experts ? &a->imposed : NULL);
-    if (!a->plan) {
-        rc = place_apply(a->g, text, e);
-        /* asked once: the counts grow while measuring; but a strategy that follows them is left to
-         * itself */
-        if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
-            a->plan = plan_copy(engine_plan(a->g));
-        return rc;
-    }
-    if (plan_equal(a->plan, engine_plan(a->g)) &&
-        strcmp(a->plan->name, engine_plan(a->g)->name) == 0)
-        return 0;
-    again = plan_copy(a->plan);
-    if (!again)
-        return error_set(e, ERR_MEMORY, "out of memory for a plan");
-    rc = engine_plan_set(a->g, again, e);
-    return rc < 0 ? rc : engine_settle(a->g, e);
+    return place_kept(a->g, a->o.place ? a->o.place : "cpu", &a->plan, e);
 }
 
 void bench_count_routing(void *ctx, const struct routing *r)
@@ -58,27 +39,13 @@ static void count_batch(void *ctx, const struct routing *r)
                                          r->rows, r->pos);
 }
 
-/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light
- * the same experts every time. */
-int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
-{
-    uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
-
-    if (b->text && a->o.routing != ROUTING_RANDOM)
-        return b->text[i % b->n_text];
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (int)((h ^ h >> 32) % (uint64_t)engine_info(a->g)->model->hp.n_vocab);
-}
-
 static int eval(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed,
                 bool head, struct error *e)
 {
-    int *ids = mem_alloc((size_t)n, sizeof *ids), rc;
+    int *ids = bench_tokens(b, a, from, n, seed, e), rc;
 
     if (!ids)
-        return error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
-    for (int i = 0; i < n; i++)
-        ids[i] = bench_token_at(b, a, from + i, seed);
+        return ERR_MEMORY;
     rc = engine_eval(a->g, ids, n, head ? b->logits : NULL, false, e);
     mem_free(ids);
     return rc;
@@ -117,18 +84,15 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
         int id = bench_token_at(b, a, t->n_depth + t->n_prompt + i, seed);
 
         rc = engine_eval(g, &id, 1, b->logits, false, e);
-        if (counted && rc == 0 &&
-            series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
-            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+        if (counted && rc == 0)
+            rc = turns_sample(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6, e);
     }
     *ns = (double)(clock_now() - start);
     if (counted)
         machine_load_end(b->system, &b->before, &b->load[arm]);
     engine_observe(g, NULL, NULL);
     engine_session_rewind(g, t->n_depth);
-    if (rc == 0 && signals_last())
-        rc = error_set(e, ERR_CANCELLED, "interrupted");
-    return rc;
+    return rc < 0 ? rc : signals_check(e);
 }
 
 static void describe_model(const struct engine_info *info, struct bench_result *r)

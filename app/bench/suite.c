@@ -2,25 +2,18 @@
  * token, prefill and decode apart. Main thread. Greedy and past the end-of-answer token, so that
  * every run of a prompt computes the same tokens. */
 #include "app/bench/internal.h"
-#include "app/common/paths.h"
-#include "app/common/signals.h"
+#include "app/bench/measured_turn.h"
+#include "app/common/turns.h"
 #include "app/setup/test_text.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/utf8.h"
-#include "engine/run/prompt.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define ARMS_MOST 64
-
-struct turn_figures {
-    struct series *token_ms; /* NULL: a warm-up */
-    struct error *e;
-    int rc;
-};
 
 /* What a prompt gave on an arm: one sample a run. */
 struct suite {
@@ -29,18 +22,12 @@ struct suite {
     int n_gen;
     struct bench_result **results;
     size_t *n;
+    /* the prompt in progress; its pairs of results begin at `first` */
+    const char *prompt;
+    size_t first;
+    struct series *ttft_prompt;             /* per arm: ms */
     struct series *ttft, *prefill, *decode; /* per arm, all prompts: ms, tokens/s, tokens/s */
 };
-
-static int on_event(void *ctx, struct event *ev)
-{
-    struct turn_figures *f = ctx;
-
-    if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && !ev->token.first && f->token_ms &&
-        series_add(f->token_ms, (double)ev->token.compute_ns * 1e-6) < 0)
-        f->rc = ERR_MEMORY;
-    return f->rc < 0 || signals_last();
-}
 
 static int one_turn(struct suite *s, size_t arm, const char *prompt, struct series *token_ms,
                     struct turn_done_event *done, struct error *e)
@@ -51,23 +38,10 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
     struct turn t = {.max_tokens = s->n_gen,
                      .ignore_eos = true,
                      .sampling = {.temperature = 0, .top_p = 1, .repeat_penalty = 1}};
-    struct turn_figures f = {.token_ms = token_ms, .e = e};
+    struct measured_turn turn = {.token_ms = token_ms};
     int rc = bench_place(&s->b->arms[arm], e);
 
-    if (rc == 0) {
-        engine_session_clear(g);
-        rc = prompt_turn(g, NULL, &said, &t, on_event, &f, done, e);
-    }
-    if (rc == 0 && f.rc < 0)
-        rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
-    if (rc == 0 && (done->reason == STOP_CANCELLED || signals_last()))
-        rc = error_set(e, ERR_CANCELLED, "interrupted");
-    return rc;
-}
-
-static int add_sample(struct series *s, double v, struct error *e)
-{
-    return series_add(s, v) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
+    return rc < 0 ? rc : measured_turn_run(&turn, g, &said, &t, done, e);
 }
 
 /* Makes room for a prompt's results: a pair an arm, reading it and answering. *first: the first of
@@ -122,17 +96,17 @@ static int measure_turn(struct suite *s, size_t arm, const char *prompt,
         return rc;
     read->n_prompt = done.prompt_tokens;
     answer->n_gen = done.completion_tokens > 1 ? done.completion_tokens - 1 : 0;
-    rc = add_sample(&read->ns, (double)done.prefill_ns, e);
+    rc = turns_sample(&read->ns, (double)done.prefill_ns, e);
     if (rc == 0 && answer->n_gen && done.decode_ns)
-        rc = add_sample(&answer->ns, (double)done.decode_ns, e);
+        rc = turns_sample(&answer->ns, (double)done.decode_ns, e);
     if (rc == 0)
-        rc = add_sample(ttft, (double)done.ttft_ns * 1e-6, e);
+        rc = turns_sample(ttft, (double)done.ttft_ns * 1e-6, e);
     if (rc == 0)
-        rc = add_sample(&s->ttft[arm], (double)done.ttft_ns * 1e-6, e);
+        rc = turns_sample(&s->ttft[arm], (double)done.ttft_ns * 1e-6, e);
     if (rc == 0 && done.prefill_ns)
-        rc = add_sample(&s->prefill[arm], done.prompt_tokens * 1e9 / (double)done.prefill_ns, e);
+        rc = turns_sample(&s->prefill[arm], done.prompt_tokens * 1e9 / (double)done.prefill_ns, e);
     if (rc == 0 && answer->n_gen && done.decode_ns)
-        rc = add_sample(&s->decode[arm], answer->n_gen * 1e9 / (double)done.decode_ns, e);
+        rc = turns_sample(&s->decode[arm], answer->n_gen * 1e9 / (double)done.decode_ns, e);
     return rc;
 }
 
@@ -158,23 +132,35 @@ static void write_pair(struct suite *s, size_t arm, const char *prompt, struct b
     }
 }
 
-/* The arms take turns, one run each. */
+static int run_arm(void *ctx, size_t arm, size_t position, int round, struct error *e)
+{
+    struct suite *s = ctx;
+
+    return round < 0 ? warm_up(s, arm, s->prompt, e)
+                     : measure_turn(s, arm, s->prompt, &(*s->results)[s->first + 2 * arm],
+                                    &s->ttft_prompt[arm], e);
+}
+
 static int one_prompt(struct suite *s, const char *prompt, struct error *e)
 {
     const struct options *o = s->b->o;
     struct series ttft[ARMS_MOST] = {{0}};
-    size_t n = s->b->n_arms, first = 0;
-    int rc = add_results(s, &first, e);
+    size_t n = s->b->n_arms;
+    const struct turns turns = {.n_arms = n,
+                                .rounds = o->bench_repetitions,
+                                .warm_ups = o->bench_warmup,
+                                .run = run_arm,
+                                .ctx = s};
+    int rc = add_results(s, &s->first, e);
 
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < n && rc == 0 && o->bench_warmup; i++)
-        rc = warm_up(s, i, prompt, e);
-    for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
-        for (size_t i = 0; i < n && rc == 0; i++)
-            rc = measure_turn(s, i, prompt, &(*s->results)[first + 2 * i], &ttft[i], e);
+    s->prompt = prompt;
+    s->ttft_prompt = ttft;
+    rc = turns_run(&turns, e);
     for (size_t i = 0; i < n && rc == 0; i++)
-        write_pair(s, i, prompt, &(*s->results)[first + 2 * i], &ttft[i], (int)(first + 2 * i));
+        write_pair(s, i, prompt, &(*s->results)[s->first + 2 * i], &ttft[i],
+                   (int)(s->first + 2 * i));
     for (size_t i = 0; i < n; i++)
         series_release(&ttft[i]);
     return rc;
@@ -258,25 +244,12 @@ static void put_summary(const struct suite *s)
     }
 }
 
-/* Prompts are lines; an empty one and one that begins with # is none. */
 static int run_lines(struct suite *s, char *text, struct error *e)
 {
     int rc = 0, prompts = 0;
 
-    for (char *line = text, *next; line && rc == 0; line = next) {
-        size_t n;
-
-        next = strchr(line, '\n');
-        if (next)
-            *next++ = 0;
-        n = strlen(line);
-        if (n && line[n - 1] == '\r')
-            line[n - 1] = 0;
-        if (!line[strspn(line, " \t")] || line[0] == '#')
-            continue;
-        prompts++;
+    for (const char *line; rc == 0 && (line = test_text_line(&text)); prompts++)
         rc = one_prompt(s, line, e);
-    }
     if (rc == 0 && !prompts)
         return error_set(e, ERR_INPUT, "%s: no prompts in it (one a line)", s->file);
     return rc;
@@ -291,11 +264,8 @@ int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_resul
     size_t size;
     int rc = all ? 0 : error_set(e, ERR_MEMORY, "out of memory for the prompts");
 
-    snprintf(path, sizeof path, "%s", file);
-    if (rc == 0 && strcmp(file, TEST_TEXT_DEFAULT) == 0)
-        rc = paths_data("bench/prompts.txt", path, sizeof path, e);
     if (rc == 0)
-        rc = test_text_read(path, &text, &size, e);
+        rc = test_prompts_read(file, path, &text, &size, e);
     if (rc == 0) {
         s.ttft = all;
         s.prefill = all + b->n_arms;

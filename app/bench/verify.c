@@ -5,6 +5,7 @@
  * each once) against those bytes, so that the machine's moods meet both. Main thread. */
 #include "app/bench/internal.h"
 #include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -35,6 +36,12 @@ struct verify_figures {
     struct series_figures ms, bytes, gb_s, time, reads, over;
 };
 
+/* Where a round begins; the warm-up is number -1. */
+static int pos_of(const struct verifying *v, int round)
+{
+    return v->depth + (round + 1) * v->most;
+}
+
 static void count_rows(void *ctx, const struct routing *r)
 {
     struct verifying *v = ctx;
@@ -43,13 +50,16 @@ static void count_rows(void *ctx, const struct routing *r)
                                    r->rows, r->pos);
 }
 
-/* A pass of n rows; the session is as before. */
-static int pass(struct verifying *v, int pos, int n, struct error *e)
+/* A pass of one row more than its number says; the session is as before. */
+static int run_pass(void *ctx, size_t arm, size_t position, int round, struct error *e)
 {
-    struct pass_rows *p = &v->rows[n - 1];
+    struct verifying *v = ctx;
+    struct pass_rows *p = &v->rows[arm];
+    int pos = pos_of(v, round), n = (int)arm + 1, rc;
     uint64_t start;
-    int rc;
 
+    for (int i = 0; i < v->most && !position; i++)
+        v->ids[i] = bench_token_at(v->b, v->a, pos + i, 0);
     v->read = v->a->roofline.head;
     start = clock_now();
     rc = engine_eval_chunked(v->a->g, v->ids, n, n, v->logits, true, e);
@@ -74,29 +84,24 @@ static int keep_rows(struct pass_rows *p, const struct pass_rows *one, struct er
 }
 
 /* Then the text goes on by as many tokens as were tried. */
-static int one_round(struct verifying *v, int round, bool counted, struct error *e)
+static int end_round(void *ctx, int round, struct error *e)
 {
-    int pos = v->depth + round * v->most, rc = 0;
+    struct verifying *v = ctx;
+    int rc = 0;
 
-    for (int i = 0; i < v->most; i++)
-        v->ids[i] = bench_token_at(v->b, v->a, pos + i, 0);
-    for (int i = 0; i < v->most && rc == 0; i++)
-        rc = pass(v, pos, 1 + (i + round) % v->most, e);
-    for (int i = 0; i < v->most && rc == 0 && counted; i++)
+    for (int i = 0; i < v->most && rc == 0 && round >= 0; i++)
         rc = keep_rows(&v->rows[i], &v->rows[0], e);
     if (rc == 0)
         rc = engine_eval(v->a->g, v->ids, v->most, NULL, false, e);
-    return rc == 0 && signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : rc;
+    return rc < 0 ? rc : signals_check(e);
 }
 
 static int fill_depth(struct verifying *v, struct error *e)
 {
-    int *ids = mem_alloc((size_t)v->depth + 1, sizeof *ids), rc = 0;
+    int *ids = bench_tokens(v->b, v->a, 0, v->depth, 0, e), rc = 0;
 
     if (!ids)
-        return error_set(e, ERR_MEMORY, "out of memory for %d tokens", v->depth);
-    for (int i = 0; i < v->depth; i++)
-        ids[i] = bench_token_at(v->b, v->a, i, 0);
+        return ERR_MEMORY;
     if (v->depth)
         rc = engine_eval(v->a->g, ids, v->depth, NULL, false, e);
     mem_free(ids);
@@ -106,13 +111,20 @@ static int fill_depth(struct verifying *v, struct error *e)
 /* A first round does not count: it meets weights that are not in memory yet. */
 static int measure(struct verifying *v, struct error *e)
 {
+    const struct turns turns = {.n_arms = (size_t)v->most,
+                                .rounds = v->rounds,
+                                .warm_ups = 1,
+                                .order = TURNS_ROTATED,
+                                .run = run_pass,
+                                .round_done = end_round,
+                                .ctx = v};
     int rc = bench_place(v->a, e);
 
     if (rc == 0)
         rc = fill_depth(v, e);
     engine_observe(v->a->g, count_rows, v);
-    for (int round = 0; round <= v->rounds && rc == 0; round++)
-        rc = one_round(v, round, round > 0, e);
+    if (rc == 0)
+        rc = turns_run(&turns, e);
     engine_observe(v->a->g, NULL, NULL);
     return rc;
 }
@@ -129,73 +141,54 @@ static int summarise(const struct verifying *v, int i, struct verify_figures *f,
     return 0;
 }
 
-static json_t *row_json(const struct verify_figures *f)
+static int row_json(const void *ctx, size_t i, json_t **out, struct error *e)
 {
-    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "rows", f->rows, "pass_ms",
-                     f->ms.median, "pass_sd_ms", f->ms.sd, "bytes", f->bytes.median,
-                     "gb_per_second", f->gb_s.median, "time_of_one", f->time.median, "bytes_of_one",
-                     f->reads.median, "time_by_bytes", f->over.median, "rounds",
-                     (json_int_t)f->ms.n);
+    struct verify_figures f;
+    int rc = summarise(ctx, (int)i, &f, e);
+
+    if (rc == 0)
+        *out = json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "rows", f.rows, "pass_ms",
+                         f.ms.median, "pass_sd_ms", f.ms.sd, "bytes", f.bytes.median,
+                         "gb_per_second", f.gb_s.median, "time_of_one", f.time.median,
+                         "bytes_of_one", f.reads.median, "time_by_bytes", f.over.median, "rounds",
+                         (json_int_t)f.ms.n);
+    return rc;
 }
 
-static void put_markdown(const struct verify_figures *f, int n)
+static int put_row(FILE *to, enum report_format format, const void *ctx, size_t i, struct error *e)
 {
-    printf("| rows | ms a pass | MB read |   GB/s | time of one | bytes of one | time / bytes "
-           "| rounds |\n| ---: | --------: | ------: | -----: | ----------: | -----------: "
-           "| -----------: | -----: |\n");
-    for (; n-- > 0; f++)
-        printf("| %4d | %9.2f | %7.1f | %6.1f | %11.3f | %12.3f | %12.3f | %6zu |\n", f->rows,
-               f->ms.median, f->bytes.median * 1e-6, f->gb_s.median, f->time.median,
-               f->reads.median, f->over.median, f->ms.n);
-}
+    struct verify_figures f;
+    int rc = summarise(ctx, (int)i, &f, e);
 
-static void put_csv(const struct verify_figures *f, int n)
-{
-    printf("rows,pass_ms,pass_sd_ms,bytes,gb_per_second,time_of_one,bytes_of_one,time_by_bytes,"
-           "rounds\n");
-    for (; n-- > 0; f++)
-        printf("%d,%.4f,%.4f,%.0f,%.3f,%.5f,%.5f,%.5f,%zu\n", f->rows, f->ms.median, f->ms.sd,
-               f->bytes.median, f->gb_s.median, f->time.median, f->reads.median, f->over.median,
-               f->ms.n);
-}
-
-static int put_json(const struct verify_figures *f, int n, struct error *e)
-{
-    json_t *all = json_array();
-
-    for (; n-- > 0; f++)
-        json_array_append_new(all, row_json(f));
-    return report_json(stdout, all, JSON_INDENT(1), e);
-}
-
-static int put(enum report_format format, const struct verify_figures *f, int n, struct error *e)
-{
-    int rc = 0;
-
-    switch (format) {
-    case REPORT_MD: put_markdown(f, n); return 0;
-    case REPORT_CSV: put_csv(f, n); return 0;
-    case REPORT_JSON: return put_json(f, n, e);
-    case REPORT_JSONL:
-        for (; n-- > 0 && rc == 0; f++)
-            rc = report_json(stdout, row_json(f), JSON_COMPACT, e);
+    if (rc < 0)
         return rc;
-    case REPORT_SQL:
-    default: return error_set(e, ERR_USAGE, "--bench-verify writes md, csv, json or jsonl (-o)");
-    }
+    if (format == REPORT_MD)
+        fprintf(to, "| %4d | %9.2f | %7.1f | %6.1f | %11.3f | %12.3f | %12.3f | %6zu |\n", f.rows,
+                f.ms.median, f.bytes.median * 1e-6, f.gb_s.median, f.time.median, f.reads.median,
+                f.over.median, f.ms.n);
+    else
+        fprintf(to, "%d,%.4f,%.4f,%.0f,%.3f,%.5f,%.5f,%.5f,%zu\n", f.rows, f.ms.median, f.ms.sd,
+                f.bytes.median, f.gb_s.median, f.time.median, f.reads.median, f.over.median,
+                f.ms.n);
+    return 0;
 }
 
 static int report(const struct verifying *v, enum report_format format, struct error *e)
 {
-    struct verify_figures *f = mem_alloc((size_t)v->most, sizeof *f);
-    int rc = f ? 0 : error_set(e, ERR_MEMORY, "out of memory for the results");
+    const struct report_table table = {
+        .option = "--bench-verify",
+        .md = "| rows | ms a pass | MB read |   GB/s | time of one | bytes of one | time / bytes "
+              "| rounds |\n| ---: | --------: | ------: | -----: | ----------: | -----------: "
+              "| -----------: | -----: |\n",
+        .csv = "rows,pass_ms,pass_sd_ms,bytes,gb_per_second,time_of_one,bytes_of_one,time_by_bytes,"
+               "rounds\n",
+        .n = (size_t)v->most,
+        .indent = JSON_INDENT(1),
+        .row = put_row,
+        .json = row_json,
+        .ctx = v};
 
-    for (int i = 0; i < v->most && rc == 0; i++)
-        rc = summarise(v, i, &f[i], e);
-    if (rc == 0)
-        rc = put(format, f, v->most, e);
-    mem_free(f);
-    return rc;
+    return report_table(stdout, format, &table, e);
 }
 
 static void release(struct verifying *v)

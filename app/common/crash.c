@@ -25,11 +25,6 @@ static char folder[PATH_MAX], path[PATH_MAX + 16];
 static char stack[64 * 1024];
 static atomic_flag entered = ATOMIC_FLAG_INIT;
 
-const char *crash_log_path(void)
-{
-    return path;
-}
-
 static void write_text(int fd, const char *text)
 {
     ssize_t put = write(fd, text, strlen(text));

@@ -9,7 +9,5 @@ void crash_install(void);
  * request that fails ends the process with a line and the exit code of ERR_MEMORY. What a chat
  * showed is on the disk by then, what a batch wrote is whole lines. */
 void crash_guard_libraries(void);
-/* The file a crash would be written to; "" when there is no home. */
-const char *crash_log_path(void);
 
 #endif

@@ -13,6 +13,27 @@ struct json_t;
 
 /* o (taken; NULL: it could not be made) as a line, flags: of json_dumps. ERR_MEMORY. */
 int report_json(FILE *f, struct json_t *o, size_t flags, struct error *e);
+/* Writes a report into a file, whole or not at all: put writes its JSON. ERR_MEMORY, ERR_IO, and
+ * what put returns. */
+int report_file(const char *path, int (*put)(FILE *f, const void *ctx, struct error *e),
+                const void *ctx, struct error *e);
+
+/* A report of rows. row writes number i as Markdown or CSV, line break included; json makes it
+ * (NULL: no memory). Negative with *e filled ends the report. */
+struct report_table {
+    const char *option;   /* in the refusal of SQL, "--bench-verify" */
+    const char *md, *csv; /* heads, line breaks included */
+    size_t n;
+    size_t indent; /* of REPORT_JSON: flags of json_dumps */
+    int (*row)(FILE *f, enum report_format format, const void *ctx, size_t i, struct error *e);
+    int (*json)(const void *ctx, size_t i, struct json_t **out, struct error *e);
+    const void *ctx;
+};
+
+/* The whole table. ERR_USAGE: SQL. */
+int report_table(FILE *f, enum report_format format, const struct report_table *t, struct error *e);
+/* s as a JSON string, quotes included. */
+void report_quoted(FILE *f, const char *s);
 /* A cell of a table: "12.30 ± 0.40" with two decimals, of one sample "12.30 (1 run)". value: the
  * mean or the median of v. */
 const char *report_spread(const struct series_figures *v, double value, char out[48]);

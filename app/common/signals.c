@@ -60,3 +60,14 @@ int signals_last(void)
 {
     return atomic_load(&last);
 }
+
+int signals_stop(void *ctx)
+{
+    (void)ctx;
+    return signals_last();
+}
+
+int signals_check(struct error *e)
+{
+    return signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : 0;
+}

@@ -13,6 +13,10 @@ void signals_catch(void);
 void signals_release(void);
 /* The number of the last one since signals_catch, 0: none. Modes poll it between tokens. */
 int signals_last(void);
+/* The same as a stop function that is given a context; ctx is not read. */
+int signals_stop(void *ctx);
+/* 0, or ERR_CANCELLED when a signal came. */
+int signals_check(struct error *e);
 
 /* Standard output could not be written for the reason `why` (an errno): ERR_IO. what: "the answer",
  * or NULL. When its reader has gone there is nothing to say: the text is empty, and output_is_gone

@@ -281,13 +281,16 @@ int plot_write(const char *path, char *const *drawings, size_t n, struct error *
     int y = 0, width = 0, w, h, rc;
 
     /* the outer drawing is as large as the stack */
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (!drawings[i])
+            return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
         if (sscanf(drawings[i],
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w,
                    &h) == 2) {
             width = w > width ? w : width;
             y += h;
         }
+    }
     strbuf_printf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n",
                   width, y);
     y = 0;

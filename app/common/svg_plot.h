@@ -29,7 +29,7 @@ char *plot_map(const char *title, const double *values, const uint8_t *shape, in
 /* A curve through points in rising x, the best one marked. */
 char *plot_curve(const char *title, const char *x_unit, const char *y_unit,
                  const struct plot_point *points, size_t n);
-/* Several drawings below each other in one file. */
+/* Several drawings below each other in one file. ERR_MEMORY: one of them is NULL, too; ERR_IO. */
 int plot_write(const char *path, char *const *drawings, size_t n, struct error *e);
 
 #endif

@@ -271,7 +271,7 @@ static int compute(struct replay *r, struct turn *t, struct error *e)
     }
     if (rc == 0 && (r->got.failed || r->shown.failed))
         rc = error_set(e, ERR_MEMORY, "out of memory for the answer");
-    return rc == 0 && signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : rc;
+    return rc < 0 ? rc : signals_check(e);
 }
 
 /* "answer 3", "answer 3 (message 6)" */

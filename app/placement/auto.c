@@ -5,6 +5,7 @@
  * Thread: the engine's. */
 #include "app/placement/auto.h"
 
+#include "app/common/turns.h"
 #include "app/setup/resolve.h"
 #include "app/setup/test_text.h"
 #include "engine/base/clock.h"
@@ -32,6 +33,13 @@ struct candidate {
     bool used;
 };
 
+struct trial {
+    struct engine *g;
+    const int *ids;
+    int n, from;
+    struct candidate *c; /* (N_CANDIDATES) */
+};
+
 static int measure(struct engine *g, const int *ids, int n, int from, double *ns, struct error *e)
 {
     uint64_t start;
@@ -45,28 +53,26 @@ static int measure(struct engine *g, const int *ids, int n, int from, double *ns
     return rc;
 }
 
-static int round_of(struct engine *g, const int *ids, int n, int from, int round,
-                    struct candidate c[N_CANDIDATES], struct error *e)
+/* A candidate's trial; a warm-up is not kept. */
+static int try_candidate(void *ctx, size_t i, size_t position, int round, struct error *e)
 {
-    int rc = 0;
+    struct trial *t = ctx;
+    struct candidate *c = &t->c[i];
+    char line[120];
+    double ns;
+    int rc;
 
-    for (int k = 0; k < N_CANDIDATES && rc == 0; k++) {
-        int i = round % 2 ? N_CANDIDATES - 1 - k : k;
-        char line[120];
-        double ns;
-
-        snprintf(line, sizeof line, "auto: measuring %s, round %d of %d (Esc stops it)",
-                 candidates[i], round + 2, ROUNDS + 1);
-        engine_progress(g, line);
-        rc = place_apply(g, candidates[i], e);
-        c[i].used = plan_uses_devices(engine_plan(g));
-        if (rc == 0 && i && !c[i].used) /* the CPU is there already */
-            continue;
-        if (rc == 0)
-            rc = measure(g, ids, n, from, &ns, e);
-        if (rc == 0 && round >= 0)
-            c[i].ns[round] = ns;
-    }
+    snprintf(line, sizeof line, "auto: measuring %s, round %d of %d (Esc stops it)", candidates[i],
+             round + 2, ROUNDS + 1);
+    engine_progress(t->g, line);
+    rc = place_apply(t->g, candidates[i], e);
+    c->used = plan_uses_devices(engine_plan(t->g));
+    if (rc == 0 && i && !c->used) /* the CPU is there already */
+        return 0;
+    if (rc == 0)
+        rc = measure(t->g, t->ids, t->n, t->from, &ns, e);
+    if (rc == 0 && round >= 0)
+        c->ns[round] = ns;
     return rc;
 }
 
@@ -114,11 +120,19 @@ static int measure_all(struct engine *g, const int *ids, int n, struct candidate
         rc = engine_eval(g, ids, PROMPT - from, NULL, false, e);
         from = PROMPT;
     }
-    for (int round = -1; round < ROUNDS && rc == 0; round++) /* the first round warms up */
-        rc = round_of(g, ids, n, from, round, c, e);
+    if (rc == 0) {
+        struct trial trial = {g, ids, n, from, c};
+        const struct turns turns = {.n_arms = N_CANDIDATES,
+                                    .rounds = ROUNDS,
+                                    .warm_ups = 1,
+                                    .order = TURNS_MIRRORED,
+                                    .run = try_candidate,
+                                    .ctx = &trial};
+
+        rc = turns_run(&turns, e);
+    }
     engine_session_rewind(g, before);
-    if (engine_plan_set(g, plan, NULL) == 0)
-        engine_settle(g, NULL);
+    place_restore(g, plan);
     engine_counting_set(g, true);
     return rc;
 }

@@ -3,6 +3,7 @@
 
 #include "app/setup/resolve.h"
 #include "app/common/system_sample.h"
+#include "app/common/turns.h"
 #include "app/setup/plan_file.h"
 #include "engine/base/clock.h"
 #include "engine/base/divergence.h"
@@ -139,13 +140,15 @@ void compare_release(struct compare *c)
 struct work {
     struct compare *c;
     struct engine *g;
-    int n_vocab, n_gen;
-    int last;  /* token of the prompt */
-    int *text; /* n_gen + 1 tokens: what the first plan says */
+    const int *ids; /* (n_ids): the prompt */
+    int n_ids, n_vocab, n_gen;
+    int last;        /* token of the prompt */
+    int from, block; /* tokens of the answer that the block in progress computes */
+    int *text;       /* n_gen + 1 tokens: what the first plan says */
     /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
     float *logits, *wanted;
     double ns[COMPARE_MAX]; /* of the block in progress under each plan */
-    struct error *e;
+    struct turns turns;     /* arms and who stops them */
 };
 
 static int argmax(const float *logits, int n)
@@ -179,22 +182,8 @@ static void charge(struct compare_plan *p, const struct device_stats *before,
 static int apply(struct work *w, struct compare_plan *p, struct error *e)
 {
     uint64_t start = clock_now(), moved = engine_telemetry(w->g)->moved_bytes;
-    struct plan *again = p->plan ? plan_copy(p->plan) : NULL;
-    struct planner_spec spec;
-    double ms;
-    int rc;
-
-    if (again) {
-        rc = engine_plan_set(w->g, again, e);
-        rc = rc < 0 ? rc : engine_settle(w->g, e);
-    } else {
-        rc = place_apply(w->g, p->spec, e);
-    }
-    ms = (double)(clock_now() - start) * 1e-6;
-    /* asked once: the counts grow while comparing, and a plan that follows them would not be one
-     * plan; but for those meant to */
-    if (rc == 0 && !p->plan && !(planner_parse(&spec, p->spec, NULL) == 0 && spec.planner->replans))
-        p->plan = plan_copy(engine_plan(w->g));
+    int rc = place_kept(w->g, p->spec, &p->plan, e);
+    double ms = (double)(clock_now() - start) * 1e-6;
 
     p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
     p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
@@ -223,11 +212,11 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     }
 }
 
-/* Tokens from .. from+n-1 of the answer under one plan. */
-static int run_block(struct work *w, size_t plan, int start, int from, int n, bool counted,
-                     struct error *e)
+/* The tokens of the block under one plan. */
+static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
+    int start = w->n_ids, from = w->from, n = w->block;
     struct device_stats before[DEVICE_MAX], after[DEVICE_MAX];
     double ns = 0;
     int n_devices, rc = apply(w, p, e);
@@ -267,46 +256,53 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, bo
     charge(p, before, after, n_devices, n);
     w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
     w->ns[plan] = ns;
-    return series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0
-               ? error_set(e, ERR_MEMORY, "out of memory for the samples")
-               : 0;
+    return turns_sample(&p->decode, clock_rate(n, (uint64_t)ns), e);
 }
 
-/* Who is number i of a round: every second round is the mirror of the one before, so that of any
- * two plans each goes first as often and a drift of the machine cancels; each pair of rounds begins
- * with another plan. */
-static size_t turn(size_t i, unsigned round, size_t n)
+static int run_block(void *ctx, size_t plan, size_t position, int round, struct error *e)
 {
-    return ((round % 2 ? n - 1 - i : i) + round / 2) % n;
+    struct work *w = ctx;
+
+    return one_block(w, plan, round >= 0, e);
 }
 
-/* One block under every plan. */
-static int run_round(struct work *w, int start, int from, int n, bool counted,
-                     int (*stop)(void *ctx), void *ctx, struct error *e)
+static int keep_ratios(void *ctx, int round, struct error *e)
 {
+    struct work *w = ctx;
     struct compare *c = w->c;
     int rc = 0;
 
-    for (size_t i = 0; i < c->n && rc == 0; i++) {
-        rc = run_block(w, turn(i, c->rounds, c->n), start, from, n, counted, e);
-        if (rc == 0 && stop && stop(ctx))
-            rc = error_set(e, ERR_CANCELLED, "interrupted");
-    }
-    c->rounds += counted;
-    for (size_t i = 0; i < c->n && rc == 0 && counted; i++)
-        if (series_add(&c->plans[i].ratio, log(w->ns[0] / w->ns[i])) < 0)
-            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    for (size_t i = 0; i < c->n && rc == 0 && round >= 0; i++)
+        rc = turns_sample(&c->plans[i].ratio, log(w->ns[0] / w->ns[i]), e);
     return rc;
 }
 
+/* One block under every plan; every second round is the mirror of the one before, over prompts and
+ * repeats. */
+static int run_round(struct work *w, int from, bool counted, struct error *e)
+{
+    struct turns t = w->turns;
+
+    t.order = TURNS_BALANCED;
+    t.begun = w->c->rounds;
+    t.rounds = counted;
+    t.warm_ups = !counted;
+    t.run = run_block;
+    t.round_done = keep_ratios;
+    w->from = from;
+    w->block = w->n_gen - from < BLOCK ? w->n_gen - from : BLOCK;
+    w->c->rounds += counted;
+    return turns_run(&t, e);
+}
+
 /* The loss of a deferred plan: the whole answer under it, each token after the exact ones. */
-static int loss_pass(struct work *w, size_t plan, int start, int n, struct error *e)
+static int loss_pass(struct work *w, size_t plan, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
     int rc = apply(w, p, e);
 
-    engine_session_rewind(w->g, start);
-    for (int i = 0; i < n && rc == 0; i++) {
+    engine_session_rewind(w->g, w->n_ids);
+    for (int i = 0; i < w->n_gen && rc == 0; i++) {
         rc = engine_eval(w->g, &w->text[i], 1, w->logits, false, e);
         if (rc == 0)
             check_logits(w, p, i + 1);
@@ -317,28 +313,28 @@ static int loss_pass(struct work *w, size_t plan, int start, int n, struct error
 
 /* What all plans are to say, and its logits: by the first one, untimed, so that no plan is timed on
  * tokens that nobody has computed before. */
-static int say_text(struct work *w, const int *ids, int n, int (*stop)(void *ctx), void *ctx,
-                    struct error *e)
+static int say_text(struct work *w, struct error *e)
 {
     int rc = apply(w, &w->c->plans[0], e);
 
     engine_session_clear(w->g);
     if (rc == 0)
-        rc = engine_eval(w->g, ids, n, w->wanted, false, e);
+        rc = engine_eval(w->g, w->ids, w->n_ids, w->wanted, false, e);
     for (int i = 0; i < w->n_gen && rc == 0; i++) {
         float *logits = w->wanted + (size_t)i * (size_t)w->n_vocab;
 
         w->text[i] = argmax(logits, w->n_vocab);
         rc = engine_eval(w->g, &w->text[i], 1, logits + w->n_vocab, false, e);
-        if (rc == 0 && (i + 1) % BLOCK == 0 && stop && stop(ctx))
+        if (rc == 0 && (i + 1) % BLOCK == 0 && w->turns.stop && w->turns.stop(w->turns.stop_ctx))
             rc = error_set(e, ERR_CANCELLED, "interrupted");
     }
     engine_defer_set(w->g, 0);
     return rc;
 }
 
-static int read_prompt(struct work *w, size_t plan, const int *ids, int n, struct error *e)
+static int read_prompt(void *ctx, size_t plan, size_t position, int round, struct error *e)
 {
+    struct work *w = ctx;
     struct compare_plan *p = &w->c->plans[plan];
     int rc = apply(w, p, e);
     uint64_t start = 0;
@@ -347,51 +343,50 @@ static int read_prompt(struct work *w, size_t plan, const int *ids, int n, struc
     for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {
         engine_session_clear(w->g);
         start = clock_now();
-        rc = engine_eval(w->g, ids, n, w->logits, false, e);
+        rc = engine_eval(w->g, w->ids, w->n_ids, w->logits, false, e);
     }
-    if (rc == 0 && series_add(&p->prefill, clock_rate(n, clock_now() - start)) < 0)
-        rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    if (rc == 0)
+        rc = turns_sample(&p->prefill, clock_rate(w->n_ids, clock_now() - start), e);
     if (rc == 0 && plan)
         check_logits(w, p, 0);
     return rc;
 }
 
 /* The whole text under every plan, once. */
-static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(void *ctx),
-                  void *ctx, struct error *e)
+static int repeat(struct work *w, int k, struct error *e)
 {
     struct compare *c = w->c;
-    int rc = 0;
+    struct turns read = w->turns;
+    int rc;
 
-    for (size_t i = 0; i < c->n && rc == 0; i++)
-        if ((rc = read_prompt(w, turn(i, (unsigned)k, c->n), ids, n_ids, e)) == 0 && stop &&
-            stop(ctx))
-            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    read.order = TURNS_BALANCED;
+    read.begun = (unsigned)k;
+    read.rounds = 1;
+    read.run = read_prompt;
+    rc = turns_run(&read, e);
     /* the change from reading to speaking is in nobody's rate */
     if (rc == 0)
-        rc = run_round(w, n_ids, 0, w->n_gen < BLOCK ? w->n_gen : BLOCK, false, stop, ctx, e);
+        rc = run_round(w, 0, false, e);
     for (int at = 0; at < w->n_gen && rc == 0; at += BLOCK)
-        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, true, stop, ctx,
-                       e);
+        rc = run_round(w, at, true, e);
     for (size_t i = 0; i < c->n && rc == 0; i++)
         if (c->plans[i].defer)
-            rc = loss_pass(w, i, n_ids, w->n_gen, e);
+            rc = loss_pass(w, i, e);
     c->tokens += (uint64_t)w->n_gen;
     return rc;
 }
 
-static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (*stop)(void *ctx),
-                   void *ctx, struct error *e)
+static int measure(struct work *w, int repeats, struct error *e)
 {
     struct system *machine = system_new("");
     struct system_sample *before = mem_alloc(1, sizeof *before);
-    int rc = machine && before ? say_text(w, ids, n_ids, stop, ctx, e)
+    int rc = machine && before ? say_text(w, e)
                                : error_set(e, ERR_MEMORY, "out of memory for the comparison");
 
     if (rc == 0)
         system_read(machine, before);
     for (int k = 0; k < repeats && rc == 0; k++)
-        rc = repeat(w, k, ids, n_ids, stop, ctx, e);
+        rc = repeat(w, k, e);
     if (rc == 0)
         machine_load_end(machine, before, &w->c->load);
     if (engine_info(w->g)->n_devices > 1)
@@ -406,7 +401,8 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
                    int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
 {
     const struct model *m = engine_info(g)->model;
-    struct work w = {.c = c, .g = g, .n_vocab = m->hp.n_vocab, .n_gen = n_gen, .e = e};
+    struct work w = {
+        .c = c, .g = g, .ids = ids, .n_ids = n_ids, .n_vocab = m->hp.n_vocab, .n_gen = n_gen};
     struct plan *before = plan_copy(engine_plan(g));
     int rc = 0;
 
@@ -419,6 +415,7 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     c->repeats = repeats;
     c->prompts++;
     w.last = ids[n_ids - 1];
+    w.turns = (struct turns){.n_arms = c->n, .stop = stop, .ctx = &w, .stop_ctx = ctx};
     w.text = mem_alloc((size_t)n_gen + 1, sizeof *w.text);
     w.logits = mem_alloc((size_t)w.n_vocab, sizeof *w.logits);
     w.wanted = mem_alloc((size_t)n_gen + 1, sizeof *w.wanted * (size_t)w.n_vocab);
@@ -426,16 +423,13 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
         rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
     model_settle(m);
     if (rc == 0)
-        rc = measure(&w, ids, n_ids, repeats, stop, ctx, e);
+        rc = measure(&w, repeats, e);
     for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
         snprintf(c->devices[d], sizeof c->devices[d], "%s",
                  d ? engine_info(g)->devices[d].selector : "cpu");
     engine_defer_set(g, 0);
     engine_session_clear(g);
-    if (before) {
-        if (engine_plan_set(g, before, NULL) == 0)
-            engine_settle(g, NULL);
-    }
+    place_restore(g, before);
     mem_free(w.text);
     mem_free(w.logits);
     mem_free(w.wanted);

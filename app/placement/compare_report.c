@@ -114,17 +114,6 @@ static void put_csv(FILE *f, const struct compare *c)
     }
 }
 
-static void put_text(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            fputc('\\', f);
-        fputc((unsigned char)*s < 0x20 ? ' ' : *s, f);
-    }
-    fputc('"', f);
-}
-
 static void put_json(FILE *f, const struct compare *c)
 {
     char line[1000] = "";
@@ -136,7 +125,7 @@ static void put_json(FILE *f, const struct compare *c)
             c->prompts, c->repeats, c->block, (unsigned long long)c->tokens,
             c->exact ? "true" : "false", SERIES_LEVEL,
             compare_disturbed(c, line, sizeof line) ? "true" : "false");
-    put_text(f, line);
+    report_quoted(f, line);
     fputs(", \"placements\": [\n", f);
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
@@ -150,7 +139,7 @@ static void put_json(FILE *f, const struct compare *c)
         series_summarise(&p->decode, &b);
         compare_verdict(c, i, verdict, sizeof verdict);
         fputs("  {\"placement\": ", f);
-        put_text(f, p->name);
+        report_quoted(f, p->name);
         fprintf(f,
                 ", \"prefill_ts\": {\"median\": %.4f, \"mean\": %.4f, \"sd\": %.4f}, "
                 "\"decode_ts\": {\"median\": %.4f, \"mean\": %.4f, \"sd\": %.4f, "
@@ -160,11 +149,11 @@ static void put_json(FILE *f, const struct compare *c)
             fprintf(f, "%s%.4f", k ? ", " : "", p->decode.values[k]);
         fprintf(f, "]}, \"ratio\": %.5f, \"differs\": %s, \"verdict\": ", ratio,
                 differs ? "true" : "false");
-        put_text(f, verdict);
+        report_quoted(f, verdict);
         fputs(", \"busy_share\": {", f);
         for (int d = 0; d < c->n_devices; d++) {
             fputs(d ? ", " : "", f);
-            put_text(f, c->devices[d]);
+            report_quoted(f, c->devices[d]);
             fprintf(f, ": %.4f", sum > 0 ? p->share[d] / sum : 0);
         }
         fprintf(f,
@@ -179,7 +168,7 @@ static void put_json(FILE *f, const struct compare *c)
     }
     fputs("], \"summary\": ", f);
     compare_fastest(c, line, sizeof line);
-    put_text(f, line);
+    report_quoted(f, line);
     fputs("}\n", f);
 }
 
@@ -211,15 +200,9 @@ static int draw(const struct compare *c, const char *path, struct error *e)
     drawing = n > 2 ? plot_curve("Decode speed over the sweep", "layers, experts or MiB",
                                  "tokens/s", points, n)
                     : plot_bars("Decode speed by placement", "tokens/s", bars, c->n);
-    rc = drawing ? plot_write(path, &drawing, 1, e)
-                 : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    rc = plot_write(path, &drawing, 1, e);
     mem_free(drawing);
     return rc;
-}
-
-static int stop(void *ctx)
-{
-    return signals_last();
 }
 
 /* The prompt as a user's turn, or as it stands where the model has no chat format. */
@@ -243,7 +226,7 @@ static int compare_text(struct compare *c, struct engine *g, const char *prompt,
 
     if (rc == 0 && n > 0)
         rc = compare_prompt(c, g, ids, n, o->n_predict > 0 ? o->n_predict : TOKENS,
-                            o->bench_repetitions, stop, NULL, e);
+                            o->bench_repetitions, signals_stop, NULL, e);
     mem_free(ids);
     return rc;
 }
@@ -252,39 +235,29 @@ static int compare_text(struct compare *c, struct engine *g, const char *prompt,
 static int compare_lines(struct compare *c, struct engine *g, const char *path, int most,
                          const struct options *o, struct error *e)
 {
-    char *text;
+    char own[4096], *text, *rest;
     size_t size;
-    int rc = test_text_read(path, &text, &size, e);
+    int rc = test_prompts_read(path, own, &text, &size, e);
 
-    if (rc < 0)
-        return rc;
-    for (char *line = text, *next; line && rc == 0 && c->prompts < most; line = next) {
-        next = strchr(line, '\n');
-        if (next)
-            *next++ = 0;
-        if (line[strspn(line, " \t\r")] && line[0] != '#')
-            rc = compare_text(c, g, line, o, e);
-    }
+    rest = text;
+    for (const char *line; rc == 0 && c->prompts < most && (line = test_text_line(&rest));)
+        rc = compare_text(c, g, line, o, e);
     mem_free(text);
     return rc;
 }
 
 static int run(struct compare *c, struct engine *g, const struct options *o, struct error *e)
 {
-    char path[4096], *prompt = NULL;
+    char *prompt = NULL;
     int rc;
 
-    if (o->bench_prompts && strcmp(o->bench_prompts, TEST_TEXT_DEFAULT) != 0)
-        return compare_lines(c, g, o->bench_prompts, 1 << 20, o, e);
-    if (o->prompt || o->file) {
-        rc = prompt_read(o, &prompt, e);
-        if (rc == 0)
-            rc = compare_text(c, g, prompt, o, e);
-        mem_free(prompt);
-        return rc;
-    }
-    rc = paths_data("bench/prompts.txt", path, sizeof path, e);
-    return rc < 0 ? rc : compare_lines(c, g, path, o->bench_prompts ? 1 << 20 : PROMPTS, o, e);
+    if (o->bench_prompts || (!o->prompt && !o->file))
+        return compare_lines(c, g, o->bench_prompts, o->bench_prompts ? 1 << 20 : PROMPTS, o, e);
+    rc = prompt_read(o, &prompt, e);
+    if (rc == 0)
+        rc = compare_text(c, g, prompt, o, e);
+    mem_free(prompt);
+    return rc;
 }
 
 /* The invariant of the program, said in one line; breaking it is an error for quantised weights. */

@@ -167,96 +167,84 @@ void profile_sentence(const struct usage *u, const char *suggest, char *out, siz
                  100 * m.entropy_share, m.imbalance, suggest);
 }
 
-static void put_row(FILE *f, const char *name, const struct usage_layer *s)
+static void put_row(FILE *f, bool narrow, const char *name, const struct usage_layer *s)
 {
+    bool lowest = strcmp(name, "0") == 0;
+
+    if (narrow) {
+        fprintf(f, "%5s  %4.0f %%  %7.2f  %4.0f %%  %4.0f %%", name, 100 * s->entropy_share,
+                s->imbalance, 100 * s->unused, 100 * s->overlap);
+        fprintf(f, lowest ? "       –\n" : "  %4.0f %%\n", 100 * s->below);
+        return;
+    }
     fprintf(f, "%5s  %6.3f  %6.1f %%  %9.2f  %6.1f %%  %7.1f %% (%5.1f %%)", name, s->entropy,
             100 * s->entropy_share, s->imbalance, 100 * s->unused, 100 * s->overlap,
             100 * s->overlap_chance);
-    if (strcmp(name, "0") == 0)
-        fprintf(f, "          –\n");
-    else
-        fprintf(f, "  %7.1f %% (%5.1f %%)\n", 100 * s->below, 100 * s->below_chance);
+    fprintf(f, lowest ? "          –\n" : "  %7.1f %% (%5.1f %%)\n", 100 * s->below,
+            100 * s->below_chance);
+}
+
+/* A row a layer and their mean; *m gets that. */
+static void put_rows(FILE *f, bool narrow, const struct usage *u, struct usage_layer *m)
+{
+    *m = usage_mean(u);
+    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n%s\n",
+            (unsigned long long)u->tokens, u->n_layers, u->n_experts, u->n_used,
+            narrow ? "layer  of max  busiest  unused  before   below"
+                   : "layer  entropy  of max   busiest    unused   as the token before   as the "
+                     "layer below");
+    for (int l = 0; l < u->n_layers; l++) {
+        struct usage_layer s = usage_layer(u, l);
+        char name[16];
+
+        snprintf(name, sizeof name, "%d", l);
+        if (u->routed[l] <= u->called[l])
+            fprintf(f, "%5s  no choice: a token meets all of it\n", name);
+        else
+            put_row(f, narrow, name, &s);
+    }
+    put_row(f, narrow, "mean", m);
+}
+
+static void put_sentence(FILE *f, const struct usage *u, const char *suggest)
+{
+    char text[300];
+
+    profile_sentence(u, suggest, text, sizeof text);
+    fprintf(f, "%s\n", text);
 }
 
 void profile_print(FILE *f, const struct usage *u)
 {
-    struct usage_layer m = usage_mean(u);
-    char text[300];
+    struct usage_layer m;
 
-    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens,
-            u->n_layers, u->n_experts, u->n_used);
-    fprintf(
-        f,
-        "layer  entropy  of max   busiest    unused   as the token before   as the layer below\n");
-    for (int l = 0; l < u->n_layers; l++) {
-        struct usage_layer s = usage_layer(u, l);
-        char name[16];
-
-        snprintf(name, sizeof name, "%d", l);
-        if (u->routed[l] <= u->called[l])
-            fprintf(f, "%5s  no choice: a token meets all of it\n", name);
-        else
-            put_row(f, name, &s);
-    }
-    put_row(f, "mean", &m);
+    put_rows(f, false, u, &m);
     fprintf(f, "(busiest: the most used expert, times the mean; unused: experts that no token "
                "chose; last columns: how many of a token's experts\n"
                " bear the same numbers as those of the token before, or of the layer below; in "
                "brackets what independent choices would give)\n");
-    profile_sentence(u, "--suggest", text, sizeof text);
-    fprintf(f, "%s\n", text);
-}
-
-static void put_narrow_row(FILE *f, const char *name, const struct usage_layer *s)
-{
-    fprintf(f, "%5s  %4.0f %%  %7.2f  %4.0f %%  %4.0f %%", name, 100 * s->entropy_share,
-            s->imbalance, 100 * s->unused, 100 * s->overlap);
-    if (strcmp(name, "0") == 0)
-        fprintf(f, "       –\n");
-    else
-        fprintf(f, "  %4.0f %%\n", 100 * s->below);
+    put_sentence(f, u, "--suggest");
 }
 
 void profile_print_narrow(FILE *f, const struct usage *u)
 {
-    struct usage_layer m = usage_mean(u);
-    char text[300];
+    struct usage_layer m;
 
-    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens,
-            u->n_layers, u->n_experts, u->n_used);
-    fprintf(f, "layer  of max  busiest  unused  before   below\n");
-    for (int l = 0; l < u->n_layers; l++) {
-        struct usage_layer s = usage_layer(u, l);
-        char name[16];
-
-        snprintf(name, sizeof name, "%d", l);
-        if (u->routed[l] <= u->called[l])
-            fprintf(f, "%5s  no choice: a token meets all of it\n", name);
-        else
-            put_narrow_row(f, name, &s);
-    }
-    put_narrow_row(f, "mean", &m);
+    put_rows(f, true, u, &m);
     fprintf(f,
             "(of max: entropy; busiest: the most used expert, times the mean; unused: experts that "
             "no token chose; before, below: how many of a "
             "token's experts bear the same numbers as those of the token before, of the layer "
             "below; chance alone: %.0f %% and %.0f %%)\n",
             100 * m.overlap_chance, 100 * m.below_chance);
-    profile_sentence(u, "/suggest", text, sizeof text);
-    fprintf(f, "%s\n", text);
-}
-
-static int stop(void *ctx)
-{
-    return signals_last();
+    put_sentence(f, u, "/suggest");
 }
 
 static int draw(const struct usage *u, const struct plan *plan, const char *path, struct error *e)
 {
     char *drawing = plot_map("Experts used by the text", u->count, plan ? plan->experts : NULL,
                              u->n_layers, u->n_experts);
-    int rc = drawing ? plot_write(path, &drawing, 1, e)
-                     : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    int rc = plot_write(path, &drawing, 1, e);
 
     mem_free(drawing);
     return rc;
@@ -282,7 +270,7 @@ int profile_mode_run(struct options *o, struct error *e)
         rc = usage_model_init(&u, hp, e);
     }
     if (rc == 0)
-        rc = profile_text(g, read.ids, read.n, &u, stop, NULL, e);
+        rc = profile_text(g, read.ids, read.n, &u, signals_stop, NULL, e);
     if (rc == 0) {
         profile_describe(g, o->profile_experts, read.how, &facts);
         rc = profile_times(g, read.ids, read.n, &facts, e);

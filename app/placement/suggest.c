@@ -6,7 +6,9 @@
 #include "app/setup/test_text.h"
 #include "app/placement/profile.h"
 #include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "app/setup/plan_file.h"
+#include "app/setup/resolve.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -156,54 +158,61 @@ int suggestion_make(struct suggestion *s, const struct usage *trained, const str
     return 0;
 }
 
-static int put_in_force(struct engine *g, const struct plan *p, struct error *e)
-{
-    struct plan *copy = plan_copy(p);
-    int rc;
+/* The hot set and as many experts spread evenly, by turns, each round on the next tokens. */
+struct trial {
+    const struct suggestion *s;
+    struct engine *g;
+    const int *ids;
+    double rate[2][ROUNDS];
+};
 
-    if (!copy)
-        return error_set(e, ERR_MEMORY, "out of memory for a plan");
-    rc = engine_plan_set(g, copy, e);
-    return rc < 0 ? rc : engine_settle(g, e);
+static int run_trial(void *ctx, size_t arm, size_t position, int round, struct error *e)
+{
+    struct trial *t = ctx;
+    int at = (round + 1) * BLOCK, rc = place_plan(t->g, arm ? t->s->uniform : t->s->plan, e);
+    uint64_t start;
+
+    engine_session_rewind(t->g, at);
+    start = clock_now();
+    for (int i = at; i < at + BLOCK && rc == 0; i++)
+        rc = engine_eval(t->g, t->ids + i, 1, NULL, false, e);
+    if (round >= 0)
+        t->rate[arm][round] = clock_rate(BLOCK, clock_now() - start);
+    return rc;
 }
 
 int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, int n,
                        struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, true, false, e);
-    double rate[2][64], gain[64];
+    struct trial trial = {.s = s, .g = g, .ids = ids};
+    const struct turns turns = {.n_arms = 2,
+                                .rounds = ROUNDS,
+                                .warm_ups = 1,
+                                .order = TURNS_MIRRORED,
+                                .run = run_trial,
+                                .ctx = &trial};
+    double gain[ROUNDS];
     struct series_figures f[2];
-    int rounds = ROUNDS, rc = 0;
+    int rc;
 
     if (!in)
         return ERR_DEVICE;
-    if (!in->target || !s->experts || n < (rounds + 1) * BLOCK ||
-        engine_info(g)->context < (rounds + 1) * BLOCK)
+    if (!in->target || !s->experts || n < (ROUNDS + 1) * BLOCK ||
+        engine_info(g)->context < (ROUNDS + 1) * BLOCK)
         return 0;
     engine_session_clear(g);
-    for (int round = -1; round < rounds && rc == 0; round++)
-        for (int i = 0; i < 2 && rc == 0; i++) { /* each goes first as often */
-            int at = (round + 1) * BLOCK, k = i ^ (round & 1);
-            uint64_t start;
-
-            rc = put_in_force(g, k ? s->uniform : s->plan, e);
-            engine_session_rewind(g, at);
-            start = clock_now();
-            for (int t = at; t < at + BLOCK && rc == 0; t++)
-                rc = engine_eval(g, ids + t, 1, NULL, false, e);
-            if (round >= 0)
-                rate[k][round] = clock_rate(BLOCK, clock_now() - start);
-        }
+    rc = turns_run(&turns, e);
     engine_session_clear(g);
     if (rc < 0)
         return rc;
-    for (int i = 0; i < rounds; i++)
-        gain[i] = log(rate[0][i] / rate[1][i]);
+    for (int i = 0; i < ROUNDS; i++)
+        gain[i] = log(trial.rate[0][i] / trial.rate[1][i]);
     for (int k = 0; k < 2; k++)
-        series_summarise_sorted(rate[k], (size_t)rounds, &f[k]);
+        series_summarise_sorted(trial.rate[k], ROUNDS, &f[k]);
     s->rate = f[0].median;
     s->rate_uniform = f[1].median;
-    s->rate_differs = series_pairs_differ(gain, (size_t)rounds);
+    s->rate_differs = series_pairs_differ(gain, ROUNDS);
     if (s->hot_set && !s->rate_differs)
         snprintf(s->verdict + strlen(s->verdict), sizeof s->verdict - strlen(s->verdict),
                  "; but it is no faster here: the rates differ by less than their noise");
@@ -258,11 +267,6 @@ static int write_plan(const struct suggestion *s, const char *output, struct err
     return rc;
 }
 
-static int stop(void *ctx)
-{
-    return signals_last();
-}
-
 /* Counts of the held-out text, and its tokens for the measuring. */
 static int validate(struct engine *g, const struct options *o, struct usage *u,
                     struct profile_text_read *read, struct error *e)
@@ -277,7 +281,7 @@ static int validate(struct engine *g, const struct options *o, struct usage *u,
     if (rc == 0)
         rc = usage_model_init(u, hp, e);
     if (rc == 0)
-        rc = profile_text(g, read->ids, read->n, u, stop, NULL, e);
+        rc = profile_text(g, read->ids, read->n, u, signals_stop, NULL, e);
     mem_free(text);
     return rc;
 }
@@ -291,8 +295,8 @@ int suggestion_sizes(const struct model *m, uint64_t **sizes, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory for the suggestion");
     for (int l = 0; l < hp->n_layers; l++)
         for (int x = 0; x < hp->n_experts; x++)
-            (*sizes)[l * hp->n_experts + x] =
-                model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+            (*sizes)[l * hp->n_experts + x] = model_block_bytes(m, (struct block_id){BLOCK_EXPERT,
+                                                                                     l, x});
     return 0;
 }
 

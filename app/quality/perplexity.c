@@ -56,14 +56,9 @@ static int cut(struct run *r, const struct options *o, struct error *e)
         return error_set(e, ERR_USAGE, "--ppl-stride %d leaves no context of %d tokens (-c)",
                          stride, r->context);
     r->chunks = stride ? (r->n - r->context + stride - 1) / stride : r->n / r->context;
-    if (r->n < r->context || r->chunks < 1)
-        return error_set(e, ERR_INPUT,
-                         "%s: %d tokens are fewer than one chunk of %d; take a longer text or a "
-                         "smaller -c",
-                         o->perplexity, r->n, r->context);
-    if (o->chunks > 0 && o->chunks < r->chunks)
-        r->chunks = o->chunks;
-    return 0;
+    if (r->n < r->context)
+        r->chunks = 0;
+    return score_chunks(o, o->perplexity, r->n, r->context, &r->chunks, e);
 }
 
 static int compute(struct run *r, struct error *e)

@@ -6,6 +6,7 @@
 
 #include "app/common/progress.h"
 #include "app/common/signals.h"
+#include "app/common/turns.h"
 #include "app/quality/base_file.h"
 #include "app/quality/price_arms.h"
 #include "app/quality/score.h"
@@ -34,6 +35,7 @@ struct run {
     float *base; /* its logits of the chunk: (rows, vocabulary) */
     struct progress progress;
     int done, passes; /* chunks computed, and to be computed, by all arms */
+    int first;        /* arm of the group at work, behind the base */
     /* at work */
     struct price_arm *arm;
     const int *chunk;
@@ -94,20 +96,31 @@ static int measure_chunk(struct run *r, struct price_arm *arm, int chunk, struct
     return rc < 0 ? error_prefix(e, "%s", arm->label) : rc;
 }
 
+/* Number 0 of a group is the base. */
+static int run_arm(void *ctx, size_t arm, size_t position, int chunk, struct error *e)
+{
+    struct run *r = ctx;
+
+    return measure_chunk(r, &r->arms.all[arm ? r->first + (int)arm - 1 : 0], chunk, e);
+}
+
 /* The base and arms first .. last - 1 compute every chunk, of these another one first each time;
  * the base before them, for they are compared with it. */
 static int measure_group(struct run *r, int first, int last, struct error *e)
 {
     struct price_arm *arms = r->arms.all;
-    int rc = price_arm_open(&arms[0], e), n = last - first;
+    const struct turns turns = {.n_arms = (size_t)(1 + last - first),
+                                .rounds = r->chunks,
+                                .order = TURNS_REFERENCE_ROTATED,
+                                .run = run_arm,
+                                .ctx = r};
+    int rc = price_arm_open(&arms[0], e);
 
     for (int k = first; k < last && rc == 0; k++)
         rc = price_arm_open(&arms[k], e);
-    for (int i = 0; i < r->chunks && rc == 0; i++) {
-        rc = measure_chunk(r, &arms[0], i, e);
-        for (int k = 0; k < n && rc == 0; k++)
-            rc = measure_chunk(r, &arms[first + (i + k) % n], i, e);
-    }
+    r->first = first;
+    if (rc == 0)
+        rc = turns_run(&turns, e);
     for (int k = first; k < last; k++)
         price_arm_close(&arms[k]);
     arms[0].counted = true;
@@ -168,14 +181,9 @@ static int prepare(struct run *r, const struct options *o, struct error *e)
     if ((rc = score_file(r->arms.all[0].engine, r->text, o->parse_special, &r->bos, &r->ids, &r->n,
                          e)) < 0)
         return rc;
-    r->chunks = r->n / r->context;
-    if (r->chunks < 1 || r->context < 4)
-        return error_set(e, ERR_INPUT,
-                         "%s: %d tokens are fewer than one chunk of %d; take a longer text or a "
-                         "smaller -c",
-                         r->text, r->n, r->context);
-    if (o->chunks > 0 && o->chunks < r->chunks)
-        r->chunks = o->chunks;
+    r->chunks = r->context < 4 ? 0 : r->n / r->context;
+    if ((rc = score_chunks(o, r->text, r->n, r->context, &r->chunks, e)) < 0)
+        return rc;
     return take_room(r, e);
 }
 
@@ -217,8 +225,8 @@ static struct figures figures_of(const struct price_arm *a)
 /* "no-exact" where the user said so himself: what the base is. */
 static void print_base(const struct options *o)
 {
-    static const enum option_id told[] = {OPTION_ID_cache_type_k, OPTION_ID_cache_type_v,
-                                          OPTION_ID_dtype, OPTION_ID_float_gemm,
+    static const enum option_id told[] = {OPTION_ID_cache_type_k,  OPTION_ID_cache_type_v,
+                                          OPTION_ID_dtype,         OPTION_ID_float_gemm,
                                           OPTION_ID_defer_experts, OPTION_ID_experts_used};
     char value[64];
 

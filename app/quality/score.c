@@ -19,11 +19,6 @@
 #define ROOM ((size_t)8 << 20) /* logits at a time */
 #define BUNDLED "bench/stories.txt"
 
-static int check_signal(struct error *e)
-{
-    return signals_last() ? error_set(e, ERR_CANCELLED, "interrupted") : 0;
-}
-
 /* All of them, before logits are looked up by them. */
 int score_check(const struct engine *g, const int *ids, int n, struct error *e)
 {
@@ -60,7 +55,7 @@ int score_text_by(struct engine *g, const int *ids, int n, int first, int most_r
     for (int at = 0; at < first && !rc; at += SCORE_ROWS) {
         rc = engine_eval(g, ids + at, first - at < SCORE_ROWS ? first - at : SCORE_ROWS, NULL,
                          false, e);
-        rc = rc ? rc : check_signal(e);
+        rc = rc ? rc : signals_check(e);
     }
     for (int at = first; at < n - 1 && !rc; at += rows) {
         int m = n - 1 - at < rows ? n - 1 - at : rows;
@@ -68,7 +63,7 @@ int score_text_by(struct engine *g, const int *ids, int n, int first, int most_r
         rc = engine_eval(g, ids + at, m, logits, true, e);
         for (int r = 0; r < m && !rc; r++)
             rc = fn(ctx, at + r, logits + (size_t)r * vocabulary, e);
-        rc = rc ? rc : check_signal(e);
+        rc = rc ? rc : signals_check(e);
     }
     mem_free(logits);
     return rc;
@@ -202,4 +197,17 @@ int score_report(const struct options *o, const struct engine *g, json_t *result
     rc = file_replace(o->quality_json, text, strlen(text), e);
     free(text);
     return rc;
+}
+
+int score_chunks(const struct options *o, const char *text, int n, int context, int *chunks,
+                 struct error *e)
+{
+    if (*chunks < 1)
+        return error_set(e, ERR_INPUT,
+                         "%s: %d tokens are fewer than one chunk of %d; take a longer text or a "
+                         "smaller -c",
+                         text, n, context);
+    if (o->chunks > 0 && o->chunks < *chunks)
+        *chunks = o->chunks;
+    return 0;
 }

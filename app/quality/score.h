@@ -47,5 +47,8 @@ int score_lines(const char *what, const char *text, size_t size,
  * given; takes `result`. ERR_VALUE: it is NULL, json_pack's answer to what
  * JSON has no number for; ERR_IO, ERR_MEMORY. */
 int score_report(const struct options *o, const struct engine *g, json_t *result, struct error *e);
+/* *chunks: how many the text of n tokens has; cut to what --chunks asks for. ERR_INPUT: none. */
+int score_chunks(const struct options *o, const char *text, int n, int context, int *chunks,
+                 struct error *e);
 
 #endif

@@ -166,6 +166,39 @@ int place_apply(struct engine *g, const char *text, struct error *e)
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
+int place_plan(struct engine *g, const struct plan *p, struct error *e)
+{
+    struct plan *copy = plan_copy(p);
+    int rc;
+
+    if (!copy)
+        return error_set(e, ERR_MEMORY, "out of memory for a plan");
+    rc = engine_plan_set(g, copy, e);
+    return rc < 0 ? rc : engine_settle(g, e);
+}
+
+void place_restore(struct engine *g, struct plan *p)
+{
+    if (p && engine_plan_set(g, p, NULL) == 0)
+        engine_settle(g, NULL);
+}
+
+int place_kept(struct engine *g, const char *text, struct plan **kept, struct error *e)
+{
+    const struct plan *now = engine_plan(g);
+    struct planner_spec spec;
+    int rc;
+
+    if (*kept && plan_equal(*kept, now) && strcmp((*kept)->name, now->name) == 0)
+        return 0;
+    if (*kept)
+        return place_plan(g, *kept, e);
+    rc = place_apply(g, text, e);
+    if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
+        *kept = plan_copy(engine_plan(g));
+    return rc;
+}
+
 int placement_request_init(struct placement_request *w, const struct options *o,
                            const char *cache_dir, struct error *e)
 {

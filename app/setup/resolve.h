@@ -29,6 +29,14 @@ void placement_request_release(struct placement_request *w);
 int place_opened(void *ctx, struct engine *g, struct error *e);
 /* Applies what the user typed and waits until it is in force (outside a turn). */
 int place_apply(struct engine *g, const char *text, struct error *e);
+/* Puts a copy of a plan in force and waits for it (outside a turn). */
+int place_plan(struct engine *g, const struct plan *p, struct error *e);
+/* The same, of a plan that was in force before; p is taken, and NULL does nothing. */
+void place_restore(struct engine *g, struct plan *p);
+/* Like place_apply, for what is measured again and again: *kept (NULL at first) gets what the
+ * strategy answers the first time, and that is put in force from then on, because the counts grow
+ * while measuring. A strategy that is meant to follow them is asked every time. */
+int place_kept(struct engine *g, const char *text, struct plan **kept, struct error *e);
 /* What plan files are validated against. names: DEVICE_MAX pointers for the shape to point at.
  * "gpu" is device 1, opened when a plan wants it. */
 void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX],

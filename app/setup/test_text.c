@@ -19,22 +19,47 @@ int test_text_read(const char *path, char **out, size_t *n, struct error *e)
     return file_read(path, &kind, out, n, e);
 }
 
+int test_prompts_read(const char *name, char path[4096], char **out, size_t *n, struct error *e)
+{
+    int rc = 0;
+
+    *out = NULL;
+    if (!name || strcmp(name, TEST_TEXT_DEFAULT) == 0)
+        rc = paths_data("bench/prompts.txt", path, 4096, e);
+    else
+        snprintf(path, 4096, "%s", name);
+    return rc < 0 ? rc : test_text_read(path, out, n, e);
+}
+
+char *test_text_line(char **rest)
+{
+    for (char *line = *rest; line; line = *rest) {
+        char *end = strchr(line, '\n');
+        size_t n;
+
+        if (end)
+            *end = 0;
+        *rest = end ? end + 1 : NULL;
+        n = strlen(line);
+        if (n && line[n - 1] == '\r')
+            line[n - 1] = 0;
+        if (line[strspn(line, " \t\r")] && line[0] != '#')
+            return line;
+    }
+    return NULL;
+}
+
 int test_text_ids(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e)
 {
     char path[4096], *text = NULL;
     size_t len;
-    int rc = 0;
+    int rc;
 
     *ids = NULL;
     *n = 0;
     if (!t)
         return error_set(e, ERR_MODEL, "the model has no tokenizer; measure with --routing random");
-    if (!name || strcmp(name, TEST_TEXT_DEFAULT) == 0)
-        rc = paths_data("bench/prompts.txt", path, sizeof path, e);
-    else
-        snprintf(path, sizeof path, "%s", name);
-    if (rc == 0)
-        rc = test_text_read(path, &text, &len, e);
+    rc = test_prompts_read(name, path, &text, &len, e);
     if (rc == 0)
         rc = tokenizer_encode(t, text, len, false, ids, n, e);
     mem_free(text);

@@ -3,17 +3,15 @@
 #include "app/speculate/sweep.h"
 
 #include "app/bench/load.h"
-#include "app/common/signals.h"
+#include "app/bench/measured_turn.h"
+#include "app/common/turns.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/prompt.h"
 #include "app/setup/sampling_options.h"
-#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
-#include "engine/run/prompt.h"
 #include "engine/run/report/roofline.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,11 +24,12 @@ struct running {
     struct engine *g;
     struct sampling sampling; /* one seed for all */
     struct series token_ms;
-    uint64_t text, plain_text;      /* hashes: of the answer under way, of arm 0's */
+    struct measured_turn turn;
+    uint64_t plain_text;            /* hash of arm 0's answer */
     double plain_rate, plain_bytes; /* a second; a token */
     struct roofline roofline, draft_roofline;
     uint64_t read; /* bytes, of the answer under way */
-    int rc;
+    const struct load_request *prompt;
 };
 
 /* A pass of the answer: what its rows read, each expert once. */
@@ -68,18 +67,6 @@ static void observe(struct running *r)
     engine_observe_passes(draft, count_draft, r);
 }
 
-static int hear(void *ctx, struct event *ev)
-{
-    struct running *r = ctx;
-
-    if (ev->kind != EVENT_TOKEN || ev->token.id < 0)
-        return signals_last();
-    r->text = hash_bytes(r->text, &ev->token.id, sizeof ev->token.id);
-    if (!ev->token.first && series_add(&r->token_ms, (double)ev->token.compute_ns * 1e-6) < 0)
-        r->rc = ERR_MEMORY;
-    return r->rc < 0 || signals_last();
-}
-
 static int take_arm(struct running *r, const struct sweep_arm *a, struct error *e)
 {
     struct drafting d = {.n_max = a->k, .alpha = (float)r->o->spec_alpha, .always = !a->adaptive};
@@ -95,19 +82,11 @@ static int answer(struct running *r, const struct load_request *prompt,
     struct dialogue said = prompt->said;
     struct turn t = {
         .max_tokens = prompt->max_tokens, .ignore_eos = r->o->ignore_eos, .sampling = r->sampling};
-    int rc;
 
     said.raw = r->o->raw || !engine_info(r->g)->chat;
-    engine_session_clear(r->g);
     series_clear(&r->token_ms);
-    r->text = HASH_START;
     r->read = 0;
-    rc = prompt_turn(r->g, NULL, &said, &t, hear, r, done, e);
-    if (rc == 0 && r->rc < 0)
-        return error_set(e, ERR_MEMORY, "out of memory for the samples");
-    return rc == 0 && (done->reason == STOP_CANCELLED || signals_last())
-               ? error_set(e, ERR_CANCELLED, "interrupted")
-               : rc;
+    return measured_turn_run(&r->turn, r->g, &said, &t, done, e);
 }
 
 static int keep(struct running *r, int arm, int run, const struct turn_done_event *done,
@@ -146,11 +125,11 @@ static int keep(struct running *r, int arm, int run, const struct turn_done_even
         x.passes = (uint64_t)x.tokens;
         r->plain_rate = x.rate;
         r->plain_bytes = bytes;
-        r->plain_text = r->text;
+        r->plain_text = r->turn.text;
     }
     x.gain = r->plain_rate > 0 ? x.rate / r->plain_rate : 0;
     x.reads = r->plain_bytes > 0 ? bytes / r->plain_bytes : 0;
-    x.same = r->text == r->plain_text;
+    x.same = r->turn.text == r->plain_text;
     memcpy(x.tried, f->tried, sizeof x.tried);
     memcpy(x.right, f->right, sizeof x.right);
     s->samples[s->n++] = x;
@@ -164,25 +143,36 @@ static void tell(const struct running *r, int run, int arm)
                 run + 1, r->s->runs, arm + 1, r->s->n_arms);
 }
 
+static int run_arm(void *ctx, size_t arm, size_t position, int round, struct error *e)
+{
+    struct running *r = ctx;
+    struct turn_done_event done;
+    int rc;
+
+    tell(r, round, (int)position);
+    if ((rc = take_arm(r, &r->s->arms[arm], e)) == 0 && (rc = answer(r, r->prompt, &done, e)) == 0)
+        rc = keep(r, (int)arm, round, &done, e);
+    return rc;
+}
+
 /* Arm 0 first, the others in an order that turns round with every run. A first answer does not
  * count: it meets weights that are not in memory yet. */
 static int one_prompt(struct running *r, const struct load_request *prompt, struct error *e)
 {
     struct sweep *s = r->s;
+    const struct turns turns = {.n_arms = (size_t)s->n_arms,
+                                .rounds = s->runs,
+                                .order = TURNS_REFERENCE_MIRRORED,
+                                .run = run_arm,
+                                .ctx = r};
     struct turn_done_event done;
     int rc = take_arm(r, &s->arms[0], e);
 
+    r->prompt = prompt;
     if (rc == 0 && !s->prompts)
         rc = answer(r, prompt, &done, e);
-    for (int run = 0; run < s->runs && rc == 0; run++)
-        for (int i = 0; i < s->n_arms && rc == 0; i++) {
-            int arm = run % 2 && i ? s->n_arms - i : i;
-
-            tell(r, run, i);
-            if ((rc = take_arm(r, &s->arms[arm], e)) == 0 &&
-                (rc = answer(r, prompt, &done, e)) == 0)
-                rc = keep(r, arm, run, &done, e);
-        }
+    if (rc == 0)
+        rc = turns_run(&turns, e);
     s->prompts++;
     return rc;
 }
@@ -234,21 +224,9 @@ static int judge(const struct sweep *s, struct error *e)
     return 0;
 }
 
-static int write_file(const struct sweep *s, const char *path, struct error *e)
+static int put_results(FILE *f, const void *ctx, struct error *e)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    int rc;
-
-    if (!f)
-        return error_set(e, ERR_MEMORY, "out of memory for the results");
-    rc = sweep_write(f, REPORT_JSON, s, e);
-    fclose(f);
-    if (rc == 0)
-        rc = file_replace(path, text, size, e);
-    free(text);
-    return rc;
+    return sweep_write(f, REPORT_JSON, ctx, e);
 }
 
 static int report(const struct sweep *s, const struct options *o, struct error *e)
@@ -256,7 +234,7 @@ static int report(const struct sweep *s, const struct options *o, struct error *
     int rc = sweep_write(stdout, (enum report_format)o->bench_format, s, e);
 
     if (rc == 0 && o->bench_output)
-        rc = write_file(s, o->bench_output, e);
+        rc = report_file(o->bench_output, put_results, s, e);
     if (rc == 0 && o->plot)
         rc = sweep_draw(o->plot, s, e);
     return rc < 0 ? rc : judge(s, e);
@@ -275,7 +253,7 @@ static struct options widest(const struct sweep *s, const struct options *o)
 int sweep_mode_run(struct options *o, struct error *e)
 {
     struct sweep s = {.runs = o->bench_repetitions};
-    struct running r = {.s = &s, .o = o};
+    struct running r = {.s = &s, .o = o, .turn.token_ms = &r.token_ms};
     struct options wide;
     struct error ignored;
     int rc = sweep_parse(&s, o, e);

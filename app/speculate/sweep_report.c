@@ -100,36 +100,29 @@ static const char *k_text(const struct sweep_arm *a, char out[16])
     return a->adaptive ? "auto" : out;
 }
 
-static int put_table(FILE *f, const struct sweep *s, struct error *e)
+/* A row an arm. */
+static int put_arm(FILE *f, enum report_format format, const void *ctx, size_t i, struct error *e)
 {
-    int rc = 0;
+    const struct sweep *s = ctx;
+    const struct sweep_arm *a = &s->arms[i];
+    struct arm_figures v;
+    char rate[48], ms[48], k[16];
+    int rc = figures_of(s, (int)i, &v, e);
 
-    fprintf(f, "| drafts | accept | K | answers | tokens/s | against none | worst | bytes | "
-               "accepted | tokens a pass | ms a token | text |\n| --- | --- | ---: | ---: | ---: | "
-               "---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
-    for (int i = 0; i < s->n_arms && rc == 0; i++) {
-        const struct sweep_arm *a = &s->arms[i];
-        struct arm_figures v;
-        char rate[48], ms[48], k[16];
-
-        if ((rc = figures_of(s, i, &v, e)) < 0)
-            break;
-        if (!v.rate.n) /* interrupted before its turn came */
-            continue;
-        fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.3f | %.1f %% | %.2f | %s | ",
-                a->drafter, a->policy, k_text(a, k), v.rate.n,
-                report_spread(&v.rate, v.rate.median, rate), v.gain.median, v.gain.min,
-                v.reads.median, v.accepted.mean, v.tokens_a_pass,
-                report_spread(&v.token_ms, v.token_ms.mean, ms));
-        if (v.same)
-            fprintf(f, "the same |\n");
-        else
-            fprintf(f, "another (%d of %d tokens changed) |\n", v.changed, v.tokens);
-    }
-    return rc;
+    if (rc < 0 || !v.rate.n) /* interrupted before its turn came */
+        return rc;
+    fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.3f | %.1f %% | %.2f | %s | ",
+            a->drafter, a->policy, k_text(a, k), v.rate.n,
+            report_spread(&v.rate, v.rate.median, rate), v.gain.median, v.gain.min, v.reads.median,
+            v.accepted.mean, v.tokens_a_pass, report_spread(&v.token_ms, v.token_ms.mean, ms));
+    if (v.same)
+        fprintf(f, "the same |\n");
+    else
+        fprintf(f, "another (%d of %d tokens changed) |\n", v.changed, v.tokens);
+    return 0;
 }
 
-static void put_csv(FILE *f, const struct sweep *s)
+static void put_csv_head(FILE *f, const struct sweep *s)
 {
     fprintf(f, "drafts,accept,k,prompt,run,tokens_per_second,against_none,ttft_ms,token_ms,"
                "token_sd_ms,tokens,passes,bytes,bytes_against_none,drafted,accepted,changed,"
@@ -137,21 +130,25 @@ static void put_csv(FILE *f, const struct sweep *s)
     for (int k = 0; k < s->most_k; k++)
         fprintf(f, ",tried_%d,right_%d", k + 1, k + 1);
     fprintf(f, "\n");
-    for (size_t i = 0; i < s->n; i++) {
-        const struct sweep_sample *x = &s->samples[i];
-        const struct sweep_arm *a = &s->arms[x->arm];
-        char number[16];
+}
 
-        fprintf(f, "%s,%s,%s,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%llu,%.5f,%d,%d,%d,%d",
-                a->drafter, a->policy, k_text(a, number), x->prompt + 1, x->run + 1, x->rate,
-                x->gain, x->ttft_ms, x->token_ms, x->token_sd_ms, x->tokens,
-                (unsigned long long)x->passes, (unsigned long long)x->bytes, x->reads, x->drafted,
-                x->accepted, x->changed, x->same);
-        for (int k = 0; k < s->most_k; k++)
-            fprintf(f, ",%llu,%llu", (unsigned long long)x->tried[k],
-                    (unsigned long long)x->right[k]);
-        fprintf(f, "\n");
-    }
+/* A row a sample. */
+static int put_sample(FILE *f, enum report_format format, const void *ctx, size_t i,
+                      struct error *e)
+{
+    const struct sweep *s = ctx;
+    const struct sweep_sample *x = &s->samples[i];
+    const struct sweep_arm *a = &s->arms[x->arm];
+    char number[16];
+
+    fprintf(f, "%s,%s,%s,%d,%d,%.4f,%.5f,%.3f,%.4f,%.4f,%d,%llu,%llu,%.5f,%d,%d,%d,%d", a->drafter,
+            a->policy, k_text(a, number), x->prompt + 1, x->run + 1, x->rate, x->gain, x->ttft_ms,
+            x->token_ms, x->token_sd_ms, x->tokens, (unsigned long long)x->passes,
+            (unsigned long long)x->bytes, x->reads, x->drafted, x->accepted, x->changed, x->same);
+    for (int k = 0; k < s->most_k; k++)
+        fprintf(f, ",%llu,%llu", (unsigned long long)x->tried[k], (unsigned long long)x->right[k]);
+    fprintf(f, "\n");
+    return 0;
 }
 
 static json_t *counts_json(const uint64_t *v, int n)
@@ -163,11 +160,13 @@ static json_t *counts_json(const uint64_t *v, int n)
     return all;
 }
 
-static json_t *sample_json(const struct sweep *s, const struct sweep_sample *x)
+static int sample_json(const void *ctx, size_t i, json_t **out, struct error *e)
 {
+    const struct sweep *s = ctx;
+    const struct sweep_sample *x = &s->samples[i];
     const struct sweep_arm *a = &s->arms[x->arm];
 
-    return json_pack("{s:s, s:s, s:i, s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:i, s:i, "
+    *out = json_pack("{s:s, s:s, s:i, s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:i, s:i, "
                      "s:i, s:b, s:o, s:o, s:I, s:f}",
                      "drafts", a->drafter, "accept", a->policy, "k", a->k, "adaptive", a->adaptive,
                      "prompt", x->prompt + 1, "run", x->run + 1, "tokens_per_second", x->rate,
@@ -177,6 +176,7 @@ static json_t *sample_json(const struct sweep *s, const struct sweep_sample *x)
                      "changed", x->changed, "same_text", x->same, "tried",
                      counts_json(x->tried, s->most_k), "right", counts_json(x->right, s->most_k),
                      "bytes", (json_int_t)x->bytes, "bytes_against_none", x->reads);
+    return 0;
 }
 
 static json_t *series_json(const struct series_figures *f)
@@ -210,8 +210,12 @@ static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)
         if ((rc = figures_of(s, i, &v, e)) == 0)
             json_array_append_new(arms, arm_json(s, i, &v));
     }
-    for (size_t i = 0; i < s->n && rc == 0; i++)
-        json_array_append_new(samples, sample_json(s, &s->samples[i]));
+    for (size_t i = 0; i < s->n && rc == 0; i++) {
+        json_t *one;
+
+        if ((rc = sample_json(s, i, &one, e)) == 0)
+            json_array_append_new(samples, one);
+    }
     if (rc < 0) {
         json_decref(arms);
         json_decref(samples);
@@ -223,19 +227,23 @@ static int put_whole_json(FILE *f, const struct sweep *s, struct error *e)
 
 int sweep_write(FILE *f, enum report_format format, const struct sweep *s, struct error *e)
 {
-    int rc = 0;
+    bool arms = format == REPORT_MD;
+    const struct report_table table = {
+        .option = "--spec-sweep",
+        .md = "| drafts | accept | K | answers | tokens/s | against none | worst | bytes | "
+              "accepted | tokens a pass | ms a token | text |\n| --- | --- | ---: | ---: | ---: | "
+              "---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
+        .csv = "", /* its columns depend on the longest draft */
+        .n = arms ? (size_t)s->n_arms : s->n,
+        .row = arms ? put_arm : put_sample,
+        .json = sample_json,
+        .ctx = s};
 
-    switch (format) {
-    case REPORT_MD: return put_table(f, s, e);
-    case REPORT_CSV: put_csv(f, s); return 0;
-    case REPORT_JSON: return put_whole_json(f, s, e);
-    case REPORT_JSONL:
-        for (size_t i = 0; i < s->n && rc == 0; i++)
-            rc = report_json(f, sample_json(s, &s->samples[i]), JSON_COMPACT, e);
-        return rc;
-    case REPORT_SQL:
-    default: return error_set(e, ERR_USAGE, "--spec-sweep writes md, csv, json or jsonl (-o)");
-    }
+    if (format == REPORT_JSON)
+        return put_whole_json(f, s, e);
+    if (format == REPORT_CSV)
+        put_csv_head(f, s);
+    return report_table(f, format, &table, e);
 }
 
 /* ---- pictures ---- */
@@ -291,7 +299,7 @@ static char *draw_positions(struct picture *p)
 static int draw(struct picture *p, const char *path, struct error *e)
 {
     char *all[DRAWINGS];
-    int rc = 0;
+    int rc;
 
     all[0] = draw_arms(p, "Answers with drafts", "tokens/s", offsetof(struct arm_figures, rate), 0);
     all[1] = draw_arms(p, "Against the same answer without drafts", "times",
@@ -299,11 +307,7 @@ static int draw(struct picture *p, const char *path, struct error *e)
     all[2] = draw_arms(p, "Drafts accepted", "%", offsetof(struct arm_figures, accepted), 1);
     all[3] = draw_arms(p, "Time of a token", "ms", offsetof(struct arm_figures, token_ms), 0);
     all[4] = draw_positions(p);
-    for (int i = 0; i < DRAWINGS; i++)
-        if (!all[i])
-            rc = error_set(e, ERR_MEMORY, "out of memory for the drawing");
-    if (rc == 0)
-        rc = plot_write(path, all, DRAWINGS, e);
+    rc = plot_write(path, all, DRAWINGS, e);
     for (int i = 0; i < DRAWINGS; i++)
         mem_free(all[i]);
     return rc;

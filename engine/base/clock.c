@@ -18,16 +18,6 @@ uint64_t clock_now(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
-uint64_t clock_thread_cpu(void)
-{
-    return read_clock(CLOCK_THREAD_CPUTIME_ID);
-}
-
-uint64_t clock_process_cpu(void)
-{
-    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
-}
-
 void clock_sleep(uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / CLOCK_SECOND), (long)(ns % CLOCK_SECOND)};

@@ -8,10 +8,8 @@
 #define CLOCK_SECOND 1000000000ull
 #define CLOCK_MILLI 1000000ull
 
-uint64_t clock_now(void);         /* CLOCK_MONOTONIC */
-uint64_t clock_thread_cpu(void);  /* CPU time of this thread */
-uint64_t clock_process_cpu(void); /* CPU time of all threads */
-void clock_sleep(uint64_t ns);    /* whole, also when signals arrive */
+uint64_t clock_now(void);      /* CLOCK_MONOTONIC */
+void clock_sleep(uint64_t ns); /* whole, also when signals arrive */
 
 static inline double clock_seconds(uint64_t ns)
 {

@@ -9,9 +9,9 @@
 
 static const struct {
     int code, exit_code;
-    const char *word, *meaning;
+    const char *word;
 } table[] = {
-#define X(name, exit_code, word, text) {name, exit_code, word, text},
+#define X(name, exit_code, word, text) {name, exit_code, word},
     ERROR_TABLE(X)
 #undef X
 };
@@ -61,14 +61,6 @@ const char *error_word(int code)
         if (table[i].code == code)
             return table[i].word;
     return code ? "unknown" : "none";
-}
-
-const char *error_meaning(int code)
-{
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].code == code)
-            return table[i].meaning;
-    return "";
 }
 
 int error_exit_code(int code)

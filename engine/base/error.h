@@ -48,8 +48,7 @@ int error_set(struct error *e, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before the text of an error on its way up; returns e->code. */
 int error_prefix(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-const char *error_word(int code);    /* "usage", "model", ... ; "none" for 0 */
-const char *error_meaning(int code); /* the sentence of the table */
-int error_exit_code(int code);       /* the program's exit code for it; 0 for 0 */
+const char *error_word(int code); /* "usage", "model", ... ; "none" for 0 */
+int error_exit_code(int code);    /* the program's exit code for it; 0 for 0 */
 
 #endif

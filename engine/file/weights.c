@@ -304,46 +304,34 @@ int weight_file_check(const struct weight_file *f, struct error *e)
     return 0;
 }
 
-static const struct mapping *place_of(const struct weight_file *f, const struct tensor_view *t,
-                                      size_t *offset)
+/* Tells the mapping that holds these bytes of a tensor; none: a programmer's error. */
+static void tell_mapping(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                         size_t bytes,
+                         void (*tell)(const struct mapping *m, size_t offset, size_t bytes))
 {
     const struct mapping *m = &f->maps[((const struct stored_tensor *)t)->map];
 
-    *offset = (size_t)((const uint8_t *)t->data - m->data);
-    return m;
+    assert(offset <= t->bytes && bytes <= t->bytes - offset);
+    if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
+        tell(m, (size_t)((const uint8_t *)t->data - m->data) + offset, bytes);
 }
 
 void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                       size_t bytes)
 {
-    size_t at;
-    const struct mapping *m = place_of(f, t, &at);
-
-    assert(offset <= t->bytes && bytes <= t->bytes - offset);
-    if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
-        mapping_want(m, at + offset, bytes);
+    tell_mapping(f, t, offset, bytes, mapping_want);
 }
 
 void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                        size_t bytes)
 {
-    size_t at;
-    const struct mapping *m = place_of(f, t, &at);
-
-    assert(offset <= t->bytes && bytes <= t->bytes - offset);
-    if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
-        mapping_ahead(m, at + offset, bytes);
+    tell_mapping(f, t, offset, bytes, mapping_ahead);
 }
 
 void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                         size_t bytes)
 {
-    size_t at;
-    const struct mapping *m = place_of(f, t, &at);
-
-    assert(offset <= t->bytes && bytes <= t->bytes - offset);
-    if (offset <= t->bytes && bytes <= t->bytes - offset)
-        mapping_forget(m, at + offset, bytes);
+    tell_mapping(f, t, offset, bytes, mapping_forget);
 }
 
 /* FNV-1a over 64-bit steps, shaken: identity, not security. */
