@@ -109,7 +109,7 @@ struct swap_slot {      /* expert_swap.c */
     cl_event begun, ready, used; /* first and last copy; the last kernel that reads it */
 };
 
-struct swap_item { /* an expert of the job being launched that passes through */
+struct swap_item { /* a streamed expert of the job being launched */
     int expert, group, tile, end, entry;
 };
 
@@ -246,7 +246,7 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
 void memory_release(cl_mem *mem);
 /* transposed and padded */
 int memory_router(struct device *d, cl_mem *out, int layer, struct error *e);
-/* bytes of the buffers that one expert that passes through needs: of matrix k, of its bias */
+/* bytes of the buffers for one streamed expert: of matrix k, of its bias */
 void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias[3]);
 int memory_kv_values(const struct device *d, int layer); /* of one token's K, or V */
 /* Tokens that a layer's buffers hold; a token lies at its position modulo that. */
@@ -331,9 +331,9 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
  */
 int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
                int rows, int base, bool tiles, struct error *e);
-/* What the norm's kernel is told of it. */
+/* Arguments of the norm's kernel. */
 int jobs_norm_flags(const struct norms_shape *s, bool weight, bool bias);
-/* What the merge of an attention's chunks is told of its layer. */
+/* Arguments of the merge of an attention's chunks. */
 int jobs_merge_flags(const struct mixer_shape *s);
 /* How far the elements of a rotated pair stand apart (core.cl, rope). */
 int jobs_rope_apart(const struct mixer_shape *s);

@@ -406,7 +406,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
     return launch(d, dn, "down", 2, global, local, e);
 }
 
-/* Of one kernel, which is told one width. */
+/* For one kernel, which takes one width. */
 static bool same_kind(const struct block *a, const struct block *b)
 {
     return a->part[1].m->type == b->part[1].m->type && a->part[2].m->type == b->part[2].m->type &&

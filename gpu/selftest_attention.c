@@ -21,7 +21,7 @@ struct attention_test {
     float *cos, *sin; /* one piece: (tokens, half) each */
     float *sinks;     /* (heads) */
     float *gates;     /* as q */
-    char *back;       /* rows of the cache as they come back */
+    char *back;       /* rows of the cache as read back */
     cl_mem mk, mv, msinks, mgates;
 };
 

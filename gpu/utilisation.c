@@ -125,7 +125,7 @@ static void read_client(struct reading *r, char *text, uint64_t *seen)
         if (seen[i] == client)
             return;
     if (r->clients == MAX_CLIENTS || (r->clients && strcmp(r->device, device) != 0))
-        return; /* one device is told: the first that this process uses */
+        return; /* one device is reported: the first that this process uses */
     seen[r->clients++] = client;
     snprintf(r->device, sizeof r->device, "%s", device);
     snprintf(r->driver, sizeof r->driver, "%s", driver);

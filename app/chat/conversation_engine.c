@@ -162,7 +162,7 @@ int conversation_place_told(struct conversation *c, const char *spec)
     return 0;
 }
 
-/* Each that a command asked for is told once, also where a later one is under way already. */
+/* Each placement that a command asked for is reported once, even if a later one is in progress. */
 void conversation_placed(struct conversation *c, const struct event *ev)
 {
     log_write(LOG_LEVEL_INFO, "placement: %s", ev->text ? ev->text : "");

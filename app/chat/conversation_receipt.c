@@ -165,7 +165,7 @@ static int make(struct conversation *c, const struct engine_info *info,
 
     if (rc == 0 &&
         (rc = receipt_chat_before(c->transcript.entries, c->transcript.n, &before, e)) < 0)
-        rc = 0; /* of a file that was damaged: the prompt is told whole */
+        rc = 0; /* from a damaged file: the whole prompt is written */
     rc = rc < 0 ? rc : receipt_chat_pack(*out, &before, e);
     receipt_ids_release(&before);
     if (rc == 0 && r->begun)

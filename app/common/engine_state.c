@@ -136,7 +136,7 @@ static void members_read(void *at, const struct member *table, size_t n, const j
 
 enum cell { CELL_COUNT, CELL_SHARE, CELL_SMALL };
 
-#define SHARE 1000.0 /* what decays is told in thousandths */
+#define SHARE 1000.0 /* decaying shares are sent in thousandths */
 
 static const struct {
     const char *name;

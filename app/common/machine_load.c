@@ -26,7 +26,7 @@ static void forget_peak(void)
 void machine_load_begin(struct system *s, struct system_sample *before)
 {
     forget_peak();
-    system_read(s, before); /* shares are told since the sample before */
+    system_read(s, before); /* shares are those since the previous sample */
 }
 
 static uint64_t grown(uint64_t before, uint64_t after)

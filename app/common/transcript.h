@@ -134,7 +134,7 @@ int transcript_save(const struct transcript *t, const char *path, struct error *
 /* Replaces *t (initialised) when everything is right; else *t is as before. ERR_IO, ERR_INPUT (not
  * a conversation), ERR_MEMORY. */
 int transcript_load(struct transcript *t, const char *path, struct error *e);
-/* The same from the text of such a file; name is told in errors. */
+/* The same from the text of such a file; name is for error messages. */
 int transcript_read(struct transcript *t, const char *text, size_t n, const char *name,
                     struct error *e);
 /* JSON with an array "messages", so meant as a conversation */

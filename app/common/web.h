@@ -14,7 +14,7 @@
  * Free with curl_easy_cleanup. NULL: out of memory. */
 CURL *web_handle(void);
 /* Why a transfer failed, for the end of a line: "nobody listens there". `detail` is what
- * CURLOPT_ERRORBUFFER got, may be empty; what comes back is static, detail, or libcurl's own. */
+ * CURLOPT_ERRORBUFFER got, may be empty; the result is static, detail, or libcurl's own. */
 const char *web_failure(CURLcode code, const char *detail);
 /* Adds "NAME: VALUE" to a list of headers. ERR_MEMORY; ERR_USAGE where the value holds a line end,
  * which would be another header. */

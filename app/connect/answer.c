@@ -32,7 +32,7 @@ struct coming {
     bool argued;   /* something of its arguments came */
     int pieces;    /* that brought text: tokens, for what the server does not count */
     bool counted;  /* the server said how many there were */
-    bool started;  /* TURN_STARTED is told */
+    bool started;  /* TURN_STARTED was sent */
     bool over;     /* [DONE], or a finish reason */
     bool enough;   /* … and nothing followed for a while */
     bool unwanted; /* on_event ended it */

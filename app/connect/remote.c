@@ -36,7 +36,7 @@ struct remote {
      */
     uint64_t decided, awaited;
     char plan[64];
-    struct telemetry shown; /* the owner's: what came here, and what is told */
+    struct telemetry shown; /* the owner's: what was received and is shown */
 
     struct snapshot snapshot;
     struct telemetry slots[3];
@@ -285,7 +285,7 @@ static bool take_engine(struct remote *r, uint64_t sent)
     if (rc == 0)
         take_names(&r->engine, o);
     pthread_mutex_unlock(&r->lock);
-    if (rc == 0) /* nobody else writes what is told */
+    if (rc == 0) /* only this thread writes what is shown */
         tell_plan(r, (uint64_t)json_integer_value(json_object_get(o, "wishes")), sent);
     json_decref(o);
     return rc == 0;

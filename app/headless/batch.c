@@ -108,7 +108,7 @@ static int on_notice(void *ctx, struct event *ev)
 {
     if (ev->kind == EVENT_NOTICE && ev->text) {
         print_notice(ctx, ev->text);
-        mem_free(ev->text); /* taken: it is told once */
+        mem_free(ev->text); /* taken: it is written once */
         ev->text = NULL;
     }
     return signals_last() != 0;

@@ -24,7 +24,7 @@
 
 #define METER_MS 200
 #define DISK_MS 300
-#define DEPTH 1024 /* tokens in the context at which a rate is told */
+#define DEPTH 1024 /* tokens in the context for which a rate is printed */
 #define GIB ((double)(1 << 30))
 #define MIB ((double)(1 << 20))
 

@@ -58,7 +58,7 @@ static void add_entry(struct task *t, const struct logprobs_event *p, bool first
     json_array_append_new(t->fresh, o);
 }
 
-/* The token whose text comes next: those of the answer alone are told of. */
+/* The token whose text comes next; only tokens of the answer are reported. */
 static void note_logprobs(struct task *t, enum answer_part part)
 {
     t->has_newest = false;

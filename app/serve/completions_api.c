@@ -54,7 +54,7 @@ static json_t *logprobs_lists(const json_t *entries, size_t *offset)
                      "top_logprobs", top, "text_offset", offsets);
 }
 
-/* What is told of the prompt again; NULL: nothing. */
+/* What `echo` repeats of the prompt; NULL: nothing. */
 static json_t *echo(const struct task *t)
 {
     char *text = NULL;

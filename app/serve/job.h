@@ -19,12 +19,12 @@ struct task {
     struct job *job;
     int index;             /* among the choices */
     struct turn turn;      /* the engine's once it has begun */
-    int *prompt, n_prompt; /* a copy of its ids where they are told again (echo), or NULL */
+    int *prompt, n_prompt; /* a copy of its ids if `echo` repeats them, or NULL */
     struct task *next;     /* of those that wait */
     struct slot *slot;     /* answers it; NULL: waits, or is over */
     bool over;
     bool goes_on;                        /* the answer goes on in the middle of a text */
-    struct strbuf text, reasoning, call; /* so far; call: what is told of tools, to be read */
+    struct strbuf text, reasoning, call; /* so far; call: text of tool calls, not parsed yet */
     struct strbuf held; /* how the answer begins while that may be a call that nothing marks */
     bool answers;       /* it is none: text goes on as it comes */
     /* arrays: of tokens whose text is in `text`, and since the newest piece */
@@ -44,7 +44,7 @@ struct task {
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
     int64_t n, max_tokens, top_logprobs;
-    bool tools;               /* calls of tools are told apart from text */
+    bool tools;               /* tool calls are parsed out of the text */
     bool call;                /* the answer is such a call and nothing else: j->grammar says so */
     struct sampling sampling; /* of the first choice */
     float strengths[LORA_ADAPTERS];
@@ -86,7 +86,7 @@ struct dialect {
     /* an event that ends a stream */
     void (*failure)(struct job *j, const struct refusal *r);
     json_t *(*whole)(struct job *j); /* NULL: no memory */
-    /* what is told of a token's probabilities; NULL: nothing */
+    /* how a token's probabilities are written; NULL: they are not */
     json_t *(*entry)(const struct tokenizer *t, const struct logprobs_event *p, bool first);
 };
 

@@ -189,7 +189,7 @@ int registry_loaded(struct model_registry *s)
 static struct ticket *ticket_new(const struct model_registry *s, struct exchange *x)
 {
     struct ticket *t = mem_alloc(1, sizeof *t);
-    json_error_t ignored; /* what is wrong with it is told when it is read */
+    json_error_t ignored; /* errors are reported when the file is read */
     json_t *body;
     const char *name;
 

@@ -48,9 +48,10 @@ void registry_unlock(struct model_registry *s);
 /* The model is loaded: who waits for it is read, by `read`, which takes a reference of its own; -1:
  * it has no memory. */
 void registry_settle(struct model_registry *s, int model, int (*read)(struct exchange *x));
-/* It cannot be: who waits for it is told why. The one before is (or will be) loaded. */
+/* It cannot be loaded: requests that wait for it are refused with the reason. The previous model
+ * is, or will be, loaded. */
 void registry_refuse(struct model_registry *s, int model, const struct refusal *why);
-/* The server ends: all who wait are told so. */
+/* The server ends: all waiting requests are refused. */
 void registry_end(struct model_registry *s);
 /* Clients that have left, and streams that were silent for long. Now and then. */
 void registry_watch(struct model_registry *s);

@@ -1,4 +1,4 @@
-/* What the server answers: one table, from which requests are told apart, `405` knows the methods,
+/* What the server answers: one table, by which requests are dispatched, `405` knows the methods,
  * and the manual is printed. Any thread. */
 #ifndef APP_SERVE_ROUTES_H
 #define APP_SERVE_ROUTES_H

@@ -1,8 +1,9 @@
-/* What all threads of the server share. It is filled before they start and stays, but for what says
- * otherwise. Threads: main (starts, waits for signals, stops), HTTP (the library's: headers,
- * bodies, writing), pool (reads requests, renders templates, makes ids), dispatcher (owns the
- * engine's clients), and the engine's own. A request goes HTTP -> pool -> dispatcher -> engine and
- * comes back on its client's ring through the dispatcher into its exchange. */
+/* What all threads of the server share. It is filled before they start and is constant then, except
+ * where a field says otherwise. Threads: main (starts, waits for signals, stops), HTTP (the
+ * library's: headers, bodies, writing), pool (reads requests, renders templates, makes ids),
+ * dispatcher (owns the engine's clients), and the engine's own. A request goes HTTP -> pool ->
+ * dispatcher -> engine and comes back on its client's ring through the dispatcher into its
+ * exchange. */
 #ifndef APP_SERVE_SERVER_H
 #define APP_SERVE_SERVER_H
 

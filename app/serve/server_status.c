@@ -284,7 +284,7 @@ bool server_status_take(struct server_status *b, char **plan, int *timeline)
     return *plan || *timeline >= 0;
 }
 
-/* ---- who looks ---- */
+/* ---- readers ---- */
 
 void server_status_look(struct server_status *b, struct ui_serving *out)
 {

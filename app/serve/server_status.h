@@ -1,7 +1,7 @@
-/* What is told of the server to those who look at it (the dashboard on the terminal, a client's
- * panels), and what they ask of the engine: a copy of everything under one lock. The dispatcher
- * puts the sessions and the engine's state in and takes the wishes out, the HTTP thread adds
- * requests that are over; whoever looks gets a copy. Nothing of what was said is in it. */
+/* The state of the server for its readers (the dashboard on the terminal, a client's panels), and
+ * the requests of those readers to the engine: one copy of everything under one lock. The
+ * dispatcher writes sessions and the engine's state and takes the requests; the HTTP thread adds
+ * finished requests; readers get a copy. It holds no prompt and no answer. */
 #ifndef APP_SERVE_SERVER_STATUS_H
 #define APP_SERVE_SERVER_STATUS_H
 

@@ -26,7 +26,7 @@ static int first_tokens(struct engine *g, int **ids, int *n, struct error *e)
     return rc;
 }
 
-/* What auto found: the decision with its figures. The arrays come back sorted. */
+/* What auto found: the decision with its figures. The arrays are sorted on return. */
 static void report(struct engine *g, const struct bandwidth *b, double *with, double *without)
 {
     double gain = bandwidth_gain(with, without, ROUNDS);

@@ -88,7 +88,7 @@ void stats_cache(struct stats *s, int lost, double seconds, int at, const char *
 /* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
 
-/* The model runs elsewhere: what is told is the turns' times, as they were here. */
+/* The model runs elsewhere: the times are those of the turns, as measured here. */
 void stats_remote(struct stats *s, const char *model, const char *server);
 
 /* Measures the memory for the interpretation, and whether the weights come out of the cache (about

@@ -25,7 +25,7 @@
  */
 #define FAR 2880
 #define NEAR 1152
-/* plain, asked for ahead, four streams, asked for at two distances, four streams asked so */
+/* plain, prefetched, four streams, prefetched at two distances, four streams prefetched so */
 #define PATTERNS 5
 
 typedef long long lanes __attribute__((vector_size(16)));

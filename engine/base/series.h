@@ -23,7 +23,7 @@ void series_clear(struct series *s);
 int series_add(struct series *s, double value);
 /* Sorts nothing of s; n 0 gives zeros. -1: no memory (out is zeroed). */
 int series_summarise(const struct series *s, struct series_figures *out);
-/* The same for an array of the caller's, which comes back sorted. Allocates nothing. */
+/* The same for an array of the caller's, which is sorted on return. Allocates nothing. */
 void series_summarise_sorted(double *values, size_t n, struct series_figures *out);
 /* Of two doubles, for qsort: rising. */
 int series_compare(const void *a, const void *b);

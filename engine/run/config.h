@@ -83,7 +83,7 @@ struct engine_config {
      * without such a folder, whose key takes reading them once */
     int prompt_cache_tokens;
     uint64_t prompt_cache_weights;
-    bool prompt_cache_optional; /* a folder that cannot be used is told, and done without */
+    bool prompt_cache_optional; /* a folder that cannot be used is a notice, not an error */
     /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
     const char *placement;
     /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */

@@ -260,7 +260,8 @@ static int take_piece(struct session *s, const struct segment *p, int n, struct 
     return 0;
 }
 
-/* The next piece on the way to run.stored.end; how many tokens of it count, 0: it is gone. */
+/* The next piece on the way to run.stored.end; how many of its tokens can be used; 0: the file no
+ * longer exists. */
 static int next_piece(const struct session *s, char name[DIGEST_HEX])
 {
     const struct disk_run *r = &s->run.stored;

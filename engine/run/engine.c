@@ -77,7 +77,7 @@ static int open_cpu(struct engine *g, struct error *e)
     return 0;
 }
 
-/* Loading is ended by whoever is told how far it is; the share is unknown here. */
+/* The progress callback can cancel loading; the share that is loaded is not known here. */
 static bool loading_ended(void *ctx)
 {
     const struct engine_config *c = ctx;
@@ -219,7 +219,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     return speculate_init(g, e);
 }
 
-/* The chat's session, and what is told of it. */
+/* The chat's session and its statistics. */
 static int take_session(struct engine *g, struct error *e)
 {
     const struct hparams *hp = &g->model->hp;

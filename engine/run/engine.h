@@ -106,9 +106,9 @@ int engine_session_turn(struct session *s, const struct turn *t,
  * async-signal-safe. What ends all work for good is engine_config.stop. */
 void engine_session_cancel(struct session *s);
 void engine_session_uncancel(struct session *s);
-/* While held its answer stands still and the passes are others': who reads it is behind. Its prompt
- * is computed all the same; a cancel ends it. A turn begins held where the one before ended so. Any
- * thread, async-signal-safe; who lets go wakes the engine's thread. */
+/* While held, its answer is paused because its reader is behind, and passes compute other sessions.
+ * Its prompt is computed all the same; a cancel ends it. A turn begins held if the previous one
+ * ended held. Any thread, async-signal-safe; releasing it wakes the engine's thread. */
 void engine_session_hold(struct session *s, bool held);
 /* from the session's next token on; safe inside on_event */
 void engine_session_sampling_set(struct session *s, const struct sampling *values);

@@ -65,7 +65,7 @@ struct turn_run {
     struct answer_parts parts;
     int end;         /* tokens there are when what the turn waits for is computed */
     int kept;        /* the session's, that the prompt begins with */
-    float *scores;   /* (SCORE_ROWS, n_vocab) where the prompt's tokens are told, or NULL */
+    float *scores;   /* (SCORE_ROWS, n_vocab) if the prompt's tokens are scored, or NULL */
     bool answering;  /* the prompt is computed */
     uint64_t served; /* rows computed, for fairness; it begins with the least of those under way */
     /* Whose prompt begins with the same whole pages and is further: they are taken from there when
@@ -121,7 +121,8 @@ struct lossy {
     enum kv_type k, v;
 };
 
-/* What speculation_figures.why speaks of: what changes from pass to pass is told now and then. */
+/* What speculation_figures.why speaks of: a reason that changes from pass to pass is reported only
+ * now and then. */
 enum draft_reason { REASON_NONE, REASON_EARLY, REASON_LASTS, REASON_SILENCE, REASON_COST };
 
 /* One line of tokens and what belongs to it alone: its rows in the devices' caches, its sampler,
@@ -200,7 +201,7 @@ struct pass {
 /* See memory_pressure.c. */
 struct memory_pressure {
     uint64_t looked_ns;
-    uint64_t given;                  /* bytes of slots that may come back */
+    uint64_t given;                  /* bytes of slots that may be allocated again */
     uint64_t stalled_us;             /* what memory_stalled said then */
     const struct session *evaluated; /* its rows stay; NULL: none is */
     bool told;                       /* of the shortage that lasts */
@@ -441,7 +442,7 @@ int speculate_model_open(struct engine *g, const struct engine_config *of, struc
 int mtp_open(struct engine *g, const struct engine_config *of, struct error *e);
 int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
 void speculate_close(struct session *s);
-/* What drafters that ask for hidden states are told (drafter_ops.states). */
+/* Hidden states for the drafters that use them (drafter_ops.states). */
 void speculate_states(struct session *s, int pos, int rows, const float *x);
 /* Of the first n parts, answers' next tokens, some become longer by drafted rows, `room` at most in
  * all. Returns how many. */
@@ -460,7 +461,8 @@ int speculate_accept(struct session *s, int id, struct sampler_draw *draw);
 bool speculate_drawn(struct session *s, int id);
 /* That row is the session's now, and its logits: the next token can be taken. false: none is. */
 bool speculate_next(struct session *s);
-/* What was drafted and not drawn is gone; computed: it can be learnt from. */
+/* Discards what was drafted and not drawn. computed: its rows were computed, so that the
+ * statistics may count them. */
 void speculate_end(struct session *s, bool computed);
 
 /* turn.c */

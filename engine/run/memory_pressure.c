@@ -7,8 +7,8 @@
  * between passes.
  * Where somebody waits for memory a good part of the time (PSI), what is left is not worth what it
  * seems: then it is short while still as much is left as would let slots return.
- * Asking costs some system calls, so it is done twice a second: memory that is gone
- * faster than that is gone before anybody could act. */
+ * Asking costs some system calls, so it is done twice a second: memory that is taken
+ * faster than that is taken before anything could be freed. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"

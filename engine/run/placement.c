@@ -286,7 +286,7 @@ void place_safe_point(struct engine *g)
     waited |= place_waits(g);
     if (rc < 0) {
         engine_notice(g, "%s", e.text);
-        g->announced = false; /* who asked is told what stays in force */
+        g->announced = false; /* the request is answered with the plan that stays in force */
     }
     rc = 0;
     if (g->n_devices > 1 || !g->announced) {

@@ -14,7 +14,7 @@ static int waiting_rows(const struct session *s)
     return s->run.end - s->n_tokens;
 }
 
-/* Its answer stands still: who reads it is behind. */
+/* Its answer is paused: its reader is behind. */
 static bool is_held(const struct session *s)
 {
     return s->run.answering && atomic_load_explicit(&s->held, memory_order_relaxed);

@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define TICK_NS (100 * CLOCK_MILLI)
-#define LONG_PASS_NS (300 * CLOCK_MILLI) /* from here on it is told which layer is computed */
+#define LONG_PASS_NS \
+    (300 * CLOCK_MILLI) /* from this duration on the layer in progress is reported */
 #define RETRIES (2 * DEVICE_MAX + 2)
 
 /* Room for n sessions in what a pass is put together in. */

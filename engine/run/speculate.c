@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WHY_AGAIN 16   /* passes until a reason that changes from pass to pass is told anew */
+#define WHY_AGAIN 16   /* passes until a reason that changes from pass to pass is reported again */
 #define UNLIKELY 0.15f /* that all drafted so far are right: not worth drafting another one */
 #define WAIT_MOST 64   /* passes between two tries of a drafter that costs and does not pay */
 

@@ -220,7 +220,7 @@ static int find_system(const struct probe *p, bool *refused, struct error *e)
     return rc;
 }
 
-/* *out: the tools are told only if each has a description. */
+/* *out: the tools are listed only if each has a description. */
 static int find_described(const struct probe *p, bool *out, struct error *e)
 {
     json_t *given = json_deep_copy(p->given);

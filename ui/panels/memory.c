@@ -61,7 +61,7 @@ static double used_share(const struct ui_model *m)
                : 0;
 }
 
-/* What a disk does is told on every screen. */
+/* Disk activity is on every screen. */
 static int memory_least(const struct ui_model *m)
 {
     return m->live.disk.slots > 0 ? 4 : 2;

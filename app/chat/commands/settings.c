@@ -197,7 +197,7 @@ int chat_set(struct conversation *c, const char *arguments)
         return -1;
     }
     option_value(o, option, value, sizeof value);
-    /* that is told when it is in force */
+    /* reported when it is in force */
     if (option != &option_table[OPTION_ID_place])
         conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
     if (remark_option(o, option, remark, sizeof remark))

@@ -53,8 +53,8 @@ struct chat {
     sigset_t old_mask;
     uint64_t drawn_at;      /* the newest frame */
     struct deadline frame;  /* the next one */
-    struct deadline pump;   /* events are taken up */
-    struct deadline panels; /* the panels take up the engine's newest state */
+    struct deadline pump;   /* events are drained */
+    struct deadline panels; /* the panels read the engine's newest state */
     struct deadline sample; /* the machine is looked at */
     uint64_t quit_until;
     bool quit, gone, line_mode;

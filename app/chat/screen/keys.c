@@ -249,7 +249,7 @@ static void typed(struct chat *s)
             .kind = INPUT_KEY, .key = (unsigned char)taken[i], .bytes = {taken[i]}, .n_bytes = 1});
 }
 
-/* In the list of commands over a slash: Down and Up choose, Enter and Tab take, Esc lets go. */
+/* In the list of commands over a slash: Down and Up choose, Enter and Tab accept, Esc closes. */
 static bool menu_key(struct chat *s, uint32_t key)
 {
     bool whole;

@@ -147,7 +147,7 @@ static void flush_sentence(struct linemode *m, bool all)
         memmove(m->sentence.data, m->sentence.data + 1, m->sentence.len--);
 }
 
-/* Beside the answer; a screen reader is told that it goes on, not what. */
+/* During an answer a screen reader hears that it continues, not its text. */
 static void thought(struct linemode *m, const struct token_event *t)
 {
     fresh_line(m);

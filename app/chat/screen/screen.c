@@ -37,7 +37,7 @@
 #define KEY_NS (4 * CLOCK_MILLI)
 #define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text while the engine runs free */
 #define PANELS_FREE_NS (CLOCK_SECOND / 8)
-/* tokens are taken up at most a hundred times a second */
+/* tokens are drained at most a hundred times a second */
 #define PUMP_NS (10 * CLOCK_MILLI)
 /* a lone Esc is the key when nothing follows for so long */
 #define ESCAPE_MS 50

@@ -49,7 +49,7 @@ static void block_place(struct ui_block *b, const struct transcript_entry *from,
     b->of = (int)from->others.n + 1;
 }
 
-/* Whoever looks elsewhere meanwhile is told. */
+/* Notifies a user who is looking at another window. */
 static void notify(struct chat *s, double seconds)
 {
     char text[96];

@@ -59,7 +59,7 @@ int utility_rows(const struct utility *u, const struct utility_offer *o, double 
 bool utility_bears(const struct utility *u);
 /* How many of so many may be verified now. */
 int utility_may(const struct utility *u, const struct utility_offer *o, int rows);
-/* n tokens were drafted in so much time, by who takes time for it. */
+/* n tokens were drafted in so much time, by a drafter that costs time. */
 void utility_drafted(struct utility *u, int n, double ns);
 /* A pass of `rows` rows for `answers` answers touched so many experts a layer (0: not known), made
  * so many tokens and took ns, drafting before it drafting_ns. */

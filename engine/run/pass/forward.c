@@ -771,7 +771,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
                            .strengths = strengths_of(f)};
     uint64_t start;
 
-    /* the device whose attention they were deferred to is gone */
+    /* the device that was to compute their attention was lost */
     if (f->deferred.n) {
         if ((rc = run_deferred(f, e)) < 0)
             return rc;

@@ -139,7 +139,7 @@ enum event_kind {
     EVENT_PROGRESS,
     EVENT_REPORT,  /* .text: lines that a command asked for */
     EVENT_ERROR,   /* .failure.code, .text; a turn in progress has ended */
-    EVENT_STOPPED, /* the thread is gone */
+    EVENT_STOPPED, /* the thread has ended */
 };
 
 /* A token, or text that was held back because it might have begun a stop string or a marker. */

@@ -512,7 +512,7 @@ void prompt_cache_use(struct prompt_cache *c, const char *name)
     utimensat(AT_FDCWD, path, now, AT_SYMLINK_NOFOLLOW);
 }
 
-/* What went wrong is told once. */
+/* An error is reported once. */
 static void tell_failure(struct prompt_cache *c)
 {
     char line[400] = "";

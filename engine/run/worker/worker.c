@@ -128,7 +128,7 @@ static void run_call(struct client *c, struct command *k)
     send_event(c, &(struct event){.kind = EVENT_REPORT, .text = text});
 }
 
-/* How a turn ended, kept until the pass is over: who reads it may send the next one at once. */
+/* How a turn ended, kept until the pass is over: its reader may start the next turn at once. */
 static int on_event(void *ctx, struct event *ev)
 {
     struct client *c = ctx;
@@ -177,7 +177,7 @@ static void begin_turn(struct client *c, struct command *k)
         end_turn(c);
 }
 
-/* One pass; turns that ended in it are told. Where every answer is held a moment goes by. */
+/* One pass; turns that ended in it are reported. If every answer is paused it sleeps a moment. */
 static void step(struct worker *w)
 {
     bool more = engine_step(w->engine);

@@ -32,8 +32,8 @@ const struct telemetry *worker_telemetry(struct worker *w);
 /* Another client. Its session is opened on the thread: READY, or ERROR where it does not fit (then
  * turns are refused by ERROR too). Any thread. ERR_MEMORY, ERR_USAGE: the engine has stopped. */
 int client_open(struct client **out, struct worker *w, struct error *e);
-/* Cancels, waits until the thread has let go (a pass of the others at most), frees; what was not
- * drained is gone. Not the first one; not after worker_stop. Accepts NULL. */
+/* Cancels, waits until the thread no longer uses it (at most one pass), frees; events that were not
+ * drained are lost. Not the first one; not after worker_stop. Accepts NULL. */
 void client_close(struct client *c);
 int client_event_fd(const struct client *c); /* poll for POLLIN, then drain */
 /* 1: filled, 0: none left (fd cleared first) */
@@ -51,8 +51,8 @@ int client_send(struct client *c, struct command *k, struct error *e);
  * thread, async-signal-safe. */
 void client_cancel(struct client *c);
 
-/* The client's answer stands still while its reader is behind (engine_session_hold); others go on.
- * Who holds lets go again, at the latest before the next turn. Any thread. */
+/* Pauses the client's answer while its reader is behind (engine_session_hold); others continue. The
+ * caller releases it again, at the latest before the next turn. Any thread. */
 void client_hold(struct client *c, bool held);
 
 #endif

@@ -22,7 +22,7 @@ struct client {
     struct ring events;
     struct wake event_wake;
     bool turn_taken;  /* a turn waits or runs; the worker's lock */
-    atomic_bool gone; /* the engine thread has let go */
+    atomic_bool gone; /* the engine thread does not use it any more */
 
     /* engine thread; others through `shared` */
     struct session *session;

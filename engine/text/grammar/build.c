@@ -349,7 +349,7 @@ static int find_calls(struct search *s, int rule, int at)
     return n;
 }
 
-/* A rule that comes back to itself before any byte; -1: none. */
+/* A left-recursive rule: it reaches itself before any byte; -1: none. */
 static int left_recursive(struct search *s)
 {
     for (int r = 0; r < s->g->n_rules; r++) {

@@ -33,7 +33,7 @@ struct schema {
 
 /* ---- schema.c ---- */
 
-/* -1; the first refusal is told, with the JSON pointer of p and, unless it is NULL, key. */
+/* -1; the first refusal is the error, with the JSON pointer of p and, unless it is NULL, key. */
 int schema_refuse(struct schema *s, const struct schema_place *p, const char *key, const char *why);
 /* A count among the keywords of o; `none` where it is not said, -2: refused. */
 int schema_count(struct schema *s, const json_t *o, const char *key, int none,
