@@ -1,5 +1,5 @@
-/* What the rule of a turn (a grammar or a schema) lets be drawn, for tokens taken and drafted alike.
- * Engine thread; the matcher is the session's. */
+/* Which tokens the rule of a turn (a grammar or a schema) allows, whether sampled or drafted. Engine
+ * thread; the matcher is the session's. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 

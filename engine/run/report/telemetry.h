@@ -32,8 +32,8 @@ struct plan_metrics { /* every plan used in this session */
     uint64_t switches, switch_tokens, stall_ns, stall_sum_ns;
 };
 
-/* One block of the timeline: kind is an enum trace_kind (engine/run/report/trace.h), layer n_layers: head
- * and sampling. */
+/* One block of the timeline: kind is an enum trace_kind (engine/run/report/trace.h), layer n_layers:
+ * head and sampling. */
 struct telemetry_span {
     uint32_t start_us, duration_us; /* from the token's begin; duration at least 0 */
     int16_t layer;
@@ -66,8 +66,8 @@ struct pass_figures {
     uint64_t answering, answers[PASS_BUCKETS];
     uint64_t answered; /* sum: sessions that answered, of all passes */
 };
-/* The prompt cache on the disk (engine/run/state/prompt_cache.h): what its folder holds, of all models,
- * and pieces of up to 256 tokens since the start. */
+/* The prompt cache on the disk (engine/run/state/prompt_cache.h): what its folder holds, of all
+ * models, and pieces of up to 256 tokens since the start. */
 struct disk_figures {
     uint64_t most; /* bytes the folder may hold; 0: there is no cache */
     uint64_t files, bytes;
