@@ -1,7 +1,8 @@
 /* The synchronous engine: a loaded model, its devices and its sessions. Used directly by batch,
  * bench and tests; the worker (engine/run/worker/worker.h) wraps it in a thread for the chat.
  * Thread: the one that opened it, except engine_session_cancel (any thread, async-signal-safe) and
- * engine_info (any thread, but for n_devices). Text becomes ids on its owner's thread (engine/run/prompt.h).
+ * engine_info (any thread, but for n_devices). Text becomes ids on its owner's thread
+ * (engine/run/prompt.h).
  *
  * A pass takes rows, tokens of one or more sessions, through all layers, at most -ub together:
  * engine_step is one, each chunk of an evaluation another. Behind it is the safe point of all
@@ -215,8 +216,8 @@ bool engine_idle_step(struct engine *g);
 /* Called on the engine's thread after every token and about ten times a second in long work,
  * telemetry being fresh. NULL: none. */
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);
-/* Spans of everything computed from now on (engine/run/report/trace.h), at most `room`; 0: stop. The
- * trace stays readable until the next call. */
+/* Spans of everything computed from now on (engine/run/report/trace.h), at most `room`; 0: stop.
+ * The trace stays readable until the next call. */
 int engine_trace_start(struct engine *g, size_t room, struct error *e);
 /* While on, one token a second is computed block by block and its spans stand in the telemetry. */
 void engine_timeline_set(struct engine *g, bool on);

@@ -32,8 +32,8 @@ struct plan_metrics { /* every plan used in this session */
     uint64_t switches, switch_tokens, stall_ns, stall_sum_ns;
 };
 
-/* One block of the timeline: kind is an enum trace_kind (engine/run/report/trace.h), layer n_layers:
- * head and sampling. */
+/* One block of the timeline: kind is an enum trace_kind (engine/run/report/trace.h), layer
+ * n_layers: head and sampling. */
 struct telemetry_span {
     uint32_t start_us, duration_us; /* from the token's begin; duration at least 0 */
     int16_t layer;
