@@ -136,6 +136,10 @@ START_TEST(penalty_counts_each_recent_token_once)
     /* a negative logit moves down: -1 becomes -2 */
     logits[0] = logits[1] = -9;
     ck_assert_int_eq(pick(&v, logits, 4, recent, 6, NULL), 3);
+    /* a small positive one too: 0.3 becomes 0.15 and loses against 0.2 */
+    logits[0] = 0.2f;
+    logits[1] = 0.3f;
+    ck_assert_int_eq(pick(&v, logits, 4, recent, 6, NULL), 0);
     /* outside the window it does not count */
     v.repeat_last_n = 1;
     logits[1] = 4;
