@@ -223,20 +223,61 @@ static void search_circles(const struct graph *g, bool within,
             visit(i);
 }
 
+/* libcheck ends a suite whose message is longer than twice this. */
+#define MESSAGE 4000
+
+/* One arrow as a line of a failure's message; false: the message is full. */
+static bool add_arrow(char *text, const struct graph *g, int a, int b)
+{
+    size_t len = strlen(text);
+
+    if (len + 400 > MESSAGE) {
+        snprintf(text + len, MESSAGE - len, "\n  and more");
+        return false;
+    }
+    snprintf(text + len, MESSAGE - len, "\n  %s needs %s of %s", g->name[a], g->arrow[a][b],
+             g->name[b]);
+    return true;
+}
+
 /* The arrows among these nodes, a line each. */
 static char *picture(const struct graph *g, const int *nodes, int n)
 {
-    static char text[16384];
-    size_t len = 0;
+    static char text[MESSAGE];
 
     text[0] = 0;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++)
-            if (g->arrow[nodes[i]][nodes[k]] && len + 300 < sizeof text)
-                len += (size_t)snprintf(text + len, sizeof text - len, "\n  %s needs %s of %s",
-                                        g->name[nodes[i]], g->arrow[nodes[i]][nodes[k]],
-                                        g->name[nodes[k]]);
+            if (g->arrow[nodes[i]][nodes[k]] && !add_arrow(text, g, nodes[i], nodes[k]))
+                return text;
     return text;
+}
+
+/* The shortest circle through a node, into circle[]; returns its length, 0: there is none. */
+static int shortest_circle(const struct graph *g, int start, int *circle)
+{
+    int before[FILES], queue[FILES], head = 0, tail = 0;
+
+    for (int i = 0; i < g->n; i++)
+        before[i] = -1;
+    queue[tail++] = start;
+    while (head < tail) {
+        int a = queue[head++], n = 0;
+
+        if (g->arrow[a][start]) {
+            for (int b = a; b != start; b = before[b])
+                n++;
+            for (int b = a, i = n; i >= 0; b = before[b], i--)
+                circle[i] = b;
+            return n + 1;
+        }
+        for (int b = 0; b < g->n; b++)
+            if (g->arrow[a][b] && b != start && before[b] < 0) {
+                before[b] = a;
+                queue[tail++] = b;
+            }
+    }
+    return 0;
 }
 
 static bool below_app(const char *name)
@@ -244,10 +285,24 @@ static bool below_app(const char *name)
     return strncmp(name, "app", 3) != 0;
 }
 
+/* The whole group is dozens of arrows; what a reader has to break is the shortest circle. */
 static void no_circle_below_app(const struct graph *g, const int *nodes, int n)
 {
-    ck_assert_msg(n == 1 || !below_app(g->name[nodes[0]]), "%d folders call each other:%s", n,
-                  picture(g, nodes, n));
+    int circle[FILES], shortest[FILES], least = 0;
+    char text[MESSAGE] = "";
+
+    for (int i = 0; i < n && n > 1; i++) {
+        int len = below_app(g->name[nodes[i]]) ? shortest_circle(g, nodes[i], circle) : 0;
+
+        if (len && (!least || len < least)) {
+            least = len;
+            memcpy(shortest, circle, (size_t)len * sizeof *circle);
+        }
+    }
+    for (int i = 0; i < least; i++)
+        if (!add_arrow(text, g, shortest[i], shortest[(i + 1) % least]))
+            break;
+    ck_assert_msg(!least, "%d folders call each other, for one:%s", n, text);
 }
 
 START_TEST(folders_do_not_call_each_other)
@@ -268,8 +323,8 @@ static void small_circle(const struct graph *g, const int *nodes, int n)
         if (n > CIRCLE && strcmp(larger[i].folder, folder) == 0) {
             most = larger[i].most;
             n_larger++;
-            ck_assert_msg(n == most, "%s: the circle has %d files now: say so in `larger`", folder,
-                          n);
+            ck_assert_msg(n >= most, "%s: the circle has only %d files now: say so in `larger`",
+                          folder, n);
         }
     ck_assert_msg(n <= most, "%d files of %s call each other, %d may:%s", n, folder, most,
                   picture(g, nodes, n));
@@ -279,7 +334,9 @@ START_TEST(few_files_call_each_other)
 {
     read_build();
     search_circles(&files, true, small_circle);
-    ck_assert_int_eq(n_larger, (int)(sizeof larger / sizeof *larger));
+    ck_assert_msg(n_larger == (int)(sizeof larger / sizeof *larger),
+                  "circles in `larger` are broken up: %d of its lines go",
+                  (int)(sizeof larger / sizeof *larger) - n_larger);
 }
 END_TEST
 
@@ -325,6 +382,13 @@ START_TEST(a_circle_is_found)
     largest = 0;
     search_circles(&files, true, keep_largest);
     ck_assert_int_eq(largest, 2);
+
+    int circle[FILES];
+
+    ck_assert_int_eq(shortest_circle(&files, 0, circle), 3);
+    ck_assert(circle[0] == 0 && circle[1] == 1 && circle[2] == 2);
+    ck_assert_int_eq(shortest_circle(&files, 3, circle), 2);
+    ck_assert_int_eq(shortest_circle(&files, 5, circle), 0);
 }
 END_TEST
 
