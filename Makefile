@@ -87,10 +87,10 @@ $(B)/%_avxvnni.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -mprefer-vector-width=512
 $(B)/%/gemv_codebooks_avx512.o: ISA += -mavx512vbmi
 # -O3 under a sanitizer takes minutes a file, and so do its checks in line: there each access is checked by a call, and of UBSan
-# null, object-size, pointer-overflow and alignment are left to the scalar kernels. Fuzzing aims at parsers, not at these.
+# null, object-size and pointer-overflow are left to the scalar kernels. Fuzzing aims at parsers, not at these.
 KOPT_release := -O3
 KOPT_debug   := -O3
-KOPT_asan    := --param asan-instrumentation-with-call-threshold=0 -fno-sanitize=null,object-size,pointer-overflow,alignment
+KOPT_asan    := --param asan-instrumentation-with-call-threshold=0 -fno-sanitize=null,object-size,pointer-overflow
 KOPT_fuzz    := -fno-sanitize=all
 # What is always inlined is a lot of code until it is optimised.
 KOPT_clang   := -O1 -Wno-pass-failed
