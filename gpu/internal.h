@@ -30,6 +30,7 @@ struct cl_target {
     char platform_name[96], platform_version[96];
     bool has_dot8, has_fp16, has_spir_local;
     cl_uint align; /* bytes */
+    cl_ulong group_items; /* work-items of a group at most */
 };
 
 /* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a
@@ -159,6 +160,7 @@ struct device {
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */
     int tile;                          /* TILE, or what a test wants */
+    int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];

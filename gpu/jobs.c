@@ -135,9 +135,9 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
 
         return launch(d, k, "matmul", 2, global, local, e);
     }
-    size_t w = (size_t)d->width,
-           global[2] = {(many && d->tile > 1 ? up(tiles, 4) / 4 : tiles) * w, groups * 4},
-           local[2] = {w, 4};
+    bool tiled = many && d->tile > 1;
+    size_t w = (size_t)d->width, y = tiled ? 4 : (size_t)d->slots,
+           global[2] = {(tiled ? up(tiles, 4) / 4 : tiles) * w, groups * y}, local[2] = {w, y};
 
     return launch(d, k, "matmul", 2, global, local, e);
 }
@@ -360,7 +360,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
     const struct hparams *hp = &d->base.config.model->hp;
     const struct type_kernels *tg = &d->type[bank[0]->part[1].m->type],
                               *td = &d->type[bank[0]->part[2].m->type];
-    bool quant = dtype_is_quantised(bank[0]->part[1].m->type);
+    bool quant = dtype_is_quantised(bank[0]->part[1].m->type), tiled = many && d->tile > 1;
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
     int middle = bank[0]->part[1].m->rows, act = (int)s->activation;
     double limit = (double)s->limit;
@@ -380,8 +380,8 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
     } else {
-        size_t y = many && d->tile > 1 ? 2 : 4,
-               global[2] = {(many && d->tile > 1 ? up(n, 2) / 2 : n) * 32, ffn / 32 * y},
+        size_t y = tiled ? 2 : (size_t)d->gate_slots,
+               global[2] = {(tiled ? up(n, 2) / 2 : n) * 32, ffn / 32 * y},
                local[2] = {32, y};
 
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
@@ -399,9 +399,10 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
 
         return launch(d, dn, "down", 2, global, local, e);
     }
-    size_t global[2] = {(many && d->tile > 1 ? up(n, 4) / 4 : n) * width,
-                        up((size_t)hp->hidden, width) / width * 4},
-           local[2] = {width, 4};
+    size_t y = tiled ? 4 : (size_t)d->slots,
+           global[2] = {(tiled ? up(n, 4) / 4 : n) * width,
+                        up((size_t)hp->hidden, width) / width * y},
+           local[2] = {width, y};
 
     return launch(d, dn, "down", 2, global, local, e);
 }

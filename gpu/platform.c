@@ -126,7 +126,7 @@ static void judge(struct cl_target *t)
                  "%.40s: the full profile is needed for exact arithmetic", profile);
     else if (!device_number(t->id, CL_DEVICE_ENDIAN_LITTLE, 4))
         snprintf(t->info.why_not, sizeof t->info.why_not, "big-endian devices are not supported");
-    else if (device_number(t->id, CL_DEVICE_MAX_WORK_GROUP_SIZE, 8) < 128)
+    else if ((t->group_items = device_number(t->id, CL_DEVICE_MAX_WORK_GROUP_SIZE, 8)) < 128)
         snprintf(t->info.why_not, sizeof t->info.why_not, "work-groups of 128 are needed");
 }
 

@@ -309,6 +309,33 @@ START_TEST(test_long_context)
 }
 END_TEST
 
+/* One token against rows of more blocks than its work-group has local memory for: they are added up
+ * in several steps, the last one shorter, quarters of unequal length. */
+START_TEST(test_wide_rows)
+{
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K};
+    struct opencl_tuning t = {.shape = 1, .dot8 = _i == 0, .tile = 2};
+    struct setup one = {base_shape, KV_F16, 1, 0};
+    float *want, *got;
+
+    if (!have_device(1))
+        return;
+    one.shape.layers = 1;
+    one.shape.experts = 2;
+    one.shape.heads = 8;
+    one.shape.type = types[_i];
+    one.shape.hidden = _i ? 17 * 256 : 135 * 32;
+    one.shape.ffn = _i ? 9 * 256 : 70 * 32;
+    want = forward(&cpu_device_ops, &one, 2, 0);
+    opencl_tune(&t);
+    got = forward(&opencl_device_ops, &one, 2, 0);
+    opencl_tune(NULL);
+    ck_assert_msg(memcmp(got, want, 2 * (size_t)one.shape.vocab * 4) == 0, "off by %g",
+                  largest(got, want, 2 * (size_t)one.shape.vocab));
+    free(want), free(got);
+}
+END_TEST
+
 /* Every quantised format of a GGUF file, both interleave widths, one token and many; blocks of 256
  * columns want wider matrices. In the work-item shape by turns with the integer dot product,
  * emulated where the device has none: its arithmetic is the same then. Every combination costs
@@ -936,6 +963,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_q8_0, 0, 2);
     tcase_add_loop_test(c, test_q4_0_window, 0, 2);
     tcase_add_loop_test(c, test_long_context, 0, 2);
+    tcase_add_loop_test(c, test_wide_rows, 0, 2);
     tcase_add_loop_test(formats_case, test_formats, 0, FORMATS);
     tcase_add_loop_test(c, test_q8_0_cache, 0, 2);
     tcase_add_loop_test(c, test_last_experts, 0, 2);

@@ -3,9 +3,10 @@
  *
  * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
  * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is
- * one token, four work-items a row, one for each quarter. Reads of weights are coalesced either
+ * one token, SLOTS work-items a row (row_sum). Reads of weights are coalesced either
  * way: neighbouring work-items read neighbouring words. Defined by the host beyond formats.cl:
- * TOKENS (tokens of a tile: 1 or more). */
+ * TOKENS (tokens of a tile: 1 or more), SLOTS and GATE_SLOTS (work-items a row of one token, at
+ * least 4). */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -51,6 +52,97 @@ static inline float half_sum(__global const act_t *a)
 }
 #endif
 
+/* What the sums of a block's codes are multiplied with, of each row; a format sets what it has. */
+struct block_factors {
+    vec scale, first, second, least, first_min, second_min;
+};
+
+static inline struct block_factors read_factors(__global const uchar *head, int j, int lane)
+{
+    struct block_factors f;
+
+    f.scale = block_scale(head, j, lane);
+#if HALVES
+    half_scales(head, j, lane, &f.first, &f.second);
+#endif
+#if MIN
+    f.least = block_min(head, j, lane);
+#if HALVES
+    half_mins(head, j, lane, &f.first_min, &f.second_min);
+#endif
+#endif
+    return f;
+}
+
+/* Products of block b's codes (block j of its unit) with TOKENS rows: sums of the block, or of its
+ * two halves where those have factors. */
+#if HALVES
+#define SECOND_OF(s, second) second
+#else
+#define SECOND_OF(s, second) s
+#endif
+static inline void block_sums(__global const uchar *block, int j, int b,
+                              __global const act_t *const *a, int lane, sum_t *s, sum_t *second)
+{
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        s[t] = (sum_t)(0);
+#if HALVES
+        second[t] = (sum_t)(0);
+#endif
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uvec lo, hi;
+
+        block_words(block, j, k, lane, &lo, &hi);
+        add_word(s, lo, a, (size_t)b * 32 + 4 * k);
+        add_word(SECOND_OF(s, second), hi, a, (size_t)b * 32 + 16 + 4 * k);
+    }
+}
+
+/* Terms x * y that a block adds to a row's sum, in order. */
+#if MIN || HALVES == 2
+#define TERMS 2
+#else
+#define TERMS 1
+#endif
+/* a, scale and total: the block's 32 activations, their scale and sum. */
+static inline void block_terms(const struct block_factors *f, vec sum, vec second,
+                               __global const act_t *a, float scale, float total, vec *x, vec *y)
+{
+#if HALVES == 2
+    x[0] = sum;
+    y[0] = f->first * (vec)(scale);
+    x[1] = second;
+    y[1] = f->second * (vec)(scale);
+#else
+#if HALVES
+    x[0] = fma(f->first, sum, f->second * second);
+#elif OFFSET
+    x[0] = fma((vec)(-ZERO), (vec)(total), sum);
+#else
+    x[0] = sum;
+#endif
+    y[0] = f->scale * (vec)(scale);
+#if MIN && HALVES
+    float low = half_sum(a);
+
+    x[1] = fma(f->first_min, (vec)(low), f->second_min * (vec)(total - low));
+    y[1] = f->least * (vec)(scale);
+#elif MIN
+    x[1] = (vec)(total);
+    y[1] = f->least * (vec)(scale);
+#endif
+#endif
+}
+
+/* Block b of rows that begin at w. */
+#define BLOCK_OF(w, b, head, block)                                           \
+    __global const uchar *head = (w) + (size_t)((b) / PER) * (UNIT * WIDTH), \
+                         *block = BLOCK_AT(head, (b) % PER)
+
+#if WIDE || TOKENS > 1
 /* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one
  * quarter, summed upwards. */
 static inline void quarter(__global const uchar *w, int begin, int end,
@@ -63,62 +155,20 @@ static inline void quarter(__global const uchar *w, int begin, int end,
     for (int t = 0; t < TOKENS; t++)
         acc[t] = (vec)(0.0f);
     for (int b = begin; b < end; b++) {
-        __global const uchar *head = w + (size_t)(b / PER) * (UNIT * WIDTH),
-                             *block = BLOCK_AT(head, b % PER);
-        vec scale = block_scale(head, b % PER, lane);
-        sum_t s[TOKENS];
-#if HALVES
-        sum_t second[TOKENS];
-        vec f0, f1;
+        BLOCK_OF(w, b, head, block);
+        struct block_factors f = read_factors(head, b % PER, lane);
+        sum_t s[TOKENS], second[TOKENS];
 
-        half_scales(head, b % PER, lane, &f0, &f1);
-#pragma unroll
-        for (int t = 0; t < TOKENS; t++)
-            second[t] = (sum_t)(0);
-#else
-#define second s
-#endif
-#pragma unroll
-        for (int t = 0; t < TOKENS; t++)
-            s[t] = (sum_t)(0);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            uvec lo, hi;
-
-            block_words(block, b % PER, k, lane, &lo, &hi);
-            add_word(s, lo, a, (size_t)b * 32 + 4 * k);
-            add_word(second, hi, a, (size_t)b * 32 + 16 + 4 * k);
-        }
-#if MIN
-        vec least = block_min(head, b % PER, lane);
-#if HALVES
-        vec m0, m1;
-
-        half_mins(head, b % PER, lane, &m0, &m1);
-#endif
-#endif
+        block_sums(block, b % PER, b, a, lane, s, second);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            vec sum = SUM_TO_VEC(s[t]);
+            vec x[TERMS], y[TERMS];
 
-#if HALVES == 2
-            acc[t] = fma(sum, f0 * (vec)(ad[t][b]), acc[t]);
-            acc[t] = fma(SUM_TO_VEC(second[t]), f1 * (vec)(ad[t][b]), acc[t]);
-            continue;
-#elif HALVES
-            sum = fma(f0, sum, f1 * SUM_TO_VEC(second[t]));
-#elif OFFSET
-            sum = fma((vec)(-ZERO), (vec)(as[t][b]), sum);
-#endif
-            acc[t] = fma(sum, scale * (vec)(ad[t][b]), acc[t]);
-#if MIN && HALVES
-            float low = half_sum(a[t] + (size_t)b * 32);
-
-            sum = fma(m0, (vec)(low), m1 * (vec)(as[t][b] - low));
-            acc[t] = fma(sum, least * (vec)(ad[t][b]), acc[t]);
-#elif MIN
-            acc[t] = fma((vec)(as[t][b]), least * (vec)(ad[t][b]), acc[t]);
-#endif
+            block_terms(&f, SUM_TO_VEC(s[t]), SUM_TO_VEC(SECOND_OF(s, second)[t]),
+                        a[t] + (size_t)b * 32, ad[t][b], as[t][b], x, y);
+#pragma unroll
+            for (int i = 0; i < TERMS; i++)
+                acc[t] = fma(x[i], y[i], acc[t]);
         }
     }
 #pragma unroll
@@ -151,7 +201,69 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
     }
 }
 
-/* Where a work-item stands. lid_y is the quarter (one token, not WIDE) or one of the tiles of its
+#else
+/* One token, one row a work-item in x, SLOTS work-items a row in y. Blocks are independent until
+ * they are added up, so first all slots compute terms of blocks side by side, `step` blocks of each
+ * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
+ * order. A chain of loads from global memory would leave a GPU idle.
+ *
+ * term: 4 * step * TERMS * rows pairs; part: 4 * rows. row: this one's place among `rows`, lane: in
+ * its row group at w. Has barriers. Everyone gets the sum. */
+static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
+                            __global const float *ad, __global const float *as, int lane, int row,
+                            int rows, int step, __local float2 *term, __local float *part)
+{
+    int slot = get_local_id(1), slots = get_local_size(1);
+    float acc = 0.0f;
+
+    step = min(step, (n + 3) / 4);
+    for (int done = 0; done < (n + 3) / 4; done += step) {
+        for (int i = slot; i < 4 * step; i += slots) {
+            int q = i / step, b = (int)((long)q * n / 4) + done + i % step;
+
+            if (b < (int)((long)(q + 1) * n / 4)) {
+                BLOCK_OF(w, b, head, block);
+                struct block_factors f = read_factors(head, b % PER, lane);
+                sum_t s[1], second[1];
+                vec x[TERMS], y[TERMS];
+
+                block_sums(block, b % PER, b, &a, lane, s, second);
+                block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]),
+                            a + (size_t)b * 32, ad[b], as[b], x, y);
+#pragma unroll
+                for (int k = 0; k < TERMS; k++)
+                    term[(i * TERMS + k) * rows + row] = (float2)(x[k], y[k]);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (slot < 4) {
+            int begin = (int)((long)slot * n / 4) + done,
+                count = min(step, (int)((long)(slot + 1) * n / 4) - begin);
+            __local const float2 *from = term + slot * step * TERMS * rows + row;
+
+#pragma unroll 8
+            for (int k = 0; k < count * TERMS; k++)
+                acc = fma(from[k * rows].x, from[k * rows].y, acc);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (slot < 4)
+        part[slot * rows + row] = acc;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    acc = (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return acc;
+}
+
+/* Local memory of a row group, and of 32 rows: 16 KB each. */
+#define STEP (256 / WIDTH * 2 / TERMS)
+#define GATE_STEP (16 / TERMS)
+#define ROW_MEMORY                                    \
+    __local float2 term[4 * STEP * TERMS * WIDTH];    \
+    __local float part[4 * WIDTH]
+#endif
+
+/* Where a work-item stands. lid_y is the slot (one token, not WIDE) or one of the tiles of its
  * work-group. */
 #if WIDE
 #define ITEMS_X 1
@@ -160,11 +272,12 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
 #define MATMUL_TILE get_group_id(0)
 #else
 #define ITEMS_X WIDTH
-#define ITEMS_Y 4
 #define MATMUL_GROUP get_group_id(1)
 #if TOKENS == 1
+#define ITEMS_Y SLOTS
 #define MATMUL_TILE get_group_id(0)
 #else
+#define ITEMS_Y 4
 #define MATMUL_TILE (get_group_id(0) * 4 + get_local_id(1))
 #endif
 #endif
@@ -233,15 +346,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
         ps[t] = as + token * n;
     }
 #if !WIDE && TOKENS == 1
-    __local float part[4][WIDTH];
-    int q = get_local_id(1);
+    ROW_MEMORY;
 
-    quarter(w, (int)((long)q * n / 4), (int)((long)(q + 1) * n / 4), pa, pd, ps, lane, v);
-    part[q][lane] = v[0];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (q)
+    v[0] = row_sum(w, n, pa[0], pd[0], ps[0], lane, lane, WIDTH, STEP, term, part);
+    if (get_local_id(1))
         return;
-    v[0] = (part[0][lane] + part[1][lane]) + (part[2][lane] + part[3][lane]);
 #else
     if (tile * TOKENS >= tokens)
         return;
@@ -261,12 +370,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #define GATE_Y 1
 #elif TOKENS == 1
 #define GATE_X 32
-#define GATE_Y 4
+#define GATE_Y GATE_SLOTS
 #else
 #define GATE_X 32
 #define GATE_Y 2
 #endif
 
+#if WIDE || TOKENS > 1
 /* Rows of gate, where the activation has one, and of up. A loop for the same reason. */
 static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n, int act,
                              __global const act_t *const *a, __global const float *const *ad,
@@ -286,6 +396,7 @@ static inline void both_rows(__global const uchar *wg, __global const uchar *wu,
         }
     }
 }
+#endif
 
 #if BIAS
 /* The expert's biases of gate and up for rows from `row` on. */
@@ -371,18 +482,17 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 
     at += (size_t)(x / WIDTH) * GROUP_BYTES(n);
 #if TOKENS == 1
-    __local float part[2][4][32], h[1][1][32];
-    int begin = (int)((long)y * n / 4), end = (int)((long)(y + 1) * n / 4);
+    __local float h[1][1][32], part[4 * 32];
+    __local float2 term[4 * GATE_STEP * TERMS * 32];
 
 #pragma unroll 1
     for (int k = ACT_GATED ? 0 : 1; k < 2; k++) {
-        quarter((k ? wu : wg) + at, begin, end, pa, pd, ps, lane, gate);
-        part[k][y][x] = gate[0];
+        up[0] = row_sum((k ? wu : wg) + at, n, pa[0], pd[0], ps[0], lane, x, 32, GATE_STEP, term,
+                        part);
+        if (k == 0)
+            gate[0] = up[0];
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
     if (y == 0) {
-        gate[0] = (part[0][0][x] + part[0][1][x]) + (part[0][2][x] + part[0][3][x]);
-        up[0] = (part[1][0][x] + part[1][1][x]) + (part[1][2][x] + part[1][3][x]);
 #if BIAS
         if (biased)
             add_biases(bias_g, bias_u, group * 32 + x, act, 1, gate, up);
@@ -442,15 +552,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
         ps[t] = ms + entry * n;
     }
 #if !WIDE && TOKENS == 1
-    __local float part[4][WIDTH];
-    int q = get_local_id(1);
+    ROW_MEMORY;
 
-    quarter(w, (int)((long)q * n / 4), (int)((long)(q + 1) * n / 4), pa, pd, ps, lane, v);
-    part[q][lane] = v[0];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (q || what.y == 0)
+    v[0] = row_sum(w, n, pa[0], pd[0], ps[0], lane, lane, WIDTH, STEP, term, part);
+    if (get_local_id(1) || what.y == 0)
         return;
-    v[0] = (part[0][lane] + part[1][lane]) + (part[2][lane] + part[3][lane]);
 #else
     if (what.y == 0)
         return;
