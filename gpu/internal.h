@@ -161,6 +161,7 @@ struct device {
     bool biased;                       /* some of its experts have biases */
     int tile;                          /* TILE, or what a test wants */
     int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
+    int route_sides;                   /* sixteens of experts at once (core.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];

@@ -742,7 +742,7 @@ int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_me
     const struct router_shape *r = &s->router;
     int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
                 (score_bias ? 8 : 0);
-    size_t items = d->wide ? 1 : 64;
+    size_t items = d->wide ? 1 : 64 * (size_t)d->route_sides;
 
     if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmiiiiiffi", d->h, router, score_bias,
                     d->scores, d->all_chosen, d->all_weights, d->tiles, d->entries, base,

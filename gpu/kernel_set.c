@@ -48,6 +48,10 @@ void kernel_set_choose(struct device *d)
     }
     d->slots = slots_for(d, d->width);
     d->gate_slots = slots_for(d, 32);
+    d->route_sides = 1;
+    while (d->route_sides < 8 && d->route_sides * 16 < d->padded_experts &&
+           (cl_ulong)d->route_sides * 128 <= d->target.group_items)
+        d->route_sides *= 2;
 }
 
 static bool has_kernels(enum dtype t)
@@ -86,9 +90,10 @@ static int build_core(struct device *d, struct error *e)
 
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
-    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d",
+    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DMAX_EXPERTS=%d",
              cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
-             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
+             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides,
+             d->padded_experts ? d->padded_experts : 16);
     if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)

@@ -1,7 +1,8 @@
 /* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache,
  * attention, routing, combination. Rules as numbered in engine/device/numerics.h. Defined by the
  * host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0, blocks of 32
- * dimensions as num_kv_quantise_block makes them). */
+ * dimensions as num_kv_quantise_block makes them); ROUTE_SIDES, groups of sixteen experts that the
+ * router takes at once; MAX_EXPERTS, a multiple of 16. */
 
 #if WIDE
 #define NORM_ITEMS 1
@@ -21,6 +22,75 @@
 #define K_BLOCK(dim) (KV_ROW(KV_K, dim) * 16)
 #define K_HEAD(stride, dim) ((size_t)(stride) / 16 * K_BLOCK(dim))
 #define V_ROW(dim) KV_ROW(KV_V, dim)
+
+#if !WIDE
+/* Sums in one order, of values that are loaded AHEAD at a time: a GPU waits for memory once for all
+ * of them, not for each. */
+#define AHEAD 16
+
+/* Of lane `lid` of a row, rule 4. */
+static inline float lane_sum(__global const float *x, int lid, int n)
+{
+    float sum = 0.0f, v[AHEAD];
+    int i = lid;
+
+    for (; i + (AHEAD - 1) * LANES < n; i += AHEAD * LANES) {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            v[k] = x[i + k * LANES];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            sum = sum + v[k];
+    }
+    for (; i < n; i += LANES)
+        sum = sum + x[i];
+    return sum;
+}
+
+/* The same of the squares of what x is above the mean. */
+static inline float lane_squares(__global const float *x, int lid, int n, float mean)
+{
+    float sum = 0.0f, v[AHEAD];
+    int i = lid;
+
+    for (; i + (AHEAD - 1) * LANES < n; i += AHEAD * LANES) {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            v[k] = x[i + k * LANES] - mean;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            sum = fma(v[k], v[k], sum);
+    }
+    for (; i < n; i += LANES) {
+        float c = x[i] - mean;
+
+        sum = fma(c, c, sum);
+    }
+    return sum;
+}
+
+/* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
+static inline float router_sum(__global const float *h, __global const float *router, int begin,
+                               int end, int step)
+{
+    float sum = 0.0f, v[AHEAD], x[AHEAD];
+    int c = begin;
+
+    for (; c + AHEAD <= end; c += AHEAD) {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            v[k] = router[(size_t)(c + k) * step];
+            x[k] = h[c + k];
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            sum = fma(v[k], x[k], sum);
+    }
+    for (; c < end; c++)
+        sum = fma(router[(size_t)c * step], h[c], sum);
+    return sum;
+}
+#endif
 
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
  * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
@@ -55,25 +125,14 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
 #else
     __local float lane[LANES];
     int lid = get_local_id(0);
-    float sum = 0.0f;
 
-    if (lid < LANES) {
-        for (int i = lid; i < n; i += LANES)
-            sum = sum + x[i];
-        lane[lid] = sum;
-    }
+    if (lid < LANES)
+        lane[lid] = lane_sum(x, lid, n);
     barrier(CLK_LOCAL_MEM_FENCE);
     mean = flags & 2 ? 0.0f : num_fold(vload16(0, lane)) * inv_n;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES) {
-        sum = 0.0f;
-        for (int i = lid; i < n; i += LANES) {
-            float c = x[i] - mean;
-
-            sum = fma(c, c, sum);
-        }
-        lane[lid] = sum;
-    }
+    if (lid < LANES)
+        lane[lid] = lane_squares(x, lid, n, mean);
     barrier(CLK_LOCAL_MEM_FENCE);
     r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
     int first = lid, step = NORM_ITEMS;
@@ -124,13 +183,8 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
     __local float lane[LANES];
     int lid = get_local_id(0);
 
-    if (lid < LANES) {
-        float sum = 0.0f;
-
-        for (int i = lid; i < n; i += LANES)
-            sum = fma(x[i], x[i], sum);
-        lane[lid] = sum;
-    }
+    if (lid < LANES)
+        lane[lid] = lane_squares(x, lid, n, 0.0f);
     barrier(CLK_LOCAL_MEM_FENCE);
     r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
     int first = lid, step = NORM_ITEMS;
@@ -491,6 +545,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
     quantise32(v0, v1, yq + at, yd + k, ys + k);
 }
 
+#if WIDE
 /* The likeliest expert not chosen for an earlier slot. */
 static inline int best_left(__global const float *scores, int n_experts,
                             __global const int *experts, int slot)
@@ -507,6 +562,85 @@ static inline int best_left(__global const float *scores, int n_experts,
     }
     return best;
 }
+#else
+#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* experts by sixteens beside each other */
+
+/* Seen by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
+struct choice {
+    float score[MAX_EXPERTS], term[MAX_EXPERTS];
+    int candidate[LANES];
+    uchar taken[MAX_EXPERTS];
+};
+
+/* Scores to probabilities: maximum and exponentials side by side, the sum in order. Called with
+ * n_experts 0 where there is no softmax: PoCL 3.1 gets barriers that a branch skips wrong. */
+static inline void route_softmax(__local struct choice *c, int n_experts)
+{
+    float top = c->score[0], sum = 0.0f;
+
+#pragma unroll 8
+    for (int e = 1; e < n_experts; e++)
+        top = c->score[e] > top ? c->score[e] : top;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS)
+        c->score[e] = num_exp1(c->score[e] - top);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll 8
+    for (int e = 0; e < n_experts; e++)
+        sum = sum + c->score[e];
+    sum = num_recip1(sum);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS)
+        c->score[e] = c->score[e] * sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* The likeliest expert not taken, the first of equals: of sixteen stretches, then of those. */
+static inline int route_best(__local struct choice *c, int n_experts)
+{
+    int lid = get_local_id(0), size = (n_experts + LANES - 1) / LANES, best = -1;
+
+    if (lid < LANES) {
+        for (int e = lid * size; e < min(n_experts, (lid + 1) * size); e++)
+            if (!c->taken[e] && (best < 0 || c->score[e] > c->score[best]))
+                best = e;
+        c->candidate[lid] = best;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    best = -1;
+    for (int i = 0; i < LANES; i++) {
+        int e = c->candidate[i];
+
+        if (e >= 0 && (best < 0 || c->score[e] > c->score[best]))
+            best = e;
+    }
+    return best;
+}
+
+/* What each expert adds to the weight of `best` in SparseMixer: those far below it and those taken
+ * nothing. */
+static inline void route_terms(__local struct choice *c, int n_experts, int best, float limit)
+{
+    float top = c->score[best];
+
+    for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS) {
+        float a = fabs(c->score[e]), f = a > top ? a : top;
+        bool out = c->taken[e] || (e != best && top - c->score[e] > limit * f);
+
+        c->term[e] = out ? 0.0f : num_exp1(c->score[e] - top);
+    }
+}
+
+static inline float route_weight(__local const struct choice *c, int n_experts)
+{
+    float total = 0.0f;
+
+#pragma unroll 8
+    for (int e = 0; e < n_experts; e++)
+        total = total + c->term[e];
+    return num_recip1(total);
+}
+#endif
 
 /* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer,
  * or (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum
@@ -514,8 +648,6 @@ static inline int best_left(__global const float *scores, int n_experts,
  * experts are written here too; 8: scores have a bias. */
 #if WIDE
 #define ROUTE_ITEMS 1
-#else
-#define ROUTE_ITEMS 64
 #endif
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global const float *score_bias,
@@ -547,23 +679,57 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             scores[e + i] = out[i];
     }
 #else
-    __local float sum[4][16];
-    int lid = get_local_id(0), lane = lid % 16, quarter = lid / 16;
+    __local float sum[ROUTE_ITEMS / 64][4][16];
+    __local struct choice c;
+    int lid = get_local_id(0), lane = lid % 16, quarter = lid / 16 % 4, side = lid / 64;
 
-    for (int e = 0; e < padded; e += 16) {
-        float acc = 0.0f;
+    for (int from = 0; from < padded; from += ROUTE_ITEMS / 4) {
+        int e = from + side * 16;
 
-        for (int c = (int)((long)quarter * n / 4); c < (int)((long)(quarter + 1) * n / 4); c++)
-            acc = fma(router[(size_t)c * padded + e + lane], h[c], acc);
-        sum[quarter][lane] = acc;
+        if (e < padded)
+            sum[side][quarter][lane] =
+                router_sum(h, router + e + lane, (int)((long)quarter * n / 4),
+                           (int)((long)(quarter + 1) * n / 4), padded);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (quarter == 0 && e + lane < n_experts)
-            scores[e + lane] = (sum[0][lane] + sum[1][lane]) + (sum[2][lane] + sum[3][lane]);
-        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        if (quarter == 0 && e + lane < n_experts) {
+            float score = (sum[side][0][lane] + sum[side][1][lane]) +
+                          (sum[side][2][lane] + sum[side][3][lane]);
+
+            c.score[e + lane] = flags & 8 ? score + score_bias[e + lane] : score;
+            c.taken[e + lane] = 0;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
-    if (lid)
-        return;
+    float limit = 2.0f * jitter, sum_all = 0.0f;
+
+    route_softmax(&c, flags & 2 ? n_experts : 0);
+    for (int slot = 0; slot < used; slot++) {
+        int best = route_best(&c, n_experts);
+        float top = c.score[best], weight;
+
+        route_terms(&c, flags & 2 ? 0 : n_experts, best, limit);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        weight = flags & 2 ? top : route_weight(&c, n_experts);
+        sum_all = sum_all + top;
+        if (lid == 0) {
+            c.taken[best] = 1;
+            experts[slot] = best;
+            weights[slot] = weight;
+            if (flags & 1) {
+                tiles[slot] = (int4)(slot, 1, best, 0);
+                entries[slot] = (int2)(0, slot);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if ((flags & 2) && lid == 0) {
+        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+
+        for (int slot = 0; slot < used; slot++)
+            weights[slot] = weights[slot] * scale;
+    }
 #endif
+#if WIDE
     float limit = 2.0f * jitter, sum_all = 0.0f;
 
     for (int e = 0; e < n_experts && flags & 8; e++)
@@ -610,6 +776,7 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+#endif
 }
 
 /* Rows grouped by expert (at most 16): entries (row, where its output goes), tiles (first entry,
