@@ -16,6 +16,7 @@
 #include "engine/run/pass/shared_resources.h"
 #include "engine/run/config.h"
 #include "engine/run/draft/drafter.h"
+#include "engine/run/draft/sureness.h"
 #include "engine/run/draft/utility.h"
 #include "engine/run/pass/forward.h"
 #include "engine/run/state/kv.h"
@@ -434,12 +435,6 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
 int speculate_init(struct engine *g, struct error *e);
 /* Opens the heads that draft, where they are asked for. Errors of medusa_heads_open. */
 int speculate_heads_open(struct engine *g, struct error *e);
-/* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
- * its vocabulary is another one. */
-int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
-/* mtp.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
- * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
-int mtp_open(struct engine *g, const struct engine_config *of, struct error *e);
 int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
 void speculate_close(struct session *s);
 /* Hidden states for the drafters that use them (drafter_ops.states). */
@@ -464,6 +459,19 @@ bool speculate_next(struct session *s);
 /* Discards what was drafted and not drawn. computed: its rows were computed, so that the
  * statistics may count them. */
 void speculate_end(struct session *s, bool computed);
+
+/* draft_model.c */
+/* ERR_USAGE: that model cannot draft for g, its vocabulary is another one. */
+int draft_model_check(const struct engine *g, const struct engine *model, struct error *e);
+/* What a drafter has that reads along in an engine of its own. */
+struct draft_reader {
+    struct session *session;
+    struct engine *model;
+    float *logits; /* n_vocab of that model */
+    struct sureness sureness;
+};
+int draft_reader_init(struct draft_reader *r, struct engine *model, struct error *e);
+void draft_reader_release(struct draft_reader *r); /* also one that is all zeros */
 
 /* turn.c */
 /* A pass has computed `rows` of the session's behind its n_tokens, the first as row `row` of the
