@@ -521,18 +521,6 @@ int engine_session_turn(struct session *s, const struct turn *t,
     return turn_begin(s, t, on_event, ctx, e ? e : &own);
 }
 
-void engine_session_cancel(struct session *s)
-{
-    atomic_store(&s->cancel, 1);
-    wake_signal(&s->engine->cancel_wake);
-}
-
-void engine_session_uncancel(struct session *s)
-{
-    s->turn_cancelled = false;
-    atomic_store(&s->cancel, 0);
-}
-
 void engine_session_hold(struct session *s, bool held)
 {
     atomic_store(&s->held, held);

@@ -115,7 +115,7 @@ struct speculated {
     uint64_t paused_ns; /* by pacing, before its tokens were taken */
 };
 
-/* The lossy settings of an engine (fewer_experts.c, lossy/). */
+/* The lossy settings of an engine (session.c, lossy/). */
 struct lossy {
     int used, defer;
     float least;
@@ -322,6 +322,11 @@ void engine_notice(struct engine *g, const char *format, ...) __attribute__((for
 int engine_emit(struct engine *g, struct event *ev);
 /* nobody wants anything of it: engine_config.stop says so */
 bool engine_given_up(const struct engine *g);
+/* to the turn's on_event; frees what it left; remembers a cancel */
+int session_emit(struct session *s, struct event *ev);
+/* likewise: how probable the likeliest tokens are by these logits, and id, which stands there */
+void session_logprobs(struct session *s, const float *logits, int id);
+bool session_cancelled(struct session *s);
 
 /* session.c */
 int session_new(struct session **out, struct engine *g, struct error *e);
@@ -338,10 +343,7 @@ int session_append(struct session *s, const int *ids, int n, struct error *e);
 int session_extend_all(struct session *const *s, int n, const int *ids, struct error *e);
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, struct error *e);
-/* to the turn's on_event; frees what it left; remembers a cancel */
-int session_emit(struct session *s, struct event *ev);
-bool session_cancelled(struct session *s);
-/* fewer_experts.c: which lossy settings are in force */
+/* which lossy settings are in force */
 struct lossy lossy_now(const struct engine *g);
 bool lossy_as_opened(const struct engine *g);
 /* It was changed, outside a turn: where it is as the engine was opened again, what was computed
@@ -423,10 +425,6 @@ void disk_sessions_due(struct session *s);
  */
 bool disk_sessions_step(struct engine *g, bool idle);
 
-/* scheduler.c */
-/* A turn begins on s: it is served beside those under way, not until it has caught up with them. */
-void scheduler_enter(struct session *s);
-
 /* Counts rows of the newest pass, from its row `row` on, which are the session's from now on. */
 void session_rows_done(struct session *s, const struct span *span, int row, bool decode);
 
@@ -474,9 +472,6 @@ int draft_reader_init(struct draft_reader *r, struct engine *model, struct error
 void draft_reader_release(struct draft_reader *r); /* also one that is all zeros */
 
 /* turn.c */
-/* A pass has computed `rows` of the session's behind its n_tokens, the first as row `row` of the
- * pass: tells what the model thought of the prompt's tokens behind each. For who has run.scores. */
-int turn_score(struct session *s, int row, int rows, struct error *e);
 /* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t
  * stays the caller's, until turn_end. Negative: there is no turn. */
 int turn_begin(struct session *s, const struct turn *t,
