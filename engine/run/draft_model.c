@@ -11,49 +11,52 @@
 #include <string.h>
 
 struct drafter {
-    struct session *session;
-    struct engine *model;
-    float *logits; /* n_vocab of the draft model */
-    int n_vocab;   /* ids that both have */
-    struct sureness sureness;
+    struct draft_reader reader;
+    int n_vocab; /* ids that both have */
 };
+
+int draft_reader_init(struct draft_reader *r, struct engine *model, struct error *e)
+{
+    *r = (struct draft_reader){.model = model};
+    sureness_init(&r->sureness);
+    r->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *r->logits);
+    return r->logits ? session_new(&r->session, model, e)
+                     : error_set(e, ERR_MEMORY, "no memory for drafts");
+}
+
+void draft_reader_release(struct draft_reader *r)
+{
+    session_free(r->session);
+    mem_free(r->logits);
+}
 
 static void release(struct drafter *d)
 {
     if (!d)
         return;
-    engine_session_close(d->session);
-    mem_free(d->logits);
+    draft_reader_release(&d->reader);
     mem_free(d);
 }
 
 static int make(struct drafter **out, struct engine *model, struct error *e)
 {
     struct drafter *d = mem_alloc(1, sizeof *d);
-    int rc = 0;
+    int rc = d ? draft_reader_init(&d->reader, model, e)
+               : error_set(e, ERR_MEMORY, "no memory for drafts");
 
     *out = NULL;
-    if (d) {
-        d->model = model;
-        d->n_vocab = model->model->hp.n_vocab;
-        d->logits = mem_alloc((size_t)d->n_vocab, sizeof *d->logits);
-    }
-    if (!d || !d->logits)
-        rc = error_set(e, ERR_MEMORY, "no memory for drafts");
-    else
-        rc = engine_session_open(model, &d->session, e);
     if (rc < 0) {
         release(d);
         return rc;
     }
-    sureness_init(&d->sureness);
+    d->n_vocab = model->model->hp.n_vocab;
     *out = d;
     return 0;
 }
 
 static void expect(const struct drafter *d, int most, float *p)
 {
-    sureness_expect(&d->sureness, most, p);
+    sureness_expect(&d->reader.sureness, most, p);
 }
 
 /* Leading tokens of these that its session holds. */
@@ -68,19 +71,20 @@ static int common(const struct session *s, const int *ids, int n)
 
 static int behind(const struct drafter *d, const int *ids, int n)
 {
-    return n - common(d->session, ids, n);
+    return n - common(d->reader.session, ids, n);
 }
 
 /* Its session holds these tokens, and the logits are those behind them. */
 static bool read_along(struct drafter *d, const int *ids, int n)
 {
-    struct session *s = d->session;
+    struct session *s = d->reader.session;
     struct error e;
     int same = common(s, ids, n);
 
     session_rewind(s, same < n ? same : n - 1);
-    return n <= d->model->info.context &&
-           session_extend(s, ids + s->n_tokens, n - s->n_tokens, 0, d->logits, false, &e) == 0;
+    return n <= d->reader.model->info.context &&
+           session_extend(s, ids + s->n_tokens, n - s->n_tokens, 0, d->reader.logits, false, &e) ==
+               0;
 }
 
 /* It cannot read ids that it does not have. */
@@ -104,23 +108,24 @@ static bool next(void *ctx, int made, int id)
     struct drafter *d = ctx;
     struct error e;
 
-    return !made || (d->session->n_tokens < d->model->info.context &&
-                     session_extend(d->session, &id, 1, 0, d->logits, false, &e) == 0);
+    return !made ||
+           (d->reader.session->n_tokens < d->reader.model->info.context &&
+            session_extend(d->reader.session, &id, 1, 0, d->reader.logits, false, &e) == 0);
 }
 
 static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
                    float *p)
 {
-    const struct chain c = {&d->sureness, d->logits, d->n_vocab, next, d};
+    const struct chain c = {&d->reader.sureness, d->reader.logits, d->n_vocab, next, d};
 
-    sureness_begin(&d->sureness);
+    sureness_begin(&d->reader.sureness);
     return can_read(d, ids, n) && read_along(d, ids, n) ? chain_propose(&c, most, least, out, p)
                                                         : 0;
 }
 
 static void learn(struct drafter *d, int tried, int taken)
 {
-    sureness_learn(&d->sureness, tried, taken);
+    sureness_learn(&d->reader.sureness, tried, taken);
 }
 
 const struct drafter_ops drafter_model = {
@@ -190,20 +195,10 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     return c;
 }
 
-int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e)
+int draft_model_check(const struct engine *g, const struct engine *model, struct error *e)
 {
-    struct engine_config c;
-    int rc;
-
-    if (!of->drafting.model || !g->drafts)
-        return mtp_open(g, of, e);
-    c = engine_draft_config(of, g->info.context);
-    c.commons = g->config.commons;
-    if ((rc = engine_open(&g->draft_model, &c, e)) < 0)
-        return error_prefix(e, "-md");
-    if (!g->tokenizer || !g->draft_model->tokenizer)
+    if (!g->tokenizer || !model->tokenizer)
         return error_set(e, ERR_USAGE,
                          "-md: a model without a tokenizer cannot draft, or be drafted for");
-    rc = check_vocabulary(g, g->draft_model, e);
-    return rc < 0 ? rc : mtp_open(g, of, e);
+    return check_vocabulary(g, model, e);
 }

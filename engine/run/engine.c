@@ -255,6 +255,52 @@ static int take_commons(struct engine *g, struct error *e)
     return rc;
 }
 
+/* The model that drafts, where one is named. */
+static int open_draft_model(struct engine *g, const struct engine_config *of, struct error *e)
+{
+    struct engine_config c = engine_draft_config(of, g->info.context);
+
+    if (!of->drafting.model || !g->drafts)
+        return 0;
+    c.commons = g->config.commons;
+    if (engine_open(&g->draft_model, &c, e) < 0)
+        return error_prefix(e, "-md");
+    return draft_model_check(g, g->draft_model, e);
+}
+
+/* The block that predicts further tokens, where its drafter is asked for; one that cannot be
+ * computed is a notice where nobody named that drafter. */
+static int open_further(struct engine *g, const struct engine_config *of, struct error *e)
+{
+    struct engine_config c;
+    struct error own = {0};
+    int rc;
+
+    if (!g->drafters[DRAFTER_mtp])
+        return 0;
+    c = engine_mtp_config(of, g->model, g->info.context);
+    c.commons = g->config.commons;
+    rc = engine_open(&g->further, &c, &own);
+    if (rc == ERR_MODEL && strcmp(of->drafting.type, "auto") == 0) {
+        g->drafters[DRAFTER_mtp] = false;
+        engine_notice(g, "the block that predicts further tokens does not draft: %s", own.text);
+        return 0;
+    }
+    if (rc < 0)
+        *e = own;
+    return rc;
+}
+
+/* Who drafts, as far as it is opened. */
+static int open_drafting(struct engine *g, const struct engine_config *of, struct error *e)
+{
+    int rc;
+
+    if ((rc = open_draft_model(g, of, e)) < 0 || (rc = open_further(g, of, e)) < 0)
+        return rc;
+    return speculate_heads_open(g, e);
+}
+
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
@@ -312,8 +358,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     if (g->config.commons)
         g->bandwidth = shared_resources_bandwidth(g->config.commons);
-    if ((rc = open_parts(g, c, e)) < 0 || (rc = speculate_model_open(g, c, e)) < 0 ||
-        (rc = speculate_heads_open(g, e)) < 0 || (rc = take_session(g, e)) < 0)
+    if ((rc = open_parts(g, c, e)) < 0 || (rc = open_drafting(g, c, e)) < 0 ||
+        (rc = take_session(g, e)) < 0)
         goto out;
     g->config.drafting.model = NULL; /* the caller's */
     g->info.model = g->model;
@@ -473,18 +519,6 @@ int engine_session_turn(struct session *s, const struct turn *t,
     if (turn_running(s))
         return error_set(e, ERR_USAGE, "the session's answer is not over yet");
     return turn_begin(s, t, on_event, ctx, e ? e : &own);
-}
-
-void engine_session_cancel(struct session *s)
-{
-    atomic_store(&s->cancel, 1);
-    wake_signal(&s->engine->cancel_wake);
-}
-
-void engine_session_uncancel(struct session *s)
-{
-    s->turn_cancelled = false;
-    atomic_store(&s->cancel, 0);
 }
 
 void engine_session_hold(struct session *s, bool held)

@@ -1,11 +1,9 @@
-/* Fewer experts a token than the model was trained with, and which lossy settings are in force. The
- * layers' shapes say how many experts are chosen: all who compute, count or place read it there.
- * What it costs is measured by lossy/shadow.c. Engine thread, outside a turn. */
+/* Fewer experts a token than the model was trained with. The layers' shapes say how many experts
+ * are chosen: all who compute, count or place read it there. What it costs is measured by
+ * lossy/shadow.c. Engine thread, outside a turn. */
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
-
-#include <string.h>
 
 int engine_experts_trained(const struct engine *g)
 {
@@ -84,29 +82,4 @@ void engine_experts_lossy(const struct engine *g, int *used, float *least)
 {
     *used = g->experts_used;
     *least = g->forward.least;
-}
-
-/* ---- all that is lossy, as one ---- */
-
-struct lossy lossy_now(const struct engine *g)
-{
-    return (struct lossy){g->experts_used, g->forward.defer, g->forward.least, g->config.kv_k,
-                          g->config.kv_v};
-}
-
-bool lossy_as_opened(const struct engine *g)
-{
-    struct lossy is = lossy_now(g), was = g->opened;
-
-    return is.used == was.used && is.defer == was.defer && is.least == was.least &&
-           is.k == was.k && is.v == was.v;
-}
-
-void lossy_changed(struct engine *g)
-{
-    if (!lossy_as_opened(g))
-        return;
-    for (int i = 0; g->sessions && i < g->n_sessions; i++)
-        if (g->sessions[i])
-            session_rewind(g->sessions[i], g->sessions[i]->as_opened);
 }

@@ -36,6 +36,14 @@ size_t drafting_footprint(const struct drafting *c, const struct hparams *hp, in
     return (rows && sessions < 2 ? rows + 1 : rows) * (size_t)hp->n_vocab * sizeof(float);
 }
 
+bool engine_mtp_wanted(const struct engine_config *c)
+{
+    const char *type = c->drafting.type;
+
+    return !c->mtp_of &&
+           (strcmp(type, "mtp") == 0 || (strcmp(type, "auto") == 0 && !c->drafting.model));
+}
+
 /* ---- an engine ---- */
 
 /* What a context takes on the host: rows, copies of state, and the tables that grow with it. */

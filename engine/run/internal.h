@@ -16,6 +16,7 @@
 #include "engine/run/pass/shared_resources.h"
 #include "engine/run/config.h"
 #include "engine/run/draft/drafter.h"
+#include "engine/run/draft/sureness.h"
 #include "engine/run/draft/utility.h"
 #include "engine/run/pass/forward.h"
 #include "engine/run/state/kv.h"
@@ -114,7 +115,7 @@ struct speculated {
     uint64_t paused_ns; /* by pacing, before its tokens were taken */
 };
 
-/* The lossy settings of an engine (fewer_experts.c, lossy/). */
+/* The lossy settings of an engine (session.c, lossy/). */
 struct lossy {
     int used, defer;
     float least;
@@ -321,6 +322,11 @@ void engine_notice(struct engine *g, const char *format, ...) __attribute__((for
 int engine_emit(struct engine *g, struct event *ev);
 /* nobody wants anything of it: engine_config.stop says so */
 bool engine_given_up(const struct engine *g);
+/* to the turn's on_event; frees what it left; remembers a cancel */
+int session_emit(struct session *s, struct event *ev);
+/* likewise: how probable the likeliest tokens are by these logits, and id, which stands there */
+void session_logprobs(struct session *s, const float *logits, int id);
+bool session_cancelled(struct session *s);
 
 /* session.c */
 int session_new(struct session **out, struct engine *g, struct error *e);
@@ -337,10 +343,7 @@ int session_append(struct session *s, const int *ids, int n, struct error *e);
 int session_extend_all(struct session *const *s, int n, const int *ids, struct error *e);
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, struct error *e);
-/* to the turn's on_event; frees what it left; remembers a cancel */
-int session_emit(struct session *s, struct event *ev);
-bool session_cancelled(struct session *s);
-/* fewer_experts.c: which lossy settings are in force */
+/* which lossy settings are in force */
 struct lossy lossy_now(const struct engine *g);
 bool lossy_as_opened(const struct engine *g);
 /* It was changed, outside a turn: where it is as the engine was opened again, what was computed
@@ -422,10 +425,6 @@ void disk_sessions_due(struct session *s);
  */
 bool disk_sessions_step(struct engine *g, bool idle);
 
-/* scheduler.c */
-/* A turn begins on s: it is served beside those under way, not until it has caught up with them. */
-void scheduler_enter(struct session *s);
-
 /* Counts rows of the newest pass, from its row `row` on, which are the session's from now on. */
 void session_rows_done(struct session *s, const struct span *span, int row, bool decode);
 
@@ -434,12 +433,6 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
 int speculate_init(struct engine *g, struct error *e);
 /* Opens the heads that draft, where they are asked for. Errors of medusa_heads_open. */
 int speculate_heads_open(struct engine *g, struct error *e);
-/* draft_model.c: opens the model that drafts, where c names one. Errors of engine_open; ERR_USAGE:
- * its vocabulary is another one. */
-int speculate_model_open(struct engine *g, const struct engine_config *of, struct error *e);
-/* mtp.c: opens the block that predicts further tokens, where its drafter is asked for. Errors
- * of engine_open; where nobody named that drafter a block that cannot be computed is a notice. */
-int mtp_open(struct engine *g, const struct engine_config *of, struct error *e);
 int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
 void speculate_close(struct session *s);
 /* Hidden states for the drafters that use them (drafter_ops.states). */
@@ -465,10 +458,20 @@ bool speculate_next(struct session *s);
  * statistics may count them. */
 void speculate_end(struct session *s, bool computed);
 
+/* draft_model.c */
+/* ERR_USAGE: that model cannot draft for g, its vocabulary is another one. */
+int draft_model_check(const struct engine *g, const struct engine *model, struct error *e);
+/* What a drafter has that reads along in an engine of its own. */
+struct draft_reader {
+    struct session *session;
+    struct engine *model;
+    float *logits; /* n_vocab of that model */
+    struct sureness sureness;
+};
+int draft_reader_init(struct draft_reader *r, struct engine *model, struct error *e);
+void draft_reader_release(struct draft_reader *r); /* also one that is all zeros */
+
 /* turn.c */
-/* A pass has computed `rows` of the session's behind its n_tokens, the first as row `row` of the
- * pass: tells what the model thought of the prompt's tokens behind each. For who has run.scores. */
-int turn_score(struct session *s, int row, int rows, struct error *e);
 /* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t
  * stays the caller's, until turn_end. Negative: there is no turn. */
 int turn_begin(struct session *s, const struct turn *t,

@@ -18,10 +18,7 @@
 #define HELD 512 /* positions whose states are kept */
 
 struct drafter {
-    struct session *session;
-    struct engine *model;
-    struct sureness sureness;
-    float *logits;  /* n_vocab */
+    struct draft_reader reader;
     float *states;  /* (HELD, hidden): the one of position p as row p % HELD */
     float *own;     /* (hidden): its own, of the row computed last */
     int from, upto; /* positions whose states are there */
@@ -30,15 +27,14 @@ struct drafter {
 
 static size_t hidden_of(const struct drafter *d)
 {
-    return (size_t)d->model->model->hp.hidden;
+    return (size_t)d->reader.model->model->hp.hidden;
 }
 
 static void release(struct drafter *d)
 {
     if (!d)
         return;
-    engine_session_close(d->session);
-    mem_free(d->logits);
+    draft_reader_release(&d->reader);
     mem_free(d->states);
     mem_free(d->own);
     mem_free(d);
@@ -47,36 +43,33 @@ static void release(struct drafter *d)
 static int make(struct drafter **out, struct engine *model, struct error *e)
 {
     struct drafter *d = mem_alloc(1, sizeof *d);
-    int rc = 0;
+    size_t hidden = (size_t)model->model->hp.hidden;
+    int rc;
 
     *out = NULL;
     if (d) {
-        d->model = model;
-        d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
-        d->states = mem_alloc(HELD * hidden_of(d), sizeof *d->states);
-        d->own = mem_alloc(hidden_of(d), sizeof *d->own);
-        sureness_init(&d->sureness);
+        d->states = mem_alloc(HELD * hidden, sizeof *d->states);
+        d->own = mem_alloc(hidden, sizeof *d->own);
     }
-    if (!d || !d->logits || !d->states || !d->own)
+    if (!d || !d->states || !d->own)
         rc = error_set(e, ERR_MEMORY, "no memory for drafts");
     else
-        rc = engine_session_open(model, &d->session, e);
-    if (rc < 0) {
+        rc = draft_reader_init(&d->reader, model, e);
+    if (rc < 0)
         release(d);
-        return rc;
-    }
-    *out = d;
-    return 0;
+    else
+        *out = d;
+    return rc;
 }
 
 static void expect(const struct drafter *d, int most, float *p)
 {
-    sureness_expect(&d->sureness, most, p);
+    sureness_expect(&d->reader.sureness, most, p);
 }
 
 static void keep_states(struct drafter *d, int pos, int rows, const float *x)
 {
-    const struct model *m = d->model->model;
+    const struct model *m = d->reader.model->model;
 
     if (pos > d->upto || pos < d->from)
         d->from = pos;
@@ -94,7 +87,7 @@ static int standing(const struct drafter *d, const int *ids, int n)
     int same = 0;
 
     while (same < d->read && d->base + same + 1 < n &&
-           ids[d->base + same + 1] == d->session->tokens[same])
+           ids[d->base + same + 1] == d->reader.session->tokens[same])
         same++;
     return same;
 }
@@ -109,8 +102,8 @@ static int behind(const struct drafter *d, const int *ids, int n)
 /* The state behind the row computed last, for the next one. */
 static void take_own(struct drafter *d)
 {
-    const struct forward *f = &d->model->forward;
-    const struct model *m = d->model->model;
+    const struct forward *f = &d->reader.model->forward;
+    const struct model *m = d->reader.model->model;
     static const struct norm_weights none;
 
     model_norm(m, m->further.state_norm.weight ? &m->output_norm : &none,
@@ -120,7 +113,7 @@ static void take_own(struct drafter *d)
 /* Appends rows: tokens, and the states they are joined with. logits: of the last one, or NULL. */
 static bool extend(struct drafter *d, const int *ids, int n, const float *states, float *logits)
 {
-    struct session *s = d->session;
+    struct session *s = d->reader.session;
     struct error e;
     int rc;
 
@@ -134,8 +127,8 @@ static bool extend(struct drafter *d, const int *ids, int n, const float *states
 /* Its head is the model's, which may be packed by now. */
 static void mind_head(struct drafter *d)
 {
-    struct model *m = d->model->model;
-    const struct model *of = d->model->config.mtp_of;
+    struct model *m = d->reader.model->model;
+    const struct model *of = d->reader.model->config.mtp_of;
 
     if (m->head.data == of->head.data)
         atomic_store(&m->head.raw, atomic_load(&of->head.raw));
@@ -155,14 +148,14 @@ static bool read_along(struct drafter *d, const int *ids, int n)
         keep = 0;
     }
     mind_head(d);
-    session_rewind(d->session, keep);
+    session_rewind(d->reader.session, keep);
     d->read = keep;
     while (d->base + d->read < last) {
         int pos = d->base + d->read, rows = last - pos;
 
         rows = rows < HELD - pos % HELD ? rows : HELD - pos % HELD;
         if (!extend(d, ids + pos + 1, rows, d->states + (size_t)(pos % HELD) * hidden_of(d),
-                    pos + rows == last ? d->logits : NULL))
+                    pos + rows == last ? d->reader.logits : NULL))
             return false;
         d->read += rows;
     }
@@ -183,7 +176,8 @@ static bool next(void *ctx, int made, int id)
 
     if (!made)
         return true;
-    if (d->session->n_tokens >= d->model->info.context || !extend(d, &id, 1, d->own, d->logits))
+    if (d->reader.session->n_tokens >= d->reader.model->info.context ||
+        !extend(d, &id, 1, d->own, d->reader.logits))
         return false;
     take_own(d);
     return true;
@@ -192,15 +186,16 @@ static bool next(void *ctx, int made, int id)
 static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
                    float *p)
 {
-    const struct chain c = {&d->sureness, d->logits, d->model->model->hp.n_vocab, next, d};
+    const struct chain c = {&d->reader.sureness, d->reader.logits,
+                            d->reader.model->model->hp.n_vocab, next, d};
 
-    sureness_begin(&d->sureness);
+    sureness_begin(&d->reader.sureness);
     return read_along(d, ids, n) ? chain_propose(&c, most, least, out, p) : 0;
 }
 
 static void learn(struct drafter *d, int tried, int taken)
 {
-    sureness_learn(&d->sureness, tried, taken);
+    sureness_learn(&d->reader.sureness, tried, taken);
 }
 
 const struct drafter_ops drafter_mtp = {
@@ -217,14 +212,6 @@ const struct drafter_ops drafter_mtp = {
     .learn = learn,
 };
 
-bool engine_mtp_wanted(const struct engine_config *c)
-{
-    const char *type = c->drafting.type;
-
-    return !c->mtp_of &&
-           (strcmp(type, "mtp") == 0 || (strcmp(type, "auto") == 0 && !c->drafting.model));
-}
-
 struct engine_config engine_mtp_config(const struct engine_config *of, const struct model *model,
                                        int context)
 {
@@ -240,25 +227,4 @@ struct engine_config engine_mtp_config(const struct engine_config *of, const str
 uint64_t engine_mtp_states(const struct model *model)
 {
     return (HELD + 1) * (uint64_t)model->hp.hidden * sizeof(float);
-}
-
-int mtp_open(struct engine *g, const struct engine_config *of, struct error *e)
-{
-    struct engine_config c;
-    struct error own = {0};
-    int rc;
-
-    if (!g->drafters[DRAFTER_mtp])
-        return 0;
-    c = engine_mtp_config(of, g->model, g->info.context);
-    c.commons = g->config.commons;
-    rc = engine_open(&g->further, &c, &own);
-    if (rc == ERR_MODEL && strcmp(of->drafting.type, "auto") == 0) {
-        g->drafters[DRAFTER_mtp] = false;
-        engine_notice(g, "the block that predicts further tokens does not draft: %s", own.text);
-        return 0;
-    }
-    if (rc < 0 && e)
-        *e = own;
-    return rc;
 }

@@ -2,6 +2,7 @@
  * log, cancelling as others ask for it. Engine thread. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/report/logprobs.h"
 
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -61,10 +62,30 @@ int session_emit(struct session *s, struct event *ev)
     return stop;
 }
 
+void session_logprobs(struct session *s, const float *logits, int id)
+{
+    struct event ev = {.kind = EVENT_LOGPROBS};
+
+    logprobs_of(logits, s->engine->model->hp.n_vocab, id, s->run.turn->top_logprobs, &ev.logprobs);
+    session_emit(s, &ev);
+}
+
 bool session_cancelled(struct session *s)
 {
     return s->turn_cancelled || engine_given_up(s->engine) ||
            atomic_load_explicit(&s->cancel, memory_order_relaxed);
+}
+
+void engine_session_cancel(struct session *s)
+{
+    atomic_store(&s->cancel, 1);
+    wake_signal(&s->engine->cancel_wake);
+}
+
+void engine_session_uncancel(struct session *s)
+{
+    s->turn_cancelled = false;
+    atomic_store(&s->cancel, 0);
 }
 
 void engine_progress(struct engine *g, const char *line)

@@ -58,18 +58,6 @@ static void add_part(struct engine *g, int n, struct session *s, int rows)
         .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};
 }
 
-void scheduler_enter(struct session *s)
-{
-    const struct engine *g = s->engine;
-    uint64_t least = UINT64_MAX;
-
-    for (int i = 0; i < g->n_sessions; i++)
-        if (g->sessions[i] && g->sessions[i] != s && turn_running(g->sessions[i]) &&
-            g->sessions[i]->run.served < least)
-            least = g->sessions[i]->run.served;
-    s->run.served = least == UINT64_MAX ? 0 : least;
-}
-
 /* Rows that prompts may have beside n answers, of `left` that there are. */
 static int room_beside(struct engine *g, int n, int left)
 {
@@ -196,4 +184,41 @@ bool engine_step(struct engine *g)
         g->tick(g->tick_ctx);
     }
     return g->n_running > 0;
+}
+
+/* What a caller of engine_turn hears: an error is what it returns. */
+struct listener {
+    int (*on_event)(void *ctx, struct event *ev);
+    void *ctx;
+};
+
+static int listen(void *ctx, struct event *ev)
+{
+    const struct listener *l = ctx;
+
+    return ev->kind == EVENT_ERROR || !l->on_event ? 0 : l->on_event(l->ctx, ev);
+}
+
+int engine_turn(struct engine *g, const struct turn *t,
+                int (*on_event)(void *ctx, struct event *ev), void *ctx,
+                struct turn_done_event *done, struct error *e)
+{
+    struct session *s = g->session;
+    int (*idle_event)(void *ctx, struct event *ev) = g->on_event;
+    struct listener listener = {on_event, ctx};
+    void *idle_ctx = g->event_ctx;
+    struct error own = {0};
+
+    g->on_event = on_event;
+    g->event_ctx = ctx;
+    if (turn_begin(s, t, listen, &listener, e ? e : &own) == 0)
+        while (turn_running(s))
+            engine_step(g);
+    g->on_event = idle_event;
+    g->event_ctx = idle_ctx;
+    if (done)
+        *done = s->run.done;
+    if (s->run.rc < 0 && e)
+        *e = s->run.error;
+    return s->run.rc;
 }

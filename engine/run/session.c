@@ -180,6 +180,29 @@ void session_rewind(struct session *s, int n_tokens)
     cut(s, n_tokens);
 }
 
+struct lossy lossy_now(const struct engine *g)
+{
+    return (struct lossy){g->experts_used, g->forward.defer, g->forward.least, g->config.kv_k,
+                          g->config.kv_v};
+}
+
+bool lossy_as_opened(const struct engine *g)
+{
+    struct lossy is = lossy_now(g), was = g->opened;
+
+    return is.used == was.used && is.defer == was.defer && is.least == was.least &&
+           is.k == was.k && is.v == was.v;
+}
+
+void lossy_changed(struct engine *g)
+{
+    if (!lossy_as_opened(g))
+        return;
+    for (int i = 0; g->sessions && i < g->n_sessions; i++)
+        if (g->sessions[i])
+            session_rewind(g->sessions[i], g->sessions[i]->as_opened);
+}
+
 int session_strengths(struct session *s, const float *strengths)
 {
     size_t n = (size_t)adapters_count(s->engine->adapters);
@@ -401,6 +424,26 @@ static const float *states_of(const struct session *s)
                : NULL;
 }
 
+/* Tells what the model thought of the prompt's tokens behind each of these rows, which the pass has
+ * computed behind the session's n_tokens, the first as its row `row`. */
+static int score_rows(struct session *s, int row, int rows, struct error *e)
+{
+    size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
+    int rc = 0, last = s->run.turn->prompt.n - 1;
+
+    for (int done = 0; done < rows && rc == 0; done += SCORE_ROWS) {
+        int n = rows - done < SCORE_ROWS ? rows - done : SCORE_ROWS;
+
+        if (s->n_tokens + done >= last)
+            break;
+        rc = forward_head(&s->engine->forward, row + done, n, s->run.scores, e);
+        for (int i = 0; i < n && rc == 0 && s->n_tokens + done + i < last; i++)
+            session_logprobs(s, s->run.scores + (size_t)i * n_vocab,
+                          s->tokens[s->n_tokens + done + i + 1]);
+    }
+    return rc;
+}
+
 int session_pass(struct engine *g, int n, bool *again, struct error *e)
 {
     const struct pass_part *parts = g->pass.parts;
@@ -429,7 +472,7 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
         rc = pass_heads(g, n, e);
     for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
         if (parts[i].session->run.scores)
-            rc = turn_score(parts[i].session, row, parts[i].rows, e);
+            rc = score_rows(parts[i].session, row, parts[i].rows, e);
     for (int i = 0, row = 0; i < n; row += parts[i++].rows) {
         struct session *s = parts[i].session;
 

@@ -7,7 +7,6 @@
 #include "engine/model/finite.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
-#include "engine/run/report/logprobs.h"
 
 #include <math.h>
 #include <string.h>
@@ -325,6 +324,19 @@ static void tell_dropped(struct engine *g, int turns)
                       g->info.context, turns, turns == 1 ? "" : "s");
 }
 
+/* It is served beside those under way, not until it has caught up with them. */
+static void begin_served(struct session *s)
+{
+    const struct engine *g = s->engine;
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i] && g->sessions[i] != s && turn_running(g->sessions[i]) &&
+            g->sessions[i]->run.served < least)
+            least = g->sessions[i]->run.served;
+    s->run.served = least == UINT64_MAX ? 0 : least;
+}
+
 int turn_begin(struct session *s, const struct turn *t,
                int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e)
 {
@@ -335,7 +347,7 @@ int turn_begin(struct session *s, const struct turn *t,
     *r = (struct turn_run){.turn = t, .on_event = on_event, .event_ctx = ctx};
     r->start = t->prompt.start_ns ? t->prompt.start_ns : clock_now();
     r->done.dropped_turns = t->prompt.dropped_turns;
-    scheduler_enter(s);
+    begin_served(s);
     utility_begin(&g->utility);
     s->spec.watched.n = 0;
     s->spec.unasked = s->spec.wait = 0;
@@ -362,32 +374,6 @@ int turn_begin(struct session *s, const struct turn *t,
     }
     if (rc < 0)
         turn_end(s, rc, e);
-    return rc;
-}
-
-static void tell_logprobs(struct session *s, const float *logits, int id)
-{
-    struct event ev = {.kind = EVENT_LOGPROBS};
-
-    logprobs_of(logits, s->engine->model->hp.n_vocab, id, s->run.turn->top_logprobs, &ev.logprobs);
-    session_emit(s, &ev);
-}
-
-int turn_score(struct session *s, int row, int rows, struct error *e)
-{
-    size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
-    int rc = 0, last = s->run.turn->prompt.n - 1;
-
-    for (int done = 0; done < rows && rc == 0; done += SCORE_ROWS) {
-        int n = rows - done < SCORE_ROWS ? rows - done : SCORE_ROWS;
-
-        if (s->n_tokens + done >= last)
-            break;
-        rc = forward_head(&s->engine->forward, row + done, n, s->run.scores, e);
-        for (int i = 0; i < n && rc == 0 && s->n_tokens + done + i < last; i++)
-            tell_logprobs(s, s->run.scores + (size_t)i * n_vocab,
-                          s->tokens[s->n_tokens + done + i + 1]);
-    }
     return rc;
 }
 
@@ -476,7 +462,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     if ((ruled || !t->ignore_eos) && is_stop(g, token.id))
         return STOP_TOKEN;
     if (t->logprobs)
-        tell_logprobs(s, s->logits, token.id);
+        session_logprobs(s, s->logits, token.id);
     if (ruled)
         s->cursor = matcher_accept(s->matcher, s->cursor, token.id);
     count_token(s, &token);
@@ -592,41 +578,4 @@ void turn_end(struct session *s, int rc, const struct error *e)
     g->busy = g->n_running > 0;
     engine_session_uncancel(s);
     g->tune_due = true;
-}
-
-/* What a caller of engine_turn hears: an error is what it returns. */
-struct listener {
-    int (*on_event)(void *ctx, struct event *ev);
-    void *ctx;
-};
-
-static int listen(void *ctx, struct event *ev)
-{
-    const struct listener *l = ctx;
-
-    return ev->kind == EVENT_ERROR || !l->on_event ? 0 : l->on_event(l->ctx, ev);
-}
-
-int engine_turn(struct engine *g, const struct turn *t,
-                int (*on_event)(void *ctx, struct event *ev), void *ctx,
-                struct turn_done_event *done, struct error *e)
-{
-    struct session *s = g->session;
-    int (*idle_event)(void *ctx, struct event *ev) = g->on_event;
-    struct listener listener = {on_event, ctx};
-    void *idle_ctx = g->event_ctx;
-    struct error own = {0};
-
-    g->on_event = on_event;
-    g->event_ctx = ctx;
-    if (turn_begin(s, t, listen, &listener, e ? e : &own) == 0)
-        while (turn_running(s))
-            engine_step(g);
-    g->on_event = idle_event;
-    g->event_ctx = idle_ctx;
-    if (done)
-        *done = s->run.done;
-    if (s->run.rc < 0 && e)
-        *e = s->run.error;
-    return s->run.rc;
 }
