@@ -18,13 +18,6 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
     struct error e = {0};
     struct transcript_entry *last;
 
-    if (!c->busy)
-        return;
-    c->busy = false;
-    if (c->compacting) {
-        conversation_compact_ended(c, stop);
-        return;
-    }
     if (c->answer.failed)
         conversation_say(c, SAY_TROUBLE,
                          "out of memory: what is kept of this answer is not all of it");
@@ -38,16 +31,6 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
     last = &c->transcript.entries[c->transcript.n - 1];
     snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
     conversation_turn_save(c);
-}
-
-/* The newest answer is computed under the plan in force from its next token on. */
-void conversation_answer_placed(struct conversation *c)
-{
-    struct error e = {0};
-
-    if (c->busy && !c->compacting && c->transcript.n && c->plan[0] &&
-        transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
-        conversation_say(c, SAY_TROUBLE, "%s", e.text);
 }
 
 /* The adapters that count, by name and strength, as far as there is room. */
@@ -127,7 +110,7 @@ int conversation_turn_begin(struct conversation *c, struct dialogue *said, struc
     return -1;
 }
 
-/* Its prompt is made first; conversation_prompt_take sends it. */
+/* Its prompt is made first; conversation_pump sends it. */
 static int turn_begin(struct conversation *c, bool go_on)
 {
     struct dialogue said = {0};
@@ -142,45 +125,6 @@ static int turn_begin(struct conversation *c, bool go_on)
     turn_release(&turn);
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
     return -1;
-}
-
-/* The answer is over before its turn began. */
-static void turn_failed(struct conversation *c, int rc, const char *why, uint64_t start_ns)
-{
-    struct event ev = {.kind = EVENT_TURN_DONE};
-
-    if (rc == ERR_CANCELLED) {
-        ev.done_turn.reason = STOP_CANCELLED;
-        ev.done_turn.total_ns = clock_now() - start_ns;
-    } else {
-        ev = (struct event){.kind = EVENT_ERROR, .text = mem_string(why)};
-        ev.failure.code = rc;
-    }
-    conversation_event(c, &ev);
-}
-
-void conversation_prompt_take(struct conversation *c)
-{
-    struct command k = {.kind = COMMAND_TURN};
-    struct error e = {0};
-    uint64_t start_ns;
-    int rc;
-
-    if (!prompter_take(&c->prompter, &k.turn, &rc, &start_ns, &e))
-        return;
-    if (rc == 0 && !c->compacting) {
-        conversation_view_moved(c, c->prompter.history.dropped_messages);
-        k.turn.prompt.dropped_turns = 0; /* that tells it */
-        conversation_receipt_prompt(c, &k.turn.prompt);
-    }
-    if (rc == 0 && !c->worker_gone)
-        rc = client_send(c->client, &k, &e);
-    else
-        command_release(&k);
-    if (rc == 0 && atomic_load(&c->prompter.unwanted)) /* it came when there was no turn yet */
-        client_cancel(c->client);
-    if (rc < 0 && c->busy)
-        turn_failed(c, rc, e.text, start_ns);
 }
 
 void conversation_answer_clear(struct conversation *c)

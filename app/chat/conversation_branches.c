@@ -1,6 +1,8 @@
-/* What was said otherwise: taking back, saying it anew, going between the branches. UI thread. */
+/* What was said otherwise: taking back, saying it anew, going on with another token, going between
+ * the branches. UI thread. */
 #include "app/chat/internal.h"
 #include "app/setup/engine_options.h"
+#include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
 #include <assert.h>
@@ -12,17 +14,6 @@ static int trouble(struct conversation *c, const struct error *e)
 {
     conversation_say(c, SAY_TROUBLE, "%s", e->text);
     return -1;
-}
-
-int conversation_fork(struct conversation *c, size_t at)
-{
-    struct error e = {0};
-
-    c->editing = false;
-    if (transcript_fork(&c->transcript, at, &e) < 0)
-        return trouble(c, &e);
-    conversation_changed(c);
-    return 0;
 }
 
 /* The beginning of a text on one line, quoted, without the marks of a heading or a list. */
@@ -152,4 +143,59 @@ size_t conversation_fork_before(const struct conversation *c, size_t most)
         if (i <= most && transcript_siblings(t, i) > 1)
             return i;
     return t->n;
+}
+
+/* The answer is the chat's last entry, and the token can be exchanged. */
+static bool can_branch(struct conversation *c, const struct answer_kept *a, size_t at)
+{
+    const char *why = NULL;
+
+    if (c->busy)
+        why = "not while an answer is being written";
+    else if (at >= a->n)
+        why = "only a token of the newest answer can be exchanged, as long as its tokens are kept";
+    else if (a->tokens[at].at == SIZE_MAX)
+        why = "this token is of what was thought before the answer";
+    if (why)
+        conversation_say(c, SAY_NOTICE, "%s", why);
+    return !why;
+}
+
+int conversation_token_branch(struct conversation *c, size_t at, int id)
+{
+    struct error e = {0};
+    struct strbuf text = {0};
+    char piece[64], *thought = NULL;
+    const struct answer_kept a = conversation_answer_tokens(c);
+    size_t place = c->transcript.n - 1, tokens;
+    int rc;
+
+    if (!can_branch(c, &a, at))
+        return -1;
+    tokens = (size_t)c->transcript.entries[place].tokens - a.n + at + 1;
+    conversation_token_text(c, id, piece, sizeof piece);
+    if (!piece[0]) {
+        conversation_say(c, SAY_NOTICE, "this token ends the answer: it has no text");
+        return -1;
+    }
+    strbuf_put(&text, a.text, a.tokens[at].at);
+    strbuf_puts(&text, piece + (a.tokens[at].at == 0 && piece[0] == ' '));
+    if (c->transcript.entries[place].reasoning)
+        thought = mem_string(c->transcript.entries[place].reasoning);
+    rc = text.failed ? error_set(&e, ERR_MEMORY, "out of memory for the new answer")
+                     : transcript_fork(&c->transcript, place, &e);
+    if (rc == 0 && (rc = transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e)) == 0 &&
+        thought)
+        rc = transcript_reasoning(&c->transcript, place, thought, &e);
+    if (rc == 0)
+        c->transcript.entries[place].tokens = (int)tokens;
+    mem_free(thought);
+    strbuf_release(&text);
+    if (rc < 0) {
+        transcript_unfork(&c->transcript, NULL);
+        return trouble(c, &e);
+    }
+    c->n_undone = 0;
+    conversation_changed(c);
+    return conversation_answer(c, true);
 }

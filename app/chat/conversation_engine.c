@@ -162,6 +162,15 @@ int conversation_place_told(struct conversation *c, const char *spec)
     return 0;
 }
 
+void conversation_answer_placed(struct conversation *c)
+{
+    struct error e = {0};
+
+    if (c->busy && !c->compacting && c->transcript.n && c->plan[0] &&
+        transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+}
+
 /* Each placement that a command asked for is reported once, even if a later one is in progress. */
 void conversation_placed(struct conversation *c, const struct event *ev)
 {

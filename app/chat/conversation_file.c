@@ -204,6 +204,19 @@ void conversation_changed(struct conversation *c)
         c->hooks.changed(c->hooks.ctx);
 }
 
+int conversation_fork(struct conversation *c, size_t at)
+{
+    struct error e = {0};
+
+    c->editing = false;
+    if (transcript_fork(&c->transcript, at, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    conversation_changed(c);
+    return 0;
+}
+
 int conversation_system(struct conversation *c, const char *text)
 {
     struct error e = {0};

@@ -8,22 +8,8 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    log_write(kind == SAY_TROUBLE ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s", line);
-    if (c->hooks.say)
-        c->hooks.say(c->hooks.ctx, kind, line);
-}
 
 /* A chat that goes on keeps its own, unless the command line names one. */
 static int system_set(struct conversation *c, const char *text, struct error *e)
@@ -151,6 +137,18 @@ static void answer_done(struct conversation *c, const struct turn_done_event *d)
     conversation_receipt_end(c, d);
 }
 
+/* What was being written, an answer or a summary, is over. */
+static void writing_ended(struct conversation *c, enum stop_reason stop)
+{
+    if (!c->busy)
+        return;
+    c->busy = false;
+    if (c->compacting)
+        conversation_compact_ended(c, stop);
+    else
+        conversation_answer_ended(c, stop);
+}
+
 static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
@@ -190,14 +188,14 @@ static void on_event(struct conversation *c, const struct event *ev)
                   stop_reason_word(ev->done_turn.reason));
         if (!c->compacting)
             conversation_shadow_after(c, &ev->done_turn);
-        conversation_answer_ended(c, ev->done_turn.reason);
+        writing_ended(c, ev->done_turn.reason);
         break;
     case EVENT_PLAN: conversation_placed(c, ev); break;
     case EVENT_ERROR:
         if (!c->ready && !c->failure.code)
             error_set(&c->failure, ev->failure.code < 0 ? ev->failure.code : ERR_MODEL, "%s",
                       ev->text ? ev->text : "the model cannot be read");
-        conversation_answer_ended(c, STOP_ERROR);
+        writing_ended(c, STOP_ERROR);
         break;
     case EVENT_REPORT:
         c->calls -= c->calls > 0;
@@ -207,7 +205,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     case EVENT_STOPPED:
         prompter_release(&c->prompter);
-        conversation_answer_ended(c, STOP_ERROR);
+        writing_ended(c, STOP_ERROR);
         c->calls = 0;
         c->worker_gone = true;
         break;
@@ -215,12 +213,53 @@ static void on_event(struct conversation *c, const struct event *ev)
     }
 }
 
-void conversation_event(struct conversation *c, struct event *ev)
+/* An event of the worker, or what stands in its place; released. */
+static void handle(struct conversation *c, struct event *ev)
 {
     on_event(c, ev);
     if (c->hooks.event)
         c->hooks.event(c->hooks.ctx, ev);
     event_release(ev);
+}
+
+/* The answer is over before its turn began. */
+static void turn_failed(struct conversation *c, int rc, const char *why, uint64_t start_ns)
+{
+    struct event ev = {.kind = EVENT_TURN_DONE};
+
+    if (rc == ERR_CANCELLED) {
+        ev.done_turn.reason = STOP_CANCELLED;
+        ev.done_turn.total_ns = clock_now() - start_ns;
+    } else {
+        ev = (struct event){.kind = EVENT_ERROR, .text = mem_string(why)};
+        ev.failure.code = rc;
+    }
+    handle(c, &ev);
+}
+
+/* The prompt of the answer that begins: once it is made its turn is sent, or all is over. */
+static void prompt_take(struct conversation *c)
+{
+    struct command k = {.kind = COMMAND_TURN};
+    struct error e = {0};
+    uint64_t start_ns;
+    int rc;
+
+    if (!prompter_take(&c->prompter, &k.turn, &rc, &start_ns, &e))
+        return;
+    if (rc == 0 && !c->compacting) {
+        conversation_view_moved(c, c->prompter.history.dropped_messages);
+        k.turn.prompt.dropped_turns = 0; /* that tells it */
+        conversation_receipt_prompt(c, &k.turn.prompt);
+    }
+    if (rc == 0 && !c->worker_gone)
+        rc = client_send(c->client, &k, &e);
+    else
+        command_release(&k);
+    if (rc == 0 && atomic_load(&c->prompter.unwanted)) /* it came when there was no turn yet */
+        client_cancel(c->client);
+    if (rc < 0 && c->busy)
+        turn_failed(c, rc, e.text, start_ns);
 }
 
 void conversation_pump(struct conversation *c)
@@ -230,8 +269,8 @@ void conversation_pump(struct conversation *c)
     if (!conversation_link_there(c)) /* no engine could be opened any more */
         return;
     while (conversation_link_next(c, &ev) == 1)
-        conversation_event(c, &ev);
-    conversation_prompt_take(c);
+        handle(c, &ev);
+    prompt_take(c);
     conversation_model_settle(c);
     if (!conversation_link_there(c))
         return;
@@ -243,50 +282,4 @@ void conversation_stop(struct conversation *c)
 {
     prompter_stop(&c->prompter);
     conversation_link_cancel(c);
-}
-
-bool conversation_working(const struct conversation *c)
-{
-    return c->busy || c->calls > 0;
-}
-
-bool conversation_busy(const struct conversation *c)
-{
-    return c->busy;
-}
-
-bool conversation_ready(const struct conversation *c)
-{
-    return c->ready;
-}
-
-bool conversation_over(const struct conversation *c)
-{
-    return c->over || (c->worker_gone && !c->ready);
-}
-
-void conversation_quit(struct conversation *c)
-{
-    c->over = true;
-}
-
-const struct stats *conversation_stats(struct conversation *c)
-{
-    const struct engine_info *info = conversation_info(c);
-    const struct telemetry *t = conversation_telemetry(c);
-
-    if (!t || (!info && !c->remote))
-        return NULL;
-    stats_take(&c->stats, info, t);
-    return &c->stats;
-}
-
-struct options *conversation_options(struct conversation *c)
-{
-    return c->options;
-}
-
-const struct conversation_hooks *conversation_hooks(const struct conversation *c)
-{
-    return &c->hooks;
 }

@@ -1,9 +1,8 @@
-/* The tokens of the answer that the chat ends with, as long as they are kept: what else was likely,
- * and going on with that instead. An answer is known by its text: branches and /undo bring an
- * earlier one back. UI thread. */
+/* The tokens of the answer that the chat ends with, as long as they are kept, and what else was
+ * likely. An answer is known by its text: branches and /undo bring an earlier one back. UI thread.
+ */
 #include "app/chat/internal.h"
 #include "engine/base/mem.h"
-#include "engine/base/utf8.h"
 #include "engine/text/tokenizer.h"
 
 #include <assert.h>
@@ -64,8 +63,7 @@ void conversation_tokens_forget(struct conversation *c)
     c->n_kept = c->n_tokens = 0;
 }
 
-/* Of the answer that the chat ends with, or that is being written; n 0: not kept. */
-static struct answer_kept answer_tokens(const struct conversation *c)
+struct answer_kept conversation_answer_tokens(const struct conversation *c)
 {
     const struct transcript *t = &c->transcript;
     const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
@@ -84,12 +82,12 @@ static struct answer_kept answer_tokens(const struct conversation *c)
 
 size_t conversation_tokens(const struct conversation *c)
 {
-    return answer_tokens(c).n;
+    return conversation_answer_tokens(c).n;
 }
 
 int conversation_token_alternative(const struct conversation *c, size_t at, size_t k)
 {
-    const struct answer_kept a = answer_tokens(c);
+    const struct answer_kept a = conversation_answer_tokens(c);
 
     return at < a.n && k < (size_t)a.tokens[at].likely.n ? a.tokens[at].likely.ids[k] : -1;
 }
@@ -183,7 +181,7 @@ static void put_figures(struct strbuf *b, const struct answer_token *k)
 
 int conversation_token_say(struct conversation *c, size_t at)
 {
-    const struct answer_kept a = answer_tokens(c);
+    const struct answer_kept a = conversation_answer_tokens(c);
     const struct answer_token *k;
     struct strbuf b = {0};
 
@@ -220,60 +218,4 @@ bool conversation_answer_shown(const struct conversation *c)
 
     return last && last->role == ROLE_ASSISTANT && c->answer.data &&
            strcmp(last->text, c->answer.data) == 0;
-}
-
-/* The answer is the chat's last entry, and the token can be exchanged. */
-static bool can_branch(struct conversation *c, const struct answer_kept *a, size_t at)
-{
-    const char *why = NULL;
-
-    if (c->busy)
-        why = "not while an answer is being written";
-    else if (at >= a->n)
-        why = "only a token of the newest answer can be exchanged, as long as its tokens are kept";
-    else if (a->tokens[at].at == SIZE_MAX)
-        why = "this token is of what was thought before the answer";
-    if (why)
-        conversation_say(c, SAY_NOTICE, "%s", why);
-    return !why;
-}
-
-int conversation_token_branch(struct conversation *c, size_t at, int id)
-{
-    struct error e = {0};
-    struct strbuf text = {0};
-    char piece[64], *thought = NULL;
-    const struct answer_kept a = answer_tokens(c);
-    size_t place = c->transcript.n - 1, tokens;
-    int rc;
-
-    if (!can_branch(c, &a, at))
-        return -1;
-    tokens = (size_t)c->transcript.entries[place].tokens - a.n + at + 1;
-    conversation_token_text(c, id, piece, sizeof piece);
-    if (!piece[0]) {
-        conversation_say(c, SAY_NOTICE, "this token ends the answer: it has no text");
-        return -1;
-    }
-    strbuf_put(&text, a.text, a.tokens[at].at);
-    strbuf_puts(&text, piece + (a.tokens[at].at == 0 && piece[0] == ' '));
-    if (c->transcript.entries[place].reasoning)
-        thought = mem_string(c->transcript.entries[place].reasoning);
-    rc = text.failed ? error_set(&e, ERR_MEMORY, "out of memory for the new answer")
-                     : transcript_fork(&c->transcript, place, &e);
-    if (rc == 0 && (rc = transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e)) == 0 &&
-        thought)
-        rc = transcript_reasoning(&c->transcript, place, thought, &e);
-    if (rc == 0)
-        c->transcript.entries[place].tokens = (int)tokens;
-    mem_free(thought);
-    strbuf_release(&text);
-    if (rc < 0) {
-        transcript_unfork(&c->transcript, NULL);
-        conversation_say(c, SAY_TROUBLE, "%s", e.text);
-        return -1;
-    }
-    c->n_undone = 0;
-    conversation_changed(c);
-    return conversation_answer(c, true);
 }

@@ -107,10 +107,6 @@ struct conversation {
     struct error failure; /* what should become the exit code */
 };
 
-/* conversation_lifecycle.c */
-/* An event of the worker, or what stands in its place; released. */
-void conversation_event(struct conversation *c, struct event *ev);
-
 /* conversation_file.c */
 /* A chat begins, or one that was read goes on: in a file of its own. */
 void conversation_file_begin(struct conversation *c);
@@ -120,6 +116,8 @@ int conversation_file_open(struct conversation *c, struct error *e);
 void conversation_turn_save(struct conversation *c); /* trouble is said once */
 /* Saves it; who shows it shows it anew. */
 void conversation_changed(struct conversation *c);
+/* What is said next stands beside what there is from entry `at` on. */
+int conversation_fork(struct conversation *c, size_t at);
 
 /* conversation_model.c */
 /* What came of a change of the model: told, or the one before is opened again; and one that waits
@@ -160,29 +158,25 @@ void conversation_compact_ended(struct conversation *c, enum stop_reason stop);
  * sees the rule. */
 void conversation_view_moved(struct conversation *c, int dropped);
 
-/* conversation_branches.c */
-/* What is said next stands beside what there is from entry `at` on. */
-int conversation_fork(struct conversation *c, size_t at);
-
 /* conversation_answer.c */
 /* What is said to the model, to be answered: takes both, also on failure (said why, -1). */
 int conversation_turn_begin(struct conversation *c, struct dialogue *said, struct turn *turn);
 /* The answer that begins has no text yet. */
 void conversation_answer_clear(struct conversation *c);
 void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
-void conversation_answer_placed(struct conversation *c);
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);
+void conversation_answer_text(struct conversation *c, const struct token_event *t);
+/* The message that waits, if it may go now. */
+void conversation_waiting_send(struct conversation *c);
+
+/* conversation_tokens.c */
 void conversation_answer_token(struct conversation *c, const struct token_event *t);
 /* Another answer begins: the newest one's are kept beside it. Before its text is gone. */
 void conversation_tokens_keep(struct conversation *c);
 /* None is known any more. */
 void conversation_tokens_forget(struct conversation *c);
-void conversation_answer_text(struct conversation *c, const struct token_event *t);
-/* The prompt of the answer that begins, once it is made: its turn is sent, or the answer is over.
- */
-void conversation_prompt_take(struct conversation *c);
-/* The message that waits, if it may go now. */
-void conversation_waiting_send(struct conversation *c);
+/* Of the answer that the chat ends with, or that is being written; n 0: not kept. */
+struct answer_kept conversation_answer_tokens(const struct conversation *c);
 
 /* conversation_link.c: whoever answers, the worker's client or a server */
 /* Opens what the options ask for. The transcript knows its model then. */
@@ -199,6 +193,8 @@ int conversation_link_ask(struct conversation *c, struct dialogue *said, struct 
 /* A worker that has gone need not hear it; one that could not be told is said. */
 void conversation_notify(struct conversation *c, struct command k);
 void conversation_placed(struct conversation *c, const struct event *ev); /* EVENT_PLAN */
+/* The newest answer is computed under the plan in force from its next token on. */
+void conversation_answer_placed(struct conversation *c);
 /* Measures what a GPU is worth, once, where that is due and nobody waits. */
 void conversation_measure_after(struct conversation *c);
 

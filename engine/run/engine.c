@@ -219,6 +219,18 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     return speculate_init(g, e);
 }
 
+/* A session, and who drafts for it. */
+static int open_session(struct engine *g, struct session **out, struct error *e)
+{
+    int rc = session_new(out, g, e);
+
+    if (rc == 0 && (rc = speculate_open(*out, e)) < 0) {
+        session_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
 /* The chat's session and its statistics. */
 static int take_session(struct engine *g, struct error *e)
 {
@@ -228,7 +240,7 @@ static int take_session(struct engine *g, struct error *e)
     if (!g->plans || telemetry_init(&g->t, hp->n_layers, hp->n_experts, hp->n_experts_used) < 0 ||
         trace_init(&g->timeline, TELEMETRY_SPANS) < 0)
         return error_set(e, ERR_MEMORY, "no memory for telemetry");
-    return session_new(&g->session, g, e);
+    return open_session(g, &g->session, e);
 }
 
 /* The placement asked for at the start. */
@@ -508,7 +520,7 @@ int engine_session_open(struct engine *g, struct session **out, struct error *e)
 {
     struct error own = {0};
 
-    return session_new(out, g, e ? e : &own);
+    return open_session(g, out, e ? e : &own);
 }
 
 int engine_session_turn(struct session *s, const struct turn *t,

@@ -85,7 +85,9 @@ struct turn_run {
 
 /* What a session drafts (speculate.c). */
 struct speculation {
-    struct drafter *drafters[DRAFTER_COUNT]; /* NULL: not asked for */
+    /* NULL: not asked for */
+    struct drafter *drafters[DRAFTER_COUNT];
+    const struct drafter_ops *ops[DRAFTER_COUNT];
     /* the newest proposal: whose it is (DRAFTER_COUNT: there is none), n tokens to follow the one
      * that waits, and how probable each of them is with all before it */
     enum drafter_kind from;
@@ -329,6 +331,7 @@ void session_logprobs(struct session *s, const float *logits, int id);
 bool session_cancelled(struct session *s);
 
 /* session.c */
+/* without drafters (speculate_open) */
 int session_new(struct session **out, struct engine *g, struct error *e);
 void session_free(struct session *s);
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
@@ -433,10 +436,8 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
 int speculate_init(struct engine *g, struct error *e);
 /* Opens the heads that draft, where they are asked for. Errors of medusa_heads_open. */
 int speculate_heads_open(struct engine *g, struct error *e);
-int speculate_open(struct session *s, struct error *e); /* its drafters; ERR_MEMORY */
-void speculate_close(struct session *s);
-/* Hidden states for the drafters that use them (drafter_ops.states). */
-void speculate_states(struct session *s, int pos, int rows, const float *x);
+/* Makes a new session's drafters; they are released with it. ERR_MEMORY. */
+int speculate_open(struct session *s, struct error *e);
 /* Of the first n parts, answers' next tokens, some become longer by drafted rows, `room` at most in
  * all. Returns how many. */
 int speculate_fill(struct engine *g, int n, int room);

@@ -115,6 +115,7 @@ int session_new(struct session **out, struct engine *g, struct error *e)
     s->engine = g;
     s->number = -1;
     s->as_opened = INT_MAX;
+    s->spec.from = DRAFTER_COUNT;
     for (int i = 0; i < adapters_count(g->adapters); i++)
         s->strengths[i] = adapters_at(g->adapters, i)->strength;
     s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
@@ -123,8 +124,6 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
     else
         rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
-    if (rc == 0)
-        rc = speculate_open(s, e);
     if (rc == 0)
         rc = take_number(s, e);
     if (rc == 0 && g->kv.all_copies)
@@ -148,7 +147,9 @@ void session_free(struct session *s)
         s->engine->busy = --s->engine->n_running > 0;
     mem_free(s->run.out.held);
     mem_free(s->run.scores);
-    speculate_close(s);
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        if (s->spec.ops[i])
+            s->spec.ops[i]->release(s->spec.drafters[i]);
     sampler_release(&s->sampler);
     matcher_free(s->matcher);
     checkpoints_free(s->checkpoints);
@@ -166,6 +167,14 @@ static void cut(struct session *s, int pos)
         checkpoints_cut(s->checkpoints, pos);
 }
 
+/* Hidden states for the drafters that use them (drafter_ops.states). */
+static void tell_drafters(struct session *s, int pos, int rows, const float *x)
+{
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        if (s->spec.drafters[i] && s->spec.ops[i]->states)
+            s->spec.ops[i]->states(s->spec.drafters[i], pos, rows, x);
+}
+
 void session_rewind(struct session *s, int n_tokens)
 {
     if (n_tokens < 0)
@@ -176,7 +185,7 @@ void session_rewind(struct session *s, int n_tokens)
     s->n_tokens = n_tokens;
     s->as_opened = n_tokens <= s->as_opened ? INT_MAX : s->as_opened;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
-    speculate_states(s, n_tokens, 0, NULL);
+    tell_drafters(s, n_tokens, 0, NULL);
     cut(s, n_tokens);
 }
 
@@ -190,8 +199,8 @@ bool lossy_as_opened(const struct engine *g)
 {
     struct lossy is = lossy_now(g), was = g->opened;
 
-    return is.used == was.used && is.defer == was.defer && is.least == was.least &&
-           is.k == was.k && is.v == was.v;
+    return is.used == was.used && is.defer == was.defer && is.least == was.least && is.k == was.k &&
+           is.v == was.v;
 }
 
 void lossy_changed(struct engine *g)
@@ -380,8 +389,8 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
     s->n_tokens = end;
     if (span->pos <= s->as_opened)
         s->as_opened = lossy_as_opened(g) ? INT_MAX : span->pos;
-    speculate_states(s, span->pos, span->rows,
-                     g->forward.x + (size_t)row * (size_t)g->model->hp.hidden);
+    tell_drafters(s, span->pos, span->rows,
+                  g->forward.x + (size_t)row * (size_t)g->model->hp.hidden);
     if (s->checkpoints)
         checkpoints_take(s->checkpoints, end, next_mark(s, end - 1) == end);
     if (end <= s->counted)
@@ -439,7 +448,7 @@ static int score_rows(struct session *s, int row, int rows, struct error *e)
         rc = forward_head(&s->engine->forward, row + done, n, s->run.scores, e);
         for (int i = 0; i < n && rc == 0 && s->n_tokens + done + i < last; i++)
             session_logprobs(s, s->run.scores + (size_t)i * n_vocab,
-                          s->tokens[s->n_tokens + done + i + 1]);
+                             s->tokens[s->n_tokens + done + i + 1]);
     }
     return rc;
 }

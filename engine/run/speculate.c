@@ -169,25 +169,13 @@ int speculate_open(struct session *s, struct error *e)
 {
     int rc = 0;
 
-    s->spec.from = DRAFTER_COUNT;
     for (int i = 0; i < DRAFTER_COUNT && rc == 0; i++)
-        if (s->engine->drafters[i])
-            rc = drafter_ops((enum drafter_kind)i)
-                     ->make(&s->spec.drafters[i], needed(s->engine, (enum drafter_kind)i), e);
+        if (s->engine->drafters[i]) {
+            s->spec.ops[i] = drafter_ops((enum drafter_kind)i);
+            rc = s->spec.ops[i]->make(&s->spec.drafters[i],
+                                      needed(s->engine, (enum drafter_kind)i), e);
+        }
     return rc;
-}
-
-void speculate_states(struct session *s, int pos, int rows, const float *x)
-{
-    for (int i = 0; i < DRAFTER_COUNT; i++)
-        if (s->spec.drafters[i] && drafter_ops((enum drafter_kind)i)->states)
-            drafter_ops((enum drafter_kind)i)->states(s->spec.drafters[i], pos, rows, x);
-}
-
-void speculate_close(struct session *s)
-{
-    for (int i = 0; i < DRAFTER_COUNT; i++)
-        drafter_ops((enum drafter_kind)i)->release(s->spec.drafters[i]);
 }
 
 /* Why nothing is drafted here whatever the text; NULL: something may be. */

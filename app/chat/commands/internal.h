@@ -6,6 +6,7 @@
 #include "app/chat/conversation.h"
 #include "engine/base/strbuf.h"
 
+/* command_line.c */
 const char *chat_blank(const char *s); /* behind the blanks */
 /* The first word of *s; *s moves behind it and the blanks. */
 void chat_word_take(const char **s, char *out, size_t size);

@@ -8,7 +8,6 @@
 #include "app/chat/commands/commands.h"
 #include "app/chat/screen/internal.h"
 #include "app/chat/screen/linemode.h"
-#include "app/common/model_places.h"
 #include "app/common/paths.h"
 #include "app/setup/panels_option.h"
 #include "app/setup/screen_setup.h"
@@ -27,7 +26,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -212,19 +210,6 @@ static char *help_make(void)
     chat_commands_print_help(f);
     fclose(f);
     return text;
-}
-
-void chat_model_name(struct chat *s, const char *path)
-{
-    const char *slash = path ? strrchr(path, '/') : NULL;
-
-    if (path && strstr(path, "/snapshots/")) /* there the folder's name is a revision's */
-        model_places_name(path, s->model.model_name, sizeof s->model.model_name);
-    else
-        snprintf(s->model.model_name, sizeof s->model.model_name, "%s",
-                 slash && slash[1] ? slash + 1
-                 : path            ? path
-                                   : "");
 }
 
 /* What was said before, and which chat this is. */

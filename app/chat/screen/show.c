@@ -3,6 +3,7 @@
 #include "app/chat/screen/internal.h"
 
 #include "app/chat/cache_doctor.h"
+#include "app/common/model_places.h"
 #include "app/connect/server.h"
 #include "app/setup/panels_option.h"
 #include "app/setup/screen_setup.h"
@@ -239,6 +240,19 @@ void chat_theme_take(struct chat *s)
     if (screen_theme_take(&s->model.theme, s->terminal, s->options, &e) < 0)
         chat_say(s, SAY_TROUBLE, e.text);
     s->model.dirty = true;
+}
+
+void chat_model_name(struct chat *s, const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+
+    if (path && strstr(path, "/snapshots/")) /* there the folder's name is a revision's */
+        model_places_name(path, s->model.model_name, sizeof s->model.model_name);
+    else
+        snprintf(s->model.model_name, sizeof s->model.model_name, "%s",
+                 slash && slash[1] ? slash + 1
+                 : path            ? path
+                                   : "");
 }
 
 static void hook_closing(void *ctx)

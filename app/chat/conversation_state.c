@@ -1,0 +1,66 @@
+/* How a conversation is, for whoever shows it and for its other files, and what it says. It calls
+ * none of them but conversation_link.c. UI thread. */
+#include "app/chat/internal.h"
+#include "engine/base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    log_write(kind == SAY_TROUBLE ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s", line);
+    if (c->hooks.say)
+        c->hooks.say(c->hooks.ctx, kind, line);
+}
+
+bool conversation_working(const struct conversation *c)
+{
+    return c->busy || c->calls > 0;
+}
+
+bool conversation_busy(const struct conversation *c)
+{
+    return c->busy;
+}
+
+bool conversation_ready(const struct conversation *c)
+{
+    return c->ready;
+}
+
+bool conversation_over(const struct conversation *c)
+{
+    return c->over || (c->worker_gone && !c->ready);
+}
+
+void conversation_quit(struct conversation *c)
+{
+    c->over = true;
+}
+
+const struct stats *conversation_stats(struct conversation *c)
+{
+    const struct engine_info *info = conversation_info(c);
+    const struct telemetry *t = conversation_telemetry(c);
+
+    if (!t || (!info && !c->remote))
+        return NULL;
+    stats_take(&c->stats, info, t);
+    return &c->stats;
+}
+
+struct options *conversation_options(struct conversation *c)
+{
+    return c->options;
+}
+
+const struct conversation_hooks *conversation_hooks(const struct conversation *c)
+{
+    return &c->hooks;
+}
