@@ -1,7 +1,7 @@
 /* See exchange.h. */
 #include "app/serve/exchange.h"
 
-#include "app/serve/routes.h"
+#include "app/serve/route.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 

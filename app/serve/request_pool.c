@@ -1,7 +1,7 @@
 /* See pool.h. */
 #include "app/serve/request_pool.h"
 
-#include "app/serve/routes.h"
+#include "app/serve/route.h"
 #include "app/serve/server.h"
 #include "app/serve/model_registry.h"
 #include "engine/base/mem.h"

@@ -4,7 +4,6 @@
 #include "app/serve/apis.h"
 #include "app/serve/refusal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const struct route routes[] = {
@@ -19,14 +18,6 @@ static const struct route routes[] = {
 const struct route *route_at(size_t i)
 {
     return i < ROUTES ? &routes[i] : NULL;
-}
-
-void route_name(const struct route *route, char *out, size_t size)
-{
-    const char *path = route->path;
-
-    snprintf(out, size, "%s%s", strcmp(route->method, "POST") == 0 ? "" : "GET ",
-             strncmp(path, "/v1/", 4) == 0 ? path + 4 : path + 1);
 }
 
 /* What the * stands for, or "" where there is none; NULL: another path. */

@@ -16,11 +16,8 @@
 #include "app/serve/model_registry.h"
 #include "app/setup/remarks.h"
 #include "engine/base/clock.h"
-#include "engine/base/log.h"
-#include "engine/base/utf8.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -32,26 +29,6 @@
 bool serve_wanted(const struct options *o)
 {
     return o->serve;
-}
-
-void server_say(const struct server *s, const char *format, ...)
-{
-    char text[500], safe[700];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    utf8_escape(safe, sizeof safe, text, strlen(text), 0);
-    log_write(LOG_LEVEL_INFO, "%s", safe);
-    if (s->status) {
-        struct ui_request line = {0};
-
-        snprintf(line.text, sizeof line.text, "%.*s", (int)sizeof line.text - 1, safe);
-        server_status_request(s->status, &line);
-    }
-    if (atomic_load(&s->plain))
-        fprintf(stderr, "moetop: %s\n", safe);
 }
 
 /* What belongs to a run of the mode. */

@@ -1,4 +1,4 @@
-/* See server.h; server_say is serve.c's, which knows the status. */
+/* See server.h. */
 #include "app/serve/server.h"
 
 #include "app/serve/refusal.h"

@@ -68,8 +68,5 @@ static inline const struct engine_info *server_info(const struct server *s)
 /* Whether requests can be answered: 0, or -1 and *r says that the model is being loaded. Any
  * thread. */
 int server_ready(const struct server *s, struct refusal *r);
-/* A line on stderr or on the dashboard, and in the log. Any thread. */
-void server_say(const struct server *s, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,12 +1,16 @@
-/* See status.h. */
+/* See server_status.h. */
 #include "app/serve/server_status.h"
 
-#include "app/serve/routes.h"
+#include "app/serve/route.h"
+#include "app/serve/server.h"
 #include "app/serve/slot.h"
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
+#include "engine/base/utf8.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +76,26 @@ void server_status_request(struct server_status *b, const struct ui_request *r)
     if (localtime_r(&now, &local))
         strftime(to->clock, sizeof to->clock, "%H:%M:%S", &local);
     pthread_mutex_unlock(&b->lock);
+}
+
+void server_say(const struct server *s, const char *format, ...)
+{
+    char text[500], safe[700];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    utf8_escape(safe, sizeof safe, text, strlen(text), 0);
+    log_write(LOG_LEVEL_INFO, "%s", safe);
+    if (s->status) {
+        struct ui_request line = {0};
+
+        snprintf(line.text, sizeof line.text, "%.*s", (int)sizeof line.text - 1, safe);
+        server_status_request(s->status, &line);
+    }
+    if (atomic_load(&s->plain))
+        fprintf(stderr, "moetop: %s\n", safe);
 }
 
 /* ---- sessions ---- */

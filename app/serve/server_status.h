@@ -8,6 +8,7 @@
 #include "app/serve/dispatcher_figures.h"
 #include "ui/serving.h"
 
+struct server;
 struct server_status;
 struct slot;
 struct task;
@@ -17,6 +18,10 @@ void server_status_free(struct server_status *b); /* accepts NULL */
 
 /* Any thread. A request that is over, or (status 0) a line; the time of day is added. */
 void server_status_request(struct server_status *b, const struct ui_request *r);
+/* A line into the status (where there is one yet) and the log, and while s->plain on stderr. Any
+ * thread. */
+void server_say(const struct server *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* The dispatcher's thread: slots and queue are its own. Takes a new look not more often than ten
  * times a second, unless at once. */
 void server_status_sessions(struct server_status *b, const struct slot *slots, int n,
