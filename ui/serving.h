@@ -1,6 +1,6 @@
 /* What the screen shows of a server: its sessions, who waits, the newest requests and the rates of
- * all answers together, as plain data. Filled by the server (app/serve/server_status.c), read by
- * panels; a copy of the UI thread's own. */
+ * all answers together, as plain data. Filled by the server (app/serve/dispatch/server_status.c),
+ * read by panels; a copy of the UI thread's own. */
 #ifndef UI_SERVING_H
 #define UI_SERVING_H
 

@@ -4,7 +4,7 @@
 #include "app/headless/documents.h"
 
 #include "app/chat/commands/commands.h"
-#include "app/serve/routes.h"
+#include "app/serve/api/routes.h"
 #include "engine/placement/planner.h"
 #include "ui/screen/key_help.h"
 

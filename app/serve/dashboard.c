@@ -1,10 +1,10 @@
-/* See dashboard.h. The status (app/serve/server_status.h) is copied into the picture's model some
- * times a second; what is asked of the engine goes back over it. */
+/* See dashboard.h. The status (app/serve/dispatch/server_status.h) is copied into the picture's
+ * model some times a second; what is asked of the engine goes back over it. */
 #include "app/serve/dashboard.h"
 
 #include "app/common/machine_view.h"
-#include "app/serve/server_status.h"
-#include "app/serve/dispatcher.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/dispatch/server_status.h"
 #include "app/setup/screen_loop.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"

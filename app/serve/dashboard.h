@@ -3,7 +3,7 @@
 #define APP_SERVE_DASHBOARD_H
 
 #include "app/options/options.h"
-#include "app/serve/server.h"
+#include "app/serve/common/server.h"
 
 struct dashboard;
 

@@ -1,11 +1,11 @@
 /* See model_switch.h. */
 #include "app/serve/model_switch.h"
 
-#include "app/serve/server_status.h"
-#include "app/serve/request_pool.h"
-#include "app/serve/dispatcher.h"
-#include "app/serve/refusal.h"
-#include "app/serve/model_registry.h"
+#include "app/serve/common/model_registry.h"
+#include "app/serve/common/refusal.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/dispatch/server_status.h"
+#include "app/serve/request/request_pool.h"
 #include "app/setup/fit_remedy.h"
 #include "app/setup/recommended.h"
 #include "engine/base/mem.h"

@@ -5,7 +5,7 @@
 #ifndef APP_SERVE_MODEL_SWITCH_H
 #define APP_SERVE_MODEL_SWITCH_H
 
-#include "app/serve/server.h"
+#include "app/serve/common/server.h"
 #include "app/setup/engine_options.h"
 
 struct model_switch {

@@ -3,12 +3,12 @@
  * is one that ends: nothing is begun, so a request that could have been answered is told that, and
  * only that. The bundled model's engine and the dispatcher are there, and idle. */
 #include "app/common/paths.h"
-#include "app/serve/server_status.h"
-#include "app/serve/exchange.h"
-#include "app/serve/dispatcher.h"
-#include "app/serve/routes.h"
-#include "app/serve/server.h"
-#include "app/serve/model_registry.h"
+#include "app/serve/dispatch/server_status.h"
+#include "app/serve/common/exchange.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/api/routes.h"
+#include "app/serve/common/server.h"
+#include "app/serve/common/model_registry.h"
 #include "engine/base/clock.h"
 
 #include <jansson.h>

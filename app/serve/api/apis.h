@@ -1,0 +1,25 @@
+/* The functions of the route table, a file each group. */
+#ifndef APP_SERVE_API_APIS_H
+#define APP_SERVE_API_APIS_H
+
+struct exchange;
+
+void api_health(struct exchange *x);
+void api_models(struct exchange *x);
+void api_model(struct exchange *x);
+void api_chat(struct exchange *x);
+void api_completions(struct exchange *x);
+void api_apply_template(struct exchange *x);
+void api_responses(struct exchange *x);
+void api_messages(struct exchange *x);
+void api_count_tokens(struct exchange *x);
+void api_tokenize(struct exchange *x);
+void api_detokenize(struct exchange *x);
+void api_lora_list(struct exchange *x);
+void api_lora_set(struct exchange *x);
+void api_props(struct exchange *x);
+void api_state(struct exchange *x);
+void api_placement(struct exchange *x);
+void api_metrics(struct exchange *x);
+
+#endif

@@ -1,0 +1,211 @@
+/* OpenAI's /v1/chat/completions. Reading: pool; writing: dispatcher. */
+#include "app/serve/api/apis.h"
+#include "app/serve/api/logprobs_json.h"
+#include "app/serve/api/text_json.h"
+#include "app/serve/api/usage.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/request/conversation_json.h"
+#include "app/serve/request/job.h"
+#include "app/serve/request/request_fields.h"
+
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+/* ---- writing ---- */
+
+static json_t *chunk(const struct job *j, json_t *choices, bool usage)
+{
+    json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", j->id, "object",
+                          "chat.completion.chunk", "created", (json_int_t)j->created, "model",
+                          j->server->model_id, "system_fingerprint", SYSTEM_FINGERPRINT, "choices",
+                          choices);
+
+    if (j->wish.include_usage)
+        json_object_set_new(o, "usage", usage ? usage_openai(j) : json_null());
+    return o;
+}
+
+/* Takes delta and logprobs (NULL: null). */
+static void put_delta(struct job *j, const struct task *t, json_t *delta, json_t *logprobs,
+                      const char *finish)
+{
+    json_t *choice = json_pack("{s:i, s:o, s:o?, s:s?}", "index", t->index, "delta", delta,
+                               "logprobs", logprobs, "finish_reason", finish);
+
+    job_event(j, NULL, chunk(j, json_pack("[o]", choice), false));
+}
+
+static json_t *logprobs_object(json_t *content)
+{
+    return json_pack("{s:o, s:n}", "content", content, "refusal");
+}
+
+/* What was found since the newest piece; NULL: nothing. */
+static json_t *take_fresh(struct task *t)
+{
+    json_t *fresh = t->fresh;
+
+    if (!fresh || !json_array_size(fresh))
+        return NULL;
+    t->fresh = json_array();
+    return logprobs_object(fresh);
+}
+
+static void chat_task_begin(struct job *j, struct task *t)
+{
+    put_delta(j, t, json_pack("{s:s, s:s, s:n}", "role", "assistant", "content", "", "refusal"),
+              NULL, NULL);
+}
+
+static void chat_piece(struct job *j, struct task *t, enum answer_part part, const char *text,
+                       size_t n)
+{
+    const char *key = part == PART_REASONING ? "reasoning_content" : "content";
+
+    put_delta(j, t, json_pack("{s:s%}", key, text, n), part == PART_ANSWER ? take_fresh(t) : NULL,
+              NULL);
+}
+
+static void chat_task_end(struct job *j, struct task *t)
+{
+    json_t *call, *deltas, *rest;
+    size_t i;
+
+    json_array_foreach(t->tool_calls, i, call)
+    {
+        json_t *copy = json_copy(call);
+
+        json_object_set_new(copy, "index", json_integer((json_int_t)i));
+        deltas = json_pack("{s:[o]}", "tool_calls", copy);
+        put_delta(j, t, deltas, NULL, NULL);
+    }
+    rest = take_fresh(t);
+    put_delta(j, t, json_object(), rest, t->finish);
+}
+
+static void chat_end(struct job *j)
+{
+    if (j->wish.include_usage)
+        job_event(j, NULL, chunk(j, json_array(), true));
+    strbuf_puts(&j->line, "data: [DONE]\n\n");
+}
+
+static void chat_failure(struct job *j, const struct refusal *r)
+{
+    job_event(j, NULL, refusal_json(r, false));
+}
+
+static json_t *message_of(const struct task *t)
+{
+    json_t *m = json_pack("{s:s, s:n}", "role", "assistant", "refusal");
+
+    /* a call without a word beside it has no content */
+    json_object_set_new(m, "content",
+                        t->tool_calls && !t->text.len
+                            ? json_null()
+                            : json_stringn(t->text.data ? t->text.data : "", t->text.len));
+    if (t->reasoning.len)
+        json_object_set_new(m, "reasoning_content",
+                            json_stringn(t->reasoning.data, t->reasoning.len));
+    if (t->tool_calls)
+        json_object_set(m, "tool_calls", t->tool_calls);
+    return m;
+}
+
+static json_t *chat_whole(struct job *j)
+{
+    json_t *choices = json_array();
+
+    for (int i = 0; i < j->n_tasks; i++) {
+        struct task *t = &j->tasks[i];
+        json_t *logprobs = t->logprobs ? logprobs_object(json_incref(t->logprobs)) : NULL;
+
+        json_array_append_new(choices, json_pack("{s:i, s:o, s:o?, s:s}", "index", t->index,
+                                                 "message", message_of(t), "logprobs", logprobs,
+                                                 "finish_reason", t->finish));
+    }
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:o, s:o}", "id", j->id, "object",
+                     "chat.completion", "created", (json_int_t)j->created, "model",
+                     j->server->model_id, "system_fingerprint", SYSTEM_FINGERPRINT, "service_tier",
+                     "default", "choices", choices, "usage", usage_openai(j));
+}
+
+static const struct dialect chat = {.task_begin = chat_task_begin,
+                                    .piece = chat_piece,
+                                    .task_end = chat_task_end,
+                                    .end = chat_end,
+                                    .failure = chat_failure,
+                                    .whole = chat_whole,
+                                    .entry = logprobs_chat};
+
+/* ---- reading ---- */
+
+#define AT(member) offsetof(struct wish, member)
+
+static int read_logprobs(struct job *j, struct refusal *r)
+{
+    static const struct field own[] = {
+        {"logprobs", FIELD_BOOL, 0, 0, AT(logprobs)},
+        {"top_logprobs", FIELD_INT, 0, LOGPROBS_MOST, AT(top_logprobs)},
+    };
+
+    if (fields_read(j->body, own, 2, &j->wish, r) < 0)
+        return -1;
+    if (field_get(j->body, "top_logprobs") && !j->wish.logprobs)
+        return refuse(r, 400, "invalid_value", "top_logprobs",
+                      "'top_logprobs' needs 'logprobs' to be true");
+    return 0;
+}
+
+static int read_chat(struct job *j, struct refusal *r)
+{
+    struct conversation_source from = {.name = "messages"};
+    struct prompt prompt = {0};
+    int rc;
+
+    if (request_body(j, r) < 0 || request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
+        read_logprobs(j, r) < 0)
+        return -1;
+    from.list = field_get(j->body, "messages");
+    rc = conversation_prompt(j, &from, &prompt, r);
+    return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
+}
+
+void api_chat(struct exchange *x)
+{
+    dispatcher_answer(x, &chat, "chatcmpl-", read_chat);
+}
+
+/* llama-server's: as the chat reads its request, but nothing is answered. */
+static int apply_template(struct job *j, struct strbuf *text, struct refusal *r)
+{
+    struct conversation_source from = {.name = "messages"};
+
+    if (!(j->body = request_json(j->x, r)))
+        return -1;
+    from.list = field_get(j->body, "messages");
+    return conversation_text(j, &from, text, r);
+}
+
+void api_apply_template(struct exchange *x)
+{
+    struct job *j = job_new(x, &chat, "");
+    struct strbuf text = {0}, out = {0};
+    struct refusal why = {0};
+
+    if (!j)
+        refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
+    else if (server_ready(x->server, &why) == 0)
+        apply_template(j, &text, &why);
+    strbuf_puts(&out, "{\"prompt\":");
+    text_json_put(&out, text.data ? text.data : "", text.len);
+    strbuf_putc(&out, '}');
+    if (why.status)
+        reply_refusal(x, &why);
+    else
+        reply_long_json(x, &out);
+    strbuf_release(&text);
+    strbuf_release(&out);
+    job_free(j);
+}

@@ -1,0 +1,313 @@
+/* OpenAI's /v1/completions: a text, or ids, that the model goes on with; with "echo" and "logprobs"
+ * what it thinks of each token of the prompt, by which programs score choices. Reading: pool;
+ * writing: dispatcher. */
+#include "app/serve/api/apis.h"
+#include "app/serve/api/logprobs_json.h"
+#include "app/serve/api/text_json.h"
+#include "app/serve/api/usage.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/request/job.h"
+#include "app/serve/request/request_fields.h"
+
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+#define MAX_TOKENS 16 /* OpenAI's, where a request does not say */
+
+static const struct tokenizer *tokenizer_of(const struct job *j)
+{
+    return server_info(j->server)->tokenizer;
+}
+
+/* ---- writing ---- */
+
+static size_t characters(const char *text)
+{
+    size_t n = 0;
+
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* The lists of OpenAI's older form, of entries as logprobs_text makes them. *offset: characters
+ * before the first one, then before the next. */
+static json_t *logprobs_lists(const json_t *entries, size_t *offset)
+{
+    json_t *tokens = json_array(), *values = json_array(), *top = json_array(),
+           *offsets = json_array();
+    size_t i;
+    json_t *each;
+
+    json_array_foreach(entries, i, each)
+    {
+        json_t *token = json_object_get(each, "token");
+
+        json_array_append(tokens, token);
+        json_array_append(values, json_object_get(each, "logprob"));
+        json_array_append(top, json_object_get(each, "top"));
+        json_array_append_new(offsets, json_integer((json_int_t)*offset));
+        *offset += characters(json_string_value(token));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
+                     "top_logprobs", top, "text_offset", offsets);
+}
+
+/* What `echo` repeats of the prompt; NULL: nothing. */
+static json_t *echo(const struct task *t)
+{
+    char *text = NULL;
+    size_t n = 0;
+    json_t *o;
+
+    if (!t->prompt ||
+        tokenizer_decode(tokenizer_of(t->job), t->prompt, t->n_prompt, true, &text, &n, NULL) < 0)
+        return NULL;
+    o = text_json(text, n);
+    mem_free(text);
+    return o;
+}
+
+static json_t *body(const struct job *j, json_t *choices)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", j->id, "object", "text_completion",
+                     "created", (json_int_t)j->created, "model", j->server->model_id,
+                     "system_fingerprint", SYSTEM_FINGERPRINT, "choices", choices);
+}
+
+/* Takes text. What is new of the tokens goes with it. */
+static void put_choice(struct job *j, struct task *t, json_t *text, const char *finish)
+{
+    json_t *logprobs = NULL, *o;
+
+    if (t->fresh && json_array_size(t->fresh)) {
+        logprobs = logprobs_lists(t->fresh, &t->offset);
+        json_array_clear(t->fresh);
+    }
+    o = body(j, json_pack("[{s:i, s:o, s:o?, s:s?}]", "index", t->index, "text", text, "logprobs",
+                          logprobs, "finish_reason", finish));
+    if (j->wish.include_usage)
+        json_object_set_new(o, "usage", json_null());
+    job_event(j, NULL, o);
+}
+
+/* The prompt goes out with the first text behind it, when all of it is scored. */
+static void put_echo(struct job *j, struct task *t)
+{
+    json_t *text = t->echoed ? NULL : echo(t);
+
+    t->echoed = true;
+    if (text)
+        put_choice(j, t, text, NULL);
+}
+
+static void completion_piece(struct job *j, struct task *t, enum answer_part part, const char *text,
+                             size_t n)
+{
+    put_echo(j, t);
+    put_choice(j, t, json_stringn(text, n), NULL);
+}
+
+static void completion_task_end(struct job *j, struct task *t)
+{
+    put_echo(j, t);
+    put_choice(j, t, json_string(""), t->finish);
+}
+
+static void completion_end(struct job *j)
+{
+    if (j->wish.include_usage) {
+        json_t *o = body(j, json_array());
+
+        json_object_set_new(o, "usage", usage_openai(j));
+        job_event(j, NULL, o);
+    }
+    strbuf_puts(&j->line, "data: [DONE]\n\n");
+}
+
+static void completion_failure(struct job *j, const struct refusal *r)
+{
+    job_event(j, NULL, refusal_json(r, false));
+}
+
+static json_t *whole_text(const struct task *t)
+{
+    json_t *before = echo(t), *o;
+    struct strbuf b = {0};
+
+    if (before)
+        strbuf_put(&b, json_string_value(before), json_string_length(before));
+    strbuf_put(&b, t->text.data ? t->text.data : "", t->text.len);
+    o = json_stringn(b.data ? b.data : "", b.len);
+    json_decref(before);
+    strbuf_release(&b);
+    return o;
+}
+
+static json_t *completion_whole(struct job *j)
+{
+    json_t *choices = json_array(), *o;
+
+    for (int i = 0; i < j->n_tasks; i++) {
+        const struct task *t = &j->tasks[i];
+        size_t offset = 0;
+
+        json_array_append_new(choices,
+                              json_pack("{s:i, s:o, s:o?, s:s}", "index", t->index, "text",
+                                        whole_text(t), "logprobs",
+                                        t->logprobs ? logprobs_lists(t->logprobs, &offset) : NULL,
+                                        "finish_reason", t->finish));
+    }
+    o = body(j, choices);
+    json_object_set_new(o, "usage", usage_openai(j));
+    return o;
+}
+
+static const struct dialect completions = {.piece = completion_piece,
+                                           .task_end = completion_task_end,
+                                           .end = completion_end,
+                                           .failure = completion_failure,
+                                           .whole = completion_whole,
+                                           .entry = logprobs_text};
+
+/* ---- reading ---- */
+
+static int check_length(const struct job *j, const struct prompt *p, struct refusal *r)
+{
+    int context = server_info(j->server)->context;
+
+    if (!p->n)
+        return refuse(r, 400, "invalid_value", "prompt", "the prompt is empty");
+    if (p->n < context)
+        return 0;
+    return refuse(r, 400, "context_length_exceeded", "prompt",
+                  "this model's maximum context length is exceeded: the prompt has %d tokens, the "
+                  "context %d",
+                  p->n, context);
+}
+
+static int read_text(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
+{
+    const struct engine_info *info = server_info(j->server);
+    const struct hparams *hp = &info->model->hp;
+    bool bos = hp->add_bos && hp->bos >= 0;
+    int *ids = NULL, n = 0;
+    struct stop stop = exchange_stop(j->x);
+    struct error e = {0};
+
+    if (tokenizer_encode_masked(info->tokenizer, json_string_value(v), json_string_length(v), true,
+                                NULL, &stop, &ids, &n, NULL, &e) < 0)
+        return refuse_error(r, &e);
+    if (bos && n && ids[0] == hp->bos)
+        bos = false; /* the text says it */
+    p->ids = mem_alloc((size_t)n + 1, sizeof *p->ids);
+    if (p->ids) {
+        p->ids[0] = hp->bos;
+        memcpy(p->ids + bos, ids, (size_t)n * sizeof *ids);
+        p->n = n + bos;
+    }
+    mem_free(ids);
+    return p->ids ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
+}
+
+static int read_ids(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
+{
+    int n_vocab = server_info(j->server)->model->hp.n_vocab;
+    size_t i;
+    json_t *each;
+
+    p->ids = mem_alloc(json_array_size(v) + 1, sizeof *p->ids);
+    if (!p->ids)
+        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
+    json_array_foreach(v, i, each)
+    {
+        if (!json_is_integer(each) || json_integer_value(each) < 0 ||
+            json_integer_value(each) >= n_vocab)
+            return refuse(r, 400, "invalid_value", "prompt",
+                          "'prompt' holds what is no id of a token; they are 0 to %d", n_vocab - 1);
+        p->ids[p->n++] = (int)json_integer_value(each);
+    }
+    return 0;
+}
+
+static int read_prompt(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
+{
+    int rc;
+
+    if (!json_is_string(v) && !json_is_array(v))
+        return refuse(r, 400, "invalid_type", "prompt",
+                      "'prompt' must be a string, a list of ids, or a list of these");
+    rc = json_is_string(v) ? read_text(j, v, p, r) : read_ids(j, v, p, r);
+    p->goes_on = true;
+    if (rc < 0 || check_length(j, p, r) < 0)
+        return -1;
+    if (p->n > 1) /* asked again, all but its last token is there */
+        p->marks[p->n_marks++] = p->n - 1;
+    return 0;
+}
+
+/* One prompt, or a list of them. */
+static int read_prompts(struct job *j, struct refusal *r)
+{
+    const json_t *v = field_get(j->body, "prompt"), *first = json_array_get(v, 0);
+    bool list = json_is_string(first) || json_is_array(first);
+    size_t n = list ? json_array_size(v) : 1;
+    struct prompt *prompts;
+    int rc = 0;
+
+    if (!v)
+        return refuse(r, 400, "missing_required_parameter", "prompt", "'prompt' is missing");
+    if (n * (size_t)j->wish.n > SERVE_TASKS)
+        return refuse(r, 400, "invalid_value", "prompt",
+                      "%zu prompts of %d choices are asked for; at most %d choices are possible", n,
+                      (int)j->wish.n, SERVE_TASKS);
+    if (!(prompts = mem_alloc(n, sizeof *prompts)))
+        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompts");
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_prompt(j, list ? json_array_get(v, i) : v, &prompts[i], r);
+    if (rc == 0)
+        rc = job_tasks(j, prompts, (int)n, r);
+    else
+        for (size_t i = 0; i < n; i++)
+            mem_free(prompts[i].ids);
+    mem_free(prompts);
+    return rc;
+}
+
+#define AT(member) offsetof(struct wish, member)
+
+static int read_own(struct job *j, struct refusal *r)
+{
+    static const struct field own[] = {
+        {"echo", FIELD_BOOL, 0, 0, AT(echo)},
+        {"logprobs", FIELD_INT, 0, LOGPROBS_MOST, AT(top_logprobs)},
+    };
+    const json_t *best = field_get(j->body, "best_of"), *suffix = field_get(j->body, "suffix");
+
+    if (fields_read(j->body, own, 2, &j->wish, r) < 0)
+        return -1;
+    j->wish.logprobs = field_get(j->body, "logprobs") != NULL;
+    if (best && (!json_is_integer(best) || json_integer_value(best) != j->wish.n))
+        return refuse(r, 400, "unsupported_value", "best_of",
+                      "'best_of' may be what 'n' is: all choices are told");
+    if (suffix && (!json_is_string(suffix) || json_string_length(suffix)))
+        return refuse(r, 400, "unsupported_value", "suffix",
+                      "'suffix' is not supported: texts are continued at their end");
+    return 0;
+}
+
+static int read_completion(struct job *j, struct refusal *r)
+{
+    if (j->wish.max_tokens < 0)
+        j->wish.max_tokens = MAX_TOKENS;
+    if (request_body(j, r) < 0 || request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
+        read_own(j, r) < 0)
+        return -1;
+    return read_prompts(j, r);
+}
+
+void api_completions(struct exchange *x)
+{
+    dispatcher_answer(x, &completions, "cmpl-", read_completion);
+}

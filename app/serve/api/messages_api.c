@@ -1,0 +1,208 @@
+/* Anthropic's /v1/messages and /v1/messages/count_tokens: text alone. Reading: pool; writing:
+ * dispatcher.
+ */
+#include "app/serve/api/apis.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/request/conversation_json.h"
+#include "app/serve/request/job.h"
+#include "app/serve/request/request_fields.h"
+
+#include "engine/base/mem.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* ---- writing ---- */
+
+/* Anthropic counts what was cached apart. */
+static json_t *usage(int prompt, int cached, int completion, int thought)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:{s:i}, s:n, s:n, s:n, s:s}", "input_tokens",
+                     prompt - cached, "cache_creation_input_tokens", 0, "cache_read_input_tokens",
+                     cached, "output_tokens", completion, "output_tokens_details",
+                     "thinking_tokens", thought, "cache_creation", "inference_geo",
+                     "server_tool_use", "service_tier", "standard");
+}
+
+static json_t *text_block(const char *text, size_t n)
+{
+    return json_pack("{s:s, s:s%, s:n}", "type", "text", "text", text ? text : "", n, "citations");
+}
+
+static const char *stop_reason(const struct task *t)
+{
+    return t->done.reason == STOP_STRING      ? "stop_sequence"
+           : strcmp(t->finish, "length") == 0 ? "max_tokens"
+                                              : "end_turn";
+}
+
+static json_t *stop_sequence(const struct task *t)
+{
+    return t->done.reason == STOP_STRING ? json_string(t->job->stops[t->done.stop]) : json_null();
+}
+
+static void put(struct job *j, const char *type, json_t *o)
+{
+    json_object_set_new(o, "type", json_string(type));
+    job_event(j, type, o);
+}
+
+static void message_task_begin(struct job *j, struct task *t)
+{
+    put(j, "message_start",
+        json_pack("{s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:n, s:n, s:o}}", "message", "id", j->id,
+                  "type", "message", "role", "assistant", "model", j->server->model_id, "content",
+                  "stop_reason", "stop_sequence", "stop_details", "container", "usage",
+                  usage(t->n_prompt, t->done.cached_tokens, 0, 0)));
+    put(j, "ping", json_object());
+    j->part = -1;
+}
+
+static void close_block(struct job *j)
+{
+    if (j->part >= 0)
+        put(j, "content_block_stop", json_pack("{s:i}", "index", j->sequence++));
+    j->part = -1;
+}
+
+static void open_block(struct job *j, enum answer_part part)
+{
+    json_t *block = part == PART_REASONING ? json_pack("{s:s, s:s, s:s}", "type", "thinking",
+                                                       "thinking", "", "signature", "")
+                                           : text_block("", 0);
+
+    if (j->part == (int)part) {
+        json_decref(block);
+        return;
+    }
+    close_block(j);
+    put(j, "content_block_start",
+        json_pack("{s:i, s:o}", "index", j->sequence, "content_block", block));
+    j->part = (int)part;
+}
+
+static void message_piece(struct job *j, struct task *t, enum answer_part part, const char *text,
+                          size_t n)
+{
+    bool thinks = part == PART_REASONING;
+
+    open_block(j, thinks ? PART_REASONING : PART_ANSWER);
+    put(j, "content_block_delta",
+        json_pack("{s:i, s:{s:s, s:s%}}", "index", j->sequence, "delta", "type",
+                  thinks ? "thinking_delta" : "text_delta", thinks ? "thinking" : "text", text, n));
+}
+
+static void message_task_end(struct job *j, struct task *t)
+{
+    if (!t->text.len) /* there is always one of text */
+        open_block(j, PART_ANSWER);
+    close_block(j);
+    put(j, "message_delta",
+        json_pack("{s:{s:s, s:o, s:n, s:n}, s:{s:i}}", "delta", "stop_reason", stop_reason(t),
+                  "stop_sequence", stop_sequence(t), "stop_details", "container", "usage",
+                  "output_tokens", t->done.completion_tokens));
+}
+
+static void message_end(struct job *j)
+{
+    put(j, "message_stop", json_object());
+}
+
+static void message_failure(struct job *j, const struct refusal *r)
+{
+    job_event(j, "error", refusal_json(r, true));
+}
+
+static json_t *message_whole(struct job *j)
+{
+    const struct task *t = &j->tasks[0];
+    json_t *content = json_array();
+
+    if (t->reasoning.len)
+        json_array_append_new(content,
+                              json_pack("{s:s, s:s%, s:s}", "type", "thinking", "thinking",
+                                        t->reasoning.data, t->reasoning.len, "signature", ""));
+    json_array_append_new(content, text_block(t->text.data, t->text.len));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:n, s:n, s:o}", "id", j->id, "type", "message",
+        "role", "assistant", "model", j->server->model_id, "content", content, "stop_reason",
+        stop_reason(t), "stop_sequence", stop_sequence(t), "stop_details", "container", "usage",
+        usage(t->n_prompt, t->done.cached_tokens, t->done.completion_tokens, t->reasoning_tokens));
+}
+
+static const struct dialect messages = {.task_begin = message_task_begin,
+                                        .piece = message_piece,
+                                        .task_end = message_task_end,
+                                        .end = message_end,
+                                        .failure = message_failure,
+                                        .whole = message_whole};
+
+/* ---- reading ---- */
+
+static int check_unsupported(const struct job *j, struct refusal *r)
+{
+    static const char *const no[] = {"tools", "mcp_servers", "container"};
+
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
+        const json_t *v = field_get(j->body, no[i]);
+
+        if (v && (!json_is_array(v) || json_array_size(v)))
+            return refuse(r, 400, "unsupported_value", no[i], "'%s' is not supported here", no[i]);
+    }
+    return 0;
+}
+
+static int read_messages(struct job *j, bool counted, struct prompt *out, struct refusal *r)
+{
+    struct conversation_source from = {.name = "messages", .counted = counted};
+    char *system;
+    int rc;
+
+    if (check_unsupported(j, r) < 0 ||
+        !(system = request_content(field_get(j->body, "system"), true, "system", r)))
+        return -1;
+    from.list = field_get(j->body, "messages");
+    from.system = system;
+    rc = conversation_prompt(j, &from, out, r);
+    mem_free(system);
+    return rc;
+}
+
+static int read_message_request(struct job *j, struct refusal *r)
+{
+    static const struct field most[] = {
+        {"max_tokens", FIELD_INT, 1, INT_MAX, offsetof(struct wish, max_tokens)}};
+    struct prompt prompt = {0};
+
+    if (request_body(j, r) < 0 || request_common(j, r) < 0 ||
+        request_stops(j, "stop_sequences", r) < 0 || fields_read(j->body, most, 1, &j->wish, r) < 0)
+        return -1;
+    if (!field_get(j->body, "max_tokens"))
+        return refuse(r, 400, "missing_required_parameter", "max_tokens",
+                      "'max_tokens' is missing");
+    j->wish.n = 1;
+    return read_messages(j, false, &prompt, r) < 0 ? -1 : job_tasks(j, &prompt, 1, r);
+}
+
+void api_messages(struct exchange *x)
+{
+    dispatcher_answer(x, &messages, "msg_", read_message_request);
+}
+
+void api_count_tokens(struct exchange *x)
+{
+    struct job *j = job_new(x, &messages, "msg_");
+    struct prompt prompt = {0};
+    struct refusal why = {0};
+
+    if (!j)
+        refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
+    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0)
+        read_messages(j, true, &prompt, &why);
+    if (why.status || (j->other_model >= 0 && !request_waits(j, &why)))
+        reply_refusal(x, &why);
+    else if (j->other_model < 0)
+        reply_json(x, 200, json_pack("{s:i}", "input_tokens", prompt.n));
+    mem_free(prompt.ids);
+    job_free(j);
+}

@@ -1,0 +1,60 @@
+/* /health and /v1/models. HTTP thread. */
+#include "app/serve/api/apis.h"
+#include "app/serve/common/exchange.h"
+#include "app/serve/common/model_registry.h"
+#include "app/serve/common/server.h"
+
+#include <string.h>
+
+void api_health(struct exchange *x)
+{
+    if (atomic_load(&x->server->ready) && !atomic_load(&x->server->draining)) {
+        reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
+        return;
+    }
+    x->retry_after = 1;
+    reply_json(x, 503,
+               json_pack("{s:s}", "status",
+                         atomic_load(&x->server->draining) ? "stopping" : "loading"));
+}
+
+/* Where there are several, which one is loaded, in the words of llama-server's router. */
+static json_t *model_json(const struct server *s, int i)
+{
+    json_t *o = json_pack("{s:s, s:s, s:I, s:s}", "id", registry_id(s->registry, (size_t)i),
+                          "object", "model", "created", (json_int_t)s->started, "owned_by",
+                          "moetop");
+
+    if (registry_id(s->registry, 1))
+        json_object_set_new(o, "status",
+                            json_pack("{s:s}", "value",
+                                      registry_loaded(s->registry) != i ? "unloaded"
+                                      : atomic_load(&s->ready)          ? "loaded"
+                                                                        : "loading"));
+    return o;
+}
+
+void api_models(struct exchange *x)
+{
+    const struct server *s = x->server;
+    json_t *list = json_array();
+
+    for (int i = 0; registry_id(s->registry, (size_t)i); i++)
+        json_array_append_new(list, model_json(s, i));
+    reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+void api_model(struct exchange *x)
+{
+    const struct server *s = x->server;
+    struct refusal why;
+    int i = registry_find(s->registry, x->argument);
+
+    if (i >= 0) {
+        reply_json(x, 200, model_json(s, i));
+        return;
+    }
+    refuse(&why, 404, "model_not_found", "model", "the model '%.200s' does not exist here",
+           x->argument);
+    reply_refusal(x, &why);
+}

@@ -1,0 +1,487 @@
+/* OpenAI's /v1/responses. Nothing is stored: a conversation comes whole with every request.
+ * Reading: pool; writing: dispatcher. */
+#include "app/serve/api/apis.h"
+#include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/request/conversation_json.h"
+#include "app/serve/request/job.h"
+#include "app/serve/request/request_fields.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- writing ---- */
+
+static json_t *or_default(const struct job *j, const char *name, json_t *otherwise)
+{
+    json_t *v = json_object_get(j->body, name);
+
+    if (!v || json_is_null(v))
+        return otherwise;
+    json_decref(otherwise);
+    return json_incref(v);
+}
+
+static json_t *usage(const struct job *j)
+{
+    struct usage u = job_usage(j);
+
+    return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", u.prompt,
+                     "input_tokens_details", "cached_tokens", u.cached, "output_tokens",
+                     u.completion, "output_tokens_details", "reasoning_tokens", u.reasoning,
+                     "total_tokens", u.prompt + u.completion);
+}
+
+/* Ids of what an answer is made of: the answer's own with another beginning. */
+static void item_id(const struct job *j, const char *prefix, size_t i, char out[64])
+{
+    snprintf(out, 64, "%s%s%zu", prefix, j->id + strlen("resp_"), i);
+}
+
+static json_t *text_part(const char *text, size_t n)
+{
+    return json_pack("{s:s, s:s%, s:[], s:[]}", "type", "output_text", "text", text ? text : "", n,
+                     "annotations", "logprobs");
+}
+
+/* part NULL: begun, nothing said yet. Takes part. */
+static json_t *message_item(const struct job *j, json_t *part, const char *status)
+{
+    char id[64];
+    json_t *content = json_array();
+
+    item_id(j, "msg_", 0, id);
+    if (part)
+        json_array_append_new(content, part);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", id, "status", status,
+                     "role", "assistant", "content", content);
+}
+
+static json_t *reasoning_item(const struct job *j, const struct strbuf *text, const char *status)
+{
+    char id[64];
+    json_t *content = json_array();
+
+    item_id(j, "rs_", 0, id);
+    if (text)
+        json_array_append_new(content, json_pack("{s:s, s:s%}", "type", "reasoning_text", "text",
+                                                 text->data, text->len));
+    return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", id, "status", status,
+                     "summary", "content", content);
+}
+
+/* arguments NULL: those of the call. */
+static json_t *call_item(const struct job *j, const json_t *call, size_t i, const char *arguments,
+                         const char *status)
+{
+    const json_t *f = json_object_get(call, "function");
+    char id[64];
+
+    item_id(j, "fc_", i, id);
+    return json_pack(
+        "{s:s, s:s, s:s, s:O, s:O, s:o}", "type", "function_call", "id", id, "status", status,
+        "call_id", json_object_get(call, "id"), "name", json_object_get(f, "name"), "arguments",
+        arguments ? json_string(arguments) : json_incref(json_object_get(f, "arguments")));
+}
+
+static const char *status_of(const struct task *t)
+{
+    return strcmp(t->finish, "length") == 0 ? "incomplete" : "completed";
+}
+
+/* What came, in its order. */
+static json_t *output(const struct job *j, const struct task *t)
+{
+    json_t *list = json_array(), *call;
+    size_t i;
+
+    if (t->reasoning.len)
+        json_array_append_new(list, reasoning_item(j, &t->reasoning, "completed"));
+    if (t->text.len || !t->tool_calls)
+        json_array_append_new(list,
+                              message_item(j, text_part(t->text.data, t->text.len), status_of(t)));
+    json_array_foreach(t->tool_calls, i, call)
+        json_array_append_new(list, call_item(j, call, i, NULL, "completed"));
+    return list;
+}
+
+/* over: what came of it; false: it has only begun. */
+static json_t *response(const struct job *j, bool over)
+{
+    const struct task *t = &j->tasks[0];
+    const char *status = over ? status_of(t) : "in_progress";
+    bool cut = over && strcmp(status, "incomplete") == 0;
+    json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:b, s:n, s:o?, s:s, s:o, s:o?, s:o?, s:n}", "id",
+                          j->id, "object", "response", "created_at", (json_int_t)j->created,
+                          "status", status, "background", 0, "error", "incomplete_details",
+                          cut ? json_pack("{s:s}", "reason", "max_output_tokens") : NULL, "model",
+                          j->server->model_id, "output", over ? output(j, t) : json_array(),
+                          "usage", over ? usage(j) : NULL, "completed_at",
+                          over ? json_integer(time(NULL)) : NULL, "previous_response_id");
+
+    json_object_set_new(o, "instructions", or_default(j, "instructions", json_null()));
+    json_object_set_new(o, "max_output_tokens", or_default(j, "max_output_tokens", json_null()));
+    json_object_set_new(o, "max_tool_calls", json_null());
+    json_object_set_new(o, "metadata", or_default(j, "metadata", json_object()));
+    json_object_set_new(o, "parallel_tool_calls", json_true());
+    json_object_set_new(o, "temperature", json_real((double)j->wish.sampling.temperature));
+    json_object_set_new(o, "top_p", json_real((double)j->wish.sampling.top_p));
+    json_object_set_new(o, "presence_penalty",
+                        json_real((double)j->wish.sampling.presence_penalty));
+    json_object_set_new(o, "frequency_penalty",
+                        json_real((double)j->wish.sampling.frequency_penalty));
+    json_object_set_new(o, "top_logprobs", json_integer(0));
+    json_object_set_new(o, "tools", or_default(j, "told_tools", json_array()));
+    json_object_set_new(o, "tool_choice", or_default(j, "tool_choice", json_string("auto")));
+    json_object_set_new(o, "text",
+                        or_default(j, "text", json_pack("{s:{s:s}}", "format", "type", "text")));
+    json_object_set_new(o, "reasoning",
+                        or_default(j, "reasoning", json_pack("{s:n, s:n}", "effort", "summary")));
+    json_object_set_new(o, "truncation", json_string("disabled"));
+    json_object_set_new(o, "store", json_false());
+    json_object_set_new(o, "service_tier", json_string("default"));
+    json_object_set_new(o, "safety_identifier", json_null());
+    json_object_set_new(o, "prompt_cache_key", json_null());
+    json_object_set_new(o, "user", or_default(j, "user", json_null()));
+    return o;
+}
+
+static void put(struct job *j, const char *type, json_t *o)
+{
+    json_object_set_new(o, "type", json_string(type));
+    json_object_set_new(o, "sequence_number", json_integer(j->sequence++));
+    job_event(j, type, o);
+}
+
+static void put_item(struct job *j, const char *type, json_t *item)
+{
+    put(j, type, json_pack("{s:i, s:o}", "output_index", j->items, "item", item));
+}
+
+/* Of the text that is open: which item, and where in it. Takes more, adds to it. */
+static void put_text(struct job *j, const char *type, json_t *more)
+{
+    char id[64];
+
+    item_id(j, j->part == PART_REASONING ? "rs_" : "msg_", 0, id);
+    json_object_set_new(more, "item_id", json_string(id));
+    json_object_set_new(more, "output_index", json_integer(j->items));
+    json_object_set_new(more, "content_index", json_integer(0));
+    put(j, type, more);
+}
+
+static void response_task_begin(struct job *j, struct task *t)
+{
+    put(j, "response.created", json_pack("{s:o}", "response", response(j, false)));
+    put(j, "response.in_progress", json_pack("{s:o}", "response", response(j, false)));
+    j->part = -1;
+}
+
+static void close_reasoning(struct job *j, const struct task *t)
+{
+    put_text(j, "response.reasoning_text.done",
+             json_pack("{s:s%}", "text", t->reasoning.data, t->reasoning.len));
+    put_item(j, "response.output_item.done", reasoning_item(j, &t->reasoning, "completed"));
+}
+
+static void close_message(struct job *j, const struct task *t)
+{
+    const char *text = t->text.data ? t->text.data : "";
+
+    put_text(j, "response.output_text.done",
+             json_pack("{s:s%, s:[]}", "text", text, t->text.len, "logprobs"));
+    put_text(j, "response.content_part.done",
+             json_pack("{s:o}", "part", text_part(text, t->text.len)));
+    put_item(j, "response.output_item.done",
+             message_item(j, text_part(text, t->text.len), t->over ? status_of(t) : "completed"));
+}
+
+static void close_part(struct job *j, const struct task *t)
+{
+    if (j->part == PART_REASONING)
+        close_reasoning(j, t);
+    else if (j->part == PART_ANSWER)
+        close_message(j, t);
+    j->items += j->part >= 0;
+    j->part = -1;
+}
+
+static void open_part(struct job *j, const struct task *t, enum answer_part part)
+{
+    if (j->part == (int)part)
+        return;
+    close_part(j, t);
+    j->part = (int)part;
+    if (part == PART_REASONING) {
+        put_item(j, "response.output_item.added", reasoning_item(j, NULL, "in_progress"));
+        return;
+    }
+    put_item(j, "response.output_item.added", message_item(j, NULL, "in_progress"));
+    put_text(j, "response.content_part.added", json_pack("{s:o}", "part", text_part("", 0)));
+}
+
+static void response_piece(struct job *j, struct task *t, enum answer_part part, const char *text,
+                           size_t n)
+{
+    if (part == PART_REASONING) {
+        open_part(j, t, PART_REASONING);
+        put_text(j, "response.reasoning_text.delta", json_pack("{s:s%}", "delta", text, n));
+        return;
+    }
+    open_part(j, t, PART_ANSWER);
+    put_text(j, "response.output_text.delta",
+             json_pack("{s:s%, s:[]}", "delta", text, n, "logprobs"));
+}
+
+static void put_call(struct job *j, const json_t *call, size_t i)
+{
+    const json_t *arguments = json_object_get(json_object_get(call, "function"), "arguments");
+    char id[64];
+
+    item_id(j, "fc_", i, id);
+    put_item(j, "response.output_item.added", call_item(j, call, i, "", "in_progress"));
+    put(j, "response.function_call_arguments.delta",
+        json_pack("{s:s, s:i, s:O}", "item_id", id, "output_index", j->items, "delta", arguments));
+    put(j, "response.function_call_arguments.done",
+        json_pack("{s:s, s:i, s:O, s:O}", "item_id", id, "output_index", j->items, "arguments",
+                  arguments, "name", json_object_get(json_object_get(call, "function"), "name")));
+    put_item(j, "response.output_item.done", call_item(j, call, i, NULL, "completed"));
+    j->items++;
+}
+
+static void response_task_end(struct job *j, struct task *t)
+{
+    json_t *call;
+    size_t i;
+
+    if (!t->text.len && !t->tool_calls) /* there is always a message or a call */
+        open_part(j, t, PART_ANSWER);
+    close_part(j, t);
+    json_array_foreach(t->tool_calls, i, call) put_call(j, call, i);
+}
+
+static void response_end(struct job *j)
+{
+    const char *type = strcmp(status_of(&j->tasks[0]), "incomplete") == 0 ? "response.incomplete"
+                                                                          : "response.completed";
+
+    put(j, type, json_pack("{s:o}", "response", response(j, true)));
+}
+
+static void response_failure(struct job *j, const struct refusal *r)
+{
+    put(j, "error",
+        json_pack("{s:s?, s:s, s:s?}", "code", r->code, "message", r->text, "param",
+                  r->param[0] ? r->param : NULL));
+}
+
+static json_t *response_whole(struct job *j)
+{
+    return response(j, true);
+}
+
+static const struct dialect responses = {.task_begin = response_task_begin,
+                                         .piece = response_piece,
+                                         .task_end = response_task_end,
+                                         .end = response_end,
+                                         .failure = response_failure,
+                                         .whole = response_whole};
+
+/* ---- reading ---- */
+
+/* What an assistant did in one turn is one message of the chat: what it thought and said, then its
+ * calls. The newest message of the list where it is an assistant's, else a new one. Borrowed; NULL:
+ * no memory. */
+static json_t *assistant(json_t *list)
+{
+    size_t n = json_array_size(list);
+    json_t *last = json_array_get(list, n - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    if (n && role && strcmp(role, "assistant") == 0)
+        return last;
+    last = json_pack("{s:s, s:n}", "role", "assistant", "content");
+    return json_array_append_new(list, last) == 0 ? last : NULL;
+}
+
+static void add_call(json_t *list, const json_t *item)
+{
+    json_t *m = assistant(list), *calls = json_object_get(m, "tool_calls");
+
+    if (!calls) {
+        json_object_set_new(m, "tool_calls", json_array());
+        calls = json_object_get(m, "tool_calls");
+    }
+    json_array_append_new(calls, json_pack("{s:O*, s:{s:O*, s:O*}}", "id",
+                                           json_object_get(item, "call_id"), "function", "name",
+                                           json_object_get(item, "name"), "arguments",
+                                           json_object_get(item, "arguments")));
+}
+
+/* As this server tells it; what others keep secret says nothing. */
+static void add_thought(json_t *list, const json_t *item)
+{
+    const json_t *part;
+    struct strbuf b = {0};
+    size_t i;
+
+    json_array_foreach(json_object_get(item, "content"), i, part)
+    {
+        const char *text = json_string_value(json_object_get(part, "text"));
+
+        strbuf_puts(&b, text ? text : "");
+    }
+    if (b.len) {
+        json_t *m = json_pack("{s:s, s:n, s:s}", "role", "assistant", "content",
+                              "reasoning_content", b.data);
+
+        json_array_append_new(list, m);
+    }
+    strbuf_release(&b);
+}
+
+/* A message of the chat; an assistant's goes to what it thought before. */
+static void add_message(json_t *list, const json_t *item)
+{
+    json_t *last = json_array_get(list, json_array_size(list) - 1),
+           *content = json_object_get(item, "content");
+    const char *role = json_string_value(json_object_get(item, "role"));
+
+    if (json_array_size(list) && role && strcmp(role, "assistant") == 0 && content &&
+        json_object_get(last, "reasoning_content") && !json_object_get(last, "tool_calls") &&
+        json_is_null(json_object_get(last, "content")))
+        json_object_set(last, "content", content);
+    else
+        json_array_append_new(list, json_copy((json_t *)(uintptr_t)item));
+}
+
+/* An item of "input" to the messages of the chat. */
+static void add_item(json_t *list, const json_t *item, size_t i, struct refusal *r)
+{
+    const char *type = json_string_value(json_object_get(item, "type"));
+    char param[32];
+
+    if (!type || strcmp(type, "message") == 0) {
+        add_message(list, item);
+    } else if (strcmp(type, "function_call") == 0) {
+        add_call(list, item);
+    } else if (strcmp(type, "function_call_output") == 0) {
+        json_array_append_new(list, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id",
+                                              json_object_get(item, "call_id"), "content",
+                                              json_object_get(item, "output")));
+    } else if (strcmp(type, "reasoning") == 0) {
+        add_thought(list, item);
+    } else {
+        snprintf(param, sizeof param, "input[%zu]", i);
+        refuse(r, 400, "unsupported_value", param,
+               "'%s' is of type '%.40s', which is not supported", param, type);
+    }
+}
+
+/* The list of messages; NULL: refused. */
+static json_t *read_input(const struct job *j, struct refusal *r)
+{
+    const json_t *input = field_get(j->body, "input");
+    json_t *list = json_array();
+
+    if (json_is_string(input))
+        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", input));
+    else if (!json_is_array(input))
+        refuse(r, 400, input ? "invalid_type" : "missing_required_parameter", "input",
+               "'input' must be a string or a list");
+    for (size_t i = 0; i < json_array_size(input) && !r->status; i++)
+        add_item(list, json_array_get(input, i), i, r);
+    if (!r->status)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* Their functions lie flat; the chat's in an object. What the request says is kept to be told. */
+static int nest_tools(struct job *j, struct refusal *r)
+{
+    json_t *list = json_object_get(j->body, "tools"), *nested = json_array(), *tool;
+    size_t i;
+
+    json_array_foreach(list, i, tool)
+    {
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        char param[32];
+
+        snprintf(param, sizeof param, "tools[%zu]", i);
+        if (!type || strcmp(type, "function") != 0) {
+            json_decref(nested);
+            return refuse(r, 400, "unsupported_value", param,
+                          "'%s' must be of type function: there are no others here", param);
+        }
+        json_array_append_new(nested,
+                              json_pack("{s:s, s:O}", "type", "function", "function", tool));
+    }
+    if (!json_is_array(list)) {
+        json_decref(nested);
+        return 0;
+    }
+    json_array_foreach(list, i, tool) if (!json_object_get(tool, "strict"))
+        json_object_set_new(tool, "strict", json_true()); /* calls keep to their schema */
+    json_object_set(j->body, "told_tools", list);
+    json_object_set_new(j->body, "tools", nested);
+    return 0;
+}
+
+/* "text.format" is the chat's "response_format". */
+static int read_format(struct job *j, struct refusal *r)
+{
+    const json_t *text = field_get(j->body, "text");
+    json_t *format = json_object_get(text, "format");
+
+    if (text && !json_is_object(text))
+        return refuse(r, 400, "invalid_type", "text", "'text' must be an object");
+    j->format_name = "text.format";
+    if (format)
+        json_object_set(j->body, "response_format", format);
+    return 0;
+}
+
+static int check_unsupported(const struct job *j, struct refusal *r)
+{
+    static const char *const no[] = {"previous_response_id", "conversation", "prompt"};
+
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (field_get(j->body, no[i]))
+            return refuse(r, 400, "unsupported_value", no[i],
+                          "'%s' is not supported: nothing is stored here", no[i]);
+    if (json_is_true(field_get(j->body, "background")))
+        return refuse(r, 400, "unsupported_value", "background", "'background' is not supported");
+    return 0;
+}
+
+static int read_response(struct job *j, struct refusal *r)
+{
+    struct conversation_source from = {.name = "input"};
+    const json_t *instructions;
+    struct prompt prompt = {0};
+    json_t *list;
+    int rc;
+
+    if (request_body(j, r) < 0 || check_unsupported(j, r) < 0 || read_format(j, r) < 0 ||
+        nest_tools(j, r) < 0 || request_common(j, r) < 0 || !(list = read_input(j, r)))
+        return -1;
+    j->wish.n = 1;
+    instructions = field_get(j->body, "instructions");
+    if (instructions && !json_is_string(instructions)) {
+        json_decref(list);
+        return refuse(r, 400, "invalid_type", "instructions", "'instructions' must be a string");
+    }
+    from.list = list;
+    from.system = json_string_value(instructions);
+    rc = conversation_prompt(j, &from, &prompt, r);
+    json_decref(list);
+    return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
+}
+
+void api_responses(struct exchange *x)
+{
+    dispatcher_answer(x, &responses, "resp_", read_response);
+}

@@ -1,0 +1,57 @@
+/* See routes.h. */
+#include "app/serve/api/routes.h"
+
+#include "app/serve/api/apis.h"
+#include "app/serve/common/refusal.h"
+
+#include <string.h>
+
+static const struct route routes[] = {
+#define ROUTE(method, path, answer, open, at_once, anthropic, help) \
+    {method, path, answer, open, at_once, anthropic, help},
+#include "app/serve/api/routes.def"
+#undef ROUTE
+};
+
+#define ROUTES (sizeof routes / sizeof *routes)
+
+const struct route *route_at(size_t i)
+{
+    return i < ROUTES ? &routes[i] : NULL;
+}
+
+/* What the * stands for, or "" where there is none; NULL: another path. */
+static const char *match(const struct route *route, const char *path)
+{
+    size_t n = strlen(route->path);
+
+    if (route->path[n - 1] != '*')
+        return strcmp(route->path, path) == 0 ? "" : NULL;
+    return strncmp(route->path, path, n - 1) == 0 && path[n - 1] ? path + n - 1 : NULL;
+}
+
+const struct route *route_find(const char *method, const char *path, char *argument, size_t size,
+                               const char **allow, struct refusal *r)
+{
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+
+    *allow = NULL;
+    for (size_t i = 0; i < ROUTES; i++) {
+        const char *rest = match(&routes[i], path);
+
+        if (!rest)
+            continue;
+        if (strcmp(routes[i].method, wanted) == 0 && strlen(rest) < size) {
+            strcpy(argument, rest);
+            return &routes[i];
+        }
+        *allow = strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    }
+    if (*allow)
+        refuse(r, 405, "method_not_allowed", NULL, "%.20s is not for %.100s: use %s", method, path,
+               *allow);
+    else
+        refuse(r, 404, "not_found", NULL,
+               "there is no %.100s here; `man moetop` lists what there is", path);
+    return NULL;
+}

@@ -1,0 +1,28 @@
+/* Why a request is not answered: a status of HTTP and the error object of OpenAI's API, or
+ * Anthropic's for its own routes. Plain data; any thread. A client's mistake is never a 5xx:
+ * clients send those again. */
+#ifndef APP_SERVE_COMMON_REFUSAL_H
+#define APP_SERVE_COMMON_REFUSAL_H
+
+#include "engine/base/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct refusal {
+    int status;
+    const char *code;     /* a literal, or NULL: null */
+    char param[80];       /* the field that is wrong; empty: null */
+    char text[512];       /* one line of UTF-8 */
+    unsigned retry_after; /* seconds; 0: not said */
+};
+
+/* Fills *r; returns -1, so that `return refuse(...)` does both. */
+int refuse(struct refusal *r, int status, const char *code, const char *param, const char *format,
+           ...) __attribute__((format(printf, 5, 6)));
+/* What the engine says of a prompt or an answer: its code decides the status. */
+int refuse_error(struct refusal *r, const struct error *e);
+/* A new reference; NULL: no memory. anthropic: in that API's form. */
+json_t *refusal_json(const struct refusal *r, bool anthropic);
+
+#endif

@@ -1,0 +1,250 @@
+/* See answer.h. */
+#include "app/serve/dispatch/answer.h"
+
+#include "app/serve/dispatch/tool_answer.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a dialect wrote goes out. */
+static void put_line(struct job *j)
+{
+    if (j->line.len) {
+        reply_stream_put(j->x, j->line.data, j->line.len);
+        j->last_put_ns = clock_now();
+    }
+    strbuf_clear(&j->line);
+}
+
+static bool streams(const struct job *j)
+{
+    return j->wish.stream && !j->failed && !j->cancelled;
+}
+
+void answer_begin(struct job *j)
+{
+    if (j->wish.stream)
+        reply_stream_begin(j->x);
+}
+
+void answer_ping(struct job *j)
+{
+    strbuf_puts(&j->line, ": ping\n\n");
+    put_line(j);
+}
+
+static void piece(struct task *t, enum answer_part part, const char *text, size_t n)
+{
+    struct job *j = t->job;
+
+    strbuf_put(part == PART_REASONING ? &t->reasoning : &t->text, text, n);
+    if (streams(j)) {
+        j->dialect->piece(j, t, part, text, n);
+        put_line(j);
+    }
+}
+
+static void add_entry(struct task *t, const struct logprobs_event *p, bool first)
+{
+    const struct dialect *dialect = t->job->dialect;
+    json_t *o;
+
+    if (!t->logprobs || !dialect->entry)
+        return;
+    o = dialect->entry(server_info(t->job->server)->tokenizer, p, first);
+    json_array_append(t->logprobs, o);
+    json_array_append_new(t->fresh, o);
+}
+
+/* The token whose text comes next; only tokens of the answer are reported. */
+static void note_logprobs(struct task *t, enum answer_part part)
+{
+    t->has_newest = false;
+    if (part == PART_ANSWER)
+        add_entry(t, &t->newest, json_array_size(t->logprobs) == 0 && !t->goes_on);
+}
+
+/* Nothing comes before the first token of a prompt that could have foretold it. */
+static void begin_scores(struct task *t)
+{
+    struct logprobs_event first = {.logprob = NAN};
+
+    if (!t->prompt || !t->logprobs)
+        return;
+    first.id = t->prompt[0];
+    add_entry(t, &first, true);
+    t->scored = 1;
+}
+
+static void logprobs(struct task *t, const struct logprobs_event *p)
+{
+    int bos = server_info(t->job->server)->model->hp.bos;
+
+    if (t->scored > 0 && t->scored < t->n_prompt) {
+        add_entry(t, p, t->scored == 1 && t->prompt[0] == bos);
+        t->scored++;
+        return;
+    }
+    t->newest = *p;
+    t->has_newest = true;
+}
+
+static void started(struct task *t, const struct event *ev)
+{
+    struct job *j = t->job;
+
+    t->done.cached_tokens = (int)ev->progress.done;
+    begin_scores(t);
+    if (!streams(j))
+        return;
+    if (!j->begun && j->dialect->begin)
+        j->dialect->begin(j);
+    j->begun = true;
+    if (j->dialect->task_begin)
+        j->dialect->task_begin(j, t);
+    put_line(j);
+}
+
+/* What was held back is no call. */
+static void let_go(struct task *t)
+{
+    t->answers = true;
+    if (t->held.len)
+        piece(t, PART_ANSWER, t->held.data, t->held.len);
+    strbuf_clear(&t->held);
+}
+
+/* true: it is kept until more is known. */
+static bool hold(struct task *t, enum answer_part part, const char *text, size_t n)
+{
+    if (t->answers || part == PART_REASONING)
+        return false;
+    strbuf_put(&t->held, text, n);
+    if (!tools_may_call(t->job, t->held.data, t->held.len))
+        let_go(t);
+    return true;
+}
+
+static void token(struct task *t, const struct token_event *k)
+{
+    struct job *j = t->job;
+
+    if (k->first && !j->first_ns)
+        j->first_ns = clock_now();
+    if (k->id >= 0)
+        t->done.completion_tokens++;
+    if (k->id >= 0 && k->part == PART_REASONING)
+        t->reasoning_tokens++;
+    if (k->id >= 0 && t->has_newest)
+        note_logprobs(t, k->part);
+    if (!k->len)
+        return;
+    if (j->wish.call ? k->part == PART_ANSWER : k->part == PART_TOOL_CALL && j->wish.tools) {
+        let_go(t);
+        strbuf_put(&t->call, k->text, k->len);
+    } else if (!hold(t, k->part, k->text, k->len))
+        piece(t, k->part, k->text, k->len);
+}
+
+static void end_task(struct task *t)
+{
+    t->over = true;
+    t->slot = NULL;
+    t->job->left--;
+}
+
+static void finished(struct task *t, const struct turn_done_event *done)
+{
+    struct job *j = t->job;
+    size_t told = t->text.len;
+
+    t->done = *done;
+    end_task(t);
+    if (t->call.len || t->held.len)
+        tools_end(t);
+    t->finish = t->tool_calls                                                 ? "tool_calls"
+                : done->reason == STOP_LENGTH || done->reason == STOP_CONTEXT ? "length"
+                                                                              : "stop";
+    if (done->reason == STOP_CANCELLED && !j->cancelled)
+        j->cancelled = true; /* the engine stops */
+    if (!streams(j))
+        return;
+    if (t->text.len > told) /* a call that could not be read */
+        j->dialect->piece(j, t, PART_ANSWER, t->text.data + told, t->text.len - told);
+    j->dialect->task_end(j, t);
+    put_line(j);
+}
+
+void answer_failed(struct task *t, int code, const char *text)
+{
+    struct job *j = t->job;
+    struct error e = {.code = code};
+    struct refusal why;
+
+    end_task(t);
+    if (j->failed)
+        return;
+    error_set(&e, code < 0 ? code : ERR_DEVICE, "%s", text ? text : "the engine failed");
+    refuse_error(&why, &e);
+    if (j->wish.stream) {
+        if (j->dialect->failure && !j->cancelled)
+            j->dialect->failure(j, &why);
+        put_line(j);
+        reply_stream_end(j->x, false);
+    } else {
+        reply_refusal(j->x, &why);
+    }
+    j->failed = true;
+}
+
+void answer_event(struct task *t, const struct event *ev)
+{
+    switch (ev->kind) {
+    case EVENT_TURN_STARTED: started(t, ev); break;
+    case EVENT_LOGPROBS: logprobs(t, &ev->logprobs); break;
+    case EVENT_TOKEN: token(t, &ev->token); break;
+    case EVENT_TURN_DONE: finished(t, &ev->done_turn); break;
+    case EVENT_ERROR: answer_failed(t, ev->failure.code, ev->text); break;
+    default: break;
+    }
+}
+
+/* Why nobody gets the rest: the client has left, or the server stops. */
+static void end_cancelled(struct job *j)
+{
+    struct error e = {.code = ERR_CANCELLED};
+    struct refusal why;
+
+    refuse_error(&why, &e);
+    if (!j->wish.stream) {
+        reply_refusal(j->x, &why);
+        return;
+    }
+    if (j->dialect->failure)
+        j->dialect->failure(j, &why);
+    put_line(j);
+    reply_stream_end(j->x, true);
+}
+
+void answer_end(struct job *j)
+{
+    struct usage u = job_usage(j);
+
+    j->x->prompt_tokens = u.prompt;
+    j->x->cached_tokens = u.cached;
+    j->x->completion_tokens = u.completion;
+    j->x->first_ns = j->first_ns;
+    if (j->failed)
+        return;
+    if (j->cancelled) {
+        end_cancelled(j);
+    } else if (j->wish.stream) {
+        j->dialect->end(j);
+        put_line(j);
+        reply_stream_end(j->x, false);
+    } else {
+        reply_json(j->x, 200, j->dialect->whole(j));
+    }
+}

@@ -1,0 +1,25 @@
+/* The dispatcher's figures, for /metrics and the status. */
+#ifndef APP_SERVE_DISPATCH_DISPATCHER_FIGURES_H
+#define APP_SERVE_DISPATCH_DISPATCHER_FIGURES_H
+
+#include "engine/run/report/telemetry.h"
+
+/* What happened so far, and what is going on. Plain data. */
+struct dispatcher_figures {
+    uint64_t requests, completed, cancelled, failed;
+    uint64_t prompt_tokens, cached_tokens, stored_tokens; /* cached; of these from the disk */
+    uint64_t completion_tokens;                           /* of answers under way too */
+    uint64_t drafted, accepted;
+    uint64_t prefill_ns, decode_ns, ttft_ns,
+        first_tokens;               /* sums; answers that had a first token */
+    int running, waiting, sessions; /* tasks with a session, without; sessions */
+    uint64_t held_tokens;           /* that sessions hold now */
+    /* the engine's own, at most a second old */
+    struct pass_figures passes;
+    struct disk_figures stored;
+    uint64_t kv_bytes, kv_used_bytes;
+    double expert_entropy; /* bits, mean over layers, of the first session; 0: no experts */
+    char plan[64];
+};
+
+#endif

@@ -1,0 +1,62 @@
+/* The state of the server for its readers (the dashboard on the terminal, a client's panels), and
+ * the requests of those readers to the engine: one copy of everything under one lock. The
+ * dispatcher writes sessions and the engine's state and takes the requests; the HTTP thread adds
+ * finished requests; readers get a copy. It holds no prompt and no answer. */
+#ifndef APP_SERVE_DISPATCH_SERVER_STATUS_H
+#define APP_SERVE_DISPATCH_SERVER_STATUS_H
+
+#include "app/serve/dispatch/dispatcher_figures.h"
+#include "ui/serving.h"
+
+struct server;
+struct server_status;
+struct slot;
+struct task;
+
+struct server_status *server_status_new(void);    /* NULL: no memory */
+void server_status_free(struct server_status *b); /* accepts NULL */
+
+/* Any thread. A request that is over, or (status 0) a line; the time of day is added. */
+void server_status_request(struct server_status *b, const struct ui_request *r);
+/* A line into the status (where there is one yet) and the log, and while s->plain on stderr. Any
+ * thread. */
+void server_say(const struct server *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The dispatcher's thread: slots and queue are its own. Takes a new look not more often than ten
+ * times a second, unless at once. */
+void server_status_sessions(struct server_status *b, const struct slot *slots, int n,
+                            const struct task *queue, const struct dispatcher_figures *f,
+                            bool at_once);
+void server_status_first_token(struct server_status *b, double seconds);
+void server_status_prompt_read(struct server_status *b,
+                               int tokens); /* so many more of any prompt */
+/* The engine's newest state, not more often than ten times a second; NULL: there is none yet. */
+void server_status_engine(struct server_status *b, const struct telemetry *t);
+/* It is another one from now on, of which nothing is known yet. */
+void server_status_forget_engine(struct server_status *b);
+void server_status_loading(struct server_status *b, uint64_t done, uint64_t total);
+/* The plan in force, after so many wishes of the engine's (struct event). */
+void server_status_plan(struct server_status *b, const char *plan, uint64_t wishes);
+
+/* A placement is wanted (its name is copied) or a token's timeline now and then; the dispatcher
+ * takes it. Any thread. Returns the wish's number; 0: no memory. */
+uint64_t server_status_place(struct server_status *b, const char *plan);
+void server_status_timeline(struct server_status *b, bool on);
+/* The dispatcher's thread. true: *plan (mem_* memory, NULL: none) or *timeline (-1: as it was) is
+ * new. */
+bool server_status_take(struct server_status *b, char **plan, int *timeline);
+
+/* Any thread. *out is a copy. */
+void server_status_look(struct server_status *b, struct ui_serving *out);
+struct status_snapshot {
+    uint64_t done, total; /* loading: bytes */
+    uint64_t wishes;      /* decided, see struct event */
+    char plan[64];        /* in force; "": not known yet */
+};
+void status_snapshot(struct server_status *b, struct status_snapshot *out);
+/* Calls fn with the engine's newest state, which is the status's; nothing where there is none. fn
+ * is quick and asks nothing of the status. */
+void server_status_telemetry(struct server_status *b,
+                             void (*fn)(void *ctx, const struct telemetry *t), void *ctx);
+
+#endif

@@ -1,0 +1,110 @@
+/* A request that the engine answers: what it asks, and a task for every choice, each of which
+ * occupies a session while it is answered. Made by a request thread, owned by the dispatcher once
+ * it is submitted.
+ */
+#ifndef APP_SERVE_REQUEST_JOB_H
+#define APP_SERVE_REQUEST_JOB_H
+
+#include "app/serve/common/exchange.h"
+#include "app/serve/common/server.h"
+#include "app/serve/request/fields.h"
+#include "engine/text/tokenizer.h"
+
+struct dialect;
+struct job;
+struct slot;
+
+/* A choice. */
+struct task {
+    struct job *job;
+    int index;             /* among the choices */
+    struct turn turn;      /* the engine's once it has begun */
+    int *prompt, n_prompt; /* a copy of its ids if `echo` repeats them, or NULL */
+    struct task *next;     /* of those that wait */
+    struct slot *slot;     /* answers it; NULL: waits, or is over */
+    bool over;
+    bool goes_on;                        /* the answer goes on in the middle of a text */
+    struct strbuf text, reasoning, call; /* so far; call: text of tool calls, not parsed yet */
+    struct strbuf held; /* how the answer begins while that may be a call that nothing marks */
+    bool answers;       /* it is none: text goes on as it comes */
+    /* arrays: of tokens whose text is in `text`, and since the newest piece */
+    json_t *logprobs, *fresh;
+    struct logprobs_event newest; /* of the token that comes next */
+    bool has_newest;
+    int scored;    /* tokens of the prompt told so far */
+    bool echoed;   /* the prompt was told again */
+    size_t offset; /* characters that tokens told of had so far */
+    int reasoning_tokens;
+    json_t *tool_calls; /* NULL: none */
+    struct turn_done_event done;
+    const char *finish; /* OpenAI's word: "stop", "length", "tool_calls" */
+};
+
+/* The plain fields of all APIs; the table of each says which it takes. */
+struct wish {
+    bool stream, include_usage, logprobs, echo, ignore_eos;
+    int64_t n, max_tokens, top_logprobs;
+    bool tools;               /* tool calls are parsed out of the text */
+    bool call;                /* the answer is such a call and nothing else: j->grammar says so */
+    struct sampling sampling; /* of the first choice */
+    float strengths[LORA_ADAPTERS];
+};
+
+struct job {
+    struct server *server;
+    struct exchange *x; /* a reference of its own */
+    const struct dialect *dialect;
+    struct job *next; /* on its way to the dispatcher; then among those under way */
+    json_t *body;     /* the request */
+    int other_model;  /* on the registry: it names that one; -1: the loaded one */
+    char id[48];
+    int64_t created;
+    struct wish wish;
+    const char *format_name; /* what its API calls "response_format" */
+    struct grammar *grammar; /* what answers must keep to, a reference; NULL: nothing */
+    char *opening;           /* what such an answer says already; NULL: nothing */
+    char **stops;            /* until the turns have copies */
+    size_t n_stops;
+    struct task *tasks;
+    int n_tasks, n_prompts, left; /* tasks; prompts of them; not over yet */
+    bool begun, failed, cancelled;
+    bool held; /* its client is behind */
+    uint64_t submitted_ns, first_ns, last_put_ns;
+    int sequence, part, items; /* dialects count their events and parts with them */
+    struct strbuf line;        /* an event under construction */
+};
+
+/* How an API writes answers. Streams: begin, then for each task task_begin, pieces, task_end, then
+ * end; each puts whole events into job->line. dispatcher thread. */
+struct dialect {
+    void (*begin)(struct job *j);
+    void (*task_begin)(struct job *j, struct task *t);
+    /* n may be 0 where only token probabilities are left to tell */
+    void (*piece)(struct job *j, struct task *t, enum answer_part part, const char *text, size_t n);
+    void (*task_end)(struct job *j, struct task *t);
+    void (*end)(struct job *j);
+    /* an event that ends a stream */
+    void (*failure)(struct job *j, const struct refusal *r);
+    json_t *(*whole)(struct job *j); /* NULL: no memory */
+    /* how a token's probabilities are written; NULL: they are not */
+    json_t *(*entry)(const struct tokenizer *t, const struct logprobs_event *p, bool first);
+};
+
+/* Any thread that owns the job. Takes a reference of x. NULL: no memory. prefix: of its id. */
+struct job *job_new(struct exchange *x, const struct dialect *dialect, const char *prefix);
+void job_free(struct job *j); /* accepts NULL */
+/* n_prompts * wish.n tasks; the k-th of prompt i has number i * n + k. The prompt's ids and the
+ * stops are copied into each, the seed of choice k is seed + k. prompts are taken, also on failure.
+ */
+int job_tasks(struct job *j, struct prompt *prompts, int n_prompts, struct refusal *r);
+
+/* data: {...}, with event: name before it where name is not NULL. Takes o. */
+void job_event(struct job *j, const char *name, json_t *o);
+/* Sums over the tasks: a prompt counts once. */
+struct usage {
+    int prompt, cached, stored, completion,
+        reasoning; /* stored: of the cached ones, from the disk */
+};
+struct usage job_usage(const struct job *j);
+
+#endif
