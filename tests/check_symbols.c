@@ -1,5 +1,6 @@
 /* Who needs whom, read from the symbols of the objects: what include lines cannot show. Below app/
- * no folders call each other in a circle, and inside a folder few files do. */
+ * no folders call each other in a circle, nor do the folders of one area of app/; and inside a
+ * folder few files do. */
 #include "tests/support.h"
 
 #include <dirent.h>
@@ -30,7 +31,7 @@ static const struct {
 static struct graph {
     int n;
     char name[FILES][96]; /* engine/run/turn, or a folder */
-    int folder[FILES];    /* of a file: its node in `folders` */
+    int folder[FILES];    /* of a file: its node in `folders`; of a folder: that of its area */
     /* a symbol behind the arrow from a to b, NULL: there is none */
     const char *arrow[FILES][FILES];
 } files, folders;
@@ -129,6 +130,19 @@ static void take_objects(const char *folder)
     closedir(dir);
 }
 
+/* The first folder of the same area: app/serve and all below it are one. */
+static int area_of(int folder)
+{
+    const char *name = folders.name[folder], *slash = strchr(name, '/');
+    size_t n = slash ? (size_t)(slash - name) + 1 + strcspn(slash + 1, "/") : strlen(name);
+
+    for (int i = 0; i < folder; i++)
+        if (strncmp(folders.name[i], name, n) == 0 &&
+            (!folders.name[i][n] || folders.name[i][n] == '/') && (slash || !folders.name[i][n]))
+            return i;
+    return folder;
+}
+
 static bool is_ours(const Elf64_Sym *s, const char *name)
 {
     return ELF64_ST_BIND(s->st_info) != STB_LOCAL && *name && strncmp(name, "__", 2) != 0;
@@ -143,6 +157,8 @@ static void read_build(void)
              given && given[0] == '/' ? "" : "/", given ? given : "build/release");
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
         take_objects(roots[i]);
+    for (int i = 0; i < folders.n; i++)
+        folders.folder[i] = area_of(i);
     for (int f = 0; f < files.n; f++)
         for (size_t i = 0; i < objects[f].n; i++) {
             const Elf64_Sym *s = &objects[f].symbols[i];
@@ -171,7 +187,7 @@ static void read_build(void)
 
 static struct search {
     const struct graph *graph;
-    bool within; /* arrows inside a folder alone */
+    bool within; /* arrows inside a folder (of folders: an area) alone */
     int seen[FILES], low[FILES], stack[FILES], depth, clock;
     bool waits[FILES];
     void (*found)(const struct graph *g, const int *nodes, int n);
@@ -308,6 +324,22 @@ START_TEST(folders_do_not_call_each_other)
 }
 END_TEST
 
+static void no_circle_in_an_area(const struct graph *g, const int *nodes, int n)
+{
+    ck_assert_msg(n == 1, "%d folders of one area call each other:%s", n, picture(g, nodes, n));
+}
+
+START_TEST(folders_of_an_area_do_not_call_each_other)
+{
+    read_build();
+    ck_assert_int_eq(folders.folder[node_of(&folders, "app/serve/http")],
+                     folders.folder[node_of(&folders, "app/serve")]);
+    ck_assert_int_ne(folders.folder[node_of(&folders, "app/setup")],
+                     folders.folder[node_of(&folders, "app/serve")]);
+    search_circles(&folders, true, no_circle_in_an_area);
+}
+END_TEST
+
 static void small_circle(const struct graph *g, const int *nodes, int n)
 {
     ck_assert_msg(n <= CIRCLE, "%d files of %s call each other, %d may:%s", n,
@@ -380,6 +412,7 @@ int main(void)
 
     tcase_add_test(t, a_circle_is_found);
     tcase_add_test(t, folders_do_not_call_each_other);
+    tcase_add_test(t, folders_of_an_area_do_not_call_each_other);
     tcase_add_test(t, few_files_call_each_other);
     tcase_add_test(t, no_folder_is_overfull);
     suite_add_tcase(s, t);
