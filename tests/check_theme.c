@@ -1,6 +1,6 @@
 /* Themes: what can be read on the ground a theme is made for, what needs no theme, grounds as
  * terminals tell them, eight colours. */
-#include "app/setup/theme_file.h"
+#include "app/setup/screen/theme_file.h"
 #include "tests/support.h"
 #include "ui/theme.h"
 

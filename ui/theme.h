@@ -1,7 +1,7 @@
 /* Colours by role. A theme is plain data: the program fills it from a YAML file
- * (app/setup/theme_file.c) with theme_assign; panels ask for roles, never for colours. One theme
- * holds three designs: 256 colours, 16 colours, none; depth says which is in force. Any thread once
- * filled. */
+ * (app/setup/screen/theme_file.c) with theme_assign; panels ask for roles, never for colours. One
+ * theme holds three designs: 256 colours, 16 colours, none; depth says which is in force. Any
+ * thread once filled. */
 #ifndef UI_THEME_H
 #define UI_THEME_H
 

@@ -5,7 +5,7 @@
 #include "app/common/machine_view.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/dispatch/server_status.h"
-#include "app/setup/screen_loop.h"
+#include "app/setup/screen/screen_loop.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/file/dtype.h"

@@ -2,7 +2,7 @@
 #include "app/train/screen.h"
 
 #include "app/common/machine_view.h"
-#include "app/setup/screen_loop.h"
+#include "app/setup/screen/screen_loop.h"
 #include "engine/base/mem.h"
 #include "engine/file/dtype.h"
 

@@ -5,7 +5,7 @@
 #include "app/common/memory_left.h"
 #include "app/common/paths.h"
 #include "app/common/signals.h"
-#include "app/setup/screen_loop.h"
+#include "app/setup/screen/screen_loop.h"
 #include "app/train/log.h"
 #include "app/train/screen.h"
 #include "app/train/settings.h"

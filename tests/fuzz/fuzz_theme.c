@@ -1,6 +1,6 @@
 /* Any bytes as a theme file: an error line or a theme whose every colour a terminal has, never a
  * crash, a leak or a hang. */
-#include "app/setup/theme_file.h"
+#include "app/setup/screen/theme_file.h"
 
 #include <stdint.h>
 #include <stdlib.h>

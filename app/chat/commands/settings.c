@@ -2,9 +2,9 @@
 #include "app/chat/commands/internal.h"
 
 #include "app/options/config_keep.h"
-#include "app/setup/panels_option.h"
 #include "app/setup/remarks.h"
-#include "app/setup/theme_file.h"
+#include "app/setup/screen/panels_option.h"
+#include "app/setup/screen/theme_file.h"
 #include "engine/base/size.h"
 #include "engine/base/strbuf.h"
 #include "engine/file/dtype.h"

@@ -1,7 +1,7 @@
 /* See screen_setup.h. */
-#include "app/setup/screen_setup.h"
+#include "app/setup/screen/screen_setup.h"
 
-#include "app/setup/theme_file.h"
+#include "app/setup/screen/theme_file.h"
 
 #include <langinfo.h>
 #include <locale.h>

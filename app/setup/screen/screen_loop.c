@@ -1,8 +1,8 @@
 /* See screen_loop.h. */
-#include "app/setup/screen_loop.h"
+#include "app/setup/screen/screen_loop.h"
 
-#include "app/setup/panels_option.h"
-#include "app/setup/screen_setup.h"
+#include "app/setup/screen/panels_option.h"
+#include "app/setup/screen/screen_setup.h"
 #include "engine/base/clock.h"
 #include "ui/ascii.h"
 #include "ui/panels/panel.h"

@@ -1,6 +1,6 @@
 /* Themes from YAML files: roles of ui/theme.h by name, for one or several depths. UI thread. */
-#ifndef APP_SETUP_THEME_FILE_H
-#define APP_SETUP_THEME_FILE_H
+#ifndef APP_SETUP_SCREEN_THEME_FILE_H
+#define APP_SETUP_SCREEN_THEME_FILE_H
 
 #include "engine/base/error.h"
 #include "ui/theme.h"

@@ -1,8 +1,8 @@
 /* A dashboard on the terminal: the picture's model, keys and signals that come, and drawing when
  * something changed, at most ten times a second, since every wake-up costs those that compute. What
  * is shown and what the keys ask for is its owner's (a server, a training run). Main thread. */
-#ifndef APP_SETUP_SCREEN_LOOP_H
-#define APP_SETUP_SCREEN_LOOP_H
+#ifndef APP_SETUP_SCREEN_SCREEN_LOOP_H
+#define APP_SETUP_SCREEN_SCREEN_LOOP_H
 
 #include "app/options/options.h"
 #include "ui/canvas.h"

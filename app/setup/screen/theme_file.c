@@ -1,6 +1,6 @@
 /* See theme_file.h. A theme is a mapping of up to three mappings (256, 16, mono), each of role to
  * style. */
-#include "app/setup/theme_file.h"
+#include "app/setup/screen/theme_file.h"
 #include "app/setup/completion_values.h"
 #include "app/common/paths.h"
 #include "engine/base/file.h"

@@ -1,6 +1,6 @@
 /* What --panels and --update-ms mean for a screen. UI thread. */
-#ifndef APP_SETUP_PANELS_OPTION_H
-#define APP_SETUP_PANELS_OPTION_H
+#ifndef APP_SETUP_SCREEN_PANELS_OPTION_H
+#define APP_SETUP_SCREEN_PANELS_OPTION_H
 
 #include "app/options/options.h"
 #include "ui/model.h"

@@ -1,7 +1,7 @@
 /* From options and the environment to a terminal that shows pictures: the chat's and the server's
  * dashboard's. UI thread. */
-#ifndef APP_SETUP_SCREEN_SETUP_H
-#define APP_SETUP_SCREEN_SETUP_H
+#ifndef APP_SETUP_SCREEN_SCREEN_SETUP_H
+#define APP_SETUP_SCREEN_SCREEN_SETUP_H
 
 #include "app/options/options.h"
 #include "ui/terminal.h"

@@ -1,5 +1,5 @@
 /* See panels_option.h. */
-#include "app/setup/panels_option.h"
+#include "app/setup/screen/panels_option.h"
 
 #include "ui/panels/panel.h"
 #include "ui/panels/presets.h"
