@@ -1,5 +1,5 @@
 /* /moetop/state and /moetop/placement: who watches from elsewhere (--connect) sees what the
- * dashboard shows, and moves experts. Desk. */
+ * dashboard shows, and moves experts. Request thread. */
 #include "app/common/engine_state.h"
 #include "app/serve/api/apis.h"
 #include "app/serve/common/exchange.h"

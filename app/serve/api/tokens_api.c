@@ -1,4 +1,4 @@
-/* llama-server's /tokenize and /detokenize. Desk. */
+/* llama-server's /tokenize and /detokenize. Request thread. */
 #include "app/serve/api/apis.h"
 #include "app/serve/api/logprobs_json.h"
 #include "app/serve/api/text_json.h"

@@ -13,8 +13,8 @@ int dispatcher_start(struct server *s, struct error *e);
 /* Waits until everything is answered, or `seconds` are over: then what is left is cancelled. */
 void dispatcher_drain(struct dispatcher *h, int seconds);
 void dispatcher_stop(struct dispatcher *h); /* accepts NULL */
-/* For another model, while nothing is under way and nobody submits: let_go closes the sessions and
- * ends the thread; take_up, when the server has another worker, does what start did. The figures
+/* For another model, while nothing is under way and nobody submits: release closes the sessions and
+ * ends the thread; reopen, when the server has another worker, does what start did. The figures
  * count on. Main thread. */
 void dispatcher_release(struct dispatcher *h);
 int dispatcher_reopen(struct dispatcher *h, struct error *e);

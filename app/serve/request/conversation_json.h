@@ -1,5 +1,5 @@
-/* A conversation as OpenAI's chat writes it: messages, tools, and what the answer is to be. Desk
- * thread. */
+/* A conversation as OpenAI's chat writes it: messages, tools, and what the answer is to be.
+ * Request thread. */
 #ifndef APP_SERVE_REQUEST_CONVERSATION_JSON_H
 #define APP_SERVE_REQUEST_CONVERSATION_JSON_H
 
