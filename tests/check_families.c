@@ -680,11 +680,11 @@ START_TEST(layers_are_what_they_are)
     const struct layer_shape *routed = hparams_layer(&m->hp, 0), *dense = hparams_layer(&m->hp, 2);
 
     ck_assert(routed->ffn.kind == FFN_ROUTED && routed->ffn.experts == 12 && routed->ffn.used == 4);
-    ck_assert(routed->ffn.shared == 1 && routed->ffn.shared_width == 80 && routed->ffn.width == 32);
+    ck_assert(routed->ffn.shared == 1 && routed->ffn.shared_width == 40 && routed->ffn.width == 16);
     ck_assert(routed->ffn.shared_gate == SHARED_SIGMOID && !routed->ffn.router.normalised);
     ck_assert(routed->mixer.window == 0); /* use_sliding_window is false */
     ck_assert(dense->ffn.kind == FFN_DENSE && dense->ffn.experts == 0 && dense->ffn.shared == 1 &&
-              dense->ffn.shared_width == 96);
+              dense->ffn.shared_width == 64);
     ck_assert(m->hp.n_experts == 13 && m->hp.n_experts_used == 5);
     ck_assert(m->layers[0].q.bias && !m->layers[0].o.bias);
     model_free(m);
@@ -698,7 +698,7 @@ START_TEST(layers_are_what_they_are)
     ck_assert(m->hp.short_factor && m->hp.short_factor[0] == 1.0f && m->hp.original_context == 0);
     model_free(m);
     m = inspect("gpt_oss");
-    ck_assert(m->hp.n_experts == 8 && hparams_layer(&m->hp, 1)->ffn.width == 40);
+    ck_assert(m->hp.n_experts == 8 && hparams_layer(&m->hp, 1)->ffn.width == 20);
     ck_assert(hparams_layer(&m->hp, 0)->mixer.window == 8 &&
               hparams_layer(&m->hp, 1)->mixer.window == 0);
     ck_assert(m->layers[0].sinks && m->layers[0].score_bias && !m->layers[0].router_bias);
@@ -707,7 +707,7 @@ START_TEST(layers_are_what_they_are)
     m = inspect("gemma4");
     routed = hparams_layer(&m->hp, 0);
     dense = hparams_layer(&m->hp, 1); /* sees all */
-    ck_assert(routed->ffn.kind == FFN_DENSE_AND_ROUTED && routed->ffn.shared_width == 48);
+    ck_assert(routed->ffn.kind == FFN_DENSE_AND_ROUTED && routed->ffn.shared_width == 24);
     ck_assert(routed->mixer.window == 16 && routed->mixer.kv_heads == 2 && m->layers[0].v.bytes);
     ck_assert(dense->mixer.values_are_keys && dense->mixer.kv_heads == 1 && !m->layers[1].v.bytes);
     ck_assert(dense->mixer.rope == ROPE_PROPORTIONAL && dense->mixer.rope_dims == 8 &&
@@ -723,7 +723,7 @@ START_TEST(layers_are_what_they_are)
     model_free(m);
     m = inspect("opt-350m");
     ck_assert(model_positions(m) == 64 && m->positions.dims[0] == 66);
-    ck_assert(m->hp.embedding_width == 32 && m->head.cols == 32 && !m->output_norm.weight);
+    ck_assert(m->hp.embedding_width == 16 && m->head.cols == 16 && !m->output_norm.weight);
     ck_assert(!m->layers[0].attention_norm.weight && m->layers[0].attention_after.weight);
     model_free(m);
     m = inspect("olmoe");

@@ -599,9 +599,9 @@ START_TEST(a_long_unplaced_name_is_one_line)
     enum { Z = 460 }; /* 506 in all: a file may have 512 */
     static char unplaced[2][Z + 100];
     const struct tensor_shape tensors[] = {
-        {Q "lora_A.weight", 4, 64},
+        {Q "lora_A.weight", 4, 32},
         {Q "lora_B.weight", 64, 4},
-        {unplaced[0], 4, 64},
+        {unplaced[0], 4, 32},
         {unplaced[1], 64, 4},
     };
     struct adapter_request a = {.strength = 1};
@@ -635,13 +635,13 @@ START_TEST(a_long_unplaced_name_is_one_line)
 }
 END_TEST
 
-/* Experts of 32 in a width of 64: gate and up together are as wide as the model, so that the shapes
+/* Experts of 16 in a width of 32: gate and up together are as wide as the model, so that the shapes
  * of a pair fit either way. The release tells which it is, and without one it is refused. */
 START_TEST(an_ambiguous_fused_layout_is_refused)
 {
     static const struct tensor_shape pair[] = {
-        {"base_model.model.model.layers.0.mlp.experts.lora_A.weight", 96, 64},
-        {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", 64, 96},
+        {"base_model.model.model.layers.0.mlp.experts.lora_A.weight", 96, 32},
+        {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", 32, 96},
     };
     static const char *const releases[] = {NULL, "\"0.17.1\"", "\"0.19.0\""};
     struct model_options o = {.convert = -1, .width = 8, .n_threads = 1};
@@ -660,9 +660,9 @@ START_TEST(an_ambiguous_fused_layout_is_refused)
 
         ck_assert_msg(model_inspect(&m, base, &o, NULL, &e) == 0, "%s", e.text);
         /* as if its experts were so wide: shapes alone are compared before anything else */
-        m->hp.common.ffn.width = 32;
+        m->hp.common.ffn.width = 16;
         for (int l = 0; m->hp.layers && l < m->hp.n_layers; l++)
-            m->hp.layers[l].ffn.width = 32;
+            m->hp.layers[l].ffn.width = 16;
         set_config(folder, "peft_version", releases[i]);
         says = adapters_open(&all, m, &a, 1, true, &e) == ERR_MODEL &&
                strstr(e.text, "ambiguous") && strstr(e.text, "peft_version");
@@ -759,25 +759,25 @@ START_TEST(traps_of_gguf)
 {
     /* its converter swaps A and B of gpt2: 192 where 64 belongs */
     const struct gguf_tensor swapped[] = {
-        {"blk.0.attn_qkv.weight.lora_a", DTYPE_F32, 2, {4, 192}, 0.1f},
-        {"blk.0.attn_qkv.weight.lora_b", DTYPE_F32, 2, {64, 4}, 0.1f}};
+        {"blk.0.attn_qkv.weight.lora_a", DTYPE_F32, 2, {4, 96}, 0.1f},
+        {"blk.0.attn_qkv.weight.lora_b", DTYPE_F32, 2, {32, 4}, 0.1f}};
     /* it does not look at how many experts A and B are of */
     const struct gguf_tensor fewer[] = {
-        {"blk.0.ffn_up_exps.weight.lora_a", DTYPE_F32, 3, {31, 4, 64}, 0.1f},
-        {"blk.0.ffn_up_exps.weight.lora_b", DTYPE_F32, 3, {31, 24, 4}, 0.1f}};
+        {"blk.0.ffn_up_exps.weight.lora_a", DTYPE_F32, 3, {31, 4, 32}, 0.1f},
+        {"blk.0.ffn_up_exps.weight.lora_b", DTYPE_F32, 3, {31, 12, 4}, 0.1f}};
     const struct gguf_tensor alone[] = {
-        {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 2, {4, 64}, 0.1f}};
+        {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 2, {4, 32}, 0.1f}};
     const struct gguf_tensor flat[] = {
-        {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 1, {64}, 0.1f},
-        {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {128, 4}, 0.1f}};
+        {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 1, {32}, 0.1f},
+        {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {64, 4}, 0.1f}};
     const struct gguf_tensor good[] = {
-        {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 2, {4, 64}, 0.1f},
-        {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {128, 4}, 0.1f}};
+        {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 2, {4, 32}, 0.1f},
+        {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {64, 4}, 0.1f}};
     const struct gguf_tensor infinite[] = {
-        {"blk.0.attn_q.weight.lora_a", DTYPE_F16, 2, {4, 64}, 1e30f},
-        {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {128, 4}, 0.1f}};
-    const struct gguf_tensor odd[] = {{"blk.0.attn_q.weight.lora_a", DTYPE_Q4_0, 2, {4, 64}, 0.1f},
-                                      {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {128, 4}, 0.1f}};
+        {"blk.0.attn_q.weight.lora_a", DTYPE_F16, 2, {4, 32}, 1e30f},
+        {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {64, 4}, 0.1f}};
+    const struct gguf_tensor odd[] = {{"blk.0.attn_q.weight.lora_a", DTYPE_Q4_0, 2, {4, 32}, 0.1f},
+                                      {"blk.0.attn_q.weight.lora_b", DTYPE_F32, 2, {64, 4}, 0.1f}};
     char path[PATH_MAX];
     struct adapters *a = NULL;
     struct error e = {0};
@@ -809,8 +809,8 @@ START_TEST(types_of_gguf)
     snprintf(path, sizeof path, "%s/types.gguf", support_tmpdir());
     for (int i = 0; i < 4; i++) {
         const struct gguf_tensor t[] = {
-            {"blk.0.attn_q.weight.lora_a", types[i], 2, {32, 64}, 0.0625f},
-            {"blk.0.attn_q.weight.lora_b", types[i], 2, {128, 32}, 0.03125f}};
+            {"blk.0.attn_q.weight.lora_a", types[i], 2, {32, 32}, 0.0625f},
+            {"blk.0.attn_q.weight.lora_b", types[i], 2, {64, 32}, 0.03125f}};
         struct adapter_request a = {path, 1.0f};
         struct engine *g;
         struct run r;

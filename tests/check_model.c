@@ -64,10 +64,10 @@ START_TEST(golden_checkpoints)
         bool ab, hb;
         enum dtype type;
     } cases[] = {
-        {"phimoe-16x-bf16", 4, 64, 8, 2, 8, 320, 16, 96, 0, 0, 0.2, false, false, DTYPE_BF16},
-        {"phimoe-longrope-f32", 2, 64, 4, 2, 16, 256, 4, 32, 0, 48, 0.01, true, false, DTYPE_F32},
-        {"phimoe-quirk-f32", 3, 128, 4, 2, 16, 512, 8, 64, 0, 0, 0.01, true, true, DTYPE_F32},
-        {"phimoe-window-f32", 2, 64, 2, 1, 32, 256, 4, 32, 12, 0, 0.01, true, true, DTYPE_F32},
+        {"phimoe-16x-bf16", 4, 32, 8, 2, 8, 320, 16, 32, 0, 0, 0.2, false, false, DTYPE_BF16},
+        {"phimoe-longrope-f32", 2, 32, 4, 2, 16, 96, 4, 32, 0, 48, 0.01, true, false, DTYPE_F32},
+        {"phimoe-quirk-f32", 3, 32, 4, 2, 16, 128, 8, 32, 0, 0, 0.01, true, true, DTYPE_F32},
+        {"phimoe-window-f32", 2, 32, 2, 1, 32, 96, 4, 32, 12, 0, 0.01, true, true, DTYPE_F32},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

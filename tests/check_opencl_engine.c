@@ -334,7 +334,7 @@ END_TEST
  * last bit, and somebody must have been told. */
 static float *greedy(const struct device_ops *const *list, const char *placement)
 {
-    enum { PROMPT = 5, NEW = 2, VOCAB = 256 };
+    enum { PROMPT = 5, NEW = 2, VOCAB = 96 };
     struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"),
                               .context = 64,
                               .n_threads = 1,
@@ -383,7 +383,7 @@ START_TEST(calls_all_over_fail)
     opencl_fail_after(-1, false);
     got = greedy(backends, plan);
     total = opencl_calls();
-    ck_assert_mem_eq(got, want, 3 * 256 * sizeof *want);
+    ck_assert_mem_eq(got, want, 3 * 96 * sizeof *want);
     free(got);
     for (long n = 0; n < total; n += 7) {
         bool lost = n & 1;
@@ -391,7 +391,7 @@ START_TEST(calls_all_over_fail)
         opencl_fail_after(n, lost);
         got = greedy(backends, plan);
         opencl_fail_after(-1, false);
-        ck_assert_msg(memcmp(got, want, 3 * 256 * sizeof *want) == 0,
+        ck_assert_msg(memcmp(got, want, 3 * 96 * sizeof *want) == 0,
                       "%s: call %ld of %ld failed%s: other logits; %s", plan, n, total,
                       lost ? " for good" : "", notices);
         if (!strstr(notices, "OpenCL")) {

@@ -549,7 +549,7 @@ static const struct {
     double rounded;
     const char *twin;
 } models[] = {
-    {"gpt_oss-mxfp4", "golden.safetensors", 1.0, "ggufs/gpt-oss.gguf"},
+    {"gpt_oss-mxfp4", "golden.safetensors", 1.0, NULL},
     {"gpt_oss-mxfp4", "golden-150.safetensors", 2.0, "ggufs/gpt-oss.gguf"},
     {"qwen3_moe-gptq-g128", "golden.safetensors", 0.5, NULL},
     {"qwen3_moe-gptq-g32-asym", "golden-40.safetensors", 2.5, "families/qwen3_moe-awq-g32"},
@@ -599,9 +599,13 @@ START_TEST(models_match)
 {
     const char *golden_path = find(models[_i].folder, models[_i].golden), *at;
     struct golden_result r, plain;
+    char here[4200];
 
-    if (!golden_path || !(at = find(models[_i].folder, "")))
+    if (!golden_path)
         return;
+    snprintf(here, sizeof here, "%.*s", (int)(strrchr(golden_path, '/') - golden_path),
+             golden_path);
+    at = here;
     r = run(at, golden_path, NULL, true);
     ck_assert_msg(r.whole <= GOLDEN_TOLERANCE && r.chunked <= GOLDEN_TOLERANCE &&
                       r.stepped <= GOLDEN_TOLERANCE,
@@ -672,7 +676,7 @@ static void copy(struct made_file *m, const struct tensor_view *t)
 
 static void eval_gpt2(const struct made_file *m, const char *config, float *logits)
 {
-    static const int ids[] = {1, 200, 37, 5, 90, 12};
+    static const int ids[] = {1, 96, 37, 5, 90, 12};
     struct bytes b = made_safetensors(m, 0, m->n), text = {0};
     struct engine *g;
     struct error e = {0};
@@ -682,8 +686,8 @@ static void eval_gpt2(const struct made_file *m, const char *config, float *logi
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     ck_assert_int_eq(save(&b, path), 0);
     put_text(&text,
-             "{\"model_type\": \"gpt2\", \"n_ctx\": 64, \"n_embd\": 64, \"n_head\": 4, "
-             "\"n_layer\": 3, \"n_positions\": 64, \"vocab_size\": 257%s}",
+             "{\"model_type\": \"gpt2\", \"n_ctx\": 64, \"n_embd\": 32, \"n_head\": 4, "
+             "\"n_layer\": 3, \"n_positions\": 64, \"vocab_size\": 97%s}",
              config);
     snprintf(path, sizeof path, "%s/config.json", folder);
     ck_assert_int_eq(save(&text, path), 0);
@@ -700,7 +704,7 @@ START_TEST(matrices_of_transposed_families)
     struct made_file *m[2] = {calloc(1, sizeof **m), calloc(1, sizeof **m)};
     struct weight_file *f;
     struct error e = {0};
-    float logits[2][257];
+    float logits[2][97];
 
     ck_assert(weight_file_open(&f, support_path("golden/families/gpt2"), false, &e) == 0);
     for (size_t i = 0; i < weight_file_count(f); i++) {

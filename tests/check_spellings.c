@@ -135,13 +135,13 @@ static void logits_of(const char *folder, float *out, int n)
     int ids[24];
 
     for (int i = 0; i < 24; i++)
-        ids[i] = 3 + 7 * i % 200;
+        ids[i] = (3 + 7 * i) % n;
     ck_assert_int_eq(engine_info(g)->model->hp.n_vocab, n);
     ck_assert_msg(engine_eval(g, ids, 24, out, false, &e) == 0, "%s", e.text);
     engine_close(g);
 }
 
-#define TWOS "[2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0]"
+#define TWOS "[2.0,2.0,2.0,2.0,2.0,2.0,2.0,2.0]"
 
 /* Longrope by one number for all pairs is linear scaling, in families that have it in no published
  * model. */
@@ -330,13 +330,13 @@ END_TEST
 /* Latent attention whose heads are rotated in halves: other logits than those of pairs. */
 START_TEST(latent_heads_in_halves)
 {
-    float a[288], b[288];
+    float a[96], b[96];
     struct engine *g = open_folder(respelled("deepseek_v3", false, "{\"rope_interleave\": false}"));
 
     ck_assert_int_eq(hparams_layer(&engine_info(g)->model->hp, 0)->mixer.rope, ROPE_HALVES);
     engine_close(g);
-    logits_of(respelled("deepseek_v3", false, "{\"rope_interleave\": true}"), a, 288);
-    logits_of(respelled("deepseek_v3", false, "{\"rope_interleave\": false}"), b, 288);
+    logits_of(respelled("deepseek_v3", false, "{\"rope_interleave\": true}"), a, 96);
+    logits_of(respelled("deepseek_v3", false, "{\"rope_interleave\": false}"), b, 96);
     ck_assert(memcmp(a, b, sizeof a) != 0);
 }
 END_TEST
@@ -447,7 +447,7 @@ START_TEST(recurrences_alone)
     for (int l = 0; l < 3; l++)
         ck_assert_int_eq(hparams_layer(&engine_info(g)->model->hp, l)->mixer.kind, MIXER_DELTA_NET);
     for (int i = 0; i < 24; i++)
-        ids[i] = 3 + 7 * i % 200;
+        ids[i] = (3 + 7 * i) % n;
     ck_assert_msg(engine_eval(g, ids, 24, whole, false, &e) == 0, "%s", e.text);
     engine_close(g);
     g = open_folder(folder);

@@ -285,13 +285,13 @@ START_TEST(a_device_goes_on_where_its_state_stands)
     struct device *d = NULL;
     struct error e = {0};
     const struct model_options o = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
-    float x[ROWS * 64], want[ROWS * 64], got[64], state[1024], after[1024];
+    float x[ROWS * 32], want[ROWS * 32], got[32], state[1024], after[1024];
     static const float table[64 * 64];
     unsigned seed = 3;
 
     ck_assert_msg(model_load(&m, support_path("golden/families/lfm2_moe"), &o, &e) == 0, "%s",
                   e.text);
-    ck_assert_int_eq(m->hp.hidden, 64);
+    ck_assert_int_eq(m->hp.hidden, 32);
     {
         const struct device_config c = {.model = m,
                                         .n_threads = 2,
@@ -303,12 +303,12 @@ START_TEST(a_device_goes_on_where_its_state_stands)
 
         ck_assert_msg(cpu_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
     }
-    for (int i = 0; i < ROWS * 64; i++)
+    for (int i = 0; i < ROWS * 32; i++)
         x[i] = tiny_random(&seed);
     {
         struct attention_job all = {.rows = ROWS, .x = x, .y = want},
                              first = {.rows = 3, .x = x, .y = want},
-                             next = {.rows = 1, .pos = 3, .x = x + 3 * 64, .y = got};
+                             next = {.rows = 1, .pos = 3, .x = x + 3 * 32, .y = got};
         struct kv_move read = {.pos = 3, .data = state, .fixed = true},
                        write = {.pos = 3, .data = state, .fixed = true, .write = true},
                        again = {.pos = ROWS, .data = after, .fixed = true},
@@ -329,9 +329,9 @@ START_TEST(a_device_goes_on_where_its_state_stands)
         ck_assert_int_eq(cpu_device_ops.kv_rows(d, &again, &e), 0); /* untouched */
         next.trial = false;
         ck_assert_int_eq(cpu_device_ops.kv_rows(d, &write, &e), 0);
-        for (; next.pos < ROWS; next.pos++, next.x += 64) {
+        for (; next.pos < ROWS; next.pos++, next.x += 32) {
             ck_assert_int_eq(cpu_device_ops.attention(d, &next, &e), 0);
-            ck_assert_mem_eq(got, want + next.pos * 64, sizeof got);
+            ck_assert_mem_eq(got, want + next.pos * 32, sizeof got);
         }
         memcpy(state, after, sizeof state);
         ck_assert_int_eq(cpu_device_ops.kv_rows(d, &again, &e), 0);

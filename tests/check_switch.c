@@ -358,7 +358,7 @@ START_TEST(literally_every_call)
     const struct device_ops *const *backends = cases[_i / 2].backends;
     const char *placement = cases[_i / 2].placement;
     bool lost = _i & 1;
-    const size_t bytes = 5 * 256 * sizeof(float);
+    const size_t bytes = 5 * 96 * sizeof(float);
     float *want, *got;
     long total, untold = 0;
 

@@ -3,6 +3,7 @@
 
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/layout/pack.h"
 #include "engine/run/internal.h"
 #include "engine/run/state/kv.h"
 
@@ -20,7 +21,7 @@ static const void *tensor(const struct golden *g, const json_t *header, const ch
     const json_t *t = json_object_get(header, name), *shape = json_object_get(t, "shape"),
                  *at = json_object_get(t, "data_offsets");
     const char *dtype = json_string_value(json_object_get(t, "dtype"));
-    size_t first, end, want = 4;
+    size_t first, end, want = strcmp(type, "F16") == 0 ? 2 : 4;
 
     memcpy(&data, g->bytes, 8);
     data += 8;
@@ -36,6 +37,18 @@ static const void *tensor(const struct golden *g, const json_t *header, const ch
     if (end > g->size - data || first > end || end - first != want)
         return NULL;
     return g->bytes + data + first;
+}
+
+/* Of halves: the numbers that a rounded model is held against need no more. */
+static const float *widened(struct golden *g, const json_t *header, const char *name, int *dims)
+{
+    const void *halves = tensor(g, header, name, "F16", dims);
+    int64_t n = halves ? (int64_t)dims[0] * dims[1] : 0;
+
+    if (!halves || !(g->widened = malloc((size_t)n * sizeof *g->widened)))
+        return NULL;
+    row_to_f32(DTYPE_F16, halves, n, g->widened);
+    return g->widened;
 }
 
 /* What is kept of the stream and of states. */
@@ -92,7 +105,8 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
     fclose(f);
     if (header && (g->input_ids = tensor(g, header, "input_ids", "I32", dims))) {
         g->n = dims[0];
-        g->logits = tensor(g, header, logits, "F32", dims);
+        if (!(g->logits = tensor(g, header, logits, "F32", dims)))
+            g->logits = widened(g, header, logits, dims);
         g->n_vocab = dims[1];
         rc = g->logits && dims[0] == g->n ? 0 : -1;
         snprintf(greedy, sizeof greedy, "greedy%s",
@@ -128,6 +142,7 @@ double golden_tolerance(const char *family)
 void golden_close(struct golden *g)
 {
     free(g->bytes);
+    free(g->widened);
     memset(g, 0, sizeof *g);
 }
 

@@ -11,6 +11,7 @@
 struct golden {
     char *bytes; /* the file */
     size_t size;
+    float *widened; /* logits that are halves in the file, or NULL */
     int n, n_vocab; /* prompt tokens, vocabulary */
     const int *input_ids;
     const float *logits; /* (n, n_vocab) */
