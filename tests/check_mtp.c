@@ -119,14 +119,14 @@ static double worst(const float *a, const float *b, size_t n)
 /* The block's logits of every token but the first, beside the states of the model's newest pass. */
 static void block_logits(struct engine *g, const struct reference *r, int chunk, float *out)
 {
-    struct session *s = g->further->session;
-    const struct model *m = g->further->model;
+    struct session *s = g->mtp->session;
+    const struct model *m = g->mtp->model;
     size_t hidden = (size_t)m->hp.hidden;
     float *states = mem_alloc((size_t)r->n * hidden, sizeof *states);
     struct error e = {0};
 
     for (int i = 0; i < r->n; i++)
-        model_norm(m, &m->further.state_norm, g->forward.x + (size_t)i * hidden,
+        model_norm(m, &m->mtp.state_norm, g->forward.x + (size_t)i * hidden,
                    states + (size_t)i * hidden);
     engine_session_forget(s);
     s->states = states;
@@ -235,7 +235,7 @@ START_TEST(written_files_draft_alike)
     snprintf(folder, sizeof folder, "golden/families/%s", family);
     snprintf(path, sizeof path, "%s/further.gguf", support_tmpdir());
     ck_assert_msg(model_export(support_path(folder), path, &o, &report, &e) == 0, "%s", e.text);
-    ck_assert(report.further && !strstr(report.left_out, "further"));
+    ck_assert(report.mtp && !strstr(report.left_out, "further"));
 
     g = open_path(path, NULL, "mtp");
     eval_prompt(g, &r);
@@ -277,7 +277,7 @@ START_TEST(what_is_left_out_is_said)
     ck_assert_msg(model_export(support_path("golden/families/qwen3_next"), path, &o, &report, &e) ==
                       0,
                   "%s", e.text);
-    ck_assert(!report.further);
+    ck_assert(!report.mtp);
     ck_assert_msg(strstr(report.left_out, "further tokens") &&
                       strstr(report.left_out, "mtp.layers.0.mlp.experts.2."),
                   "%s", report.left_out);
@@ -312,7 +312,7 @@ START_TEST(an_incomplete_one_does_not_draft)
                               .drafting = {.type = "mtp"}};
     struct error e = {0};
 
-    ck_assert_ptr_null(g->further);
+    ck_assert_ptr_null(g->mtp);
     ck_assert_ptr_null(g->session->spec.drafters[DRAFTER_mtp]);
     engine_close(g);
     ck_assert_int_eq(engine_open(&g, &c, &e), ERR_MODEL);
@@ -322,7 +322,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("further");
+    Suite *s = suite_create("mtp");
     TCase *t = tcase_create("blocks");
 
     tcase_set_timeout(t, 120);

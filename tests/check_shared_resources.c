@@ -29,10 +29,10 @@ static bool have_device(void)
     return false;
 }
 
-static struct engine *open_one(int which, struct shared_resources *commons, bool opencl)
+static struct engine *open_one(int which, struct shared_resources *resources, bool opencl)
 {
     struct engine_config c = {.model_path = support_path(models[which]),
-                              .commons = commons,
+                              .resources = resources,
                               .context = 256,
                               .ubatch = 16,
                               .n_threads = THREADS,
@@ -132,7 +132,7 @@ START_TEST(two_models_share)
 {
     bool opencl = _i & 2;
     int first = _i & 1, before, one;
-    struct shared_resources *commons = NULL;
+    struct shared_resources *resources = NULL;
     struct run r[2] = {{0}};
     struct error e = {0};
 
@@ -142,11 +142,11 @@ START_TEST(two_models_share)
         begin(&r[k], k, opencl);
     ck_assert_int_eq(opencl_contexts(), 0);
     before = threads();
-    ck_assert_msg(shared_resources_new(&commons, THREADS, &e) == 0, "%s", e.text);
+    ck_assert_msg(shared_resources_new(&resources, THREADS, &e) == 0, "%s", e.text);
     ck_assert_int_eq(threads(), before + THREADS - 1);
-    r[0].g = open_one(0, commons, opencl);
+    r[0].g = open_one(0, resources, opencl);
     one = threads();
-    r[1].g = open_one(1, commons, opencl);
+    r[1].g = open_one(1, resources, opencl);
     ck_assert_int_eq(threads(), one);
     ck_assert(opencl || one == before + THREADS - 1);
     ck_assert_int_eq(opencl_contexts(), opencl);
@@ -167,7 +167,7 @@ START_TEST(two_models_share)
     if (opencl)
         ck_assert_uint_gt(engine_telemetry(r[!first].g)->devices[1].jobs, 0);
     /* another one may come when one has gone */
-    r[first].g = open_one(first, commons, opencl);
+    r[first].g = open_one(first, resources, opencl);
     r[first].at = 0;
     while (go_on(&r[first], 16))
         ;
@@ -175,7 +175,7 @@ START_TEST(two_models_share)
         compare(&r[k], opencl);
         engine_close(r[k].g);
     }
-    shared_resources_free(commons);
+    shared_resources_free(resources);
     ck_assert(opencl || threads() == before);
     ck_assert_int_eq(opencl_contexts(), 0);
     for (int k = 0; k < 2; k++)
@@ -183,7 +183,7 @@ START_TEST(two_models_share)
 }
 END_TEST
 
-/* Without commons each has what it needs. */
+/* Without shared resources each has what it needs. */
 START_TEST(two_models_apart)
 {
     struct engine *g[2];
@@ -201,8 +201,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("commons");
-    TCase *t = tcase_create("commons");
+    Suite *s = suite_create("shared_resources");
+    TCase *t = tcase_create("shared_resources");
 
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, two_models_share, 0, 4);

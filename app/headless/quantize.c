@@ -108,7 +108,7 @@ static void print_report(const struct export_report *r, const char *in, const ch
         else
             printf("%9.3f%% %11.3g\n", 100.0 * k->relative, k->largest);
     }
-    if (r->further)
+    if (r->mtp)
         printf("the block that predicts further tokens is among them: --spec-type mtp\n");
     if (r->known + r->unknown)
         printf("%d kinds of matrices rounded by importance, %d of which nothing is known\n",

@@ -138,8 +138,8 @@ static int measure_mtp(const struct engine_config *c, const struct model *m, str
         return 0; /* nobody named it: it does not draft */
     if (rc < 0)
         return rc;
-    out->further = own.total - own.computing + (uint64_t)out->sessions * engine_mtp_states(m);
-    out->total += out->further;
+    out->mtp = own.total - own.computing + (uint64_t)out->sessions * engine_mtp_states(m);
+    out->total += out->mtp;
     return 0;
 }
 
@@ -428,8 +428,8 @@ void fit_print(const struct fit *f, FILE *out)
         row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
     if (f->heads)
         row(out, "Medusa heads", f->heads, "that draft (--medusa)");
-    if (f->further)
-        row(out, "block that drafts", f->further,
+    if (f->mtp)
+        row(out, "block that drafts", f->mtp,
             "of this file, predicts further tokens (--spec-type mtp)");
     row(out, "code and stacks", f->computing, "that computing alone touches");
     row(out, "this program", f->program, "with its libraries and the vocabulary; held already");

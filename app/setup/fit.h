@@ -17,9 +17,9 @@ struct fit {
      * the disk, which may have that memory: no part of total */
     uint64_t untouched;
     uint64_t adapters; /* A and B of --lora; 0: none */
-    uint64_t draft; /* weights, KV and scratch of the model that drafts (-md); 0: none */
-    uint64_t further; /* the same of the file's block that predicts further tokens; 0: none */
-    uint64_t heads;   /* Medusa heads; 0: none */
+    uint64_t draft;    /* weights, KV and scratch of the model that drafts (-md); 0: none */
+    uint64_t mtp;      /* the same of the file's block that predicts further tokens; 0: none */
+    uint64_t heads;    /* Medusa heads; 0: none */
     /* code, stacks and small tables that computing alone touches: measured, alike for all models */
     uint64_t computing;
     uint64_t total;
@@ -52,7 +52,7 @@ uint64_t fit_available(void);
  * it cannot be read. */
 int fit_inspect(const struct engine_config *c, struct model **m, struct model_footprint *weights,
                 struct error *e);
-/* The needs of such a model at these settings: everything but `program`, `draft`, `further`,
+/* The needs of such a model at these settings: everything but `program`, `draft`, `mtp`,
  * `available` and a device's part; total is without them. ERR_USAGE: settings it cannot have. */
 int fit_of_model(const struct engine_config *c, const struct model *m,
                  const struct model_footprint *weights, struct fit *out, struct error *e);

@@ -253,11 +253,11 @@ static int verify_mtp(struct export *x, const struct model *written, struct erro
 
     if (rc < 0)
         return rc;
-    if (m->n_params != x->further->n_params)
+    if (m->n_params != x->mtp->n_params)
         rc = error_set(e, ERR_IO, "%s: the block that predicts further tokens is not what was read",
                        gguf_write_temporary(x->w));
     else
-        rc = export_same(x->further, m, x->family, e);
+        rc = export_same(x->mtp, m, x->family, e);
     x->report->weights += (uint64_t)m->n_params;
     model_free(m);
     return rc;
@@ -276,7 +276,7 @@ static int verify(struct export *x, struct error *e)
         return rc;
     x->report->bytes_out = weight_file_bytes(m->file);
     x->report->weights = (uint64_t)m->n_params;
-    if (x->further && (rc = verify_mtp(x, m, e)))
+    if (x->mtp && (rc = verify_mtp(x, m, e)))
         goto out;
     x->report->memory = needs.packed + needs.mapped;
     if (m->n_params != x->m->n_params)
@@ -438,10 +438,10 @@ static void open_mtp(struct export *x, const char *in)
     struct model *m = x->m;
     struct error own = {0};
 
-    if (m->has_mtp && model_open_raw(&x->further, in, m, &own) < 0)
+    if (m->has_mtp && model_open_raw(&x->mtp, in, m, &own) < 0)
         leave_out(x, "the block that predicts further tokens: ", own.text);
-    x->report->further = x->further != NULL;
-    if (x->further && family_mtp(x->family, m->file, m->hp.n_layers, &x->mtp_read) &&
+    x->report->mtp = x->mtp != NULL;
+    if (x->mtp && family_mtp(x->family, m->file, m->hp.n_layers, &x->mtp_read) &&
         family_tensor(&x->mtp_read, m->file, TENSOR_ATTENTION_NORM, 1, 0, false))
         leave_out(x, "blocks that predict further tokens", " behind the first one");
     if (m->unused[0])
@@ -478,7 +478,7 @@ static void release(struct export *x)
     mem_free(x->patterns);
     export_list_release(x);
     mem_free(x->piece);
-    model_free(x->further);
+    model_free(x->mtp);
     model_free(x->m);
     adapters_close(x->adapters);
 }
@@ -499,7 +499,7 @@ int model_export(const char *in, const char *out, const struct export_options *o
         (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
         goto out;
     report->bytes_in = weight_file_bytes(x.m->file);
-    if ((rc = export_metadata(x.w, x.m, x.family, x.further != NULL, o->type->file_type,
+    if ((rc = export_metadata(x.w, x.m, x.family, x.mtp != NULL, o->type->file_type,
                               &report->tokenizer, e)))
         goto out;
     for (int i = 0; i < x.n_parts; i++)

@@ -73,16 +73,16 @@ static void put_widths(struct gguf_writer *w, const struct model *m, const struc
 
 /* Every how many layers one attends, and which do not. */
 static void put_nets(struct gguf_writer *w, const struct model *m, const struct family *family,
-                     bool further)
+                     bool mtp)
 {
     char key[EXPORT_KEY];
     int first = 0;
 
     gguf_put_array(w, export_key(family, "attention.recurrent_layers", key), GGUF_BOOL,
-                   (size_t)m->hp.n_layers + further);
+                   (size_t)m->hp.n_layers + mtp);
     for (int l = 0; l < m->hp.n_layers; l++)
         gguf_add_bool(w, shape_recurrent(mixer_of(m, l)));
-    if (further)
+    if (mtp)
         gguf_add_bool(w, false);
     while (first < m->hp.n_layers && shape_recurrent(mixer_of(m, first)))
         first++;
@@ -108,12 +108,12 @@ static void put_state(struct gguf_writer *w, const struct family *family,
 }
 
 static void put_recurrent(struct gguf_writer *w, const struct model *m, const struct family *family,
-                          const struct mixer_shape *s, bool further)
+                          const struct mixer_shape *s, bool mtp)
 {
     switch (s->kind) {
     case MIXER_DELTA_NET:
         put_state(w, family, s);
-        put_nets(w, m, family, further);
+        put_nets(w, m, family, mtp);
         break;
     case MIXER_MAMBA2:
         put_state(w, family, s);
@@ -171,7 +171,7 @@ static void put_sections(struct gguf_writer *w, const struct model *m, const str
 }
 
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
-                       bool further)
+                       bool mtp)
 {
     const struct mixer_shape *recurrent = recurrent_of(m), *whole = whole_of(m);
 
@@ -180,7 +180,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     if (export_widths_listed(family))
         put_widths(w, m, family);
     if (recurrent)
-        put_recurrent(w, m, family, recurrent, further);
+        put_recurrent(w, m, family, recurrent, mtp);
     if (whole)
         put_two_heads(w, m, family, whole);
     if (family->gguf_sections)

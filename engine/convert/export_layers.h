@@ -15,8 +15,8 @@ bool export_widths_listed(const struct family *family);
 /* Layers that see all have heads of their own beside those with a window: keys' lengths are told
  * here. */
 bool export_two_heads(const struct model *m);
-/* further: lists have an entry for the block behind the layers. */
+/* mtp: lists have an entry for the block behind the layers. */
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
-                       bool further);
+                       bool mtp);
 
 #endif

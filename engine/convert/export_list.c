@@ -163,23 +163,12 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
 enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part)
 {
     static const enum tensor_role roles[MATRIX_PARTS] = {
-        [MATRIX_Q] = TENSOR_Q,
-        [MATRIX_K] = TENSOR_K,
-        [MATRIX_V] = TENSOR_V,
-        [MATRIX_O] = TENSOR_O,
-        [MATRIX_GATE] = TENSOR_GATES,
-        [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS,
-        [MATRIX_HEAD] = TENSOR_HEAD,
-        [MATRIX_Q_A] = TENSOR_Q_A,
-        [MATRIX_KV_A] = TENSOR_KV_A,
-        [MATRIX_K_B] = TENSOR_K_B,
-        [MATRIX_V_B] = TENSOR_V_B,
-        [MATRIX_IN] = TENSOR_MIX_IN,
-        [MATRIX_Z] = TENSOR_MIX_Z,
-        [MATRIX_B] = TENSOR_MIX_B,
-        [MATRIX_A] = TENSOR_MIX_A,
-        [MATRIX_JOIN] = TENSOR_FURTHER_JOIN,
+        [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,           [MATRIX_V] = TENSOR_V,
+        [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES,    [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,     [MATRIX_Q_A] = TENSOR_Q_A,
+        [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,       [MATRIX_V_B] = TENSOR_V_B,
+        [MATRIX_IN] = TENSOR_MIX_IN,  [MATRIX_Z] = TENSOR_MIX_Z,       [MATRIX_B] = TENSOR_MIX_B,
+        [MATRIX_A] = TENSOR_MIX_A,    [MATRIX_JOIN] = TENSOR_MTP_JOIN,
     };
     const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
     const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
@@ -573,13 +562,12 @@ static int add_own(struct export *x, struct matrix *embeddings)
 {
     const struct model *m = x->m;
 
-    return add_norm(x, TENSOR_FURTHER_EMBEDDING_NORM, 0, &m->further.embedding_norm) ||
-           add_norm(x, TENSOR_FURTHER_HIDDEN_NORM, 0, &m->further.hidden_norm) ||
-           add_norm(x, TENSOR_FURTHER_NORM, 0, &m->output_norm) || add_layers(x) ||
-           (has_own(x, TENSOR_FURTHER_EMBEDDINGS) &&
-            add_embeddings(x, TENSOR_FURTHER_EMBEDDINGS, embeddings)) ||
-           (has_own(x, TENSOR_FURTHER_HEAD) &&
-            add_matrix(x, TENSOR_FURTHER_HEAD, 0, &m->head, 1, 0));
+    return add_norm(x, TENSOR_MTP_EMBEDDING_NORM, 0, &m->mtp.embedding_norm) ||
+           add_norm(x, TENSOR_MTP_HIDDEN_NORM, 0, &m->mtp.hidden_norm) ||
+           add_norm(x, TENSOR_MTP_NORM, 0, &m->output_norm) || add_layers(x) ||
+           (has_own(x, TENSOR_MTP_EMBEDDINGS) &&
+            add_embeddings(x, TENSOR_MTP_EMBEDDINGS, embeddings)) ||
+           (has_own(x, TENSOR_MTP_HEAD) && add_matrix(x, TENSOR_MTP_HEAD, 0, &m->head, 1, 0));
 }
 
 /* The block that predicts further tokens is listed as the model it is opened as, under the number
@@ -594,7 +582,7 @@ static int add_mtp(struct export *x, struct matrix *embeddings)
     x->mtp_written.is_mtp = true;
     x->mtp_written.first_layer = of->hp.n_layers;
     x->family = &x->mtp_written;
-    x->m = x->further;
+    x->m = x->mtp;
     bad = add_own(x, embeddings);
     x->m = of;
     x->family = family;
@@ -610,7 +598,7 @@ int export_list_parts(struct export *x, struct matrix embeddings[2], struct erro
           add_second_rope(x) || add_layers(x) ||
           add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
           (!m->hp.tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1)) ||
-          (x->further && add_mtp(x, &embeddings[1]));
+          (x->mtp && add_mtp(x, &embeddings[1]));
     if (bad)
         return error_set(e, ERR_MEMORY, "out of memory for the list of tensors");
     for (int i = 0; i < x->n_parts; i++)

@@ -246,7 +246,7 @@ static void put_mtp(struct gguf_writer *w, const struct model *m, const struct f
 }
 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family,
-                        bool further)
+                        bool mtp)
 {
     char key[128];
     static const size_t heads[] = {offsetof(struct hparams, common.mixer.kv_heads),
@@ -259,12 +259,12 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         if ((!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads)) &&
             (!listed || always[i] != heads[0]) &&
-            (!further || always[i] != offsetof(struct hparams, n_layers)))
+            (!mtp || always[i] != offsetof(struct hparams, n_layers)))
             put_field(w, family, &m->hp, always[i]);
-    if (further)
+    if (mtp)
         put_mtp(w, m, family);
     put_rest(w, &m->hp, family);
-    export_put_layers(w, m, family, further);
+    export_put_layers(w, m, family, mtp);
     if (!export_widths_listed(family))
         export_put_u32(w, family, "feed_forward_length", dense_width(m));
     if (latent)
@@ -486,7 +486,7 @@ out:
 }
 
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
-                    bool further, int file_type, bool *tokenizer, struct error *e)
+                    bool mtp, int file_type, bool *tokenizer, struct error *e)
 {
     const char *key;
     const void *entry;
@@ -499,7 +499,7 @@ int export_metadata(struct gguf_writer *w, const struct model *m, const struct f
                 gguf_put_raw(w, entry, bytes);
         *tokenizer = weight_file_meta(m->file, "tokenizer.ggml.tokens").type == META_ARRAY;
     } else {
-        put_hparams(w, m, family, further);
+        put_hparams(w, m, family, mtp);
         rc = put_tokenizer(w, m, tokenizer, e);
     }
     gguf_put_u32(w, "general.file_type", (uint32_t)file_type);

@@ -6,10 +6,10 @@
 #include "engine/model/family.h"
 #include "engine/model/model.h"
 
-/* Everything but the tensors. further: a folder's block that predicts further tokens is written
+/* Everything but the tensors. mtp: a folder's block that predicts further tokens is written
  * too, behind the layers. *tokenizer: whether there was one. */
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
-                    bool further, int file_type, bool *tokenizer, struct error *e);
+                    bool mtp, int file_type, bool *tokenizer, struct error *e);
 
 /* Whether a folder's rope scaling is a tensor in GGUF files (Llama 3's), not metadata. */
 bool export_rope_is_tensor(const struct model *m);

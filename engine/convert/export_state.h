@@ -49,7 +49,7 @@ struct export
     struct export_report *report;
     struct model *m;
     const struct model *trunk; /* m, also while the block below is listed in its place */
-    struct model *further;     /* a folder's block that predicts further tokens; NULL: none */
+    struct model *mtp;         /* a folder's block that predicts further tokens; NULL: none */
     struct adapters *adapters; /* or NULL */
     float strengths[LORA_ADAPTERS];
     const struct family *family;

@@ -37,7 +37,7 @@ struct export_report {
     /* with an importance matrix: tensors rounded by it, and those that it does not know */
     int known, unknown;
     bool tokenizer; /* one was written */
-    bool further;   /* the block that predicts further tokens was */
+    bool mtp;       /* the block that predicts further tokens was */
     /* what of a folder is not in the file, in words; empty: nothing */
     char left_out[400];
 };

@@ -737,25 +737,25 @@ static int bind_mtp(struct binding *b, struct error *e)
     const struct model *of = b->options->mtp_of;
     int hidden = m->hp.hidden, rc = 0;
 
-    if (has(b, TENSOR_FURTHER_EMBEDDINGS))
-        rc = bind_table(b, &m->embeddings, TENSOR_FURTHER_EMBEDDINGS, m->hp.n_vocab, hidden, e);
+    if (has(b, TENSOR_MTP_EMBEDDINGS))
+        rc = bind_table(b, &m->embeddings, TENSOR_MTP_EMBEDDINGS, m->hp.n_vocab, hidden, e);
     else
         m->embeddings = of->embeddings;
     if (rc)
         return rc;
     b->counted = &b->total.router_norms;
-    if ((rc = bind_norm(b, &m->further.embedding_norm, TENSOR_FURTHER_EMBEDDING_NORM, 0, e)) ||
-        (rc = bind_norm(b, &m->further.hidden_norm, TENSOR_FURTHER_HIDDEN_NORM, 0, e)) ||
-        (rc = bind_norm(b, &m->output_norm, TENSOR_FURTHER_NORM, 0, e)))
+    if ((rc = bind_norm(b, &m->mtp.embedding_norm, TENSOR_MTP_EMBEDDING_NORM, 0, e)) ||
+        (rc = bind_norm(b, &m->mtp.hidden_norm, TENSOR_MTP_HIDDEN_NORM, 0, e)) ||
+        (rc = bind_norm(b, &m->output_norm, TENSOR_MTP_NORM, 0, e)))
         return rc;
     if (b->family->mtp_normed)
-        m->further.state_norm = of->output_norm;
+        m->mtp.state_norm = of->output_norm;
     b->counted = &b->total.attention;
-    if ((rc = bind_plain(b, &m->further.join, TENSOR_FURTHER_JOIN, 0, hidden, 2 * hidden, e)))
+    if ((rc = bind_plain(b, &m->mtp.join, TENSOR_MTP_JOIN, 0, hidden, 2 * hidden, e)))
         return rc;
     b->counted = &b->total.head;
-    if (has(b, TENSOR_FURTHER_HEAD))
-        return bind_plain(b, &m->head, TENSOR_FURTHER_HEAD, 0, m->hp.n_vocab, hidden, e);
+    if (has(b, TENSOR_MTP_HEAD))
+        return bind_plain(b, &m->head, TENSOR_MTP_HEAD, 0, m->hp.n_vocab, hidden, e);
     m->head = of->head;
     m->head.lora = NULL; /* strengths are the model's sessions' */
     return 0;
@@ -797,9 +797,7 @@ static const char *purpose_of(const struct binding *b, const char *name)
 {
     const char *what = family_ignores(b->family, name);
 
-    return what                                                  ? what
-           : b->family->extra_layers && behind_the_last(b, name) ? FAMILY_FURTHER
-                                                                 : NULL;
+    return what ? what : b->family->extra_layers && behind_the_last(b, name) ? FAMILY_MTP : NULL;
 }
 
 #define PURPOSES 8
@@ -844,7 +842,7 @@ static int check_all_used(struct binding *b, struct error *e)
     for (size_t i = 0; i < weight_file_count(f); i++) {
         const char *what = b->used[i] ? NULL : purpose_of(b, weight_file_at(f, i)->name);
 
-        if (what && b->options->mtp_used && b->model->has_mtp && strcmp(what, FAMILY_FURTHER) == 0)
+        if (what && b->options->mtp_used && b->model->has_mtp && strcmp(what, FAMILY_MTP) == 0)
             continue;
         if (what)
             count_unused(&unused, what);

@@ -58,7 +58,7 @@ struct vector_job {
 struct binding {
     struct model *model;
     const struct family *family;
-    struct family further; /* what that is of model_options.mtp_of */
+    struct family mtp; /* what that is of model_options.mtp_of */
     const struct model_options *options;
     struct matrix_job *matrices;
     size_t n_matrices, room_matrices;

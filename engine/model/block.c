@@ -37,7 +37,7 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[11] = (struct block_matrix){&l->v_b, MATRIX_V_B};
         n = 12;
         if (id.layer == 0)
-            all[n++] = (struct block_matrix){&m->further.join, MATRIX_JOIN};
+            all[n++] = (struct block_matrix){&m->mtp.join, MATRIX_JOIN};
     }
     for (int i = 0; i < n; i++)
         if (all[i].w->bytes)
@@ -47,9 +47,9 @@ int model_block_matrices(const struct model *m, struct block_id id,
 
 const char *matrix_part_name(enum matrix_part part)
 {
-    static const char *const names[MATRIX_PARTS] = {"q",    "k",  "v",    "o",    "in",  "z",
-                                                    "beta", "a",  "q_a",  "kv_a", "k_b", "v_b",
-                                                    "join", "gate", "up", "down", "head"};
+    static const char *const names[MATRIX_PARTS] = {"q",    "k",    "v",   "o",    "in",  "z",
+                                                    "beta", "a",    "q_a", "kv_a", "k_b", "v_b",
+                                                    "join", "gate", "up",  "down", "head"};
 
     return names[part];
 }

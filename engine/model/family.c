@@ -52,7 +52,7 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
 static void expand(const struct family *family, const char *pattern, int layer, int expert,
                    bool bias, char *out, size_t size)
 {
-    const char *moved = family->is_mtp ? family->further : NULL;
+    const char *moved = family->is_mtp ? family->mtp : NULL;
     char whole[200];
     size_t n = 0;
 
@@ -116,12 +116,12 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
 bool family_mtp(const struct family *family, const struct weight_file *f, int n_layers,
                 struct family *out)
 {
-    bool renumbered = family->further && weight_file_format(f) != WEIGHT_GGUF;
+    bool renumbered = family->mtp && weight_file_format(f) != WEIGHT_GGUF;
 
     *out = *family;
     out->is_mtp = true;
     out->first_layer = renumbered ? 0 : n_layers;
-    return family->extra_layers && family_tensor(out, f, TENSOR_FURTHER_JOIN, 0, 0, false);
+    return family->extra_layers && family_tensor(out, f, TENSOR_MTP_JOIN, 0, 0, false);
 }
 
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
@@ -185,9 +185,12 @@ static const char *purpose(const char *tensor)
 {
     static const struct {
         const char *names, *what;
-    } known[] = {{"*mtp*", FAMILY_FURTHER},        {"*inv_freq*", "rotary tables"},
-                 {"rope_freqs*", "rotary tables"}, {"*attn.*bias", "attention masks"},
-                 {"*visi*", "a vision tower"},     {"*visual*", "a vision tower"},
+    } known[] = {{"*mtp*", FAMILY_MTP},
+                 {"*inv_freq*", "rotary tables"},
+                 {"rope_freqs*", "rotary tables"},
+                 {"*attn.*bias", "attention masks"},
+                 {"*visi*", "a vision tower"},
+                 {"*visual*", "a vision tower"},
                  {"*audio*", "an audio tower"}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -10,7 +10,7 @@
 #include "engine/model/hparams.h"
 
 #define FAMILY_NAMES 4 /* spellings of one thing */
-#define FAMILY_FURTHER "layers that predict further tokens"
+#define FAMILY_MTP "layers that predict further tokens"
 
 /* A size or constant of struct hparams. gguf, json: NULL where that format has none. */
 struct family_key {
@@ -98,12 +98,12 @@ enum tensor_role {
     /* Of a block that predicts further tokens, beside its layer: norms of the embedding and of the
      * hidden state that it joins, (hidden, 2 hidden), the norm before its head; its embeddings and
      * head where it has its own. %l: its number among the file's layers */
-    TENSOR_FURTHER_EMBEDDING_NORM,
-    TENSOR_FURTHER_HIDDEN_NORM,
-    TENSOR_FURTHER_JOIN,
-    TENSOR_FURTHER_NORM,
-    TENSOR_FURTHER_EMBEDDINGS,
-    TENSOR_FURTHER_HEAD,
+    TENSOR_MTP_EMBEDDING_NORM,
+    TENSOR_MTP_HIDDEN_NORM,
+    TENSOR_MTP_JOIN,
+    TENSOR_MTP_NORM,
+    TENSOR_MTP_EMBEDDINGS,
+    TENSOR_MTP_HEAD,
     TENSOR_ROLES
 };
 
@@ -167,7 +167,7 @@ struct family {
     bool extra_layers;
     /* what names of such a layer begin with in folders, where it is not "model.layers.%l."; NULL:
      * it is. mtp_normed: it meets hidden states, and makes them, behind the last norm */
-    const char *further;
+    const char *mtp;
     bool mtp_normed;
     /* Of family_mtp's copy: number of its first layer in the file */
     bool is_mtp;

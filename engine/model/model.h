@@ -108,7 +108,7 @@ struct model {
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
     /* of model_options.mtp_of: it is such a block, of one layer; else join has no rows */
-    struct mtp_weights further;
+    struct mtp_weights mtp;
     bool has_mtp; /* the file has such a block (it may miss something yet) */
     /* weights in memory of ours / in the mapped file / what the expert cache takes */
     size_t packed_bytes, mapped_bytes, cache_bytes;

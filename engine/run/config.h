@@ -1,6 +1,7 @@
 /* What an engine is opened with, and what it then says of itself that stays. Plain data; what it
  * points at belongs to the caller of engine_open, which reads strings, overrides and adapters
- * before it returns and keeps none; backends, commons and callback_ctx must outlive the engine. */
+ * before it returns and keeps none; backends, resources and callback_ctx must outlive the engine.
+ */
 #ifndef ENGINE_RUN_CONFIG_H
 #define ENGINE_RUN_CONFIG_H
 
@@ -45,7 +46,7 @@ struct engine_config {
     int n_threads; /* 0: physical cores */
     /* what it shares with other engines (engine/run/pass/shared_resources.h); NULL: everything is
      * its own */
-    struct shared_resources *commons;
+    struct shared_resources *resources;
     int batch, ubatch; /* most rows of a pass: the smaller of the two; 0: not said, ubatch 512 */
     enum kv_type kv_k, kv_v;
     int convert; /* enum dtype or -1 (--dtype) */

@@ -15,11 +15,11 @@ static int open_one(struct engine *g, const struct device_ops *ops, struct devic
 {
     int rc;
 
-    if (!g->config.commons || !ops->link_close)
+    if (!g->config.resources || !ops->link_close)
         return ops->open(out, c, e);
-    c->link = shared_resources_link_take(g->config.commons, ops, c->selector);
+    c->link = shared_resources_link_take(g->config.resources, ops, c->selector);
     rc = ops->open(out, c, e);
-    shared_resources_link_give(g->config.commons);
+    shared_resources_link_give(g->config.resources);
     return rc;
 }
 

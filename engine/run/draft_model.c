@@ -1,8 +1,8 @@
-/* The drafter `model`: a smaller model that has read the same tokens says what it would say, token
- * after token, always its first choice. It is an engine of its own, which shares threads and
- * devices with the one it drafts for (commons.h), and each session has one of its own there. It
- * stands here and not beside the other drafters because they know no engine. How often it is right
- * is learnt by how sure it was. Engine thread. */
+/* The drafter `model`: a smaller model that has read the same tokens proposes what it would say,
+ * token after token, always its first choice. It is an engine of its own, which shares threads and
+ * devices with the one it drafts for (shared_resources.h), and each session of that one has a
+ * session here. It is not beside the other drafters because they know no engine. How often it is
+ * right is learnt from how sure it was. Engine thread. */
 #include "engine/base/mem.h"
 #include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"

@@ -40,21 +40,21 @@ static void log_line(void *ctx, const char *line)
 static int open_cpu(struct engine *g, struct error *e)
 {
     struct device_slot *s = &g->slots[0];
-    struct device_config c = {.model = g->model,
-                              .n_threads = g->info.n_threads,
-                              .pool = g->config.commons ? shared_resources_pool(g->config.commons)
-                                                        : NULL,
-                              .max_rows = g->info.ubatch,
-                              .context = g->info.context,
-                              .drafts = drafting_rows(&g->config.drafting, g->info.ubatch),
-                              .kv_k = g->config.kv_k,
-                              .kv_v = g->config.kv_v,
-                              .exact = g->config.exact,
-                              .cache_dir = g->config.cache_dir,
-                              .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
-                              .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
-                              .second_cos = g->rope.second_cos,
-                              .second_sin = g->rope.second_sin};
+    struct device_config c = {
+        .model = g->model,
+        .n_threads = g->info.n_threads,
+        .pool = g->config.resources ? shared_resources_pool(g->config.resources) : NULL,
+        .max_rows = g->info.ubatch,
+        .context = g->info.context,
+        .drafts = drafting_rows(&g->config.drafting, g->info.ubatch),
+        .kv_k = g->config.kv_k,
+        .kv_v = g->config.kv_v,
+        .exact = g->config.exact,
+        .cache_dir = g->config.cache_dir,
+        .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
+        .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
+        .second_cos = g->rope.second_cos,
+        .second_sin = g->rope.second_sin};
     const struct device_ops *ops = &cpu_device_ops;
     char why[8];
     int rc;
@@ -256,14 +256,14 @@ static int place_first(struct engine *g, const struct engine_config *c, struct e
 }
 
 /* What the engines of a model and of who drafts for it share, unless the caller brought it. */
-static int take_commons(struct engine *g, struct error *e)
+static int take_resources(struct engine *g, struct error *e)
 {
     int rc;
 
-    if (g->config.commons)
+    if (g->config.resources)
         return 0;
-    if ((rc = shared_resources_new(&g->own_commons, g->config.n_threads, e)) == 0)
-        g->config.commons = g->own_commons;
+    if ((rc = shared_resources_new(&g->own_resources, g->config.n_threads, e)) == 0)
+        g->config.resources = g->own_resources;
     return rc;
 }
 
@@ -274,7 +274,7 @@ static int open_draft_model(struct engine *g, const struct engine_config *of, st
 
     if (!of->drafting.model || !g->drafts)
         return 0;
-    c.commons = g->config.commons;
+    c.resources = g->config.resources;
     if (engine_open(&g->draft_model, &c, e) < 0)
         return error_prefix(e, "-md");
     return draft_model_check(g, g->draft_model, e);
@@ -282,7 +282,7 @@ static int open_draft_model(struct engine *g, const struct engine_config *of, st
 
 /* The block that predicts further tokens, where its drafter is asked for; one that cannot be
  * computed is a notice where nobody named that drafter. */
-static int open_further(struct engine *g, const struct engine_config *of, struct error *e)
+static int open_mtp_block(struct engine *g, const struct engine_config *of, struct error *e)
 {
     struct engine_config c;
     struct error own = {0};
@@ -291,8 +291,8 @@ static int open_further(struct engine *g, const struct engine_config *of, struct
     if (!g->drafters[DRAFTER_mtp])
         return 0;
     c = engine_mtp_config(of, g->model, g->info.context);
-    c.commons = g->config.commons;
-    rc = engine_open(&g->further, &c, &own);
+    c.resources = g->config.resources;
+    rc = engine_open(&g->mtp, &c, &own);
     if (rc == ERR_MODEL && strcmp(of->drafting.type, "auto") == 0) {
         g->drafters[DRAFTER_mtp] = false;
         engine_notice(g, "the block that predicts further tokens does not draft: %s", own.text);
@@ -308,7 +308,7 @@ static int open_drafting(struct engine *g, const struct engine_config *of, struc
 {
     int rc;
 
-    if ((rc = open_draft_model(g, of, e)) < 0 || (rc = open_further(g, of, e)) < 0)
+    if ((rc = open_draft_model(g, of, e)) < 0 || (rc = open_mtp_block(g, of, e)) < 0)
         return rc;
     return speculate_heads_open(g, e);
 }
@@ -350,9 +350,10 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         rc = error_set(e, ERR_USAGE, "no model was named");
         goto out;
     }
-    if (c->drafting.model && (rc = take_commons(g, e)) < 0)
+    if (c->drafting.model && (rc = take_resources(g, e)) < 0)
         goto out;
-    g->info.n_threads = g->config.commons  ? pool_threads(shared_resources_pool(g->config.commons))
+    g->info.n_threads = g->config.resources
+                            ? pool_threads(shared_resources_pool(g->config.resources))
                         : c->n_threads > 0 ? c->n_threads
                                            : topology_default_threads();
     if (!g->config.model_path || !g->config.device_selector != !c->device_selector ||
@@ -366,10 +367,10 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     o.n_threads = g->info.n_threads;
     if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_adapters(g, c, e)) < 0)
         goto out;
-    if (g->model->has_mtp && engine_mtp_wanted(c) && (rc = take_commons(g, e)) < 0)
+    if (g->model->has_mtp && engine_mtp_wanted(c) && (rc = take_resources(g, e)) < 0)
         goto out;
-    if (g->config.commons)
-        g->bandwidth = shared_resources_bandwidth(g->config.commons);
+    if (g->config.resources)
+        g->bandwidth = shared_resources_bandwidth(g->config.resources);
     if ((rc = open_parts(g, c, e)) < 0 || (rc = open_drafting(g, c, e)) < 0 ||
         (rc = take_session(g, e)) < 0)
         goto out;
@@ -406,7 +407,7 @@ void engine_close(struct engine *g)
     for (int n = 0; n < g->n_sessions; n++)
         session_free(g->sessions[n]);
     engine_close(g->draft_model);
-    engine_close(g->further);
+    engine_close(g->mtp);
     medusa_heads_free(g->medusa);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
@@ -435,7 +436,7 @@ void engine_close(struct engine *g)
     mem_free((char *)g->config.model_path);
     mem_free((char *)g->config.device_selector);
     mem_free((char *)g->config.cache_dir);
-    shared_resources_free(g->own_commons);
+    shared_resources_free(g->own_resources);
     mem_free(g);
 }
 

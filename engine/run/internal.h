@@ -234,10 +234,10 @@ struct engine {
     struct pass pass;
     /* something is drafted; who could, and who is asked for now (engine_drafting_set) */
     bool drafts, drafters[DRAFTER_COUNT], heard[DRAFTER_COUNT];
-    int most_drafted;                     /* tokens of a draft that devices have room for */
-    struct engine *draft_model, *further; /* NULL: none (drafter.h, enum drafter_needs) */
-    struct medusa_heads *medusa;          /* likewise */
-    struct shared_resources *own_commons; /* with that; NULL: the configuration's, or none */
+    int most_drafted;                       /* tokens of a draft that devices have room for */
+    struct engine *draft_model, *mtp;       /* NULL: none (drafter.h, enum drafter_needs) */
+    struct medusa_heads *medusa;            /* likewise */
+    struct shared_resources *own_resources; /* with that; NULL: the configuration's, or none */
     /* of the pass being put together, where drafting costs: that, and reading what came before */
     double drafting_ns, reading_ns;
     struct speculated speculated;
@@ -252,7 +252,7 @@ struct engine {
     /* engine_experts_used_set: what is in force, 0: all; of each layer, what the file says (NULL:
      * nobody asked yet) */
     int experts_used, *used_trained;
-    struct lossy opened; /* as the engine was opened */
+    struct lossy opened;   /* as the engine was opened */
     struct trace trace;    /* asked for by engine_trace_start */
     struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
@@ -272,7 +272,7 @@ struct engine {
     struct kv kv;
     struct plan *in_force; /* what forward really uses; changes block by block */
     struct residency *residency;
-    struct bandwidth *bandwidth, own_bandwidth; /* that, or the commons' */
+    struct bandwidth *bandwidth, own_bandwidth; /* that, or those of the shared resources */
     struct cost_model *cost_model;
     /* of the plan wanted; planner NULL: a plan made elsewhere */
     struct planner_spec spec;
@@ -543,7 +543,7 @@ int drafting_most_rows(const struct drafting *c, int ubatch);
 int drafting_rows(const struct drafting *c, int ubatch);
 /* Bytes of logits for drafted rows. */
 size_t drafting_footprint(const struct drafting *c, const struct hparams *hp, int ubatch,
-                           int sessions);
+                          int sessions);
 /* What so many sessions keep on the host beside their rows. */
 size_t session_footprint(const struct hparams *hp, const struct state_config *state, int sessions);
 int engine_resolve(const struct engine_config *c, const struct model *m,

@@ -74,7 +74,7 @@ static void keep_states(struct drafter *d, int pos, int rows, const float *x)
     if (pos > d->upto || pos < d->from)
         d->from = pos;
     for (int i = rows > HELD ? rows - HELD : 0; i < rows; i++)
-        model_norm(m, &m->further.state_norm, x + (size_t)i * hidden_of(d),
+        model_norm(m, &m->mtp.state_norm, x + (size_t)i * hidden_of(d),
                    d->states + (size_t)((pos + i) % HELD) * hidden_of(d));
     d->upto = pos + rows;
     if (d->upto - d->from > HELD)
@@ -106,7 +106,7 @@ static void take_own(struct drafter *d)
     const struct model *m = d->reader.model->model;
     static const struct norm_weights none;
 
-    model_norm(m, m->further.state_norm.weight ? &m->output_norm : &none,
+    model_norm(m, m->mtp.state_norm.weight ? &m->output_norm : &none,
                f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
 }
 
@@ -201,7 +201,7 @@ static void learn(struct drafter *d, int tried, int taken)
 const struct drafter_ops drafter_mtp = {
     .name = "mtp",
     .summary = "what the block of the model's file that predicts further tokens says",
-    .needs = DRAFTER_NEEDS_FURTHER,
+    .needs = DRAFTER_NEEDS_MTP,
     .make = make,
     .release = release,
     .expect = expect,

@@ -1,7 +1,8 @@
 /* A session: one line of tokens and the KV cache that belongs to it; and a pass, which computes
  * rows of several. Engine thread. n_tokens counts whole tokens only: it moves when a chunk is done
  * on every layer, so a cancel or a failure in the middle of a pass leaves a consistent session
- * behind. */
+ * behind. Also the lossy settings in force, which decide whether rows computed before still count
+ * (lossy_now, lossy_changed). */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"

@@ -50,7 +50,7 @@ static const char *missing(const struct engine *g, enum drafter_kind kind)
     switch (drafter_ops(kind)->needs) {
     case DRAFTER_NEEDS_MODEL:
         return g->config.drafting.model ? NULL : "a model has to draft: name one with -md";
-    case DRAFTER_NEEDS_FURTHER:
+    case DRAFTER_NEEDS_MTP:
         return g->model->has_mtp && engine_mtp_wanted(&g->config)
                    ? NULL
                    : "the model's file has no block that predicts further tokens; --spec-type "
@@ -157,7 +157,7 @@ static struct engine *needed(struct engine *g, enum drafter_kind kind)
 {
     switch (drafter_ops(kind)->needs) {
     case DRAFTER_NEEDS_MODEL: return g->draft_model;
-    case DRAFTER_NEEDS_FURTHER: return g->further;
+    case DRAFTER_NEEDS_MTP: return g->mtp;
     case DRAFTER_NEEDS_ITSELF:
     case DRAFTER_NEEDS_HEADS: return g;
     case DRAFTER_NEEDS_NOTHING:
@@ -172,8 +172,8 @@ int speculate_open(struct session *s, struct error *e)
     for (int i = 0; i < DRAFTER_COUNT && rc == 0; i++)
         if (s->engine->drafters[i]) {
             s->spec.ops[i] = drafter_ops((enum drafter_kind)i);
-            rc = s->spec.ops[i]->make(&s->spec.drafters[i],
-                                      needed(s->engine, (enum drafter_kind)i), e);
+            rc = s->spec.ops[i]->make(&s->spec.drafters[i], needed(s->engine, (enum drafter_kind)i),
+                                      e);
         }
     return rc;
 }

@@ -678,6 +678,52 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         for (int i = 0; i < 16 && e + i < n_experts; i++)
             scores[e + i] = out[i];
     }
+    float limit = 2.0f * jitter, sum_all = 0.0f;
+
+    for (int e = 0; e < n_experts && flags & 8; e++)
+        scores[e] = scores[e] + score_bias[e];
+    if (flags & 2) {
+        float top = scores[0];
+
+        for (int e = 1; e < n_experts; e++)
+            top = scores[e] > top ? scores[e] : top;
+        for (int e = 0; e < n_experts; e++) {
+            scores[e] = num_exp1(scores[e] - top);
+            sum_all = sum_all + scores[e];
+        }
+        sum_all = num_recip1(sum_all);
+        for (int e = 0; e < n_experts; e++)
+            scores[e] = scores[e] * sum_all;
+        sum_all = 0.0f;
+    }
+    for (int slot = 0; slot < used; slot++) {
+        int best = best_left(scores, n_experts, experts, slot);
+        float top = scores[best], total = 0.0f;
+
+        for (int e = 0; e < n_experts && !(flags & 2); e++) {
+            float a = fabs(scores[e]), f = a > top ? a : top;
+            bool taken = false;
+
+            for (int i = 0; i < slot; i++)
+                taken = taken || experts[i] == e;
+            if (taken || (e != best && top - scores[e] > limit * f))
+                continue;
+            total = total + num_exp1(scores[e] - top);
+        }
+        experts[slot] = best;
+        weights[slot] = flags & 2 ? top : num_recip1(total);
+        sum_all = sum_all + top;
+        if (flags & 1) {
+            tiles[slot] = (int4)(slot, 1, best, 0);
+            entries[slot] = (int2)(0, slot);
+        }
+    }
+    if (flags & 2) {
+        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+
+        for (int slot = 0; slot < used; slot++)
+            weights[slot] = weights[slot] * scale;
+    }
 #else
     __local float sum[ROUTE_ITEMS / 64][4][16];
     __local struct choice c;
@@ -723,54 +769,6 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     if ((flags & 2) && lid == 0) {
-        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
-
-        for (int slot = 0; slot < used; slot++)
-            weights[slot] = weights[slot] * scale;
-    }
-#endif
-#if WIDE
-    float limit = 2.0f * jitter, sum_all = 0.0f;
-
-    for (int e = 0; e < n_experts && flags & 8; e++)
-        scores[e] = scores[e] + score_bias[e];
-    if (flags & 2) {
-        float top = scores[0];
-
-        for (int e = 1; e < n_experts; e++)
-            top = scores[e] > top ? scores[e] : top;
-        for (int e = 0; e < n_experts; e++) {
-            scores[e] = num_exp1(scores[e] - top);
-            sum_all = sum_all + scores[e];
-        }
-        sum_all = num_recip1(sum_all);
-        for (int e = 0; e < n_experts; e++)
-            scores[e] = scores[e] * sum_all;
-        sum_all = 0.0f;
-    }
-    for (int slot = 0; slot < used; slot++) {
-        int best = best_left(scores, n_experts, experts, slot);
-        float top = scores[best], total = 0.0f;
-
-        for (int e = 0; e < n_experts && !(flags & 2); e++) {
-            float a = fabs(scores[e]), f = a > top ? a : top;
-            bool taken = false;
-
-            for (int i = 0; i < slot; i++)
-                taken = taken || experts[i] == e;
-            if (taken || (e != best && top - scores[e] > limit * f))
-                continue;
-            total = total + num_exp1(scores[e] - top);
-        }
-        experts[slot] = best;
-        weights[slot] = flags & 2 ? top : num_recip1(total);
-        sum_all = sum_all + top;
-        if (flags & 1) {
-            tiles[slot] = (int4)(slot, 1, best, 0);
-            entries[slot] = (int2)(0, slot);
-        }
-    }
-    if (flags & 2) {
         float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
 
         for (int slot = 0; slot < used; slot++)

@@ -3,10 +3,10 @@
  *
  * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
  * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is
- * one token, SLOTS work-items a row (row_sum). Reads of weights are coalesced either
- * way: neighbouring work-items read neighbouring words. Defined by the host beyond formats.cl:
- * TOKENS (tokens of a tile: 1 or more), SLOTS and GATE_SLOTS (work-items a row of one token, at
- * least 4). */
+ * one token, SLOTS work-items a row (row_sum). Reads of weights are coalesced either way:
+ * neighbouring work-items read neighbouring words. Defined by the host beyond formats.cl: TOKENS
+ * (tokens of a tile: 1 or more), SLOTS and GATE_SLOTS (work-items a row of one token, at least 4).
+ */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -250,12 +250,11 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
     if (slot < 4)
         part[slot * rows + row] = acc;
     barrier(CLK_LOCAL_MEM_FENCE);
-    acc = (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return acc;
+    /* the next call writes to `part` behind its own barriers */
+    return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
 }
 
-/* Local memory of a row group, and of 32 rows: 16 KB each. */
+/* `step` for a row group and for gate_up's 32 rows: 16 KB of local memory either way. */
 #define STEP (256 / WIDTH * 2 / TERMS)
 #define GATE_STEP (16 / TERMS)
 #define ROW_MEMORY                                    \

@@ -444,19 +444,25 @@ def check(folder):
                    for k, v in like.items()}, flush=True)
 
 
-def main():
+def parser(description):
+    """The options of both generators; quiet libraries."""
     golden = Path(__file__).resolve().parent.parent / "golden"
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--from", dest="source", type=Path, default=golden)
     p.add_argument("--to", type=Path, default=golden)
     p.add_argument("--seed", type=int, default=1, help="the first that is tried")
-    p.add_argument("--check", action="store_true")
     p.add_argument("names", nargs="*")
-    a = p.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    torch.manual_seed(0)
     torch.set_num_threads(1)
+    return p
+
+
+def main():
+    p = parser(__doc__)
+    p.add_argument("--check", action="store_true")
+    a = p.parse_args()
+    torch.manual_seed(0)
     for name in a.names or sorted(SIZES):
         check(Path(name)) if a.check else make(name, a.source, a.to, a.seed)
 

@@ -9,7 +9,6 @@ layouts (their rules: shared/tools/lora/lora_files.py). golden.safetensors: `inp
 float32 on the base with W + strength * scale * (B A) for W. A seed is taken as make_goldens.py does.
 Needs torch, transformers, safetensors, gguf.
 """
-import argparse
 import json
 import math
 import re
@@ -20,8 +19,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-import transformers
-from make_goldens import load, moved, numbers, same_choices
+from make_goldens import load, moved, numbers, parser, same_choices
 from safetensors.torch import load_file, save_file
 
 KEYS = {"full": [("full", 1.0)], "full_half": [("full", 0.5)], "attn": [("attn", 1.0)], "both": [("full", 1.0), ("attn", 0.5)],
@@ -233,16 +231,7 @@ def make(source, target, name, seed):
 
 
 def main():
-    golden = Path(__file__).resolve().parent.parent / "golden"
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--from", dest="source", type=Path, default=golden)
-    p.add_argument("--to", type=Path, default=golden)
-    p.add_argument("--seed", type=int, default=1, help="the first that is tried")
-    p.add_argument("names", nargs="*")
-    a = p.parse_args()
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(1)
+    a = parser(__doc__).parse_args()
     for name in a.names or ["gpt2", "llama", "phimoe", "qwen3_moe"]:
         make(a.source, a.to, name, a.seed)
 

@@ -15,16 +15,16 @@ static const struct family_key keys[] = {
 
 #define NET HF "linear_attn."
 
-#define FURTHER \
-    {TENSOR_FURTHER_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, \
+#define MTP_TENSORS \
+    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, \
      {"mtp.pre_fc_norm_embedding.weight"}}, \
-    {TENSOR_FURTHER_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, \
+    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, \
      {"mtp.pre_fc_norm_hidden.weight"}}, \
-    {TENSOR_FURTHER_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {"mtp.fc.weight"}}, \
-    {TENSOR_FURTHER_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {"mtp.norm.weight"}}, \
-    {TENSOR_FURTHER_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
+    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {"mtp.fc.weight"}}, \
+    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {"mtp.norm.weight"}}, \
+    {TENSOR_MTP_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
      {"mtp.embed_tokens.weight"}}, \
-    {TENSOR_FURTHER_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
+    {TENSOR_MTP_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
      {"mtp.lm_head.weight"}}
 
 /* qwen3_next has z with q, k and v and a with b, a key head at a time */
@@ -53,7 +53,7 @@ static const struct family_key keys[] = {
         TENSORS_EXPERTS, \
         TENSORS_SHARED, \
         TENSORS_DENSE, \
-        FURTHER, \
+        MTP_TENSORS, \
         TENSORS_END \
     }
 static const struct family_tensor next_tensors[] =
@@ -121,7 +121,7 @@ const struct family family_qwen3_next = {
     .renamed = renamed,
     .part_unsaid = 0.25f,
     .extra_layers = true,
-    .further = "mtp.layers.%l.",
+    .mtp = "mtp.layers.%l.",
     .mtp_normed = true,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
@@ -145,7 +145,7 @@ const struct family family_qwen3_5_moe = {
     .renamed = renamed,
     .part_unsaid = 0.25f,
     .extra_layers = true,
-    .further = "mtp.layers.%l.",
+    .mtp = "mtp.layers.%l.",
     .mtp_normed = true,
     ROPE_NAMES,
     .ignored = ignored,
@@ -167,7 +167,7 @@ const struct family family_qwen3_5 = {
     .renamed = renamed,
     .part_unsaid = 0.25f,
     .extra_layers = true,
-    .further = "mtp.layers.%l.",
+    .mtp = "mtp.layers.%l.",
     .mtp_normed = true,
     ROPE_NAMES,
     .ignored = ignored,

@@ -168,14 +168,14 @@
     {taps, "ssm.conv_kernel"}, {"inner_size", "ssm.inner_size"}
 
 #define TENSORS_MTP \
-    {TENSOR_FURTHER_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {HF "enorm.weight"}}, \
-    {TENSOR_FURTHER_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {HF "hnorm.weight"}}, \
-    {TENSOR_FURTHER_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {HF "eh_proj.weight"}}, \
-    {TENSOR_FURTHER_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, \
+    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {HF "enorm.weight"}}, \
+    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {HF "hnorm.weight"}}, \
+    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {HF "eh_proj.weight"}}, \
+    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, \
      {HF "shared_head.norm.weight"}}, \
-    {TENSOR_FURTHER_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
+    {TENSOR_MTP_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
      {HF "embed_tokens.weight"}}, \
-    {TENSOR_FURTHER_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
+    {TENSOR_MTP_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
      {HF "shared_head.head.weight"}}
 
 #define TENSORS_END {TENSOR_ROLES, false, {NULL}, {NULL}}

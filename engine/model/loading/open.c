@@ -157,7 +157,7 @@ static int describe_mtp(struct model *m, struct binding *b, struct error *e)
 {
     int n = m->hp.n_layers, like = n - 1;
 
-    if (!family_mtp(b->family, m->file, n, &b->further))
+    if (!family_mtp(b->family, m->file, n, &b->mtp))
         return error_set(e, ERR_USAGE, "%s has no block that predicts further tokens",
                          weight_file_path(m->file));
     while (like > 0 && hparams_layer(&m->hp, like)->mixer.kind != MIXER_ATTENTION &&
@@ -167,7 +167,7 @@ static int describe_mtp(struct model *m, struct binding *b, struct error *e)
         m->hp.layers[0] = m->hp.layers[like];
     m->hp.n_layers = 1;
     hparams_count(&m->hp);
-    b->family = &b->further;
+    b->family = &b->mtp;
     return 0;
 }
 
@@ -181,7 +181,7 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
     if ((rc = describe(m, &b->family, path, b->options->overrides, e)) ||
         (rc = check_bindable(m, b->family, e)))
         return rc;
-    m->has_mtp = family_mtp(b->family, m->file, m->hp.n_layers, &b->further);
+    m->has_mtp = family_mtp(b->family, m->file, m->hp.n_layers, &b->mtp);
     if ((b->options->mtp_of && (rc = describe_mtp(m, b, e))) || (rc = make_layers(m, e)))
         return rc;
     return bind_model(b, e);

@@ -26,7 +26,7 @@ enum drafter_kind {
 enum drafter_needs {
     DRAFTER_NEEDS_NOTHING,
     DRAFTER_NEEDS_MODEL,
-    DRAFTER_NEEDS_FURTHER,
+    DRAFTER_NEEDS_MTP,
     DRAFTER_NEEDS_ITSELF,
     DRAFTER_NEEDS_HEADS
 };

@@ -827,7 +827,7 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
                  const float *const *states, int n, struct error *e)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
-    bool joins = f->model->further.join.rows > 0;
+    bool joins = f->model->mtp.join.rows > 0;
     float *to = joins ? f->y : f->x;
     int rc = 0;
 

@@ -1,4 +1,4 @@
-/* See commons.h. */
+/* See shared_resources.h. */
 #include "engine/run/pass/shared_resources.h"
 
 #include "engine/base/mem.h"

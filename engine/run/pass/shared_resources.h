@@ -1,14 +1,14 @@
 /* What engines of one process have in common, say a model and the one that drafts for it: the
  * thread pool, what a back end needs once for each device (OpenCL: context and queues), and the
- * bandwidth semaphore. Handed to engine_open (engine_config.commons); nothing of it is an engine's
- * or a device's. Owner: the caller. It outlives the engines that were opened with it; these close
- * in any order. Thread: one thread opens, steps and closes all of these engines, makes this and
- * frees it. So a pass of one is over before another's begins, in the pool as in the queues (pool.h
- * asserts it); engines that are to compute at the same time have commons of their own. Only the
- * links of devices are asked for from a second thread, too, where one opens devices beside an
- * answer. */
-#ifndef ENGINE_RUN_COMMONS_H
-#define ENGINE_RUN_COMMONS_H
+ * bandwidth semaphore. Handed to engine_open (engine_config.resources); none of it belongs to an
+ * engine or a device. Owner: the caller. It outlives the engines that were opened with it; these
+ * close in any order. Thread: one thread opens, steps and closes all of these engines, makes this
+ * and frees it. So a pass of one is over before another's begins, in the pool as in the queues
+ * (pool.h asserts it); engines that are to compute at the same time have resources of their own.
+ * Only the links of devices are asked for from a second thread, too, where one opens devices beside
+ * an answer. */
+#ifndef ENGINE_RUN_PASS_SHARED_RESOURCES_H
+#define ENGINE_RUN_PASS_SHARED_RESOURCES_H
 
 #include "engine/base/pool.h"
 #include "engine/device/device.h"

@@ -131,7 +131,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
     size_t head = max_size(max_size(hidden, (size_t)d->model->head.cols),
-                           (size_t)d->model->further.join.cols),
+                           (size_t)d->model->mtp.join.cols),
            wide = max_size(max_size(head, a.outputs), max_size(a.q_latent, a.latent)),
            chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1;
@@ -721,8 +721,8 @@ static void join_input(struct cpu_device *d, int tid, int t, float *row)
     const struct join_job *j = d->product.join;
     size_t hidden = (size_t)m->hp.hidden, at = (size_t)t * hidden;
 
-    norm_row(d, &m->hp.common.norms, &m->further.embedding_norm, j->embeddings + at, row);
-    norm_row(d, &m->hp.common.norms, &m->further.hidden_norm, j->states + at, row + hidden);
+    norm_row(d, &m->hp.common.norms, &m->mtp.embedding_norm, j->embeddings + at, row);
+    norm_row(d, &m->hp.common.norms, &m->mtp.hidden_norm, j->states + at, row + hidden);
 }
 
 static void multiply_input(struct cpu_device *d, int tid, int t, float *row)
@@ -821,7 +821,7 @@ static int cpu_multiply(struct device *device, const struct multiply_job *j, str
 static int cpu_join(struct device *device, const struct join_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    struct product p = {&d->model->further.join, join_input, j->rows, j->x, .join = j};
+    struct product p = {&d->model->mtp.join, join_input, j->rows, j->x, .join = j};
 
     assert(j->rows > 0 && j->embeddings && j->states && j->x && p.w->rows);
     return run_product(d, p, e);
