@@ -29,7 +29,7 @@ struct cl_target {
     struct device_info info;
     char platform_name[96], platform_version[96];
     bool has_dot8, has_fp16, has_spir_local;
-    cl_uint align; /* bytes */
+    cl_uint align;        /* bytes */
     cl_ulong group_items; /* work-items of a group at most */
 };
 
@@ -161,6 +161,7 @@ struct device {
     bool biased;                       /* some of its experts have biases */
     int tile;                          /* TILE, or what a test wants */
     int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
+    int row_items;                     /* of a group that computes a row (core.cl) */
     int route_sides;                   /* sixteens of experts at once (core.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
@@ -334,10 +335,20 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
  */
 int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
                int rows, int base, bool tiles, struct error *e);
-/* Arguments of the norm's kernel. */
-int jobs_norm_flags(const struct norms_shape *s, bool weight, bool bias);
+/* Rows of x normed to h, which may be x, and to hq; without weights they are copied. used: not 0:
+ * what the experts of a layer gave is added to x first: `used` of a row, in out, their weights from
+ * place `base` of all_weights on. */
+struct norm_rows {
+    cl_mem x, w, b, h;
+    int rows, used, base;
+};
+/* Arguments of the norm's kernel: a work-group of row_items a row. */
+int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
+                   struct error *e);
 /* Arguments of the merge of an attention's chunks. */
 int jobs_merge_flags(const struct mixer_shape *s);
+/* Work-items a row of it. */
+size_t jobs_merge_items(const struct device *d, const struct mixer_shape *s);
 /* How far the elements of a rotated pair stand apart (core.cl, rope). */
 int jobs_rope_apart(const struct mixer_shape *s);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);

@@ -18,29 +18,26 @@ static const struct layer_shape *shape_of(const struct device *d, int layer)
     return hparams_layer(&d->base.config.model->hp, layer);
 }
 
-int jobs_norm_flags(const struct norms_shape *s, bool weight, bool bias)
+int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
+                   struct error *e)
 {
-    return (bias ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (weight ? 0 : 4);
+    int hidden = d->base.config.model->hp.hidden;
+
+    return launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffimmiii", n->x, n->w, n->b, n->h,
+                       d->hq.q, d->hq.d, d->hq.s, hidden, (double)(1.0f / (float)hidden),
+                       (double)s->eps,
+                       (n->b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (n->w ? 0 : 4), d->out,
+                       d->all_weights, n->base, n->rows, n->used);
 }
 
-/* h and hq: the normed rows of x; without weights they are x. h may be x. */
-static int norm_into(struct device *d, const struct norms_shape *s, cl_mem x, cl_mem w, cl_mem b,
-                     int rows, cl_mem h, struct error *e)
+static int norm_rows(struct device *d, const struct norms_shape *s, struct norm_rows n,
+                     struct error *e)
 {
-    int n = d->base.config.model->hp.hidden;
-    size_t items = d->wide ? 1 : 64;
+    size_t items = (size_t)d->row_items;
 
-    if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, h, d->hq.q, d->hq.d,
-                    d->hq.s, n, (double)(1.0f / (float)n), (double)s->eps,
-                    jobs_norm_flags(s, w != NULL, b != NULL)) < 0)
+    if (jobs_norm_args(d, s, &n, e) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
-}
-
-static int norm_rows(struct device *d, const struct norms_shape *s, cl_mem x, cl_mem w, cl_mem b,
-                     int rows, struct error *e)
-{
-    return norm_into(d, s, x, w, b, rows, d->h, e);
+    return launch_core(d, CORE_NORM, "norm", (size_t)n.rows * items, 1, 1, items, e);
 }
 
 /* q and k are normed in place, head by head or all heads of a row together. */
@@ -168,6 +165,11 @@ int jobs_merge_flags(const struct mixer_shape *s)
     return (s->sinks ? 1 : 0) | (s->gated ? 2 : 0);
 }
 
+size_t jobs_merge_items(const struct device *d, const struct mixer_shape *s)
+{
+    return (size_t)(s->heads * s->key_dim) / (d->wide ? 32 : 1);
+}
+
 int jobs_rope_apart(const struct mixer_shape *s)
 {
     return s->rope == ROPE_PAIRS          ? 1
@@ -187,7 +189,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
     int first = window && s->pos - window + 1 > 0 ? (s->pos - window + 1) / 256 : 0,
         chunks = (s->pos + s->rows - 1) / 256 - first + 1;
     size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4,
-           items = d->wide ? 1 : 64;
+           items = (size_t)d->row_items;
     int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
 
     if (!kv ||
@@ -210,7 +212,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
             launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmmmiiiiiiiii", d->part, b->sinks,
                         d->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n,
                         window, first, chunks, jobs_merge_flags(m)) < 0 ||
-            launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1,
+            launch_core(d, CORE_MERGE, "attend_merge", jobs_merge_items(d, m), (size_t)n, 1,
                         CORE_ITEMS, e) < 0)
             return ERR_DEVICE;
     }
@@ -269,13 +271,14 @@ static int norm_after(struct device *d, const struct block *b, int layer, int ro
     if (!s->before && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
                        launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
         return ERR_DEVICE;
-    return norm_into(d, s, y, b->after_w, b->after_b, rows, y, e);
+    return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
 
 /* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
- * nothing is scaled or normed behind it). */
+ * nothing is scaled or normed behind it). used, base: not 0: x still lacks what the experts of the
+ * layer before gave (struct norm_rows). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
-                           cl_mem y, bool add, struct error *e)
+                           int used, int base, cl_mem y, bool add, struct error *e)
 {
     const struct layer_shape *shape = shape_of(d, layer);
     struct output qkv[3] = {{&b->part[0], shape->mixer.gated ? d->raw : d->q},
@@ -285,7 +288,8 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
     const struct span *span = s->at ? s->at : &s->one;
     int n = s->at ? s->n : 1, rows = s->rows, row = 0;
 
-    if (norm_rows(d, &shape->norms, d->x, b->norm_w, b->norm_b, rows, e) < 0)
+    if (norm_rows(d, &shape->norms,
+                  (struct norm_rows){d->x, b->norm_w, b->norm_b, d->h, rows, used, base}, e) < 0)
         return ERR_DEVICE;
     if (project(d, qkv, shape->mixer.values_are_keys ? 2 : 3, rows, e) < 0 ||
         make_values(d, layer, rows, e) < 0)
@@ -320,7 +324,7 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
 
     if (!b || job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0 ||
-        attention_block(d, b, j->layer, &spans, d->y, false, e) < 0 ||
+        attention_block(d, b, j->layer, &spans, 0, 0, d->y, false, e) < 0 ||
         launch_read(d, d->y, 0, j->y, bytes, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
@@ -381,8 +385,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
             return ERR_DEVICE;
     } else {
         size_t y = tiled ? 2 : (size_t)d->gate_slots,
-               global[2] = {(tiled ? up(n, 2) / 2 : n) * 32, ffn / 32 * y},
-               local[2] = {32, y};
+               global[2] = {(tiled ? up(n, 2) / 2 : n) * 32, ffn / 32 * y}, local[2] = {32, y};
 
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
@@ -661,7 +664,8 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
 
         if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden,
                          (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
-            norm_rows(d, &hp->common.norms, d->x, b->norm_w, b->norm_b, n, e) < 0 ||
+            norm_rows(d, &hp->common.norms,
+                      (struct norm_rows){d->x, b->norm_w, b->norm_b, d->h, .rows = n}, e) < 0 ||
             jobs_multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
             launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab,
                         (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
@@ -752,8 +756,10 @@ int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_me
     return launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e);
 }
 
-/* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
-static int whole_layer(struct device *d, int layer, const struct spans *spans, int base,
+/* One layer from x to out: what its experts gave is not yet added to x. Its choices go to place
+ * `base` of all_chosen and all_weights; before: where those of the layer before are, whose outputs
+ * are added first, or -1. */
+static int whole_layer(struct device *d, int layer, const struct spans *spans, int before, int base,
                        struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -763,14 +769,24 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
     int used = hp->n_experts_used, rows = spans->rows;
     bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
-    if (!a || attention_block(d, a, layer, spans, d->x, true, e) < 0 ||
-        norm_rows(d, &s->norms, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
-        jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, rows == 1 && !by_host, e) <
-            0 ||
-        (by_host ? layer_experts_by_host(d, layer, rows, base, e)
-                 : layer_experts(d, layer, rows, base, e)) < 0 ||
-        launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
-                    rows, used, hp->hidden) < 0)
+    if (!a ||
+        attention_block(d, a, layer, spans, before < 0 ? 0 : used, before, d->x, true, e) < 0 ||
+        norm_rows(d, &s->norms,
+                  (struct norm_rows){d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows},
+                  e) < 0 ||
+        jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, rows == 1 && !by_host, e) < 0)
+        return ERR_DEVICE;
+    return by_host ? layer_experts_by_host(d, layer, rows, base, e)
+                   : layer_experts(d, layer, rows, base, e);
+}
+
+/* What the experts of the last layer gave, to x. */
+static int combine(struct device *d, int rows, int base, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
+                    rows, hp->n_experts_used, hp->hidden) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
                        CORE_ITEMS, e);
@@ -786,11 +802,12 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 
     if (job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
-    for (int l = j->first; l < j->last; l++) {
-        if (whole_layer(d, l, &spans, (l - j->first) * per_layer, e) < 0)
+    for (int l = j->first, before = -1, base = 0; l < j->last;
+         l++, before = base, base += per_layer)
+        if (whole_layer(d, l, &spans, before, base, e) < 0)
             return ERR_DEVICE;
-    }
-    if (launch_read(d, d->x, 0, j->x, bytes, e) < 0 ||
+    if ((j->last > j->first && combine(d, j->rows, (j->last - j->first - 1) * per_layer, e) < 0) ||
+        launch_read(d, d->x, 0, j->x, bytes, e) < 0 ||
         launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
         launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)
         return ERR_DEVICE;

@@ -48,6 +48,9 @@ void kernel_set_choose(struct device *d)
     }
     d->slots = slots_for(d, d->width);
     d->gate_slots = slots_for(d, 32);
+    d->row_items = d->wide ? 1 : 64;
+    while (!d->wide && d->row_items < 256 && (cl_ulong)d->row_items * 2 <= d->target.group_items)
+        d->row_items *= 2;
     d->route_sides = 1;
     while (d->route_sides < 8 && d->route_sides * 16 < d->padded_experts &&
            (cl_ulong)d->route_sides * 128 <= d->target.group_items)
@@ -78,6 +81,17 @@ static bool cache_supported(const struct device *d, enum kv_type type)
     return type == KV_F32 || type == KV_F16 || whole;
 }
 
+static int widest_head(const struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    int widest = 32;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        if (hparams_layer(hp, l)->mixer.key_dim > widest)
+            widest = hparams_layer(hp, l)->mixer.key_dim;
+    return widest;
+}
+
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
@@ -90,10 +104,11 @@ static int build_core(struct device *d, struct error *e)
 
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
-    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DMAX_EXPERTS=%d",
+    snprintf(text + n, sizeof text - n,
+             " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DMAX_EXPERTS=%d -DROW_ITEMS=%d -DMAX_DIM=%d",
              cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
              cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides,
-             d->padded_experts ? d->padded_experts : 16);
+             d->padded_experts ? d->padded_experts : 16, d->row_items, widest_head(d));
     if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)

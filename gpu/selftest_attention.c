@@ -206,7 +206,7 @@ static int run_attend(struct attention_test *t)
     int window = t->shape->window, pos = t->pos;
     int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
         n = (t->tokens - 1) / 256 - first + 1;
-    size_t items = d->wide ? 1 : 64;
+    size_t items = (size_t)d->row_items;
 
     if (selftest_put(b, d->qr, t->q, query_count(t) * 4) < 0 ||
         launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiiiiii", d->qr, t->mk, t->mv, d->part,
@@ -216,8 +216,8 @@ static int run_attend(struct attention_test *t)
         launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmmmiiiiiiiii", d->part, t->msinks,
                     t->mgates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, pos, 0,
                     t->rows, window, first, n, jobs_merge_flags(t->shape)) < 0 ||
-        selftest_core(b, CORE_MERGE, "attend_merge", (size_t)(t->heads * t->dim / 32),
-                      (size_t)t->rows, 1, 32) < 0)
+        selftest_core(b, CORE_MERGE, "attend_merge", jobs_merge_items(d, t->shape), (size_t)t->rows,
+                      1, 32) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->heads_out, 0, t->got, query_count(t) * 4);
 }

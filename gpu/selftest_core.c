@@ -27,11 +27,10 @@ int selftest_norm(struct selftest *b)
                                    : layer->attention_norm.weight ? &layer->attention_norm
                                                                   : &layer->attention_after;
     const struct norms_shape *norms = &m->hp.common.norms;
-    int flags = jobs_norm_flags(norms, true, w->bias != NULL);
     struct device *d = b->d;
     int n = m->hp.hidden, rows = d->base.config.max_rows < 3 ? d->base.config.max_rows : 3,
         rc = ERR_DEVICE;
-    size_t count = (size_t)rows * (size_t)n, items = d->wide ? 1 : 64;
+    size_t count = (size_t)rows * (size_t)n, items = (size_t)d->row_items;
     float *x = selftest_randoms(b, count, 3.0f), *want = mem_alloc(count, 4),
           *got = mem_alloc(count, 4), *first = mem_alloc(count, 4);
     cl_mem mw = NULL, mb = NULL;
@@ -41,9 +40,7 @@ int selftest_norm(struct selftest *b)
         reference_norm(x + (size_t)r * (size_t)n, norms, w, n, want + (size_t)r * (size_t)n);
     if (!x || !want || !got || !first || upload(b, w->weight, (size_t)n, &mw) < 0 ||
         upload(b, w->bias, (size_t)n, &mb) < 0 || selftest_put(b, d->x, x, count * 4) < 0 ||
-        launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q,
-                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)norms->eps,
-                    flags) < 0 ||
+        jobs_norm_args(d, norms, &(struct norm_rows){d->x, mw, mb, d->h, .rows = rows}, b->e) < 0 ||
         selftest_core(b, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items) < 0 ||
         selftest_get(b, d->h, 0, got, count * 4) < 0 ||
         selftest_same_quantised(b, &d->hq, got, rows, n, &same) < 0)
@@ -62,9 +59,7 @@ int selftest_norm(struct selftest *b)
      * kernels right and this wrong. */
     memset(got, 0, count * 4);
     if (job_begin(d, b->e) < 0 || launch_write(d, d->x, 0, x, count * 4, b->e) < 0 ||
-        launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q,
-                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)norms->eps,
-                    flags) < 0 ||
+        jobs_norm_args(d, norms, &(struct norm_rows){d->x, mw, mb, d->h, .rows = rows}, b->e) < 0 ||
         selftest_core(b, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items) < 0 ||
         launch_read(d, d->h, 0, got, count * 4, b->e) < 0 || job_end(d, b->e) < 0 ||
         job_harvest(d, b->e) < 0)
@@ -232,30 +227,52 @@ static int test_group(struct route_test *t)
     return 0;
 }
 
-static int test_combine(struct route_test *t)
+/* Outputs of experts added to x by the kernel of that name, or by the norm that begins the next
+ * layer, here one without weights. */
+static int run_combine(struct route_test *t, bool by_norm, const float *out, const float *x,
+                       float *got)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
     int n = t->hp->hidden;
-    size_t values = (size_t)(t->rows * n), outputs = (size_t)(t->count * n);
-    float *out = selftest_randoms(b, outputs, 1.0f), *x = selftest_randoms(b, values, 1.0f),
-          *got = mem_alloc(values, sizeof *got);
-    int rc = out && x && got ? 0 : no_memory(b);
+    size_t values = (size_t)(t->rows * n);
+    struct norm_rows rows = {.x = d->x, .h = d->h, .rows = t->rows, .used = t->used};
 
-    if (rc == 0 && (selftest_put(b, d->out, out, outputs * 4) < 0 ||
-                    selftest_put(b, d->all_weights, t->weights, (size_t)t->count * 4) < 0 ||
-                    selftest_put(b, d->x, x, values * 4) < 0 ||
-                    launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiii", d->out,
-                                d->all_weights, d->x, 0, t->rows, t->used, n) < 0 ||
-                    selftest_core(b, CORE_COMBINE, "combine", values, 1, 1, 32) < 0 ||
-                    selftest_get(b, d->x, 0, got, values * 4) < 0))
-        rc = ERR_DEVICE;
+    if (selftest_put(b, d->out, out, (size_t)(t->count * n) * 4) < 0 ||
+        selftest_put(b, d->all_weights, t->weights, (size_t)t->count * 4) < 0 ||
+        selftest_put(b, d->x, x, values * 4) < 0)
+        return ERR_DEVICE;
+    if (by_norm ? jobs_norm_args(d, &t->hp->common.norms, &rows, b->e) < 0 ||
+                      selftest_core(b, CORE_NORM, "norm", (size_t)(t->rows * d->row_items), 1, 1,
+                                    (size_t)d->row_items) < 0
+                : launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiii", d->out, d->all_weights,
+                              d->x, 0, t->rows, t->used, n) < 0 ||
+                      selftest_core(b, CORE_COMBINE, "combine", values, 1, 1, 32) < 0)
+        return ERR_DEVICE;
+    return selftest_get(b, d->x, 0, got, values * 4);
+}
+
+static int test_combine(struct route_test *t)
+{
+    int n = t->hp->hidden, rc = 0;
+    size_t values = (size_t)(t->rows * n), outputs = (size_t)(t->count * n);
+    float *out = selftest_randoms(t->b, outputs, 1.0f), *x = selftest_randoms(t->b, values, 1.0f),
+          *want = mem_alloc(values, sizeof *want), *got = mem_alloc(values, sizeof *got);
+
+    if (!out || !x || !want || !got)
+        rc = no_memory(t->b);
+    if (rc == 0)
+        memcpy(want, x, values * sizeof *want);
     for (int r = 0; r < t->rows && rc == 0; r++)
-        reference_combine(out + r * n, values, t->weights + r * t->used, t->used, n, x + r * n);
-    if (rc == 0 && memcmp(got, x, values * 4) != 0)
-        selftest_wrong(b, "combine");
+        reference_combine(out + r * n, values, t->weights + r * t->used, t->used, n, want + r * n);
+    for (int by_norm = 0; by_norm < 2 && rc == 0; by_norm++) {
+        rc = run_combine(t, by_norm, out, x, got);
+        if (rc == 0 && memcmp(got, want, values * 4) != 0)
+            selftest_wrong(t->b, by_norm ? "norm" : "combine");
+    }
     mem_free(out);
     mem_free(x);
+    mem_free(want);
     mem_free(got);
     return rc;
 }

@@ -196,6 +196,39 @@ static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __globa
     *sum = num_fold(total);
 }
 
+#if !WIDE
+/* The same by 32 work-items, lid_x 0 .. 31, of whom each has put x[lid_x] there. Has barriers; x is
+ * overwritten. */
+static inline void quantise_line(__local float *x, __global act_t *q, __global float *d,
+                                 __global float *sum)
+{
+    int lid = get_local_id(0);
+    float amax = 0.0f, v = x[lid], scale, total = 0.0f;
+
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        amax = fmax(amax, fabs(x[i]));
+    bool none = !(amax >= 5.42101086e-20f) || amax > 1e30f;
+
+    scale = none ? 0.0f : amax * (1.0f / 127.0f);
+    v = none || isnan(v) ? 0.0f : v * num_recip1(scale);
+    v = fmin(fmax(v, -127.0f), 127.0f);
+    v = (v + 12582912.0f) - 12582912.0f;
+    q[lid] = (act_t)v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    x[lid] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid)
+        return;
+#pragma unroll
+    for (int i = 0; i < 32; i++) /* integers: exact in any order */
+        total = total + x[i];
+    *d = scale;
+    *sum = total;
+}
+#endif
+
 /* Experts: up to sixteen at a time are bound as a bank; a tile names its expert. */
 #define BANK_OF(type, n)                                                                    \
     __global const type *n##0, __global const type *n##1, __global const type *n##2,        \

@@ -2,15 +2,10 @@
  * attention, routing, combination. Rules as numbered in engine/device/numerics.h. Defined by the
  * host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0, blocks of 32
  * dimensions as num_kv_quantise_block makes them); ROUTE_SIDES, groups of sixteen experts that the
- * router takes at once; MAX_EXPERTS, a multiple of 16. */
+ * router takes at once; MAX_EXPERTS, a multiple of 16; ROW_ITEMS, work-items of a group that
+ * computes a row or a chunk of keys: 1 where WIDE, else 64, 128 or 256; MAX_DIM, the widest head. */
 
-#if WIDE
-#define NORM_ITEMS 1
-#define ATTENTION_ITEMS 1
-#else
-#define NORM_ITEMS 64
-#define ATTENTION_ITEMS 64
-#endif
+#define RMS_ITEMS (WIDE ? 1 : 64)
 #define LINE 32 /* work-items of a group where each stands alone */
 
 /* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16
@@ -27,46 +22,53 @@
 /* Sums in one order, of values that are loaded AHEAD at a time: a GPU waits for memory once for all
  * of them, not for each. */
 #define AHEAD 16
+#define ROW_TILE 4096 /* columns of a row in local memory */
 
-/* Of lane `lid` of a row, rule 4. */
-static inline float lane_sum(__global const float *x, int lid, int n)
+/* Lane `lid` of rule 4 goes on over a row's piece in local memory: the sum of the values, or of the
+ * squares of what they are above the mean. */
+static inline float lane_sum(__local const float *x, int lid, int n, float sum)
 {
-    float sum = 0.0f, v[AHEAD];
-    int i = lid;
-
-    for (; i + (AHEAD - 1) * LANES < n; i += AHEAD * LANES) {
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-            v[k] = x[i + k * LANES];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-            sum = sum + v[k];
-    }
-    for (; i < n; i += LANES)
+#pragma unroll 16
+    for (int i = lid; i < n; i += LANES)
         sum = sum + x[i];
     return sum;
 }
 
-/* The same of the squares of what x is above the mean. */
-static inline float lane_squares(__global const float *x, int lid, int n, float mean)
+static inline float lane_squares(__local const float *x, int lid, int n, float mean, float sum)
 {
-    float sum = 0.0f, v[AHEAD];
-    int i = lid;
-
-    for (; i + (AHEAD - 1) * LANES < n; i += AHEAD * LANES) {
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-            v[k] = x[i + k * LANES] - mean;
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-            sum = fma(v[k], v[k], sum);
-    }
-    for (; i < n; i += LANES) {
+#pragma unroll 16
+    for (int i = lid; i < n; i += LANES) {
         float c = x[i] - mean;
 
         sum = fma(c, c, sum);
     }
     return sum;
+}
+
+/* Rule 4's sum over a row by a work-group: everyone loads, sixteen add up. loaded: the row is in
+ * `tile` from the last call. Has barriers. Everyone gets the sum. */
+static inline float row_lanes(__global const float *x, int n, bool squares, float mean, bool loaded,
+                              __local float *tile, __local float *lane)
+{
+    int lid = get_local_id(0), items = get_local_size(0);
+    float sum = 0.0f;
+
+    for (int at = 0; at < n; at += ROW_TILE) {
+        int count = min(ROW_TILE, n - at);
+
+        if (!loaded)
+            for (int i = lid; i < count; i += items)
+                tile[i] = x[at + i];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lid < LANES)
+            sum = squares ? lane_squares(tile, lid, count, mean, sum)
+                          : lane_sum(tile, lid, count, sum);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (lid < LANES)
+        lane[lid] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return num_fold(vload16(0, lane));
 }
 
 /* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
@@ -92,15 +94,30 @@ static inline float router_sum(__global const float *h, __global const float *ro
 }
 #endif
 
+/* Rule 9 for element i of a row: what its `used` experts gave, `step` apart in out, in routing
+ * order. */
+static inline float combined(__global const float *out, __global const float *weights, size_t i,
+                             size_t step, int used)
+{
+    float acc = weights[0] * out[i];
+
+    for (int s = 1; s < used; s++)
+        acc = fma(weights[s], out[s * step + i], acc);
+    return acc;
+}
+
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
  * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
- * h may be x. */
-__kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
-    __global const float *x, __global const float *w, __global const float *b, __global float *h,
+ * h may be x. used: not 0: first the layer before ends, the outputs of its experts being added to
+ * x (combine). */
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
+    __global float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
-    int flags)
+    int flags, __global const float *out, __global const float *weights, int base, int rows,
+    int used)
 {
     size_t row = get_group_id(0);
+    int lid = get_local_id(0);
     float mean, r;
 
     x += row * n;
@@ -108,8 +125,18 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
     hq += row * n;
     hd += row * (n / 32);
     hs += row * (n / 32);
+    out += row * n;
+    weights += base + row * used;
 #if WIDE
     float16 lanes = (float16)(0.0f);
+
+    for (int i = 0; i < n / 16 && used; i++) {
+        float16 acc = weights[0] * vload16(i, out);
+
+        for (int s = 1; s < used; s++)
+            acc = fma((float16)(weights[s]), vload16(i, out + (size_t)s * rows * n), acc);
+        vstore16(vload16(i, x) + acc, i, x);
+    }
 
     for (int i = 0; i < n / 16; i++)
         lanes = lanes + vload16(i, x);
@@ -121,21 +148,15 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
         lanes = fma(c, c, lanes);
     }
     r = num_rsqrt(fma(num_fold(lanes), inv_n, eps));
-    int first = 0, step = 1;
 #else
-    __local float lane[LANES];
-    int lid = get_local_id(0);
+    __local float lane[LANES], square[LANES], tile[ROW_TILE];
 
-    if (lid < LANES)
-        lane[lid] = lane_sum(x, lid, n);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    mean = flags & 2 ? 0.0f : num_fold(vload16(0, lane)) * inv_n;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES)
-        lane[lid] = lane_squares(x, lid, n, mean);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
-    int first = lid, step = NORM_ITEMS;
+    for (int i = lid; i < n && used; i += ROW_ITEMS)
+        x[i] = x[i] + combined(out, weights, i, (size_t)rows * n, used);
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    mean = row_lanes(x, n, false, 0.0f, false, tile, lane) * inv_n;
+    mean = flags & 2 ? 0.0f : mean;
+    r = num_rsqrt(fma(row_lanes(x, n, true, mean, n <= ROW_TILE, tile, square), inv_n, eps));
 #endif
 #ifdef BROKEN_norm /* tests: one bit off, as a miscompiled kernel might be */
     r = r * 1.0000002f;
@@ -144,7 +165,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
         mean = 0.0f;
         r = 1.0f;
     }
-    for (int k = first; k < n / 32; k += step) {
+    for (int k = lid; k < n / 32; k += ROW_ITEMS) {
         float16 y0 = (vload16(2 * k, x) - mean) * r, y1 = (vload16(2 * k + 1, x) - mean) * r;
 
         if (flags & 1) {
@@ -162,7 +183,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
 
 /* RMSNorm of rule 5 in place, of rows of any length: one work-group a row. For q and k, a head's
  * or all heads together, and for a head's values, whose norm has no weights (weighted 0). */
-__kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
+__kernel __attribute__((reqd_work_group_size(RMS_ITEMS, 1, 1))) void rms_rows(
     __global float *x, __global const float *w, int n, float inv_n, float eps, int weighted)
 {
     float r;
@@ -178,21 +199,15 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
     for (int i = n / 16 * 16; i < n; i++)
         lane[i % 16] = fma(x[i], x[i], lane[i % 16]);
     r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
-    int first = 0, step = 1;
 #else
-    __local float lane[LANES];
-    int lid = get_local_id(0);
+    __local float lane[LANES], tile[ROW_TILE];
 
-    if (lid < LANES)
-        lane[lid] = lane_squares(x, lid, n, 0.0f);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
-    int first = lid, step = NORM_ITEMS;
+    r = num_rsqrt(fma(row_lanes(x, n, true, 0.0f, false, tile, lane), inv_n, eps));
 #endif
 #ifdef BROKEN_rms_rows
     r = r * 1.0000002f;
 #endif
-    for (int i = first; i < n; i += step)
+    for (int i = get_local_id(0); i < n; i += RMS_ITEMS)
         x[i] = weighted ? x[i] * r * w[i] : x[i] * r;
 }
 
@@ -209,7 +224,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
 #if KV_K == 2 || KV_V == 2
 /* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid.
  */
-static inline ushort quantise_line(__local const float *line, int lid, char *q)
+static inline ushort kv_quantise(__local const float *line, int lid, char *q)
 {
     float amax = 0.0f, v;
     ushort h;
@@ -289,7 +304,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
 
     line[lid] = y;
     barrier(CLK_LOCAL_MEM_FENCE);
-    ushort block_scale = quantise_line(line, lid, &code);
+    ushort block_scale = kv_quantise(line, lid, &code);
 #endif
     if (d >= dim)
         return;
@@ -320,29 +335,24 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     }
 }
 
-/* Dimensions d of 16 keys, or of the key in lane `lane`, kc at their block; KEY_SCALE first
- * wherever a block of 32 dimensions begins. Values d .. d+7 of a token, vc at its row. */
+/* Dimension d of a key, `lane` of its block of 16 at kc, or where WIDE of all 16; KEY_SCALE first
+ * wherever a block of 32 dimensions begins there. Values d .. d+7 of a token, vc at its row. */
 #if KV_K == 2
+#define KEYS_AT (kc + d / 32 * (Q8_BYTES * 16))
 #define KEY_SCALE(d, begin)              \
     if ((d) % 32 == 0 || (d) == (begin)) \
-    key_scale = KEY_SCALES
-#define KEYS_AT (kc + d / 32 * (Q8_BYTES * 16))
-#if WIDE
-#define KEY_SCALES vload_half16(0, (__global const half *)KEYS_AT)
-#define KEY (convert_float16(vload16(d % 32, (__global const char *)KEYS_AT + 32)) * key_scale)
-#else
-#define KEY_SCALES vload_half(lane, (__global const half *)KEYS_AT)
-#define KEY (convert_float(((__global const char *)KEYS_AT)[32 + d % 32 * 16 + lane]) * key_scale)
-#endif
+    key_scale = vload_half16(0, (__global const half *)KEYS_AT)
+#define KEY16 (convert_float16(vload16(d % 32, (__global const char *)KEYS_AT + 32)) * key_scale)
+#define KEY                                                                    \
+    (convert_float(((__global const char *)KEYS_AT)[32 + d % 32 * 16 + lane]) * \
+     vload_half(lane, (__global const half *)KEYS_AT))
 #else
 #define KEY_SCALE(d, begin)
-#if KV_K == 1 && WIDE
-#define KEY vload_half16(d, (__global const half *)kc)
-#elif KV_K == 1
+#if KV_K == 1
+#define KEY16 vload_half16(d, (__global const half *)kc)
 #define KEY vload_half(d * 16 + lane, (__global const half *)kc)
-#elif WIDE
-#define KEY vload16(d, (__global const float *)kc)
 #else
+#define KEY16 vload16(d, (__global const float *)kc)
 #define KEY ((__global const float *)kc)[d * 16 + lane]
 #endif
 #endif
@@ -362,9 +372,58 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
 #define VALUE8(p) vload8(0, (__global const float *)(p) + d)
 #endif
 
+#if !WIDE
+static inline float key_value(__global const uchar *kc, int lane, int d)
+{
+    return KEY;
+}
+
+/* Rule 3 of q and a key: its quarters beside each other, 8 dimensions of each loaded at once. */
+static inline float key_score(__local const float *q, __global const uchar *kc, int lane, int dim)
+{
+    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f}, v[4][8];
+    int quarter = dim / 4, d = 0;
+
+    for (; d + 8 <= quarter; d += 8) {
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            v[i / 8][i % 8] = key_value(kc, lane, i / 8 * quarter + d + i % 8);
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            acc[i / 8] = fma(q[i / 8 * quarter + d + i % 8], v[i / 8][i % 8], acc[i / 8]);
+    }
+    for (; d < quarter; d++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            acc[i] = fma(q[i * quarter + d], key_value(kc, lane, i * quarter + d), acc[i]);
+    return (acc[0] + acc[1]) + (acc[2] + acc[3]);
+}
+
+/* Dimension d of n values, weighted with p, upwards. */
+#define VALUES_AHEAD 32
+static inline float value_sum(__local const float *p, __global const uchar *values, int d, int dim,
+                              int n)
+{
+    float acc = 0.0f, v[VALUES_AHEAD];
+    int t = 0;
+
+    for (; t + VALUES_AHEAD <= n; t += VALUES_AHEAD) {
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k++)
+            v[k] = VALUE(values + (size_t)(t + k) * V_ROW(dim));
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k++)
+            acc = fma(p[t + k], v[k], acc);
+    }
+    for (; t < n; t++)
+        acc = fma(p[t], VALUE(values + (size_t)t * V_ROW(dim)), acc);
+    return acc;
+}
+#endif
+
 /* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the
  * chunk's maximum and sum. Groups: (chunk from first_chunk, head, row from row0). */
-__kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void attend(
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
     __global const float *qr, __global const uchar *keys, __global const uchar *values,
     __global float *part, int heads, int kv_heads, int dim, int pos, int row0, int window,
     int stride, int first_chunk, int n_chunks)
@@ -402,7 +461,7 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
 
             for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++) {
                 KEY_SCALE(d, i * dim / 4);
-                acc = fma((float16)(qr[d]), KEY, acc);
+                acc = fma((float16)(qr[d]), KEY16, acc);
             }
             sum[i] = acc;
         }
@@ -431,43 +490,31 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
 #else
     /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
      * even a uniform one. */
-    __local float p[CHUNK], lane[LANES], tops[ATTENTION_ITEMS];
+    __local float q[MAX_DIM], p[CHUNK], lane[LANES], tops[ROW_ITEMS];
     int lid = get_local_id(0);
     float top = -INFINITY;
 
-    for (int t = base + lid; t < base + CHUNK; t += ATTENTION_ITEMS) {
-        float s = -INFINITY, sum[4];
+    for (int d = lid; d < dim; d += ROW_ITEMS)
+        q[d] = qr[d];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int t = base + lid; t < base + CHUNK; t += ROW_ITEMS) {
+        float s = -INFINITY;
 
-        if (t >= begin && t < end) {
-            __global const uchar *kc = keys + (size_t)(t / 16) * K_BLOCK(dim);
-            int lane = t % 16;
-#if KV_K == 2
-            float key_scale;
-#endif
-
-            for (int i = 0; i < 4; i++) {
-                float acc = 0.0f;
-
-                for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++) {
-                    KEY_SCALE(d, i * dim / 4);
-                    acc = fma(qr[d], KEY, acc);
-                }
-                sum[i] = acc;
-            }
-            s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-            top = fmax(top, s);
-        }
+        if (t >= begin && t < end)
+            s = key_score(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16, dim);
+        top = fmax(top, s);
         p[t - base] = s;
     }
     tops[lid] = top;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int s = ATTENTION_ITEMS / 2; s; s >>= 1) {
-        if (lid < s)
-            tops[lid] = fmax(tops[lid], tops[lid + s]);
-        barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        for (int i = lid; i < ROW_ITEMS; i += LANES)
+            top = fmax(top, tops[i]);
+        lane[lid] = top;
     }
-    top = tops[0];
-    for (int t = lid; t < CHUNK; t += ATTENTION_ITEMS)
+    barrier(CLK_LOCAL_MEM_FENCE);
+    top = max16(vload16(0, lane));
+    for (int t = lid; t < CHUNK; t += ROW_ITEMS)
         p[t] = t + base >= begin && t + base < end ? num_exp1(p[t] - top) : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lid < LANES) {
@@ -477,13 +524,9 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
             sum = sum + p[t];
         lane[lid] = sum;
     }
-    for (int d = lid; d < dim; d += ATTENTION_ITEMS) {
-        float acc = 0.0f;
-
-        for (int t = begin; t < end; t++)
-            acc = fma(p[t - base], VALUE(values + (size_t)t * V_ROW(dim)), acc);
-        part[d] = acc;
-    }
+    for (int d = lid; d < dim; d += ROW_ITEMS)
+        part[d] = value_sum(p + max(begin - base, 0), values + (size_t)begin * V_ROW(dim), d, dim,
+                            end - begin);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lid == 0) {
         part[dim] = top;
@@ -492,57 +535,80 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
 #endif
 }
 
-/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: one work-item 32
- * columns of a row. flags: 1: heads have sinks, 2: the output is gated (rows, heads, dim). */
+/* Rule 7: the maximum over a head's chunks c0 .. c1, from p on, and 1 / the sum. sink: -INFINITY:
+ * none. */
+static inline float2 merge_factors(__global const float *p, int dim, int c0, int c1, float sink)
+{
+    float m = sink, sum;
+
+#pragma unroll 8
+    for (int c = c0; c <= c1; c++)
+        m = fmax(m, p[(size_t)c * (dim + 2) + dim]);
+    sum = sink > -INFINITY ? num_exp1(sink - m) : 0.0f;
+#pragma unroll 4
+    for (int c = c0; c <= c1; c++)
+        sum = fma(p[(size_t)c * (dim + 2) + dim + 1],
+                  num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
+    return (float2)(m, num_recip1(sum));
+}
+
+/* A column of the head's output. */
+static inline float merged(__global const float *p, int dim, int d, int c0, int c1, float2 factors)
+{
+    float acc = 0.0f;
+
+#pragma unroll 4
+    for (int c = c0; c <= c1; c++)
+        acc = fma(p[(size_t)c * (dim + 2) + d],
+                  num_exp1(p[(size_t)c * (dim + 2) + dim] - factors.x), acc);
+#ifdef BROKEN_attend_merge
+    acc = acc * 1.0000002f;
+#endif
+    return acc * factors.y;
+}
+
+/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: 32 columns of a
+ * row a work-item where WIDE, else a work-group. flags: 1: heads have sinks, 2: the output is gated
+ * (rows, heads, dim). */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
     __global const float *part, __global const float *sinks, __global const float *gates,
     __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
     int dim, int pos, int row0, int rows, int window, int first_chunk, int n_chunks, int flags)
 {
-    int block = get_global_id(0), row = get_global_id(1), columns = heads * dim, at_head = -1;
-    float values[32], inv = 0.0f, m = 0.0f;
+    int row = get_global_id(1), columns = heads * dim, token = pos + row0 + row,
+        begin = window && token - window + 1 > 0 ? token - window + 1 : 0,
+        c0 = begin / CHUNK - first_chunk, c1 = token / CHUNK - first_chunk;
+#if WIDE
+    int block = get_global_id(0), i = 0, end = 32;
+    float values[32];
 
-    if (block >= columns / 32 || row >= rows)
+    if (block >= columns / 32)
         return;
-    int token = pos + row0 + row, begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
-    int c0 = begin / CHUNK - first_chunk, c1 = token / CHUNK - first_chunk;
+#else
+    int block = get_group_id(0), i = get_local_id(0), end = i + 1;
+    __local float values[32];
+#endif
     size_t at = (size_t)(row0 + row) * columns + 32 * block,
            k = (size_t)(row0 + row) * (columns / 32) + block;
 
-    for (int i = 0; i < 32; i++) {
-        int head = (block * 32 + i) / dim, d = (block * 32 + i) % dim;
+    float2 factors;
+
+    for (int first = i; i < end; i++) {
+        int column = 32 * block + i, head = column / dim, d = column % dim;
         __global const float *p = part + ((size_t)row * heads + head) * n_chunks * (dim + 2);
-        float acc = 0.0f;
 
-        if (head != at_head) {
-            float sum = 0.0f;
-
-            at_head = head;
-            m = flags & 1 ? sinks[head] : -INFINITY;
-            for (int c = c0; c <= c1; c++)
-                m = fmax(m, p[(size_t)c * (dim + 2) + dim]);
-            if (flags & 1)
-                sum = num_exp1(sinks[head] - m);
-            for (int c = c0; c <= c1; c++)
-                sum = fma(p[(size_t)c * (dim + 2) + dim + 1],
-                          num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
-            inv = num_recip1(sum);
-        }
-        for (int c = c0; c <= c1; c++)
-            acc = fma(p[(size_t)c * (dim + 2) + d], num_exp1(p[(size_t)c * (dim + 2) + dim] - m),
-                      acc);
-#ifdef BROKEN_attend_merge
-        acc = acc * 1.0000002f;
-#endif
-        values[i] = acc * inv;
+        if (i == first || d == 0)
+            factors = merge_factors(p, dim, c0, c1, flags & 1 ? sinks[head] : -INFINITY);
+        values[i] = merged(p, dim, d, c0, c1, factors);
         if (flags & 2)
             values[i] = values[i] * num_sigmoid1(gates[at + i]);
+        y[at + i] = values[i];
     }
-    float16 v0 = vload16(0, values), v1 = vload16(1, values);
-
-    vstore16(v0, 0, y + at);
-    vstore16(v1, 1, y + at);
-    quantise32(v0, v1, yq + at, yd + k, ys + k);
+#if WIDE
+    quantise32(vload16(0, values), vload16(1, values), yq + at, yd + k, ys + k);
+#else
+    quantise_line(values, yq + at, yd + k, ys + k);
+#endif
 }
 
 #if WIDE
@@ -817,11 +883,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void combine(
 
     if (row >= rows)
         return;
-    weights += base;
-    float acc = weights[row * used] * out[i];
-    for (int s = 1; s < used; s++)
-        acc = fma(weights[row * used + s], out[(size_t)s * rows * n + i], acc);
-    x[i] = x[i] + acc;
+    x[i] = x[i] + combined(out, weights + base + row * used, i, (size_t)rows * n, used);
 }
 
 /* KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim values
