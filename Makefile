@@ -8,7 +8,7 @@ VERSION := 0.1.0
 
 # The one list of packages (Debian names); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
-  ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
+  ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd oclgrind libhwloc-dev check \
   libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev \
   libprotobuf-c-dev protobuf-c-compiler libonnx-dev tmux man-db clang
 

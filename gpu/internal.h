@@ -11,10 +11,11 @@
 
 #include <stdint.h>
 
-#define BANK 16 /* experts bound to one launch (quant.cl, float.cl) */
-#define TILE 8  /* tokens of a tile where there are many */
-#define PARTS 4 /* matrices of a block at most */
-#define JOBS 32 /* jobs whose events are kept until wait */
+#define BANK 16      /* experts bound to one launch (quant.cl, float.cl) */
+#define TILE 8       /* tokens of a tile where there are many */
+#define GEMM_TILE 32 /* the same of quant.cl where not WIDE: 128 work-items */
+#define PARTS 4      /* matrices of a block at most */
+#define JOBS 32      /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
 #define HEAD_ROWS 32 /* rows of logits computed at once */
@@ -156,10 +157,11 @@ struct device {
     cl_context context;
     cl_command_queue queue, upload;
     bool linked; /* context and queues are the link's, too */
-    bool wide, dot8, share, lost;
+    bool wide, share, lost;
+    bool dot8_function;                /* the kernels use cl_khr_integer_dot_product */
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */
-    int tile;                          /* TILE, or what a test wants */
+    int tile, gemm_tile;               /* TILE and GEMM_TILE, or what a test wants */
     int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
     int row_items;                     /* of a group that computes a row (core.cl) */
     int route_sides;                   /* sixteens of experts at once (core.cl) */
@@ -226,6 +228,15 @@ bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtyp
 bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type);
 bool kernel_set_attends(const struct mixer_shape *s); /* whatever its type */
+/* Tokens of a tile of the type's matrix kernels, and rows of a work-group; many: of those for many
+ * tokens. */
+int kernel_set_tile(const struct device *d, enum dtype type, bool many);
+size_t kernel_set_rows(const struct device *d, enum dtype type, bool many);
+/* Work-items of a group of quant.cl's kernels; gate: of gate_up. */
+struct group_shape {
+    size_t x, y;
+};
+struct group_shape kernel_set_group(const struct device *d, bool many, bool gate);
 bool kernel_set_fuses(const struct device *d, int layer);
 
 /* program.c: kernel_file "core", "float" or "quant"; what: for the progress line; table: OpenCL

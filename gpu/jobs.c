@@ -101,7 +101,8 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
     const struct type_kernels *t = &d->type[m->type];
     int many = rows > 1, at = dtype_is_quantised(m->type) ? 5 : 3, flags = add ? 8 : 0;
     cl_kernel k = t->matmul[many];
-    size_t tiles = many ? up((size_t)rows, (size_t)d->tile) / (size_t)d->tile : 1, groups = 0;
+    size_t tile = (size_t)kernel_set_tile(d, m->type, many), tiles = up((size_t)rows, tile) / tile,
+           groups = 0;
 
     if (dtype_is_quantised(m->type)
             ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
@@ -114,7 +115,7 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
                         p ? out[i].y : NULL, p ? p->m->rows : 0) < 0)
             return ERR_DEVICE;
         if (p) {
-            size_t step = dtype_is_quantised(m->type) ? (size_t)d->width : 4;
+            size_t step = kernel_set_rows(d, m->type, many);
 
             groups += up((size_t)p->m->rows, step) / step;
             flags |= p->bias ? 1 << i : 0;
@@ -127,16 +128,10 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
 
         return launch(d, k, "matmul", 2, global, local, e);
     }
-    if (d->wide) {
-        size_t global[2] = {tiles, groups}, local[2] = {1, 1};
+    struct group_shape g = kernel_set_group(d, many, false);
 
-        return launch(d, k, "matmul", 2, global, local, e);
-    }
-    bool tiled = many && d->tile > 1;
-    size_t w = (size_t)d->width, y = tiled ? 4 : (size_t)d->slots,
-           global[2] = {(tiled ? up(tiles, 4) / 4 : tiles) * w, groups * y}, local[2] = {w, y};
-
-    return launch(d, k, "matmul", 2, global, local, e);
+    return launch(d, k, "matmul", 2, (size_t[]){tiles * g.x, groups * g.y}, (size_t[]){g.x, g.y},
+                  e);
 }
 
 int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
@@ -364,11 +359,12 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
     const struct hparams *hp = &d->base.config.model->hp;
     const struct type_kernels *tg = &d->type[bank[0]->part[1].m->type],
                               *td = &d->type[bank[0]->part[2].m->type];
-    bool quant = dtype_is_quantised(bank[0]->part[1].m->type), tiled = many && d->tile > 1;
+    bool quant = dtype_is_quantised(bank[0]->part[1].m->type);
+    struct group_shape gs = kernel_set_group(d, many, true), ds = kernel_set_group(d, many, false);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
     int middle = bank[0]->part[1].m->rows, act = (int)s->activation;
     double limit = (double)s->limit;
-    size_t n = (size_t)(end - first), ffn = (size_t)middle, width = (size_t)d->width;
+    size_t n = (size_t)(end - first), ffn = (size_t)middle, hidden = (size_t)hp->hidden;
 
     if ((quant ? launch_args(d, g, 0, e, "mmmmmmmmiiiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q,
                              d->mq.d, d->mq.s, d->tiles, d->entries, first, end, hp->hidden, middle,
@@ -377,37 +373,21 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
                              end, hp->hidden, middle, act, limit)) < 0 ||
         expert_args(d, g, quant ? 14 : 10, bank, n_bank, 0, 2, e) < 0)
         return ERR_DEVICE;
-    if (!quant || d->wide) {
-        size_t items = d->wide ? 1 : 64, step = quant ? 32 : 4,
-               global[2] = {n * items, up(ffn, step) / step}, local[2] = {items, 1};
-
-        if (launch(d, g, "gate_up", 2, global, local, e) < 0)
-            return ERR_DEVICE;
-    } else {
-        size_t y = tiled ? 2 : (size_t)d->gate_slots,
-               global[2] = {(tiled ? up(n, 2) / 2 : n) * 32, ffn / 32 * y}, local[2] = {32, y};
-
-        if (launch(d, g, "gate_up", 2, global, local, e) < 0)
-            return ERR_DEVICE;
-    }
+    if (!quant)
+        gs = ds = (struct group_shape){d->wide ? 1 : 64, 1};
+    if (launch(d, g, "gate_up", 2, (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
+               (size_t[]){gs.x, gs.y}, e) < 0)
+        return ERR_DEVICE;
     if ((quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
                              d->entries, d->out, first, end, middle, hp->hidden)
                : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
                              end, middle, hp->hidden)) < 0 ||
         expert_args(d, dn, quant ? 10 : 8, bank, n_bank, 2, 1, e) < 0)
         return ERR_DEVICE;
-    if (!quant || d->wide) {
-        size_t items = d->wide ? 1 : 64, step = quant ? width : 4;
-        size_t global[2] = {n * items, up((size_t)hp->hidden, step) / step}, local[2] = {items, 1};
+    size_t step = kernel_set_rows(d, bank[0]->part[2].m->type, many);
 
-        return launch(d, dn, "down", 2, global, local, e);
-    }
-    size_t y = tiled ? 4 : (size_t)d->slots,
-           global[2] = {(tiled ? up(n, 4) / 4 : n) * width,
-                        up((size_t)hp->hidden, width) / width * y},
-           local[2] = {width, y};
-
-    return launch(d, dn, "down", 2, global, local, e);
+    return launch(d, dn, "down", 2, (size_t[]){n * ds.x, up(hidden, step) / step * ds.y},
+                  (size_t[]){ds.x, ds.y}, e);
 }
 
 /* For one kernel, which takes one width. */
@@ -453,7 +433,7 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
 struct schedule {
     const struct experts_job *job; /* h and out are of no interest here */
     bool compact;
-    int many, step; /* kernels for many tokens; tokens of a tile */
+    int many; /* kernels for many tokens */
     int n_entries, n_tiles, n_banks;
     /* where the k-th launch begins; one behind the last ends it */
     struct {
@@ -472,7 +452,6 @@ static void schedule_begin(const struct device *d, struct schedule *s, const str
     *s = (struct schedule){.job = j, .compact = compact};
     for (int g = 0; g < j->n_groups; g++)
         s->many |= j->groups[g].count > 1;
-    s->step = s->many ? d->tile : 1;
 }
 
 /* A dense part beside routed experts has rows of h of its own, behind theirs. */
@@ -491,11 +470,14 @@ static void add_entries(struct device *d, struct schedule *s, const struct exper
 }
 
 /* Tiles of entries first .. first+count-1, of the expert at this place of its bank. */
-static void add_tiles(struct device *d, struct schedule *s, int first, int count, int place)
+static void add_tiles(struct device *d, struct schedule *s, const struct matrix *m, int first,
+                      int count, int place)
 {
-    for (int i = 0; i < count; i += s->step)
-        d->tile_table[s->n_tiles++] =
-            (struct tile){first + i, count - i < s->step ? count - i : s->step, place, 0};
+    int step = kernel_set_tile(d, m->type, s->many);
+
+    for (int i = 0; i < count; i += step)
+        d->tile_table[s->n_tiles++] = (struct tile){first + i, count - i < step ? count - i : step,
+                                                    place, 0};
 }
 
 /* Every group's entries, and the tiles of the experts that lie here and are ours to multiply; those
@@ -529,7 +511,7 @@ static int schedule_groups(struct device *d, struct schedule *s, struct error *e
             s->bank[s->n_banks++].tile = s->n_tiles;
         }
         previous = b;
-        add_tiles(d, s, first, x->count, g - s->bank[s->n_banks - 1].group);
+        add_tiles(d, s, b->part[1].m, first, x->count, g - s->bank[s->n_banks - 1].group);
     }
     s->bank[s->n_banks].group = j->n_groups;
     s->bank[s->n_banks].tile = s->n_tiles;
@@ -547,7 +529,7 @@ static void schedule_swapped(struct device *d, struct schedule *s)
 
         t->tile = s->n_tiles;
         if (!blas_wants(d, weights[t->expert].up.type, count))
-            add_tiles(d, s, t->entry, count, 0);
+            add_tiles(d, s, &weights[t->expert].up, t->entry, count, 0);
         t->end = s->n_tiles;
     }
 }
@@ -713,16 +695,17 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
 static int layer_experts(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
+    enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int experts = shape_of(d, layer)->ffn.experts, used = hp->n_experts_used, many = rows > 1,
-        entries = rows * used;
-    int n_tiles = many ? entries / d->tile + (experts < entries ? experts : entries) : used;
+        entries = rows * used, tile = kernel_set_tile(d, type, many);
+    int n_tiles = many ? entries / tile + (experts < entries ? experts : entries) : used;
     struct block *bank[BANK];
 
     for (int x = 0; x < experts; x++)
         if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
             return ERR_DEVICE;
     if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles,
-                             d->entries, rows, used, experts, base, d->tile, n_tiles) < 0 ||
+                             d->entries, rows, used, experts, base, tile, n_tiles) < 0 ||
                  launch_core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
     return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, bank, experts, 0, n_tiles, many, e);

@@ -57,6 +57,28 @@ void kernel_set_choose(struct device *d)
         d->route_sides *= 2;
 }
 
+int kernel_set_tile(const struct device *d, enum dtype type, bool many)
+{
+    return !many ? 1 : d->wide || !dtype_is_quantised(type) ? d->tile : d->gemm_tile;
+}
+
+size_t kernel_set_rows(const struct device *d, enum dtype type, bool many)
+{
+    if (!dtype_is_quantised(type))
+        return 4;
+    return d->wide || kernel_set_tile(d, type, many) == 1 ? (size_t)d->width : 64;
+}
+
+struct group_shape kernel_set_group(const struct device *d, bool many, bool gate)
+{
+    if (d->wide)
+        return (struct group_shape){1, 1};
+    if (many && d->gemm_tile > 1)
+        return (struct group_shape){16, (size_t)d->gemm_tile / 4};
+    return gate ? (struct group_shape){32, (size_t)d->gate_slots}
+                : (struct group_shape){(size_t)d->width, (size_t)d->slots};
+}
+
 static bool has_kernels(enum dtype t)
 {
     return t < DTYPE_COUNT &&
@@ -65,9 +87,8 @@ static bool has_kernels(enum dtype t)
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d -DACTS=%u -DBIAS=%d%s", d->wide, d->dot8,
-             d->acts ? d->acts : 1, d->biased,
-             d->dot8 && !d->target.has_dot8 ? " -DDOT8_EMULATED=1" : "");
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d", d->wide,
+             d->acts ? d->acts : 1, d->biased, d->dot8_function);
 }
 
 /* KV_Q8_0 has blocks of 32 dimensions. */
@@ -185,10 +206,10 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
     snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word,
              many ? "many tokens" : "one token");
     if (quant)
-        format_options(d, type, many ? d->tile : 1, text + n, sizeof text - n);
+        format_options(d, type, kernel_set_tile(d, type, many), text + n, sizeof text - n);
     else
-        snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? d->tile : 1,
-                 type == DTYPE_F16, type == DTYPE_BF16);
+        snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
+                 kernel_set_tile(d, type, many), type == DTYPE_F16, type == DTYPE_BF16);
     if (program_build(d, quant ? "quant" : "float", what, text, table, &t->program[many], e) < 0 ||
         program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
         program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
@@ -282,10 +303,10 @@ int kernel_set_build(struct device *d, struct error *e)
     struct error why;
 
     /* some drivers name the extension and cannot compile it */
-    if (d->dot8 && build_core(d, &why) < 0) {
+    if (d->dot8_function && build_core(d, &why) < 0) {
         log_line(d, why.text);
         kernel_set_release(d);
-        d->dot8 = false;
+        d->dot8_function = false;
     }
     if (!d->core_usable && build_core(d, e) < 0)
         return ERR_DEVICE;

@@ -95,7 +95,7 @@ static int scratch_list(struct device *d, struct scratch_item *list)
            second = (size_t)d->stride * (size_t)hp->second_rope.dims / 2 * 4,
            normed = (size_t)d->normed;
     int ropes = d->base.config.rope_cos[1] ? 2 : d->base.config.ropes;
-    size_t act = d->dot8 ? 1 : 4, mid = rows * used * ffn;
+    size_t act = d->wide ? 4 : 1, mid = rows * used * ffn;
 
     d->part_bytes = row_part * rows;
     if (d->part_bytes > ATTEND_BYTES)

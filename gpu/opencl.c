@@ -185,9 +185,10 @@ static int configure(struct device *d, const struct device_config *c, char *why,
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->dot8 = (d->target.has_dot8 || opencl_tuning()->dot8) && !d->wide;
+    d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
     d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
+    d->gemm_tile = opencl_tuning()->tile ? opencl_tuning()->tile : GEMM_TILE;
     d->stride = (c->context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
     find_most(d);

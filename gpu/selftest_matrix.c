@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#define ROWS_M 64      /* rows of a matrix compared */
-#define TOKENS_MANY 11 /* a whole tile and a part of one */
+#define ROWS_M 88                   /* rows of a matrix compared */
+#define TOKENS_MOST (GEMM_TILE + 3) /* a whole tile and a part of one */
 
 /* The sum of a row's magnitudes, which the tolerance of a float product goes by. */
 static double magnitude(const struct matrix *m, int r, const float *x)
@@ -89,21 +89,28 @@ static float *make_inputs(struct selftest *b, int rows, int cols)
     return x;
 }
 
+/* A whole tile and a part of one. */
+static int test_rows(const struct device *d, enum dtype type, int many)
+{
+    int rows = kernel_set_tile(d, type, many) + 3, most = d->base.config.max_rows;
+
+    return !many ? 1 : most < rows ? most : rows;
+}
+
 /* A matrix of the model with `hidden` columns. */
 int selftest_matmul(struct selftest *b, const struct matrix *m, int many)
 {
     struct device *d = b->d;
-    int most = d->base.config.max_rows, rows = many ? (most < TOKENS_MANY ? most : TOKENS_MANY) : 1,
-        rc = ERR_DEVICE;
+    int rows = test_rows(d, m->type, many), rc = ERR_DEVICE;
     struct matrix sub;
     struct part part = {.m = &sub};
     struct output o = {&part, d->out};
-    float got[ROWS_M * TOKENS_MANY], want[ROWS_M], *x;
+    float got[ROWS_M * TOKENS_MOST], want[ROWS_M], *x;
     double size[ROWS_M];
     char name[48];
     bool ok = true;
 
-    if (many && most < 2)
+    if (many && rows < 2)
         return 0;
     if (!(x = make_inputs(b, rows, m->cols)) || prefix(b, m, ROWS_M, &sub, &part.mem) < 0 ||
         jobs_multiply(d, d->h, &d->hq, rows, &o, 1, false, b->e) < 0 ||
@@ -131,7 +138,7 @@ struct expert_test {
     struct expert_weights w; /* of the model */
     int rows, ffn, hidden, many;
     struct block block; /* they on the device */
-    struct entry entry[TOKENS_MANY];
+    struct entry entry[TOKENS_MOST];
     float *x, *mid, *got; /* inputs; what lies between; outputs of the device */
     float *want;          /* one row */
     double *size;         /* of a row */
@@ -179,8 +186,8 @@ static int expert_run(struct expert_test *t)
     struct device *d = b->d;
     const struct matrix *m[3] = {&t->w.gate, &t->w.up, &t->w.down};
     struct block *bank[1] = {&t->block};
-    struct tile tile[TOKENS_MANY];
-    int n_tiles = 0, step = t->many ? d->tile : 1;
+    struct tile tile[TOKENS_MOST];
+    int n_tiles = 0, step = kernel_set_tile(d, t->w.up.type, t->many);
 
     for (int i = 0; i < t->rows; i++)
         t->entry[i] = (struct entry){t->rows - 1 - i, i}; /* gathered, not in order */
@@ -261,7 +268,7 @@ int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct 
                     int many)
 {
     const struct device_config *c = &b->d->base.config;
-    int rows = many ? (c->max_rows < TOKENS_MANY ? c->max_rows : TOKENS_MANY) : 1;
+    int rows = test_rows(b->d, x->up.type, many);
     struct expert_test t;
     bool gate_ok = true, down_ok = true;
     int rc;

@@ -46,7 +46,7 @@ int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size
 int selftest_quantised_init(struct quantised_rows *q, const struct selftest *b, size_t n)
 {
     *q = (struct quantised_rows){.n = n,
-                                 .bytes = n * (b->d->dot8 ? sizeof(int8_t) : sizeof(float))};
+                                 .bytes = n * (b->d->wide ? sizeof(float) : sizeof(int8_t))};
     q->values = mem_alloc(n, sizeof(float));
     q->scales = mem_alloc(n / 32, 2 * sizeof(float));
     q->sums = q->scales ? q->scales + n / 32 : NULL;

@@ -15,8 +15,6 @@ struct opencl_tuning {
                            find it */
     bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
                   staging memory */
-    bool dot8; /* work-item kernels with the integer dot product, emulated where the device has none
-                */
     bool no_selftest;
     int tile; /* tokens of a tile, 0: the usual number; fewer compile faster */
     int blas; /* 1: test CLBlast at open, also on a device that is a CPU; 2: and use it where it is

@@ -314,7 +314,7 @@ END_TEST
 START_TEST(test_wide_rows)
 {
     static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K};
-    struct opencl_tuning t = {.shape = 1, .dot8 = _i == 0, .tile = 2};
+    struct opencl_tuning t = {.shape = 1, .tile = 4};
     struct setup one = {base_shape, KV_F16, 1, 0};
     float *want, *got;
 
@@ -337,11 +337,9 @@ START_TEST(test_wide_rows)
 END_TEST
 
 /* Every quantised format of a GGUF file, both interleave widths, one token and many; blocks of 256
- * columns want wider matrices. In the work-item shape by turns with the integer dot product,
- * emulated where the device has none: its arithmetic is the same then. Every combination costs
- * seconds of compiling, so shapes and widths go by turns, and tiles are small: what a format means
- * is one piece of code for all of them (formats.cl), and Q8_0 and Q4_0 have tests with whole tiles.
- */
+ * columns want wider matrices. Every combination costs seconds of compiling, so widths go by turns,
+ * and tiles are small: what a format means is one piece of code for all of them (formats.cl), and
+ * Q8_0 and Q4_0 have tests with whole tiles. */
 static const enum dtype formats[] = {
 #define FORMAT(id, ...) DTYPE_##id,
 #include "engine/file/formats.def"
@@ -351,12 +349,10 @@ static const enum dtype formats[] = {
 START_TEST(test_formats)
 {
     const struct {
-        int shape, width;
-        bool dot8;
-        int tile;
-    } kinds[] = {{2, _i % 2 ? 16 : 8, false,
+        int shape, width, tile;
+    } kinds[] = {{2, _i % 2 ? 16 : 8,
                   formats[_i] == DTYPE_Q6_K || formats[_i] == DTYPE_Q4_K ? 2 : 1},
-                 {1, _i % 2 ? 8 : 16, _i / 2 % 2, 1}};
+                 {1, _i % 2 ? 8 : 16, 4}};
     struct tiny_shape s = base_shape;
     struct setup set;
     float *want;
@@ -369,10 +365,8 @@ START_TEST(test_formats)
     s.experts = 2;
     s.type = formats[_i];
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        struct opencl_tuning t = {.shape = kinds[k].shape,
-                                  .dot8 = kinds[k].dot8,
-                                  .no_selftest = true,
-                                  .tile = kinds[k].tile};
+        struct opencl_tuning t = {
+            .shape = kinds[k].shape, .no_selftest = true, .tile = kinds[k].tile};
 
         if (!have_device(kinds[k].shape))
             continue;
@@ -386,9 +380,9 @@ START_TEST(test_formats)
             float *got = forward(&opencl_device_ops, &set, 12, 0);
 
             ck_assert_msg(memcmp(got, want, (size_t)(12 * s.vocab) * 4) == 0,
-                          "%s, width %d, shape %d, dot8 %d, chunks of %d: off by %g",
-                          dtype_info(s.type)->word, s.width, kinds[k].shape, kinds[k].dot8,
-                          set.chunk, largest(got, want, (size_t)(12 * s.vocab)));
+                          "%s, width %d, shape %d, chunks of %d: off by %g",
+                          dtype_info(s.type)->word, s.width, kinds[k].shape, set.chunk,
+                          largest(got, want, (size_t)(12 * s.vocab)));
             free(got);
             set.chunk = 1;
         }
@@ -954,10 +948,75 @@ START_TEST(test_hanging_driver)
 }
 END_TEST
 
+/* ---- Under oclgrind, which interprets kernels: every access within bounds, no two work-items of a
+ * group at one place without a barrier between ---- */
+#define INTERPRETED "--interpreted"
+
+static const struct {
+    int shape, hidden, width;
+    enum dtype type;
+    enum kv_type kv;
+} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16},
+                         {1, 256, 16, DTYPE_Q4_K, KV_F32},
+                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0}};
+static int interpreted; /* the case that oclgrind runs */
+
+/* A layer in one shape, several tokens and then one: the CPU's bits. */
+START_TEST(test_in_interpreter)
+{
+    int i = interpreted, hidden = interpreted_cases[i].hidden;
+    struct opencl_tuning t = {.shape = interpreted_cases[i].shape, .no_selftest = true, .tile = 4};
+    struct setup one = {base_shape, interpreted_cases[i].kv, 6, 0};
+    float *want, *got;
+
+    one.shape.layers = 1;
+    one.shape.experts = 2;
+    one.shape.type = interpreted_cases[i].type;
+    one.shape.hidden = one.shape.ffn = hidden;
+    one.shape.heads = hidden / 32 > 4 ? hidden / 32 : 4;
+    one.shape.width = interpreted_cases[i].width;
+    opencl_tune(&t);
+    want = forward(&cpu_device_ops, &one, 7, 0);
+    got = forward(&opencl_device_ops, &one, 7, 0);
+    ck_assert_msg(memcmp(got, want, 7 * (size_t)one.shape.vocab * 4) == 0, "case %d: off by %g", i,
+                  largest(got, want, 7 * (size_t)one.shape.vocab));
+    free(want), free(got);
+}
+END_TEST
+
+START_TEST(test_interpreted)
+{
+    char log[300], command[900], text[2000];
+    FILE *f;
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    support_skip("oclgrind must be loaded first, and so must the sanitizer");
+    return;
+#endif
+    if (system("command -v oclgrind >/dev/null 2>&1") != 0) {
+        support_skip("oclgrind is not installed");
+        return;
+    }
+    snprintf(log, sizeof log, "%s/oclgrind-%d.log", support_tmpdir(), _i);
+    snprintf(command, sizeof command,
+             "oclgrind --data-races --max-errors 20 --log %s /proc/%d/exe " INTERPRETED
+             " %d >/dev/null 2>&1",
+             log, getpid(), _i);
+    ck_assert_msg(system(command) == 0, "%s", command);
+    f = fopen(log, "r");
+    text[f ? fread(text, 1, sizeof text - 1, f) : 0] = '\0';
+    if (f)
+        fclose(f);
+    ck_assert_msg(!*text, "%s", text);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("opencl");
-    TCase *c = tcase_create("device"), *formats_case = tcase_create("formats");
+    TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
+          *interpreted_case = tcase_create("interpreted");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
@@ -984,11 +1043,31 @@ static Suite *suite(void)
     suite_add_tcase(s, c);
     tcase_set_timeout(formats_case, 240);
     suite_add_tcase(s, formats_case);
+    tcase_set_timeout(interpreted_case, 240);
+    tcase_add_loop_test(interpreted_case, test_interpreted, 0,
+                        sizeof interpreted_cases / sizeof interpreted_cases[0]);
+    suite_add_tcase(s, interpreted_case);
     return s;
+}
+
+static int run_interpreted(int i)
+{
+    Suite *s = suite_create("interpreted");
+    TCase *c = tcase_create("one");
+
+    interpreted = i;
+    snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
+    setenv("CK_FORK", "no", 1);
+    unsetenv("CK_RUN_CASE");
+    tcase_add_test(c, test_in_interpreter);
+    suite_add_tcase(s, c);
+    return support_run(s);
 }
 
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], INTERPRETED) == 0)
+        return run_interpreted(atoi(argv[2]));
     if (argc == 2 && strcmp(argv[1], DRIVER_PROBE_CHILD) == 0)
         _exit(driver_probe_child());
     return support_run(suite());

@@ -2,18 +2,20 @@
  * (engine/device/numerics.h), bit for bit.
  *
  * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that
- * are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8 (1: activations are
- * bytes, multiplied by the integer dot product of the device; 0: they are small integers kept as
- * floats, whose sums stay exact below 2^24), ACTS (a bit for each enum activation that the model's
+ * are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8_FUNCTION (1: the
+ * compiler has cl_khr_integer_dot_product), ACTS (a bit for each enum activation that the model's
  * feed-forwards have), BIAS (1: experts have biases). */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define CHUNK 256
 #define LANES 16
 
+/* Activations of quantised rows: bytes, whose products with codes are added up as integers; where
+ * WIDE small integers kept as floats, whose sums stay exact below 2^24. */
+#define DOT8 (!WIDE)
 #if DOT8
-/* tests: the same arithmetic where the device has no such instruction */
-#if DOT8_EMULATED
+#if !DOT8_FUNCTION
+/* Compilers make one instruction of it where the device has one. */
 static inline int dot_4x8packed_ss_int(uint a, uint b)
 {
     char4 x = as_char4(a), y = as_char4(b);

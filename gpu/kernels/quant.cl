@@ -2,11 +2,11 @@
  * engine/device/numerics.h). The formats: formats.cl.
  *
  * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
- * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is
- * one token, SLOTS work-items a row (row_sum). Reads of weights are coalesced either way:
- * neighbouring work-items read neighbouring words. Defined by the host beyond formats.cl: TOKENS
- * (tokens of a tile: 1 or more), SLOTS and GATE_SLOTS (work-items a row of one token, at least 4).
- */
+ * Work: WIDE: one work-item a group of WIDTH rows. Otherwise, one token: SLOTS work-items a row
+ * (row_sum); many: a work-group 64 rows and TOKENS tokens (gemm). Reads of weights are coalesced
+ * either way: neighbouring work-items read neighbouring words. Defined by the host beyond
+ * formats.cl: TOKENS (tokens of a tile; not WIDE: 1 or a multiple of 4), SLOTS and GATE_SLOTS
+ * (work-items a row of one token, at least 4). */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -19,10 +19,8 @@ typedef vec sum_t;
 static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a, size_t at)
 {
 #if DOT8
-#pragma unroll
-    for (int t = 0; t < TOKENS; t++)
-        s[t] += dot_4x8packed_ss_int(word, *(__global const uint *)(a[t] + at));
-#elif WIDE
+    s[0] += dot_4x8packed_ss_int(word, *(__global const uint *)(a[0] + at));
+#else
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         vec u = CODE(word >> (uvec)(8u * j) & WORD(255));
@@ -31,30 +29,31 @@ static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a,
         for (int t = 0; t < TOKENS; t++)
             s[t] = fma(u, (vec)(a[t][at + j]), s[t]);
     }
-#else
-    vec u0 = CODE(word & 255u), u1 = CODE(word >> 8 & 255u), u2 = CODE(word >> 16 & 255u),
-        u3 = CODE(word >> 24);
-
-#pragma unroll
-    for (int t = 0; t < TOKENS; t++) {
-        float4 x = vload4(0, a[t] + at);
-
-        s[t] = fma(u3, x.s3, fma(u2, x.s2, fma(u1, x.s1, fma(u0, x.s0, s[t]))));
-    }
 #endif
 }
 
-#if MIN && HALVES
-/* Of sixteen activations, exact. */
+/* Of a block's first sixteen activations, exact, where halves have minima. */
 static inline float half_sum(__global const act_t *a)
 {
+#if MIN && HALVES
     return num_fold(convert_float16(vload16(0, a)));
-}
+#else
+    return 0.0f;
 #endif
+}
 
 /* What the sums of a block's codes are multiplied with, of each row; a format sets what it has. */
 struct block_factors {
-    vec scale, first, second, least, first_min, second_min;
+    vec scale;
+#if HALVES
+    vec first, second;
+#endif
+#if MIN
+    vec least;
+#if HALVES
+    vec first_min, second_min;
+#endif
+#endif
 };
 
 static inline struct block_factors read_factors(__global const uchar *head, int j, int lane)
@@ -107,9 +106,9 @@ static inline void block_sums(__global const uchar *block, int j, int b,
 #else
 #define TERMS 1
 #endif
-/* a, scale and total: the block's 32 activations, their scale and sum. */
-static inline void block_terms(const struct block_factors *f, vec sum, vec second,
-                               __global const act_t *a, float scale, float total, vec *x, vec *y)
+/* scale and total: of the block's 32 activations; low: half_sum. */
+static inline void block_terms(const struct block_factors *f, vec sum, vec second, float scale,
+                               float total, float low, vec *x, vec *y)
 {
 #if HALVES == 2
     x[0] = sum;
@@ -126,8 +125,6 @@ static inline void block_terms(const struct block_factors *f, vec sum, vec secon
 #endif
     y[0] = f->scale * (vec)(scale);
 #if MIN && HALVES
-    float low = half_sum(a);
-
     x[1] = fma(f->first_min, (vec)(low), f->second_min * (vec)(total - low));
     y[1] = f->least * (vec)(scale);
 #elif MIN
@@ -142,8 +139,8 @@ static inline void block_terms(const struct block_factors *f, vec sum, vec secon
     __global const uchar *head = (w) + (size_t)((b) / PER) * (UNIT * WIDTH), \
                          *block = BLOCK_AT(head, (b) % PER)
 
-#if WIDE || TOKENS > 1
-/* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one
+#if WIDE
+/* Blocks begin .. end-1 of WIDTH rows against TOKENS rows of activations: one
  * quarter, summed upwards. */
 static inline void quarter(__global const uchar *w, int begin, int end,
                            __global const act_t *const *a, __global const float *const *ad,
@@ -165,7 +162,7 @@ static inline void quarter(__global const uchar *w, int begin, int end,
             vec x[TERMS], y[TERMS];
 
             block_terms(&f, SUM_TO_VEC(s[t]), SUM_TO_VEC(SECOND_OF(s, second)[t]),
-                        a[t] + (size_t)b * 32, ad[t][b], as[t][b], x, y);
+                        ad[t][b], as[t][b], half_sum(a[t] + (size_t)b * 32), x, y);
 #pragma unroll
             for (int i = 0; i < TERMS; i++)
                 acc[t] = fma(x[i], y[i], acc[t]);
@@ -201,7 +198,7 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
     }
 }
 
-#else
+#elif TOKENS == 1
 /* One token, one row a work-item in x, SLOTS work-items a row in y. Blocks are independent until
  * they are added up, so first all slots compute terms of blocks side by side, `step` blocks of each
  * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
@@ -229,7 +226,7 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
 
                 block_sums(block, b % PER, b, &a, lane, s, second);
                 block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]),
-                            a + (size_t)b * 32, ad[b], as[b], x, y);
+                            ad[b], as[b], half_sum(a + (size_t)b * 32), x, y);
 #pragma unroll
                 for (int k = 0; k < TERMS; k++)
                     term[(i * TERMS + k) * rows + row] = (float2)(x[k], y[k]);
@@ -260,25 +257,184 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
 #define ROW_MEMORY                                    \
     __local float2 term[4 * STEP * TERMS * WIDTH];    \
     __local float part[4 * WIDTH]
+
+#else
+/* Many tokens: a work-group multiplies 64 rows with TOKENS tokens. GEMM_STEP blocks at a time it
+ * puts codes, activations and factors into local memory; each work-item reads those of its 4 rows
+ * and 4 tokens there. */
+#define GEMM_ROWS 64
+#define GEMM_X (GEMM_ROWS / 4)
+#define GEMM_Y (TOKENS / 4)
+#define GEMM_STEP 4
+
+struct gemm_step {
+    uint4 code[GEMM_STEP][8][GEMM_ROWS / 4], act[GEMM_STEP][8][TOKENS / 4];
+    struct block_factors factors[GEMM_STEP][GEMM_ROWS];
+    float scale[GEMM_STEP][TOKENS], total[GEMM_STEP][TOKENS], low[GEMM_STEP][TOKENS];
+};
+
+/* The matrices' side: rows 0 .. 31 of the tile begin at first, the others at second; `groups` of
+ * its row groups exist, the last one stands for those behind it. */
+struct gemm_rows {
+    __global const uchar *first, *second;
+    int groups;
+};
+
+static inline __global const uchar *gemm_group(const struct gemm_rows *m, int r, int n)
+{
+    int group = min(r / WIDTH, m->groups - 1);
+
+    return group < 32 / WIDTH ? m->first + (size_t)group * GROUP_BYTES(n)
+                              : m->second + (size_t)(group - 32 / WIDTH) * GROUP_BYTES(n);
+}
+
+/* Blocks from b0 on. row: of the activations, of each token. */
+static inline void gemm_load(__local struct gemm_step *s, const struct gemm_rows *m, int n, int b0,
+                             __global const act_t *a, __global const float *ad,
+                             __global const float *as, __local const int *row)
+{
+    int lid = get_local_id(1) * GEMM_X + get_local_id(0), items = GEMM_X * GEMM_Y,
+        step = min(GEMM_STEP, n - b0);
+
+    for (int i = lid; i < step * 4 * GEMM_ROWS; i += items) {
+        int r = i % GEMM_ROWS, k = i / GEMM_ROWS % 4, j = i / (4 * GEMM_ROWS), b = b0 + j;
+        uint lo, hi;
+        BLOCK_OF(gemm_group(m, r, n), b, head, block);
+
+        block_words(block, b % PER, k, r % WIDTH, &lo, &hi);
+        ((__local uint *)s->code[j][k])[r] = lo;
+        ((__local uint *)s->code[j][4 + k])[r] = hi;
+    }
+    for (int i = lid; i < step * GEMM_ROWS; i += items) {
+        int r = i % GEMM_ROWS, j = i / GEMM_ROWS, b = b0 + j;
+        BLOCK_OF(gemm_group(m, r, n), b, head, block);
+
+        s->factors[j][r] = read_factors(head, b % PER, r % WIDTH);
+    }
+    for (int i = lid; i < step * 2 * TOKENS; i += items) {
+        int t = i % TOKENS, side = i / TOKENS % 2, j = i / (2 * TOKENS);
+        size_t b = (size_t)row[t] * n + b0 + j;
+        uint4 v = *(__global const uint4 *)(a + b * 32 + 16 * side);
+        __local uint *to = (__local uint *)s->act[j][4 * side] + t;
+
+        to[0] = v.s0;
+        to[TOKENS] = v.s1;
+        to[2 * TOKENS] = v.s2;
+        to[3 * TOKENS] = v.s3;
+        if (side == 0) {
+            s->scale[j][t] = ad[b];
+            s->total[j][t] = as[b];
+            s->low[j][t] = half_sum(a + b * 32);
+        }
+    }
+}
+
+/* Integer sums stand above the bits of this number, and so are floats less a subtraction. */
+#define SUM_ZERO 12582912.0f /* 1.5 * 2^23 */
+#define GEMM_SUM(i) (as_float(i) - SUM_ZERO)
+
+/* acc[t][r] goes on by block j. */
+static inline void gemm_block(__local const struct gemm_step *s, int j, float acc[4][4])
+{
+    int x = get_local_id(0), y = get_local_id(1), sum[4][4], second[4][4];
+
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        sum[i / 4][i % 4] = second[i / 4][i % 4] = as_int(SUM_ZERO);
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        uint4 w = s->code[j][k][x], a = s->act[j][k][y];
+        uint wr[4] = {w.s0, w.s1, w.s2, w.s3}, at[4] = {a.s0, a.s1, a.s2, a.s3};
+
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            int t = i / 4, r = i % 4, d = dot_4x8packed_ss_int(wr[r], at[t]);
+
+            if (HALVES && k >= 4)
+                second[t][r] += d;
+            else
+                sum[t][r] += d;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        struct block_factors f = s->factors[j][4 * x + r];
+
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            int token = 4 * y + t;
+            vec u[TERMS], v[TERMS];
+
+            block_terms(&f, GEMM_SUM(sum[t][r]), GEMM_SUM(second[t][r]), s->scale[j][token],
+                        s->total[j][token], s->low[j][token], u, v);
+#pragma unroll
+            for (int i = 0; i < TERMS; i++)
+                acc[t][r] = fma(u[i], v[i], acc[t][r]);
+        }
+    }
+}
+
+/* Rule 2's sums of quarters 0 .. 3, as each of them ends; acc begins the next one. */
+static inline void gemm_fold(int quarter, float acc[4][4], float odd[4][4], float out[4][4])
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        int t = i / 4, r = i % 4;
+
+        if (quarter == 1)
+            out[t][r] = odd[t][r] + acc[t][r];
+        else if (quarter == 3)
+            out[t][r] = out[t][r] + (odd[t][r] + acc[t][r]);
+        else
+            odd[t][r] = acc[t][r];
+        acc[t][r] = 0.0f;
+    }
+}
+
+/* out[t][r]: token 4 lid_y + t times row 4 lid_x + r. n: 0: there is nothing to do. Has barriers.
+ */
+static inline void gemm(__local struct gemm_step *s, const struct gemm_rows *m, int n,
+                        __global const act_t *a, __global const float *ad,
+                        __global const float *as, __local const int *row, float out[4][4])
+{
+    float acc[4][4], odd[4][4];
+    int quarter = 0;
+
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        acc[i / 4][i % 4] = odd[i / 4][i % 4] = out[i / 4][i % 4] = 0.0f;
+    for (int b = 0; b < n; b += GEMM_STEP) {
+        gemm_load(s, m, n, b, a, ad, as, row);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int j = 0; j < GEMM_STEP && b + j < n; j++) {
+            for (; b + j >= (int)((long)(quarter + 1) * n / 4); quarter++)
+                gemm_fold(quarter, acc, odd, out);
+            gemm_block(s, j, acc);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    for (; quarter < 4; quarter++)
+        gemm_fold(quarter, acc, odd, out);
+}
 #endif
 
-/* Where a work-item stands. lid_y is the slot (one token, not WIDE) or one of the tiles of its
- * work-group. */
+/* Where a work-group stands, and how many rows it has. */
+#define MATMUL_TILE get_group_id(0)
+#define MATMUL_GROUP get_group_id(1)
 #if WIDE
 #define ITEMS_X 1
 #define ITEMS_Y 1
-#define MATMUL_GROUP get_group_id(1)
-#define MATMUL_TILE get_group_id(0)
-#else
+#elif TOKENS == 1
 #define ITEMS_X WIDTH
-#define MATMUL_GROUP get_group_id(1)
-#if TOKENS == 1
 #define ITEMS_Y SLOTS
-#define MATMUL_TILE get_group_id(0)
 #else
-#define ITEMS_Y 4
-#define MATMUL_TILE (get_group_id(0) * 4 + get_local_id(1))
+#define ITEMS_X GEMM_X
+#define ITEMS_Y GEMM_Y
 #endif
+#if WIDE || TOKENS == 1
+#define GROUP_ROWS WIDTH
+#else
+#define GROUP_ROWS GEMM_ROWS
 #endif
 
 static inline void store_row(__global float *y, __global const float *bias, int row, float v,
@@ -289,10 +445,10 @@ static inline void store_row(__global float *y, __global const float *bias, int 
     y[row] = flags & 8 ? y[row] + v : v;
 }
 
+#if WIDE
 static inline void store_vec(__global float *y, __global const float *bias, int row, int rows,
                              vec v, int flags)
 {
-#if WIDE
     float out[WIDTH];
 
 #if WIDTH == 16
@@ -302,11 +458,8 @@ static inline void store_vec(__global float *y, __global const float *bias, int 
 #endif
     for (int r = 0; r < WIDTH && row + r < rows; r++)
         store_row(y, bias, row + r, out[r], flags);
-#else
-    if (row < rows)
-        store_row(y, bias, row, v, flags);
-#endif
 }
+#endif
 
 /* y = W x (+ bias) (+ y) for up to three matrices of the same columns, tokens rows of activations.
  * Groups: (tiles, row groups). flags: 1, 2, 4: the matrix has a bias; 8: add to y. */
@@ -316,14 +469,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
     __global const uchar *w1, __global const float *b1, __global float *y1, int rows1,
     __global const uchar *w2, __global const float *b2, __global float *y2, int rows2, int flags)
 {
-    int group = MATMUL_GROUP, tile = MATMUL_TILE, lane = get_local_id(0), n = cols / 32;
-    int g0 = (rows0 + WIDTH - 1) / WIDTH, g1 = (rows1 + WIDTH - 1) / WIDTH, rows = rows0;
+    int group = MATMUL_GROUP, tile = MATMUL_TILE, n = cols / 32;
+    int g0 = (rows0 + GROUP_ROWS - 1) / GROUP_ROWS, g1 = (rows1 + GROUP_ROWS - 1) / GROUP_ROWS,
+        rows = rows0;
     __global const uchar *w = w0;
     __global const float *b = b0;
     __global float *y = y0;
-    __global const act_t *pa[TOKENS];
-    __global const float *pd[TOKENS], *ps[TOKENS];
-    vec v[TOKENS];
 
     flags = (flags & 8) | ((flags & 1) ? 1 : 0) | (flags & 6) << 8;
     if (group >= g0 + g1) {
@@ -335,7 +486,14 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
         w = w1, b = b1, y = y1, rows = rows1;
         flags = (flags & 8) | (flags >> 9 & 1);
     }
-    w += (size_t)group * GROUP_BYTES(n);
+    w += (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
+#if WIDE
+    __global const act_t *pa[TOKENS];
+    __global const float *pd[TOKENS], *ps[TOKENS];
+    vec v[TOKENS];
+
+    if (tile * TOKENS >= tokens)
+        return;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
         size_t token = min(tile * TOKENS + t, tokens - 1);
@@ -344,24 +502,43 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
         pd[t] = ad + token * n;
         ps[t] = as + token * n;
     }
-#if !WIDE && TOKENS == 1
-    ROW_MEMORY;
-
-    v[0] = row_sum(w, n, pa[0], pd[0], ps[0], lane, lane, WIDTH, STEP, term, part);
-    if (get_local_id(1))
-        return;
-#else
-    if (tile * TOKENS >= tokens)
-        return;
-    dot_rows(w, n, pa, pd, ps, lane, v);
-#endif
+    dot_rows(w, n, pa, pd, ps, 0, v);
 #ifdef BROKEN_matmul /* tests: one bit off, as a miscompiled kernel might be */
     v[0] = v[0] * (vec)(1.0000002f);
 #endif
-    for (int t = 0; t < TOKENS; t++)
-        if (tile * TOKENS + t < tokens)
-            store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH + (WIDE ? 0 : lane),
-                      rows, v[t], flags);
+    for (int t = 0; t < TOKENS && tile * TOKENS + t < tokens; t++)
+        store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH, rows, v[t], flags);
+#elif TOKENS == 1
+    ROW_MEMORY;
+    int lane = get_local_id(0);
+    size_t token = min(tile, tokens - 1);
+    float v = row_sum(w, n, a + token * cols, ad + token * n, as + token * n, lane, lane, WIDTH,
+                      STEP, term, part);
+#ifdef BROKEN_matmul
+    v = v * 1.0000002f;
+#endif
+    if (get_local_id(1) == 0 && tile < tokens && group * WIDTH + lane < rows)
+        store_row(y + token * rows, b, group * WIDTH + lane, v, flags);
+#else
+    __local struct gemm_step s;
+    __local int row[TOKENS];
+    int x = get_local_id(0), first = tile * TOKENS, left = rows - group * GEMM_ROWS;
+    struct gemm_rows m = {w, w + 32 / WIDTH * GROUP_BYTES(n), (left + WIDTH - 1) / WIDTH};
+    float v[4][4];
+
+    for (int t = get_local_id(1) * GEMM_X + x; t < TOKENS; t += GEMM_X * GEMM_Y)
+        row[t] = min(first + t, tokens - 1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    gemm(&s, &m, n, a, ad, as, row, v);
+#ifdef BROKEN_matmul
+    v[0][0] = v[0][0] * 1.0000002f;
+#endif
+    first += get_local_id(1) * 4;
+    for (int t = 0; t < 4 && first + t < tokens; t++)
+        for (int r = 0; r < 4 && 4 * x + r < left; r++)
+            store_row(y + (size_t)(first + t) * rows, b, group * GEMM_ROWS + 4 * x + r, v[t][r],
+                      flags);
+#endif
 }
 
 #if WIDE
@@ -371,11 +548,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #define GATE_X 32
 #define GATE_Y GATE_SLOTS
 #else
-#define GATE_X 32
-#define GATE_Y 2
+#define GATE_X GEMM_X
+#define GATE_Y GEMM_Y
 #endif
 
-#if WIDE || TOKENS > 1
+#if WIDE
 /* Rows of gate, where the activation has one, and of up. A loop for the same reason. */
 static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n, int act,
                              __global const act_t *const *a, __global const float *const *ad,
@@ -426,37 +603,29 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, int act,
     float limit, BANK(g), BANK(u) BIASES(bg) BIASES(bu) BIAS_FLAG)
 {
-    int group = get_group_id(1), n = cols / 32;
-#if WIDE || TOKENS == 1
-    int tile = first_tile + get_group_id(0);
-#else
-    int tile = first_tile + get_group_id(0) * GATE_Y + get_local_id(1);
-#endif
+    int group = get_group_id(1), n = cols / 32, tile = first_tile + get_group_id(0);
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
     __global const uchar *wg = CHOOSE(what.z, g), *wu = CHOOSE(what.z, u);
 #if BIAS
     __global const float *bias_g = CHOOSE(what.z, bg), *bias_u = CHOOSE(what.z, bu);
 #endif
-    __global const act_t *pa[TOKENS];
-    __global const float *pd[TOKENS], *ps[TOKENS];
     size_t at = (size_t)group * (32 / WIDTH) * GROUP_BYTES(n);
 
 #if WIDE
+    __global const act_t *pa[TOKENS];
+    __global const float *pd[TOKENS], *ps[TOKENS];
+    vec h[TOKENS][32 / WIDTH], gate[TOKENS], up[TOKENS];
+
     if (what.y == 0)
         return;
-#endif
-
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
-        size_t row = what.y ? entries[what.x + min(t, what.y - 1)].x : 0;
+        size_t row = entries[what.x + min(t, what.y - 1)].x;
 
         pa[t] = a + row * cols;
         pd[t] = ad + row * n;
         ps[t] = as + row * n;
     }
-#if WIDE
-    vec h[TOKENS][32 / WIDTH], gate[TOKENS], up[TOKENS];
-
     for (int i = 0; i < 32 / WIDTH; i++, at += GROUP_BYTES(n)) {
         both_rows(wg + at, wu + at, n, act, pa, pd, ps, 0, gate, up);
 #if BIAS
@@ -475,19 +644,18 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
                    md + block, ms + block);
 #endif
     }
-#else
-    int x = get_local_id(0), lane = x % WIDTH, y = get_local_id(1);
-    vec gate[TOKENS], up[TOKENS];
+#elif TOKENS == 1
+    __local float h[32], part[4 * 32];
+    __local float2 term[4 * GATE_STEP * TERMS * 32];
+    int x = get_local_id(0), y = get_local_id(1);
+    size_t row = what.y ? entries[what.x].x : 0, block = (size_t)what.x * (ffn / 32) + group;
+    vec gate[1], up[1];
 
     at += (size_t)(x / WIDTH) * GROUP_BYTES(n);
-#if TOKENS == 1
-    __local float h[1][1][32], part[4 * 32];
-    __local float2 term[4 * GATE_STEP * TERMS * 32];
-
 #pragma unroll 1
     for (int k = ACT_GATED ? 0 : 1; k < 2; k++) {
-        up[0] = row_sum((k ? wu : wg) + at, n, pa[0], pd[0], ps[0], lane, x, 32, GATE_STEP, term,
-                        part);
+        up[0] = row_sum((k ? wu : wg) + at, n, a + row * cols, ad + row * n, as + row * n,
+                        x % WIDTH, x, 32, GATE_STEP, term, part);
         if (k == 0)
             gate[0] = up[0];
     }
@@ -496,28 +664,43 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
         if (biased)
             add_biases(bias_g, bias_u, group * 32 + x, act, 1, gate, up);
 #endif
-        h[0][0][x] = ACTIVATE(act, gate[0], up[0], limit);
+        h[x] = ACTIVATE(act, gate[0], up[0], limit);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (y)
-        return;
+    if (x == 0 && y == 0 && what.y)
+        quantise32(vload16(0, h), vload16(1, h), m + block * 32, md + block, ms + block);
 #else
-    __local float h[GATE_Y][TOKENS][32];
+    /* 32 rows of gate and the same of up are one tile of rows. */
+    __local struct gemm_step s;
+    __local int row[TOKENS];
+    int x = get_local_id(0), y = get_local_id(1), lid = y * GEMM_X + x;
+    struct gemm_rows rows = {(ACT_GATED ? wg : wu) + at, wu + at, GEMM_ROWS / WIDTH};
+    float v[4][4];
+    __local float *both = (__local float *)&s; /* (TOKENS, 64), behind the products */
 
-    both_rows(wg + at, wu + at, n, act, pa, pd, ps, lane, gate, up);
-#if BIAS
-    if (biased)
-        add_biases(bias_g, bias_u, group * 32 + x, act, TOKENS, gate, up);
-#endif
-    for (int t = 0; t < TOKENS; t++)
-        h[y][t][x] = ACTIVATE(act, gate[t], up[t], limit);
+    for (int t = lid; t < TOKENS; t += GEMM_X * GEMM_Y)
+        row[t] = what.y ? entries[what.x + min(t, what.y - 1)].x : 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-#endif
-    if (x < what.y) {
-        size_t block = (size_t)(what.x + x) * (ffn / 32) + group;
+    gemm(&s, &rows, what.y ? n : 0, a, ad, as, row, v);
+    for (int i = 0; i < 16; i++)
+        both[(4 * y + i / 4) * GEMM_ROWS + 4 * x + i % 4] = v[i / 4][i % 4];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = lid; i < TOKENS * 32; i += GEMM_X * GEMM_Y) {
+        __local float *at_row = both + i / 32 * GEMM_ROWS + i % 32;
+        vec gate[1] = {at_row[0]}, up[1] = {at_row[32]};
 
-        quantise32(vload16(0, h[y][x]), vload16(1, h[y][x]), m + block * 32, md + block,
-                   ms + block);
+#if BIAS
+        if (biased)
+            add_biases(bias_g, bias_u, group * 32 + i % 32, act, 1, gate, up);
+#endif
+        at_row[0] = ACTIVATE(act, gate[0], up[0], limit);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int t = lid; t < what.y; t += GEMM_X * GEMM_Y) {
+        size_t block = (size_t)(what.x + t) * (ffn / 32) + group;
+        __local const float *h = both + t * GEMM_ROWS;
+
+        quantise32(vload16(0, h), vload16(1, h), m + block * 32, md + block, ms + block);
     }
 #endif
 }
@@ -529,12 +712,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     __global const int4 *tiles, __global const int2 *entries, __global float *out, int first_tile,
     int end_tile, int ffn, int rows, BANK(d) BIASES(bd) BIAS_FLAG)
 {
-    int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, lane = get_local_id(0), n = ffn / 32;
+    int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
-    __global const uchar *w = CHOOSE(what.z, d) + (size_t)group * GROUP_BYTES(n);
-    __global const act_t *pa[TOKENS];
-    __global const float *pd[TOKENS], *ps[TOKENS];
-    vec v[TOKENS];
+    __global const uchar *w =
+        CHOOSE(what.z, d) + (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
 #if BIAS
     __global const float *bias = CHOOSE(what.z, bd);
 #else
@@ -542,29 +723,56 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     const int biased = 0;
 #endif
 
+#if WIDE
+    __global const act_t *pa[TOKENS];
+    __global const float *pd[TOKENS], *ps[TOKENS];
+    vec v[TOKENS];
+
+    if (what.y == 0)
+        return;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
-        size_t entry = what.x + max(0, min(t, what.y - 1));
+        size_t entry = what.x + min(t, what.y - 1);
 
         pa[t] = m + entry * ffn;
         pd[t] = md + entry * n;
         ps[t] = ms + entry * n;
     }
-#if !WIDE && TOKENS == 1
-    ROW_MEMORY;
-
-    v[0] = row_sum(w, n, pa[0], pd[0], ps[0], lane, lane, WIDTH, STEP, term, part);
-    if (get_local_id(1) || what.y == 0)
-        return;
-#else
-    if (what.y == 0)
-        return;
-    dot_rows(w, n, pa, pd, ps, lane, v);
-#endif
+    dot_rows(w, n, pa, pd, ps, 0, v);
 #ifdef BROKEN_down
     v[0] = v[0] * (vec)(1.0000002f);
 #endif
     for (int t = 0; t < what.y; t++)
-        store_vec(out + (size_t)entries[what.x + t].y * rows, bias,
-                  group * WIDTH + (WIDE ? 0 : lane), rows, v[t], biased);
+        store_vec(out + (size_t)entries[what.x + t].y * rows, bias, group * WIDTH, rows, v[t],
+                  biased);
+#elif TOKENS == 1
+    ROW_MEMORY;
+    int lane = get_local_id(0);
+    size_t entry = what.x;
+    float v = row_sum(w, n, m + entry * ffn, md + entry * n, ms + entry * n, lane, lane, WIDTH,
+                      STEP, term, part);
+#ifdef BROKEN_down
+    v = v * 1.0000002f;
+#endif
+    if (get_local_id(1) == 0 && what.y && group * WIDTH + lane < rows)
+        store_row(out + (size_t)entries[entry].y * rows, bias, group * WIDTH + lane, v, biased);
+#else
+    __local struct gemm_step s;
+    __local int row[TOKENS];
+    int x = get_local_id(0), y = get_local_id(1), left = rows - group * GEMM_ROWS;
+    struct gemm_rows tile_rows = {w, w + 32 / WIDTH * GROUP_BYTES(n), (left + WIDTH - 1) / WIDTH};
+    float v[4][4];
+
+    for (int t = y * GEMM_X + x; t < TOKENS; t += GEMM_X * GEMM_Y)
+        row[t] = what.x + max(0, min(t, what.y - 1));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    gemm(&s, &tile_rows, what.y ? n : 0, m, md, ms, row, v);
+#ifdef BROKEN_down
+    v[0][0] = v[0][0] * 1.0000002f;
+#endif
+    for (int t = 0; t < 4 && 4 * y + t < what.y; t++)
+        for (int r = 0; r < 4 && 4 * x + r < left; r++)
+            store_row(out + (size_t)entries[what.x + 4 * y + t].y * rows, bias,
+                      group * GEMM_ROWS + 4 * x + r, v[t][r], biased);
+#endif
 }
