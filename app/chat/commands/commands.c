@@ -1,4 +1,4 @@
-/* See commands.h: the table, and what runs, completes and prints it. */
+/* See commands.h: the table, and the code that runs, completes and prints it. */
 #include "app/chat/commands/commands.h"
 
 #include "app/chat/attach.h"
