@@ -38,7 +38,7 @@ static struct transcript_tail tails_take(struct transcript_tails *l, size_t at)
     return tail;
 }
 
-/* Removes the entries from `at` on from the path; their siblings are moved to *beside and *which.
+/* Removes the entries from `at` on from the path, into *tail; their siblings into *beside, *which.
  */
 static int path_cut(struct transcript *t, size_t at, struct transcript_tail *tail,
                     struct transcript_tails *beside, size_t *which, struct error *e)

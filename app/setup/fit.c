@@ -188,8 +188,8 @@ int fit_inspect(const struct engine_config *c, struct model **m, struct model_fo
     return model_inspect(m, c->model_path, &mo, weights, e);
 }
 
-/* Embedding rows in use: at most one per token of the context; if memory is short the system drops
- * their pages and reads them again. */
+/* Bytes of embedding tables that full contexts do not touch: each token uses at most one more row.
+ * If memory is short, the system drops their pages and reads them again. */
 static uint64_t untouched(const struct model_footprint *w, const struct fit *f)
 {
     uint64_t rows = (uint64_t)f->context * (uint64_t)f->sessions, touched = rows * w->table_row;
