@@ -87,8 +87,8 @@ void documents_help(FILE *f, int width)
             help_row(f, &option_table[i], width);
         }
     }
-    fprintf(f, "\nEvery option with a value may also stand in the environment (--top-k: "
-               "MOETOP_TOP_K) and, under its long name, in\n"
+    fprintf(f, "\nEvery option with a value can also be set in the environment (--top-k: "
+               "MOETOP_TOP_K) and, by its long name, in\n"
                "~/.config/moetop/config.yaml. See moetop(1) and moetop.yaml(5).\n");
 }
 
