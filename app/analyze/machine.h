@@ -23,8 +23,7 @@ struct analysis_machine {
     uint64_t available;
     struct error why; /* code 0: the model can be opened here, and everything below is valid */
     struct fit fit;
-    uint64_t token_bytes; /* of weights and KV cache in their present types, with ANALYSIS_DEPTH
-                           * tokens */
+    uint64_t token_bytes; /* of weights and KV cache in their types, ANALYSIS_DEPTH tokens */
     double rate;          /* tokens/s that the memory bandwidth allows; 0: unknown */
     bool in_cache;        /* it fits in the CPU cache: memory is not the limit */
     /* "opencl:0 (name)", empty: there is none */

@@ -20,7 +20,7 @@
 #define MICRO_MAX 300
 #define LOGIT_ROWS 4
 #define READ_MS 400
-#define CACHED 1.15 /* times the memory's speed: it cannot have come from there */
+#define CACHED 1.15 /* times the memory bandwidth: faster reads must come from a cache */
 #define CHOICES_MAX 64
 
 /* Data that fits into the L2 cache is still there from the previous run. */

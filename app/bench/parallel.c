@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define APART 997 /* tokens of the text from one to the next */
+#define APART 997 /* distance in tokens between the texts */
 
 /* The experts of one row of a pass; the last row adds the bytes that all of them read. */
 static void count_union(void *ctx, const struct routing *r)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST_COLUMNS 30 /* of a test's name in a table */
+#define TEST_COLUMNS 30 /* width of a test's name in a table */
 
 enum column_type { TEXT, INT, REAL, BOOL };
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #define BYTES_MOST ((size_t)1 << 20)
-#define COUNT_MOST ((size_t)32 << 10) /* of a text whose tokens are counted at every key */
+#define COUNT_MOST ((size_t)32 << 10) /* longer texts are not tokenized at every key */
 
 int attach_read(const char *path, char **text, size_t *n, struct error *e)
 {

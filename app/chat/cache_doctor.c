@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHOWN 6 /* tokens */
+#define SHOWN 6 /* tokens printed */
 
 static int alike(const int *a, int n, const int *b, int m)
 {

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define BEGINNING 60 /* cells */
+#define BEGINNING 60 /* columns */
 
 static int trouble(struct conversation *c, const struct error *e)
 {

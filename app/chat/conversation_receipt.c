@@ -13,7 +13,7 @@
 #include <sched.h>
 #include <string.h>
 
-#define SMALL ((uint64_t)256 << 20) /* weights that are hashed in no time */
+#define SMALL ((uint64_t)256 << 20) /* weights that are hashed quickly */
 
 /* ---- the model's hash ---- */
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHADOW_LEAST 8 /* tokens of an answer that is worth it */
+#define SHADOW_LEAST 8 /* shorter answers are not measured */
 
 /* "1 of 2 experts a token, none below weight 0.1" */
 void shadow_words(const struct engine *g, char *out, size_t size)

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#define OTHERS_LIMIT 0.08 /* CPUs' worth of other processes that a quiet run allows */
+#define OTHERS_LIMIT 0.08 /* CPUs used by other processes that are allowed in a quiet run */
 /* system times are counted in ticks: the possible error per repetition */
 #define TICK 0.01
-#define DELAY_LIMIT 0.03 /* of the time, waiting for a CPU */
+#define DELAY_LIMIT 0.03 /* share of the time spent waiting for a CPU */
 /* of all CPUs: this process has them, and its threads wait for each other */
 #define BUSY 0.95
 #define MHZ_LIMIT 0.85 /* of the highest frequency seen */

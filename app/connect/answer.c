@@ -16,9 +16,9 @@
 #include <strings.h>
 
 #define TRIES 5
-#define PATIENCE 60          /* seconds that a server may ask to be left alone */
-#define AFTER_SECONDS 5      /* for what may follow a finish reason: usage, [DONE] */
-#define TOLD_WAIT_SECONDS 2L /* a pause that long is said */
+#define PATIENCE 60          /* longest Retry-After in seconds that is respected */
+#define AFTER_SECONDS 5      /* wait after a finish reason for usage and [DONE] */
+#define TOLD_WAIT_SECONDS 2L /* longer pauses are reported */
 
 struct coming {
     const struct server *server;

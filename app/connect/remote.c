@@ -335,7 +335,7 @@ static bool has_wish(struct remote *r)
 #define TICK (50 * CLOCK_MILLI)
 #define FIGURES_TICKS 40
 #define ENGINE_TICKS 8
-#define LARGE_CELLS 4096 /* experts: of more the state is asked for as seldom as the figures */
+#define LARGE_CELLS 4096 /* with more experts the state is polled only as often as the figures */
 
 static void *watch(void *ctx)
 {

@@ -10,7 +10,7 @@
 
 #define SHORT_SECONDS 20L
 #define REFUSED_TRIES 5
-#define LOADING_SECONDS 600 /* that a server may take to load its model */
+#define LOADING_SECONDS 600 /* time for a server to load its model */
 
 struct opening {
     struct server *server;

@@ -28,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AHEAD 4 /* lines begun before the oldest is answered, times --parallel */
+#define AHEAD 4 /* times --parallel: lines started ahead of the oldest unanswered one */
 
 struct batch;
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <yaml.h>
 
-#define DEPTH_MAX 16 /* deeper than anything a settings file could mean */
+#define DEPTH_MAX 16 /* deeper than any valid settings file */
 
 struct reading {
     struct options *o;

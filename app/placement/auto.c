@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define PROMPT 24 /* tokens in the context while measuring, at least */
-#define TOKENS 6  /* measured tokens of a candidate a round */
+#define TOKENS 6  /* measured tokens per candidate and round */
 /* even: the order of the candidates is reversed from round to round */
 #define ROUNDS 6
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROMPTS 3 /* of the program's own, when none is given */
+#define PROMPTS 3 /* of the program's own, by default */
 #define TOKENS 64
 
 static double sum_share(const struct compare *c, size_t plan)

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define CONTEXT_MEANT 4096 /* rather a smaller cache than less */
+#define CONTEXT_MEANT 4096 /* above this, less context is preferred to a smaller cache type */
 
 static bool tried(const struct engine_config *c, const struct model *m,
                   const struct model_footprint *weights, uint64_t available)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES 3 /* of one thing, in files of both kinds */
+#define NAMES 3 /* names of one value, in files of both kinds */
 
 /* Names of a flag's value in GGUF files, in config.json and in that of newer releases of
  * transformers. */

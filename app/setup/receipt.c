@@ -131,7 +131,7 @@ void receipt_hash_ids(const int *ids, int n, char hex[DIGEST_HEX])
     digest_release(&d);
 }
 
-#define TOLD ((uint64_t)256 << 20) /* weights that are read in no time: nothing is said */
+#define TOLD ((uint64_t)256 << 20) /* smaller weights are hashed quickly: no note */
 
 static void tell_hashing(void *ctx)
 {

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOKENS 128 /* of an answer where -n says nothing */
-#define PROMPTS 4  /* of the program's own, where no file is named */
+#define TOKENS 128 /* of an answer, unless -n is given */
+#define PROMPTS 4  /* of the program's own, by default */
 
 struct running {
     struct sweep *s;

@@ -29,7 +29,7 @@
 #define CHECKPOINT "training.checkpoint"
 #define LOOK_MS 200
 #define PEAK_SECONDS 2.0
-#define PROGRAM ((uint64_t)32 << 20) /* bytes: code, libraries, what oneDNN makes of a product */
+#define PROGRAM ((uint64_t)32 << 20) /* bytes: code, libraries, oneDNN's generated kernels */
 
 struct run {
     const struct options *o;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define LISTED 30   /* chats that /load shows */
-#define TITLE_AT 24 /* cells before a title in the list */
+#define TITLE_AT 24 /* columns before a title in the list */
 
 static int save(struct conversation *c, const char *name, bool replace)
 {

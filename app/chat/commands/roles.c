@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ENDING ".md"
-#define LONGEST (64 * 1024) /* bytes of a role */
+#define LONGEST (64 * 1024) /* bytes of a role file */
 
 static void folder_name(char *out, size_t size)
 {

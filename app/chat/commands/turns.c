@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BRANCH_AT 24 /* cells before the words of a branch, and the mark behind them */
+#define BRANCH_AT 24 /* columns before the text of a branch, and the mark after it */
 
 int chat_system(struct conversation *c, const char *arguments)
 {

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define QUIT_NS (3 * CLOCK_SECOND) /* the second Ctrl-C counts for so long */
+#define QUIT_NS (3 * CLOCK_SECOND) /* maximum time between two Ctrl-C */
 
 /* ── suspending, the editor ── */
 

@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MEMORY_MS 60 /* what a measurement takes, between two answers */
+#define MEMORY_MS 60 /* time of a measurement, between two answers */
 #define MEMORY_PAUSE (30 * CLOCK_SECOND)
-#define MEMORY_AGAIN (5 * CLOCK_SECOND) /* after one that was cut short */
+#define MEMORY_AGAIN (5 * CLOCK_SECOND) /* after one that was interrupted */
 #define MEMORY_FREE ((uint64_t)2 << 30) /* it reads a buffer of 1 GiB at most */
 
 /* On the engine's thread, only while it is idle: on a busy machine with a large cache it can take

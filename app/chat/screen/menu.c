@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define ROWS 9
-#define COLUMNS 76 /* of a row of values */
+#define COLUMNS 76 /* width of a row of values */
 
 /* Matching command number `at`; NULL: there are not so many. */
 static const struct chat_command *command_at(const char *line, size_t len, int at)

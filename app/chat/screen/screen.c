@@ -32,7 +32,7 @@
 /* minimum time between two frames caused by keys: hundreds of keys (a paste without paste marks) do
  * not cost a frame each */
 #define KEY_NS (4 * CLOCK_MILLI)
-#define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text while the engine runs free */
+#define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text, while the engine runs without a pace */
 #define PANELS_FREE_NS (CLOCK_SECOND / 8)
 /* tokens are drained at most a hundred times a second */
 #define PUMP_NS (10 * CLOCK_MILLI)

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOTIFY_SECONDS 5 /* nobody waits for a shorter answer elsewhere */
+#define NOTIFY_SECONDS 5 /* shorter answers need no notification */
 
 static struct ui_block *last_answer(struct ui_model *m)
 {

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#define MAX_TOKENS 16 /* OpenAI's, where a request does not say */
+#define MAX_TOKENS 16 /* OpenAI's default */
 
 static const struct tokenizer *tokenizer_of(const struct job *j)
 {

@@ -8,7 +8,7 @@
 
 #include "engine/base/mem.h"
 
-#define UNTIL_ASKED 4096 /* ids between two looks whether the client is there */
+#define UNTIL_ASKED 4096 /* ids between two checks for a disconnect */
 /* Maximum size of an answer: more than the ids of any text that fits into a request. */
 #define ANSWER_MOST ((size_t)64 << 20)
 

@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <string.h>
 
-#define KEPT ((size_t)64 << 10) /* written bytes that are not worth a move */
+#define KEPT ((size_t)64 << 10) /* fewer written bytes are not removed yet */
 
 struct exchange *exchange_new(struct server *s)
 {

@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WATCH_NS (20 * CLOCK_MILLI) /* how often clients are asked whether they are still there */
+#define WATCH_NS (20 * CLOCK_MILLI) /* between checks for disconnected clients */
 #define IDLE_MS 1000
-#define LOOK_NS (500 * CLOCK_MILLI) /* how often the engine's own figures are taken */
+#define LOOK_NS (500 * CLOCK_MILLI) /* between updates of the engine's figures */
 #define PING_NS (10 * CLOCK_SECOND) /* of silence in a stream */
 
 struct dispatcher {

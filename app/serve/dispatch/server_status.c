@@ -17,7 +17,7 @@
 #include <time.h>
 
 #define LOOK_NS (100 * CLOCK_MILLI)
-#define MARKS 16 /* sums of the newest looks: more than a second of them */
+#define MARKS 16 /* newest sums kept: they cover more than a second */
 #define FIRSTS 64
 
 /* Sums at a point in time; rates are differences to those of a second ago. */

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BLOCK (32 << 10) /* bytes of an answer that are written at a time */
+#define BLOCK (32 << 10) /* bytes of an answer per write */
 
 struct http {
     struct MHD_Daemon *daemon;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define BACKLOG 128
-#define UNREAD (128 << 10) /* bytes of an answer that the kernel holds for a client */
+#define UNREAD (128 << 10) /* send buffer of the kernel for a client, in bytes */
 #define SYSTEMD_FIRST 3    /* sd_listen_fds(3) */
 
 static int open_failed(const struct options *o, int fd, int why, struct error *e)

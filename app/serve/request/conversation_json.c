@@ -97,7 +97,7 @@ static int add_calls(struct reader *d, const json_t *m, struct message *out, con
     return 0;
 }
 
-#define CALLS_LOOKED_AT 256 /* of one message, for a result's */
+#define CALLS_LOOKED_AT 256 /* calls of one message that are searched for a result's id */
 
 /* The name of the tool of this call id; NULL: unknown. */
 static const json_t *name_called(const struct reader *d, const char *id)

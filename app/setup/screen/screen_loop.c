@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define LOOK_NS (100 * CLOCK_MILLI)
-#define ESCAPE_MS 50 /* a lone Esc is the key when nothing follows for so long */
+#define ESCAPE_MS 50 /* a lone Esc counts as the key if nothing follows for this long */
 
 bool screen_loop_wanted(const struct options *o)
 {
