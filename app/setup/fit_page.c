@@ -49,7 +49,7 @@ int fit_page(struct engine_config *c, struct fit *f, char *line, size_t size)
 #define CONTEXT_UNIT 256
 #define CONTEXT_LEAST 512
 
-/* fit_page at some context, reduced only if needed, and never below the requested one. */
+/* Whether fit_page makes it fit with this context; *found and *as are its settings and needs. */
 static bool page_at(const struct engine_config *c, const struct fit *f, int context,
                     struct engine_config *found, struct fit *as)
 {

@@ -155,7 +155,7 @@ static int run_arm(void *ctx, size_t arm, size_t position, int round, struct err
     return rc;
 }
 
-/* Arm 0 first, the others in an order that is rotated with every run. The first answer does not
+/* Arm 0 first, the others in an order that is reversed with every run. The first answer does not
  * count: its weights may not be in memory yet. */
 static int one_prompt(struct running *r, const struct load_request *prompt, struct error *e)
 {
