@@ -1,4 +1,4 @@
-/* The one file that knows every back end. */
+/* The only file that knows every back end. */
 #include "app/devices.h"
 
 #include "app/common/devices.h"

@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-/* Variables of other conventions that mean one of our options. */
+/* Variables of other conventions that set one of our options. */
 static int read_foreign(struct options *o, struct error *e)
 {
     const char *accessible = getenv("ACCESSIBLE");
@@ -40,8 +40,7 @@ static int read_foreign(struct options *o, struct error *e)
                        "ACCESSIBLE", e);
 }
 
-/* A variable of our prefix that sets nothing: its owner believes it does. One line each, with the
- * nearest name that would. */
+/* Unknown variables with our prefix: a warning for each, with the nearest name. */
 static void warn_of_unused(void)
 {
     for (char **v = environ; *v; v++) {
@@ -74,7 +73,7 @@ static void warn_of_unused(void)
     }
 }
 
-/* What only prints tables needs none, and shall not fetch one. */
+/* Modes that only print tables need no model, and must not download one. */
 static bool model_is_needed(const struct options *o)
 {
     return !o->print_config && !o->list_devices && !(o->place && !strcmp(o->place, "help"));
@@ -113,16 +112,17 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
         return rc;
     warn_of_unused();
     if (o->connect)
-        return 0; /* -m names one of the server's */
+        return 0; /* -m names one of the server's models */
     if (model_is_needed(o) && (rc = hub_fetch(o, e)) < 0)
         return rc;
     if (paths_model(o->model, model, sizeof model, &ignored) < 0)
-        return 0; /* a mode that needs the model says so itself */
+        return 0; /* a mode that needs the model reports it itself */
     rc = recommended_read(o, model, tell, NULL, e);
     return rc < 0 ? rc : config_read_model(o, model, e);
 }
 
-/* What was printed must have arrived: a full disk behind stdout shows here at the latest. */
+/* Checks that the output was written: errors such as a full disk behind stdout appear here at the
+ * latest. */
 static int flush_stdout(struct error *e)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -130,8 +130,7 @@ static int flush_stdout(struct error *e)
     return output_failed(NULL, errno, e);
 }
 
-/* --log-file: every line as it comes, behind those of earlier runs, so that a crash or a kill loses
- * none. */
+/* --log-file: appends every line at once, so that a crash or a kill loses none. */
 static int log_open(const struct options *o, int *fd, struct error *e)
 {
     *fd = -1;
@@ -155,9 +154,9 @@ static void log_close(const struct options *o, int fd)
         close(fd);
 }
 
-/* A caller may close the first three descriptors; the next file opened would then be one of them,
- * and what is printed would land in it. Standard input is empty then and diagnostics are nobody's;
- * standard output is opened for reading, so that an answer that is lost fails. */
+/* The caller may have closed the first three descriptors; the next file opened would get one of
+ * them, and output would be written into it. Standard input is then empty and diagnostics are
+ * discarded; standard output is opened for reading, so that writing a lost answer fails. */
 static void fill_descriptors(void)
 {
     static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
@@ -179,11 +178,11 @@ int main(int argc, char **argv)
     int rc, log_fd = -1;
 
     fill_descriptors();
-    /* past the limit of ulimit -f, writing says EFBIG, and the mode says so in a line */
+    /* beyond the limit of ulimit -f, writing fails with EFBIG, which the mode reports */
     signal(SIGXFSZ, SIG_IGN);
     devices_child(argc, argv);
     setlocale(LC_ALL, "");
-    setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 in files and flags, whatever the country */
+    setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 in files and flags, whatever the locale */
     crash_install();
     crash_guard_libraries();
     membw_limit(left_here);

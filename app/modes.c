@@ -139,7 +139,7 @@ static int print_man_run(struct options *o, struct error *e)
     return documents_man(o->print_man, stdout, e);
 }
 
-/* On the screen where that is possible, else line by line. */
+/* On the screen if possible, else line by line. */
 static int chat_any(struct options *o, struct error *e)
 {
     int rc;
@@ -147,7 +147,7 @@ static int chat_any(struct options *o, struct error *e)
     if (linemode_wanted(o))
         return linemode_run(o, e);
     rc = chat_run(o, e);
-    /* The terminal cannot address its cursor: nothing was shown yet, so line mode takes over. */
+    /* The terminal cannot address its cursor: nothing was displayed yet, so line mode is used. */
     return rc == ERR_USAGE ? linemode_run(o, e) : rc;
 }
 
@@ -207,9 +207,9 @@ const struct mode *mode_choose(const struct options *o)
 bool mode_connects(const struct mode *m)
 {
     static int (*const those[])(struct options * o, struct error * e) = {
-        help_run,         version_run,    print_config_run, completion_run, print_man_run,
-        list_devices_run, place_help_run, oneshot_run,      chat_any,       bench_mode_run,
-        batch_run,
+        help_run,      version_run,      print_config_run, completion_run,
+        print_man_run, list_devices_run, place_help_run,   oneshot_run,
+        chat_any,      bench_mode_run,   batch_run,
     };
 
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)

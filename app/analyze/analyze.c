@@ -18,7 +18,7 @@ bool analyze_wanted(const struct options *o)
 int analyze_run(struct options *o, struct error *e)
 {
     bool table = !o->report_json || strcmp(o->report_json, "-");
-    struct analysis *a = mem_alloc(1, sizeof *a); /* large for a stack */
+    struct analysis *a = mem_alloc(1, sizeof *a); /* too large for the stack */
     struct engine_setup s;
     struct model *m = NULL;
     int rc;

@@ -1,4 +1,5 @@
-/* --analyze: what a model is made of, and what it would do here. No weight is read. Main thread. */
+/* --analyze: what a model consists of, and how fast it should run here. No weights are read. Main
+ * thread. */
 #ifndef APP_ANALYZE_ANALYZE_H
 #define APP_ANALYZE_ANALYZE_H
 

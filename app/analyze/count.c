@@ -26,8 +26,8 @@ const char *analysis_part_name(enum analysis_part part)
     return names[part];
 }
 
-/* Pieces of names, in the order in which they count: a norm of the queries is a norm, a gate of the
- * shared expert belongs to it. GGUF's spellings stand beside the folders'. */
+/* Parts of tensor names, first match wins: a norm of the queries is a norm, a gate of the shared
+ * expert belongs to it. GGUF's spellings are listed beside those of Hugging Face. */
 static const struct {
     const char *piece;
     enum analysis_part part;
@@ -35,7 +35,7 @@ static const struct {
     {"shared_expert", ANALYSIS_SHARED_EXPERTS}, /* shared_experts, shared_expert_gate */
     {"shared_mlp", ANALYSIS_SHARED_EXPERTS},
     {"_shexp", ANALYSIS_SHARED_EXPERTS},
-    {"expert_bias", ANALYSIS_ROUTER}, /* LFM2: of the choice */
+    {"expert_bias", ANALYSIS_ROUTER}, /* LFM2: for the choice of experts */
     {"moe_statics", ANALYSIS_ROUTER},
     {"e_score_correction_bias", ANALYSIS_ROUTER},
     {"exp_probs_b", ANALYSIS_ROUTER},
@@ -81,7 +81,7 @@ enum analysis_part analysis_part_of(const char *tensor)
     return ANALYSIS_MLP;
 }
 
-/* One tensor: `last` is what one row of it has. */
+/* Counts one tensor: `last` is its row length. */
 static void add(struct analysis_count *c, enum analysis_part part, uint64_t values, uint64_t last,
                 bool matrix)
 {
@@ -92,7 +92,7 @@ static void add(struct analysis_count *c, enum analysis_part part, uint64_t valu
     if (matrix && part != ANALYSIS_EMBEDDING && part != ANALYSIS_EXPERTS)
         c->matrices += values;
     if (matrix && part == ANALYSIS_EXPERTS)
-        c->one_expert += values; /* of all, until everything is counted */
+        c->one_expert += values; /* of all layers, until everything is counted */
 }
 
 static bool is_causal_mask(const struct tensor_view *t)
@@ -111,7 +111,7 @@ static void count_tensors(struct analysis_count *c, const struct weight_file *f)
         for (int d = 0; d < t->n_dims; d++)
             values *= (uint64_t)t->dims[d];
         if (is_causal_mask(t))
-            continue; /* GPT-2 files hold some: no weights */
+            continue; /* GPT-2 files have buffers that are not weights */
         c->file_bytes += t->bytes;
         c->type_bytes[t->type] += t->bytes;
         add(c, analysis_part_of(t->name), values, t->n_dims ? (uint64_t)t->dims[t->n_dims - 1] : 1,
@@ -143,7 +143,8 @@ static void count_layer(struct analysis_count *c, const struct hparams *hp,
         add_matrix(c, ANALYSIS_EXPERTS, s->ffn.width, hp->hidden, false);
 }
 
-/* What phimoe's modelling code makes of its configuration; other families are not that plain. */
+/* The tensors that phimoe's modelling code makes of its configuration; other families are less
+ * regular. */
 static int count_config(struct analysis_count *c, const struct model *m, struct error *e)
 {
     const struct hparams *hp = &m->hp;
@@ -168,7 +169,7 @@ static int count_config(struct analysis_count *c, const struct model *m, struct 
 
 static void count_experts(struct analysis_count *c, const struct hparams *hp)
 {
-    uint64_t all = c->one_expert; /* matrices alone */
+    uint64_t all = c->one_expert; /* matrices only */
 
     for (int l = 0; l < hp->n_layers; l++) {
         const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
@@ -183,13 +184,13 @@ static void count_experts(struct analysis_count *c, const struct hparams *hp)
     if (!c->experts)
         return;
     c->matrices += all / (uint64_t)c->experts * (uint64_t)c->used;
-    c->active_parts[ANALYSIS_EXPERTS] =
-        c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts * (uint64_t)c->used;
+    c->active_parts[ANALYSIS_EXPERTS] = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts *
+                                        (uint64_t)c->used;
     c->one_expert = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts /
                     (uint64_t)(c->routed_layers ? c->routed_layers : 1);
 }
 
-/* A folder that has no weights, or an index of shards that are not there: nothing is damaged. */
+/* A folder without weights, or with an index of missing shards: this is not damage. */
 static bool weights_absent(const char *path, int rc)
 {
     char name[PATH_MAX];
@@ -203,7 +204,7 @@ static bool weights_absent(const char *path, int rc)
     return access(name, F_OK) != 0;
 }
 
-/* A description may have been content with config.json; the tensors are counted all the same. */
+/* model_describe may have read only config.json; the tensors are needed here in any case. */
 static int count_file(struct analysis_count *c, const struct model *m, const char *path,
                       struct error *e)
 {
@@ -249,10 +250,10 @@ double analysis_matrix_flops(const struct analysis_count *c)
     return 2.0 * (double)c->matrices;
 }
 
-/* Of a key that a query meets: a product and a sum for each number of both. */
+/* Per pair of query and key: a multiplication and an addition for each element of the head. */
 static double pair_flops(const struct mixer_shape *m)
 {
-    if (m->kind == MIXER_MLA) /* absorbed: scores over the latent row and the rotated part */
+    if (m->kind == MIXER_MLA) /* absorbed: scores over the latent row and the rotary part */
         return 2.0 * m->heads * (2.0 * m->kv_rank + m->rope_dims);
     return m->kind == MIXER_ATTENTION ? 2.0 * m->heads * (m->key_dim + shape_value_dim(m)) : 0.0;
 }

@@ -25,7 +25,7 @@ static double percent(uint64_t part, uint64_t whole)
     return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* Experts are much memory and little work, everything else the other way round. */
+/* Experts need much memory and little computation, everything else the opposite. */
 static void about_experts(struct analysis_hints *h, const struct analysis_count *c)
 {
     uint64_t experts = c->parts[ANALYSIS_EXPERTS], active = c->active_parts[ANALYSIS_EXPERTS];

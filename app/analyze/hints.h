@@ -1,4 +1,4 @@
-/* What follows from the figures: one line each, with the figure it rests on. Any thread. */
+/* Conclusions from the figures: one line each, with the figure it is based on. Any thread. */
 #ifndef APP_ANALYZE_HINTS_H
 #define APP_ANALYZE_HINTS_H
 
@@ -15,7 +15,7 @@ struct analysis_hints {
     } at[ANALYSIS_HINTS];
 };
 
-/* a->why.code not 0: what asks for the machine is left out. */
+/* a->why.code not 0: hints that need the machine are omitted. */
 void analysis_hints(struct analysis_hints *out, const struct analysis_count *c,
                     const struct hparams *hp, const struct analysis_machine *a);
 

@@ -22,8 +22,8 @@ static int expect(struct analysis_machine *a, const struct engine_config *c)
     if (rc < 0)
         return rc;
     roofline_init(&line, m, c->kv_k, c->kv_v);
-    a->token_bytes = roofline_token_bytes(
-        &line, a->fit.context < ANALYSIS_DEPTH ? a->fit.context : ANALYSIS_DEPTH);
+    a->token_bytes = roofline_token_bytes(&line, a->fit.context < ANALYSIS_DEPTH ? a->fit.context
+                                                                                 : ANALYSIS_DEPTH);
     a->in_cache = membw_cached(line.all_weights, a->threads);
     if (!a->in_cache && a->token_bytes)
         a->rate = a->bandwidth / (double)a->token_bytes;
@@ -31,7 +31,7 @@ static int expect(struct analysis_machine *a, const struct engine_config *c)
     return 0;
 }
 
-/* The first plan that finds a device tells which. */
+/* The first plan for which a device is found determines the device. */
 static void try_plan(struct analysis_machine *a, const struct engine_config *c, const char *spec)
 {
     struct analysis_plan *plan = &a->plans[a->n_plans];

@@ -1,4 +1,4 @@
-/* An analysis as a table, and as JSON with keys that stay. Main thread. */
+/* An analysis as a table, and as JSON with stable keys. Main thread. */
 #ifndef APP_ANALYZE_REPORT_H
 #define APP_ANALYZE_REPORT_H
 
@@ -10,7 +10,7 @@
 
 struct analysis {
     const struct model *model;
-    int context; /* at which attention and KV cache are told */
+    int context; /* tokens in the context, for attention and KV cache */
     struct analysis_count count;
     struct analysis_machine machine;
     struct analysis_hints hints;

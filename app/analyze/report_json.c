@@ -1,4 +1,4 @@
-/* See report.h: the JSON. Its keys are promised: names are added, never changed. */
+/* See report.h: the JSON. Its keys are stable: names are added, never changed. */
 #include "app/analyze/report.h"
 
 #include <stdio.h>
@@ -29,9 +29,9 @@ static json_t *parameters_json(const struct analysis_count *c)
     json_object_set_new(o, "by_part", parts_json(c->parts));
     put_int(o, "active_per_token", c->active);
     json_object_set_new(o, "active_by_part", active);
-    json_object_set_new(
-        o, "expert_share",
-        json_real(c->total ? (double)c->parts[ANALYSIS_EXPERTS] / (double)c->total : 0.0));
+    json_object_set_new(o, "expert_share",
+                        json_real(c->total ? (double)c->parts[ANALYSIS_EXPERTS] / (double)c->total
+                                           : 0.0));
     put_int(o, "one_expert_all_layers",
             c->experts ? c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts : 0);
     put_int(o, "one_expert_one_layer", c->one_expert);
@@ -95,9 +95,9 @@ static json_t *intensity_json(const struct analysis_count *c)
     json_t *o = json_object();
 
     for (int t = 0; t < ANALYSIS_DTYPES; t++)
-        json_object_set_new(
-            o, analysis_dtypes[t].name,
-            json_real(analysis_matrix_flops(c) / (double)analysis_token_bytes(c, t)));
+        json_object_set_new(o, analysis_dtypes[t].name,
+                            json_real(analysis_matrix_flops(c) /
+                                      (double)analysis_token_bytes(c, t)));
     return o;
 }
 
@@ -145,8 +145,8 @@ static json_t *hints_json(const struct analysis_hints *h)
     json_t *list = json_array();
 
     for (int i = 0; i < h->n; i++)
-        json_array_append_new(
-            list, json_pack("{s:s, s:s}", "key", h->at[i].key, "text", h->at[i].text));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s}", "key", h->at[i].key, "text", h->at[i].text));
     return list;
 }
 

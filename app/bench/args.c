@@ -43,7 +43,7 @@ const char *bench_spelling(int i, const char **ours)
     return spellings[i].theirs;
 }
 
-/* Lives as long as the process, as argv does. */
+/* Lives as long as the process, like argv. */
 static char *joined(const char *flag, const char *value)
 {
     size_t n = strlen(flag) + strlen(value) + 1;
@@ -79,8 +79,8 @@ void bench_respell(int argc, char **argv)
             i += 2;
             continue;
         }
-        /* a comparison takes its prompt and length as a chat does, but repeats and prints as a
-         * benchmark */
+        /* a comparison has the prompt and length flags of a chat, but the repetition and output
+         * flags of a benchmark */
         if (!asked && comparing && (strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "-o") == 0))
             argv[i] = (char *)(argv[i][1] == 'r' ? "--bench-repetitions" : "--bench-format");
         if (!asked)

@@ -1,6 +1,6 @@
-/* The arms of a benchmark: sets of options measured by turns, from --arms and from llama-bench's
- * lists of values, and the engines behind them. Main thread. Each arm owns a whole copy of the
- * options, so that an arm can be anything the command line can say. */
+/* The arms of a benchmark: sets of options measured in turn, from --arms and from llama-bench's
+ * lists of values, and their engines. Main thread. Each arm owns a complete copy of the options, so
+ * that an arm can have any of the command line. */
 #include "app/setup/engine_options.h"
 #include "app/bench/internal.h"
 #include "app/bench/args.h"
@@ -17,7 +17,7 @@ static int arm_option(struct bench_arm *a, enum option_id id, const char *value,
     size_t n = strlen(a->label);
 
     snprintf(a->label + n, sizeof a->label - n, "%s%s %s", n ? " " : "", flag, value);
-    /* strongest: it is what this arm is about */
+    /* highest precedence: this is what defines the arm */
     return options_set(&a->o, &option_table[id], value, ORIGIN_CHAT, flag, e);
 }
 
@@ -74,7 +74,7 @@ static int dimension_values(const struct dimension *d, char (**values)[16], size
     return rc;
 }
 
-/* Multiplies the arms there are by the values of a dimension. */
+/* Multiplies the present arms by the values of a dimension. */
 static int multiply_arms(struct bench *b, const struct dimension *d, struct error *e)
 {
     char(*values)[16];
@@ -89,7 +89,7 @@ static int multiply_arms(struct bench *b, const struct dimension *d, struct erro
         rc = error_set(e, ERR_MEMORY, "out of memory for %zu arms", old * n);
     for (size_t i = 0; i < old * n && rc == 0; i++) {
         struct bench_arm *from = &b->arms[i / n];
-        /* --arms says it: that goes before what all arms share */
+        /* --arms overrides the options shared by all arms */
         bool own = from->o.origin[d->id].from == ORIGIN_FLAG &&
                    b->o->origin[d->id].from != ORIGIN_FLAG;
 
@@ -154,7 +154,7 @@ int bench_arms_make(struct bench *b, const struct options *o, struct error *e)
     return rc;
 }
 
-/* The same engine serves two arms when they differ in nothing but the placement and the routing. */
+/* Two arms that differ only in placement and routing share an engine. */
 static bool same_engine(const struct options *a, const struct options *b)
 {
     char x[4096], y[4096];
@@ -170,11 +170,11 @@ static bool same_engine(const struct options *a, const struct options *b)
     return true;
 }
 
-/* Notices of the engine (a device that is not there, a block refused) belong to what is measured.
- */
+/* Notices of the engine (a missing device, a refused block) matter to the measurement, so they are
+ * printed. */
 static void put_notice(void *ctx, const char *line)
 {
-    /* the engines of several arms say the same: once is enough */
+    /* the engines of several arms send the same notices: print each once */
     static char last[700];
 
     if (strncmp(last, line, sizeof last - 1) == 0)
@@ -183,8 +183,8 @@ static void put_notice(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
-/* What an arm counts, and its imposed routing: the same table in every run, and for every arm of a
- * kind. */
+/* The counts of an arm, and its imposed routing: the same table in every run, and for every arm of
+ * a kind. */
 static int arm_routing(struct bench_arm *a, struct error *e)
 {
     const struct hparams *hp = &engine_info(a->g)->model->hp;
@@ -220,7 +220,7 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
             }
             rc = engine_setup_prepare(&a->o, &s, isatty(STDERR_FILENO), e);
             if (rc == 0) {
-                s.config.opened = NULL; /* every test puts its own placement in force */
+                s.config.opened = NULL; /* every test applies its own placement */
                 if (!s.config.log)
                     s.config.log = put_notice;
                 rc = engine_open(&a->g, &s.config, e);
@@ -243,8 +243,8 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
     return rc;
 }
 
-/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light
- * the same experts every time. */
+/* Token i of repetition `seed`: from the text, wrapped around, or random. A single repeated token
+ * would choose the same experts every time. */
 int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
 {
     uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;

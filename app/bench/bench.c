@@ -1,7 +1,6 @@
-/* The mode --bench: which tests and arms there are, in what order they run, what is printed. Main
- * thread. Arms take turns within each test, one repetition each, so that whatever the machine does
- * meanwhile meets all of them alike; a difference that the repetitions' own noise could explain is
- * called none. */
+/* The mode --bench: tests and arms, the order of their runs, the output. Main thread. The arms of a
+ * test run in turn, one repetition each, so that changes of the machine's speed affect all of them
+ * alike; a difference within the noise of the repetitions is reported as none. */
 #include "app/bench/bench.h"
 
 #include "app/bench/args.h"
@@ -31,7 +30,7 @@ struct run {
     struct bench_result *results;
     size_t n_results;
     int context;
-    /* in progress; its results begin at `first` */
+    /* in progress; its results start at `first` */
     const struct bench_test *test;
     size_t first;
     struct memory_meter meter;
@@ -103,7 +102,7 @@ static double read_memory(void *ctx, int threads)
     return membw_read(NULL, 0, threads, MEMBW_MS);
 }
 
-/* Each sample against the memory's speed around it. */
+/* Relates each sample to the memory bandwidth measured around it. */
 static int take_share(struct bench_result *r, struct error *e)
 {
     struct memory_sample *samples = mem_alloc(r->ns.n ? r->ns.n : 1, sizeof *samples);
@@ -132,7 +131,7 @@ static int take_share(struct bench_result *r, struct error *e)
     return 0;
 }
 
-/* A decode rate means something only beside the memory's speed of the moment. */
+/* A decode rate is meaningful only relative to the memory bandwidth at that time. */
 static int finish_result(struct bench_result *r, struct error *e)
 {
     struct series_figures f;
@@ -142,9 +141,8 @@ static int finish_result(struct bench_result *r, struct error *e)
     return r->roofline_ts > 0 ? take_share(r, e) : 0;
 }
 
-/* Repetition k of the test on an arm, between two readings where memory bounds it. A model that the
- * cache holds is bound by something else: a reading at the begin and at the end tell of the
- * machine.
+/* Repetition k of the test on an arm, between two bandwidth readings if memory-bound. A model in
+ * the CPU cache is bound otherwise: a reading at the start and one at the end describe the machine.
  */
 static int run_once(struct run *r, size_t arm, int k, struct error *e)
 {
@@ -160,7 +158,7 @@ static int run_once(struct run *r, size_t arm, int k, struct error *e)
         rc = series_add(&out->memory_before, memory_meter_before(&r->meter, threads));
     if (rc == 0 && (rc = bench_once(&r->b, arm, t, (unsigned)k, true, &ns, e)) < 0)
         return rc;
-    r->meter.threads = 0; /* that was a while ago */
+    r->meter.threads = 0; /* the last reading is too old */
     if (rc == 0)
         rc = series_add(&out->ns, ns);
     if (rc == 0 && after)
@@ -168,7 +166,7 @@ static int run_once(struct run *r, size_t arm, int k, struct error *e)
     return rc < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
 }
 
-/* A warm-up, whose use of the experts is kept, or a repetition. */
+/* A warm-up, whose expert use is recorded, or a repetition. */
 static int run_arm(void *ctx, size_t arm, size_t position, int round, struct error *e)
 {
     struct run *r = ctx;
@@ -209,7 +207,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
         series_clear(&b->token_ms[i]);
         usage_clear(&b->arms[i].usage);
     }
-    r->meter.threads = 0; /* a reading of the test before is none of now */
+    r->meter.threads = 0; /* readings of the previous test are too old */
     rc = turns_run(&turns, e);
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         const struct series *before = &mine[i].memory_before, *after = &mine[i].memory_after;
@@ -338,8 +336,8 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         enum bench_routing routing = (enum bench_routing)b->arms[i].o.routing;
 
-        /* imposed routing needs no text of sense: a model without a tokenizer is measured with
-         * random tokens then */
+        /* imposed routing needs no meaningful text: a model without a tokenizer is then measured
+         * with random tokens */
         if (!b->text &&
             (routing == ROUTING_TEXT || (routing >= ROUTING_UNIFORM && info->tokenizer)))
             rc = test_text_ids(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
@@ -347,7 +345,7 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     return rc;
 }
 
-/* Both reports in one drawing, each row with a letter before it. */
+/* Both reports in one plot, each row prefixed with its letter. */
 static int draw_both(struct bench_result *const r[2], const size_t n[2], const char *path,
                      struct error *e)
 {
@@ -414,7 +412,7 @@ static int run_tests(struct run *r, const struct options *o, struct error *e)
     return rc;
 }
 
-/* The remark of a row is easily overlooked, and some formats are read by programs. */
+/* The remark in a row is easily overlooked, and some formats are read by programs. */
 static void warn_disturbed(const struct run *r)
 {
     size_t n = 0, worst = 0;

@@ -1,4 +1,4 @@
-/* --bench: measuring speed honestly. Main thread. */
+/* --bench: speed measurements. Main thread. */
 #ifndef APP_BENCH_BENCH_H
 #define APP_BENCH_BENCH_H
 

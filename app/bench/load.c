@@ -1,5 +1,5 @@
-/* See load.h. A thread a client; what they share is the number of the next request and the sum,
- * under one lock. */
+/* See load.h. One thread per client; they share the index of the next request and the sums, under
+ * one lock. */
 #include "app/bench/load.h"
 
 #include "app/common/signals.h"
@@ -13,13 +13,13 @@ struct load {
     struct answerer *answerer;
     const struct load_requests *requests;
     struct load_result *out;
-    pthread_mutex_t lock; /* of the next three, and of *out */
+    pthread_mutex_t lock; /* protects the next three, and *out */
     size_t next;
     uint64_t tokens; /* of this run's answers */
     bool no_memory;
 };
 
-/* A request on its way: when pieces came. */
+/* A running request: when its pieces arrived. */
 struct arrivals {
     uint64_t begun, first, last;
     struct series gaps;

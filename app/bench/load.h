@@ -1,6 +1,6 @@
-/* A load of requests on whoever answers: a server, or the engine here. Each of some clients takes
- * the next request when it has the answer to its last one. Arrivals are what is timed, on the
- * client's own thread, so that both sides are measured alike. */
+/* A load of requests on a server, or on the engine here. Each client sends the next request when
+ * its last one is answered. Arrival times are measured on the client's own thread, so that both
+ * kinds are measured alike. */
 #ifndef APP_BENCH_LOAD_H
 #define APP_BENCH_LOAD_H
 
@@ -19,20 +19,20 @@ struct load_requests {
     size_t n;
 };
 
-/* Lines: text, which a user says, or a JSON object with "prompt" or "messages" and "max_tokens"
- * (else max_tokens of the call). NULL or "default": the program's own prompts. ERR_IO, ERR_INPUT
- * naming file and line, ERR_MEMORY. Release in any case. */
+/* Lines: text, sent as a user message, or a JSON object with "prompt" or "messages" and
+ * "max_tokens" (default: the call's max_tokens). NULL or "default": the program's own prompts.
+ * ERR_IO, ERR_INPUT naming file and line, ERR_MEMORY. Release in any case. */
 int load_requests_read(struct load_requests *r, const char *path, int max_tokens, struct error *e);
 void load_requests_release(struct load_requests *r);
 
-/* Who answers. */
+/* The system under load. */
 struct answerer {
     char where[300]; /* "http://127.0.0.1:8080", "here" */
     char model[512];
     void *own;
-    /* A client of it, used by one thread; NULL: *e says why. */
+    /* A client of it, for one thread; NULL with *e. */
     void *(*client_open)(struct answerer *a, struct error *e);
-    /* Answers; on_event gets TOKEN events as they arrive. */
+    /* Sends a request; on_event gets TOKEN events as they arrive. */
     int (*ask)(void *client, const struct load_request *r,
                int (*on_event)(void *ctx, struct event *ev), void *ctx,
                struct turn_done_event *done, struct error *e);
@@ -40,25 +40,25 @@ struct answerer {
     void (*close)(struct answerer *a); /* NULL: never opened */
 };
 
-/* o: copied as far as it is needed later; it outlives the answerer. clients: at most at a time. */
+/* o: copied as far as needed later; it outlives the answerer. clients: maximum at a time. */
 int answerer_remote(struct answerer *a, const struct options *o, struct error *e);
 int answerer_local(struct answerer *a, const struct options *o, const char *model, int clients,
                    struct error *e);
 
-/* What a load gave: samples of all its runs. */
+/* Results of a load: samples of all its runs. */
 struct load_result {
     const char *where, *model;
     int clients, failed;
     size_t requests; /* answered */
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
-    /* milliseconds to the first token and between two arrivals, a sample each; tokens a second of
-     * all clients, a sample a run */
+    /* milliseconds to the first token and between two arrivals, one sample each; tokens/s of all
+     * clients, one sample per run */
     struct series ttft, gap, rate;
-    struct error first; /* that failed */
+    struct error first; /* of the first failed request */
 };
 
-/* One run: all requests once, by so many clients. Adds to *out. ERR_CANCELLED, ERR_MEMORY; a
- * request that fails is counted and the others go on. Main thread. */
+/* One run: all requests once, by so many clients. Adds to *out. ERR_CANCELLED, ERR_MEMORY; a failed
+ * request is counted and the others continue. Main thread. */
 int load_run(struct answerer *a, const struct load_requests *r, int clients,
              struct load_result *out, struct error *e);
 void load_result_release(struct load_result *r);

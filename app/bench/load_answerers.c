@@ -1,5 +1,5 @@
-/* Who answers a load (load.h): a server over HTTP, or an engine's worker here, whose clients are
- * sessions of their own. Greedy and past the end of the answer, so that both do the same work. */
+/* The systems under load (load.h): a server over HTTP, or an engine's worker here, with a session
+ * per client. Greedy and past the end of the answer, so that both do the same work. */
 #include "app/bench/load.h"
 
 #include "app/common/signals.h"
@@ -97,7 +97,7 @@ struct local_side {
     struct engine_setup setup;
     struct worker *worker;
     bool prepared;
-    /* clients that wait for the next run: what their sessions hold is there then, as at a server */
+    /* idle clients, kept for the next run with the KV caches of their sessions, like a server's */
     pthread_mutex_t lock;
     struct local_client *idle;
 };
@@ -105,10 +105,10 @@ struct local_side {
 struct local_client {
     struct local_side *side;
     struct client *client;
-    struct local_client *next; /* idle; the side's lock */
+    struct local_client *next; /* next idle one; protected by the lock */
 };
 
-/* The next event, waited for; false: interrupted. */
+/* Waits for the next event; false: interrupted. */
 static bool next_event(struct client *c, struct event *ev)
 {
     struct pollfd p = {.fd = client_event_fd(c), .events = POLLIN};
@@ -124,7 +124,7 @@ static bool next_event(struct client *c, struct event *ev)
     return true;
 }
 
-/* READY, or why not. */
+/* Waits for READY, or the error. */
 static int wait_ready(struct client *c, struct error *e)
 {
     for (;;) {

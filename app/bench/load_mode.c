@@ -1,6 +1,6 @@
-/* --bench --connect: a server under a load of requests, by numbers of clients, and beside it the
- * same load on a model here. Both sides take turns, run by run, so that whatever the machine or the
- * net does meanwhile meets both. Main thread. */
+/* --bench --connect: a server under a load of requests, for each number of clients, compared with
+ * the same load on a local model. Both run in turn, so that changes of machine and network affect
+ * both alike. Main thread. */
 #include "app/bench/args.h"
 #include "app/bench/internal.h"
 #include "app/bench/load_report.h"
@@ -17,7 +17,7 @@ struct load_mode {
     struct load_requests requests;
     struct answerer sides[2];
     int n_sides, clients[CLIENTS_LIST], n_clients;
-    int at;                      /* which of the clients is measured */
+    int at;                      /* index of the number of clients being measured */
     struct load_result *results; /* (n_clients, n_sides) */
 };
 
@@ -47,7 +47,7 @@ static int open_sides(struct load_mode *m, struct error *e)
     return answerer_local(&m->sides[1], o, o->bench_beside, most, e);
 }
 
-/* One request each, that does not count. */
+/* One request each, not counted. */
 static int warm_up(struct load_mode *m, struct error *e)
 {
     struct load_requests one = {m->requests.request, 1};
@@ -57,7 +57,7 @@ static int warm_up(struct load_mode *m, struct error *e)
         struct load_result none = {0};
 
         rc = load_run(&m->sides[i], &one, 1, &none, e);
-        if (rc == 0 && none.failed) /* nothing will go better */
+        if (rc == 0 && none.failed) /* further ones would fail too */
             rc = error_set(e, none.first.code, "%s", none.first.text);
         load_result_release(&none);
     }

@@ -1,4 +1,4 @@
-/* See load_report.h. One table of columns makes all formats. */
+/* See load_report.h. All formats are made from one table of columns. */
 #include "app/bench/load_report.h"
 
 #include <jansson.h>

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* ERR_USAGE: a format that this has not (sql); ERR_MEMORY. */
+/* ERR_USAGE: an unsupported format (sql); ERR_MEMORY. */
 int load_report_write(FILE *f, enum report_format format, const struct load_result *r, size_t n,
                       struct error *e);
 

@@ -1,5 +1,5 @@
-/* One whole turn that is measured: what --bench-prompts and --spec-sweep time. From an empty
- * session, so that every run of a prompt reads the same. Main thread. */
+/* One whole measured turn, for --bench-prompts and --spec-sweep. From an empty session, so that
+ * every run of a prompt prefills the same tokens. Main thread. */
 #ifndef APP_BENCH_MEASURED_TURN_H
 #define APP_BENCH_MEASURED_TURN_H
 
@@ -7,12 +7,12 @@
 #include "engine/run/engine.h"
 
 struct measured_turn {
-    struct series *token_ms; /* gets the time of every token but the first; NULL: not wanted */
+    struct series *token_ms; /* gets the time of every token except the first; may be NULL */
     uint64_t text;           /* out: hash of the answer's tokens */
-    int rc;                  /* of the turn in progress: ERR_MEMORY, a sample was lost */
+    int rc;                  /* of the current turn: ERR_MEMORY, a sample was lost */
 };
 
-/* Fills *done. The engine's errors, ERR_MEMORY, ERR_CANCELLED: a signal came. */
+/* Fills *done. The engine's errors, ERR_MEMORY, ERR_CANCELLED: by a signal. */
 int measured_turn_run(struct measured_turn *m, struct engine *g, const struct dialogue *said,
                       const struct turn *t, struct turn_done_event *done, struct error *e);
 

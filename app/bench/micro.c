@@ -1,6 +1,6 @@
-/* --microbench: each kernel and shape of the model against what this machine can do. Main thread.
- * One thread is measured: it is the steady case, and the share of the peak is what a kernel can be
- * blamed for. */
+/* --microbench: each kernel and shape of the model relative to the machine's limits. Main thread.
+ * One thread is measured: it is the most stable case, and its share of the peak depends only on the
+ * kernel. */
 #include "app/bench/internal.h"
 #include "app/common/paths.h"
 #include "engine/base/mem.h"
@@ -20,10 +20,10 @@
 #define MICRO_MAX 300
 #define LOGIT_ROWS 4
 #define READ_MS 400
-#define CACHED 1.15 /* times the memory's speed: it cannot have come from there */
+#define CACHED 1.15 /* times the memory bandwidth: faster reads must come from a cache */
 #define CHOICES_MAX 64
 
-/* What fits the second-level cache is there from the run before. */
+/* Data that fits into the L2 cache is still there from the previous run. */
 static double second_level(void)
 {
     long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -31,7 +31,7 @@ static double second_level(void)
     return bytes > 0 ? (double)bytes : 0;
 }
 
-/* The choice among kernels that the table in the cache folder makes, where there is one. */
+/* The kernel chosen by the tuning table in the cache folder, if there is one. */
 static void print_choices(const struct options *o, const struct model *model)
 {
     struct microbench_choice c[CHOICES_MAX];
@@ -64,8 +64,8 @@ static void print_choices(const struct options *o, const struct model *model)
                decode ? "measured" : "not measured yet");
 }
 
-/* How weights are read for one token: each pattern against the memory's speed of the same seconds.
- */
+/* The patterns of reading weights for one token, each relative to the memory bandwidth in the same
+ * seconds. */
 static int print_patterns(const struct options *o, enum dtype type, int cols, int threads,
                           struct error *e)
 {
@@ -117,7 +117,7 @@ static int print_all_patterns(const struct options *o, const struct model *model
     return rc;
 }
 
-/* ---- what is done with the logits of a drafted row ---- */
+/* ---- processing the logits of a drafted row ---- */
 
 #define LOGIT_RUNS 200
 
@@ -151,8 +151,8 @@ static double exp_sum_scalar(const float *x, int n)
     return sum;
 }
 
-/* Comparing a drafted token with the model's reads a row of logits for its greatest; a lossy policy
- * and a draw sum their exps as well. */
+/* Verifying a drafted token needs the maximum of a row of logits; a lossy policy and sampling also
+ * need the sum of their exps. */
 static int bench_logits(struct microbench_result *out, int n_vocab, struct error *e)
 {
     static const struct {

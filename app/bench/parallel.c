@@ -1,6 +1,6 @@
-/* Several texts side by side: what a batch with --parallel and a server do. A pass computes one
- * token of each; an expert that any of them chose is read once, so the bytes of the warm-up's union
- * are what the rate is held against. Main thread. */
+/* Several texts in parallel, as in a batch with --parallel and in a server. A pass computes one
+ * token of each; an expert chosen by any of them is read once, so the rate is compared with the
+ * bytes of the union of experts in the warm-up. Main thread. */
 #include "app/bench/internal.h"
 #include "app/common/signals.h"
 #include "app/common/turns.h"
@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-#define APART 997 /* tokens of the text from one to the next */
+#define APART 997 /* distance in tokens between the texts */
 
-/* The experts of one row of a pass; with the last row come the bytes that all of them read. */
+/* The experts of one row of a pass; the last row adds the bytes that all of them read. */
 static void count_union(void *ctx, const struct routing *r)
 {
     struct bench_arm *a = ctx;
@@ -26,7 +26,7 @@ static void count_union(void *ctx, const struct routing *r)
     if (++a->n_chosen < a->parallel)
         return;
     a->n_chosen = 0;
-    /* every text reads rows of its own */
+    /* every text has rows of its own */
     a->read_bytes += a->roofline.head +
                      roofline_rows_bytes(&a->roofline, m, a->chosen, a->parallel, r->pos) +
                      (uint64_t)(a->parallel - 1) * roofline_state_bytes(&a->roofline, r->pos, 1);
@@ -61,7 +61,7 @@ static int fill(const struct bench *b, const struct bench_arm *a, struct session
     return rc;
 }
 
-/* What the clock runs around: all prompts, then a token of each with every pass. */
+/* The timed part: all prompts, then a token of each per pass. */
 static int measure(struct bench *b, size_t arm, const struct bench_test *t, struct session **s,
                    int *ids, unsigned seed, bool counted, struct error *e)
 {
@@ -82,7 +82,7 @@ static int measure(struct bench *b, size_t arm, const struct bench_test *t, stru
     return rc;
 }
 
-/* The engine's own takes part. */
+/* Includes the engine's own session. */
 static int first_session(struct bench_arm *a, struct session **s)
 {
     *s = engine_session(a->g);

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST_COLUMNS 30 /* of a test's name in a table */
+#define TEST_COLUMNS 30 /* width of a test's name in a table */
 
 enum column_type { TEXT, INT, REAL, BOOL };
 
-/* type, name, value from r and f (figures of the rates) and t (of the times). Constants are what
- * holds for moetop: one file, mapped, no tensor split. The order of llama-bench's own comes first
- * and must stay. */
+/* type, name, value from r and f (figures of the rates) and t (of the times). Constants are
+ * moetop's fixed values: one file, mapped, no tensor split. llama-bench's own columns come first,
+ * in a fixed order. */
 /* clang-format off */
 #define COLUMNS(X)                                   \
     X(TEXT, build_commit, r->version)                \
@@ -108,8 +108,8 @@ struct column {
 #define COUNT(...) +1
 enum { N_COLUMNS = 0 COLUMNS(COUNT) };
 
-/* A column's value: text for TEXT, a number else. One function, so that every format shows the
- * same. */
+/* A column's value: text for TEXT, else a number. One function, so that all formats have the same
+ * values. */
 static void columns_of(const struct bench_result *r, const struct series_figures *t,
                        const struct series_figures *f, struct column out[N_COLUMNS])
 {
@@ -251,7 +251,7 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
     char name[128], test[128], model[200], roof[24] = "", arm[96], routing[48];
 
     bench_test_name(r, name, sizeof name);
-    /* a prompt, whole in the other formats */
+    /* a prompt, printed completely in the other formats */
     utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);
     snprintf(model, sizeof model, "%s", r->model_type);
     if (r->in_cache)
@@ -428,7 +428,8 @@ static bool same_test(const struct bench_result *a, const struct bench_result *b
            texts_of(a) == texts_of(b) && strcmp(a->test, b->test) == 0;
 }
 
-/* How alike what is not the test is: among several candidates the closest partner is taken. */
+/* Similarity of everything except the test: of several candidates the most similar partner is
+ * taken. */
 static int likeness(const struct bench_result *a, const struct bench_result *b)
 {
     return 16 * (strcmp(a->routing, b->routing) == 0) + 8 * (strcmp(a->arm, b->arm) == 0) +
@@ -436,7 +437,7 @@ static int likeness(const struct bench_result *a, const struct bench_result *b)
            (strcmp(a->placement, b->placement) == 0);
 }
 
-/* Appends "A" where both have it, "A -> B" where they differ. */
+/* Appends "A" if both have the same, "A -> B" if they differ. */
 static void put_setting(char *out, size_t size, const char *a, const char *b)
 {
     size_t n = strlen(out);
@@ -446,7 +447,7 @@ static void put_setting(char *out, size_t size, const char *a, const char *b)
                  strcmp(a, b) ? b : "");
 }
 
-/* The arm, or the number of threads; then whatever else differs between the two. */
+/* The arm, or the number of threads; then other differences between the two. */
 static void settings(const struct bench_result *a, const struct bench_result *b, char *out,
                      size_t size)
 {

@@ -1,6 +1,6 @@
-/* See routing.h. A table instead of a generator in the engine: nothing is drawn while the clock
- * runs, every device and chunk size sees the same choice, and the engine's part stays one look-up.
- */
+/* See routing.h. A table instead of a generator in the engine: no random numbers are drawn while
+ * the clock runs, every device and chunk size sees the same choice, and the engine only does a
+ * look-up. */
 #include "app/bench/routing.h"
 
 #include "engine/base/mem.h"
@@ -19,7 +19,7 @@ static double draw(uint64_t *state)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-/* The layer's own order of the experts, so that layers do not share their favourites. */
+/* A permutation of the experts for the layer, so that layers do not have the same favourites. */
 static void shuffle(uint16_t *order, int n, uint64_t *state)
 {
     for (int i = 0; i < n; i++)
@@ -38,7 +38,7 @@ static double weight_of(enum bench_routing kind, int rank)
     return kind == ROUTING_ZIPF ? 1.0 / (rank + 1) : 1.0;
 }
 
-/* `used` ranks out of n, without return. taken: n flags, all false before and after. */
+/* `used` ranks out of n, without replacement. taken: n flags, all false before and after. */
 static void draw_ranks(enum bench_routing kind, int n, int used, uint64_t *state, bool *taken,
                        int *ranks)
 {

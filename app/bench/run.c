@@ -1,6 +1,6 @@
-/* Runs the tests of --bench and describes their circumstances. Main thread. The clock runs around
- * the engine's calls alone: no tokenising, no sampling, as llama-bench does it; filling the depth
- * is not counted, and the KV rows of a depth are kept between repetitions. */
+/* Runs the tests of --bench and records their conditions. Main thread. Only the engine's calls are
+ * timed: no tokenizing, no sampling, as in llama-bench; filling the depth is not timed, and the KV
+ * rows of a depth are kept between repetitions. */
 #include "app/bench/internal.h"
 #include "app/setup/resolve.h"
 #include "app/common/signals.h"
@@ -29,7 +29,7 @@ void bench_count_routing(void *ctx, const struct routing *r)
     usage_add(ctx, r->rows, r->pos, r->experts, r->weights);
 }
 
-/* The same, and the bytes that these tokens read. */
+/* The same, with the bytes that these tokens read. */
 static void count_batch(void *ctx, const struct routing *r)
 {
     struct bench_arm *a = ctx;
@@ -63,7 +63,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     if (t->parallel > 1)
         return rc < 0 ? rc : bench_once_parallel(b, arm, t, seed, counted, ns, e);
 
-    /* the depth is the same text in every repetition: what is there already stays */
+    /* the depth has the same text in every repetition: keeps the rows that exist */
     engine_session_rewind(g, t->n_depth);
     if (rc == 0 && engine_session_tokens(g, &have) < t->n_depth)
         rc = eval(b, a, engine_session_tokens(g, &have),
@@ -71,7 +71,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     if (rc < 0)
         return rc;
     if (b->counting) {
-        a->read_bytes = a->roofline.head; /* a prompt's last token alone */
+        a->read_bytes = a->roofline.head; /* only for a prompt's last token */
         engine_observe(g, count_batch, a);
     }
     if (counted)
@@ -113,7 +113,7 @@ static void describe_model(const struct engine_info *info, struct bench_result *
 
 static const char *const kv_words[] = {[KV_F32] = "f32", [KV_F16] = "f16", [KV_Q8_0] = "q8_0"};
 
-/* Use of the warm-up: how much of the model a text of this kind touches. */
+/* Expert use of the warm-up: how much of the model such a text uses. */
 static void describe_use(const struct usage *u, struct bench_result *r)
 {
     struct usage_layer mean;
@@ -220,7 +220,7 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     }
     for (size_t i = 0; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->n_devices > 1)
-            /* a driver's own threads may wait for ours: that tells nothing of others */
+            /* the driver's own threads may wait for ours: that says nothing about other programs */
             b->load[arm].delay_s = 0;
     describe_load(&b->load[arm], r);
     describe_use(&a->usage, r);

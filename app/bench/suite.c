@@ -1,6 +1,6 @@
-/* --bench-prompts: whole turns, as a user has them, over a file of prompts: time to the first
- * token, prefill and decode apart. Main thread. Greedy and past the end-of-answer token, so that
- * every run of a prompt computes the same tokens. */
+/* --bench-prompts: whole turns, as in a chat, over a file of prompts: time to first token, prefill
+ * and decode separately. Main thread. Greedy and past the end-of-answer token, so that every run of
+ * a prompt computes the same tokens. */
 #include "app/bench/internal.h"
 #include "app/bench/measured_turn.h"
 #include "app/common/turns.h"
@@ -15,14 +15,14 @@
 
 #define ARMS_MOST 64
 
-/* What a prompt gave on an arm: one sample a run. */
+/* Results of a prompt on an arm: one sample per run. */
 struct suite {
     struct bench *b;
     const char *file;
     int n_gen;
     struct bench_result **results;
     size_t *n;
-    /* the prompt in progress; its pairs of results begin at `first` */
+    /* the current prompt; its pairs of results start at `first` */
     const char *prompt;
     size_t first;
     struct series *ttft_prompt;             /* per arm: ms */
@@ -44,8 +44,7 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
     return rc < 0 ? rc : measured_turn_run(&turn, g, &said, &t, done, e);
 }
 
-/* Makes room for a prompt's results: a pair an arm, reading it and answering. *first: the first of
- * them. */
+/* Allocates a prompt's results: a pair per arm, prefill and decode. *first: the first of them. */
 static int add_results(struct suite *s, size_t *first, struct error *e)
 {
     struct bench *b = s->b;
@@ -80,7 +79,7 @@ static int warm_up(struct suite *s, size_t arm, const char *prompt, struct error
     return rc;
 }
 
-/* One run of a prompt on an arm, into its pair of results and the arm's series. */
+/* One run of a prompt on an arm; adds to its pair of results and the arm's series. */
 static int measure_turn(struct suite *s, size_t arm, const char *prompt,
                         struct bench_result pair[2], struct series *ttft, struct error *e)
 {
@@ -110,7 +109,7 @@ static int measure_turn(struct suite *s, size_t arm, const char *prompt,
     return rc;
 }
 
-/* Describes and prints an arm's pair, whose first result is number `index` of the report. */
+/* Completes and prints an arm's pair, whose first result is number `index` of the report. */
 static void write_pair(struct suite *s, size_t arm, const char *prompt, struct bench_result pair[2],
                        const struct series *ttft, int index)
 {
@@ -121,7 +120,7 @@ static void write_pair(struct suite *s, size_t arm, const char *prompt, struct b
 
         bench_describe(s->b, arm, &t, 0, 0, r);
         if (!k)
-            r->token_p50_ms = r->token_p95_ms = 0; /* reading has no single tokens */
+            r->token_p50_ms = r->token_p95_ms = 0; /* prefill has no single tokens */
         snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp",
                  (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
         if (series_summarise(ttft, &f) == 0 && !k)
@@ -175,8 +174,8 @@ static void put_figures(FILE *f, const char *what, const char *unit, const struc
                 v.median, v.mean, v.sd, v.p95, unit, v.n);
 }
 
-/* Memory, processor, disk and experts over all prompts of an arm: the newest, the most, the sums.
- */
+/* Memory, processor, disk and experts over all prompts of an arm: the newest values, maxima and
+ * sums. */
 static void put_machine(FILE *f, const struct suite *s, size_t arm)
 {
     char rss[16], peak[16], read[16], written[16];
@@ -185,7 +184,7 @@ static void put_machine(FILE *f, const struct suite *s, size_t arm)
     size_t rows = 0, answers = 0;
 
     for (size_t i = arm * 2; i + 1 < *s->n; i += 2 * s->b->n_arms) {
-        /* both stand for the same turns */
+        /* both describe the same turns */
         const struct bench_result *r = &(*s->results)[i], *answer = r + 1;
 
         now = r->rss;

@@ -1,8 +1,8 @@
-/* --bench-verify: what it costs to verify drafts. Every round begins at the same place of the text
- * and computes 1, 2 .. K of its next tokens in one pass, logits of every row included, each from
- * the same cache; the order turns with every round. A pass is held against the one of one row in
- * its own round: its time against that time, and its bytes (the experts that its rows really chose,
- * each once) against those bytes, so that the machine's moods meet both. Main thread. */
+/* --bench-verify: the cost of verifying drafts. Every round starts at the same place of the text
+ * and computes 1, 2 .. K of its next tokens in one pass, with logits of every row, each from the
+ * same KV cache; the order is rotated from round to round. A pass is compared with the one-row pass
+ * of its own round, in time and in bytes (the experts that its rows chose, each counted once), so
+ * that variations of the machine affect both. Main thread. */
 #include "app/bench/internal.h"
 #include "app/common/signals.h"
 #include "app/common/turns.h"
@@ -12,11 +12,11 @@
 #include <jansson.h>
 #include <string.h>
 
-/* Of passes of so many rows, a value a round. */
+/* Of passes of so many rows, one value per round. */
 struct pass_rows {
     struct series ms, bytes, gb_s;
-    struct series time, reads, over; /* in those of one row; time / reads */
-    double round_ns;                 /* of the round under way */
+    struct series time, reads, over; /* relative to one row; time / reads */
+    double round_ns;                 /* of the current round */
     uint64_t round_bytes;
 };
 
@@ -30,13 +30,13 @@ struct verifying {
     uint64_t read;
 };
 
-/* A report's line: medians. */
+/* A line of the report: medians. */
 struct verify_figures {
     int rows;
     struct series_figures ms, bytes, gb_s, time, reads, over;
 };
 
-/* Where a round begins; the warm-up is number -1. */
+/* Start of a round; the warm-up is number -1. */
 static int pos_of(const struct verifying *v, int round)
 {
     return v->depth + (round + 1) * v->most;
@@ -50,7 +50,7 @@ static void count_rows(void *ctx, const struct routing *r)
                                    r->rows, r->pos);
 }
 
-/* A pass of one row more than its number says; the session is as before. */
+/* Arm `arm`: a pass of arm + 1 rows; the session is restored. */
 static int run_pass(void *ctx, size_t arm, size_t position, int round, struct error *e)
 {
     struct verifying *v = ctx;
@@ -83,7 +83,7 @@ static int keep_rows(struct pass_rows *p, const struct pass_rows *one, struct er
     return 0;
 }
 
-/* Then the text goes on by as many tokens as were tried. */
+/* Then advances the text by as many tokens as were tried. */
 static int end_round(void *ctx, int round, struct error *e)
 {
     struct verifying *v = ctx;
@@ -108,7 +108,7 @@ static int fill_depth(struct verifying *v, struct error *e)
     return rc;
 }
 
-/* A first round does not count: it meets weights that are not in memory yet. */
+/* The first round does not count: its weights may not be in memory yet. */
 static int measure(struct verifying *v, struct error *e)
 {
     const struct turns turns = {.n_arms = (size_t)v->most,

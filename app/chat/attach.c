@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #define BYTES_MOST ((size_t)1 << 20)
-#define COUNT_MOST ((size_t)32 << 10) /* of a text whose tokens are counted at every key */
+#define COUNT_MOST ((size_t)32 << 10) /* longer texts are not tokenized at every key */
 
 int attach_read(const char *path, char **text, size_t *n, struct error *e)
 {
@@ -27,7 +27,7 @@ int attach_read(const char *path, char **text, size_t *n, struct error *e)
     return rc;
 }
 
-/* The next @NAME at or behind *at that names a file: *at goes behind it. */
+/* The next @NAME at or after *at that names a file: *at is advanced past it. */
 static bool next_name(const char *message, size_t *at, char *path, size_t size)
 {
     for (const char *p = message + *at; (p = strchr(p, '@')); p++) {
@@ -36,7 +36,7 @@ static bool next_name(const char *message, size_t *at, char *path, size_t size)
 
         if (p > message && !strchr(" \t\n", p[-1]))
             continue;
-        while (n && strchr(".,;:!?)", p[n])) { /* a full stop behind it, unless the file has one */
+        while (n && strchr(".,;:!?)", p[n])) { /* "." ends the sentence, unless the file has one */
             snprintf(path, size, "%.*s", n < size ? (int)n : 0, p + 1);
             if (stat(path, &st) == 0)
                 break;

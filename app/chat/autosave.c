@@ -1,5 +1,5 @@
-/* See autosave.h. A part is a file that only grows: one write for all that was not kept yet costs a
- * token next to nothing, and whatever instant a kill chooses, what was shown is whole. */
+/* See autosave.h. The part file is append-only: one write of all new bytes costs little per token,
+ * and after a kill at any time the file is complete up to the last write. */
 #include "app/chat/autosave.h"
 
 #include "engine/base/file.h"
@@ -80,22 +80,22 @@ void autosave_release(struct autosave *f, bool done)
         unlink(f->part);
 }
 
-/* Two programs that start in the same second choose the same free name: it is whose who makes the
- * file, the other takes the next. */
+/* Two programs started in the same second choose the same free name: the one that creates the file
+ * gets it, the other takes the next name. */
 static int claim(struct autosave *f, struct error *e)
 {
     int rc = 0, fd;
 
     while (!f->claimed && rc == 0 && f->path[0]) {
         fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        f->claimed = fd >= 0 || errno != EEXIST; /* what else is wrong, saving says */
+        f->claimed = fd >= 0 || errno != EEXIST; /* other errors are reported when saving */
         if (fd >= 0)
             close(fd);
         else if (!f->claimed)
             rc = autosave_name(f, e);
     }
     if (rc == 0 && f->lock_fd < 0 && f->path[0])
-        transcript_lock(f->path, &f->lock_fd); /* new: nobody else can have it */
+        transcript_lock(f->path, &f->lock_fd); /* new: no other program can hold it */
     return rc;
 }
 
@@ -108,7 +108,7 @@ int autosave_write(struct autosave *f, const struct transcript *t, struct error 
     while (i < t->n && t->entries[i].role == ROLE_SYSTEM)
         i++;
     if (i == t->n && !f->claimed)
-        return 0; /* nothing was said: no file for it */
+        return 0; /* empty chat: no file */
     if (claim(f, e) < 0)
         return e ? e->code : ERR_IO;
     return transcript_save(t, f->path, e);
@@ -151,7 +151,7 @@ int autosave_part_write(struct autosave *f, const char *text, size_t len, struct
         if (n > 0) {
             f->kept += (size_t)n;
         } else if (n == 0 || why != EINTR) {
-            f->part_failed = true; /* what is there stays; the turn's save tries again */
+            f->part_failed = true; /* the part is kept; the turn's save tries again */
             part_close(f);
             return error_set(e, ERR_IO, "the answer cannot be kept on disk: %s", strerror(why));
         }

@@ -1,5 +1,5 @@
-/* See cache_doctor.h. The prompt is rendered once more to find its messages, and only when
- * something is lost. */
+/* See cache_doctor.h. The prompt is rendered again to find its messages, but only if tokens were
+ * lost. */
 #include "app/chat/cache_doctor.h"
 
 #include "engine/base/clock.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHOWN 6 /* tokens */
+#define SHOWN 6 /* tokens printed */
 
 static int alike(const int *a, int n, const int *b, int m)
 {
@@ -22,7 +22,7 @@ static int alike(const int *a, int n, const int *b, int m)
     return i;
 }
 
-/* The text of some tokens, as it can stand in a line. */
+/* The text of some tokens, escaped for one line. */
 static void spell(const struct engine_info *info, const int *ids, int n, char *out, size_t size)
 {
     char text[256];
@@ -44,8 +44,8 @@ static bool contains(const int *in, int n, const int *what, int m, int at)
     return false;
 }
 
-/* Which message token `at` of the prompt belongs to, and whether it is of its text. m: those that
- * the prompt was made of. */
+/* The message that token `at` of the prompt belongs to, and whether it is part of its text. m: the
+ * messages of the prompt. */
 static void place(struct cache_story *s, const struct engine_info *info, const struct message *m,
                   size_t n, int at)
 {
@@ -71,7 +71,7 @@ out:
     mem_free(starts);
 }
 
-/* The line of the template that wrote the first token that differs. */
+/* The line of the template that produced the first token that differs. */
 static void find_line(struct cache_story *s, const struct engine_info *info,
                       const struct message *m, size_t n, int at)
 {
@@ -143,7 +143,7 @@ void cache_story_end(struct cache_story *s, const struct turn_done_event *done)
     s->reused = done->cached_tokens;
     s->stored = done->stored_tokens;
     s->lost = could > s->reused ? could - s->reused : 0;
-    /* the last token held is often computed anew: its row was never needed */
+    /* the last token in the cache is often computed again, because its logits were not computed */
     if (s->lost <= 1 && s->alike >= could)
         s->lost = 0;
     s->seconds = computed > 0 ? clock_seconds(done->prefill_ns) *

@@ -1,6 +1,5 @@
-/* Why a turn computed again what was computed before: the first token in which the new prompt
- * differs from what the session holds, what stands there, and what can be done. Any thread that
- * owns what it passes. */
+/* Why a turn computed tokens again: the first token at which the new prompt differs from the
+ * session's KV cache, the text there, and what can be done. Any thread that owns what it passes. */
 #ifndef APP_CHAT_CACHE_DOCTOR_H
 #define APP_CHAT_CACHE_DOCTOR_H
 
@@ -8,32 +7,32 @@
 #include "engine/run/report/messages.h"
 #include "engine/run/prompt.h"
 
-/* What the new prompt and the old tokens have in common, and where they part. */
+/* The common prefix of the new prompt and the old tokens, and where they diverge. */
 struct cache_story {
-    int held, alike; /* tokens the session had; how many of them the prompt begins with */
-    int prompt;      /* tokens of it */
-    /* Where it parts, when it does (alike < held and alike < prompt): */
-    int message;          /* number in the conversation, from 1; 0: behind the last one */
+    int held, alike; /* tokens in the session; length of the common prefix with the prompt */
+    int prompt;      /* tokens of the prompt */
+    /* Where they diverge, if they do (alike < held and alike < prompt): */
+    int message;          /* number in the conversation, from 1; 0: after the last one */
     enum role role;       /* of that message */
-    bool in_text;         /* in what was said; else in what the template puts around it */
+    bool in_text;         /* in the message's text; else in what the template adds around it */
     char was[48], is[48]; /* some tokens from there on, escaped */
-    int line;             /* of the template that wrote it, from 1; 0: not known */
-    char line_text[100];  /* what stands there, cut and escaped */
+    int line;             /* of the template that produced it, from 1; 0: unknown */
+    char line_text[100];  /* text of that line, truncated and escaped */
     const char *why, *advice;
-    /* known when the turn is over */
-    int reused, stored, lost; /* stored: of those reused, from the disk */
-    double seconds; /* that the lost tokens took */
+    /* known when the turn has ended */
+    int reused, stored, lost; /* stored: those of reused that were read from disk */
+    double seconds;           /* spent on the lost tokens */
 };
 
-/* Everything that is known before the turn. old: n_old ids that the session holds; prompt: the new
- * ones, of `said`, whose `dropped` oldest messages behind the system's were left out
- * (dropped_before of them already in the old). */
+/* Everything known before the turn. old: the n_old ids in the session; prompt: the new ones, of
+ * `said`, whose `dropped` oldest messages after the system message were left out (dropped_before of
+ * them already in old). */
 void cache_story_begin(struct cache_story *s, const struct engine_info *info, const int *old,
                        int n_old, const struct prompt *prompt, const struct dialogue *said,
                        int dropped_before, int dropped);
-/* What the turn took. */
+/* The cost of the turn. */
 void cache_story_end(struct cache_story *s, const struct turn_done_event *done);
-/* Two to five lines of it. */
+/* The report, two to five lines. */
 void cache_story_print(const struct cache_story *s, struct strbuf *b);
 
 #endif

@@ -1,6 +1,6 @@
 /* A chat without a screen: the worker, the transcript and the settings. The screen
- * (app/chat/screen/screen.c) and line mode both drive one and show what its hooks tell them. Owns
- * the transcript and its file (autosave.h): it is written after every turn, what streams is kept
+ * (app/chat/screen/screen.c) and line mode both drive one and display what its hooks report. Owns
+ * the transcript and its file (autosave.h): it is written after every turn, streamed text is saved
  * beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread:
  * the UI thread (hooks are called from conversation_pump and conversation_submit). */
 #ifndef APP_CHAT_CONVERSATION_H
@@ -20,176 +20,175 @@ struct conversation_hooks {
     void *ctx;
     /* Every event of the worker, before it is released. */
     void (*event)(void *ctx, const struct event *ev);
-    /* Lines of the program: what a command prints (several lines), a notice, trouble. */
+    /* Lines to display: output of a command (several lines), a notice, an error. */
     void (*say)(void *ctx, enum conversation_say kind, const char *text);
     /* The transcript has a new last entry (a user's message, an answer that begins). */
     void (*added)(void *ctx, const struct transcript_entry *entry);
-    /* The transcript was changed otherwise (/undo, /clear, /load, /system): show it anew. */
+    /* The transcript was changed otherwise (/undo, /clear, /load, /system): redraw it. */
     void (*changed)(void *ctx);
-    /* conversation_view has changed, and nothing else; NULL: nobody shows it. */
+    /* Only conversation_view has changed; NULL: it is not displayed. */
     void (*view)(void *ctx);
     /* Puts a text into the input line (/edit, /compact). */
     void (*edit)(void *ctx, const char *text);
-    /* To the clipboard; false: there is none. */
+    /* Copies to the clipboard; false: there is none. */
     bool (*copy)(void *ctx, const char *text, size_t len);
-    /* An option was changed by /set: theme, mouse and the like are the shower's affair. */
+    /* An option was changed by /set; theme, mouse and the like are applied by the display. */
     void (*set)(void *ctx, const struct option *option);
-    /* A placement was asked for, the conversation's wish number `wish`: the engine will tell which
-     * one is in force then (EVENT_PLAN whose .wishes reach it), be it the one before. */
+    /* A placement was requested, as number `wish` of the conversation: the engine will report the
+     * plan then in force (EVENT_PLAN whose .wishes has reached it), possibly the previous one. */
     void (*placing)(void *ctx, const char *plan, uint64_t wish);
-    /* The engine goes, and another one will come (/model): what points to it is let go; NULL:
-     * nothing does. EVENT_LOADING and EVENT_READY follow. */
+    /* The engine will be closed and replaced (/model): drop pointers into it; NULL: there are none.
+     * EVENT_LOADING and EVENT_READY follow. */
     void (*closing)(void *ctx);
-    /* Cells of a line of output; NULL: nobody knows, lines are kept below 80. */
+    /* Width of a line of output in columns; NULL: unknown, lines are kept below 80. */
     int (*columns)(void *ctx);
-    /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
+    /* the input is a pipe: the chat is saved only by /save */
     bool unkept;
-    /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */
+    /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C works */
     bool keys;
 };
 
-/* Starts the worker; the model is loaded in the background. The chat that --continue or --chat name
- * is in the transcript already. o outlives the conversation and is
- * changed by /set. */
+/* Starts the worker; the model is loaded in the background. The chat named by --continue or --chat
+ * is already in the transcript. o outlives the conversation and is changed by /set. */
 int conversation_open(struct conversation **out, struct options *o,
                       const struct conversation_hooks *hooks, struct error *e);
-/* Stops the worker, saves. The error is the first of the session that should become the exit code
- * (the model could not be read …), or the save's. */
+/* Stops the worker, saves. The error is the session's first that determines the exit code (the
+ * model could not be read …), or that of saving. */
 int conversation_close(struct conversation *c, struct error *e);
 
 /* poll for reading, then conversation_pump */
 int conversation_fd(const struct conversation *c);
 void conversation_pump(struct conversation *c);
-/* A message. While an answer runs it waits for its turn. 0; -1: refused (said why), the text stays
- * with the caller. */
+/* Submits a message. While an answer runs it is queued. 0; -1: refused with a notice; the caller
+ * keeps the text. */
 int conversation_submit(struct conversation *c, const char *text);
-/* the answer ends after the present token; async-signal-safe */
+/* the answer ends after the current token; async-signal-safe */
 void conversation_stop(struct conversation *c);
 bool conversation_busy(const struct conversation *c); /* an answer is being written */
-/* busy, or a call has not reported yet */
+/* busy, or a conversation_call has not finished yet */
 bool conversation_working(const struct conversation *c);
 bool conversation_ready(const struct conversation *c); /* the model is loaded */
-bool conversation_over(const struct conversation *c);  /* /quit, or the worker has gone */
-/* the message that waits, NULL: none */
+bool conversation_over(const struct conversation *c);  /* /quit, or the worker has ended */
+/* the queued message, NULL: none */
 const char *conversation_waiting(const struct conversation *c);
-char *conversation_unqueue(struct conversation *c); /* takes it back, mem_* memory */
+char *conversation_unqueue(struct conversation *c); /* removes it from the queue; mem_* memory */
 
-/* which tokens chose it; the answer comes as output */
+/* prints which tokens chose the expert, as output */
 int conversation_expert(struct conversation *c, int layer, int expert);
-/* Runs fn on the engine's thread when no answer is being written; its text comes as output.
- * release(ctx) is always called. 0, or -1 (said why). */
+/* Runs fn on the engine's thread while no answer is being written; its text is printed as output.
+ * release(ctx) is always called. 0, or -1 with a notice. */
 int conversation_call(struct conversation *c,
                       int (*fn)(void *ctx, struct engine *g, char **text, struct error *e),
                       void *ctx, void (*release)(void *ctx));
-/* strategy or plan file; says what is wrong */
+/* strategy or plan file; reports errors as a notice */
 int conversation_place(struct conversation *c, const char *spec);
-/* trace one token a second into the telemetry */
+/* trace one token per second into the telemetry */
 void conversation_timeline(struct conversation *c, bool on);
-/* free, or the configured pace (40 when none) */
+/* unlimited, or the configured pace (default 40) */
 void conversation_pace_toggle(struct conversation *c);
-double conversation_pace(const struct conversation *c); /* in force, 0: free */
+double conversation_pace(const struct conversation *c); /* current one in tokens/s, 0: unlimited */
 
-/* One line to begin with: which chat goes on (--continue, --chat), or which one was the last; "":
- * nothing. The conversation's. */
+/* The greeting line: which chat is resumed (--continue, --chat), or which was the last; "":
+ * nothing. Owned by the conversation. */
 const char *conversation_greeting(struct conversation *c);
-/* something was said in it before */
+/* it had messages when it was opened */
 bool conversation_goes_on(const struct conversation *c);
 const struct transcript *conversation_transcript(const struct conversation *c);
 /* see worker_telemetry */
 const struct telemetry *conversation_telemetry(struct conversation *c);
-/* NULL before the model is loaded, and where it is a server's */
+/* NULL before the model is loaded, and with a server */
 const struct engine_info *conversation_info(const struct conversation *c);
-/* --connect: NULL before it was reached, and where there is none */
+/* --connect: NULL before it is connected, and without a server */
 struct server;
 struct figures;
 struct remote_engine;
 const struct server *conversation_server(const struct conversation *c);
-/* what that server tells of itself; false: there is none */
+/* what that server reports of itself; false: no server */
 bool conversation_figures(struct conversation *c, struct figures *out);
-/* The engine of a server that tells all of it, whose telemetry is that engine's; false: none. */
+/* The engine of a server that reports its state, as telemetry; false: none. */
 bool conversation_remote_engine(struct conversation *c, struct remote_engine *out);
-/* "127.0.0.1:8080"; "": there is none */
+/* "127.0.0.1:8080"; "": no server */
 const char *conversation_host(const struct conversation *c);
-/* What the newest answer's prompt found in the cache; NULL: nothing was answered yet, or a server
- * did, which tells none. */
+/* KV cache reuse of the newest answer's prompt; NULL: nothing was answered yet, or by a server,
+ * which does not report it. */
 struct cache_story;
 const struct cache_story *conversation_cache(const struct conversation *c);
 /* as of now; NULL before the model is loaded */
 const struct stats *conversation_stats(struct conversation *c);
 struct options *conversation_options(struct conversation *c);
-const char *conversation_path(const struct conversation *c); /* of the transcript file; "": none */
+const char *conversation_path(const struct conversation *c); /* of the transcript; "": none */
 int conversation_save(struct conversation *c, struct error *e);
 /* see chat_export */
 int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e);
 
-/* /edit: the last message is in the input line; what is sent next takes its place and that of all
- * behind it. Nothing is cut before. */
+/* /edit: the last message is in the input line; the next message replaces it and everything after
+ * it. Nothing is removed before that. */
 void conversation_edit(struct conversation *c);
-/* all stays as it was (said so); false: nothing was being edited */
+/* cancels the edit with a notice; false: nothing was being edited */
 bool conversation_edit_end(struct conversation *c);
 
-/* The first entry behind the system message that the model is given whole; that one if it sees all.
- */
+/* The first entry after the system message that the model sees; the entry right after it if it sees
+ * all. */
 size_t conversation_view(const struct conversation *c);
-/* A summary takes the place of what the model sees no more, or of all before the last message,
- * where it still sees all: text, or NULL: it is asked to write one; where that is done already, it
- * goes into the input line to be edited. -1: said why. */
+/* Replaces what the model no longer sees by a summary, or everything before the last message if it
+ * sees all: text, or NULL: the model is asked to write one; if there is one already, it is put into
+ * the input line for editing. -1 with a notice. */
 int conversation_compact(struct conversation *c, const char *text);
-/* The summaries are dropped: the model is given all again. */
+/* Removes the summaries: the model sees everything again. */
 int conversation_compact_none(struct conversation *c);
-/* The models at hand, as model_places.h finds them, with the bundled one and the one in use; as
- * they were listed last unless `anew`. The conversation's. */
+/* The available models, as found by model_places.h, with the bundled one and the current one; the
+ * previous list unless `anew`. Owned by the conversation. */
 const struct model_files *conversation_models(struct conversation *c, bool anew, struct error *e);
-/* The engine is opened anew with this model, after the answer under way, and the chat goes on; when
- * it cannot be opened, with the one before. -1: said why, all is as before. */
+/* Reopens the engine with this model after the running answer, and the chat continues; if it cannot
+ * be opened, with the previous one. -1 with a notice: nothing has changed. */
 int conversation_model(struct conversation *c, const char *path);
-/* The path of the one in use, or being opened. */
+/* The path of the current model, or of the one being opened. */
 const char *conversation_model_path(const struct conversation *c);
 
 /* For app/chat/commands. */
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void conversation_quit(struct conversation *c);
-/* answers the transcript as it stands; go_on: continues its last answer */
+/* answers the transcript as it is; go_on: continues its last answer */
 int conversation_answer(struct conversation *c, bool go_on);
-/* The last message and what follows leave the chat until conversation_redo, or until something is
- * said in their place, which then stands beside them. -1: said why. */
+/* Removes the last message and what follows from the chat, until conversation_redo, or until a new
+ * message is sent, which then becomes a branch beside them. -1 with a notice. */
 int conversation_undo(struct conversation *c);
-/* Where the chat is not seen (hooks.keys): how its last message and answer begin, in words. */
+/* If the chat is not visible (hooks.keys): prints how its last message and answer begin. */
 void conversation_end_say(struct conversation *c);
 int conversation_redo(struct conversation *c);
-/* Answers the last message once more, beside the answer it has. */
+/* Answers the last message again, as a branch beside its present answer. */
 int conversation_regen(struct conversation *c);
-/* The chat goes on with number k (from 0) of what stands at entry `at`. */
+/* Switches the chat to branch k (from 0) at entry `at`. */
 int conversation_switch(struct conversation *c, size_t at, size_t k);
-/* Of the answer that the chat ends with: how many tokens it has since it went on last (0: they are
- * not kept; those of the newest nine computed are); the text of a token (as it would stand in the
+/* Of the chat's last answer: the number of tokens since it was last continued (0: they are not
+ * kept; only those of the newest nine computed answers are); the text of a token (as in the
  * answer), at most size-1 bytes and a NUL. */
 size_t conversation_tokens(const struct conversation *c);
-/* The newest answer computed is the chat's last message, not another branch or an older one. */
+/* The chat ends with the newest computed answer, not another branch or an older one. */
 bool conversation_answer_shown(const struct conversation *c);
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size);
-/* Its token `at` (from 0) and what else was likely there, in words, as output. -1: said why. */
+/* Prints token `at` (from 0) of it and the alternatives, as output. -1 with a notice. */
 int conversation_token_say(struct conversation *c, size_t at);
-/* That answer up to its token `at` (from 0), then token id instead of it, goes on beside the
- * one there is. -1: said why. */
+/* Branches that answer: its text up to token `at` (from 0), then token id instead of it, then
+ * continued. -1 with a notice. */
 int conversation_token_branch(struct conversation *c, size_t at, int id);
-/* The id of number k (from 0) of what was likeliest at that token, -1: there are not so many. */
+/* The id of the k-th most probable alternative at that token, -1: there are not so many. */
 int conversation_token_alternative(const struct conversation *c, size_t at, size_t k);
-/* The newest entry, `most` at the most, where more than one thing was said; n: none. */
+/* Index of the newest entry, at most `most`, that has branches; the number of entries: none. */
 size_t conversation_fork_before(const struct conversation *c, size_t most);
 int conversation_system(struct conversation *c, const char *text); /* NULL or empty: none */
 int conversation_load(struct conversation *c, const char *path, struct error *e);
-/* The saved chats but this one in which some message holds the words ("": all), as
- * transcript_search; the conversation's until it is asked anew. NULL: as they were listed last. */
+/* The other saved chats with a message that contains the words ("": all), as transcript_search;
+ * owned by the conversation until the next call. NULL: the previous list. */
 int conversation_chats(struct conversation *c, const char *words,
                        const struct transcript_info **out, size_t *n, struct error *e);
-/* This chat is called NAME among the saved ones from now on; what it was called is gone. ERR_USAGE
- * (the name is taken, or none), ERR_IO. */
+/* Names this chat NAME among the saved ones; its previous name is dropped. ERR_USAGE (the name is
+ * taken, or empty), ERR_IO. */
 int conversation_rename(struct conversation *c, const char *name, struct error *e);
-/* A chat that was not to be kept is from now on. */
+/* Saves a chat that was not to be saved, from now on. */
 void conversation_keep(struct conversation *c);
-/* conversation_place, told in the chat when it is in force */
+/* conversation_place, with a notice when the plan is in force */
 int conversation_place_told(struct conversation *c, const char *spec);
 /* a fresh transcript in a file of its own */
 void conversation_new(struct conversation *c);

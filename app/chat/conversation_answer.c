@@ -1,5 +1,5 @@
-/* The answer under way in a conversation: messages in, the turn sent, text kept as it comes, and
- * what is known of the answer at its end. UI thread. */
+/* The running answer of a conversation: sends messages and the turn, stores the text as it arrives,
+ * and records data about the answer at its end. UI thread. */
 #include "app/chat/internal.h"
 #include "app/chat/turn.h"
 #include "app/common/answer_text.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* an answer is called paced when it waited for more than this share of its time */
+/* an answer counts as paced if it waited for more than this share of its time */
 #define PACED_SHARE 0.05
 
 void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
@@ -33,7 +33,7 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
     conversation_turn_save(c);
 }
 
-/* The adapters that count, by name and strength, as far as there is room. */
+/* The active adapters, by name and strength, as many as fit. */
 static void note_adapters(struct conversation *c, char *out, size_t size)
 {
     const struct telemetry *t = conversation_telemetry(c);
@@ -47,7 +47,7 @@ static void note_adapters(struct conversation *c, char *out, size_t size)
                                   adapters_at(info->adapters, i)->name, (double)t->strengths[i]);
 }
 
-/* What /continue adds is counted with what was there. */
+/* The tokens of /continue are added to those already there. */
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d)
 {
     struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
@@ -65,7 +65,7 @@ void conversation_answer_measured(struct conversation *c, const struct turn_done
     note_adapters(c, last->adapters, sizeof last->adapters);
 }
 
-/* Text is on the disk before it is shown. */
+/* Text is written to disk before it is shown. */
 static void part_write(struct conversation *c)
 {
     struct error e = {0};
@@ -78,7 +78,7 @@ static void part_write(struct conversation *c)
     c->save_said = true;
 }
 
-/* Text of the answer came; on the disk before it is shown. */
+/* Text of the answer arrived; it is written to disk before it is shown. */
 void conversation_answer_text(struct conversation *c, const struct token_event *t)
 {
     if (!t->len)
@@ -110,7 +110,7 @@ int conversation_turn_begin(struct conversation *c, struct dialogue *said, struc
     return -1;
 }
 
-/* Its prompt is made first; conversation_pump sends it. */
+/* Its prompt is made first; conversation_pump then sends it. */
 static int turn_begin(struct conversation *c, bool go_on)
 {
     struct dialogue said = {0};
@@ -162,7 +162,7 @@ int conversation_answer(struct conversation *c, bool go_on)
     return 0;
 }
 
-/* What is edited and all behind it stands aside, now that something takes its place. */
+/* The edited message and everything after it is put aside, now that a new message replaces it. */
 static void edit_cut(struct conversation *c)
 {
     size_t at = transcript_last(&c->transcript, ROLE_USER);
@@ -178,7 +178,7 @@ static int message_send(struct conversation *c, const char *text)
 
     edit_cut(c);
     c->n_undone = 0;
-    /* it gets out of the way, and is tried again after this answer */
+    /* the measurement is cancelled, and tried again after this answer */
     if (c->measuring) {
         conversation_link_cancel(c);
         c->auto_done = false;

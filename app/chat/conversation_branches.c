@@ -1,5 +1,4 @@
-/* What was said otherwise: taking back, saying it anew, going on with another token, going between
- * the branches. UI thread. */
+/* Branches: undo, regenerate, continue with another token, switch between branches. UI thread. */
 #include "app/chat/internal.h"
 #include "app/setup/engine_options.h"
 #include "engine/base/mem.h"
@@ -8,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define BEGINNING 60 /* cells */
+#define BEGINNING 60 /* columns */
 
 static int trouble(struct conversation *c, const struct error *e)
 {
@@ -34,7 +33,7 @@ void conversation_end_say(struct conversation *c)
     size_t at = transcript_last(t, ROLE_USER);
     struct strbuf b = {0};
 
-    if (c->hooks.keys) /* there it is seen */
+    if (c->hooks.keys) /* the screen shows it */
         return;
     if (at == t->n) {
         conversation_say(c, SAY_NOTICE, "nothing is said in the chat now");
@@ -85,7 +84,7 @@ int conversation_redo(struct conversation *c)
     return 0;
 }
 
-/* A seed that none of the answers beside it had, and a word about it. */
+/* A seed that none of the sibling answers had, and a notice about it. */
 static void reseed(struct conversation *c, size_t siblings)
 {
     struct sampling s;
@@ -145,7 +144,7 @@ size_t conversation_fork_before(const struct conversation *c, size_t most)
     return t->n;
 }
 
-/* The answer is the chat's last entry, and the token can be exchanged. */
+/* Checks that the answer is the chat's last entry, and that the token can be replaced. */
 static bool can_branch(struct conversation *c, const struct answer_kept *a, size_t at)
 {
     const char *why = NULL;

@@ -1,13 +1,13 @@
-/* What the model sees of a long chat, and a summary in place of what it sees no more. The summary
- * belongs to the message that it stands before (transcript.h), so that branches and /undo take it
- * along; nothing that was said is lost. UI thread. */
+/* Which part of a long chat the model sees, and a summary that replaces the rest. The summary
+ * belongs to the message after it (transcript.h), so branches and /undo keep it with that message;
+ * no message is lost. UI thread. */
 #include "app/chat/internal.h"
 #include "app/chat/turn.h"
 #include "engine/base/mem.h"
 
 #include <string.h>
 
-/* tokens: what a summary may take, of the context at most this part */
+/* tokens: maximum of a summary, and as a fraction of the context */
 #define TOKENS_MOST 400
 #define CONTEXT_PART 8
 
@@ -40,7 +40,7 @@ void conversation_view_moved(struct conversation *c, int dropped)
                          view - (c->transcript.entries[0].role == ROLE_SYSTEM));
 }
 
-/* Where a summary belongs: the first user's message that the model sees whole; where it sees all,
+/* Where a summary belongs: the first user message that the model sees completely; if it sees all,
  * the last one. n: nowhere. */
 static size_t place(const struct conversation *c)
 {
@@ -53,7 +53,7 @@ static size_t place(const struct conversation *c)
     return at > first ? at : t->n;
 }
 
-/* Everything is computed anew from here on. */
+/* Everything is computed again from here on. */
 static int keep(struct conversation *c, size_t at, const char *text)
 {
     struct error e = {0};
@@ -78,11 +78,11 @@ static void told(struct conversation *c, size_t at)
                      n, n == 1 ? "" : "s");
 }
 
-/* What is before entry `at`, and the request. */
+/* The messages before entry `at`, and the request for a summary. */
 static int question(struct conversation *c, size_t at, struct dialogue *said, struct turn *turn,
                     struct error *e)
 {
-    struct transcript before = c->transcript; /* the same entries, fewer of them */
+    struct transcript before = c->transcript; /* shares the entries, but fewer of them */
     struct message *all;
     const struct engine_info *info = conversation_info(c);
     int most = info ? info->context / CONTEXT_PART : TOKENS_MOST, rc;
@@ -175,7 +175,7 @@ int conversation_compact_none(struct conversation *c)
     return 0;
 }
 
-/* Blanks and line ends around it are the template's, not the summary's. */
+/* Blanks and line ends around it come from the template. */
 static const char *trimmed(struct strbuf *b)
 {
     while (b->len && strchr(" \n\t", b->data[b->len - 1]))

@@ -1,5 +1,5 @@
-/* What a conversation asks of the engine thread beside answers: settings, placements and their
- * measurement, calls. UI thread, but for do_auto. */
+/* What a conversation requests of the engine thread besides answers: settings, placements and their
+ * measurement, calls. UI thread, except do_auto. */
 #include "app/chat/internal.h"
 #include "app/placement/auto.h"
 #include "app/setup/engine_options.h"
@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* what F2 goes back to when no pace was configured: about as fast as one reads */
+/* F2's pace if none is configured: about reading speed */
 #define PACE_DEFAULT 40.0
 
-/* A worker that has gone need not hear it; one that could not be told is said. */
+/* A worker that has ended needs no command; failure to send one is reported. */
 void conversation_notify(struct conversation *c, struct command k)
 {
     struct error e = {0};
@@ -38,7 +38,7 @@ static void pace_send(struct conversation *c)
     conversation_notify(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
 }
 
-/* What only a loaded model can do. 0, or -1: said why. */
+/* For actions that need a loaded model. 0, or -1 with a notice. */
 static int command_send(struct conversation *c, struct command *k)
 {
     struct error e = {0};
@@ -110,7 +110,7 @@ void conversation_apply(struct conversation *c, const struct option *option)
         if (c->pace > 0)
             c->pace_asked = c->pace;
         pace_send(c);
-    } else if (id != OPTION_ID_place) { /* that one was asked for before it was set */
+    } else if (id != OPTION_ID_place) { /* a placement was requested before the option was set */
         sampling_send(c);
     }
     if (c->hooks.set)
@@ -157,7 +157,7 @@ int conversation_place_told(struct conversation *c, const char *spec)
     if (conversation_place(c, spec) < 0)
         return -1;
     c->place_told = c->places_sent;
-    if (!c->hooks.keys) /* the screen shows what it waits for */
+    if (!c->hooks.keys) /* the screen shows the pending placement */
         conversation_say(c, SAY_NOTICE, "switching the placement to %s ...", spec);
     return 0;
 }
@@ -184,7 +184,7 @@ void conversation_placed(struct conversation *c, const struct event *ev)
 
 static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
 {
-    const char *place = ctx; /* "auto" when that was asked for */
+    const char *place = ctx; /* "auto" if that was requested */
 
     if (!place_auto_due(g, place))
         return 0;
@@ -192,8 +192,8 @@ static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
     return place_auto(g, strcmp(place, "auto") == 0, e);
 }
 
-/* Once, when auto was asked for or a real GPU is used for the first time; never before an answer
- * has been given. */
+/* Once, if auto was requested or a real GPU is used for the first time; never before an answer has
+ * been given. */
 void conversation_measure_after(struct conversation *c)
 {
     const struct engine_info *info = conversation_info(c);

@@ -1,5 +1,5 @@
-/* The file of a conversation, and what is done to its transcript as a whole: saving, copies, other
- * chats, cutting, reading. UI thread. */
+/* The file of a conversation, and operations on its transcript as a whole: saving, copies, other
+ * chats, truncating, loading. UI thread. */
 #include "app/chat/internal.h"
 #include "app/chat/report.h"
 #include "engine/base/mem.h"
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A chat begins, or one that was read goes on: in a file of its own. */
+/* Starts a file for a new or loaded chat. */
 void conversation_file_begin(struct conversation *c)
 {
     struct error e = {0};
@@ -25,7 +25,7 @@ void conversation_file_begin(struct conversation *c)
         conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
 }
 
-/* The file that --continue and --chat name: 1, 0: neither was given, or negative. */
+/* The file named by --continue or --chat: 1, 0: neither was given, or negative. */
 static int wanted_path(const struct options *o, char *path, size_t size, struct error *e)
 {
     struct transcript_info newest;
@@ -44,7 +44,7 @@ static int wanted_path(const struct options *o, char *path, size_t size, struct 
     return 1;
 }
 
-/* What is said of a chat that goes on. */
+/* The greeting line of a resumed chat. */
 static void opened_text(struct conversation *c, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -100,7 +100,7 @@ const char *conversation_greeting(struct conversation *c)
         transcript_newest(&last)) {
         title = transcript_is_named(&last) || !last.title[0] ? last.name : last.title;
         len = strlen(title);
-        len -= len > 1 && title[len - 1] == '.'; /* it goes on with a comma */
+        len -= len > 1 && title[len - 1] == '.'; /* a comma follows */
         snprintf(c->opened, sizeof c->opened, "last chat: %.*s, %s · /load 1", (int)len, title,
                  transcript_ago(last.changed, (int64_t)time(NULL), ago));
     }
@@ -256,7 +256,7 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
     c->n_undone = 0;
     c->dropped = 0;
     autosave_recover(&c->transcript, path);
-    /* going on leaves the file that was read as it is */
+    /* continuing does not change the file that was read */
     conversation_file_begin(c);
     conversation_changed(c);
     return 0;

@@ -1,4 +1,5 @@
-/* A conversation from its beginning over the events of its worker to its end (conversation.h). */
+/* A conversation from opening it, through the events of its worker, to closing it (conversation.h).
+ */
 #include "app/chat/internal.h"
 #include "app/chat/report.h"
 #include "app/setup/prompt.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A chat that goes on keeps its own, unless the command line names one. */
+/* A resumed chat keeps its own system message, unless the command line gives one. */
 static int system_set(struct conversation *c, const char *text, struct error *e)
 {
     const struct options *o = c->options;
@@ -73,7 +74,7 @@ int conversation_close(struct conversation *c, struct error *e)
     mem_free(c->change.wanted);
     mem_free(c->change.back);
     model_files_release(&c->models);
-    /* what had been shown of the last answer */
+    /* as much of the last answer as had been shown */
     if (c->busy && !c->compacting && c->transcript.n) {
         struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
 
@@ -108,7 +109,7 @@ static void remark_say(void *ctx, const char *line)
     conversation_say(ctx, SAY_NOTICE, "%s", line);
 }
 
-/* A turn that ended before it read anything tells nothing of the cache. */
+/* A turn that ended before its prefill says nothing about the cache. */
 static void cache_note(struct conversation *c, const struct turn_done_event *d)
 {
     if (c->remote || !d->prompt_tokens)
@@ -137,7 +138,7 @@ static void answer_done(struct conversation *c, const struct turn_done_event *d)
     conversation_receipt_end(c, d);
 }
 
-/* What was being written, an answer or a summary, is over. */
+/* The answer or summary being written has ended. */
 static void writing_ended(struct conversation *c, enum stop_reason stop)
 {
     if (!c->busy)
@@ -213,7 +214,7 @@ static void on_event(struct conversation *c, const struct event *ev)
     }
 }
 
-/* An event of the worker, or what stands in its place; released. */
+/* Handles an event of the worker or of its replacement, and releases it. */
 static void handle(struct conversation *c, struct event *ev)
 {
     on_event(c, ev);
@@ -222,7 +223,7 @@ static void handle(struct conversation *c, struct event *ev)
     event_release(ev);
 }
 
-/* The answer is over before its turn began. */
+/* The answer ended before its turn began. */
 static void turn_failed(struct conversation *c, int rc, const char *why, uint64_t start_ns)
 {
     struct event ev = {.kind = EVENT_TURN_DONE};
@@ -237,7 +238,8 @@ static void turn_failed(struct conversation *c, int rc, const char *why, uint64_
     handle(c, &ev);
 }
 
-/* The prompt of the answer that begins: once it is made its turn is sent, or all is over. */
+/* Polls the prompt of the answer being started: sends its turn once it is made, or ends the answer.
+ */
 static void prompt_take(struct conversation *c)
 {
     struct command k = {.kind = COMMAND_TURN};
@@ -249,14 +251,14 @@ static void prompt_take(struct conversation *c)
         return;
     if (rc == 0 && !c->compacting) {
         conversation_view_moved(c, c->prompter.history.dropped_messages);
-        k.turn.prompt.dropped_turns = 0; /* that tells it */
+        k.turn.prompt.dropped_turns = 0; /* conversation_view_moved reports it */
         conversation_receipt_prompt(c, &k.turn.prompt);
     }
     if (rc == 0 && !c->worker_gone)
         rc = client_send(c->client, &k, &e);
     else
         command_release(&k);
-    if (rc == 0 && atomic_load(&c->prompter.unwanted)) /* it came when there was no turn yet */
+    if (rc == 0 && atomic_load(&c->prompter.unwanted)) /* cancelled before the turn existed */
         client_cancel(c->client);
     if (rc < 0 && c->busy)
         turn_failed(c, rc, e.text, start_ns);

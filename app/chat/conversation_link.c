@@ -1,6 +1,6 @@
-/* Who answers in a conversation: the engine's worker on this machine, or a server (--connect). Both
- * take a message and tell events; the rest of the conversation does not ask which it is. UI thread;
- * conversation_link_cancel: async-signal-safe. */
+/* The answerer of a conversation: the engine's worker on this machine, or a server (--connect).
+ * Both take a message and produce events; the rest of the conversation is independent of which it
+ * is. UI thread; conversation_link_cancel: async-signal-safe. */
 #include "app/chat/internal.h"
 #include "engine/base/mem.h"
 
@@ -89,7 +89,7 @@ static void wake(void *ctx)
     client_wake(ctx);
 }
 
-/* A server makes the prompt itself: it gets what was said. */
+/* A server makes the prompt itself: it is sent the messages. */
 static int ask_server(struct conversation *c, struct dialogue *said, struct turn *turn,
                       struct error *e)
 {
@@ -110,7 +110,7 @@ int conversation_link_ask(struct conversation *c, struct dialogue *said, struct 
     return prompter_start(&c->prompter, conversation_info(c), said, turn, wake, c->client, e);
 }
 
-/* ---- what is known of the model ---- */
+/* ---- data about the model ---- */
 
 const struct telemetry *conversation_telemetry(struct conversation *c)
 {

@@ -1,6 +1,6 @@
-/* Another model in the same conversation: the engine that there is goes before the next one comes,
- * for two seldom fit into a memory; what can be known before (does it exist, is it computed, will
- * it fit) is asked while the old one still answers. UI thread. */
+/* Switches the model within a conversation: the old engine is closed before the new one is opened,
+ * since two seldom fit into memory; what can be checked before (existence, support, whether it will
+ * fit) is checked while the old one still answers. UI thread. */
 #include "app/chat/internal.h"
 #include "app/common/model_places.h"
 #include "app/common/paths.h"
@@ -41,7 +41,7 @@ const struct model_files *conversation_models(struct conversation *c, bool anew,
     return rc < 0 ? NULL : &c->models;
 }
 
-/* What the engine in use will give back. */
+/* Memory that closing the current engine will free. */
 static uint64_t held(struct conversation *c)
 {
     const struct telemetry *t = conversation_telemetry(c);
@@ -49,8 +49,7 @@ static uint64_t held(struct conversation *c)
     return t ? t->weights_packed + t->kv_bytes + t->scratch_bytes : 0;
 }
 
-/* The options as they are with this model (NULL: the bundled one), and what its engine is opened
- * with. */
+/* The options with this model (NULL: the bundled one), and the settings to open its engine with. */
 static int prepare(struct conversation *c, const char *path, struct engine_setup **out,
                    struct error *e)
 {
@@ -75,7 +74,7 @@ static int prepare(struct conversation *c, const char *path, struct engine_setup
     return 0;
 }
 
-/* All that was said of the engine that goes. */
+/* Resets all state about the old engine. */
 static void engine_forget(struct conversation *c)
 {
     c->ready = c->worker_gone = c->measuring = c->auto_done = c->auto_wanted = false;
@@ -88,7 +87,7 @@ static void engine_forget(struct conversation *c)
     stats_restart(&c->stats);
 }
 
-/* Takes next. When not even its thread can be started the conversation is over. */
+/* Starts the worker with `next`. If not even its thread can be started, the conversation ends. */
 static void engine_replace(struct conversation *c, struct engine_setup *next)
 {
     struct error e = {0};
@@ -115,7 +114,7 @@ static void engine_replace(struct conversation *c, struct engine_setup *next)
     c->client = worker_client(c->worker);
 }
 
-/* Nobody computes now. */
+/* No computation is running. */
 static int change(struct conversation *c, const char *path)
 {
     struct engine_setup *next;
@@ -131,7 +130,7 @@ static int change(struct conversation *c, const char *path)
     }
     c->change.on = true;
     c->change.back = back;
-    if (!c->hooks.keys) /* the screen shows how far it is */
+    if (!c->hooks.keys) /* the screen shows the progress */
         conversation_say(c, SAY_NOTICE, "opening %s ...", next->model_path);
     engine_replace(c, next);
     return 0;
@@ -166,8 +165,7 @@ int conversation_model(struct conversation *c, const char *path)
     return 0;
 }
 
-/* Back to the one before; if it cannot be opened either, the conversation ends as it would have
- * without any model. */
+/* Reopens the previous model; if that fails too, the conversation ends as if it had no model. */
 static void go_back(struct conversation *c)
 {
     struct engine_setup *before;
@@ -188,7 +186,7 @@ static void go_back(struct conversation *c)
     mem_free(back);
 }
 
-/* A chat in which nothing was said takes the model's system message. */
+/* A chat without messages gets the model's system message. */
 static void answers_now(struct conversation *c)
 {
     char name[256], *text = NULL;

@@ -1,7 +1,7 @@
-/* The receipts of a chat's answers (app/setup/receipt_chat.h): what decides an answer is noted as
- * it begins, its receipt joins the transcript as it ends. The model's bytes are hashed by a thread
- * that only runs where the machine has nothing else to do; receipts that it comes too late for tell
- * no hash. UI thread, but for that one. */
+/* The receipts of a chat's answers (app/setup/receipt_chat.h): what determines an answer is
+ * recorded when it begins, its receipt is added to the transcript when it ends. The model's bytes
+ * are hashed by a thread of idle priority; receipts written before it is done have no hash. UI
+ * thread, except that one. */
 #include "app/chat/internal.h"
 #include "app/common/paths.h"
 #include "app/setup/receipt_chat.h"
@@ -13,7 +13,7 @@
 #include <sched.h>
 #include <string.h>
 
-#define SMALL ((uint64_t)256 << 20) /* weights that are hashed in no time */
+#define SMALL ((uint64_t)256 << 20) /* weights that are hashed quickly */
 
 /* ---- the model's hash ---- */
 
@@ -36,7 +36,7 @@ static void *hash(void *ctx)
     return NULL;
 }
 
-/* The hash goes into the receipts that wait for it. */
+/* Adds the hash to the receipts that wait for it. */
 static void hash_take(struct chat_receipts *r)
 {
     if (r->running && atomic_load(&r->made)) {
@@ -50,7 +50,7 @@ static void hash_take(struct chat_receipts *r)
     json_array_clear(r->unhashed);
 }
 
-/* Experts that stay on the disk need it for themselves. */
+/* The disk is needed to read experts that are not in memory. */
 static void hash_begin(struct conversation *c, const struct engine_info *info)
 {
     struct chat_receipts *r = &c->receipts;
@@ -74,7 +74,7 @@ void conversation_receipts_settle(struct conversation *c)
     if (r->running && !r->small)
         atomic_store(&r->unwanted, true);
     if (r->running) {
-        /* somebody waits now, and a busy machine leaves nothing for it */
+        /* the caller waits now, and at idle priority a busy machine might never run it */
         pthread_setschedparam(r->thread, SCHED_OTHER, &none);
         pthread_join(r->thread, NULL);
     }
@@ -126,7 +126,7 @@ void conversation_receipt_changed(struct conversation *c, const char *why)
         c->receipts.none = why;
 }
 
-/* Adapters that count otherwise than they were opened with. */
+/* Whether adapters have other strengths than those they were opened with. */
 static bool adapters_changed(struct conversation *c, const struct engine_info *info)
 {
     const struct telemetry *t = conversation_telemetry(c);
@@ -175,7 +175,7 @@ static int make(struct conversation *c, const struct engine_info *info,
     return rc;
 }
 
-/* One that cannot be derived again tells why. */
+/* If it cannot be reproduced, records why. */
 static json_t *make_none(const struct conversation *c, const char *why)
 {
     json_t *o = json_pack("{s:i, s:s}", "moetop_receipt", 1, "none", why);

@@ -1,6 +1,6 @@
-/* What commands may lose (/experts-used, /kv): the first answer after them is computed once more in
- * the shadow, exactly and so, and what that cost and gained is told beside each other. The UI
- * thread asks, the engine's does it between two answers. */
+/* The loss of lossy commands (/experts-used, /kv): the first answer after them is computed again,
+ * exactly and lossily, and loss and gain are printed. Requested by the UI thread, done by the
+ * engine's between two answers. */
 #include "app/chat/internal.h"
 
 #include "engine/base/mem.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHADOW_LEAST 8 /* tokens of an answer that is worth it */
+#define SHADOW_LEAST 8 /* shorter answers are not measured */
 
 /* "1 of 2 experts a token, none below weight 0.1" */
 void shadow_words(const struct engine *g, char *out, size_t size)
@@ -59,7 +59,7 @@ static bool other_types(const struct engine *g)
     return k != was_k || v != was_v;
 }
 
-/* What is lossy, and what takes it back. */
+/* Names the lossy settings, and the commands that undo them. */
 static void words_of(const struct engine *g, char *out, size_t size, const char **undo)
 {
     bool types = other_types(g);
@@ -82,7 +82,7 @@ struct shadow {
     int from;
 };
 
-/* Both beside each other. */
+/* Prints both for comparison. */
 static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
 {
     const struct shadow *s = ctx;
@@ -92,7 +92,7 @@ static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
     const char *undo;
     int rc;
 
-    if (!engine_lossy(g)) /* undone before it came to this */
+    if (!engine_lossy(g)) /* undone in the meantime */
         return 0;
     if ((rc = engine_shadow(g, s->from, &loss, e)) < 0)
         return rc;

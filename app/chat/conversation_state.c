@@ -1,5 +1,5 @@
-/* How a conversation is, for whoever shows it and for its other files, and what it says. It calls
- * none of them but conversation_link.c. UI thread. */
+/* Accessors for the state of a conversation, for the display and the other files, and its notices.
+ * Calls none of those files except conversation_link.c. UI thread. */
 #include "app/chat/internal.h"
 #include "engine/base/log.h"
 

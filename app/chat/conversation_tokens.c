@@ -1,6 +1,5 @@
-/* The tokens of the answer that the chat ends with, as long as they are kept, and what else was
- * likely. An answer is known by its text: branches and /undo bring an earlier one back. UI thread.
- */
+/* The tokens of the chat's last answer, as long as they are kept, and their alternatives. An answer
+ * is identified by its text, so that branches and /undo can restore an earlier one. UI thread. */
 #include "app/chat/internal.h"
 #include "engine/base/mem.h"
 #include "engine/text/tokenizer.h"
@@ -20,7 +19,7 @@ void conversation_answer_token(struct conversation *c, const struct token_event 
         size_t room = c->room_tokens ? c->room_tokens * 2 : 256;
 
         if (!(k = mem_resize(c->tokens, room, sizeof *k)))
-            return; /* the newest ones cannot be asked then */
+            return; /* the newest tokens are then not available */
         c->tokens = k;
         c->room_tokens = room;
     }
@@ -109,7 +108,7 @@ void conversation_token_text(const struct conversation *c, int id, char *out, si
         detokenizer_finish(&d, out, size);
 }
 
-/* "\u2423fox": blanks and line ends can be seen. */
+/* "\u2423fox": makes blanks and line ends visible. */
 static void put_token(struct strbuf *b, const struct conversation *c, int id)
 {
     char text[64];
@@ -148,8 +147,8 @@ static int tell_experts(void *ctx, struct engine *g, char **text, struct error *
     return *text ? 0 : error_set(e, ERR_MEMORY, "no memory for a report");
 }
 
-/* Its experts follow when the engine has said them; a server's are not known, and a dense model has
- * none. */
+/* Its experts are printed when the engine has reported them; with a server they are unknown, and a
+ * dense model has none. */
 static int ask_experts(struct conversation *c, size_t at)
 {
     const struct telemetry *t = conversation_telemetry(c);
@@ -207,7 +206,7 @@ int conversation_token_say(struct conversation *c, size_t at)
     if (c->hooks.say && b.data)
         c->hooks.say(c->hooks.ctx, SAY_OUTPUT, b.data);
     strbuf_release(&b);
-    /* the engine knows those of the newest one computed */
+    /* the engine has them for the newest computed answer */
     return a.tokens == c->tokens ? ask_experts(c, at) : 0;
 }
 

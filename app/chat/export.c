@@ -1,5 +1,5 @@
-/* See export.h. A new name is claimed with O_EXCL before anything is written, so that no file can
- * slip in between. */
+/* See export.h. A new name is created with O_EXCL before anything is written, to avoid a race with
+ * other programs. */
 #include "app/chat/export.h"
 
 #include "engine/base/file.h"
@@ -32,7 +32,7 @@ static bool was_written(const struct chat_exports *x, const struct stat *st)
     return false;
 }
 
-/* Does the chat saved at path say nothing that t does not begin with? */
+/* Whether the chat saved at path is a prefix of t. */
 static bool is_beginning(const struct transcript *t, const char *path)
 {
     struct transcript old;
@@ -47,7 +47,7 @@ static bool is_beginning(const struct transcript *t, const char *path)
     return same;
 }
 
-/* 1: the name was free and is ours now, 0: what stands there may go. */
+/* 1: the name was free and is ours now, 0: the existing file may be replaced. */
 static int claim(const struct chat_exports *x, const struct transcript *t, const char *path,
                  bool replace, struct error *e)
 {
@@ -95,6 +95,6 @@ int chat_export(struct chat_exports *x, const struct transcript *t, const char *
     if (rc < 0)
         return rc;
     rc = chat_export_text(x, t, path, text, n, replace, e);
-    free(text); /* a stream's or jansson's own */
+    free(text); /* allocated by a stream or jansson */
     return rc;
 }

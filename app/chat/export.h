@@ -1,6 +1,6 @@
-/* The copies of a chat that /save FILE writes. What stands under the name already is replaced only
- * when nothing is lost by that: a copy of this chat that nobody changed since, or a saved chat that
- * this one goes on from. Owner: the conversation. Thread: the UI thread. */
+/* The copies of a chat that /save FILE writes. An existing file is replaced only if nothing is
+ * lost: a copy of this chat that was not changed since, or a saved chat that this one continues.
+ * Owner: the conversation. Thread: the UI thread. */
 #ifndef APP_CHAT_EXPORT_H
 #define APP_CHAT_EXPORT_H
 
@@ -10,26 +10,26 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define EXPORTS_KEPT 8 /* an older copy counts as a stranger's file again */
+#define EXPORTS_KEPT 8 /* older copies are treated like foreign files */
 
-struct export_mark { /* a file as it was left; another's write changes one of these */
+struct export_mark { /* a file as it was written; a write by others changes one of these */
     dev_t device;
     ino_t inode;
     off_t size;
     struct timespec changed;
 };
 
-struct chat_exports { /* zero: none yet, as for a chat that begins or was read */
+struct chat_exports { /* zero: none yet, as in a new or loaded chat */
     struct export_mark marks[EXPORTS_KEPT];
-    size_t n; /* ever */
+    size_t n; /* ever written */
 };
 
-/* Writes t as Markdown where path ends in .md, else as JSON; readable by its owner only when the
- * file is new. replace: whatever file is there. ERR_IO (also for a folder that is not there),
- * ERR_USAGE (the name is taken), ERR_MEMORY; then the file is as before. */
+/* Writes t as Markdown if path ends in .md, else as JSON; a new file is readable only by its owner.
+ * replace: overwrite any existing file. ERR_IO (also if the folder does not exist), ERR_USAGE (the
+ * name is taken), ERR_MEMORY; on error the file is unchanged. */
 int chat_export(struct chat_exports *x, const struct transcript *t, const char *path, bool replace,
                 struct error *e);
-/* The same with this text for it. */
+/* The same with this text as content. */
 int chat_export_text(struct chat_exports *x, const struct transcript *t, const char *path,
                      const char *text, size_t n, bool replace, struct error *e);
 

@@ -1,5 +1,4 @@
-/* See prompter.h. The thread lives for one prompt; what it works on is its own until `made` is set.
- */
+/* See prompter.h. The thread lives for one prompt; it owns its data until `made` is set. */
 #include "app/chat/prompter.h"
 
 #include "engine/base/clock.h"

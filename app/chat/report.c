@@ -1,5 +1,5 @@
-/* See report.h. What a model or a user said is text here and never markup: it is escaped, and bytes
- * that act on a terminal are left out. */
+/* See report.h. Text of a model or a user is never markup here: it is escaped, and bytes that act
+ * on a terminal are removed. */
 #include "app/chat/report.h"
 
 #include "app/common/svg_plot.h"
@@ -154,7 +154,7 @@ static void put_page(struct strbuf *b, const struct transcript *t, const char *f
     strbuf_puts(b, "</html>\n");
 }
 
-/* ---- what both have ---- */
+/* ---- shared by both ---- */
 
 /* mem_* text of the figures, NULL: none. */
 static char *figures_text(const struct stats *s)
@@ -187,8 +187,8 @@ static char *map_text(const struct stats *s)
     return map;
 }
 
-/* A conversation is private: file_replace keeps the mode of what is there, so a new file is made
- * first. */
+/* A conversation is private: file_replace keeps the mode of an existing file, so a new file is
+ * created first. */
 static int put_file(const char *path, const char *text, size_t n, struct error *e)
 {
     int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600), rc;
@@ -199,7 +199,7 @@ static int put_file(const char *path, const char *text, size_t n, struct error *
     return rc < 0 ? error_prefix(e, "--report") : 0;
 }
 
-/* "talk.md": the map is "talk.svg", and named in it. */
+/* For "talk.md" the map is "talk.svg", linked from it. */
 static int write_markdown(struct strbuf *b, const struct transcript *t, const char *path,
                           const char *figures, const char *map, struct error *e)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* A transcript holds C strings: what a model says after a NUL must not be lost with it. */
+/* A transcript holds C strings: text after a NUL must not be lost. */
 static void put(struct strbuf *b, const char *text, size_t n)
 {
     while (n) {

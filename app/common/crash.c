@@ -29,7 +29,7 @@ static void write_text(int fd, const char *text)
 {
     ssize_t put = write(fd, text, strlen(text));
 
-    (void)put; /* nothing can be done about it here */
+    (void)put; /* an error cannot be handled here */
 }
 
 static const char *name_of(int number)
@@ -142,7 +142,7 @@ void crash_install(void)
         strcat(path, "/crash.log");
     }
     atexit(terminal_emergency_restore);
-/* their own reports say more */
+/* sanitizers report more */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     {
         static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};

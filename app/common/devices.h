@@ -1,6 +1,6 @@
-/* The back ends this program was built with: the one list, in order of preference, the CPU last.
- * Immutable; any thread. What stands here is app/devices.c, the one file that includes a back end:
- * every room may ask for a device, none but that file knows whose it is. */
+/* The back ends this program was built with: the only list, in order of preference, the CPU last.
+ * Immutable; any thread. Implemented in app/devices.c, the only file that includes a back end;
+ * everything else uses devices without knowing their back end. */
 #ifndef APP_COMMON_DEVICES_H
 #define APP_COMMON_DEVICES_H
 
@@ -8,13 +8,13 @@
 
 extern const struct device_ops *const device_backends[]; /* NULL-terminated */
 
-/* Does some back end but the CPU have a device of this name? "none" is right too. Where no driver
- * can be asked, a name it might have passes: whoever opens it says why not. ERR_USAGE. Tries the
- * drivers: not before devices_guard. */
+/* Whether a back end other than the CPU has a device of this name; "none" is accepted too. If no
+ * driver can be queried, any plausible name passes, and opening it reports the error. ERR_USAGE.
+ * Tries the drivers: not before devices_guard. */
 int devices_check(const char *selector, struct error *e);
 
-/* How busy the machine's GPU is with this process, as its kernel driver tells without root. root:
- * "" (tests: a folder with proc/ and sys/). read: shares since the read before; NAN where unknown,
+/* This process's use of the machine's GPU, as reported by its kernel driver without root. root: ""
+ * (tests: a folder with proc/ and sys/). read: shares since the previous read; NAN if unknown, with
  * `why` for the use. One thread at a time; reading allocates nothing. */
 struct utilisation;
 struct utilisation *devices_watch_new(const char *root);

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Index of the nearest of n words, or -1 when none is near enough to be a likely misspelling (a
- * third of its letters, a prefix). */
+/* Index of the nearest of n words, or -1 if none is near enough to be a likely misspelling (differs
+ * in at most a third of its letters, or is a prefix). */
 int nearest_word(const char *word, const char *const *words, size_t n);
 
 #endif

@@ -96,7 +96,7 @@ static json_t *member_json(const void *at, const struct member *m)
     case COUNT: return json_integer((json_int_t) * (const uint64_t *)v);
     case REAL: x = *(const double *)v; return json_real(isfinite(x) ? x : 0);
     case YES: return json_boolean(*(const bool *)v);
-    case TEXT: return json_string(v); /* our own words: ASCII */
+    case TEXT: return json_string(v); /* our own texts: ASCII */
     }
     return NULL;
 }
@@ -132,7 +132,7 @@ static void members_read(void *at, const struct member *table, size_t n, const j
         member_read(at, &table[i], o);
 }
 
-/* ---- experts: numbers of one array after the other ---- */
+/* ---- experts: the numbers of all arrays, concatenated ---- */
 
 enum cell { CELL_COUNT, CELL_SHARE, CELL_SMALL };
 
@@ -186,7 +186,7 @@ static void cell_read(void *array, enum cell kind, int i, json_int_t v)
     }
 }
 
-/* Devices that there are not are none, and so are slots of a routing. */
+/* Ignores devices that do not exist, and unused slots of the routing. */
 static void check_cells(struct telemetry *t)
 {
     for (int i = 0; i < t->n_layers * t->n_experts; i++) {
@@ -204,7 +204,7 @@ static int bad(struct error *e, const char *what)
     return error_set(e, ERR_INPUT, "the server's state: %s is wrong", what);
 }
 
-/* The arrays as the numbers say. */
+/* Allocates the arrays for these sizes. */
 static int shape(struct telemetry *t, int layers, int experts, int used)
 {
     if (t->n_layers == layers && t->n_experts == experts && t->n_experts_used == used)
@@ -246,7 +246,7 @@ static int experts_read(struct telemetry *t, const json_t *o, struct error *e)
     return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole object ---- */
 
 static json_t *list_json(const void *first, int n, size_t size, const struct member *table,
                          size_t n_table)

@@ -4,15 +4,15 @@
 #include <math.h>
 #include <stdio.h>
 
-#define OTHERS_LIMIT 0.08 /* CPUs' worth of other processes that a quiet run allows */
-/* the system's times come in ticks: so much a repetition may be an error of reading them */
+#define OTHERS_LIMIT 0.08 /* CPUs used by other processes that are allowed in a quiet run */
+/* system times are counted in ticks: the possible error per repetition */
 #define TICK 0.01
-#define DELAY_LIMIT 0.03 /* of the time, waiting for a CPU */
+#define DELAY_LIMIT 0.03 /* share of the time spent waiting for a CPU */
 /* of all CPUs: this process has them, and its threads wait for each other */
 #define BUSY 0.95
 #define MHZ_LIMIT 0.85 /* of the highest frequency seen */
 
-/* Peak memory counts from here: what measuring the memory took is no business of the model's. */
+/* Resets the peak memory: memory used for measuring must not count as the model's. */
 static void forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "w");
@@ -47,7 +47,7 @@ void machine_load_end(struct system *s, const struct system_sample *before, stru
     l->repetitions++;
     l->n_cores = now.n_cores;
     l->seconds += seconds;
-    /* told when a wait ends: the part before this repetition is none of its time */
+    /* reported when a wait ends: subtract the part before this repetition */
     l->delay_s += fmin((double)grown(before->delay_ns, now.delay_ns) * 1e-9, seconds * now.n_cores);
     l->cpu_s += mine;
     l->others_s += others > 0 ? others : 0;

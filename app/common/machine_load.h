@@ -1,5 +1,5 @@
-/* What the machine did while a test ran: memory, processor, disk; and whether something else
- * disturbed it. Main thread. */
+/* What the machine did during a test: memory, processor, disk; and whether other work disturbed it.
+ * Main thread. */
 #ifndef APP_COMMON_MACHINE_LOAD_H
 #define APP_COMMON_MACHINE_LOAD_H
 
@@ -13,7 +13,7 @@
 struct machine_load {
     int repetitions, n_cores;
     double seconds, cpu_s, others_s; /* CPU seconds of this process and of all others */
-    /* this process's threads, ready to run, waited so long for a CPU */
+    /* time that this process's threads were ready to run and waited for a CPU */
     double delay_s;
     double mhz_most, mhz_least; /* 0: unknown */
     uint64_t read_bytes, write_bytes, read_calls, write_calls, rss, rss_peak;

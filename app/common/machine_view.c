@@ -60,7 +60,7 @@ static void take_system(struct machine_view *v, struct ui_model *m)
     u.memory_total = s->memory_total;
     u.memory_available = s->memory_available;
     if (s->memory_limit != SYSTEM_UNKNOWN && s->memory_limit < s->memory_total) {
-        /* what may be had, not what is in the machine */
+        /* the memory available to us, not the installed memory */
         u.memory_total = s->memory_limit;
         if (u.memory_available > u.memory_total)
             u.memory_available = u.memory_total > u.rss ? u.memory_total - u.rss : 0;
@@ -86,8 +86,8 @@ static void take_device(struct machine_view *v, struct ui_model *m, const struct
         d->use = NAN;
         snprintf(d->why, sizeof d->why, "measured from the next answer on");
     }
-    /* A real GPU's kernel driver knows better than our own events, and more. A device that is the
-     * CPU has none. */
+    /* A real GPU's kernel driver is more accurate than our own events. A device that is the CPU has
+     * none. */
     if (i == 1 && info && !info->devices[i].is_cpu_type) {
         float use;
         char why[sizeof d->why];

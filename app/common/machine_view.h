@@ -1,5 +1,4 @@
-/* The machine under the screen: a sample of the system and of each device into the picture's model,
- * twice a second. UI thread. */
+/* Samples the system and each device into the screen's model, twice a second. UI thread. */
 #ifndef APP_COMMON_MACHINE_VIEW_H
 #define APP_COMMON_MACHINE_VIEW_H
 
@@ -10,7 +9,7 @@ struct machine_view;
 
 struct machine_view *machine_view_new(void);    /* NULL: no memory */
 void machine_view_free(struct machine_view *v); /* accepts NULL */
-/* Another engine comes: its devices are not these. */
+/* The engine is replaced: its devices will be different. */
 void machine_view_forget(struct machine_view *v, struct ui_model *m);
 /* info: NULL while the model is being loaded. */
 void machine_view_take(struct machine_view *v, struct ui_model *m, const struct engine_info *info,

@@ -14,7 +14,7 @@
 /* version 1 writes the largest number of pages for "none" */
 #define NO_LIMIT ((uint64_t)1 << 62)
 
-/* What the versions call the same things. */
+/* Names of the same files in both versions. */
 struct tree {
     const char *type, *option, *usual, *limit, *usage, *cache[2], *shared, *pressure;
 };
@@ -68,7 +68,7 @@ static uint64_t read_number(const char *root, const char *folder, const char *na
     return end == text ? MEMORY_GROUP_UNKNOWN : v;
 }
 
-/* Whether a word stands in a list with commas. */
+/* Whether a word is in a comma-separated list. */
 static bool has_word(const char *list, size_t len, const char *word)
 {
     size_t n = strlen(word);
@@ -80,8 +80,8 @@ static bool has_word(const char *list, size_t len, const char *word)
     return false;
 }
 
-/* This process's group in a tree: of the line "0::PATH", or "N:CONTROLLERS:PATH" with the one asked
- * for. */
+/* This process's group in a hierarchy: from the line "0::PATH", or "N:CONTROLLERS:PATH" with the
+ * given controller. */
 static bool find_group(const char *text, const struct tree *t, char *group, size_t size)
 {
     for (const char *p = text; *p; p += *p == '\n') {
@@ -99,7 +99,7 @@ static bool find_group(const char *text, const struct tree *t, char *group, size
     return false;
 }
 
-/* Where the tree is mounted, and which group the mount point is. */
+/* Where the hierarchy is mounted, and which group the mount point is. */
 static void find_mount(const char *text, const struct tree *t, char *point, char *top, size_t size)
 {
     snprintf(point, size, "%s", t->usual);
@@ -181,8 +181,7 @@ static void read_tree(const char *root, const char *groups, const char *mounts,
         return;
     find_mount(mounts, t, point, top, sizeof point);
     n = strcmp(top, "/") ? strlen(top) : 0;
-    /* A path outside what is mounted is one of the host: the mount point is all that can be seen of
-     * it. */
+    /* A path outside the mount is one of the host: only the mount point is visible. */
     below = !strncmp(group, top, n) && (group[n] == '/' || !group[n]) && !strstr(group, "/..")
                 ? group + n
                 : group + strlen(group);
@@ -190,7 +189,7 @@ static void read_tree(const char *root, const char *groups, const char *mounts,
     read_pressure(root, folder, t, out);
     for (bool own = true;; own = false) {
         if (!own && t->shared && read_number(root, folder, t->shared) == 0)
-            return; /* this one does not count what its children use */
+            return; /* this group does not include its children's use */
         take_level(root, folder, t, out);
         slash = strrchr(folder, '/');
         if (strlen(folder) <= strlen(point) || !slash)

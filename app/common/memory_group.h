@@ -1,6 +1,5 @@
-/* The memory a control group leaves to this process, of version 1 (a folder of its own for memory)
- * or 2 (one tree for everything), or of both where they are mixed. Any thread; nothing is
- * allocated. */
+/* The memory that a control group leaves to this process, of version 1 (separate memory hierarchy)
+ * or 2 (unified hierarchy), or of both if they are mixed. Any thread; nothing is allocated. */
 #ifndef APP_COMMON_MEMORY_GROUP_H
 #define APP_COMMON_MEMORY_GROUP_H
 
@@ -9,18 +8,18 @@
 #define MEMORY_GROUP_UNKNOWN UINT64_MAX /* as SYSTEM_UNKNOWN of system_sample.h */
 
 struct memory_group {
-    /* bytes: the smallest on the way up to the root; MEMORY_GROUP_UNKNOWN: none */
+    /* bytes: the smallest limit on the path to the root; MEMORY_GROUP_UNKNOWN: none */
     uint64_t limit;
-    /* bytes: the least that any of these groups still gives, its file cache counted as free;
-     * MEMORY_GROUP_UNKNOWN: not told */
+    /* bytes: the least that any of these groups has left, its file cache counted as free;
+     * MEMORY_GROUP_UNKNOWN: unknown */
     uint64_t left;
-    /* microseconds so far in which something of this process's own group waited for memory
-     * (version 2 alone); MEMORY_GROUP_UNKNOWN: not told */
+    /* total microseconds in which something in this process's own group waited for memory (version
+     * 2 only); MEMORY_GROUP_UNKNOWN: unknown */
     uint64_t stalled_us;
 };
 
-/* Of a text as memory.pressure and /proc/pressure/memory have it, "some ... total=N";
- * MEMORY_GROUP_UNKNOWN: it says nothing. */
+/* Of a text in the format of memory.pressure and /proc/pressure/memory, "some ... total=N";
+ * MEMORY_GROUP_UNKNOWN: no such line. */
 uint64_t memory_group_stalled(const char *text);
 
 /* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */

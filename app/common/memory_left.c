@@ -52,7 +52,7 @@ uint64_t memory_stalled(const char *root)
 
     memory_group_read(root, &group);
     if (group.stalled_us != MEMORY_GROUP_UNKNOWN || group.limit != MEMORY_GROUP_UNKNOWN)
-        return group.stalled_us; /* of a group with a limit the machine's says nothing */
+        return group.stalled_us; /* if the group has a limit, the machine's value is irrelevant */
     return read_text(root, "/proc/pressure/memory", text, sizeof text) ? memory_group_stalled(text)
                                                                        : UINT64_MAX;
 }

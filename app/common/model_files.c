@@ -1,5 +1,5 @@
-/* See model_files.h. Links to files are followed, which is how the Hub's cache is built; a link to
- * a folder too, but no folder is entered below itself, and no deeper than any cache goes. */
+/* See model_files.h. Links to files are followed, as the Hub's cache consists of them; links to
+ * folders too, but never into a parent folder, and only to the depth of usual caches. */
 #include "app/common/model_files.h"
 
 #include "engine/base/mem.h"
@@ -16,7 +16,7 @@
 
 #define DEPTH 16
 
-/* The folders on the way down, to meet none of them again. */
+/* The folders on the current path, to detect cycles. */
 struct way {
     const struct way *up;
     dev_t device;
@@ -39,7 +39,7 @@ static bool holds(const char *folder, const char *name)
            access(path, F_OK) == 0;
 }
 
-/* "-00002-of-00005.gguf": where its number stands; NULL: it is whole. */
+/* "-00002-of-00005.gguf": position of its number; NULL: it is not split. */
 static char *part_number(char *path)
 {
     static const char form[] = "-#####-of-#####.gguf";
@@ -54,7 +54,7 @@ static char *part_number(char *path)
     return at + 1;
 }
 
-/* A later part counts where the first one is missing: somebody must say so. */
+/* A later part is listed if the first one is missing, so that the problem is reported. */
 static bool is_later_part(const char *path)
 {
     char first[PATH_MAX], *number;
@@ -104,7 +104,7 @@ static int visit(struct model_files *f, const char *path, const char *name, cons
     struct stat st;
 
     if (stat(path, &st) < 0)
-        return 0; /* a link that leads nowhere */
+        return 0; /* a dangling link */
     if (S_ISDIR(st.st_mode)) {
         struct way here = {up, st.st_dev, st.st_ino, up->depth + 1};
 

@@ -1,5 +1,5 @@
-/* See model_places.h. Each program has its variables and its usual folder; what is not there is no
- * error, for nobody has all of them. */
+/* See model_places.h. Each program has its variables and its usual folder; missing ones are not an
+ * error. */
 #include "app/common/model_places.h"
 
 #include "engine/base/utf8.h"
@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A variable that names the folder, and what is below it; HOME: the usual place. Of one program the
- * first that is set counts. */
+/* A variable with the folder, and the path below it; HOME: the default folder. For each program the
+ * first that is set is used. */
 static const struct {
     const char *program, *variable, *below;
 } caches[] = {
@@ -91,8 +91,7 @@ void model_places_name(const char *path, char *out, size_t size)
     out[n < size ? n : size - 1] = 0;
 }
 
-
-/* Letters of the two may be small or large. */
+/* ASCII case is ignored. */
 static bool contains(const char *text, const char *part)
 {
     size_t n = strlen(part);

@@ -1,6 +1,6 @@
 /* Where the program's own files are: beside the executable in a source tree, under share/moetop
- * when installed. Main thread. The place is derived from /proc/self/exe first, so that a tree or an
- * installed prefix may be moved as a whole. */
+ * when installed. Main thread. The location is derived from /proc/self/exe first, so that a tree or
+ * an installed prefix can be moved as a whole. */
 #include "app/common/paths.h"
 
 #include "engine/base/cache.h"
@@ -91,7 +91,7 @@ void paths_home(const char *kind, char *out, size_t size)
     *out = 0;
     snprintf(variable, sizeof variable, "XDG_%s_HOME", kind);
     given = getenv(variable);
-    /* The specification wants relative paths ignored. */
+    /* The XDG specification requires relative paths to be ignored. */
     if (given && *given == '/') {
         snprintf(out, size, "%s/moetop", given);
         return;
@@ -101,7 +101,8 @@ void paths_home(const char *kind, char *out, size_t size)
             snprintf(out, size, "%s/%s/moetop", home, homes[i].below);
 }
 
-/* Asked once: what is wrong with a folder is said in one line, and the work goes on without it. */
+/* Called once: a problem with the folder is reported in one line, and the program continues without
+ * it. */
 static const char *find_cache(const char *given)
 {
     static char path[PATH_MAX];

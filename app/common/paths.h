@@ -10,18 +10,18 @@
 /* A file of the program's own data: configs/BELOW in the tree, share/moetop/BELOW when installed.
  * ERR_IO. */
 int paths_data(const char *below, char *out, size_t size, struct error *e);
-/* The model to run: given (-m), else the bundled one (NULL: beside the executable's tree or under
- * the installed prefix), found from any directory. ERR_MODEL names where it was looked for. */
+/* The model to run: given (-m), else the bundled one (NULL), which is found beside the executable's
+ * tree or under the installed prefix, from any directory. ERR_MODEL names where it was searched. */
 int paths_model(const char *given, char *out, size_t size, struct error *e);
 /* $XDG_…_HOME/moetop or its fallback under the home directory; `kind` is CONFIG, STATE, CACHE or
  * DATA. "" when there is no home. */
 void paths_home(const char *kind, char *out, size_t size);
-/* The folder for caches: given (--cache-dir), NULL: the usual one, made when missing. NULL when
- * there is none to be had: caching is a comfort, never a condition. The first call decides, and
- * says what is wrong with the folder. */
+/* The cache folder: given (--cache-dir), NULL: the usual one, created if missing. NULL if none is
+ * usable: caching is optional. Decided by the first call, which also reports problems of the
+ * folder. */
 const char *paths_cache(const char *given);
-/* The file of typed lines in the state folder, which is made; empty where there is none, or where
- * something else bears its name. */
+/* The input history file in the state folder, which is created; empty if there is none, or if the
+ * name is taken by something that is not a file. */
 void paths_history(char *out, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* A bar on standard error, where that is a terminal. Main thread. */
+/* A progress bar on standard error, if that is a terminal. Main thread. */
 #ifndef APP_COMMON_PROGRESS_H
 #define APP_COMMON_PROGRESS_H
 
@@ -9,14 +9,14 @@ struct progress {
     const char *what; /* "perplexity" */
     uint64_t begun, drawn_at;
     bool drawn;
-    double already; /* of `done`, what was there before it began: the time left does not count it */
+    double already; /* part of `done` from before the start: not used for the time left */
 };
 
 void progress_begin(struct progress *p, const char *what);
-/* At most five times a second, and when all is done. total 0: nobody knows how much it is; then
- * there is no bar. `note` (may be NULL) stands behind it. */
+/* Draws at most five times a second, and when all is done. total 0: unknown, so there is no bar.
+ * `note` (may be NULL) is printed after it. */
 void progress_draw(struct progress *p, double done, double total, const char *note);
-/* Takes the bar away. */
+/* Removes the bar. */
 void progress_end(struct progress *p);
 
 #endif

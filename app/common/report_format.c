@@ -14,7 +14,7 @@ int report_json(FILE *f, struct json_t *o, size_t flags, struct error *e)
     if (!text)
         return error_set(e, ERR_MEMORY, "out of memory for the results");
     fprintf(f, "%s\n", text);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
     return 0;
 }
 

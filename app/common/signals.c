@@ -1,7 +1,6 @@
-/* Interruption by signal. The handler only notes the number; everything that takes time happens
- * where signals_last() is polled, between the layers of a pass too (engine_config.stop). A second
- * SIGINT ends the process at once: a user who presses Ctrl-C twice means it, whatever the program
- * is stuck in. */
+/* Interruption by signal. The handler only records the number; the rest happens where
+ * signals_last() is polled, between the layers of a pass too (engine_config.stop). A second SIGINT
+ * ends the process at once, so that Ctrl-C twice works even if the program hangs. */
 #include "app/common/signals.h"
 
 #include <errno.h>
@@ -11,7 +10,7 @@
 #include <unistd.h>
 
 static atomic_int last;
-static bool output_gone; /* the main thread's */
+static bool output_gone; /* used by the main thread only */
 
 static void on_signal(int number)
 {
@@ -37,7 +36,7 @@ void signals_catch(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &a, NULL);
     a.sa_handler = SIG_IGN;
-    /* writing says EPIPE, and the mode ends: output_failed */
+    /* writing then fails with EPIPE, and the mode ends: output_failed */
     sigaction(SIGPIPE, &a, NULL);
 }
 

@@ -1,5 +1,5 @@
-/* See svg_plot.h. Each drawing is an <svg> of its own, so a file may stack them; the colours are
- * legible on white and when printed grey. */
+/* See svg_plot.h. Each drawing is an <svg> of its own, so that several can be stacked in a file;
+ * the colours are legible on white and in greyscale. */
 #include "app/common/svg_plot.h"
 
 #include "engine/base/file.h"
@@ -60,15 +60,15 @@ static double nice_step(double max)
     return p * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
 }
 
-/* As many digits as say something: 12718, 272.5, 4.18. */
+/* Significant digits only: 12718, 272.5, 4.18. */
 static int digits(double v)
 {
     v = fabs(v);
     return v >= 1000 || v == 0 ? 0 : v >= 100 ? 1 : v >= 1 ? 2 : 4;
 }
 
-/* Text that ends at x; too long a one is cut at the left, where the SVG would cut it without a
- * word. */
+/* Text that ends at x; if too long it is cut at the left with an ellipsis, where the SVG would clip
+ * it silently. */
 static void put_label(struct strbuf *b, const char *s, size_t most)
 {
     size_t n = strlen(s), used;
@@ -158,7 +158,8 @@ char *plot_bars(const char *title, const char *unit, const struct plot_bar *bars
     return finish(&b);
 }
 
-/* White through yellow and red to dark: rising in darkness, so that grey prints keep the order. */
+/* White through yellow and red to dark: monotonic in lightness, so that greyscale keeps the order.
+ */
 static void heat(double v, char out[8])
 {
     static const int stops[5][3] = {
@@ -211,7 +212,7 @@ char *plot_map(const char *title, const double *values, const uint8_t *shape, in
                   "y=\"%d\" fill=\"#666666\" "
                   "transform=\"rotate(90 14 %d)\">layer →</text>\n",
                   50, height - 38, TOP, TOP);
-    for (int i = 0; i <= 8; i++) { /* the key */
+    for (int i = 0; i <= 8; i++) { /* the colour scale */
         char colour[8];
 
         heat(i / 8.0, colour);

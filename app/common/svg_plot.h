@@ -1,4 +1,4 @@
-/* SVG pictures of measurements: bars with their spread for series, a map for the use of experts.
+/* SVG plots of measurements: bars with their spread for series, a heat map for the use of experts.
  * Pure: values in, text out. Main thread. */
 #ifndef APP_COMMON_SVG_PLOT_H
 #define APP_COMMON_SVG_PLOT_H

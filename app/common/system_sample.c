@@ -1,6 +1,6 @@
 /* Sampling of /proc and /sys. One thread at a time, nothing allocated after system_new.
- * Small files are read whole into one buffer and picked apart by their own labels, so that a kernel
- * that adds, drops or reorders lines costs a sensor and never a wrong number. */
+ * Small files are read whole into one buffer and parsed by their labels, so that a kernel that
+ * adds, drops or reorders lines makes a sensor unavailable but never wrong. */
 #include "app/common/system_sample.h"
 
 #include "app/common/memory_group.h"
@@ -20,7 +20,7 @@
 struct thread_time {
     int tid;
     uint64_t ns;
-    uint32_t seen; /* sample number: threads that ended fall out */
+    uint32_t seen; /* sample number: entries of ended threads are dropped */
 };
 
 struct system {
@@ -90,7 +90,7 @@ static float number_file(struct system *s, const char *path)
     return end == s->text ? NAN : (float)v;
 }
 
-/* ---- found once ---- */
+/* ---- found once, at the start ---- */
 
 static void find_cpu_name(struct system *s)
 {
@@ -172,7 +172,7 @@ static float cpu_line(struct system *s, const char *numbers, int slot)
     for (int i = 0; i < 8; i++)
         total += v[i];
     busy = total - v[3] - v[4];
-    /* idle and iowait may step back by a tick on some kernels */
+    /* idle and iowait may decrease by a tick on some kernels */
     if (s->samples && total > s->total[slot])
         share = busy > s->busy[slot]
                     ? (float)(busy - s->busy[slot]) / (float)(total - s->total[slot])
@@ -254,7 +254,7 @@ static struct thread_time *thread_slot(struct system *s, int tid)
     return &s->threads[s->n_threads++];
 }
 
-/* CPU time of one thread, how long it waited for a CPU (SYSTEM_UNKNOWN: not told), and the core it
+/* CPU time of one thread, how long it waited for a CPU (SYSTEM_UNKNOWN: unknown), and the core it
  * ran on last. */
 static bool thread_stat(struct system *s, int tid, uint64_t *ns, uint64_t *delay, int *core)
 {
@@ -264,7 +264,7 @@ static bool thread_stat(struct system *s, int tid, uint64_t *ns, uint64_t *delay
     int at = 3;
 
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    /* The name in brackets may hold anything, so fields are counted from the last bracket. */
+    /* The name in brackets may contain anything, so fields are counted from the last bracket. */
     if (!slurp(s, path) || !(p = strrchr(s->text, ')')))
         return false;
     *core = -1;
@@ -305,7 +305,7 @@ static void read_threads(struct system *s, struct system_sample *out, uint64_t e
             continue;
         if (delay != SYSTEM_UNKNOWN)
             out->delay_ns = (out->delay_ns == SYSTEM_UNKNOWN ? 0 : out->delay_ns) + delay;
-        /* A thread born since the last sample has used all its time since then. */
+        /* A thread created since the last sample has used all its time since then. */
         if (t->ns == SYSTEM_UNKNOWN)
             t->ns = 0;
         if (s->samples && elapsed && core >= 0 && core < SYSTEM_CORES && ns > t->ns)
@@ -316,20 +316,20 @@ static void read_threads(struct system *s, struct system_sample *out, uint64_t e
     closedir(dir);
     for (int i = 0; i < out->n_cores && i < SYSTEM_CORES; i++)
         if (out->core_process_use[i] > 1)
-            out->core_process_use[i] = 1; /* a thread that moved brought its time along */
+            out->core_process_use[i] = 1; /* a thread that moved brought its earlier time along */
 }
 
 /* ---- memory and disk ---- */
 
-/* What the memory's speed is measured in is no memory of the program's: it is taken off, and once
- * there was such a buffer the peak is the highest sample, for the kernel's own is the buffer's. */
+/* The buffer used to measure memory bandwidth is subtracted; once there was such a buffer the peak
+ * is that of the samples, as the kernel's own includes the buffer. */
 static void read_resident(struct system *s, struct system_sample *out)
 {
     const struct membw_held held = membw_held();
 
     out->rss = kilobytes(s, "VmRSS:");
     out->rss_peak = kilobytes(s, "VmHWM:");
-    /* a buffer that is being filled: nobody knows how far, the sample before stands */
+    /* the buffer is being filled, to an unknown extent: the previous sample is kept */
     if (out->rss != SYSTEM_UNKNOWN && held.now)
         out->rss = s->resident && out->rss < s->resident + held.now ? s->resident
                    : out->rss > held.now                            ? out->rss - held.now

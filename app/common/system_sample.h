@@ -1,6 +1,6 @@
-/* What the machine does: samples of /proc and /sys. Any one thread at a time (the chat: UI thread,
- * twice a second; headless: start and end). A sample allocates nothing. A sensor that is missing is
- * not zero: floats are NAN, counts SYSTEM_UNKNOWN. */
+/* Samples of the machine from /proc and /sys. Any one thread at a time (the chat: UI thread, twice
+ * a second; headless: start and end). A sample allocates nothing. A missing sensor is not zero:
+ * floats are NAN, counts SYSTEM_UNKNOWN. */
 #ifndef APP_COMMON_SYSTEM_SAMPLE_H
 #define APP_COMMON_SYSTEM_SAMPLE_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* logical CPUs shown one by one; more are left out of the arrays, not of the sums */
+/* logical CPUs in the arrays; further ones are included only in the sums */
 #define SYSTEM_CORES 256
 #define SYSTEM_UNKNOWN UINT64_MAX
 
@@ -31,18 +31,18 @@ struct system_sample {
     uint64_t rss, rss_peak, process_swap; /* this process */
     /* of rss: mapped files (weights in the page cache) */
     uint64_t rss_file;
-    /* available: what could be had without swapping */
+    /* available: what can be allocated without swapping */
     uint64_t memory_total, memory_free, memory_available;
     /* of this process's control group; SYSTEM_UNKNOWN: none */
     uint64_t memory_limit;
-    /* what that still gives; SYSTEM_UNKNOWN: not told */
+    /* what is left of that; SYSTEM_UNKNOWN: unknown */
     uint64_t memory_left;
     uint64_t swap_total, swap_used;
     /* Counters since the process (the system) began. */
     uint64_t cpu_ns; /* this process, all threads */
-    /* its threads that live were ready to run and had no CPU; SYSTEM_UNKNOWN */
+    /* time that its live threads were ready to run and had no CPU; SYSTEM_UNKNOWN */
     uint64_t delay_ns;
-    uint64_t read_bytes, write_bytes; /* this process, what really reached the disk */
+    uint64_t read_bytes, write_bytes; /* this process, what actually reached the disk */
     uint64_t read_calls, write_calls; /* this process, read and write operations */
     uint64_t major_faults;            /* pages that had to be read from the disk */
     uint64_t disk_reads, disk_writes; /* whole system, operations completed */

@@ -10,7 +10,7 @@
 void thoughts_put(struct thoughts *t, const char *text, size_t n)
 {
     bool tty = isatty(STDERR_FILENO);
-    char safe[1024]; /* an event's text is short */
+    char safe[1024]; /* the text of an event is short */
 
     if (!n)
         return;

@@ -1,5 +1,4 @@
-/* What a model thinks before it answers, beside the answer: on standard error, dim where that is a
- * terminal. Main thread. */
+/* Prints a model's reasoning on standard error, dimmed if that is a terminal. Main thread. */
 #ifndef APP_COMMON_THOUGHTS_H
 #define APP_COMMON_THOUGHTS_H
 

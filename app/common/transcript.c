@@ -102,7 +102,7 @@ size_t transcript_last(const struct transcript *t, enum role role)
     return t->n;
 }
 
-/* Each name once, in the order of first use; what finds no room is an ellipsis. */
+/* Each name once, in the order of first use; names that do not fit are replaced by an ellipsis. */
 static void plan_names(struct transcript_entry *x)
 {
     size_t n = 0;
@@ -171,7 +171,7 @@ int transcript_system(struct transcript *t, const char *text, struct error *e)
 {
     size_t n = 0;
     bool has = text && text[0];
-    int rc = transcript_unfork(t, e); /* places in the path change */
+    int rc = transcript_unfork(t, e); /* indices in the path change */
     struct transcript_entry own;
 
     if (rc == 0 && has)

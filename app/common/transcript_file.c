@@ -1,4 +1,4 @@
-/* Conversations as files: JSON in and out, text and Markdown for people. UI thread. */
+/* Conversations as files: JSON in and out, text and Markdown out. UI thread. */
 #include "app/common/transcript.h"
 
 #include "engine/base/file.h"
@@ -22,7 +22,7 @@
 
 static const char *const role_words[] = {"system", "user", "assistant"};
 
-/* JSON strings must be UTF-8; what is not becomes U+FFFD. */
+/* JSON strings must be UTF-8; invalid bytes become U+FFFD. */
 static json_t *json_text(const char *text)
 {
     size_t n = strlen(text), at = 0;
@@ -59,7 +59,7 @@ static json_t *plans_json(const struct transcript_entry *x)
 
 static json_t *entry_json(const struct transcript_entry *x);
 
-/* Arrays of messages: what else was said from some place on. */
+/* Arrays of messages: the other branches from some entry on. */
 static json_t *tails_json(const struct transcript_tails *l)
 {
     json_t *all = json_array();
@@ -109,7 +109,7 @@ static json_t *entry_json(const struct transcript_entry *x)
     return o;
 }
 
-/* As JSON, in jansson's memory (free). */
+/* As JSON, allocated by jansson (free). */
 static int json_text_of(const struct transcript *t, char **text, struct error *e)
 {
     json_t *root = json_object(), *list = json_array(), *settings = json_object();
@@ -131,7 +131,7 @@ static int json_text_of(const struct transcript *t, char **text, struct error *e
     complete = json_array_size(list) == t->n && json_object_size(settings) == t->n_settings;
     json_object_set_new(root, "settings", settings);
     json_object_set_new(root, "messages", list);
-    if (t->waiting.n && t->waiting_at == t->n) { /* /undo, and nothing was said since */
+    if (t->waiting.n && t->waiting_at == t->n) { /* /undo, and no message was added since */
         json_object_set_new(root, "undone", tails_json(&t->waiting));
         json_object_set_new(root, "undone_branch", json_integer((json_int_t)t->waiting_which));
     }
@@ -182,13 +182,13 @@ int transcript_save(const struct transcript *t, const char *path, struct error *
         *slash = 0;
         rc = file_make_folders(folder, e);
     }
-    /* A conversation is private: file_replace keeps the mode of what is there, so a new file is
-     * made first. */
+    /* A conversation is private: file_replace keeps the mode of an existing file, so a new file is
+     * created first. */
     if (rc == 0 && (fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600)) >= 0)
         close(fd);
     if (rc == 0)
         rc = file_replace(path, text, strlen(text), e);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
     return rc;
 }
 
@@ -198,7 +198,7 @@ static void copy_word(char *out, size_t size, const json_t *v)
         utf8_strip(out, size, json_string_value(v), json_string_length(v), 0);
 }
 
-/* Files of before have no such list: the one name is all that is known then. */
+/* Older files have no such list: only the one name is known. */
 static int read_plans(struct transcript *t, const json_t *list, struct error *e)
 {
     char name[64];
@@ -219,7 +219,7 @@ static int read_plans(struct transcript *t, const json_t *list, struct error *e)
 
 static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth, struct error *e);
 
-/* One end of a conversation, read as a conversation of its own. */
+/* Reads one branch like a separate conversation. */
 static int read_tail(const json_t *list, int depth, struct transcript_tail *out, struct error *e)
 {
     struct transcript own;
@@ -233,7 +233,7 @@ static int read_tail(const json_t *list, int depth, struct transcript_tail *out,
     if (rc == 0 && own.n == 0)
         rc = error_set(e, ERR_INPUT, "a branch has no messages");
     if (rc == 0) {
-        /* what stands beside its first message is told where it parts from the path */
+        /* siblings of its first message are stored at the branching point of the path */
         transcript_tails_release(&own.entries[0].others);
         own.entries[0].which = 0;
         *out = (struct transcript_tail){own.entries, own.n};
@@ -244,7 +244,7 @@ static int read_tail(const json_t *list, int depth, struct transcript_tail *out,
     return rc;
 }
 
-/* *which: kept inside what is there; below `most` of them. */
+/* *which: limited to the branches there are; below `most`. */
 static int read_tails(const json_t *list, const json_t *number, size_t more, int depth,
                       struct transcript_tails *out, size_t *which, struct error *e)
 {
@@ -380,7 +380,7 @@ int transcript_read(struct transcript *t, const char *text, size_t n, const char
     return 0;
 }
 
-/* ---- for people ---- */
+/* ---- text and Markdown ---- */
 
 static void put_safe(const char *text, FILE *f)
 {

@@ -1,5 +1,5 @@
-/* The folder of chats (transcript.h): names, the list, what is searched in it, and whose a saved
- * chat is at the moment. UI thread. */
+/* The folder of chats (transcript.h): names, the list, searching, and the locks of open chats. UI
+ * thread. */
 #include "app/common/transcript.h"
 
 #include "app/common/paths.h"
@@ -98,14 +98,14 @@ int transcript_move(const char *from, const char *to, struct error *e)
 {
     char part[2][PATH_MAX + 8];
 
-    /* link fails where rename would replace another chat */
+    /* link fails where rename would overwrite another chat */
     if (link(from, to) < 0)
         return errno == EEXIST ? error_set(e, ERR_USAGE, "there is a chat of that name already")
                                : error_set(e, ERR_IO, "%s: %s", to, strerror(errno));
     unlink(from);
     snprintf(part[0], sizeof part[0], "%s.part", from);
     snprintf(part[1], sizeof part[1], "%s.part", to);
-    rename(part[0], part[1]); /* mostly there is none */
+    rename(part[0], part[1]); /* usually there is none */
     return 0;
 }
 
@@ -125,7 +125,7 @@ bool transcript_is_named(const struct transcript_info *i)
     return strspn(i->name, "0123456789-_") < strlen(i->name);
 }
 
-/* The first thing the user said, as one safe line. */
+/* The first user message, as one line that is safe to print. */
 static void make_title(const struct transcript *t, char *out, size_t size)
 {
     size_t i = 0, n;
@@ -136,7 +136,7 @@ static void make_title(const struct transcript *t, char *out, size_t size)
     utf8_strip(out, size, n ? t->entries[i].text : "", n, 0);
 }
 
-/* When it was written, or the answer beside it that a kill cut short. */
+/* Time of the last write, of the file or its part file. */
 static void written_take(struct transcript_info *i, const char *path, const struct stat *st)
 {
     char part[PATH_MAX + 310];
@@ -152,7 +152,7 @@ static void written_take(struct transcript_info *i, const char *path, const stru
     i->nanos = (int64_t)at.tv_nsec;
 }
 
-/* Names and times of what lies in the folder, newest first; nothing is read. mem_* array. */
+/* Names and times of the files in the folder, newest first; nothing is opened. mem_* array. */
 static int folder_scan(const char *folder, struct transcript_info **out, size_t *n, struct error *e)
 {
     struct transcript_info *list = NULL;
@@ -196,7 +196,7 @@ static int folder_scan(const char *folder, struct transcript_info **out, size_t 
     return rc;
 }
 
-/* Some message holds the words; letters of ASCII are alike in both cases. */
+/* Whether some message contains the words, ignoring ASCII case. */
 static bool contains(const struct transcript *t, const char *words)
 {
     for (size_t i = 0; i < t->n; i++)
@@ -205,7 +205,7 @@ static bool contains(const struct transcript *t, const char *words)
     return false;
 }
 
-/* Reads one and fills in what only its text tells. */
+/* Reads one and fills in the fields that need its text. */
 static bool info_read(const char *folder, const char *words, struct transcript_info *i)
 {
     char path[PATH_MAX + 300];
@@ -287,10 +287,10 @@ const char *transcript_ago(int64_t then, int64_t now, char out[32])
     return out;
 }
 
-/* ---- whose it is ---- */
+/* ---- locks ---- */
 
-/* One byte of one file stands for each chat, so nothing is left lying about, and whatever ends the
- * program gives its byte back. */
+/* One byte of one file is locked for each chat, so that no lock files remain; the lock is released
+ * however the program ends. */
 static off_t lock_place(const char *path)
 {
     char folder[PATH_MAX], whole[PATH_MAX];

@@ -1,6 +1,6 @@
-/* The branches of a conversation (transcript.h). What is shown is the path in entries[]; at each of
- * its entries the tails that once stood there instead lie in order. A tail that is put aside takes
- * its own branches along. UI thread. */
+/* The branches of a conversation (transcript.h). entries[] is the current path; each of its entries
+ * has an ordered list of the other tails from there on. A tail that is put aside keeps its own
+ * branches. UI thread. */
 #include "app/common/transcript.h"
 
 #include "engine/base/mem.h"
@@ -13,7 +13,7 @@ static int no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the branches of the conversation");
 }
 
-/* tail becomes number `at` of the list. */
+/* Inserts tail as item `at` of the list. */
 static int tails_insert(struct transcript_tails *l, size_t at, struct transcript_tail tail,
                         struct error *e)
 {
@@ -38,7 +38,8 @@ static struct transcript_tail tails_take(struct transcript_tails *l, size_t at)
     return tail;
 }
 
-/* The entries from `at` on leave the path; what stood beside them stays with *beside and *which. */
+/* Removes the entries from `at` on from the path, into *tail; their siblings into *beside, *which.
+ */
 static int path_cut(struct transcript *t, size_t at, struct transcript_tail *tail,
                     struct transcript_tails *beside, size_t *which, struct error *e)
 {
@@ -58,7 +59,7 @@ static int path_cut(struct transcript *t, size_t at, struct transcript_tail *tai
     return 0;
 }
 
-/* The end of the path is this tail; it is used up. */
+/* Appends this tail to the path; it is consumed. */
 static int path_append(struct transcript *t, struct transcript_tail *tail, struct error *e)
 {
     size_t need = t->n + tail->n;
@@ -90,7 +91,7 @@ int transcript_fork(struct transcript *t, size_t at, struct error *e)
     if ((rc = path_cut(t, at, &tail, &beside, &which, e)) < 0)
         return rc;
     if ((rc = tails_insert(&beside, which, tail, e)) < 0) {
-        path_append(t, &tail, NULL); /* its place is still there */
+        path_append(t, &tail, NULL); /* cannot fail: its memory is still there */
         t->entries[at].others = beside;
         t->entries[at].which = which;
         return rc;
@@ -126,10 +127,10 @@ void transcript_fork_join(struct transcript *t)
 
     if (!x || !t->waiting.n || t->n - 1 != t->waiting_at)
         return;
-    /* what was said before it is the same, and so is what stands for that */
+    /* the messages before it are the same, and so is their summary */
     beside = t->waiting.tails[t->waiting_which < t->waiting.n ? t->waiting_which : 0].entries;
     if (x->role == ROLE_USER && beside->summary)
-        x->summary = mem_string(beside->summary); /* without memory: all of it again */
+        x->summary = mem_string(beside->summary); /* out of memory: the model sees all again */
     x->which = t->waiting.n;
     x->others = t->waiting;
     t->waiting = (struct transcript_tails){0};
@@ -174,7 +175,7 @@ int transcript_switch(struct transcript *t, size_t at, size_t k, struct error *e
         return rc;
     if ((rc = path_cut(t, at, &tail, &beside, &which, e)) < 0)
         return rc;
-    /* one comes for the one that goes: the list has room */
+    /* one is added for the one removed: the list has room */
     wanted = tails_take(&beside, k - (k > which));
     if ((rc = path_append(t, &wanted, e)) < 0) {
         tails_insert(&beside, k - (k > which), wanted, NULL);

@@ -6,7 +6,7 @@ static size_t mirrored(size_t i, unsigned round, size_t n)
     return round % 2 ? n - 1 - i : i;
 }
 
-/* Who runs at position i of a round of n. */
+/* The arm at position i of a round of n. */
 static size_t arm_at(enum turns_order order, size_t i, unsigned round, size_t n)
 {
     switch (order) {

@@ -13,7 +13,7 @@ static void set_up(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* libcurl's tool knows these, the library does not. */
+/* The curl tool reads these variables, the library does not. */
 static void find_authorities(CURL *c)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* See answer.h. A stream is whole when its [DONE] came, or a finish reason: not every server sends
- * both. Calls of tools that a server tells apart are told as a part of the answer, each as the
- * object that most models write. */
+/* See answer.h. A stream is complete at its [DONE], or a finish reason: not every server sends
+ * both. Tool calls in separate fields are reported as a part of the answer, each as the JSON object
+ * that most models write. */
 #include "app/connect/answer.h"
 
 #include "app/common/web.h"
@@ -16,9 +16,9 @@
 #include <strings.h>
 
 #define TRIES 5
-#define PATIENCE 60          /* seconds that a server may ask to be left alone */
-#define AFTER_SECONDS 5      /* for what may follow a finish reason: usage, [DONE] */
-#define TOLD_WAIT_SECONDS 2L /* a pause that long is said */
+#define PATIENCE 60          /* longest Retry-After in seconds that is respected */
+#define AFTER_SECONDS 5      /* wait after a finish reason for usage and [DONE] */
+#define TOLD_WAIT_SECONDS 2L /* longer pauses are reported */
 
 struct coming {
     const struct server *server;
@@ -28,14 +28,14 @@ struct coming {
     struct sse sse;
     struct turn_done_event done;
     uint64_t start_ns, first_ns, last_ns, over_ns;
-    int call;      /* the tool call under way, counted from 1; 0: none */
-    bool argued;   /* something of its arguments came */
-    int pieces;    /* that brought text: tokens, for what the server does not count */
-    bool counted;  /* the server said how many there were */
+    int call;      /* the current tool call, counted from 1; 0: none */
+    bool argued;   /* part of its arguments arrived */
+    int pieces;    /* pieces of text, counted as tokens if the server does not report them */
+    bool counted;  /* the server reported the number of tokens */
     bool started;  /* TURN_STARTED was sent */
     bool over;     /* [DONE], or a finish reason */
     bool enough;   /* … and nothing followed for a while */
-    bool unwanted; /* on_event ended it */
+    bool unwanted; /* cancelled by on_event */
     struct error failure;
 };
 
@@ -58,7 +58,7 @@ static void tell_start(struct coming *c)
     tell(c, &ev);
 }
 
-/* As much as an event holds, not through the middle of a character. */
+/* As much text as an event can hold, without splitting a character. */
 static size_t part_of(const char *text, size_t n)
 {
     size_t most = sizeof((struct token_event *)0)->text - 1, part = n < most ? n : most;
@@ -92,7 +92,7 @@ static void tell_bytes(struct coming *c, enum answer_part part, const char *text
     c->pieces++;
 }
 
-/* A text, or a list of parts that have one (Mistral's): thoughts stand in a part of their own. */
+/* A text, or a list of parts with texts (Mistral's), where reasoning is a separate part. */
 static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
 {
     const json_t *thought = json_object_get(v, "thinking"), *entry;
@@ -111,7 +111,7 @@ static void tell_text(struct coming *c, enum answer_part part, const json_t *v)
 
 static void tell_call(struct coming *c, const char *text)
 {
-    int pieces = c->pieces; /* our words are none */
+    int pieces = c->pieces; /* our own text does not count */
 
     tell_bytes(c, PART_TOOL_CALL, text, strlen(text));
     c->pieces = pieces;
@@ -135,10 +135,10 @@ static void begin_call(struct coming *c, int number, const json_t *name)
     tell_call(c, number > 1 ? "\n{\"name\": " : "{\"name\": ");
     tell_call(c, quoted ? quoted : "\"\"");
     tell_call(c, ", \"arguments\": ");
-    free(quoted); /* jansson's own */
+    free(quoted); /* allocated by jansson */
 }
 
-/* A delta of a call: its name comes once, its arguments in pieces of JSON, or as they are. */
+/* A delta of a call: its name is sent once, its arguments as pieces of JSON, or as an object. */
 static void take_call(struct coming *c, const json_t *call, size_t at)
 {
     const json_t *number = json_object_get(call, "index"), *f = json_object_get(call, "function"),
@@ -212,7 +212,7 @@ static void take_finish(struct coming *c, const char *why)
             error_set(&c->failure, ERR_IO, "%s", failures[i].text);
 }
 
-/* A delta of a stream, or the message of an answer that came whole. */
+/* A delta of a stream, or the message of an unstreamed answer. */
 static void take_choice(struct coming *c, const json_t *choice)
 {
     const json_t *delta = json_object_get(choice, "delta");
@@ -222,7 +222,7 @@ static void take_choice(struct coming *c, const json_t *choice)
     if (!delta)
         delta = json_object_get(choice, "message");
     thought = json_object_get(delta, "reasoning_content");
-    if (!thought || json_is_null(thought)) /* vLLM's newer word */
+    if (!thought || json_is_null(thought)) /* newer name in vLLM */
         thought = json_object_get(delta, "reasoning");
     tell_text(c, PART_REASONING, thought);
     tell_text(c, PART_ANSWER, json_object_get(delta, "content"));
@@ -233,7 +233,7 @@ static void take_choice(struct coming *c, const json_t *choice)
         take_finish(c, finish);
 }
 
-/* One that says so, and one that has words of an error and no choices: not all say it alike. */
+/* An explicit error object, or an error text without choices: servers differ. */
 static bool is_failure(const json_t *root, bool worded)
 {
     const json_t *error = json_object_get(root, "error");
@@ -299,7 +299,7 @@ static bool is_stopped(void *ctx)
     return c->enough || c->unwanted || (c->stop && c->stop(c->ctx));
 }
 
-/* ---- the whole ---- */
+/* ---- the whole answer ---- */
 
 static bool worth_another(const struct coming *c, const struct http_call *call, int rc)
 {
@@ -310,7 +310,7 @@ static bool worth_another(const struct coming *c, const struct http_call *call, 
     return rc == 0 && (call->status == 429 || (call->status >= 502 && call->status <= 504));
 }
 
-/* A pause that a user would wonder about. */
+/* Reports a pause that is long enough to be noticed. */
 static void tell_pause(struct coming *c, const struct http_call *call)
 {
     struct event ev = {.kind = EVENT_NOTICE};
@@ -339,7 +339,8 @@ static int ask(struct coming *c, struct http_call *call, struct error *e)
     }
 }
 
-/* How it went, in words that name the server; what came stays whatever happened. */
+/* The result, with an error text that names the server; text received so far is kept in any case.
+ */
 static int judge(struct coming *c, const struct http_call *call, int rc, struct error *e)
 {
     const char *base = c->server->http.base;
@@ -365,7 +366,7 @@ static int judge(struct coming *c, const struct http_call *call, int rc, struct 
 
 uint64_t answer_decode_ns(uint64_t first, uint64_t last)
 {
-    const uint64_t bundled = 10000000; /* pieces of one packet are read within much less */
+    const uint64_t bundled = 10000000; /* pieces of one packet are read much faster than this */
 
     return last - first < bundled ? 0 : last - first;
 }
@@ -396,7 +397,7 @@ int answer_remote(const struct server *s, const struct request *r,
 
     sse_init(&c.sse);
     rc = ask(&c, &call, &why);
-    /* a server that does not stream answers with one object */
+    /* a server without streaming answers with one object */
     if (rc == 0 && call.status == 200 && !call.events && call.text.len) {
         take_data(&c, call.text.data, call.text.len);
         if (c.failure.code && strcasecmp(call.type, "application/json"))

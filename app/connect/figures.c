@@ -40,13 +40,13 @@ void figures_init(struct figures *f)
     *f = (struct figures){NAN, NAN, NAN, NAN, NAN, ""};
 }
 
-/* Shares of several replicas or ranks have a mean, no sum. */
+/* Ratios of several replicas or ranks are averaged, not summed. */
 static bool is_share(int what)
 {
     return what == KV || what == SHARE;
 }
 
-/* Its place in names, -1: none. */
+/* Its index in names, -1: none. */
 static int find(const char *line, size_t n)
 {
     size_t len = 0;
@@ -59,7 +59,7 @@ static int find(const char *line, size_t n)
     return -1;
 }
 
-/* Where name and labels end: values of labels are quoted and may hold braces. */
+/* The end of name and labels: label values are quoted and may contain braces. */
 static size_t labels_end(const char *line, size_t n)
 {
     size_t i = 0;
@@ -79,7 +79,7 @@ static size_t labels_end(const char *line, size_t n)
     return n;
 }
 
-/* The number behind name and labels, before a time or an exemplar; NAN: there is none. */
+/* The value after name and labels, before a timestamp or an exemplar; NAN: none. */
 static double value_of(const char *line, size_t n)
 {
     size_t at = labels_end(line, n), len = 0;
@@ -102,7 +102,7 @@ static double value_of(const char *line, size_t n)
 bool figures_read_metrics(struct figures *f, const char *text, size_t n)
 {
     double v[WHATS];
-    int from[WHATS]; /* the name that told it: another one means the same */
+    int from[WHATS]; /* name of the source; another name with the same meaning is ignored */
     int samples[WHATS] = {0};
     bool any = false;
 

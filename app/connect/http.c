@@ -1,5 +1,5 @@
-/* See http.h. libcurl's multi interface waits in steps of 50 ms, so that a cancel, which is a flag,
- * is seen at once. */
+/* See http.h. libcurl's multi interface waits in steps of 50 ms, so that a cancel flag is noticed
+ * at once. */
 #include "app/connect/http.h"
 
 #include "app/common/web.h"
@@ -52,7 +52,7 @@ static bool names_host(const char *host)
     return isalnum((unsigned char)*host) || *host == '[';
 }
 
-/* libcurl has the last word on an address. */
+/* Validates an address with libcurl. */
 static bool is_url(const char *url)
 {
     CURLU *u = curl_url();
@@ -62,7 +62,7 @@ static bool is_url(const char *url)
     return good;
 }
 
-/* What stands before the host goes from base into login. */
+/* Moves user and password in front of the host from base to login. */
 static bool take_login(struct http_server *s)
 {
     char *host = strstr(s->base, "://") + 3, *at = memrchr(host, '@', strcspn(host, "/"));
@@ -101,8 +101,8 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
 struct flight {
     struct http_call *call;
     CURL *curl;
-    bool begun; /* something of the body came */
-    bool taken; /* take() ended it */
+    bool begun; /* part of the body arrived */
+    bool taken; /* ended by take() */
 };
 
 static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
@@ -129,7 +129,7 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
     return c->text.failed ? 0 : n;
 }
 
-/* host: the address from there on. */
+/* host: pointer into the address. */
 static bool is_loopback(const char *host)
 {
     static const char *const names[] = {"localhost", "127.", "[::1]"};
@@ -145,7 +145,7 @@ static bool is_loopback(const char *host)
     return false;
 }
 
-/* Where a redirection leads, less the path that was asked for. */
+/* The target of a redirection, without the requested path. */
 static void take_elsewhere(struct http_call *c, CURL *curl)
 {
     const char *url = NULL;
@@ -167,10 +167,10 @@ static int set_up(const struct http_server *s, struct http_call *c, struct fligh
 
     snprintf(url, sizeof url, "%.*s%s%s%s", host, s->base, s->login, s->base + host, c->path);
     curl_easy_setopt(f->curl, CURLOPT_URL, url);
-    /* what this machine serves itself is never a proxy's business */
+    /* requests to this machine never go through a proxy */
     if (is_loopback(s->base + host))
         curl_easy_setopt(f->curl, CURLOPT_PROXY, "");
-    /* nothing packed is asked for; what comes packed all the same is unpacked */
+    /* compression is not requested, but unpacked if sent */
     curl_easy_setopt(f->curl, CURLOPT_ACCEPT_ENCODING, "identity");
     curl_easy_setopt(f->curl, CURLOPT_ERRORBUFFER, detail);
     curl_easy_setopt(f->curl, CURLOPT_WRITEFUNCTION, on_body);
@@ -197,7 +197,7 @@ static int set_up(const struct http_server *s, struct http_call *c, struct fligh
     return rc;
 }
 
-/* 0: it is over, *code says how; ERR_CANCELLED. */
+/* 0: finished, with the result in *code; ERR_CANCELLED. */
 static int fly(CURLM *multi, struct http_call *c, CURLcode *code, struct error *e)
 {
     int running = 1, left;
@@ -256,7 +256,7 @@ out:
     return rc;
 }
 
-/* ---- refusals ---- */
+/* ---- error statuses ---- */
 
 bool http_error_text(const char *body, size_t n, char *out, size_t size)
 {

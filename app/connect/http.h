@@ -1,4 +1,4 @@
-/* Requests to one server: its address, the key, and a call that can be stopped from any thread. */
+/* Requests to one server: its address, the key, and a call that any thread can cancel. */
 #ifndef APP_CONNECT_HTTP_H
 #define APP_CONNECT_HTTP_H
 
@@ -10,7 +10,7 @@
 
 struct http_server {
     char base[400];  /* "http://127.0.0.1:8080", without a slash at its end, without /v1; shown */
-    char login[260]; /* "user:password@" of the address, as it stood there; never shown */
+    char login[260]; /* "user:password@" of the address, as given; never shown */
     char key[260];   /* "" : none */
 };
 
@@ -20,33 +20,33 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
 
 /* One request. */
 struct http_call {
-    const char *path; /* "/v1/models" */
-    const char *body; /* JSON for a POST; NULL: GET */
-    long seconds;     /* at most, for the whole; 0: as long as something comes within ten minutes */
-    bool (*stop)(void *ctx); /* asked twenty times a second; may be NULL */
-    /* Takes events of status 200 as they come; non-zero ends the call. NULL, and where no events
-     * come: the body is collected. */
+    const char *path;        /* "/v1/models" */
+    const char *body;        /* JSON for a POST; NULL: GET */
+    long seconds;            /* total limit; 0: only that data arrives at least every ten minutes */
+    bool (*stop)(void *ctx); /* polled twenty times a second; may be NULL */
+    /* Receives events of status 200 as they arrive; non-zero ends the call. If NULL, or without
+     * events, the body is collected. */
     int (*take)(void *ctx, const char *bytes, size_t n);
     void *ctx;
-    /* what came back */
+    /* the result */
     long status; /* 0: nothing */
     long retry_after;
-    bool late;           /* nothing came in time: to ask again would begin the same wait */
-    bool untrusted;      /* its certificate is refused: to ask again is in vain */
+    bool late;           /* timed out: a retry would wait as long again */
+    bool untrusted;      /* its certificate is refused: a retry would fail too */
     bool events;         /* its type is text/event-stream, or it begins as such a stream does */
     char type[60];       /* of the body, without parameters: "text/html" */
-    char elsewhere[400]; /* where a status of 3xx sends to, an address as --connect takes it */
-    struct strbuf text;  /* a body that nobody took; at most 16 MiB. Release it */
+    char elsewhere[400]; /* target of a 3xx status, in the form of --connect */
+    struct strbuf text;  /* a body that was not passed to take; at most 16 MiB. Release it */
 };
 
-/* 0: an answer came, of whatever status, or take ended the call. ERR_IO: none, or it broke off;
- * ERR_CANCELLED: stop said so. *e then says why, without the server's name. Redirections are not
- * followed: the key and what was said go to the address that was given. Any thread. */
+/* 0: there was an answer, of any status, or take ended the call. ERR_IO: none, or it broke off;
+ * ERR_CANCELLED: by stop. *e then says why, without the server's name. Redirections are not
+ * followed, so that the key and the prompt go only to the given address. Any thread. */
 int http_perform(const struct http_server *s, struct http_call *c, struct error *e);
-/* What an answer of a status that is no success means to a user: the server's own words where it
- * has some. ERR_USAGE (the key), ERR_MODEL, ERR_CONTEXT, ERR_INPUT, ERR_IO. */
+/* The error for an unsuccessful status: the server's own message if it has one. ERR_USAGE (the
+ * key), ERR_MODEL, ERR_CONTEXT, ERR_INPUT, ERR_IO. */
 int http_refused(const struct http_server *s, const struct http_call *c, struct error *e);
-/* The words of an error in any of the forms that servers use, into out; false: there are none. */
+/* Extracts an error message in any of the forms that servers use; false: there is none. */
 bool http_error_text(const char *body, size_t n, char *out, size_t size);
 
 #endif

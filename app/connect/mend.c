@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of an escape \uXXXX at s; -1: there is none. */
+/* The value of an escape \uXXXX at s; -1: none. */
 static int unit_at(const char *s, size_t n)
 {
     char digits[5] = "";
@@ -28,7 +28,7 @@ static bool is_low(int unit)
     return unit >= 0xdc00 && unit < 0xe000;
 }
 
-/* Copies an escape; how many bytes it was. */
+/* Copies an escape; returns its length in bytes. */
 static size_t put_escape(struct strbuf *out, const char *s, size_t n)
 {
     int unit = unit_at(s, n);

@@ -18,25 +18,25 @@
 
 struct remote {
     pthread_t thread, watcher;
-    bool watched; /* the watcher runs: the thread's */
+    bool watched; /* the watcher runs: owned by the thread */
     char *url, *key_file, *model, host[200];
     struct ring events, watched_events; /* the thread's, the watcher's */
     struct wake event_wake, work_wake;
     atomic_bool quit, cancel, ready;
-    pthread_mutex_t lock; /* of all to the next blank line */
+    pthread_mutex_t lock; /* protects everything to the next blank line */
     struct request request;
-    bool taken; /* one waits or is under way */
+    bool taken; /* a request waits or is running */
     struct figures figures;
-    struct telemetry told; /* of the server's engine; no layers: it tells none */
+    struct telemetry told; /* of the server's engine; no layers: not reported */
     struct remote_engine engine;
     char *wish; /* a placement, mem_*; NULL: none */
     uint64_t wishes;
 
-    /* the watcher's: wishes told as decided, the server's number of the newest one, the plan told
-     */
+    /* the watcher's: wishes reported as decided, the server's number of the newest one, the plan
+     * reported */
     uint64_t decided, awaited;
     char plan[64];
-    struct telemetry shown; /* the owner's: what was received and is shown */
+    struct telemetry shown; /* the owner's: the received state that is displayed */
 
     struct snapshot snapshot;
     struct telemetry slots[3];
@@ -53,7 +53,7 @@ static void push(struct remote *r, struct ring *to, const struct event *ev)
     struct event copy = *ev;
 
     if (ring_push(to, &copy) < 0)
-        event_release(&copy); /* no memory: what is shown lacks a piece */
+        event_release(&copy); /* out of memory: a piece of text is missing */
     wake_signal(&r->event_wake);
 }
 
@@ -95,7 +95,7 @@ static void tell_line(void *ctx, const char *line)
     send_text(ctx, EVENT_NOTICE, 0, line);
 }
 
-/* A piece of text came: what arrives between two of them is taken for one token's time. */
+/* A piece of text arrived: the time since the previous one counts as one token's. */
 static void note_token(struct remote *r, const struct token_event *t)
 {
     struct telemetry *m = &r->live;
@@ -128,11 +128,11 @@ static int on_event(void *ctx, struct event *ev)
     }
     send(r, ev);
     if (ev->kind == EVENT_NOTICE)
-        ev->text = NULL; /* the ring's */
+        ev->text = NULL; /* owned by the ring */
     return is_unwanted(r);
 }
 
-/* What the server counted goes before what was counted here. */
+/* The server's own counts take precedence over those made here. */
 static void note_done(struct remote *r, const struct turn_done_event *d)
 {
     struct telemetry *m = &r->live;
@@ -193,7 +193,7 @@ static bool take_request(struct remote *r, struct request *out)
     return any;
 }
 
-/* ---- what the server tells of itself ---- */
+/* ---- the server's figures ---- */
 
 static bool ask_figures(struct remote *r, const char *path, struct figures *f,
                         bool (*read)(struct figures *f, const char *text, size_t n))
@@ -221,7 +221,7 @@ static void take_figures(struct remote *r)
 
 /* ---- the engine of another moetop ---- */
 
-/* JSON of an answer of status 200; NULL, and *e says why. */
+/* JSON of an answer of status 200; NULL with *e. */
 static json_t *request_json(struct remote *r, const char *path, const char *body, struct error *e)
 {
     struct http_call c = {.path = path, .body = body, .seconds = 10, .stop = is_quitting, .ctx = r};
@@ -242,7 +242,7 @@ static void take_text(char *out, size_t size, const json_t *v)
     utf8_escape(out, size, text ? text : "", text ? strlen(text) : 0, 0);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void take_names(struct remote_engine *to, const json_t *o)
 {
     const json_t *devices = json_object_get(o, "devices");
@@ -254,8 +254,8 @@ static void take_names(struct remote_engine *to, const json_t *o)
                   json_object_get(json_array_get(devices, i), "name"));
 }
 
-/* The plan in force is another one, or what was wished is decided: the server has decided as many
- * wishes, of everybody's, as it had when ours came. */
+/* Reports a new plan, or that our wish is decided: the server has decided as many wishes, of all
+ * clients, as it had received with ours. */
 static void tell_plan(struct remote *r, uint64_t server_wishes, uint64_t sent)
 {
     struct event ev = {.kind = EVENT_PLAN};
@@ -271,7 +271,7 @@ static void tell_plan(struct remote *r, uint64_t server_wishes, uint64_t sent)
     push(r, &r->watched_events, &ev);
 }
 
-/* false: it tells nothing of that kind (an older one, or it is not reached). */
+/* false: no such state (an older server, or not reachable). */
 static bool take_engine(struct remote *r, uint64_t sent)
 {
     struct error e = {0};
@@ -285,13 +285,13 @@ static bool take_engine(struct remote *r, uint64_t sent)
     if (rc == 0)
         take_names(&r->engine, o);
     pthread_mutex_unlock(&r->lock);
-    if (rc == 0) /* only this thread writes what is shown */
+    if (rc == 0) /* only this thread writes the displayed state */
         tell_plan(r, (uint64_t)json_integer_value(json_object_get(o, "wishes")), sent);
     json_decref(o);
     return rc == 0;
 }
 
-/* A wish goes out; one that is refused is decided too. Returns how many there were. */
+/* Sends a wish; a refused one is decided too. Returns the number of wishes. */
 static uint64_t send_wish(struct remote *r)
 {
     struct error e = {0};
@@ -318,7 +318,7 @@ static uint64_t send_wish(struct remote *r)
     }
     json_decref(o);
     json_decref(body);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
     return sent;
 }
 
@@ -335,7 +335,7 @@ static bool has_wish(struct remote *r)
 #define TICK (50 * CLOCK_MILLI)
 #define FIGURES_TICKS 40
 #define ENGINE_TICKS 8
-#define LARGE_CELLS 4096 /* experts: of more the state is asked for as seldom as the figures */
+#define LARGE_CELLS 4096 /* with more experts the state is polled only as often as the figures */
 
 static void *watch(void *ctx)
 {
@@ -457,7 +457,7 @@ static int take_words(struct remote *r, const char *url, const char *key_file, c
 {
     const char *host;
 
-    /* a bad address is said before a screen opens */
+    /* a bad address is reported before a screen opens */
     int rc = http_server_init(&r->server.http, url, key_file, e);
 
     if (rc < 0)
@@ -590,7 +590,7 @@ static const struct {
 
 static void put_own(struct telemetry *to, const struct telemetry *own)
 {
-    to->serial += own->serial; /* grows with each of the two */
+    to->serial += own->serial; /* increases with each of the two */
     for (size_t i = 0; i < sizeof own_figures / sizeof *own_figures; i++)
         memcpy((char *)to + own_figures[i].at, (const char *)own + own_figures[i].at,
                own_figures[i].size);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that are a field of their own, by OpenAI's names, else llama-server's, which vLLM and
- * SGLang share where they know the sampler. */
+/* Options with a field of their own, by OpenAI's names, else llama-server's, which vLLM and SGLang
+ * share for the samplers they have. */
 static const struct {
     enum option_id id;
     const char *key;
@@ -60,7 +60,7 @@ static void put_sampling(json_t *body, const struct options *o, int max_tokens,
             put_field(body, o, fields[i].id, fields[i].key);
     if (!seed && o->seed != OPTION_SEED_RANDOM)
         seed = &o->seed;
-    if (seed) /* what JSON and most servers hold */
+    if (seed) /* limited to what JSON and most servers accept */
         json_object_set_new(body, "seed", json_integer((json_int_t)(*seed & INT64_MAX)));
     if (max_tokens >= 0)
         json_object_set_new(body, "max_tokens", json_integer(max_tokens));
@@ -77,7 +77,7 @@ static void put_stops(json_t *body, const struct options *o)
     json_decref(list);
 }
 
-/* What the template finds by name; --reasoning is one of them. */
+/* The template's variables; --reasoning is one of them. */
 static int put_template(json_t *body, const struct options *o, struct error *e)
 {
     const char *text = o->chat_template_kwargs;
@@ -97,7 +97,7 @@ static int put_template(json_t *body, const struct options *o, struct error *e)
     return 0;
 }
 
-/* The text of an option, or of the file that another one names; NULL: neither, or `off`. ERR_USAGE,
+/* The text of an option, or of the file named by another one; NULL: neither, or `off`. ERR_USAGE,
  * ERR_IO. */
 static int read_text(const char *text, const char *path, char **out, struct error *e)
 {
@@ -136,7 +136,7 @@ static int put_constraint(json_t *body, const struct options *o, struct error *e
     return rc;
 }
 
-/* What a model says and a file holds is foreign text; what JSON cannot hold of it is replaced. */
+/* Text of a model or a file may be invalid UTF-8, which is replaced for JSON. */
 static json_t *text_of(const char *text)
 {
     json_t *s = mend_string(text ? text : "");
@@ -167,7 +167,7 @@ static void put_dialogue(json_t *body, const struct server *server, const struct
         json_array_append_new(list, message_of(&said->messages[i], server));
     json_object_set_new(body, "messages", list);
     if (said->continue_last && server->kind != SERVER_MOETOP && server->kind != SERVER_LLAMA) {
-        /* vLLM's and SGLang's word for what the others do by themselves */
+        /* needed by vLLM and SGLang; the others do this by default */
         json_object_set_new(body, "continue_final_message", json_true());
         json_object_set_new(body, "add_generation_prompt", json_false());
     }

@@ -10,7 +10,7 @@
 
 #define SHORT_SECONDS 20L
 #define REFUSED_TRIES 5
-#define LOADING_SECONDS 600 /* that a server may take to load its model */
+#define LOADING_SECONDS 600 /* time for a server to load its model */
 
 struct opening {
     struct server *server;
@@ -44,7 +44,7 @@ static struct http_call call(const struct opening *o, const char *path)
         struct http_call){.path = path, .seconds = SHORT_SECONDS, .stop = o->stop, .ctx = o->ctx};
 }
 
-/* ---- is it there ---- */
+/* ---- reachability ---- */
 
 static int wait_health(struct opening *o, struct error *e)
 {
@@ -79,7 +79,7 @@ static int wait_health(struct opening *o, struct error *e)
     return rc;
 }
 
-/* ---- what it serves ---- */
+/* ---- its models ---- */
 
 static enum server_kind kind_of(const json_t *model)
 {
@@ -100,7 +100,7 @@ static const char *id_of(const json_t *model)
     return id ? id : "";
 }
 
-/* Their names, as far as there is room. */
+/* The models' names, as many as fit. */
 static void list_models(const json_t *list, char *out, size_t size)
 {
     size_t at = 0, i;
@@ -121,7 +121,7 @@ static void list_models(const json_t *list, char *out, size_t size)
     }
 }
 
-/* The one of that name, else those whose names hold it. */
+/* The model of that name, else those whose names contain it. */
 static json_t *named_models(const json_t *list, const char *name)
 {
     json_t *m, *found = json_array();
@@ -140,7 +140,7 @@ static json_t *named_models(const json_t *list, const char *name)
     return found;
 }
 
-/* Entries without a name are none. */
+/* Skips entries without a name. */
 static json_t *models_of(const json_t *list)
 {
     json_t *m, *found = json_array();
@@ -150,8 +150,8 @@ static json_t *models_of(const json_t *list)
     return found;
 }
 
-/* Of several the one that is loaded, in the words of llama-server's router and of ours; NULL: they
- * do not tell. */
+/* Among several, the one that is loaded, by the fields of llama-server's router and of moetop;
+ * NULL: not reported. */
 static json_t *loaded_model(const json_t *list)
 {
     json_t *m, *found = NULL;
@@ -224,7 +224,7 @@ static int ask_models(struct opening *o, const char *name, struct error *e)
         rc = http_refused(&s->http, &c, e);
     } else if (rc == 0) {
         root = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
-        /* Ollama without any says null */
+        /* Ollama without models sends null */
         rc = json_is_array(json_object_get(root, "data")) ||
                      json_is_null(json_object_get(root, "data"))
                  ? choose_model(s, json_object_get(root, "data"), name, e)
@@ -237,7 +237,7 @@ static int ask_models(struct opening *o, const char *name, struct error *e)
     return rc;
 }
 
-/* What one conversation may hold, by llama-server's word for it; not every server tells. */
+/* The context of one conversation, by llama-server's field; not every server reports it. */
 static void ask_context(struct opening *o)
 {
     struct http_call c = call(o, "/props");

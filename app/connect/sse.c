@@ -14,7 +14,7 @@ void sse_release(struct sse *s)
     strbuf_release(&s->data);
 }
 
-/* Where the value of a line of data begins; 0: it is another line. */
+/* Start of the value in a data line; 0: another kind of line. */
 static size_t value_at(const char *line, size_t n)
 {
     static const char *const fields[] = {"data:", "error:"};
@@ -38,7 +38,7 @@ static int line_end(struct sse *s, int (*on_data)(void *ctx, const char *text, s
         line += 3, n -= 3;
     s->begun = true;
     if (n == 0) {
-        if (s->data.len > 1) /* without the line end behind the last one */
+        if (s->data.len > 1) /* without the line end after the last one */
             rc = on_data(ctx, s->data.data, s->data.len - 1);
         strbuf_clear(&s->data);
     } else if ((from = value_at(line, n)) != 0) {

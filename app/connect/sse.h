@@ -1,7 +1,7 @@
-/* Server-sent events, taken apart as they come in pieces of any size (HTML Living Standard, 9.2):
- * the text of each event's data lines, joined by line ends. Names and ids of events are passed
- * over, and events without a text. A line "error: TEXT", which llama-server wrote until 2025, is
- * taken for data. One thread. */
+/* Parses server-sent events that arrive in pieces of any size (HTML Living Standard, 9.2): the text
+ * of each event's data lines, joined by line ends. Names and ids of events are ignored, and events
+ * without text. A line "error: TEXT", which llama-server wrote until 2025, is treated as data. One
+ * thread. */
 #ifndef APP_CONNECT_SSE_H
 #define APP_CONNECT_SSE_H
 
@@ -13,14 +13,14 @@
 
 struct sse {
     struct strbuf line, data;
-    bool after_return; /* a line feed that comes next belongs to the line end before it */
-    bool begun;        /* the first line was seen: a byte order mark may stand before it */
+    bool after_return; /* a line feed at this point belongs to the preceding carriage return */
+    bool begun;        /* the first line was read: a byte order mark is allowed before it */
 };
 
 void sse_init(struct sse *s);
 void sse_release(struct sse *s);
-/* Calls on_data for every event that these bytes complete; it returns non-zero to stop. 0; what
- * on_data returned; -1: a line or an event is larger than SSE_MOST, or memory ran out. */
+/* Calls on_data for every event that these bytes complete; non-zero stops. 0; what on_data
+ * returned; -1: a line or an event is larger than SSE_MOST, or out of memory. */
 int sse_feed(struct sse *s, const char *bytes, size_t n,
              int (*on_data)(void *ctx, const char *text, size_t n), void *ctx);
 

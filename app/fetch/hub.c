@@ -95,9 +95,9 @@ static int find_token(struct dispatcher *h, struct error *e)
     return 0;
 }
 
-/* ---- what the Hub has ---- */
+/* ---- the Hub's listing ---- */
 
-/* 1: nobody could be asked; *e says why. */
+/* 1: the Hub is unreachable, with *e. */
 static int ask_listing(struct dispatcher *h, struct error *e)
 {
     char url[640];
@@ -125,7 +125,7 @@ static int ask_listing(struct dispatcher *h, struct error *e)
     return rc;
 }
 
-/* Where a path of the repository holds what a URL cannot. */
+/* Escapes characters of a path that a URL cannot contain. */
 static void put_path(struct strbuf *url, const char *path)
 {
     for (; *path; path++)
@@ -152,13 +152,13 @@ static bool is_there(const struct dispatcher *h, const struct hub_file *f, uint6
     return false;
 }
 
-/* The sizes are the listing's, which may say anything. */
+/* The sizes are from the listing, which is untrusted. */
 static uint64_t sum(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Sums what is to come, and whether it has room. */
+/* Sums the bytes to download, and checks the free space. */
 static int count_missing(struct dispatcher *h, size_t *files, struct error *e)
 {
     uint64_t missing = 0, came, room = hub_cache_room(&h->cache);
@@ -230,7 +230,7 @@ static int fetch_wanted(struct dispatcher *h, struct error *e)
     return rc < 0 ? rc : hub_cache_write_ref(&h->cache, h->files.commit, e);
 }
 
-/* ---- without a network ---- */
+/* ---- offline ---- */
 
 static int list_folder(struct hub_files *f, const char *folder, const char *below, int depth)
 {
@@ -263,7 +263,7 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
     return 0;
 }
 
-/* What the cache holds of the repository, as a listing. Only whole, checked files are linked. */
+/* The cached files of the repository, as a listing. Only complete, verified files are linked. */
 static void list_cached(struct dispatcher *h)
 {
     char folder[PATH_MAX];

@@ -21,7 +21,7 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* The folder of all repositories; its length, 0: there is no home. */
+/* The folder of all repositories; returns its length, 0: there is no home. */
 static size_t root(char *out, size_t size)
 {
     static const struct {
@@ -106,7 +106,7 @@ int hub_cache_link(const struct hub_cache *c, const char *commit, const char *pa
 
     if (rc < 0)
         return rc;
-    /* snapshots and the commit, and a step for each folder of the path */
+    /* "../" for snapshots and the commit, and one for each folder of the path */
     at += (size_t)snprintf(to, sizeof to, "../../");
     for (const char *p = path; (p = strchr(p, '/')); p++)
         at += (size_t)snprintf(to + at, sizeof to - at, "../");

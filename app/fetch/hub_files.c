@@ -39,7 +39,7 @@ int hub_name_parse(const char *text, struct hub_name *out, struct error *e)
     return 0;
 }
 
-/* Stays below the folder that it is put into, and can be shown. */
+/* Checks that the path stays below its folder, and is safe to print. */
 static bool path_is_safe(const char *path)
 {
     if (!*path || *path == '/' || strlen(path) > 500)
@@ -133,7 +133,7 @@ size_t hub_file_part(const char *path, int *number, int *count)
     *number = *count = 1;
     if (!dot || (size_t)(dot - path) < sizeof form - 1)
         return n;
-    at = dot - (sizeof form - 2); /* the form ends with the point */
+    at = dot - (sizeof form - 2); /* includes the final dot */
     for (size_t i = 0; form[i]; i++)
         if (form[i] == '#' ? !isdigit((unsigned char)at[i]) : at[i] != form[i])
             return n;
@@ -152,7 +152,7 @@ bool hub_file_is_quant(const char *path, const char *quant)
         return false;
     if (!n)
         return true;
-    /* the word stands between points, lines or slashes: Q4_K is not in Q4_K_M */
+    /* delimited by dots, hyphens or slashes: Q4_K does not match Q4_K_M */
     for (const char *p = path; (p = strcasestr(p, quant)); p++)
         if ((p == path || strchr("./-", p[-1])) && strchr("./-", p[n]) && p[n])
             return true;
@@ -168,7 +168,7 @@ static struct hub_file *find_quant(const struct hub_files *f, const char *quant)
     return NULL;
 }
 
-/* A file that begins a split model wants all its parts. */
+/* Marks the file and, if it begins a split model, all its parts. */
 static int want_parts(struct hub_files *f, const struct hub_file *first, struct error *e)
 {
     int number, count, found = 0, n, of;
@@ -222,7 +222,7 @@ static bool folder_wants(const char *path, bool sharded)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(path, names[i]) == 0)
             return true;
-    /* some repositories hold the weights a second time, as consolidated.safetensors */
+    /* some repositories contain the weights twice, also as consolidated.safetensors */
     return ends(path, ".safetensors") && (!sharded || strncmp(path, "model", 5) == 0);
 }
 

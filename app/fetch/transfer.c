@@ -1,5 +1,6 @@
-/* See transfer.h. A cut connection is tried again with growing pauses as long as something comes
- * between two cuts; the hash runs along, and what lay there from an earlier run is read once. */
+/* See transfer.h. After a disconnect the download is retried with growing pauses, as long as there
+ * is progress; the hash is updated while downloading, and a partial file from an earlier run is
+ * hashed once at the start. */
 #include "app/fetch/transfer.h"
 
 #include "app/common/signals.h"
@@ -21,7 +22,7 @@
 #define TRIES 5
 #define WAIT (100 * CLOCK_MILLI)
 
-/* A file on its way. */
+/* A file being downloaded. */
 struct coming {
     struct transfers *all;
     const struct transfer *t;
@@ -29,12 +30,12 @@ struct coming {
     struct digest digest;
     uint64_t have; /* bytes in the file and in the digest */
     int fd, why;   /* why: errno of a write that failed */
-    uint64_t most; /* … that there ever were: more is progress, also on a server without ranges */
-    bool longer;   /* more came than the listing says */
-    /* the server does not say which bytes a part is (206 without Content-Range): the one asked for,
-     * until the file's hash says otherwise */
+    uint64_t most; /* … maximum reached: more is progress, also on a server without ranges */
+    bool longer;   /* the server sent more than the listed size */
+    /* the server does not say which range it sends (206 without Content-Range): assumes the
+     * requested one, to be verified by the file's hash */
     bool unsaid;
-    bool fresh; /* nothing of this answer came yet */
+    bool fresh; /* no data of this response has arrived yet */
 };
 
 static bool stopped(void *ctx)
@@ -86,8 +87,8 @@ static bool worth_another(long status)
     return status == 408 || status == 429 || status >= 500;
 }
 
-/* A handle for the Hub. The token goes to the host that it was given for and not along with a
- * redirection to another. */
+/* A handle for the Hub. The token is sent only to its own host, not to the target of a redirection.
+ */
 static CURL *open_handle(const struct transfers *all, const char *url, char *detail,
                          struct curl_slist **headers, struct error *e)
 {
@@ -103,7 +104,7 @@ static CURL *open_handle(const struct transfers *all, const char *url, char *det
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
     curl_easy_setopt(c, CURLOPT_MAXREDIRS, 10L);
-    /* a minute with nothing is a cut */
+    /* a minute without data is a disconnect */
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, 60L);
     curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
@@ -150,7 +151,7 @@ int transfer_text(struct transfers *all, const char *url, size_t most, long *sta
         code = curl_easy_perform(c);
         curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
         curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &after);
-        /* a name that nobody knows will not be known in a second */
+        /* an unknown host name will not be known a second later */
         if (stopped(NULL) || code == CURLE_COULDNT_RESOLVE_HOST ||
             (code == CURLE_OK && !worth_another(*status)) || text->failed)
             break;
@@ -191,8 +192,8 @@ static void forget(struct coming *f)
     f->have = 0;
 }
 
-/* Of a server that says nothing of ranges, whether this one was given shows with its answer: else
- * the file comes whole. */
+/* If a server does not say whether it supports ranges, its response shows it: otherwise it sends
+ * the whole file. */
 static int begin_whole(struct coming *f)
 {
     if (ftruncate(f->fd, 0) < 0 || lseek(f->fd, 0, SEEK_SET) < 0)
@@ -209,7 +210,7 @@ static size_t take_file(char *data, size_t one, size_t n, void *ctx)
     (void)one;
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206)
-        return n; /* the page of an error */
+        return n; /* the body of an error page */
     if (f->fresh && f->unsaid && status == 200 && begin_whole(f) < 0) {
         f->why = errno;
         return 0;
@@ -229,7 +230,7 @@ static size_t take_file(char *data, size_t one, size_t n, void *ctx)
     return n;
 }
 
-/* What an earlier run left is hashed; more than there should be is no beginning of it. */
+/* Hashes the partial file of an earlier run; if larger than expected it is discarded. */
 static int take_up(struct coming *f, struct error *e)
 {
     size_t room = 1 << 20;
@@ -255,7 +256,7 @@ static int take_up(struct coming *f, struct error *e)
                          : 0;
 }
 
-/* 0: all of it came; 1: try again, 2: nothing new came; else an error. */
+/* 0: complete; 1: retry, 2: nothing new arrived; else an error. */
 static int one_try(struct coming *f, const char *detail, long *after, struct error *e)
 {
     char had[20], all[20], range[32];
@@ -267,7 +268,7 @@ static int one_try(struct coming *f, const char *detail, long *after, struct err
         return 0;
     f->fresh = true;
     snprintf(range, sizeof range, "%" PRIu64 "-", f->have);
-    /* libcurl goes on only where the server says where that is */
+    /* libcurl resumes only if the server confirms the position */
     curl_easy_setopt(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)(f->unsaid ? 0 : f->have));
     curl_easy_setopt(f->curl, CURLOPT_RANGE, f->unsaid && f->have ? range : NULL);
     code = curl_easy_perform(f->curl);
@@ -281,7 +282,7 @@ static int one_try(struct coming *f, const char *detail, long *after, struct err
                          f->why == ENOSPC || f->why == EDQUOT
                              ? ": make room, then the same command goes on with it"
                              : "");
-    if (f->longer) { /* which of it is right nobody knows */
+    if (f->longer) { /* it is unknown which of it is right */
         unlink(f->t->part);
         return error_set(e, ERR_IO,
                          "%s: more came than the %" PRIu64 " bytes it should have; it was removed: "
@@ -292,7 +293,8 @@ static int one_try(struct coming *f, const char *detail, long *after, struct err
         f->unsaid = true;
         return 2;
     }
-    /* servers that cannot go on there say 416, or libcurl that the range was ignored */
+    /* a server that cannot resume there answers 416, or libcurl reports that the range was ignored
+     */
     if (status == 416 || code == CURLE_RANGE_ERROR) {
         if (!f->have || ftruncate(f->fd, 0) < 0)
             return transfer_refused(status, f->t->name, f->all->token, e);
@@ -331,7 +333,7 @@ static int all_tries(struct coming *f, const char *detail, struct error *e)
     return rc;
 }
 
-/* Its hash is right: it gets its name. Else it is thrown away: nobody could go on with it. */
+/* If the hash is right, renames the file. Otherwise deletes it: it could not be resumed. */
 static int finish(struct coming *f, struct error *e)
 {
     char hash[DIGEST_HEX];
@@ -351,7 +353,7 @@ static int finish(struct coming *f, struct error *e)
     return 0;
 }
 
-/* Its file, >= 0; it goes with the last one who holds it. */
+/* The locked lock file, >= 0; waits while another program holds it. */
 static int lock(struct transfers *all, const struct transfer *t, struct error *e)
 {
     int fd = open(t->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -372,7 +374,7 @@ static int lock(struct transfers *all, const struct transfer *t, struct error *e
         }
         clock_sleep(WAIT);
     }
-    return fd; /* a file system without locks has none to wait for */
+    return fd; /* on a file system without locks there is nothing to wait for */
 }
 
 static bool is_whole(const struct transfer *t)
@@ -391,7 +393,7 @@ int transfer_file(struct transfers *all, const struct transfer *t, struct error 
 
     if (held < 0)
         return held;
-    if (is_whole(t)) /* that one has it */
+    if (is_whole(t)) /* another program has downloaded it */
         goto out;
     if ((f.fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0) {
         rc = error_set(e, ERR_IO, "%s: %s", t->part, strerror(errno));

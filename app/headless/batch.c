@@ -1,8 +1,7 @@
-/* The batch: reads lines, answers them, --parallel of them at a time, and writes one line for each
- * in the order of the input. Main thread, synchronous engine. Answers that are done before an
- * earlier one's wait for it, but no more than a few. A line of output is one write, so a kill
- * leaves whole lines and at most one torn one, which --resume cuts off: what is in the file is
- * answered, what is not is not. */
+/* The batch: reads lines, answers --parallel of them at a time, and writes one line for each in the
+ * order of the input. Main thread, synchronous engine. Finished answers wait for earlier ones, but
+ * only a few. A line of output is one write, so a kill leaves whole lines and at most one partial
+ * one, which --resume cuts off: exactly the lines in the file are answered. */
 #include "app/headless/batch.h"
 #include "app/headless/batch_answer.h"
 #include "app/headless/batch_input.h"
@@ -29,23 +28,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AHEAD 4 /* lines begun before the oldest is answered, times --parallel */
+#define AHEAD 4 /* times --parallel: lines started ahead of the oldest unanswered one */
 
 struct batch;
 
-/* A line under way: read, being answered, or answered and waiting for its turn to be written. */
+/* A line that was read, is being answered, or is answered and waits to be written in order. */
 struct job {
     struct batch *batch;
     size_t index; /* of the line */
     struct batch_line line;
-    json_t *o; /* what will be written */
-    /* with --receipts: the line, where it is an object; what was answered */
+    json_t *o; /* the output object */
+    /* with --receipts: the line, if it is an object; the answer */
     json_t *asked;
     struct receipt_text said;
     struct strbuf text, reasoning;
     uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
     struct session *session;          /* NULL: not being answered (any more) */
-    bool stepped;                     /* it was, when the pass began */
+    bool stepped;                     /* it was running when the pass began */
     struct turn_done_event done;
     int rc;
     struct error why;
@@ -61,10 +60,10 @@ struct batch {
     char model[DIGEST_HEX]; /* with --receipts */
     int parallel;
     struct session **sessions;        /* parallel of them, the engine's own first, */
-    struct prompt_history *histories; /* and what each holds */
+    struct prompt_history *histories; /* and the tokens of each */
     struct job *jobs;                 /* a ring: line i in jobs[i % n_jobs] */
     size_t n_jobs, running;
-    bool beginning;             /* a turn begins: notices are about the line read last */
+    bool beginning;             /* a turn is being started: notices refer to the newest line */
     size_t read, index, failed; /* lines read; answered and written, of which failed */
     struct stats stats;         /* over all lines of this run */
     /* progress */
@@ -210,7 +209,7 @@ static int put_receipt(struct job *j)
     return rc < 0 ? rc : json_object_set_new(j->o, "receipt", receipt);
 }
 
-/* A turn is over: what became of it. */
+/* Stores the result of a finished turn. */
 static void end_answer(struct job *j)
 {
     struct batch *b = j->batch;
@@ -232,7 +231,7 @@ static bool interrupted(void *ctx)
     return signals_last() != 0;
 }
 
-/* Begins the answer of a line that was read. */
+/* Starts the answer of a line. */
 static void begin_answer(struct job *j, struct session *s)
 {
     struct prompt_history *history = history_of(j->batch, s);
@@ -247,10 +246,10 @@ static void begin_answer(struct job *j, struct session *s)
 
         memset(j->counts, 0, bytes);
         memset(j->prompt_counts, 0, bytes);
-        engine_session_forget(s); /* so that the prompt is counted whole */
+        engine_session_forget(s); /* so that expert counts include the whole prompt */
         prompt_history_clear(history);
     }
-    if (!b->running && (b->o->stats || b->o->stats_json)) /* it costs a short line's time */
+    if (!b->running && (b->o->stats || b->o->stats_json)) /* takes as long as a short line */
         stats_begin_turn(&b->stats);
     b->running++;
     b->beginning = true;
@@ -261,15 +260,15 @@ static void begin_answer(struct job *j, struct session *s)
         engine_session_turn(s, t, on_event, j, &shown_by_event);
     }
     b->beginning = false;
-    if (!j->session) /* it was over at once */
+    if (!j->session) /* it ended at once */
         end_answer(j);
 }
 
-/* A line becomes a job; one that cannot be asked is over at once. */
+/* Makes a job from a line; an invalid line is finished at once. */
 static void begin_job(struct batch *b, struct job *j, const char *text, size_t n, bool too_long,
                       struct session *s)
 {
-    struct error ignored; /* it is read again, and told then */
+    struct error ignored; /* reported when it is read again */
     json_t *id;
 
     j->batch = b;
@@ -295,7 +294,7 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
         begin_answer(j, s);
 }
 
-/* The oldest line is answered: writes it. */
+/* Writes the oldest line, which is answered. */
 static int finish_job(struct batch *b, struct job *j, struct error *e)
 {
     int rc = j->rc;
@@ -361,7 +360,7 @@ static int start_engine(struct batch *b, struct error *e)
     if (rc == 0 && b->o->receipts)
         rc = receipt_model(b->o, engine_info(b->engine), b->model, e);
     engine_events_set(b->engine, on_notice, b);
-    progress_begin(&b->progress, "batch"); /* loading is no part of it */
+    progress_begin(&b->progress, "batch"); /* without the loading time */
     return rc;
 }
 
@@ -378,13 +377,14 @@ static struct session *idle_session(const struct batch *b)
     return NULL;
 }
 
-/* May another line be begun? Before the engine is there only to find out that there is work. */
+/* Whether another line can be started. Before the engine is loaded only to find out whether there
+ * is work. */
 static bool has_room(const struct batch *b)
 {
     return !b->engine || (b->read - b->index < b->n_jobs && idle_session(b));
 }
 
-/* Reads a line and begins to answer it. 1: it did; 0: the end of the input. */
+/* Reads a line and starts to answer it. 1: started; 0: the end of the input. */
 static int take_line(struct batch *b, struct error *e)
 {
     const struct batch_input *r = b->in;
@@ -392,14 +392,14 @@ static int take_line(struct batch *b, struct error *e)
 
     if (rc <= 0)
         return rc;
-    if (b->read < b->out.done_before) { /* answered already */
+    if (b->read < b->out.done_before) { /* answered by an earlier run */
         if ((rc = batch_output_check(&b->out, b->read, r->line ? r->line : "", r->n, e)) < 0)
             return rc;
         b->read++;
         b->index++;
         return 1;
     }
-    /* --seed -1: a new one for every line */
+    /* --seed -1: a new seed for every line */
     sampling_from_options(b->o, &b->defaults.sampling);
     if (!b->engine && (rc = start_engine(b, e)) < 0)
         return rc;
@@ -410,7 +410,7 @@ static int take_line(struct batch *b, struct error *e)
     return 1;
 }
 
-/* Writes what is answered, in the order of the input. */
+/* Writes finished answers in the order of the input. */
 static int write_answers(struct batch *b, struct error *e)
 {
     int rc = 0;
@@ -426,7 +426,7 @@ static int write_answers(struct batch *b, struct error *e)
     return rc;
 }
 
-/* One pass of all that are being answered; those that are over then are taken note of. */
+/* One pass of all running answers; then stores those that have ended. */
 static void step(struct batch *b)
 {
     for (size_t i = b->index; i < b->read; i++)
@@ -461,7 +461,7 @@ static int answer_lines(struct batch *b, struct error *e)
     return rc;
 }
 
-/* The same by a server. */
+/* The same with a server. */
 static int answer_remotely(struct batch *b, struct error *e)
 {
     struct batch_remote r = {.o = b->o,
@@ -473,7 +473,7 @@ static int answer_remotely(struct batch *b, struct error *e)
                              .parallel = b->parallel};
     int rc;
 
-    sampling_from_options(b->o, &b->defaults.sampling); /* lines are checked with it */
+    sampling_from_options(b->o, &b->defaults.sampling); /* validated when a line is parsed */
     rc = batch_remote_run(&r, e);
     b->index = b->read = b->out.done_before + r.written;
     b->failed += r.failed;
@@ -513,7 +513,7 @@ static int check_options(const struct options *o, struct error *e)
     return 0;
 }
 
-/* Of what was answered, also where the run was interrupted; e keeps what it says then. */
+/* Statistics of the answers, also if the run was interrupted; keeps an earlier error in e. */
 static int tell_stats(struct batch *b, int rc, struct error *e)
 {
     struct error own = {0};
@@ -526,7 +526,7 @@ static int tell_stats(struct batch *b, int rc, struct error *e)
         b->engine = NULL;
     }
     if (b->o->stats || b->o->stats_json)
-        /* the buffer for it would count as memory that the model needs */
+        /* the buffer for it would be counted as the model's memory */
         stats_measure(&b->stats);
     told = stats_finish(&b->stats, b->o, stderr, &own);
     if (told < 0 && rc >= 0) {

@@ -1,4 +1,5 @@
-/* One line of a batch's output: an object that is filled as its line is answered. Any thread. */
+/* One line of a batch's output: a JSON object that is filled while its line is answered. Any
+ * thread. */
 #ifndef APP_HEADLESS_BATCH_ANSWER_H
 #define APP_HEADLESS_BATCH_ANSWER_H
 
@@ -9,11 +10,11 @@
 
 /* Its number, id (none yet) and the input's digest. */
 json_t *batch_answer_new(size_t index, const char *text, size_t n);
-/* What was answered, and its figures. */
+/* The answer and its figures. */
 void batch_answer_put(json_t *o, const struct strbuf *text, const struct strbuf *reasoning,
                       const struct turn_done_event *done);
 void batch_answer_failed(json_t *o, int code, const struct error *why);
-/* The model is gone or a signal came: no further line can be answered, and this one is not. */
+/* The model is gone or a signal arrived: neither this line nor further ones can be answered. */
 bool batch_is_fatal(int rc);
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Lines of a regular file, so that the bar has an end; 0 otherwise. */
+/* Number of lines of a regular file, for the progress bar; 0 otherwise. */
 static size_t count_lines(FILE *f)
 {
     char block[65536];
@@ -109,7 +109,7 @@ int batch_input_next(struct batch_input *r, struct error *e)
     if (!r->begun && r->n >= 3 && memcmp(r->line, "\xef\xbb\xbf", 3) == 0) {
         memmove(r->line, r->line + 3, r->n -= 3);
         if (c == EOF && !r->n)
-            return 0; /* nothing but the mark: an empty file */
+            return 0; /* only the mark: an empty file */
     }
     r->begun = true;
     return 1;

@@ -15,15 +15,15 @@
 struct batch_input {
     FILE *file;
     const char *name;
-    size_t total; /* lines, where that can be known before they are read; else 0 */
-    /* the newest line: n bytes, no NUL; too_long: there was more, which is dropped */
+    size_t total; /* lines, if known in advance; else 0 */
+    /* the newest line: n bytes, no NUL; too_long: the rest was dropped */
     char *line;
     size_t n;
     bool too_long;
     /* private */
     size_t room;
     bool begun;
-    char block[65536]; /* read, not yet looked at: at .. have - 1 */
+    char block[65536]; /* buffered input, not parsed yet: at .. have - 1 */
     size_t at, have;
     int failed; /* errno */
 };
@@ -34,7 +34,7 @@ void batch_input_release(struct batch_input *r);
 /* Next line without its end and without a byte order mark. 1: got one, 0: the end. ERR_CANCELLED,
  * ERR_IO. */
 int batch_input_next(struct batch_input *r, struct error *e);
-/* Whether that would not wait for whoever writes the line, who may wait for an answer. */
+/* Whether reading would not block (the writer of the line may be waiting for an answer). */
 bool batch_input_ready(const struct batch_input *r);
 
 #endif

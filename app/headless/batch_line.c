@@ -1,5 +1,5 @@
-/* One line of a batch: JSON with checked keys, or a plain prompt. Main thread. Strict: a key that
- * is misspelled would silently change what is measured, so it is an error with the nearest name. */
+/* One line of a batch: JSON with checked keys, or a plain prompt. Main thread. Strict: a misspelled
+ * key would silently change what is measured, so it is an error with the nearest name. */
 #include "app/headless/batch_line.h"
 
 #include "app/common/did_you_mean.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* beside those of the sampling */
+/* in addition to those of sampling */
 static const char *const own_keys[] = {"id",         "prompt", "messages", "system",     "raw",
                                        "max_tokens", "stop",   "grammar",  "json_schema"};
 #define OWN_KEYS (sizeof own_keys / sizeof *own_keys)
@@ -24,7 +24,7 @@ static int no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the line");
 }
 
-/* null stands for a key that is not there. */
+/* null means absent. */
 static const json_t *get(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -245,7 +245,7 @@ static int read_object(struct batch_line *line, json_t *o, const char *system, s
     if (raw)
         d->raw = json_is_true(raw);
     else if (get(o, "messages") || get(o, "system"))
-        d->raw = false; /* --raw is for plain prompts */
+        d->raw = false; /* --raw applies to plain prompts only */
     if ((rc = read_messages(d, o, system, e)) < 0 ||
         (rc = read_int(o, "max_tokens", -1, &line->turn.max_tokens, e)) < 0 ||
         (rc = sampling_read_json(&line->turn.sampling, o, NULL, e)) < 0 ||
@@ -293,6 +293,6 @@ void batch_line_release(struct batch_line *line)
         mem_free(line->turn.stops[i]);
     if (line->own_stops)
         mem_free(line->turn.stops);
-    free(line->id); /* jansson's own */
+    free(line->id); /* allocated by jansson */
     *line = (struct batch_line){0};
 }

@@ -12,10 +12,10 @@ struct batch_line {
     char *id; /* compact JSON of the line's id, from malloc; NULL: none */
 };
 
-/* What a line asks for. *line is filled as far as known even when it fails (its id), and is always
- * released by the caller. defaults: sampling, max_tokens, stops of the options; raw: a plain line
- * is; system (may be NULL): the system message where the line has none. ERR_INPUT names the key.
- * text needs no NUL; without its line end. */
+/* Parses a line's request. *line is filled as far as known even on failure (its id), and is always
+ * released by the caller. defaults: sampling, max_tokens, stops of the options; raw: applies to a
+ * plain line; system (may be NULL): the system message if the line has none. ERR_INPUT names the
+ * key. text needs no NUL; without its line end. */
 int batch_line_read(struct batch_line *line, const char *text, size_t n,
                     const struct turn *defaults, bool raw, const char *system, struct error *e);
 void batch_line_release(struct batch_line *line);

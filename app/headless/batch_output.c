@@ -53,7 +53,7 @@ int batch_output_check(const struct batch_output *out, size_t line, const char *
                      line + 1, out->name);
 }
 
-/* Whole lines that an earlier run left: counted, checked, and the torn one behind them cut off. */
+/* Complete lines of an earlier run: counts and checks them, and cuts off a partial last line. */
 static int take_up(struct batch_output *out, struct error *e)
 {
     FILE *f = fdopen(dup(out->fd), "r");
@@ -85,7 +85,7 @@ static int take_up(struct batch_output *out, struct error *e)
         rc = error_set(e, ERR_IO, "%s: %s", out->name, strerror(errno));
     if (rc == 0 && (ftruncate(out->fd, end) < 0 || lseek(out->fd, end, SEEK_SET) < 0))
         rc = error_set(e, ERR_IO, "%s: %s", out->name, strerror(errno));
-    free(line); /* getline's own */
+    free(line); /* allocated by getline */
     fclose(f);
     out->done_before = lines;
     return rc;
@@ -139,8 +139,8 @@ void batch_output_release(struct batch_output *out)
     mem_free(out->digests);
 }
 
-/* What a terminal would obey (C1, bidirectional controls; jansson escapes only C0) is written as
- * \uXXXX: the same text to a reader of JSON. */
+/* Characters that act on a terminal (C1, bidirectional controls; jansson escapes only C0) are
+ * written as \uXXXX: the same text for a JSON parser. */
 static void escape_unsafe(struct strbuf *out, const char *json, size_t n)
 {
     size_t from = 0, len;
@@ -181,7 +181,7 @@ int batch_output_write(struct batch_output *out, const json_t *o, struct error *
                      ? output_failed(NULL, errno, e)
                      : error_set(e, ERR_IO, "cannot write to %s: %s", out->name, strerror(errno));
     }
-    free(json); /* jansson's own */
+    free(json); /* allocated by jansson */
     strbuf_release(&line);
     return rc;
 }

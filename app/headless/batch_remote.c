@@ -1,6 +1,6 @@
-/* See batch_remote.h. The lines under way lie in a ring; the oldest one is waited for and written
- * when its place is wanted, so the output has the order of the input. What a line says beside its
- * conversation has the names of the server's fields and goes into its request as it stands. */
+/* See batch_remote.h. Running lines are in a ring; the oldest one is awaited and written when its
+ * slot is needed, so the output has the order of the input. The other keys of a line are fields of
+ * the server's API and are copied into its request unchanged. */
 #include "app/headless/batch_remote.h"
 
 #include "app/common/signals.h"
@@ -20,7 +20,7 @@ struct job {
     const struct server *server;
     pthread_t thread;
     bool taken, running; /* in the ring; its thread was started */
-    json_t *o;           /* what will be written */
+    json_t *o;           /* the output object */
     struct request request;
     struct strbuf text, reasoning;
     struct turn_done_event done;
@@ -60,7 +60,7 @@ static void *answer(void *ctx)
     return NULL;
 }
 
-/* The line's own fields go before those of the options. */
+/* The line's own fields override those of the options. */
 static int add_fields(struct request *r, const char *text, size_t n, struct error *e)
 {
     static const char *const not_these[] = {"id", "prompt", "messages", "system", "raw"};
@@ -74,7 +74,7 @@ static int add_fields(struct request *r, const char *text, size_t n, struct erro
         mem_free(r->body);
         r->body = mem_string(whole);
     }
-    free(whole); /* jansson's own */
+    free(whole); /* allocated by jansson */
     json_decref(body);
     json_decref(line);
     return r->body ? 0 : error_set(e, ERR_MEMORY, "out of memory for the request");
@@ -124,7 +124,7 @@ static void release(struct job *j)
     *j = (struct job){0};
 }
 
-/* Waits for it and writes its line, unless nothing more can be answered. */
+/* Waits for a line and writes it, unless the run must end. */
 static int finish(struct batch_remote *b, struct job *j, bool write, struct error *e)
 {
     int rc = 0;
@@ -151,7 +151,7 @@ static int finish(struct batch_remote *b, struct job *j, bool write, struct erro
     return rc;
 }
 
-/* Lines that an earlier run answered are passed over. 1: there is one to answer, 0: the end. */
+/* Skips lines that an earlier run answered. 1: there is one to answer, 0: the end. */
 static int next_line(struct batch_remote *b, size_t *read, struct error *e)
 {
     const struct batch_input *in = b->in;

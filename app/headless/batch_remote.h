@@ -1,5 +1,5 @@
 /* --batch --connect URL: a server answers the lines, --parallel of them at a time; the output is
- * that of a batch here. Main thread; a thread for each line under way. */
+ * the same as that of a local batch. Main thread; a thread for each running line. */
 #ifndef APP_HEADLESS_BATCH_REMOTE_H
 #define APP_HEADLESS_BATCH_REMOTE_H
 
@@ -20,8 +20,8 @@ struct batch_remote {
     size_t written, failed; /* lines of this run, of which failed */
 };
 
-/* All lines. A server that is gone, and a signal, end it behind the last line that was written:
- * ERR_IO, ERR_MODEL, ERR_CANCELLED; errors of input and output. */
+/* All lines. If the server is gone, or after a signal, it ends after the last written line: ERR_IO,
+ * ERR_MODEL, ERR_CANCELLED; errors of input and output. */
 int batch_remote_run(struct batch_remote *b, struct error *e);
 
 #endif

@@ -23,7 +23,7 @@ static void each_spelling(const struct option *option, void (*fn)(FILE *f, const
     }
 }
 
-/* The values that a script offers. Those in the user's own folder are looked up when Tab is
+/* The values that a script offers. Values in the user's own folder are looked up when Tab is
  * pressed. */
 struct values {
     char words[2048]; /* with a space behind each */
@@ -46,7 +46,7 @@ static void values_of(const struct option *option, struct values *v)
     v->folder = values_folder(option);
 }
 
-/* "--quantize TYPE IN OUT" takes three at a time; those behind the first are files. */
+/* "--quantize TYPE IN OUT" takes three at a time; those after the first are files. */
 static int values_taken(const struct option *option)
 {
     int n = 1;
@@ -154,7 +154,7 @@ static void bash(FILE *f)
 
 /* ---- zsh ---- */
 
-/* Inside '…[…]': brackets, colons and quotes would end the text. */
+/* Inside '…[…]': escapes brackets, colons and quotes, which would end the text. */
 static void zsh_text(FILE *f, const char *text)
 {
     for (; *text; text++) {
@@ -286,8 +286,8 @@ static void fish_values(FILE *f, const struct option *option)
     fputs(commas ? ")'" : "'", f);
 }
 
-/* With --bench llama-bench's spellings mean other options, and what follows an option of several
- * values is files. */
+/* With --bench the short flags have llama-bench's meanings, and further values of an option with
+ * several are files. */
 static void fish_exceptions(FILE *f)
 {
     const char *theirs, *ours;

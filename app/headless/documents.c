@@ -1,5 +1,5 @@
-/* --help, --print-config and configs/default.yaml. Main thread. The texts come from the option
- * table alone, so they cannot disagree with the parser. */
+/* --help, --print-config and configs/default.yaml. Main thread. All texts are from the option
+ * table, so they always match the parser. */
 #include "app/headless/documents.h"
 
 #include <string.h>
@@ -87,8 +87,8 @@ void documents_help(FILE *f, int width)
             help_row(f, &option_table[i], width);
         }
     }
-    fprintf(f, "\nEvery option with a value may also stand in the environment (--top-k: "
-               "MOETOP_TOP_K) and, under its long name, in\n"
+    fprintf(f, "\nEvery option with a value can also be set in the environment (--top-k: "
+               "MOETOP_TOP_K) and, by its long name, in\n"
                "~/.config/moetop/config.yaml. See moetop(1) and moetop.yaml(5).\n");
 }
 
@@ -159,7 +159,7 @@ void documents_config(const struct options *o, FILE *f)
     }
 }
 
-/* A comment of full sentences, at most 100 columns; `marks` of the manual are left out. */
+/* A comment of full sentences, at most 100 columns; the manual's `marks` are removed. */
 static void yaml_comment(FILE *f, const char *text)
 {
     char plain[1200];

@@ -10,7 +10,7 @@
 void documents_help(FILE *f, int width);
 /* --print-config: every value as YAML, each with its origin as a comment. */
 void documents_config(const struct options *o, FILE *f);
-/* configs/default.yaml: every key commented with what it does, at its default. ERR_MEMORY. */
+/* configs/default.yaml: every key with its description as a comment, at its default. ERR_MEMORY. */
 int documents_default_config(FILE *f, struct error *e);
 /* A manual page: the template with its lines @OPTIONS@, @VARIABLES@, @KEYS@, @SETTINGS@,
  * @PLACEMENTS@, @COMMANDS@ and @EXIT@ replaced by tables. ERR_IO, ERR_USAGE (unknown marker). */
@@ -19,7 +19,7 @@ int documents_man(const char *template_path, FILE *f, struct error *e);
 enum documents_shell { SHELL_BASH, SHELL_ZSH, SHELL_FISH };
 void documents_completion(enum documents_shell shell, FILE *f);
 
-/* Pieces for the writers above. "-n, --n-predict, --predict N" (argument left out where `argument`
+/* Helpers for the writers above. "-n, --n-predict, --predict N" (without the argument if `argument`
  * is false). */
 void documents_spellings(const struct option *option, bool argument, char *out, size_t size);
 void documents_yaml_text(FILE *f, const char *text);

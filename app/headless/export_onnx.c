@@ -1,5 +1,5 @@
-/* --export-onnx: arguments, a progress bar on stderr when it is a terminal, one line on stdout.
- * Main thread; interrupted by signals, it leaves nothing behind. */
+/* --export-onnx: arguments, a progress bar on stderr if it is a terminal, one line on stdout. Main
+ * thread; if interrupted by a signal it leaves no files. */
 #include "app/headless/export_onnx.h"
 
 #include "app/common/paths.h"

@@ -1,4 +1,4 @@
-/* See fit_list.h. Each model is inspected by what loading it would use; the memory's speed is
+/* See fit_list.h. Each model is inspected by the same code that loads it; the memory bandwidth is
  * measured once for all of them. */
 #include "app/headless/fit_list.h"
 
@@ -31,28 +31,28 @@
 struct row {
     const char *path;
     struct error why; /* code 0: it could be read */
-    struct fit fit;   /* as asked for */
+    struct fit fit;   /* with the given settings */
     char family[40], remedy[128];
-    char paged[FIT_PAGE_FLAGS]; /* the flags that leave experts on the disk */
-    const char *smaller;        /* a type for --quantize; NULL: none is needed, or none helps */
+    char paged[FIT_PAGE_FLAGS]; /* the flags that leave experts on disk */
+    const char *smaller;        /* a type for --quantize; NULL: not needed, or none helps */
     uint64_t file_bytes, smaller_bytes, token_bytes, all_weights;
     int64_t parameters;
-    int context; /* the largest that fits, with the remedy where one is needed; 0: none does */
+    int context; /* the largest context that fits, with the remedy if one is needed; 0: none does */
     bool in_cache;
-    double rate;       /* 0: not known */
-    double disk;       /* bytes a second, where its context and rate are those of `paged`; or 0 */
-    struct fit placed; /* with --place or --device: what of it lies there; device "": nothing */
+    double rate;       /* 0: unknown */
+    double disk;       /* disk bytes/s, if context and rate are those of `paged`; or 0 */
+    struct fit placed; /* with --place or --device: the part on that device; device "": none */
 };
 
 struct list {
     struct engine_setup setup;
-    const char *place; /* NULL: no device is asked for */
+    const char *place; /* NULL: no device was given */
     struct model_files files;
     struct row *rows;
     int threads;
     uint64_t available;
     double bandwidth;
-    /* sizes that are known to lie in the processor's cache, and not to */
+    /* sizes measured to be in the CPU cache, and not to be */
     uint64_t cached, uncached;
 };
 
@@ -61,7 +61,7 @@ bool fit_list_wanted(const struct options *o)
     return o->fit_models.n || (o->model && model_files_folder(o->model));
 }
 
-/* By what was found out of sizes before: measuring takes time. */
+/* Decided from earlier measurements of other sizes if possible, as measuring takes time. */
 static bool is_cached(struct list *l, uint64_t bytes)
 {
     if (bytes > l->cached && bytes < l->uncached) {
@@ -73,7 +73,8 @@ static bool is_cached(struct list *l, uint64_t bytes)
     return bytes <= l->cached;
 }
 
-/* What decoding reads with the settings of c, and the rate that the memory allows. */
+/* The bytes that decode reads with the settings of c, and the rate that the memory bandwidth
+ * allows. */
 static void expect(struct list *l, struct row *r, const struct engine_config *c,
                    const struct model *m)
 {
@@ -87,8 +88,8 @@ static void expect(struct list *l, struct row *r, const struct engine_config *c,
         r->rate = l->bandwidth / (double)r->token_bytes;
 }
 
-/* With experts on the disk: a token also waits for those that are not in memory, as many as its
- * share of all that are is not. */
+/* With experts on disk a token also waits for missing experts: their share equals the share of
+ * experts that are not in memory. */
 static void expect_paged(struct list *l, struct row *r, const struct engine_config *c, int context)
 {
     struct model_footprint weights;
@@ -137,7 +138,8 @@ static void look_for_remedy(struct list *l, struct row *r, const struct engine_c
     model_free(m);
 }
 
-/* The CPU keeps all weights: a device's memory makes nothing fit, but may hold some of them too. */
+/* The CPU keeps all weights: a device's memory does not make a model fit, but may hold some of them
+ * too. */
 static void look_at_device(const struct list *l, struct row *r, const struct engine_config *c)
 {
     struct error ignored;
@@ -158,7 +160,7 @@ static int look(struct list *l, struct row *r)
     if ((rc = fit_measure(&c, &r->fit, &r->why)) < 0 ||
         (rc = fit_inspect(&c, &m, &weights, &r->why)) < 0)
         return rc;
-    r->fit.available = l->available; /* one figure for all of them */
+    r->fit.available = l->available; /* the same value for all models */
     snprintf(r->family, sizeof r->family, "%s", m->family);
     r->file_bytes = weight_file_bytes(m->file);
     r->parameters = m->n_params;
@@ -191,7 +193,7 @@ static double bits_of(const struct row *r)
     return r->parameters ? 8.0 * (double)r->file_bytes / (double)r->parameters : 0.0;
 }
 
-/* The end of a path that is too long says more than its beginning. */
+/* Of a path that is too long, keeps the end, which is more specific. */
 static void print_name(const char *path, int width)
 {
     char safe[3 * 4096];
@@ -224,7 +226,7 @@ static void print_remedy(const struct row *r)
         printf("no setting makes it fit\n");
 }
 
-/* Bytes of the folder that all of them lie below, its slash included. */
+/* Length of their common folder, its slash included. */
 static size_t common_folder(const struct list *l)
 {
     const char *first = l->files.paths[0], *slash = strrchr(first, '/');
@@ -321,7 +323,7 @@ static json_t *number_or_null(double v)
     return v > 0 ? json_real(v) : json_null();
 }
 
-/* Names of files and models may be any bytes. */
+/* Names of files and models may contain any bytes. */
 static json_t *text_json(const char *s)
 {
     char safe[4096];
@@ -420,7 +422,7 @@ static int find(struct list *l, const struct options *o, struct error *e)
 
 int fit_list_run(struct options *o, bool table, struct error *e)
 {
-    struct list *l = mem_alloc(1, sizeof *l); /* large for a stack */
+    struct list *l = mem_alloc(1, sizeof *l); /* too large for the stack */
     int rc;
 
     if (!l)

@@ -16,7 +16,7 @@ bool fit_wanted(const struct options *o)
     return o->fit;
 }
 
-/* First what the model is, which can be said of more of them than are computed. */
+/* First the layers of the model, which can be printed even for unsupported models. */
 static int print_layers(const struct engine_config *c, struct error *e)
 {
     struct model *m;
@@ -45,7 +45,7 @@ int fit_run(struct options *o, struct error *e)
         return fit_list_run(o, table, e);
     if (o->report_json && (rc = fit_list_run(o, false, e)) < 0)
         return rc;
-    /* The table is the answer here, so loading's own refusal must not come first. */
+    /* The table is the result here, so the refusal of loading must not come first. */
     if ((rc = engine_setup_init(o, &s, e)) < 0)
         return rc;
     rc = print_layers(&s.config, e);

@@ -1,5 +1,5 @@
-/* --list-devices. A device that cannot be used is listed with the reason; one that is there is
- * tested and measured, since the figures of a data sheet say little about a driver. */
+/* --list-devices. An unusable device is listed with the reason; a usable one is tested and
+ * measured, since data sheets say little about a driver. */
 #include "app/headless/list_devices.h"
 
 #include "app/common/devices.h"

@@ -1,4 +1,4 @@
-/* --list-devices: what could compute here, whether it may be trusted, and how fast it is. Main
+/* --list-devices: the compute devices, whether they pass the self-test, and their speed. Main
  * thread. */
 #ifndef APP_HEADLESS_LIST_DEVICES_H
 #define APP_HEADLESS_LIST_DEVICES_H

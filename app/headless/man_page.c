@@ -1,6 +1,5 @@
-/* Manual pages: hand-written prose with markers, and the tables that take the markers' places. Main
- * thread. Templates rather than one big printf: prose stays prose, and a marker that no table
- * answers to is an error of the build. */
+/* Manual pages: hand-written text with markers that are replaced by tables. Main thread. Templates
+ * rather than one big printf: text stays text, and an unknown marker is a build error. */
 #include "app/headless/documents.h"
 
 #include "app/chat/commands/commands.h"
@@ -41,7 +40,7 @@ static void sentence(FILE *f, const char *help)
     fputs(".\n", f);
 }
 
-/* What a value may be, from the row itself. */
+/* The allowed values, from the option's row. */
 static void domain(FILE *f, const struct option *option)
 {
     char word[32];
@@ -151,7 +150,7 @@ static void print_settings(FILE *f)
     }
 }
 
-/* One paragraph an exit status; codes that share one share the paragraph. */
+/* One paragraph per exit status; codes with the same status share a paragraph. */
 static void print_exit(FILE *f)
 {
     static const struct {
@@ -213,14 +212,10 @@ static const struct {
     const char *marker;
     void (*print)(FILE *f);
 } markers[] = {
-    {"@OPTIONS@", print_options},
-    {"@VARIABLES@", print_variables},
-    {"@SETTINGS@", print_settings},
-    {"@EXIT@", print_exit},
-    {"@KEYS@", keys_print_man},
-    {"@PLACEMENTS@", print_placements},
-    {"@ROUTES@", print_routes},
-    {"@COMMANDS@", chat_commands_print_man},
+    {"@OPTIONS@", print_options},   {"@VARIABLES@", print_variables},
+    {"@SETTINGS@", print_settings}, {"@EXIT@", print_exit},
+    {"@KEYS@", keys_print_man},     {"@PLACEMENTS@", print_placements},
+    {"@ROUTES@", print_routes},     {"@COMMANDS@", chat_commands_print_man},
 };
 
 static int marker_line(const char *line, FILE *f)

@@ -1,5 +1,5 @@
-/* --merge-lora: arguments, a progress bar on stderr when it is a terminal, one line on stdout. Main
- * thread; interrupted by signals, it leaves nothing behind. */
+/* --merge-lora: arguments, a progress bar on stderr if it is a terminal, one line on stdout. Main
+ * thread; if interrupted by a signal it leaves no files. */
 #include "app/headless/merge_lora.h"
 
 #include "app/common/paths.h"
@@ -63,7 +63,7 @@ static int into_folder(const struct options *o, const char *in, const char *out,
     return rc < 0 ? rc : say(out, r.bytes, l->n, &p, e);
 }
 
-/* The type of the weights as they are, F16 for those that were rounded before; or --dtype's. */
+/* The present type of the weights, F16 for quantised ones; or --dtype's. */
 static int choose_type(const struct options *o, const char *in, const struct export_type **type,
                        struct error *e)
 {

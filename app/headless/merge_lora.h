@@ -1,5 +1,5 @@
-/* `moetop -m MODEL --lora ... --merge-lora OUT`: the model with its adapters in the weights. Main
- * thread. */
+/* `moetop -m MODEL --lora ... --merge-lora OUT`: the model with its adapters merged into the
+ * weights. Main thread. */
 #ifndef APP_HEADLESS_MERGE_LORA_H
 #define APP_HEADLESS_MERGE_LORA_H
 

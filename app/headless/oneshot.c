@@ -1,5 +1,5 @@
 /* moetop -p TEXT: one answer on standard output and nothing else there. Main thread, synchronous
- * engine. Every piece is flushed as it comes, so what was shown stays whatever ends the run. */
+ * engine. Every piece is flushed at once, so an interrupted run keeps what was shown. */
 #include "app/headless/oneshot.h"
 
 #include "app/connect/answer.h"
@@ -29,7 +29,7 @@ struct answer {
     struct thoughts thoughts;
     enum answer_part part; /* of the newest text */
     int write_errno;       /* of the first write that failed; 0: none */
-    bool receipt;          /* wanted */
+    bool receipt;          /* requested */
     struct receipt_text said;
 };
 
@@ -38,8 +38,8 @@ bool oneshot_wanted(const struct options *o)
     return o->prompt || o->file;
 }
 
-/* Model output is foreign text: on a terminal its control characters are made visible, in a file it
- * is left as it is. */
+/* Model output is untrusted: on a terminal its control characters are made visible, in a file it is
+ * unchanged. */
 static int put(struct answer *a, const char *text, size_t n)
 {
     char safe[1024];
@@ -84,7 +84,7 @@ static int on_event(void *ctx, struct event *ev)
     return signals_last() != 0;
 }
 
-/* What the options say; d owns what it gets, also when that is not all. */
+/* The dialogue of the options; d owns its parts, also on failure. */
 static int read_dialogue(const struct options *o, struct dialogue *d, struct error *e)
 {
     char *text;
@@ -105,7 +105,7 @@ static int read_dialogue(const struct options *o, struct dialogue *d, struct err
     return 0;
 }
 
-/* What follows an answer, wherever it was computed. */
+/* After an answer, local or remote. */
 static int ended(struct answer *a, struct stats *stats, int rc, struct error *e)
 {
     thoughts_end(&a->thoughts);
@@ -121,7 +121,7 @@ static int ended(struct answer *a, struct stats *stats, int rc, struct error *e)
     return 0;
 }
 
-/* For --stats-json: what the answer can be derived again with. */
+/* For --stats-json: the receipt of the answer. */
 static int keep_receipt(const struct options *o, const struct answer *a, const struct dialogue *d,
                         const struct turn *t, struct stats *stats, struct error *e)
 {
@@ -173,7 +173,7 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
     return 0;
 }
 
-/* A lossy run says what it lost. */
+/* Prints the loss of a lossy run. */
 static int tell_loss(struct engine *g, const struct turn_done_event *done, struct error *e)
 {
     struct defer_loss loss;
@@ -207,8 +207,8 @@ static int tell_fewer(struct engine *g, const struct turn_done_event *done, stru
     return 0;
 }
 
-/* The answer is out: now, not before it, what the GPU is worth may be measured for the next time.
- */
+/* After the answer, so that it is not delayed: measures whether the GPU is faster, for the next
+ * run. */
 static void measure_after(const struct options *o, struct answer *a)
 {
     struct error e = {0};
@@ -273,9 +273,9 @@ static int local_run(struct options *o, struct error *e)
     engine_close(a.engine);
     a.engine = NULL;
     if ((o->stats || o->stats_json) && rc >= 0)
-        /* the buffer for it would count as memory that the model needs */
+        /* the buffer for it would be counted as the model's memory */
         stats_measure(&stats);
-    /* Figures of an interrupted answer are figures too. */
+    /* An interrupted answer has statistics too. */
     if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
         rc = stats_rc;
 out:

@@ -1,5 +1,5 @@
-/* --quantize: arguments, a progress bar on stderr when it is a terminal, the table of errors on
- * stdout. Main thread; interrupted by signals, it leaves nothing behind. */
+/* --quantize: arguments, a progress bar on stderr if it is a terminal, the table of errors on
+ * stdout. Main thread; if interrupted by a signal it leaves no files. */
 #include "app/headless/quantize.h"
 
 #include "app/common/progress.h"
@@ -39,7 +39,7 @@ static int find_type(const char *word, const struct export_type **out, struct er
 
 #define OVERRIDES 64
 
-/* --tensor-type PATTERN=TYPE: the pattern may hold an equals sign itself. */
+/* --tensor-type PATTERN=TYPE: the pattern may contain an equals sign. */
 static int read_overrides(const struct options *o, struct export_options *x,
                           struct export_override *list, char *copies[OVERRIDES], struct error *e)
 {
@@ -63,7 +63,7 @@ static int read_overrides(const struct options *o, struct export_options *x,
     return 0;
 }
 
-/* --output-tensor-type and --token-embedding-type. text: NULL or empty, *out stays. */
+/* --output-tensor-type and --token-embedding-type. text: NULL or empty, *out is unchanged. */
 static int read_type(const char *option, const char *text, enum dtype *type, const enum dtype **out,
                      struct error *e)
 {
@@ -123,7 +123,7 @@ static void print_report(const struct export_report *r, const char *in, const ch
            size_format(r->memory, a, sizeof a), names[1]);
 }
 
-/* IN is read while OUT is written, and what rounding loses would be lost for good. */
+/* OUT must not be IN: IN is read while OUT is written, and rounding is irreversible. */
 static bool same_file(const char *in, const char *out)
 {
     struct stat a, b;
@@ -168,8 +168,8 @@ static int export_and_report(const struct options *o, struct export_options *x, 
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
-/* --imatrix-text: `made` becomes the name of the file, --imatrix's or OUT's with an ending; empty:
- * nothing is made. */
+/* --imatrix-text: `made` becomes the path of the matrix file, --imatrix's or OUT's with an ending;
+ * empty: none is made. */
 static int make_importance(const struct options *o, char *made, size_t size, struct error *e)
 {
     const char *in = o->quantize.items[1], *out = o->quantize.items[2];

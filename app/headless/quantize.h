@@ -1,4 +1,4 @@
-/* `moetop --quantize TYPE IN OUT`: a model rounded to another type, as a GGUF file. Main thread. */
+/* `moetop --quantize TYPE IN OUT`: writes a model in another type as a GGUF file. Main thread. */
 #ifndef APP_HEADLESS_QUANTIZE_H
 #define APP_HEADLESS_QUANTIZE_H
 

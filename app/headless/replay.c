@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer that is being derived, and those beside it. */
+/* An answer being reproduced, and the parallel ones. */
 struct replay {
     struct options o; /* with the settings of the receipts */
     const char *name; /* of the file */
@@ -29,12 +29,12 @@ struct replay {
     char model[DIGEST_HEX];
     struct session **sessions; /* parallel of them, the engine's own first */
     int parallel, different;
-    size_t at;            /* which receipt */
-    const json_t *opened; /* that the engine was opened for; NULL: there is none */
-    /* the answer under way */
+    size_t at;            /* index of the receipt */
+    const json_t *opened; /* receipt that the engine was opened for; NULL: no engine */
+    /* the current answer */
     const json_t *want; /* its ids */
     struct receipt_text got;
-    struct strbuf shown, thought; /* of it, as a chat keeps them */
+    struct strbuf shown, thought; /* its text and reasoning, as a chat stores them */
     enum answer_part part;
     bool over; /* it has ended */
     int rc;
@@ -43,7 +43,7 @@ struct replay {
 
 /* ---- reading ---- */
 
-/* A receipt, or what holds one. */
+/* A receipt, or an object that contains one. */
 static void take_receipt(struct replay *r, json_t *o)
 {
     json_t *own = json_object_get(o, "moetop_receipt") ? o : json_object_get(o, "receipt");
@@ -52,7 +52,7 @@ static void take_receipt(struct replay *r, json_t *o)
         json_array_append(r->receipts, own);
 }
 
-/* A saved chat has them at its answers. */
+/* In a saved chat receipts are in its answers. */
 static int take_chat(struct replay *r, const char *text, size_t n, struct error *e)
 {
     struct transcript t;
@@ -177,7 +177,7 @@ static int open_engine(struct replay *r, const json_t *receipt, bool named, stru
     return 0;
 }
 
-/* Its settings, and an engine of them. */
+/* Applies its settings, and opens an engine with them. */
 static int prepare(struct replay *r, const json_t *receipt, struct error *e)
 {
     bool named = r->o.origin[OPTION_ID_model].from == ORIGIN_FLAG;
@@ -190,7 +190,7 @@ static int prepare(struct replay *r, const json_t *receipt, struct error *e)
     return open_engine(r, receipt, named, e);
 }
 
-/* ---- deriving ---- */
+/* ---- reproducing ---- */
 
 static int on_event(void *ctx, struct event *ev)
 {
@@ -220,7 +220,7 @@ static bool interrupted(void *ctx)
     return signals_last() != 0;
 }
 
-/* The position at which the two part; -1: nowhere. */
+/* The first position that differs; -1: none. */
 static int parting(const json_t *want, const int *got, int n)
 {
     int m = (int)json_array_size(want);
@@ -231,7 +231,7 @@ static int parting(const json_t *want, const int *got, int n)
     return n == m ? -1 : n < m ? n : m;
 }
 
-/* Answers beside it: the same prompt, other seeds. */
+/* Parallel answers: the same prompt, other seeds. */
 static int begin_beside(struct replay *r, struct turn *t, struct turn *others, struct error *e)
 {
     int rc = 0;
@@ -346,7 +346,7 @@ static bool was_cancelled(const json_t *receipt)
     return stop && strcmp(stop, stop_reason_word(STOP_CANCELLED)) == 0;
 }
 
-/* The first byte of a chat's text that was not said; -1: none. What was held back when an answer
+/* The first byte of a chat's text that was not reproduced; -1: none. Text held back when an answer
  * was cancelled may be missing there. */
 static ptrdiff_t parting_text(const struct replay *r, const json_t *receipt)
 {
@@ -367,7 +367,7 @@ static void tell_different(struct replay *r, const char *what)
     r->different++;
 }
 
-/* The same tokens: is their text? */
+/* The tokens are the same: checks the text. */
 static void compare_text(struct replay *r, const json_t *receipt, const char *but)
 {
     const char *was = json_string_value(json_object_get(receipt, "text_sha256"));
@@ -386,8 +386,7 @@ static void compare_text(struct replay *r, const json_t *receipt, const char *bu
     }
 }
 
-/* Byte for byte: tokens first, then the text that they made. made: the prompt that what was said
- * makes now. */
+/* Byte for byte: tokens first, then their text. made: the prompt that the messages give now. */
 static void compare(struct replay *r, const json_t *receipt, const struct prompt *prompt,
                     int made_differs)
 {
@@ -450,13 +449,13 @@ static int set_prompt(const json_t *before, struct prompt *prompt, struct error 
     mem_free(prompt->ids);
     prompt->ids = ids;
     prompt->n = (int)n;
-    prompt->n_marks = 0; /* they were places in the other one */
+    prompt->n_marks = 0; /* they were positions in the other prompt */
     return 0;
 }
 
-/* The ids of an earlier answer, said again, are those that it was generated in. In a chat more may
- * have changed since (its system message, what was summed up): there the ids alone are what was
- * asked, and *differs is the first that is made otherwise now (-1: none). */
+/* The ids of an earlier answer are used as they were generated. In a chat more may have changed
+ * since (its system message, a summary): there the stored ids are the prompt, and *differs is the
+ * first that the messages would now give differently (-1: none). */
 static int take_prompt(const struct replay *r, const json_t *receipt, struct prompt *prompt,
                        int *differs, struct error *e)
 {
@@ -534,11 +533,11 @@ static int one(struct replay *r, const json_t *receipt, struct error *e)
         rc = derive(r, receipt, &line, e);
     batch_line_release(&line);
     grammar_free(defaults.grammar);
-    free(request); /* jansson's own */
+    free(request); /* allocated by jansson */
     return rc;
 }
 
-/* false: it says itself that it is none. */
+/* false: it is marked as not reproducible. */
 static bool is_whole(const struct replay *r, const json_t *receipt)
 {
     const char *none = json_string_value(json_object_get(receipt, "none"));

@@ -1,7 +1,6 @@
 /* --tokenize: text on standard input, its ids as one JSON array on standard output. --detokenize:
- * the reverse. --print-prompt: -p as the chat template renders it. Main thread. Every byte counts:
- * NULs and malformed UTF-8 go in and come back as they were, and no line end is dropped or added to
- * text. */
+ * the reverse. --print-prompt: -p as the chat template renders it. Main thread. Byte-exact: NULs
+ * and malformed UTF-8 are preserved, and no line end is dropped or added. */
 #include "app/headless/tokenize.h"
 
 #include "app/setup/engine_options.h"
@@ -68,8 +67,7 @@ static int open_tokenizer(const struct options *o, struct weight_file **f, struc
     return status;
 }
 
-/* A terminal gets control characters in a form that it does not obey; a file or pipe every byte as
- * it is. */
+/* On a terminal control characters are escaped; a file or pipe gets every byte unchanged. */
 static int write_output(const char *data, size_t n, struct error *e)
 {
     struct strbuf safe = {0};
@@ -92,7 +90,7 @@ static int write_output(const char *data, size_t n, struct error *e)
     return output_failed(NULL, errno, e);
 }
 
-/* The prompt as messages (room for two), as -p asks with it; all of them to be freed. */
+/* The prompt as messages (room for two), as for -p; all of them to be freed. */
 static int read_messages(const struct options *o, struct message *m, size_t *n, struct error *e)
 {
     char *text = NULL;

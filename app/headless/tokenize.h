@@ -1,5 +1,5 @@
-/* --tokenize and --detokenize: standard input to ids and back, with nothing of a model but its
- * tokenizer. Main thread. */
+/* --tokenize and --detokenize: standard input to ids and back, using only the model's tokenizer.
+ * Main thread. */
 #ifndef APP_HEADLESS_TOKENIZE_H
 #define APP_HEADLESS_TOKENIZE_H
 

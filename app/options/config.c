@@ -17,14 +17,14 @@
 #include <unistd.h>
 #include <yaml.h>
 
-#define DEPTH_MAX 16 /* deeper than anything a settings file could mean */
+#define DEPTH_MAX 16 /* deeper than any valid settings file */
 
 struct reading {
     struct options *o;
     const char *name;
     enum option_origin from;
     int place;
-    int line_of[OPTION_COUNT]; /* where a key stood first; 0: not yet */
+    int line_of[OPTION_COUNT]; /* line of a key's first use; 0: not yet */
     struct error *e;
 };
 
@@ -119,7 +119,7 @@ static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *ke
                         option->name, r->line_of[id]);
     r->line_of[id] = (int)key->start_mark.line + 1;
     if (value->type == YAML_SCALAR_NODE && is_null(value))
-        return 0; /* as if it were not there */
+        return 0; /* as if the key were missing */
     if (value->type == YAML_SEQUENCE_NODE && option->type == OPTION_LIST)
         return set_list(r, option, d, value);
     if (value->type == YAML_SEQUENCE_NODE)
@@ -159,8 +159,8 @@ static int syntax(const struct reading *r, const yaml_parser_t *p)
                     p->context ? p->context : "");
 }
 
-/* First pass: depth alone. The loader's cost grows with the square of the nesting, so a file of a
- * million brackets would hang it. */
+/* First pass: only the depth. The loader's time grows with the square of the nesting, so a file of
+ * a million brackets would hang it. */
 static int check_depth(const struct reading *r, const char *text, size_t n)
 {
     yaml_parser_t parser;
@@ -237,7 +237,7 @@ static int read_file(const char *path, char **text, size_t *n, struct error *e)
     if (rc != ERR_IO)
         return rc;
     if (e)
-        e->code = ERR_USAGE; /* an unreadable configuration is a wrong one */
+        e->code = ERR_USAGE; /* a configuration that cannot be read is an error of usage */
     return ERR_USAGE;
 }
 
@@ -292,7 +292,7 @@ int config_read_model(struct options *o, const char *model_path, struct error *e
     struct stat st;
 
     if (stat(model_path, &st) < 0)
-        return 0; /* the loader will say so, better */
+        return 0; /* the loader reports it better */
     if (S_ISDIR(st.st_mode))
         snprintf(path, sizeof path, "%s/moetop.yaml", model_path);
     else if (n > 5 && !strcmp(model_path + n - 5, ".gguf"))

@@ -1,6 +1,6 @@
-/* See config_keep.h. The file is the user's: it is not parsed and printed anew, which would lose
- * comments and order; one line is put in the place of the old one, and the result is read as the
- * program will read it before it replaces anything. Main thread. */
+/* See config_keep.h. The file is the user's: it is not parsed and rewritten, which would lose
+ * comments and order; one line replaces the old one, and the result is validated with the program's
+ * own parser before it replaces the file. Main thread. */
 #include "app/options/config_keep.h"
 
 #include "app/common/paths.h"
@@ -61,7 +61,7 @@ static bool is_key(const char *line, const char *name)
     return strncmp(line, name, n) == 0 && line[n + strspn(line + n, " \t")] == ':';
 }
 
-/* The text with that one line; what went on below the old one goes with it. */
+/* The text with that line replaced; continuation lines of the old value are removed. */
 static void edit(struct strbuf *out, const char *text, const char *name, const char *line)
 {
     bool put = false;
@@ -87,7 +87,7 @@ static void edit(struct strbuf *out, const char *text, const char *name, const c
     strbuf_puts(out, line);
 }
 
-/* Read as the program will, it says the same as now. */
+/* Whether the program reads back the present value from it. */
 static int check(const struct strbuf *text, const char *path, const struct option *option,
                  const char *value, struct error *e)
 {

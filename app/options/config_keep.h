@@ -1,5 +1,4 @@
-/* Writes a setting into the user's configuration file, so that it is there next time. Main thread.
- */
+/* Saves a setting in the user's configuration file. Main thread. */
 #ifndef APP_OPTIONS_CONFIG_KEEP_H
 #define APP_OPTIONS_CONFIG_KEEP_H
 
@@ -7,10 +6,10 @@
 
 #include <stddef.h>
 
-/* The value that the option has now becomes a line of the file that --config names, or of the
- * user's config.yaml, which is made with its folder where it is missing. All else in the file stays
- * as it is, comments too; a value that stood there is replaced. path: where it is now. ERR_USAGE:
- * it cannot stand in such a file, or what is in the file is wrong; ERR_IO. */
+/* Writes the option's present value as a line of the file of --config, or of the user's
+ * config.yaml, which is created with its folder if missing. Everything else in the file is
+ * preserved, comments too; an existing value is replaced. path: the file written. ERR_USAGE: not
+ * allowed in such a file, or the file has an error; ERR_IO. */
 int config_keep(const struct options *o, const struct option *option, char *path, size_t size,
                 struct error *e);
 

@@ -1,5 +1,5 @@
-/* The option table at work: defaults, parsing, precedence, printing. Main thread; the table itself
- * is constant. One function (options_set) turns text into a value, whatever the source, so that a
+/* The option table: defaults, parsing, precedence, printing. Main thread; the table itself is
+ * constant. One function (options_set) converts text to a value, whatever the source, so that a
  * flag, a variable and a key of a file accept exactly the same spellings. */
 #include "app/options/options.h"
 
@@ -56,7 +56,7 @@ static void *field_of(const struct options *o, const struct option *option)
 
 /* ---- words ---- */
 
-/* The i-th word of "auto|always*|never" as start and length, the mark left out; NULL past the end.
+/* The i-th word of "auto|always*|never" as start and length, without the mark; NULL past the end.
  */
 static const char *word_at(const char *words, int i, size_t *n, bool *marked)
 {
@@ -98,7 +98,7 @@ static int word_index(const struct option *option, const char *text)
     return -1;
 }
 
-/* Index of the word that the bare flag stands for, -1: it needs a value. */
+/* Index of the word used for the flag without a value, -1: it needs a value. */
 static int word_implied(const struct option *option)
 {
     size_t n;
@@ -282,8 +282,8 @@ static int store(const struct option *option, void *field, const char *value, st
     return 0;
 }
 
-/* Bytes of the field where a refused value could have left something; 0 for texts, which are
- * replaced at the end. */
+/* Bytes of the field that a rejected value may have changed; 0 for texts, which are replaced last.
+ */
 static size_t scalar_width(enum option_type type)
 {
     switch (type) {
@@ -328,7 +328,7 @@ int options_set(struct options *o, const struct option *option, const char *valu
         return 0;
     if (option->type == OPTION_LIST && from > o->origin[id].from)
         clear_list(field);
-    /* A refused value leaves the old one: /set with a wrong value must not change the chat. */
+    /* A rejected value keeps the old one: /set with a wrong value must not change the chat. */
     memcpy(&kept, field, width);
     if ((rc = store(option, field, value, e)) < 0) {
         memcpy(field, &kept, width);
@@ -521,7 +521,7 @@ static int take_values(struct options *o, const struct option *option, int argc,
     return rc;
 }
 
-/* Takes argv[*i] and what belongs to it. */
+/* Parses argv[*i] and its values. */
 static int parse_one(struct options *o, int argc, char *const *argv, int *i, struct error *e)
 {
     const char *argument = argv[*i], *value = NULL;

@@ -23,14 +23,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* type, C type of the field, what the value may be.
+/* type, C type of the field, values.
  * FLAG  --name, --no-name; in files and the environment true/false, yes/no, on/off, 1/0
  * INT, REAL  a number within min..max; SEED: 0 .. 2^64-1, or -1 for a new one each time
  * SIZE  bytes: 4096, 600M, 1.5G (binary units)
  * WORD  one of the words ("auto|always|never"); the field is the word's index; a word marked *
- * stands for the flag alone TEXT  any text; PATH: a file or folder, ~/ is the home directory; NULL
- * when not given LIST  texts; the flag may be repeated; in files a sequence. An argument of several
- * words ("TYPE IN OUT") takes as many values */
+ *   is the value of the flag alone
+ * TEXT  any text; PATH: a file or folder, ~/ is the home directory; NULL if not given
+ * LIST  texts; the flag may be repeated; in files a sequence. An argument of several words
+ *   ("TYPE IN OUT") takes as many values */
 /* clang-format off */
 #define OPTION_TYPES(X)         \
     X(FLAG, bool)               \
@@ -63,9 +64,9 @@
 
 #define OPTION_SEED_RANDOM UINT64_MAX
 
-/* Where an option may stand besides the command line (bits). */
+/* Where an option is allowed besides the command line (bits). */
 enum {
-    OPTION_LINE = 0,                /* nowhere else: what to do in this run */
+    OPTION_LINE = 0,                /* nowhere else: an action of this run */
     OPTION_FILE = 1,                /* configuration file and environment */
     OPTION_MODEL = 2 | OPTION_FILE, /* also in the settings file beside a model */
     OPTION_LIVE = 4,                /* /set changes it in a chat */
@@ -89,10 +90,10 @@ enum option_group {
         GROUP_COUNT
 };
 
-/* Weakest first. */
+/* Lowest precedence first. */
 enum option_origin {
     ORIGIN_DEFAULT,
-    ORIGIN_RECOMMENDED, /* by whoever made the model: app/setup/recommended.h */
+    ORIGIN_RECOMMENDED, /* by the model's authors: app/setup/recommended.h */
     ORIGIN_MODEL,
     ORIGIN_SITE,
     ORIGIN_CONFIG,
@@ -160,19 +161,19 @@ void options_release(struct options *o);
 
 /* Command line. ERR_USAGE names the flag and, for an unknown one, the nearest spelling. */
 int options_parse(struct options *o, int argc, char *const *argv, struct error *e);
-/* MOETOP_… variables; others of that prefix are passed over: app/main.c tells their owner. */
+/* MOETOP_… variables; unknown ones with that prefix are ignored: app/main.c warns about them. */
 int options_environment(struct options *o, char *const *environment, struct error *e);
-/* One value from one source; ignored (0) where a stronger source has spoken. `where` names the
- * source in errors and --print-config. LIST: the first call of a source empties what weaker ones
- * had put there; later calls append. */
+/* One value from one source; ignored (0) if a stronger source has set it. `where` names the source
+ * in errors and --print-config. LIST: the first call of a source discards the items of weaker ones;
+ * later calls append. */
 int options_set(struct options *o, const struct option *option, const char *value,
                 enum option_origin from, const char *where, struct error *e);
-/* Only names the source of a value that options_set took (0 where a stronger one had spoken).
+/* Only records the source of a value that options_set took (0 if a stronger one had set it).
  * ERR_MEMORY. */
 int options_note_origin(struct options *o, const struct option *option, enum option_origin from,
                         const char *where, struct error *e);
 
-/* As if no source had spoken of it: its default. ERR_MEMORY. */
+/* Resets the option to its default, as if no source had set it. ERR_MEMORY. */
 int options_unset(struct options *o, const struct option *option, struct error *e);
 
 /* A second set of options with the same values and origins (LIST options too). ERR_MEMORY. */
@@ -180,8 +181,8 @@ int options_copy(struct options *to, const struct options *from, struct error *e
 
 /* By canonical name, with or without leading dashes, or any other spelling; NULL: none. */
 const struct option *options_find(const char *name);
-/* Best guess for a misspelled name among options that may stand at `place` (0: the command line);
- * NULL: nothing near. */
+/* Best guess for a misspelled name among options allowed at `place` (0: the command line); NULL:
+ * none is near. */
 const struct option *options_nearest(const char *name, int place);
 
 /* The value as one would write it in a file; the number of characters it needs, like snprintf.

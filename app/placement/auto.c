@@ -1,6 +1,6 @@
-/* --place auto: "should this model use the GPU here?", answered by measuring. A few tokens under
- * each candidate, one candidate after the other in several rounds, so that whatever the machine
- * does meets all alike; the GPU is taken only when it wins beyond the noise. The verdict is kept by
+/* --place auto: decides by measurement whether this model should use the GPU here. A few tokens
+ * under each candidate, in several interleaved rounds, so that changes of the machine's speed
+ * affect all alike; the GPU is used only if it is faster beyond the noise. The result is stored by
  * model, device and driver, so this happens once, and after an answer, so that nobody waits for it.
  * Thread: the engine's. */
 #include "app/placement/auto.h"
@@ -20,14 +20,14 @@
 #include <string.h>
 
 #define PROMPT 24 /* tokens in the context while measuring, at least */
-#define TOKENS 6  /* measured tokens of a candidate a round */
-/* even: the candidates' order is turned around from one to the next */
+#define TOKENS 6  /* measured tokens per candidate and round */
+/* even: the order of the candidates is reversed from round to round */
 #define ROUNDS 6
 
 static const char *const candidates[] = {"cpu", "gpu", "attention-gpu", "experts-gpu", "balanced"};
 enum { N_CANDIDATES = (int)(sizeof candidates / sizeof *candidates) };
 
-/* Samples of one candidate; used: it puts anything on the device at all (balanced may not). */
+/* Samples of one candidate; used: its plan uses the device at all (balanced may not). */
 struct candidate {
     double ns[ROUNDS];
     bool used;
@@ -53,7 +53,7 @@ static int measure(struct engine *g, const int *ids, int n, int from, double *ns
     return rc;
 }
 
-/* A candidate's trial; a warm-up is not kept. */
+/* One run of a candidate; that of a warm-up is discarded. */
 static int try_candidate(void *ctx, size_t i, size_t position, int round, struct error *e)
 {
     struct trial *t = ctx;
@@ -67,7 +67,7 @@ static int try_candidate(void *ctx, size_t i, size_t position, int round, struct
     engine_progress(t->g, line);
     rc = place_apply(t->g, candidates[i], e);
     c->used = plan_uses_devices(engine_plan(t->g));
-    if (rc == 0 && i && !c->used) /* the CPU is there already */
+    if (rc == 0 && i && !c->used) /* the CPU was measured already */
         return 0;
     if (rc == 0)
         rc = measure(t->g, t->ids, t->n, t->from, &ns, e);
@@ -76,8 +76,8 @@ static int try_candidate(void *ctx, size_t i, size_t position, int round, struct
     return rc;
 }
 
-/* Is one beyond the noise faster than the CPU? Paired by rounds, as logarithms: one hiccup of the
- * machine decides nothing. */
+/* Whether one is significantly faster than the CPU. Paired by rounds, as logarithms, so that a
+ * single outlier does not decide. */
 static bool faster(const struct candidate *cpu, const struct candidate *other)
 {
     double gain[ROUNDS], sum = 0;
@@ -87,7 +87,8 @@ static bool faster(const struct candidate *cpu, const struct candidate *other)
     return sum > 0 && series_pairs_differ(gain, ROUNDS);
 }
 
-/* The winner, and what the best plan with the device lost of the CPU's speed (negative: gained). */
+/* The winner, and how much slower than the CPU the best plan with the device was (negative:
+ * faster). */
 static int winner_of(struct candidate c[N_CANDIDATES], double *loss)
 {
     struct series_figures f[N_CANDIDATES];
@@ -104,7 +105,7 @@ static int winner_of(struct candidate c[N_CANDIDATES], double *loss)
     return best && f[best].median < f[0].median && faster(&c[0], &c[best]) ? best : 0;
 }
 
-/* Between two answers: what the session holds stays, and its counts do not grow. */
+/* Between two answers: the session's tokens are restored, and its counts do not change. */
 static int measure_all(struct engine *g, const int *ids, int n, struct candidate c[N_CANDIDATES],
                        struct error *e)
 {

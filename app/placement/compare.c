@@ -55,7 +55,8 @@ static int add_plan(struct compare *c, const char *text, double x, struct error 
     return 0;
 }
 
-/* "layers:0..32+4" from the name's colon on. Sizes and counts alike are numbers of bytes here. */
+/* Parses "layers:0..32+4" from the name's colon on. Both sizes and counts are numbers of bytes
+ * here. */
 static int add_range(struct compare *c, const char *item, const char *dots, struct error *e)
 {
     char from[64], to[64], *plus, spec[PLAN_NAME];
@@ -136,19 +137,19 @@ void compare_release(struct compare *c)
     memset(c, 0, sizeof *c);
 }
 
-/* One comparison at work. */
+/* State of a comparison. */
 struct work {
     struct compare *c;
     struct engine *g;
     const int *ids; /* (n_ids): the prompt */
     int n_ids, n_vocab, n_gen;
     int last;        /* token of the prompt */
-    int from, block; /* tokens of the answer that the block in progress computes */
-    int *text;       /* n_gen + 1 tokens: what the first plan says */
+    int from, block; /* tokens of the answer in the current block */
+    int *text;       /* n_gen + 1 tokens: the answer of the first plan */
     /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
     float *logits, *wanted;
-    double ns[COMPARE_MAX]; /* of the block in progress under each plan */
-    struct turns turns;     /* arms and who stops them */
+    double ns[COMPARE_MAX]; /* of the current block under each plan */
+    struct turns turns;     /* arms and the stop callback */
 };
 
 static int argmax(const float *logits, int n)
@@ -212,7 +213,7 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     }
 }
 
-/* The tokens of the block under one plan. */
+/* Computes the tokens of the block under one plan. */
 static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
@@ -221,8 +222,8 @@ static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
     double ns = 0;
     int n_devices, rc = apply(w, p, e);
 
-    /* the token before once more, untimed: caches and clocks are as this plan leaves them, not as
-     * the one before did */
+    /* the previous token once more, untimed, so that caches and clocks are in the state of this
+     * plan, not of the previous one */
     engine_session_rewind(w->g, start + from - 1);
     if (rc == 0)
         rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
@@ -234,14 +235,14 @@ static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
         ns += (double)(clock_now() - t);
         if (rc < 0)
             break;
-        /* the first plan's too: all plans have the same work between two tokens */
+        /* for the first plan too: all plans must do the same work between two tokens */
         if (!p->defer)
             check_logits(w, p, i + 1);
     }
     if (rc < 0)
         return rc;
     devices_now(w->g, after, &n_devices);
-    /* the cached rows of a lossy block would go on into the others' next one: made anew */
+    /* KV rows of a lossy block would affect the next block of the others: compute them again */
     if (p->defer) {
         engine_defer_set(w->g, 0);
         engine_session_rewind(w->g, start + from - 1);
@@ -277,8 +278,8 @@ static int keep_ratios(void *ctx, int round, struct error *e)
     return rc;
 }
 
-/* One block under every plan; every second round is the mirror of the one before, over prompts and
- * repeats. */
+/* One block under every plan; every second round has the reverse order, across prompts and repeats.
+ */
 static int run_round(struct work *w, int from, bool counted, struct error *e)
 {
     struct turns t = w->turns;
@@ -311,8 +312,8 @@ static int loss_pass(struct work *w, size_t plan, struct error *e)
     return rc;
 }
 
-/* What all plans are to say, and its logits: by the first one, untimed, so that no plan is timed on
- * tokens that nobody has computed before. */
+/* The answer that all plans compute, and its logits: by the first plan, untimed, so that no plan is
+ * timed on tokens computed for the first time. */
 static int say_text(struct work *w, struct error *e)
 {
     int rc = apply(w, &w->c->plans[0], e);
@@ -364,7 +365,7 @@ static int repeat(struct work *w, int k, struct error *e)
     read.rounds = 1;
     read.run = read_prompt;
     rc = turns_run(&read, e);
-    /* the change from reading to speaking is in nobody's rate */
+    /* the change from prefill to decode is not timed */
     if (rc == 0)
         rc = run_round(w, 0, false, e);
     for (int at = 0; at < w->n_gen && rc == 0; at += BLOCK)
@@ -390,7 +391,7 @@ static int measure(struct work *w, int repeats, struct error *e)
     if (rc == 0)
         machine_load_end(machine, before, &w->c->load);
     if (engine_info(w->g)->n_devices > 1)
-        /* a driver's own threads may wait for ours: that tells nothing of others */
+        /* the driver's own threads may wait for ours: that says nothing about other programs */
         w->c->load.delay_s = 0;
     system_free(machine);
     mem_free(before);
@@ -436,7 +437,7 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     return rc;
 }
 
-/* Beyond the noise: the blocks of one place stand side by side, so their common moods cancel. */
+/* Whether it is significant: blocks at the same place are paired, so common variations cancel. */
 static bool plans_differ(const struct compare *c, size_t a, size_t b)
 {
     const struct series *x = &c->plans[a].ratio, *y = &c->plans[b].ratio;

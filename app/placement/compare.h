@@ -1,7 +1,7 @@
-/* Comparing placements on one text: the same tokens under every plan, in short blocks by turns, so
- * that the machine's moods meet all plans alike; and the proof that the plan does not change the
- * text: every logit of every plan is compared, as bits where the weights are quantised. Thread: the
- * engine's (headless: the main thread). */
+/* Compares placements on one text: the same tokens under every plan, in short interleaved blocks,
+ * so that changes of the machine's speed affect all plans alike; and verifies that the plan does
+ * not change the text: every logit of every plan is compared, bit for bit if the weights are
+ * quantised. Thread: the engine's (headless: the main thread). */
 #ifndef APP_PLACEMENT_COMPARE_H
 #define APP_PLACEMENT_COMPARE_H
 
@@ -15,15 +15,16 @@
 
 #define COMPARE_MAX 64 /* plans */
 
-#define COMPARE_BLOCK 8 /* tokens under one plan before the next one's turn */
+#define COMPARE_BLOCK 8 /* tokens under one plan before switching to the next */
 
 struct compare_plan {
     char spec[PLAN_NAME], name[PLAN_NAME];
-    /* what the strategy answered the first time; NULL: not asked yet, or it re-plans */
+    /* the strategy's first result; NULL: not computed yet, or it re-plans */
     struct plan *plan;
     double x;                      /* of a range: the count or size; else 0 */
     struct series prefill, decode; /* tokens a second: of whole prompts, of blocks */
-    /* of a block's rate to the first plan's in the same place, as logarithm; of the first 0 */
+    /* logarithm of a block's rate relative to the first plan's at the same place; 0 for the first
+     */
     struct series ratio;
     int defer;   /* "experts-gpu+defer:1": lossy, see engine_defer_set; 0: exact */
     double kl;   /* sum over the tokens whose logits differ */
@@ -34,7 +35,7 @@ struct compare_plan {
     double wait_ms, transfer_ms; /* a decoded token */
     uint64_t moved_bytes;        /* by switching to it, all switches */
     double switch_ms;            /* mean time until the plan was in force */
-    bool on_device;              /* anything of it runs beside the CPU */
+    bool on_device;              /* any of it runs on a device other than the CPU */
 };
 
 struct compare {
@@ -42,12 +43,12 @@ struct compare {
     size_t n;
     int n_devices, block, repeats, prompts;
     char devices[DEVICE_MAX][32];
-    bool exact;      /* quantised weights: the logits must be the same bits */
+    bool exact;      /* quantised weights: logits must be bit-identical */
     uint64_t tokens; /* decoded under each plan */
     bool range;      /* plans are points of a sweep */
-    /* blocks so far: the order of the plans goes on over the prompts */
+    /* blocks so far: the order of the plans continues across prompts */
     unsigned rounds;
-    struct machine_load load; /* what the machine did meanwhile */
+    struct machine_load load; /* what the machine did during the comparison */
 };
 
 /* "cpu,gpu,hot:600M", also with ranges: layers:0..8, layers:0..32+4, experts:0..16, hot:0..600M,
@@ -55,21 +56,21 @@ struct compare {
  * Fills c->plans with specs. ERR_USAGE. */
 int compare_parse(struct compare *c, const char *list, struct error *e);
 void compare_release(struct compare *c);
-/* Adds one prompt's measurements: the first plan reads ids and says n_gen tokens greedily, untimed;
- * then every plan reads and says the same, `repeats` times. The plans' order is turned around from
- * block to block. stop (may be NULL) is asked between blocks. The session is cleared. The plan of
- * before is restored. */
+/* Adds one prompt's measurements: the first plan prefills ids and generates n_gen tokens greedily,
+ * untimed; then every plan does the same with these tokens, `repeats` times. The order of the plans
+ * is reversed from block to block. stop (may be NULL) is polled between blocks. The session is
+ * cleared. The previous plan is restored. */
 int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen,
                    int repeats, int (*stop)(void *ctx), void *ctx, struct error *e);
-/* Ratio to the first plan: geometric mean, and whether it is beyond the noise
- * (series_pairs_differ). */
+/* Ratio to the first plan: geometric mean, and whether it exceeds the noise (series_pairs_differ).
+ */
 double compare_ratio(const struct compare *c, size_t plan, bool *differs);
-/* "gpu is 1.25 times as fast as cpu", "no difference beyond the noise": one line a plan. */
+/* "gpu is 1.25 times as fast as cpu", "no difference beyond the noise": one line per plan. */
 void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size);
-/* Whether other programs took the machine meanwhile, as --bench finds it; why gets one line. */
+/* Whether other programs used the machine meanwhile, as detected by --bench; why gets one line. */
 bool compare_disturbed(const struct compare *c, char *why, size_t size);
-/* Which plan decoded fastest, and which others cannot be told from it (series_pairs_differ): one
- * sentence. */
+/* One sentence: the plan with the fastest decode, and those not significantly slower
+ * (series_pairs_differ). */
 void compare_fastest(const struct compare *c, char *out, size_t size);
 /* Formats as --bench-format: md, csv, json (jsonl and sql as json). */
 void compare_write(FILE *f, int format, const struct compare *c);

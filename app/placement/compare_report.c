@@ -1,4 +1,4 @@
-/* The mode --compare: prompts, the run, and its report as Markdown, CSV, JSON and picture. Main
+/* The mode --compare: prompts, the run, and its report as Markdown, CSV, JSON and plot. Main
  * thread. */
 #include "app/setup/engine_options.h"
 #include "app/setup/test_text.h"
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROMPTS 3 /* of the program's own, when none is given */
+#define PROMPTS 3 /* of the program's own, by default */
 #define TOKENS 64
 
 static double sum_share(const struct compare *c, size_t plan)
@@ -39,7 +39,7 @@ static void shares(const struct compare *c, size_t plan, char *out, size_t size)
                               100 * c->plans[plan].share[d] / sum);
 }
 
-/* Loss of a deferred plan a token. */
+/* Loss of a deferred plan per token. */
 static double kl_of(const struct compare *c, const struct compare_plan *p)
 {
     return c->tokens ? p->kl / (double)c->tokens : 0;
@@ -205,7 +205,7 @@ static int draw(const struct compare *c, const char *path, struct error *e)
     return rc;
 }
 
-/* The prompt as a user's turn, or as it stands where the model has no chat format. */
+/* The prompt as a user's turn, or raw if the model has no chat format. */
 static int encode(struct engine *g, const char *prompt, bool raw, int **ids, int *n,
                   struct error *e)
 {
@@ -260,7 +260,8 @@ static int run(struct compare *c, struct engine *g, const struct options *o, str
     return rc;
 }
 
-/* The invariant of the program, said in one line; breaking it is an error for quantised weights. */
+/* Reports whether logits are identical, the invariant of the program; a violation is an error for
+ * quantised weights. */
 static int judge_text(const struct compare *c, struct error *e)
 {
     size_t lossy = 0;
@@ -298,7 +299,7 @@ int compare_mode_run(struct options *o, struct error *e)
     struct options plain = *o; /* borrowed: only read */
     int rc = compare_parse(&c, o->compare, e);
 
-    plain.place = (char *)"cpu"; /* each plan is put in force by itself */
+    plain.place = (char *)"cpu"; /* plans are applied one by one later */
     plain.place_script = NULL;
     if (rc == 0)
         rc = engine_setup_open(&plain, &g, e);

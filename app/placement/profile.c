@@ -58,7 +58,7 @@ int profile_text(struct engine *g, const int *ids, int n, struct usage *u, int (
     return rc;
 }
 
-/* A span of one layer's experts on a device is shared out evenly among the calls it held. */
+/* The time of one layer's experts on a device is divided equally among their calls. */
 static void share_out(const struct trace *t, size_t from, const struct counting *c,
                       const struct telemetry *now, double *sum, double *calls,
                       double device_ns[PROFILE_DEVICES], double device_calls[PROFILE_DEVICES])
@@ -106,7 +106,7 @@ int profile_times(struct engine *g, const int *ids, int n, struct profile_facts 
         size_t from = engine_trace(g)->n;
 
         rc = engine_eval(g, ids + i, 1, NULL, false, e);
-        if (rc == 0 && i > 0) /* the first token warms up */
+        if (rc == 0 && i > 0) /* the first token is a warm-up */
             share_out(engine_trace(g), from, &c, engine_telemetry(g), sum, calls, device_ns,
                       device_calls);
     }
@@ -184,7 +184,7 @@ static void put_row(FILE *f, bool narrow, const char *name, const struct usage_l
             100 * s->below_chance);
 }
 
-/* A row a layer and their mean; *m gets that. */
+/* A row per layer and their mean, stored in *m. */
 static void put_rows(FILE *f, bool narrow, const struct usage *u, struct usage_layer *m)
 {
     *m = usage_mean(u);

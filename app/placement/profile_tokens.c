@@ -1,5 +1,5 @@
-/* Files as the tokens that a profile counts: a saved chat is read as the chat reads it, other text
- * as it stands. See profile.h. */
+/* Tokenizes the files of a profile: a saved chat as in the chat, other text as plain text. See
+ * profile.h. */
 #include "app/placement/profile.h"
 
 #include "app/common/transcript.h"

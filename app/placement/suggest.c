@@ -1,6 +1,7 @@
-/* The mode --suggest: is there a hot set, and what is it worth on other text? Main thread.
- * A plan made from counts always looks good on the text it was made from; so it is judged on
- * held-out text, against as many experts spread evenly, and the answer may be that it is not worth
+/* The mode --suggest: is there a set of hot experts, and how well does it work on other text? Main
+ * thread.
+ * A plan made from counts always looks good on the text it was made from; so it is tested on
+ * held-out text, against as many experts spread evenly, and the result may be that it is not worth
  * it. */
 #include "app/setup/engine_options.h"
 #include "app/setup/test_text.h"
@@ -22,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* of the misses that an even spread leaves, a hot set must save at least this much */
+/* a hot set must save at least this share of the misses of an even spread */
 #define WORTH 0.10
 #define ROUNDS 6
 #define BLOCK 8
@@ -34,7 +35,7 @@ void suggestion_release(struct suggestion *s)
     s->plan = s->uniform = NULL;
 }
 
-/* Experts of a layer: those that have a size come first. */
+/* Experts of a layer; those with a known size come first. */
 static int layer_experts(const uint64_t *sizes, const struct plan *p, int layer)
 {
     int n = 0;
@@ -44,8 +45,8 @@ static int layer_experts(const uint64_t *sizes, const struct plan *p, int layer)
     return n;
 }
 
-/* As many experts as the suggestion has, dealt out over the layers and shifted from layer to layer,
- * so that no expert number is preferred. */
+/* As many experts as the suggestion has, distributed over the layers and shifted from layer to
+ * layer, so that no expert number is preferred. */
 static void deal_evenly(struct suggestion *s, const uint64_t *sizes)
 {
     struct plan *p = s->uniform;
@@ -62,7 +63,7 @@ static void deal_evenly(struct suggestion *s, const uint64_t *sizes)
         }
 }
 
-/* Mean over the layers of the calls that meet a planned expert; layers without counts say nothing.
+/* Mean over the layers of the share of calls to planned experts; layers without counts are skipped.
  */
 static double hit_rate(const struct plan *p, const struct usage *u)
 {
@@ -158,7 +159,7 @@ int suggestion_make(struct suggestion *s, const struct usage *trained, const str
     return 0;
 }
 
-/* The hot set and as many experts spread evenly, by turns, each round on the next tokens. */
+/* The hot set and as many experts spread evenly, interleaved, each round on the next tokens. */
 struct trial {
     const struct suggestion *s;
     struct engine *g;
@@ -236,8 +237,8 @@ static void report(FILE *f, const char *before, const struct suggestion *s)
     fprintf(f, "%s%s\n", before, s->verdict);
 }
 
-/* The plan on stdout or in a file, its report as comments above it: it can be given to --place as
- * it is. */
+/* The plan on stdout or in a file, with its report as comments above it: can be passed to --place
+ * unchanged. */
 static int write_plan(const struct suggestion *s, const char *output, struct error *e)
 {
     static const char *const names[] = {"cpu", "gpu"};
@@ -267,7 +268,7 @@ static int write_plan(const struct suggestion *s, const char *output, struct err
     return rc;
 }
 
-/* Counts of the held-out text, and its tokens for the measuring. */
+/* Counts of the held-out text, and its tokens for measuring. */
 static int validate(struct engine *g, const struct options *o, struct usage *u,
                     struct profile_text_read *read, struct error *e)
 {

@@ -1,5 +1,5 @@
-/* See base_file.h. The format has no version and no byte order: little-endian, as all machines that
- * this runs on. */
+/* See base_file.h. The format has no version and no byte order mark: little-endian, like all
+ * supported machines. */
 #include "app/quality/base_file.h"
 
 #include "app/quality/log_probs.h"
@@ -66,7 +66,7 @@ int base_file_finish(struct base_file *f, struct error *e)
     return 0;
 }
 
-/* What a file of this head must have, magic included. */
+/* The expected file size for this header, magic included. */
 static uint64_t expected_bytes(const struct base_file *f)
 {
     uint64_t chunks = (uint64_t)f->chunks;

@@ -1,7 +1,7 @@
 /* llama-perplexity's file of base logits (--kl-divergence-base): the tokens of a text in chunks
- * and, of the second half of each, the log-probabilities of all tokens. Written as a stream under a
- * temporary name; read row by row, every number of its head checked against its size first. Owner:
- * the caller; one thread. */
+ * and, for the second half of each, the log-probabilities of all tokens. Written as a stream to a
+ * temporary file; read row by row, after checking every number of its header against its size.
+ * Owner: the caller; one thread. */
 #ifndef APP_QUALITY_BASE_FILE_H
 #define APP_QUALITY_BASE_FILE_H
 
@@ -23,7 +23,7 @@ int base_file_rows(int context);
 int base_file_create(struct base_file *f, const char *path, int context, int vocabulary,
                      const int *ids, int chunks, struct error *e);
 int base_file_write(struct base_file *f, const float *logits, struct error *e);
-/* All rows are written: the file takes its name. */
+/* All rows are written: the file is renamed to its final name. */
 int base_file_finish(struct base_file *f, struct error *e);
 /* ERR_IO, ERR_INPUT: no such file, damaged, or of a model with other tokens. */
 int base_file_open(struct base_file *f, const char *path, int vocabulary, struct error *e);

@@ -1,6 +1,6 @@
-/* --choices: questions with options, of which the model takes the most probable one. An option's
- * score is the logarithm of its probability behind the question; the normalised one is divided by
- * its bytes, as lm-evaluation-harness does. */
+/* --choices: multiple-choice questions; the model's answer is the most probable option. An option's
+ * score is its log-probability after the question; the normalised one is divided by its bytes, as
+ * in lm-evaluation-harness. */
 #include "app/quality/quality.h"
 
 #include "app/common/signals.h"
@@ -25,7 +25,7 @@ bool choices_wanted(const struct options *o)
     return o->choices;
 }
 
-/* What files call these: ours; MMLU and ARC; HellaSwag. */
+/* Names of the keys: ours; MMLU and ARC; HellaSwag. */
 static const char *const question_keys[] = {"question", "query", "ctx", "context", "prompt"};
 static const char *const option_keys[] = {"options", "choices", "endings"};
 static const char *const answer_keys[] = {"answer", "label", "answerKey", "gold"};
@@ -99,7 +99,7 @@ static int read_question(const json_t *root, struct question *q, struct error *e
     return 0;
 }
 
-/* ln p of the option behind the question and a blank. */
+/* ln p of the option after the question and a blank. */
 static int score_option(struct engine *g, int bos, const char *question, const char *option,
                         double *score, struct error *e)
 {

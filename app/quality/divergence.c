@@ -1,5 +1,5 @@
-/* --kl-divergence: how far this setting's distributions are from those of a file of base logits,
- * with the figures of llama-perplexity. */
+/* --kl-divergence: how far the distributions under these settings are from those in a file of base
+ * logits, with the figures of llama-perplexity. */
 #include "app/quality/quality.h"
 
 #include "app/common/progress.h"
@@ -92,7 +92,7 @@ static void print_estimate(const char *what, struct estimate x, double scale, co
     printf("%-30s: %10.6f ± %10.6f%s\n", what, scale * x.value, scale * x.error, unit);
 }
 
-/* Root of the mean square, whose error follows from the square's. */
+/* Root mean square, with its error derived from the square's. */
 static struct estimate rms(const struct divergence_sums *s)
 {
     struct estimate square = estimate_mean(s->diff2, s->diff4, s->count);

@@ -1,5 +1,6 @@
-/* --imatrix-text: a text in chunks, as llama-imatrix cuts it (tools/imatrix/imatrix.cpp), through
- * the model that --quantize reads, on the CPU; what its matrices met is saved for --imatrix. */
+/* --imatrix-text: runs a text in chunks, as llama-imatrix does (tools/imatrix/imatrix.cpp), through
+ * the model that --quantize reads, on the CPU; saves the squared activations of its matrices for
+ * --imatrix. */
 #include "app/quality/quality.h"
 
 #include "app/common/progress.h"
@@ -19,7 +20,7 @@ struct run {
     int *ids, n, bos, chunk, chunks;
 };
 
-/* The model alone, on the CPU, in passes that can be observed. */
+/* Opens the model on the CPU only, with passes that can be observed. */
 static int open_model(const struct options *o, const char *model, struct run *r, struct error *e)
 {
     struct options own = *o;
@@ -68,7 +69,7 @@ static int compute(struct run *r, struct error *e)
         if (r->bos >= 0)
             chunk[0] = r->bos;
         engine_session_clear(r->g);
-        /* passes of several rows alone are observed: a last one of one row is left out */
+        /* only passes of several rows are observed: a last one of one row is skipped */
         for (int at = 0; at + 1 < r->chunk && !rc; at += DEVICE_OBSERVED) {
             int n = r->chunk - at < DEVICE_OBSERVED ? r->chunk - at : DEVICE_OBSERVED;
 

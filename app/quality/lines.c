@@ -1,5 +1,5 @@
-/* --perplexity-lines: each line of a JSON Lines file as a text of its own, all of it scored. One
- * line of output for each, and one for all of them at the end. */
+/* --perplexity-lines: scores each line of a JSON Lines file as a separate text, all of its tokens.
+ * One line of output for each, and one for all of them at the end. */
 #include "app/quality/quality.h"
 
 #include "app/common/signals.h"
@@ -38,7 +38,7 @@ static int read_ids(const struct engine *g, const json_t *list, int **ids, int *
     return 0;
 }
 
-/* "text", behind the token that the model wants before a text. */
+/* "text", after the token that the model needs before a text (BOS). */
 static int read_text(const struct engine *g, const json_t *text, bool special, int **ids, int *n,
                      struct error *e)
 {
@@ -75,7 +75,7 @@ static int read_line(const struct engine *g, const char *line, size_t size, bool
 
 struct total {
     struct engine *g;
-    bool special; /* control tokens are read in texts */
+    bool special; /* special tokens are parsed in texts */
     double nll;
     long tokens, lines;
 };

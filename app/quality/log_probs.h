@@ -1,5 +1,5 @@
-/* Log-probabilities of one row of logits, in numbers and as llama-perplexity's file of base logits
- * holds them; and what comparing two such rows tells. Pure functions; any thread. */
+/* Log-probabilities of one row of logits, as numbers and packed as in llama-perplexity's file of
+ * base logits; and statistics of comparing two such rows. Pure functions; any thread. */
 #ifndef APP_QUALITY_LOG_PROBS_H
 #define APP_QUALITY_LOG_PROBS_H
 
@@ -11,13 +11,13 @@
 double log_probs_surprise(const float *logits, int n, int id);
 
 /* A packed row (tools/perplexity/perplexity.cpp of llama.cpp): two F32, the step and the smallest
- * log-probability, then n 16-bit numbers of steps above it, padded to an even number. What is more
- * than 16 below the best logit counts as that much below. */
+ * log-probability, then n 16-bit multiples of the step above it, padded to an even number. Values
+ * more than 16 below the best logit are clipped to that. */
 size_t log_probs_packed_bytes(int n);
 void log_probs_pack(const float *logits, int n, void *packed);
 
-/* What tokens tell of another setting than that which wrote the packed rows. Sums; zero to begin.
- */
+/* Statistics of this setting (here) against the one that wrote the packed rows (there). Sums;
+ * zeroed at first. */
 struct divergence_sums {
     size_t count, same_top;
     double nll, nll2, base, base2, both; /* of -ln p: here, there, products */
@@ -39,13 +39,13 @@ struct estimate {
 struct estimate estimate_mean(double sum, double squares, size_t count);
 /* exp of a mean of logarithms. */
 struct estimate estimate_exp(struct estimate logarithm);
-/* ln of perplexity here over perplexity there, whose samples go together. */
+/* ln of the ratio of perplexity here to perplexity there, from paired samples. */
 struct estimate divergence_log_ratio(const struct divergence_sums *s);
-/* How often the most probable token is the same. */
+/* Share of positions with the same most probable token. */
 struct estimate divergence_same_top(const struct divergence_sums *s);
-/* How alike both -ln p move, -1 .. 1. */
+/* Correlation of both -ln p, -1 .. 1. */
 double divergence_correlation(const struct divergence_sums *s);
-/* values in ascending order; part 0 .. 1, between neighbours in proportion */
+/* Quantile of values in ascending order; part 0 .. 1, linearly interpolated */
 float percentile(const float *sorted, size_t n, double part);
 
 #endif

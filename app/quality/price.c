@@ -1,7 +1,7 @@
-/* --price: what a lossy setting costs and what it brings. The base is the most exact way there is;
- * each setting is that with a change, and computes the same chunks of a text, by turns with the
- * base, so that a change of the machine meets all of them alike. Divergences are taken from whole
- * logits, not from a file's rounded ones. */
+/* --price: cost and gain of lossy settings. The base is the most exact configuration; each setting
+ * is the base with a change, and computes the same chunks of a text, in turn with the base, so that
+ * changes of the machine's speed affect all alike. Divergences are computed from full logits, not
+ * from a file's rounded ones. */
 #include "app/quality/quality.h"
 
 #include "app/common/progress.h"
@@ -35,8 +35,8 @@ struct run {
     float *base; /* its logits of the chunk: (rows, vocabulary) */
     struct progress progress;
     int done, passes; /* chunks computed, and to be computed, by all arms */
-    int first;        /* arm of the group at work, behind the base */
-    /* at work */
+    int first;        /* first arm of the current group, after the base */
+    /* in progress */
     struct price_arm *arm;
     const int *chunk;
     int row;
@@ -58,7 +58,7 @@ static int take_row(void *ctx, int at, const float *logits, struct error *e)
     return 0;
 }
 
-/* Tokens a second of a prompt of half a chunk, and of tokens one by one behind it. */
+/* Tokens/s of a prompt of half a chunk, and of single tokens after it. */
 static int take_rates(struct run *r, struct error *e)
 {
     struct engine *g = r->arm->engine;
@@ -96,7 +96,7 @@ static int measure_chunk(struct run *r, struct price_arm *arm, int chunk, struct
     return rc < 0 ? error_prefix(e, "%s", arm->label) : rc;
 }
 
-/* Number 0 of a group is the base. */
+/* Index 0 of a group is the base. */
 static int run_arm(void *ctx, size_t arm, size_t position, int chunk, struct error *e)
 {
     struct run *r = ctx;
@@ -104,8 +104,8 @@ static int run_arm(void *ctx, size_t arm, size_t position, int chunk, struct err
     return measure_chunk(r, &r->arms.all[arm ? r->first + (int)arm - 1 : 0], chunk, e);
 }
 
-/* The base and arms first .. last - 1 compute every chunk, of these another one first each time;
- * the base before them, for they are compared with it. */
+/* The base and arms first .. last - 1 compute every chunk, starting with another arm each time; the
+ * base before them, since they are compared with it. */
 static int measure_group(struct run *r, int first, int last, struct error *e)
 {
     struct price_arm *arms = r->arms.all;
@@ -127,7 +127,7 @@ static int measure_group(struct run *r, int first, int last, struct error *e)
     return rc;
 }
 
-/* All at once where they fit beside one another, else the base with each of them. */
+/* All at once if they fit into memory together, else the base with each of them. */
 static int measure(struct run *r, struct error *e)
 {
     int n = r->arms.n, rc = 0;
@@ -222,7 +222,7 @@ static struct figures figures_of(const struct price_arm *a)
     };
 }
 
-/* "no-exact" where the user said so himself: what the base is. */
+/* "no-exact" if the user set that: describes the base. */
 static void print_base(const struct options *o)
 {
     static const enum option_id told[] = {OPTION_ID_cache_type_k,  OPTION_ID_cache_type_v,
@@ -238,7 +238,7 @@ static void print_base(const struct options *o)
     printf("\n\n");
 }
 
-/* Not one position differs by more than rounding of the sums that compare them. */
+/* Whether no position differs by more than the rounding of the comparison. */
 static bool is_same(const struct figures *f)
 {
     return f->most < 1e-12;
@@ -279,7 +279,7 @@ static void print_table(const struct run *r)
         } else {
             snprintf(ppl, sizeof ppl, "%.4f ± %.4f", f.ppl.value, f.ppl.error);
         }
-        /* ± is two bytes */
+        /* ± has two bytes */
         printf("| %-*s | %*s | %8s | %8s | %8s | %*s | %18s | %8.1f | %8.1f | %8.1f |\n", width,
                a->label, strstr(kl, "±") ? 19 : 18, kl, median, high, most, *top ? 15 : 14, top,
                ppl, f.prefill, f.decode, (double)a->bytes / (1 << 20));

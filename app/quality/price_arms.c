@@ -1,5 +1,5 @@
-/* See price_arms.h. Each arm owns a whole copy of the options, so that it can be anything that a
- * model can be opened with. */
+/* See price_arms.h. Each arm owns a complete copy of the options, so that it can have any option of
+ * opening a model. */
 #include "app/quality/price_arms.h"
 
 #include "app/setup/engine_options.h"
@@ -14,10 +14,10 @@
 #define ARMS_MOST 32
 #define ALL "all"
 
-/* What --price all asks for, as far as the model has it. */
+/* The settings of --price all that apply to the model. */
 static const struct {
     const char *setting;
-    bool floats, bf16, cache_blocks; /* of models with such weights; with heads of whole blocks */
+    bool floats, bf16, cache_blocks; /* if weights are such; if heads are whole blocks */
 } lossy[] = {
     {.setting = "cache-type-k=f16+cache-type-v=f16"},
     {"cache-type-k=q8_0+cache-type-v=q8_0", .cache_blocks = true},
@@ -28,7 +28,7 @@ static const struct {
     {"dtype=q4_0", .floats = true},
 };
 
-/* Of the base, where the user does not say otherwise. */
+/* Settings of the base, unless the user sets them. */
 static const struct {
     enum option_id id;
     const char *value;
@@ -52,7 +52,7 @@ static int add_arm(struct price_arms *a, const struct options *o, const char *la
     return 0;
 }
 
-/* One "OPTION=VALUE" or, of a flag, "OPTION" or "no-OPTION". */
+/* One "OPTION=VALUE" or, for a flag, "OPTION" or "no-OPTION". */
 static int set_one(struct options *o, const char *text, struct error *e)
 {
     char name[160];
@@ -198,7 +198,7 @@ bool price_arms_fit(const struct price_arms *a)
         rc = fit_measure_fast(&s.config, &f, &ignored);
         engine_setup_release(&s);
         if (rc < 0)
-            return true; /* opening it says why */
+            return true; /* opening it reports the error */
         needed += fit_needed(&f);
     }
     return needed <= available;

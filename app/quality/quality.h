@@ -1,6 +1,7 @@
 /* How well a model predicts: --perplexity of a text or of the lines of a file, --kl-divergence from
- * another setting, --price of lossy ones, --choices; and what it meets in a text, for --quantize.
- * Main thread, synchronous engine. Results on stdout, and as JSON with --quality-json. */
+ * another setting, --price of lossy ones, --choices; and activation statistics on a text, for
+ * --quantize. Main thread, synchronous engine. Results on stdout, and as JSON with --quality-json.
+ */
 #ifndef APP_QUALITY_QUALITY_H
 #define APP_QUALITY_QUALITY_H
 
@@ -19,8 +20,8 @@ bool price_wanted(const struct options *o);
 int price_run(struct options *o, struct error *e);
 bool choices_wanted(const struct options *o);
 int choices_run(struct options *o, struct error *e);
-/* What `model` meets in the text of --imatrix-text, as an importance matrix in the file `out`; a
- * line on stderr says of how much. */
+/* The importance matrix of `model` on the text of --imatrix-text, written to `out`; a line on
+ * stderr says how much text it is based on. */
 int importance_from_text(const struct options *o, const char *model, const char *out,
                          struct error *e);
 

@@ -19,7 +19,7 @@
 #define ROOM ((size_t)8 << 20) /* logits at a time */
 #define BUNDLED "bench/stories.txt"
 
-/* All of them, before logits are looked up by them. */
+/* Checks all ids before they index logits. */
 int score_check(const struct engine *g, const int *ids, int n, struct error *e)
 {
     int vocabulary = engine_info(g)->model->hp.n_vocab;

@@ -1,5 +1,5 @@
-/* See dashboard.h. The status (app/serve/dispatch/server_status.h) is copied into the picture's
- * model some times a second; what is asked of the engine goes back over it. */
+/* See dashboard.h. The status (app/serve/dispatch/server_status.h) is copied into the screen's
+ * model several times a second; requests to the engine are sent through it. */
 #include "app/serve/dashboard.h"
 
 #include "app/common/machine_view.h"
@@ -77,7 +77,7 @@ void dashboard_free(struct dashboard *d)
     mem_free(d);
 }
 
-/* ---- what is shown ---- */
+/* ---- display ---- */
 
 static void name_model(struct dashboard *d, const struct engine_info *info)
 {
@@ -130,7 +130,7 @@ static void forget_model(struct dashboard *d)
     name_model(d, NULL);
 }
 
-/* The newest of everything that other threads put on the status. */
+/* Copies the newest state of other threads from the status. */
 static void look(void *ctx, uint64_t now)
 {
     struct dashboard *d = ctx;
@@ -162,7 +162,7 @@ static void look(void *ctx, uint64_t now)
     }
 }
 
-/* ---- what is asked ---- */
+/* ---- requests to the engine ---- */
 
 static void place(struct dashboard *d, const char *plan)
 {

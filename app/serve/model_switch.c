@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* ---- what the server knows of its model ---- */
+/* ---- the server's data about its model ---- */
 
 /* The file's name without its folder, and without .gguf: what clients call the model. */
 static void name_file(struct model_switch *k)
@@ -95,7 +95,7 @@ void model_switch_close(struct model_switch *k)
     k->server->registry = NULL;
 }
 
-/* ---- another one ---- */
+/* ---- switching ---- */
 
 static void remark(void *ctx, const char *line)
 {
@@ -107,7 +107,7 @@ static void add_held(void *ctx, const struct telemetry *t)
     *(uint64_t *)ctx += t->weights_packed + t->kv_bytes + t->scratch_bytes;
 }
 
-/* The options as they are with that model, and what its engine is opened with. */
+/* The options with that model, and the settings to open its engine with. */
 static int prepare(struct model_switch *k, int model, struct error *e)
 {
     struct engine_setup *next = mem_alloc(1, sizeof *next);
@@ -136,8 +136,8 @@ static int prepare(struct model_switch *k, int model, struct error *e)
     return 0;
 }
 
-/* What a client is told whose model cannot be loaded: that it is too large is no failure of the
- * server's. */
+/* The error for clients whose model cannot be loaded: a model that is too large is not a server
+ * failure. */
 static struct refusal why_not(struct model_switch *k, int model, const struct error *e)
 {
     const char *id = registry_id(k->server->registry, (size_t)model);
@@ -158,7 +158,7 @@ static int read_again(struct exchange *x)
     return request_pool_submit(x->server->pool, x);
 }
 
-/* It stays as it is. */
+/* Keeps the present model. */
 static void give_up(struct model_switch *k, int model, const struct error *e)
 {
     struct refusal why = why_not(k, model, e);
@@ -170,7 +170,7 @@ static void give_up(struct model_switch *k, int model, const struct error *e)
     registry_settle(registry, registry_loaded(registry), read_again);
 }
 
-/* Nobody computes, nobody reads a request: k->next takes the place of what there is. */
+/* Nothing computes, no request is being read: k->next replaces the current engine. */
 static int replace(struct model_switch *k, struct error *e)
 {
     struct server *s = k->server;

@@ -18,7 +18,7 @@ void sd_notify_tell(const char *state)
     if (n < 2 || n >= sizeof a.sun_path || (path[0] != '/' && path[0] != '@'))
         return;
     memcpy(a.sun_path, path, n);
-    if (path[0] == '@') /* the abstract name space */
+    if (path[0] == '@') /* the abstract namespace */
         a.sun_path[0] = 0;
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

@@ -1,5 +1,5 @@
-/* See serve.h. Starts the threads in the order in which they need each other, waits for a signal,
- * lets what is under way end, and stops them in the opposite order. */
+/* See serve.h. Starts the threads in the order of their dependencies, waits for a signal, lets
+ * running requests finish, and stops the threads in the opposite order. */
 #include "app/serve/serve.h"
 
 #include "app/common/signals.h"
@@ -31,14 +31,14 @@ bool serve_wanted(const struct options *o)
     return o->serve;
 }
 
-/* What belongs to a run of the mode. */
+/* State of a run of the mode. */
 struct run {
     struct options *o;
     struct server server;
     struct model_switch model_switch;
     struct listener listener;
     struct dashboard *dashboard; /* NULL: lines on stderr */
-    bool at_once;                /* the end is wanted before all is answered */
+    bool at_once;                /* stop without waiting for running requests */
 };
 
 static int start(struct run *r, struct error *e)
@@ -81,8 +81,8 @@ static void tell_ready(struct run *r)
     sd_notify_tell("READY=1\nSTATUS=answering");
 }
 
-/* What is known so far stands on the ordinary screen; from here on it is the dashboard's. A
- * terminal that cannot show it gets lines. */
+/* Earlier output remains on the normal screen; from here on there is the dashboard. An unsuitable
+ * terminal gets lines. */
 static void take_screen(struct run *r)
 {
     struct error e = {0};
@@ -105,7 +105,7 @@ static void give_screen_back(struct run *r)
     atomic_store(&r->server.plain, true);
 }
 
-/* Passes so much time. false: the user ends it. */
+/* Waits for so long. false: the user quits. */
 static bool look_around(struct run *r)
 {
     if (r->dashboard)
@@ -114,7 +114,7 @@ static bool look_around(struct run *r)
     return true;
 }
 
-/* Until a signal comes, the user quits or the engine fails. */
+/* Until a signal arrives, the user quits or the engine fails. */
 static int wait_for_end(struct run *r, struct error *e)
 {
     bool told = false;
@@ -138,7 +138,7 @@ static int wait_for_end(struct run *r, struct error *e)
     return 0;
 }
 
-/* On the dashboard, as long as it has one, what is under way is seen to end. */
+/* Running requests remain visible on the dashboard until they finish. */
 static void watch_the_end(struct run *r)
 {
     uint64_t end = clock_now() + DRAIN_S * CLOCK_SECOND;
@@ -151,7 +151,7 @@ static void watch_the_end(struct run *r)
     give_screen_back(r);
 }
 
-/* What is under way ends first; another signal ends it at once. */
+/* Waits for running requests; another signal stops them at once. */
 static void stop(struct run *r)
 {
     struct server *s = &r->server;
@@ -166,7 +166,7 @@ static void stop(struct run *r)
     give_screen_back(r);
     if (s->dispatcher)
         dispatcher_drain(s->dispatcher, !r->at_once && signals_last() != SIGHUP ? DRAIN_S : 0);
-    clock_sleep(LOOK_NS); /* what was answered last is being written */
+    clock_sleep(LOOK_NS); /* the last answers are still being written */
     request_pool_close(s->pool);
     http_stop(s);
     dispatcher_stop(s->dispatcher);

@@ -1,10 +1,10 @@
-/* --serve: the engine for other programs, over HTTP. Main thread. What it starts stands in folders,
- * each of which knows those before it alone:
- *   common    what all threads share: the server, a request's exchange, the models there are
- *   request   a request is read: its fields, its conversation, its job (request pool's threads)
- *   dispatch  jobs get the engine's sessions, and events become answers (dispatcher's thread)
- *   api       the routes: which there are, and how each API reads and writes
- *   http      connections, and who may ask (HTTP thread) */
+/* --serve: an HTTP server for the engine. Main thread. Its parts are in folders, each of which
+ * depends only on those before it:
+ *   common    shared by all threads: the server, a request's exchange, the model registry
+ *   request   reads a request: its fields, its conversation, its job (request pool's threads)
+ *   dispatch  assigns jobs to sessions, turns events into answers (dispatcher's thread)
+ *   api       the routes: the table, and how each API reads and writes
+ *   http      connections and access control (HTTP thread) */
 #ifndef APP_SERVE_SERVE_H
 #define APP_SERVE_SERVE_H
 

@@ -17,8 +17,7 @@ static int add(struct adapter_list *l, const char *path, size_t n, float strengt
     if (!n)
         return error_set(e, ERR_USAGE, "--lora: an empty name between commas");
     l->all[l->n] = (struct adapter_request){mem_string_n(path, n), strength};
-    return l->all[l->n].path ? (l->n++, 0)
-                             : error_set(e, ERR_MEMORY, "out of memory for --lora");
+    return l->all[l->n].path ? (l->n++, 0) : error_set(e, ERR_MEMORY, "out of memory for --lora");
 }
 
 /* FILE:STRENGTH */
@@ -47,7 +46,7 @@ static int add_item(struct adapter_list *l, bool scaled, const char *text, size_
     return scaled ? add_scaled(l, text, n, e) : add(l, text, n, 1.0f, e);
 }
 
-/* One value of an option: names between commas, or a name that has commas itself. */
+/* One value of an option: names separated by commas, or a name that contains commas itself. */
 static int add_value(struct adapter_list *l, bool scaled, const char *text, struct error *e)
 {
     int rc = 0;

@@ -16,7 +16,7 @@
 #define ROUNDS 8
 #define MEMBW_MS 60
 
-/* The test text, TOKENS of it or as many as the context holds. */
+/* The test text, at most TOKENS and what fits into the context. */
 static int first_tokens(struct engine *g, int **ids, int *n, struct error *e)
 {
     int rc = test_text_ids(NULL, engine_info(g)->tokenizer, ids, n, e),
@@ -26,7 +26,7 @@ static int first_tokens(struct engine *g, int **ids, int *n, struct error *e)
     return rc;
 }
 
-/* What auto found: the decision with its figures. The arrays are sorted on return. */
+/* The log line of auto: the decision with its figures. The arrays are sorted on return. */
 static void report(struct engine *g, const struct bandwidth *b, double *with, double *without)
 {
     double gain = bandwidth_gain(with, without, ROUNDS);
@@ -58,7 +58,7 @@ int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e)
         return 0;
     rc = first_tokens(g, &ids, &n, e);
     for (int k = -1; k < ROUNDS && rc == 0; k++) /* the first round warms up */
-        for (int i = 0; i < 2 && rc == 0; i++) { /* each goes first as often */
+        for (int i = 0; i < 2 && rc == 0; i++) { /* each goes first equally often */
             int on = i ^ (k & 1);
             uint64_t start;
 

@@ -26,7 +26,8 @@ static void add_words(const struct option *option, add_fn *add, void *ctx)
         add(ctx, word);
 }
 
-/* The name a syntax begins with: "hot[:SIZE]" is hot, "memory:SIZE" memory: with its colon. */
+/* The name at the start of a syntax: "hot[:SIZE]" is hot, "memory:SIZE" is memory: with its colon.
+ */
 static void add_strategies(add_fn *add, void *ctx)
 {
     for (int i = 0; i < n_planners; i++) {
@@ -57,7 +58,7 @@ static void add_files(const char *folder, add_fn *add, void *ctx)
     for (int i = 0; i < n; i++) {
         found[i]->d_name[strlen(found[i]->d_name) - 5] = 0;
         add(ctx, found[i]->d_name);
-        free(found[i]); /* the C library's own */
+        free(found[i]); /* allocated by the C library */
     }
     free(found);
 }

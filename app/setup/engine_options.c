@@ -1,6 +1,6 @@
-/* From options to the structs of the engine: what every mode that runs a model shares. The thread
- * that owns the options; what it makes for another thread holds copies. Kept apart from the modes
- * so that one-shot, batch, comparison and chat cannot differ in what an option means. */
+/* From options to the structs of the engine, shared by every mode that runs a model. The thread
+ * that owns the options; data for another thread is copied. Separate from the modes so that an
+ * option means the same in one-shot, batch, comparison and chat. */
 #include "app/setup/parallel.h"
 #include "app/setup/engine_options.h"
 
@@ -40,7 +40,7 @@ struct progress {
     bool shown;
 };
 
-/* A line on a terminal's stderr once loading takes noticeable time; a signal cancels. */
+/* A line on a terminal's stderr if loading takes noticeable time; a signal cancels. */
 static int on_progress(void *ctx, uint64_t done, uint64_t total)
 {
     static struct progress p;
@@ -65,13 +65,13 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
     return 0;
 }
 
-/* Also where no progress is shown. */
+/* Used also without a progress line. */
 static bool on_stop(void *ctx)
 {
     return signals_last() != 0;
 }
 
-/* What the engine says is in the log already. */
+/* The engine's messages are in the log already. */
 static void on_log(void *ctx, const char *line)
 {
     fprintf(stderr, "moetop: %s\n", line);
@@ -101,8 +101,9 @@ static int conversion(const struct options *o)
     return dtype_from_word(word); /* -1 for "keep" */
 }
 
-/* A first answer begins before the weights are packed; whatever measures, or needs another device
- * at once, waits for them. So does a server: its clients may leave no moment to pack in. */
+/* A first answer starts before the weights are packed; measurements, and runs that use another
+ * device at once, wait for packing. So does a server: its clients may leave no idle time to pack
+ * in. */
 static bool answers_at_once(const struct options *o)
 {
     return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest &&
@@ -111,7 +112,7 @@ static bool answers_at_once(const struct options *o)
            (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
 }
 
-/* Who measures measures without drafts, unless they are asked for. */
+/* Measurements run without drafts unless these are requested. */
 static bool drafts(const struct options *o)
 {
     bool measures = o->bench || o->microbench || o->compare || o->profile_experts || o->suggest;
@@ -129,7 +130,7 @@ const char *chat_template_word(const struct options *o, char *word, size_t size)
     return word;
 }
 
-/* The names by which templates know whether to think. */
+/* Names of the template variables that turn thinking on and off. */
 static const char *const thinking[] = {"enable_thinking", "thinking"};
 
 static int add_reasoning(const struct options *o, json_t *all)
@@ -183,7 +184,7 @@ static int expert_cache_size(const struct options *o, struct engine_setup *s, st
     return 0;
 }
 
-/* What measures computes; nothing of it is kept, or taken from elsewhere. */
+/* Measurements neither store computed state nor reuse it. */
 static bool keeps_prompts(const struct options *o)
 {
     return o->prompt_cache && *o->prompt_cache && !o->bench && !o->microbench && !o->compare &&
@@ -239,7 +240,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     if ((rc = parallel_check(o, e)) < 0 || (rc = sampling_options_check(o, e)) < 0 ||
         (rc = grammar_from_options(o, &grammar, e)) < 0)
         return rc;
-    grammar_free(grammar); /* it is one */
+    grammar_free(grammar); /* only validated here */
     if ((rc = paths_model(o->model, s->model_path, sizeof s->model_path, e)) < 0)
         return rc;
     option_word(&option_table[OPTION_ID_kernels], o->kernels, s->kernels, sizeof s->kernels);
@@ -353,7 +354,7 @@ int engine_setup_open(const struct options *o, struct engine **out, struct error
     rc = engine_open(out, &s.config, e);
     if (rc == 0 && !s.config.background) /* nobody waits for a first token */
         engine_tune(*out);
-    engine_setup_release(&s); /* the engine has copies of what it goes on needing */
+    engine_setup_release(&s); /* the engine has copies of what it still needs */
     if (rc < 0)
         return rc;
     engine_pace_set(*out, pace_from_options(o, false));

@@ -1,5 +1,5 @@
-/* What the modes share: from options to the engine's own structs. Whoever passes the options is
- * their owner: the main thread (the UI thread of a chat). */
+/* Shared by the modes: from options to the engine's own structs. The caller owns the options: the
+ * main thread (the UI thread of a chat). */
 #ifndef APP_SETUP_ENGINE_OPTIONS_H
 #define APP_SETUP_ENGINE_OPTIONS_H
 
@@ -13,9 +13,9 @@
 
 #include <limits.h>
 
-/* The engine's settings and all that they point to: copies, so that nothing of the options is read
- * once another thread opens the engine. It points into itself: not to be moved, and released after
- * the engine is closed (the worker stopped). */
+/* The engine's settings and all that they point to: copies, so that the options are not accessed
+ * once another thread opens the engine. Contains pointers into itself: must not be moved, and must
+ * be released after the engine is closed (the worker stopped). */
 struct engine_setup {
     struct engine_config config;
     bool page_auto;                   /* --expert-cache auto */
@@ -26,24 +26,24 @@ struct engine_setup {
     struct adapter_list adapters;
 };
 
-/* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be
- * released after a failure. */
+/* Converts the options to the engine's settings; looks at the model's path only. Nothing to release
+ * on failure. */
 int engine_setup_init(const struct options *o, struct engine_setup *s, struct error *e);
 /* The same, and checks that the model exists and fits (ERR_FIT with the table printed to stderr;
  * --force overrides). A progress line is drawn on stderr when it is a tty and `progress` is set. */
 int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress,
                          struct error *e);
-/* For chats that are saved: their state is kept too (--warm-chats). ERR_MEMORY. */
+/* For chats that are saved: stores their KV state too (--warm-chats). ERR_MEMORY. */
 int engine_setup_warm(const struct options *o, struct engine_setup *s, struct error *e);
 void engine_setup_release(struct engine_setup *s);
 /* For the modes that run the engine without a worker: config, open, --place, pace. */
 int engine_setup_open(const struct options *o, struct engine **out, struct error *e);
 /* The word of --chat-template; NULL: the model's own template. */
 const char *chat_template_word(const struct options *o, char *word, size_t size);
-/* What the options give the chat template by name (--chat-template-kwargs, --reasoning): JSON,
- * mem_*; NULL: nothing. */
+/* The template variables of the options (--chat-template-kwargs, --reasoning): JSON, mem_*; NULL:
+ * none. */
 int chat_template_globals(const struct options *o, char **json, struct error *e);
-/* Tokens a second to ask of the engine: a model's own pace counts in a chat only. */
+/* The engine's pace in tokens/s: a model's own pace applies only in a chat. */
 double pace_from_options(const struct options *o, bool chat);
 
 #endif

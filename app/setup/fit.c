@@ -1,6 +1,6 @@
 /* The table of --fit. Any thread. The weights are counted by the loader itself (model_inspect) and
- * the rest by the engine (engine_footprint): the two that will allocate, so the table is exact and
- * not an estimate that blocks what would have worked. */
+ * the rest by the engine (engine_footprint), the two that will allocate, so the table is exact: an
+ * estimate might refuse what would have worked. */
 #include "app/setup/fit.h"
 
 #include "app/setup/plan_file.h"
@@ -15,14 +15,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Between 0.5 and 2.2 MiB for 35 models of 25 families, with one session and with four. */
+/* Measured: between 0.5 and 2.2 MiB for 35 models of 25 families, with one session and with four.
+ */
 #define COMPUTING ((uint64_t)3 << 19)
 
-/* program: what this process holds; 0: unknown. */
+/* program: memory of this process now; 0: unknown. */
 static uint64_t free_now(uint64_t *program)
 {
     struct system *s = system_new("");
-    struct system_sample *now = mem_alloc(1, sizeof *now); /* large for a stack */
+    struct system_sample *now = mem_alloc(1, sizeof *now); /* too large for the stack */
     uint64_t free_bytes = UINT64_MAX;
 
     *program = 0;
@@ -35,7 +36,7 @@ static uint64_t free_now(uint64_t *program)
         uint64_t used = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
         uint64_t left = now->memory_limit > used ? now->memory_limit - used : 0;
 
-        if (now->memory_left < left) /* others live in the group as well */
+        if (now->memory_left < left) /* other processes are in the group as well */
             left = now->memory_left;
         if (left < free_bytes)
             free_bytes = left;
@@ -53,20 +54,20 @@ uint64_t fit_available(void)
     return free_now(&program);
 }
 
-/* What this process holds and what is free. A model's vocabulary may be larger than all the rest of
- * the program, and nothing but loading it tells its size: so it is loaded while that is read, for
- * the table; for the verdict alone it is not worth the time. */
+/* The memory of this process and the free memory. A model's vocabulary may be larger than the rest
+ * of the program, and its size is known only after loading it: so it is loaded for this, but only
+ * for the table; a yes or no is not worth the time. */
 static void measure_program(const struct model *m, bool vocabulary, struct fit *out)
 {
     struct tokenizer *t = NULL;
 
     if (vocabulary)
-        tokenizer_load(&t, m->file, NULL); /* a model without one: nothing to count */
+        tokenizer_load(&t, m->file, NULL); /* a model without a tokenizer: nothing to count */
     out->available = free_now(&out->program);
     tokenizer_free(t);
 }
 
-/* Layers that keep a ring. */
+/* Layers with a ring buffer. */
 static void measure_rings(const struct hparams *hp, const struct engine_config *c, struct fit *out)
 {
     const struct state_config state = {c->kv_k, c->kv_v, out->context, out->ubatch};
@@ -82,7 +83,7 @@ static void measure_rings(const struct hparams *hp, const struct engine_config *
     }
 }
 
-/* The model that drafts needs memory of its own beside this one. */
+/* The draft model's memory is added to that of this one. */
 static int measure_draft(const struct engine_config *c, struct fit *out, struct error *e)
 {
     struct engine_config of = engine_draft_config(c, out->context);
@@ -99,12 +100,12 @@ static int measure_draft(const struct engine_config *c, struct fit *out, struct 
     model_free(m);
     if (rc < 0)
         return error_prefix(e, "-md");
-    out->draft = own.total - own.computing; /* counted once */
+    out->draft = own.total - own.computing; /* counted only once */
     out->total += out->draft;
     return 0;
 }
 
-/* So do Medusa heads. */
+/* Memory of the Medusa heads. */
 static int measure_heads(const struct engine_config *c, const struct model *m, struct fit *out,
                          struct error *e)
 {
@@ -119,7 +120,7 @@ static int measure_heads(const struct engine_config *c, const struct model *m, s
     return rc;
 }
 
-/* So does the block of its own file that predicts further tokens, where that drafts. */
+/* Memory of the multi-token prediction block, if it drafts. */
 static int measure_mtp(const struct engine_config *c, const struct model *m, struct fit *out,
                        struct error *e)
 {
@@ -135,7 +136,7 @@ static int measure_mtp(const struct engine_config *c, const struct model *m, str
         rc = fit_of_model(&of, block, &weights, &own, e);
     model_free(block);
     if (rc == ERR_MODEL && strcmp(c->drafting.type, "mtp") != 0)
-        return 0; /* nobody named it: it does not draft */
+        return 0; /* it was not requested, so it does not draft */
     if (rc < 0)
         return rc;
     out->mtp = own.total - own.computing + (uint64_t)out->sessions * engine_mtp_states(m);
@@ -187,8 +188,8 @@ int fit_inspect(const struct engine_config *c, struct model **m, struct model_fo
     return model_inspect(m, c->model_path, &mo, weights, e);
 }
 
-/* Of embeddings whole contexts touch a row a token, if no word comes twice; where memory is short
- * the system drops them and reads them again, a page or two. */
+/* Bytes of embedding tables that full contexts do not touch: each token uses at most one more row.
+ * If memory is short, the system drops their pages and reads them again. */
 static uint64_t untouched(const struct model_footprint *w, const struct fit *f)
 {
     uint64_t rows = (uint64_t)f->context * (uint64_t)f->sessions, touched = rows * w->table_row;
@@ -212,7 +213,7 @@ int fit_of_model(const struct engine_config *c, const struct model *m,
     out->ubatch = needs.ubatch;
     out->context_max = m->hp.context_max;
     out->copies = needs.copies_bytes;
-    /* experts that come from the disk are handed out one by one */
+    /* experts on disk are placed one by one */
     out->apart = weights->cache ? 0 : needs.apart_bytes;
     out->untouched = untouched(weights, out);
     measure_rings(&m->hp, c, out);
@@ -235,8 +236,8 @@ int fit_measure_fast(const struct engine_config *c, struct fit *out, struct erro
     return measure(c, false, out, e);
 }
 
-/* The first usable device that the selector allows; a CPU-type one only when a placement asks, as
- * when it is opened. NULL: none. */
+/* The first usable device that matches the selector; a CPU-type one only if a placement asks for
+ * it, as when opening. NULL: none. */
 static const struct device_ops *find_device(const struct engine_config *c, struct device_info *out)
 {
     struct device_info found[DEVICE_MAX];
@@ -256,7 +257,7 @@ static const struct device_ops *find_device(const struct engine_config *c, struc
     return NULL;
 }
 
-/* The blocks that a plan gives to the device, but for experts that only pass through it. */
+/* The blocks that a plan places on the device, except streamed experts. */
 static int count_blocks(const struct plan *p, struct block_id *out, bool *streams)
 {
     int n = 0;

@@ -1,4 +1,4 @@
-/* See fit_layers.h. A layer is put into words first: neighbours are alike when their words are. */
+/* See fit_layers.h. Each layer is described in words; neighbours with the same words are merged. */
 #include "app/setup/fit_layers.h"
 
 #include "engine/base/strbuf.h"

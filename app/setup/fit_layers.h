@@ -1,5 +1,5 @@
-/* What --fit says of a model's layers, computed or not: kinds, sizes and what each keeps of the
- * tokens behind it. Any thread. */
+/* The layer list of --fit, for supported and unsupported layers: kinds, sizes and memory per token
+ * of context. Any thread. */
 #ifndef APP_SETUP_FIT_LAYERS_H
 #define APP_SETUP_FIT_LAYERS_H
 
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* Neighbours that are alike share an entry. ERR_MEMORY. */
+/* Equal neighbours share an entry. ERR_MEMORY. */
 int fit_layers_print(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v, FILE *out,
                      struct error *e);
 

@@ -3,7 +3,8 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* As fit_measure, what this process and others hold taken from f: no vocabulary is loaded again. */
+/* Like fit_measure, with the memory of this process and of others taken from f: the vocabulary is
+ * not loaded again. */
 static int measure_as(const struct engine_config *c, const struct fit *f, struct fit *out)
 {
     struct error ignored;
@@ -23,13 +24,13 @@ int fit_page(struct engine_config *c, struct fit *f, char *line, size_t size)
     uint64_t others;
     struct fit all;
 
-    try.expert_cache = UINT64_MAX / 2; /* as large as all of them: what else is needed shows */
+    try.expert_cache = UINT64_MAX / 2; /* all experts: leaves the other needs */
     if (f->available == UINT64_MAX || measure_as(&try, f, &all) < 0)
         return 0;
     others = fit_needed(&all) - all.weights.cache + engine_memory_spare(f->available);
     if (!all.weights.on_disk || others >= f->available)
         return 0;
-    try.expert_cache = (f->available - others) / MIB * MIB; /* as a flag can say it */
+    try.expert_cache = (f->available - others) / MIB * MIB; /* as the flag can express */
     if (try.expert_cache < all.weights.cache_least)
         return 0;
     if (measure_as(&try, f, &all) < 0 || fit_needed(&all) > f->available)
@@ -48,7 +49,7 @@ int fit_page(struct engine_config *c, struct fit *f, char *line, size_t size)
 #define CONTEXT_UNIT 256
 #define CONTEXT_LEAST 512
 
-/* fit_page at some context, and no smaller one than was asked for if that helps. */
+/* Whether fit_page makes it fit with this context; *found and *as are its settings and needs. */
 static bool page_at(const struct engine_config *c, const struct fit *f, int context,
                     struct engine_config *found, struct fit *as)
 {
@@ -60,7 +61,7 @@ static bool page_at(const struct engine_config *c, const struct fit *f, int cont
     return fit_page(found, as, ignored, sizeof ignored) == 1;
 }
 
-/* The longest context that helps; 0: none. */
+/* The longest context that fits; 0: none. */
 static int longest(const struct engine_config *c, const struct fit *f, struct engine_config *found,
                    struct fit *as)
 {

@@ -1,5 +1,5 @@
-/* See fit_remedy.h. A model is inspected once a type; contexts and steps are then tried by
- * counting. */
+/* See fit_remedy.h. A model is inspected once per type; contexts and chunk sizes are then tried by
+ * computation only. */
 #include "app/setup/fit_remedy.h"
 #include "app/setup/fit_page.h"
 
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define CONTEXT_MEANT 4096 /* rather a smaller cache than less */
+#define CONTEXT_MEANT 4096 /* above this, less context is preferred to a smaller cache type */
 
 static bool tried(const struct engine_config *c, const struct model *m,
                   const struct model_footprint *weights, uint64_t available)
@@ -49,7 +49,7 @@ int fit_context(const struct engine_config *c, const struct model *m,
 struct remedy {
     struct engine_config c;
     const struct fit *f;
-    uint64_t available; /* less what is needed beside the model: adapters, what drafts */
+    uint64_t available; /* minus the needs besides the model: adapters, drafters */
     char *out;
     size_t size;
 };
@@ -60,7 +60,7 @@ static bool says(struct remedy *r, const char *type, const char *flags)
     return true;
 }
 
-/* With the weights of one type: smaller steps, a smaller cache, less context. */
+/* With weights of one type: tries smaller chunks, a smaller KV cache, less context. */
 static bool try_type(struct remedy *r, const struct model *m, const struct model_footprint *weights,
                      const char *type)
 {
@@ -128,7 +128,7 @@ void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, 
     }
 }
 
-/* What the sensitive matrices of a mix take beyond the type it is named after. */
+/* Extra bytes of the sensitive matrices of a mix, compared with its base type. */
 #define MIX_EXTRA 1.07
 
 static const char *smaller_type(const struct engine_config *c, const struct model *m,

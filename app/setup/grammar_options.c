@@ -8,7 +8,7 @@
 
 typedef int make_fn(struct grammar **out, const char *text, size_t n, struct error *e);
 
-/* 1: it says something; 0: nothing; what `off` takes back is nothing too. */
+/* 1: the option is set; 0: it is not, or is `off`. */
 static int make(make_fn *from, const char *text, const char *path, struct grammar **out,
                 struct error *e)
 {

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES 3 /* of one thing, in files of both kinds */
+#define NAMES 3 /* names of one value, in files of both kinds */
 
-/* What a flag is called in GGUF files, in config.json and in that of newer releases of
+/* Names of a flag's value in GGUF files, in config.json and in that of newer releases of
  * transformers. */
 static const struct {
     enum option_id id;
@@ -59,8 +59,8 @@ static bool asked(const struct options *o, enum option_id id)
     }
 }
 
-/* Where the next override of a list begins: behind a comma, where a key and a type stand. NULL:
- * this is the last one, and commas are part of its text. */
+/* Start of the next override in a list: after a comma followed by a key and a type. NULL: this is
+ * the last one, and commas are part of its text. */
 static const char *next_of(const char *text)
 {
     static const char *const types[] = {"int:", "float:", "bool:", "str:"};
@@ -95,7 +95,7 @@ static bool add_list(struct override_list *l, const char *text)
     return true;
 }
 
-/* The flags first: who overrides a key by name means it. */
+/* The flags first: an override by key takes precedence. */
 static bool fill(struct override_list *l, const struct options *o)
 {
     char value[64], text[200];

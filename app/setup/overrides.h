@@ -1,5 +1,5 @@
-/* --override-kv and the flags of rotary positions as metadata that goes before the model's own.
- * Whoever passes the options is their owner. */
+/* --override-kv and the RoPE flags as metadata that overrides the model's own. The caller owns the
+ * options. */
 #ifndef APP_SETUP_OVERRIDES_H
 #define APP_SETUP_OVERRIDES_H
 
@@ -12,7 +12,7 @@ struct override_list {
     char **texts;
 };
 
-/* ERR_USAGE: a text of --override-kv is wrong; ERR_MEMORY. Nothing is to be released then. */
+/* ERR_USAGE: a text of --override-kv is wrong; ERR_MEMORY. Nothing to release on error. */
 int override_list_init(struct override_list *l, const struct options *o, struct error *e);
 void override_list_release(struct override_list *l);
 

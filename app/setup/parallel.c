@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* The next number of a list with commas; 0: something else. */
+/* The next number of a comma-separated list; 0: invalid. */
 static int next_number(const char **at)
 {
     char *end;
@@ -50,7 +50,7 @@ int parallel_sessions(const struct options *o)
 {
     if (o->serve)
         return o->parallel.n ? parallel_most(o) : PARALLEL_SERVE;
-    /* who computes several lines, or asks what that takes */
+    /* modes that compute several lines, or print the memory needed for that */
     return o->batch || o->bench || o->fit || o->replay ? parallel_most(o) : 1;
 }
 

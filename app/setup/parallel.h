@@ -1,21 +1,21 @@
-/* --parallel: how many sessions compute side by side. Any thread; the options are checked when they
- * are parsed. */
+/* --parallel: the number of concurrent sessions. Any thread; the options are checked when they are
+ * parsed. */
 #ifndef APP_SETUP_PARALLEL_H
 #define APP_SETUP_PARALLEL_H
 
 #include "app/options/options.h"
 
 #define PARALLEL_MOST 256
-#define PARALLEL_SERVE 4 /* where --serve is given no number */
+#define PARALLEL_SERVE 4 /* default for --serve */
 
-/* Numbers of the option: fills at most max, returns how many there are; none was given: 1. A number
- * that is none, or out of range, counts as none. */
+/* The option's numbers: fills at most max, returns how many there are; 1 if none was given. Invalid
+ * or out-of-range numbers are skipped. */
 int parallel_numbers(const struct options *o, int *out, int max);
 int parallel_count(const struct options *o);
 int parallel_most(const struct options *o);
-/* Sessions that the options' mode has open at a time. */
+/* Sessions that the options' mode opens at a time. */
 int parallel_sessions(const struct options *o);
-/* ERR_USAGE where a number is none or out of range. */
+/* ERR_USAGE for an invalid or out-of-range number. */
 int parallel_check(const struct options *o, struct error *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* See plan_file.h. libyaml's node table keeps line and column of every value, so every complaint
- * names its place. */
+/* See plan_file.h. libyaml's node table has line and column of every value, so every error names
+ * its position. */
 #include "app/setup/plan_file.h"
 
 #include "app/common/paths.h"
@@ -327,7 +327,7 @@ static int read_top(struct reading *r, const yaml_node_t *top)
     return rc;
 }
 
-/* First pass: depth alone. The loader's time grows with the square of the nesting, so a file of
+/* First pass: only the depth. The loader's time grows with the square of the nesting, so a file of
  * brackets would hang it. */
 static int check_depth(const char *text, size_t size, const char *name, struct error *e)
 {
@@ -349,7 +349,7 @@ static int check_depth(const char *text, size_t size, const char *name, struct e
         yaml_event_delete(&ev);
     }
     yaml_parser_delete(&parser);
-    return rc; /* what is no YAML at all, the loader says */
+    return rc; /* syntax errors are reported by the loader */
 }
 
 int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name,

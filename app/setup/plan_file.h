@@ -1,11 +1,14 @@
 /* Placement plans as YAML files: configs/placements/, `--place FILE`, /place save. Any thread:
  * nothing is kept. A file is a list of rules for attention and experts, applied in order to a plan
- * that begins with everything on the CPU: attention: [{layers: last 50%, device: gpu}] experts:
- * [{layers: 0-7, experts: "0,2-3", device: gpu}] head: gpu Layers and experts: all, 5, 3-7, first
- * 4, last 4, first 50%, last 25%, and lists of these with commas. Devices: cpu, gpu (the one
- * strategies use), or a name of --list-devices. `stream: yes` in a rule of experts: their weights
- * pass through the device when a token asks for them, instead of lying there. `shape: 32x16`
- * (layers x experts; optional) refuses the file for another model. */
+ * that starts with everything on the CPU:
+ *   attention: [{layers: last 50%, device: gpu}]
+ *   experts: [{layers: 0-7, experts: "0,2-3", device: gpu}]
+ *   head: gpu
+ * Layers and experts: all, 5, 3-7, first 4, last 4, first 50%, last 25%, and lists of these with
+ * commas. Devices: cpu, gpu (the one strategies use), or a name of --list-devices. `stream: yes` in
+ * a rule of experts: their weights are copied to the device when a token chooses them, instead of
+ * being kept there. `shape: 32x16` (layers x experts; optional) refuses the file for another model.
+ */
 #ifndef APP_SETUP_PLAN_FILE_H
 #define APP_SETUP_PLAN_FILE_H
 
@@ -33,13 +36,13 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
 /* The file's text, mem_* memory. ERR_MEMORY. */
 int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n,
                    struct error *e);
-/* Whole or not at all (written beside it, then renamed). */
+/* Atomic (temporary file, rename). */
 int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape,
                     struct error *e);
 
-/* True when `text` names a plan file rather than a strategy: it has a slash or ends in .yaml or
- * .yml, or it is no strategy's name and there is such a file in the user's or the program's folder
- * of placements; *path gets it then. */
+/* True if `text` names a plan file rather than a strategy: it has a slash or ends in .yaml or .yml,
+ * or it is not a strategy's name and there is such a file in the user's or the program's folder of
+ * placements; *path gets it then. */
 bool plan_file_find(const char *text, char *path, size_t size);
 
 #endif

@@ -135,7 +135,7 @@ static int read_numbers(const json_t *a, double *out, int n)
     return 0;
 }
 
-/* Where the layer differs from what the file says of the model. */
+/* Where the layer differs from the file's description of the model. */
 static void read_routed(struct usage *u, int layer, const json_t *o)
 {
     if (!json_object_get(o, "routed"))
@@ -224,7 +224,7 @@ static int counts_layer(const char *name)
     return layer;
 }
 
-/* counts: F32, one an expert; a token adds one to each expert it calls. */
+/* counts: F32, one per expert; each token adds one to every expert it uses. */
 static int read_imatrix(struct usage *u, struct profile_facts *facts, const char *path,
                         struct error *e)
 {
@@ -276,7 +276,7 @@ static int read_imatrix(struct usage *u, struct profile_facts *facts, const char
             sum += u->count[l * experts + x];
         most = sum > most ? sum : most;
     }
-    /* calls; tokens once n_used is known from the model */
+    /* calls; converted to tokens once the model's n_used is known */
     u->tokens = rc == 0 ? (uint64_t)most : 0;
     snprintf(facts->model, sizeof facts->model, "imatrix");
     snprintf(facts->source, sizeof facts->source, "%s", path);

@@ -11,10 +11,10 @@
 
 #define PROFILE_DEVICES 8
 
-/* What stands beside the counts. Plain data. */
+/* Metadata of the counts. Plain data. */
 struct profile_facts {
     char model[128], type[32], source[300];
-    /* what the source was read as (profile_reading_word); "": not known */
+    /* how the source was tokenized (profile_reading_word); "": unknown */
     char read_as[32];
     uint64_t hash; /* struct model's; 0: unknown (imatrix) */
     int n_devices;

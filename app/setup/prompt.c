@@ -13,13 +13,13 @@
 
 #define PROMPT_BYTES_MAX (64u << 20)
 
-/* Everything of a file, a pipe or standard input ("-"), one line end at the end dropped. */
+/* All of a file, a pipe or standard input ("-"), without one trailing newline. */
 static int read_text(const char *path, char **out, struct error *e)
 {
     static const struct file_kind kind = {"prompt", PROMPT_BYTES_MAX, ERR_USAGE};
     bool standard = !strcmp(path, "-");
     const char *name = standard ? "standard input" : path;
-    /* waits for a pipe's writer */
+    /* blocks until a pipe has a writer */
     int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC), rc;
     char *text;
     size_t n;
@@ -46,7 +46,8 @@ static int read_text(const char *path, char **out, struct error *e)
     return 0;
 }
 
-/* -e: \n, \t, \r, \\, \", \' become what they stand for; any other backslash stays. In place. */
+/* -e: \n, \t, \r, \\, \", \' are replaced by their characters; any other backslash stays. In place.
+ */
 static void unescape(char *text)
 {
     static const char from[] = "ntr\\\"'", to[] = "\n\t\r\\\"'";

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Options that decide what is said, beside all of the sampling. Threads, placement, kernels, chunks
+/* Options that affect the text, besides all of the sampling. Threads, placement, kernels, chunks
  * and drafts do not. */
 static const enum option_id decisive[] = {
     OPTION_ID_dtype,
@@ -45,7 +45,7 @@ static const enum option_id decisive[] = {
     OPTION_ID_stop,
 };
 
-/* Those of them that each answer has anew, beside all of the sampling. */
+/* Those of them that are set anew for each answer, besides all of the sampling. */
 static const enum option_id of_turn[] = {
     OPTION_ID_n_predict,        OPTION_ID_ignore_eos,   OPTION_ID_stop,
     OPTION_ID_grammar,          OPTION_ID_grammar_file, OPTION_ID_json_schema,
@@ -65,7 +65,7 @@ static bool decides(const struct option *option)
     return listed(option, decisive, sizeof decisive / sizeof *decisive);
 }
 
-/* ---- gathering ---- */
+/* ---- collecting ---- */
 
 void receipt_text_note(struct receipt_text *t, const struct event *ev)
 {
@@ -131,7 +131,7 @@ void receipt_hash_ids(const int *ids, int n, char hex[DIGEST_HEX])
     digest_release(&d);
 }
 
-#define TOLD ((uint64_t)256 << 20) /* weights that are read in no time: nothing is said */
+#define TOLD ((uint64_t)256 << 20) /* smaller weights are hashed quickly: no note */
 
 static void tell_hashing(void *ctx)
 {
@@ -176,7 +176,7 @@ static json_t *option_json(const struct options *o, const struct option *option)
     return list;
 }
 
-/* Texts that are not there, and empty lists, are left out. */
+/* Absent texts and empty lists are omitted. */
 json_t *receipt_settings_now(const struct options *o, const struct engine_info *info, uint64_t seed)
 {
     json_t *all = json_object();
@@ -286,7 +286,7 @@ int receipt_settings(struct options *o, const json_t *receipt, const char *name,
     const char *key;
     int rc = 0;
 
-    /* what the receipt does not say had its default */
+    /* options missing from the receipt had their defaults */
     for (int i = 0; i < OPTION_COUNT && rc == 0; i++)
         if (decides(&option_table[i]))
             rc = options_unset(o, &option_table[i], e);
@@ -304,7 +304,7 @@ int receipt_settings(struct options *o, const json_t *receipt, const char *name,
     return rc;
 }
 
-/* What an engine is opened with of a receipt's settings. */
+/* The settings of a receipt that an engine is opened with. */
 static json_t *engine_settings(const json_t *receipt)
 {
     json_t *all = json_copy(json_object_get(receipt, "settings"));

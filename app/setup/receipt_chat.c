@@ -89,7 +89,7 @@ static int add_text(struct receipt_ids *l, const json_t *text, const char *key, 
     return 0;
 }
 
-/* What stood there becomes the receipt's prompt, *n_prompt ids, and its answer. */
+/* The session's ids become the receipt's prompt, n_prompt ids, and its answer. */
 static int follow(struct receipt_ids *l, const json_t *receipt, size_t *n_prompt, struct error *e)
 {
     json_int_t kept = json_integer_value(json_object_get(receipt, "prompt_kept"));
@@ -128,7 +128,7 @@ int receipt_chat_before(const struct transcript_entry *path, size_t n, struct re
     return rc;
 }
 
-/* Bytes of an answer that were there before its receipt k; its end for those that are not there. */
+/* Bytes of an answer before its receipt k; its length for receipts that do not exist. */
 static size_t begun_of(const struct transcript_entry *x, size_t k)
 {
     const json_t *receipt = json_array_get(x->receipts, k);
@@ -138,7 +138,7 @@ static size_t begun_of(const struct transcript_entry *x, size_t k)
     return !receipt || (uint64_t)at > n ? n : (size_t)at;
 }
 
-/* What is asked: the path before the answer, and what the answer says already. */
+/* The request: the path before the answer, and the part of the answer to be continued. */
 static json_t *request_of(const struct transcript_entry *path, size_t at, size_t begun,
                           struct error *e)
 {
@@ -163,7 +163,7 @@ static json_t *request_of(const struct transcript_entry *path, size_t at, size_t
     return messages ? json_pack("{s:o}", "messages", messages) : NULL;
 }
 
-/* Receipt k of the answer at the path's end, whole. */
+/* Receipt k of the answer at the path's end, completed. */
 static int whole(const struct transcript_entry *path, size_t at, size_t k, struct receipt_ids *ids,
                  json_t **out, struct error *e)
 {
@@ -189,12 +189,12 @@ static int whole(const struct transcript_entry *path, size_t at, size_t k, struc
                : 0;
 }
 
-/* The path that a walk through the chat has come along. */
+/* The path to the current position in a walk through the chat. */
 struct walk {
     struct transcript_entry *path; /* copies that own nothing */
     size_t n, room;
     json_t *list;
-    int aside; /* inside so many branches */
+    int aside; /* depth of branches */
 };
 
 static int add_entry(struct walk *w, const struct transcript_entry *x, struct error *e)
@@ -250,7 +250,7 @@ static int walk_tails(struct walk *w, const struct transcript_tails *l, struct e
     return rc;
 }
 
-/* From here on these entries; then the path is as before. */
+/* Walks these entries; then restores the path. */
 static int walk_on(struct walk *w, const struct transcript_entry *entries, size_t n,
                    struct error *e)
 {

@@ -84,7 +84,7 @@ int recommended_read(struct options *o, const char *model_path,
             v = weight_file_meta(f, key);
         rc = read_one(o, &option_table[values[i].id], &v, key, &l, e);
     }
-    /* "do_sample": false says greedy, whatever temperature stands beside it */
+    /* "do_sample": false means greedy, whatever its temperature */
     sample = weight_file_meta(f, JSON "do_sample");
     if (rc == 0 && !gguf && sample.type == META_BOOL && !sample.i)
         rc = options_set(o, &option_table[OPTION_ID_temp], "0", ORIGIN_RECOMMENDED,

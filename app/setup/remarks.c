@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#define WARM 2.0  /* temperature above which what is drawn is noise */
-#define HARSH 2.0 /* repeat-penalty above which no word comes twice */
+#define WARM 2.0  /* temperature above which the text is noise */
+#define HARSH 2.0 /* repeat-penalty above which no token is repeated */
 
 bool remark_option(const struct options *o, const struct option *option, char *out, size_t size)
 {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first comment line of a plan file says what it is for. */
+/* The first comment line of a plan file is its description. */
 static void comment_of(const char *path, char *out, size_t size)
 {
     static const struct file_kind kind = {"placement", 1 << 20, ERR_USAGE};
@@ -223,8 +223,8 @@ void placement_request_release(struct placement_request *w)
     *w = (struct placement_request){0};
 }
 
-/* Opening a driver takes longer than the first answer may: without any verdict in the cache,
- * nothing is looked for. */
+/* Opening a driver takes longer than the first answer may: if the cache has no result at all, no
+ * device is opened. */
 static bool any_verdict(const char *cache_dir)
 {
     struct dirent *d;
@@ -267,7 +267,7 @@ int place_opened(void *ctx, struct engine *g, struct error *e)
     const char *place = w->place ? w->place : measured ? "auto" : "cpu";
     int rc = w->profile ? apply_profile(g, w->profile, e) : 0;
 
-    /* auto's measuring waits until the first answer is given (place_auto_due) */
+    /* auto's measurement waits until the first answer is given (place_auto_due) */
     if (rc == 0 && strcmp(place, "cpu") != 0 && (strcmp(place, "auto") != 0 || measured))
         rc = place_apply(g, place, e);
     if (rc == 0 && w->script)

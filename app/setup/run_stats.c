@@ -1,6 +1,6 @@
 /* Figures of a run as a table and as JSON. Main (UI) thread.
- * One place computes each figure; table, JSON and the interpretation read the same struct, so they
- * cannot tell different stories. */
+ * Each figure is computed in one place; table, JSON and the interpretation read the same struct, so
+ * they always agree. */
 #include "app/setup/run_stats.h"
 
 #include "app/common/paths.h"
@@ -21,9 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* of the threads' time without a CPU, or of the CPUs in others' hands */
+/* share of the threads' time without a CPU, or of the CPUs used by others */
 #define STARVED 0.15
-/* of the computing time waited for experts from the disk */
+/* share of the computing time spent waiting for experts on disk */
 #define DISK_BOUND 0.5
 
 int stats_open(struct stats *s, const struct options *o, struct error *e)
@@ -40,8 +40,8 @@ int stats_open(struct stats *s, const struct options *o, struct error *e)
     system_read(s->system, s->first);
     *s->last = *s->first;
     s->cache_dir = o && o->tune != DEVICE_TUNE_OFF ? paths_cache(o->cache_dir) : NULL;
-    /* Said now, not after the run. A pipe is left alone: its reader would take the closing for the
-     * end. */
+    /* Reported now, not after the run. A pipe is not opened: its reader would take closing it for
+     * the end. */
     if (o && o->stats_json && (stat(o->stats_json, &st) < 0 || !S_ISFIFO(st.st_mode))) {
         int fd = file_open_write(o->stats_json, O_CREAT | O_APPEND, 0666, e);
 
@@ -150,7 +150,7 @@ static void take_adapters(struct stats *s, const struct adapters *all, const str
 
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
 {
-    struct roofline reads; /* of the weights alone */
+    struct roofline reads; /* of the weights only */
     size_t cells;
 
     system_read(s->system, s->last);
@@ -235,8 +235,7 @@ static double wall_seconds(const struct stats *s)
     return clock_seconds(s->last->time_ns - s->first->time_ns);
 }
 
-/* CPUs' worth used on average while turns were computed; between the two samples when there was
- * none. */
+/* CPUs' worth used on average during turns; between the two samples if there was no turn. */
 static double cores_used(const struct stats *s)
 {
     double wall = wall_seconds(s);
@@ -252,7 +251,7 @@ static double known(uint64_t v)
     return v == SYSTEM_UNKNOWN ? NAN : (double)v;
 }
 
-/* Growth of a counter since the start; NAN when the machine does not tell. */
+/* Growth of a counter since the start; NAN if unknown. */
 static double since(uint64_t first, uint64_t last)
 {
     return first == SYSTEM_UNKNOWN || last == SYSTEM_UNKNOWN || last < first
@@ -260,7 +259,7 @@ static double since(uint64_t first, uint64_t last)
                : (double)(last - first);
 }
 
-/* Share of this process of the machine's memory, 0 .. 1. */
+/* This process's share of the machine's memory, 0 .. 1. */
 static double memory_share(const struct stats *s)
 {
     return known(s->last->rss) / known(s->last->memory_total);
@@ -268,7 +267,7 @@ static double memory_share(const struct stats *s)
 
 /* ---- experts ---- */
 
-/* How evenly a layer used its experts: 1 all alike, 0 one alone; NAN when it was not used. */
+/* How evenly a layer used its experts: 1 all equally, 0 only one; NAN if unused. */
 static double evenness(const uint32_t *counts, int n)
 {
     double sum = 0, h = 0;
@@ -297,7 +296,7 @@ static int most_used(const uint32_t *counts, int n, double *share)
 
 /* ---- experts on the disk ---- */
 
-/* Share of the computing time that stood still for the disk. */
+/* Share of the computing time spent waiting for the disk. */
 static double disk_share(const struct stats *s)
 {
     uint64_t time = s->prefill_ns + s->decode_ns;
@@ -310,10 +309,10 @@ static double hit_rate(const struct expert_cache_stats *p)
     return p->hits + p->misses ? (double)p->hits / (double)(p->hits + p->misses) : NAN;
 }
 
-/* ---- what the figures mean ---- */
+/* ---- interpretation ---- */
 
-/* Share of the turns' time that this program's threads were ready to run and had no CPU; 0 where
- * the kernel does not tell, or where a driver's threads may have waited for ours. */
+/* Share of the turns' time that this program's threads were ready to run and had no CPU; 0 if the
+ * kernel does not report it, or if a driver's threads may have waited for ours. */
 static double waited(const struct stats *s)
 {
     double time = s->load.seconds * (s->n_threads > 0 ? s->n_threads : 1);
@@ -326,8 +325,9 @@ static double others_used(const struct stats *s)
     return s->load.seconds > 0 ? s->load.others_s / s->load.seconds : 0;
 }
 
-/* The processor was not there: by the kernel's word, or because others had so much of it that the
- * threads cannot all have run. Whatever else bounds the speed is not to be seen then. */
+/* Whether the threads lacked a processor: by the kernel's figures, or because others used so much
+ * of it that the threads cannot all have run. Other limits of the speed cannot then be determined.
+ */
 static bool starved(const struct stats *s)
 {
     int cores = s->last->n_cores > 0 ? s->last->n_cores : 1;
@@ -370,8 +370,7 @@ static size_t interpret_disk(const struct stats *s, char *out, size_t size)
         100 * (p->hits + p->misses ? hit_rate(p) : 0));
 }
 
-/* Speed: what a token reads against what the machine can read is the question behind every decode
- * rate. */
+/* Decode rate is interpreted by comparing the bytes read per token with the memory bandwidth. */
 static size_t interpret_speed(const struct stats *s, char *out, size_t size)
 {
     double rate = stats_decode_rate(s), mib = (double)s->active_bytes / (1 << 20),
@@ -469,7 +468,7 @@ static void row(FILE *f, const char *label, const char *format, ...)
     fputc('\n', f);
 }
 
-/* A figure with its unit, or that it is not to be had: a missing sensor is not zero. */
+/* A figure with its unit, or N/A: a missing sensor is not zero. */
 static void figure(FILE *f, const char *label, double value, const char *format, const char *unit)
 {
     char text[64] = "not available";
@@ -512,7 +511,7 @@ static json_t *adapters_json(const struct stats *s)
     return list;
 }
 
-/* Drafts may stand and none was made: why. */
+/* Drafts were allowed but none was made: prints why. */
 static void print_no_drafts(const struct speculation_figures *d, FILE *f)
 {
     if (2 * d->passes_early > d->passes)
@@ -611,7 +610,7 @@ static void print_devices(const struct stats *s, FILE *f)
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_metrics *p = &s->plans[i];
 
-        if (!p->tokens && !p->switches) /* measured by the way, or never used */
+        if (!p->tokens && !p->switches) /* measured on the side, or never used */
             continue;
         row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f",
             (unsigned long long)p->tokens, p->median_tok_s, p->q1_tok_s, p->q3_tok_s,
@@ -707,7 +706,7 @@ void stats_print(const struct stats *s, FILE *f)
     figure(f, "read", since(s->first->read_bytes, s->last->read_bytes) / (1 << 20), "%.1f", "MiB");
     figure(f, "written", since(s->first->write_bytes, s->last->write_bytes) / (1 << 20), "%.1f",
            "MiB");
-    /* also to terminals and pipes: the disk has its own count */
+    /* also to terminals and pipes: the disk has a count of its own */
     fprintf(f, "system calls\n");
     figure(f, "to read", since(s->first->read_calls, s->last->read_calls), "%.0f", "");
     figure(f, "to write", since(s->first->write_calls, s->last->write_calls), "%.0f", "");
@@ -917,7 +916,7 @@ int stats_write_json(const struct stats *s, const char *path, struct error *e)
     int rc = text ? file_replace(path, text, strlen(text), e)
                   : error_set(e, ERR_MEMORY, "%s: out of memory", path);
 
-    free(text); /* jansson's own allocation */
+    free(text); /* allocated by jansson */
     json_decref(root);
     return rc;
 }

@@ -14,14 +14,14 @@ struct json_t;
 struct stats {
     struct system *system;
     struct system_sample *first, *last;
-    struct system_sample *begun; /* of the turn in work */
-    struct machine_load load;    /* what the machine did in the turns */
+    struct system_sample *begun; /* of the running turn */
+    struct machine_load load;    /* what the machine did during the turns */
     /* turns */
     int turns;
     uint64_t prompt_tokens, cached_tokens, recomputed_tokens, generated_tokens;
     /* generated tokens after the first of their turn: what the decode rate counts */
     uint64_t later_tokens;
-    uint64_t ruled_tokens; /* by a grammar; and the mass that it kept out, summed */
+    uint64_t ruled_tokens; /* constrained by a grammar; and the probability it excluded, summed */
     double forbidden;
     /* computed again though the session had held as many; what differed in the newest turn that
      * lost some: the first token (-1: none) and why */
@@ -32,22 +32,23 @@ struct stats {
     uint64_t ttft_ns; /* of the newest turn */
     uint64_t prefill_ns, decode_ns, total_ns;
     enum stop_reason reason; /* of the newest turn */
-    /* the engine, as last seen */
+    /* the engine, as last sampled */
     char model[200], type[16], kernels[16], plan[64];
     char server[400]; /* where the model runs (--connect); "": here */
-    /* how decoding reads most of the weights now (patterns.h), and whether that was measured */
+    /* the read pattern that decode uses for most of the weights (patterns.h), and whether it was
+     * measured */
     char pattern[24];
     bool pattern_measured;
     const char *cache_dir; /* where measurements are kept; NULL: nowhere */
     int n_threads, context_used, context_size;
     uint64_t weights_packed, weights_mapped, kv_bytes, kv_used_bytes, scratch_bytes;
-    uint64_t active_bytes; /* of weights and KV read for one token */
+    uint64_t active_bytes; /* bytes of weights and KV read per token */
     uint64_t all_weights;  /* bytes that a text may touch */
-    /* bytes a second that memory was measured to read; 0: not measured */
+    /* measured memory bandwidth in bytes/s; 0: not measured */
     double bandwidth;
-    bool bandwidth_disturbed;        /* measured beside other programs */
-    bool in_cache;                   /* the weights were measured to come out of the cache */
-    struct expert_cache_stats paged; /* experts that stay on the disk; slots 0: none */
+    bool bandwidth_disturbed;        /* measured while other programs ran */
+    bool in_cache;                   /* the weights were measured to be in the CPU cache */
+    struct expert_cache_stats paged; /* experts on disk; slots 0: none */
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
@@ -73,36 +74,35 @@ struct stats {
     struct json_t *receipt;
 };
 
-/* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is an error
- * now, before minutes of work. */
+/* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is reported
+ * now, not after minutes of work. */
 int stats_open(struct stats *s, const struct options *o, struct error *e);
 void stats_release(struct stats *s);
-/* Another model from here on: nothing of the one before is counted. */
+/* The model is replaced: resets the counts. */
 void stats_restart(struct stats *s);
-/* Around every turn: averages are over the turns, not over the time between them. */
+/* Around every turn: averages are over turns, without the time between them. */
 void stats_begin_turn(struct stats *s);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);
-/* What the turn added last computed again: tokens, seconds, the first token that differed, why (a
+/* What the newest turn computed again: tokens, seconds, the first token that differed, why (a
  * static text); 0 tokens: nothing. */
 void stats_cache(struct stats *s, int lost, double seconds, int at, const char *why);
-/* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
+/* Copies the engine's figures and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
 
-/* The model runs elsewhere: the times are those of the turns, as measured here. */
+/* The model runs elsewhere: times are those of the turns, as measured here. */
 void stats_remote(struct stats *s, const char *model, const char *server);
 
-/* Measures the memory for the interpretation, and whether the weights come out of the cache (about
- * a second); not while a model computes. */
+/* Measures memory bandwidth for the interpretation, and whether the weights are in the CPU cache
+ * (takes about a second); not while a model computes. */
 void stats_measure(struct stats *s);
 
-/* The table as text with its line of interpretation. Prints nothing that a terminal could take for
- * a command. */
+/* The table as text with its line of interpretation. Safe to print to a terminal. */
 void stats_print(const struct stats *s, FILE *f);
-/* Just the interpretation: one or more sentences. */
+/* Only the interpretation: one or more sentences. */
 void stats_interpret(const struct stats *s, char *out, size_t size);
 /* The same figures as JSON, written whole or not at all (temporary file, rename). ERR_IO. */
 int stats_write_json(const struct stats *s, const char *path, struct error *e);
-/* At the end of a run: what o asks for. */
+/* At the end of a run: prints and writes what o asks for. */
 int stats_finish(const struct stats *s, const struct options *o, FILE *text, struct error *e);
 
 double stats_decode_rate(const struct stats *s); /* tokens a second; 0: not known */

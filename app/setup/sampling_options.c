@@ -18,12 +18,12 @@ static uint64_t fresh_seed(void)
         clock_gettime(CLOCK_REALTIME, &t);
         seed = (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();
     }
-    return seed >> 32; /* short enough to be read and typed back */
+    return seed >> 32; /* short enough to be read and typed */
 }
 
 /* ---- options ---- */
 
-/* One --dry-sequence-breaker, its escapes read. */
+/* One --dry-sequence-breaker, with its escapes processed. */
 static int add_breaker(struct sampling *s, const char *text, struct error *e)
 {
     char plain[SAMPLING_BREAKER_BYTES + 2];

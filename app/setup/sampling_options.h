@@ -1,5 +1,5 @@
-/* From options, and from a JSON object, to the values by which tokens are drawn. Any thread that
- * owns what it passes. */
+/* From options, and from a JSON object, to sampling parameters. Any thread that owns what it
+ * passes. */
 #ifndef APP_SETUP_SAMPLING_OPTIONS_H
 #define APP_SETUP_SAMPLING_OPTIONS_H
 
@@ -7,10 +7,10 @@
 #include "engine/base/json.h"
 #include "engine/run/sampling/sampling.h"
 
-/* Sampling as the options say; a seed of -1 is drawn here. Options that sampling_options_check let
- * pass. */
+/* Sampling parameters of the options; a seed of -1 is replaced by a random one here. The options
+ * must have passed sampling_options_check. */
 void sampling_from_options(const struct options *o, struct sampling *s);
-/* ERR_USAGE: what --samplers, --logit-bias and the like say is none. */
+/* ERR_USAGE: an invalid value of --samplers, --logit-bias and the like. */
 int sampling_options_check(const struct options *o, struct error *e);
 
 /* Changes in *s what the object says, by llama-server's names: temperature, top_k, top_p, min_p,

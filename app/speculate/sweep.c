@@ -1,5 +1,5 @@
-/* Running --spec-sweep; see sweep.h. Answers are what the options ask for (sampling, -n), each from
- * an empty session, so that every arm reads the same prompt and nothing of another arm's answer. */
+/* Runs --spec-sweep; see sweep.h. Answers follow the options (sampling, -n), each from an empty
+ * session, so that every arm prefills the same prompt and uses nothing of another arm's answer. */
 #include "app/speculate/sweep.h"
 
 #include "app/bench/load.h"
@@ -15,24 +15,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOKENS 128 /* of an answer where -n says nothing */
-#define PROMPTS 4  /* of the program's own, where no file is named */
+#define TOKENS 128 /* of an answer, unless -n is given */
+#define PROMPTS 4  /* of the program's own, by default */
 
 struct running {
     struct sweep *s;
     const struct options *o;
     struct engine *g;
-    struct sampling sampling; /* one seed for all */
+    struct sampling sampling; /* the same seed for all */
     struct series token_ms;
     struct measured_turn turn;
     uint64_t plain_text;            /* hash of arm 0's answer */
     double plain_rate, plain_bytes; /* a second; a token */
     struct roofline roofline, draft_roofline;
-    uint64_t read; /* bytes, of the answer under way */
+    uint64_t read; /* bytes, of the running answer */
     const struct load_request *prompt;
 };
 
-/* A pass of the answer: what its rows read, each expert once. */
+/* A pass of the answer: the bytes of its rows, each expert counted once. */
 static void count_pass(void *ctx, const struct routing *r)
 {
     struct running *run = ctx;
@@ -43,7 +43,7 @@ static void count_pass(void *ctx, const struct routing *r)
                                                               r->experts, r->rows, r->pos);
 }
 
-/* The draft model's; more rows than drafts are the prompt. */
+/* A pass of the draft model; one with more rows than drafts is the prompt. */
 static void count_draft(void *ctx, const struct routing *r)
 {
     struct running *run = ctx;
@@ -155,8 +155,8 @@ static int run_arm(void *ctx, size_t arm, size_t position, int round, struct err
     return rc;
 }
 
-/* Arm 0 first, the others in an order that turns round with every run. A first answer does not
- * count: it meets weights that are not in memory yet. */
+/* Arm 0 first, the others in an order that is reversed with every run. The first answer does not
+ * count: its weights may not be in memory yet. */
 static int one_prompt(struct running *r, const struct load_request *prompt, struct error *e)
 {
     struct sweep *s = r->s;
@@ -182,7 +182,7 @@ static int most_tokens(const struct options *o)
     return o->n_predict > 0 ? o->n_predict : TOKENS;
 }
 
-/* What -p or -f say. */
+/* The prompt of -p or -f. */
 static int one_text(struct running *r, struct error *e)
 {
     struct message m = {.role = ROLE_USER};
@@ -212,7 +212,7 @@ static int run(struct running *r, struct error *e)
     return rc;
 }
 
-/* An exact policy may not change a text. */
+/* Fails if an exact policy changed a text. */
 static int judge(const struct sweep *s, struct error *e)
 {
     for (size_t i = 0; i < s->n && s->exact; i++)
@@ -240,7 +240,7 @@ static int report(const struct sweep *s, const struct options *o, struct error *
     return rc < 0 ? rc : judge(s, e);
 }
 
-/* The options with drafts as many as any arm wants, by whoever there is. */
+/* The options with the maximum drafts of any arm, and every available drafter. */
 static struct options widest(const struct sweep *s, const struct options *o)
 {
     struct options out = *o; /* borrowed: only read */

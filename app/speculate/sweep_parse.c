@@ -1,4 +1,4 @@
-/* What --spec-sweep asks for; see sweep.h. */
+/* Parses the argument of --spec-sweep; see sweep.h. */
 #include "app/speculate/sweep.h"
 
 #include "app/options/options.h"
@@ -12,7 +12,7 @@
 #define ADAPTIVE (-1)
 #define K_MOST (DRAFT_MOST + 1)
 
-/* A comma list's words, each at most 31 bytes. */
+/* The words of a comma-separated list, each at most 31 bytes. */
 struct words {
     char at[WORDS][32];
     int n;
@@ -73,7 +73,7 @@ static int parse_k(const char *list, int *k, int *n, struct error *e)
     return rc;
 }
 
-/* The drafters of --spec-type; those of auto that need no model, and who has one. */
+/* The drafters of --spec-type; for auto those that need no model, and those that are available. */
 static void default_drafters(const struct options *o, struct words *out)
 {
     char type[16];

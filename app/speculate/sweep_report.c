@@ -1,4 +1,4 @@
-/* What --spec-sweep measured, in words and pictures; see sweep.h. */
+/* Tables and plots of --spec-sweep; see sweep.h. */
 #include "app/speculate/sweep.h"
 
 #include "app/common/svg_plot.h"
@@ -10,7 +10,7 @@
 
 #define DRAWINGS 5
 
-/* Of the samples of an arm. */
+/* Statistics of the samples of an arm. */
 struct arm_figures {
     struct series_figures rate, gain, reads, accepted, token_ms; /* accepted: percent of drafted */
     double tokens_a_pass;
@@ -109,7 +109,7 @@ static int put_arm(FILE *f, enum report_format format, const void *ctx, size_t i
     char rate[48], ms[48], k[16];
     int rc = figures_of(s, (int)i, &v, e);
 
-    if (rc < 0 || !v.rate.n) /* interrupted before its turn came */
+    if (rc < 0 || !v.rate.n) /* interrupted before its first run */
         return rc;
     fprintf(f, "| %s | %s | %s | %zu | %s | %.3f | %.3f | %.3f | %.1f %% | %.2f | %s | ",
             a->drafter, a->policy, k_text(a, k), v.rate.n,
@@ -267,8 +267,7 @@ static char *draw_arms(struct picture *p, const char *title, const char *unit, s
     return plot_bars(title, unit, p->bars, n);
 }
 
-/* Which share of the drafts at a position was right, of the longest drafts of each drafter and
- * policy. */
+/* Acceptance rate at each draft position, for the longest drafts of each drafter and policy. */
 static char *draw_positions(struct picture *p)
 {
     const struct sweep *s = p->s;

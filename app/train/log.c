@@ -12,7 +12,7 @@
 
 #define FILE_MOST ((size_t)1 << 30)
 
-/* Whether a line of an earlier run is of a step that is done. */
+/* Whether a line of an earlier run belongs to a completed step. */
 static bool stays(const char *line, size_t n, int done)
 {
     json_t *o = json_loadb(line, n, 0, NULL);

@@ -42,7 +42,7 @@ int train_screen_new(struct train_screen **out, const struct options *o, struct 
     if ((rc = screen_loop_init(&s->loop, o, e)) < 0)
         return rc;
     s->loop.model.training = &s->shown;
-    s->loop.model.loading = false; /* the model is there before the screen is */
+    s->loop.model.loading = false; /* the model is loaded before the screen opens */
     if (!(s->machine = machine_view_new()))
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     return screen_loop_prepare(&s->loop, KEYS_TRAINING, &calls, s, e);

@@ -1,4 +1,4 @@
-/* A training run on a terminal: losses, figures, and which experts learn, live. The steps are
+/* A training run on a terminal: losses, figures, and gradient norms of experts, live. The steps are
  * computed on another thread (app/train/train.c). Main thread. */
 #ifndef APP_TRAIN_SCREEN_H
 #define APP_TRAIN_SCREEN_H
@@ -8,15 +8,15 @@
 
 struct train_screen;
 
-/* Before other threads start: they inherit which signals come here. ERR_MEMORY, ERR_USAGE (no
- * locale with UTF-8). */
+/* Before other threads start: they inherit the signal mask. ERR_MEMORY, ERR_USAGE (no locale with
+ * UTF-8). */
 int train_screen_new(struct train_screen **out, const struct options *o, struct error *e);
-/* Takes the terminal. ERR_USAGE: it cannot address its cursor. view outlives the screen. */
+/* Takes over the terminal. ERR_USAGE: it cannot address its cursor. view outlives the screen. */
 int train_screen_open(struct train_screen *s, struct train_view *view, const struct model *model,
                       const char *path, struct error *e);
-/* Shows and takes keys for so many milliseconds; true: the user wants to quit. */
+/* Draws and handles keys for so many milliseconds; true: the user wants to quit. */
 bool train_screen_step(struct train_screen *s, int ms);
-/* Gives the terminal back. Accepts NULL. */
+/* Restores the terminal. Accepts NULL. */
 void train_screen_free(struct train_screen *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* See settings.h. JSON is read as what it nearly is, YAML in flow style. */
+/* See settings.h. JSON is parsed as YAML in flow style, of which it is nearly a subset. */
 #include "app/train/settings.h"
 
 #include "app/common/did_you_mean.h"
@@ -33,13 +33,15 @@ static int unknown(const struct reading *r, yaml_mark_t at, const char *key)
     for (; n < KEYS_MOST && train_config_key(n); n++)
         known[n] = train_config_key(n);
     near = nearest_word(key, known, (size_t)n);
-    snprintf(text, sizeof text, near < 0 ? "unknown key '%.60s'" : "unknown key '%.60s'; did you "
-                                                                   "mean '%s'?",
+    snprintf(text, sizeof text,
+             near < 0 ? "unknown key '%.60s'"
+                      : "unknown key '%.60s'; did you "
+                        "mean '%s'?",
              key, near < 0 ? "" : known[near]);
     return complain(r, at, text);
 }
 
-/* A scalar's text, or those of a list with commas between. */
+/* A scalar's text, or the items of a list separated by commas. */
 static bool text_of(yaml_document_t *d, const yaml_node_t *v, char *out, size_t size)
 {
     size_t n = 0;
@@ -60,14 +62,14 @@ static bool text_of(yaml_document_t *d, const yaml_node_t *v, char *out, size_t 
     return n < size;
 }
 
-/* Whether two keys are the same word. */
+/* Whether two keys are equal. */
 static bool same_key(const yaml_node_t *a, const yaml_node_t *b)
 {
     return a->type == YAML_SCALAR_NODE && b->type == YAML_SCALAR_NODE &&
            strcmp((const char *)a->data.scalar.value, (const char *)b->data.scalar.value) == 0;
 }
 
-/* None of the pairs before it may have set the key. */
+/* Checks that no earlier pair sets the key. */
 static int check_once(const struct reading *r, const yaml_node_pair_t *first,
                       const yaml_node_pair_t *pair)
 {
@@ -140,7 +142,7 @@ static int read_file(struct train_config *c, const char *path, struct error *e)
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n && text[0] == '{'; i++)
-        text[i] = text[i] == '\t' ? ' ' : text[i]; /* JSON may be indented so */
+        text[i] = text[i] == '\t' ? ' ' : text[i]; /* JSON may be indented with tabs */
     if (!yaml_parser_initialize(&parser)) {
         mem_free(text);
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);

@@ -1,5 +1,5 @@
-/* What a run is asked to do: a file of settings (--train-config, YAML or JSON), then the flags of
- * the same names. Main thread. */
+/* The settings of a training run: a file (--train-config, YAML or JSON), then the flags of the same
+ * names. Main thread. */
 #ifndef APP_TRAIN_SETTINGS_H
 #define APP_TRAIN_SETTINGS_H
 

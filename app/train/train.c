@@ -1,5 +1,4 @@
-/* See train.h. What a run leaves in its folder: the adapter, and while it is not done a checkpoint.
- */
+/* See train.h. The output folder has the adapter, and until the run is complete a checkpoint. */
 #include "app/train/train.h"
 
 #include "app/common/memory_left.h"
@@ -30,26 +29,26 @@
 #define CHECKPOINT "training.checkpoint"
 #define LOOK_MS 200
 #define PEAK_SECONDS 2.0
-#define PROGRAM ((uint64_t)32 << 20) /* bytes: code, libraries, what oneDNN makes of a product */
+#define PROGRAM ((uint64_t)32 << 20) /* bytes: code, libraries, oneDNN's generated kernels */
 
 struct run {
     const struct options *o;
     struct trainer *t;
     struct train_log log;
-    struct train_screen *screen; /* NULL: a line a step */
-    struct train_view *view;     /* what it shows */
+    struct train_screen *screen; /* NULL: a line per step */
+    struct train_view *view;     /* its contents */
     atomic_bool leave, over;     /* the user wants to quit; the last step is done */
-    int rc;                      /* of the steps, when they are over */
+    int rc;                      /* result of the steps, once they are done */
     struct error *why;
     char checkpoint[PATH_MAX];
     uint64_t begun;
-    int64_t tokens;             /* since it began */
-    int first;                  /* steps that were done then */
-    double seconds, operations; /* of its steps: time, and of the frozen weights' products */
+    int64_t tokens;             /* since the run was started */
+    int first;                  /* steps done before that */
+    double seconds, operations; /* of its steps: time, products of frozen weights */
     int threads;
     double loss;  /* of the last step */
     double valid; /* the newest; NAN: none */
-    bool behind;  /* a checkpoint could not be written, which was told */
+    bool behind;  /* a checkpoint could not be written, which was reported */
 };
 
 bool train_wanted(const struct options *o)
@@ -64,7 +63,7 @@ static bool ended(void *ctx)
     return signals_last() != 0 || atomic_load(&r->leave);
 }
 
-/* ---- what is shown ---- */
+/* ---- display ---- */
 
 static void say(void *ctx, const char *line)
 {
@@ -96,7 +95,7 @@ static void show_model(const struct run *r)
             size_format(m.adapter, b, sizeof b), size_format(m.batch, d, sizeof d));
 }
 
-/* --fit: what it takes, of what is free. */
+/* --fit: the memory it needs, and the free memory. */
 static int show_fit(const struct run *r, struct error *e)
 {
     const struct train_memory m = trainer_memory(r->t);
@@ -124,7 +123,7 @@ static int show_fit(const struct run *r, struct error *e)
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
-/* After it took so many seconds. */
+/* After a step that took so many seconds. */
 static int show_step(struct run *r, const struct train_step *s, double seconds, struct error *e)
 {
     uint64_t since = clock_now() - r->begun;
@@ -151,9 +150,9 @@ static int show_valid(struct run *r, struct error *e)
     return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }
 
-/* ---- what is kept ---- */
+/* ---- output files ---- */
 
-/* A disk without room does not end a run: the old checkpoint is there, the next one is tried. */
+/* A full disk does not end a run: the old checkpoint remains, and the next one is tried. */
 static void write_checkpoint(struct run *r)
 {
     struct error why, line;
@@ -190,7 +189,7 @@ static int validate(struct run *r, struct error *e)
 
 /* ---- the run ---- */
 
-/* What is due behind a step. */
+/* The work due after a step. */
 static int keep_up(struct run *r, struct error *e)
 {
     const struct train_config *c = trainer_config(r->t);
@@ -235,7 +234,7 @@ static void *steps_main(void *arg)
     return NULL;
 }
 
-/* The steps on a thread of their own, the screen on this one. */
+/* Runs the steps on a separate thread, the screen on this one. */
 static int steps_shown(struct run *r, struct error *e)
 {
     pthread_t thread;
@@ -252,7 +251,7 @@ static int steps_shown(struct run *r, struct error *e)
     return r->rc;
 }
 
-/* The terminal is the shell's again, and what the program had to say meanwhile stands there. */
+/* Restores the terminal, and prints the messages of the meantime. */
 static void give_screen_back(struct run *r)
 {
     struct ui_training last;
@@ -266,7 +265,7 @@ static void give_screen_back(struct run *r)
         say(r, last.text);
 }
 
-/* A terminal that cannot show it gets lines. */
+/* An unsuitable terminal gets lines. */
 static void take_screen(struct run *r, const char *model)
 {
     struct error e = {0};
@@ -293,7 +292,7 @@ static int run_steps(struct run *r, const char *model, struct error *e)
     return rc;
 }
 
-/* --stats: time and memory a step, and what the products would do alone. */
+/* --stats: time per step and memory, and the rate of the products alone. */
 static int show_stats(const struct run *r, struct error *e)
 {
     const struct train_memory m = trainer_memory(r->t);
@@ -331,7 +330,7 @@ static int diverged(const struct run *r, struct error *e)
                      r->o->lora_out);
 }
 
-/* However it ended, what was learned is kept. */
+/* However the run ended, the trained adapter is saved. */
 static int end(struct run *r, int rc, struct error *e)
 {
     int step = trainer_state(r->t).step;

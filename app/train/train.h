@@ -1,5 +1,5 @@
-/* `moetop -m MODEL --finetune DATA.jsonl --lora-out FOLDER`: an adapter is trained. Main thread;
- * interrupted by signals, it leaves a checkpoint that the same command goes on from. */
+/* `moetop -m MODEL --finetune DATA.jsonl --lora-out FOLDER`: trains an adapter. Main thread; a
+ * signal makes it write a checkpoint, from which the same command resumes. */
 #ifndef APP_TRAIN_TRAIN_H
 #define APP_TRAIN_TRAIN_H
 

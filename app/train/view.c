@@ -14,11 +14,11 @@ struct train_view {
     pthread_mutex_t lock;
     struct ui_training now; /* its arrays are the newest; the copy has `shown` */
     size_t cells;
-    double *squares; /* (cells): sum over the steps; NAN: nothing is trained there */
-    double *step;    /* (cells): room for one step's */
+    double *squares; /* (cells): sum over the steps; NAN: not trained */
+    double *step;    /* (cells): buffer for one step */
     float *newest, *mean, *shown_newest, *shown_mean;
     uint16_t *routed;
-    int64_t tokens; /* since it began */
+    int64_t tokens; /* since the run was started */
     uint64_t begun;
 };
 
@@ -59,7 +59,7 @@ static size_t cell_of(const struct train_view *v, struct block_id id)
            (id.kind == BLOCK_EXPERT ? (size_t)(1 + id.expert) : 0);
 }
 
-/* Where nothing is trained there is no number, elsewhere 0. */
+/* NAN where nothing is trained, 0 elsewhere. */
 static void mark_trained(struct train_view *v)
 {
     const struct modules *m = trainer_modules(v->t);
@@ -132,9 +132,9 @@ void train_view_free(struct train_view *v)
     mem_free(v);
 }
 
-/* ---- what comes in ---- */
+/* ---- input ---- */
 
-/* The newest step's gradients, outside the lock: the arrays of it are this thread's. */
+/* The newest step's gradient norms, outside the lock: `step` belongs to this thread. */
 static void sum_gradients(struct train_view *v)
 {
     const struct modules *m = trainer_modules(v->t);
@@ -144,7 +144,7 @@ static void sum_gradients(struct train_view *v)
         v->step[cell_of(v, m->list[i].id)] += module_gradient(&m->list[i]);
 }
 
-/* At the mean speed since it began. */
+/* From the mean speed since the run was started. */
 static double seconds_left(const struct train_view *v)
 {
     int done = v->now.step - v->now.from;

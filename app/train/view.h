@@ -1,5 +1,5 @@
-/* What a training run shows of itself: figures, curves, and the norm of each layer's and expert's
- * gradient. The thread that trains puts them in, the screen takes a copy, one lock between them. */
+/* What a training run displays: figures, curves, and the gradient norm of each layer and expert.
+ * The training thread writes it, the screen copies it, under one lock. */
 #ifndef APP_TRAIN_VIEW_H
 #define APP_TRAIN_VIEW_H
 
@@ -8,20 +8,20 @@
 
 struct train_view;
 
-/* t: opened, gone on with from its checkpoint if there is one; it outlives the view. NULL: no
- * memory. */
+/* t: opened, resumed from its checkpoint if there is one; it outlives the view. NULL: no memory. */
 struct train_view *train_view_new(struct trainer *t, bool has_valid);
 void train_view_free(struct train_view *v); /* accepts NULL */
 
-/* The thread that trains. After a step of so many seconds, with its gradients still there. */
+/* The training thread. After a step of so many seconds, with its gradients still available. */
 void train_view_step(struct train_view *v, const struct train_step *s, double seconds);
 void train_view_validating(struct train_view *v);
 void train_view_valid(struct train_view *v, int after, double loss);
-/* Any thread. A line the program has to say. */
+/* Any thread. A line to display. */
 void train_view_say(struct train_view *v, const char *line);
 void train_view_ending(struct train_view *v); /* the user wants to quit */
 
-/* A copy of all. Its arrays are the view's, which only this call changes: one thread looks. */
+/* A copy of everything. Its arrays are owned by the view and changed only by this call: for one
+ * reader thread. */
 void train_view_look(struct train_view *v, struct ui_training *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* What all commands do with their line alike: take it apart, complete it, tell what they have to
- * say. See internal.h. */
+/* Shared by all commands: parsing and completing their line, printing their output. See internal.h.
+ */
 #include "app/chat/commands/internal.h"
 
 #include "app/setup/completion_values.h"

@@ -1,4 +1,4 @@
-/* See commands.h: the table, and what runs, completes and prints it. */
+/* See commands.h: the table, and the code that runs, completes and prints it. */
 #include "app/chat/commands/commands.h"
 
 #include "app/chat/attach.h"
@@ -64,7 +64,7 @@ static int run_help(struct conversation *c, const char *arguments)
         return -1;
     }
     if (!word[0])
-        strbuf_printf(&b, "\nA message that begins with a slash: write two.%s\n",
+        strbuf_printf(&b, "\nTo send a message that begins with a slash, write two.%s\n",
                       conversation_hooks(c)->keys ? " F1 shows the keys." : "");
     return chat_output(c, &b);
 }
@@ -79,87 +79,85 @@ static void complete_commands(struct conversation *c, const char *line, const ch
 }
 
 static const struct chat_command table[] = {
-    {"/help", "/?", "[COMMAND]", "the commands, or what one does", run_help, complete_commands},
+    {"/help", "/?", "[COMMAND]", "list the commands, or explain one", run_help, complete_commands},
     {"/set", "", "KEY VALUE", "change a setting: temp, top-p, pace off, theme light, …", chat_set,
      chat_complete_options},
-    {"/set!", "", "KEY [VALUE]", "the same, and keep it in config.yaml for the next time",
-     chat_set_keep, chat_complete_options},
+    {"/set!", "", "KEY [VALUE]", "like /set, and save it in config.yaml", chat_set_keep,
+     chat_complete_options},
     {"/show", "", "[KEY]", "the model, the settings and where they come from; the system message",
      chat_show, chat_complete_show},
-    {"/system", "", "[TEXT|none]", "set, show or drop the system message", chat_system, NULL},
+    {"/system", "", "[TEXT|none]", "set, show or remove the system message", chat_system, NULL},
     {"/role", "", "[NAME|none]",
-     "the system message and settings of roles/NAME.md beside config.yaml, or a list",
+     "use the system message and settings of roles/NAME.md beside config.yaml; no NAME: list them",
      chat_role, chat_complete_roles},
     {"/regen", "/retry", "",
-     "answer your last message once more, with another seed; the old answer stays beside it",
+     "answer your last message again with another seed; the old answer is kept as a branch",
      chat_regen, NULL},
-    {"/continue", "", "", "let the last answer go on", chat_continue, NULL},
-    {"/edit", "", "", "change your last message; what was said stays beside it", chat_edit, NULL},
-    {"/undo", "", "", "take your last message and its answer out of the chat", chat_undo, NULL},
-    {"/redo", "", "", "bring back what /undo took", chat_redo, NULL},
+    {"/continue", "", "", "continue the last answer", chat_continue, NULL},
+    {"/edit", "", "", "edit your last message; the old one is kept as a branch", chat_edit, NULL},
+    {"/undo", "", "", "remove your last message and its answer from the chat", chat_undo, NULL},
+    {"/redo", "", "", "restore what /undo removed", chat_redo, NULL},
     {"/branches", "", "[K|A B]",
-     "where more than one thing was said; K: go on with that one; A B: compare two", chat_branches,
+     "list the branches of the chat; K: continue with branch K; A B: compare two", chat_branches,
      NULL},
     {"/compact", "", "[TEXT]",
-     "a summary in place of what the model sees no more of the chat; again: edit it; none: drop it",
+     "summarise the part that no longer fits the context; again: edit it; none: remove it",
      chat_compact, NULL},
     {"/token", "", "N [K]",
-     "token N of the newest answer: how likely it was, what else was, its experts; K: go on with "
-     "number K of that list instead",
+     "token N of the newest answer: its probability, the alternatives, its experts; K: continue "
+     "from alternative K",
      chat_token, NULL},
-    {"/clear", "/new", "", "begin a new chat; the old one stays saved", chat_clear, NULL},
+    {"/clear", "/new", "", "start a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[NAME|FILE]",
-     "save the chat now, or a copy: NAME among the chats, or a file FILE.json, .md, .html here",
-     chat_save, NULL},
-    {"/save!", "", "NAME|FILE", "the same, and replace whatever file has that name", chat_save_over,
+     "save the chat now, or a copy: as chat NAME, or as FILE.json, .md or .html here", chat_save,
      NULL},
+    {"/save!", "", "NAME|FILE", "like /save, but overwrite an existing file", chat_save_over, NULL},
     {"/load", "/list", "[N|NAME|FILE]",
-     "read a saved chat, by its number, name or file; without one: list them", chat_load,
+     "load a saved chat by number, name or file; without one: list them", chat_load,
      chat_complete_chats},
-    {"/chats", "", "[WORDS]", "the saved chats in which these words were said", chat_chats, NULL},
+    {"/chats", "", "[WORDS]", "search the saved chats for these words", chat_chats, NULL},
     {"/rename", "/name", "[N] NAME", "give this chat, or number N of the list, a name", chat_rename,
      NULL},
     {"/delete", "", "N", "delete the saved chat of this number for good", chat_delete, NULL},
     {"/read", "", "FILE",
-     "put the text of a file into the input line; @FILE in a message sends it along", chat_read,
+     "insert the text of a file into the input line; @FILE in a message attaches it", chat_read,
      chat_complete_files},
     {"/model", "/models", "[N|NAME]",
-     "go on with another model, by its number, name or path; without one: list those at hand",
+     "switch to another model by number, name or path; without one: list those available",
      chat_model, chat_complete_models},
     {"/lora", "", "[N STRENGTH]",
-     "the adapters and the strengths they count with; N STRENGTH: set one for what comes",
+     "list the LoRA adapters and their scales; N STRENGTH: set the scale of one from here on",
      chat_lora, NULL},
     {"/experts-used", "", "[N]",
-     "lossy: N experts a token from here on; weight X: those of enough weight; defer N: N a layer "
-     "later; undo: all; what it costs is told after the next answer",
+     "lossy: N experts per token from here on; weight X: skip those below X; defer N: add N one "
+     "layer later; undo: all; the loss is shown after the next answer",
      chat_experts_used, NULL},
     {"/kv", "", "[TYPE]",
-     "keys and values in f32, f16 or q8_0 from here on (KEYS VALUES: each its own); undo: as at "
-     "the "
-     "start; what a lossy one costs is told after the next answer",
+     "KV cache type from here on: f32, f16 or q8_0 (KEYS VALUES: one for each); undo: as at the "
+     "start; the loss of a lossy type is shown after the next answer",
      chat_kv, NULL},
     {"/place", "", "[NAME|FILE]",
-     "switch the placement at once; save NAME: keep the present one; without a name: list them",
-     chat_place, chat_complete_place},
+     "switch the placement; save NAME: save the current one; without a name: list them", chat_place,
+     chat_complete_place},
     {"/compare", "", "A B …",
-     "run your last message under these placements by turns and compare them", chat_compare,
+     "run your last message under these placements in turn and compare them", chat_compare,
      chat_complete_place},
     {"/profile", "", "[FILE]",
-     "which experts this chat uses, layer by layer; FILE: save it as a profile", chat_profile,
+     "count the experts this chat uses, by layer; FILE: save that as a profile", chat_profile,
      NULL},
     {"/suggest", "", "SIZE",
-     "a plan of the experts this chat uses most, within SIZE, judged on its second half",
+     "suggest a plan: the experts this chat uses most, within SIZE, tested on its second half",
      chat_suggest, NULL},
     {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9",
      chat_experts, NULL},
     {"/stats", "", "", "figures of this session", chat_stats, NULL},
-    {"/log", "", "[N]", "the newest N notes of the program (all that are kept), with their times",
+    {"/log", "", "[N]", "the newest N log lines (default: all that are kept), with their times",
      chat_log, NULL},
-    {"/cache", "", "", "what the last message computed again, and why", chat_cache, NULL},
+    {"/cache", "", "", "which tokens the last message computed again, and why", chat_cache, NULL},
     {"/copy", "", "[N|code|all]",
      "copy the last answer, message N (1: the newest), the last block of code, or the chat",
      chat_copy, chat_complete_copy},
-    {"/quit", "/exit /bye", "", "end; the chat is saved", chat_quit, NULL},
+    {"/quit", "/exit /bye", "", "quit; the chat is saved", chat_quit, NULL},
 };
 
 static size_t table_size(void)

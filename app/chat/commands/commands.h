@@ -11,7 +11,7 @@ struct chat_command {
     const char *others;    /* further names, separated by blanks; "" none */
     const char *arguments; /* "KEY VALUE", "[FILE]" */
     const char *help;      /* one sentence without a full stop */
-    /* arguments: without blanks around them, "" none. */
+    /* arguments: without leading and trailing blanks, "" if none. */
     int (*run)(struct conversation *c, const char *arguments);
     /* Appends completions of the last word to a NULL-terminated mem_* list; NULL: none. */
     void (*complete)(struct conversation *c, const char *line, const char *word, char ***list,
@@ -19,10 +19,10 @@ struct chat_command {
 };
 
 const struct chat_command *chat_commands(size_t *n);
-/* What was typed: a command when it begins with a slash (two slashes: a message that begins with
- * one), else a message; as conversation_submit. */
+/* Handles a line of input: a command if it begins with a slash (two slashes: a message that begins
+ * with one), else a message; as conversation_submit. */
 int chat_submit(struct conversation *c, const char *text);
-/* Runs line (begins with a slash). Unknown: says so with the nearest name, -1. */
+/* Runs line (begins with a slash). Unknown: prints the nearest name, -1. */
 int chat_command_run(struct conversation *c, const char *line);
 /* For ui/input_line.h's complete hook: completions of the word line[start .. end). */
 char **chat_command_complete(struct conversation *c, const char *line, int start, int end);

@@ -1,7 +1,7 @@
-/* /experts-used: fewer experts a token from here on, only those of enough weight, or some of them
- * a layer later; what that costs is measured after the next answer
- * (app/chat/conversation_shadow.c). The UI thread reads the command, the engine's does it between
- * two answers. */
+/* /experts-used: fewer experts per token from here on, only those with enough weight, or some of
+ * them one layer later; the loss is measured after the next answer
+ * (app/chat/conversation_shadow.c). The UI thread parses the command, the engine's applies it
+ * between two answers. */
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/internal.h"

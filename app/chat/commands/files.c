@@ -1,4 +1,4 @@
-/* The slash commands that give the chat away or take one back: /save, /load, /copy. */
+/* The slash commands that save, load and copy chats: /save, /load, /copy. */
 #include "app/chat/attach.h"
 #include "app/chat/commands/internal.h"
 
@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LISTED 30 /* chats that /load shows */
-#define TITLE_AT 24 /* cells before a title in the list */
+#define LISTED 30   /* chats that /load shows */
+#define TITLE_AT 24 /* columns before a title in the list */
 
 static int save(struct conversation *c, const char *name, bool replace)
 {
@@ -59,8 +59,8 @@ int chat_save_over(struct conversation *c, const char *arguments)
     return save(c, arguments, true);
 }
 
-/* "  1  22 Nov 14:02    6  the fox: Tell me a story about …": when it was used last, its messages,
- * its name where somebody gave it one, how it begins. */
+/* "  1  22 Nov 14:02    6  the fox: Tell me a story about …": last use, number of messages, name if
+ * the user gave one, beginning of the text. */
 static void list_line(struct strbuf *b, size_t number, const struct transcript_info *i,
                       size_t columns)
 {
@@ -82,7 +82,7 @@ static void list_line(struct strbuf *b, size_t number, const struct transcript_i
     strbuf_printf(b, "%3zu  %-12s %4zu  %s\n", number, when, i->n, title);
 }
 
-/* words: only those in which they were said. */
+/* words: only chats that contain them. */
 static int list_chats(struct conversation *c, const char *words)
 {
     const struct transcript_info *all;
@@ -111,7 +111,7 @@ int chat_chats(struct conversation *c, const char *arguments)
     return list_chats(c, arguments);
 }
 
-/* A number is a place in the list, as it was shown last. */
+/* A number is an index into the list as last shown. */
 static int chosen_path(struct conversation *c, const char *name, char *path, size_t size,
                        struct error *e)
 {
@@ -200,7 +200,7 @@ int chat_load(struct conversation *c, const char *arguments)
     return 0;
 }
 
-/* The file of number N of the list. 0, or -1: said why. */
+/* The file of number N of the list. 0, or -1 with a notice. */
 static int numbered_path(struct conversation *c, const char *number, char *path, size_t size)
 {
     struct error e = {0};
@@ -255,7 +255,7 @@ int chat_rename(struct conversation *c, const char *arguments)
     return 0;
 }
 
-/* Only by a number that was shown: nobody deletes by a slip of a name. */
+/* Only by a number in the list shown, so that a mistyped name deletes nothing. */
 int chat_delete(struct conversation *c, const char *arguments)
 {
     char path[PATH_MAX], part[PATH_MAX + 8];
@@ -297,7 +297,7 @@ void chat_complete_chats(struct conversation *c, const char *line, const char *w
     mem_free(all);
 }
 
-/* Without control characters and escape sequences: what is pasted into a shell must not act. */
+/* Without control characters and escape sequences, which could act when pasted into a shell. */
 static void give(struct conversation *c, const char *text, size_t len)
 {
     const struct conversation_hooks *h = conversation_hooks(c);
@@ -333,7 +333,7 @@ int chat_copy(struct conversation *c, const char *arguments)
     }
     text = t->entries[back ? t->n - back : at].text;
     len = strlen(text);
-    if (strcmp(arguments, "code") == 0) { /* the last block of code */
+    if (strcmp(arguments, "code") == 0) { /* the last code block */
         for (from = NULL, to = strstr(text, "```"); to; to = strstr(to, "```")) {
             const char *end = strstr(to + 3, "```");
 

@@ -1,5 +1,5 @@
-/* Between the files of the slash commands: what they share, and each command's function for the
- * table. Thread: the UI thread. */
+/* Shared by the files of the slash commands: helpers, and each command's function for the table.
+ * Thread: the UI thread. */
 #ifndef APP_CHAT_COMMANDS_INTERNAL_H
 #define APP_CHAT_COMMANDS_INTERNAL_H
 
@@ -7,18 +7,18 @@
 #include "engine/base/strbuf.h"
 
 /* command_line.c */
-const char *chat_blank(const char *s); /* behind the blanks */
-/* The first word of *s; *s moves behind it and the blanks. */
+const char *chat_blank(const char *s); /* skips blanks */
+/* The first word of *s; *s is advanced past it and the blanks. */
 void chat_word_take(const char **s, char *out, size_t size);
-/* the output of one command, told in one piece; releases b; 0 */
+/* prints b as the output of one command, and releases it; 0 */
 int chat_output(struct conversation *c, struct strbuf *b);
-/* Cells for a text that follows `before` cells in a line of output; at least 24. */
+/* Columns left for a text after `before` columns in a line of output; at least 24. */
 size_t chat_columns(const struct conversation *c, int before);
-/* word joins the completions when it begins with begin. */
+/* Adds word to the completions if it begins with begin. */
 void chat_completion_add(char ***list, size_t *n, const char *word, const char *begin);
-/* What the option's value may be. */
+/* Completions of the option's value. */
 void chat_complete_values(const struct option *option, const char *word, char ***list, size_t *n);
-/* 1 and a word about it while an answer is being written */
+/* 1 and a notice while an answer is being written */
 int chat_busy(struct conversation *c);
 
 /* As struct chat_command's run. */
@@ -62,7 +62,7 @@ void chat_complete_show(struct conversation *c, const char *line, const char *wo
                         size_t *n);
 void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
-/* names of files and folders; a word that begins with @ keeps it */
+/* names of files and folders; a leading @ of the word is kept */
 void chat_complete_files(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
 void chat_complete_roles(struct conversation *c, const char *line, const char *word, char ***list,

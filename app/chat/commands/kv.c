@@ -1,6 +1,6 @@
-/* /kv: other types of keys and values from here on; where they are lossy, what that costs is
- * measured after the next answer (app/chat/conversation_shadow.c). The UI thread reads the command,
- * the engine's does it between two answers. */
+/* /kv: changes the types of the KV cache from here on; the loss of lossy ones is measured after the
+ * next answer (app/chat/conversation_shadow.c). The UI thread parses the command, the engine's
+ * applies it between two answers. */
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/internal.h"

@@ -1,5 +1,5 @@
-/* /lora: the adapters and the strengths they count with. The UI thread reads the command, the
- * engine's does it between two answers. */
+/* /lora: the adapters and their strengths. The UI thread parses the command, the engine's applies
+ * it between two answers. */
 #include "app/chat/commands/internal.h"
 
 #include "engine/base/mem.h"
@@ -45,8 +45,9 @@ static void set(struct strbuf *b, struct engine *g, const struct adapters *all,
     strbuf_printf(b, "%s counts with %g from here on", adapters_at(all, (int)w->adapter)->name,
                   (double)w->strength);
     if (again)
-        strbuf_printf(b, "; %d tokens that were computed with another strength are computed again "
-                         "with the next message",
+        strbuf_printf(b,
+                      "; %d tokens that were computed with another strength are computed again "
+                      "with the next message",
                       again);
     strbuf_puts(b, "\n");
 }
@@ -69,7 +70,7 @@ static int do_lora(void *ctx, struct engine *g, char **text, struct error *e)
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory");
 }
 
-/* "N STRENGTH"; false: neither that nor nothing. */
+/* "N STRENGTH"; false: neither that nor empty. */
 static bool read(const char *arguments, struct wish *w)
 {
     char number[16], *end;

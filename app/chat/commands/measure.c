@@ -1,5 +1,5 @@
 /* See measure.h. The first half of each command (arguments) runs on the UI thread, the second on
- * the engine's; what passes between them is one struct that the worker frees. */
+ * the engine's; data is passed in one struct that the worker frees. */
 #include "app/chat/commands/measure.h"
 
 #include "app/placement/compare.h"
@@ -28,7 +28,7 @@ struct request {
     const char *what;
     struct compare compare;
     char *prompt, *path;
-    struct message *chat; /* the whole of it: n_chat messages */
+    struct message *chat; /* the whole chat: n_chat messages */
     size_t n_chat;
     uint64_t budget;
 };
@@ -63,8 +63,8 @@ static int out_of_memory(struct conversation *c)
     return -1;
 }
 
-/* After each piece of work: how far it is and how long it will take. Cancelling is the engine's
- * affair. */
+/* After each piece of work: shows progress and the remaining time. Cancelling is handled by the
+ * engine. */
 static int progress(void *ctx)
 {
     struct request *r = ctx;
@@ -92,8 +92,7 @@ static void progress_begin(struct request *r, struct engine *g, const char *what
     r->begun_ns = r->told_ns = clock_now();
 }
 
-/* The session as it was before: whoever measures leaves no trace in it, neither tokens nor counts.
- */
+/* Restores the session: a measurement changes neither its tokens nor its counts. */
 struct held {
     int *ids, n;
 };
@@ -209,7 +208,7 @@ int chat_compare(struct conversation *c, const char *arguments)
         mem_free(list);
         return out_of_memory(c);
     }
-    /* blanks and commas alike part the plans */
+    /* plans are separated by blanks or commas */
     end = list + strlen(list);
     while (end > list && strchr(" \t,", end[-1]))
         *--end = 0;
@@ -240,7 +239,7 @@ int chat_compare(struct conversation *c, const char *arguments)
 
 /* ---- /profile and /suggest ---- */
 
-/* The chat as the model reads it. Not the session: that may hold less by now. */
+/* The chat as the model sees it. Not from the session, which may hold fewer tokens by now. */
 static int chat_tokens(const struct engine *g, const struct request *r, int **ids, int *n,
                        struct error *e)
 {
@@ -251,7 +250,7 @@ static int chat_tokens(const struct engine *g, const struct request *r, int **id
     return profile_chat_tokens(g, r->chat, r->n_chat, ids, n, e);
 }
 
-/* A request that holds the chat; NULL: no memory. */
+/* A request with a copy of the chat; NULL: no memory. */
 static struct request *request_new(struct conversation *c)
 {
     const struct transcript *t = conversation_transcript(c);

@@ -1,6 +1,6 @@
-/* The slash command /model: the models at hand, each with its size and family and whether it fits
- * here, and going on with one of them. The files are looked into on the engine's thread, between
- * two answers, for there may be many; what that thread needs it gets as a copy. */
+/* The slash command /model: lists the available models, each with its size and family and whether
+ * it fits here, and switches to one of them. Since there may be many, the files are inspected on
+ * the engine's thread, between two answers; that thread gets copies of its inputs. */
 #include "app/chat/commands/internal.h"
 
 #include "app/common/model_places.h"
@@ -33,7 +33,7 @@ static void look_release(void *ctx)
     mem_free(l);
 }
 
-/* What is wrong, without the path, which stands before it. */
+/* The error without the path, which is printed before it. */
 static const char *why_short(const struct error *why, const char *path)
 {
     size_t n = strlen(path);
@@ -84,7 +84,7 @@ static int do_look(void *ctx, struct engine *g, char **text, struct error *e)
     struct strbuf b = {0};
     uint64_t available = fit_available();
 
-    if (available != UINT64_MAX) /* the one in use goes first */
+    if (available != UINT64_MAX) /* the current one is closed first */
         available += t->weights_packed + t->kv_bytes + t->scratch_bytes;
     for (size_t i = 0; i < l->n; i++)
         put_row(&b, l, i, available);

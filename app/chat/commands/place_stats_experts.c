@@ -1,4 +1,4 @@
-/* The slash commands about the engine: /place, /stats, /cache, /log, /experts; and /quit. Those
+/* The slash commands about the engine: /place, /stats, /cache, /log, /experts; and /quit. Commands
  * that measure are in app/chat/commands/measure.c. */
 #include "app/chat/commands/internal.h"
 
@@ -40,7 +40,7 @@ void chat_complete_place(struct conversation *c, const char *line, const char *w
     chat_complete_values(&option_table[OPTION_ID_place], word, list, n);
 }
 
-/* What of this and other chats, or of prompts, lies on the disk. */
+/* Data of this and other chats, or of prompts, on disk. */
 static void print_stored(const struct telemetry *t, struct strbuf *b)
 {
     char has[16], most[16];
@@ -93,7 +93,7 @@ int chat_stats(struct conversation *c, const char *arguments)
 }
 
 /* L17/E9, also l17 e9 and 17 9. */
-/* "  12.3 s  the text": how long ago each was written; trouble is marked. */
+/* "  12.3 s  the text": how long ago each was written; errors are marked. */
 int chat_log(struct conversation *c, const char *arguments)
 {
     uint64_t newest = log_newest(),

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ENDING ".md"
-#define LONGEST (64 * 1024) /* bytes of a role */
+#define LONGEST (64 * 1024) /* bytes of a role file */
 
 static void folder_name(char *out, size_t size)
 {
@@ -30,7 +30,7 @@ static int is_role(const struct dirent *d)
            strcmp(d->d_name + n - strlen(ENDING), ENDING) == 0;
 }
 
-/* Calls take for each role's name, by the alphabet; returns how many there are. */
+/* Calls take for each role's name, in alphabetical order; returns their number. */
 static int each_role(void (*take)(void *ctx, const char *name), void *ctx)
 {
     char folder[PATH_MAX + 8];
@@ -68,7 +68,7 @@ static int list(struct conversation *c)
     return chat_output(c, &b);
 }
 
-/* The file's text, mem_*; NULL: said why. */
+/* The file's text, mem_*; NULL with a notice. */
 static char *role_read(struct conversation *c, const char *name)
 {
     char folder[PATH_MAX + 8], path[PATH_MAX + 300], *text = NULL;
@@ -98,7 +98,7 @@ static char *role_read(struct conversation *c, const char *name)
     return text;
 }
 
-/* "temp: 0.2" as /set takes it. */
+/* Applies "temp: 0.2" like /set. */
 static int setting_take(struct conversation *c, const char *line, size_t n)
 {
     char key[64], order[300];
@@ -115,7 +115,8 @@ static int setting_take(struct conversation *c, const char *line, size_t n)
     return chat_set(c, order);
 }
 
-/* Takes the settings at the head; returns what follows them, NULL: one was refused (said why). */
+/* Applies the settings at the head; returns the text after them, NULL: one was refused (with a
+ * notice). */
 static const char *settings_take(struct conversation *c, const char *text)
 {
     if (strncmp(text, "---\n", 4) != 0)

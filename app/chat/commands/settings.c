@@ -22,7 +22,7 @@ static int longest_name(void)
     return (int)most;
 }
 
-/* Where F2 has changed what is in force, and no setting. */
+/* For a value in force that F2 has changed without changing the setting. */
 static void put_toggled(struct strbuf *b, const struct conversation *c, double set)
 {
     double now = conversation_pace(c);
@@ -129,7 +129,7 @@ static int theme_check(const char *name, struct error *e)
     return theme_file_load(&scratch, name, e);
 }
 
-/* What options_set takes as any text. */
+/* Options for which options_set accepts any text. */
 static int order_check(const struct option *option, const char *value, struct error *e)
 {
     struct sampling scratch = {0};
@@ -156,8 +156,8 @@ static int order_check(const struct option *option, const char *value, struct er
     return 0;
 }
 
-/* A placement is the engine's to take: it is asked first, so that the option never says what was
- * only typed. */
+/* A placement is validated by the engine: it is asked first, so that the option never holds a
+ * rejected value. */
 static int refused(struct conversation *c, const struct option *option, const char *value)
 {
     return option == &option_table[OPTION_ID_place] && conversation_place_told(c, value) < 0;
@@ -188,7 +188,7 @@ int chat_set(struct conversation *c, const char *arguments)
                              word, near ? near->name : "");
         return -1;
     }
-    if (refused(c, option, arguments)) /* it was said why */
+    if (refused(c, option, arguments)) /* the error was already shown */
         return -1;
     if ((option == &option_table[OPTION_ID_theme] && theme_check(arguments, &e) < 0) ||
         order_check(option, arguments, &e) < 0 ||
@@ -221,7 +221,7 @@ int chat_set_keep(struct conversation *c, const char *arguments)
     if (rest[0] && chat_set(c, arguments) < 0)
         return -1;
     option = options_find(word);
-    if (!option || !(option->place & OPTION_LIVE)) /* says what there is */
+    if (!option || !(option->place & OPTION_LIVE)) /* lists the keys */
         return chat_show(c, word);
     if (config_keep(conversation_options(c), option, path, sizeof path, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
@@ -239,7 +239,7 @@ void chat_complete_options(struct conversation *c, const char *line, const char 
     char name[64];
     int i;
 
-    /* the key stands there: its values */
+    /* the key is complete: completes its values */
     if (*value) {
         snprintf(name, sizeof name, "%.*s", (int)(value - key), key);
         option = options_find(name);

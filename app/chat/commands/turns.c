@@ -1,5 +1,5 @@
-/* The slash commands about what is said: /system, /regen, /continue, /undo, /edit, /clear,
- * /branches. */
+/* The slash commands that change the conversation: /system, /regen, /continue, /undo, /edit,
+ * /clear, /branches. */
 #include "app/chat/commands/internal.h"
 
 #include "engine/run/report/messages.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BRANCH_AT 24 /* cells before the words of a branch, and the mark behind them */
+#define BRANCH_AT 24 /* columns before the text of a branch, and the mark after it */
 
 int chat_system(struct conversation *c, const char *arguments)
 {
@@ -109,7 +109,7 @@ static void branch_lines(struct strbuf *b, const struct transcript *t, size_t at
     }
 }
 
-/* Bytes that both begin with, up to the end of a word. */
+/* Length in bytes of the common prefix, up to the end of a word. */
 static size_t alike(const char *a, const char *b)
 {
     size_t n = 0, word = 0;

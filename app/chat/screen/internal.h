@@ -1,7 +1,7 @@
 /* The parts of the chat on the screen: app/chat/screen/screen.c owns it and loops,
- * app/chat/screen/show.c shows what the conversation tells, app/chat/screen/keys.c does what the
- * user asks, app/chat/screen/machine.c samples the machine,
- * app/chat/screen/menu.c helps with commands. All of it belongs to the UI thread. */
+ * app/chat/screen/show.c displays what the conversation reports, app/chat/screen/keys.c handles
+ * keys, app/chat/screen/machine.c samples the machine, app/chat/screen/menu.c completes commands.
+ * All on the UI thread. */
 #ifndef APP_CHAT_SCREEN_INTERNAL_H
 #define APP_CHAT_SCREEN_INTERNAL_H
 
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is done from a moment on and not before (clock_now's nanoseconds). */
+/* An action that is due at a time (clock_now's nanoseconds). */
 struct deadline {
     uint64_t at;
 };
@@ -37,58 +37,59 @@ struct chat {
     struct machine_view *machine;
     struct roofline roofline;
     bool has_roofline;
-    bool memory_due;    /* an answer was given since the memory's speed was measured */
+    bool memory_due;    /* an answer was given since the memory bandwidth was measured */
     uint64_t memory_at; /* not before */
-    /* measuring is to end: there is something to do; and it did, with nothing to show */
+    /* stop the measurement: there is work; and it stopped, without a result */
     atomic_bool memory_stop, memory_cut;
-    /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
+    /* 1: weights were measured to be in the CPU cache, -1: not; 0: not measured; as memory_speed */
     _Atomic int weights_cached;
-    /* bytes a second that the computing threads can read, and the reading before that one; written
-     * by the engine's thread. 0: not measured */
+    /* memory bandwidth of the compute threads in bytes/s, and the previous reading; written by the
+     * engine's thread. 0: not measured */
     _Atomic double memory_speed, memory_earlier;
     char *help;
     struct strbuf menu, menu_line; /* chat_menu's, and the line it was made for */
     int menu_at, menu_drawn;       /* the chosen command, -1: none; the one that it was made with */
     int signal_fd;
     sigset_t old_mask;
-    uint64_t drawn_at;      /* the newest frame */
-    struct deadline frame;  /* the next one */
+    uint64_t drawn_at;      /* time of the newest frame */
+    struct deadline frame;  /* the next frame */
     struct deadline pump;   /* events are drained */
-    struct deadline panels; /* the panels read the engine's newest state */
-    struct deadline sample; /* the machine is looked at */
+    struct deadline panels; /* update of the panels from the engine's newest state */
+    struct deadline sample; /* sampling of the machine */
     uint64_t quit_until;
     bool quit, gone, line_mode;
     bool traced; /* the speed panel asked for timelines */
     int signal;
-    bool shown; /* something was said: the transcript is printed at the end */
+    bool shown; /* there were messages: the transcript is printed at the end */
 };
 
 struct conversation_hooks chat_hooks(struct chat *s);
-/* a line of the program; ctx is the struct chat */
+/* a line to display; ctx is the struct chat */
 void chat_say(void *ctx, enum conversation_say kind, const char *text);
-/* Until the model says its own: its file's. */
+/* The model's name from its file, until the model reports its own. */
 void chat_model_name(struct chat *s, const char *path);
-/* what tokens are drawn with now */
+/* the current sampling settings */
 void chat_sampling_show(struct chat *s);
 /* the theme file of the options, if any */
 void chat_theme_take(struct chat *s);
-/* the message that waits for its turn */
+/* the queued message */
 void chat_waiting_show(struct chat *s);
-/* all keys that are whole; late: nothing followed a lone Esc */
+/* handles all complete keys; late: nothing followed a lone Esc */
 void chat_keys(struct chat *s, bool late);
-/* Lines over the input line, NULL: none; until the next call. */
+/* Lines above the input line, NULL: none; valid until the next call. */
 const char *chat_menu(struct chat *s, const char *line, size_t len, size_t cursor);
-/* The row of it that is chosen, from 1; 0: none. */
+/* The selected row of it, from 1; 0: none. */
 int chat_menu_marked(const struct chat *s);
-/* The next command, the one before: false when the line is not the beginning of one, or there is
- * none before. */
+/* Selects the next or previous command: false if the line does not begin a command, or there is no
+ * previous one. */
 bool chat_menu_step(struct chat *s, int step);
-/* The chosen one goes into the input line; whole: it takes no arguments. False: none is. */
+/* Puts the selected command into the input line; whole: it takes no arguments. False: none is
+ * selected. */
 bool chat_menu_take(struct chat *s, bool *whole);
-bool chat_menu_leave(struct chat *s); /* none is chosen any more; false: none was */
+bool chat_menu_leave(struct chat *s); /* deselects; false: none was selected */
 void chat_suspend(struct chat *s);
 void chat_machine_take(struct chat *s, uint64_t now);
-/* Somebody types or leaves: what is measured gives the engine back. */
+/* The user types or quits: a measurement releases the engine. */
 void chat_machine_hurry(struct chat *s);
 
 #endif

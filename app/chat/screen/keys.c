@@ -1,5 +1,5 @@
-/* What the user does: keys and mouse become actions on the screen, the input line and the
- * conversation; suspending; the editor. UI thread. */
+/* User input: keys and mouse become actions on the screen, the input line and the conversation;
+ * suspending; the editor. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/chat/commands/commands.h"
@@ -20,14 +20,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define QUIT_NS (3 * CLOCK_SECOND) /* the second Ctrl-C counts for so long */
+#define QUIT_NS (3 * CLOCK_SECOND) /* maximum time between two Ctrl-C */
 
 /* ── suspending, the editor ── */
 
 void chat_suspend(struct chat *s)
 {
     terminal_suspend(s->terminal);
-    /* the whole job, as the shell expects; goes on here after fg */
+    /* the whole job, as the shell expects; continues here after fg */
     kill(0, SIGSTOP);
     terminal_resume(s->terminal);
     s->model.dirty = true;
@@ -79,7 +79,7 @@ static void editor(struct chat *s)
         if (whole) {
             len = fread(whole, 1, (1 << 20) - 1, f);
             if (len && whole[len - 1] == '\n')
-                /* editors end files with a line end */
+                /* editors append a newline */
                 whole[len - 1] = 0;
             input_set(whole);
             mem_free(whole);
@@ -109,7 +109,7 @@ static void line_ready(struct chat *s)
 
     if (!text)
         return;
-    s->model.note_until = 0; /* it was of what was done before */
+    s->model.note_until = 0; /* it was about an earlier action */
     if (chat_submit(s->conversation, text) < 0 && text[0] != '/')
         input_set(text);
     mem_free(text);
@@ -147,7 +147,7 @@ static void interrupt(struct chat *s)
     }
 }
 
-/* What else was said at the newest such place that is in view. */
+/* Shows the next branch at the newest branching point in view. */
 static void branch_step(struct chat *s, int step)
 {
     const struct transcript *t = conversation_transcript(s->conversation);
@@ -230,7 +230,7 @@ static void act(struct chat *s, enum action a, int index, const struct input_eve
         editor(s);
 }
 
-/* Whatever was done after the first Ctrl-C: the next one is a first one again. */
+/* Any other action after the first Ctrl-C resets the count. */
 static void disarm(struct chat *s)
 {
     if (s->quit_until)
@@ -238,7 +238,7 @@ static void disarm(struct chat *s)
     s->quit_until = 0;
 }
 
-/* The input line takes over, with the letters that were its own. */
+/* Returns the keys to the input line, with the letters that were meant for it. */
 static void typed(struct chat *s)
 {
     char taken[8];
@@ -273,7 +273,7 @@ static void key(struct chat *s, const struct input_event *ev)
 
     if (a != ACTION_INTERRUPT)
         disarm(s);
-    /* a search or a prefix goes on */
+    /* continues a search or a prefix */
     if (input_busy() && context == KEYS_CHAT && ev->key != '\r') {
         if (input_key(ev) == INPUT_EDITOR)
             editor(s);
@@ -298,12 +298,12 @@ static void key(struct chat *s, const struct input_event *ev)
             return;
     }
     if (context == KEYS_CHAT && a == ACTION_FOCUS_NEXT && !input_empty())
-        /* Tab in a line completes */
+        /* Tab in a non-empty line completes */
         a = ACTION_LINE;
     act(s, a == ACTION_NONE ? ACTION_LINE : a, index, ev);
 }
 
-/* A key in the row of keys is that key; anywhere else a panel gets them. */
+/* A click in the key bar presses that key; anywhere else it focuses a panel. */
 static void click(struct chat *s, const struct input_event *ev)
 {
     const struct key_binding *k = screen_key_at(&s->model, s->canvas.w, s->canvas.h, ev->x, ev->y);

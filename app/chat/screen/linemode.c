@@ -1,8 +1,8 @@
 /* The chat without a screen. One thread: poll on standard input and the conversation's descriptor,
- * readline by callbacks while it is the user's turn, plain terminal while an answer streams (its
- * lines are taken all the same: commands at once, a message for later). Readline is told the
- * terminal is dumb, so that neither it nor we ever write an escape sequence: what is printed can be
- * piped, logged, read aloud, or shown by a teletype. */
+ * readline by callbacks during the user's turn, plain terminal input while an answer streams
+ * (commands run at once, a message is queued). Readline is configured for a dumb terminal, so that
+ * no escape sequence is ever written: the output can be piped, logged, read aloud, or printed by a
+ * teletype. */
 #include "app/common/thoughts.h"
 #include "app/chat/screen/linemode.h"
 
@@ -38,19 +38,19 @@ struct linemode {
     bool line_open;        /* the cursor is not at a line's start */
     bool end_of_input;
     bool broken; /* standard output cannot be written */
-    /* what was typed could not be kept: going on would wait for what is lost */
+    /* input could not be stored: continuing would wait for lost input */
     bool no_memory;
     int write_errno;
-    bool tty_out;            /* standard output is a terminal: what goes there is made safe */
+    bool tty_out;            /* standard output is a terminal: unsafe characters are replaced */
     struct utf8_marks marks; /* of what went to the terminal */
     int interrupts;          /* Ctrl-C on an empty line, in a row */
     struct strbuf sentence;  /* screen reader: text not yet printed */
     struct strbuf block;     /* lines of a message inside """ or before a backslash */
     bool in_block;
-    bool submitting;     /* inside chat_submit: what is added was typed just now */
+    bool submitting;     /* inside chat_submit: the new message was just typed */
     struct strbuf input; /* bytes of a pipe, or typed while there is no prompt; not yet a line */
     int point;           /* the cursor in it, -1: at its end */
-    char *preset;        /* /edit: what the next prompt begins with */
+    char *preset;        /* /edit: initial text of the next prompt */
 };
 
 /* Readline's callbacks carry no argument. */
@@ -95,7 +95,7 @@ static void puts_line(struct linemode *m, const char *text)
         put(m, "\n", 1);
 }
 
-/* Takes the prompt off, and what was typed behind it. */
+/* Erases the prompt, and the input after it. */
 static void unprompt(struct linemode *m)
 {
     if (!m->prompting)
@@ -104,7 +104,7 @@ static void unprompt(struct linemode *m)
     rl_callback_handler_remove();
 }
 
-/* Makes way for something else that is printed; prompt() brings back what is half typed. */
+/* Clears the line for other output; prompt() restores partial input. */
 static void fresh_line(struct linemode *m)
 {
     if (m->prompting && (rl_end > 0 || m->reader)) {
@@ -112,7 +112,7 @@ static void fresh_line(struct linemode *m)
         m->point = rl_point;
         m->line_open = true;
     } else if (m->prompting) {
-        putchar('\r'); /* what comes is longer than the prompt */
+        putchar('\r'); /* the new line is longer than the prompt */
         fflush(stdout);
     }
     unprompt(m);
@@ -142,12 +142,12 @@ static void flush_sentence(struct linemode *m, bool all)
     memmove(m->sentence.data, m->sentence.data + n, m->sentence.len - n + 1);
     m->sentence.len -= n;
     if (!all && m->line_open)
-        put(m, "\n", 1); /* one sentence a line is what readers announce best */
+        put(m, "\n", 1); /* one sentence per line works best with screen readers */
     while (m->sentence.len && m->sentence.data[0] == ' ')
         memmove(m->sentence.data, m->sentence.data + 1, m->sentence.len--);
 }
 
-/* During an answer a screen reader hears that it continues, not its text. */
+/* During an answer a screen reader announces that it continues, not its text. */
 static void thought(struct linemode *m, const struct token_event *t)
 {
     fresh_line(m);
@@ -188,7 +188,7 @@ static void token(struct linemode *m, const struct token_event *t)
     flush_sentence(m, false);
 }
 
-/* What a status line would show, as words. */
+/* The contents of a status line, in words. */
 static void answer_done(struct linemode *m, const struct turn_done_event *d)
 {
     const struct transcript *t = conversation_transcript(m->c);
@@ -243,13 +243,13 @@ static void on_event(void *ctx, const struct event *ev)
         if (m->reader)
             puts_line(m, "The model is ready. Type a message and press Enter.");
         break;
-    case EVENT_ERROR: /* of a turn; what ends the loading is the mode's own error */
+    case EVENT_ERROR: /* of a turn; an error of loading is the mode's own */
         if (conversation_ready(m->c)) {
             fresh_line(m);
             say_beside(m, SAY_TROUBLE, ev->text ? ev->text : "the answer failed");
         }
         break;
-    /* a device failed, turns were dropped: beside the answer, which goes on where it was */
+    /* a device failed, turns were dropped: printed apart from the answer, which then continues */
     case EVENT_NOTICE:
         if (ev->text && m->tty)
             fresh_line(m);
@@ -271,8 +271,7 @@ static void on_say(void *ctx, enum conversation_say kind, const char *text)
         say_beside(m, kind, text);
 }
 
-/* A message that waited is said again where its answer begins; one that was typed just now stands
- * there already. */
+/* A queued message is printed again where its answer begins; one just typed is already visible. */
 static void on_added(void *ctx, const struct transcript_entry *entry)
 {
     struct linemode *m = ctx;
@@ -298,7 +297,7 @@ static void on_edit(void *ctx, const char *text)
 
 static bool on_copy(void *ctx, const char *text, size_t len)
 {
-    return false; /* the clipboard would take an escape sequence */
+    return false; /* the clipboard needs an escape sequence */
 }
 
 static void on_set(void *ctx, const struct option *option)
@@ -363,10 +362,10 @@ static void on_line(char *line)
     if (!m->in_block)
         input_history_add(line);
     line_in(m, line);
-    free(line); /* readline's own allocation */
+    free(line); /* allocated by readline */
 }
 
-/* What is half typed, and before it what somebody else proposes. */
+/* Restores partial input, preceded by a suggested text. */
 static void insert_typed(struct linemode *m)
 {
     int before;
@@ -397,7 +396,7 @@ static void prompt(struct linemode *m)
     rl_redisplay();
 }
 
-/* Bytes of a pipe, cut into lines; a last line without an end counts. */
+/* Splits bytes of a pipe into lines; a last line without an end counts. */
 static void read_pipe(struct linemode *m)
 {
     char bytes[4096];
@@ -411,8 +410,8 @@ static void read_pipe(struct linemode *m)
         m->end_of_input = true;
 }
 
-/* The next line of the pipe, when it is its turn: messages are answered one after the other. False:
- * there is none yet. */
+/* The next line of the pipe, if idle: messages are answered one after the other. False: there is
+ * none yet. */
 static bool feed_pipe(struct linemode *m)
 {
     char *end = m->input.len ? memchr(m->input.data, '\n', m->input.len) : NULL;
@@ -431,7 +430,7 @@ static bool feed_pipe(struct linemode *m)
     m->input.len -= n + (end != NULL);
     line_in(m, line);
     mem_free(line);
-    /* a block that was never closed is a message all the same */
+    /* a block that was not closed is a message too */
     if (m->end_of_input && !m->input.len && m->block.len) {
         m->in_block = false;
         submit(m, m->block.data);
@@ -440,7 +439,7 @@ static bool feed_pipe(struct linemode *m)
     return true;
 }
 
-/* The first n bytes of what was typed are a line. */
+/* The first n bytes of the input are a line. */
 static void typed_line(struct linemode *m, size_t n)
 {
     char *line = mem_string_n(m->input.data, n);
@@ -457,10 +456,10 @@ static void typed_line(struct linemode *m, size_t n)
     mem_free(line);
 }
 
-/* Lines typed while an answer streams: the terminal itself edits and echoes them. Commands run at
- * once, a message waits for its turn, and what is not yet a line when the answer ends is
- * readline's: the kernel hands it over, or it was read already, for what had been typed when
- * readline was sent away comes without an end. */
+/* Lines typed while an answer streams: edited and echoed by the terminal itself. Commands run at
+ * once, a message is queued, and an incomplete line at the end of the answer is passed to readline:
+ * it is still in the kernel, or was read already, since input pending when readline was removed
+ * arrives without a line end. */
 static void read_typed(struct linemode *m)
 {
     char bytes[4096], *end;
@@ -500,7 +499,7 @@ static void take_signals(void)
     sigaction(SIGPIPE, &a, NULL);
 }
 
-/* Ctrl-C: ends the answer; drops a typed line; twice on an empty one it ends the chat. */
+/* Ctrl-C: cancels the answer; clears a typed line; twice on an empty line ends the chat. */
 static int interrupt(struct linemode *m, struct error *e)
 {
     interrupted = 0;
@@ -558,7 +557,7 @@ static int step(struct linemode *m, struct error *e)
             return 0;
         prompt(m);
     }
-    /* Signals are blocked but inside ppoll, so none can slip between the test and the wait. */
+    /* Signals are blocked except in ppoll, so none is lost between the test and the wait. */
     sigemptyset(&none);
     if (!interrupted && !ended && ppoll(fds, 2, NULL, &none) < 0 && errno != EINTR)
         return error_set(e, ERR_IO, "cannot wait for input: %s", strerror(errno));
@@ -635,8 +634,8 @@ int linemode_run(struct options *o, struct error *e)
     announce(&m, o);
     if (m.tty)
         open_readline();
-    /* Before the worker starts, whose threads inherit the mask: only the wait of this thread takes
-     * these signals. */
+    /* Before the worker starts, whose threads inherit the mask: these signals are delivered only in
+     * this thread's wait. */
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGTERM);
@@ -656,7 +655,7 @@ int linemode_run(struct options *o, struct error *e)
         !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))
         rc = step(&m, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    /* the shell begins on a line of its own */
+    /* so that the shell's prompt starts on a new line */
     m.line_open = m.line_open || m.prompting;
     fresh_line(&m);
     rc_close = conversation_close(m.c, &closing);

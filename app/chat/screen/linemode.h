@@ -7,7 +7,7 @@
 /* No escape sequence is ever written. Standard input may be a pipe: one message a line, the end of
  * input ends the chat. */
 int linemode_run(struct options *o, struct error *e);
-/* Whether this run's chat must go line by line: an option, TERM, or no terminal. */
+/* Whether this run's chat must be line by line: by option, TERM, or for lack of a terminal. */
 bool linemode_wanted(const struct options *o);
 
 #endif

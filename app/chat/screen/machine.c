@@ -1,5 +1,5 @@
-/* The machine under the chat (app/common/machine_view.h), how far the newest rate is from what its
- * memory allows, and what a server tells of itself. UI thread. */
+/* The machine panel of the chat (app/common/machine_view.h), the newest rate as a share of the
+ * memory's limit, and the figures of a server. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/connect/figures.h"
@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MEMORY_MS 60 /* what a measurement takes, between two answers */
+#define MEMORY_MS 60 /* time of a measurement, between two answers */
 #define MEMORY_PAUSE (30 * CLOCK_SECOND)
-#define MEMORY_AGAIN (5 * CLOCK_SECOND) /* after one that was cut short */
+#define MEMORY_AGAIN (5 * CLOCK_SECOND) /* after one that was interrupted */
 #define MEMORY_FREE ((uint64_t)2 << 30) /* it reads a buffer of 1 GiB at most */
 
-/* On the engine's thread, while it computes nothing, and no longer: on a busy machine with a large
- * cache it can take a quarter of a minute. */
+/* On the engine's thread, only while it is idle: on a busy machine with a large cache it can take
+ * 15 seconds. */
 static int measure_memory(void *ctx, struct engine *g, char **text, struct error *e)
 {
     struct chat *s = ctx;
@@ -49,9 +49,9 @@ void chat_machine_hurry(struct chat *s)
     atomic_store(&s->memory_stop, true);
 }
 
-/* How far the newest rate is from the speed of light. The memory's speed is of the moment, so it is
- * measured again from time to time, after an answer; a model that lies in the cache needs none.
- * Work on a device is not bounded by this memory. */
+/* The newest rate as a share of the roofline. Memory bandwidth changes over time, so it is measured
+ * again now and then, after an answer; not for a model that fits in the CPU cache. Work on a device
+ * is not limited by this memory. */
 static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
 {
     const struct telemetry *t = &s->model.live;
@@ -96,7 +96,7 @@ static void take_server(struct chat *s)
     snprintf(u->why, sizeof u->why, "%s", f.why);
 }
 
-/* Of another moetop: its devices' names, its model's type. */
+/* For another moetop: its devices' names, its model's type. */
 static void take_remote_engine(struct chat *s)
 {
     struct remote_engine r;

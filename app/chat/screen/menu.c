@@ -1,7 +1,7 @@
-/* What stands over the input line: over a slash the commands it may become, each with its line of
- * help (Down and Up choose one), or what the word under the cursor may be; over a message the files
- * it names and its length. Made anew only when the line or the choice has changed: some values are
- * files in a folder. UI thread. */
+/* The lines above the input line: after a slash the matching commands, each with its help (Down and
+ * Up select one), or the completions of the word under the cursor; for a message the files it names
+ * and its length. Rebuilt only when the line or the selection has changed, as some values require
+ * reading a folder. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/chat/attach.h"
@@ -14,9 +14,9 @@
 #include <string.h>
 
 #define ROWS 9
-#define COLUMNS 76 /* of a row of values */
+#define COLUMNS 76 /* width of a row of values */
 
-/* Command number `at` of those that the line may become; NULL: there are not so many. */
+/* Matching command number `at`; NULL: there are not so many. */
 static const struct chat_command *command_at(const char *line, size_t len, int at)
 {
     size_t n;
@@ -28,7 +28,7 @@ static const struct chat_command *command_at(const char *line, size_t len, int a
     return NULL;
 }
 
-/* The first of them that is shown: the marked one is in view. */
+/* The first one displayed, so that the selected one is visible. */
 static int first_row(int marked)
 {
     return marked >= ROWS ? marked - ROWS + 1 : 0;
@@ -58,7 +58,7 @@ static void commands_add(struct strbuf *b, const char *line, size_t len, int mar
         strbuf_printf(b, "\n%d more; Down chooses, Tab completes", more);
 }
 
-/* Its own line of help, then the values in rows. */
+/* Its own help line, then the values in rows. */
 static void values_add(struct strbuf *b, struct chat *s, const char *line, size_t len)
 {
     size_t n, name = strcspn(line, " "), start = len, used = 0, rows = 0;
@@ -120,7 +120,7 @@ int chat_menu_marked(const struct chat *s)
     return s->menu_at < 0 ? 0 : s->menu_at - first_row(s->menu_at) + 1;
 }
 
-/* The line is the beginning of a command, and nothing else. */
+/* Whether the line is only the beginning of a command. */
 static bool chooses(const struct chat *s, const char *line, size_t len, size_t cursor)
 {
     return len && line[0] == '/' && line[1] != '/' && cursor == len && !memchr(line, ' ', len) &&

@@ -1,9 +1,8 @@
 /* The chat on the screen: one loop over the terminal, the worker and signals. It owns the terminal
- * and the picture's model; what is said and answered belongs to the conversation. A picture is
- * drawn at most twenty-five times a second and only when something changed, so a burst of tokens
- * costs one. While the engine runs free it has no time to give away, and every wake-up here stops
- * one of its threads and with it all the others: then text comes up fifteen times a second and the
- * panels eight times, all in one wake-up. UI thread. */
+ * and the screen's model; the conversation owns messages and answers. A frame is drawn at most 25
+ * times a second and only after a change, so a burst of tokens costs one. While the engine runs
+ * without a pace, every wake-up here stops one of its threads, for which all the others wait: then
+ * text is drawn 15 times a second and the panels 8 times, in the same wake-ups. UI thread. */
 #include "app/chat/screen/screen.h"
 #include "app/chat/commands/commands.h"
 #include "app/chat/screen/internal.h"
@@ -30,14 +29,14 @@
 #include <unistd.h>
 
 #define FRAME_NS (CLOCK_SECOND / 25)
-/* a picture for a key follows the one before that soon: keys that come by the hundred (a paste that
- * is not marked as one) cost no picture each */
+/* minimum time between two frames caused by keys: hundreds of keys (a paste without paste marks) do
+ * not cost a frame each */
 #define KEY_NS (4 * CLOCK_MILLI)
-#define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text while the engine runs free */
+#define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text, while the engine runs without a pace */
 #define PANELS_FREE_NS (CLOCK_SECOND / 8)
 /* tokens are drained at most a hundred times a second */
 #define PUMP_NS (10 * CLOCK_MILLI)
-/* a lone Esc is the key when nothing follows for so long */
+/* a lone Esc counts as the key if nothing follows for this long */
 #define ESCAPE_MS 50
 
 static char **hook_complete(void *ctx, const char *line, int start, int end)
@@ -95,7 +94,7 @@ static void draw(struct chat *s)
     terminal_draw(s->terminal, &s->canvas);
 }
 
-/* The engine computes with all it has: no pace holds it up. */
+/* The engine computes at full speed, without a pace. */
 static bool runs_free(const struct chat *s)
 {
     return s->model.running && s->model.pace <= 0;
@@ -115,14 +114,14 @@ static int timeout_ms(const struct chat *s, uint64_t now, bool late)
     if (!due(&s->pump, now))
         next = sooner(next, &s->pump);
     if (runs_free(s) && next < s->frame.at)
-        /* graphs, lights and figures wait for the next picture */
+        /* graphs, indicators and figures wait for the next frame */
         next = s->frame.at;
     if (late && now + ESCAPE_MS * CLOCK_MILLI < next)
         return ESCAPE_MS;
     return next <= now ? 0 : (int)((next - now + CLOCK_MILLI - 1) / CLOCK_MILLI);
 }
 
-/* late: what came before ends in a lone Esc, and nothing has followed it. */
+/* late: the pending input ends in a lone Esc, and nothing has followed it. */
 static void take_keys(struct chat *s, bool readable, bool late)
 {
     if (readable) {
@@ -130,7 +129,7 @@ static void take_keys(struct chat *s, bool readable, bool late)
         if (terminal_read(s->terminal) < 0)
             s->gone = true;
         chat_keys(s, false);
-        s->frame.at = s->drawn_at + KEY_NS; /* what is typed shows at once */
+        s->frame.at = s->drawn_at + KEY_NS; /* typed characters are shown at once */
     } else if (late) {
         chat_keys(s, true);
     }
@@ -184,7 +183,7 @@ static void loop(struct chat *s)
             signals(s);
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
-        /* not looked at before its time: perhaps there is something */
+        /* not polled before its time: there may be events */
         if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents))
             take_events(s, now);
         if (due(&s->sample, now))
@@ -212,7 +211,7 @@ static char *help_make(void)
     return text;
 }
 
-/* What was said before, and which chat this is. */
+/* Shows the earlier messages, and which chat this is. */
 static void greet(struct chat *s)
 {
     const struct transcript *t = conversation_transcript(s->conversation);
@@ -252,12 +251,12 @@ static int open_all(struct chat *s, struct error *e)
     i.history_file = history[0] ? history : NULL;
     if ((rc = input_open(&i, e)) < 0)
         return rc;
-    /* Before the worker starts: its threads inherit the mask, so every signal comes to the
+    /* Before the worker starts: its threads inherit the mask, so every signal arrives on the
      * descriptor. */
     s->signal_fd = screen_signals_open(true, &s->old_mask);
     signal(SIGPIPE, SIG_IGN);
-    /* What this complains about (a model that does not fit, with its table) must stand on the
-     * ordinary screen. */
+    /* Its errors (a model that does not fit, with its table) must be printed on the normal screen.
+     */
     s->hooks = chat_hooks(s);
     if ((rc = conversation_open(&s->conversation, s->options, &s->hooks, e)) < 0)
         return rc;
@@ -291,8 +290,8 @@ int chat_run(struct options *o, struct error *e)
         loop(s);
     chat_machine_hurry(s);
     terminal_close(s->terminal);
-    /* The alternate screen takes the text with it: it is given back where it can be scrolled and
-     * copied. */
+    /* Leaving the alternate screen erases the text: it is printed again, to be scrolled and copied.
+     */
     if (s->conversation && s->shown && !s->gone && s->signal != SIGHUP) {
         struct error ignored;
 
@@ -318,7 +317,7 @@ int chat_run(struct options *o, struct error *e)
     }
     line_mode = s->line_mode;
     mem_free(s);
-    /* this terminal cannot do it: line by line, then */
+    /* this terminal is unsuitable: use line mode */
     if (line_mode) {
         fprintf(stderr, "moetop: %s; going on line by line\n", e->text);
         return linemode_run(o, e);

@@ -4,8 +4,8 @@
 
 #include "app/options/options.h"
 
-/* Runs until the user quits. ERR_USAGE before anything was shown: the terminal cannot do it (the
- * caller takes line mode). */
+/* Runs until the user quits. ERR_USAGE before anything is displayed: the terminal is unsuitable
+ * (the caller uses line mode). */
 int chat_run(struct options *o, struct error *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the conversation tells the screen: events and telemetry into the picture's model, messages
- * into its blocks. UI thread. */
+/* From the conversation to the screen: events and telemetry into the screen's model, messages into
+ * its blocks. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/chat/cache_doctor.h"
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOTIFY_SECONDS 5 /* nobody waits for a shorter answer elsewhere */
+#define NOTIFY_SECONDS 5 /* shorter answers need no notification */
 
 static struct ui_block *last_answer(struct ui_model *m)
 {
@@ -31,7 +31,7 @@ static struct ui_block *last_answer(struct ui_model *m)
     return NULL;
 }
 
-/* The line over an answer. */
+/* The heading line of an answer. */
 static void block_take(struct ui_block *b, const struct transcript_entry *from)
 {
     snprintf(b->plan, sizeof b->plan, "%s", from->plan);
@@ -42,7 +42,7 @@ static void block_take(struct ui_block *b, const struct transcript_entry *from)
     b->paced = from->paced;
 }
 
-/* Which place of the conversation it is, and what else was said there. */
+/* The entry's index in the conversation, and its other branches. */
 static void block_place(struct ui_block *b, const struct transcript_entry *from, size_t i)
 {
     b->entry = (int)i + 1;
@@ -72,7 +72,7 @@ static void hook_event(void *ctx, const struct event *ev)
         const struct engine_info *info = conversation_info(s->conversation);
         const struct server *server = conversation_server(s->conversation);
 
-        chat_sampling_show(s); /* a model brings its own values */
+        chat_sampling_show(s); /* a model has default values of its own */
         if (server) {
             snprintf(s->model.model_name, sizeof s->model.model_name, "%.*s", UI_NAME - 1,
                      server->model);
@@ -89,7 +89,7 @@ static void hook_event(void *ctx, const struct event *ev)
             snprintf(s->model.model_type, sizeof s->model.model_type, "%s",
                      dtype_info(info->model->type)->word);
             for (p = s->model.model_type; *p; p++)
-                *p = (char)toupper((unsigned char)*p); /* Q4_0, as files are named */
+                *p = (char)toupper((unsigned char)*p); /* Q4_0, as in file names */
             ui_model_ready(&s->model, h->n_layers, h->n_experts, h->n_experts_used);
             roofline_init(&s->roofline, info->model, (enum kv_type)s->options->cache_type_k,
                           (enum kv_type)s->options->cache_type_v);
@@ -126,11 +126,11 @@ void chat_say(void *ctx, enum conversation_say kind, const char *text)
                  text);
     chatview_scroll_end(&s->model);
     if (kind == SAY_OUTPUT && !s->model.running)
-        /* what is longer than the pane is read from its head */
+        /* if longer than the pane, it is shown from its beginning */
         chatview_scroll_to_last(&s->model);
 }
 
-/* The rule where the model's view begins. */
+/* The line that marks where the model's view begins. */
 static void hook_view(void *ctx)
 {
     struct chat *s = ctx;
@@ -189,7 +189,7 @@ static void hook_changed(void *ctx)
     const struct transcript *t = conversation_transcript(s->conversation);
     size_t i;
 
-    /* the same answer may be another block */
+    /* the same answer may be a different block */
     ui_model_forget(&s->model);
     ui_block_truncate(&s->model, 0);
     for (i = 0; i < t->n; i++) {
@@ -221,7 +221,7 @@ static void hook_edit(void *ctx, const char *text)
 
 static int hook_columns(void *ctx)
 {
-    /* the mark before a line of output, and a cell behind it */
+    /* the mark before a line of output, and a blank */
     return ((struct chat *)ctx)->model.chat_width - 2;
 }
 
@@ -246,7 +246,7 @@ void chat_model_name(struct chat *s, const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
 
-    if (path && strstr(path, "/snapshots/")) /* there the folder's name is a revision's */
+    if (path && strstr(path, "/snapshots/")) /* there the folder's name is a revision */
         model_places_name(path, s->model.model_name, sizeof s->model.model_name);
     else
         snprintf(s->model.model_name, sizeof s->model.model_name, "%s",
@@ -273,7 +273,7 @@ static void hook_placing(void *ctx, const char *plan, uint64_t wish)
     ui_model_placing(&((struct chat *)ctx)->model, plan, wish, clock_now());
 }
 
-/* What tokens are drawn with, as far as it is not off: "temp 0.8 top-k 40 top-p 0.95". */
+/* The sampling settings that are not off: "temp 0.8 top-k 40 top-p 0.95". */
 void chat_sampling_show(struct chat *s)
 {
     const struct options *o = s->options;
@@ -281,7 +281,7 @@ void chat_sampling_show(struct chat *s)
     size_t size = sizeof s->model.sampling, n;
 
     n = (size_t)snprintf(out, size, "temp %g", o->temp);
-    if (o->temp <= 0) /* the likeliest token, whatever the rest says */
+    if (o->temp <= 0) /* greedy, whatever the other settings are */
         return;
     if (o->top_k > 0)
         n += (size_t)snprintf(out + n, size - n, " top-k %d", o->top_k);

@@ -1,4 +1,4 @@
-/* The functions of the route table, a file each group. */
+/* The functions of the route table, one file per group. */
 #ifndef APP_SERVE_API_APIS_H
 #define APP_SERVE_API_APIS_H
 

@@ -41,7 +41,7 @@ static json_t *logprobs_object(json_t *content)
     return json_pack("{s:o, s:n}", "content", content, "refusal");
 }
 
-/* What was found since the newest piece; NULL: nothing. */
+/* The probabilities since the newest piece; NULL: none. */
 static json_t *take_fresh(struct task *t)
 {
     json_t *fresh = t->fresh;
@@ -100,7 +100,7 @@ static json_t *message_of(const struct task *t)
 {
     json_t *m = json_pack("{s:s, s:n}", "role", "assistant", "refusal");
 
-    /* a call without a word beside it has no content */
+    /* a call without text has no content */
     json_object_set_new(m, "content",
                         t->tool_calls && !t->text.len
                             ? json_null()
@@ -177,7 +177,7 @@ void api_chat(struct exchange *x)
     dispatcher_answer(x, &chat, "chatcmpl-", read_chat);
 }
 
-/* llama-server's: as the chat reads its request, but nothing is answered. */
+/* llama-server's: parses a request like the chat, but generates nothing. */
 static int apply_template(struct job *j, struct strbuf *text, struct refusal *r)
 {
     struct conversation_source from = {.name = "messages"};

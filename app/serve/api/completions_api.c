@@ -1,5 +1,5 @@
-/* OpenAI's /v1/completions: a text, or ids, that the model goes on with; with "echo" and "logprobs"
- * what it thinks of each token of the prompt, by which programs score choices. Reading: pool;
+/* OpenAI's /v1/completions: the model continues a text, or ids; with "echo" and "logprobs" also the
+ * log-probability of each token of the prompt, which programs use to score choices. Reading: pool;
  * writing: dispatcher. */
 #include "app/serve/api/apis.h"
 #include "app/serve/api/logprobs_json.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#define MAX_TOKENS 16 /* OpenAI's, where a request does not say */
+#define MAX_TOKENS 16 /* OpenAI's default */
 
 static const struct tokenizer *tokenizer_of(const struct job *j)
 {
@@ -31,8 +31,8 @@ static size_t characters(const char *text)
     return n;
 }
 
-/* The lists of OpenAI's older form, of entries as logprobs_text makes them. *offset: characters
- * before the first one, then before the next. */
+/* The lists of OpenAI's older format, from the entries of logprobs_text. *offset: characters before
+ * the first one, then before the next. */
 static json_t *logprobs_lists(const json_t *entries, size_t *offset)
 {
     json_t *tokens = json_array(), *values = json_array(), *top = json_array(),
@@ -54,7 +54,7 @@ static json_t *logprobs_lists(const json_t *entries, size_t *offset)
                      "top_logprobs", top, "text_offset", offsets);
 }
 
-/* What `echo` repeats of the prompt; NULL: nothing. */
+/* The part of the prompt that `echo` repeats; NULL: none. */
 static json_t *echo(const struct task *t)
 {
     char *text = NULL;
@@ -76,7 +76,7 @@ static json_t *body(const struct job *j, json_t *choices)
                      "system_fingerprint", SYSTEM_FINGERPRINT, "choices", choices);
 }
 
-/* Takes text. What is new of the tokens goes with it. */
+/* Takes text. Sent with the probabilities of the new tokens. */
 static void put_choice(struct job *j, struct task *t, json_t *text, const char *finish)
 {
     json_t *logprobs = NULL, *o;
@@ -92,7 +92,7 @@ static void put_choice(struct job *j, struct task *t, json_t *text, const char *
     job_event(j, NULL, o);
 }
 
-/* The prompt goes out with the first text behind it, when all of it is scored. */
+/* Sends the prompt with the first text after it, when all of it is scored. */
 static void put_echo(struct job *j, struct task *t)
 {
     json_t *text = t->echoed ? NULL : echo(t);
@@ -200,7 +200,7 @@ static int read_text(const struct job *j, const json_t *v, struct prompt *p, str
                                 NULL, &stop, &ids, &n, NULL, &e) < 0)
         return refuse_error(r, &e);
     if (bos && n && ids[0] == hp->bos)
-        bos = false; /* the text says it */
+        bos = false; /* the text contains it */
     p->ids = mem_alloc((size_t)n + 1, sizeof *p->ids);
     if (p->ids) {
         p->ids[0] = hp->bos;
@@ -242,7 +242,7 @@ static int read_prompt(const struct job *j, const json_t *v, struct prompt *p, s
     p->goes_on = true;
     if (rc < 0 || check_length(j, p, r) < 0)
         return -1;
-    if (p->n > 1) /* asked again, all but its last token is there */
+    if (p->n > 1) /* repeated prompt: all but its last token is cached */
         p->marks[p->n_marks++] = p->n - 1;
     return 0;
 }

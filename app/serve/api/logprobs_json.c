@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* JSON has no infinity: the least that is said. */
+/* JSON has no infinity: the minimum that is written. */
 #define LEAST (-9999.0)
 
 char *token_bytes(const struct tokenizer *t, int id, bool first, size_t *n)
@@ -32,7 +32,7 @@ char *token_bytes(const struct tokenizer *t, int id, bool first, size_t *n)
     return two;
 }
 
-/* Leaves b failed where there is no memory. */
+/* Marks b as failed if out of memory. */
 static void token_text(struct strbuf *b, const struct tokenizer *t, int id, bool first)
 {
     size_t n;
@@ -110,7 +110,7 @@ json_t *logprobs_text(const struct tokenizer *t, const struct logprobs_event *p,
     for (int i = 0; i < p->n; i++) {
         json_t *name = token_json(t, p->ids[i], first);
 
-        if (!json_object_get(top, json_string_value(name))) /* the likelier of the same spelling */
+        if (!json_object_get(top, json_string_value(name))) /* keeps the likelier spelling */
             json_object_setn_new(top, json_string_value(name), json_string_length(name),
                                  value(p->logprobs[i]));
         json_decref(name);

@@ -1,6 +1,5 @@
-/* /lora-adapters, as llama-server has it: which adapters there are and the strengths that requests
- * without a "lora" of their own get. Request thread, which reads requests too: nobody else sees the
- * strengths. */
+/* /lora-adapters, as in llama-server: the adapters and the scales of requests without a "lora" of
+ * their own. Request thread, which also reads requests: only it accesses the scales. */
 #include "app/serve/api/apis.h"
 #include "app/serve/api/text_json.h"
 #include "app/serve/common/exchange.h"
@@ -17,11 +16,11 @@ static json_t *list_json(const struct server *s)
     for (int i = 0; i < adapters_count(all); i++) {
         const struct adapter_info *a = adapters_at(all, i);
 
-        json_array_append_new(
-            list, json_pack("{s:i, s:o, s:f, s:i, s:i, s:i}", "id", i, "path",
-                            text_json(a->path, strlen(a->path)), "scale", (double)s->strengths[i],
-                            "rank", a->rank_most, "matrices", a->matrices, "unplaced_tensors",
-                            a->n_unplaced));
+        json_array_append_new(list,
+                              json_pack("{s:i, s:o, s:f, s:i, s:i, s:i}", "id", i, "path",
+                                        text_json(a->path, strlen(a->path)), "scale",
+                                        (double)s->strengths[i], "rank", a->rank_most, "matrices",
+                                        a->matrices, "unplaced_tensors", a->n_unplaced));
     }
     return list;
 }

@@ -1,6 +1,5 @@
-/* Anthropic's /v1/messages and /v1/messages/count_tokens: text alone. Reading: pool; writing:
- * dispatcher.
- */
+/* Anthropic's /v1/messages and /v1/messages/count_tokens: text only. Reading: pool; writing:
+ * dispatcher. */
 #include "app/serve/api/apis.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/conversation_json.h"
@@ -14,7 +13,7 @@
 
 /* ---- writing ---- */
 
-/* Anthropic counts what was cached apart. */
+/* Anthropic counts cached tokens separately. */
 static json_t *usage(int prompt, int cached, int completion, int thought)
 {
     return json_pack("{s:i, s:i, s:i, s:i, s:{s:i}, s:n, s:n, s:n, s:s}", "input_tokens",
@@ -94,7 +93,7 @@ static void message_piece(struct job *j, struct task *t, enum answer_part part, 
 
 static void message_task_end(struct job *j, struct task *t)
 {
-    if (!t->text.len) /* there is always one of text */
+    if (!t->text.len) /* there is always a text block */
         open_block(j, PART_ANSWER);
     close_block(j);
     put(j, "message_delta",

@@ -18,7 +18,7 @@ void api_health(struct exchange *x)
                          atomic_load(&x->server->draining) ? "stopping" : "loading"));
 }
 
-/* Where there are several, which one is loaded, in the words of llama-server's router. */
+/* If there are several, which one is loaded, in the fields of llama-server's router. */
 static json_t *model_json(const struct server *s, int i)
 {
     json_t *o = json_pack("{s:s, s:s, s:I, s:s}", "id", registry_id(s->registry, (size_t)i),

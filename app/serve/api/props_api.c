@@ -1,4 +1,4 @@
-/* /props: what is served, by llama-server's names where it has them. HTTP thread. */
+/* /props: server properties, by llama-server's names where it has them. HTTP thread. */
 #include "app/serve/api/apis.h"
 #include "app/serve/api/text_json.h"
 #include "app/serve/api/usage.h"

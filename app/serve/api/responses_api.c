@@ -1,5 +1,5 @@
-/* OpenAI's /v1/responses. Nothing is stored: a conversation comes whole with every request.
- * Reading: pool; writing: dispatcher. */
+/* OpenAI's /v1/responses. Nothing is stored: each request contains the whole conversation. Reading:
+ * pool; writing: dispatcher. */
 #include "app/serve/api/apis.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/conversation_json.h"
@@ -34,7 +34,7 @@ static json_t *usage(const struct job *j)
                      "total_tokens", u.prompt + u.completion);
 }
 
-/* Ids of what an answer is made of: the answer's own with another beginning. */
+/* Ids of the parts of an answer: the answer's id with another prefix. */
 static void item_id(const struct job *j, const char *prefix, size_t i, char out[64])
 {
     snprintf(out, 64, "%s%s%zu", prefix, j->id + strlen("resp_"), i);
@@ -46,7 +46,7 @@ static json_t *text_part(const char *text, size_t n)
                      "annotations", "logprobs");
 }
 
-/* part NULL: begun, nothing said yet. Takes part. */
+/* part NULL: started, still empty. Takes part. */
 static json_t *message_item(const struct job *j, json_t *part, const char *status)
 {
     char id[64];
@@ -91,7 +91,7 @@ static const char *status_of(const struct task *t)
     return strcmp(t->finish, "length") == 0 ? "incomplete" : "completed";
 }
 
-/* What came, in its order. */
+/* The output items, in order. */
 static json_t *output(const struct job *j, const struct task *t)
 {
     json_t *list = json_array(), *call;
@@ -107,7 +107,7 @@ static json_t *output(const struct job *j, const struct task *t)
     return list;
 }
 
-/* over: what came of it; false: it has only begun. */
+/* over: with the result; false: it has only started. */
 static json_t *response(const struct job *j, bool over)
 {
     const struct task *t = &j->tasks[0];
@@ -160,7 +160,7 @@ static void put_item(struct job *j, const char *type, json_t *item)
     put(j, type, json_pack("{s:i, s:o}", "output_index", j->items, "item", item));
 }
 
-/* Of the text that is open: which item, and where in it. Takes more, adds to it. */
+/* Position of the open text: item and part. Takes more, adds to it. */
 static void put_text(struct job *j, const char *type, json_t *more)
 {
     char id[64];
@@ -291,9 +291,8 @@ static const struct dialect responses = {.task_begin = response_task_begin,
 
 /* ---- reading ---- */
 
-/* What an assistant did in one turn is one message of the chat: what it thought and said, then its
- * calls. The newest message of the list where it is an assistant's, else a new one. Borrowed; NULL:
- * no memory. */
+/* An assistant's turn is one message of the chat: reasoning and text, then its calls. The newest
+ * message of the list if it is an assistant's, else a new one. Borrowed; NULL: no memory. */
 static json_t *assistant(json_t *list)
 {
     size_t n = json_array_size(list);
@@ -320,7 +319,7 @@ static void add_call(json_t *list, const json_t *item)
                                            json_object_get(item, "arguments")));
 }
 
-/* As this server tells it; what others keep secret says nothing. */
+/* In this server's format; encrypted reasoning of other servers is empty. */
 static void add_thought(json_t *list, const json_t *item)
 {
     const json_t *part;
@@ -342,7 +341,7 @@ static void add_thought(json_t *list, const json_t *item)
     strbuf_release(&b);
 }
 
-/* A message of the chat; an assistant's goes to what it thought before. */
+/* A message of the chat; an assistant's is merged with its preceding reasoning. */
 static void add_message(json_t *list, const json_t *item)
 {
     json_t *last = json_array_get(list, json_array_size(list) - 1),
@@ -357,7 +356,7 @@ static void add_message(json_t *list, const json_t *item)
         json_array_append_new(list, json_copy((json_t *)(uintptr_t)item));
 }
 
-/* An item of "input" to the messages of the chat. */
+/* Converts an item of "input" to messages of the chat. */
 static void add_item(json_t *list, const json_t *item, size_t i, struct refusal *r)
 {
     const char *type = json_string_value(json_object_get(item, "type"));
@@ -399,7 +398,7 @@ static json_t *read_input(const struct job *j, struct refusal *r)
     return NULL;
 }
 
-/* Their functions lie flat; the chat's in an object. What the request says is kept to be told. */
+/* Functions are flat here, in the chat an object. The request's own form is kept for the answer. */
 static int nest_tools(struct job *j, struct refusal *r)
 {
     json_t *list = json_object_get(j->body, "tools"), *nested = json_array(), *tool;
@@ -424,7 +423,7 @@ static int nest_tools(struct job *j, struct refusal *r)
         return 0;
     }
     json_array_foreach(list, i, tool) if (!json_object_get(tool, "strict"))
-        json_object_set_new(tool, "strict", json_true()); /* calls keep to their schema */
+        json_object_set_new(tool, "strict", json_true()); /* calls match the schema */
     json_object_set(j->body, "told_tools", list);
     json_object_set_new(j->body, "tools", nested);
     return 0;

@@ -20,7 +20,7 @@ const struct route *route_at(size_t i)
     return i < ROUTES ? &routes[i] : NULL;
 }
 
-/* What the * stands for, or "" where there is none; NULL: another path. */
+/* What the * matches, or "" if there is none; NULL: the path does not match. */
 static const char *match(const struct route *route, const char *path)
 {
     size_t n = strlen(route->path);

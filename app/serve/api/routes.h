@@ -1,5 +1,5 @@
-/* What the server answers: one table, by which requests are dispatched, `405` knows the methods,
- * and the manual is printed. Any thread. */
+/* The routes of the server: one table, used to dispatch requests, for the methods of status 405,
+ * and to print the manual. Any thread. */
 #ifndef APP_SERVE_API_ROUTES_H
 #define APP_SERVE_API_ROUTES_H
 
@@ -7,9 +7,9 @@
 
 struct refusal;
 
-const struct route *route_at(size_t i); /* NULL behind the last */
-/* The route of a request. NULL: *r says why, with *allow (a literal) where the path has other
- * methods. argument: what the * stands for. HEAD is GET. */
+const struct route *route_at(size_t i); /* NULL after the last */
+/* The route of a request. NULL: *r says why, with *allow (a literal) if the path has other methods.
+ * argument: what the * matches. HEAD is treated as GET. */
 const struct route *route_find(const char *method, const char *path, char *argument, size_t size,
                                const char **allow, struct refusal *r);
 

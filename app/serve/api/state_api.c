@@ -1,5 +1,5 @@
-/* /moetop/state and /moetop/placement: who watches from elsewhere (--connect) sees what the
- * dashboard shows, and moves experts. Request thread. */
+/* /moetop/state and /moetop/placement: a remote client (--connect) sees the dashboard's data, and
+ * changes the placement. Request thread. */
 #include "app/common/engine_state.h"
 #include "app/serve/api/apis.h"
 #include "app/serve/common/exchange.h"
@@ -19,7 +19,7 @@ static void make_state(void *ctx, const struct telemetry *t)
     *(json_t **)ctx = engine_state_json(t);
 }
 
-/* Beside the figures of a device its name, and whether it is this CPU under another name. */
+/* Adds to a device's figures its name, and whether it is this CPU under another name. */
 static void name_devices(json_t *devices, const struct engine_info *info)
 {
     json_t *each;

@@ -8,11 +8,11 @@
 
 #include "engine/base/mem.h"
 
-#define UNTIL_ASKED 4096 /* ids between two looks whether the client is there */
-/* Bytes of an answer: the ids of every text that a request may hold are fewer. */
+#define UNTIL_ASKED 4096 /* ids between two checks for a disconnect */
+/* Maximum size of an answer: more than the ids of any text that fits into a request. */
 #define ANSWER_MOST ((size_t)64 << 20)
 
-/* The body of x, and the tokenizer when the model is loaded. */
+/* The body of x, and the tokenizer, if the model is loaded. */
 static json_t *read_body(struct exchange *x, const struct tokenizer **t, struct refusal *r)
 {
     if (server_ready(x->server, r) < 0)
@@ -27,7 +27,7 @@ struct wanted {
 
 #define AT(member) offsetof(struct wanted, member)
 
-/* first: of the text. */
+/* first: at the start of the text. */
 static void put_id(struct strbuf *out, const struct tokenizer *t, int id, bool first, bool piece)
 {
     if (!piece) {
@@ -39,8 +39,8 @@ static void put_id(struct strbuf *out, const struct tokenizer *t, int id, bool f
     strbuf_putc(out, '}');
 }
 
-/* Written as they are met: as values, millions of ids would take gigabytes. bos: -1, none. -1: the
- * client has left, or out->failed. */
+/* Writes ids as they are found: as json_t values, millions of ids would take gigabytes. bos: -1,
+ * none. -1: the client has disconnected, or out->failed. */
 static int put_ids(struct exchange *x, const struct tokenizer *t, int bos, const int *ids, int n,
                    bool pieces, struct strbuf *out)
 {
@@ -113,7 +113,7 @@ static int read_id(const struct tokenizer *t, const json_t *v, int *id)
     return 0;
 }
 
-/* The ids of a list; NULL: r says why. */
+/* The ids of a list; NULL with r. */
 static int *read_ids(const struct tokenizer *t, const json_t *list, size_t *n, struct refusal *r)
 {
     int *ids;

@@ -1,4 +1,4 @@
-/* What answers say of themselves in all APIs of OpenAI's. */
+/* The "usage" object of all OpenAI APIs. */
 #ifndef APP_SERVE_API_USAGE_H
 #define APP_SERVE_API_USAGE_H
 

@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <string.h>
 
-#define KEPT ((size_t)64 << 10) /* written bytes that are not worth a move */
+#define KEPT ((size_t)64 << 10) /* fewer written bytes are not removed yet */
 
 struct exchange *exchange_new(struct server *s)
 {
@@ -47,7 +47,7 @@ void exchange_drop(struct exchange *x)
     mem_free(x);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void wake(struct exchange *x)
 {
     if (!x->asleep || !x->connection)
@@ -56,7 +56,7 @@ static void wake(struct exchange *x)
     MHD_resume_connection(x->connection);
 }
 
-/* Under the lock: out is the answer. */
+/* Called under the lock: out is the answer. */
 static void finish(struct exchange *x, int status, const char *type)
 {
     x->status = x->out.failed ? 503 : status;
@@ -107,10 +107,10 @@ void reply_json(struct exchange *x, int status, json_t *o)
         reply_text(x, status, "application/json", text, strlen(text));
     else
         reply_no_memory(x);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
 }
 
-/* Its status is said already: an event tells it. */
+/* The status was sent already: the error is sent as an event. */
 static void refuse_in_stream(struct exchange *x, json_t *o, bool anthropic)
 {
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -126,7 +126,7 @@ static void refuse_in_stream(struct exchange *x, json_t *o, bool anthropic)
         reply_stream_put(x, end, strlen(end));
     }
     reply_stream_end(x, !text);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
 }
 
 void reply_refusal(struct exchange *x, const struct refusal *r)
@@ -152,7 +152,8 @@ void reply_stream_begin(struct exchange *x)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* What was written makes room: a client that is always a little behind never empties it. */
+/* Removes written bytes: with a client that is always a little behind the buffer never becomes
+ * empty. */
 static void drop_written(struct exchange *x)
 {
     if (x->written < KEPT || x->written < x->out.len / 2)
@@ -192,10 +193,10 @@ size_t reply_waiting(struct exchange *x)
     return n;
 }
 
-/* A connection that sleeps is not watched by the library, and of one that writes it learns late:
- * its socket is asked. A client that has shut down its side counts as gone: nothing else tells the
- * two apart before something is written. The library closes it after on_completed, which forgets it
- * under the same lock. */
+/* The library does not watch a suspended connection, and notices a disconnect late while writing:
+ * so the socket is checked. A client that has shut down its side counts as disconnected, since
+ * nothing distinguishes the two before something is written. The library closes the socket after
+ * on_completed, which clears it under the same lock. */
 bool exchange_gone(struct exchange *x)
 {
     pthread_mutex_lock(&x->lock);

@@ -1,6 +1,6 @@
-/* See registry.h. One lock for what waits and for who is inside, that is between entering and
- * leaving: the main thread shuts the door (shut) when nobody is, and those who come then wait
- * outside. */
+/* See model_registry.h. One lock for the queue and for the number of threads between registry_enter
+ * and registry_leave ("inside"): the main thread sets `shut` when that is zero, and later ones
+ * wait. */
 #include "app/serve/common/model_registry.h"
 
 #include "app/common/model_files.h"
@@ -18,12 +18,12 @@ struct entry {
     char *path, id[SHELF_NAME];
 };
 
-/* A request that waits. */
+/* A waiting request. */
 struct ticket {
     struct exchange *x;
-    int model; /* -1: it names none of them, or none at all */
+    int model; /* -1: it names no model, or an unknown one */
     bool stream;
-    uint64_t said_ns; /* when something was written last, or it came */
+    uint64_t said_ns; /* time of the last write, or of its arrival */
     struct ticket *next;
 };
 
@@ -31,12 +31,12 @@ struct model_registry {
     struct entry *entries;
     size_t n;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* inside, shut */
+    pthread_cond_t changed; /* changes of inside and shut */
     int inside;
     bool shut;
     struct ticket *first, **last;
     int waiting, wanted, loaded;
-    int admitted; /* waited, and have not entered yet */
+    int admitted; /* released from the queue, but have not entered yet */
     bool ended;
 };
 
@@ -65,7 +65,7 @@ static bool is_taken(const struct model_registry *s, const char *id)
     return false;
 }
 
-/* The file's name; with its folder where another one is called so. */
+/* The file's name; with its folder if another model has the same name. */
 static void name_entry(const struct model_registry *s, struct entry *to)
 {
     snprintf(to->id, sizeof to->id, "%s", base_of(to->path));
@@ -76,7 +76,7 @@ static void name_entry(const struct model_registry *s, struct entry *to)
     cut_suffix(to->id);
 }
 
-/* Of two with one name and one folder's name the first counts. */
+/* Of two with the same name and folder name the first is used. */
 static int add(struct model_registry *s, const char *path, const char *id, struct error *e)
 {
     struct entry *to = &s->entries[s->n];
@@ -163,7 +163,7 @@ int registry_find(const struct model_registry *s, const char *name)
         if (strcmp(s->entries[i].id, name) == 0 || strcmp(s->entries[i].id, bare) == 0 ||
             strcmp(s->entries[i].path, name) == 0)
             return (int)i;
-    for (size_t i = 0; i < s->n; i++) { /* one that goes by another name */
+    for (size_t i = 0; i < s->n; i++) { /* requested by another name */
         char file[SHELF_NAME];
 
         snprintf(file, sizeof file, "%s", base_of(s->entries[i].path));
@@ -184,12 +184,12 @@ int registry_loaded(struct model_registry *s)
     return loaded;
 }
 
-/* ---- who waits ---- */
+/* ---- the queue ---- */
 
 static struct ticket *ticket_new(const struct model_registry *s, struct exchange *x)
 {
     struct ticket *t = mem_alloc(1, sizeof *t);
-    json_error_t ignored; /* errors are reported when the file is read */
+    json_error_t ignored; /* errors are reported when the request is read */
     json_t *body;
     const char *name;
 
@@ -205,7 +205,7 @@ static struct ticket *ticket_new(const struct model_registry *s, struct exchange
     return t;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void put(struct model_registry *s, struct ticket *t)
 {
     t->next = NULL;
@@ -214,7 +214,7 @@ static void put(struct model_registry *s, struct ticket *t)
     s->waiting++;
 }
 
-/* Under the lock: those that `wanted` says are taken off, in their order. */
+/* Under the lock: removes those that match `wanted`, in order. */
 static struct ticket *take(struct model_registry *s,
                            bool (*is_meant)(const struct ticket *t, int model), int model)
 {
@@ -257,7 +257,7 @@ static int no_memory(struct refusal *r)
     return refuse(r, 503, "out_of_memory", NULL, "out of memory for the request");
 }
 
-/* Under the lock. -1: t is the caller's still. */
+/* Under the lock. -1: t is still the caller's. */
 static int queue(struct model_registry *s, struct ticket *t, struct refusal *r)
 {
     if (s->ended)
@@ -269,7 +269,7 @@ static int queue(struct model_registry *s, struct ticket *t, struct refusal *r)
     return 0;
 }
 
-/* Under the lock, which it gives back while it waits. */
+/* Under the lock, which is released while waiting. */
 static void wait_at_door(struct model_registry *s)
 {
     while (s->shut)
@@ -284,7 +284,7 @@ void registry_look(struct model_registry *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static bool enter(struct model_registry *s, struct exchange *x)
 {
     wait_at_door(s);
@@ -309,7 +309,7 @@ bool registry_enter(struct model_registry *s, struct exchange *x)
         return true;
     t = ticket_new(s, x);
     pthread_mutex_lock(&s->lock);
-    enters = enter(s, x); /* the model may have come meanwhile */
+    enters = enter(s, x); /* the model may have been loaded meanwhile */
     if (!enters && !t)
         no_memory(&why);
     else if (!enters)
@@ -397,7 +397,7 @@ void registry_unlock(struct model_registry *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Its own or nobody's: it can be read now. */
+/* A request for the loaded model or for none: can be read now. */
 static bool is_for(const struct ticket *t, int model)
 {
     return t->model < 0 || t->model == model;
@@ -413,7 +413,7 @@ static bool is_any(const struct ticket *t, int model)
     return true;
 }
 
-/* Under the lock: it is decided what is loaded; what can be read is taken off. */
+/* Under the lock, once the loaded model is known: removes the requests that can be read. */
 static struct ticket *decide(struct model_registry *s, int loaded)
 {
     struct ticket *ready;

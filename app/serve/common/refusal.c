@@ -40,7 +40,7 @@ int refuse_error(struct refusal *r, const struct error *e)
     }
 }
 
-/* The classes of OpenAI's errors, which are those of Anthropic's but for one name. */
+/* The error classes of OpenAI, which are also Anthropic's except for one name. */
 static const char *type_of(int status, bool anthropic)
 {
     switch (status) {

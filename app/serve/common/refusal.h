@@ -1,6 +1,6 @@
-/* Why a request is not answered: a status of HTTP and the error object of OpenAI's API, or
- * Anthropic's for its own routes. Plain data; any thread. A client's mistake is never a 5xx:
- * clients send those again. */
+/* Why a request is not answered: an HTTP status and the error object of OpenAI's API, or
+ * Anthropic's for its own routes. Plain data; any thread. A client's error is never a 5xx, since
+ * clients retry those. */
 #ifndef APP_SERVE_COMMON_REFUSAL_H
 #define APP_SERVE_COMMON_REFUSAL_H
 
@@ -14,15 +14,15 @@ struct refusal {
     const char *code;     /* a literal, or NULL: null */
     char param[80];       /* the field that is wrong; empty: null */
     char text[512];       /* one line of UTF-8 */
-    unsigned retry_after; /* seconds; 0: not said */
+    unsigned retry_after; /* seconds; 0: not sent */
 };
 
 /* Fills *r; returns -1, so that `return refuse(...)` does both. */
 int refuse(struct refusal *r, int status, const char *code, const char *param, const char *format,
            ...) __attribute__((format(printf, 5, 6)));
-/* What the engine says of a prompt or an answer: its code decides the status. */
+/* For an error of the engine about a prompt or an answer: its code decides the status. */
 int refuse_error(struct refusal *r, const struct error *e);
-/* A new reference; NULL: no memory. anthropic: in that API's form. */
+/* A new reference; NULL: no memory. anthropic: in the form of that API. */
 json_t *refusal_json(const struct refusal *r, bool anthropic);
 
 #endif

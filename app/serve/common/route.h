@@ -1,6 +1,6 @@
-/* What a route is. The table of all of them (app/serve/api/routes.h) knows every API; who only asks
- * what the route of a request is (its errors' form, its name, its function) knows this. Constant;
- * any thread. */
+/* What a route is. The table of routes (app/serve/api/routes.h) depends on every API; code that
+ * only needs a request's route (form of its errors, name, function) uses this. Constant; any
+ * thread. */
 #ifndef APP_SERVE_COMMON_ROUTE_H
 #define APP_SERVE_COMMON_ROUTE_H
 
@@ -10,15 +10,15 @@
 struct exchange;
 
 struct route {
-    const char *method, *path; /* a * at the end stands for the rest, which is not empty */
+    const char *method, *path; /* a * at the end matches the non-empty rest */
     void (*answer)(struct exchange *x);
     bool open;      /* needs no key */
-    bool at_once;   /* answered on the HTTP thread: nothing is computed */
-    bool anthropic; /* errors in that API's form */
+    bool at_once;   /* answered on the HTTP thread: needs no computation */
+    bool anthropic; /* errors in the form of that API */
     const char *help;
 };
 
-/* As people read it: what all have in common is left out; "chat/completions", "GET models". */
+/* A short name without the common prefix: "chat/completions", "GET models". */
 void route_name(const struct route *route, char *out, size_t size);
 
 #endif

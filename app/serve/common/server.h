@@ -1,9 +1,8 @@
-/* What all threads of the server share. It is filled before they start and is constant then, except
- * where a field says otherwise. Threads: main (starts, waits for signals, stops), HTTP (the
- * library's: headers, bodies, writing), pool (reads requests, renders templates, makes ids),
- * dispatcher (owns the engine's clients), and the engine's own. A request goes HTTP -> pool ->
- * dispatcher -> engine and comes back on its client's ring through the dispatcher into its
- * exchange. */
+/* Shared by all threads of the server. Filled before they start and constant afterwards, unless a
+ * field says otherwise. Threads: main (starts, waits for signals, stops), HTTP (the library's:
+ * headers, bodies, writing), pool (reads requests, renders templates, tokenizes), dispatcher (owns
+ * the engine's clients), and the engine's own. A request goes HTTP -> pool -> dispatcher -> engine;
+ * its events return through its client's ring to the dispatcher and into its exchange. */
 #ifndef APP_SERVE_COMMON_SERVER_H
 #define APP_SERVE_COMMON_SERVER_H
 
@@ -19,15 +18,15 @@
 #define SERVE_HEADER_MOST ((size_t)32 << 10)
 #define SERVE_CONNECTIONS 256
 #define SERVE_SESSIONS 256
-#define SERVE_QUEUE 64 /* requests that wait for a session, beside those that have one */
-/* Bytes of an answer that its client has not taken: with so many it stands still, with so few it
- * goes on. Who takes nothing at all for the connection's time limit has left. */
+#define SERVE_QUEUE 64 /* requests that wait for a session, in addition to running ones */
+/* Unread bytes of an answer at which it is paused, and at which it continues. A client that reads
+ * nothing for the connection's time limit counts as disconnected. */
 #define SERVE_WAITING_MOST ((size_t)256 << 10)
 #define SERVE_WAITING_FEW ((size_t)64 << 10)
-#define SERVE_STOPS 64 /* stop strings of a request, and the bytes of one */
+#define SERVE_STOPS 64 /* stop strings per request, and bytes of one */
 #define SERVE_STOP_BYTES 1024
 #define SERVE_CHOICES 128
-#define SERVE_TASKS 1024 /* choices of all prompts of a request */
+#define SERVE_TASKS 1024 /* choices for all prompts of a request */
 
 struct access;
 struct server_status;
@@ -38,16 +37,16 @@ struct refusal;
 struct model_registry;
 
 struct server {
-    /* of the model that is loaded: its name, and that of its file, which is taken too. They change
-     * with it, and so do worker and what requests do not say: see registry_enter */
+    /* of the loaded model: its name, and that of its file, which is accepted too. They change with
+     * the model, and so do worker and the defaults of requests: see registry_enter */
     const char *model_id, *model_file;
     time_t started;
-    atomic_bool plain; /* lines go to stderr, one for each request; else to the status alone */
-    struct sampling sampling; /* what a request does not say */
-    bool fresh_seeds;         /* no seed was given: each request draws one */
-    int max_tokens;           /* likewise; -1: open */
+    atomic_bool plain;        /* log lines go to stderr, one per request; else only to the status */
+    struct sampling sampling; /* default of requests */
+    bool fresh_seeds;         /* no seed was given: each request gets a random one */
+    int max_tokens;           /* likewise; -1: unlimited */
     bool ignore_eos;
-    float strengths[LORA_ADAPTERS]; /* of adapters, likewise; the request pool thread's */
+    float strengths[LORA_ADAPTERS]; /* of adapters, likewise; owned by the request pool's thread */
     int parallel;
     struct access *access;
     struct model_registry *registry;
@@ -59,13 +58,13 @@ struct server {
     atomic_bool ready, draining;
 };
 
-/* Of the model that is loaded; NULL: it is being loaded. */
+/* Of the loaded model; NULL: it is being loaded. */
 static inline const struct engine_info *server_info(const struct server *s)
 {
     return s->worker ? worker_info(s->worker) : NULL;
 }
 
-/* Whether requests can be answered: 0, or -1 and *r says that the model is being loaded. Any
+/* Whether requests can be answered: 0, or -1 with *r saying that the model is being loaded. Any
  * thread. */
 int server_ready(const struct server *s, struct refusal *r);
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What a dialect wrote goes out. */
+/* Sends what a dialect has written. */
 static void put_line(struct job *j)
 {
     if (j->line.len) {
@@ -58,7 +58,7 @@ static void add_entry(struct task *t, const struct logprobs_event *p, bool first
     json_array_append_new(t->fresh, o);
 }
 
-/* The token whose text comes next; only tokens of the answer are reported. */
+/* The token of the next text; only tokens of the answer are reported. */
 static void note_logprobs(struct task *t, enum answer_part part)
 {
     t->has_newest = false;
@@ -66,7 +66,7 @@ static void note_logprobs(struct task *t, enum answer_part part)
         add_entry(t, &t->newest, json_array_size(t->logprobs) == 0 && !t->goes_on);
 }
 
-/* Nothing comes before the first token of a prompt that could have foretold it. */
+/* The first token of a prompt has no probability: nothing precedes it. */
 static void begin_scores(struct task *t)
 {
     struct logprobs_event first = {.logprob = NAN};
@@ -107,7 +107,7 @@ static void started(struct task *t, const struct event *ev)
     put_line(j);
 }
 
-/* What was held back is no call. */
+/* The held text is not a call: sends it. */
 static void let_go(struct task *t)
 {
     t->answers = true;
@@ -116,7 +116,7 @@ static void let_go(struct task *t)
     strbuf_clear(&t->held);
 }
 
-/* true: it is kept until more is known. */
+/* true: the text is held until it is clear whether it is a call. */
 static bool hold(struct task *t, enum answer_part part, const char *text, size_t n)
 {
     if (t->answers || part == PART_REASONING)
@@ -168,10 +168,10 @@ static void finished(struct task *t, const struct turn_done_event *done)
                 : done->reason == STOP_LENGTH || done->reason == STOP_CONTEXT ? "length"
                                                                               : "stop";
     if (done->reason == STOP_CANCELLED && !j->cancelled)
-        j->cancelled = true; /* the engine stops */
+        j->cancelled = true; /* cancels the engine's turn */
     if (!streams(j))
         return;
-    if (t->text.len > told) /* a call that could not be read */
+    if (t->text.len > told) /* the text of a call that could not be parsed */
         j->dialect->piece(j, t, PART_ANSWER, t->text.data + told, t->text.len - told);
     j->dialect->task_end(j, t);
     put_line(j);
@@ -211,7 +211,7 @@ void answer_event(struct task *t, const struct event *ev)
     }
 }
 
-/* Why nobody gets the rest: the client has left, or the server stops. */
+/* Why the rest is not delivered: the client has disconnected, or the server is stopping. */
 static void end_cancelled(struct job *j)
 {
     struct error e = {.code = ERR_CANCELLED};

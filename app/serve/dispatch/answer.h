@@ -1,18 +1,18 @@
-/* From the engine's events to what a client reads. dispatcher thread. */
+/* From the engine's events to the answer of a client. dispatcher thread. */
 #ifndef APP_SERVE_DISPATCH_ANSWER_H
 #define APP_SERVE_DISPATCH_ANSWER_H
 
 #include "app/serve/request/job.h"
 
-/* The dispatcher has taken the job: a stream's head goes out. */
+/* The dispatcher has taken the job: sends a stream's header. */
 void answer_begin(struct job *j);
-/* An event of the task's turn; sets t->over (and counts job->left down) when it was the last. */
+/* An event of the task's turn; sets t->over (and decrements job->left) if it was the last. */
 void answer_event(struct task *t, const struct event *ev);
 /* The task cannot be answered. */
 void answer_failed(struct task *t, int code, const char *text);
 /* All tasks are over. */
 void answer_end(struct job *j);
-/* A comment, so that nobody takes a silent stream for a dead one. */
+/* Sends a comment to keep a silent stream alive. */
 void answer_ping(struct job *j);
 
 #endif

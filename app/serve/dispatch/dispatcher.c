@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WATCH_NS (20 * CLOCK_MILLI) /* how often clients are asked whether they are still there */
+#define WATCH_NS (20 * CLOCK_MILLI) /* between checks for disconnected clients */
 #define IDLE_MS 1000
-#define LOOK_NS (500 * CLOCK_MILLI) /* how often the engine's own figures are taken */
+#define LOOK_NS (500 * CLOCK_MILLI) /* between updates of the engine's figures */
 #define PING_NS (10 * CLOCK_SECOND) /* of silence in a stream */
 
 struct dispatcher {
@@ -31,15 +31,15 @@ struct dispatcher {
     struct job *inbox, **inbox_end;
     struct dispatcher_figures figures;
     struct error failure;
-    bool idle; /* nothing is under way */
+    bool idle; /* no job is running */
 
-    /* the thread's own */
+    /* used by the thread only */
     struct slot *slots;
     int n_slots;
-    struct job *jobs; /* under way or waiting */
+    struct job *jobs; /* running or waiting */
     struct task *queue, **queue_end;
-    uint64_t watched_ns, looked_ns; /* at clients, at telemetry */
-    uint64_t said;                  /* tokens of answers */
+    uint64_t watched_ns, looked_ns; /* of checking clients, of telemetry */
+    uint64_t said;                  /* tokens of answers so far */
 };
 
 /* ---- jobs ---- */
@@ -82,7 +82,7 @@ void dispatcher_answer(struct exchange *x, const struct dialect *dialect, const 
     job_free(j);
 }
 
-/* What was submitted waits behind what waits already. */
+/* Appends submitted jobs to the queue. */
 static void take_inbox(struct dispatcher *h)
 {
     struct job *j, *next;
@@ -121,7 +121,7 @@ static void unqueue(struct dispatcher *h, struct task *t)
     t->next = NULL;
 }
 
-/* A client that reads slowly: its answers stand still until it has taken most of what waits. */
+/* Pauses the answers of a slow client until it has read most of the queued data. */
 static void hold_slow(struct job *j)
 {
     size_t waits = j->wish.stream ? reply_waiting(j->x) : 0;
@@ -135,7 +135,7 @@ static void hold_slow(struct job *j)
             client_hold(j->tasks[i].slot->client, held);
 }
 
-/* Tasks that wait end at once, those under way when the engine says so. */
+/* Cancels a job: waiting tasks end at once, running ones when the engine reports it. */
 static void cancel_job(struct dispatcher *h, struct job *j)
 {
     if (j->cancelled)
@@ -179,7 +179,7 @@ static void count_job(struct dispatcher *h, const struct job *j)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Jobs whose tasks are all over. */
+/* Finishes jobs whose tasks are all over. */
 static void end_jobs(struct dispatcher *h)
 {
     struct job **at = &h->jobs;
@@ -198,7 +198,7 @@ static void end_jobs(struct dispatcher *h)
     }
 }
 
-/* Clients that have left, streams that were silent for long. */
+/* Disconnected clients, and streams that were silent for long. */
 static void watch_jobs(struct dispatcher *h)
 {
     uint64_t now = clock_now();
@@ -242,7 +242,7 @@ static void engine_failed(struct dispatcher *h, int code, const char *text)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* What concerns all: the first session's client hears it. */
+/* Events about the whole engine: handled for the first session's client. */
 static void on_engine_event(struct dispatcher *h, struct slot *s, const struct event *ev)
 {
     switch (ev->kind) {
@@ -265,7 +265,7 @@ static void on_engine_event(struct dispatcher *h, struct slot *s, const struct e
     }
 }
 
-/* Of no turn: an error apart, which means the turn where one is under way. */
+/* An error outside a turn; applies to the running turn if there is one. */
 static bool concerns_all(const struct event *ev)
 {
     return ev->kind == EVENT_READY || ev->kind == EVENT_NOTICE || ev->kind == EVENT_PLAN ||
@@ -304,7 +304,7 @@ static void drain(struct dispatcher *h, struct slot *s)
     }
 }
 
-/* Of what a layer's router chose so far, in bits; -1: nothing. */
+/* Entropy in bits of a layer's expert choices so far; -1: none. */
 static double layer_entropy(const struct telemetry *t, int layer)
 {
     const uint32_t *counts = t->session + (size_t)layer * (size_t)t->n_experts;
@@ -319,7 +319,7 @@ static double layer_entropy(const struct telemetry *t, int layer)
     return n > 1 && sum > 0.0 ? bits : -1.0;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void look_at_engine(struct dispatcher *h)
 {
     const struct telemetry *t = worker_telemetry(h->server->worker);
@@ -378,7 +378,7 @@ static void publish(struct dispatcher *h)
     }
 }
 
-/* What those who look at the status ask of the engine. */
+/* Forwards the requests of the status's readers to the engine. */
 static void take_wishes(struct dispatcher *h)
 {
     struct command place = {.kind = COMMAND_PLACE}, timeline = {.kind = COMMAND_TIMELINE};
@@ -436,7 +436,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- the owner's thread ---- */
+/* ---- the dispatcher's thread ---- */
 
 static int open_slots(struct dispatcher *h, struct error *e)
 {

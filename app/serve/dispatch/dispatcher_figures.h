@@ -4,16 +4,16 @@
 
 #include "engine/run/report/telemetry.h"
 
-/* What happened so far, and what is going on. Plain data. */
+/* Totals and current state. Plain data. */
 struct dispatcher_figures {
     uint64_t requests, completed, cancelled, failed;
-    uint64_t prompt_tokens, cached_tokens, stored_tokens; /* cached; of these from the disk */
-    uint64_t completion_tokens;                           /* of answers under way too */
+    uint64_t prompt_tokens, cached_tokens, stored_tokens; /* cached; of these read from disk */
+    uint64_t completion_tokens;                           /* of running answers too */
     uint64_t drafted, accepted;
     uint64_t prefill_ns, decode_ns, ttft_ns,
         first_tokens;               /* sums; answers that had a first token */
     int running, waiting, sessions; /* tasks with a session, without; sessions */
-    uint64_t held_tokens;           /* that sessions hold now */
+    uint64_t held_tokens;           /* in the KV caches of the sessions */
     /* the engine's own, at most a second old */
     struct pass_figures passes;
     struct disk_figures stored;

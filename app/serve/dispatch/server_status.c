@@ -17,10 +17,10 @@
 #include <time.h>
 
 #define LOOK_NS (100 * CLOCK_MILLI)
-#define MARKS 16 /* sums of the newest looks: more than a second of them */
+#define MARKS 16 /* newest sums kept: they cover more than a second */
 #define FIRSTS 64
 
-/* Sums at a moment; rates are differences to the one of a second ago. */
+/* Sums at a point in time; rates are differences to those of a second ago. */
 struct mark {
     uint64_t at_ns, made, read, answered, answering;
 };
@@ -28,18 +28,18 @@ struct mark {
 struct server_status {
     pthread_mutex_t lock;
     struct ui_serving view;
-    struct telemetry engine; /* arrays of its own once has_engine */
+    struct telemetry engine; /* has arrays of its own once has_engine */
     bool has_engine;
     uint64_t engine_ns, sessions_ns;
     struct status_snapshot state;
     struct mark marks[MARKS];
     unsigned n_marks;
-    uint64_t read; /* tokens of prompts */
+    uint64_t read; /* prompt tokens computed */
     double firsts[FIRSTS];
     size_t n_firsts;
     char *wish; /* mem_* memory; NULL: none */
     uint64_t wishes;
-    int timeline; /* -1: as it is */
+    int timeline; /* -1: unchanged */
 };
 
 struct server_status *server_status_new(void)
@@ -140,7 +140,7 @@ static void fill_queue(struct ui_serving *v, const struct task *queue, uint64_t 
         v->waiting += --n < 0;
 }
 
-/* What came since a second ago, or as long as sums are kept. Under the lock. */
+/* Sums since a second ago, or since the oldest entry. Under the lock. */
 static void fill_rates(struct server_status *b, const struct mark *newest)
 {
     struct mark then = *newest;
@@ -153,7 +153,7 @@ static void fill_rates(struct server_status *b, const struct mark *newest)
         if (m->at_ns < then.at_ns && newest->at_ns - m->at_ns <= CLOCK_SECOND + LOOK_NS / 2)
             then = *m;
     }
-    /* the newest look was long ago: nothing happened since, or this is the first one */
+    /* the newest entry is old: nothing happened since, or this is the first one */
     if (then.at_ns == newest->at_ns && b->n_marks > 1)
         then = b->marks[(b->n_marks - 2) % MARKS];
     seconds = clock_seconds(newest->at_ns - then.at_ns);
@@ -281,7 +281,7 @@ uint64_t server_status_place(struct server_status *b, const char *plan)
     if (!copy)
         return 0;
     pthread_mutex_lock(&b->lock);
-    if (!b->wish) /* one that nobody has taken yet is replaced, and has no number of its own */
+    if (!b->wish) /* replaces a wish that was not taken yet, without a new number */
         b->wishes++;
     mem_free(b->wish);
     b->wish = copy;

@@ -1,7 +1,7 @@
 /* The state of the server for its readers (the dashboard on the terminal, a client's panels), and
- * the requests of those readers to the engine: one copy of everything under one lock. The
- * dispatcher writes sessions and the engine's state and takes the requests; the HTTP thread adds
- * finished requests; readers get a copy. It holds no prompt and no answer. */
+ * their requests to the engine: one copy of everything under one lock. The dispatcher writes
+ * sessions and the engine's state and takes the requests; the HTTP thread adds finished requests;
+ * readers get a copy. It contains no text of prompts and answers. */
 #ifndef APP_SERVE_DISPATCH_SERVER_STATUS_H
 #define APP_SERVE_DISPATCH_SERVER_STATUS_H
 
@@ -16,33 +16,33 @@ struct task;
 struct server_status *server_status_new(void);    /* NULL: no memory */
 void server_status_free(struct server_status *b); /* accepts NULL */
 
-/* Any thread. A request that is over, or (status 0) a line; the time of day is added. */
+/* Any thread. A finished request, or (status 0) a line; the time of day is added. */
 void server_status_request(struct server_status *b, const struct ui_request *r);
-/* A line into the status (where there is one yet) and the log, and while s->plain on stderr. Any
- * thread. */
+/* A line for the status (if there is one yet) and the log, and if s->plain for stderr. Any thread.
+ */
 void server_say(const struct server *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The dispatcher's thread: slots and queue are its own. Takes a new look not more often than ten
- * times a second, unless at once. */
+/* The dispatcher's thread, which owns slots and queue. Updates at most ten times a second, unless
+ * at once. */
 void server_status_sessions(struct server_status *b, const struct slot *slots, int n,
                             const struct task *queue, const struct dispatcher_figures *f,
                             bool at_once);
 void server_status_first_token(struct server_status *b, double seconds);
 void server_status_prompt_read(struct server_status *b,
                                int tokens); /* so many more of any prompt */
-/* The engine's newest state, not more often than ten times a second; NULL: there is none yet. */
+/* The engine's newest state, at most ten times a second; NULL: there is none yet. */
 void server_status_engine(struct server_status *b, const struct telemetry *t);
-/* It is another one from now on, of which nothing is known yet. */
+/* The engine was replaced: its state is unknown until the next update. */
 void server_status_forget_engine(struct server_status *b);
 void server_status_loading(struct server_status *b, uint64_t done, uint64_t total);
 /* The plan in force, after so many wishes of the engine's (struct event). */
 void server_status_plan(struct server_status *b, const char *plan, uint64_t wishes);
 
-/* A placement is wanted (its name is copied) or a token's timeline now and then; the dispatcher
+/* Requests a placement (its name is copied) or turns the token timeline on or off; the dispatcher
  * takes it. Any thread. Returns the wish's number; 0: no memory. */
 uint64_t server_status_place(struct server_status *b, const char *plan);
 void server_status_timeline(struct server_status *b, bool on);
-/* The dispatcher's thread. true: *plan (mem_* memory, NULL: none) or *timeline (-1: as it was) is
+/* The dispatcher's thread. true: *plan (mem_* memory, NULL: none) or *timeline (-1: unchanged) is
  * new. */
 bool server_status_take(struct server_status *b, char **plan, int *timeline);
 
@@ -54,8 +54,8 @@ struct status_snapshot {
     char plan[64];        /* in force; "": not known yet */
 };
 void status_snapshot(struct server_status *b, struct status_snapshot *out);
-/* Calls fn with the engine's newest state, which is the status's; nothing where there is none. fn
- * is quick and asks nothing of the status. */
+/* Calls fn with the engine's newest state, owned by the status; not called if there is none. fn
+ * must be quick and must not call the status. */
 void server_status_telemetry(struct server_status *b,
                              void (*fn)(void *ctx, const struct telemetry *t), void *ctx);
 

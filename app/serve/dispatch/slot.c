@@ -61,7 +61,7 @@ int slot_begin(struct slot *s, struct task *t)
     s->used_ns = clock_now();
     s->prompt = t->n_prompt;
     s->cached = s->read = s->made = 0;
-    t->turn = (struct turn){0}; /* the command's now */
+    t->turn = (struct turn){0}; /* moved to the command */
     if (client_send(s->client, &k, &e) < 0)
         return -1;
     t->slot = s;
@@ -90,7 +90,7 @@ void slot_note(struct slot *s, const struct event *ev)
         if (s->n_held < info->context)
             s->held[s->n_held++] = ev->token.id;
     }
-    /* the token that completed a stop string is left out of the session */
+    /* the token that completed a stop string is not kept in the session */
     if (ev->kind == EVENT_TURN_DONE && ev->done_turn.reason == STOP_STRING && s->n_held > 0)
         s->n_held--;
 }

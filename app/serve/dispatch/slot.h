@@ -1,5 +1,6 @@
-/* A session of the engine as the server sees it: its client, the task it answers, and which tokens
- * it holds, so that a prompt finds the session that holds most of it. dispatcher thread. */
+/* A session of the engine as the server sees it: its client, its task, and the tokens in its KV
+ * cache, so that a prompt is given to the session with the longest prefix of it. dispatcher thread.
+ */
 #ifndef APP_SERVE_DISPATCH_SLOT_H
 #define APP_SERVE_DISPATCH_SLOT_H
 
@@ -11,27 +12,26 @@ struct slot {
     struct client *client;
     bool ready;
     struct task *task;              /* NULL: idle */
-    int *held, n_held;              /* ids; what it holds at most */
-    float strengths[LORA_ADAPTERS]; /* of adapters, with which that was computed */
+    int *held, n_held;              /* ids in the KV cache; their maximum */
+    float strengths[LORA_ADAPTERS]; /* of adapters, with which they were computed */
     uint64_t used_ns;               /* when a task began; 0: never */
-    /* of the task, or of the last one: tokens of its prompt, those that were there, those that are
-     * there by now; tokens of the answer, and when the first and the newest came */
+    /* of the task, or of the last one: tokens of its prompt, the cached ones, those computed by
+     * now; tokens of the answer, and when the first and the newest were made */
     int prompt, cached, read, made;
     uint64_t first_ns, newest_ns;
 };
 
-/* The idle session for a turn: the one that holds most of its prompt. One that would lose more
- * than half of what it holds is spared while another one is there that loses less, since a
- * beginning that sessions have in common is taken from there. Then the one used longest ago. NULL:
- * none is idle. */
+/* The idle session for a turn: the one with the longest prefix of its prompt. A session that would
+ * lose more than half of its tokens is avoided if another one loses less, since a common prefix is
+ * copied from it. Among equals the least recently used. NULL: none is idle. */
 struct slot *slot_choose(struct slot *slots, int n, const struct turn *t);
 /* Sends the task's turn. -1: no memory. */
 int slot_begin(struct slot *s, struct task *t);
 /* Its task is over. */
 void slot_end(struct slot *s);
-/* Takes note of what the engine tells. */
+/* Updates the slot from an event of the engine. */
 void slot_note(struct slot *s, const struct event *ev);
-/* Closes its client: whoever has drained it, or nobody has. */
+/* Closes its client, after its events were drained or if they are not needed. */
 void slot_release(struct slot *s);
 
 #endif

@@ -24,9 +24,9 @@ static const json_t *tool_named(const struct job *j, const char *name)
     return NULL;
 }
 
-/* ---- calls that nothing marks ---- */
+/* ---- calls without a marker ---- */
 
-/* What is left of an answer's beginning. */
+/* The unparsed rest of an answer's beginning. */
 struct rest {
     const char *at, *end;
 };
@@ -38,7 +38,7 @@ static bool skip(struct rest *r)
     return r->at < r->end;
 }
 
-/* How much of the word stands there: all of it, as much as there is text, or (false) another. */
+/* Matches the word: completely, as far as there is text, or not (false). */
 static bool begins(const struct rest *r, const char *word, size_t n)
 {
     size_t have = (size_t)(r->end - r->at);
@@ -46,7 +46,7 @@ static bool begins(const struct rest *r, const char *word, size_t n)
     return memcmp(r->at, word, have < n ? have : n) == 0;
 }
 
-/* A name of a tool, and `close` behind it. */
+/* The name of a tool, followed by `close`. */
 static bool may_name(const struct job *j, const struct rest *r, char close)
 {
     const json_t *tool;
@@ -64,11 +64,11 @@ static bool may_name(const struct job *j, const struct rest *r, char close)
     return false;
 }
 
-/* {"name": "TOOL" and the like */
+/* Matches {"name": "TOOL" and the like */
 static bool may_object(const struct job *j, struct rest r)
 {
     static const struct {
-        const char *key, *value; /* value: what its text may be; NULL: anything, "": a tool */
+        const char *key, *value; /* value: required text; NULL: any, "": a tool's name */
     } keys[] = {{"\"name\"", ""},
                 {"\"tool_name\"", ""},
                 {"\"type\"", "\"function\""},
@@ -125,7 +125,7 @@ bool tools_may_call(const struct job *j, const char *text, size_t n)
     }
 }
 
-/* ---- calls read ---- */
+/* ---- parsing calls ---- */
 
 static json_t *make_call(const char *name, const char *arguments)
 {
@@ -143,7 +143,7 @@ static json_t *make_call(const char *name, const char *arguments)
 struct collector {
     const struct job *job;
     json_t *calls;
-    bool strangers; /* one is of no tool of the request */
+    bool strangers; /* a call names a tool that is not in the request */
 };
 
 static int add_call(void *ctx, const char *text, const struct tool_call *call)
@@ -162,7 +162,7 @@ static int add_call(void *ctx, const char *text, const struct tool_call *call)
     return rc;
 }
 
-/* known: calls of tools that the request does not name are none. */
+/* known: ignore calls of tools that the request does not name. */
 static bool read_calls(struct task *t, const struct strbuf *said, bool known)
 {
     struct collector c = {t->job, json_array(), false};

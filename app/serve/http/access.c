@@ -10,11 +10,11 @@
 #define KEY_MOST 256 /* bytes */
 
 struct access {
-    char (*keys)[KEY_MOST]; /* filled up with zeros */
+    char (*keys)[KEY_MOST]; /* zero-padded */
     size_t n_keys;
-    char *host; /* --host: names us too */
+    char *host; /* --host: accepted as Host too */
     struct option_list hosts, origins;
-    bool any_host; /* others reach us by names that we do not know; they need a key */
+    bool any_host; /* accept any Host: others may use unknown names; they need a key */
 };
 
 static int copy_list(struct option_list *to, const struct option_list *from, struct error *e)
@@ -146,7 +146,7 @@ int access_check_key(const struct access *a, const struct access_headers *h, str
 
 /* ---- browsers ---- */
 
-/* The name in front of a port, without brackets of an IPv6 address. */
+/* The name before a port, without the brackets of an IPv6 address. */
 static size_t name_of(const char **host)
 {
     const char *end;

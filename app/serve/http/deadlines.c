@@ -24,7 +24,7 @@ struct deadlines {
     struct deadline of[SERVE_CONNECTIONS];
 };
 
-/* A look takes no time, so that a second between two of them is often enough. */
+/* A check is cheap, so once a second is often enough. */
 #define LOOK_S 1
 
 static void cut_off(struct deadlines *d, uint64_t now)

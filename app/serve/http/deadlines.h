@@ -1,9 +1,9 @@
-/* How long a client may take to send a request and to take its answer. The library ends a
- * connection that is silent; who sends or takes a little now and then would hold one for ever, and
- * a few hundred of them the server, or a few of them all its sessions. So the head of a request has
- * a time of its own, its body another, and so has the answer: of that only what it waits for the
- * client counts, not what the client waits for the model. A thread cuts off who takes longer: the
- * socket is shut down, and the library finds the client gone. */
+/* Limits the time that a client may take to send a request and to read its answer. The library
+ * closes silent connections; but a client that sends or reads a little now and then would keep one
+ * forever, and a few hundred of them the server, or a few of them all its sessions. So the head of
+ * a request has a time limit, its body another, and so has the answer: for that only time spent
+ * waiting for the client counts, not the model's. A thread cuts off clients that exceed it: it
+ * shuts down the socket, and the library finds the client gone. */
 #ifndef APP_SERVE_HTTP_DEADLINES_H
 #define APP_SERVE_HTTP_DEADLINES_H
 
@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 
-/* Times the seconds of silence that are allowed. A head begins where the answer before it ended, so
- * that its time holds a silence too. */
+/* Multiples of the allowed seconds of silence. The head's time begins at the end of the previous
+ * answer, so it includes one silence. */
 #define DEADLINE_HEAD 2
 #define DEADLINE_BODY 10
 #define DEADLINE_ANSWER 10
@@ -24,17 +24,17 @@ struct deadline; /* a connection's */
 int deadlines_start(struct deadlines **d, int timeout_s, struct error *e);
 void deadlines_stop(struct deadlines *d); /* when no connection is left; NULL: nothing */
 
-/* A connection, whose head is awaited from now. Lent until deadline_close, which must come before
- * the descriptor is closed. NULL: there is no room, and it has no deadline. The others: any
- * thread, and NULL does nothing. */
+/* A connection whose head is expected from now on. Borrowed until deadline_close, which must be
+ * called before the descriptor is closed. NULL: no room, so no deadline. The others: any thread;
+ * NULL does nothing. */
 struct deadline *deadline_open(struct deadlines *d, int fd);
 void deadline_close(struct deadlines *d, struct deadline *each);
-/* The client has its part to do from now, in `times` the silence at most; 0: it has none. */
+/* The client must act from now on, within `times` the allowed silence; 0: it need not. */
 void deadline_set(struct deadlines *d, struct deadline *each, int times);
-/* It has done what there was to do, and there will be more: the rest of the time is kept. */
+/* The client has done its part for now: pauses the clock and keeps the remaining time. */
 void deadline_pause(struct deadlines *d, struct deadline *each);
 void deadline_resume(struct deadlines *d, struct deadline *each);
-/* It took longer, and was cut off. */
+/* It exceeded its limit and was cut off. */
 bool deadline_passed(struct deadlines *d, struct deadline *each);
 
 #endif

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BLOCK (32 << 10) /* bytes of an answer that are written at a time */
+#define BLOCK (32 << 10) /* bytes of an answer per write */
 
 struct http {
     struct MHD_Daemon *daemon;
@@ -28,7 +28,7 @@ struct http {
     int listening;
 };
 
-/* ---- what the server says to a request's headers ---- */
+/* ---- checks of a request's headers ---- */
 
 static const char *header(struct MHD_Connection *c, const char *name)
 {
@@ -55,14 +55,14 @@ static enum MHD_Result differs(void *length, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-/* Two lengths are two requests to whoever stands between: one of them is somebody else's. */
+/* Two Content-Length headers allow request smuggling through proxies. */
 static bool is_one_length(struct MHD_Connection *c, const char *length)
 {
     MHD_get_connection_values(c, MHD_HEADER_KIND, differs, &length);
     return length != NULL;
 }
 
-/* How the body is to come. */
+/* How the body will be sent. */
 static int check_coding(struct MHD_Connection *c, struct refusal *r)
 {
     const char *coding = header(c, "Content-Encoding"), *expect = header(c, "Expect");
@@ -76,7 +76,7 @@ static int check_coding(struct MHD_Connection *c, struct refusal *r)
     return 0;
 }
 
-/* Of the body that is to come. */
+/* Checks the announced body. */
 static int check_length(struct MHD_Connection *c, struct refusal *r)
 {
     const char *length = header(c, "Content-Length"), *coding = header(c, "Transfer-Encoding");
@@ -134,7 +134,7 @@ static void await(struct server *s, struct MHD_Connection *c, int times)
     deadline_set(s->http->deadlines, deadline_of(c), times);
 }
 
-/* The library wants more of an answer: the client has taken what it was given. Its thread. */
+/* The library asks for more of an answer: the client has read the previous data. Its thread. */
 static ssize_t read_block(void *cls, uint64_t pos, char *out, size_t room)
 {
     struct exchange *x = cls;
@@ -172,7 +172,7 @@ static void drop_answer(void *cls)
     exchange_drop(cls);
 }
 
-/* A stream, or what is too long to be written at once. */
+/* A stream, or a body too long to be sent at once. */
 static struct MHD_Response *in_blocks(struct exchange *x)
 {
     uint64_t size = x->stream ? MHD_SIZE_UNKNOWN : x->out.len;
@@ -200,7 +200,7 @@ static struct MHD_Response *make_response(struct exchange *x)
     return m;
 }
 
-/* What the exchange holds becomes the answer. */
+/* Makes the response from the exchange. */
 static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
 {
     struct MHD_Response *m = make_response(x);
@@ -235,7 +235,7 @@ static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
     return sent;
 }
 
-/* ---- the library's calls ---- */
+/* ---- callbacks of the library ---- */
 
 static void name_peer(struct exchange *x, struct MHD_Connection *c)
 {
@@ -252,7 +252,7 @@ static void name_peer(struct exchange *x, struct MHD_Connection *c)
                   sizeof x->peer);
 }
 
-/* A connection begins or ends; its descriptor is open yet. */
+/* A connection begins or ends; its descriptor is still open. */
 static void on_connection(void *cls, struct MHD_Connection *c, void **deadline,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -266,7 +266,7 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **deadline,
         *deadline = deadline_open(s->http->deadlines, info ? info->connect_fd : -1);
 }
 
-/* The headers are there. What they are refused for is answered at once: the body is not read. */
+/* The headers have arrived. A refusal is sent at once: the body is not read. */
 static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const char *path,
                              const char *method, void **cls)
 {
@@ -294,8 +294,8 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
     return MHD_YES;
 }
 
-/* The request is read: its route answers, here or by a request thread, while the connection sleeps.
- */
+/* The request is complete: its route is called, here or by a request thread, while the connection
+ * is suspended. */
 static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
 {
     x->read = true;
@@ -331,10 +331,10 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     if (!x)
         return begin(cls, c, path, method, request);
     if (*n) {
-        if (x->status) /* refused already: what still comes is nobody's */
+        if (x->status) /* refused already: the rest is discarded */
             return MHD_NO;
         strbuf_put(&x->body, upload, *n);
-        if (x->body.failed) /* no length was said: it is not read to its end */
+        if (x->body.failed) /* no length was given: it is not read to its end */
             return MHD_NO;
         *n = 0;
         return MHD_YES;
@@ -347,13 +347,13 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     return status && !atomic_load(&x->gone) ? send_answer(x, c) : MHD_NO;
 }
 
-/* Who watches looks twice a second: that would hide all else. */
+/* Watchers poll twice a second, which would hide everything else in the log. */
 static bool is_glance(const struct exchange *x)
 {
     return x->status == 200 && strcmp(x->route->path, "/moetop/state") == 0;
 }
 
-/* A request that is over, with nothing of what was said in it: a line, or a row of the status. */
+/* Logs a finished request, without any of its text: a line, or a row of the status. */
 static void tell(struct exchange *x)
 {
     struct ui_request r = {.status = x->status,

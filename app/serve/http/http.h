@@ -1,16 +1,16 @@
-/* HTTP: what libmicrohttpd does, and what is refused before the server itself is asked. One thread
- * of the library's own reads and writes all connections; it never waits for an answer: a connection
- * sleeps until there is something to write. */
+/* HTTP by libmicrohttpd, and checks before a request reaches the server itself. One thread of the
+ * library reads and writes all connections; it never blocks on an answer: a connection is suspended
+ * until there is something to write. */
 #ifndef APP_SERVE_HTTP_HTTP_H
 #define APP_SERVE_HTTP_HTTP_H
 
 #include "app/serve/common/server.h"
 
-/* listening: a socket that listens; taken, also on failure. timeout_s: seconds in which a client
- * may be silent (see deadlines.h for what it may take in all). */
+/* listening: a listening socket; taken, also on failure. timeout_s: seconds for which a client may
+ * be silent (see deadlines.h for total limits). */
 int http_start(struct server *s, int listening, int timeout_s, struct error *e);
-/* No further connection is taken; those under way go on. */
+/* Accepts no more connections; running ones continue. */
 void http_quiesce(struct server *s);
-void http_stop(struct server *s); /* when nothing is under way */
+void http_stop(struct server *s); /* when no request is running */
 
 #endif

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define BACKLOG 128
-#define UNREAD (128 << 10) /* bytes of an answer that the kernel holds for a client */
+#define UNREAD (128 << 10) /* send buffer of the kernel for a client, in bytes */
 #define SYSTEMD_FIRST 3    /* sd_listen_fds(3) */
 
 static int open_failed(const struct options *o, int fd, int why, struct error *e)
@@ -32,7 +32,7 @@ static bool is_loopback(const struct sockaddr *a)
            IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
-/* Where it listens, as one would write it. */
+/* The listening address as a URL. */
 static void name_it(struct listener *l)
 {
     struct sockaddr_storage a = {0};
@@ -65,7 +65,7 @@ static int open_unix(struct listener *l, const char *path, struct error *e)
                          sizeof a.sun_path - 1);
     strcpy(a.sun_path, path);
     if (lstat(path, &s) == 0 && S_ISSOCK(s.st_mode))
-        unlink(path); /* of a run that is over */
+        unlink(path); /* left by an earlier run */
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     mask = umask(0177);
     rc = l->fd < 0 ? -1 : bind(l->fd, (struct sockaddr *)&a, sizeof a);
@@ -99,7 +99,7 @@ static int open_address(struct listener *l, const struct options *o, struct erro
     return rc ? open_failed(o, l->fd, rc, e) : 0;
 }
 
-/* A socket that was opened for us; -1: none. */
+/* A socket passed by systemd; -1: none. */
 static int inherited(void)
 {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
@@ -123,8 +123,8 @@ int listener_open(struct listener *l, const struct options *o, struct error *e)
                                                : open_address(l, o, e);
     if (rc < 0)
         return rc;
-    /* What it accepts inherits this. Left alone it grows to megabytes a client who does not read.
-     */
+    /* Accepted sockets inherit this. By default it grows to megabytes per client that does not
+     * read. */
     setsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &unread, sizeof unread);
     name_it(l);
     return 0;

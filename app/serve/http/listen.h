@@ -11,10 +11,10 @@ struct listener {
     char unlink[128]; /* the file of a unix socket, or "" */
 };
 
-/* --host and --port: an address, a name, or unix:PATH (files 0600); a socket that systemd hands
- * over (LISTEN_FDS) goes before both. ERR_USAGE, ERR_IO. */
+/* --host and --port: an address, a name, or unix:PATH (files 0600); a socket passed by systemd
+ * (LISTEN_FDS) takes precedence. ERR_USAGE, ERR_IO. */
 int listener_open(struct listener *l, const struct options *o, struct error *e);
-/* Its file goes; the socket itself is whose who has it. */
+/* Deletes its file; the socket itself stays with its owner. */
 void listener_forget(struct listener *l);
 
 #endif

@@ -29,7 +29,7 @@ static int make_schema(struct job *j, const json_t *schema, const char *param, s
     int rc = text ? make(j, grammar_from_schema, text, strlen(text), param, r)
                   : refuse(r, 503, "out_of_memory", NULL, "out of memory for the schema");
 
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
     return rc;
 }
 
@@ -38,7 +38,7 @@ static bool is_schema(const json_t *v)
     return json_is_object(v) || json_is_boolean(v);
 }
 
-/* OpenAI's: {"type": "json_schema", "json_schema": {"schema": …}}; llama-server's: "schema" beside
+/* OpenAI's: {"type": "json_schema", "json_schema": {"schema": …}}; llama-server's: "schema" next to
  * the type. */
 static int read_format(struct job *j, const json_t *format, struct refusal *r)
 {
@@ -92,7 +92,7 @@ int constraint_read(struct job *j, struct refusal *r)
 
 /* ---- calls ---- */
 
-/* "#/…" meant a tool's own schema, which now lies deeper: every $ref says so. */
+/* "#/…" referred to a tool's own schema, which is now nested: rewrites every $ref. */
 static void move_refs(json_t *v, const char *where)
 {
     const char *to = json_string_value(json_object_get(v, "$ref"));
@@ -107,7 +107,7 @@ static void move_refs(json_t *v, const char *where)
     json_array_foreach(v, i, each) move_refs(each, where);
 }
 
-/* A call says the parameters that the tool names; more only where its schema says so. */
+/* A call has the parameters listed by the tool; others only if its schema allows them. */
 static void close_objects(json_t *v)
 {
     const char *type = json_string_value(json_object_get(v, "type"));

@@ -1,5 +1,5 @@
-/* See conversation_json.h. What the model's template does not know of tools (tools.h) is text: what
- * a tool said a user's message, what an assistant called part of its text. */
+/* See conversation_json.h. Tool features missing in the model's template (tools.h) become text: a
+ * tool's result becomes a user message, an assistant's call becomes part of its text. */
 #include "app/serve/request/conversation_json.h"
 
 #include "app/serve/request/request_fields.h"
@@ -35,21 +35,21 @@ static int find_role(const json_t *m, const char *param, struct refusal *r)
                   "'%s.role' must be system, developer, user, assistant or tool", param);
 }
 
-/* What a message list is read with. */
+/* State of reading a message list. */
 struct reader {
     struct dialogue *d;
     const char *list; /* the field's name */
     const struct chat_tools *knows;
-    /* those of the newest assistant that called, as the template sees them; NULL: none did */
+    /* the calls of the newest assistant message with calls, for the template; NULL: none */
     const json_t *calls;
     size_t results; /* since then */
-    size_t more;    /* calls beyond one a message, of them all */
-    /* a user's message of what tools said, while more may come to it; NULL: there is none */
+    size_t more;    /* calls beyond one per message, in total */
+    /* the user message of tool results that is being collected; NULL: none */
     struct message *wrapped;
-    struct strbuf said; /* what it says so far */
+    struct strbuf said; /* its text so far */
 };
 
-/* The calls of an assistant's message behind its text. */
+/* Appends the calls of an assistant's message to its text. */
 static int put_calls(const json_t *calls, char **text, const char *param, struct refusal *r)
 {
     struct strbuf b = {0};
@@ -97,9 +97,9 @@ static int add_calls(struct reader *d, const json_t *m, struct message *out, con
     return 0;
 }
 
-#define CALLS_LOOKED_AT 256 /* of one message, for a result's */
+#define CALLS_LOOKED_AT 256 /* calls of one message that are searched for a result's id */
 
-/* The name of the tool that was called so; NULL: nothing is known. */
+/* The name of the tool of this call id; NULL: unknown. */
 static const json_t *name_called(const struct reader *d, const char *id)
 {
     const json_t *call = json_array_get(d->calls, d->results);
@@ -115,7 +115,7 @@ static const json_t *name_called(const struct reader *d, const char *id)
     return NULL;
 }
 
-/* Results of one turn are one message: many templates want users and assistants by turns. */
+/* Results of one turn are one message: many templates require users and assistants to alternate. */
 static void wrap_result(struct reader *d, struct message *out)
 {
     if (d->wrapped)
@@ -132,7 +132,7 @@ static void wrap_result(struct reader *d, struct message *out)
     d->wrapped = out;
 }
 
-/* Such a message is whole. */
+/* Ends the message of tool results. */
 static int end_wrapped(struct reader *d, struct refusal *r)
 {
     struct message *m = d->wrapped;
@@ -146,7 +146,7 @@ static int end_wrapped(struct reader *d, struct refusal *r)
     return m->text ? 0 : no_memory(r);
 }
 
-/* What a tool said. */
+/* A tool's result. */
 static int add_result(struct reader *d, const json_t *m, struct message *out, struct refusal *r)
 {
     const char *id = json_string_value(json_object_get(m, "tool_call_id"));
@@ -194,8 +194,8 @@ static int read_message(struct reader *d, const json_t *m, size_t i, struct refu
                                     : 0;
 }
 
-/* The tools into the system message, which is made where there is none; before the first user's
- * words where the template refuses those. */
+/* Adds the tools to the system message, which is created if missing; before the first user message
+ * if the template rejects system messages. */
 static int tell_tools(struct dialogue *d, const char *tools, bool no_system, struct refusal *r)
 {
     struct strbuf b = {0};
@@ -235,7 +235,7 @@ static int add_system(struct dialogue *d, const char *text, struct refusal *r)
     return 0;
 }
 
-/* The result of the call of number k, among n messages; n: none. */
+/* The index of the result of call k, among n messages; n: none. */
 static size_t result_of(const struct message *m, size_t n, const json_t *call, size_t k)
 {
     const json_t *id = json_object_get(call, "id");
@@ -247,7 +247,7 @@ static size_t result_of(const struct message *m, size_t n, const json_t *call, s
     return !id && k < n && m[k].text ? k : n;
 }
 
-/* One message of a call, made of the assistant's; the first one has its words. */
+/* One message with a single call, made from the assistant's; the first one has its text. */
 static int split_call(struct message *out, struct message *from, const json_t *call, bool first)
 {
     json_t *content = json_object_get(from->members, "content");
@@ -264,7 +264,7 @@ static int split_call(struct message *out, struct message *from, const json_t *c
     return out->text && out->members ? 0 : -1;
 }
 
-/* Calls at once become calls one after the other, each before its result. */
+/* Splits parallel calls into consecutive ones, each followed by its result. */
 static int split_calls(struct dialogue *d, size_t more, struct refusal *r)
 {
     size_t n = d->n_messages, results, at;
@@ -279,7 +279,7 @@ static int split_calls(struct dialogue *d, size_t more, struct refusal *r)
         json_t *calls = json_object_get(old[i].members, "tool_calls"), *call;
         size_t k;
 
-        if (!old[i].text) /* it stands behind its call */
+        if (!old[i].text) /* it was moved after its call */
             continue;
         if (json_array_size(calls) < 2) {
             m[d->n_messages++] = old[i];

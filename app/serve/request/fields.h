@@ -1,7 +1,6 @@
-/* The plain fields of a request's JSON object: a table of names, types and ranges, so that what is
- * wrong is refused naming the field, and nothing of a wrong type is taken silently. Fields that no
- * table names are passed over: clients send many. null stands for a field that is not there. Pure;
- * any thread. */
+/* The plain fields of a request's JSON object: a table of names, types and ranges, so that a wrong
+ * value is refused naming the field, and never accepted silently. Fields that are in no table are
+ * ignored: clients send many. null means absent. Pure; any thread. */
 #ifndef APP_SERVE_REQUEST_FIELDS_H
 #define APP_SERVE_REQUEST_FIELDS_H
 
@@ -13,7 +12,7 @@ enum field_type {
     FIELD_BOOL, /* bool */
     FIELD_INT,  /* int64_t */
     FIELD_REAL, /* double */
-    FIELD_TEXT  /* const char *: the request's own */
+    FIELD_TEXT  /* const char *: owned by the request */
 };
 
 struct field {
@@ -23,7 +22,7 @@ struct field {
     size_t offset;      /* of its value in *out */
 };
 
-/* Fields that are not there leave *out as it is. -1: refused. */
+/* Absent fields leave *out unchanged. -1: refused. */
 int fields_read(const json_t *o, const struct field *table, size_t n, void *out, struct refusal *r);
 /* NULL also for null. */
 const json_t *field_get(const json_t *o, const char *name);

@@ -120,7 +120,7 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
         t->prompt = copy_ids(p->ids, p->n);
     t->n_prompt = p->n;
     t->goes_on = p->goes_on;
-    /* what keeps to a schema is an answer in JSON */
+    /* constrained to a schema: the answer is JSON */
     t->answers = !w->tools || w->call || p->goes_on ||
                  (j->grammar && !field_get(j->body, "grammar"));
     if (w->logprobs) {
@@ -163,7 +163,7 @@ void job_event(struct job *j, const char *name, json_t *o)
     strbuf_puts(&j->line, "data: ");
     strbuf_puts(&j->line, text);
     strbuf_puts(&j->line, "\n\n");
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
 }
 
 struct usage job_usage(const struct job *j)

@@ -1,7 +1,5 @@
-/* A request that the engine answers: what it asks, and a task for every choice, each of which
- * occupies a session while it is answered. Made by a request thread, owned by the dispatcher once
- * it is submitted.
- */
+/* A request that the engine answers, and a task for every choice, each of which occupies a session
+ * while it is answered. Made by a request thread, owned by the dispatcher once it is submitted. */
 #ifndef APP_SERVE_REQUEST_JOB_H
 #define APP_SERVE_REQUEST_JOB_H
 
@@ -20,32 +18,32 @@ struct task {
     int index;             /* among the choices */
     struct turn turn;      /* the engine's once it has begun */
     int *prompt, n_prompt; /* a copy of its ids if `echo` repeats them, or NULL */
-    struct task *next;     /* of those that wait */
-    struct slot *slot;     /* answers it; NULL: waits, or is over */
+    struct task *next;     /* in the queue */
+    struct slot *slot;     /* its session; NULL: waits, or is over */
     bool over;
-    bool goes_on;                        /* the answer goes on in the middle of a text */
+    bool goes_on;                        /* the answer continues in the middle of a text */
     struct strbuf text, reasoning, call; /* so far; call: text of tool calls, not parsed yet */
-    struct strbuf held; /* how the answer begins while that may be a call that nothing marks */
-    bool answers;       /* it is none: text goes on as it comes */
+    struct strbuf held; /* start of the answer while it may be a call without a marker */
+    bool answers;       /* it is not a call: text is streamed as it arrives */
     /* arrays: of tokens whose text is in `text`, and since the newest piece */
     json_t *logprobs, *fresh;
-    struct logprobs_event newest; /* of the token that comes next */
+    struct logprobs_event newest; /* of the next token */
     bool has_newest;
-    int scored;    /* tokens of the prompt told so far */
-    bool echoed;   /* the prompt was told again */
-    size_t offset; /* characters that tokens told of had so far */
+    int scored;    /* tokens of the prompt reported so far */
+    bool echoed;   /* the prompt was sent as an echo */
+    size_t offset; /* total characters of the tokens reported so far */
     int reasoning_tokens;
     json_t *tool_calls; /* NULL: none */
     struct turn_done_event done;
     const char *finish; /* OpenAI's word: "stop", "length", "tool_calls" */
 };
 
-/* The plain fields of all APIs; the table of each says which it takes. */
+/* The plain fields of all APIs; each API's table selects some. */
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
     int64_t n, max_tokens, top_logprobs;
     bool tools;               /* tool calls are parsed out of the text */
-    bool call;                /* the answer is such a call and nothing else: j->grammar says so */
+    bool call;                /* the answer is only such a call, constrained by j->grammar */
     struct sampling sampling; /* of the first choice */
     float strengths[LORA_ADAPTERS];
 };
@@ -54,39 +52,39 @@ struct job {
     struct server *server;
     struct exchange *x; /* a reference of its own */
     const struct dialect *dialect;
-    struct job *next; /* on its way to the dispatcher; then among those under way */
+    struct job *next; /* in the queue to the dispatcher; then in the list of running jobs */
     json_t *body;     /* the request */
-    int other_model;  /* on the registry: it names that one; -1: the loaded one */
+    int other_model;  /* index in the registry of the model it names; -1: the loaded one */
     char id[48];
     int64_t created;
     struct wish wish;
-    const char *format_name; /* what its API calls "response_format" */
-    struct grammar *grammar; /* what answers must keep to, a reference; NULL: nothing */
-    char *opening;           /* what such an answer says already; NULL: nothing */
+    const char *format_name; /* its API's name for "response_format" */
+    struct grammar *grammar; /* constraint of the answers, a reference; NULL: none */
+    char *opening;           /* text with which such an answer starts; NULL: none */
     char **stops;            /* until the turns have copies */
     size_t n_stops;
     struct task *tasks;
-    int n_tasks, n_prompts, left; /* tasks; prompts of them; not over yet */
+    int n_tasks, n_prompts, left; /* tasks; prompts of them; tasks not over yet */
     bool begun, failed, cancelled;
-    bool held; /* its client is behind */
+    bool held; /* paused: its client reads too slowly */
     uint64_t submitted_ns, first_ns, last_put_ns;
-    int sequence, part, items; /* dialects count their events and parts with them */
+    int sequence, part, items; /* counters of the dialects for their events and parts */
     struct strbuf line;        /* an event under construction */
 };
 
-/* How an API writes answers. Streams: begin, then for each task task_begin, pieces, task_end, then
- * end; each puts whole events into job->line. dispatcher thread. */
+/* How an API formats answers. Streams: begin, then for each task task_begin, pieces, task_end, then
+ * end; each appends whole events to job->line. dispatcher thread. */
 struct dialect {
     void (*begin)(struct job *j);
     void (*task_begin)(struct job *j, struct task *t);
-    /* n may be 0 where only token probabilities are left to tell */
+    /* n may be 0 if only token probabilities are left to report */
     void (*piece)(struct job *j, struct task *t, enum answer_part part, const char *text, size_t n);
     void (*task_end)(struct job *j, struct task *t);
     void (*end)(struct job *j);
     /* an event that ends a stream */
     void (*failure)(struct job *j, const struct refusal *r);
     json_t *(*whole)(struct job *j); /* NULL: no memory */
-    /* how a token's probabilities are written; NULL: they are not */
+    /* formats a token's probabilities; NULL: not supported */
     json_t *(*entry)(const struct tokenizer *t, const struct logprobs_event *p, bool first);
 };
 

@@ -1,4 +1,4 @@
-/* See ask.h. */
+/* See request_fields.h. */
 #include "app/serve/request/request_fields.h"
 
 #include "app/serve/common/model_registry.h"
@@ -129,7 +129,7 @@ static int read_stream_options(struct job *j, struct refusal *r)
     return fields_read(v, own, 1, &j->wish, r);
 }
 
-/* OpenAI's ranges, and what other servers call the same; the values themselves are read by
+/* OpenAI's ranges, and other servers' names for the same fields; the values themselves are read by
  * sampling_read_json, whose names are llama-server's. */
 struct sampling_fields {
     double temperature, top_p, min_p, presence, frequency, repetition;
@@ -149,7 +149,7 @@ static const struct field sampling_fields[] = {
     {"top_k", FIELD_INT, -1, 1 << 24, IN(top_k)},
 };
 
-/* The biases of a request: tokens that there are, -100 to 100. */
+/* The biases of a request: valid token ids, -100 to 100. */
 static int check_bias(const struct job *j, struct refusal *r)
 {
     const struct sampling *s = &j->wish.sampling;
@@ -180,11 +180,11 @@ static int read_sampling(struct job *j, struct refusal *r)
                     r) < 0)
         return -1;
     s->repeat_penalty = (float)f.repetition;
-    if (f.seed != -1) /* llama.cpp's word for a new one */
+    if (f.seed != -1) /* llama.cpp's value for a random seed */
         s->seed = (uint64_t)f.seed;
     rest = json_copy(j->body);
     json_object_del(rest, "seed");
-    if (f.top_k == -1) /* vLLM's word for all */
+    if (f.top_k == -1) /* vLLM's value for all */
         json_object_set_new(rest, "top_k", json_integer(0));
     rc = sampling_read_json(s, rest, &param, &e);
     json_decref(rest);

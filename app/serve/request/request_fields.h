@@ -1,5 +1,5 @@
-/* What a request asks in fields that the APIs share: the model, sampling, stops, how it is
- * streamed; and the conversation in OpenAI's form. Request thread. */
+/* Fields of requests that the APIs share: the model, sampling, stops, streaming; and the
+ * conversation in OpenAI's form. Request thread. */
 #ifndef APP_SERVE_REQUEST_REQUEST_FIELDS_H
 #define APP_SERVE_REQUEST_REQUEST_FIELDS_H
 
@@ -7,18 +7,18 @@
 
 /* The body of x as a JSON object; NULL: refused. */
 json_t *request_json(const struct exchange *x, struct refusal *r);
-/* The same into j->body; its model must be the one that is loaded. -1 without a refusal: it is
- * another one's, see request_waits. */
+/* The same into j->body; its model must be the loaded one. -1 without a refusal: it is another one,
+ * see request_waits. */
 int request_body(struct job *j, struct refusal *r);
-/* What could not be read is for another model, and waits for it: j goes, its exchange comes again.
- * false: it was refused. */
+/* A request that was not read because it is for another model waits for that: j is freed, its
+ * exchange is read again. false: it was refused. */
 bool request_waits(struct job *j, struct refusal *r);
-/* The common fields into j->wish, and what the answer must keep to into j->grammar. */
+/* The common fields into j->wish, and constraints of the answer into j->grammar. */
 int request_common(struct job *j, struct refusal *r);
 /* "stop", a string or a list of them; name: of the field. */
 int request_stops(struct job *j, const char *name, struct refusal *r);
-/* Text of a message: a string, or a list of parts, all of them text, which are joined; mem_*. null
- * (allowed where optional) is "". */
+/* Text of a message: a string, or a list of text parts, which are joined; mem_*. null (allowed if
+ * optional) is "". */
 char *request_content(const json_t *v, bool optional, const char *param, struct refusal *r);
 
 #endif

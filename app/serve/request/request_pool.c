@@ -1,4 +1,4 @@
-/* See pool.h. */
+/* See request_pool.h. */
 #include "app/serve/request/request_pool.h"
 
 #include "app/serve/common/model_registry.h"
@@ -16,7 +16,7 @@ struct paper {
 
 struct clerk {
     struct request_pool *pool;
-    bool small; /* it takes small ones alone, so that these do not wait for megabytes */
+    bool small; /* takes only small bodies, so that these do not wait behind megabytes */
 };
 
 struct request_pool {
@@ -29,7 +29,8 @@ struct request_pool {
     bool closing;
 };
 
-/* Under the lock: where the first one that c takes hangs; what is there is NULL when none is. */
+/* Under the lock: address of the link to the first item that c takes; *link is NULL if there is
+ * none. */
 static struct paper **find(const struct clerk *c)
 {
     struct paper **at = &c->pool->first;
@@ -56,7 +57,7 @@ static struct paper *take(const struct clerk *c)
     return p;
 }
 
-/* Unless another model comes first: then it is handed in again. */
+/* If another model must be loaded first, it is queued again. */
 static void read_it(struct exchange *x)
 {
     struct model_registry *registry = x->server->registry;
@@ -123,7 +124,7 @@ int request_pool_submit(struct request_pool *d, struct exchange *x)
     pthread_mutex_lock(&d->lock);
     *d->last = p;
     d->last = &p->next;
-    pthread_cond_broadcast(&d->more); /* not every thread takes it */
+    pthread_cond_broadcast(&d->more); /* the item may not suit every thread */
     pthread_mutex_unlock(&d->lock);
     return 0;
 }

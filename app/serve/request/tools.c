@@ -24,10 +24,10 @@ static int check_tool(const json_t *tool, size_t i, struct refusal *r)
     return 0;
 }
 
-/* What "tool_choice" says. */
+/* The parsed "tool_choice". */
 struct choice {
     bool none, required;
-    const char *name; /* of the only tool that may be called; NULL: any */
+    const char *name; /* of the only tool allowed; NULL: any */
 };
 
 static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
@@ -37,7 +37,7 @@ static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
 
     *c = (struct choice){0};
     if (json_is_object(v)) {
-        /* OpenAI's Responses name it beside the type */
+        /* in OpenAI's Responses the name is beside the type */
         c->name = json_string_value(json_object_get(f ? f : v, "name"));
         c->required = c->name != NULL;
     }
@@ -59,10 +59,10 @@ static void put_json(struct strbuf *out, const json_t *o)
         strbuf_puts(out, text);
     else
         out->failed = true;
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson */
 }
 
-/* The list as Hermes' system message tells it. */
+/* The list of tools in the system message of Hermes. */
 static char *hermes_text(const json_t *list)
 {
     struct strbuf b = {0};
@@ -187,7 +187,7 @@ int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
     if (!j->wish.tools)
         return 0;
     answer_format_learn(&p->parts.format);
-    if (!j->wish.call || p->parts.part != PART_ANSWER) /* what it thinks comes first */
+    if (!j->wish.call || p->parts.part != PART_ANSWER) /* reasoning comes first */
         return 0;
     rc = tokenizer_encode(info->tokenizer, CALL_BEGINS, strlen(CALL_BEGINS), true, &ids, &n, &e);
     if (rc == 0 && p->n + n >= info->context)
@@ -200,7 +200,7 @@ int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
         p->ids = more;
         p->n += n;
         p->goes_on = true;
-        p->parts = (struct answer_parts){0}; /* the call is all of the answer */
+        p->parts = (struct answer_parts){0}; /* the call is the whole answer */
     }
     mem_free(ids);
     return rc < 0 ? refuse_error(r, &e) : 0;
@@ -231,7 +231,7 @@ int tools_put_call(struct strbuf *out, const json_t *call, const char *param, st
     put_json(out, name);
     strbuf_puts(out, ", \"arguments\": ");
     if (json_string_length(arguments))
-        strbuf_puts(out, json_string_value(arguments)); /* as the model wrote it */
+        strbuf_puts(out, json_string_value(arguments)); /* as the model wrote them */
     else if (json_is_string(arguments))
         strbuf_puts(out, "{}");
     else
@@ -264,7 +264,7 @@ const char *tools_id(const struct chat_tools *knows, const char *id, char own[TO
     return own;
 }
 
-/* As the template wants them: an object, or the text that was said. NULL: no memory. */
+/* As the template needs them: an object, or the original text. NULL: no memory. */
 static json_t *arguments_value(const struct chat_tools *knows, const json_t *arguments)
 {
     const char *text = json_string_value(arguments);
@@ -274,7 +274,7 @@ static json_t *arguments_value(const struct chat_tools *knows, const json_t *arg
     if (knows->text_arguments && !text) {
         dumped = json_dumps(arguments, 0);
         v = dumped ? json_string(dumped) : NULL;
-        free(dumped); /* jansson's own */
+        free(dumped); /* allocated by jansson */
         return v;
     }
     if (knows->text_arguments || !text)

@@ -1,36 +1,36 @@
-/* Tools as a request brings them. A model whose chat template knows tools is told of them by it,
- * and of what was called and answered; else, and where a call is demanded that its own way cannot
- * be held to, all of it is text in the form of Hermes (NousResearch/Hermes-Function-Calling), which
- * most models that know tools were taught. Request thread. */
+/* Tools of a request. If the model's chat template supports tools, it renders them, their calls and
+ * results; otherwise, and if a call is required that the model's own format cannot be constrained
+ * to, all of it is text in the format of Hermes (NousResearch/Hermes-Function-Calling), which most
+ * models trained on tools know. Request thread. */
 #ifndef APP_SERVE_REQUEST_TOOLS_H
 #define APP_SERVE_REQUEST_TOOLS_H
 
 #include "app/serve/request/job.h"
 #include "engine/text/chat_tools.h"
 
-/* How a conversation tells of tools. */
+/* How a conversation presents tools. */
 struct telling {
-    struct chat_tools knows; /* what is left to the template; zeros: nothing */
-    char *text;              /* mem_*: what the system message says of tools; NULL: nothing */
+    struct chat_tools knows; /* what the template renders; zeros: nothing */
+    char *text;              /* mem_*: the text about tools in the system message; NULL: none */
 };
 
-/* "tools" and "tool_choice" of j->body, checked. Sets j->wish.tools and, where a call is demanded,
+/* Checks "tools" and "tool_choice" of j->body. Sets j->wish.tools and, if a call is required,
  * j->wish.call and j->grammar. */
 int tools_read(struct job *j, struct telling *t, struct refusal *r);
-/* What the template finds by name: "tools", if it is told of them, and "chat_template_kwargs".
- * *given: a new reference; NULL: nothing. */
+/* The template's variables: "tools", if it supports them, and "chat_template_kwargs". *given: a new
+ * reference; NULL: none. */
 int tools_given(const struct job *j, const struct telling *t, json_t **given, struct refusal *r);
-/* Where the answer is to be a call, its prompt goes on to where that begins; and answers mark calls
- * as Hermes does too, whatever its own template knows. */
+/* If a call is required, extends the prompt by the start of a call; calls in the answer are then
+ * parsed in the Hermes format too, whatever the template supports. */
 int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r);
-/* What tools_prompt adds, for what is only shown; "": nothing. */
+/* What tools_prompt adds, for display only; "": nothing. */
 const char *tools_opening(const struct job *j);
-/* A call of OpenAI's form, as the model would have said it. */
+/* A call of OpenAI's form, as text in the model's format. */
 int tools_put_call(struct strbuf *out, const json_t *call, const char *param, struct refusal *r);
 /* The same for a template; NULL: refused. */
 json_t *tools_call_value(const struct chat_tools *knows, const json_t *call, const char *param,
                          struct refusal *r);
-/* The id of a call, as the template wants it: id, or what is written to own. */
+/* The id of a call in the form that the template needs: id, or one written to own. */
 #define TOOLS_SHORT_ID 10
 const char *tools_id(const struct chat_tools *knows, const char *id, char own[TOOLS_SHORT_ID]);
 

@@ -5,9 +5,9 @@
 #include "app/options/options.h"
 #include "ui/model.h"
 
-/* ERR_USAGE: it names a panel that there is not. */
+/* ERR_USAGE: it names an unknown panel. */
 int panels_option_check(const char *value, struct error *e);
-/* These panels are open now, and no others. */
+/* Opens these panels and closes all others. */
 void panels_option_take(struct ui_model *m, const struct options *o);
 void update_option_take(struct ui_model *m, const struct options *o);
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define LOOK_NS (100 * CLOCK_MILLI)
-#define ESCAPE_MS 50 /* a lone Esc is the key when nothing follows for so long */
+#define ESCAPE_MS 50 /* a lone Esc counts as the key if nothing follows for this long */
 
 bool screen_loop_wanted(const struct options *o)
 {
@@ -125,12 +125,12 @@ static void draw(struct screen_loop *l)
     terminal_draw(l->terminal, &l->canvas);
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static void suspend(struct screen_loop *l)
 {
     terminal_suspend(l->terminal);
-    /* the terminal's user gets the shell; the work stands still until fg */
+    /* suspends: the work stops until fg */
     kill(0, SIGSTOP);
     terminal_resume(l->terminal);
     l->model.dirty = true;
@@ -151,7 +151,7 @@ static void act(struct screen_loop *l, enum action a, int index)
     }
 }
 
-/* A panel's keys first where it has them, then the dashboard's own. */
+/* The focused panel handles a key first, then the dashboard. */
 static void key(struct screen_loop *l, const struct input_event *ev)
 {
     int index;
@@ -182,7 +182,7 @@ static void take_keys(struct screen_loop *l, bool readable)
     struct input_event ev;
 
     if (readable && terminal_read(l->terminal) < 0)
-        l->wants_end = true; /* the terminal is gone */
+        l->wants_end = true; /* the terminal was closed */
     while (terminal_next(l->terminal, !readable, &ev) == 1) {
         l->model.dirty = true;
         if (ev.kind == INPUT_KEY)
@@ -226,7 +226,7 @@ bool screen_loop_step(struct screen_loop *l, int ms)
         int rc = poll(p, 2, timeout_ms(l, now, end));
 
         if (rc < 0)
-            break; /* a signal: the caller looks at it */
+            break; /* a signal: handled by the caller */
         now = clock_now();
         if (p[1].revents & POLLIN)
             take_signals(l);

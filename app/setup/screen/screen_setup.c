@@ -16,11 +16,11 @@ int screen_locale(bool *utf8, struct error *e)
     *utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     if (*utf8)
         return 0;
-    /* a C or Latin-1 locale would make curses and readline see bytes */
+    /* in a C or Latin-1 locale curses and readline would treat UTF-8 as bytes */
     if (!setlocale(LC_CTYPE, "C.UTF-8"))
         return error_set(e, ERR_USAGE,
                          "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
-    /* readline asks the environment, and so does the editor */
+    /* readline reads the environment, and so does the editor */
     setenv("LC_ALL", "C.UTF-8", 1);
     return 0;
 }

@@ -6,8 +6,8 @@
 #include "ui/theme.h"
 
 /* name: a theme of configs/themes or of the user's configuration folder, or a path. t keeps its
- * depth; roles the file does not name stay as built in. Complaints are "file:line:column: …".
- * ERR_USAGE, ERR_IO; t is unchanged then. */
+ * depth; roles missing from the file keep their built-in colours. Errors are "file:line:column: …".
+ * ERR_USAGE, ERR_IO; t is then unchanged. */
 /* The same from memory; name is what errors call it. ERR_USAGE, ERR_MEMORY. */
 int theme_parse(struct theme *t, const char *text, size_t n, const char *name, struct error *e);
 int theme_file_load(struct theme *t, const char *name, struct error *e);
