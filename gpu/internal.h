@@ -151,6 +151,14 @@ struct blas { /* blas.h */
     cl_mem x, gate, up, tile;
 };
 
+#define JOINED_PARTS 3 /* gate, up, down */
+
+struct joined_experts { /* joined_experts.c: of a layer */
+    enum { JOINED_NOT, JOINED_YES, JOINED_FAILED } state;
+    cl_mem matrix[JOINED_PARTS], bias[JOINED_PARTS];
+    size_t step[JOINED_PARTS], bias_step[JOINED_PARTS]; /* bytes from expert to expert */
+};
+
 struct device {
     struct device_base base;
     struct cl_target target;
@@ -172,6 +180,7 @@ struct device {
     char verdict[400]; /* of the self-test, in words */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
+    struct joined_experts *joined; /* of each layer */
     /* scratch, all for max_rows rows */
     cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights,
         tiles, entries, mid, out, logits, kv_rows;
@@ -291,6 +300,12 @@ struct block *expert_swap_take(struct device *d, int layer, int expert, struct e
 int expert_swap_done(struct device *d, int layer, int expert, struct error *e);
 void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n);
 
+/* joined_experts.c: joins the layer's experts if they are not; NULL: they stay apart. leave:
+ * expert `leaving` is about to be released. close: all of them are. */
+const struct joined_experts *joined_experts(struct device *d, int layer);
+void joined_experts_leave(struct device *d, int layer, int leaving);
+void joined_experts_close(struct device *d, int layer);
+
 /* launch.c */
 int job_begin(struct device *d, struct error *e);
 int job_end(struct device *d, struct error *e); /* flushes */
@@ -337,10 +352,16 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
                       const struct output *out, int n, bool add, struct error *e);
 int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
                   const struct output *out, int n, bool add, struct error *e);
+/* Where the kernels find the experts of a launch. */
+struct expert_bank {
+    struct block *at[BANK]; /* n of them; where joined the first alone, for its shapes */
+    int n;
+    const struct joined_experts *joined; /* not NULL: all of a layer, by their numbers */
+};
 /* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out.
  */
-int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block *const *bank,
-                      int n_bank, int first, int end, int many, struct error *e);
+int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                      int first, int end, int many, struct error *e);
 /* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
  * all_weights; score_bias: NULL, or the scores'; tiles: the tiles and entries of a single row, too.
  */

@@ -326,43 +326,51 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
 }
 
 /* Arguments from `at` on: a matrix of each expert of a bank. */
-static int bank_args(struct device *d, cl_kernel k, int at, struct block *const *bank, int n_bank,
+static int bank_args(struct device *d, cl_kernel k, int at, const struct expert_bank *bank,
                      int part, bool bias, struct error *e)
 {
-    for (int i = 0; i < BANK; i++) {
-        const struct part *p = &bank[i < n_bank ? i : 0]->part[part];
+    const struct joined_experts *j = bank->joined;
 
-        if (launch_args(d, k, at + i, e, "m", bias ? p->bias : p->mem) < 0)
+    for (int i = 0; i < BANK; i++) {
+        const struct part *p = &bank->at[i < bank->n ? i : 0]->part[part];
+        cl_mem mem = !j ? (bias ? p->bias : p->mem) : bias ? j->bias[part] : j->matrix[part];
+
+        if (launch_args(d, k, at + i, e, "m", j && i ? NULL : mem) < 0)
             return ERR_DEVICE;
     }
     return 0;
 }
 
 /* Matrices of a bank from argument `at` on, n of them from part `first` on; where the model's
- * experts have biases theirs, and whether these have any. */
-static int expert_args(struct device *d, cl_kernel k, int at, struct block *const *bank, int n_bank,
+ * experts have biases theirs, and whether these have any; then the steps from expert to expert, of
+ * each matrix and of each bias, 0 where each is bound by itself. */
+static int expert_args(struct device *d, cl_kernel k, int at, const struct expert_bank *bank,
                        int first, int n, struct error *e)
 {
+    const struct joined_experts *j = bank->joined;
+    int last = first + n - 1;
+
     for (int i = 0; i < n; i++)
-        if (bank_args(d, k, at + i * BANK, bank, n_bank, first + i, false, e) < 0 ||
-            (d->biased &&
-             bank_args(d, k, at + (n + i) * BANK, bank, n_bank, first + i, true, e) < 0))
+        if (bank_args(d, k, at + i * BANK, bank, first + i, false, e) < 0 ||
+            (d->biased && bank_args(d, k, at + (n + i) * BANK, bank, first + i, true, e) < 0))
             return ERR_DEVICE;
-    return d->biased ? launch_args(d, k, at + 2 * n * BANK, e, "i",
-                                   bank[0]->part[first + n - 1].m->bias != NULL)
-                     : 0;
+    at += (d->biased ? 2 : 1) * n * BANK;
+    if (d->biased && launch_args(d, k, at++, e, "i", bank->at[0]->part[last].m->bias != NULL) < 0)
+        return ERR_DEVICE;
+    return launch_args(d, k, at, e, "ii", j ? (int)j->step[last] : 0,
+                       j ? (int)j->bias_step[last] : 0);
 }
 
-int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block *const *bank,
-                      int n_bank, int first, int end, int many, struct error *e)
+int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                      int first, int end, int many, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    const struct type_kernels *tg = &d->type[bank[0]->part[1].m->type],
-                              *td = &d->type[bank[0]->part[2].m->type];
-    bool quant = dtype_is_quantised(bank[0]->part[1].m->type);
+    const struct part *part = bank->at[0]->part;
+    const struct type_kernels *tg = &d->type[part[1].m->type], *td = &d->type[part[2].m->type];
+    bool quant = dtype_is_quantised(part[1].m->type);
     struct group_shape gs = kernel_set_group(d, many, true), ds = kernel_set_group(d, many, false);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
-    int middle = bank[0]->part[1].m->rows, act = (int)s->activation;
+    int middle = part[1].m->rows, act = (int)s->activation;
     double limit = (double)s->limit;
     size_t n = (size_t)(end - first), ffn = (size_t)middle, hidden = (size_t)hp->hidden;
 
@@ -371,7 +379,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
                              act, limit)
                : launch_args(d, g, 0, e, "mmmmiiiiif", d->h, d->mid, d->tiles, d->entries, first,
                              end, hp->hidden, middle, act, limit)) < 0 ||
-        expert_args(d, g, quant ? 14 : 10, bank, n_bank, 0, 2, e) < 0)
+        expert_args(d, g, quant ? 14 : 10, bank, 0, 2, e) < 0)
         return ERR_DEVICE;
     if (!quant)
         gs = ds = (struct group_shape){d->wide ? 1 : 64, 1};
@@ -382,9 +390,9 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
                              d->entries, d->out, first, end, middle, hp->hidden)
                : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
                              end, middle, hp->hidden)) < 0 ||
-        expert_args(d, dn, quant ? 10 : 8, bank, n_bank, 2, 1, e) < 0)
+        expert_args(d, dn, quant ? 10 : 8, bank, 2, 1, e) < 0)
         return ERR_DEVICE;
-    size_t step = kernel_set_rows(d, bank[0]->part[2].m->type, many);
+    size_t step = kernel_set_rows(d, part[2].m->type, many);
 
     return launch(d, dn, "down", 2, (size_t[]){n * ds.x, up(hidden, step) / step * ds.y},
                   (size_t[]){ds.x, ds.y}, e);
@@ -546,12 +554,11 @@ static int schedule_upload(struct device *d, const struct schedule *s, struct er
 static int run_banks(struct device *d, const struct schedule *s, struct error *e)
 {
     for (int k = 0; k < s->n_banks; k++) {
-        struct block *bank[BANK];
-        int n_bank = 0;
+        struct expert_bank bank = {.n = 0};
 
-        for (int g = s->bank[k].group; g < s->bank[k + 1].group && n_bank < BANK; g++)
-            bank[n_bank++] = expert_block(d, s, s->job->groups[g].expert);
-        if (jobs_expert_tiles(d, &shape_of(d, s->job->layer)->ffn, bank, n_bank, s->bank[k].tile,
+        for (int g = s->bank[k].group; g < s->bank[k + 1].group && bank.n < BANK; g++)
+            bank.at[bank.n++] = expert_block(d, s, s->job->groups[g].expert);
+        if (jobs_expert_tiles(d, &shape_of(d, s->job->layer)->ffn, &bank, s->bank[k].tile,
                               s->bank[k + 1].tile, s->many, e) < 0)
             return ERR_DEVICE;
     }
@@ -582,7 +589,8 @@ static int run_swapped(struct device *d, const struct schedule *s, struct error 
         const struct ffn_shape *shape = &shape_of(d, j->layer)->ffn;
         int rc = !b ? ERR_DEVICE
                  : t->end > t->tile
-                     ? jobs_expert_tiles(d, shape, &b, 1, t->tile, t->end, s->many, e)
+                     ? jobs_expert_tiles(d, shape, &(struct expert_bank){{b}, 1, NULL}, t->tile,
+                                         t->end, s->many, e)
                      : blas_expert(d, shape, b, t->entry, j->groups[t->group].count, e);
 
         if (rc < 0 || expert_swap_done(d, j->layer, t->expert, e) < 0)
@@ -656,8 +664,8 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
     return job_end(d, e);
 }
 
-/* The experts of a layer where the host must know the choices: more than one bank holds, or GEMMs
- * whose sizes are arguments of a library. */
+/* The experts of a layer where the host must know the choices: more than one bank holds and not
+ * joined, of several types, or GEMMs whose sizes are arguments of a library. */
 static int layer_experts_by_host(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -690,25 +698,32 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
     return run_groups(d, &j, false, e);
 }
 
-/* The same without a word from the host: sixteen experts are bound, the device groups its rows
- * itself. */
-static int layer_experts(struct device *d, int layer, int rows, int base, struct error *e)
+/* The same without a word from the host: the experts are joined or at most sixteen, and the device
+ * groups its rows itself. */
+static int layer_experts(struct device *d, int layer, const struct joined_experts *joined, int rows,
+                         int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int experts = shape_of(d, layer)->ffn.experts, used = hp->n_experts_used, many = rows > 1,
         entries = rows * used, tile = kernel_set_tile(d, type, many);
+    size_t items = (size_t)d->row_items;
     int n_tiles = many ? entries / tile + (experts < entries ? experts : entries) : used;
-    struct block *bank[BANK];
+    struct expert_bank bank = {.n = 0, .joined = joined};
 
-    for (int x = 0; x < experts; x++)
-        if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
+    for (int x = 0; x < experts; x++) {
+        struct block *b = resident(d, BLOCK_EXPERT, layer, x, e);
+
+        if (!b)
             return ERR_DEVICE;
+        if (!joined || x == 0)
+            bank.at[bank.n++] = b;
+    }
     if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles,
                              d->entries, rows, used, experts, base, tile, n_tiles) < 0 ||
-                 launch_core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
+                 launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0))
         return ERR_DEVICE;
-    return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, bank, experts, 0, n_tiles, many, e);
+    return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, many, e);
 }
 
 static bool alike(struct device *d, int layer)
@@ -720,7 +735,7 @@ static bool alike(struct device *d, int layer)
         if (x[i].up.type != x[0].up.type || x[i].down.type != x[0].down.type ||
             !x[i].up.bias != !x[0].up.bias || !x[i].down.bias != !x[0].down.bias)
             return false;
-    return experts <= BANK;
+    return true;
 }
 
 int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
@@ -750,7 +765,9 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
     struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e);
     enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int used = hp->n_experts_used, rows = spans->rows;
-    bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / s->ffn.experts + 1);
+    const struct joined_experts *joined = s->ffn.experts > BANK ? joined_experts(d, layer) : NULL;
+    bool by_host = !alike(d, layer) || (s->ffn.experts > BANK && !joined) ||
+                   blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
     if (!a ||
         attention_block(d, a, layer, spans, before < 0 ? 0 : used, before, d->x, true, e) < 0 ||
@@ -760,7 +777,7 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
         jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
     return by_host ? layer_experts_by_host(d, layer, rows, base, e)
-                   : layer_experts(d, layer, rows, base, e);
+                   : layer_experts(d, layer, joined, rows, base, e);
 }
 
 /* What the experts of the last layer gave, to x. */

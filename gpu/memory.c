@@ -181,6 +181,7 @@ int memory_open(struct device *d, struct error *e)
         !(d->host_groups = mem_alloc((size_t)hp->n_experts, sizeof *d->host_groups)) ||
         !(d->kv_open = mem_alloc(1, sizeof *d->kv_open)) ||
         !(d->attention = mem_alloc(layers, sizeof *d->attention)) ||
+        !(d->joined = mem_alloc(layers, sizeof *d->joined)) ||
         !(d->experts = mem_alloc(layers * (size_t)hp->n_experts, sizeof *d->experts)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
     d->kv_open[0] = true;
@@ -423,6 +424,8 @@ void memory_drop(struct device *d, struct block_id id)
         return;
     if (b->state == BLOCK_LOADING)
         clFinish(d->upload);
+    if (id.kind == BLOCK_EXPERT)
+        joined_experts_leave(d, id.layer, id.expert);
     block_release(d, b);
 }
 
@@ -620,6 +623,8 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
     if (cl_check(d, rc, "uploading weights", e) < 0)
         goto fail;
     b->state = BLOCK_RESIDENT;
+    if (id.kind == BLOCK_EXPERT && d->joined[id.layer].state == JOINED_FAILED)
+        d->joined[id.layer].state = JOINED_NOT; /* it may be the last one that lacked */
     return 1;
 fail:
     if (!d->lost)
@@ -637,6 +642,8 @@ void memory_close(struct device *d)
     if (d->attention)
         for (int l = 0; l < hp->n_layers; l++)
             block_release(d, &d->attention[l]);
+    for (int l = 0; l < hp->n_layers && d->joined && d->experts; l++)
+        joined_experts_close(d, l);
     if (d->experts)
         for (int i = 0; i < hp->n_layers * hp->n_experts; i++)
             block_release(d, &d->experts[i]);
@@ -662,5 +669,6 @@ void memory_close(struct device *d)
     mem_free(d->entry_table);
     mem_free(d->kv_open);
     mem_free(d->attention);
+    mem_free(d->joined);
     mem_free(d->experts);
 }

@@ -213,12 +213,11 @@ static int test_group(struct route_test *t)
     int n_tiles = t->count + 1 < d->max_tiles ? t->count + 1 : d->max_tiles,
         tiles[4 * (ROUTE_MOST + 1)], entries[2 * ROUTE_MOST];
 
-    if (t->ffn->experts > BANK)
-        return 0;
     if (selftest_put(b, d->all_chosen, t->want, (size_t)t->count * 4) < 0 ||
         launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles,
                     d->entries, t->rows, t->used, t->ffn->experts, 0, TILE, n_tiles) < 0 ||
-        selftest_core(b, CORE_GROUP, "group_rows", 16, 1, 1, 16) < 0 ||
+        selftest_core(b, CORE_GROUP, "group_rows", (size_t)d->row_items, 1, 1,
+                      (size_t)d->row_items) < 0 ||
         selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||
         selftest_get(b, d->entries, 0, entries, (size_t)t->count * 8) < 0)
         return ERR_DEVICE;

@@ -185,7 +185,7 @@ static int expert_run(struct expert_test *t)
     struct selftest *b = t->b;
     struct device *d = b->d;
     const struct matrix *m[3] = {&t->w.gate, &t->w.up, &t->w.down};
-    struct block *bank[1] = {&t->block};
+    struct expert_bank bank = {{&t->block}, 1, NULL};
     struct tile tile[TOKENS_MOST];
     int n_tiles = 0, step = kernel_set_tile(d, t->w.up.type, t->many);
 
@@ -209,7 +209,7 @@ static int expert_run(struct expert_test *t)
     if (!(t->x = make_inputs(b, t->rows, t->hidden)) ||
         selftest_put(b, d->tiles, tile, (size_t)n_tiles * sizeof *tile) < 0 ||
         selftest_put(b, d->entries, t->entry, (size_t)t->rows * sizeof *t->entry) < 0 ||
-        jobs_expert_tiles(d, t->shape, bank, 1, 0, n_tiles, t->many, b->e) < 0)
+        jobs_expert_tiles(d, t->shape, &bank, 0, n_tiles, t->many, b->e) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->out, 0, t->got, (size_t)(t->rows * t->hidden) * 4);
 }

@@ -240,16 +240,19 @@ static inline void quantise_line(__local float *x, __global act_t *q, __global f
         __global const type *n##12, __global const type *n##13, __global const type *n##14, \
         __global const type *n##15
 #define BANK(n) BANK_OF(uchar, n)
-/* Biases of a bank, where experts have any; flag: whether these have. */
+/* Biases of a bank, where experts have any; flag: whether these have. Then the bytes from expert to
+ * expert of a bank, and of its biases, where all of a layer lie in its first place: else 0. */
 #if BIAS
 #define BIASES(n) , BANK_OF(float, n)
-#define BIAS_FLAG , int biased
+#define BIAS_FLAG , int biased, int step, int bias_step
 #else
 #define BIASES(n)
-#define BIAS_FLAG
+#define BIAS_FLAG , int step, int bias_step
 #endif
 #define CHOOSE(i, n)                                                                         \
     ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3))      \
                         : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
              : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
                          : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
+#define EXPERT(i, n) (step ? n##0 + (size_t)(i) * step : CHOOSE(i, n))
+#define EXPERT_BIAS(i, n) (bias_step ? n##0 + (size_t)(i) * (bias_step / 4) : CHOOSE(i, n))

@@ -843,35 +843,39 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 #endif
 }
 
-/* Rows grouped by expert (at most 16): entries (row, where its output goes), tiles (first entry,
- * entries, expert) of at most `tile` entries; tiles beyond the last are empty. One work-group, one
- * work-item an expert. */
-__kernel __attribute__((reqd_work_group_size(16, 1, 1))) void group_rows(
+/* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries, expert)
+ * of at most `tile` entries; tiles beyond the last are empty. One work-group; the order of an
+ * expert's entries is any. */
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void group_rows(
     __global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used,
     int n_experts, int base, int tile, int max_tiles)
 {
-    __local int counts[16];
-    int e = get_local_id(0), at = 0, t = 0, count = 0;
+    __local int counts[MAX_EXPERTS], next[MAX_EXPERTS];
+    int lid = get_local_id(0), n = rows * used;
 
     experts += base;
-    for (int i = 0; i < rows * used; i++)
-        count += experts[i] == e;
-    counts[e] = e < n_experts ? count : 0;
+    for (int e = lid; e < n_experts; e += ROW_ITEMS)
+        counts[e] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = 0; i < e; i++) {
-        at += counts[i];
-        t += (counts[i] + tile - 1) / tile;
-    }
-    if (e < n_experts) {
-        for (int k = 0; k < count; k += tile)
-            tiles[t++] = (int4)(at + k, min(tile, count - k), e, 0);
-        for (int i = 0; i < rows * used; i++)
-            if (experts[i] == e)
-                entries[at++] = (int2)(i / used, i % used * rows + i / used);
-    }
-    if (e == 15)
-        for (; t < max_tiles; t++)
+    for (int i = lid; i < n; i += ROW_ITEMS)
+        atomic_inc(&counts[experts[i]]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = lid; e < n_experts; e += ROW_ITEMS) {
+        int at = 0, t = 0;
+
+        for (int i = 0; i < e; i++) {
+            at += counts[i];
+            t += (counts[i] + tile - 1) / tile;
+        }
+        next[e] = at;
+        for (int k = 0; k < counts[e]; k += tile)
+            tiles[t++] = (int4)(at + k, min(tile, counts[e] - k), e, 0);
+        for (; e == n_experts - 1 && t < max_tiles; t++)
             tiles[t] = (int4)(0, 0, 0, 0);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = lid; i < n; i += ROW_ITEMS)
+        entries[atomic_inc(&next[experts[i]])] = (int2)(i / used, i % used * rows + i / used);
 }
 
 /* Rule 9: x += w0*e0 + w1*e1 + ..., fused, in routing order. */

@@ -170,8 +170,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gate_up(
     for (int t = 0; t < TOKENS; t++)
         x[t] = a + (size_t)entries[what.x + max(0, min(t, what.y - 1))].x * cols;
     if (ACT_GATED)
-        dot_rows(CHOOSE(what.z, g), group * ROWS, ffn, cols, x, FOLD_ARG, gate);
-    dot_rows(CHOOSE(what.z, u), group * ROWS, ffn, cols, x, FOLD_ARG, up);
+        dot_rows(EXPERT(what.z, g), group * ROWS, ffn, cols, x, FOLD_ARG, gate);
+    dot_rows(EXPERT(what.z, u), group * ROWS, ffn, cols, x, FOLD_ARG, up);
     for (int i = get_local_id(0); i < RESULTS; i += ITEMS) {
         int row = group * ROWS + i / TOKENS;
 
@@ -180,9 +180,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gate_up(
 
 #if BIAS
             if (biased && ACT_GATED)
-                g = g + CHOOSE(what.z, bg)[row];
+                g = g + EXPERT_BIAS(what.z, bg)[row];
             if (biased)
-                u = u + CHOOSE(what.z, bu)[row];
+                u = u + EXPERT_BIAS(what.z, bu)[row];
 #endif
             m[(size_t)(what.x + i % TOKENS) * ffn + row] = num_activate1(act, g, u, limit);
         }
@@ -203,7 +203,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void down(
 #pragma unroll
     for (int t = 0; t < TOKENS; t++)
         x[t] = m + (size_t)(what.x + max(0, min(t, what.y - 1))) * ffn;
-    dot_rows(CHOOSE(what.z, d), group * ROWS, rows, ffn, x, FOLD_ARG, v);
+    dot_rows(EXPERT(what.z, d), group * ROWS, rows, ffn, x, FOLD_ARG, v);
     for (int i = get_local_id(0); i < RESULTS; i += ITEMS) {
         int row = group * ROWS + i / TOKENS;
 
@@ -212,7 +212,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void down(
 
 #if BIAS
             if (biased)
-                y = y + CHOOSE(what.z, bd)[row];
+                y = y + EXPERT_BIAS(what.z, bd)[row];
 #endif
             out[(size_t)entries[what.x + i % TOKENS].y * rows + row] = y;
         }

@@ -605,9 +605,9 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 {
     int group = get_group_id(1), n = cols / 32, tile = first_tile + get_group_id(0);
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
-    __global const uchar *wg = CHOOSE(what.z, g), *wu = CHOOSE(what.z, u);
+    __global const uchar *wg = EXPERT(what.z, g), *wu = EXPERT(what.z, u);
 #if BIAS
-    __global const float *bias_g = CHOOSE(what.z, bg), *bias_u = CHOOSE(what.z, bu);
+    __global const float *bias_g = EXPERT_BIAS(what.z, bg), *bias_u = EXPERT_BIAS(what.z, bu);
 #endif
     size_t at = (size_t)group * (32 / WIDTH) * GROUP_BYTES(n);
 
@@ -715,9 +715,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
     __global const uchar *w =
-        CHOOSE(what.z, d) + (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
+        EXPERT(what.z, d) + (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
 #if BIAS
-    __global const float *bias = CHOOSE(what.z, bd);
+    __global const float *bias = EXPERT_BIAS(what.z, bd);
 #else
     __global const float *bias = 0;
     const int biased = 0;
