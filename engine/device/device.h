@@ -16,8 +16,8 @@
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join (the
  * CPU has all), layers, fuses, report, stream, prefetch, footprint, tune, observe, together,
  * state_share, state_cut, state_trim, link_close. Emulated where NULL: layers by single jobs.
- * Computing allocates no memory: scratch for max_rows rows is allocated at open, the state of a
- * session at state_open and block_put. In names and jobs `attention` is a layer's mixer of any
+ * Computing allocates no memory of ours: scratch for max_rows rows is allocated at open, the state
+ * of a session at state_open and block_put. In names and jobs `attention` is a layer's mixer of any
  * kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
@@ -171,8 +171,8 @@ struct head_job {
     const float *const *strengths; /* as in attention_job */
 };
 
-/* Rows times a matrix outside the model's blocks: of the same type as the model's head, or float if
- * the head is float; w->cols is the model's hidden. */
+/* Rows times a matrix outside the model's blocks: of the type of the model's head, or of any float
+ * type if that is float; w->cols is the model's hidden. */
 struct multiply_job {
     const struct matrix *w;
     int rows;
