@@ -482,7 +482,7 @@ void turn_step(struct session *s);
 void turn_end(struct session *s, int rc, const struct error *e);
 
 /* rule.c: which tokens a turn allows */
-/* Whether its turn has a grammar. */
+/* Whether the turn's grammar applies to the next token: not in reasoning, but in tool calls. */
 bool rule_holds(const struct session *s);
 /* How many of the drafted ids the turn's grammar allows. */
 int rule_allowed(struct session *s, const int *ids, int n);
