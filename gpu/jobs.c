@@ -1,12 +1,12 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
- * waits, except where said. Launches of one layer with one token: norm, q+k+v, rotary+cache,
- * attention, merge, output, norm, routing, gate+up, down, combine. */
+ * waits, unless noted. Launches of one layer with one token: norm, q+k+v, rotary+cache, attention,
+ * merge, output, norm, routing, gate+up, down, combine. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 
 #include <string.h>
 
-#define BANKS 64 /* launches of one experts job */
+#define BANKS 64 /* most launches of one experts job */
 
 static size_t up(size_t n, size_t step)
 {
@@ -43,7 +43,7 @@ static int norm_rows(struct device *d, const struct norms_shape *s, cl_mem x, cl
     return norm_into(d, s, x, w, b, rows, d->h, e);
 }
 
-/* q and k are normed in place, head by head or all heads of a row together. */
+/* Norms q and k in place, head by head or all heads of a row together. */
 static int norm_heads(struct device *d, const struct block *b, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
@@ -66,7 +66,8 @@ static int norm_heads(struct device *d, const struct block *b, int layer, int ro
     return 0;
 }
 
-/* The values, where they are the keys as those are projected, and where each head is normed. */
+/* Makes the values: copies the projected keys if they are the values, and norms each head if
+ * needed. */
 static int make_values(struct device *d, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
@@ -84,7 +85,7 @@ static int make_values(struct device *d, int layer, int rows, struct error *e)
     return launch_core(d, CORE_RMS, "rms_rows", (size_t)heads * items, 1, 1, items, e);
 }
 
-/* Queries and their gates, as they are projected, apart. */
+/* Separates queries from their gates after the projection. */
 static int part_gates(struct device *d, const struct mixer_shape *s, int rows, struct error *e)
 {
     int n = rows * s->heads * s->key_dim;
@@ -176,7 +177,7 @@ int jobs_rope_apart(const struct mixer_shape *s)
 }
 
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
- * within its session. The kernels count positions from where the job's row 0 would stand. */
+ * within its session. The kernels count positions relative to the job's row 0. */
 static int attend_span(struct device *d, struct block *b, int layer, const struct span *s, int row0,
                        struct error *e)
 {
@@ -217,7 +218,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
     return 0;
 }
 
-/* Whose rows a job's are; spans NULL: session 0's, from pos on. */
+/* The spans of a job; spans NULL: session 0's, from pos on. */
 struct spans {
     const struct span *at;
     int n, rows;
@@ -257,7 +258,7 @@ static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
                        e);
 }
 
-/* The norm behind attention, of y in place; where none stands before it, of x + y. */
+/* The norm after attention, of y in place; without one before it, of x + y. */
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
@@ -272,8 +273,8 @@ static int norm_after(struct device *d, const struct block *b, int layer, int ro
     return norm_into(d, s, y, b->after_w, b->after_b, rows, y, e);
 }
 
-/* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
- * nothing is scaled or normed behind it). */
+/* The attention block from x to y (add: y is the residual stream itself; in fused layers, which
+ * have no scale or norm after it). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
                            cl_mem y, bool add, struct error *e)
 {
@@ -339,8 +340,8 @@ static int bank_args(struct device *d, cl_kernel k, int at, struct block *const 
     return 0;
 }
 
-/* Matrices of a bank from argument `at` on, n of them from part `first` on; where the model's
- * experts have biases theirs, and whether these have any. */
+/* Matrices of a bank from argument `at` on, n of them from part `first` on; if the model's experts
+ * have biases, also these, and whether each expert has any. */
 static int expert_args(struct device *d, cl_kernel k, int at, struct block *const *bank, int n_bank,
                        int first, int n, struct error *e)
 {
@@ -407,7 +408,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block 
     return launch(d, dn, "down", 2, global, local, e);
 }
 
-/* For one kernel, which takes one width. */
+/* Whether one kernel can run both, which takes one width. */
 static bool same_kind(const struct block *a, const struct block *b)
 {
     return a->part[1].m->type == b->part[1].m->type && a->part[2].m->type == b->part[2].m->type &&
@@ -415,9 +416,8 @@ static bool same_kind(const struct block *a, const struct block *b)
            !a->part[2].m->bias == !b->part[2].m->bias;
 }
 
-/* Rows of out come back where the host wants them: in one piece when this device computed all of
- * them, row by row for one token, else through a buffer of ours that is dealt out when the host
- * waits. */
+/* Reads rows of out back to the host's layout: in one piece if this device computed all of them,
+ * row by row for one token, else through our buffer, which wait() scatters. */
 static int read_outputs(struct device *d, const struct experts_job *j, int entries, bool compact,
                         struct error *e)
 {
@@ -444,15 +444,15 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
 /* ---- Experts: rows of groups become entries, entries tiles, tiles of up to BANK experts one
  * launch ---- */
 
-/* How an experts job is cut into launches. Entry n is the n-th row of the groups in order; its
- * output goes to row n of out (compact) or to slot * rows + row, which d->scatter_at keeps either
- * way. */
+/* Division of an experts job into launches. Entry n is the n-th row of the groups in order; its
+ * output goes to row n of out (compact) or to slot * rows + row, which is kept in d->scatter_at in
+ * either case. */
 struct schedule {
-    const struct experts_job *job; /* h and out are of no interest here */
+    const struct experts_job *job; /* h and out are not used here */
     bool compact;
     int many, step; /* kernels for many tokens; tokens of a tile */
     int n_entries, n_tiles, n_banks;
-    /* where the k-th launch begins; one behind the last ends it */
+    /* start of the k-th launch; one after the last marks the end */
     struct {
         int group, tile;
     } bank[BANKS + 1];
@@ -472,7 +472,7 @@ static void schedule_begin(const struct device *d, struct schedule *s, const str
     s->step = s->many ? d->tile : 1;
 }
 
-/* A dense part beside routed experts has rows of h of its own, behind theirs. */
+/* A dense part beside routed experts has its own rows of h, after theirs. */
 static void add_entries(struct device *d, struct schedule *s, const struct expert_group *g)
 {
     const struct experts_job *j = s->job;
@@ -487,7 +487,7 @@ static void add_entries(struct device *d, struct schedule *s, const struct exper
     }
 }
 
-/* Tiles of entries first .. first+count-1, of the expert at this place of its bank. */
+/* Tiles of entries first .. first+count-1, of the expert at this index of its bank. */
 static void add_tiles(struct device *d, struct schedule *s, int first, int count, int place)
 {
     for (int i = 0; i < count; i += s->step)
@@ -495,8 +495,8 @@ static void add_tiles(struct device *d, struct schedule *s, int first, int count
             (struct tile){first + i, count - i < s->step ? count - i : s->step, place, 0};
 }
 
-/* Every group's entries, and the tiles of the experts that lie here and are ours to multiply; those
- * that pass through are noted. */
+/* Every group's entries, and the tiles of resident experts to be run by our kernels; collects the
+ * streamed ones. */
 static int schedule_groups(struct device *d, struct schedule *s, struct error *e)
 {
     const struct experts_job *j = s->job;
@@ -533,7 +533,7 @@ static int schedule_groups(struct device *d, struct schedule *s, struct error *e
     return 0;
 }
 
-/* Experts that pass through come after the others, each by itself. */
+/* Streamed experts come after the others, one per launch. */
 static void schedule_swapped(struct device *d, struct schedule *s)
 {
     const struct expert_weights *weights = d->base.config.model->layers[s->job->layer].experts;
@@ -670,7 +670,7 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
     return job_end(d, e);
 }
 
-/* The experts of a layer where the host must know the choices: more than one bank holds, or GEMMs
+/* The experts of a layer if the host needs the choices: more experts than a bank holds, or GEMMs
  * whose sizes are arguments of a library. */
 static int layer_experts_by_host(struct device *d, int layer, int rows, int base, struct error *e)
 {
@@ -704,8 +704,7 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
     return run_groups(d, &j, false, e);
 }
 
-/* The same without a word from the host: sixteen experts are bound, the device groups its rows
- * itself. */
+/* The same without the host: sixteen experts are bound, the device groups its rows itself. */
 static int layer_experts(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -752,7 +751,7 @@ int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_me
     return launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e);
 }
 
-/* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
+/* One layer from x to x; its choices are stored at index `base` of all_chosen and all_weights. */
 static int whole_layer(struct device *d, int layer, const struct spans *spans, int base,
                        struct error *e)
 {
