@@ -1,18 +1,18 @@
-/* What every program begins with: shapes, and the functions of the numeric contract
+/* Common start of every program: shapes, and the functions of the numeric contract
  * (engine/device/numerics.h), bit for bit.
  *
- * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that
- * are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8 (1: activations are
- * bytes, multiplied by the integer dot product of the device; 0: they are small integers kept as
- * floats, whose sums stay exact below 2^24), ACTS (a bit for each enum activation that the model's
- * feed-forwards have), BIAS (1: experts have biases). */
+ * Defined by the host: WIDE (1 if one work-item computes several rows as a vector: CPU devices; 0
+ * if adjacent work-items compute adjacent rows), DOT8 (1: activations are bytes, multiplied by the
+ * integer dot product of the device; 0: they are small integers stored as floats, whose sums stay
+ * exact below 2^24), ACTS (a bit for each enum activation of the model's feed-forwards), BIAS (1:
+ * experts have biases). */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define CHUNK 256
 #define LANES 16
 
 #if DOT8
-/* tests: the same arithmetic where the device has no such instruction */
+/* tests: the same arithmetic on devices without the instruction */
 #if DOT8_EMULATED
 static inline int dot_4x8packed_ss_int(uint a, uint b)
 {
@@ -135,7 +135,7 @@ static inline ushort num_to_f16(float x)
     return (ushort)(sign | r >> 13);
 }
 
-/* num_from_f16 of a scale that is no infinity and no NaN. */
+/* num_from_f16 of a finite scale. */
 static inline float num_from_f16(ushort h)
 {
     uint sign = (uint)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
@@ -196,7 +196,7 @@ static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __globa
     *sum = num_fold(total);
 }
 
-/* Experts: up to sixteen at a time are bound as a bank; a tile names its expert. */
+/* Experts: up to sixteen at a time are bound as a bank; a tile refers to its expert by index. */
 #define BANK_OF(type, n)                                                                    \
     __global const type *n##0, __global const type *n##1, __global const type *n##2,        \
         __global const type *n##3, __global const type *n##4, __global const type *n##5,    \
@@ -205,7 +205,7 @@ static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __globa
         __global const type *n##12, __global const type *n##13, __global const type *n##14, \
         __global const type *n##15
 #define BANK(n) BANK_OF(uchar, n)
-/* Biases of a bank, where experts have any; flag: whether these have. */
+/* Biases of a bank, if experts have any; flag: whether these have. */
 #if BIAS
 #define BIASES(n) , BANK_OF(float, n)
 #define BIAS_FLAG , int biased

@@ -1,8 +1,8 @@
-/* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache,
+/* All kernels other than matrices: norm, quantisation of rows, rotary embedding and KV cache,
  * attention, routing, combination. Rules as numbered in engine/device/numerics.h. Defined by the
  * host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0, blocks of 32
- * dimensions as num_kv_quantise_block makes them); ROUTE_SIDES, groups of sixteen experts that the
- * router takes at once; MAX_EXPERTS, a multiple of 16. */
+ * dimensions as in num_kv_quantise_block); ROUTE_SIDES, groups of sixteen experts that the router
+ * processes at once; MAX_EXPERTS, a multiple of 16. */
 
 #if WIDE
 #define NORM_ITEMS 1
@@ -11,7 +11,7 @@
 #define NORM_ITEMS 64
 #define ATTENTION_ITEMS 64
 #endif
-#define LINE 32 /* work-items of a group where each stands alone */
+#define LINE 32 /* work-items per group in kernels that need no groups */
 
 /* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16
  * scales (F16), then (32, 16) bytes. V: per head, token by token: dim values, or with Q8_0 blocks
@@ -24,11 +24,11 @@
 #define V_ROW(dim) KV_ROW(KV_V, dim)
 
 #if !WIDE
-/* Sums in one order, of values that are loaded AHEAD at a time: a GPU waits for memory once for all
- * of them, not for each. */
+/* Ordered sums of values that are loaded AHEAD at a time: a GPU waits for memory once for all of
+ * them, not for each. */
 #define AHEAD 16
 
-/* Of lane `lid` of a row, rule 4. */
+/* Sum of lane `lid` of a row, rule 4. */
 static inline float lane_sum(__global const float *x, int lid, int n)
 {
     float sum = 0.0f, v[AHEAD];
@@ -47,7 +47,7 @@ static inline float lane_sum(__global const float *x, int lid, int n)
     return sum;
 }
 
-/* The same of the squares of what x is above the mean. */
+/* The same for the squares of x - mean. */
 static inline float lane_squares(__global const float *x, int lid, int n, float mean)
 {
     float sum = 0.0f, v[AHEAD];
@@ -69,7 +69,7 @@ static inline float lane_squares(__global const float *x, int lid, int n, float 
     return sum;
 }
 
-/* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
+/* Columns begin .. end-1 of h times those of one expert, whose values are `step` apart. */
 static inline float router_sum(__global const float *h, __global const float *router, int begin,
                                int end, int step)
 {
@@ -92,8 +92,8 @@ static inline float router_sum(__global const float *h, __global const float *ro
 }
 #endif
 
-/* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
- * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
+/* Rule 5 and rule 1: one work-group per row. h gets the normed row, hq/hd/hs its quantised form.
+ * flags: 1 norm has a bias, 2 RMSNorm (no mean is subtracted), 4 there is no norm: rows are copied.
  * h may be x. */
 __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
@@ -160,7 +160,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
     }
 }
 
-/* RMSNorm of rule 5 in place, of rows of any length: one work-group a row. For q and k, a head's
+/* RMSNorm of rule 5 in place, for rows of any length: one work-group per row. For q and k, a head's
  * or all heads together, and for a head's values, whose norm has no weights (weighted 0). */
 __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
     __global float *x, __global const float *w, int n, float inv_n, float eps, int weighted)
@@ -196,7 +196,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
         x[i] = weighted ? x[i] * r * w[i] : x[i] * r;
 }
 
-/* Rule 1 for rows that come from the host: one work-item a block. */
+/* Rule 1 for rows from the host: one work-item per block. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
     __global const float *x, __global act_t *q, __global float *d, __global float *s, int blocks)
 {
@@ -207,8 +207,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
 }
 
 #if KV_K == 2 || KV_V == 2
-/* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid.
- */
+/* Rule 7, Q8_0: 32 elements in line, one per work-item: returns the scale (F16) and element lid. */
 static inline ushort quantise_line(__local const float *line, int lid, char *q)
 {
     float amax = 0.0f, v;
@@ -227,8 +226,8 @@ static inline ushort quantise_line(__local const float *line, int lid, char *q)
 }
 #endif
 
-/* Query heads of gated attention as they are projected, each with its gate of as many values behind
- * it: apart. One work-item a value of a query. */
+/* Separates query heads of gated attention from their gates; in the projection each head is
+ * followed by its gate of as many values. One work-item per value of a query. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
     __global const float *raw, __global float *q, __global float *gates, int dim, int n)
 {
@@ -241,10 +240,10 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
     }
 }
 
-/* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
- * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos.
- * stride: tokens that the cache holds, in which one lies at its position modulo that. apart: 1:
- * pairs are (2i, 2i + 1), else (i, i + apart), i below rot/2. */
+/* Rule 6 and the KV cache: one work-item per element of a head, heads in the order q, k, v. q is
+ * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. stride:
+ * capacity of the cache in tokens, each stored at its position modulo that. apart: 1: pairs are
+ * (2i, 2i + 1), else (i, i + apart), i below rot/2. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
@@ -282,7 +281,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
     vc += ((size_t)h * stride + slot) * V_ROW(dim);
 #if KV_K == 2 || KV_V == 2
-    /* No work-item has left: some compilers get a return before a barrier wrong. */
+    /* No work-item has returned: some compilers get a return before a barrier wrong. */
     __local float line[LINE];
     int lid = get_local_id(0);
     char code;
@@ -374,7 +373,7 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1,
         base = chunk * CHUNK, laps = base - base % stride;
 
-    /* A chunk lies in one piece: positions count from where the cache began anew. */
+    /* A chunk is contiguous: positions are relative to the last wrap-around of the cache. */
     begin = max(begin, base) - laps;
     end = min(end, base + CHUNK) - laps;
     base -= laps;
@@ -429,8 +428,8 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
     part[dim] = m;
     part[dim + 1] = num_fold(lanes);
 #else
-    /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
-     * even a uniform one. */
+    /* A chunk without a visible token is processed too: PoCL 3.1 miscompiles a return before a
+     * barrier, even a uniform one. */
     __local float p[CHUNK], lane[LANES], tops[ATTENTION_ITEMS];
     int lid = get_local_id(0);
     float top = -INFINITY;
@@ -492,8 +491,8 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
 #endif
 }
 
-/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: one work-item 32
- * columns of a row. flags: 1: heads have sinks, 2: the output is gated (rows, heads, dim). */
+/* Rule 7, combines the chunks of each head, and rule 1 for the output projection: one work-item per
+ * 32 columns of a row. flags: 1: heads have sinks, 2: the output is gated (rows, heads, dim). */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
     __global const float *part, __global const float *sinks, __global const float *gates,
     __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
@@ -563,17 +562,17 @@ static inline int best_left(__global const float *scores, int n_experts,
     return best;
 }
 #else
-#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* experts by sixteens beside each other */
+#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* sixteens of experts in parallel */
 
-/* Seen by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
+/* Shared by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
 struct choice {
     float score[MAX_EXPERTS], term[MAX_EXPERTS];
     int candidate[LANES];
     uchar taken[MAX_EXPERTS];
 };
 
-/* Scores to probabilities: maximum and exponentials side by side, the sum in order. Called with
- * n_experts 0 where there is no softmax: PoCL 3.1 gets barriers that a branch skips wrong. */
+/* Scores to probabilities: maximum and exponentials in parallel, the sum in order. Called with
+ * n_experts 0 if there is no softmax: PoCL 3.1 gets barriers skipped by a branch wrong. */
 static inline void route_softmax(__local struct choice *c, int n_experts)
 {
     float top = c->score[0], sum = 0.0f;
@@ -595,7 +594,7 @@ static inline void route_softmax(__local struct choice *c, int n_experts)
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* The likeliest expert not taken, the first of equals: of sixteen stretches, then of those. */
+/* The likeliest expert not taken, the first of equals: of sixteen ranges, then of those. */
 static inline int route_best(__local struct choice *c, int n_experts)
 {
     int lid = get_local_id(0), size = (n_experts + LANES - 1) / LANES, best = -1;
@@ -617,8 +616,8 @@ static inline int route_best(__local struct choice *c, int n_experts)
     return best;
 }
 
-/* What each expert adds to the weight of `best` in SparseMixer: those far below it and those taken
- * nothing. */
+/* Each expert's term in the weight of `best` in SparseMixer: 0 for those far below it and those
+ * taken. */
 static inline void route_terms(__local struct choice *c, int n_experts, int best, float limit)
 {
     float top = c->score[best];
@@ -642,10 +641,10 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
 }
 #endif
 
-/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer,
- * or (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum
- * to 1; factor: times this. One work-group a row. flags 1: a single row, so the tiles of its
- * experts are written here too; 8: scores have a bias. */
+/* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
+ * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
+ * 1; factor: times this. One work-group per row. flags 1: a single row, so the tiles of its experts
+ * are written here too; 8: scores have a bias. */
 #if WIDE
 #define ROUTE_ITEMS 1
 #endif
@@ -777,9 +776,9 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 #endif
 }
 
-/* Rows grouped by expert (at most 16): entries (row, where its output goes), tiles (first entry,
+/* Groups rows by expert (at most 16): entries (row, row of its output), tiles (first entry,
  * entries, expert) of at most `tile` entries; tiles beyond the last are empty. One work-group, one
- * work-item an expert. */
+ * work-item per expert. */
 __kernel __attribute__((reqd_work_group_size(16, 1, 1))) void group_rows(
     __global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used,
     int n_experts, int base, int tile, int max_tiles)
@@ -824,9 +823,9 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void combine(
     x[i] = x[i] + acc;
 }
 
-/* KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim values
- * or of Q8_0 blocks) to and from the cache: one work-item an element of a token; of a Q8_0 block
- * the first moves the scale too. write: 1 into the cache. */
+/* Copies KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim
+ * values or of Q8_0 blocks) to and from the cache: one work-item per element of a token; the first
+ * of a Q8_0 block copies the scale too. write: 1 into the cache. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
     __global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos,
     int count, int stride, int write)
@@ -876,8 +875,8 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
     }
 }
 
-/* Around the GEMMs of CLBlast (blas.c): weights of 16 bits as F32, a bias for every row, rows of an
- * expert gathered and dealt out. */
+/* For the GEMMs of CLBlast (blas.c): 16-bit weights converted to F32, a bias for every row, an
+ * expert's rows gathered and scattered. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void expand(__global const ushort *w,
                                                                        __global float *out,
                                                                        int first, int count,
@@ -890,7 +889,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void expand(__global 
                         : as_float((uint)w[first + i] << 16);
 }
 
-/* What an operator adds to the residual stream, times the model's scale (rule 9). */
+/* An operator's output times the model's scale (rule 9). */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scale_rows(__global float *y,
                                                                            float scale, int n)
 {
@@ -941,7 +940,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scatter(
             in[(size_t)get_global_id(1) * n + i];
 }
 
-/* Rule 8; without a gate of `up` alone. */
+/* Rule 8; without a gate only `up`. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void activate(__global float *gate,
                                                                          __global const float *up,
                                                                          int act, float limit,

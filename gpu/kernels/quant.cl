@@ -1,12 +1,11 @@
-/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of
+/* Quantised matrices times quantised rows, to the bit (rules 1, 2 and 8 of
  * engine/device/numerics.h). The formats: formats.cl.
  *
- * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
- * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is
- * one token, SLOTS work-items a row (row_sum). Reads of weights are coalesced either way:
- * neighbouring work-items read neighbouring words. Defined by the host beyond formats.cl: TOKENS
- * (tokens of a tile: 1 or more), SLOTS and GATE_SLOTS (work-items a row of one token, at least 4).
- */
+ * Sums inside a block are exact integers, computed in whichever arithmetic is fastest on the
+ * device. Work: WIDE: one work-item per group of WIDTH rows. Otherwise one work-item per row; with
+ * one token, SLOTS work-items per row (row_sum). Reads of weights are coalesced either way:
+ * adjacent work-items read adjacent words. Defined by the host beyond formats.cl: TOKENS (tokens of
+ * a tile: 1 or more), SLOTS and GATE_SLOTS (work-items per row of one token, at least 4). */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -45,14 +44,14 @@ static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a,
 }
 
 #if MIN && HALVES
-/* Of sixteen activations, exact. */
+/* Sum of sixteen activations, exact. */
 static inline float half_sum(__global const act_t *a)
 {
     return num_fold(convert_float16(vload16(0, a)));
 }
 #endif
 
-/* What the sums of a block's codes are multiplied with, of each row; a format sets what it has. */
+/* Factors of the sums of a block's codes, per row; a format sets those it has. */
 struct block_factors {
     vec scale, first, second, least, first_min, second_min;
 };
@@ -75,7 +74,7 @@ static inline struct block_factors read_factors(__global const uchar *head, int 
 }
 
 /* Products of block b's codes (block j of its unit) with TOKENS rows: sums of the block, or of its
- * two halves where those have factors. */
+ * two halves if those have factors. */
 #if HALVES
 #define SECOND_OF(s, second) second
 #else
@@ -176,8 +175,8 @@ static inline void quarter(__global const uchar *w, int begin, int end,
         out[t] = acc[t];
 }
 
-/* All four quarters of TOKENS tokens, rule 2. A loop, because compilers take four times as long
- * over four copies. */
+/* All four quarters of TOKENS tokens, rule 2. A loop, because four copies take compilers four times
+ * as long. */
 static inline void dot_rows(__global const uchar *w, int n, __global const act_t *const *a,
                             __global const float *const *ad, __global const float *const *as,
                             int lane, vec *out)
@@ -202,13 +201,13 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
 }
 
 #else
-/* One token, one row a work-item in x, SLOTS work-items a row in y. Blocks are independent until
- * they are added up, so first all slots compute terms of blocks side by side, `step` blocks of each
- * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
- * order. A chain of loads from global memory would leave a GPU idle.
+/* One token, one row per work-item in x, SLOTS work-items per row in y. Blocks are independent
+ * until they are summed, so first all slots compute terms of blocks in parallel, `step` blocks of
+ * each quarter at a time, into local memory; then one work-item per quarter adds those up in rule
+ * 2's order. A dependent chain of loads from global memory would leave a GPU idle.
  *
- * term: 4 * step * TERMS * rows pairs; part: 4 * rows. row: this one's place among `rows`, lane: in
- * its row group at w. Has barriers. Everyone gets the sum. */
+ * term: 4 * step * TERMS * rows pairs; part: 4 * rows. row: index of this one among `rows`, lane:
+ * in its row group at w. Has barriers. All work-items get the sum. */
 static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
                             __global const float *ad, __global const float *as, int lane, int row,
                             int rows, int step, __local float2 *term, __local float *part)
@@ -250,7 +249,7 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
     if (slot < 4)
         part[slot * rows + row] = acc;
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* the next call writes to `part` behind its own barriers */
+    /* the next call writes to `part` after its own barriers */
     return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
 }
 
@@ -262,7 +261,7 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
     __local float part[4 * WIDTH]
 #endif
 
-/* Where a work-item stands. lid_y is the slot (one token, not WIDE) or one of the tiles of its
+/* Position of a work-item. lid_y is the slot (one token, not WIDE) or one of the tiles of its
  * work-group. */
 #if WIDE
 #define ITEMS_X 1
@@ -355,7 +354,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
         return;
     dot_rows(w, n, pa, pd, ps, lane, v);
 #endif
-#ifdef BROKEN_matmul /* tests: one bit off, as a miscompiled kernel might be */
+#ifdef BROKEN_matmul /* tests: one bit off, simulates a miscompiled kernel */
     v[0] = v[0] * (vec)(1.0000002f);
 #endif
     for (int t = 0; t < TOKENS; t++)
@@ -376,7 +375,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #endif
 
 #if WIDE || TOKENS > 1
-/* Rows of gate, where the activation has one, and of up. A loop for the same reason. */
+/* Rows of gate, if the activation has one, and of up. A loop for the same reason. */
 static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n, int act,
                              __global const act_t *const *a, __global const float *const *ad,
                              __global const float *const *as, int lane, vec *gate, vec *up)
@@ -417,9 +416,8 @@ static inline void add_biases(__global const float *bg, __global const float *bu
 }
 #endif
 
-/* Rule 8: 32 rows of gate and up for the tokens of a tile, what the activation makes of them,
- * quantised again: block `group` of entry's row of m. Groups: (tiles, ffn / 32). act: enum
- * activation. */
+/* Rule 8: 32 rows of gate and up for the tokens of a tile, the activation applied, quantised again:
+ * block `group` of entry's row of m. Groups: (tiles, ffn / 32). act: enum activation. */
 __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     __global const act_t *a, __global const float *ad, __global const float *as, __global act_t *m,
     __global float *md, __global float *ms, __global const int4 *tiles,
