@@ -119,7 +119,7 @@ static void judge(struct cl_target *t)
                  "the driver has no compiler for OpenCL C");
     else if (sscanf(version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
         snprintf(t->info.why_not, sizeof t->info.why_not, "%.40s: 1.2 or newer is needed",
-                 version[0] ? version : "no version told");
+                 version[0] ? version : "unknown version");
     else if (strcmp(profile, "FULL_PROFILE") != 0)
         snprintf(t->info.why_not, sizeof t->info.why_not,
                  "%.40s: the full profile is needed for exact arithmetic", profile);

@@ -483,7 +483,7 @@ static const float *stored_vector(struct export *x, enum tensor_role role, int l
     return out;
 }
 
-/* Norms and scales of a dense part beside routed experts. */
+/* Norms and scales of a dense part parallel to routed experts. */
 static int add_apart(struct export *x, int l)
 {
     const struct layer_weights *w = &x->m->layers[l];

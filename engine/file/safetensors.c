@@ -279,7 +279,7 @@ static int read_folder(struct weight_file *f, const char *folder, struct folder 
         return read_file(f, path, NULL, NULL, e);
     if (found > 1)
         return error_set(e, ERR_MODEL,
-                         "%s: several .safetensors files and no %s that says what is where", folder,
+                         "%s: several .safetensors files and no %s that lists their files", folder,
                          INDEX_FILE);
     return error_set(e, ERR_MODEL,
                      "%s: holds no model (expected model.safetensors, %s, or one .gguf file)",

@@ -44,9 +44,7 @@ enum matrix_part {
 
 #define BLOCK_MATRICES 13 /* most matrices of a block */
 
-/* One matrix of a block. An adapter (LoRA, arXiv:2106.09685) hangs on a (block, part): the product
- * y = W x becomes y += s * B(A * x), in F32 after the product. None is loaded yet; whoever adds
- * them keeps A, B and s in a table by that pair and hands them out here, beside w. */
+/* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {
     const struct matrix *w;
     enum matrix_part part;

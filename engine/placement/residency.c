@@ -315,7 +315,7 @@ static int go_home(struct step *s, struct error *e)
         /* it still has the rows: it continues to compute them */
         if (rc < 0) {
             *place_of(r->want, i) = (uint8_t)from;
-            return error_prefix(e, "%s: the attention of layer %d cannot come back",
+            return error_prefix(e, "%s: the attention of layer %d cannot move to the CPU",
                                 base(r, from)->info.selector, i);
         }
         if (rc == 1)

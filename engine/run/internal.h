@@ -512,7 +512,7 @@ void metrics_init(struct engine *g);
 void metrics_turn(struct engine *g, const struct turn_done_event *turn);
 /* rows first_row .. end_row - 1 of the newest pass */
 void metrics_routed(struct engine *g, int first_row, int end_row, bool decode);
-/* an answer token was made; told: of the turn that the telemetry describes */
+/* an answer token was made; told: by the turn that the telemetry describes */
 void metrics_token(struct engine *g, bool told, uint64_t compute_ns);
 /* A pass of `rows` rows, with `answers` decoding sessions. */
 void metrics_pass(struct engine *g, int rows, int answers);

@@ -303,7 +303,7 @@ static int read_decode_step(struct tokenizer *t, const json_t *o, struct error *
         return build_decode(t, step, content, "", e);
     }
     return error_set(e, ERR_MODEL,
-                     TOKENIZER_JSON ": the decoder '%.40s', as it stands there, is not supported",
+                     TOKENIZER_JSON ": the decoder '%.40s', as configured there, is not supported",
                      type);
 }
 

@@ -225,11 +225,11 @@ static void test_kv_rows(struct suite *s)
     if (back && fill_cache(s, 0, n)) {
         if (held(s, CONFORMANCE_KV_ROWS, type, s->ops->kv_rows(s->d, &all, &e) >= 0, e.text))
             held(s, CONFORMANCE_KV_ROWS, type, memcmp(back, c->rows, (size_t)n * row) == 0,
-                 "rows do not come back as written");
+                 "rows read back differ from those written");
         if (held(s, CONFORMANCE_KV_ROWS, type, s->ops->kv_rows(s->d, &some, &e) >= 0, e.text))
             held(s, CONFORMANCE_KV_ROWS, type,
                  memcmp(back, c->rows + (size_t)from * row, (size_t)(n - from) * row) == 0,
-                 "rows from the middle do not come back as written");
+                 "rows read back from the middle differ from those written");
     }
     mem_free(back);
 }

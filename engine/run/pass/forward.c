@@ -220,7 +220,7 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
 
     mem_guard_disarm(); /* reporting a failure and copying rows may allocate */
     s->lost = s->failures++ > 0;
-    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on",
+    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the answer continues",
              s->info.selector[0] ? s->info.selector : s->ops->name, s->lost ? " again" : "", what,
              e->text, s->lost ? "takes over everything it did" : "computed this step instead");
     if (f->hooks.notice)

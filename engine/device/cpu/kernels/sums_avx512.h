@@ -1,7 +1,7 @@
-/* Integer sums of a block's codes times one token's, 16 rows, one a lane, for formats that cost
- * less where their codes are not taken apart word by word (words in formats.def): GEMM unpacks a
- * block once for many tokens (unpack_words.inc), a single token would wait for that. Integers are
- * exact, so the sums are the same. Included by gemv_avx512.c behind unpack.inc. Pure functions. */
+/* Integer sums of a block's codes times one token's, 16 rows, one per lane, for formats that are
+ * faster without unpacking their codes word by word (words in formats.def): GEMM unpacks a block
+ * once for many tokens (unpack_words.inc), which a single token does not amortise. Integers are
+ * exact, so the sums are the same. Included by gemv_avx512.c after unpack.inc. Pure functions. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
 
@@ -199,8 +199,8 @@ INLINE vi eight_points(const uint32_t *grid, const uint32_t *index)
                               1);
 }
 
-/* Byte l of all lanes' words, row by row, 16 of them behind the other: what eight rows of eight
- * signs are is a mask. */
+/* Byte l of all lanes' words, in row order, 16 bytes for each l: the bytes of eight rows' eight
+ * signs form a mask. */
 INLINE void store_by_byte(vi x, uint8_t out[64])
 {
     const vi order = _mm512_broadcast_i32x4(
