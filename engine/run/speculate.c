@@ -377,7 +377,7 @@ static void tell_cost(struct engine *g, const struct utility_offer *o, bool pays
              right);
 }
 
-/* Reports that no drafter had a proposal, for as long as none is expected. */
+/* Reports that no drafter had a proposal, once that has lasted for WHY_AGAIN passes. */
 static void tell_silence(struct engine *g)
 {
     if (++g->silent_passes >= WHY_AGAIN)
