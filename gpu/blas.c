@@ -1,5 +1,5 @@
-/* See blas.h. CLBlast has no BF16 and its F16 adds up in 16 bits, so both are expanded into an F32
- * tile that is reused. */
+/* See blas.h. CLBlast has no BF16 and its F16 accumulates in 16 bits, so both are converted to a
+ * reusable F32 tile. */
 #include "gpu/blas.h"
 
 #include <clblast_c.h>

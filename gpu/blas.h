@@ -1,8 +1,7 @@
-/* CLBlast for prompts of float models: GEMMs of many rows against F32 matrices, or F16 and BF16
- * ones expanded tile by tile. Private to gpu/; engine thread. It is used only where a self-test on
- * this driver, device and model found it right and faster than our own kernels; the verdict is kept
- * on disk, so the choice never changes in the middle of a run and the text never depends on timing.
- */
+/* CLBlast for prefill of float models: GEMMs of many rows with F32 matrices, or F16 and BF16 ones
+ * converted tile by tile. Private to gpu/; engine thread. Used only if a self-test on this driver,
+ * device and model found it right and faster than our own kernels; the verdict is kept on disk, so
+ * the choice never changes during a run and the text never depends on timing. */
 #ifndef GPU_BLAS_H
 #define GPU_BLAS_H
 
@@ -11,7 +10,7 @@
 #define BLAS_ROWS 24 /* fewer rows: our own kernels */
 
 size_t blas_buffer_bytes(const struct device *d);
-int blas_buffers(struct device *d, struct error *e); /* takes them */
+int blas_buffers(struct device *d, struct error *e); /* allocates them */
 void blas_close(struct device *d);
 bool blas_wants(const struct device *d, enum dtype type, int rows);
 /* y = x W' + bias (+ y), rows of x, all of W. */
@@ -22,11 +21,11 @@ int blas_expert(struct device *d, const struct ffn_shape *s, const struct block 
                 int count, struct error *e);
 
 /* selftest_blas.c */
-/* After the self-test: reads the verdict; where there is none, tests unless the device is a CPU
+/* Called after the self-test: reads the verdict; if there is none, tests unless the device is a CPU
  * (compiling takes a quarter of a minute there: --list-devices tests it). test: test now in any
- * case. Leaves d->blas.use set or not; fails only when the device does. */
+ * case. Sets d->blas.use or not; fails only if the device does. */
 int blas_open(struct device *d, uint64_t key, bool test, struct error *e);
-/* Bytes of working memory that blas_open would take by the verdict that is kept. */
+/* Bytes of working memory that blas_open would allocate by the stored verdict. */
 size_t blas_footprint(struct device *d, uint64_t key);
 
 #endif

@@ -1,6 +1,6 @@
-/* The report on a device without a model of the user's: every kernel and CLBlast on weights made
- * here, in the shapes of Phi-tiny, then a few rates. Main thread (--list-devices). The verdict on
- * CLBlast stays on disk, so that a device that is a CPU may use it afterwards. */
+/* The report on a device without the user's model: tests every kernel and CLBlast with synthetic
+ * weights, in the shapes of Phi-tiny, then measures a few rates. Main thread (--list-devices). The
+ * verdict on CLBlast is kept on disk, so that a CPU device may use it afterwards. */
 #include "gpu/blas.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -22,7 +22,7 @@
 static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 #define N_TYPES (int)(sizeof types / sizeof types[0])
 
-struct report_model { /* a model of one layer a type */
+struct report_model { /* one layer per type */
     struct model model;
     struct layer_weights layers[N_TYPES];
     struct expert_weights experts[N_TYPES][EXPERTS];

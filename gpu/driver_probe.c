@@ -1,6 +1,6 @@
-/* See driver_probe.h. One child a driver, so that the bad one can be named; the loader is pointed
- * at a folder with the good ones alone. What was found is kept by the driver's file, size and time:
- * a new version is tried again. */
+/* See driver_probe.h. One child per driver, so that the bad one can be named; the loader is pointed
+ * at a folder with only the good ones. Results are cached by the driver's file, size and time: a
+ * new version is tried again. */
 #include "gpu/driver_probe.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define DRIVERS_MAX 16
-#define TOUCHED 16384   /* values a device computes for a start */
+#define TOUCHED 16384   /* values in the child's test */
 #define WRONG_VALUES 17 /* the child's exit code */
 /* seconds: a slow compiler on a busy machine is no broken driver */
 #define PATIENCE 30
@@ -36,7 +36,7 @@ extern char **environ;
 
 struct driver {
     char icd[PATH_MAX]; /* its file in the vendors' folder */
-    char library[256];  /* what that names */
+    char library[256];  /* the library it names */
     char fault[128];    /* empty: good */
 };
 
@@ -63,9 +63,9 @@ void driver_probe_set(const struct driver_probe *p)
     pthread_mutex_unlock(&probe.lock);
 }
 
-/* The child: everything a driver does at its first use, in little, and the way every job goes:
- * copy, kernel, copy, none of them awaited. False: what came back is wrong. A device that refuses
- * something is no fault: opening it will say so. */
+/* The child: a small version of a driver's first use, in the order of a job: copy, kernel, copy,
+ * none of them awaited. False: the results are wrong. A device that refuses something is not at
+ * fault: opening it will report the error. */
 static bool touch_device(cl_device_id id)
 {
     static const char *const source = "__kernel void touch(__global const int *x, __global int *y) "
@@ -142,7 +142,7 @@ static bool add_driver(struct driver *d, const char *path)
 
     memset(d, 0, sizeof *d);
     snprintf(d->icd, sizeof d->icd, "%s", path);
-    /* loaders take a library's path as well */
+    /* loaders also accept a library's path */
     if (n < 4 || strcmp(path + n - 4, ".icd") != 0) {
         snprintf(d->library, sizeof d->library, "%.255s", path);
         return strstr(path, ".so") != NULL && access(path, R_OK) == 0;
@@ -177,7 +177,7 @@ static int find_drivers(struct driver *list)
     return n;
 }
 
-/* Where the verdict on a driver is kept; empty: nowhere. */
+/* Path of a driver's cached verdict; empty: none. */
 static void verdict_path(const struct driver *d, char *out, size_t size)
 {
     static const char *const folders[] = {"",
@@ -228,7 +228,7 @@ static void verdict_write(const char *path, const struct driver *d)
         cache_write(path, line, (size_t)n, NULL);
 }
 
-/* A folder that holds these drivers and no others. */
+/* Creates a folder with exactly these drivers. */
 static int make_folder(char *folder, size_t size, const struct driver *list, int n)
 {
     bool kept = probe.cache[0] && cache_check(probe.cache, NULL) == 0 &&
@@ -299,7 +299,7 @@ static pid_t start_child(const char *folder, int *alive)
     return pid;
 }
 
-/* Negative when no child could be run at all, which says nothing about the driver. */
+/* Negative if no child could be run at all, which tells nothing about the driver. */
 static int try_driver(struct driver *d)
 {
     char folder[PATH_MAX];
@@ -340,7 +340,7 @@ static int try_driver(struct driver *d)
     return 0;
 }
 
-/* The loader reads its list at the first call and never again. */
+/* The loader reads its list only at the first call. */
 static void load_good_ones(const struct driver *list, int n)
 {
     char folder[PATH_MAX];

@@ -1,9 +1,8 @@
-/* Experts that pass through the device: two buffers, each as large as the model's largest expert
- * and its biases.
- * Engine thread; nothing here waits for the device (but where said), all order between the queues
- * is by events: a copy waits for the last kernel that used its buffer, a kernel for its copy. So
- * the copy of one expert overlaps the computing of another, and what the next layer will probably
- * ask for overlaps this one. */
+/* Streams experts to the device: two buffers, each as large as the model's largest expert and its
+ * biases. Engine thread; nothing here waits for the device (unless noted), all order between the
+ * queues is by events: a copy waits for the last kernel that used its buffer, a kernel for its
+ * copy. So copying one expert overlaps computing another, and prefetching the next layer's overlaps
+ * this one. */
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 
@@ -16,7 +15,7 @@ static void event_drop(cl_event *ev)
     *ev = NULL;
 }
 
-/* The time of the copies into a slot, once they are over. */
+/* Adds up the time of the finished copies into a slot. */
 static void count_time(struct device *d, struct swap_slot *s)
 {
     cl_ulong a = 0, b = 0;
@@ -105,8 +104,8 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
     return 0;
 }
 
-/* Enqueues one copy into a slot: the first one waits for its last reader, the last one tells that
- * all is there. */
+/* Enqueues one copy into a slot: the first one waits for the slot's last reader, the last one
+ * signals completion. */
 static cl_int copy_in(struct device *d, struct swap_slot *s, cl_mem to, const void *data,
                       size_t bytes)
 {
@@ -124,7 +123,7 @@ static cl_int copy_in(struct device *d, struct swap_slot *s, cl_mem to, const vo
     return rc;
 }
 
-/* Begins to copy an expert into a slot, after the kernels that still read what lies there. */
+/* Starts copying an expert into a slot, after the kernels that still read its contents. */
 static int fill(struct device *d, struct swap_slot *s, int layer, int expert, struct error *e)
 {
     struct block_matrix w[BLOCK_MATRICES];
@@ -165,7 +164,7 @@ static struct swap_slot *slot_of(struct device *d, int layer, int expert)
     return NULL;
 }
 
-/* The slot that was filled longest ago, of those the job has no more use for. */
+/* The slot that was filled longest ago among those not needed by the job. */
 static struct swap_slot *slot_free(struct device *d)
 {
     struct swap_slot *best = NULL;
@@ -176,7 +175,7 @@ static struct swap_slot *slot_free(struct device *d)
     return best;
 }
 
-/* Copies begin as far as there are slots. */
+/* Starts copies as long as there are slots. */
 static int fill_ahead(struct device *d, int layer, struct error *e)
 {
     struct expert_swap *t = &d->swap;
@@ -198,7 +197,7 @@ int expert_swap_begin(struct device *d, int layer, struct error *e)
 
     for (int i = 0; i < DEVICE_STREAM; i++)
         t->slot[i].wanted = false;
-    for (int i = 0; i < t->n; i++) { /* what lies in a slot already comes first */
+    for (int i = 0; i < t->n; i++) { /* experts already in a slot come first */
         struct swap_slot *s = slot_of(d, layer, t->items[i].expert);
         struct swap_item item = t->items[i];
 

@@ -1,6 +1,6 @@
-/* Private to gpu/: the device, its buffers and programs, and the helpers that turn OpenCL codes
- * into our errors. One in-order queue computes; a second one uploads weights, so that copies
- * overlap kernels. */
+/* Private to gpu/: the device, its buffers and programs, and helpers that turn OpenCL codes into
+ * errors. One in-order queue computes; a second one uploads weights, so that copies overlap
+ * kernels. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
 
@@ -18,12 +18,11 @@
 #define JOBS 32      /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
-#define HEAD_ROWS 32 /* rows of logits computed at once */
+#define HEAD_ROWS 32 /* rows of logits per launch */
 #define ATTEND_BYTES                                                            \
-    (32u << 20) /* partial sums of attention at once, unless one row needs more \
-                 */
+    (32u << 20) /* partial sums of attention per launch, unless one row needs more */
 
-/* What was found out about one OpenCL device before opening it. */
+/* Properties of an OpenCL device before it is opened. */
 struct cl_target {
     cl_platform_id platform;
     cl_device_id id;
@@ -35,15 +34,15 @@ struct cl_target {
 };
 
 /* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a
- * line when something is missing (or, with some devices found, when a driver was left out). */
+ * line if something is missing (or, with some devices found, if a driver was excluded). */
 int platform_list(struct cl_target *out, int max, char *why, size_t why_size);
-/* "opencl:1", "opencl", "1" or NULL (first usable); ERR_DEVICE with the list's reason, ERR_USAGE
- * when there is no such device. */
+/* "opencl:1", "opencl", "1" or NULL (first usable); ERR_DEVICE with the reason of the list,
+ * ERR_USAGE if there is no such device. */
 int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size,
                     struct error *e);
 const char *opencl_word(cl_int code); /* "CL_OUT_OF_RESOURCES" */
 
-/* Kernels of one element type: [0] one token a tile, [1] TILE tokens. */
+/* Kernels of one element type: [0] one token per tile, [1] TILE tokens. */
 struct type_kernels {
     bool wanted, usable;             /* in the model; compiled */
     bool matmul_wrong, expert_wrong; /* found by the self-test */
@@ -93,20 +92,20 @@ struct block {
      * has none), up, down */
     struct part part[PARTS];
     cl_mem norm_w, norm_b;   /* attention norm; final norm for the head */
-    cl_mem after_w, after_b; /* of layers that norm what attention gives */
-    cl_mem q_norm, k_norm;   /* attention blocks of layers that norm them */
+    cl_mem after_w, after_b; /* of layers with a norm after attention */
+    cl_mem q_norm, k_norm;   /* attention blocks of layers with Q/K norms */
     cl_mem sinks;            /* of layers that have them */
-    /* attention blocks: what the routing of the layer needs */
+    /* attention blocks: the weights for routing in that layer */
     cl_mem expert_norm_w, expert_norm_b, router, score_bias;
-    struct kv_buffers *kv; /* KV cache of the layer: of every session, device.kv_room of them */
+    struct kv_buffers *kv; /* KV cache of the layer, per session: device.kv_room entries */
     size_t weight_bytes, kv_bytes;
 };
 
 struct swap_slot {      /* expert_swap.c */
-    struct block block; /* its buffers, and the matrices that lie in them */
+    struct block block; /* its buffers, and the matrices stored in them */
     int layer, expert;  /* -1: nothing */
     uint64_t stamp;
-    /* by the job being launched; copied on a guess and not asked for yet */
+    /* needed by the job being launched; prefetched and not used yet */
     bool wanted, guessed;
     cl_event begun, ready, used; /* first and last copy; the last kernel that reads it */
 };
@@ -118,7 +117,7 @@ struct swap_item { /* a streamed expert of the job being launched */
 struct expert_swap {
     struct swap_slot slot[DEVICE_STREAM];
     struct swap_item *items; /* n_experts; NULL: off */
-    int n, next;             /* items of this job; the next one to copy */
+    int n, next;             /* items of this job; index of the next one to copy */
     uint64_t clock;
 };
 
@@ -126,8 +125,8 @@ struct rows_q { /* quantised rows: values, scales, sums */
     cl_mem q, d, s;
 };
 
-/* As core.cl, float.cl and quant.cl read them. */
-/* entries first .. first+count-1 of the expert at a place of its bank */
+/* Layouts shared with core.cl, float.cl and quant.cl. */
+/* entries first .. first+count-1 of the expert at index `place` of its bank */
 struct tile {
     cl_int first, count, place, unused;
 };
@@ -177,7 +176,7 @@ struct device {
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
     bool core_usable, attention_usable;
-    char verdict[400]; /* of the self-test, in words */
+    char verdict[400]; /* result of the self-test as text */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     struct joined_experts *joined; /* of each layer */
@@ -190,23 +189,23 @@ struct device {
     size_t part_bytes;
     bool *kv_open; /* kv_room: which sessions have a state */
     int kv_room;
-    struct tile *tile_table; /* host side of tiles and entries */
+    struct tile *tile_table; /* host copies of tiles and entries */
     struct entry *entry_table;
     int max_tiles;
     bool table_busy; /* a job in flight still reads the tables */
-    /* outputs of experts that wait() deals out */
+    /* expert outputs that wait() scatters */
     float *results, *scatter_to;
     int *scatter_at, scatter_n, scatter_rows;
     struct blas blas;
     struct expert_swap swap;
-    /* choices read back where the host must see them */
+    /* routing read back for the host */
     int *host_chosen, *host_row, *host_slot;
     struct expert_group *host_groups;
-    /* the most that any layer has: of all query heads, of all key heads, of an expert's middle, of
-     * one chunk's part of an attention's row */
+    /* maxima over all layers: of all query heads, of all key heads, of an expert's intermediate
+     * size, of one chunk's part of an attention row */
     int most_heads, most_kv, most_ffn, most_part;
-    int most_gated; /* of all query heads of a layer whose output is gated */
-    int normed;     /* the most rows that a layer's experts meet of a token */
+    int most_gated; /* of all query heads of a layer with gated output */
+    int normed;     /* most rows per token that enter a layer's experts */
     /* upload */
     cl_mem staging;
     void *staging_map;
@@ -222,18 +221,18 @@ struct device {
 
 /* errors: 0 or ERR_DEVICE with "OpenCL <device>: <what> failed: CL_..." */
 int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
-/* One line for the user, where somebody listens. */
+/* Sends one line to config.log, if set. */
 void log_line(struct device *d, const char *line);
 
-/* kernel_set.c: which kernels the model's element types need, and which of them can be used */
-/* before building: wanted types, width of the rows' interleaving */
+/* kernel_set.c: which kernels the model's element types need, and which are usable */
+/* call before building: wanted types, interleave width of the rows */
 void kernel_set_choose(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
 void kernel_set_release(struct device *d);
-/* the compiler's, that all programs share */
+/* compiler options of all programs */
 void kernel_set_options(const struct device *d, char *out, size_t size);
 bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
-/* The contract's slots: the same for a block of such a layer; a layer in a layers job. */
+/* device_ops slots: supports for a block of such a layer; fuses for a layer in a layers job. */
 bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type);
 bool kernel_set_attends(const struct mixer_shape *s); /* whatever its type */
@@ -248,21 +247,22 @@ struct group_shape {
 struct group_shape kernel_set_group(const struct device *d, bool many, bool gate);
 bool kernel_set_fuses(const struct device *d, int layer);
 
-/* program.c: kernel_file "core", "float" or "quant"; what: for the progress line; table: OpenCL
- * text that formats read, "" for none */
+/* program.c: kernel_file "core", "float" or "quant"; what: name in the progress line; table: OpenCL
+ * text of format tables, "" for none */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
                   const char *table, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out,
                    struct error *e);
-uint64_t program_fingerprint(const struct cl_target *t); /* driver, device and all sources */
+uint64_t program_fingerprint(const struct cl_target *t); /* hash of driver, device and all
+                                                          * sources */
 
 /* memory.c */
-/* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is.
- */
+/* Whether our kernels can run an expert: gate and up of one type, quantised if and only if down
+ * is. */
 bool memory_expert_alike(const struct expert_weights *x);
-/* device_ops.together: other blocks run a matrix at a time */
+/* device_ops.together: blocks other than experts run one matrix at a time */
 bool memory_together(const struct device *d, struct block_id id);
-/* the same as an error: ERR_DEVICE */
+/* the same, with ERR_DEVICE if not */
 int memory_expert_check(struct device *d, const struct expert_weights *x, struct error *e);
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);
 /* blocking, small */
@@ -272,12 +272,12 @@ void memory_release(cl_mem *mem);
 int memory_router(struct device *d, cl_mem *out, int layer, struct error *e);
 /* bytes of the buffers for one streamed expert: of matrix k, of its bias */
 void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias[3]);
-int memory_kv_values(const struct device *d, int layer); /* of one token's K, or V */
-/* Tokens that a layer's buffers hold; a token lies at its position modulo that. */
+int memory_kv_values(const struct device *d, int layer); /* values of one token's K, or V */
+/* Capacity in tokens of a layer's buffers; a token is stored at its position modulo that. */
 int memory_kv_stride(const struct device *d, int layer);
 int memory_open(struct device *d, struct error *e); /* scratch and staging */
-/* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need
- * not be open, only configured. */
+/* Adds to out the memory that memory_open, memory_put of these blocks and expert_swap_set would
+ * take; d need not be open, only configured. */
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
                       struct device_stats *out);
 void memory_close(struct device *d);
@@ -289,13 +289,13 @@ void memory_drop(struct device *d, struct block_id id);
 
 /* expert_swap.c */
 int expert_swap_set(struct device *d, bool on, struct error *e);
-/* after a failure: nothing lies in the slots; waits for copies */
+/* after a failure: marks the slots as empty; waits for copies */
 void expert_swap_forget(struct device *d);
-/* d->swap.items (n of them) are a layer's experts that pass through: sorts those that are there
- * already to the front and begins to copy. */
+/* d->swap.items (n of them) are a layer's streamed experts: moves those already in slots to the
+ * front and starts copying. */
 int expert_swap_begin(struct device *d, int layer, struct error *e);
-/* Then one item after the other: its block, which the kernels enqueued from now on may read; done:
- * they are enqueued. */
+/* Then for each item: returns its block, which kernels enqueued from now on may read; call done
+ * after enqueuing them. */
 struct block *expert_swap_take(struct device *d, int layer, int expert, struct error *e);
 int expert_swap_done(struct device *d, int layer, int expert, struct error *e);
 void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n);
@@ -316,15 +316,15 @@ void job_forget(struct device *d);
 int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
            const size_t *local, struct error *e);
-/* One of core.cl's: x is filled up to whole groups of `local` work-items, CORE_ITEMS in the kernels
- * that stand alone. */
+/* Launches a kernel of core.cl: x is rounded up to whole groups of `local` work-items, CORE_ITEMS
+ * in kernels that need no groups. */
 int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,
                 size_t z, size_t local, struct error *e);
-/* an event of a kernel that a library launched */
+/* records an event of a kernel launched by a library */
 void launch_keep(struct device *d, cl_event ev);
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,
                  struct error *e);
-/* on the device, the first bytes */
+/* copies the first bytes, on the device */
 int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
@@ -333,8 +333,8 @@ int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t 
  * programs and model */
 int selftest(struct device *d, uint64_t key, struct error *e);
 
-/* device_report.c: weights made for the report, how a device is opened with them, and what can be
- * said of it then. NULL: out of memory. */
+/* device_report.c: synthetic weights for the report, the configuration to open a device with them,
+ * and the figures of it then. NULL: out of memory. */
 struct report_model;
 struct report_model *report_model_new(void);
 void report_model_free(struct report_model *m);
@@ -346,8 +346,8 @@ struct output {
     const struct part *part;
     cl_mem y;
 };
-/* y = W x + bias for up to three matrices of one type and one input. add: y += . _own: by our
- * kernels in any case. */
+/* y = W x + bias for up to three matrices of one type and one input. add: y += . _own: always with
+ * our kernels. */
 int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
                       const struct output *out, int n, bool add, struct error *e);
 int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,

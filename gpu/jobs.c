@@ -1,12 +1,12 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
- * waits, except where said. Launches of one layer with one token: norm, q+k+v, rotary+cache,
- * attention, merge, output, norm, routing, gate+up, down, combine. */
+ * waits, unless noted. Launches of one layer with one token: norm, q+k+v, rotary+cache, attention,
+ * merge, output, norm, routing, gate+up, down, combine. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 
 #include <string.h>
 
-#define BANKS 64 /* launches of one experts job */
+#define BANKS 64 /* most launches of one experts job */
 
 static size_t up(size_t n, size_t step)
 {
@@ -40,7 +40,7 @@ static int norm_rows(struct device *d, const struct norms_shape *s, struct norm_
     return launch_core(d, CORE_NORM, "norm", (size_t)n.rows * items, 1, 1, items, e);
 }
 
-/* q and k are normed in place, head by head or all heads of a row together. */
+/* Norms q and k in place, head by head or all heads of a row together. */
 static int norm_heads(struct device *d, const struct block *b, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
@@ -63,7 +63,8 @@ static int norm_heads(struct device *d, const struct block *b, int layer, int ro
     return 0;
 }
 
-/* The values, where they are the keys as those are projected, and where each head is normed. */
+/* Makes the values: copies the projected keys if they are the values, and norms each head if
+ * needed. */
 static int make_values(struct device *d, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
@@ -81,7 +82,7 @@ static int make_values(struct device *d, int layer, int rows, struct error *e)
     return launch_core(d, CORE_RMS, "rms_rows", (size_t)heads * items, 1, 1, items, e);
 }
 
-/* Queries and their gates, as they are projected, apart. */
+/* Separates queries from their gates after the projection. */
 static int part_gates(struct device *d, const struct mixer_shape *s, int rows, struct error *e)
 {
     int n = rows * s->heads * s->key_dim;
@@ -173,7 +174,7 @@ int jobs_rope_apart(const struct mixer_shape *s)
 }
 
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
- * within its session. The kernels count positions from where the job's row 0 would stand. */
+ * within its session. The kernels count positions relative to the job's row 0. */
 static int attend_span(struct device *d, struct block *b, int layer, const struct span *s, int row0,
                        struct error *e)
 {
@@ -214,7 +215,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
     return 0;
 }
 
-/* Whose rows a job's are; spans NULL: session 0's, from pos on. */
+/* The spans of a job; spans NULL: session 0's, from pos on. */
 struct spans {
     const struct span *at;
     int n, rows;
@@ -254,7 +255,7 @@ static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
                        e);
 }
 
-/* The norm behind attention, of y in place; where none stands before it, of x + y. */
+/* The norm after attention, of y in place; without one before it, of x + y. */
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
@@ -398,7 +399,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
                   (size_t[]){ds.x, ds.y}, e);
 }
 
-/* For one kernel, which takes one width. */
+/* Whether one kernel can run both, which takes one width. */
 static bool same_kind(const struct block *a, const struct block *b)
 {
     return a->part[1].m->type == b->part[1].m->type && a->part[2].m->type == b->part[2].m->type &&
@@ -406,9 +407,8 @@ static bool same_kind(const struct block *a, const struct block *b)
            !a->part[2].m->bias == !b->part[2].m->bias;
 }
 
-/* Rows of out come back where the host wants them: in one piece when this device computed all of
- * them, row by row for one token, else through a buffer of ours that is dealt out when the host
- * waits. */
+/* Reads rows of out back to the host's layout: in one piece if this device computed all of them,
+ * row by row for one token, else through our buffer, which wait() scatters. */
 static int read_outputs(struct device *d, const struct experts_job *j, int entries, bool compact,
                         struct error *e)
 {
@@ -435,15 +435,15 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
 /* ---- Experts: rows of groups become entries, entries tiles, tiles of up to BANK experts one
  * launch ---- */
 
-/* How an experts job is cut into launches. Entry n is the n-th row of the groups in order; its
- * output goes to row n of out (compact) or to slot * rows + row, which d->scatter_at keeps either
- * way. */
+/* Division of an experts job into launches. Entry n is the n-th row of the groups in order; its
+ * output goes to row n of out (compact) or to slot * rows + row, which is kept in d->scatter_at in
+ * either case. */
 struct schedule {
-    const struct experts_job *job; /* h and out are of no interest here */
+    const struct experts_job *job; /* h and out are not used here */
     bool compact;
     int many; /* kernels for many tokens */
     int n_entries, n_tiles, n_banks;
-    /* where the k-th launch begins; one behind the last ends it */
+    /* start of the k-th launch; one after the last marks the end */
     struct {
         int group, tile;
     } bank[BANKS + 1];
@@ -462,7 +462,7 @@ static void schedule_begin(const struct device *d, struct schedule *s, const str
         s->many |= j->groups[g].count > 1;
 }
 
-/* A dense part beside routed experts has rows of h of its own, behind theirs. */
+/* A dense part beside routed experts has its own rows of h, after theirs. */
 static void add_entries(struct device *d, struct schedule *s, const struct expert_group *g)
 {
     const struct experts_job *j = s->job;
@@ -488,8 +488,8 @@ static void add_tiles(struct device *d, struct schedule *s, const struct matrix 
                                                     place, 0};
 }
 
-/* Every group's entries, and the tiles of the experts that lie here and are ours to multiply; those
- * that pass through are noted. */
+/* Every group's entries, and the tiles of resident experts to be run by our kernels; collects the
+ * streamed ones. */
 static int schedule_groups(struct device *d, struct schedule *s, struct error *e)
 {
     const struct experts_job *j = s->job;
@@ -526,7 +526,7 @@ static int schedule_groups(struct device *d, struct schedule *s, struct error *e
     return 0;
 }
 
-/* Experts that pass through come after the others, each by itself. */
+/* Streamed experts come after the others, one per launch. */
 static void schedule_swapped(struct device *d, struct schedule *s)
 {
     const struct expert_weights *weights = d->base.config.model->layers[s->job->layer].experts;

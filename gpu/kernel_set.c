@@ -1,6 +1,6 @@
-/* The kernels of a device: which element types of the model they are built for, how, and what may
- * be used of them after the self-test (selftest.c), which takes only what needs a wrong kernel out
- * of use. Engine thread, inside open. */
+/* The kernels of a device: which element types of the model they are built for, their options, and
+ * which are usable after the self-test (selftest.c), which disables only what needs a wrong kernel.
+ * Engine thread, inside open. */
 #include "gpu/internal.h"
 #include "engine/file/blocks.h"
 #include "engine/file/format_traits.h"
@@ -19,7 +19,7 @@ static void note_matrix(struct device *d, const struct matrix *m)
     }
 }
 
-/* Work-items a row of one token: as many as a group of so many rows may have. 32 slots of 16 rows
+/* Work-items per row of one token: as many as a group of so many rows may have. 32 slots of 16 rows
  * read an H200's memory six to seven times as fast as four did; other numbers were not tried. */
 static int slots_for(const struct device *d, int rows)
 {
@@ -139,7 +139,7 @@ static int build_core(struct device *d, struct error *e)
     return 0;
 }
 
-/* Sixteen values as formats.cl looks them up. */
+/* Lookup table of sixteen values for formats.cl. */
 static void table_options(const struct format_traits *f, char *out, size_t size)
 {
     const int8_t *v = blocks_values[f->lookup];
@@ -150,7 +150,7 @@ static void table_options(const struct format_traits *f, char *out, size_t size)
                               v[3] + f->zero, v[2] + f->zero, v[1] + f->zero, v[0] + f->zero);
 }
 
-/* What formats.cl wants to know. */
+/* Build options of formats.cl. */
 static void format_options(const struct device *d, enum dtype type, int tokens, char *out,
                            size_t size)
 {
@@ -168,7 +168,7 @@ static void format_options(const struct device *d, enum dtype type, int tokens, 
         table_options(f, out + strlen(out), size - strlen(out));
 }
 
-/* The points that an IQ format's codes number, as words.cl looks them up: nothing for others. */
+/* Codebook of an IQ format as text for words.cl: empty for others. */
 static void grid_text(enum dtype type, struct strbuf *out)
 {
     static const struct {
@@ -275,7 +275,7 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
                      enum dtype type)
 {
     if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
-        return false; /* a matrix lies before it */
+        return false; /* a matrix is before it */
     if (kind == BLOCK_ATTENTION && !kernel_set_attends(&shape->mixer))
         return false;
     if (kind == BLOCK_EXPERT && !ffn_known(&shape->ffn, type))
@@ -283,8 +283,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     return kernel_set_supports(d, kind, type);
 }
 
-/* The routers that core.cl has, and as many experts a token as the list of choices is wide; the
- * others' layers run as single jobs, routed by the host. */
+/* The routers in core.cl, with at most as many experts per token as the list of choices holds;
+ * layers with others run as single jobs, routed by the host. */
 bool kernel_set_fuses(const struct device *d, int layer)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -314,7 +314,7 @@ int kernel_set_build(struct device *d, struct error *e)
         if (d->type[t].wanted && has_kernels(t) && build_type(d, t, &why) < 0) {
             if (d->lost)
                 return error_set(e, ERR_DEVICE, "%s", why.text);
-            log_line(d, why.text); /* blocks of this type stay with the CPU */
+            log_line(d, why.text); /* blocks of this type stay on the CPU */
         }
     return 0;
 }

@@ -1,6 +1,6 @@
-/* Commands of a job: arguments, launches, copies, and the events that tell how long the device
- * worked. Engine thread. A job keeps the events of its first and last kernel and of its copies;
- * they are read when the host waits anyway. */
+/* Commands of a job: arguments, launches, copies, and the events for measuring the device's time.
+ * Engine thread. A job keeps the events of its first and last kernel and of its copies; they are
+ * read when the host waits anyway. */
 #include "gpu/internal.h"
 #include "engine/base/clock.h"
 
@@ -61,8 +61,7 @@ static void event_release(cl_event *ev)
     *ev = NULL;
 }
 
-/* Negative when the command ended with an error (a device lost in the middle shows here on some
- * drivers). */
+/* Negative if the command ended with an error (how some drivers report a device lost meanwhile). */
 static cl_int event_status(cl_event ev)
 {
     cl_int status = CL_COMPLETE;

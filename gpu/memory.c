@@ -1,7 +1,7 @@
-/* What lies on the device: scratch (taken once at open), blocks of weights with their KV cache, and
- * the way weights get there. Engine thread. Where host and device share memory a matrix is used in
- * place; elsewhere it is copied through two pinned halves on a queue of its own, so that copies
- * overlap kernels. One allocation per matrix, below the device's largest. */
+/* Memory of the device: scratch (allocated once at open), blocks of weights with their KV cache,
+ * and uploads of weights. Engine thread. If host and device share memory a matrix is used in place;
+ * else it is copied through two pinned halves on a separate queue, so that copies overlap kernels.
+ * One allocation per matrix, below the device's largest. */
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 #include "engine/device/state.h"
@@ -75,7 +75,7 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
     return cl_check(d, rc, "clEnqueueWriteBuffer", e);
 }
 
-/* Every buffer that is taken at open, as places in struct device. */
+/* Every buffer allocated at open, as offsets in struct device. */
 struct scratch_item {
     size_t at, bytes;
 };
@@ -225,7 +225,7 @@ static size_t layer_kv_bytes(const struct device *d, int layer)
            (size_t)memory_kv_stride(d, layer);
 }
 
-/* What block_begin takes, and so what --fit shows: the router is padded here. */
+/* Bytes that block_begin allocates, shown by --fit: the router is padded here. */
 static size_t block_weight_bytes(const struct device *d, struct block_id id)
 {
     const struct model *m = d->base.config.model;
@@ -239,7 +239,7 @@ static size_t block_weight_bytes(const struct device *d, struct block_id id)
     return b.matrices + b.biases + b.norms + b.router;
 }
 
-/* Packed matrices begin on pages, those mapped from a file rarely do. */
+/* Packed matrices start on pages, those mapped from a file rarely do. */
 static size_t shared_bytes(const struct device *d, struct block_id id)
 {
     struct block_matrix list[BLOCK_MATRICES];
@@ -305,7 +305,7 @@ static void kv_release(struct kv_buffers *kv)
     memory_release(&kv->v);
 }
 
-/* One session's KV of an attention block. */
+/* Allocates one session's KV of an attention block. */
 static int kv_take(struct device *d, struct block *b, int session, struct error *e)
 {
     const struct device_config *c = &d->base.config;
@@ -334,7 +334,7 @@ static void kv_give(struct device *d, struct block *b, int session)
     d->stats.kv_bytes -= bytes;
 }
 
-/* Room for sessions 0 .. n-1 in every table. */
+/* Grows every table to sessions 0 .. n-1. */
 static int kv_tables(struct device *d, int n, struct error *e)
 {
     bool *open = mem_resize(d->kv_open, (size_t)n, sizeof *open);
@@ -438,8 +438,7 @@ static int small(struct device *d, cl_mem *out, const float *data, size_t n, str
     return memory_upload(d, *out, data, n * 4, e);
 }
 
-/* The router as (column, padded experts): neighbouring work-items then read neighbouring experts.
- */
+/* The router as (column, padded experts): adjacent work-items then read adjacent experts. */
 int memory_router(struct device *d, cl_mem *out, int layer, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -459,12 +458,12 @@ int memory_router(struct device *d, cl_mem *out, int layer, struct error *e)
     return rc;
 }
 
-/* Host memory in place: only where the driver will not copy it behind our back. */
+/* Whether host memory can be used in place: only if the driver will not copy it silently. */
 static bool shareable(const struct device *d, const struct matrix *m)
 {
     uintptr_t at = (uintptr_t)m->data;
 
-    if (!d->share || m->paged) /* what is on the disk has no place of its own in memory */
+    if (!d->share || m->paged) /* experts on disk have no fixed address in memory */
         return false;
     if (d->target.info.is_cpu_type)
         return at % (m->width ? 64 : (uintptr_t)dtype_info(m->type)->bytes) == 0;
@@ -482,7 +481,7 @@ static int part_begin(struct device *d, struct part *p, enum block_kind kind,
 
     p->m = m;
     if (m->bytes <= d->target.info.max_alloc && shareable(d, m)) {
-        if (!cl_injected(&rc)) /* drivers want whole cache lines; matrices are padded to them */
+        if (!cl_injected(&rc)) /* drivers require whole cache lines; matrices are padded to them */
             p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
                                     (m->bytes + 63) / 64 * 64, (void *)(uintptr_t)m->data, &rc);
         if (rc == CL_SUCCESS) {
@@ -499,7 +498,7 @@ static int part_begin(struct device *d, struct part *p, enum block_kind kind,
     return small(d, &p->bias, m->bias, (size_t)m->rows, e);
 }
 
-/* What an attention block has beside its matrices. */
+/* Uploads an attention block's data besides its matrices. */
 static int layer_begin(struct device *d, struct block *b, int layer, struct error *e)
 {
     const struct model *m = d->base.config.model;
@@ -551,14 +550,14 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
                                        : id.kind == BLOCK_HEAD ? MATRIX_HEAD
                                                                : MATRIX_Q));
 
-        assert(at >= 0 && at < PARTS); /* what is not supported is never put */
+        assert(at >= 0 && at < PARTS); /* unsupported blocks are never put */
         b->n_parts = at + 1;
         rc = part_begin(d, &b->part[at], id.kind, list[i].w, e);
     }
     return rc;
 }
 
-/* One piece through the next pinned half. */
+/* Copies one piece through the next pinned half. */
 static int copy_piece(struct device *d, struct part *p, size_t bytes, struct error *e)
 {
     int half = d->staging_half ^= 1;
@@ -617,7 +616,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
         left -= bytes;
     }
     if (left == 0 && d->staging_map)
-        return 0; /* the last piece travels while the next token is computed */
+        return 0; /* the last piece is copied while the next token is computed */
     if (d->staging_map && !cl_injected(&rc))
         rc = clFinish(d->upload);
     if (cl_check(d, rc, "uploading weights", e) < 0)

@@ -1,5 +1,5 @@
 /* The OpenCL device: opening and the table of the device contract. Engine thread. A device opens
- * whole or not at all. */
+ * completely or not at all. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 #include "gpu/opencl.h"
@@ -47,7 +47,7 @@ static void link_close(struct device_link *l)
     mem_free(l);
 }
 
-/* The context and the queues of a device that was opened before. */
+/* Uses the context and the queues of a device that was opened before. */
 static void link_use(struct device *d, const struct device_link *l)
 {
     clRetainContext(d->context = l->context);
@@ -56,7 +56,7 @@ static void link_use(struct device *d, const struct device_link *l)
     d->linked = true;
 }
 
-/* Leaves its own to those that are opened later, which it may do without. */
+/* Shares its own with devices opened later; failure only means that they do not share. */
 static void link_leave(struct device *d, struct device_link **to)
 {
     struct device_link *l = mem_alloc(1, sizeof *l);
@@ -110,7 +110,7 @@ static int upload_ropes(struct device *d, struct error *e)
     return 0;
 }
 
-/* What the verdict of the self-test depends on. */
+/* Key of the self-test's verdict. */
 static uint64_t test_key(const struct device *d)
 {
     const struct device_config *c = &d->base.config;
@@ -149,7 +149,7 @@ static int greater(int a, int b)
     return a > b ? a : b;
 }
 
-/* What scratch is taken for: layers may differ. */
+/* Maxima over the layers, for the size of scratch. */
 static void find_most(struct device *d)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -169,8 +169,8 @@ static void find_most(struct device *d)
     }
 }
 
-/* Everything about the device that does not need a context: which one, and how its kernels will be
- * shaped. */
+/* Everything about the device that does not need a context: its target, and the form of its
+ * kernels. */
 static int configure(struct device *d, const struct device_config *c, char *why, size_t why_size,
                      struct error *e)
 {
@@ -196,8 +196,8 @@ static int configure(struct device *d, const struct device_config *c, char *why,
     return 0;
 }
 
-/* CLBlast's verdict on a device that is a CPU is asked for by --list-devices, with another model:
- * it is one for all. */
+/* CLBlast's verdict on a CPU device comes from --list-devices, with another model: it has one key
+ * for all models. */
 static uint64_t blas_key(const struct device *d)
 {
     return d->target.info.is_cpu_type ? program_fingerprint(&d->target) : test_key(d);
@@ -251,7 +251,7 @@ static int device_open(struct device **out, const struct device_config *c, struc
         return e ? e->code : ERR_DEVICE;
     }
     if (why[0])
-        log_line(d, why); /* a driver was left out */
+        log_line(d, why); /* a driver was excluded */
     if (hp->hidden % 32) {
         error_set(e, ERR_DEVICE, "OpenCL: the kernels need rows of whole blocks of 32 (hidden %d)",
                   hp->hidden);
@@ -273,7 +273,7 @@ fail:
     return e && e->code < 0 ? e->code : ERR_DEVICE;
 }
 
-/* After a failed job nothing of it touches host memory any more. */
+/* Waits so that nothing of a failed job accesses host memory any more. */
 static int finish(struct device *d, int rc)
 {
     if (rc < 0) {

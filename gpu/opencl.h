@@ -1,6 +1,6 @@
-/* The OpenCL back end: one entry of the device contract (engine/device/device.h) for any
- * OpenCL 1.2+ device with full profile. Thread: the engine's, as the contract says; drivers use
- * threads of their own inside. */
+/* The OpenCL back end: one entry of the device contract (engine/device/device.h) for any OpenCL
+ * 1.2+ device with full profile. Thread: the engine's, by the contract; drivers use internal
+ * threads. */
 #ifndef GPU_OPENCL_H
 #define GPU_OPENCL_H
 
@@ -8,10 +8,10 @@
 
 extern const struct device_ops opencl_device_ops;
 
-/* Kernel launches since open: what a token costs in calls. */
+/* Kernel launches since open: to count the calls per token. */
 uint64_t opencl_launches(const struct device *d);
 
-/* OpenCL contexts that are open; devices that share a link have one. */
+/* Number of open OpenCL contexts; devices that share a link have one. */
 int opencl_contexts(void);
 
 #endif

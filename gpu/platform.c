@@ -1,7 +1,6 @@
-/* Finding OpenCL devices: platforms, devices, and one clear line why there is none. Called from the
- * engine thread (probe, open) and by
- * --list-devices. Every answer of a driver is checked: a platform may be broken, empty or closed to
- * this user and still must not hurt. */
+/* Finds OpenCL devices: platforms, devices, and one line with the reason if there is none. Called
+ * from the engine thread (probe, open) and by --list-devices. Every result of a driver is checked:
+ * a platform may be broken, empty or inaccessible to this user without doing harm. */
 #include "gpu/driver_probe.h"
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
@@ -104,7 +103,7 @@ static uint64_t device_number(cl_device_id d, cl_device_info what, size_t size)
     return clGetDeviceInfo(d, what, 8, &wide, NULL) == CL_SUCCESS ? wide : 0;
 }
 
-/* Why a device that exists cannot be used; empty when it can. */
+/* Sets the reason why an existing device cannot be used; empty if it can. */
 static void judge(struct cl_target *t)
 {
     char version[128], profile[64];
@@ -120,7 +119,7 @@ static void judge(struct cl_target *t)
                  "the driver has no compiler for OpenCL C");
     else if (sscanf(version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
         snprintf(t->info.why_not, sizeof t->info.why_not, "%.40s: 1.2 or newer is needed",
-                 version[0] ? version : "no version told");
+                 version[0] ? version : "unknown version");
     else if (strcmp(profile, "FULL_PROFILE") != 0)
         snprintf(t->info.why_not, sizeof t->info.why_not,
                  "%.40s: the full profile is needed for exact arithmetic", profile);
@@ -159,8 +158,8 @@ static void describe(struct cl_target *t)
     judge(t);
 }
 
-/* A line about GPUs the kernel driver shows and this user may not open, the usual reason for an
- * empty list. */
+/* A line about GPUs of the kernel driver that this user may not open, the usual reason for an empty
+ * list. */
 static bool closed_render_node(char *why, size_t size)
 {
     glob_t g;

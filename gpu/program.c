@@ -19,8 +19,8 @@ static const struct {
 
 #define PROGRAM_MOST ((size_t)256 << 20)
 
-/* In front of a binary. The sum tells damage; that the file is this user's own is what lets it be
- * loaded (engine/base/cache.h). */
+/* Header of a binary. The checksum detects damage; it is safe to load because the file belongs to
+ * this user (engine/base/cache.h). */
 struct cache_header {
     char magic[8];
     uint64_t key, bytes, sum;
@@ -53,16 +53,16 @@ uint64_t program_fingerprint(const struct cl_target *t)
     return h;
 }
 
-/* PoCL keeps what it compiled, and asked for a program's binary it compiles every kernel once more,
+/* PoCL has its own cache, and when asked for a program's binary it compiles every kernel once more,
  * for work-groups of any size. Its programs are built from source each time; a file without a
- * binary notes that it has done so before. */
+ * binary records that it has done so before. */
 static bool keeps_its_own(const struct device *d)
 {
     return strcmp(d->target.platform_name, "Portable Computing Language") == 0;
 }
 
-/* What an earlier run kept, checked against damage: false when there is nothing, or not of this
- * key. data: mem_free, behind the header. */
+/* Reads a cached binary, checked against damage: false if there is none, or with another key. data:
+ * mem_free, after the header. */
 static bool read_kept(const char *path, uint64_t key, char **data, struct cache_header *head)
 {
     size_t n;
@@ -136,7 +136,7 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     mem_free(data);
 }
 
-/* The first line of the compiler's log that says something, for the error message. */
+/* The first non-empty line of the compiler's log, for the error message. */
 static void build_log(struct device *d, cl_program p, char *out, size_t size)
 {
     size_t n = 0;

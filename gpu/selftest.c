@@ -1,7 +1,7 @@
-/* Every kernel against the reference of the numeric contract (engine/device/numerics.h), on the
- * shapes and weights of the model, at the first use of a driver; drivers do miscompute. The verdict
- * is kept beside the compiled programs. Engine thread, inside open: this may allocate and wait. A
- * wrong kernel takes out of use what needs it, and is named in the log. */
+/* Tests every kernel against the reference of the numeric contract (engine/device/numerics.h), on
+ * the shapes and weights of the model, at the first use of a driver; drivers do miscompute. The
+ * verdict is kept with the compiled programs. Engine thread, inside open: this may allocate and
+ * wait. A wrong kernel disables what needs it, and is named in the log. */
 #include "gpu/selftest.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -22,8 +22,8 @@ static bool is_wrong(const struct verdict *v, const char *name)
     return false;
 }
 
-/* A matrix of a type that meets rows of the residual stream's width, and an expert that has it
- * anywhere. */
+/* A matrix of a type whose columns are the residual stream, and an expert with that type in any of
+ * its matrices. */
 static const struct matrix *find_matrix(const struct model *m, enum dtype type)
 {
     struct block_matrix list[BLOCK_MATRICES];
@@ -87,7 +87,7 @@ static int run_all(struct selftest *b)
     return 0;
 }
 
-/* Verdict file: a line that names the format, then one wrong kernel a line, then "end". */
+/* Verdict file: a line that names the format, then one wrong kernel per line, then "end". */
 static bool verdict_read(const char *path, struct verdict *v)
 {
     char *text, *next = NULL, *line;

@@ -1,5 +1,5 @@
-/* The self-test's parts (selftest.c): what they share. Private to gpu/; engine thread, inside open:
- * these may allocate and wait. */
+/* Shared parts of the self-test (selftest.c). Private to gpu/; engine thread, inside open: these
+ * may allocate and wait. */
 #ifndef GPU_SELFTEST_H
 #define GPU_SELFTEST_H
 
@@ -28,28 +28,28 @@ int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes)
 int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes);
 int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size_t x, size_t y,
                   size_t z, size_t local);
-/* Quantised rows on the host as the device has them: bytes of n values (int8_t where it has dot8,
- * else float), scales and sums of their blocks. */
+/* Quantised rows on the host in the device's form: bytes of n values (int8_t if it has dot8, else
+ * float), scales and sums of their blocks. */
 struct quantised_rows {
     size_t n, bytes;
     void *values;
     float *scales, *sums; /* one piece */
 };
-/* ERR_MEMORY; release takes what a failed init left. */
+/* ERR_MEMORY; release also frees a failed init. */
 int selftest_quantised_init(struct quantised_rows *q, const struct selftest *b, size_t n);
 void selftest_quantised_release(struct quantised_rows *q);
 void selftest_quantise(struct quantised_rows *q, const float *x); /* rule 1 of n values */
-/* Quantised rows on the device against rule 1 of x; *same becomes false where they differ. */
+/* Compares quantised rows on the device with rule 1 of x; sets *same to false if they differ. */
 int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows,
                             int cols, bool *same);
 
-/* Each runs its kernels on shapes of the model and names those that are wrong; negative only when
- * the device fails. */
+/* Each runs its kernels on shapes of the model and records the wrong ones; negative only if the
+ * device fails. */
 /* selftest_core.c */
 int selftest_norm(struct selftest *b);
 int selftest_rms(struct selftest *b);
 int selftest_route(struct selftest *b);
-/* The first layer whose attention the kernels can do, on whose shape they are tested; -1: none. */
+/* The first layer whose attention the kernels support, used for the test's shape; -1: none. */
 int selftest_attending(const struct device *d);
 /* selftest_attention.c */
 int selftest_attention(struct selftest *b);

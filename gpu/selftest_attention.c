@@ -1,5 +1,5 @@
 /* Self-test of the attention kernels: rotary embedding, KV cache, scores and values, merging of
- * chunks; over a chunk border and with the cache types of the run. */
+ * chunks; across a chunk border and with the cache types of the run. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
@@ -15,7 +15,7 @@ struct attention_test {
     struct selftest *b;
     const struct mixer_shape *shape; /* the first layer's */
     int dim, heads, kv_heads, half;  /* half: rope_dims / 2 */
-    int rows, tokens, pos;           /* queries, all keys, where the queries stand */
+    int rows, tokens, pos;           /* queries, all keys, position of the queries */
     struct reference_cache cache;
     float *q, *k, *v, *got;
     float *cos, *sin; /* one piece: (tokens, half) each */
@@ -95,7 +95,7 @@ static void fill_cache(struct attention_test *t)
             }
 }
 
-/* All rows of the cache, in the exchange layout, to the device or back. */
+/* All rows of the cache, in the exchange layout, to the device or back to the host. */
 static int move_cache(struct attention_test *t, char *rows, bool write)
 {
     struct device *d = t->b->d;
@@ -116,7 +116,7 @@ static int move_cache(struct attention_test *t, char *rows, bool write)
     return 0;
 }
 
-/* Of cosines or sines, the one that the layer reads. */
+/* The table of cosines or sines that the layer reads. */
 static cl_mem rope_table(const struct attention_test *t, bool cosines)
 {
     const struct device *d = t->b->d;
@@ -149,7 +149,7 @@ static int upload(struct attention_test *t)
     return move_cache(t, t->cache.rows, true);
 }
 
-/* The reference's turn: queries rotated in place, the new rows in the cache. */
+/* The reference: queries rotated in place, the new rows in the cache. */
 static void rotate(struct attention_test *t, int row)
 {
     const float *cos = t->cos + (t->pos + row) * t->half, *sin = t->sin + (t->pos + row) * t->half;
@@ -170,7 +170,7 @@ static void rotate(struct attention_test *t, int row)
     }
 }
 
-/* Queries rotated, keys and values in the cache, and what was in the cache before. */
+/* Compares the rotated queries, the keys and values in the cache, and its previous contents. */
 static int test_rope_and_cache(struct attention_test *t)
 {
     struct device *d = t->b->d;
@@ -198,7 +198,7 @@ static int test_rope_and_cache(struct attention_test *t)
     return 0;
 }
 
-/* The reference's queries against the device's cache. */
+/* Runs the reference's queries against the device's cache. */
 static int run_attend(struct attention_test *t)
 {
     struct selftest *b = t->b;
@@ -248,7 +248,7 @@ static int test_attend(struct attention_test *t)
     return 0;
 }
 
-/* Queries and gates as they are projected, one behind the other, taken apart. */
+/* Compares the separated queries and gates. */
 static int test_gates(struct attention_test *t)
 {
     struct device *d = t->b->d;

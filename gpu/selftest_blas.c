@@ -1,5 +1,5 @@
-/* Whether CLBlast is right and worth it on this driver, device and model; the verdict is kept on
- * disk (blas.h). Engine thread, inside open: this may allocate and wait. */
+/* Whether CLBlast is right and faster on this driver, device and model; the verdict is kept on disk
+ * (blas.h). Engine thread, inside open: this may allocate and wait. */
 #include "gpu/blas.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One matrix: CLBlast against our own kernel, whose values the self-test has judged; both timed,
- * best of three. */
+/* One matrix: CLBlast against our own kernel, which passed the self-test; both timed, best of
+ * three. */
 static int test_matrix(struct device *d, const struct matrix *m, bool *right, uint64_t *own_ns,
                        uint64_t *blas_ns, struct error *e)
 {
@@ -89,7 +89,7 @@ static const struct matrix *float_matrix(const struct model *m, int which)
     return NULL;
 }
 
-/* Whether the model and the chunks have anything for CLBlast. */
+/* Whether the model and the chunk size can use CLBlast at all. */
 static bool concerned(const struct device *d)
 {
     bool any = false;
@@ -99,8 +99,7 @@ static bool concerned(const struct device *d)
     return any && d->base.config.max_rows >= BLAS_ROWS;
 }
 
-/* The verdict kept from before, "" where there is none; path: its file, "" where nothing is kept.
- */
+/* The stored verdict, "" if there is none; path: its file, "" without cache. */
 static void kept(const struct device *d, uint64_t key, char *path, size_t path_size, char *word,
                  int word_size)
 {

@@ -1,4 +1,4 @@
-/* Self-test of what stands between the matrices: norm, quantisation of rows, the order of commands,
+/* Self-test of the kernels other than matrices: norm, quantisation of rows, the order of commands,
  * routing, combination. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
@@ -55,7 +55,7 @@ int selftest_norm(struct selftest *b)
         goto out;
     if (!same)
         selftest_wrong(b, "quantise");
-    /* The way every job goes: copy, kernel, copy, none of them awaited. Some drivers get the
+    /* The order of every job: copy, kernel, copy, none of them awaited. Some drivers get the
      * kernels right and this wrong. */
     memset(got, 0, count * 4);
     if (job_begin(d, b->e) < 0 || launch_write(d, d->x, 0, x, count * 4, b->e) < 0 ||
@@ -92,7 +92,7 @@ static int run_rms(struct selftest *b, const float *norm, int n, int rows, float
     return selftest_get(b, d->q, 0, got, bytes);
 }
 
-/* The norm of q, as wide as the first layer has it that norms it. */
+/* The norm of q, with the width of the first layer that has it. */
 int selftest_rms(struct selftest *b)
 {
     const struct model *m = b->d->base.config.model;
@@ -128,9 +128,9 @@ int selftest_rms(struct selftest *b)
 }
 
 #define ROUTE_ROWS 5
-#define ROUTE_MOST 64 /* experts that the rows use together */
+#define ROUTE_MOST 64 /* most experts that the rows use together */
 
-/* Some rows and what the reference says of them: the kernels after routing are given that. */
+/* Some rows and the reference's results: inputs of the kernels after routing. */
 struct route_test {
     struct selftest *b;
     const struct hparams *hp;
@@ -145,7 +145,8 @@ static int no_memory(struct selftest *b)
     return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
 }
 
-/* The kernel's routing of rows h; right: as the reference's. scores: one row, the reference's. */
+/* Runs the kernel's routing of rows h; right: equal to the reference's. scores: one row, the
+ * reference's. */
 static int run_route(struct route_test *t, const float *h, cl_mem *router, cl_mem *score_bias,
                      float *scores, bool *right)
 {
@@ -188,7 +189,7 @@ static int test_route(struct route_test *t)
     return rc;
 }
 
-/* Every (row, slot) stands once in a tile of the expert that it chose. */
+/* Whether every (row, slot) is exactly once in a tile of its chosen expert. */
 static bool tiles_right(const struct route_test *t, const int *tiles, int n_tiles,
                         const int *entries)
 {
@@ -276,7 +277,7 @@ static int test_combine(struct route_test *t)
     return rc;
 }
 
-/* Routing, grouping and combination of a few rows, as the first layer has them that the device
+/* Routing, grouping and combination of a few rows, in the shape of the first layer that the device
  * routes. */
 int selftest_route(struct selftest *b)
 {

@@ -1,5 +1,5 @@
-/* Self-test of the matrix kernels of one element type: a product, and an expert from end to end.
- * Quantised ones against the scalar kernels of the CPU device, which are the contract written down
+/* Self-test of the matrix kernels of one element type: a product, and a whole expert. Quantised
+ * ones against the scalar kernels of the CPU device, which implement the contract literally
  * (numerics.h), to the bit; float ones within a rounding of each product. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
@@ -13,7 +13,7 @@
 #define ROWS_M 88                   /* rows of a matrix compared */
 #define TOKENS_MOST (GEMM_TILE + 3) /* a whole tile and a part of one */
 
-/* The sum of a row's magnitudes, which the tolerance of a float product goes by. */
+/* The sum of a row's magnitudes, for the tolerance of a float product. */
 static double magnitude(const struct matrix *m, int r, const float *x)
 {
     size_t row = dtype_row_bytes(m->type, m->cols), element = dtype_row_bytes(m->type, 1);
@@ -30,7 +30,7 @@ static double magnitude(const struct matrix *m, int r, const float *x)
     return sum;
 }
 
-/* y = the matrix times one row. size: what near() wants, 0 for quantised. */
+/* y = the matrix times one row. size: for near(), 0 if quantised. */
 static int reference(struct selftest *b, const struct matrix *m, const float *x, float *y,
                      double *size)
 {
@@ -47,7 +47,7 @@ static bool near(float got, float want, double size)
                      : fabs((double)got - (double)want) <= 1e-5 * size;
 }
 
-/* The first rows of a matrix as a part of its own. */
+/* The first rows of a matrix as a separate part. */
 static int prefix(struct selftest *b, const struct matrix *m, int rows, struct matrix *out,
                   cl_mem *mem)
 {
@@ -214,7 +214,7 @@ static int expert_run(struct expert_test *t)
     return selftest_get(b, d->out, 0, t->got, (size_t)(t->rows * t->hidden) * 4);
 }
 
-/* The device's float rows between the kernels; the next kernel is judged on what it was given. */
+/* The device's float rows between the kernels; the next kernel is tested with these as input. */
 static int take_mid(struct expert_test *t, bool *right)
 {
     int n = t->rows * t->ffn;
@@ -261,9 +261,7 @@ static void judge(struct expert_test *t, const char *kernel, const struct matrix
         selftest_wrong(t->b, name);
 }
 
-/* One expert of the model as the jobs run it, whole: gate, up, activation, quantisation again,
- * down.
- */
+/* One expert of the model as in the jobs: gate, up, activation, quantisation again, down. */
 int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
                     int many)
 {
@@ -280,7 +278,7 @@ int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct 
         rc = expert_run(&t);
     if (rc == 0)
         rc = gate_up_right(&t, &gate_ok);
-    if (rc == 0 && gate_ok) /* else the inputs of down are not known */
+    if (rc == 0 && gate_ok) /* else the inputs of down are unknown */
         rc = down_right(&t, &down_ok);
     if (rc == 0) {
         judge(&t, "gate_up", &t.w.up, gate_ok);

@@ -1,5 +1,4 @@
-/* What the parts of the self-test share (selftest.h): random numbers, copies, launches, findings.
- */
+/* Common parts of the self-test (selftest.h): random numbers, copies, launches, findings. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"

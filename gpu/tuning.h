@@ -1,13 +1,13 @@
-/* Hooks for tests and for hunting driver faults: how the next device is opened, and OpenCL calls
- * that fail on demand. Zero everywhere is the normal behaviour. Thread: set before the engine's
- * runs, read by that. */
+/* Hooks for tests and for debugging drivers: how the next device is opened, and OpenCL calls that
+ * fail on demand. All zero is the normal behaviour. Thread: set before the engine's starts, which
+ * reads it. */
 #ifndef GPU_TUNING_H
 #define GPU_TUNING_H
 
 #include <CL/cl.h>
 #include <stdbool.h>
 
-/* How the next opencl open behaves. */
+/* Settings of the next opencl open. */
 struct opencl_tuning {
     int shape; /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of
                   rows, vectors (CPUs) */
@@ -16,20 +16,20 @@ struct opencl_tuning {
     bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
                   staging memory */
     bool no_selftest;
-    int tile; /* tokens of a tile, 0: the usual number; fewer compile faster */
-    int blas; /* 1: test CLBlast at open, also on a device that is a CPU; 2: and use it where it is
-                 right but slower */
+    int tile; /* tokens per tile, 0: the default; fewer compile faster */
+    int blas; /* 1: test CLBlast at open, also on a CPU device; 2: and use it where it is right but
+               * slower */
 };
 void opencl_tune(const struct opencl_tuning *t);
-/* The n-th OpenCL call from now on, and all after it when `lost`, fail as if the driver had
- * refused; -1: never. */
+/* The n-th OpenCL call from now on, and all after it if `lost`, fail as if in the driver; -1:
+ * never. */
 void opencl_fail_after(long n, bool lost);
 /* OpenCL calls since then that could have failed. */
 long opencl_calls(void);
 
-/* What opencl_tune set. */
+/* The settings of opencl_tune. */
 const struct opencl_tuning *opencl_tuning(void);
-/* Where an OpenCL call is about to be made: true when a test wants it to fail (code in *rc). */
+/* Called before an OpenCL call: true if a test makes it fail (code in *rc). */
 bool cl_injected(cl_int *rc);
 
 #endif

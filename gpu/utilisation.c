@@ -1,6 +1,6 @@
 /* See utilisation.h. Formats: Documentation/gpu/drm-usage-stats.rst of Linux. A file descriptor may
- * be a copy of another one, so clients are counted once by drm-client-id; the busiest engine speaks
- * for the device, since engines work side by side. */
+ * be a duplicate of another one, so clients are counted once by drm-client-id; the busiest engine
+ * represents the device, since engines work in parallel. */
 #include "gpu/utilisation.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -36,7 +36,7 @@ struct reading {
 struct utilisation {
     char root[256];
     struct reading last;
-    char card[600]; /* sysfs folder of the device; empty: not sought yet */
+    char card[600]; /* sysfs folder of the device; empty: not searched yet */
 };
 
 struct utilisation *utilisation_new(const char *root)
@@ -94,7 +94,7 @@ static bool field(const char *line, const char *prefix, const char **name, size_
     return true;
 }
 
-/* One fdinfo file; seen: the clients counted so far. */
+/* Parses one fdinfo file; seen: the clients counted so far. */
 static void read_client(struct reading *r, char *text, uint64_t *seen)
 {
     const char *name, *value;
@@ -174,7 +174,7 @@ static void read_clients(const struct utilisation *u, struct reading *r)
     closedir(dir);
 }
 
-/* The sysfs folder of the DRM card with this PCI address; the first card where none is known. */
+/* The sysfs folder of the DRM card with this PCI address; the first card if unknown. */
 static void find_card(struct utilisation *u, const char *device)
 {
     char path[600], target[600];
@@ -203,7 +203,7 @@ static void find_card(struct utilisation *u, const char *device)
     closedir(dir);
 }
 
-/* The first number of the first of these files that can be read; NAN: none. */
+/* The first number of the first readable file; NAN: none. */
 static float sensor(const struct utilisation *u, const char *const *files, float scale)
 {
     char path[800], text[256];
@@ -216,7 +216,7 @@ static float sensor(const struct utilisation *u, const char *const *files, float
     return NAN;
 }
 
-/* amdgpu: "1: 2700Mhz *" is the state in force. */
+/* amdgpu: "1: 2700Mhz *" is the current state. */
 static float amd_mhz(const struct utilisation *u)
 {
     char path[800], text[1024], *star;

@@ -24,9 +24,9 @@ char ascii_of(uint32_t ch)
     for (i = 0; i < sizeof map / sizeof map[0]; i++)
         if (map[i].ch == ch)
             return map[i].as;
-    if (ch > 0x2580 && ch <= 0x2588) /* rising from the ground */
+    if (ch > 0x2580 && ch <= 0x2588) /* filled from the bottom */
         return "_.-=+*##"[ch - 0x2581];
-    /* filling from the left, full first */
+    /* filled from the left, full first */
     if (ch > 0x2588 && ch < 0x2590)
         return ch < 0x258c ? '#' : '|';
     if (ch >= 0x2800 && ch < 0x2900) {
@@ -44,7 +44,7 @@ void ascii_canvas(struct canvas *c)
     for (i = 0; i < n; i++) {
         struct cell *cell = &c->cells[i];
 
-        if (cell->width == 0) /* behind a wide one */
+        if (cell->width == 0) /* right half of a wide one */
             cell->ch = ' ';
         else if (cell->ch & CELL_POOL)
             cell->ch = '?';

@@ -144,7 +144,7 @@ static int glyph_draw(struct canvas *c, int x, int y, struct style s, const stru
         c->cells[(size_t)y * (size_t)c->w + (size_t)x + 1] = (struct cell){v.width == 2 ? 0 : ' ',
                                                                            s, v.width == 2 ? 0 : 1};
     } else if (width == 2) {
-        /* Half of it would stick out: neither half is drawn. */
+        /* Half of it would be outside: neither half is drawn. */
         if (inside(c, x, y))
             cell_set(c, x, y, (struct cell){' ', s, 1});
         if (inside(c, x + 1, y))

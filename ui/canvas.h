@@ -1,7 +1,7 @@
-/* The screen as a grid of cells: what panels draw on, what tests compare, what the terminal shows
- * the difference of. Owner and thread: the UI thread. Drawing clips to the canvas and to the clip
- * rectangle, so a panel cannot touch a cell outside its own. A cell is small and compared by value:
- * longer clusters live in a pool beside the grid and go with canvas_clear. */
+/* The screen as a grid of cells: panels draw on it, tests compare it, the terminal shows the
+ * changes. Owner and thread: the UI thread. Drawing clips to the canvas and to the clip rectangle,
+ * so a panel cannot touch a cell outside its own. A cell is small and compared by value: longer
+ * clusters are in a pool, cleared by canvas_clear. */
 #ifndef UI_CANVAS_H
 #define UI_CANVAS_H
 
@@ -40,7 +40,7 @@ struct cell {
 
 #define CANVAS_LINKS 64
 
-/* Cells of a row that stand for an address; it lies where who drew them keeps it. */
+/* Cells of a row with a hyperlink; the drawing code owns the address. */
 struct canvas_link {
     int x, y, w;
     const char *url;
@@ -63,8 +63,8 @@ void canvas_release(struct canvas *c);
 int canvas_resize(struct canvas *c, int w, int h); /* cleared; on failure unchanged */
 void canvas_clear(struct canvas *c);               /* spaces, no clip, no cursor */
 
-struct rect rect_intersect(struct rect a, struct rect b); /* w and h 0 when apart */
-/* Narrows the clip to its intersection with r; returns the one before, to be put back with
+struct rect rect_intersect(struct rect a, struct rect b); /* w and h 0 if disjoint */
+/* Narrows the clip to its intersection with r; returns the previous one, to be restored with
  * canvas_clip_set. */
 struct rect canvas_clip(struct canvas *c, struct rect r);
 void canvas_clip_set(struct canvas *c, struct rect r);
@@ -83,8 +83,8 @@ int canvas_printf(struct canvas *c, int x, int y, struct style s, const char *fo
 void canvas_put(struct canvas *c, int x, int y, struct style s, uint32_t ch);
 void canvas_fill(struct canvas *c, struct rect r, struct style s, uint32_t ch);
 
-/* These cells lead to an address, which stays where it is until the canvas was shown; what is
- * clipped leads nowhere, and so do more links than fit. */
+/* Makes these cells a link; the address must stay valid until the canvas was shown. Clipped cells,
+ * and links beyond the limit, are ignored. */
 void canvas_link(struct canvas *c, int x, int y, int w, const char *url, size_t len);
 
 /* NULL outside */
@@ -95,8 +95,8 @@ int canvas_cell_text(const struct canvas *c, const struct cell *cell, char *out)
 bool canvas_cell_equal(const struct canvas *a, const struct cell *p, const struct canvas *b,
                        const struct cell *q);
 
-/* The screen as text, trailing spaces cut; with styles: a letter per cell below, and a legend
- * (tests, --dump). */
+/* Prints the screen as text, trailing spaces cut; with styles: a letter per cell below, and a
+ * legend (tests, --dump). */
 void canvas_print(const struct canvas *c, FILE *f, bool styles);
 
 #endif

@@ -1,4 +1,4 @@
-/* See chatview.h; how text becomes lines is in wrap.c. */
+/* See chatview.h; wrap.c turns text into lines. */
 #include "ui/chatview.h"
 #include "ui/draw.h"
 #include "ui/glyph.h"
@@ -9,28 +9,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* columns: the eye does not find its way back from longer lines */
+/* columns: longer lines are hard to read */
 #define READABLE 112
-/* lines of a message that is shown whole; of a longer one these are */
+/* most lines of a message shown unfolded, and lines shown of a folded one */
 #define USER_MOST 16
 #define USER_HEAD 6
 
-/* Rows a block takes: a header where it has a speaker, its lines, a blank row below. */
+/* Whether a block has a header; its rows are header, lines, a blank row below. */
 static bool has_header(const struct ui_block *b)
 {
     return b->kind == UI_USER || b->kind == UI_ASSISTANT || b->kind == UI_SYSTEM ||
            b->kind == UI_THOUGHT || b->kind == UI_VIEW;
 }
 
-/* A long message (a file that was sent along) is folded to its beginning, but not while words are
- * looked for in it. */
+/* A long message (an attached file) is folded to its beginning, except during a search. */
 static bool is_cut(const struct ui_model *m, const struct ui_block *b)
 {
     return b->kind == UI_USER && !m->thoughts_open && m->search.state == SEARCH_OFF &&
            b->wrap.n_lines > USER_MOST;
 }
 
-/* Lines of it that are shown; of a folded message one more says how many are not. */
+/* Number of lines shown; a folded message has one more with the number of hidden lines. */
 static int body_lines(const struct ui_model *m, const struct ui_block *b)
 {
     return b->kind == UI_THOUGHT && !m->thoughts_open ? 0
@@ -51,16 +50,16 @@ static int block_rows(struct ui_model *m, size_t i, int width)
     chatview_wrap(b, width, !m->thoughts_open);
     rows = body_rows(m, b);
     if (b->kind == UI_ASSISTANT && b->open && b->len == 0)
-        /* header and the line of progress */
+        /* header and progress line */
         rows = 2;
-    /* Lines of the program that follow each other stand together. */
+    /* No blank row between consecutive lines of the program. */
     if ((b->kind == UI_NOTICE || b->kind == UI_TROUBLE) && i + 1 < m->n_blocks &&
         m->blocks[i + 1].kind == b->kind)
         return rows;
     return rows + 1;
 }
 
-/* On the ground of code: what the language gives a meaning is bold, the rest has other inks. */
+/* Styles of code: keywords are bold, the rest has other colours. */
 static struct style code_style(const struct theme *t, enum look look)
 {
     struct style s = theme_style(t, ROLE_STYLE_CODE);
@@ -108,8 +107,8 @@ static size_t part_add(char *out, size_t n, size_t size, const char *part)
     return n + (size_t)more < size ? n + (size_t)more : size - 1;
 }
 
-/* "cpu · 128 tokens · 4.3 s (paced) · computes 2504 tok/s · stopped"; higher forms leave out more
- * from the left. A rate that time and tokens do not give says whose it is. */
+/* "cpu · 128 tokens · 4.3 s (paced) · computes 2504 tok/s · stopped"; higher forms omit more
+ * from the left. A rate that does not follow from time and tokens is labelled. */
 static void answer_text(const struct ui_block *b, int form, char *out, size_t size)
 {
     char part[64] = "";
@@ -137,7 +136,7 @@ static void answer_text(const struct ui_block *b, int form, char *out, size_t si
         part_add(out, n, size, draw_stop_word(b->stop));
 }
 
-/* What folds, and by which key. */
+/* The hint to fold or unfold, with its key. */
 static void fold_hint(struct canvas *c, int at, int end, int y, const struct ui_model *m)
 {
     if (at + 16 <= end)
@@ -145,7 +144,7 @@ static void fold_hint(struct canvas *c, int at, int end, int y, const struct ui_
                           m->thoughts_open ? "Alt-t folds" : "Alt-t opens");
 }
 
-/* One line for all that was thought. */
+/* The folded line of a thought. */
 static void thought_head(struct canvas *c, int x, int y, int width, const struct ui_model *m,
                          const struct ui_block *b)
 {
@@ -161,7 +160,7 @@ static void thought_head(struct canvas *c, int x, int y, int width, const struct
     fold_hint(c, at, x + width, y, m);
 }
 
-/* Below it stands what the model reads. */
+/* The rule above the model's context. */
 static void view_head(struct canvas *c, int x, int y, int width, const struct ui_model *m)
 {
     struct style rule = theme_style(&m->theme, ROLE_STYLE_RULE);
@@ -172,8 +171,8 @@ static void view_head(struct canvas *c, int x, int y, int width, const struct ui
                     " the model reads from here ");
 }
 
-/* What the ink of this answer's tokens means, in place of its figures: as many levels, the
- * strongest first, as there is room for. */
+/* Legend of this answer's token colours, instead of its figures: as many levels, strongest first,
+ * as fit. */
 static bool ink_legend(struct canvas *c, int x, int y, int end, const struct ui_model *m,
                        const struct ui_block *b)
 {
@@ -224,7 +223,7 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
     }
 }
 
-/* Text of an answer whose tokens have ink of their own. */
+/* Text of an answer with coloured tokens. */
 static int tokens_text(struct canvas *c, int x, int y, const struct ui_model *m,
                        const struct ui_block *b, struct style s, uint32_t offset, uint32_t len)
 {
@@ -247,7 +246,7 @@ static bool tokens_told(const struct ui_model *m, const struct ui_block *b)
            b == m->blocks + m->inked_block;
 }
 
-/* Text of a run, what was looked for marked. */
+/* Text of a run, with search hits marked. */
 static int run_text(struct canvas *c, int x, int y, const struct ui_model *m,
                     const struct ui_block *b, struct style s, uint32_t offset, uint32_t len)
 {
@@ -275,8 +274,8 @@ static int run_text(struct canvas *c, int x, int y, const struct ui_model *m,
     return canvas_text_n(c, x, y, s, b->text + from, offset + len - from);
 }
 
-/* "words](https://…)": what stands between the brackets behind words that begin at `offset`; its
- * length, 0: no address to follow. wrap.c has seen that it is one of http or https. */
+/* "words](https://…)": the address in the parentheses after link text that starts at `offset`;
+ * its length, 0: no link. wrap.c has checked that it is http or https. */
 static size_t link_target(const struct ui_block *b, size_t offset, const char **url)
 {
     const char *from = b->text + offset, *end = b->text + b->len,
@@ -290,7 +289,7 @@ static size_t link_target(const struct ui_block *b, size_t offset, const char **
     return (size_t)(last - *url);
 }
 
-/* Around the name of a tool that is called, and what stands up to `at` beside it. */
+/* Draws the brackets around the name of a called tool, and the hint beside it. */
 static void call_marks(struct canvas *c, int x, int at, int y, int width, const struct ui_model *m,
                        const struct wrap_line *l)
 {
@@ -352,9 +351,9 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
         canvas_put(c, at, y, theme_style(t, ROLE_STYLE_ASSISTANT), 0x258c);
 }
 
-#define PROGRESS_BAR 6 /* cells that a bar has at least */
+#define PROGRESS_BAR 6 /* least cells of a bar */
 
-/* How far the reading is, its rate and what is left, in no more than so many cells if it can. */
+/* Progress of the prefill, its rate and remaining time, in at most so many cells if possible. */
 static void progress_text(char *out, size_t size, int width, const struct ui_model *m)
 {
     int done = (int)m->progress_done, total = (int)m->progress_total;
@@ -433,8 +432,8 @@ static void anchor_set(struct ui_model *m, int row, int width)
     m->anchor_block = -1;
 }
 
-/* Where blocks stand in the pane: cells from its left edge to the bar beside a block and to its
- * text, and the width of that. */
+/* Position of blocks in the pane: cells from its left edge to the bar beside a block and to its
+ * text, and the text's width. */
 struct pane {
     int bar, text, width;
 };
@@ -478,8 +477,8 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
         line_draw(c, x, y, width, m, b, &b->wrap.lines[line]);
 }
 
-/* A block of so many rows whose first one would stand on row y of the screen; rows above and below
- * the pane are left out. */
+/* Draws a block of so many rows whose first one is at row y of the screen; rows outside the pane
+ * are skipped. */
 static void block_draw(struct canvas *c, struct rect r, const struct pane *p,
                        const struct ui_model *m, const struct ui_block *b, int y, int rows)
 {
@@ -494,8 +493,7 @@ static void block_draw(struct canvas *c, struct rect r, const struct pane *p,
     }
 }
 
-/* First row shown of `total`; an anchor that has come to the end is dropped: the newest is followed
- * again. */
+/* First row shown of `total`; an anchor at the end is dropped: follows the newest again. */
 static int top_row(struct ui_model *m, int total, int shown, int width)
 {
     int top = total - shown, at;
@@ -562,7 +560,7 @@ void chatview_scroll(struct ui_model *m, int rows)
     m->dirty = true;
 }
 
-/* First row shown, and where a block begins. */
+/* First row shown, and the start row of a block. */
 static int first_row(struct ui_model *m)
 {
     int end = m->chat_lines - m->chat_rows;
@@ -588,7 +586,7 @@ void chatview_show(struct ui_model *m, size_t block, size_t offset)
     if (!m->chat_width || block >= m->n_blocks)
         return;
     row = block_row(m, block) + has_header(b);
-    block_rows(m, block, m->chat_width); /* wrapped for certain */
+    block_rows(m, block, m->chat_width); /* ensures it is wrapped */
     while (k + 1 < b->wrap.n_lines && b->wrap.lines[k + 1].offset <= offset)
         k++;
     row += (int)k;
@@ -630,7 +628,7 @@ int chatview_entry(struct ui_model *m)
     return entry;
 }
 
-/* Byte of the block's text at cell `column` of a line; SIZE_MAX: nothing stands there. */
+/* Byte of the block's text at cell `column` of a line; SIZE_MAX: none. */
 static size_t column_byte(const struct ui_block *b, const struct wrap_line *l, int column)
 {
     int at = l->indent;

@@ -1,4 +1,5 @@
-/* See code_look.h. One line at a time: what spans lines (a long comment) is plain. */
+/* See code_look.h. One line at a time: constructs across lines (a long comment) are not
+ * highlighted. */
 #include "ui/code_look.h"
 
 #include "ui/look.h"
@@ -12,10 +13,10 @@
     "unsigned void volatile while bool true false NULL "
 
 static const struct {
-    const char *names;   /* of a fence, blanks around each */
-    const char *comment; /* begins one up to the end of the line; "" none */
+    const char *names;   /* of a fence, surrounded by blanks */
+    const char *comment; /* starts a comment to the end of the line; "" none */
     const char *quotes;  /* of strings */
-    const char *words;   /* keywords, blanks around each */
+    const char *words;   /* keywords, surrounded by blanks */
 } languages[] = {
     {" c h ", "//", "\"'", C_WORDS},
     {" c++ cpp cc cxx hpp ", "//", "\"'",
@@ -63,7 +64,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* The word stands in a list with blanks around each. */
+/* Whether the word is in a list of words surrounded by blanks. */
 static bool listed(const char *list, const char *word, size_t n)
 {
     for (const char *p = list; n && (p = strchr(p, ' ')) && p[1]; p++)
@@ -80,7 +81,7 @@ int code_language(const char *word, size_t n)
     return -1;
 }
 
-/* Behind the string that begins at s[i]. */
+/* End of the string that starts at s[i]. */
 static size_t string_end(const char *s, size_t i, size_t n)
 {
     char quote = s[i++];

@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <stdbool.h>
 
-/* Code points of the cluster up to the first that must not reach a terminal: a bidi control extends
- * a cluster for Unicode, here it ends it. */
+/* Code points of the cluster up to the first unsafe one: for Unicode a bidi control extends a
+ * cluster, here it ends it. */
 static size_t safe_part(const char *s, size_t len, int *points)
 {
     size_t at = 0;
@@ -34,7 +34,7 @@ struct glyph glyph_next(const char *s, size_t len)
     size_t n;
 
     assert(s && len > 0);
-    /* Plain ASCII followed by ASCII can have no marks: nearly all text takes this way. */
+    /* Plain ASCII followed by ASCII has no combining marks: the fast path for nearly all text. */
     if (b >= 0x20 && b < 0x7f && (len == 1 || (unsigned char)s[1] < 0x80)) {
         g.ch = b;
         return g;

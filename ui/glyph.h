@@ -1,17 +1,17 @@
-/* Text on its way to the screen: grapheme clusters, how many cells they take, and what may never
- * reach a terminal. Everything that is drawn goes through glyph_next, so a model, a file name or a
- * pasted text cannot send an escape sequence, a C1 control, a bidi override or half a code point.
- * Pure functions, any thread. */
+/* Sanitises text for the screen: grapheme clusters, their width in cells, and removal of what must
+ * not reach a terminal. Everything that is drawn goes through glyph_next, so a model, a file name
+ * or a pasted text cannot send an escape sequence, a C1 control, a bidi override or half a code
+ * point. Pure functions, any thread. */
 #ifndef UI_GLYPH_H
 #define UI_GLYPH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define GLYPH_BYTES 40 /* longest cluster drawn; the marks beyond are left away */
+#define GLYPH_BYTES 40 /* longest cluster drawn; further marks are dropped */
 
 enum glyph_kind {
-    GLYPH_SHOWN,   /* text or its stand-in, width 1 or 2 */
+    GLYPH_SHOWN,   /* text or its replacement, width 1 or 2 */
     GLYPH_HIDDEN,  /* takes no cell: zero-width and bidi controls, byte order marks */
     GLYPH_NEWLINE, /* \n, \r\n, U+2028, U+2029 */
     GLYPH_TAB,

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define HISTORY_MOST 2000          /* lines */
-#define FILE_MOST ((off_t)1 << 20) /* bytes, then it is cut to so many lines */
+#define FILE_MOST ((off_t)1 << 20) /* bytes, beyond which it is cut to that many lines */
 
 static char *history_file; /* mem_*; NULL: none */
 
@@ -24,7 +24,7 @@ void input_history_open(const char *file)
     using_history();
     stifle_history(HISTORY_MOST);
     history_comment_char = '#';
-    /* with them a message of several lines stays one entry */
+    /* with timestamps a message of several lines stays one entry */
     history_write_timestamps = 1;
     if (!file || !file[0] || !(history_file = mem_string(file)))
         return;
@@ -33,7 +33,7 @@ void input_history_open(const char *file)
     read_history(file);
 }
 
-/* Readline's own way of appending is not one write. */
+/* Readline's own append is not a single write. */
 static void append(const char *text)
 {
     int fd = open(history_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
@@ -41,7 +41,7 @@ static void append(const char *text)
 
     strbuf_printf(&entry, "#%lld\n%s\n", (long long)time(NULL), text);
     if (fd >= 0 && !entry.failed && write(fd, entry.data, entry.len) < 0) {
-        /* this run has it; the next ones go without */
+        /* kept for this run only */
     }
     if (fd >= 0)
         close(fd);

@@ -1,5 +1,5 @@
-/* See input_line.h. Readline's callback interface is fed from a queue of our own: it never sees the
- * terminal, so it cannot write to it, block on it, or change its modes. */
+/* See input_line.h. Readline's callback interface reads from our queue: it never sees the terminal,
+ * so it cannot write to it, block on it, or change its modes. */
 #include "ui/input_line.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -60,8 +60,8 @@ static void on_line(char *line)
     in.line = mem_string(line ? line : "");
     in.accepted = line != NULL;
     forget_undo();
-    /* while readline holds no line: between lines it keeps undo lists in the entries, and an
-     * addition would mix them up */
+    /* while readline holds no line: between lines it keeps undo lists in the entries, which an
+     * addition would corrupt */
     if (line)
         input_history_add(line);
     mem_free(line);
@@ -92,7 +92,7 @@ static char **complete(const char *text, int start, int end)
     size_t n = 0, i, common;
 
     (void)text;
-    /* never file names where none belong */
+    /* never file names where they make no sense */
     rl_attempted_completion_over = 1;
     if (!found)
         return NULL;
@@ -119,7 +119,7 @@ static char **complete(const char *text, int start, int end)
     return out;
 }
 
-/* Several matches: rows of words for the screen to show above the line. */
+/* Several matches: formatted as rows of words to show above the line. */
 static void show_matches(char **matches, int n, int longest)
 {
     int per_row = longest > 0 ? 60 / (longest + 2) : 1, i;
@@ -170,7 +170,7 @@ int input_open(const struct input_options *o, struct error *e)
     rl_completer_word_break_characters = " \n";
     rl_completion_append_character = ' ';
     rl_initialize();
-    rl_set_screen_size(100, 10000); /* nothing to wrap: we draw */
+    rl_set_screen_size(100, 10000); /* prevents wrapping: we draw */
     rl_variable_bind("enable-bracketed-paste", "off");
     rl_variable_bind("horizontal-scroll-mode", "off");
     rl_variable_bind("bell-style", "none");
@@ -183,8 +183,8 @@ int input_open(const struct input_options *o, struct error *e)
     rl_bind_keyseq("\\e\\C-m", key_newline);
     rl_bind_keyseq("\\e\\C-j", key_newline);
     rl_bind_keyseq("\\C-x\\C-e", key_editor);
-    /* Alt-digits show and hide panels here; in readline 8.2 numeric arguments under the callback
-     * interface can crash besides. */
+    /* Alt-digits toggle panels here; besides, numeric arguments can crash readline 8.2's callback
+     * interface. */
     for (c = '0'; c <= '9'; c++)
         rl_bind_key_in_map(c, NULL, emacs_meta_keymap);
     rl_bind_key_in_map('-', NULL, emacs_meta_keymap);
@@ -226,13 +226,13 @@ static void feed(const char *bytes, int n)
     in.tail = n;
     while (in.head < in.tail && !in.accepted)
         rl_callback_read_char();
-    /* after some mixtures of searching and undoing */
+    /* after some combinations of search and undo */
     if (rl_point > rl_end)
         rl_point = rl_end;
 }
 
-/* What a search itself takes: characters, and the controls that extend, repeat, shorten or end it.
- */
+/* Whether a search handles the key: characters, and the controls that extend, repeat, shorten or
+ * end it. */
 static bool search_key(const char *bytes, int n)
 {
     unsigned char c = (unsigned char)bytes[0];
@@ -242,19 +242,19 @@ static bool search_key(const char *bytes, int n)
     return c >= 0x20 || strchr("\r\n\033\b\a\022\023\027\031", c);
 }
 
-/* Ends what readline is in the middle of: it keeps pointers into the line meanwhile. */
+/* Ends readline's current operation: it keeps pointers into the line meanwhile. */
 static void settle(void)
 {
     if (RL_ISSTATE(RL_STATE_ISEARCH))
-        feed("\n", 1); /* takes what was found */
+        feed("\n", 1); /* accepts the match */
     if (input_busy())
         /* the user's isearch-terminators lack Ctrl-J, or another state */
         feed("\a", 1);
 }
 
-/* A key that ends a search by being something else is pushed back inside readline 8.2, which takes
- * it up in a nested call and, when it is a prefix (Ctrl-X, Esc), stumbles over its own state. So
- * the search is ended first, and the key comes by the ordinary way. */
+/* Another key that ends a search is pushed back inside readline 8.2, which handles it in a nested
+ * call and, if it is a prefix (Ctrl-X, Esc), corrupts its own state. So the search is ended first,
+ * and the key is fed normally. */
 static void search_end(const char *bytes, int n)
 {
     if (!RL_ISSTATE(RL_STATE_ISEARCH))
@@ -263,14 +263,14 @@ static void search_end(const char *bytes, int n)
         settle();
     } else if (n == 1 && (bytes[0] == '\022' || bytes[0] == '\023') &&
                (strstr(rl_display_prompt, "reverse") != NULL) != (bytes[0] == '\022')) {
-        /* The other way: where a search has failed, readline goes on at a place behind the end of a
-         * shorter line. A new search for the same. */
+        /* After a failed search readline may be positioned behind the end of a shorter line. Starts
+         * a new search for the same text. */
         settle();
         feed(bytes, 1);
     }
 }
 
-/* Text from outside: escape sequences and controls gone, line ends and tabs kept. */
+/* Inserts foreign text: escape sequences and controls removed, line ends and tabs kept. */
 static void insert_clean(const char *text, size_t len)
 {
     size_t need = utf8_strip(NULL, 0, text, len, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB) + 1;
@@ -283,8 +283,8 @@ static void insert_clean(const char *text, size_t len)
     mem_free(clean);
 }
 
-/* In a message of several rows the arrows move between its rows, and only from the first and the
- * last one into the history. */
+/* In a message of several rows the arrows move between its rows, and into the history only from the
+ * first and the last one. */
 static bool arrow(bool up)
 {
     int start = rl_point, column, other, width;
@@ -315,8 +315,8 @@ static bool arrow(bool up)
     return true;
 }
 
-/* Readline types the tail of a sequence that it has no binding for; and Insert quotes the next key
- * in some systems' inputrc. */
+/* Whether readline has a binding. It inserts the tail of an unbound sequence as text; and in some
+ * systems' inputrc Insert quotes the next key. */
 static bool means_something(const struct input_event *ev)
 {
     rl_command_func_t *f;

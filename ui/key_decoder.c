@@ -179,8 +179,7 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
     return key(d, out, i, code, mods);
 }
 
-/* Moves paste bytes over; returns 1 when the end mark has come. Half an end mark stays in the
- * buffer. */
+/* Moves paste bytes over; returns 1 at the end mark. A partial end mark stays in the buffer. */
 static int paste_collect(struct decode *d, struct input_event *out)
 {
     size_t i = 0, mark = sizeof paste_end - 1, take = d->used;
@@ -223,8 +222,8 @@ static int paste_collect(struct decode *d, struct input_event *out)
     return 1;
 }
 
-/* Bytes of an answer of the terminal that ends with BEL or Esc \ (OSC, DCS, APC), as far as their
- * begin can be told from Alt and a letter; 0: it is none, SIZE_MAX: its end has not come. */
+/* Length of a terminal's reply that ends with BEL or Esc \ (OSC, DCS, APC), if its start can be
+ * distinguished from Alt and a letter; 0: it is none, SIZE_MAX: incomplete. */
 static size_t string_sequence(const unsigned char *b, size_t n)
 {
     bool begins = n >= 3 &&
@@ -311,11 +310,11 @@ int decode_next(struct decode *d, bool late, struct input_event *out)
         if (rc > 0)
             return 1;
         if (rc == 0 && d->pasting && d->used && d->buffer[0] == 0x1b)
-            return 0; /* half an end mark */
+            return 0; /* a partial end mark */
         if (rc < 0) {
             if (!late)
                 return 0;
-            /* half a sequence that will not end */
+            /* an incomplete sequence that will not end */
             d->used = 0;
         }
     }

@@ -1,6 +1,6 @@
-/* From the bytes a terminal sends to keys, pastes and wheel turns. A small machine without a
- * terminal or a clock: sequences may arrive split at any byte; a paste is one event however many
- * reads it took; an unknown sequence is dropped, never typed. Owner: whoever holds the struct. */
+/* Decodes the bytes a terminal sends to keys, pastes and wheel turns. A small state machine without
+ * a terminal or a clock: sequences may be split at any byte; a paste is one event however many
+ * reads it took; an unknown sequence is dropped, never typed. Owner: the holder of the struct. */
 #ifndef UI_KEY_DECODER_H
 #define UI_KEY_DECODER_H
 
@@ -43,7 +43,7 @@ struct input_event {
     enum input_kind kind;
     uint32_t key; /* INPUT_KEY */
     unsigned mods;
-    /* as they came: what readline gets when nobody else wants the key */
+    /* the raw bytes: passed to readline if no one else handles the key */
     char bytes[32];
     int n_bytes;
     int x, y, amount; /* INPUT_WHEEL: cell and rows (up: negative); INPUT_CLICK: cell */
@@ -63,10 +63,10 @@ void decode_init(struct decode *d);
 void decode_release(struct decode *d);
 /* 0 or ERR_MEMORY (the bytes are dropped). */
 int decode_push(struct decode *d, const void *bytes, size_t n);
-/* 1: *out filled; 0: nothing complete. late: no byte came for a while, so a lone Esc is the Esc key
- * and half a sequence is dropped. */
+/* 1: *out filled; 0: nothing complete. late: no byte arrived for a while, so a lone Esc is the Esc
+ * key and an incomplete sequence is dropped. */
 int decode_next(struct decode *d, bool late, struct input_event *out);
-/* something incomplete is held (not a paste): ask again, late */
+/* an incomplete sequence is pending (not a paste): call again with late */
 bool decode_waiting(const struct decode *d);
 
 #endif

@@ -1,5 +1,5 @@
-/* See keys.h. In a chat plain letters are text, so what belongs to the dashboard sits on function
- * keys, Alt-digits and in the focus of a panel. */
+/* See keys.h. In a chat plain letters are text, so the dashboard uses function keys, Alt-digits and
+ * keys of the focused panel. */
 #include "ui/keys.h"
 
 #include <assert.h>
@@ -123,7 +123,7 @@ static const struct key_binding table[] = {
      "Tab and the keys in a panel, F1, Alt-2 and Alt-3, Alt-k, Ctrl-L, Ctrl-Z"},
 };
 
-/* What of the chat's keys is a dashboard's. */
+/* Whether a chat key also works on a dashboard. */
 static bool of_dashboard(enum key_context context, enum action a)
 {
     if (a == ACTION_PLACE)
@@ -157,8 +157,8 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
 
         return of_dashboard(context, a) ? a : ACTION_NONE;
     }
-    /* What is not a panel's own works as in the chat: scrolling, function keys, quitting.
-     * Characters do not. */
+    /* Keys not used by a panel work as in the chat: scrolling, function keys, quitting. Characters
+     * do not. */
     if (context == KEYS_PANEL && (key >= 0x200000 || key < 0x20 || (mods & KEY_ALT)))
         return keys_lookup(KEYS_CHAT, key, mods, index);
     return ACTION_NONE;

@@ -1,5 +1,5 @@
-/* Every key and what it does: one table that the program obeys; ui/screen/key_help.h prints the
- * help screen and the manual from it. Immutable; any thread. */
+/* Every key and its action: one table for the program; ui/screen/key_help.h prints the help screen
+ * and the manual from it. Immutable; any thread. */
 #ifndef UI_KEYS_H
 #define UI_KEYS_H
 
@@ -8,17 +8,17 @@
 #include <stdint.h>
 
 enum key_context {
-    KEYS_CHAT,  /* the input line has the keys */
-    KEYS_PANEL, /* a panel has them */
-    /* dashboards of a server and of a training run: these before the others, of which they have
-     * what is not the chat's */
+    KEYS_CHAT,  /* the input line is focused */
+    KEYS_PANEL, /* a panel is focused */
+    /* dashboards of a server and of a training run: these come before the others, of which they
+     * share those not about the chat */
     KEYS_SERVER,
     KEYS_TRAINING
 };
 
 enum action {
     ACTION_NONE,
-    ACTION_LINE, /* the input line's own affair */
+    ACTION_LINE, /* handled by the input line */
     ACTION_SEND,
     ACTION_STOP,
     ACTION_INTERRUPT,
@@ -54,7 +54,7 @@ enum action {
     ACTION_HIDE,
     ACTION_EXPLAIN,
     ACTION_MODE,
-    ACTION_FASTER, /* figures change more often, */
+    ACTION_FASTER, /* figures are updated more often, */
     ACTION_SLOWER, /* less often */
     ACTION_CHOOSE,
     ACTION_UP,
@@ -72,9 +72,9 @@ struct key_binding {
     uint32_t key; /* 0: a row for the documents only */
     unsigned mods;
     enum action action;
-    int index;         /* which of its kind the action means; 0 where it has none */
+    int index;         /* parameter of the action; 0 if it has none */
     const char *label; /* "Ctrl-C"; NULL: the same as the row before, another spelling */
-    /* one sentence without a full stop; what an index may mean is added in print */
+    /* one sentence without a full stop; the meaning of an index is added in print */
     const char *help;
 };
 

@@ -9,13 +9,13 @@ static int clamp(int v, int low, int high)
     return v < low ? low : v > high ? high : v;
 }
 
-/* The panels of one column while they share its rows. */
+/* The panels of one column and their rows. */
 struct column {
     const struct layout_request *r;
-    /* who is served first: the focused one, then by priority */
+    /* order of service: the focused one, then by priority */
     int order[LAYOUT_PANELS], n;
     int rows[LAYOUT_PANELS]; /* of each panel, title row included; 0: not shown */
-    int most[LAYOUT_PANELS]; /* never more than these */
+    int most[LAYOUT_PANELS]; /* limit of each */
     int used, height;
 };
 
@@ -24,7 +24,7 @@ static const struct layout_panel *panel_at(const struct column *k, int i)
     return &k->r->panels[k->order[i]];
 }
 
-/* It waits until the others have all the rows they want. */
+/* It gets rows only after the others have all they want. */
 static bool is_luxury(const struct column *k, int i)
 {
     return panel_at(k, i)->priority >= LAYOUT_LUXURY && k->order[i] != k->r->focus;
@@ -60,7 +60,8 @@ static struct column column_order(const struct layout_request *r, const bool *me
     return k;
 }
 
-/* All can be shown, each with the rows it needs, a luxury beside what the others want. */
+/* Whether all fit, each with its required rows, a luxury one in addition to what the others
+ * want. */
 static bool column_fits(const struct column *k)
 {
     int needed = 0, wanted = 0;
@@ -76,7 +77,7 @@ static bool column_fits(const struct column *k)
     return needed <= k->height;
 }
 
-/* Who is shown at all, with the rows it needs. */
+/* Decides which panels are shown, with their required rows. */
 static void rows_need(struct column *k)
 {
     int wanted = 0;
@@ -84,7 +85,7 @@ static void rows_need(struct column *k)
     for (int i = 0; i < k->n; i++) {
         int need = rows_needed(panel_at(k, i));
 
-        /* the first one is shown as far as there is room, however little */
+        /* the first one is shown with whatever rows there are */
         if (i == 0 && need > k->height)
             need = k->height;
         if (need < 1 || k->used + need > k->height ||
@@ -96,7 +97,7 @@ static void rows_need(struct column *k)
     }
 }
 
-/* Raises who is shown to what it wants; whole: only those that have it before the others. */
+/* Raises shown panels to what they want; whole: only those served before the others. */
 static void rows_want(struct column *k, bool whole)
 {
     for (int i = 0; i < k->n; i++) {
@@ -110,7 +111,7 @@ static void rows_want(struct column *k, bool whole)
     }
 }
 
-/* One round of sharing what is left by the shares `grow`; returns the rows given. */
+/* One round of sharing the remaining rows by `grow`; returns the rows given. */
 static int rows_grow_once(struct column *k, int weight)
 {
     int left = k->height - k->used, gave = 0;
@@ -130,7 +131,7 @@ static int rows_grow_once(struct column *k, int weight)
     return gave;
 }
 
-/* Shares what is left among those that grow. */
+/* Shares the remaining rows among panels that grow. */
 static void rows_grow(struct column *k)
 {
     int weight = 0;
@@ -141,7 +142,7 @@ static void rows_grow(struct column *k)
         ;
 }
 
-/* Who got between two steps gives back. */
+/* Takes back rows between two steps. */
 static void rows_step(struct column *k)
 {
     for (int i = 0; i < k->n; i++) {
@@ -154,8 +155,8 @@ static void rows_step(struct column *k)
     }
 }
 
-/* Panels of one column share its rows: first who is shown at all (by priority), then what each
- * wants, then what is left over. */
+/* Divides a column's rows: first which panels are shown (by priority), then what each wants, then
+ * the rest. */
 static void column_share(struct layout *out, const struct layout_request *r, struct rect area,
                          const bool *member, bool tabs_allowed)
 {
@@ -180,7 +181,7 @@ static void column_share(struct layout *out, const struct layout_request *r, str
     }
 }
 
-/* Gives the panel that lies across both columns its rows, on top; returns them. */
+/* Places the panel that spans both columns, on top; returns its rows. */
 static int across_place(struct layout *out, const struct layout_request *r, struct rect area)
 {
     int limit = area.h * LAYOUT_ACROSS / 100, rows;
@@ -198,7 +199,7 @@ static int across_place(struct layout *out, const struct layout_request *r, stru
     return 0;
 }
 
-/* Two columns of a and b cells, and over them what lies across. */
+/* Places two columns of a and b cells, and above them the panel across. */
 static void columns_place(struct layout *out, const struct layout_request *r, struct rect area,
                           int a, int b, const bool *first, const bool *second)
 {
@@ -209,8 +210,8 @@ static void columns_place(struct layout *out, const struct layout_request *r, st
     column_share(out, r, (struct rect){area.x + a + 1, y, b, h}, second, true);
 }
 
-/* Who stands in which column of two; one across both stands in neither. Returns which of them hold
- * any: 1, 2, 3: both. */
+/* Assigns panels to two columns; one across both is in neither. Returns which of them have any: 1,
+ * 2, 3: both. */
 static int columns_of(const struct layout_request *r, bool *first, bool *second)
 {
     int any = 0;
@@ -252,7 +253,7 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
     column_share(out, r, (struct rect){*chat_w + 1, body_y, width, body_h}, first, true);
 }
 
-/* Panels that stand where the chat would. */
+/* Places panels shown instead of the chat. */
 static void stage_place(struct layout *out, const struct layout_request *r)
 {
     bool member[LAYOUT_PANELS] = {false}, any = false;
@@ -285,7 +286,7 @@ void layout_make(struct layout *out, const struct layout_request *r)
     out->mode = layout_mode(w, h);
     if (out->mode == LAYOUT_TEXT) {
         out->chat = (struct rect){0, 0, w, h - 1};
-        /* one row: what is typed, which Enter would send unseen */
+        /* one row: the typed text, which Enter would send unseen */
         out->input = (struct rect){0, h - 1, w, 1};
         stage_place(out, r);
         return;
@@ -293,7 +294,7 @@ void layout_make(struct layout *out, const struct layout_request *r)
     out->title = (struct rect){0, 0, w, 1};
     if (r->keys && h >= LAYOUT_KEYS && out->mode != LAYOUT_LINE)
         out->keys = (struct rect){0, --h, w, 1};
-    /* a rule below the title where rows are plenty */
+    /* a rule below the title if there are enough rows */
     body_y = h >= 10 && out->mode != LAYOUT_LINE ? 2 : 1;
     input_rows = clamp(r->input_rows, 1, h >= 12 ? h / 3 : 1);
 

@@ -1,5 +1,4 @@
-/* Of what kind a line of the chat is and how its parts look: what ui/wrap.c finds out and
- * ui/chatview.c draws. */
+/* Kinds of chat lines and the looks of their parts: set by ui/wrap.c, drawn by ui/chatview.c. */
 #ifndef UI_LOOK_H
 #define UI_LOOK_H
 

@@ -19,7 +19,7 @@ int ui_model_init(struct ui_model *m)
     m->focus = m->zoom = m->instead = -1;
     m->shown.ttft_s = -1;
     m->settle_ns = UI_SETTLE_NS;
-    /* not known before the first sample */
+    /* unknown before the first sample */
     for (int i = 0; i < DEVICE_MAX; i++)
         m->devices[i].use = m->devices[i].mhz = m->devices[i].temperature = NAN;
     m->loading = true;
@@ -175,7 +175,7 @@ void ui_block_view(struct ui_model *m, int entry, const char *text)
         at++;
     if (at == m->n_blocks || !ui_block_add(m, UI_VIEW, text))
         return;
-    if (at && m->blocks[at - 1].kind == UI_THOUGHT) /* that belongs to the block */
+    if (at && m->blocks[at - 1].kind == UI_THOUGHT) /* it belongs to the block */
         at--;
     made = m->blocks[m->n_blocks - 1];
     memmove(m->blocks + at + 1, m->blocks + at, (m->n_blocks - 1 - at) * sizeof *m->blocks);
@@ -283,7 +283,7 @@ static void turn_started(struct ui_model *m)
     m->sample_prefilled = 0;
 }
 
-/* The thought that belongs to an answer stands before it. */
+/* The thought before an answer. */
 static struct ui_block *thought_of(struct ui_model *m, const struct ui_block *answer)
 {
     size_t i = (size_t)(answer - m->blocks);
@@ -329,7 +329,7 @@ static void token_came(struct ui_model *m, const struct token_event *t)
     m->inked_block = (size_t)(b - m->blocks);
     if (t->part == PART_REASONING) {
         thought_came(m, b, t);
-        m->inked_block = (size_t)(ui_block_answer(m) - m->blocks); /* it has moved */
+        m->inked_block = (size_t)(ui_block_answer(m) - m->blocks); /* its index has changed */
         return;
     }
     if (t->len) {
@@ -344,7 +344,7 @@ static void token_came(struct ui_model *m, const struct token_event *t)
     ui_block_append(m, b, t->text, t->len);
 }
 
-/* The answer is whole; NULL: there was none. */
+/* Completes the answer; NULL: there was none. */
 static struct ui_block *answer_close(struct ui_model *m, enum stop_reason why)
 {
     struct ui_block *b = ui_block_answer(m);
@@ -352,7 +352,7 @@ static struct ui_block *answer_close(struct ui_model *m, enum stop_reason why)
     if (b) {
         thought_close(m, b);
         b->open = false;
-        b->wrap.width = 0; /* unclosed marks mean themselves now */
+        b->wrap.width = 0; /* unclosed marks are literal now */
         b->stop = why;
     }
     return b;
@@ -383,8 +383,8 @@ static void engine_failed(struct ui_model *m, const char *why)
     ui_block_add(m, UI_TROUBLE, why ? why : "the engine failed");
 }
 
-/* What a driver does once, "compiling … (once per driver)": of no use when it is done; the log has
- * it. */
+/* A temporary notice of a driver, "compiling … (once per driver)": useless when it is over; the
+ * log has it. */
 static bool passes(const char *notice)
 {
     return strstr(notice, "(once per ") != NULL;
@@ -421,7 +421,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         m->settle_at = now;
         break;
     case EVENT_PLAN:
-        if (ev->wishes >= m->wish) /* else an earlier one's: the newest is still under way */
+        if (ev->wishes >= m->wish) /* else an earlier request's: the newest is still pending */
             m->wanted_plan[0] = 0;
         snprintf(m->live.plan, sizeof m->live.plan, "%s", ev->text ? ev->text : "");
         break;
@@ -436,7 +436,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
             ui_model_note(m, now, "%s", ev->text);
         break;
     case EVENT_LOGPROBS: m->likely = ev->logprobs; break;
-    case EVENT_REPORT: /* told as the output of the command that asked */ break;
+    case EVENT_REPORT: /* shown as the output of the requesting command */ break;
     case EVENT_ERROR: engine_failed(m, ev->text); break;
     case EVENT_STOPPED:
         m->stopped = true;
@@ -469,7 +469,7 @@ void ui_model_mark(struct ui_model *m, uint64_t serial)
         marked_light(m);
 }
 
-/* The newest token's cells light up; so do cells that have moved to another device. */
+/* Highlights the newest token's cells, and cells that have moved to another device. */
 static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now)
 {
     bool new_token = t->recent_count != m->lit_tokens, any = false;
@@ -482,7 +482,7 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
             m->light[i] = UI_LIGHT;
             any = true;
         } else if (new_token && m->light[i] > 1) {
-            /* only one token is the newest, however fast they come */
+            /* only one token is the newest, at any speed */
             m->light[i] = 1;
         }
     }
@@ -491,8 +491,7 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
     m->lit_tokens = t->recent_count;
 }
 
-/* The experts of every token that came since the last look, as far back as the telemetry keeps
- * them. */
+/* Stores the experts of every token since the last call, as far back as the telemetry has them. */
 static void token_experts_note(struct ui_model *m, const struct telemetry *t)
 {
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS,
@@ -505,7 +504,7 @@ static void token_experts_note(struct ui_model *m, const struct telemetry *t)
         if (k->has_experts || !k->serial || k->serial + TELEMETRY_ROUTES <= made)
             break;
         if (k->serial > made)
-            /* its event was quicker than the telemetry */
+            /* its event arrived before the telemetry */
             continue;
         memcpy(m->token_experts + at * (uint64_t)m->token_width,
                t->routes + (k->serial - 1) % TELEMETRY_ROUTES * (uint64_t)m->token_width,
@@ -548,7 +547,7 @@ bool ui_model_recall(struct ui_model *m, struct ui_block *answer)
     m->inked_block = (size_t)(answer - m->blocks);
     m->last_stop = answer->stop;
     m->token_lists++;
-    m->live.serial = 0; /* the next telemetry is taken whole, whether or not it is new */
+    m->live.serial = 0; /* take the next telemetry completely, whether or not it is new */
     m->dirty = true;
     return true;
 }
@@ -561,11 +560,11 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     assert(t->n_layers >= 0 && t->n_experts >= 0);
     if (t->serial == m->live.serial && t->serial) {
         if (n && t->n_layers * t->n_experts == m->n_cells)
-            /* events of tokens that this state knew already */
+            /* events of tokens already counted in this state */
             token_experts_note(m, t);
         return;
     }
-    if (t->n_layers * t->n_experts == 0) { /* a server's: nothing is known of its layers */
+    if (t->n_layers * t->n_experts == 0) { /* a server's: its layers are unknown */
         m->live = *t;
         m->dirty = true;
         return;
@@ -587,7 +586,7 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->live.here = memcpy(mine.here, t->here, n);
     if (m->forgotten)
         answer_forget(m);
-    /* the engine's; what is of use is taken over next */
+    /* owned by the engine; useful parts are copied next */
     m->live.routes = NULL;
     token_experts_note(m, t);
     if (m->marked)
@@ -618,7 +617,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The figures people read. */
+/* Updates the displayed figures. */
 static void settle(struct ui_model *m)
 {
     const struct telemetry *t = &m->live;
@@ -647,8 +646,8 @@ static void settle(struct ui_model *m)
     }
 }
 
-/* One bar of the history: the rate at which the tokens since the last sample were computed (waiting
- * for the pace left out). */
+/* One bar of the history: the computing rate of the tokens since the last sample (without
+ * pacing). */
 static void sample(struct ui_model *m)
 {
     const struct telemetry *t = &m->live;
@@ -659,7 +658,7 @@ static void sample(struct ui_model *m)
     for (i = 0; i < n; i++)
         us += t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
     m->sample_last = t->recent_count;
-    if (m->serving) { /* all the time: a server that idles shows that */
+    if (m->serving) { /* continuously, to show when a server idles */
         history_add(&m->decode, m->serving->answers_tok_s);
         history_add(&m->prefill, m->serving->prompts_tok_s);
         return;
@@ -689,7 +688,7 @@ void ui_model_tick(struct ui_model *m, uint64_t now)
         m->dirty = true;
     }
     if (m->marked)
-        m->light_at = 0; /* these stay */
+        m->light_at = 0; /* no fading */
     if (m->light_at && now >= m->light_at) {
         bool any = false;
 

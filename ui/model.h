@@ -1,8 +1,8 @@
-/* What the screen shows, as plain data: the chat as blocks, the newest telemetry, a sample of the
- * system, settings, and what the user looks at. Events, telemetry and samples go in, panels read;
- * nothing here draws, waits or asks for the time. Owner and thread: the UI thread. Figures that
- * people read settle twice a second (shown); what moves (text, heat, histories) reads the newest
- * state (live). */
+/* The screen's state as plain data: the chat as blocks, the newest telemetry, a sample of the
+ * system, settings, and the user's view. Fed with events, telemetry and samples, read by panels;
+ * nothing here draws, waits or reads the clock. Owner and thread: the UI thread. Figures meant for
+ * reading are updated twice a second (shown); moving parts (text, heat, histories) use the newest
+ * values (live). */
 #ifndef UI_MODEL_H
 #define UI_MODEL_H
 
@@ -18,17 +18,17 @@
 #define UI_TOKENS 512 /* newest tokens kept for the token view */
 #define UI_CORES 256
 #define UI_NAME 128
-#define UI_SETTLE_NS 500000000ull /* figures change twice a second at first */
+#define UI_SETTLE_NS 500000000ull /* initial interval between updates of the figures */
 #define UI_SAMPLE_NS 250000000ull /* histories grow four times a second */
-#define UI_FADE_NS 150000000ull   /* one step of the newest token's light */
-/* a letter after a letter that a panel took: both were typed */
+#define UI_FADE_NS 150000000ull   /* one fading step of the newest token's highlight */
+/* a letter within this time after one that a panel took: both were typed text */
 #define UI_TAKEN_NS 1000000000ull
-#define UI_SPIN_NS 100000000ull /* a step of the mark that something is under way */
-/* steps of it: colours of their own, then the heat's, brighter */
+#define UI_SPIN_NS 100000000ull /* one step of the activity spinner */
+/* fading steps: colours of the fade, then brighter heat colours */
 #define UI_LIGHT (THEME_FADE + 1)
 
-/* UI_THOUGHT: what the model thought, before the answer it belongs to; folded into one line.
- * UI_VIEW: a rule, before the first message that the model sees */
+/* UI_THOUGHT: the model's thoughts before an answer, folded into one line. UI_VIEW: a rule before
+ * the first message in the model's context */
 enum ui_block_kind {
     UI_USER,
     UI_ASSISTANT,
@@ -45,21 +45,22 @@ struct wrap_run {
     uint32_t offset, len; /* bytes of the block's text */
     uint16_t gap;         /* cells left free before it */
     uint8_t look;
-    bool bar; /* then a bar, as between the columns of a table */
+    bool bar; /* followed by a bar, as between the columns of a table */
 };
 struct wrap_line {
     uint32_t first, n; /* runs */
-    uint32_t offset;   /* of the source, for anchors */
+    uint32_t offset;   /* in the source text, for anchors */
     uint16_t indent;
     uint8_t kind, bullet;
 };
 struct wrap {
-    int width;   /* 0: never made */
-    size_t done; /* bytes wrapped: up to here nothing changes any more */
+    int width;   /* 0: not wrapped yet */
+    size_t done; /* bytes wrapped for good */
     bool whole, in_code, mark_code;
-    bool folded;                 /* calls of tools are a line each */
+    bool folded;                 /* each tool call is folded into one line */
     int language, mark_language; /* of the code; see ui/code_look.h */
-    struct { /* the one being wrapped: cells of each column, and whether it ends at the right */
+    struct { /* the one being wrapped: width of each column in cells, and whether it is
+              * right-aligned */
         bool on;
         size_t from; /* its head */
         int columns;
@@ -72,22 +73,22 @@ struct wrap {
     size_t mark_runs, mark_lines; /* how many belong to the bytes before done */
 };
 
-/* One block of the chat: a message, or lines of the program. */
+/* One block of the chat: a message, or lines printed by the program. */
 struct ui_block {
     enum ui_block_kind kind;
     char *text;
     size_t len, size;
-    bool open; /* text still arrives */
-    /* The line over an answer. */
+    bool open; /* text is still being appended */
+    /* The status line of an answer. */
     char plan[64], adapters[160]; /* adapters: with their strengths; "": none */
-    double seconds, tok_s;        /* wall clock; rate of the computing */
-    bool paced;                   /* seconds holds time that was only waited */
+    double seconds, tok_s;        /* wall clock; rate while computing */
+    bool paced;                   /* seconds includes time spent pacing */
     int tokens;
     enum stop_reason stop; /* STOP_NONE while it runs */
     enum answer_part part; /* of the newest text of an answer */
-    uint64_t first_token;  /* n_tokens when its first one had come; 0: they are not known */
-    int entry;             /* of the conversation, from 1; 0: none */
-    int which, of;         /* number of it among what was said there, from 1; of < 2: alone */
+    uint64_t first_token;  /* n_tokens after its first token; 0: its tokens are not known */
+    int entry;             /* index in the conversation, from 1; 0: none */
+    int which, of;         /* index among the variants at this entry, from 1; of < 2: no variants */
     struct wrap wrap;
 };
 
@@ -99,18 +100,18 @@ struct ui_history {
 struct ui_token {
     char text[32];
     int id;
-    uint32_t at;       /* byte of its answer's text where its own begins; of what was thought: 0 */
+    uint32_t at;       /* byte offset in its answer's text; 0 for thoughts */
     float probability; /* the model's own */
     float share;       /* of the draw, after temperature and cuts; 0: it was not drawn */
     int candidates;    /* left to draw from after the cuts */
-    float forbidden;   /* the model's own probability of what a grammar kept out there */
+    float forbidden;   /* the model's own probability of all tokens the grammar excluded there */
     uint32_t us;       /* computing time */
     bool has_experts;  /* its row in ui_model.token_experts is filled */
     uint64_t serial;   /* see struct token_event */
-    struct logprobs_event likely; /* what else was likely there; n 0: not known */
+    struct logprobs_event likely; /* other likely tokens there; n 0: not known */
 };
 
-/* One sample of the machine; floats are NAN and counts UINT64_MAX where nothing is known. */
+/* One sample of the machine; floats are NAN and counts UINT64_MAX where unknown. */
 struct ui_system {
     bool valid;
     int n_cores;
@@ -122,20 +123,21 @@ struct ui_system {
 /* Utilisation of a device that is not the CPU. */
 struct ui_device {
     char name[UI_NAME];
-    /* takes the second accent; a CPU-type OpenCL device does too: it is another device */
+    /* drawn in the second accent colour; CPU-type OpenCL devices too */
     bool is_gpu;
     float use;              /* 0 .. 1, NAN: see why */
     float mhz, temperature; /* NAN: unknown */
     char why[UI_NAME];      /* why use is not known */
 };
 
-/* The model is a server's (--connect): what it tells of itself. NAN: it does not. */
+/* What a remote server (--connect) reports. NAN: not reported. */
 struct ui_server {
     bool on;
-    bool whole; /* it tells all: memory, devices, placement and experts are its own */
+    bool whole; /* it reports everything: memory, devices, placement and experts are the server's */
     char host[64];
     double running, waiting, kv, decode_tok_s, cached; /* requests; shares 0 .. 1 */
-    char why[80];                                      /* why nothing is told; "": something is */
+    char why[80];                                      /* why nothing is reported; "": something
+                                                        * is */
 };
 
 struct ui_metrics {
@@ -147,26 +149,26 @@ struct ui_metrics {
     uint64_t session_generated;
 };
 
-/* Words looked for in the chat (ui/search.h). */
+/* Text search in the chat (ui/search.h). */
 struct ui_search {
     enum { SEARCH_OFF, SEARCH_TYPING, SEARCH_WALKING } state;
     char text[128];
-    int hits, at;  /* all of them, and which one is shown (from 0); -1: none */
+    int hits, at;  /* number of hits, and index of the shown one (from 0); -1: none */
     size_t block;  /* of the shown one */
-    size_t offset; /* of it in the block's text */
+    size_t offset; /* offset of it in the block's text */
 };
 
-/* What the ink of the newest answer's tokens tells (ui/token_ink.h). */
+/* What the colours of the newest answer's tokens show (ui/token_ink.h). */
 enum token_ink { INK_OFF, INK_PROBABILITY, INK_SURPRISE, INK_TIME, INK_EXPERT, INK_MODES };
 
 enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
 
-/* What the placement panel lists. */
+/* Rows of the placement panel. */
 #define UI_PLANS (TELEMETRY_PLANS + 8)
 struct ui_plan_row {
     char name[64];
     int figures; /* index in live.plans, -1: not used yet */
-    int key;     /* function key that takes it; 0: none */
+    int key;     /* function key that selects it; 0: none */
 };
 
 struct ui_model {
@@ -179,62 +181,62 @@ struct ui_model {
     int chat_lines, chat_rows; /* of the last drawing: all lines, rows of the pane, */
     int chat_width;            /* and the width it was wrapped for */
     bool chat_below;           /* lines below the last row */
-    bool thoughts_open;        /* thoughts and calls of tools are shown whole */
+    bool thoughts_open;        /* thoughts and tool calls are unfolded */
     /* engine */
-    char sampling[48]; /* "temp 0.8 top-k 40": what is drawn with; "": not told */
+    char sampling[48]; /* "temp 0.8 top-k 40": the sampling settings; "": unknown */
     char model_name[UI_NAME], model_type[24], kernels[24];
     bool ready, running, stopped;
     enum stop_reason last_stop; /* of the newest answer; STOP_NONE: none yet */
     bool loading;
     uint64_t progress_done, progress_total; /* loading: bytes; prefill: tokens */
     bool prefilling;
-    uint64_t prefill_at, prefill_from; /* when reading began, and with which token */
+    uint64_t prefill_at, prefill_from; /* when prefill began, and at which token */
     double prefill_rate;               /* tokens a second since then; 0: not known yet */
-    char waiting[256]; /* first line of a message that waits for its turn; empty: none */
-    char note[160];    /* a line in place of the hint below the input, until note_until */
+    char waiting[256]; /* first line of a queued message; empty: none */
+    char note[160];    /* replaces the hint below the input until note_until */
     uint64_t note_until;
-    char wanted_plan[64]; /* asked for and not in force yet; empty: none */
-    uint64_t wish;        /* its number */
+    char wanted_plan[64]; /* requested and not in effect yet; empty: none */
+    uint64_t wish;        /* number of that request (event.wishes) */
     unsigned spin;
     uint64_t spin_at;
-    double pace;            /* tokens a second, 0: runs free */
-    double bytes_per_token; /* weights read for a token; 0: unknown */
+    double pace;            /* tokens a second, 0: unlimited */
+    double bytes_per_token; /* weights read per token; 0: unknown */
     char memory_share[32];  /* "62 % of memory speed", "in cache"; "": unknown */
-    struct telemetry live;  /* arrays of its own, see n_cells */
+    struct telemetry live;  /* with arrays owned by the model, see n_cells */
     int n_cells;
-    uint8_t *light;      /* per cell: steps of light left */
-    uint64_t light_at;   /* when the light steps next */
-    uint64_t lit_tokens; /* recent_count of the token that is lit */
+    uint8_t *light;      /* per cell: remaining fading steps */
+    uint64_t light_at;   /* time of the next fading step */
+    uint64_t lit_tokens; /* recent_count of the highlighted token */
     struct ui_metrics shown;
-    int cache_lost; /* tokens that the newest message computed again; see /cache */
+    int cache_lost; /* tokens that were recomputed for the newest message; see /cache */
     struct ui_server server;
-    const struct ui_serving *serving;   /* this is a server's dashboard; not the model's own */
-    const struct ui_training *training; /* likewise a training run's */
+    const struct ui_serving *serving;   /* set on a server's dashboard; borrowed */
+    const struct ui_training *training; /* set on a training run's; borrowed */
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;
     struct ui_history use[DEVICE_MAX]; /* of the devices, 0 .. 1; the CPU's: this process */
     uint64_t now;       /* of the last tick */
-    uint64_t settle_ns; /* between two changes of the figures */
+    uint64_t settle_ns; /* interval between updates of the figures */
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
     struct ui_token tokens[UI_TOKENS];
-    struct logprobs_event likely; /* of the token that comes next */
+    struct logprobs_event likely; /* for the next token */
     uint64_t n_tokens;            /* ever; newest at (n - 1) % UI_TOKENS */
-    unsigned token_lists;         /* how often the list of tokens began anew */
-    /* n_tokens and the block's first_token of the newest answer computed, while it is not in the
-     * chat; 0: it is, or its tokens are not kept any more */
+    unsigned token_lists;         /* number of times the list of tokens was restarted */
+    /* n_tokens and the block's first_token of the newest answer computed, while it is removed from
+     * the chat; 0: it is not, or its tokens are not kept any more */
     uint64_t aside, aside_first;
     uint16_t *token_experts;      /* (UI_TOKENS, n_layers * used): expert by layer and slot */
     int token_width;
-    /* what the user looks at */
+    /* the user's view */
     uint32_t open_panels; /* bit by index in panels[] */
-    /* each panel's own, by index: made by panels_init, freed with the model */
+    /* private state of each panel, by index: allocated by panels_init, freed with the model */
     void *panel_state[LAYOUT_PANELS];
     int focus, zoom; /* panel index, -1 */
     bool explain;    /* `?`: the focused panel explains its figures */
     int explain_top; /* first row of that shown */
-    bool letters;    /* the focus was given by a key: letters are the panel's */
-    /* letters it took in a row, and what they changed: they may have begun a sentence */
+    bool letters;    /* the focus was set by a key: letters go to the panel */
+    /* letters the panel took in a row, and what they changed: they may be the start of a message */
     struct {
         char text[8];
         int n;
@@ -242,78 +244,78 @@ struct ui_model {
         enum heat_mode heat;
     } taken;
     enum heat_mode heat;
-    /* under the map's cursor: the tokens' experts are those of this layer */
+    /* at the map's cursor: tokens show their experts of this layer */
     int cursor_layer, cursor_expert;
-    bool expert_marked; /* the map has the keys: that expert's tokens are marked in the text */
+    bool expert_marked; /* the map is focused: that expert's tokens are marked in the text */
     enum token_ink ink;
     size_t inked_block; /* the block that the kept tokens belong to */
-    uint64_t marked;    /* the token that the panel of tokens has its cursor on; 0: none */
-    uint64_t asked;     /* a token that was clicked on, for that panel to go to; 0: none */
-    /* the last drawing showed the timeline of a token: the engine is asked to trace one now and
-     * then */
+    uint64_t marked;    /* the token at the cursor of the tokens panel; 0: none */
+    uint64_t asked;     /* a clicked token, which that panel scrolls to; 0: none */
+    /* the last drawing showed a token's timeline: the engine traces a token now and then */
     bool timeline_shown;
     bool hints;   /* an empty chat shows the start page */
-    int example;  /* of its messages, the marked one */
+    int example;  /* index of its selected message */
     bool key_bar; /* a row of keys at the bottom, where there is room */
     struct ui_search search;
-    /* the text of a token, by whoever knows it; NULL: nobody */
+    /* returns the text of a token; NULL: not available */
     void (*token_text)(void *ctx, int id, char *out, size_t size);
     void *token_text_ctx;
-    /* chosen in the panel of tokens: instead of the one with so many newer ones this id; -1: none
-     */
+    /* selected in the tokens panel: this id replaces the token that has so many newer ones; -1:
+     * none */
     int instead_of, instead;
     const char *help_text; /* lines of the help panel, owned by the caller */
-    /* the newest answer computed is not in the chat any more; until the next one begins */
+    /* the newest answer computed was removed from the chat; until the next one starts */
     bool forgotten;
     bool dirty; /* something changed since the last frame */
 };
 
 int ui_model_init(struct ui_model *m); /* 0 or ERR_MEMORY */
 void ui_model_release(struct ui_model *m);
-/* The model is loaded: sizes of the heat map. */
+/* Call when the model is loaded: sets the sizes of the heat map. */
 int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used);
-/* The engine goes and another one is loaded: all that was shown of it is gone, the chat stays. */
+/* Call when the engine is replaced: clears what was shown of it and keeps the chat. */
 void ui_model_closing(struct ui_model *m);
 
 /* Blocks. Text is copied; any bytes. NULL: no memory. The pointer is valid until the next add. */
 struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text);
 int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len);
 void ui_block_truncate(struct ui_model *m, size_t n_blocks);
-/* What was thought before the answer at index `answer` of the blocks, tokens of it (0: unknown). */
+/* Adds the thoughts before the answer at index `answer` of the blocks, with their number of tokens
+ * (0: unknown). */
 struct ui_block *ui_block_thought(struct ui_model *m, size_t answer, const char *text, int tokens);
-/* The rule before the block of the conversation's entry (from 1), with what stands for the ones
- * above; there is one at most. entry 0, or not shown: none. */
+/* Sets the rule before the block of the conversation's entry (from 1), with a text that replaces
+ * the ones above; there is at most one. entry 0, or an entry not shown: none. */
 void ui_block_view(struct ui_model *m, int entry, const char *text);
-/* the answer that is being written, or NULL */
+/* the answer in progress, or NULL */
 struct ui_block *ui_block_answer(struct ui_model *m);
 
-/* Takes no ownership. now: CLOCK_MONOTONIC in nanoseconds, as everywhere. */
+/* Takes no ownership. now: CLOCK_MONOTONIC in nanoseconds, in all functions. */
 void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now);
 void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now);
 void ui_model_system(struct ui_model *m, const struct ui_system *s);
-/* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is
- * shown as this answer's. */
+/* Call when the newest answer was removed from the chat (undone, or another chat was opened): its
+ * figures are hidden. */
 void ui_model_forget(struct ui_model *m);
-/* It is back, as `answer`, before another one was computed: so is what was known of it. False:
+/* Call when it is back, as `answer`, before another one was computed: restores its figures. False:
  * nothing was kept. */
 bool ui_model_recall(struct ui_model *m, struct ui_block *answer);
-/* A placement was asked for, as wish number `wish`; it is marked until the engine says which one is
- * in force after it (event.wishes). */
+/* A placement was requested, with number `wish`; it is marked until an event with event.wishes >=
+ * wish reports the plan in effect. */
 void ui_model_placing(struct ui_model *m, const char *plan, uint64_t wish, uint64_t now);
-/* Time passes: figures settle, histories grow, light fades. */
+/* Advances time: updates figures and histories, fades highlights. */
 void ui_model_tick(struct ui_model *m, uint64_t now);
-/* When the picture changes next by itself; UINT64_MAX: not. */
+/* Time of the next change of the picture by itself; UINT64_MAX: none. */
 uint64_t ui_model_next(const struct ui_model *m);
 void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The experts of the marked token light up on the map. */
+/* Highlights the marked token's experts on the map. */
 void ui_model_mark(struct ui_model *m, uint64_t serial);
 const char *ui_heat_word(const struct ui_model *m);
-/* The next mode; a server's dashboard has no answer of its own. */
+/* Next heat mode; a server's dashboard has no HEAT_ANSWER. */
 void ui_heat_next(struct ui_model *m);
 bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert);
-/* Those at hand, in the order of their keys, then others that were used, in the order of use. */
+/* The plans that have keys, in key order, then other plans that were used, in order of use. */
 int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max);
 
 #endif

@@ -1,4 +1,4 @@
-/* See search.h. Finds are counted anew when they are asked for: the text grows meanwhile. */
+/* See search.h. Matches are counted again at each use: the text may have grown. */
 #include "ui/search.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@ size_t search_found(const struct ui_search *s, const char *text, size_t len, siz
     return n && at + n <= len && strncasecmp(text + at, s->text, n) == 0 ? n : 0;
 }
 
-/* What is folded cannot be shown. */
+/* Folded text cannot be shown. */
 static bool is_open(const struct ui_model *m, const struct ui_block *b)
 {
     return b->kind != UI_THOUGHT || m->thoughts_open;
 }
 
-/* Find number `wanted` (all are counted); -1: the last one. */
+/* Match number `wanted` (all are counted); -1: the last one. */
 static void locate(struct ui_model *m, int wanted)
 {
     struct ui_search *s = &m->search;

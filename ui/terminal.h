@@ -1,5 +1,5 @@
-/* The terminal: shows a canvas, reads keys, is left as it was found. The one implementation is
- * ui/terminal_curses.c, the only file that knows curses; nothing of it shows here. Thread: the UI
+/* The terminal: shows a canvas, reads keys, restores the terminal's state on exit. The only
+ * implementation is ui/terminal_curses.c, the only file that includes curses. Thread: the UI
  * thread, one terminal at a time; terminal_emergency_restore is for signal handlers. */
 #ifndef UI_TERMINAL_H
 #define UI_TERMINAL_H
@@ -13,30 +13,30 @@ struct terminal;
 
 struct terminal_options {
     const char *type; /* TERM */
-    bool colour;      /* false: no colours whatever the terminal can */
-    bool utf8;        /* the locale says so; else the terminal is asked */
-    bool ask_ground;  /* whether it is light (terminal_light) */
-    /* COLORFGBG, what to believe where it does not answer; may be NULL */
+    bool colour;      /* false: no colours, whatever the terminal supports */
+    bool utf8;        /* from the locale; else the terminal is queried */
+    bool ask_ground;  /* query the background (terminal_light) */
+    /* COLORFGBG, used if the terminal does not answer; may be NULL */
     const char *ground;
     bool mouse; /* report the wheel and clicks (selecting text then needs Shift) */
 };
 
 /* Alternate screen, raw mode, bracketed paste. ERR_USAGE: this terminal cannot address its cursor
- * (the caller takes line mode). */
+ * (the caller uses line mode). */
 int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o,
                   struct error *e);
 void terminal_close(struct terminal *t); /* restores; accepts NULL */
 enum theme_depth terminal_depth(const struct terminal *t);
-/* 1: dark ink belongs on it, 0: light ink, -1: nobody knows */
+/* 1: light background, 0: dark background, -1: unknown */
 int terminal_light(const struct terminal *t);
 /* false: the frames must be ASCII (ui/ascii.h) */
 bool terminal_utf8(const struct terminal *t);
 void terminal_size(const struct terminal *t, int *w, int *h);
-void terminal_resized(struct terminal *t); /* after SIGWINCH: asks for the new size */
-/* writes what differs from the frame before */
+void terminal_resized(struct terminal *t); /* after SIGWINCH: queries the new size */
+/* writes the differences from the previous frame */
 void terminal_draw(struct terminal *t, const struct canvas *c);
-void terminal_redraw(struct terminal *t); /* the next frame is drawn whole */
-/* reads what is there; 0, or ERR_IO: the terminal is gone */
+void terminal_redraw(struct terminal *t); /* the next frame is drawn completely */
+/* reads available input; 0, or ERR_IO: the terminal is gone */
 int terminal_read(struct terminal *t);
 int terminal_next(struct terminal *t, bool late, struct input_event *out); /* see decode_next */
 bool terminal_waiting(const struct terminal *t);
@@ -47,7 +47,7 @@ void terminal_resume(struct terminal *t);
 /* to the clipboard, by OSC 52 */
 void terminal_copy(struct terminal *t, const char *text, size_t len);
 enum terminal_notice { NOTICE_BELL, NOTICE_OSC9, NOTICE_OSC777, NOTICE_TITLE };
-/* Tells whoever sits elsewhere; text: one line, made safe here. Nothing on terminals that would
+/* Notifies a user who is elsewhere; text: one line, sanitised here. Nothing on terminals that would
  * show the sequence. */
 void terminal_notify(struct terminal *t, enum terminal_notice how, const char *text);
 

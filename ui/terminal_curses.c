@@ -1,8 +1,8 @@
-/* See terminal.h. Curses owns the modes, the colours and the difference of frames. What it cannot
- * do is a cluster that the C library's wcwidth measures differently from the screen (families of
- * emoji, flags, variation selectors): curses is given blanks there, and after each update the rest
- * of such a row is written by hand with the cursor placed anew behind every such cluster, so
- * nothing shifts whatever the terminal makes of it. Nothing outside this file includes curses. */
+/* See terminal.h. Curses handles the modes, the colours and the frame differences. It cannot handle
+ * a cluster whose width by the C library's wcwidth differs from the screen's (families of emoji,
+ * flags, variation selectors): curses gets blanks there, and after each update the rest of such a
+ * row is written by hand, with the cursor repositioned after every such cluster, so nothing shifts
+ * however the terminal draws it. Only this file includes curses. */
 #include "ui/terminal.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -21,8 +21,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#define ANSWER_MS 300    /* a terminal at the other end of a slow line */
-#define COLOUR_CODES 257 /* the terminal's own (-1), and 256 */
+#define ANSWER_MS 300    /* for a terminal on a slow connection */
+#define COLOUR_CODES 257 /* the terminal's default (-1), and 256 */
 
 struct terminal {
     SCREEN *screen;
@@ -37,17 +37,17 @@ struct terminal {
     int w, h;
     struct canvas front; /* the frame on the screen */
     bool *odd_rows;      /* rows with clusters curses cannot draw */
-    bool *linked_rows;   /* rows that the newest picture wrote */
-    bool links;          /* it is known to read OSC 8, or to pass over it */
+    bool *linked_rows;   /* rows written by the newest frame */
+    bool links;          /* it is known to support OSC 8, or to ignore it */
     struct decode decode;
-    char *buffer; /* bytes written by hand, one write a frame */
+    char *buffer; /* bytes written by hand, one write per frame */
     size_t used, size;
     bool suspended;
-    /* 1 + pair of a foreground on a background; 0: not asked for yet */
+    /* 1 + pair of a foreground on a background; 0: not allocated yet */
     uint16_t pairs[COLOUR_CODES][COLOUR_CODES];
 };
 
-/* What a signal handler needs: made at open, constant while set. */
+/* Data for a signal handler: set at open, constant while set. */
 static struct {
     volatile sig_atomic_t armed;
     int fd;
@@ -125,7 +125,7 @@ static void emergency_arm(struct terminal *t)
         const char *p = parts[i];
 
         for (; p && *p && emergency.len < sizeof emergency.text; p++) {
-            /* padding is for terminals of another age */
+            /* padding is for obsolete terminals */
             if (p[0] == '$' && p[1] == '<') {
                 while (*p && *p != '>')
                     p++;
@@ -186,16 +186,15 @@ static void size_ask(struct terminal *t)
     t->h = t->h > 1000 ? 1000 : t->h;
 }
 
-/* Finds an answer in the bytes and takes it out of them; at: where it begins, end: behind it. */
+/* Removes a reply from the bytes; at: its start, end: after it. */
 static void answer_take(char *bytes, size_t *used, char *at, char *end)
 {
     memmove(at, end, (size_t)(bytes + *used - end) + 1);
     *used -= (size_t)(end - at);
 }
 
-/* Writes a question and reads until `take` has found the answer in what came (and taken it out);
- * ANSWER_MS without a byte means no. What was typed meanwhile is kept. The terminal is not yet
- * curses'. */
+/* Writes a query and reads until `take` has found (and removed) the reply; ANSWER_MS without a byte
+ * counts as no reply. Typed bytes in between are kept. Curses does not own the terminal yet. */
 static void ask(struct terminal *t, const char *question,
                 bool (*take)(char *bytes, size_t *used, void *out), void *out)
 {
@@ -223,7 +222,7 @@ static void ask(struct terminal *t, const char *question,
     tcsetattr(t->out_fd, TCSADRAIN, &t->saved);
 }
 
-/* The cursor's place: ESC [ row ; column R. */
+/* Cursor position report: ESC [ row ; column R. */
 static bool take_column(char *bytes, size_t *used, void *out)
 {
     for (char *at = bytes; (at = strchr(at, 033)); at++) {
@@ -238,8 +237,8 @@ static bool take_column(char *bytes, size_t *used, void *out)
     return false;
 }
 
-/* A letter of two bytes moves the cursor by one where UTF-8 is understood, by two elsewhere; no
- * answer means no. */
+/* A two-byte letter moves the cursor by one column with UTF-8, by two otherwise; no reply counts as
+ * no. */
 static bool utf8_asked(struct terminal *t)
 {
     int column = 0;
@@ -248,8 +247,8 @@ static bool utf8_asked(struct terminal *t)
     return write(t->out_fd, "\r  \r", 4) == 4 && column == 2;
 }
 
-/* The ground's colour (OSC 11), and what every terminal answers after it (DA1), so that nobody
- * waits for one that keeps silent. */
+/* The background colour (OSC 11), and the reply to DA1, which every terminal sends, so that there
+ * is no waiting if OSC 11 is unsupported. */
 static bool take_ground(char *bytes, size_t *used, void *out)
 {
     char *colour = strstr(bytes, "\033]11;"), *end, *attributes = bytes;
@@ -268,7 +267,7 @@ static bool take_ground(char *bytes, size_t *used, void *out)
     return true;
 }
 
-/* On terminals that are known to read such questions as such. */
+/* Only on terminals known to parse such queries. */
 static int ground_asked(struct terminal *t, const struct terminal_options *o)
 {
     int light = -1;
@@ -425,21 +424,21 @@ static void colours(const struct terminal *t, struct style s, int *fg, int *bg, 
              (s.attrs & STYLE_REVERSE ? A_REVERSE : 0);
     if (t->depth == THEME_MONO)
         *fg = *bg = -1;
-    /* a theme may ask for more than there is */
+    /* a theme may use more colours than available */
     if (*fg >= COLORS)
         *fg = -1;
     if (*bg >= COLORS)
         *bg = -1;
 }
 
-/* True when curses and the screen agree on how wide this cell is. */
+/* Whether curses and the screen agree on the width of this cell. */
 static bool curses_can(const struct cell *c)
 {
     return !(c->ch & CELL_POOL) && (c->ch < 0x7f || wcwidth((wchar_t)c->ch) == (int)c->width);
 }
 
-/* alloc_pair searches a tree; a picture has few pairs, and they repeat. Curses takes pairs back
- * only when it runs out of them. */
+/* alloc_pair searches a tree; a frame has few pairs, and they repeat. Curses reuses pairs only when
+ * it runs out of them. */
 static int pair_of(struct terminal *t, int fg, int bg)
 {
     uint16_t *known = &t->pairs[fg + 1][bg + 1];
@@ -503,7 +502,7 @@ static void row_by_hand(struct terminal *t, const struct canvas *c, int y)
         bool can = curses_can(cell);
 
         if (cell->width == 0 || (!placed && can && !styled))
-            /* before the first odd one: curses has drawn it */
+            /* before the first odd one: drawn by curses */
             continue;
         if (!placed)
             buffer_capability(tiparm(cursor_address, y, x));
@@ -514,15 +513,15 @@ static void row_by_hand(struct terminal *t, const struct canvas *c, int y)
         styled = true;
         buffer_text(text, (size_t)canvas_cell_text(c, cell, text));
         if (!can)
-            /* who knows where the cursor is now */
+            /* the cursor position is unknown now */
             placed = false;
     }
     if (styled)
         buffer_capability(exit_attribute_mode);
 }
 
-/* An address as OSC 8 wants it: what is not printable ASCII is written as %XX, so nothing in it can
- * end the sequence. */
+/* An address encoded for OSC 8: all but printable ASCII is written as %XX, so nothing in it can end
+ * the sequence. */
 static void buffer_url(const char *url, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -538,7 +537,7 @@ static void buffer_url(const char *url, size_t len)
     }
 }
 
-/* Its cells once more, as curses left them, inside the link. */
+/* Rewrites its cells, as drawn by curses, inside the link. */
 static void link_by_hand(struct terminal *t, const struct canvas *c, const struct canvas_link *l)
 {
     char text[GLYPH_BYTES + 1];
@@ -559,7 +558,7 @@ static void link_by_hand(struct terminal *t, const struct canvas *c, const struc
     buffer_text("\033]8;;\033\\", 7);
 }
 
-/* Rows that are written anew get their links again. */
+/* Rows that are rewritten need their links again. */
 static bool links_wanted(struct terminal *t, const struct canvas *c, int w, int h)
 {
     bool any = false;
@@ -570,7 +569,7 @@ static bool links_wanted(struct terminal *t, const struct canvas *c, int w, int 
     return any;
 }
 
-/* As it was, without clusters, whose bytes lie elsewhere: most rows, mostly. */
+/* Unchanged and without clusters, whose bytes are in the pool: true for most rows. */
 static bool row_same(const struct terminal *t, const struct canvas *c, int y)
 {
     size_t at = (size_t)y * (size_t)c->w;
@@ -608,8 +607,8 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
             cell_to_curses(t, now, x, y);
             changed = true;
         }
-        /* A row that had an odd cluster is repainted whole: curses does not know what lies there.
-         */
+        /* A row that had an odd cluster is repainted completely: curses does not know its
+         * contents. */
         if (changed && t->odd_rows[y])
             wredrawln(stdscr, y, 1);
         t->odd_rows[y] = odd;
@@ -621,7 +620,7 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
     }
     linked = links_wanted(t, c, w, h);
     by_hand |= linked;
-    /* what takes two writes becomes one picture, where the terminal can */
+    /* two writes are shown as one frame, if the terminal supports it */
     if (t->raw_ok && by_hand) {
         buffer_text("\033[?2026h", 8);
         buffer_flush(t);

@@ -1,6 +1,5 @@
-/* See theme.h. The heat ramps rise evenly in lightness, so a picture of the screen in grey, or an
- * eye that does not tell red from green, reads them too; the CPU's goes through blue, the GPU's
- * through orange. */
+/* See theme.h. The heat ramps increase evenly in lightness, so they are readable in grey and by
+ * colour-blind users too; the CPU's goes through blue, the GPU's through orange. */
 #include "ui/theme.h"
 
 #include <assert.h>
@@ -164,7 +163,7 @@ struct style theme_of_eight(struct style s)
         s.fg = -1;
         s.attrs = (uint16_t)((s.attrs & ~STYLE_BOLD) | STYLE_DIM);
     } else if (s.fg == 12) {
-        s.fg = 6; /* blue is hardly to be read on black where bold does not brighten it */
+        s.fg = 6; /* blue is hardly readable on black where bold does not brighten it */
     } else if (s.fg > 8 && s.fg < 16) {
         s.fg = (int16_t)(s.fg - 8);
         s.attrs |= STYLE_BOLD;
@@ -182,7 +181,7 @@ int theme_ground_is_light(const char *text)
 
     if (sscanf(text, "rgb:%n%4x%n/%4x/%4x", &n[0], &c[0], &n[1], &c[1], &c[2]) == 3 ||
         sscanf(text, "rgba:%n%4x%n/%4x/%4x", &n[0], &c[0], &n[1], &c[1], &c[2]) == 3) {
-        double most = (double)((1ul << 4 * (n[1] - n[0])) - 1); /* one to four digits a part */
+        double most = (double)((1ul << 4 * (n[1] - n[0])) - 1); /* 1 to 4 digits each */
 
         return (0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2]) / most > 0.5;
     }
@@ -206,8 +205,8 @@ static double part_of(int colour, int part)
     return (colour & 1 << part) ? colour > 8 ? 1 : 0.8 : 0;
 }
 
-/* Relative luminance (WCAG 2). Black goes where it is above that of the grey which has the same
- * contrast to both. */
+/* Relative luminance (WCAG 2). Uses black if it is above that of the grey with equal contrast to
+ * both. */
 struct style theme_on(int16_t colour)
 {
     static const double weight[3] = {0.2126, 0.7152, 0.0722};

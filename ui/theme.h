@@ -1,7 +1,6 @@
 /* Colours by role. A theme is plain data: the program fills it from a YAML file
- * (app/setup/screen/theme_file.c) with theme_assign; panels ask for roles, never for colours. One
- * theme holds three designs: 256 colours, 16 colours, none; depth says which is in force. Any
- * thread once filled. */
+ * (app/setup/screen/theme_file.c) with theme_assign; panels use roles, never colours. One theme
+ * holds three designs: 256 colours, 16 colours, none; depth selects one. Any thread once filled. */
 #ifndef UI_THEME_H
 #define UI_THEME_H
 
@@ -55,7 +54,7 @@ enum theme_role {
 enum theme_depth { THEME_MONO, THEME_16, THEME_256 };
 
 #define THEME_RAMP 9 /* steps of a heat ramp, lowest use first */
-#define THEME_FADE 2 /* steps of the light of the newest token, brightest first */
+#define THEME_FADE 2 /* fading steps of the newest token's highlight, brightest first */
 
 struct theme {
     enum theme_depth depth;
@@ -73,14 +72,14 @@ int theme_parse_style(const char *text, struct style *out);
 /* Sets a role or a ramp ("ramp-cpu", "ramp-gpu", "fade": as many palette indices as it has steps)
  * at one depth by its name in theme files. 0; -1: no such name; -2: the value is not understood. */
 int theme_assign(struct theme *t, const char *name, enum theme_depth depth, const char *value);
-/* The style where there are 8 colours: the bright ones are bold, bright blue is cyan (blue on
- * black is hardly to be read where bold does not brighten), and grey is dim (bold black is black on
- * many terminals). */
+/* The style for 8 colours: the bright ones are bold, bright blue is cyan (blue on black is hardly
+ * readable where bold does not brighten), and grey is dim (bold black is black on many
+ * terminals). */
 struct style theme_of_eight(struct style s);
-/* What a terminal says of its ground, "rgb:ffff/ffff/ffff" (OSC 11) or "15;default;0" (COLORFGBG):
- * 1 light, 0 dark, -1 not understood. */
+/* A terminal's background, "rgb:ffff/ffff/ffff" (OSC 11) or "15;default;0" (COLORFGBG): 1 light, 0
+ * dark, -1 not understood. */
 int theme_ground_is_light(const char *text);
-/* Black or white on a colour of the palette, whichever can be read: a contrast of 4.5 at least. */
+/* Black or white on a colour of the palette, whichever is readable: a contrast of at least 4.5. */
 struct style theme_on(int16_t colour);
 struct style theme_style(const struct theme *t, enum theme_role role);
 const char *theme_role_name(enum theme_role role);

@@ -1,6 +1,6 @@
-/* See token_ink.h. The levels are few and far apart, so that they can be told at a glance, and
- * without colours they are attributes; the ground is a step of the theme's second ramp, the ink on
- * it black or white, whichever can be read. */
+/* See token_ink.h. The levels are few and far apart, to be distinguishable at a glance, and without
+ * colours they are attributes; the background is a step of the theme's second ramp, the text black
+ * or white, whichever is readable. */
 #include "ui/token_ink.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ uint64_t token_ink_at(const struct ui_model *m, const struct ui_block *b, size_t
     if (low + UI_TOKENS <= m->n_tokens)
         low = m->n_tokens - UI_TOKENS + 1;
     first = low;
-    for (high = m->n_tokens + 1; low + 1 < high;) { /* the last one that begins there or before */
+    for (high = m->n_tokens + 1; low + 1 < high;) { /* the last one that starts there or before */
         uint64_t middle = low + (high - low) / 2;
 
         if (token_ink_token(m, middle)->at <= offset)
@@ -70,7 +70,7 @@ static int by_limits(double v, const double limits[4])
     return level;
 }
 
-/* How many the model held likelier; more than it told of: as many as those. */
+/* How many tokens the model ranked higher; if it is not listed: the length of the list. */
 static int rank_of(const struct ui_token *k)
 {
     int i = 0;
@@ -80,7 +80,7 @@ static int rank_of(const struct ui_token *k)
     return i;
 }
 
-/* 0: not among them, 1: the first one, 2: another. */
+/* 0: not among its experts, 1: the first one, 2: another. */
 static int chose(const struct ui_model *m, const struct ui_token *k, uint64_t serial)
 {
     const uint16_t *row = m->token_experts + (serial - 1) % UI_TOKENS * (uint64_t)m->token_width +

@@ -1,6 +1,6 @@
-/* See wrap.h: inline marks, lists, quotes, code, tables and rules, as far as readers of a chat
- * expect them. Wrapping is kept with each block and redone only from the last finished source line;
- * a table is redone from its head while it grows. */
+/* See wrap.h: inline marks, lists, quotes, code, tables and rules, as usual in chats. Wrapping is
+ * cached per block and redone only from the last finished source line; a table is redone from its
+ * head while it grows. */
 #include "ui/wrap.h"
 
 #include "engine/base/mem.h"
@@ -11,17 +11,17 @@
 #include <assert.h>
 #include <string.h>
 
-#define TABLE_ROWS 100 /* a longer one stays as it was written */
+#define TABLE_ROWS 100 /* a longer one is shown as source text */
 
 struct item { /* a glyph of a source line */
     uint32_t offset;
-    uint8_t bytes, width, look; /* width with the gap before it */
+    uint8_t bytes, width, look; /* width including the gap before it */
     uint8_t gap;
     bool blank;
 };
 
-/* Of the line being wrapped; kept between calls, freed never: one for the UI thread, as large as
- * the longest line. */
+/* The line being wrapped; a static buffer kept between calls, never freed: one for the UI thread,
+ * as large as the longest line. */
 static struct item *items;
 static size_t n_items, room_items;
 
@@ -86,7 +86,8 @@ static bool run_add(struct wrap *w, struct wrap_line *l, const struct item *i)
     return true;
 }
 
-/* Cuts items[] into lines of width cells; the first is indented by first, the others by rest. */
+/* Cuts items[] into lines of width cells; the first is indented by `first`, the others by
+ * `rest`. */
 static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int rest,
                       uint8_t bullet, enum line_kind kind)
 {
@@ -98,7 +99,7 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
         size_t end = at, stop = 0, i;
         struct wrap_line *l;
 
-        if (!once && at < n_items) { /* a gap parts from what stands before it in the line */
+        if (!once && at < n_items) { /* a gap separates it from earlier text of the line */
             items[at].width = (uint8_t)(items[at].width - items[at].gap);
             items[at].gap = 0;
         }
@@ -114,7 +115,7 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
                 stop = end;
         }
         if (end == at && end < n_items)
-            /* wider than the pane: it is clipped, never looped on */
+            /* wider than the pane: clipped, to guarantee progress */
             end++;
         else if (end < n_items && kind != LINE_CODE && !items[end].blank && stop > at)
             end = stop;
@@ -127,14 +128,14 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
                 return false;
         at = end;
         while (kind != LINE_CODE && at < n_items && items[at].blank)
-            /* blanks at a cut belong to nobody */
+            /* blanks at a cut are dropped */
             at++;
         once = false;
     } while (at < n_items);
     return true;
 }
 
-/* Is there a closing mark in s[from .. len)? */
+/* Whether there is a closing mark in s[from .. len). */
 static bool closes(const char *s, size_t from, size_t len, const char *mark, size_t n)
 {
     size_t i;
@@ -150,15 +151,15 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c & 0x80);
 }
 
-/* Marks of Markdown that are open at the place that has been reached. */
+/* Markdown marks open at the current position. */
 struct marks {
     bool bold, italic, code;
     size_t link_end, target_end; /* of the ] and the ) of a link; 0: in none */
-    size_t struck_end;           /* behind what ~~ strikes out, its marks included */
+    size_t struck_end;           /* end of the struck-out text, including its marks */
 };
 
-/* "~~words~~" at text[i]: where it ends; 0: it is not. Its marks stay: terminals that can strike
- * out are too few, and without them it would say the opposite. */
+/* "~~words~~" at text[i]: returns its end; 0: not struck. Its marks stay: too few terminals can
+ * strike out, and without the marks the text would mean the opposite. */
 static size_t struck_at(const char *text, size_t i, size_t end)
 {
     const char *close = i + 5 <= end && memcmp(text + i, "~~", 2) == 0 && text[i + 2] != ' ' &&
@@ -184,7 +185,7 @@ static bool link_at(const char *text, size_t i, size_t end, struct marks *k)
     return true;
 }
 
-/* One * or _ at text[i] that begins or ends italics. An _ inside a word is a letter. */
+/* A single * or _ at text[i] that starts or ends italics. An _ inside a word is a letter. */
 static bool italic_at(const char *text, size_t from, size_t i, size_t end, bool open,
                       const struct marks *k)
 {
@@ -225,8 +226,7 @@ static size_t mark_at(const char *text, size_t from, size_t i, size_t end, bool 
     return 0;
 }
 
-/* Glyphs of the paragraph text[from .. end) with the marks of Markdown taken out. open: more may
- * follow. */
+/* Glyphs of the paragraph text[from .. end) with Markdown marks removed. open: more may follow. */
 static bool items_inline(const char *text, size_t from, size_t end, bool open, enum look base,
                          bool markdown)
 {
@@ -239,7 +239,7 @@ static bool items_inline(const char *text, size_t from, size_t end, bool open, e
         struct glyph g;
         size_t mark = markdown && !target ? mark_at(text, from, i, end, open, &k) : 0;
 
-        if (k.target_end && i == k.link_end) { /* "](": the target is shown behind the words */
+        if (k.target_end && i == k.link_end) { /* "](": the target is shown after the words */
             i++;
             target = gap = true;
             mark = 0;
@@ -270,8 +270,8 @@ static bool items_inline(const char *text, size_t from, size_t end, bool open, e
     return true;
 }
 
-/* Glyphs of text[from .. end) as they stand there, behind those that items[] has; a line's end and
- * what indents the next one are left out. */
+/* Appends glyphs of text[from .. end) verbatim to items[]; line ends and the indentation of the
+ * next line are dropped. */
 static bool items_plain(const char *text, size_t from, size_t end, int gap, enum look look)
 {
     size_t first = n_items;
@@ -301,8 +301,7 @@ static bool fence(const char *s, size_t n)
     return n - i >= 3 && memcmp(s + i, "```", 3) == 0;
 }
 
-/* Length of a list marker with the blanks around it, 0: none. *bullet: it is a sign, not a number.
- */
+/* Length of a list marker with surrounding blanks, 0: none. *bullet: it is a sign, not a number. */
 static size_t list_marker(const char *s, size_t n, bool *bullet)
 {
     size_t i = 0, digits = 0;
@@ -322,8 +321,8 @@ static size_t list_marker(const char *s, size_t n, bool *bullet)
     return i < n && s[i] == ' ' ? i + 1 : 0;
 }
 
-/* Tables of the program: what does not fit goes on below the last column that begins in the left
- * part. */
+/* Tables printed by the program: overlong text continues below the last column that starts in the
+ * left part. */
 static int table_indent(const char *s, size_t n, int width)
 {
     int at = 2, column = 0;
@@ -332,7 +331,7 @@ static int table_indent(const char *s, size_t n, int width)
         if (i >= 2 && s[i] != ' ' && s[i - 1] == ' ' && s[i - 2] == ' ')
             at = column;
         column += (s[i] & 0xc0) !=
-                  0x80; /* a code point, a cell: what programs write of themselves */
+                  0x80; /* a code point is a cell: true for the program's own tables */
     }
     return at;
 }
@@ -377,15 +376,15 @@ static bool table_separator(const char *s, size_t n)
     return dash && table_row(s, n);
 }
 
-/* The next cell of the row that ends at `end`, blanks around it cut; *at: behind the bar before it,
- * then behind its own. False: there is none. */
+/* The next cell of the row that ends at `end`, trimmed; *at: after the preceding bar, then after
+ * its own. False: none. */
 static bool cell_next(const char *s, size_t *at, size_t end, size_t *from, size_t *to)
 {
     size_t i = *at;
 
     while (i < end && !(s[i] == '|' && s[i - 1] != '\\'))
         i++;
-    if (i >= end) /* what follows the last bar is no cell */
+    if (i >= end) /* text after the last bar is not a cell */
         return false;
     *from = *at;
     *to = i;
@@ -413,7 +412,7 @@ static int items_width(void)
     return width;
 }
 
-/* A row widens the columns; false: more of them than there is room for. */
+/* Widens the columns for a row; false: they do not fit. */
 static bool table_measure(struct wrap *w, const char *text, size_t from, size_t end)
 {
     size_t at = row_begin(text, from, end), a, z;
@@ -442,7 +441,7 @@ static int table_width(const struct wrap *w)
     return width;
 }
 
-/* Which columns end at the right: "---:". */
+/* Which columns are right-aligned: "---:". */
 static void table_sides(struct wrap *w, const char *text, size_t from, size_t end)
 {
     size_t at = row_begin(text, from, end), a, z;
@@ -451,7 +450,7 @@ static void table_sides(struct wrap *w, const char *text, size_t from, size_t en
         w->table.right[c] = z > a && text[z - 1] == ':' && text[a] != ':';
 }
 
-/* Is the line the head of a table that fits? Then the columns are known. */
+/* Whether the line is the head of a table that fits; then sets the columns. */
 static bool table_begins(struct ui_block *b, size_t from, int width)
 {
     struct wrap *w = &b->wrap;
@@ -499,7 +498,7 @@ static bool table_line(struct ui_block *b, size_t from, size_t end, bool head)
         before = c ? column + 1 - used : 0;
         w->runs[w->n_runs - 1].gap = (uint16_t)(c ? before : spare);
         w->runs[w->n_runs - 1].bar = c > 0;
-        if (c && spare > 0) { /* behind the bar */
+        if (c && spare > 0) { /* after the bar */
             first.gap = (uint8_t)(spare < 255 ? spare : 255);
             if (!run_add(w, l, &first))
                 return false;
@@ -513,9 +512,9 @@ static bool table_line(struct ui_block *b, size_t from, size_t end, bool head)
     return true;
 }
 
-/* ── calls of tools ── */
+/* ── tool calls ── */
 
-/* A call that is being laid out. */
+/* A call being laid out. */
 struct call_lines {
     struct ui_block *b;
     int width;
@@ -548,7 +547,7 @@ static bool members_below(const struct call_lines *l, const char *text,
     return true;
 }
 
-/* In as much of one line as there is room for. */
+/* Fits as many members as possible in one line. */
 static bool members_beside(const struct call_lines *l, const char *text,
                            const struct tool_call *call, enum line_kind *kind)
 {
@@ -601,7 +600,7 @@ static bool call_begins(const struct ui_block *b, size_t from, size_t end)
 }
 
 /* The block of calls whose head ends at *end. 1: its lines are laid out, *end is that of its last
- * one; 0: it is shown as it was written, while it grows or because it cannot be read; -1: no
+ * one; 0: it is shown as source text, while it grows or because it cannot be parsed; -1: no
  * memory. */
 static int call_block(struct ui_block *b, size_t *end, size_t len, int width)
 {
@@ -622,10 +621,10 @@ static int call_block(struct ui_block *b, size_t *end, size_t len, int width)
 
 /* ── lines ── */
 
-/* A line of code, in the inks of its language. */
+/* A line of code, with syntax highlighting. */
 static bool code_line(struct ui_block *b, size_t from, size_t end, bool open, int width)
 {
-    static uint8_t *looks; /* as items: one for the UI thread */
+    static uint8_t *looks; /* static like items: one for the UI thread */
     static size_t room;
     struct wrap *w = &b->wrap;
 
@@ -679,7 +678,7 @@ static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, 
         while (skip < n && (s[skip] == ' ' || s[skip] == '`'))
             skip++;
         if (!w->in_code)
-            /* the closing fence takes no line */
+            /* the closing fence is not shown */
             return true;
         w->language = code_language(s + skip, strcspn(s + skip, " \r\n"));
         return items_inline(b->text, from + skip, end, open, LOOK_DIM, false) &&
@@ -748,7 +747,7 @@ int chatview_wrap(struct ui_block *b, int width, bool folded)
                (b->open && !w->in_code && table_row(b->text + at, cut - at) &&
                 !memchr(b->text + end + 1, '\n', len - end - 1));
         at = end + 1;
-        if (hold) /* rows to come may widen it, or end the call */
+        if (hold) /* further rows may widen it, or end the call */
             continue;
         w->done = at;
         w->mark_runs = w->n_runs;

@@ -1,8 +1,8 @@
 /* Fused experts by PEFT's target_parameters: one pair for all experts of a layer. With the base
  * tensor as (experts, out, in), since PEFT 0.19: A (experts * rank, in), row e * rank + k; B (out,
- * rank * experts), column k * experts + e. Up to 0.18 it was taken for (experts, in, out): A spans
- * out, B spans in, and their product is turned. Widths tell the two apart, or the release that
- * wrote it; where neither does the adapter is refused. See reading.h. */
+ * rank * experts), column k * experts + e. Up to 0.18 it was read as (experts, in, out): A spans
+ * out, B spans in, and their product is transposed. The two are distinguished by widths, or by the
+ * release that wrote it; if neither is conclusive the adapter is refused. See reading.h. */
 #include "engine/adapter/reading.h"
 
 #include <stdio.h>
@@ -55,8 +55,8 @@ static int add_all(struct reading *r, int layer, const struct fused *k, const st
     return rc ? rc : 1;
 }
 
-/* The family's own fused tensor of that name, so that modules of others are none of ours. gpt-oss
- * keeps it turned and its rows in turns: not read. */
+/* The family's own fused tensor of that name, so that other modules are ignored. gpt-oss stores it
+ * transposed with alternating rows: not supported. */
 static int find_layer(const struct reading *r, const char *module, const char *parameter,
                       struct place *at)
 {

@@ -36,8 +36,7 @@ static int check_key(const struct weight_file *f, const char *key, const char *w
                      (int)(v.len < 60 ? v.len : 60), v.s, word);
 }
 
-/* The model's architecture by any of its spellings, or those of the family whose files it is
- * exported as. */
+/* Checks the model's architecture by any of its names, or those of the family it is exported as. */
 static int check_architecture(const struct reading *r, const struct weight_file *f,
                               struct error *e)
 {

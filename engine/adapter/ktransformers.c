@@ -1,5 +1,5 @@
-/* KTransformers' experts' adapters (sft/lora.py: fused_expert_lora.safetensors beside what PEFT
- * wrote of the rest): layers.N.experts.{gate,up,down}_lora_a (experts, rank, in) and _b (experts,
+/* KTransformers' adapters of experts (sft/lora.py: fused_expert_lora.safetensors beside PEFT's
+ * files for the rest): layers.N.experts.{gate,up,down}_lora_a (experts, rank, in) and _b (experts,
  * out, rank). See reading.h. */
 #include "engine/adapter/reading.h"
 
@@ -11,7 +11,7 @@ static const struct {
     enum tensor_role role;
 } kinds[] = {{"gate", TENSOR_GATES}, {"up", TENSOR_UPS}, {"down", TENSOR_DOWNS}};
 
-/* false: no name of this layout. a: it is the first of a pair. */
+/* false: not a name of this layout. a: it is the first of a pair. */
 static bool parse(const char *name, struct place *at, bool *a)
 {
     char word[8], which;

@@ -66,7 +66,7 @@ int merge_tensor_find(const struct model *m, const struct tensor_view *t, struct
     return 0;
 }
 
-/* Which matrix a row of the parts under each other is of; it becomes one of the matrix's. */
+/* The matrix of a row of stacked parts; *row becomes the row in that matrix. */
 static const struct matrix *find_row(const struct merge_tensor *t, int64_t *row)
 {
     for (int x = 0;; x++)
@@ -79,7 +79,7 @@ static const struct matrix *find_row(const struct merge_tensor *t, int64_t *row)
         }
 }
 
-/* One element of a turned tensor. */
+/* One element of a transposed tensor. */
 static float element(const struct matrix *w, int row, int column, const float *strengths)
 {
     const struct lora *l = w->lora;
@@ -95,7 +95,7 @@ static float element(const struct matrix *w, int row, int column, const float *s
     return sum;
 }
 
-/* A row of a turned tensor is a column of the parts. */
+/* A row of a transposed tensor is a column of the parts. */
 static void turned_row(const struct merge_tensor *t, int64_t row, const float *strengths, float *x)
 {
     int cols = part_of(t, 0, 0)->cols, expert = (int)(row / cols);

@@ -1,6 +1,6 @@
-/* See adapter.h. Two steps: readers gather shares of matrices, whatever their format; then what
- * belongs to one matrix is laid into one piece of memory, A beside A and B beside B, so that a
- * product with several adapters is as one with a larger rank. */
+/* See adapter.h. Two steps: readers collect shares of matrices, whatever their format; then those
+ * of one matrix are laid out in one piece of memory, A beside A and B beside B, so that a product
+ * with several adapters is like one with a larger rank. */
 #include "engine/adapter/adapter.h"
 
 #include "engine/adapter/reading.h"
@@ -20,7 +20,7 @@
 
 #define ALIGN 16 /* floats */
 
-/* What their files are told by; GGUF first: its mark is its first bytes. */
+/* Formats are detected in this order; GGUF first, by its magic bytes. */
 static const struct adapter_reader *const readers[] = {&adapter_gguf, &adapter_folder};
 
 struct adapters {
@@ -33,7 +33,7 @@ struct adapters {
     size_t value_bytes; /* of values */
 };
 
-/* A tensor as floats, kept until another one is asked for. */
+/* A tensor as floats, cached until the next one. */
 struct widened {
     const struct tensor_view *t;
     float *x;
@@ -75,7 +75,7 @@ static int check_types(const struct reading *r, struct error *e)
     return 0;
 }
 
-/* What is said of the adapter that was read last, from share `first` on. */
+/* Computes the figures of the adapter read last, from share `first` on. */
 static int summarise(struct reading *r, size_t first, struct error *e)
 {
     struct adapter_info *info = r->info;
@@ -137,9 +137,9 @@ static int read_one(struct reading *r, const struct adapter_request *asked, stru
     return rc < 0 ? rc : summarise(r, first, e);
 }
 
-/* ---- laying out ---- */
+/* ---- layout ---- */
 
-/* Shares of one matrix from i on. */
+/* Number of shares of one matrix from i on. */
 static size_t run_of(const struct reading *r, size_t i)
 {
     size_t n = 1;
@@ -198,7 +198,7 @@ static int64_t turned(const struct share *s, int64_t row)
     }
 }
 
-/* a (rank, cols), b (rank, rows) of a share. */
+/* Fills a (rank, cols), b (rank, rows) of a share. */
 static int fill(const struct share *s, struct widened *wide, float *a, float *b, struct error *e)
 {
     int rc;
@@ -215,7 +215,7 @@ static int fill(const struct share *s, struct widened *wide, float *a, float *b,
     return 0;
 }
 
-/* Added up, for shares lie in no order of their own. */
+/* Summed, since the order of shares is undefined. */
 static uint64_t hash_of(const struct share *s, const float *a, const float *b)
 {
     size_t rank = (size_t)s->rank;
@@ -249,7 +249,7 @@ static int fill_all(struct adapters *all, const struct reading *r, const struct 
     return rc;
 }
 
-/* Memory of all, and the lists; sizes follow from shares in order. */
+/* Allocates all memory and the lists; sizes follow from the sorted shares. */
 static int take_room(struct adapters *a, const struct reading *r, bool data, struct error *e)
 {
     size_t values = 0;

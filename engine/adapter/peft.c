@@ -15,7 +15,7 @@ static const char *const weights_file = "adapter_model.safetensors",
                         *const experts_file = "fused_expert_lora.safetensors",
                         *const config_file = "adapter_config.json";
 
-/* The folder, also where one of its files is named. */
+/* The folder, also if path is one of its files. */
 static void folder_of(const char *path, char *out, size_t size)
 {
     const char *slash = strrchr(path, '/');
@@ -36,10 +36,10 @@ static bool is_folder(const char *path)
     return access(config, F_OK) == 0;
 }
 
-/* What a tensor is of its module. */
+/* The role of a tensor in its module. */
 enum piece { PIECE_A, PIECE_B, PIECE_OTHER };
 
-/* module gets its path; "default", the adapter's name, may stand in between. */
+/* module gets its path; "default", the adapter's name, may be in between. */
 static enum piece parse(const char *name, char *module, size_t size)
 {
     static const char *const ends[][2] = {{".lora_A.weight", ".lora_B.weight"},
@@ -58,7 +58,7 @@ static enum piece parse(const char *name, char *module, size_t size)
     return PIECE_OTHER;
 }
 
-/* Of a name that is no A or B: why the adapter is refused; NULL: it merely finds no place. */
+/* For a name that is no A or B: why the adapter is refused; NULL: it is merely unplaced. */
 static const char *refusal(const char *name)
 {
     static const struct {
@@ -87,7 +87,7 @@ static const struct tensor_view *partner(const struct weight_file *f, const stru
     return weight_file_find(f, name);
 }
 
-/* Whether the module, of fused experts, is wrapped once more. */
+/* Whether the fused experts' module is wrapped twice. */
 static bool wrapped(const struct weight_file *f, const char *module)
 {
     char name[500];
@@ -103,7 +103,7 @@ static bool ends(const char *name, const char *with)
     return n >= m && strcmp(name + n - m, with) == 0;
 }
 
-/* 1: placed, 0: it is none of fused experts. */
+/* 1: placed, 0: not fused experts. */
 static int read_fused(struct reading *r, const struct weight_file *f, const struct peft_config *c,
                       const char *module, const struct pair *p, struct error *e)
 {
@@ -163,7 +163,7 @@ static int read_tensors(struct reading *r, const struct weight_file *f,
     return rc;
 }
 
-/* 1: it is there and was opened as *f. */
+/* 1: the file exists and was opened as *f. */
 static int open_file(struct reading *r, const char *folder, const char *name,
                      struct weight_file **f, struct error *e)
 {

@@ -1,5 +1,5 @@
-/* adapter_config.json of PEFT (peft/tuners/lora/config.py): what is refused, ranks and scales. See
- * reading.h. */
+/* adapter_config.json of PEFT (peft/tuners/lora/config.py): unsupported settings, ranks and scales.
+ * See reading.h. */
 #include "engine/adapter/reading.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -34,7 +34,7 @@ static bool set(const json_t *root, const char *key)
              !json_object_size(v));
 }
 
-/* Settings that make something else of an adapter than y += s B A x. */
+/* Settings that change the formula y += s B A x. */
 static const struct {
     const char *key, *what;
 } refused[] = {
@@ -53,7 +53,7 @@ static const struct {
     {"arrow_config", "Arrow (adapters chosen token by token)"},
 };
 
-/* Ways to begin that take the beginning out of the base's weights. */
+/* Initialisations that subtract the initial adapter from the base weights. */
 static const char *const residual[] = {"pissa", "olora", "corda", "loftq", "lora_ga", NULL};
 
 static int refuse(const struct peft_config *c, struct error *e)
@@ -154,7 +154,7 @@ static int key_matches(const struct peft_config *c, const char *key, const char 
     return rc;
 }
 
-/* The first key of a pattern table that matches; 1: *out is its value. */
+/* The first matching key of a pattern table; 1: *out is its value. */
 static int look_up(const struct peft_config *c, const char *table, const char *module, double *out,
                    struct error *e)
 {
@@ -193,7 +193,7 @@ int peft_config_rank(const struct peft_config *c, const char *module, int *rank,
     return 0;
 }
 
-/* PEFT 0.19 turned fused experts round (peft/tuners/lora/layer.py, ParamWrapper). */
+/* PEFT 0.19 transposed fused experts (peft/tuners/lora/layer.py, ParamWrapper). */
 int peft_config_layout(const struct peft_config *c)
 {
     const char *version = json_string_value(json_object_get(c->root, "peft_version"));

@@ -1,5 +1,5 @@
-/* From a tensor's name to the model's matrix: names are those of the family's table, and what a
- * role is of the model stands in one table here. See reading.h. */
+/* Maps a tensor's name to the model's matrix: names are those of the family's table, and the one
+ * table here maps roles to parts of the model. See reading.h. */
 #include "engine/adapter/names.h"
 #include "engine/adapter/reading.h"
 #include "engine/base/mem.h"
@@ -12,7 +12,7 @@ enum where { WHERE_MIXER, WHERE_EXPERT, WHERE_ALL, WHERE_SHARED, WHERE_HEAD };
 
 #define PARTS 3
 
-/* Rows of several parts lie in one tensor in this order; MATRIX_PARTS: no further one. */
+/* Rows of several parts are stacked in one tensor in this order; MATRIX_PARTS: no more. */
 static const struct role {
     enum tensor_role role;
     enum where where;
@@ -48,7 +48,7 @@ static const struct role {
 };
 #define ROLES (sizeof roles / sizeof *roles)
 
-/* Digits at *p; -1: none, or too many to be a layer's. */
+/* Parses digits at *p; -1: none, or too many for a layer. */
 static int number(const char **p)
 {
     int n = 0, digits = 0;
@@ -58,7 +58,8 @@ static int number(const char **p)
     return digits && digits < 7 ? n : -1;
 }
 
-/* Whether the name is the pattern's, %l and %e being numbers; a name may lack the ".weight". */
+/* Whether the name matches the pattern, %l and %e being numbers; the name may lack the
+ * ".weight". */
 static bool matches(const char *pattern, const char *name, struct place *out)
 {
     out->layer = out->expert = -1;
@@ -75,8 +76,8 @@ static bool matches(const char *pattern, const char *name, struct place *out)
     return !*name && (!*pattern || strcmp(pattern, ".weight") == 0);
 }
 
-/* Names of models that read more than text begin otherwise; and a folder trained on the model
- * without its head lacks the "model." in front. */
+/* Names of multimodal models have another prefix; and a folder trained on the model without its
+ * head lacks the prefix "model.". */
 static bool spelled(const struct reading *r, const char *pattern, const char *name,
                     struct place *out)
 {
@@ -145,7 +146,7 @@ struct matrix *reading_matrix(const struct reading *r, struct block_id id, enum 
 
     for (int i = 0; i < n; i++)
         if (list[i].part == part)
-            return (struct matrix *)(uintptr_t)list[i].w; /* the model is still being made */
+            return (struct matrix *)(uintptr_t)list[i].w; /* the model is still being built */
     return NULL;
 }
 
@@ -199,8 +200,8 @@ int reading_expert(struct reading *r, int layer, int expert, enum matrix_part pa
     return s.w ? add(r, s, e) : 0;
 }
 
-/* A GGUF file's converter has moved the rows of queries and keys of some families, so that what is
- * rotated together lies in pairs. */
+/* A GGUF file's converter has reordered the rows of queries and keys of some families, so that
+ * rotated pairs are adjacent. */
 static enum share_turn turn_of(const struct reading *r, enum weight_format format,
                                enum matrix_part part)
 {
@@ -237,8 +238,7 @@ static bool fits(const struct pair *p, int experts, int64_t rows, int64_t cols)
            (!d || (a->dims[0] == experts && b->dims[0] == experts));
 }
 
-/* Where the layer's mixer is no plain attention, files of the two kinds order rows each in its own
- * way. */
+/* If the layer's mixer is not plain attention, the two kinds of files order rows differently. */
 static int check_mixer(const struct reading *r, enum weight_format format, int layer,
                        const struct pair *p, struct error *e)
 {
@@ -253,7 +253,7 @@ static int check_mixer(const struct reading *r, enum weight_format format, int l
                      format == WEIGHT_GGUF ? "Hugging Face folder" : "GGUF file");
 }
 
-/* The parts of a role in one block: their rows lie one under the other in b. */
+/* Adds the parts of a role in one block: their rows are stacked in b. */
 static int add_parts(struct reading *r, enum weight_format format, struct block_id id,
                      const enum matrix_part *parts, const struct pair *p, int experts, int expert,
                      struct error *e)
@@ -333,7 +333,7 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
     return rc;
 }
 
-/* ---- the way back: names.h ---- */
+/* ---- the reverse: names.h ---- */
 
 /* A module's name is that of its tensor without the ".weight". */
 static void write_name(const char *pattern, int layer, int expert, char *out, size_t size)
@@ -350,7 +350,7 @@ static void write_name(const char *pattern, int layer, int expert, char *out, si
     out[n < size ? n : size - 1] = 0;
 }
 
-/* The spelling that a model with its head has: "transformer." before the bare names of GPT-2. */
+/* The spelling in a model with its head: "transformer." before the bare names of GPT-2. */
 static const char *spelling(const struct family_tensor *t, enum weight_format format)
 {
     const char *const *names = format == WEIGHT_GGUF ? t->gguf : t->json;
@@ -361,7 +361,7 @@ static const char *spelling(const struct family_tensor *t, enum weight_format fo
     return names[0];
 }
 
-/* Whether tensors of the role hold the part of a block of that kind, routed or not. */
+/* Whether tensors of the role contain the part of a block of that kind, routed or not. */
 static bool role_holds(const struct role *r, struct block_id id, bool routed,
                        enum matrix_part part)
 {
@@ -376,7 +376,7 @@ static bool role_holds(const struct role *r, struct block_id id, bool routed,
     return false;
 }
 
-/* Roles that the model's own file has go first; stacked: all experts in one. */
+/* Prefers roles that the model's own file has; stacked: all experts in one. */
 static const struct family_tensor *find_role(const struct model *m, const struct family *family,
                                              enum weight_format format, struct block_id id,
                                              enum matrix_part part, bool there,

@@ -1,5 +1,5 @@
-/* What reading an adapter gathers: its shares of the model's matrices, by whatever format they came
- * in. Private to engine/adapter. Thread: see adapter.h. */
+/* The result of reading an adapter: its shares of the model's matrices, whatever the format.
+ * Private to engine/adapter. Thread: see adapter.h. */
 #ifndef ENGINE_ADAPTER_READING_H
 #define ENGINE_ADAPTER_READING_H
 
@@ -16,7 +16,7 @@ struct strided {
     int64_t from, row, col;
 };
 
-/* How the rows of a head lie in the adapter, where they lie otherwise in the model. */
+/* How the rows of a head must be reordered to match the model. */
 enum share_turn { TURN_NONE, TURN_TO_HALVES, TURN_TO_PAIRS };
 
 /* One adapter on one matrix: a (rank, w->cols), b (w->rows, rank). */
@@ -27,13 +27,13 @@ struct share {
     float scale;
     struct strided a, b;
     enum share_turn turn;
-    int head; /* rows of a head; of interest to turn alone */
+    int head; /* rows of a head; used only with turn */
 };
 
 struct reading {
     struct model *model;
     const struct family *family;
-    int adapter; /* number of the one that is read */
+    int adapter; /* number of the one being read */
     struct adapter_info *info;
     struct weight_file *files[READING_FILES]; /* whose tensors shares point into */
     struct share *shares;
@@ -41,7 +41,7 @@ struct reading {
     struct strbuf unplaced;
 };
 
-/* The tensors of a pair. rank: as the format tells it. stacked: all experts, (experts, rank, cols)
+/* The tensors A and B. rank: as given by the format. stacked: all experts, (experts, rank, cols)
  * and (experts, rows, rank). */
 struct pair {
     const struct tensor_view *a, *b;
@@ -49,33 +49,33 @@ struct pair {
     float scale;
 };
 
-/* Where a tensor's name leads: a role of the family's table, and which layer and expert; expert -1:
- * its names have none. */
+/* The meaning of a tensor's name: a role of the family's table, layer and expert; expert -1: not in
+ * the name. */
 struct place {
     enum tensor_role role;
     int layer, expert;
 };
 
 /* places.c. The name of a matrix in the model's family as files of that format spell it, without or
- * with its ".weight"; from *row of the table on, which is left behind the one found. false: none.
- */
+ * with its ".weight"; searches the table from *row on, *row is left after the match. false:
+ * none. */
 bool place_of(const struct reading *r, enum weight_format format, const char *name, int *row,
               struct place *out);
-/* The block and the parts that a place leads to, without looking at shapes; experts: how many
- * blocks from *id on, 0: that one. false: none. */
+/* The block and the parts of a place, without checking shapes; experts: number of blocks from *id
+ * on, 0: only that one. false: none. */
 bool place_parts(const struct reading *r, const struct place *at, struct block_id *id, int *experts,
                  enum matrix_part parts[3], int *n);
-/* Adds the pair to what is there. 1: added, 0: the model has no such matrix that adapters hang on;
- * ERR_MODEL: layer or expert there is none, a shape that does not fit. */
+/* Adds the pair. 1: added, 0: the model has no such matrix that supports adapters; ERR_MODEL: no
+ * such layer or expert, a shape that does not fit. */
 int reading_pair(struct reading *r, enum weight_format format, const struct place *at,
                  const struct pair *p, struct error *e);
-/* A share of a part of an expert (-1: the shared one, or a dense layer's) at any strides; shapes
- * were checked. */
+/* Adds a share of a part of an expert (-1: the shared one, or a dense layer's) with any strides;
+ * shapes were checked. */
 int reading_expert(struct reading *r, int layer, int expert, enum matrix_part part, int rank,
                    float scale, struct strided a, struct strided b, struct error *e);
 /* The matrix of a part, NULL: the layer has none. */
 struct matrix *reading_matrix(const struct reading *r, struct block_id id, enum matrix_part part);
-/* A tensor found no place. */
+/* Records a tensor without a matching matrix. */
 void reading_unplaced(struct reading *r, const char *tensor);
 /* "(4, 64)" */
 const char *shape_text(const struct tensor_view *t, char *out, size_t size);
@@ -83,7 +83,7 @@ const char *shape_text(const struct tensor_view *t, char *out, size_t size);
 /* A format: one file and one row in open.c. */
 struct adapter_reader {
     const char *name;
-    /* Whether path is of this format, by what lies there. */
+    /* Whether path is of this format, by the files found there. */
     bool (*is)(const char *path);
     int (*read)(struct reading *r, const char *path, struct error *e);
 };
@@ -91,16 +91,17 @@ extern const struct adapter_reader adapter_gguf, adapter_folder;
 
 /* peft_config.c: adapter_config.json */
 struct peft_config;
-/* Refused, naming the setting, where it asks for what is not computed. */
+/* ERR_MODEL, naming the setting, if it is not supported. */
 int peft_config_read(struct peft_config **out, const char *path, struct error *e);
 void peft_config_free(struct peft_config *c); /* accepts NULL */
-/* Rank and scale of a module by its path, patterns included. ERR_MODEL: a pattern that is none. */
+/* Rank and scale of a module by its path, patterns included. ERR_MODEL: an invalid pattern. */
 int peft_config_rank(const struct peft_config *c, const char *module, int *rank, float *scale,
                      struct error *e);
-/* How the release that wrote it laid out fused experts: 1: (experts, out, in), 0: (experts, in,
- * out), -1: it does not say which it was. */
+/* Layout of fused experts in the PEFT release that wrote it: 1: (experts, out, in), 0: (experts,
+ * in, out), -1: unknown. */
 int peft_config_layout(const struct peft_config *c);
-/* Whether the parameters it adapts directly end in this name, or it lists none. */
+/* Whether the parameters it adapts directly include one that ends in this name, or it lists
+ * none. */
 bool peft_config_targets(const struct peft_config *c, const char *parameter);
 
 /* fused.c: all experts' gates and ups, or downs, of a layer in one pair. 1: placed, 0: no such. */

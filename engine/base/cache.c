@@ -17,7 +17,7 @@
 
 #define NAME_ROOM 320
 
-/* A path in its two parts. */
+/* A path divided in two parts. */
 struct place {
     char folder[PATH_MAX];
     const char *name; /* within the path */
@@ -40,7 +40,7 @@ static int failed(struct error *e, const char *path)
     return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
 }
 
-/* Descriptor of a folder that is ours alone. */
+/* Descriptor of a folder that only we can write to. */
 static int open_folder(const char *folder, struct error *e)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -70,7 +70,7 @@ int cache_check(const char *folder, struct error *e)
 {
     int fd;
 
-    /* usually there; where it can be neither made nor opened, the latter says why */
+    /* usually it exists; if it can be neither created nor opened, the open reports why */
     mkdir(folder, 0700);
     if ((fd = open_folder(folder, e)) < 0)
         return fd;
@@ -113,7 +113,7 @@ int cache_read(const char *path, size_t most, char **text, size_t *n, struct err
     return rc;
 }
 
-/* A new file in the folder, whose name nobody could have prepared. */
+/* Creates a new file in the folder with an unpredictable name. */
 static int open_temporary(int dir, const char *name, char *temporary, size_t size)
 {
     uint64_t number;

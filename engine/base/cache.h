@@ -1,13 +1,13 @@
-/* The cache folder: compiled kernels, verdicts and measured tables that are made again when they
- * are missing. Any thread.
+/* The cache folder: compiled kernels, verdicts and measured tables that are recreated when missing.
+ * Any thread.
  *
- * What lies there is believed: compiled programs are given to a driver as they are. So nothing that
+ * Its contents are trusted: compiled programs are passed to a driver unchecked. So nothing that
  * another user could have put there is read, and nothing is written where another user could have
  * prepared a link: the folder must belong to the effective user and must not be writable by anybody
  * else, each file must be a regular one of the same kind, no link is followed, and a new file is
- * written under a name that nobody can guess and then renamed. A key of what the content depends on
- * is part of each name, and a sum inside tells damage; neither is a protection, ownership is. All
- * names are relative to the open folder, so it cannot be exchanged in between. */
+ * written under a random name and then renamed. A key of what the content depends on is part of
+ * each name, and a checksum inside detects damage; neither is a protection, ownership is. All names
+ * are relative to the open folder, so it cannot be exchanged in between. */
 #ifndef ENGINE_BASE_CACHE_H
 #define ENGINE_BASE_CACHE_H
 
@@ -15,14 +15,14 @@
 
 #include <stddef.h>
 
-/* Makes the folder (0700; not those above it) and checks it. ERR_IO names the folder and the
- * remedy: work goes on without it. */
+/* Creates the folder (0700; not its parents) and checks it. ERR_IO names the folder and the remedy:
+ * the caller continues without it. */
 int cache_check(const char *folder, struct error *e);
-/* path: of a file directly in such a folder. The whole file with a zero behind it, mem_free. *text
- * is NULL, and 0 returned, when there is none. ERR_INPUT: larger than `most`; ERR_IO: the folder or
- * the file cannot be trusted, or not be read. */
+/* path: of a file directly in such a folder. Reads the whole file, zero-terminated, mem_free. *text
+ * is NULL, and 0 returned, if there is none. ERR_INPUT: larger than `most`; ERR_IO: the folder or
+ * the file is untrusted or unreadable. */
 int cache_read(const char *path, size_t most, char **text, size_t *n, struct error *e);
-/* The whole file anew; a reader sees the old content or the new one. ERR_IO. */
+/* Replaces the whole file atomically. ERR_IO. */
 int cache_write(const char *path, const void *data, size_t n, struct error *e);
 
 #endif

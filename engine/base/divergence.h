@@ -1,4 +1,4 @@
-/* How far one row of logits is from another. Pure. */
+/* The difference between two rows of logits. Pure. */
 #ifndef ENGINE_BASE_DIVERGENCE_H
 #define ENGINE_BASE_DIVERGENCE_H
 

@@ -16,7 +16,7 @@ static const struct {
 #undef X
 };
 
-/* Names come from files and users: what a terminal would obey must not reach it through an error
+/* Names come from files and users: terminal control sequences must not get through an error
  * line. */
 static void set_safe(struct error *e, const char *text)
 {
@@ -27,7 +27,7 @@ static void set_safe(struct error *e, const char *text)
 
 int error_set(struct error *e, int code, const char *format, ...)
 {
-    char text[sizeof e->text]; /* an argument may be e->text itself */
+    char text[sizeof e->text]; /* a copy: an argument may be e->text itself */
     va_list args;
 
     if (!e)

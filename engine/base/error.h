@@ -6,8 +6,7 @@
 #ifndef ENGINE_BASE_ERROR_H
 #define ENGINE_BASE_ERROR_H
 
-/* name, exit code of the program, short word used in JSON and logs, meaning (printed in the man
- * page) */
+/* name, exit code of the program, short word used in JSON and logs, meaning (for the man page) */
 /* clang-format off */
 #define ERROR_TABLE(X)                                                                         \
     X(ERR_INPUT, 1, "input", "a line of a batch, a prompt or a check failed")                  \
@@ -46,7 +45,7 @@ struct error {
  * (\n, \e, \xNN, \u{202e}). */
 int error_set(struct error *e, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Puts "prefix: " before the text of an error on its way up; returns e->code. */
+/* Prepends "prefix: " to the text of an error; returns e->code. */
 int error_prefix(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *error_word(int code); /* "usage", "model", ... ; "none" for 0 */
 int error_exit_code(int code);    /* the program's exit code for it; 0 for 0 */

@@ -60,7 +60,7 @@ static int too_large(const char *name, const struct file_kind *kind, struct erro
                      large ? kind->most >> 20 : kind->most, large ? "MiB" : "bytes", kind->what);
 }
 
-/* Room for one byte more than may come, so that what is too large shows, and for the zero. */
+/* Allocates one byte more than the limit, so that a larger file is detected, and for the zero. */
 static int grow(char **text, size_t *room, const char *name, size_t most, struct error *e)
 {
     size_t wanted = *room ? *room * 2 : 4096;
@@ -174,7 +174,7 @@ int file_replace(const char *path, const void *data, size_t n, struct error *e)
 
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return write_directly(path, data, n, e);
-    if (!realpath(path, real)) /* not there yet: the name as given */
+    if (!realpath(path, real)) /* it does not exist: use the name as given */
         snprintf(real, sizeof real, "%s", path);
     else if (stat(real, &st) == 0 && S_ISDIR(st.st_mode))
         return errno = EISDIR, failed(e, path);

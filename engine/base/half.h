@@ -1,6 +1,6 @@
 /* The 16-bit floating-point formats of weights and caches: IEEE-754 binary16 (F16) and bfloat16
  * (BF16), to and from F32. Plain integer code, the same bits everywhere; engine/device/numerics.h
- * counts on them. Pure functions: any thread. */
+ * relies on that. Pure functions: any thread. */
 #ifndef ENGINE_BASE_HALF_H
 #define ENGINE_BASE_HALF_H
 
@@ -29,7 +29,7 @@ static inline float num_from_f16(uint16_t h)
         /* exact: m * 2^-24 */
         return num_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;
     if (e == 31)
-        /* NaN comes out quiet, as from vcvtph2ps */
+        /* NaN becomes quiet, as from vcvtph2ps */
         return num_float(sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0u));
     return num_float(sign | (e + 112u) << 23 | m << 13);
 }

@@ -1,5 +1,5 @@
-/* FNV-1a, 64 bits: tells things apart and finds them again in the cache folder; guards nothing.
- * What it gives is written to disk. */
+/* FNV-1a, 64 bits: for keys in the cache folder; not cryptographic. Its values are written to
+ * disk. */
 #ifndef ENGINE_BASE_HASH_H
 #define ENGINE_BASE_HASH_H
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digits of an integer that always fits. */
+/* An integer of so many digits always fits. */
 #define SAFE_DIGITS 18
 
-/* A copy (mem_*) in which integers of more digits, outside of strings, are written as reals. */
+/* A copy (mem_*) in which longer integers, outside of strings, are written as reals. */
 static char *widen_integers(const char *data, size_t bytes, size_t *len)
 {
     char *copy = mem_alloc(bytes + bytes / SAFE_DIGITS * 2 + 2, 1);
@@ -24,7 +24,7 @@ static char *widen_integers(const char *data, size_t bytes, size_t *len)
             copy[n++] = 'e';
             copy[n++] = '0';
         }
-        /* behind a point or an exponent digits are no integer's */
+        /* digits after a point or an exponent are not an integer's */
         digits = digit ? digits + (digits > 0 || i == 0 || !strchr(".eE+", data[i - 1])) : 0;
         if (c == '"')
             text = !text;
@@ -67,7 +67,7 @@ json_t *json_read(const void *data, size_t bytes, const char *label, struct erro
     return parse(data, bytes, 0, label, ERR_MODEL, e);
 }
 
-/* Characters of one of Python's three words; 0: none stands here. */
+/* Length of one of Python's three words at this place; 0: none. */
 static size_t python_word(const char *at, size_t left)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};

@@ -18,7 +18,7 @@ static struct log_line lines[LOG_LINES];
 static atomic_uint_fast64_t newest;
 static int follower = -1, follow_errno;
 
-/* One write a line, so that lines of several programs in one file stay whole. Under the lock. */
+/* One write per line, so that lines of several programs in one file stay whole. Under the lock. */
 static void follow(const struct log_line *line)
 {
     char text[LOG_TEXT + 64];
@@ -66,7 +66,7 @@ void log_write(enum log_level level, const char *format, ...)
     va_start(args, format);
     length = vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
-    if (length >= (int)sizeof raw) { /* cut: not inside a code point */
+    if (length >= (int)sizeof raw) { /* truncated: not within a code point */
         size_t end = sizeof raw - 1;
 
         while (end && ((unsigned char)raw[end - 1] & 0xc0) == 0x80)

@@ -1,5 +1,5 @@
-/* File mappings and the SIGBUS guard. Any thread; the table is the one global of this file, because
- * a signal handler has no argument of ours: it can only find the mapping by address. */
+/* File mappings and the SIGBUS guard. Any thread; the table is the only global of this file,
+ * because a signal handler gets no user argument: it can only find the mapping by address. */
 #include "engine/base/mapping.h"
 
 #include "engine/base/mem.h"
@@ -21,7 +21,7 @@
 
 #define PAGE 4096
 
-/* begin is published last and cleared first, so the handler never pairs it with another mapping's
+/* begin is stored last and cleared first, so the handler never pairs it with another mapping's
  * end. */
 static struct {
     atomic_uintptr_t begin, end;
@@ -42,8 +42,8 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
         if (!begin || at < begin || at >= end)
             continue;
         at &= ~(uintptr_t)(PAGE - 1);
-        /* mmap is a plain system call on Linux: safe here. All of the rest goes at once: it is lost
-         * as well. */
+        /* mmap is a plain system call on Linux: safe here. The whole rest is replaced at once: it
+         * is lost as well. */
         if (mmap((void *)at, end - at, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
             MAP_FAILED)
             break;
@@ -57,12 +57,13 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
         previous.sa_handler(sig);
     } else {
-        /* the faulting instruction runs again and ends the process as it would have */
+        /* the faulting instruction runs again and terminates the process as without the handler */
         signal(SIGBUS, SIG_DFL);
     }
 }
 
-/* At every open: a crash handler installed in between is kept behind ours instead of hiding it. */
+/* At every open: a crash handler installed in between is then called by ours instead of replacing
+ * it. */
 static int install(void)
 {
     struct sigaction now, ours = {0};
@@ -129,7 +130,8 @@ int mapping_open(struct mapping *m, const char *path, struct error *e)
                        strerror(errno));
         goto out;
     }
-    /* The last page belongs to the mapping whole: beyond the end of the file it reads as zeros. */
+    /* The last page belongs to the mapping completely: beyond the end of the file it reads as
+     * zeros. */
     m->slot = slot_take(p, ((size_t)st.st_size + PAGE - 1) & ~(size_t)(PAGE - 1));
     if (m->slot < 0) {
         munmap(p, (size_t)st.st_size);
@@ -194,8 +196,7 @@ void mapping_forget(const struct mapping *m, size_t offset, size_t bytes)
            to = (offset + bytes) & ~(size_t)(PAGE - 1);
 
     assert(m->data);
-    /* Never over pages the guard replaced: dropping those is harmless too (they are zeros), so no
-     * check is needed. */
+    /* The guard's pages need no check: dropping them is harmless too (they are zeros). */
     if (m->slot >= 0 && offset <= m->size && bytes <= m->size - offset && to > from)
         madvise((void *)(uintptr_t)(m->data + from), to - from, MADV_DONTNEED);
 }

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Libraries keep memory until the process ends (drivers' caches, readline's undo lists); only leaks
- * of ours are to be reported. */
+/* Libraries keep memory until the process ends (drivers' caches, readline's undo lists); only our
+ * own leaks are to be reported. */
 #if defined(__SANITIZE_ADDRESS__)
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
@@ -42,8 +42,7 @@ static int may_allocate(void)
     return 1;
 }
 
-/* Rows of activations lie a page or more apart: without huge pages every row is a miss of the
- * address cache. */
+/* Rows of activations are a page or more apart: without huge pages every row is a TLB miss. */
 static void want_huge(void *p, size_t bytes)
 {
     uintptr_t begin = ((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1),
@@ -89,7 +88,7 @@ void mem_free(void *p)
     free(p);
 }
 
-/* mmap aligns to 4 KiB only; the surplus that a 2 MiB alignment needs is given back at once. */
+/* mmap aligns to 4 KiB only; the surplus of a 2 MiB alignment is unmapped at once. */
 void *mem_pages(size_t bytes)
 {
     size_t want = (bytes + 4095) & ~(size_t)4095, extra = want >= HUGE_PAGE ? HUGE_PAGE : 0;

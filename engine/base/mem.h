@@ -1,9 +1,9 @@
-/* Memory of ours: every allocation of engine/, ui/, gpu/ and app/ goes through here.
- * Any thread. Failure returns NULL (mem_*) so that the caller can say what it was for; sizes are
- * checked for overflow. The guard: while armed on a thread, any mem_* call on it aborts with the
- * place that armed it (builds with MOETOP_DEBUG only; elsewhere it is free). It is armed around
- * forward and sampling: computing a token allocates nothing. mem_fail_after(n) makes the n-th
- * allocation of the process fail (tests: 0, 1, 2, ... until success). */
+/* Memory allocation for all of engine/, ui/, gpu/ and app/. Any thread. Failure returns NULL
+ * (mem_*) so that the caller can report what it was for; sizes are checked for overflow. The guard:
+ * while armed on a thread, any mem_* call on it aborts with the place that armed it (builds with
+ * MOETOP_DEBUG only; elsewhere it is free). It is armed around forward and sampling: computing a
+ * token allocates nothing. mem_fail_after(n) makes the n-th allocation of the process fail (tests:
+ * 0, 1, 2, ... until success). */
 #ifndef ENGINE_BASE_MEM_H
 #define ENGINE_BASE_MEM_H
 
@@ -17,11 +17,12 @@ char *mem_string_n(const char *text, size_t n); /* copy of n bytes plus a termin
 void mem_free(void *p);                         /* accepts NULL */
 
 /* Page-backed memory for weights, KV and scratch: aligned to 2 MiB when that large (transparent
- * huge pages asked for), else to the page; zeroed; not counted against the guard's owner but
- * counted in mem_pages_total(). */
+ * huge pages requested), else to the page; zeroed; exempt from the guard, counted in
+ * mem_pages_total(). */
 void *mem_pages(size_t bytes);
 void mem_pages_free(void *p, size_t bytes);
-/* Whole pages of such memory, given back until they are written to again; they read as zeros. */
+/* Returns whole pages of such memory to the system until they are written again; they read as
+ * zeros. */
 void mem_pages_forget(void *p, size_t bytes);
 /* bytes now held by mem_pages, whole process */
 size_t mem_pages_total(void);

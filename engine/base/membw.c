@@ -1,5 +1,5 @@
-/* See membw.h. Vectors of 16 bytes, which every machine at hand has: reading is bound by memory
- * long before it is bound by the width of a load. */
+/* See membw.h. Vectors of 16 bytes, available on all supported machines: reading is limited by
+ * memory long before by the width of a load. */
 #include "engine/base/membw.h"
 
 #include "engine/base/clock.h"
@@ -13,16 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PASSES 16 /* of one pattern, at most */
+#define PASSES 16 /* most passes of one pattern */
 #define LEAST_BYTES ((size_t)64 << 20)
 #define MOST_BYTES ((size_t)1 << 30)
-#define ROUNDS 3 /* of what may be cached and of memory, by turns */
+#define ROUNDS 3 /* alternating rounds of the possibly cached buffer and of memory */
 #define STEP 512
-/* read or written between two looks at whether to stop: milliseconds even on a busy machine */
+/* bytes read or written between two checks of stop: milliseconds even on a busy machine */
 #define PIECE ((size_t)16 << 20)
-#define AHEAD 4096 /* bytes: one request a line */
-/* two requests a line, into the second-level cache and then the first: the fastest on some machines
- */
+#define AHEAD 4096 /* bytes: one prefetch per line */
+/* two prefetches per line, into the second-level cache and then the first: the fastest on some
+ * machines */
 #define FAR 2880
 #define NEAR 1152
 /* plain, prefetched, four streams, prefetched at two distances, four streams prefetched so */
@@ -34,7 +34,7 @@ struct reading {
     const char *data;
     size_t slice; /* bytes of each thread, a multiple of 4 * STEP */
     int pattern;
-    const atomic_bool *stop; /* NULL: nobody stops it */
+    const atomic_bool *stop; /* NULL: never stopped */
     long long sum[POOL_MAX]; /* keeps the loads alive */
 };
 
@@ -111,7 +111,7 @@ static void read_slice(void *ctx, int tid, int n)
 {
     struct reading *r = ctx;
     const char *p = r->data + (size_t)tid * r->slice;
-    /* whole where nobody stops it: four streams stand as far apart as they can */
+    /* all at once without stop: four streams are as far apart as possible */
     size_t piece = r->stop ? PIECE : r->slice;
 
     for (size_t i = 0; i < r->slice && !stopped(r->stop); i += piece)
@@ -161,7 +161,7 @@ size_t membw_far_bytes(void)
     size_t own = 4 * (size_t)membw_cache_bytes();
     uint64_t left = left_now ? left_now() : UINT64_MAX;
 
-    /* pages that hold files are not free, and are given up at once */
+    /* the page cache is not free memory, but is reclaimed at once */
     if (left == UINT64_MAX)
         left = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     own = own > MOST_BYTES ? MOST_BYTES : own;
@@ -178,7 +178,7 @@ struct membw_held membw_held(void)
     return (struct membw_held){atomic_load(&held_now), atomic_load(&held_most)};
 }
 
-/* Written to, for untouched pages are all the same zero page. NULL: no memory. */
+/* Written once, for untouched pages are all the same zero page. NULL: no memory. */
 static void *buffer_new(size_t bytes, const atomic_bool *stop)
 {
     void *buffer = mem_pages(bytes);
@@ -257,7 +257,7 @@ bool membw_swung(double a, double b)
     return a > 0 && b > 0 && (a > 1.25 * b || b > 1.25 * a);
 }
 
-/* Reads the first `bytes` over and over until `volume` bytes have come. */
+/* Reads the first `bytes` repeatedly until `volume` bytes are read. */
 static double read_again(struct pool *pool, struct reading *r, size_t bytes, size_t volume)
 {
     uint64_t start = clock_now();
@@ -297,7 +297,7 @@ bool membw_cached_until(uint64_t bytes, int n_threads, const atomic_bool *stop)
     r->stop = stop;
     r->data = buffer;
     r->pattern = PATTERNS - 1;
-    /* the same volume each, so that a pause of the machine meets both alike */
+    /* the same volume each, so that a pause of the machine affects both equally */
     for (int i = 0; i < ROUNDS && !stopped(stop); i++) {
         slow[i] = read_again(pool, r, own, own);
         read_again(pool, r, (size_t)bytes, 1);

@@ -10,11 +10,10 @@ struct json_t;
 struct message {
     enum role role;
     char *text; /* UTF-8, owned by whoever holds the message */
-    /* of an assistant's: what it thought before, owned likewise; NULL: nothing is known */
+    /* of an assistant's: its thoughts before it, owned likewise; NULL: unknown */
     char *reasoning;
-    /* what else a chat template finds in it by name: tool_calls, tool_call_id, name; a JSON object,
-     * whose members go before those above ("content": null says that there are no words), owned
-     * likewise; NULL: nothing */
+    /* further variables for the chat template: tool_calls, tool_call_id, name; a JSON object, whose
+     * members override those above ("content": null means no text), owned likewise; NULL: none */
     struct json_t *members;
 };
 

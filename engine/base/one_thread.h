@@ -1,5 +1,5 @@
-/* A contract that headers state in words, "one thread": kept as which thread came first, and looked
- * at by asserts alone (builds without NDEBUG). Zeroed: nobody has come yet. Any thread. */
+/* Checks the contract "one thread" of headers: records the first thread, used only by asserts
+ * (builds without NDEBUG). Zeroed: none yet. Any thread. */
 #ifndef ENGINE_BASE_ONE_THREAD_H
 #define ENGINE_BASE_ONE_THREAD_H
 
@@ -11,7 +11,7 @@ struct one_thread {
     _Atomic(unsigned long) who;
 };
 
-/* Whether the calling thread is the first that asked, or nobody asked before. */
+/* Whether the calling thread is the first caller, or there was none before. */
 static inline bool one_thread(struct one_thread *t)
 {
     unsigned long me = (unsigned long)pthread_self(), first = 0;
@@ -21,7 +21,7 @@ static inline bool one_thread(struct one_thread *t)
            first == me;
 }
 
-/* The thread that came first has ended; the next that asks takes its place. */
+/* The first thread has ended; the next caller takes its place. */
 static inline void one_thread_hand_over(struct one_thread *t)
 {
     atomic_store_explicit(&t->who, 0, memory_order_relaxed);

@@ -1,11 +1,11 @@
-/* The thread pool (pool.h). Waiting is on words (the epoch of runs, barriers, phases), each with a
- * count of sleepers so that a hand-over between threads that are all awake makes no system call.
+/* The thread pool (pool.h). Threads wait on words (the epoch of runs, barriers, phases), each with
+ * a count of sleepers so that a hand-over between threads that are all awake makes no system call.
  *
- * An elastic run waits for work, never for threads. Its state is words that carry the number of the
- * phase they belong to, so that a thread that slept through some phases finds nothing to take in
- * them: each thread's `part` (phase, next index), `finished` (phase, tasks done) and the gate
- * `over` (last phase whose tasks are all done). `entry` counts the workers inside; a run that has
- * been closed lets nobody in, and the caller waits only for those who came. */
+ * An elastic run waits for work, never for threads. Its state is words that include the number of
+ * their phase, so that a thread that slept through some phases finds nothing to take in them: each
+ * thread's `part` (phase, next index), `finished` (phase, tasks done) and the gate `over` (last
+ * phase whose tasks are all done). `entry` counts the workers inside; a closed run cannot be
+ * entered, and the caller waits only for the threads inside. */
 #include "engine/base/pool.h"
 #include "engine/base/mem.h"
 #include "engine/base/one_thread.h"
@@ -24,13 +24,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* longer than a phase of decoding takes to even out, shorter than a scheduler tick */
+/* longer than the imbalance of a decoding phase, shorter than a scheduler tick */
 #define SPIN_NS 60000
 #define INDEX_BITS 24 /* tasks of a phase; the other 40 bits last for years of phases */
 #define INDEX_MASK (((uint64_t)1 << INDEX_BITS) - 1)
 #define INSIDE ((uint64_t)0xffff)
-#define OPEN ((uint64_t)1 << 16) /* whoever comes is let in */
-#define ALL ((uint64_t)1 << 17)  /* all are inside from the start, however late they come */
+#define OPEN ((uint64_t)1 << 16) /* threads may enter */
+#define ALL ((uint64_t)1 << 17)  /* all count as inside from the start, however late they arrive */
 #define EPOCH_SHIFT 18
 
 struct gate {
@@ -38,14 +38,14 @@ struct gate {
     atomic_int sleepers;
 };
 
-/* One thread's place in an elastic run; its own cache line. */
+/* One thread's state in an elastic run; on its own cache line. */
 struct place {
     _Alignas(64) uint64_t phase;
     int total, taken, next, victim;
 };
 
-/* The chunks that a thread takes before anybody else's: the same rows of a matrix in every token.
- */
+/* The chunks that a thread takes before any other thread: the same rows of a matrix for every
+ * token. */
 struct part {
     _Alignas(64) atomic_uint_fast64_t work; /* phase << INDEX_BITS | next index */
 };
@@ -65,12 +65,12 @@ struct pool {
     struct part part[POOL_MAX];
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
-    atomic_bool stop; /* read by threads that a run went by without */
+    atomic_bool stop; /* read by threads that missed a run */
     atomic_int limit; /* of threads in an elastic run */
     int n, created;
     struct one_thread owner;
-    bool running;                   /* a run of pool_run or pool_run_elastic */
-    atomic_int schedstat[POOL_MAX]; /* file of each thread's times; -1: none */
+    bool running;                   /* inside pool_run or pool_run_elastic */
+    atomic_int schedstat[POOL_MAX]; /* descriptor of each thread's times; -1: none */
     bool pinned;
     cpu_set_t old_affinity;
     int node[POOL_MAX];
@@ -142,7 +142,7 @@ static uint_fast64_t entry_of(unsigned epoch)
     return (uint_fast64_t)epoch << EPOCH_SHIFT;
 }
 
-/* Into the run of this epoch and no other: the next one may have begun meanwhile. */
+/* Enters the run of this epoch only: the next one may have started meanwhile. */
 static bool enter(struct pool *p, int tid, unsigned epoch)
 {
     uint64_t e = atomic_load(&p->entry);
@@ -156,7 +156,7 @@ static bool enter(struct pool *p, int tid, unsigned epoch)
     return false;
 }
 
-/* The file stays the calling thread's, whoever reads it. */
+/* The file stays that of the calling thread, whichever thread reads it. */
 static int schedstat_open(void)
 {
     return open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
@@ -172,7 +172,7 @@ uint64_t pool_waited(const struct pool *p, int i)
     if (n <= 0)
         return 0;
     line[n] = 0;
-    strtoull(line, &next, 10); /* the time it ran; then how long it waited */
+    strtoull(line, &next, 10); /* running time; then waiting time */
     return strtoull(next, NULL, 10);
 }
 
@@ -188,7 +188,7 @@ static void *worker_main(void *arg)
     atomic_store(&p->schedstat[a->tid], schedstat_open());
     for (;;) {
         gate_wait(&p->start, epoch);
-        /* runs that went by without this thread are forgotten */
+        /* skips missed runs */
         epoch = atomic_load(&p->start.word);
         if (atomic_load(&p->stop))
             return NULL;
@@ -229,7 +229,7 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
     if (pin &&
         pthread_getaffinity_np(pthread_self(), sizeof p->old_affinity, &p->old_affinity) == 0) {
         n_cpus = topology_core_cpus(cpus, n);
-        p->pinned = n_cpus >= n; /* more threads than cores: the scheduler knows better */
+        p->pinned = n_cpus >= n; /* more threads than cores: leave it to the scheduler */
     }
     if (p->pinned)
         topology_core_nodes(p->node, n);
@@ -290,7 +290,7 @@ static void run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx
         gate_wait(&p->done, seen);
 }
 
-/* A thread that an elastic run went by without is phases behind. */
+/* A thread that missed an elastic run is phases behind: aligns the phase numbers. */
 static void even_phases(struct pool *p)
 {
     for (int i = 1; i < p->n; i++)
@@ -353,9 +353,9 @@ int pool_part(const struct pool *p, int total, int chunk, int i)
     return at < total ? (int)at : total;
 }
 
-/* A word of an earlier phase stands for a part of which nothing was taken yet. One of a part that
- * was not empty then cannot be older than a phase that is over, so that a late thread never takes
- * what is done. */
+/* A word of an earlier phase means that nothing of the part was taken yet. If the part was not
+ * empty then, the word cannot be older than a completed phase, so a late thread never takes
+ * completed tasks. */
 static int take_from(struct pool *p, struct place *my, int i, int chunk)
 {
     int begin = pool_part(p, my->total, chunk, i), end = pool_part(p, my->total, chunk, i + 1), at;
@@ -409,7 +409,7 @@ int pool_phase_take(struct pool *p, int tid, int chunk)
         my->next += chunk;
         return at < my->total ? at : my->total;
     }
-    /* own part first, then what others have left */
+    /* own part first, then the rest of others */
     while (my->victim >= 0 && (at = take_from(p, my, my->victim, chunk)) < 0)
         my->victim = pool_next_victim(p->node, p->n, tid, my->victim);
     if (my->victim < 0)

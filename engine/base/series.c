@@ -109,8 +109,8 @@ static double student(double freedom)
     return 2.32635 + 3.7291 / freedom + 5.7197 / (freedom * freedom);
 }
 
-/* Whether a samples lie all on one side of b others by chance in no more than SERIES_LEVEL of
- * cases: 2 of all the ways to mix them. */
+/* Whether the probability that a samples are all on one side of b others by chance is at most
+ * SERIES_LEVEL: 2 of all the ways to mix them. */
 static bool order_tells(size_t a, size_t b)
 {
     double ways = 1.0;
@@ -126,7 +126,7 @@ bool series_differ(const struct series_figures *a, const struct series_figures *
 
     if (a->n < 2 || b->n < 2)
         return false;
-    /* a hiccup of the machine spoils every variance, but not the order */
+    /* an outlier spoils every variance, but not the order */
     if (order_tells(a->n, b->n) && (a->max < b->min || b->max < a->min))
         return true;
     va = a->sd * a->sd / (double)a->n;
@@ -138,8 +138,8 @@ bool series_differ(const struct series_figures *a, const struct series_figures *
            student(v * v / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1))) * sqrt(v);
 }
 
-/* How much wider than independent samples these are: (1 + r) / (1 - r) of the correlation r between
- * neighbours, made up for what it is too low in so few; never below 1. */
+/* How much the variance exceeds that of independent samples: (1 + r) / (1 - r) for the correlation
+ * r between neighbours, corrected for small samples; never below 1. */
 static double widening(const double *v, size_t n, double mean, double squares)
 {
     double products = 0.0, r;

@@ -1,5 +1,5 @@
-/* A triple buffer: one writer publishes whole states, one reader always finds the newest whole
- * state, and neither waits. It deals in slot numbers 0..2; the caller keeps an array of three
+/* A triple buffer: one writer publishes whole states, one reader always gets the newest whole
+ * state, and neither waits. It manages slot numbers 0..2; the caller keeps an array of three
  * objects. Why not a seqlock: readers of a plain struct under a seqlock race. */
 #ifndef ENGINE_BASE_SNAPSHOT_H
 #define ENGINE_BASE_SNAPSHOT_H

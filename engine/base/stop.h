@@ -1,5 +1,5 @@
-/* Who may end long work before its end: asked now and then, on the thread that does it. Work that
- * was ended fails with ERR_CANCELLED. */
+/* A callback that aborts long work: called now and then, on the thread that does the work. Aborted
+ * work fails with ERR_CANCELLED. */
 #ifndef ENGINE_BASE_STOP_H
 #define ENGINE_BASE_STOP_H
 

@@ -1,6 +1,6 @@
-/* A growing string. Owner: whoever holds the struct ({0} is empty and ready). One thread. Failure
- * (out of memory, or a limit that the caller set) sticks, so that a run of puts is checked once at
- * its end. data is NUL-terminated when not NULL. */
+/* A growing string. Owner: the holder of the struct ({0} is empty and ready). One thread. Failure
+ * (out of memory, or a limit that the caller set) is sticky, so that a sequence of puts is checked
+ * once at its end. data is NUL-terminated when not NULL. */
 #ifndef ENGINE_BASE_STRBUF_H
 #define ENGINE_BASE_STRBUF_H
 
@@ -19,7 +19,7 @@ void strbuf_put(struct strbuf *b, const char *text, size_t n);
 void strbuf_puts(struct strbuf *b, const char *text);
 void strbuf_putc(struct strbuf *b, char c);
 void strbuf_printf(struct strbuf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* empty, memory and limit kept, failure forgotten */
+/* empties it, keeps memory and limit, clears the failure */
 void strbuf_clear(struct strbuf *b);
 /* mem_* string, now the caller's; NULL when it failed. b is empty then */
 char *strbuf_take(struct strbuf *b, size_t *len);

@@ -1,4 +1,4 @@
-/* See topology.h. hwloc knows more platforms and containers than /sys parsing of ours would. */
+/* See topology.h. hwloc supports more platforms and containers than parsing /sys ourselves. */
 #include "engine/base/topology.h"
 
 #include <assert.h>
@@ -196,7 +196,7 @@ void topology_interleave(void *p, size_t bytes)
     pthread_once(&once, read_machine);
     if (machine.nodes < 2 || hwloc_topology_init(&t) < 0)
         return;
-    /* where the kernel refuses, pages stay with whoever touches them first */
+    /* if the kernel refuses, first touch places the pages */
     if (hwloc_topology_load(t) == 0)
         hwloc_set_area_membind(t, p, bytes, hwloc_topology_get_topology_nodeset(t),
                                HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
@@ -225,7 +225,7 @@ void topology_bind(void *p, const struct topology_slice *slices, int n)
     pthread_once(&once, read_machine);
     if (machine.nodes > 1 && set && hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0)
-            /* not HWLOC_MEMBIND_STRICT: a full node is no reason to fail, or to swap */
+            /* not HWLOC_MEMBIND_STRICT: a full node must not cause failure or swapping */
             for (int i = 0; i < n; i++) {
                 hwloc_bitmap_only(set, (unsigned)slices[i].node);
                 hwloc_set_area_membind(t, (char *)p + slices[i].offset, slices[i].bytes, set,

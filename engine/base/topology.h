@@ -1,6 +1,5 @@
-/* What the machine looks like to this process: physical cores it may use, their nodes, and the CPU
- * share a container leaves it. Read once with hwloc, on first use; immutable afterwards: any
- * thread. */
+/* The machine as available to this process: physical cores it may use, their nodes, and the CPU
+ * quota of its container. Read once with hwloc, on first use; immutable afterwards: any thread. */
 #ifndef ENGINE_BASE_TOPOLOGY_H
 #define ENGINE_BASE_TOPOLOGY_H
 
@@ -8,23 +7,22 @@
 
 /* Physical cores this process may run on (affinity mask honoured); at least 1. */
 int topology_cores(void);
-/* Threads worth using by default: physical cores, or the container's CPU quota rounded up where
- * that is less. */
+/* Default number of threads: physical cores, or the container's CPU quota rounded up if that is
+ * less. */
 int topology_default_threads(void);
-/* One logical CPU number for each of up to n threads: one a physical core, and on each node its
- * share of them (topology_assign), since every node brings its own memory channels; threads of one
- * node stand together. Returns how many. */
+/* One logical CPU number for each of up to n threads: one per physical core, and on each node its
+ * share of them (topology_assign), since every node adds its memory channels; threads of one node
+ * are adjacent. Returns how many. */
 int topology_core_cpus(int *cpus, int n);
 /* The node of each of those CPUs. */
 int topology_core_nodes(int *nodes, int n);
-/* NUMA nodes that have cores of ours; at least 1. */
+/* NUMA nodes with cores available to us; at least 1. */
 int topology_nodes(void);
-/* Spreads the pages of memory that nobody has touched yet evenly over the nodes: threads of all
- * nodes read all weights, in whatever order they come, so that every memory channel gives its part.
- * Nothing to do on one node. */
+/* Spreads the pages of untouched memory evenly over the nodes: threads of all nodes read all
+ * weights, in any order, so that every memory channel is used. No-op on one node. */
 void topology_interleave(void *p, size_t bytes);
-/* Asks for each slice's pages, which nobody has touched yet, on its node; where that is full they
- * come from another one. Nothing to do on one node. */
+/* Places each slice's untouched pages on its node; if that is full they come from another one.
+ * No-op on one node. */
 struct topology_slice {
     size_t offset, bytes; /* of p; whole pages */
     int node;

@@ -1,6 +1,6 @@
-/* UTF-8 over utf8proc's tables. Pure functions, any thread. Decoding is our own: utf8proc's
- * iterator reports an error without saying how many bytes belong to it, and the maximal-subpart
- * rule (Unicode 3.9, table 3-7) is what editors and browsers show. */
+/* UTF-8 with utf8proc's tables. Pure functions, any thread. Decoding is our own: utf8proc's
+ * iterator reports an error without the number of bytes in it, and the maximal-subpart rule
+ * (Unicode 3.9, table 3-7) is what editors and browsers show. */
 #include "engine/base/utf8.h"
 
 #include <assert.h>
@@ -109,7 +109,7 @@ size_t utf8_incomplete(const char *s, size_t n)
             return 0;
         if (c < 0xc0)
             continue;
-        /* a lead byte: unfinished when everything so far fits and bytes are missing */
+        /* a lead byte: incomplete if everything so far is valid and bytes are missing */
         return need > back && utf8_decode_strict(s + n - back, back, &cp, &valid) == back &&
                        c >= 0xc2 && c <= 0xf4
                    ? back
@@ -199,8 +199,8 @@ size_t utf8_next(const char *s, size_t n, size_t at)
     return at >= n ? n : at + utf8_cluster(s + at, n - at);
 }
 
-/* Clusters can only be found forwards; starting at the line's beginning keeps this exact and short
- * for an input line. */
+/* Clusters can only be found forwards; starting at the beginning of the line keeps this exact, and
+ * it is short for an input line. */
 size_t utf8_previous(const char *s, size_t n, size_t at)
 {
     size_t i = at > n ? n : at, last;
@@ -209,7 +209,7 @@ size_t utf8_previous(const char *s, size_t n, size_t at)
         i--;
     while (i > 0 && s[i - 1] != '\n')
         i--;
-    /* "\n" itself begins a cluster unless a "\r" stands before it */
+    /* "\n" itself begins a cluster unless it follows a "\r" */
     if (i > 1 && s[i - 1] == '\n' && i == at)
         i--;
     last = i;
@@ -227,8 +227,8 @@ bool utf8_unsafe(uint32_t cp)
            (cp >= 0xfff9 && cp <= 0xfffb) || (cp >= 0xe0000 && cp <= 0xe007f);
 }
 
-/* Appends whole units only: once one does not fit, nothing more is written, while the needed size
- * keeps counting. */
+/* Appends whole units only: after one does not fit, nothing more is written, while the needed size
+ * is still counted. */
 struct sink {
     char *out;
     size_t size, written, needed;
@@ -327,16 +327,16 @@ size_t utf8_cap_marks(struct utf8_marks *m, char *s, size_t n)
             memmove(s + out, s + i, len);
             out += len;
         } else {
-            m->run = UTF8_MARKS_MOST + 1; /* no more need be counted */
+            m->run = UTF8_MARKS_MOST + 1; /* further ones need not be counted */
         }
         i += len;
     }
     return out;
 }
 
-/* Bytes of the escape sequence that begins at s (ECMA-48 5.3, 5.4, 5.6), 0 when none does. An
- * unfinished one ends with the text, or, so that a lone introducer cannot swallow an answer, where
- * a byte appears that the sequence cannot contain. */
+/* Length of the escape sequence that begins at s (ECMA-48 5.3, 5.4, 5.6), 0: none. An incomplete
+ * one ends with the text, or, so that a lone introducer cannot swallow an answer, at a byte that
+ * the sequence cannot contain. */
 static size_t sequence(const char *s, size_t n)
 {
     uint32_t cp;
@@ -365,7 +365,7 @@ static size_t sequence(const char *s, size_t n)
         return i < n && s[i] >= 0x40 && s[i] <= 0x7e ? i + 1 : i;
     }
     if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_') {
-        /* a string up to ST or BEL; a line's end breaks it off */
+        /* a string up to ST or BEL; ended by a newline */
         for (size_t len; i < n; i += len) {
             len = utf8_decode(s + i, n - i, &cp);
             if (cp == '\n' || cp == '\r')

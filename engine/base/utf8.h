@@ -1,9 +1,9 @@
 /* UTF-8: validation, code points, grapheme clusters, display width, and making foreign text safe
- * for a terminal. Text from models, files, users and the clipboard is hostile until it went through
- * utf8_escape or utf8_strip: escape sequences (C0 and C1), other control characters, bidirectional
- * controls and malformed bytes never reach a terminal raw. Pure functions, any thread, no
- * allocation; lengths are in bytes, NULs are ordinary. Width and clusters follow utf8proc
- * (Unicode's tables, UAX #29), not the C library's locale. */
+ * for a terminal. Text from models, files, users and the clipboard is untrusted until it went
+ * through utf8_escape or utf8_strip: escape sequences (C0 and C1), other control characters,
+ * bidirectional controls and malformed bytes never reach a terminal raw. Pure functions, any
+ * thread, no allocation; lengths are in bytes, NULs are ordinary. Width and clusters follow
+ * utf8proc (Unicode's tables, UAX #29), not the C library's locale. */
 #ifndef ENGINE_BASE_UTF8_H
 #define ENGINE_BASE_UTF8_H
 
@@ -17,12 +17,12 @@
  * the length of the maximal ill-formed part (at least 1), so that a caller always advances. n = 0:
  * 0. */
 size_t utf8_decode(const char *s, size_t n, uint32_t *cp);
-/* Same, telling an ill-formed part from a real U+FFFD. */
+/* The same, distinguishing an ill-formed part from a real U+FFFD. */
 size_t utf8_decode_strict(const char *s, size_t n, uint32_t *cp, bool *valid);
 /* bytes written; not a scalar value: U+FFFD */
 size_t utf8_encode(uint32_t cp, char out[4]);
 bool utf8_valid(const char *s, size_t n);
-/* Trailing bytes of s that begin a sequence which more bytes could complete (0..3). */
+/* Trailing bytes of s that are an incomplete sequence (0..3). */
 size_t utf8_incomplete(const char *s, size_t n);
 
 /* Bytes of the first grapheme cluster of s (0 only for n = 0). "\r\n" is one cluster. */
@@ -57,8 +57,9 @@ struct utf8_marks {
     int run;
 };
 #define UTF8_MARKS_MOST 16 /* on one base character: more than any script writes */
-/* Takes those beyond UTF8_MARKS_MOST out of s, in place; returns what is left. Pieces of a stream
- * may come one by one, provided code points are whole. A flood of them would bury a terminal. */
+/* Removes those beyond UTF8_MARKS_MOST from s, in place; returns the new length. Pieces of a stream
+ * may be passed one by one, provided code points are whole. A flood of them would overload a
+ * terminal. */
 size_t utf8_cap_marks(struct utf8_marks *m, char *s, size_t n);
 /* Same, but removes: whole escape sequences (CSI, OSC, DCS, SOS, PM, APC, two-byte; with ESC or C1
  * introducers) and unsafe code points vanish, malformed parts become U+FFFD, "\r\n" and lone "\r"

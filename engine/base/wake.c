@@ -45,10 +45,10 @@ void wake_clear(struct wake *w)
 
     assert(w->fd >= 0);
     if (read(w->fd, &count, sizeof count) < 0) {
-        /* EAGAIN: the flag is set but its write is still to come; it will wake us once more for
-         * nothing */
+        /* EAGAIN: the flag is set but its write is still to come, which causes one spurious
+         * wake-up */
     }
-    /* an exchange: it synchronises with the producer whose signal it takes back */
+    /* an exchange: synchronises with the producer whose signal it clears */
     atomic_exchange(&w->set, 0);
 }
 

@@ -19,7 +19,7 @@ static bool ends(const char *name, const char *with)
     return n >= m && strcmp(name + n - m, with) == 0;
 }
 
-/* Neither weights, nor what says where they are. */
+/* Neither weights nor their index. */
 static bool is_companion(const char *name)
 {
     static const char *const weights[] = {".safetensors", ".gguf",      ".bin",      ".index.json",

@@ -1,6 +1,6 @@
-/* Exporting: the list of tensors the new file will have, then each of them read, rounded and
- * written in pieces. The pool rounds, the calling thread writes; both are far from the disk's limit
- * for the searched types, so they take turns instead of overlapping. */
+/* Exporting: the list of tensors of the new file, then each of them read, rounded and written in
+ * pieces. The pool rounds, the calling thread writes; for the searched types both are far from the
+ * disk's limit, so they alternate instead of overlapping. */
 #include "engine/convert/export.h"
 
 #include "engine/base/clock.h"
@@ -21,7 +21,7 @@
 #include <strings.h>
 
 #define PIECE ((size_t)16 << 20) /* bytes of output rounded between two writes */
-#define SLOT 32                  /* rows a thread takes at a time */
+#define SLOT 32                  /* rows per task of a thread */
 
 static const struct export_type types[] = {
     {"q8_0", "8 bits, all but lossless", DTYPE_Q8_0, MIX_PLAIN, 7},
@@ -66,7 +66,7 @@ const struct export_type *export_type_find(const char *word)
     return NULL;
 }
 
-/* What one run of the pool rounds: rows of one matrix. */
+/* One run of the pool: rows of one matrix to round. */
 struct rounding {
     const struct matrix *x;
     enum dtype to;
@@ -77,16 +77,16 @@ struct rounding {
     const char *name;
     int rows_each, first_matrix, matrices;
     const struct merge_tensor *merge; /* or NULL */
-    const float *strengths;           /* NULL: nothing is merged */
+    const float *strengths;           /* NULL: nothing to merge */
     const struct export_order *order;
     struct pool_share share;
     struct tally {
         _Alignas(64) double squares, errors, largest;
     } tally[POOL_MAX];
-    float *scratch; /* three rows a thread: x, read back, importance */
+    float *scratch; /* three rows per thread: x, read back, importance */
 };
 
-/* A row's groups of columns in another order. */
+/* Permutes a row's groups of columns. */
 static void move_columns(const struct export_order *o, const void *from, size_t group, int n,
                          void *to)
 {
@@ -95,7 +95,7 @@ static void move_columns(const struct export_order *o, const void *from, size_t 
                group);
 }
 
-/* Copies a row; false: blocks reach over groups of columns that move. */
+/* Copies a row; false: blocks span several of the permuted groups. */
 static bool copy_row(const struct rounding *r, const uint8_t *from, uint8_t *to)
 {
     const struct export_order *o = r->order;
@@ -110,7 +110,7 @@ static bool copy_row(const struct rounding *r, const uint8_t *from, uint8_t *to)
     return true;
 }
 
-/* Rounds row `row` and adds its error up; a copy has none. */
+/* Rounds row `row` and adds up its error; a copy has none. */
 static void round_row(struct rounding *r, int tid, int row)
 {
     const struct matrix *x = r->x;
@@ -182,7 +182,7 @@ static const struct matrix *matrix_at(const struct part *p, int k)
            k % step;
 }
 
-/* Matrix `first_matrix` of the part and those that lie under it. */
+/* Writes matrix `first_matrix` of the part and those stacked with it. */
 static int write_matrix(struct export *x, const struct part *p, const struct matrix *m,
                         int first_matrix, struct rounding *r, struct error *e)
 {
@@ -263,7 +263,7 @@ static int verify_mtp(struct export *x, const struct model *written, struct erro
     return rc;
 }
 
-/* What was written is opened and bound as any model before it takes the target's name. */
+/* Opens and binds the written file as any model before it is renamed. */
 static int verify(struct export *x, struct error *e)
 {
     struct model_options o = {.convert = -1, .width = 8};
@@ -306,8 +306,8 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
     return x->piece && r->scratch ? 0 : error_set(e, ERR_MEMORY, "out of memory for the rounding");
 }
 
-/* What the family's GGUF files always have and this folder lacks: llama.cpp's converter gives such
- * a one another architecture. NULL: nothing. */
+/* What the family's GGUF files require and this folder lacks: llama.cpp's converter assigns such a
+ * one another architecture. NULL: nothing. */
 static const char *lacks(const struct export *x)
 {
     const struct hparams *hp = &x->m->hp;
@@ -324,8 +324,8 @@ static const char *lacks(const struct export *x)
                                             : NULL;
 }
 
-/* What is made of a folder must be what llama.cpp's converter would write, rows that it moves and
- * names of shared experts included: families are let in one by one. */
+/* The result must equal that of llama.cpp's converter, with its row order and names of shared
+ * experts: families are enabled one by one. */
 static int check_family(const struct export *x, const char *in, struct error *e)
 {
     const struct hparams *hp = &x->m->hp;
@@ -378,7 +378,7 @@ static int compile_patterns(struct export *x, struct error *e)
     return 0;
 }
 
-/* Whether the importance matrix knows a part, at least one of its matrices. */
+/* Whether the importance matrix has data for a part, at least for one of its matrices. */
 static bool known(const struct export *x, const struct part *p, float *row)
 {
     for (int k = 0; k < p->matrices; k++)
@@ -387,7 +387,7 @@ static bool known(const struct export *x, const struct part *p, float *row)
     return false;
 }
 
-/* The importance matrix must fit, before anything is written. */
+/* Checks the shapes of the importance matrix before anything is written. */
 static int check_importance(struct export *x, struct error *e)
 {
     for (int i = 0; i < x->n_parts; i++) {
@@ -431,8 +431,8 @@ static void leave_out(struct export *x, const char *what, const char *why)
     snprintf(said + n, sizeof x->report->left_out - n, "%s%s%s", n ? "; " : "", what, why);
 }
 
-/* A folder's block that predicts further tokens, the first where it has several. One that lacks
- * something stays behind, as do parts that nothing is computed with; the report says so. */
+/* Opens a folder's MTP block, the first if it has several. An incomplete one is skipped, as are
+ * unused tensors; the report lists them. */
 static void open_mtp(struct export *x, const char *in)
 {
     struct model *m = x->m;

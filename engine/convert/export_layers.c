@@ -1,5 +1,5 @@
-/* See export_layers.h. Names after llama.cpp's gguf-py/gguf/constants.py, which of them a kind of
- * layer has after its conversion/. */
+/* See export_layers.h. Names after llama.cpp's gguf-py/gguf/constants.py, their use by kind of
+ * layer after its conversion/. */
 #include "engine/convert/export_layers.h"
 
 #include "engine/convert/export_keys.h"
@@ -9,7 +9,7 @@ static const struct mixer_shape *mixer_of(const struct model *m, int layer)
     return &hparams_layer(&m->hp, layer)->mixer;
 }
 
-/* The first layer whose mixer carries a state; NULL: there is none. */
+/* The first layer with recurrent state; NULL: none. */
 static const struct mixer_shape *recurrent_of(const struct model *m)
 {
     for (int l = 0; l < m->hp.n_layers; l++)
@@ -71,7 +71,7 @@ static void put_widths(struct gguf_writer *w, const struct model *m, const struc
     }
 }
 
-/* Every how many layers one attends, and which do not. */
+/* The interval of attention layers, and which layers are recurrent. */
 static void put_nets(struct gguf_writer *w, const struct model *m, const struct family *family,
                      bool mtp)
 {
@@ -133,7 +133,7 @@ static void put_recurrent(struct gguf_writer *w, const struct model *m, const st
     }
 }
 
-/* Layers with a window have the names that end in _swa. */
+/* Keys of layers with a window end in _swa. */
 static void put_two_heads(struct gguf_writer *w, const struct model *m, const struct family *family,
                           const struct mixer_shape *whole)
 {
@@ -152,7 +152,7 @@ static void put_two_heads(struct gguf_writer *w, const struct model *m, const st
         gguf_add_bool(w, mixer_of(m, l)->window > 0);
 }
 
-/* Parts of a position, of which a text has one. */
+/* Sections of a position, of which a text has one. */
 static void put_sections(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     struct meta_value list = family_config(m->file, "rope_parameters.mrope_section");

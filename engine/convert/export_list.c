@@ -65,7 +65,7 @@ static int kind_of(struct export *x, const char *tensor, enum dtype from, enum d
     return r->n_kinds++;
 }
 
-/* v of n_dims dimensions; NULL: there is none. */
+/* v of n_dims dimensions; NULL: not added. */
 static int add_values(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
                       int n_dims, const int64_t *dims)
 {
@@ -91,7 +91,7 @@ static int add_vector(struct export *x, enum tensor_role role, int layer, bool b
     return add_values(x, role, layer, bias, v, d1 ? 2 : 1, (const int64_t[]){d0, d1});
 }
 
-/* What was asked for the head or the embeddings; NULL: nothing, or it is another tensor. */
+/* The type requested for the head or the embeddings; NULL: none, or it is another tensor. */
 static const enum dtype *asked_for(const struct export *x, enum tensor_role role)
 {
     if (role == TENSOR_EMBEDDINGS && x->o->embeddings)
@@ -128,7 +128,7 @@ static void add_rounding(struct export *x, struct part *p, enum tensor_role role
     int unused;
 
     if (is_recurrent(x, layer) || x->family->is_mtp)
-        role = tensor_kind_role(p->name, &unused); /* as who rounds the written file sees it */
+        role = tensor_kind_role(p->name, &unused); /* as a quantiser of the file sees it */
     p->type = type_of(x, p->name, role, layer + x->family->first_layer, m->cols);
     p->matrix = m;
     p->kind = kind_of(x, p->name, m->type, p->type);
@@ -183,7 +183,7 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
     return roles[part];
 }
 
-/* The same vector of every expert, one under the other: `first` is that of the first one. */
+/* The same vector of every expert, stacked: `first` belongs to the first one. */
 static const float *stacked_vector(struct export *x, const struct matrix *first, int experts)
 {
     size_t rows = (size_t)first->rows;
@@ -198,8 +198,8 @@ static const float *stacked_vector(struct export *x, const struct matrix *first,
     return out;
 }
 
-/* Matrices of all heads under each other, as the tensor of three dimensions that GGUF has of them:
- * the last part. */
+/* Makes the stacked matrices of all heads a tensor of three dimensions, as in GGUF: the last
+ * part. */
 static void split_heads(struct export *x, int heads)
 {
     struct part *p = &x->parts[x->n_parts - 1];
@@ -234,7 +234,7 @@ static int add_one(struct export *x, struct block_id id, const struct block_matr
     return 0;
 }
 
-/* q, k, v and the gates of a delta net that has them in one matrix, a key head at a time. */
+/* q, k, v and the gates of a delta net with a single matrix for them, a key head at a time. */
 static int add_joint(struct export *x, int layer, const struct matrix *m)
 {
     const struct mixer_shape *s = &hparams_layer(&x->m->hp, layer)->mixer;
@@ -277,7 +277,7 @@ static int add_fused(struct export *x, struct block_id id, const struct matrix *
     return 0;
 }
 
-/* q, k and v, which lie side by side in struct layer_weights, as one tensor. */
+/* q, k and v, which are adjacent in struct layer_weights, as one tensor. */
 static int add_qkv(struct export *x, int layer)
 {
     const struct layer_weights *w = &x->m->layers[layer];
@@ -375,7 +375,7 @@ int export_list_tensors(struct export *x, struct error *e)
     return rc;
 }
 
-/* Rope factors that a folder gives, as the tensors that its family has for them in GGUF. */
+/* A folder's rope factors, as the tensors that its family has for them in GGUF. */
 static int add_rope(struct export *x)
 {
     const struct hparams *hp = &x->m->hp;
@@ -391,9 +391,9 @@ static int add_rope(struct export *x)
                : 0;
 }
 
-#define NOT_TURNED 1e30f /* divides a frequency to nothing (llama.cpp, conversion/gemma.py) */
+#define NOT_TURNED 1e30f /* removes a frequency (llama.cpp, conversion/gemma.py) */
 
-/* Of layers that rotate a part of a head's pairs by frequencies of the whole head. */
+/* For layers that rotate a part of a head's pairs by frequencies of the whole head. */
 static int add_second_rope(struct export *x)
 {
     const struct hparams *hp = &x->m->hp;
@@ -409,8 +409,8 @@ static int add_second_rope(struct export *x)
     return add_vector(x, TENSOR_ROPE_FREQS, 0, false, divisors, n, 0);
 }
 
-/* (taps, channels) of a model as (channels, taps), the channels in the order of the projection's
- * rows. */
+/* The convolution (taps, channels) of a model as (channels, taps), the channels in the order of the
+ * projection's rows. */
 static float *taps_of(struct export *x, const struct export_order *o, const float *conv, int taps,
                       int channels)
 {
@@ -442,8 +442,7 @@ static int add_convolution(struct export *x, int l, const struct export_order *o
            add_vector(x, TENSOR_CONV, l, true, v, channels, 0);
 }
 
-/* What a recurrent mixer has beside its matrices, in the shapes that llama.cpp's converter gives
- * them. */
+/* A recurrent mixer's tensors besides its matrices, in the shapes of llama.cpp's converter. */
 static int add_recurrent(struct export *x, int l)
 {
     const struct mixer_shape *s = &hparams_layer(&x->m->hp, l)->mixer;
@@ -469,7 +468,7 @@ static int add_recurrent(struct export *x, int l)
                       mamba ? inner / s->groups : 0);
 }
 
-/* A vector as the folder has it: what the model has was multiplied. */
+/* A vector as in the folder: undoes the model's scaling. */
 static const float *stored_vector(struct export *x, enum tensor_role role, int l, int n)
 {
     const struct family *family;
@@ -484,7 +483,7 @@ static const float *stored_vector(struct export *x, enum tensor_role role, int l
     return out;
 }
 
-/* Norms and scales of a dense part beside routed experts. */
+/* Norms and scales of a dense part parallel to routed experts. */
 static int add_apart(struct export *x, int l)
 {
     const struct layer_weights *w = &x->m->layers[l];
@@ -499,7 +498,7 @@ static int add_apart(struct export *x, int l)
            add_vector(x, TENSOR_ROUTER_NORM, l, false, scale, x->m->hp.hidden, 0);
 }
 
-/* What a layer has beside its matrices. */
+/* A layer's tensors besides its matrices. */
 static int add_vectors(struct export *x, int l)
 {
     const struct model *m = x->m;
@@ -556,8 +555,7 @@ static bool has_own(const struct export *x, enum tensor_role role)
     return family_tensor(&x->mtp_read, x->m->file, role, 0, 0, false) != NULL;
 }
 
-/* The layer with what joins embedding and hidden state, and what of both ends is the block's own.
- */
+/* The layer with the join, and the embeddings and head if the block has its own. */
 static int add_own(struct export *x, struct matrix *embeddings)
 {
     const struct model *m = x->m;
@@ -570,8 +568,7 @@ static int add_own(struct export *x, struct matrix *embeddings)
            (has_own(x, TENSOR_MTP_HEAD) && add_matrix(x, TENSOR_MTP_HEAD, 0, &m->head, 1, 0));
 }
 
-/* The block that predicts further tokens is listed as the model it is opened as, under the number
- * behind the last layer. */
+/* The MTP block is listed as the model it is opened as, with the number after the last layer. */
 static int add_mtp(struct export *x, struct matrix *embeddings)
 {
     const struct family *family = x->family;

@@ -1,5 +1,5 @@
-/* Inside engine/convert only: the tensors that an exported file will have, listed before anything
- * is written. Owner of everything: model_export's struct export. Thread: the one that exports. */
+/* Inside engine/convert only: lists the tensors of an exported file before anything is written.
+ * Owner of everything: model_export's struct export. Thread: the one that exports. */
 #ifndef ENGINE_CONVERT_EXPORT_LIST_H
 #define ENGINE_CONVERT_EXPORT_LIST_H
 
@@ -8,11 +8,11 @@
 
 /* Of a GGUF file: every tensor, with its name and shape. */
 int export_list_tensors(struct export *x, struct error *e);
-/* Of a Hugging Face folder: what llama.cpp's converter would make of it. `embeddings`, those of the
- * model and of a block that predicts further tokens, are filled and outlive the list. ERR_MEMORY */
+/* Of a Hugging Face folder: the tensors that llama.cpp's converter would write. `embeddings`, those
+ * of the model and of the MTP block, are filled and outlive the list. ERR_MEMORY */
 int export_list_parts(struct export *x, struct matrix embeddings[2], struct error *e);
 void export_list_release(struct export *x);
-/* Which tensor a part of a block becomes, by what the block is. */
+/* The tensor role of a part of a block. */
 enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part);
 
 #endif

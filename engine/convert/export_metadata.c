@@ -1,5 +1,5 @@
-/* Metadata of an exported file: a GGUF source's entries as they are (but those that the new types
- * change), a Hugging Face folder's translated: hyperparameters by the family's table, the tokenizer
+/* Metadata of an exported file: a GGUF source's entries unchanged (except those affected by the new
+ * types), a Hugging Face folder's translated: hyperparameters by the family's table, the tokenizer
  * from tokenizer.json. Thread: the one that exports. */
 #include "engine/convert/export_metadata.h"
 
@@ -48,8 +48,7 @@ static void put_field(struct gguf_writer *w, const struct family *family, const 
         gguf_put_u32(w, key, (uint32_t)i);
 }
 
-/* Fields that every file has, of whatever family: what their values are where a folder is silent.
- */
+/* Fields written for every family: with their defaults if a folder lacks them. */
 static const size_t always[] = {offsetof(struct hparams, n_layers),
                                 offsetof(struct hparams, hidden),
                                 offsetof(struct hparams, common.mixer.heads),
@@ -64,7 +63,7 @@ static const size_t always[] = {offsetof(struct hparams, n_layers),
                                 offsetof(struct hparams, rope_theta),
                                 offsetof(struct hparams, common.norms.eps),
                                 offsetof(struct hparams, common.ffn.router.jitter)};
-/* Fields of longrope, which go together. */
+/* Fields of longrope, which belong together. */
 static const size_t longrope[] = {offsetof(struct hparams, original_context),
                                   offsetof(struct hparams, short_mscale),
                                   offsetof(struct hparams, long_mscale)};
@@ -77,7 +76,7 @@ static bool is_among(size_t field, const size_t *list, size_t n)
     return false;
 }
 
-/* What else the family's table has a key for, where it is something. */
+/* Other keys of the family's table, if set. */
 static void put_rest(struct gguf_writer *w, const struct hparams *hp, const struct family *family)
 {
     for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++) {
@@ -90,7 +89,7 @@ static void put_rest(struct gguf_writer *w, const struct hparams *hp, const stru
     }
 }
 
-/* The width of dense layers; where there are none, what config.json says of it, or an expert's. */
+/* The width of dense layers; if there are none, config.json's value, or an expert's width. */
 static uint32_t dense_width(const struct model *m)
 {
     struct meta_value v = family_config(m->file, "intermediate_size");
@@ -107,7 +106,7 @@ static uint32_t dense_width(const struct model *m)
 
 #define GATING_SIGMOID 2 /* llama.cpp's expert_gating_func; 1 is softmax */
 
-/* Feed-forwards of the first layer that chooses experts; NULL: none does. */
+/* Feed-forward of the first layer with routed experts; NULL: none. */
 static const struct ffn_shape *routed_of(const struct hparams *hp)
 {
     for (int l = 0; l < hp->n_layers; l++)
@@ -116,7 +115,7 @@ static const struct ffn_shape *routed_of(const struct hparams *hp)
     return NULL;
 }
 
-/* Shared experts, which are one here, as config.json counts them. */
+/* Number of shared experts in config.json's count; they are one here. */
 static uint32_t shared_count(const struct model *m, const struct ffn_shape *s)
 {
     static const char *const names[] = {"n_shared_experts", "num_shared_experts",
@@ -131,8 +130,7 @@ static uint32_t shared_count(const struct model *m, const struct ffn_shape *s)
     return s->shared_width % s->width ? 1U : (uint32_t)(s->shared_width / s->width);
 }
 
-/* What readers want to know of experts beside the family's keys: dense layers at the front, shared
- * ones, how they are scored. */
+/* Metadata of experts besides the family's keys: leading dense layers, shared experts, scoring. */
 static void put_experts(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     const struct hparams *hp = &m->hp;
@@ -181,7 +179,7 @@ bool export_rope_is_tensor(const struct model *m)
     return scaled_by(m, "llama3");
 }
 
-/* Linear scaling and YaRN, in llama.cpp's words; its attn_factor is beside YaRN's own. */
+/* Linear scaling and YaRN, in llama.cpp's keys; its attn_factor multiplies YaRN's own. */
 static void put_scaling(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     static const struct {
@@ -211,8 +209,8 @@ static void put_scaling(struct gguf_writer *w, const struct model *m, const stru
                        m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
 }
 
-/* Latent attention: the cached row is what readers take for a head's key and value, of one head
- * (llama.cpp, conversion/deepseek.py). */
+/* Latent attention: readers expect the cached row as key and value of a single head (llama.cpp,
+ * conversion/deepseek.py). */
 static void put_latent(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     const struct mixer_shape *s = &m->hp.common.mixer;
@@ -228,7 +226,7 @@ static void put_latent(struct gguf_writer *w, const struct model *m, const struc
         export_put_f32(w, family, "rope.scaling.yarn_log_multiplier", (float)(0.1 * all.f));
 }
 
-/* Readers of some families look for the word that the folder has (conversion/base.py). */
+/* Readers of some families expect the folder's key (conversion/base.py). */
 static void put_layer_norm_eps(struct gguf_writer *w, const struct model *m,
                                const struct family *family)
 {
@@ -238,7 +236,7 @@ static void put_layer_norm_eps(struct gguf_writer *w, const struct model *m,
         export_put_f32(w, family, "attention.layer_norm_epsilon", (float)v.f);
 }
 
-/* The block that predicts further tokens is counted among the layers. */
+/* The MTP block counts as a layer. */
 static void put_mtp(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     export_put_u32(w, family, "block_count", (uint32_t)m->hp.n_layers + 1);
@@ -273,7 +271,7 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
         export_put_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
     if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
                          &is_float) ||
-        !strstr(key, "rms_epsilon")) /* what other readers look for */
+        !strstr(key, "rms_epsilon")) /* expected by other readers */
         export_put_f32(w, family, "attention.layer_norm_rms_epsilon", m->hp.common.norms.eps);
     else
         put_layer_norm_eps(w, m, family);
@@ -312,7 +310,7 @@ static void place(struct vocabulary *v, const json_t *id, const char *text, size
     v->kind[i] = kind;
 }
 
-/* byte_level: a text that looks like a byte token is one like any other. */
+/* byte_level: a text that looks like a byte token is an ordinary one. */
 static void read_vocabulary(struct vocabulary *v, json_t *root, bool byte_level)
 {
     json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
@@ -347,7 +345,7 @@ static void put_vocabulary(struct gguf_writer *w, const struct vocabulary *v)
         snprintf(pad, sizeof pad, "[PAD%d]", i);
         gguf_add_string(w, v->text[i] ? v->text[i] : pad, v->text[i] ? v->bytes[i] : strlen(pad));
     }
-    /* Pieces lie in the order in which they were learnt: the earlier, the sooner they merge. */
+    /* Pieces are in the order in which they were learnt: earlier ones merge first. */
     gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, (size_t)v->n);
     for (int i = 0; i < v->n; i++) {
         gguf_add_f32(w, v->kind[i] == TOKEN_NORMAL ? -rank : 0.0f);
@@ -414,7 +412,7 @@ static void put_specials(struct gguf_writer *w, const struct model *m, const str
         gguf_put_string(w, "tokenizer.chat_template", text.s, text.len);
 }
 
-/* tokenizer.ggml.model and .pre, so that the file's reader does what this tokenizer does. */
+/* tokenizer.ggml.model and .pre, so that the file's reader tokenizes as this tokenizer does. */
 static int put_kind(struct gguf_writer *w, const struct model *m, bool *byte_level, bool *add_bos,
                     struct error *e)
 {
@@ -439,7 +437,7 @@ static int put_kind(struct gguf_writer *w, const struct model *m, bool *byte_lev
     return rc;
 }
 
-/* No tokenizer.json: nothing to translate, which is no error (checkpoints of tests have none). */
+/* No tokenizer.json: nothing to translate, which is no error (test checkpoints have none). */
 static int put_tokenizer(struct gguf_writer *w, const struct model *m, bool *there, struct error *e)
 {
     size_t bytes, n = (size_t)m->hp.n_vocab;

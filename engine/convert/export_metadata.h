@@ -6,8 +6,8 @@
 #include "engine/model/family.h"
 #include "engine/model/model.h"
 
-/* Everything but the tensors. mtp: a folder's block that predicts further tokens is written
- * too, behind the layers. *tokenizer: whether there was one. */
+/* Writes everything but the tensors. mtp: a folder's MTP block is written too, after the layers.
+ * *tokenizer: whether there was one. */
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
                     bool mtp, int file_type, bool *tokenizer, struct error *e);
 

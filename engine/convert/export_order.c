@@ -1,9 +1,9 @@
 /* See export_order.h. */
 #include "engine/convert/export_order.h"
 
-/* Values of a head whose halves the folder's code rotates where GGUF's readers rotate neighbours;
- * 0: both do the same (llama.cpp, conversion/llama.py, permute). Where nothing is rotated the order
- * is of no meaning; the converter moves rows all the same. */
+/* Size of a head whose halves the folder's code rotates where GGUF's readers rotate neighbours; 0:
+ * both do the same (llama.cpp, conversion/llama.py, permute). Without rotation the order is
+ * irrelevant; the converter permutes rows all the same. */
 static int turned_head(const struct export *x, struct block_id id, enum matrix_part part)
 {
     const struct mixer_shape *s = &hparams_layer(&x->m->hp, id.layer)->mixer;
@@ -41,7 +41,7 @@ static int *turned_rows(struct export *x, int rows, int head)
     return out;
 }
 
-/* The heads' rows lie behind `first` others. */
+/* The heads' rows come after `first` others. */
 static int *dealt_rows(struct export *x, const struct mixer_shape *s, int first, int dim)
 {
     int n = s->heads * dim, *out = export_keep(x, (size_t)(first + n) * sizeof *out);

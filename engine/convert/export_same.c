@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Numbers that were written as sums of others. */
+/* For numbers that were written as sums of others. */
 static bool near(double a, double b)
 {
     return fabs(a - b) <= 1e-5 * fabs(a);
@@ -33,7 +33,7 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                                                                                       : NULL;
 }
 
-/* One group is none. */
+/* One group counts as none. */
 static int groups_of(const struct router_shape *r)
 {
     return r->groups > 1 ? r->groups : 0;
@@ -62,7 +62,7 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
                : NULL;
 }
 
-/* Tables of rotations: what one of them does to a pair. */
+/* Compares the rotation of a pair by each table. */
 static bool other_rotations(const struct hparams *a, const struct hparams *b)
 {
     int n = a->common.mixer.rope_dims / 2;

@@ -1,5 +1,5 @@
-/* Inside engine/convert only: what one export has at hand, and the tensors that it will write.
- * Owner of everything: model_export's struct export. Thread: the one that exports. */
+/* Inside engine/convert only: the state of one export, and the tensors to write. Owner of
+ * everything: model_export's struct export. Thread: the one that exports. */
 #ifndef ENGINE_CONVERT_EXPORT_STATE_H
 #define ENGINE_CONVERT_EXPORT_STATE_H
 
@@ -14,19 +14,19 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Row i of what is written is row rows[i] of the matrix; columns go in groups of `each`, group i is
- * group columns[i]. NULL: as they are (export_order.h). */
+/* Row i of the output is row rows[i] of the matrix; columns are in groups of `each`, group i is
+ * group columns[i]. NULL: unchanged (export_order.h). */
 struct export_order {
     const int *rows, *columns;
     int each;
 };
 
-/* A tensor to write: matrices, each `rows` rows, or what is copied as it is. */
+/* A tensor to write: matrices, each `rows` rows, or a tensor that is copied unchanged. */
 struct part {
     char name[64];
     enum dtype type;
     int rows, matrices;
-    /* rows of one matrix, or of all under each other: `count` of these, `stride` bytes apart */
+    /* rows of one matrix, or of several stacked ones: `count` of these, `stride` bytes apart */
     const struct matrix *matrix;
     int count;
     size_t stride;
@@ -34,11 +34,11 @@ struct part {
     size_t copied_bytes;
     int n_dims;
     int64_t dims[TENSOR_DIMS];
-    /* a matrix and the one behind it are rows of one: gate, then up */
+    /* a matrix and the next one are written as one: gate, then up */
     bool paired;
     struct export_order order;
     int kind; /* of the report; -1: copied */
-    /* adapters hang on the matrices of a GGUF source's tensor; a folder's are the model's own */
+    /* a GGUF source's tensor with adapters; those of a folder are in the model */
     bool merges;
     struct merge_tensor merge;
 };
@@ -48,12 +48,12 @@ struct export
     const struct export_options *o;
     struct export_report *report;
     struct model *m;
-    const struct model *trunk; /* m, also while the block below is listed in its place */
-    struct model *mtp;         /* a folder's block that predicts further tokens; NULL: none */
+    const struct model *trunk; /* m, also while the MTP block is listed in its place */
+    struct model *mtp;         /* a folder's MTP block; NULL: none */
     struct adapters *adapters; /* or NULL */
     float strengths[LORA_ADAPTERS];
     const struct family *family;
-    /* how the folder, and how the written file names the tensors of that block */
+    /* the family's names for that block in the folder, and in the written file */
     struct family mtp_read, mtp_written;
     struct gguf_writer *w;
     struct importance *importance; /* or NULL */
@@ -61,7 +61,7 @@ struct export
     struct matrix *views;          /* of a GGUF source's tensors */
     struct part *parts;
     int n_parts, room;
-    void **kept; /* what `parts` point to beside the model */
+    void **kept; /* memory that `parts` point to, besides the model */
     int n_kept;
     struct pool *pool;
     uint8_t *piece;
@@ -69,7 +69,7 @@ struct export
     double squares[EXPORT_KINDS], errors[EXPORT_KINDS];
 };
 
-/* Room that lives as long as the list of tensors. NULL: no memory. */
+/* Allocates memory that lives as long as the list of tensors. NULL: no memory. */
 void *export_keep(struct export *x, size_t bytes);
 void export_keep_release(struct export *x);
 

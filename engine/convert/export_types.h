@@ -1,5 +1,4 @@
-/* What model_export is asked for and what it says: plain data of export.h, which its parts share.
- */
+/* Options and report of model_export: plain data of export.h, shared by its parts. */
 #ifndef ENGINE_CONVERT_EXPORT_TYPES_H
 #define ENGINE_CONVERT_EXPORT_TYPES_H
 
@@ -33,16 +32,16 @@ struct export_report {
     struct export_kind kinds[EXPORT_KINDS];
     uint64_t bytes_in, bytes_out;
     uint64_t weights; /* elements of all tensors */
-    uint64_t memory;  /* bytes that the weights will take when the file is opened here */
-    /* with an importance matrix: tensors rounded by it, and those that it does not know */
+    uint64_t memory;  /* bytes of the weights in memory when the file is opened here */
+    /* with an importance matrix: tensors rounded with it, and those missing in it */
     int known, unknown;
     bool tokenizer; /* one was written */
-    bool mtp;       /* the block that predicts further tokens was */
-    /* what of a folder is not in the file, in words; empty: nothing */
+    bool mtp;       /* the MTP block was written */
+    /* parts of a folder not in the file, in words; empty: none */
     char left_out[400];
 };
 
-/* Tensors whose name a pattern (PCRE2) is found in get this type, in place of the mix's. */
+/* Tensors whose name matches a pattern (PCRE2) get this type, instead of the mix's. */
 struct export_override {
     const char *pattern;
     enum dtype type;
@@ -50,12 +49,12 @@ struct export_override {
 
 struct export_options {
     const struct export_type *type;
-    const struct export_override *overrides; /* the first that fits counts */
+    const struct export_override *overrides; /* the first match counts */
     int n_overrides;
-    /* of the head (the embeddings, where they are it too) and of the embeddings, before any
-     * pattern; NULL: the mix's */
+    /* of the head (tied embeddings, too) and of the embeddings, before any pattern; NULL: the
+     * mix's */
     const enum dtype *head, *embeddings;
-    /* added to the weights, with the strengths of the requests; type must be one of floats */
+    /* merged into the weights, with the strengths of the requests; type must be a float type */
     const struct adapter_request *adapters;
     int n_adapters;
     const char *importance; /* an importance matrix's file; NULL: none */

@@ -85,7 +85,7 @@ bool importance_row(const struct importance *i, const char *tensor, int index, i
     const struct tensor_view *sums = find(i, tensor, "in_sum2"), *rows = find(i, tensor, "counts");
     double mean = 0.0;
 
-    /* heads' matrices all meet the same rows: llama-imatrix counts them once */
+    /* matrices of heads have the same input: llama-imatrix counts them once */
     if (!sums || index >= count ||
         !(float_at(rows, rows->bytes == sizeof(float) ? 0 : (size_t)index) > 0.0f))
         return false;
@@ -98,7 +98,7 @@ bool importance_row(const struct importance *i, const char *tensor, int index, i
     mean /= cols;
     if (!(mean > 0.0) || !isfinite(mean))
         return false;
-    for (int c = 0; c < cols; c++) /* what was never met still has a place in its block */
+    for (int c = 0; c < cols; c++) /* unused columns still need a weight within their block */
         row[c] = (float)((double)row[c] / mean + 1e-6);
     return true;
 }

@@ -1,6 +1,6 @@
 /* See importance_gather.h. One table of the matrices by address, sorted, so that a compute thread
- * finds its sums; a second one of the tensors they are parts of. Matrices that stand beside each
- * other as one tensor (experts) have their sums one behind the other. */
+ * finds its sums; a second one of the tensors they are parts of. The sums of matrices in one tensor
+ * (experts) are consecutive. */
 #include "engine/convert/importance_gather.h"
 
 #include "engine/base/mem.h"
@@ -15,21 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor's sums: (matrices, cols), and the rows that each matrix met. */
+/* A tensor's sums: (matrices, cols), and the number of rows for each matrix. */
 struct tensor_sums {
     char name[64];
-    char also[64]; /* a second tensor that meets the same; empty: none */
+    char also[64]; /* a second tensor with the same input; empty: none */
     int matrices, cols;
     float *squares, *rows;
     bool routed;
-    /* heads whose values the columns are, which the file has in another order; NULL: as they are */
+    /* heads whose values are the columns, in another order in the file; NULL: unchanged */
     const struct mixer_shape *dealt;
 };
 
 struct met {
     const struct matrix *w;
-    int sums, index; /* which tensor, which matrix of it */
-    int part;        /* rows that a matrix of it has: there are several under each other */
+    int sums, index; /* index of the tensor, of its matrix */
+    int part;        /* rows of each of several stacked matrices */
 };
 
 struct importance_gather {
@@ -41,7 +41,8 @@ struct importance_gather {
     int n_met, met_room;
 };
 
-/* What tensors of a GGUF file a part of a block may lie in; what experts share is named apart. */
+/* GGUF tensor roles that may contain a part of a block; those common to experts are named
+ * separately. */
 static const enum tensor_role roles[MATRIX_PARTS][4] = {
     [MATRIX_Q] = {TENSOR_Q, TENSOR_Q_B, TENSOR_QKV, TENSOR_ROLES},
     [MATRIX_K] = {TENSOR_K, TENSOR_ROLES},
@@ -53,12 +54,12 @@ static const enum tensor_role roles[MATRIX_PARTS][4] = {
     [MATRIX_A] = {TENSOR_MIX_A, TENSOR_ROLES},
     [MATRIX_Q_A] = {TENSOR_Q_A, TENSOR_ROLES},
     [MATRIX_KV_A] = {TENSOR_KV_A, TENSOR_ROLES},
-    [MATRIX_K_B] = {TENSOR_K_B, TENSOR_ROLES}, /* a matrix a head */
+    [MATRIX_K_B] = {TENSOR_K_B, TENSOR_ROLES}, /* a matrix per head */
     [MATRIX_V_B] = {TENSOR_V_B, TENSOR_ROLES},
     [MATRIX_GATE] = {TENSOR_GATES, TENSOR_GATE_UPS, TENSOR_ROLES},
     [MATRIX_UP] = {TENSOR_UPS, TENSOR_ROLES},
     [MATRIX_DOWN] = {TENSOR_DOWNS, TENSOR_ROLES},
-    [MATRIX_HEAD] = {TENSOR_ROLES}, /* it meets a text's last row alone, as in llama-imatrix */
+    [MATRIX_HEAD] = {TENSOR_ROLES}, /* only a text's last row reaches it, as in llama-imatrix */
 };
 static const enum tensor_role shared_roles[MATRIX_PARTS][4] = {
     [MATRIX_GATE] = {TENSOR_SHARED_GATE, TENSOR_DENSE_GATE, TENSOR_SHARED_GATE_UP, TENSOR_ROLES},
@@ -71,8 +72,8 @@ static bool in_gguf(const struct importance_gather *g)
     return weight_file_format(g->m->file) == WEIGHT_GGUF;
 }
 
-/* The tensor's name in the model's GGUF file, or in the one that would be written; false: there is
- * none of this role. */
+/* The tensor's name in the model's GGUF file, or in an exported one; false: no tensor of this
+ * role. */
 static bool name_of(const struct importance_gather *g, enum tensor_role role, int layer, char *name,
                     size_t size)
 {
@@ -89,8 +90,8 @@ static bool name_of(const struct importance_gather *g, enum tensor_role role, in
     return name[0] != 0;
 }
 
-/* Tensors that a matrix may lie in, TENSOR_ROLES behind the last; of what is written of a folder
- * there is one. */
+/* Roles of tensors that may contain a matrix, ended by TENSOR_ROLES; a single one for exports of a
+ * folder. */
 static const enum tensor_role *roles_of(const struct importance_gather *g, struct block_id id,
                                         enum matrix_part part, bool shared,
                                         enum tensor_role written[2])
@@ -156,7 +157,7 @@ static int add_met(struct importance_gather *g, const struct matrix *w, int sums
     return 0;
 }
 
-/* What the file's order of columns and its tensors are beside the model's. */
+/* The file's column order and additional tensors. */
 static void mind_mixer(struct importance_gather *g, struct tensor_sums *s, struct block_id id,
                        enum matrix_part part)
 {
@@ -170,7 +171,7 @@ static void mind_mixer(struct importance_gather *g, struct tensor_sums *s, struc
         (void)name_of(g, TENSOR_MIX_Z, id.layer, s->also, sizeof s->also);
 }
 
-/* Matrices of a tensor that a part of a block is: experts, or heads. */
+/* Number of matrices in the tensor of a part: experts, or heads. */
 static int matrices_of(const struct importance_gather *g, struct block_id id, enum matrix_part part,
                        bool routed)
 {
@@ -179,8 +180,8 @@ static int matrices_of(const struct importance_gather *g, struct block_id id, en
     return routed ? s->ffn.experts : part == MATRIX_K_B || part == MATRIX_V_B ? s->mixer.heads : 1;
 }
 
-/* A matrix is given to the first tensor it may lie in; parts that lie in one with it meet the same
- * rows. */
+/* A matrix is assigned to the first tensor that may contain it; other parts of that tensor have the
+ * same input. */
 static int add_matrix(struct importance_gather *g, struct block_id id, const struct block_matrix *b,
                       struct error *e)
 {

@@ -1,5 +1,5 @@
-/* See merge_folder.h. A tensor's rows are read, added to and rounded to its type one after the
- * other, so that no more than a row is in memory beside what the adapters take. */
+/* See merge_folder.h. A tensor's rows are read, merged and rounded to its type one after the other,
+ * so that only one row is in memory besides the adapters. */
 #include "engine/convert/merge_folder.h"
 
 #include "engine/adapter/merge.h"
@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #define NAME "model.safetensors"
-#define TELL ((uint64_t)16 << 20) /* bytes between two looks at progress */
+#define TELL ((uint64_t)16 << 20) /* bytes between two progress calls */
 
 struct merging {
     struct model *m;
     struct adapters *adapters;
     float strengths[LORA_ADAPTERS];
     const char *out;
-    int type;            /* of all floats; -1: each as it is */
-    char path[PATH_MAX]; /* of the file under construction */
+    int type;            /* of all floats; -1: unchanged */
+    char path[PATH_MAX]; /* of the temporary file */
     FILE *f;
     float *row; /* the widest */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
@@ -68,7 +68,7 @@ static int64_t rows_of(const struct tensor_view *t)
     return rows;
 }
 
-/* As it is written. */
+/* Bytes in the written type. */
 static uint64_t bytes_of(const struct merging *g, const struct tensor_view *t)
 {
     return t->n_dims ? (uint64_t)rows_of(t) * dtype_row_bytes(type_of(g, t), t->dims[t->n_dims - 1])
@@ -80,7 +80,7 @@ static int broken(const struct merging *g, struct error *e)
     return error_set(e, ERR_IO, "%s: cannot write: %s", g->path, strerror(errno));
 }
 
-/* ---- what is written ---- */
+/* ---- writing tensors ---- */
 
 static int put_head(struct merging *g, struct error *e)
 {
@@ -129,7 +129,7 @@ static int tell(struct merging *g, struct error *e)
                : 0;
 }
 
-/* to NULL: nothing is added. */
+/* to NULL: nothing to merge. */
 static int put_rows(struct merging *g, const struct tensor_view *t, const struct merge_tensor *to,
                     struct error *e)
 {

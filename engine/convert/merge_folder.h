@@ -1,6 +1,5 @@
-/* A Hugging Face folder written anew with adapters in its weights: model.safetensors in the types
- * that the source has, or in another one, and whatever else lies beside the source's weights. One
- * thread. */
+/* Writes a Hugging Face folder with adapters merged into its weights: model.safetensors in the
+ * source's types, or in another one, and copies of the source's other files. One thread. */
 #ifndef ENGINE_CONVERT_MERGE_FOLDER_H
 #define ENGINE_CONVERT_MERGE_FOLDER_H
 
@@ -11,12 +10,12 @@
 
 struct merge_report {
     uint64_t bytes;
-    int tensors, merged; /* written; of these with an adapter in */
+    int tensors, merged; /* written; of these with a merged adapter */
 };
 
-/* type: enum dtype of all floats, F32, F16 or BF16; -1: each as it is, so that BF16 rounds what is
- * added. out: a folder, made where it is missing; a model.safetensors in it is replaced as a whole
- * or not at all. ERR_USAGE: in is no folder of floats, or out is in; ERR_MODEL, ERR_IO, ERR_MEMORY,
+/* type: enum dtype of all floats, F32, F16 or BF16; -1: unchanged, so that BF16 rounds the sum.
+ * out: a folder, created if missing; a model.safetensors in it is replaced completely or not at
+ * all. ERR_USAGE: in is no folder of floats, or out is in; ERR_MODEL, ERR_IO, ERR_MEMORY,
  * ERR_CANCELLED. */
 int merge_folder(const char *in, const char *out, int type, const struct adapter_request *adapters,
                  int n, int (*progress)(void *ctx, uint64_t done, uint64_t total),

@@ -1,4 +1,4 @@
-/* What the key/value cache holds: a word that devices, kernels and options share. Constants. */
+/* Element types of the key/value cache, shared by devices, kernels and options. Constants. */
 #ifndef ENGINE_DEVICE_KV_TYPE_H
 #define ENGINE_DEVICE_KV_TYPE_H
 
@@ -10,7 +10,7 @@ enum kv_type { KV_F32, KV_F16, KV_Q8_0 };
 #define KV_Q8_0_BLOCK 32 /* elements of a block: an F16 scale and int8 values */
 #define KV_Q8_0_BYTES 34 /* bytes of one */
 
-/* Bytes that n elements take; of KV_Q8_0 whole blocks count. */
+/* Bytes of n elements; for KV_Q8_0 whole blocks count. */
 static inline size_t kv_type_bytes(enum kv_type type, int n)
 {
     assert(n >= 0);

@@ -56,7 +56,7 @@
  * which becomes x. A dense part d beside routed experts: acc is theirs alone; norm(norm(acc) +
  * norm(d)) is what is added. A layer's scale: x = x * scale at its end.
  * 10. Router weights: num_route (below), scores by rule 3 in F32, + bias where there is one; then
- * times the expert's scale. A shared expert stands behind the chosen ones, with the weight 1 or
+ * times the expert's scale. A shared expert comes after the chosen ones, with the weight 1 or
  * num_sigmoid of its own score by rule 3; a dense layer is one with the weight 1.
  *
  * 11. Dot product of float weights (F32, F16, BF16: each is an F32 number exactly; F8: the code's

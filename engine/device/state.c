@@ -1,4 +1,4 @@
-/* See state.h. Widths after the papers that shape.h names; of a convolution all taps but the newest
+/* See state.h. Widths after the papers cited in shape.h; of a convolution all taps but the newest
  * are kept. */
 #include "engine/device/state.h"
 
@@ -14,7 +14,7 @@ static size_t floats(size_t n)
     return n * sizeof(float);
 }
 
-/* What lies behind the newest token of this many channels. */
+/* Convolution state for this many channels. */
 static size_t convolution(const struct mixer_shape *m, size_t channels)
 {
     return floats(channels * (size_t)(m->taps > 1 ? m->taps - 1 : 0));
@@ -60,7 +60,7 @@ static int whole(int n, int of)
     return (n + of - 1) / of * of;
 }
 
-/* Of a layer with a window. */
+/* For a layer with a window. */
 static int ring_room(const struct mixer_shape *m, const struct state_config *c)
 {
     return whole(m->window + c->rows - 1, NUM_CHUNK);

@@ -1,11 +1,11 @@
-/* What 32 elements of a quantised block are made of. Plain data. */
+/* The fields of 32 elements of a quantised block. Plain data. */
 #ifndef ENGINE_FILE_BLOCK_FIELDS_H
 #define ENGINE_FILE_BLOCK_FIELDS_H
 
 #include <stdint.h>
 
 /* Element i, in half h, is value[i] * (d[h] * factor[h]) + m * least[h]; both products are exact.
- * Factors are those of halves alone, else 1; without a minimum m is 0. */
+ * Factors are 1 unless the format has them per half; without a minimum m is 0. */
 struct block_fields {
     int8_t value[32];
     float d[2], m;

@@ -1,5 +1,5 @@
 /* Dequantisation (blocks.h). Formats after ggml-common.h and gguf-py/gguf/quants.py. Any thread.
- * Arithmetic is F32 with one rounding an operation in the order of the gguf package: the golden
+ * F32 arithmetic with one rounding per operation in the order of the gguf package: the golden
  * blocks in tests/ compare bits. */
 #include "engine/file/blocks.h"
 #include "engine/file/f8.h"

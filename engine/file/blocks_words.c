@@ -1,6 +1,6 @@
-/* Where the bits of the formats are whose blocks lie scattered in a superblock of 256 columns:
+/* Bit layouts of the formats whose blocks are scattered in a superblock of 256 columns:
  * ggml-common.h and dequantize_row_* of ggml-quants.c. Words are those of the file, four bytes
- * each; engine/device/cpu/kernels/unpack_words.inc reads the same words with one row a lane. Any
+ * each; engine/device/cpu/kernels/unpack_words.inc reads the same words with one row per lane. Any
  * thread. */
 #include "engine/file/blocks_words.h"
 
@@ -57,7 +57,7 @@ static void q3_k(const uint8_t *words, int j, struct block_fields *out)
     }
 }
 
-/* Eight signs of seven bits: the number of minus signs is even. */
+/* Eight signs from seven bits: the number of minus signs is even. */
 static unsigned even_signs(unsigned seven)
 {
     return seven | (unsigned)(__builtin_popcount(seven) & 1) << 7;

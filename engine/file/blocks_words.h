@@ -1,4 +1,4 @@
-/* Blocks of the formats that are packed as they are (words in formats.def). For blocks.c and the
+/* Blocks of the formats that are packed unchanged (words in formats.def). For blocks.c and the
  * reference kernel. Pure functions, any thread. */
 #ifndef ENGINE_FILE_BLOCKS_WORDS_H
 #define ENGINE_FILE_BLOCKS_WORDS_H
@@ -9,7 +9,7 @@
 /* Block j of a superblock's words. out->d and out->m are the superblock's on entry, the rest is 1.
  */
 void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fields *out);
-/* The half whose digits four 16-bit fields have as their highest ones (IQ1_M). */
+/* The half assembled from the highest digits of four 16-bit fields (IQ1_M). */
 uint16_t blocks_spread(const uint8_t *scales);
 
 #endif

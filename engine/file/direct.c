@@ -13,18 +13,18 @@
 
 struct part {
     int fd;
-    bool cached; /* the file system knows no O_DIRECT */
+    bool cached; /* the file system does not support O_DIRECT */
     off_t size;
     struct timespec written;
 };
 
 struct direct_file {
     const struct weight_file *file;
-    struct part *parts; /* one a mapping of the file */
+    struct part *parts; /* one per mapping of the file */
     int n;
 };
 
-/* Some file systems open with O_DIRECT and refuse to read. */
+/* Some file systems open with O_DIRECT but fail to read. */
 static bool reads(int fd)
 {
     _Alignas(DIRECT_ALIGN) uint8_t probe[DIRECT_ALIGN];
@@ -105,7 +105,8 @@ static bool same(const struct part *p)
            st.st_mtim.tv_sec == p->written.tv_sec && st.st_mtim.tv_nsec == p->written.tv_nsec;
 }
 
-/* At least `least` of the bytes, of which got are there: the file's end may lie before the last. */
+/* Reads until at least `least` bytes are there, of which got already are: the file may end before
+ * the last. */
 static int read_all(const struct part *p, const struct direct_span *s, uint8_t *to, size_t got)
 {
     while (got < s->least) {
@@ -145,7 +146,7 @@ const uint8_t *direct_finish(const struct direct_file *d, const struct direct_sp
 {
     const struct part *p = &d->parts[s->part];
     const char *path = d->file->maps[s->part].path;
-    size_t here = got > 0 ? (size_t)got : 0; /* what failed by other means may not fail here */
+    size_t here = got > 0 ? (size_t)got : 0; /* other read methods may fail where this does not */
     int failed;
 
     assert((uintptr_t)buffer % DIRECT_ALIGN == 0);

@@ -1,4 +1,4 @@
-/* See direct_rate.h. Pieces are as large as those that experts are read in. */
+/* See direct_rate.h. The pieces have the size used for reading experts. */
 #include "engine/file/direct_rate.h"
 
 #include "engine/base/clock.h"
@@ -8,11 +8,11 @@
 #include <assert.h>
 
 #define PIECE ((size_t)1 << 20)
-#define STEP 7919 /* a prime: pieces are met in no order that a disk could foresee */
+#define STEP 7919 /* a prime: the order of pieces is unpredictable for a disk */
 
 struct source {
     const struct weight_file *file;
-    size_t n, at; /* of all pieces: how many, which comes next */
+    size_t n, at; /* number of pieces, index of the next */
 };
 
 static size_t pieces_of(const struct tensor_view *t)

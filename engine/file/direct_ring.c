@@ -1,5 +1,5 @@
-/* See direct_ring.h. The kernel's interface is used as it stands in <linux/io_uring.h>: three
- * calls, for which a library would be one dependency more. */
+/* See direct_ring.h. Uses the kernel's interface from <linux/io_uring.h> directly: three calls, for
+ * which a library would be an extra dependency. */
 #include "engine/file/direct_ring.h"
 
 #include "engine/base/mem.h"
@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A queue that kernel and program share: indices run on, masked where they are used. */
+/* A queue shared by kernel and program: indices are not wrapped, but masked at use. */
 struct shared {
     void *memory;
     size_t bytes;
@@ -24,15 +24,15 @@ struct shared {
 struct request {
     struct direct_span span;
     uint8_t *buffer;
-    bool later; /* the kernel did not take it: it is read by next */
+    bool later; /* the kernel did not accept it: next reads it */
     bool busy;
 };
 
 struct direct_ring {
     const struct direct_file *file;
-    int depth, fd; /* -1: the kernel has none */
+    int depth, fd; /* -1: not supported by the kernel */
     struct shared submit, complete;
-    unsigned *order; /* of submit: which entry stands where */
+    unsigned *order; /* of submit: entry at each position */
     struct io_uring_sqe *entries;
     size_t entries_bytes;
     const struct io_uring_cqe *done;
@@ -133,7 +133,8 @@ int direct_ring_depth(const struct direct_ring *r)
     return r->depth;
 }
 
-/* Hands requests to the kernel and waits for so many; how many it took, negative: an error. */
+/* Submits requests to the kernel and waits for some; returns how many were accepted, negative: an
+ * error. */
 static long enter(const struct direct_ring *r, unsigned submit, unsigned wait)
 {
     long rc;
@@ -161,7 +162,7 @@ static bool submit(struct direct_ring *r, int number)
     atomic_store_explicit(r->submit.tail, tail + 1, memory_order_release);
     if (enter(r, 1, 0) == 1)
         return true;
-    atomic_store_explicit(r->submit.tail, tail, memory_order_release); /* it was not taken */
+    atomic_store_explicit(r->submit.tail, tail, memory_order_release); /* it was not accepted */
     return false;
 }
 
@@ -176,7 +177,7 @@ void direct_ring_begin(struct direct_ring *r, int number, const struct tensor_vi
     q->later = r->fd < 0 || q->span.bytes > INT32_MAX || !submit(r, number);
 }
 
-/* The number of what the kernel has done first, and what came of it. */
+/* The number of the next completed read, and its result. */
 static int wait_kernel(struct direct_ring *r, ssize_t *got)
 {
     unsigned head = atomic_load_explicit(r->complete.head, memory_order_relaxed);

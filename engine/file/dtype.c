@@ -1,4 +1,4 @@
-/* The dtype table read by name and number. Any thread. */
+/* Lookups in the dtype table. Any thread. */
 #include "engine/file/dtype.h"
 
 #include <assert.h>

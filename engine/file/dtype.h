@@ -13,7 +13,7 @@
     X(F16,   1, 2, "f16",  "F16") \
     X(BF16, 30, 2, "bf16", "BF16") \
     X(F8,   -1, 1, "f8",   NULL)
-/* and what packed matrices are made of (packed.h) */
+/* and the components of packed matrices (packed.h) */
 #define DTYPE_INTEGERS(X)         \
     X(I32,  26, 4, "i32",  "I32") \
     X(I64,  27, 8, "i64",  "I64") \
@@ -31,10 +31,10 @@ enum dtype {
 };
 /* clang-format on */
 
-/* How files hold a superblock's scale: a half, or a power of two (E8M0: 2^(e-128), which is half of
- * what OCP's MX formats say of the byte, since their values are doubled here). Among the words of a
- * superblock lie a half whose digits are spread over other fields, and scales of half a block, a
- * byte each (E4M3 without a sign, halved for the same reason). */
+/* How files store a superblock's scale: a half, or a power of two (E8M0: 2^(e-128), half of its
+ * value in OCP's MX formats, since the values are doubled here). The words of a superblock may
+ * contain a half whose digits are spread over other fields, and scales per half block, a byte each
+ * (E4M3 without a sign, halved for the same reason). */
 enum scale_kind { SCALE_F16, SCALE_E8M0, SCALE_SPREAD, SCALE_E4M3 };
 #define SCALE_BYTES(kind) ((kind) == SCALE_F16 ? 2 : (kind) == SCALE_E8M0 ? 1 : 0)
 

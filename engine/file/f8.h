@@ -1,7 +1,7 @@
-/* The order of codes in a row of F8 (dtype.h). Of 64 columns the bytes are turned: columns i,
- * 16 + i, 32 + i and 48 + i are one word, so that words side by side are lanes of rule 11 of
- * numerics.h, and kernels need not permute bytes. What is left of a row after whole groups of 64 is
- * in order. Pure; any thread. */
+/* The order of codes in a row of F8 (dtype.h). The bytes of each 64 columns are transposed: columns
+ * i, 16 + i, 32 + i and 48 + i are one word, so that adjacent words are lanes of rule 11 of
+ * numerics.h, and kernels need not permute bytes. The rest of a row after whole groups of 64 is in
+ * order. Pure; any thread. */
 #ifndef ENGINE_FILE_F8_H
 #define ENGINE_FILE_F8_H
 
@@ -9,7 +9,7 @@
 
 #define F8_TURNED 64
 
-/* Where in a row of `cols` columns the code of column c is, in bytes. */
+/* Byte offset of the code of column c in a row of `cols` columns. */
 static inline size_t f8_place(int64_t c, int64_t cols)
 {
     int64_t i = c % F8_TURNED, first = c - i;

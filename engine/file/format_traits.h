@@ -1,5 +1,5 @@
-/* What kernels, packing and files ask of a quantised format: its row of formats.def and what
- * follows from it. Pure data, any thread. */
+/* Properties of a quantised format for kernels, packing and files: its row of formats.def and
+ * derived values. Pure data, any thread. */
 #ifndef ENGINE_FILE_FORMAT_TRAITS_H
 #define ENGINE_FILE_FORMAT_TRAITS_H
 
@@ -16,14 +16,14 @@ struct format_traits {
     int at, words;
 };
 
-/* All zero for what is no quantised format. A table in a header, so that the branches on it vanish
- * from kernels whose type is a constant. */
+/* All zero for other types. A table in a header, so that branches on it vanish from kernels whose
+ * type is a constant. */
 static const struct format_traits format_of[DTYPE_COUNT] = {
 #define FORMAT(id, name, gguf, ...) [DTYPE_##id] = {__VA_ARGS__},
 #include "engine/file/formats.def"
 };
 
-/* Bytes of a superblock's head, a row: scale, minimum, factors. */
+/* Bytes per row of a superblock's head: scale, minimum, factors. */
 static inline int format_head(enum dtype type)
 {
     const struct format_traits *f = &format_of[type];
@@ -31,19 +31,19 @@ static inline int format_head(enum dtype type)
     return DTYPE_HEAD(f->scale, f->minimum, f->factors, f->words ? 0 : f->halves);
 }
 
-/* Bytes of a block behind it, a row: high bits, payload. */
+/* Bytes per row of a block after it: high bits, payload. */
 static inline int format_block_bytes(enum dtype type)
 {
     return DTYPE_CODES(format_of[type].bits, format_of[type].high);
 }
 
-/* Where the payload begins in a block, a row. */
+/* Offset of the payload in a block, per row. */
 static inline int format_payload(enum dtype type)
 {
     return DTYPE_CODES(0, format_of[type].high);
 }
 
-/* Where in the file's superblock the words begin that are packed as they are. */
+/* Offset in the file's superblock of the words that are packed unchanged. */
 static inline int format_words_at(enum dtype type)
 {
     const struct format_traits *f = &format_of[type];
@@ -51,7 +51,7 @@ static inline int format_words_at(enum dtype type)
     return f->at ? 0 : format_head(type);
 }
 
-/* Bytes of a superblock, a row: as in the file. */
+/* Bytes per row of a superblock: as in the file. */
 static inline int format_superblock(enum dtype type)
 {
     return format_head(type) + (format_of[type].words

@@ -1,7 +1,7 @@
 /* GGUF v2 and v3, little-endian, one file or a split set (-00001-of-000NN.gguf). Thread: see
- * weights.h. Format: ggml/docs/gguf.md. Everything is read through a cursor whose first error
- * sticks, so the parser has one check a record instead of one a field, and nothing outside the
- * mapping is ever touched. Values stay in the mapping; only string arrays (the vocabulary) get an
+ * weights.h. Format: ggml/docs/gguf.md. Everything is read through a cursor with a sticky first
+ * error, so the parser has one check per record instead of one per field, and nothing outside the
+ * mapping is ever accessed. Values stay in the mapping; only string arrays (the vocabulary) get an
  * index of offsets, because their elements have no fixed size. */
 #include "engine/base/mem.h"
 #include "engine/file/reader.h"
@@ -41,7 +41,7 @@ struct gguf_array {
     uint32_t type;
     uint64_t count;
     const uint8_t *data;
-    const uint8_t **at; /* strings: where each begins (its length field) */
+    const uint8_t **at; /* strings: start of each (its length field) */
 };
 
 struct kv {
@@ -66,8 +66,7 @@ struct cursor {
     int rc;
 };
 
-/* Names of the types of other quantisation families, so that the message says what the file holds.
- */
+/* Types of other quantisation families, for naming the file's type in the error message. */
 static const struct {
     uint32_t id;
     const char *name;
@@ -91,7 +90,7 @@ static int fail(struct cursor *c, const char *format, ...)
     return c->rc = error_set(c->e, ERR_MODEL, "%s: %s", c->path, text);
 }
 
-/* n bytes, or a pointer to zeros once an error stuck. */
+/* n bytes, or a pointer to zeros after an error. */
 static const uint8_t *take(struct cursor *c, uint64_t n, const char *what)
 {
     static const uint8_t zeros[8];
@@ -427,7 +426,7 @@ static void gguf_free(struct gguf *g)
     mem_free(g);
 }
 
-/* One file of a set, appended to f. *out gets its metadata (the caller's to free, also after an
+/* Adds one file of a set to f. *out gets its metadata (owned by the caller, also after an
  * error). */
 static int read_part(struct weight_file *f, const char *path, struct gguf **out, struct error *e)
 {

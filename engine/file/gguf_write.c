@@ -1,5 +1,5 @@
 /* See gguf_write.h. One thread. The head is built in memory (a vocabulary is a few MB), so that its
- * counts need no patching afterwards. */
+ * counts need no patching later. */
 #include "engine/file/gguf_write.h"
 
 #include "engine/base/mem.h"
@@ -32,9 +32,9 @@ struct gguf_writer {
     struct bytes metadata, tensors;
     uint64_t n_metadata, n_tensors;
     size_t *sizes;   /* bytes of each tensor */
-    uint64_t offset; /* of the next tensor to be named */
+    uint64_t offset; /* of the next tensor */
     uint64_t now;    /* tensor being written */
-    size_t written;  /* of it */
+    size_t written;  /* bytes of it */
     struct error error;
 };
 
@@ -85,7 +85,7 @@ static void folder_of(const char *path, char folder[PATH_MAX])
         strcpy(folder, ".");
 }
 
-/* A file without a name until it is whole: a process that is killed leaves nothing behind. */
+/* Opens an unnamed file until it is complete: a killed process leaves nothing behind. */
 static int open_nameless(struct gguf_writer *w)
 {
     char folder[PATH_MAX];
@@ -96,11 +96,11 @@ static int open_nameless(struct gguf_writer *w)
     if (w->fd >= 0 && access(w->temporary, R_OK) == 0)
         return 0;
     if (w->fd >= 0)
-        close(w->fd); /* no /proc: it could never get a name */
+        close(w->fd); /* no /proc: it could not be linked to a name */
     return -1;
 }
 
-/* Where the file system has no such files: under a name of its own. */
+/* Without support for unnamed files: opens a temporary name. */
 static int open_part(struct gguf_writer *w)
 {
     snprintf(w->temporary, sizeof w->temporary, "%s.%ld.part", w->path, (long)getpid());
@@ -109,7 +109,7 @@ static int open_part(struct gguf_writer *w)
     return w->fd < 0 ? -1 : 0;
 }
 
-/* A target that is a link keeps pointing where it did: the file behind it is replaced. */
+/* If the target is a symbolic link it is kept: the file it points to is replaced. */
 int gguf_write_open(struct gguf_writer **out, const char *path, struct error *e)
 {
     struct gguf_writer *w = mem_alloc(1, sizeof *w);
@@ -276,8 +276,8 @@ int gguf_write_begin(struct gguf_writer *w, struct error *e)
     assert(w->now == 0 && w->written == 0);
     if (w->error.code)
         return report(w, e);
-    /* Room for everything now: a full disk is found before hours of work, not after. Some file
-     * systems cannot; then it is found later. */
+    /* Allocates everything now: a full disk is detected before hours of work, not after. Some file
+     * systems cannot; then it is detected later. */
     full = posix_fallocate(w->fd, 0, (off_t)(head + ALIGNMENT + w->offset));
     if (full == ENOSPC || full == EFBIG || full == EDQUOT) {
         error_set(&w->error, ERR_IO, "%s: no room for %s: %s", w->path,
@@ -335,7 +335,7 @@ static void sync_folder(const char *path)
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         if (fsync(fd)) {
-            /* the rename itself is done; some file systems cannot sync folders */
+            /* the rename is done; some file systems cannot sync folders */
         }
         close(fd);
     }
@@ -351,7 +351,7 @@ static void writer_free(struct gguf_writer *w)
     mem_free(w);
 }
 
-/* Gives a nameless file a name to be renamed from: a link cannot take the place of another file. */
+/* Links an unnamed file to a name to be renamed from: a link cannot replace another file. */
 static int take_name(struct gguf_writer *w)
 {
     char nameless[sizeof w->temporary];

@@ -1,9 +1,9 @@
-/* Codebooks of the IQ formats (grids.h). A point is written as the numbers of its values, two bits
- * each of eight values or three of four, the first lowest: what is stored for them is made here.
- * The points are those of ggml-common.h (iq2xxs_grid and the like), which the files number. */
+/* Codebooks of the IQ formats (grids.h). A point is written as the indices of its values, two bits
+ * each of eight values or three of four, the first lowest: the stored values are computed here. The
+ * points are those of ggml-common.h (iq2xxs_grid and the like), to which files refer by number. */
 #include "engine/file/grids.h"
 
-/* 0, 1, 2 stand for 8, 25, 43 */
+/* 0, 1, 2 mean 8, 25, 43 */
 #define TWO(c) (8u + 17u * ((c)&3u) + (((c)&3u) >> 1))
 #define TWO_4(c) (TWO(c) | TWO((c) >> 2) << 8 | TWO((c) >> 4) << 16 | TWO((c) >> 6) << 24)
 /* for -1, 0, 1, times eight and 16 above */

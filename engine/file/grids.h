@@ -1,4 +1,4 @@
-/* Codebooks of the IQ formats: points that indices in a block name. Pure data, any thread. */
+/* Codebooks of the IQ formats: points selected by indices in a block. Pure data, any thread. */
 #ifndef ENGINE_FILE_GRIDS_H
 #define ENGINE_FILE_GRIDS_H
 

@@ -1,6 +1,5 @@
-/* See packed.h. Every part's shape is checked when the file is opened, so that rows can be put
- * together without a further look; the text of this file is the only one that knows where a packing
- * has its bits. */
+/* See packed.h. Every part's shape is checked when the file is opened, so that rows can be
+ * assembled without further checks; only this file knows the bit layouts of packings. */
 #include "engine/file/packed.h"
 #include "engine/file/f8.h"
 
@@ -13,11 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Endings of the parts' names; "": the name itself, where its type says what it is. */
+/* Suffixes of the parts' names; "": the name itself, if its type identifies it. */
 struct scheme {
     const char *codes, *becomes, *scales[2], *zeros, *groups, *shape;
     bool by_type;
-    const char *unused[2]; /* for activations that are rounded as in training: ours are not */
+    const char *unused[2]; /* for activations rounded as in training, which we do not do */
 };
 
 /* clang-format off */
@@ -36,7 +35,7 @@ struct showing {
     struct weight_file *f;
     const struct packing *packing;
     const struct scheme *scheme;
-    uint8_t *part; /* of each tensor: belongs to a packed one */
+    uint8_t *part; /* per tensor: whether it is part of a packed one */
     struct error *e;
 };
 
@@ -68,7 +67,7 @@ static int wrong_shape(const struct showing *s, const struct tensor_view *t, con
                      path_of(s, t), t->name, has, dtype_info(t->type)->word, wanted);
 }
 
-/* The part of these codes with that ending; NULL: there is none. */
+/* The part with that suffix for these codes; NULL: none. */
 static const struct tensor_view *find_part(const struct showing *s, const struct tensor_view *codes,
                                            const char *ending)
 {
@@ -84,7 +83,7 @@ static const struct tensor_view *find_part(const struct showing *s, const struct
     return t;
 }
 
-/* The same, which must be there. out->name is the file's until it closes the parts. */
+/* The same, but required. out->name is the file's until it closes the parts. */
 static int take_part(const struct showing *s, const struct tensor_view *codes, const char *ending,
                      struct tensor_view *out)
 {
@@ -140,15 +139,15 @@ static int64_t n_groups(const struct packed *p)
     return p->scales.dims[p->kind == PACKING_WORDS ? 1 : 0];
 }
 
-/* Columns whose scales lie side by side in memory are those of a row in compressed-tensors, of a
- * column in GPTQ and AWQ. */
+/* Adjacent scales in memory are those of a row in compressed-tensors, of a column in GPTQ and
+ * AWQ. */
 static float group_scale(const struct packed *p, int64_t row, int64_t group)
 {
     return scale_at(p,
                     p->kind == PACKING_WORDS ? row * n_groups(p) + group : group * p->rows + row);
 }
 
-/* Where AWQ has row i of eight in its words. */
+/* Bit position of row i of eight in AWQ's words. */
 static int awq_shift(int64_t row)
 {
     static const int shift[8] = {0, 16, 4, 20, 8, 24, 12, 28};
@@ -222,7 +221,7 @@ static int check_group_index(const struct showing *s, struct packed *p)
     return 0;
 }
 
-/* Whether each of them is half of what a code can be. */
+/* Whether each of them is half of the code range. */
 static bool all_zero_points(const struct packed *p)
 {
     uint32_t ones = p->bits == 8 ? 0x01010101u : 0x11111111u,
@@ -240,7 +239,7 @@ static int64_t column_of(const struct packed *p, int64_t c)
     return p->order ? p->order[c] : c;
 }
 
-/* Whether in every 32 columns, as they are ordered, there are those of one group. */
+/* Whether every 32 columns, in their order, belong to one group. */
 static bool columns_hold(const struct packed *p)
 {
     for (int64_t c = 0; c < p->cols; c++)
@@ -249,7 +248,7 @@ static bool columns_hold(const struct packed *p)
     return true;
 }
 
-/* Columns group by group where they lie otherwise, in their own order within one. */
+/* Sorts columns by group if they are scattered, stably within a group. */
 static int order_columns(const struct showing *s, struct packed *p)
 {
     int64_t groups = n_groups(p), *next;
@@ -272,7 +271,7 @@ static int order_columns(const struct showing *s, struct packed *p)
     return 0;
 }
 
-/* Whether blocks of 32 columns with an F16 scale hold the same values. */
+/* Whether blocks of 32 columns with an F16 scale can represent the same values. */
 static bool blocks_hold(const struct packed *p)
 {
     int64_t n = p->scales.dims[0] * p->scales.dims[1];
@@ -297,7 +296,7 @@ static enum dtype integer_type(const struct packed *p)
     return all_zero_points(p) ? DTYPE_Q4_0 : DTYPE_Q5_0;
 }
 
-/* GPTQ (in / 8, out), AWQ (in, out / 8); 4 for 8 where codes have 8 bits. */
+/* GPTQ (in / 8, out), AWQ (in, out / 8); 4 instead of 8 if codes have 8 bits. */
 static int show_columns(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes, *g;
@@ -333,8 +332,7 @@ static int show_columns(const struct showing *s, struct packed *p)
     return rc ? rc : order_columns(s, p);
 }
 
-/* Zero points (out / 8, groups) and a group for each column (in), where the configuration has them.
- */
+/* Zero points (out / 8, groups) and a group for each column (in), if the configuration has them. */
 static int show_word_parts(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes;
@@ -354,7 +352,7 @@ static int show_word_parts(const struct showing *s, struct packed *p)
     return order_columns(s, p);
 }
 
-/* compressed-tensors (out, in / 8), and what the two really are. */
+/* compressed-tensors (out, in / 8), and the true shape. */
 static int show_rows(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes, *shape = find_part(s, t, s->scheme->shape);
@@ -387,7 +385,7 @@ static int show_rows(const struct showing *s, struct packed *p)
     return rc ? rc : show_word_parts(s, p);
 }
 
-/* (..., rows, blocks, 16) and a scale a block. */
+/* (..., rows, blocks, 16) and a scale per block. */
 static int show_mxfp4(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes;
@@ -407,7 +405,7 @@ static int show_mxfp4(const struct showing *s, struct packed *p)
     return 0;
 }
 
-/* A scale for a row, for 128 x 128 elements, or for all; of each matrix, where there are more. */
+/* A scale per row, per 128 x 128 elements, or for all; of each matrix, if there are several. */
 static int show_fp8(const struct showing *s, struct packed *p)
 {
     const struct tensor_view *t = &p->codes, *scales;
@@ -483,7 +481,7 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     return 0;
 }
 
-/* A part whose codes are not there. FP8's "_scale" is also what caches have. */
+/* A part without codes. FP8's "_scale" is also used for caches. */
 static int check_orphan(const struct showing *s, const struct tensor_view *t)
 {
     const char *const parts[] = {s->scheme->scales[0], s->scheme->scales[1], s->scheme->zeros,
@@ -500,7 +498,7 @@ static int check_orphan(const struct showing *s, const struct tensor_view *t)
     return 0;
 }
 
-/* What is left are tensors that stand for themselves. */
+/* Removes the parts; the remaining tensors are ordinary ones. */
 static void drop_parts(const struct showing *s)
 {
     struct weight_file *f = s->f;
@@ -560,8 +558,8 @@ void packed_release(struct weight_file *f)
 
 /* ---- Rows ---- */
 
-/* 16 bytes, each two elements that follow one another, become those of files: elements 0..15 in the
- * low nibbles, 16..31 in the high ones. */
+/* Converts 16 bytes of two consecutive elements each to the files' order: elements 0..15 in the low
+ * nibbles, 16..31 in the high ones. */
 static void halve(const uint8_t *pairs, uint8_t *out)
 {
     for (int i = 0; i < 8; i++) {
@@ -570,7 +568,7 @@ static void halve(const uint8_t *pairs, uint8_t *out)
     }
 }
 
-/* The codes of 32 columns of a row in such pairs. */
+/* The codes of 32 columns of a row as such pairs. */
 static void pairs_of(const struct packed *p, int64_t row, int64_t block, uint8_t *out)
 {
     const uint8_t *codes = p->codes.data;
@@ -680,7 +678,7 @@ void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, vo
                 packed_values(t, first, (float *)(void *)to);
         return;
     }
-    /* block by block: rows of a word, or of a cache line, are read together */
+    /* block by block: rows sharing a word, or a cache line, are read together */
     for (int64_t b = 0; b < p->cols / 32; b++, to += block)
         for (int r = 0; r < n; r++)
             if (p->kind == PACKING_MXFP4)

@@ -1,15 +1,14 @@
-/* Packed matrices of Hugging Face folders, whose codes, scales and zero points are tensors apart
- * (packing.h): each is shown as one tensor under the name that its plain kin would have, of the
- * element type that holds the same values, and its rows are put together when they are asked for.
+/* Packed matrices of Hugging Face folders, whose codes, scales and zero points are separate tensors
+ * (packing.h): each is shown as one tensor with the name and an element type that holds the same
+ * values as its unpacked equivalent, and its rows are assembled on request.
  *
  *     MXFP4             MXFP4
- *     GPTQ, AWQ, words  Q4_0 where every zero point is 8, else Q5_0, whose fifth bit has room for
- *                       every code less its zero point (Q4_1's minimum would have to be a product
- *                       of 15 bits, of which F16 has 11). Of 8 bits: Q8_0 where every zero point
- *                       is 128. F32 where that would not be exact: a scale that is no F16 number,
- *                       groups that are no multiples of 32 columns, other zero points of 8 bits.
- *                       Columns whose groups lie scattered (act-order) are put into an order in
- *                       which they do not
+ *     GPTQ, AWQ, words  Q4_0 where every zero point is 8, else Q5_0, whose fifth bit can hold every
+ *                       code less its zero point (Q4_1's minimum would have to be a product of 15
+ *                       bits, of which F16 has 11). Of 8 bits: Q8_0 where every zero point is 128.
+ *                       F32 where that would not be exact: a scale that is no F16 number, groups
+ *                       that are no multiples of 32 columns, other zero points of 8 bits. Columns
+ *                       with scattered groups (act-order) are sorted by group
  *     FP8               F8
  *
  * Thread: see weights.h. Owner: the weight file. */
@@ -24,31 +23,31 @@ struct weight_file;
 
 struct packed {
     enum packing_kind kind;
-    /* as they lie in the file; data NULL: there are none */
+    /* the parts in the file; data NULL: absent */
     struct tensor_view codes, scales, zeros, groups;
     int64_t rows, cols; /* rows: of all matrices of the tensor */
-    int64_t group;      /* columns of a scale, where `groups` does not say it */
-    int zero_more;      /* zero points are so much more than what is stored */
+    int64_t group;      /* columns per scale, unless given by `groups` */
+    int zero_more;      /* to be added to the stored zero points */
     int bits, per;      /* of a code; codes in a word of 32 */
-    /* NULL, or which column of the file stands where in the rows of Q4_0, Q5_0 and Q8_0 */
+    /* NULL, or the file's column at each place in the rows of Q4_0, Q5_0 and Q8_0 */
     uint16_t *order;
     int64_t matrix;     /* FP8: rows of one matrix of the tensor */
     int64_t tall, wide; /* FP8: rows and columns of a scale */
 };
 
-/* Replaces the parts of packed matrices in the file's table, which is sorted by name, by what they
- * stand for, and leaves it unsorted. ERR_MODEL names tensor and file: a part that is missing or of
- * a wrong shape or type, a group out of range. */
+/* Replaces the parts of packed matrices in the file's table, which is sorted by name, by their
+ * unpacked equivalents, and leaves it unsorted. ERR_MODEL names tensor and file: a part that is
+ * missing or of a wrong shape or type, a group out of range. */
 int packed_show(struct weight_file *f, const struct packing *p, struct error *e);
 void packed_release(struct weight_file *f);
 
-/* Row `row` of all matrices of the tensor, as F32 and in the file's order. t->packed is there. */
+/* Row `row` of all matrices of the tensor, as F32 and in the file's order. Requires t->packed. */
 void packed_values(const struct tensor_view *t, int64_t row, float *out);
-/* n (at most PACKED_ROWS) of them, `step` apart, one behind the other: as the tensor's type has
- * them, in the order that `order` says. */
+/* n (at most PACKED_ROWS) of them, `step` apart, stored consecutively: in the tensor's type, in the
+ * order of `order`. */
 #define PACKED_ROWS 16
 void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, void *out);
-/* Where in the codes rows first .. first+n-1 lie. */
+/* The range of the codes with rows first .. first+n-1. */
 void packed_span(const struct tensor_view *t, int64_t first, int64_t n, size_t *offset,
                  size_t *bytes);
 

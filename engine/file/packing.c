@@ -1,5 +1,5 @@
-/* See packing.h. What the engine reads is listed here, and everything else refused by name: a
- * setting that changes what the bits mean must not pass unnoticed. */
+/* See packing.h. Supported settings are listed here, and all others refused by name: a setting that
+ * changes the meaning of the bits must not go unnoticed. */
 #include "engine/file/packing.h"
 
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The first reason stays. */
+/* Keeps the first reason. */
 __attribute__((format(printf, 2, 3))) static void refuse(struct packing *p, const char *format, ...)
 {
     va_list args;
@@ -49,7 +49,7 @@ static void want_number(struct packing *p, const json_t *o, const char *key, int
         refuse(p, "%s %lld", key, (long long)json_integer_value(v));
 }
 
-/* Bits of an integer, of which there are two kinds. */
+/* Bits of an integer; two kinds are supported. */
 static int read_bits(struct packing *p, const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -72,7 +72,7 @@ static void read_group(struct packing *p, const json_t *o)
         p->group = n < 0 ? 0 : (int)n;
 }
 
-/* GPTQModel's rules for some modules: "-:" leaves them out, anything else changes settings. */
+/* GPTQModel's rules for some modules: "-:" excludes them, anything else changes settings. */
 static void read_dynamic(struct packing *p, const json_t *q)
 {
     const json_t *rules = json_object_get(q, "dynamic"), *rule;
@@ -123,8 +123,8 @@ static void read_fp8(struct packing *p, const json_t *q)
                    (long long)json_integer_value(json_array_get(block, i)));
 }
 
-/* Whether columns are in groups by an index; where they were only quantised in another order, the
- * files are plain. */
+/* Whether columns are grouped by an index; if they were only quantised in another order, the files
+ * are plain. */
 static bool read_order(struct packing *p, const json_t *weights, bool integers)
 {
     const char *order = word(weights, "actorder");

@@ -1,5 +1,5 @@
-/* How a Hugging Face checkpoint says that its matrices are packed: quantization_config of
- * config.json. Pure; any thread. */
+/* The packing of a Hugging Face checkpoint's matrices: quantization_config of config.json. Pure;
+ * any thread. */
 #ifndef ENGINE_FILE_PACKING_H
 #define ENGINE_FILE_PACKING_H
 
@@ -17,18 +17,18 @@ enum packing_kind {
 
 struct packing {
     enum packing_kind kind;
-    char method[96];  /* as the config calls it, "gptq"; empty: nothing is packed */
-    char refused[96]; /* a setting that is not read, "bits 3"; empty: there is none */
+    char method[96];  /* as in the config, "gptq"; empty: not packed */
+    char refused[96]; /* an unsupported setting, "bits 3"; empty: none */
     int bits;         /* of an integer: 4 or 8 */
-    int group;        /* columns of a scale; 0: not said here, or those of a row */
-    bool varied;      /* some modules have groups of their own size */
-    bool zeros_whole; /* GPTQ: zero points are stored as they are (gptq_v2), not less one */
+    int group;        /* columns per scale; 0: not given, or a whole row */
+    bool varied;      /* some modules have other group sizes */
+    bool zeros_whole; /* GPTQ: zero points are stored directly (gptq_v2), not less one */
     /* each matrix has zero points (compressed-tensors), an index of groups (there, and GPTQ with
      * desc_act); else compressed-tensors has none, and GPTQ may have an index that is in order */
     bool asymmetric, indexed;
 };
 
-/* config: of config.json, or NULL. Damaged and unknown ones are refused, never an error. */
+/* config: of config.json, or NULL. Damaged and unknown ones set `refused`, no error. */
 void packing_read(struct packing *p, const json_t *config);
 
 #endif

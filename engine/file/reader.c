@@ -1,5 +1,5 @@
-/* What all formats share while they read: mappings, the table of tensors, checked shapes. Thread:
- * the one that opens the file. */
+/* Common reading code of all formats: mappings, the table of tensors, checked shapes. Thread: the
+ * one that opens the file. */
 #include "engine/file/reader.h"
 
 #include "engine/base/mem.h"

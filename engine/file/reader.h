@@ -1,5 +1,5 @@
-/* Inside engine/file only: what the formats share, and the vtable behind weights.h. Thread: see
- * weights.h. */
+/* Inside engine/file only: common parts of the formats, and the vtable behind weights.h. Thread:
+ * see weights.h. */
 #ifndef ENGINE_FILE_READER_H
 #define ENGINE_FILE_READER_H
 
@@ -19,7 +19,7 @@ struct weight_file;
 struct format_ops {
     enum weight_format format;
     const char *name;
-    /* Fills maps, tensors and impl. path is the file, or the folder for formats that have one. */
+    /* Fills maps, tensors and impl. path is the file, or the folder for formats with folders. */
     int (*open)(struct weight_file *f, const char *path, bool tokenizer_only, struct error *e);
     void (*close)(struct weight_file *f);
     struct meta_value (*meta)(const struct weight_file *f, const char *key);
@@ -47,7 +47,7 @@ struct weight_file {
     uint64_t bytes;
     struct overrides overrides; /* a copy */
     struct packing packing;     /* from `open` */
-    struct packed *packed;      /* of the tensors that are */
+    struct packed *packed;      /* of the packed tensors */
     size_t n_packed;
     void *impl;
 };
@@ -56,14 +56,14 @@ extern const struct format_ops format_gguf, format_safetensors;
 
 /* A new mapping of f; its index, or a negative code. */
 int file_map(struct weight_file *f, const char *path, struct error *e);
-/* Takes a tensor whose range was checked against its mapping; copies the name (n bytes). */
+/* Adds a tensor whose range was checked against its mapping; copies the name (n bytes). */
 int file_tensor(struct weight_file *f, int map, const char *name, size_t name_bytes,
                 enum dtype type, int n_dims, const int64_t *dims, size_t offset, size_t bytes,
                 struct error *e);
 /* The tensor of that name, once they are sorted; NULL: none. */
 const struct tensor_view *file_find(const struct weight_file *f, const char *name);
-/* Elements of a shape and their bytes in this type. Names the tensor in errors: dimensions below 1
- * or whose product overflows, rows that are no multiple of the type's block. */
+/* Elements of a shape and their bytes in this type. Errors name the tensor: dimensions below 1 or
+ * whose product overflows, rows that are no multiple of the type's block. */
 int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_dims,
                      const int64_t *dims, size_t *bytes, struct error *e);
 

@@ -1,7 +1,7 @@
 /* safetensors and the Hugging Face folder around it: one file or shards with an index, config.json
  * and its companions. Thread: see weights.h. Format: huggingface/safetensors README: u64 header
  * length, JSON header, data; ranges contiguous to the end. The companions are mapped and parsed at
- * open because the object is immutable afterwards; they are small beside any weights. */
+ * open because the object is immutable afterwards; they are small compared to weights. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/file/reader.h"
@@ -15,8 +15,8 @@
 #define HEADER_MAX ((uint64_t)100 << 20) /* as the reference implementation */
 #define INDEX_FILE "model.safetensors.index.json"
 
-/* parsed: its values can be asked for with weight_file_meta("name:path"); config.json also without
- * the prefix. */
+/* parsed: its values are available from weight_file_meta("name:path"); config.json also without the
+ * prefix. */
 static const struct {
     const char *name;
     bool parsed;
@@ -36,7 +36,7 @@ struct folder {
     json_t *index;
 };
 
-/* One tensor of a header; its data begins data bytes into the file. */
+/* Reads one tensor of a header; its data starts `data` bytes into the file. */
 static int read_tensor(struct weight_file *f, int map, const char *name, const json_t *entry,
                        size_t data, struct error *e)
 {
@@ -91,7 +91,7 @@ static int read_tensor(struct weight_file *f, int map, const char *name, const j
                        data + (size_t)begin, bytes, e);
 }
 
-/* shard: its name in the index, whose list then decides which tensors count; NULL: all. */
+/* shard: its name in the index, which then decides which tensors count; NULL: all. */
 static int read_file(struct weight_file *f, const char *path, const char *shard,
                      const json_t *weight_map, struct error *e)
 {
@@ -208,7 +208,7 @@ static int read_shards(struct weight_file *f, const char *folder, struct folder 
     }
     if (f->n_tensors == json_object_size(weight_map))
         return 0;
-    for (size_t i = 0; i < f->n_tensors; i++) /* what remains is what no shard had */
+    for (size_t i = 0; i < f->n_tensors; i++) /* what remains is missing in all shards */
         json_object_del(weight_map, f->tensors[i].view.name);
     name = json_object_iter_key(json_object_iter(weight_map));
     return error_set(e, ERR_MODEL, "%s/%s: tensor %s is said to be in %s, which does not hold it",
@@ -279,7 +279,7 @@ static int read_folder(struct weight_file *f, const char *folder, struct folder 
         return read_file(f, path, NULL, NULL, e);
     if (found > 1)
         return error_set(e, ERR_MODEL,
-                         "%s: several .safetensors files and no %s that says what is where", folder,
+                         "%s: several .safetensors files and no %s that lists their files", folder,
                          INDEX_FILE);
     return error_set(e, ERR_MODEL,
                      "%s: holds no model (expected model.safetensors, %s, or one .gguf file)",
@@ -299,7 +299,7 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; i < COMPANIONS; i++)
         d->file[i].slot = -1;
-    /* content decided that this is safetensors: a file by another name, or a folder */
+    /* detected as safetensors by content: a file with another name, or a folder */
     if (!is_file) {
         probe = opendir(path);
         is_file = !probe;

@@ -1,5 +1,5 @@
-/* What a weight file gives: views of tensors and metadata values. Plain data; both point into the
- * file (engine/file/weights.h) and end with it. */
+/* Contents of a weight file: views of tensors and metadata values. Plain data; both point into the
+ * file (engine/file/weights.h) and are valid until it is closed. */
 #ifndef ENGINE_FILE_TENSOR_H
 #define ENGINE_FILE_TENSOR_H
 
@@ -8,13 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TENSOR_DIMS 6 /* in what nobody computes, pictures for one: GGUF itself has 4 */
+#define TENSOR_DIMS 6 /* for tensors that are not computed, such as images: GGUF itself has 4 */
 
 struct packed;
 
 /* Row-major view. dims[0] is the slowest; the last one is contiguous (GGUF's order is reversed on
- * reading). Of a packed matrix (packed.h) name, type and dims are those that it stands for, data
- * and bytes those of its codes in the file: only `packed` tells what they mean. */
+ * reading). For a packed matrix (packed.h) name, type and dims are those of the unpacked one, data
+ * and bytes those of its codes in the file: see `packed` for their meaning. */
 struct tensor_view {
     const char *name;
     uint32_t index; /* of weight_file_at */
@@ -40,7 +40,7 @@ struct meta_value {
     const char *s;             /* META_STRING: not NUL-terminated in GGUF: use len */
     size_t len;                /* string bytes, or elements of an array */
     const void *array;         /* private: the format's own array */
-    enum weight_format origin; /* private: whose */
+    enum weight_format origin; /* private: its format */
 };
 
 #endif

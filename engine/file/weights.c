@@ -1,6 +1,6 @@
-/* Weight files: finding the format by content, and what all formats share (tensor table, overlap
- * and duplicate checks, hash). Thread: see weights.h. The formats fill one plain table, so that
- * everything behind open is the same code for all of them. */
+/* Weight files: detecting the format by content, and the common parts of all formats (tensor table,
+ * overlap and duplicate checks, hash). Thread: see weights.h. The formats fill one plain table, so
+ * that everything after open is the same code for all of them. */
 #include "engine/base/hash.h"
 #include "engine/file/weights.h"
 
@@ -35,7 +35,7 @@ static int by_place(const void *a, const void *b, void *table)
     return x->view.data < y->view.data ? -1 : x->view.data > y->view.data;
 }
 
-/* The name index, and no name twice. */
+/* Builds the name index; rejects duplicate names. */
 static int sort_names(struct weight_file *f, struct error *e)
 {
     size_t n = f->n_tensors;
@@ -54,8 +54,8 @@ static int sort_names(struct weight_file *f, struct error *e)
     return 0;
 }
 
-/* Last step of every open: the name index, no byte owned by two tensors, packed ones shown as what
- * they stand for. */
+/* Last step of every open: the name index, no byte in two tensors, packed ones shown as their
+ * unpacked equivalents. */
 static int seal(struct weight_file *f, struct error *e)
 {
     size_t n = f->n_tensors;
@@ -89,7 +89,7 @@ out:
     return rc;
 }
 
-/* A folder that holds no safetensors but exactly one GGUF model (its first part, if split): that
+/* A folder without safetensors but with exactly one GGUF model (its first part, if split): that
  * one. 0: nothing found. */
 static int find_gguf(const char *folder, char *out, size_t size)
 {
@@ -149,7 +149,7 @@ static int choose(const char *path, bool tokenizer_only, char *real, size_t size
     } else if (head[8] == '{' && memcmp(head + 4, "\0\0\0\0", 4) == 0) {
         *ops = &format_safetensors;
     } else if (head[0] == '{') {
-        /* config.json, tokenizer.json or the index: its folder is meant */
+        /* config.json, tokenizer.json or the index: use its folder */
         char *slash = strrchr(real, '/');
 
         if (slash == real)
@@ -304,7 +304,8 @@ int weight_file_check(const struct weight_file *f, struct error *e)
     return 0;
 }
 
-/* Tells the mapping that holds these bytes of a tensor; none: a programmer's error. */
+/* Passes a hint to the mapping that contains these bytes of a tensor; none: a programmer's
+ * error. */
 static void tell_mapping(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                          size_t bytes,
                          void (*tell)(const struct mapping *m, size_t offset, size_t bytes))
@@ -334,7 +335,7 @@ void weight_file_forget(const struct weight_file *f, const struct tensor_view *t
     tell_mapping(f, t, offset, bytes, mapping_forget);
 }
 
-/* FNV-1a over 64-bit steps, shaken: identity, not security. */
+/* FNV-1a over 64-bit steps, mixed: identity, not security. */
 static uint64_t mix(uint64_t h, const void *data, size_t bytes)
 {
     const uint8_t *p = data;

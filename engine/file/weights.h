@@ -1,10 +1,11 @@
-/* Weight files behind one vtable, found by content: a Hugging Face folder (config.json +
+/* Weight files behind one vtable, detected by content: a Hugging Face folder (config.json +
  * safetensors, sharded or not), a single .safetensors beside a config.json, GGUF v2/v3 (one or many
  * files). Memory-mapped read-only; every offset, count and string is bounds-checked at open, so a
  * view returned here can be read without further checks until weight_file_close. Owner: the caller
  * of open. After open the object is immutable: any thread may read. Errors: ERR_MODEL (damaged,
  * unknown), ERR_IO (cannot open/read). A file that shrinks after open raises SIGBUS: the guard of
- * engine/base/mapping.h lets the reader finish on zeros, and weight_file_check then says so. */
+ * engine/base/mapping.h lets the reader finish on zeros, and weight_file_check then returns
+ * ERR_IO. */
 #ifndef ENGINE_FILE_WEIGHTS_H
 #define ENGINE_FILE_WEIGHTS_H
 
@@ -27,41 +28,40 @@ void weight_file_close(struct weight_file *f);
 
 enum weight_format weight_file_format(const struct weight_file *f);
 const char *weight_file_path(const struct weight_file *f);
-/* How its matrices are packed: such tensors are shown as what they stand for (packed.h). A file
- * whose packing is refused opens with tokenizer_only alone. */
+/* The packing of its matrices: packed tensors are shown as their unpacked equivalents (packed.h). A
+ * file with an unsupported packing opens only with tokenizer_only. */
 const struct packing *weight_file_packing(const struct weight_file *f);
 uint64_t weight_file_bytes(const struct weight_file *f); /* sum of all tensors */
 size_t weight_file_count(const struct weight_file *f);
 const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);
 /* NULL: none */
 const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);
-/* From now on these (copied; NULL: none) go before what the file says. Once a file. ERR_USAGE,
+/* Sets overrides of the file's metadata (copied; NULL: none). Once per file. ERR_USAGE,
  * ERR_MEMORY. */
 int weight_file_override(struct weight_file *f, const struct overrides *o, struct error *e);
 /* META_NONE: none */
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key);
 struct meta_value meta_at(const struct meta_value *array, size_t i);
-/* Metadata entry i of a GGUF file (sorted by key), whole and as it lies there: key, type, value.
- * false: no such entry, or another format. */
+/* Metadata entry i of a GGUF file (sorted by key), its raw bytes: key, type, value. false: no such
+ * entry, or another format. */
 bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes,
                        const void **entry, size_t *bytes);
 /* Whole auxiliary file of a folder (tokenizer.json …): mapped bytes, NULL when absent or not a
  * folder. */
 const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes);
-/* ERR_IO once a mapped file shrank under us: what was computed from it since then is worthless. One
- * atomic load a file. */
+/* ERR_IO once a mapped file has shrunk: results since then are worthless. One atomic load per
+ * file. */
 int weight_file_check(const struct weight_file *f, struct error *e);
 /* Reads a tensor's pages ahead (want) in one system call; bytes from offset on. */
 void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                       size_t bytes);
-/* Starts reading them from the disk without waiting. */
+/* Starts reading them from disk without waiting. */
 void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                        size_t bytes);
-/* Gives the kernel leave to drop a tensor's pages (bytes from offset on) once they were repacked.
- */
+/* Lets the kernel drop a tensor's pages (bytes from offset on) after they were repacked. */
 void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset,
                         size_t bytes);
-/* Which of its files mapped bytes lie in, and where. false: in none. */
+/* The file that contains mapped bytes, and their offset. false: none. */
 struct weight_place {
     const char *path; /* of that file, */
     const void *file; /* all of it, */

@@ -1,5 +1,5 @@
-/* See weights_digest.h. Parts are read with pread and not through the mapping, whose pages would
- * count as this program's. */
+/* See weights_digest.h. Parts are read with pread instead of the mapping, whose pages would count
+ * as this program's memory. */
 #include "engine/file/weights_digest.h"
 
 #include "engine/base/cache.h"
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define PIECE ((size_t)1 << 20)
-#define RECORD 400 /* bytes of a kept hash, at most */
+#define RECORD 400 /* most bytes of a stored hash */
 
 /* Hashing one weight file. */
 struct reading {
@@ -30,7 +30,7 @@ struct reading {
     uint8_t *piece;
 };
 
-/* Which content of which file is meant, as text: the first line of a kept hash. */
+/* Identifies the content of a file as text: the first line of a stored hash. */
 static void describe(const char *path, const struct stat *st, char *out, size_t size)
 {
     snprintf(out, size,
@@ -52,7 +52,7 @@ static bool is_hex(const char *text)
     return strspn(text, "0123456789abcdef") == DIGEST_HEX - 1;
 }
 
-/* A hash kept of this very content. */
+/* Reads a stored hash of exactly this content. */
 static bool recall(const struct reading *r, const char *path, const char *head,
                    char hex[DIGEST_HEX])
 {
@@ -72,7 +72,7 @@ static bool recall(const struct reading *r, const char *path, const char *head,
     return known;
 }
 
-/* One that cannot be kept is made again the next time. */
+/* Stores a hash; if that fails it is computed again the next time. */
 static void keep(const struct reading *r, const char *path, const char *head, const char *hex)
 {
     char name[PATH_MAX + 64], text[RECORD];

@@ -1,5 +1,5 @@
-/* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of
- * memory and page faults. */
+/* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, limited by memory
+ * and page faults. */
 #include "engine/layout/pack.h"
 #include "engine/layout/format.h"
 #include "engine/base/half.h"
@@ -38,8 +38,8 @@ size_t pack_bytes(enum dtype type, int rows, int cols, int width)
            dtype_row_bytes(type, cols);
 }
 
-/* ggml quantize_row_q8_0_ref: the scale is rounded after its reciprocal was taken, halves away from
- * zero. */
+/* ggml quantize_row_q8_0_ref: the scale is rounded after its reciprocal was computed, halves away
+ * from zero. */
 static void quantise_q8_0(const float *x, uint8_t *block)
 {
     float amax = 0.0f, d, id;
@@ -183,8 +183,8 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
     float x[32];
 
     for (int b = 0; b < blocks; b++, dst += d->bytes * width) {
-        /* sixteen rows side by side are too many streams for the hardware: the group behind this
-         * one is asked for in a single one */
+        /* sixteen parallel rows are too many streams for the hardware: the next group is prefetched
+         * as a single one */
         for (size_t i = 0; i < src_block * (size_t)width; i += 64)
             __builtin_prefetch(
                 src +

@@ -1,6 +1,6 @@
 /* Packing of the quantised formats. Runs once per load, by many threads: word operations on whole
- * rows of bits instead of the field by field reading of engine/file/blocks.c, against which the
- * tests compare it. */
+ * rows of bits instead of engine/file/blocks.c's field by field reading, with which the tests
+ * compare it. */
 #include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
 #include "engine/layout/turned.h"
@@ -102,7 +102,7 @@ static uint32_t bit_pairs(const uint8_t *bytes, int shift)
 #endif
 }
 
-/* A superblock of one block. Payloads are interleaved as they are. */
+/* A superblock of one block. Payloads are interleaved unchanged. */
 static void put_simple(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     const struct format_traits *f = &format_of[type];
@@ -175,7 +175,7 @@ static void put_signed_factors(uint8_t *to, int width, int r, const uint8_t *con
     }
 }
 
-/* Words as they are; Q3_K's turned. */
+/* Words unchanged; Q3_K's transposed. */
 static void put_words(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     const struct format_traits *f = &format_of[type];

@@ -1,9 +1,8 @@
-/* Quantisation by search (quantize.h). Any thread.
- * Two problems are solved here. Symmetric: x ~ s * q with q in -h .. h-1. Affine: x ~ s * q - m
- * with q in 0 .. top and m >= 0. Both try some starting scales around the one that just covers the
- * range, round, and solve for the best s (and m) under those codes in closed form; the best of all
- * tries wins. The two-level types then round the scales themselves and take the codes again under
- * what is left. */
+/* Quantisation by search (quantize.h). Any thread. Two problems are solved here. Symmetric: x ~ s *
+ * q with q in -h .. h-1. Affine: x ~ s * q - m with q in 0 .. top and m >= 0. Both try some
+ * starting scales around the one that just covers the range, round, and solve for the best s (and
+ * m) under those codes in closed form; the best of all tries is taken. The two-level types then
+ * round the scales themselves and recompute the codes for the rounded scales. */
 #include "engine/layout/quantize.h"
 
 #include "engine/layout/pack.h"
@@ -148,7 +147,7 @@ static void q6_k(const float *x, const float *importance, uint8_t *out)
     memset(out, 0, 210);
     quantise_put_half(out + 208, most / -128.0f);
     d = quantise_half_at(out + 208);
-    if (d == 0.0f) { /* code 32 stands for zero */
+    if (d == 0.0f) { /* code 32 means zero */
         memset(out + 128, 0xaa, 64);
         return;
     }

@@ -1,7 +1,7 @@
-/* Quantisation to the types of two to four bits that have no code of plain steps, or scales of few
- * bits (quantize.h): Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4. Any thread. As in quantize.c the scales of
- * the parts are found first; then they are rounded themselves, and the codes taken again under what
- * is left. */
+/* Quantisation to the types of two to four bits without linear codes, or with scales of few bits
+ * (quantize.h): Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4. Any thread. As in quantize.c the scales of the
+ * parts are found first; then they are rounded themselves, and the codes recomputed for the rounded
+ * scales. */
 #include "engine/layout/quantize_low.h"
 
 #include "engine/file/blocks.h"
@@ -68,7 +68,7 @@ void quantise_q3_k(const float *x, const float *importance, uint8_t *out)
     }
 }
 
-/* The number of the sixteen values (upwards) that is nearest to v. */
+/* The index of the nearest of the sixteen values (ascending) to v. */
 static int nearest_entry(const int8_t *table, float v)
 {
     int c = 0;

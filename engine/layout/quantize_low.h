@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* One block of the file, of elements that are finite; the importance of its columns or NULL. */
+/* One block of the file, from finite elements; the importance of its columns or NULL. */
 void quantise_q2_k(const float *x, const float *importance, uint8_t *out);
 void quantise_q3_k(const float *x, const float *importance, uint8_t *out);
 void quantise_iq4_nl(const float *x, const float *importance, uint8_t *out);

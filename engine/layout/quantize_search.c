@@ -1,5 +1,5 @@
-/* See quantize_search.h: the searches for any processor, which of their builds runs here, and what
- * errors weigh. */
+/* See quantize_search.h: the portable searches, the choice of the build for this CPU, and the
+ * weights of errors. */
 #include "engine/layout/quantize_search.h"
 
 #include "engine/layout/quantize_search.inc"

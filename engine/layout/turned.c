@@ -5,7 +5,7 @@
 
 #define EACH(byte) ((byte)*0x01010101u)
 
-/* Bits of x that the byte `mask` has, moved up. */
+/* The bits of x in the byte `mask`, shifted up. */
 static inline uint32_t up(uint32_t x, int by, uint32_t mask)
 {
     return x << by & EACH(mask);

@@ -19,7 +19,7 @@
 
 #define TURNED_WORDS 27
 
-/* Neither may be given its own output. */
+/* Input and output must not overlap. */
 void turned_from_file(const uint8_t *file, uint32_t turned[TURNED_WORDS]);
 void turned_to_file(const uint32_t turned[TURNED_WORDS], uint8_t *file);
 

@@ -1,7 +1,7 @@
-/* Strict binding: every tensor the family needs is there with the shape the hyperparameters ask
- * for, and every tensor of the file is used. Thread: the one that loads. It makes lists of jobs
- * (bind.h) instead of loading at once: the order of loading, its threads and its memory are then
- * decided in one place, with everything known. */
+/* Strict binding: every tensor the family needs must exist with the shape given by the
+ * hyperparameters, and every tensor of the file must be used. Thread: the one that loads. It makes
+ * lists of jobs (bind.h) instead of loading at once: the order of loading, its threads and its
+ * memory are then decided in one place, with everything known. */
 #include "engine/model/bind.h"
 
 #include "engine/base/mem.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define ALIGN 64
-/* where packed matrices begin: devices that share the host's memory then use them in place */
+/* alignment of packed matrices: devices that share the host's memory then use them in place */
 #define PAGE 4096
 
 static const struct tensor_view *want(struct binding *b, enum tensor_role role, int layer,
@@ -54,7 +54,7 @@ static int check_shape(struct binding *b, const struct tensor_view *t, int64_t d
                      weight_file_path(b->model->file), t->name, has, should);
 }
 
-/* Room in the one allocation of all weights; what padding takes counts as needed. */
+/* Reserves bytes in the one allocation of all weights; padding counts as needed. */
 static size_t reserve(struct binding *b, size_t *end, size_t bytes, size_t align)
 {
     size_t from = *end, at = (from + align - 1) / align * align;
@@ -65,8 +65,8 @@ static size_t reserve(struct binding *b, size_t *end, size_t bytes, size_t align
     return at;
 }
 
-/* Vectors first, in one piece: matrices may be packed long after them, and scattered vectors would
- * fill their huge pages before that. */
+/* Vectors first, together: matrices may be packed long after them, and scattered vectors would
+ * populate their huge pages before that. */
 static void join_arena(struct binding *b)
 {
     reserve(b, &b->arena, 0, PAGE);
@@ -76,18 +76,17 @@ static void join_arena(struct binding *b)
     b->arena += b->arena_matrices;
 }
 
-/* Float rows could be read where they are mapped, but in pages of 4 KiB, which reads a fifth slower
- * than large ones do: they are copied where memory has room for it. The file's own pages can be
- * dropped then. */
+/* Float rows could be read in the mapping, but its pages of 4 KiB read a fifth slower than large
+ * ones: they are copied if memory is sufficient. The file's own pages can be dropped then. */
 static bool has_room(const struct binding *b)
 {
     if (b->options->expert_cache)
-        return true; /* what is large stays on the disk */
+        return true; /* the large ones stay on disk */
     return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
-/* The type of a job's matrix but for conversions. Packed integers are exact as F32 alone, since
- * activations are not rounded before they meet it. */
+/* The type of a job's matrix before conversions. Packed integers are exact only as F32, since
+ * activations are then not rounded. */
 static enum dtype exact_type(const struct binding *b, const struct matrix_job *j)
 {
     const struct tensor_view *t = j->tensor;
@@ -99,9 +98,9 @@ static enum dtype exact_type(const struct binding *b, const struct matrix_job *j
     return j->split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
 }
 
-/* The rows of a job become *job.matrix, or what its `split` takes of them. Without room for a copy
- * float types stay mapped, unless a conversion or where they lie in the file forbids it. Blocks
- * cannot be turned: their values become F16. */
+/* The rows of a job become *job.matrix, or the part selected by its `split`. Without memory for a
+ * copy float types stay mapped, unless a conversion or their layout in the file forbids it. Blocks
+ * cannot be transposed: their values become F16. */
 static int add_job(struct binding *b, enum tensor_role role, int layer, struct matrix_job job,
                    int rows, int cols, struct error *e)
 {
@@ -164,7 +163,7 @@ static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role
                    rows, cols, e);
 }
 
-/* The same of a transposed tensor of `wide` rows, of which every step-th is meant. */
+/* The same for a transposed tensor of `wide` rows, of which every step-th is used. */
 static int add_transposed(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
                           const struct tensor_view *t, int64_t first, int step, int wide, int rows,
                           int cols, struct error *e)
@@ -183,7 +182,7 @@ static int add_transposed(struct binding *b, struct matrix *m, enum tensor_role 
                    rows, cols, e);
 }
 
-/* count elements of t from one on, `step` apart. */
+/* count elements of t from `from` on, `step` apart. */
 static int add_steps(struct binding *b, const float **vector, const struct tensor_view *t,
                      int64_t from, int64_t step, int64_t count, struct error *e)
 {
@@ -222,7 +221,7 @@ static int add_vector(struct binding *b, const float **vector, const struct tens
     return add_steps(b, vector, t, from, 1, count, e);
 }
 
-/* The bias beside a tensor, where there is one; rows first .. first+rows-1 of `all`. */
+/* The bias of a tensor, if there is one; rows first .. first+rows-1 of `all`. */
 static int add_bias(struct binding *b, const float **bias, enum tensor_role role, int layer,
                     int first, int rows, int all, struct error *e)
 {
@@ -277,7 +276,7 @@ static int bind_vector(struct binding *b, const float **vector, enum tensor_role
     return add_vector(b, vector, t, 0, n, e);
 }
 
-/* Weights that the file keeps as what is to be added to 1; llama.cpp's converter has added it. */
+/* Norm weights stored as offsets from 1; llama.cpp's converter has added the 1. */
 static void mind_one_more(struct binding *b)
 {
     if (b->model->hp.common.norms.kind == NORM_RMS_ONE &&
@@ -358,7 +357,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
 }
 
-/* All heads of one of the two: heads x rows of cols. */
+/* All heads of k or v: heads x rows of cols. */
 static int bind_heads(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
                       int heads, int rows, int cols, struct error *e)
 {
@@ -372,7 +371,7 @@ static int bind_heads(struct binding *b, struct matrix *m, enum tensor_role role
     return add_matrix(b, m, role, layer, t, 0, heads * rows, cols, e);
 }
 
-/* Keys and values of a latent row, apart in GGUF files, else to be taken apart: only together do
+/* Keys and values from a latent row, separate in GGUF files, else to be separated: only then can
  * queries and outputs stay in the latent space (absorbed, arXiv:2405.04434, 2.1.2). */
 static int bind_latent_heads(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
@@ -420,8 +419,8 @@ static int bind_latent(struct binding *b, struct layer_weights *w, int layer, st
     return bind_plain(b, &w->o, TENSOR_O, layer, hidden, a->heads * a->value_dim, e);
 }
 
-/* A tensor that holds a matrix of every expert, whose rows lie `step` apart among `wide` ones, from
- * `first` on; and their biases. t NULL: each expert has tensors of its own. */
+/* A tensor with a matrix for every expert, whose rows are `step` apart among `wide` ones, from
+ * `first` on; and their biases. t NULL: each expert has its own tensors. */
 struct stack {
     const struct tensor_view *t, *bias;
     int wide, first, step;
@@ -486,8 +485,8 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
             rc = add_stacked(b, m, one, layer, &s, x, rows, cols, e);
             continue;
         }
-        /* With none of them there, the message names today's spelling: GGUF files have one tensor
-         * for all experts. */
+        /* If none exists, the message uses the current spelling: GGUF files have one tensor for all
+         * experts. */
         if (!(t = want(b,
                        x == 0 && gguf &&
                                !family_tensor(b->family, b->model->file, one, layer, 0, false)
@@ -525,7 +524,7 @@ static int bind_halves(struct binding *b, struct expert_weights *w, int layer,
     return rc ? rc : add_matrix(b, &w->up, TENSOR_UP, layer, t, width, width, hidden, e);
 }
 
-/* The expert every token meets: the shared one behind the routed ones, or all of a dense layer. */
+/* The always-used expert: the shared one after the routed ones, or all of a dense layer. */
 static int bind_shared(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
@@ -572,7 +571,7 @@ static int bind_experts(struct binding *b, struct layer_weights *w, int layer, s
     return rc || !s->shared ? rc : bind_shared(b, w, layer, e);
 }
 
-/* The scores of experts are computed in F32, whatever the file holds. */
+/* The scores of experts are computed in F32, whatever the file's type. */
 static int bind_router(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
@@ -619,7 +618,7 @@ static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, str
                                   : bind_attention(b, w, layer, e);
 }
 
-/* The norms of one operator; role: of the one that has no other beside it. */
+/* The norms of one operator; role: of the only one, if there is no other. */
 static int bind_around(struct binding *b, struct norm_weights *before, struct norm_weights *after,
                        enum tensor_role role, enum tensor_role role_after, int layer,
                        struct error *e)
@@ -630,7 +629,7 @@ static int bind_around(struct binding *b, struct norm_weights *before, struct no
     return rc || !s->after ? rc : bind_norm(b, after, s->before ? role_after : role, layer, e);
 }
 
-/* Of a dense part and routed experts side by side. */
+/* Norms of a dense part and routed experts in parallel. */
 static int bind_apart(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     int rc;
@@ -674,13 +673,13 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
     return bind_experts(b, w, layer, e);
 }
 
-/* A row begins anywhere in a page. */
+/* Pages of a row, which may start anywhere in a page. */
 static size_t pages_of_row(size_t bytes)
 {
     return (bytes + 2 * (size_t)PAGE - 2) / PAGE * PAGE;
 }
 
-/* A table whose rows are read where they lie in the file: `rows` of them, or any number. */
+/* A table whose rows are read in the mapped file: `rows` of them, or any number. */
 static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_role role,
                       int64_t rows, int cols, struct error *e)
 {
@@ -730,7 +729,7 @@ static bool has(const struct binding *b, enum tensor_role role)
     return family_tensor(b->family, b->model->file, role, 0, 0, false) != NULL;
 }
 
-/* Of a block that predicts further tokens. */
+/* Binds the MTP block. */
 static int bind_mtp(struct binding *b, struct error *e)
 {
     struct model *m = b->model;
@@ -782,7 +781,7 @@ static int bind_ends(struct binding *b, struct error *e)
     return bind_plain(b, &m->head, TENSOR_HEAD, 0, m->hp.n_vocab, width, e);
 }
 
-/* A tensor of a layer with a number that the model does not reach. */
+/* Whether it is a tensor of a layer beyond the model's last. */
 static bool behind_the_last(const struct binding *b, const char *name)
 {
     int layer;
@@ -792,7 +791,7 @@ static bool behind_the_last(const struct binding *b, const char *name)
            layer >= b->model->hp.n_layers;
 }
 
-/* What an unused tensor is for, in words; NULL: nobody knows. */
+/* Purpose of an unused tensor, in words; NULL: unknown. */
 static const char *purpose_of(const struct binding *b, const char *name)
 {
     const char *what = family_ignores(b->family, name);
@@ -802,7 +801,7 @@ static const char *purpose_of(const struct binding *b, const char *name)
 
 #define PURPOSES 8
 
-/* Counted by purpose, for the one line that says so. */
+/* Counted by purpose, for the one-line report. */
 struct unused {
     const char *what[PURPOSES];
     int tensors[PURPOSES];
@@ -877,8 +876,8 @@ int bind_model(struct binding *b, struct error *e)
             most = b->by_type[t];
             m->type = (enum dtype)t;
         }
-    /* Active: what a token multiplies. A look-up in the embeddings is none, so those count only
-     * where they are the head. */
+    /* Active: parameters that a token is multiplied with. A look-up in the embeddings is not, so
+     * those count only if they are the head. */
     m->n_params_active =
         m->n_params - (m->hp.tied_embeddings ? 0 : m->embeddings.dims[0] * m->embeddings.dims[1]);
     for (int l = 0; l < m->hp.n_layers; l++) {

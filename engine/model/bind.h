@@ -1,31 +1,31 @@
-/* Inside engine/model only: from an open file to a list of what must be copied, packed or left
- * mapped, without reading a weight. Thread: the one that loads. The list is made first and carried
- * out later, so that --fit and loading count with the same code. */
+/* Inside engine/model only: turns an open file into a list of jobs (what to copy, pack or leave
+ * mapped) without reading a weight. Thread: the one that loads. The list is made first and executed
+ * later, so that --fit and loading count with the same code. */
 #ifndef ENGINE_MODEL_BIND_H
 #define ENGINE_MODEL_BIND_H
 
 #include "engine/model/family.h"
 #include "engine/model/model.h"
 
-/* A matrix that lies head by head within another one's rows: of every `stride` rows of the tensor
- * `rows` from `first` on. across: a head's part is turned, columns become rows. */
+/* A per-head matrix inside another one's rows: of every `stride` rows of the tensor, `rows` from
+ * `first` on. across: a head's part is transposed. */
 struct job_split {
     int stride, first, rows;
     bool across;
 };
 
-/* Rows of a tensor that become one matrix. Bytes are those of rows of the tensor's type, one behind
- * the other; where it is packed, no such rows lie anywhere, and they count them all the same. */
+/* Rows of a tensor that become one matrix. Byte counts assume consecutive rows of the tensor's
+ * type, also for packed tensors, which have no such rows. */
 struct matrix_job {
     struct matrix *matrix;
     const struct tensor_view *tensor;
     size_t from; /* byte offset of the first row in the tensor */
-    /* bytes to the next row, and to the next column, where rows do not lie one behind the other
-     * (gather.h); 0: they do; each is in one piece */
+    /* bytes to the next row, and to the next column, where rows are not consecutive (gather.h); 0:
+     * they are; each is contiguous */
     size_t row_step, col_step;
-    size_t to; /* byte offset in the arena; of no meaning when mapped */
+    size_t to; /* byte offset in the arena; unused if mapped */
     bool mapped;
-    bool paged;             /* it stays on the disk: `to` is of no meaning */
+    bool paged;             /* it stays on disk: `to` is unused */
     struct job_split split; /* stride 0: all rows from there on */
 };
 
@@ -34,7 +34,7 @@ static inline bool gathered(const struct matrix_job *j)
     return j->row_step != 0 || j->tensor->packed;
 }
 
-/* What becomes of a vector's values. */
+/* How a vector's values are transformed. */
 enum vector_form {
     VECTOR_PLAIN,
     VECTOR_ONE_MORE,  /* 1 + w */
@@ -58,7 +58,7 @@ struct vector_job {
 struct binding {
     struct model *model;
     const struct family *family;
-    struct family mtp; /* what that is of model_options.mtp_of */
+    struct family mtp; /* the MTP block's family, for model_options.mtp_of */
     const struct model_options *options;
     struct matrix_job *matrices;
     size_t n_matrices, room_matrices;
@@ -67,24 +67,24 @@ struct binding {
     uint8_t *used; /* a byte per tensor of the file */
     /* bytes the jobs need, every part aligned to 64: the vectors', and then all; the matrices' */
     size_t arena, arena_matrices;
-    bool paging;       /* what jobs now make stays on the disk */
-    uint64_t *counted; /* the part of total that jobs now count for */
+    bool paging;       /* new jobs stay on disk */
+    uint64_t *counted; /* the part of total that new jobs are added to */
     struct model_footprint total;
     uint64_t by_type[DTYPE_COUNT];
 };
 
-/* Of one tensor, whatever its dimensions, all n values; form other than VECTOR_PLAIN changes them.
- */
+/* Of one tensor, whatever its dimensions, all n values; any form but VECTOR_PLAIN transforms
+ * them. */
 int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
                 int64_t n, enum vector_form form, int turned, struct error *e);
-/* A matrix and the bias beside it, where there is one. */
+/* A matrix and its bias, if there is one. */
 int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer, int rows,
                int cols, struct error *e);
 int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int layer, int n,
               struct error *e);
 /* bind_recurrent.c */
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
-/* m->hp, m->file and m->layers (n_layers, experts too) are there. Errors name the tensor. */
+/* Requires m->hp, m->file and m->layers (n_layers, experts too). Errors name the tensor. */
 int bind_model(struct binding *b, struct error *e);
 void bind_release(struct binding *b);
 

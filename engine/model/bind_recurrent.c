@@ -35,7 +35,7 @@ static int bind_convolution(struct binding *b, struct recurrent_weights *w, int 
     return bind_bias(b, &w->conv_bias, TENSOR_CONV, layer, channels, e);
 }
 
-/* llama.cpp's converter keeps -exp(A_log), for Kimi's exp(A_log). */
+/* llama.cpp's converter stores -exp(A_log), for Kimi exp(A_log). */
 static int bind_decay(struct binding *b, struct recurrent_weights *w, int layer, struct error *e)
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;

@@ -1,7 +1,7 @@
-/* The blocks a model is cut into for placement (a layer's mixer, each of its experts, the head)
- * and the one walker over a block's weights: whoever counts, copies, checks or moves weights asks
- * here, so that a matrix that a new kind of layer brings is named in one place. Plain functions of
- * an immutable model: any thread, nothing is allocated. */
+/* The blocks a model is divided into for placement (a layer's mixer, each of its experts, the head)
+ * and the only iterator over a block's weights: all code that counts, copies, checks or moves
+ * weights uses it, so that a new matrix is added in one place. Plain functions of an immutable
+ * model: any thread, nothing is allocated. */
 #ifndef ENGINE_MODEL_BLOCK_H
 #define ENGINE_MODEL_BLOCK_H
 
@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 /* BLOCK_ATTENTION: the mixer, of whatever kind, with all norms and the router of its layer. Every
- * layer has one; of a layer without a mixer it has no matrices, and stays on the CPU.
- * BLOCK_EXPERT: a routed expert; behind those the shared one, or a dense layer's feed-forward. */
+ * layer has one; in a layer without a mixer it has no matrices, and stays on the CPU. BLOCK_EXPERT:
+ * a routed expert; after those the shared one, or a dense layer's feed-forward. */
 enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
 
 struct block_id {
@@ -34,7 +34,7 @@ enum matrix_part {
     MATRIX_KV_A,
     MATRIX_K_B,
     MATRIX_V_B,
-    MATRIX_JOIN, /* of a block that predicts further tokens: before its layer's mixer */
+    MATRIX_JOIN, /* of an MTP block: before its layer's mixer */
     MATRIX_GATE,
     MATRIX_UP,
     MATRIX_DOWN,
@@ -42,44 +42,41 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 13 /* of one block at most */
+#define BLOCK_MATRICES 13 /* most matrices of a block */
 
-/* One matrix of a block. An adapter (LoRA, arXiv:2106.09685) hangs on a (block, part): the product
- * y = W x becomes y += s * B(A * x), in F32 after the product. None is loaded yet; whoever adds
- * them keeps A, B and s in a table by that pair and hands them out here, beside w. */
+/* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {
     const struct matrix *w;
     enum matrix_part part;
 };
 
-/* The matrices of a block in the order of enum matrix_part, absent ones left out; returns how many.
+/* The matrices of a block in the order of enum matrix_part, without absent ones; returns how many.
  * 0: the model has no such block (its layer has fewer experts), or the layer has no mixer. */
 int model_block_matrices(const struct model *m, struct block_id id,
                          struct block_matrix out[BLOCK_MATRICES]);
-/* F32 values of a recurrent mixer beside its matrices; 0: it is none. */
+/* F32 values of a recurrent mixer besides its matrices; 0: not recurrent. */
 size_t model_recurrent_values(const struct model *m, int layer);
-/* Values of q_norm (queries) or k_norm of a layer, be they of a latent row; 0 where it has none. */
+/* Number of values of q_norm (queries) or k_norm of a layer, including a latent row's; 0: none. */
 size_t model_qk_norm_values(const struct model *m, int layer, bool queries);
 const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */
 
-/* Bytes of a block's weights in memory, padding included. The norms and the router of a layer
- * (its shared expert's row included) belong to its attention block, which a device that runs the
- * whole layer needs with it; the final norm to the head. matrices: what a product reads, biases
- * left out. */
+/* Bytes of a block's weights in memory, padding included. The norms and the router of a layer (its
+ * shared expert's row included) count for its attention block, since a device that runs the whole
+ * layer needs them; the final norm for the head. matrices: what a product reads, without biases. */
 struct block_bytes {
     uint64_t matrices, biases, norms, router;
 };
 struct block_bytes model_block_parts(const struct model *m, struct block_id id);
-/* All of them together: what the block takes where it lies. 0: there is no such block. */
+/* Total bytes of the block. 0: there is no such block. */
 uint64_t model_block_bytes(const struct model *m, struct block_id id);
-/* Bytes of the matrices of the experts that one token meets in a layer, at the mean size of the
- * routed ones; shared ones are always met. */
+/* Bytes of the experts' matrices that one token uses in a layer, at the mean size of the routed
+ * ones; shared ones are always used. */
 uint64_t model_token_experts(const struct model *m, int layer);
-/* Bytes of the largest gate, up and down of any expert: what holds each of them in turn. */
+/* Bytes of the largest gate, up and down of any expert: sizes of a buffer for any expert. */
 void model_largest_expert(const struct model *m, uint64_t bytes[3]);
 
 /* for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);): layer by layer the mixer,
- * then as many experts as this layer has; the head last. */
+ * then all experts of this layer; the head last. */
 #define BLOCK_BEFORE ((struct block_id){BLOCK_ATTENTION, -1, 0})
 bool model_block_next(const struct model *m, struct block_id *id);
 

@@ -21,7 +21,7 @@ void describe_refuse(struct describer *d, const char *what)
         d->rc = error_set(d->e, ERR_MODEL, "%s: %s", weight_file_path(d->f), what);
 }
 
-/* A value by its name in config.json. spelled: how this file's format calls it. */
+/* A value by its name in config.json. spelled: its name in this file's format. */
 static struct meta_value asked(const struct describer *d, const char *name, char *spelled,
                                size_t size)
 {
@@ -220,7 +220,7 @@ void describe_shared(struct ffn_shape *ffn, int width)
     ffn->shared_width = width;
 }
 
-/* What the keys left open of the mixer that layers have in common. */
+/* Sets what the keys left open in the layers' common mixer. */
 static void describe_mixer(struct hparams *hp, struct describer *d)
 {
     struct mixer_shape *m = &hp->common.mixer;

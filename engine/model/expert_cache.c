@@ -1,5 +1,5 @@
-/* See expert_cache.h. Slots are of one size: experts of a model differ little, and a slot then
- * serves any of them. */
+/* See expert_cache.h. Slots are of one size: the experts of a model differ little, and any slot
+ * then fits any expert. */
 #include "engine/model/expert_cache.h"
 
 #include "engine/base/clock.h"
@@ -10,23 +10,23 @@
 #include <string.h>
 
 #define PAGE 4096
-#define DEPTH 8    /* experts on their way at a time: more than that makes no disk faster */
+#define DEPTH 8    /* most experts being read: more does not make a disk faster */
 #define GUESSES 32 /* of a layer */
-/* Guesses are followed while at least this part of those lately that had to be read was right: a
- * wrong one keeps the disk from what is wanted. */
+/* Predictions are followed while at least this share of the recent ones that needed a read was
+ * right: a wrong one delays needed reads. */
 #define GUESS_RIGHT 0.3f
 #define GUESS_FADE 0.99f
-#define GUESS_TRUST 10.0f /* right ones that it begins with */
-/* Uses fade to a half in 64 passes. */
+#define GUESS_TRUST 10.0f /* initial count of right ones */
+/* Use counts halve in 64 passes. */
 #define FADE 0.98922801f /* 2^(-1/64) */
 
 struct cell {
     struct matrix_job *jobs[EXPERT_MATRICES];
     int n;
-    int slot;       /* -1: on the disk alone */
-    float used;     /* faded */
+    int slot;       /* -1: only on disk */
+    float used;     /* decayed */
     uint64_t pass;  /* when it was last counted */
-    uint32_t bytes; /* of the file, in pages: experts are small beside 2^44 */
+    uint32_t bytes; /* in the file, in whole pages: experts are small compared to 2^44 */
 };
 
 struct slot {
@@ -34,9 +34,9 @@ struct slot {
     uint8_t *at;
     int cell; /* -1: free */
     int taken;
-    bool gone;    /* its memory was given back */
-    bool ahead;   /* guessed to be asked for next: it stays until that is known */
-    bool guessed; /* read because of that, and not asked for yet */
+    bool gone;    /* its memory was freed */
+    bool ahead;   /* predicted to be used next: kept until that is known */
+    bool guessed; /* read for a prediction, and not used yet */
 };
 
 struct expert_cache {
@@ -51,9 +51,10 @@ struct expert_cache {
     uint8_t *memory;
     struct expert_reader *reader;
     uint64_t pass;
-    float passes; /* faded as uses are */
-    int layer;    /* where the pass is */
-    /* of the newest guess, what was not in memory; and how often such ones were right, faded */
+    float passes; /* decayed as uses are */
+    int layer;    /* current layer of the pass */
+    /* of the newest prediction, the experts not in memory; and how often such ones were right,
+     * decayed */
     int guess[GUESSES], n_guess;
     float guessed, right;
     struct expert_cache_stats stats;
@@ -64,7 +65,7 @@ static size_t paged(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Which expert of all a matrix belongs to. */
+/* The index of the expert that a matrix belongs to. */
 static int cell_of(const struct model *m, const struct matrix *x)
 {
     return (int)(((const char *)x - (const char *)m->layers[0].experts) /
@@ -80,7 +81,7 @@ static size_t cell_room(const struct cell *c)
     return bytes;
 }
 
-/* Copies the jobs that stay on the disk, or the others; how many. to may be `jobs`. */
+/* Copies the jobs that stay on disk, or the others; returns how many. to may be `jobs`. */
 static size_t pick_jobs(const struct matrix_job *jobs, size_t n, bool stays, struct matrix_job *to)
 {
     size_t picked = 0;
@@ -112,7 +113,7 @@ static void fill_cells(struct expert_cache *c)
             c->slot_bytes = cell_room(&c->cells[i]);
 }
 
-/* How many slots the memory asked for makes, and all of their bytes with the readers'. */
+/* Number of slots in so much memory, and their total bytes including the readers'. */
 static int slots_in(const struct expert_cache *c, uint64_t bytes, uint64_t buffers)
 {
     uint64_t n = bytes > buffers ? (bytes - buffers) / c->slot_bytes : 0;
@@ -145,7 +146,7 @@ static int take_slots(struct expert_cache *c, uint64_t bytes, uint64_t buffers, 
     return 0;
 }
 
-/* The jobs that stay on the disk leave the binding. */
+/* Moves the jobs that stay on disk out of the binding. */
 static int take_jobs(struct expert_cache *c, struct binding *b, struct error *e)
 {
     c->n_cells = b->model->hp.n_layers * b->model->hp.n_experts;
@@ -197,7 +198,7 @@ void expert_cache_free(struct expert_cache *c)
     mem_free(c);
 }
 
-/* Of an expert that has a slot, the readers done with it. */
+/* Sets or clears the data pointers of an expert with a slot, after its read. */
 static void show(struct expert_cache *c, struct cell *x, bool there)
 {
     struct slot *s = &c->slots[x->slot];
@@ -222,7 +223,7 @@ static void leave(struct expert_cache *c, struct slot *s)
     s->ahead = s->guessed = false;
 }
 
-/* In how many passes an expert is expected to be wanted again. */
+/* In how many passes an expert is expected to be used again. */
 static float expected(const struct expert_cache *c, int cell)
 {
     const struct cell *x = &c->cells[cell];
@@ -232,7 +233,7 @@ static float expected(const struct expert_cache *c, int cell)
            (float)(ahead > 0 ? ahead : ahead + layers) / (float)layers;
 }
 
-/* The slot that is free or holds what is expected last; NULL: all are needed. */
+/* The slot that is free or has the expert expected last; NULL: all are needed. */
 static struct slot *victim(struct expert_cache *c)
 {
     struct slot *best = NULL;
@@ -257,7 +258,7 @@ static struct slot *victim(struct expert_cache *c)
     return best;
 }
 
-/* Begins to read an expert into a slot; NULL: there is none for it. */
+/* Starts reading an expert into a slot; NULL: no slot. */
 static struct slot *fetch(struct expert_cache *c, int cell, bool guess)
 {
     struct cell *x = &c->cells[cell];
@@ -304,7 +305,7 @@ bool expert_cache_has(const struct expert_cache *c, int layer, int expert)
     return !x || (x->slot >= 0 && state_of(&c->slots[x->slot]) == READ_DONE);
 }
 
-/* Asked for: a hit or a miss, once a pass. */
+/* Counts a hit or a miss, once per pass. */
 static void count(struct expert_cache *c, struct cell *x, struct slot *s)
 {
     bool there = s && state_of(s) == READ_DONE;
@@ -319,7 +320,7 @@ static void count(struct expert_cache *c, struct cell *x, struct slot *s)
     x->used += 1.0f;
     c->stats.hits += there;
     c->stats.misses += !there;
-    /* one that was guessed and is on its way was missed as well */
+    /* one that was prefetched but is still being read counts as missed */
     c->stats.missed_bytes += there && !s->guessed ? 0 : (uint64_t)x->bytes * PAGE;
 }
 
@@ -405,7 +406,7 @@ int expert_cache_hold(struct expert_cache *c, int layer, int expert, struct erro
 
     if (!is_paged(c, layer, expert))
         return 0;
-    expert_cache_known(c); /* guesses make room */
+    expert_cache_known(c); /* drop predictions to free slots */
     if (take(c, layer * c->n_experts + expert, false) == EXPERT_NO_SLOT)
         return error_set(e, ERR_MEMORY, "the expert cache has no room for one expert more");
     if ((rc = expert_cache_wait(c, layer, expert, e)) < 0)
@@ -436,7 +437,7 @@ void expert_cache_guess(struct expert_cache *c, int layer, const int *experts, i
 
         if (c->cells[cell].n == 0)
             continue;
-        if (c->cells[cell].slot >= 0) { /* it shall not leave before it is asked for */
+        if (c->cells[cell].slot >= 0) { /* keep it until it is used */
             c->slots[c->cells[cell].slot].ahead |= free_slots-- > 2 * n;
             continue;
         }
@@ -457,7 +458,7 @@ void expert_cache_guess(struct expert_cache *c, int layer, const int *experts, i
 void expert_cache_known(struct expert_cache *c)
 {
     if (c)
-        c->n_guess = 0; /* what was right of it is counted */
+        c->n_guess = 0; /* right ones are already counted */
     for (int i = 0; c && i < c->n_slots; i++) {
         struct slot *s = &c->slots[i];
 
@@ -474,7 +475,7 @@ uint64_t expert_cache_shrink(struct expert_cache *c, uint64_t bytes)
     int least = 2 * c->model->hp.n_experts_used + 2;
     uint64_t given = 0;
 
-    expert_cache_known(c); /* guesses are the first to go */
+    expert_cache_known(c); /* predictions are evicted first */
     while (given < bytes && c->stats.slots > least) {
         struct slot *s = victim(c);
 
@@ -528,7 +529,7 @@ void expert_cache_map(const struct expert_cache *c, uint8_t *out)
                  (c->cells[i].slot >= 0 && state_of(&c->slots[c->cells[i].slot]) == READ_DONE);
 }
 
-/* As new would: the same cells, none of which is kept. */
+/* The same computation as in new, without keeping the cells. */
 uint64_t expert_cache_footprint(const struct model *m, const struct binding *b, uint64_t *least)
 {
     struct expert_cache c = {.model = (struct model *)m};

@@ -1,5 +1,5 @@
-/* See expert_reader.h. One lock for queues and states: it is taken a few times a piece, which takes
- * a disk a millisecond. */
+/* See expert_reader.h. One lock for queues and states: it is taken a few times per piece, which
+ * takes a disk a millisecond. */
 #include "engine/model/expert_reader.h"
 
 #include "engine/base/clock.h"
@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* of the file at a time: as much as disks need for their full rate, little enough to share out */
+/* bytes of the file per read: enough for a disk's full rate, small enough to share out */
 #define PIECE ((size_t)1 << 20)
 
 struct reader_thread {
@@ -34,7 +34,7 @@ struct expert_reader {
     bool stop;
     struct error why;
     struct read_totals totals;
-    int reading; /* pieces on their way from the disk */
+    int reading; /* pieces being read from disk */
     uint64_t since;
     uint8_t *memory;
     size_t bytes;
@@ -62,7 +62,7 @@ static bool take_out(struct queue *q, const struct read_task *t)
     return false;
 }
 
-/* Packed ones are read where they are mapped: their codes, scales and zeros lie apart. */
+/* Packed ones are read from the mapping: their codes, scales and zeros are separate. */
 static bool from_mapping(const struct matrix_job *j)
 {
     return j->tensor->packed != NULL;
@@ -73,7 +73,7 @@ static struct piece next_piece(const struct matrix_job *j, int first)
     return gathered(j) ? repack_whole(j) : repack_piece(j, first, repack_groups(j, PIECE));
 }
 
-/* The bytes of a thread's buffers: to read into, to convert in. */
+/* Sizes of a thread's buffers: for reading, for converting. */
 static void buffer_sizes(const struct matrix_job *jobs, size_t n, size_t *buffer, size_t *scratch)
 {
     *buffer = *scratch = 0;
@@ -96,7 +96,7 @@ uint64_t expert_reader_footprint(const struct matrix_job *jobs, size_t n)
     return EXPERT_READERS * (uint64_t)(buffer + scratch);
 }
 
-/* The next piece of what is wanted, else of what is guessed; what was handed out whole leaves its
+/* The next piece of needed tasks, else of prefetches; a task without further pieces leaves its
  * queue. Locked. */
 static struct read_task *hand_out(struct expert_reader *r, struct piece *p, uint8_t **to)
 {
@@ -138,7 +138,7 @@ static void count_end(struct expert_reader *r, size_t bytes)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Reads a piece and packs it. Without the lock. */
+/* Reads a piece and packs it. Called without the lock. */
 static int do_piece(struct reader_thread *w, const struct piece *p, uint8_t *to, struct error *e)
 {
     struct expert_reader *r = w->reader;
@@ -154,7 +154,7 @@ static int do_piece(struct reader_thread *w, const struct piece *p, uint8_t *to,
         weight_file_want(r->file, from->tensor, p->offset, p->bytes);
     } else {
         bytes = direct_read(r->direct, from->tensor, p->offset, p->bytes, w->buffer, e);
-        /* the tensor as if it lay where this piece of it does */
+        /* a view of the tensor as if this piece were in place */
         view.data = (const void *)((uintptr_t)bytes - p->offset);
         job.tensor = &view;
         piece.job = &job;

@@ -133,8 +133,8 @@ bool family_tensor_is(const struct family *family, const struct weight_file *f,
     return false;
 }
 
-/* Of all experts: the hidden size is the rows of down and the columns of gate and up as they are;
- * where both fit they are that. */
+/* For all experts: the hidden size is the rows of down and the columns of gate and up if
+ * untransposed; if both fit they are untransposed. */
 static bool hidden_turned(const struct family *family, const struct weight_file *f,
                           enum tensor_role role, const struct tensor_view *t)
 {

@@ -1,7 +1,7 @@
-/* Model families: what an architecture calls its sizes and tensors. A family is a table in a file
- * under families/ and one line in registry.def there. In this folder names of tensors stand nowhere
- * else; of metadata, what all families call alike stands in hparams_*.c, rope_scaling.c, describe.c
- * and settings.c. Constant data: any thread. */
+/* Model families: an architecture's names of sizes and tensors. A family is a table in a file under
+ * families/ and one line in registry.def there. In this folder tensor names appear nowhere else;
+ * metadata keys common to all families are in hparams_*.c, rope_scaling.c, describe.c and
+ * settings.c. Constant data: any thread. */
 #ifndef ENGINE_MODEL_FAMILY_H
 #define ENGINE_MODEL_FAMILY_H
 
@@ -9,18 +9,18 @@
 #include "engine/file/weights.h"
 #include "engine/model/hparams.h"
 
-#define FAMILY_NAMES 4 /* spellings of one thing */
+#define FAMILY_NAMES 4 /* alternative names of one thing */
 #define FAMILY_MTP "layers that predict further tokens"
 
 /* A size or constant of struct hparams. gguf, json: NULL where that format has none. */
 struct family_key {
     size_t field; /* offsetof(struct hparams, …) */
     enum { KEY_INT, KEY_FLOAT } kind;
-    const char *gguf[FAMILY_NAMES]; /* without the "ARCH." in front */
+    const char *gguf[FAMILY_NAMES]; /* without the "ARCH." prefix */
     const char *json[FAMILY_NAMES]; /* dotted paths in config.json */
-    /* value where the metadata is silent; 0: to be inferred from tensor shapes, or an error */
+    /* value where the metadata has none; 0: inferred from tensor shapes, or an error */
     double missing;
-    double min, max; /* what makes sense */
+    double min, max; /* valid range */
 };
 
 enum tensor_role {
@@ -32,11 +32,11 @@ enum tensor_role {
     TENSOR_POSITIONS,   /* (positions, hidden) */
     TENSOR_PROJECT_IN,  /* (hidden, embedding width) */
     TENSOR_PROJECT_OUT, /* (embedding width, hidden) */
-    TENSOR_ROPE_FREQS,  /* divisors of whole heads' pairs, huge ones: not turned */
-    /* before the operators, or behind the sum where none stands before */
+    TENSOR_ROPE_FREQS,  /* divisors for the pairs of whole heads, huge ones: not rotated */
+    /* before the operators, or after the sum if there is none before */
     TENSOR_ATTENTION_NORM,
     TENSOR_EXPERT_NORM,
-    TENSOR_ATTENTION_AFTER, /* of what they add */
+    TENSOR_ATTENTION_AFTER, /* of the operators' outputs */
     TENSOR_EXPERT_AFTER,
     TENSOR_ROUTED_NORM, /* FFN_DENSE_AND_ROUTED, see struct layer_weights */
     TENSOR_ROUTED_AFTER,
@@ -55,7 +55,7 @@ enum tensor_role {
     TENSOR_DOWN, /* of one expert: (ffn, hidden) twice, (hidden, ffn) */
     TENSOR_GATES,
     TENSOR_UPS,
-    TENSOR_DOWNS,    /* all experts: one dimension more in front */
+    TENSOR_DOWNS,    /* all experts: one leading dimension more */
     TENSOR_GATE_UPS, /* (experts, 2 * ffn, hidden), gate first */
     TENSOR_Q_NORM,
     TENSOR_K_NORM, /* of a head (head_dim), or of all heads in one */
@@ -73,12 +73,12 @@ enum tensor_role {
     TENSOR_Q_B,
     TENSOR_KV_A,
     TENSOR_KV_A_NORM,
-    /* a head's keys and values one under the other, (heads * (nope + value_dim), kv_rank); or
-     * apart: (heads, kv_rank, nope), (heads, value_dim, kv_rank) */
+    /* per head keys and values stacked, (heads * (nope + value_dim), kv_rank); or separate: (heads,
+     * kv_rank, nope), (heads, value_dim, kv_rank) */
     TENSOR_KV_B,
     TENSOR_K_B,
     TENSOR_V_B,
-    TENSOR_ROUTER_BIAS, /* (experts) or (1, experts): for the choice alone */
+    TENSOR_ROUTER_BIAS, /* (experts) or (1, experts): only for the choice */
     TENSOR_DENSE_GATE,  /* of a dense layer: the same */
     TENSOR_DENSE_UP,
     TENSOR_DENSE_DOWN,
@@ -91,13 +91,13 @@ enum tensor_role {
     TENSOR_CONV_Q,
     TENSOR_CONV_K,
     TENSOR_CONV_V,
-    TENSOR_DECAY, /* A_log; in GGUF files what is made of it */
+    TENSOR_DECAY, /* A_log; in GGUF files the value derived from it */
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
-    /* Of a block that predicts further tokens, beside its layer: norms of the embedding and of the
-     * hidden state that it joins, (hidden, 2 hidden), the norm before its head; its embeddings and
-     * head where it has its own. %l: its number among the file's layers */
+    /* Of an MTP block, besides its layer: norms of the embedding and of the hidden state that it
+     * joins, (hidden, 2 hidden), the norm before its head; its embeddings and head if it has its
+     * own. %l: its number among the file's layers */
     TENSOR_MTP_EMBEDDING_NORM,
     TENSOR_MTP_HIDDEN_NORM,
     TENSOR_MTP_JOIN,
@@ -107,26 +107,26 @@ enum tensor_role {
     TENSOR_ROLES
 };
 
-/* What a row of such a table says of its tensor. In folders alone: a matrix may lie transposed
- * (columns, rows), and rows of gate and up may take turns in a fused one. In GGUF files alone: the
- * first spelling is that of attention, the second that of recurrent mixers. */
+/* Flags of a table row. Only in folders: a matrix may be stored transposed (columns, rows), and
+ * rows of gate and up may alternate in a fused one. Only in GGUF files: the first spelling is that
+ * of attention, the second that of recurrent mixers. */
 enum {
-    TENSOR_BIAS = 1, /* `true`: there may be a bias beside it */
+    TENSOR_BIAS = 1, /* `true`: there may be a bias with it */
     TENSOR_TRANSPOSED = 2,
     TENSOR_TURNS = 4,
     TENSOR_BY_MIXER = 8,
-    TENSOR_EITHER = 16, /* transposed where the hidden size does not stand in its place */
+    TENSOR_EITHER = 16, /* transposed if the hidden size is not in its place */
 };
 
-/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it, any
- * other one a "_bias". */
+/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias", any other one a
+ * "_bias". */
 struct family_tensor {
     enum tensor_role role;
     int flags;
     const char *gguf[FAMILY_NAMES], *json[FAMILY_NAMES];
 };
 
-/* What config.json and GGUF metadata ("ARCH." in front) call one thing. */
+/* Names of one thing in config.json and in GGUF metadata (after "ARCH."). */
 struct family_rename {
     const char *json, *gguf;
 };
@@ -138,88 +138,87 @@ struct family {
     const char *gguf[FAMILY_NAMES]; /* general.architecture */
     /* architectures[0] or model_type; case does not matter */
     const char *json[FAMILY_NAMES];
-    /* what the metadata does not say; the keys fill in the rest */
+    /* defaults not in the metadata; the keys fill in the rest */
     struct layer_shape shape;
-    /* instead of "model." where names begin so in models that read more than text; NULL: nowhere */
+    /* prefix instead of "model." in multimodal models; NULL: none */
     const char *nested;
-    enum rope_pairing gguf_rope;   /* in GGUF files, whose converter may have moved the rows */
+    enum rope_pairing gguf_rope;   /* in GGUF files, whose converter may have reordered the rows */
     const struct family_key *keys; /* ends with an entry without names */
-    /* ends with role TENSOR_ROLES; NULL: described, but no file of it is computed yet */
+    /* ends with role TENSOR_ROLES; NULL: described, but not computed yet */
     const struct family_tensor *tensors;
-    /* Where the metadata says how layers differ: sets what is of each in hp->layers, which stand
-     * there as copies of hp->common with feed-forwards of their own: those that the file's tensors
-     * show, or, without tensors, those that keys of most families tell (describe.h). NULL: layers
-     * are that */
+    /* If the metadata describes how layers differ: sets them in hp->layers, initialised as copies
+     * of hp->common with their own feed-forwards: from the file's tensors, or, without tensors,
+     * from the keys of most families (describe.h). NULL: no change */
     void (*layers)(struct hparams *hp, struct describer *d);
-    /* GGUF's names of what `layers` asks for by those of config.json; NULL-terminated, or NULL */
+    /* GGUF names of the config.json names that `layers` reads; NULL-terminated, or NULL */
     const struct family_rename *renamed;
     bool one_operator;     /* a layer is a mixer or a feed-forward, with one norm */
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
-    bool exported;         /* engine/convert writes GGUF files of it */
-    /* in those: mixer_shape.tiled; gate and up of routed experts lie in one tensor (GATE_UPS); what
-     * rope.dimension_sections says where config.json is silent (4 numbers; NULL: no such key) */
+    bool exported;         /* engine/convert can write GGUF files of it */
+    /* in those: mixer_shape.tiled; gate and up of routed experts are one tensor (GATE_UPS);
+     * rope.dimension_sections where config.json has none (4 numbers; NULL: no such key) */
     bool gguf_tiled, gguf_fused;
-    bool gguf_qkv; /* in those: q, k and v lie in one tensor (QKV) */
+    bool gguf_qkv; /* in those: q, k and v are one tensor (QKV) */
     const int *gguf_sections;
-    /* whose GGUF files those are where it has none of its own name; NULL: its own */
+    /* the family whose GGUF name is written if it has none of its own; NULL: its own */
     const struct family *exported_as;
-    /* layers behind the last one that predict further tokens: they may draft (family_mtp) */
+    /* layers after the last one are MTP blocks: they may draft (family_mtp) */
     bool extra_layers;
-    /* what names of such a layer begin with in folders, where it is not "model.layers.%l."; NULL:
-     * it is. mtp_normed: it meets hidden states, and makes them, behind the last norm */
+    /* prefix of such a layer's names in folders, if it is not "model.layers.%l."; NULL: it is.
+     * mtp_normed: its input and output hidden states are after the last norm */
     const char *mtp;
     bool mtp_normed;
-    /* Of family_mtp's copy: number of its first layer in the file */
+    /* In family_mtp's copy: number of its first layer in the file */
     bool is_mtp;
     int first_layer;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
-    /* YaRN's range is not rounded to whole pairs in GGUF files, none of which says so */
+    /* YaRN's range is not rounded to whole pairs in GGUF files, which do not state it */
     bool yarn_exact;
-    /* config.json where it says nothing: rope_theta (0: 10000), and what part of a head is rotated
+    /* defaults of config.json: rope_theta (0: 10000), and the rotated part of a head
      * (partial_rotary_factor; 0: all of it, whatever config.json says) */
     float theta_unsaid, part_unsaid;
     const char *tied; /* config.json */
-    bool tied_unsaid; /* embeddings are the head where it says nothing */
-    /* keys, whole, of either format that mean a variant which is not computed; NULL-terminated, or
-     * NULL */
+    bool tied_unsaid; /* default: embeddings are the head */
+    /* keys, complete, of either format that mark a variant which is not computed; NULL-terminated,
+     * or NULL */
     const char *const *unsupported;
-    /* tensor names that carry nothing the engine needs ('*': anything); NULL-terminated */
+    /* names of tensors that the engine does not need ('*': anything); NULL-terminated */
     const char *const *ignored;
-    /* tokens that end a generation, beside those the files name; NULL-terminated */
+    /* end-of-generation tokens besides those in the files; NULL-terminated */
     const char *const *stops;
 };
 
 /* The family of an open file by its metadata (families/registry.c); ERR_MODEL names the
- * architecture and those that are known. */
+ * architecture and the known ones. */
 int family_of(const struct family **out, const struct weight_file *f, struct error *e);
-/* The tensor of a role, by any of its spellings; NULL: none. */
+/* The tensor of a role, by any of its names; NULL: none. */
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,
                                         enum tensor_role role, int layer, int expert, bool bias);
-/* The family as it names the first block that predicts further tokens, behind n_layers layers: its
- * layer 0. false: the file has none, or not of a kind that is computed. */
+/* The family with the names of the first MTP block, after n_layers layers, as its layer 0. false:
+ * the file has none, or of a kind that is not computed. */
 bool family_mtp(const struct family *family, const struct weight_file *f, int n_layers,
                 struct family *out);
 /* Whether the tensors of a role have a flag in this file. */
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
                       enum tensor_role role, int flag);
-/* Whether a role's tensor t, or NULL, lies as (columns, rows). Packed ones never do. */
+/* Whether a role's tensor t, or NULL, is stored as (columns, rows). Packed ones never are. */
 bool family_tensor_turned(const struct family *family, const struct weight_file *f,
                           enum tensor_role role, const struct tensor_view *t);
-/* How a message names a tensor that is missing: the first spelling of this file's format. */
+/* Name of a missing tensor for messages: the first name in this file's format. */
 void family_tensor_name(const struct family *family, const struct weight_file *f,
                         enum tensor_role role, int layer, int expert, char *out, size_t size);
-/* The GGUF spelling that a written file has, of a layer whose mixer is `recurrent` or is not,
- * whatever the format of the file at hand; empty: none. */
+/* The GGUF name in a written file, for a layer whose mixer is `recurrent` or not, whatever the
+ * format of the current file; empty: none. */
 void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool recurrent,
                       bool bias, char *out, size_t size);
-/* A value of config.json, at its top or in the text_config of a model that reads more than text.
- * META_NONE: none. */
+/* A value of config.json, at its top or in the text_config of a multimodal model. META_NONE:
+ * none. */
 struct meta_value family_config(const struct weight_file *f, const char *name);
-/* What keys of a GGUF file of this family begin with: its general.architecture. */
+/* Prefix of keys in a GGUF file of this family: its general.architecture. */
 const char *family_architecture(const struct family *family, const struct weight_file *f);
-/* The first spelling of a key that the metadata has; name gets it. gguf, json: FAMILY_NAMES each,
- * or NULL. META_NONE: none. */
+/* The first name of a key found in the metadata; name gets it. gguf, json: FAMILY_NAMES each, or
+ * NULL. META_NONE: none. */
 struct meta_value family_meta(const struct family *family, const struct weight_file *f,
                               const char *const *gguf, const char *const *json, char *name,
                               size_t size);
@@ -227,8 +226,8 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
  * none for it. */
 bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,
                      bool *is_float);
-/* What a tensor is for that the family knows and does not compute with, in words ("a vision
- * tower"); NULL: it is none of those. */
+/* Purpose of a tensor that the family knows but does not use, in words ("a vision tower"); NULL:
+ * not such a tensor. */
 const char *family_ignores(const struct family *family, const char *tensor);
 
 #endif

@@ -5,7 +5,7 @@
 #include "engine/file/blocks.h"
 #include "engine/file/packed.h"
 
-#define CHUNK 4096 /* blocks looked at before stop() is asked again */
+#define CHUNK 4096 /* blocks checked between two calls of stop() */
 
 bool values_finite(const float *x, int n)
 {

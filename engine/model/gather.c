@@ -10,7 +10,7 @@ enum dtype gather_type(const struct matrix_job *j)
     return j->tensor->type;
 }
 
-/* Column by column: what is read together lies together. */
+/* Column by column: memory that is read together is contiguous. */
 static void transpose(const struct matrix_job *j, const uint8_t *from, int n, uint8_t *out)
 {
     size_t unit = (size_t)dtype_info(gather_type(j))->bytes, row = unit * (size_t)j->matrix->cols;

@@ -1,5 +1,5 @@
-/* What a model is: sizes and constants read from the metadata, checked against the tensor shapes.
- * Plain data, immutable after load. */
+/* Hyperparameters of a model: sizes and constants read from the metadata, checked against the
+ * tensor shapes. Plain data, immutable after load. */
 #ifndef ENGINE_MODEL_HPARAMS_H
 #define ENGINE_MODEL_HPARAMS_H
 
@@ -14,28 +14,28 @@
 struct hparams {
     int n_layers, hidden, n_vocab;
     int context_max; /* trained context */
-    /* What the metadata says of layers in general, and what each of them is, owned by the model
-     * (NULL: all are as `common` says). Who asks for a layer's asks hparams_layer. */
+    /* The layers' shape in general, and of each layer, owned by the model (NULL: all are `common`).
+     * Use hparams_layer to get a layer's. */
     struct layer_shape common, *layers;
-    /* The most that any layer has, shared experts and dense layers counted (shape_experts,
-     * shape_used): what lists of layers x experts and of chosen experts are sized by. Set by
+    /* Maxima over all layers, including shared experts and dense layers (shape_experts,
+     * shape_used): sizes for lists of layers x experts and of chosen experts. Set by
      * hparams_count. */
     int n_experts, n_experts_used;
     float rope_theta;
-    /* Embeddings and what each operator adds are multiplied, logits divided by these; 0: by 1 */
+    /* Embeddings and the operators' outputs are multiplied, logits divided by these; 0: by 1 */
     float embedding_scale, residual_scale, logit_divisor;
-    float logit_cap; /* logits become cap * tanh(logit / cap); 0: they do not */
+    float logit_cap; /* logits become cap * tanh(logit / cap); 0: no cap */
     bool head_bias, tied_embeddings;
-    /* What embeddings and head are wide where that is not `hidden`, and two matrices lie between;
-     * 0: it is. Rows of a table of learned positions before that of position 0. */
+    /* Width of embeddings and head if it is not `hidden`, with two matrices in between; 0: it is.
+     * Rows of a table of learned positions before that of position 0. */
     int embedding_width, position_offset;
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
-     * computed: no context is longer */
+     * computed: the context is limited to it */
     bool rope_within;
-    /* Longrope has a second rotary table (long_*), for sequences beyond this; 0: there is none */
+    /* Longrope has a second rotary table (long_*), for sequences beyond this; 0: none */
     int original_context;
-    /* Rotary embeddings of layers with mixer_shape.second_rope: pair i turns by theta^(-2i / of) a
-     * token; dims 0: no layer has them */
+    /* Rotary embeddings of layers with mixer_shape.second_rope: pair i rotates by theta^(-2i / of)
+     * per token; dims 0: no such layer */
     struct {
         float theta;
         int dims, of;

@@ -1,5 +1,5 @@
-/* See hparams_digest.h. A field that a structure gets is added here; the sizes below fail the build
- * until somebody has looked. */
+/* See hparams_digest.h. New fields of a structure must be added here; the sizes below fail the
+ * build until that was considered. */
 #include "engine/model/hparams_digest.h"
 
 #include <assert.h>
@@ -86,7 +86,7 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
     add_flag(d, s->scaled);
 }
 
-/* Rotary frequencies: what they are divided by. */
+/* Divisors of rotary frequencies. */
 static void add_factors(struct digest *d, const float *factors, int pairs)
 {
     add_flag(d, factors != NULL);

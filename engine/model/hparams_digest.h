@@ -1,13 +1,13 @@
-/* Every hyperparameter that was read, as one running hash: what is kept of a model's results is
- * worth nothing beside others, whichever file, flag or default they come from. */
+/* A hash of all hyperparameters: cached results of a model are valid only for the same ones,
+ * whichever file, flag or default they come from. */
 #ifndef ENGINE_MODEL_HPARAMS_DIGEST_H
 #define ENGINE_MODEL_HPARAMS_DIGEST_H
 
 #include "engine/base/digest.h"
 #include "engine/model/hparams.h"
 
-/* Field by field: what lies between fields is not defined. What only concerns the text (bos, ends
- * of answers) is left out: ids are what results depend on. Any thread. */
+/* Field by field: padding between fields is undefined. Excludes what only concerns the text (bos,
+ * end-of-answer tokens): results depend on ids. Any thread. */
 void hparams_digest(struct digest *d, const struct hparams *hp);
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Some converters write one value per layer; all must be the same, but for zeros: layers that have
- * none. Nothing is said where none has any. */
+/* Some converters write one value per layer; all must be the same, except zeros: layers without it.
+ * Absent if all are zero. */
 static struct meta_value only_value(struct meta_value v)
 {
     struct meta_value only;
@@ -71,7 +71,7 @@ double hparams_rotary_part(const struct family *family, const struct weight_file
     return number && v.f > 0.0 && v.f <= 1.0 ? v.f : 0.0;
 }
 
-/* Variants that a file's metadata may ask for and nobody computes. */
+/* Variants in a file's metadata that are not computed. */
 static int check_supported(const struct family *family, const struct weight_file *f,
                            struct error *e)
 {
@@ -85,7 +85,7 @@ static int check_supported(const struct family *family, const struct weight_file
     return 0;
 }
 
-/* A table of keys has GGUF's value where nothing is said; config.json's may be the family's own. */
+/* A table of keys has GGUF's default; config.json's may be the family's own. */
 static void read_unsaid(struct hparams *hp, const struct family *family,
                         const struct weight_file *f)
 {

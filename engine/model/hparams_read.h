@@ -8,8 +8,7 @@
  * ERR_MEMORY. */
 int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
                  struct error *e);
-/* rope_scaling.c: short_factor and what belongs to it; hp's sizes are there. ERR_MODEL, ERR_MEMORY.
- */
+/* rope_scaling.c: short_factor and related fields; requires hp's sizes. ERR_MODEL, ERR_MEMORY. */
 int rope_scaling_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
                       struct error *e);
 

@@ -1,19 +1,18 @@
-/* Packing by all threads, or behind the scenes.
- * All threads: the loading thread is thread 0 of a pool that lives as long as the load; pieces of a
- * few MiB are taken by whoever is free, so that threads of unequal speed end together. A piece maps
- * its source pages with one system call, packs them while they are warm, and gives them back: page
- * faults cost more than the packing does, and the file's copy must not stay beside ours. Behind the
- * scenes: memory that nobody has touched yet costs several times what its bytes do (clearing, and
- * in a virtual machine the host's faults), so a first token that waits for a copy of the weights
- * waits long. The mapped file is there at once, and the CPU device can read it (matrix.raw), only
- * slower. So load_weights returns with nothing packed, and threads of its own, fewer than compute,
- * fill the arena matrix by matrix; storing NULL into `raw` is all that tells. They keep still while
- * somebody waits for a first token, and where decoding hardly gains from packed weights (prompts
- * do) they take only what time the computing threads leave. Before all that they map the file's
- * pages in bulk, for a fault costs ten times as much when a kernel runs into it. Whoever packs a
- * piece looks first whether its values are numbers: rounded activations swallow a NaN, and the text
- * would only be wrong. What is packed behind the scenes or stays mapped is looked at there, so that
- * what is found may come with a later token; little is looked at at once. */
+/* Packing by all threads, or in the background. All threads: the loading thread is thread 0 of a
+ * pool that lives as long as the load; each free thread takes pieces of a few MiB, so that threads
+ * of unequal speed end together. A piece maps its source pages with one system call, packs them
+ * while they are cached, and releases them: page faults cost more than the packing does, and the
+ * file's copy must not stay beside ours. Background: touching fresh memory costs several times the
+ * time of its bytes (clearing, and in a virtual machine the host's faults), so a first token that
+ * waits for a copy of the weights waits long. The mapped file is available at once, and the CPU
+ * device can read it (matrix.raw), only slower. So load_weights returns with nothing packed, and
+ * background threads, fewer than compute, fill the arena matrix by matrix; storing NULL into `raw`
+ * is the only notification. They pause during a first token, and if decoding hardly gains from
+ * packed weights (prefill does) they use only the time that computing threads leave. Before all
+ * that they map the file's pages in bulk, for a fault costs ten times as much inside a kernel. Each
+ * piece is checked for non-finite values before it is packed: rounded activations hide a NaN, and
+ * only the text would be wrong. What is packed in the background or stays mapped is checked there,
+ * so that an error may come with a later token; little is checked at once. */
 #include "engine/model/load.h"
 
 #include "engine/base/clock.h"
@@ -33,41 +32,41 @@
 #include <time.h>
 #include <unistd.h>
 
-/* pieces the disk reads in advance: populating pages alone asks for them a few at a time */
+/* pieces read ahead from disk: populating pages alone reads only a few at a time */
 #define AHEAD 16
 /* source bytes: large enough to amortise a system call, small enough to share out evenly */
 #define PIECE ((size_t)4 << 20)
 
-/* source bytes that are looked at and then packed, out of the cache */
+/* source bytes that are checked and then packed, within the cache */
 #define PART ((size_t)128 << 10)
 
 #define PACKERS 8
 /* A tenth of a core beside threads that compute without a pause: with 19 a whole answer of two
  * thousand tokens ended before all was packed. */
 #define PACK_NICE 10
-#define FIRST_HOLD 300 /* milliseconds after loading: a prompt may be on its way */
+#define FIRST_HOLD 300 /* milliseconds after loading: a prompt may come soon */
 
 struct load {
     const struct weight_file *file;
     const struct model_options *options; /* while loading only */
-    struct matrix_job *jobs;             /* the binding's, taken over */
+    struct matrix_job *jobs;             /* taken over from the binding */
     size_t n_jobs;
-    atomic_int *left; /* pieces of each job that are still to be packed */
+    atomic_int *left; /* per job: pieces still to be packed */
     uint8_t *arena;
     struct piece *pieces;
     int n_pieces, room;
     struct pool_share share, mapping;
-    /* what is mapped is read ahead now, and looked at behind the scenes */
+    /* read ahead the mapped pages now, check them in the background */
     bool touching;
     bool slow;         /* decoding gains from packed weights */
     uint8_t *rounding; /* pack_now's threads: see rounding_bytes */
     size_t rounding_bytes;
     atomic_uint_fast64_t done;
     atomic_int cancelled;
-    /* holds what is no number; NULL: nothing was found so far */
+    /* a tensor with a non-finite value; NULL: none found so far */
     _Atomic(const struct tensor_view *) broken;
     uint64_t total, told;
-    /* behind the scenes */
+    /* background */
     pthread_t threads[PACKERS];
     int n_threads;
     atomic_uint_fast64_t hold; /* until this time */
@@ -89,8 +88,7 @@ static int add_piece(struct load *l, struct piece p)
     return 0;
 }
 
-/* Matrices that are to be computed with before they are packed: only those whose bytes stay what
- * they are. */
+/* Whether a matrix may be used before it is packed: only if it keeps its type. */
 static bool is_late(const struct load *l, const struct matrix_job *j)
 {
     return l->options->background && !j->mapped && !j->split.stride && !gathered(j) &&
@@ -130,7 +128,7 @@ static void tell(struct load *l)
         atomic_store(&l->cancelled, 1);
 }
 
-/* What is no number is remembered, the first of it. */
+/* Records the first tensor with a non-finite value. */
 static void note(struct load *l, const struct matrix_job *j, bool finite)
 {
     const struct tensor_view *none = NULL;
@@ -148,7 +146,7 @@ static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)
         note(l, j, repack(p, l->arena + j->to, scratch));
 }
 
-/* scratch: of this thread, for jobs that are rounded. */
+/* scratch: of this thread, for jobs that quantise. */
 static void pack_piece(struct load *l, const struct piece *p, uint8_t *scratch)
 {
     const struct matrix_job *j = p->job;
@@ -210,8 +208,8 @@ static void pack_behind(struct load *l)
         p = &l->pieces[i];
         j = p->job;
         pack_piece(l, p, NULL);
-        /* The last piece of a matrix: from here on it is read packed. Who is still reading the
-         * file's pages gets them back. */
+        /* The last piece of a matrix: from here on it is read packed. A thread still reading the
+         * file's pages gets them mapped again. */
         if (atomic_fetch_sub(&l->left[j - l->jobs], 1) == 1 && !j->mapped) {
             atomic_store_explicit(&j->matrix->raw, NULL, memory_order_release);
             weight_file_forget(l->file, j->tensor, j->from,
@@ -232,7 +230,7 @@ static void *packer_main(void *arg)
         weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset,
                          l->pieces[i].bytes);
     if (!l->slow)
-        setpriority(PRIO_PROCESS, (id_t)gettid(), PACK_NICE); /* this thread alone, in Linux */
+        setpriority(PRIO_PROCESS, (id_t)gettid(), PACK_NICE); /* only this thread, on Linux */
     pack_behind(l);
     return NULL;
 }
@@ -350,8 +348,8 @@ static int cut_all(struct load *l, bool late)
 
     for (size_t i = 0; i < l->n_jobs; i++)
         mapped += l->jobs[i].mapped ? l->jobs[i].matrix->bytes : 0;
-    /* Reading mapped weights ahead saves the first token the faults; with more of them than memory
-     * it would only push them out again. */
+    /* Reading mapped weights ahead saves the first token the faults; if they exceed the memory it
+     * would only evict them again. */
     touch = pages > 0 && mapped < (uint64_t)pages * 4096 / 10 * 8;
     l->n_pieces = 0;
     l->total = 0;
@@ -382,7 +380,7 @@ int model_check(const struct model *m, struct error *e)
     return m->packing ? check_found(m->packing, e) : weight_file_check(m->file, e);
 }
 
-/* Norms, biases and routers: little, so all of them. */
+/* Norms, biases and routers: checks all, since they are small. */
 static int check_vectors(const struct binding *b, struct error *e)
 {
     for (size_t i = 0; i < b->n_vectors; i++)
@@ -391,7 +389,7 @@ static int check_vectors(const struct binding *b, struct error *e)
     return 0;
 }
 
-/* Without threads the rest is packed at once: slower to begin, otherwise the same. */
+/* If no thread can be started the rest is packed at once: slower to start, otherwise the same. */
 static int start_behind(struct load *l, struct model *m, struct error *e)
 {
     int n = (l->options->n_threads + 1) / 2, rc;
@@ -425,7 +423,7 @@ static int start_behind(struct load *l, struct model *m, struct error *e)
     return 0;
 }
 
-/* One row of floats and a group of rounded rows, of the widest job, for each thread. */
+/* For each thread one row of floats and a group of quantised rows, of the widest job. */
 static int take_rounding(struct load *l)
 {
     size_t threads = l->options->n_threads > 1 ? (size_t)l->options->n_threads : 1;

@@ -6,8 +6,8 @@ static bool divides(enum dtype type, int cols)
     return cols % dtype_info(type)->block == 0;
 }
 
-/* Where a rule holds. Models with 8 experts (Mixtral's shape) have keys and values that are small
- * beside those; so have models whose heads share theirs by four. */
+/* Where a rule applies. Models with 8 experts (Mixtral's shape) have keys and values that are small
+ * relative to them; so have models whose heads share theirs by four. */
 enum where {
     ANYWHERE,
     FIRST_TWO, /* layers */
@@ -41,7 +41,7 @@ static bool holds(enum where where, struct mix mix, const struct hparams *hp, in
     return false;
 }
 
-/* Which matrices a rule means: those of a mix of this size and base, or of any. */
+/* The matrices of a rule: those of a mix of this size and base, or of any. */
 struct rule {
     enum tensor_role role;
     enum dtype base; /* DTYPE_COUNT: any that is quantised */
@@ -50,7 +50,7 @@ struct rule {
     enum dtype to;
 };
 
-/* The first one that holds counts. */
+/* The first match counts. */
 /* clang-format off */
 static const struct rule rules[] = {
     {TENSOR_V, DTYPE_COUNT, MIX_PLAIN, EIGHT_EXPERTS, DTYPE_Q8_0},
@@ -92,7 +92,7 @@ static const struct rule rules[] = {
 };
 /* clang-format on */
 
-/* Rules are written for one of the roles that are treated alike. */
+/* Rules are written for one of several roles that are treated alike. */
 static enum tensor_role role_of_rules(enum tensor_role role)
 {
     switch (role) {
@@ -105,7 +105,7 @@ static enum tensor_role role_of_rules(enum tensor_role role)
     }
 }
 
-/* The head decides every token, and is a small part of the bytes: at least Q6_K in all mixes. */
+/* The head affects every token, and is a small part of the bytes: at least Q6_K in all mixes. */
 static enum dtype head_type(struct mix mix, int cols)
 {
     return mix.base == DTYPE_Q8_0 || mix.size == MIX_EXPERTS || !divides(mix.base, cols)

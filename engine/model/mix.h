@@ -1,6 +1,6 @@
-/* Which type each matrix of a model gets when its weights are rounded: the mixes of llama.cpp's
- * llama-quantize (src/llama-quant.cpp), so that files of the same name hold the same types here and
- * there, and converting while loading gives what such a file holds. Pure; any thread. */
+/* The type of each matrix when a model is quantised: the mixes of llama.cpp's llama-quantize
+ * (src/llama-quant.cpp), so that files of the same name have the same types here and there, and
+ * converting while loading gives the contents of such a file. Pure; any thread. */
 #ifndef ENGINE_MODEL_MIX_H
 #define ENGINE_MODEL_MIX_H
 
@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* What stands behind a type's name in the mixes' own: q3_k_s, _m, _l; `experts`: experts alone have
- * the type, everything else Q8_0. */
+/* Suffix of a mix's type name: q3_k_s, _m, _l; `experts`: only experts have the type, everything
+ * else Q8_0. */
 enum mix_size { MIX_PLAIN, MIX_SMALL, MIX_MEDIUM, MIX_LARGE, MIX_EXPERTS };
 
 struct mix {
@@ -18,11 +18,10 @@ struct mix {
     bool importance; /* an importance matrix is used */
 };
 
-/* cols: of the matrix, for a block that does not divide them is replaced. */
+/* cols: of the matrix; a type whose block does not divide them is replaced. */
 enum dtype mix_type(struct mix mix, const struct hparams *hp, enum tensor_role role, int layer,
                     int cols);
-/* What stands in for a type whose block does not divide so many columns; the type itself where it
- * does. */
+/* Replacement of a type whose block does not divide so many columns; the type itself if it does. */
 enum dtype mix_fallback(enum dtype type, int cols);
 
 #endif

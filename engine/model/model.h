@@ -1,8 +1,8 @@
 /* A loaded model: hyperparameters, tokenizer source and packed weights. Owner: the engine.
  * Immutable after model_load: any thread reads. Loading: open file -> family by architecture ->
  * hparams (metadata, then tensor shapes) -> strict binding -> convert/repack by all threads ->
- * forget the mapped pages that were copied. Routed experts may stay on the disk (expert_cache.h):
- * their matrices' data alone changes, by the engine's thread. Errors: ERR_MODEL, ERR_VALUE, ERR_IO,
+ * release the mapped pages that were copied. Routed experts may stay on disk (expert_cache.h): only
+ * their matrices' data changes, by the engine's thread. Errors: ERR_MODEL, ERR_VALUE, ERR_IO,
  * ERR_MEMORY, ERR_CANCELLED. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
@@ -19,15 +19,14 @@ struct norm_weights {
 };
 
 struct expert_weights {
-    /* (width, hidden), (width, hidden), (hidden, width); without gate where the activation has none
-     */
+    /* (width, hidden), (width, hidden), (hidden, width); no gate if the activation has none */
     struct matrix gate, up, down;
 };
 
-/* Of a recurrent mixer, beside its matrices. */
+/* Weights of a recurrent mixer besides its matrices. */
 struct recurrent_weights {
-    /* tap by tap, the oldest first: (taps, channels); where q, k and v have tensors of their own
-     * each of them (taps, channels / 3) */
+    /* tap by tap, the oldest first: (taps, channels); if q, k and v have separate tensors, each of
+     * them (taps, channels / 3) */
     const float *conv[3];
     const float *conv_bias; /* (channels), or NULL */
     const float *a;         /* (heads): -exp(A_log); Kimi: exp(A_log) */
@@ -37,28 +36,27 @@ struct recurrent_weights {
 };
 
 struct layer_weights {
-    /* expert_norm: of the shared expert alone where routed ones have another (shape_normed_rows);
-     * a norm without weight is left out */
+    /* expert_norm: of the shared expert only if routed ones have another (shape_normed_rows);
+     * absent for a norm without weight */
     struct norm_weights attention_norm, expert_norm;
     struct norm_weights attention_after, expert_after; /* of norms.after */
-    /* FFN_DENSE_AND_ROUTED: before and after the routed experts, after the dense part, and what the
-     * router sees, the weight times 1/sqrt(hidden) */
+    /* FFN_DENSE_AND_ROUTED: before and after the routed experts, after the dense part, and before
+     * the router, the weight times 1/sqrt(hidden) */
     struct norm_weights routed_norm, routed_after, shared_after, router_norm;
-    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; of a gated mixer q has twice as
-     * many rows: of each head its query, then its gate */
+    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; q of a gated mixer has twice as
+     * many rows: per head its query, then its gate */
     struct matrix q, k, v;
     struct matrix o; /* (hidden, heads*head_dim) */
-    /* Recurrent mixers: projections in this order behind q, k and v, where there are those. in:
-     * short convolution (3 hidden: B, C, x); delta net q, k and v, with z behind where z is not
-     * apart, then a key head at a time; Mamba 2 all (z, x, B, C, dt). z: gates. b: betas, with what
-     * decays follow from behind where a is not apart, a key head at a time. */
+    /* Recurrent mixers: projections in this order after q, k and v, where present. in: short
+     * convolution (3 hidden: B, C, x); delta net q, k and v, followed by z unless z is separate,
+     * then a key head at a time; Mamba 2 all (z, x, B, C, dt). z: gates. b: betas, followed by the
+     * decay inputs unless a is separate, a key head at a time. */
     struct matrix in, z, b, a;
     struct recurrent_weights recurrent;
-    /* MLA has these in place of k and v: (q_rank, hidden), where there is one, and then q is
-     * (heads*key_dim, q_rank); (kv_rank + rope_dims, hidden); and head by head
-     * (heads*kv_rank, key_dim - rope_dims), what a query is made a latent row with, and
-     * (heads*value_dim, kv_rank), what makes values of one. Where it is gated z is (heads, hidden)
-     */
+    /* MLA has these instead of k and v: (q_rank, hidden), if present, and then q is (heads*key_dim,
+     * q_rank); (kv_rank + rope_dims, hidden); and per head (heads*kv_rank, key_dim - rope_dims),
+     * which maps a query to a latent row, and (heads*value_dim, kv_rank), which maps a latent row
+     * to values. If gated, z is (heads, hidden) */
     struct matrix q_a, kv_a, k_b, v_b;
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; MLA: (q_rank) and
      * (kv_rank); NULL: none */
@@ -73,15 +71,15 @@ struct layer_weights {
     struct expert_weights *experts;      /* shape_experts: the shared one is the last */
 };
 
-/* A block that predicts further tokens (DeepSeek-V3's technical report, arXiv:2412.19437, 2.2;
- * Qwen's and GLM's differ in what is normed alone): of a token's embedding and the hidden state
- * that the model had one position before, joined, its layer makes a hidden state that the head
- * makes the token after the next one of. */
+/* An MTP block, which predicts further tokens (DeepSeek-V3's technical report, arXiv:2412.19437,
+ * 2.2; Qwen's and GLM's differ only in what is normed): it joins a token's embedding and the
+ * model's hidden state at the position before; from that its layer makes a hidden state, and the
+ * head the token after the next one. */
 struct mtp_weights {
     struct norm_weights embedding_norm, hidden_norm;
     struct matrix join; /* (hidden, 2 hidden): embedding, then hidden state */
-    /* of the model it is part of, where it meets hidden states behind the last norm; else without
-     * weight. That model outlives it */
+    /* the last norm of its model, if it takes hidden states after that; else without weight. That
+     * model outlives it */
     struct norm_weights state_norm;
 };
 
@@ -90,121 +88,120 @@ struct model {
     const char *family; /* "phimoe" */
     /* general.name or the folder's name; control characters removed */
     char name[128];
-    /* how its checkpoint's matrices are packed, "gptq"; empty: they are not */
+    /* packing of the checkpoint's matrices, "gptq"; empty: not packed */
     char packing_method[96];
-    /* tensors of the file that nothing is computed with, in words, for the user; empty: none */
+    /* unused tensors of the file, in words, for the user; empty: none */
     char unused[240];
-    enum dtype type;          /* that of most of the weights: what the status line shows */
+    enum dtype type;          /* type of most of the weights, for the status line */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
-    uint64_t adapters;        /* adapters_hash of what hangs on its matrices; 0: nothing */
+    uint64_t adapters;        /* adapters_hash of the attached adapters; 0: none */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */
     /* (n_vocab, hidden), any type; rows are dequantised on the host. positions: (positions,
-     * hidden), added to them, data NULL where none are learned. Where hparams.embedding_width is
-     * not 0 it is theirs and the head's: (hidden, width) and (width, hidden), F32 row-major, lie
+     * hidden), added to them, data NULL if none are learned. If hparams.embedding_width is not 0 it
+     * is the width of both and the head; (hidden, width) and (width, hidden), F32 row-major, are in
      * between. */
     struct tensor_view embeddings, positions;
     const float *project_in, *project_out;
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
-    /* of model_options.mtp_of: it is such a block, of one layer; else join has no rows */
+    /* for model_options.mtp_of: this is such a block, of one layer; else join has no rows */
     struct mtp_weights mtp;
-    bool has_mtp; /* the file has such a block (it may miss something yet) */
-    /* weights in memory of ours / in the mapped file / what the expert cache takes */
+    bool has_mtp; /* the file has such a block (possibly incomplete) */
+    /* bytes: weights in allocated memory / in the mapped file / of the expert cache */
     size_t packed_bytes, mapped_bytes, cache_bytes;
     int64_t n_params, n_params_active;
-    struct arena *arena; /* private: memory behind the matrices */
-    /* private: what packs them behind the scenes; NULL: everything is packed */
+    struct arena *arena; /* private: memory of the matrices */
+    /* private: background packing; NULL: everything is packed */
     struct load *packing;
-    /* where routed experts are that stay on the disk; NULL: all weights are in memory. The
-     * engine's thread alone */
+    /* cache of routed experts that stay on disk; NULL: all weights are in memory. The engine's
+     * thread only */
     struct expert_cache *cache;
 };
 
 struct model_options {
-    /* Not the model, but the block of its file that predicts further tokens, with its embeddings
-     * and, where the block has none of its own, its head; it outlives the block. NULL: the model */
+    /* Load the MTP block of that model's file instead of a model, with that model's embeddings and,
+     * unless the block has its own, its head; it outlives the block. NULL: a model */
     const struct model *mtp_of;
-    bool mtp_used; /* that block is opened too: it does not count as unused */
+    bool mtp_used; /* the MTP block is opened too: it does not count as unused */
     /* enum dtype to convert float weights to while loading, -1: keep */
     int convert;
-    /* integers of packed checkpoints become F32, whose activations are not rounded */
+    /* integers of packed checkpoints become F32, and activations are not rounded */
     bool exact;
-    /* routed experts stay on the disk, but for so many bytes of them; 0: they are all loaded */
+    /* routed experts stay on disk, with a cache of so many bytes; 0: all are loaded */
     uint64_t expert_cache;
-    bool in_file_order; /* no matrix has an order of its own: F32 where it would need one */
-    /* metadata in place of the file's, copied; NULL: none */
+    bool in_file_order; /* no matrix has a column order: F32 if it would need one */
+    /* metadata overrides, copied; NULL: none */
     const struct overrides *overrides;
     /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
     int width;
     int n_threads;
-    /* that may be used without swapping, bytes; 0: not known. Float weights are copied when it
-     * holds the file twice */
+    /* memory usable without swapping, bytes; 0: not known. Float weights are copied if it holds the
+     * file twice */
     uint64_t memory;
-    /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
+    /* matrices that keep their type are packed after model_load returns: see matrix.raw */
     bool background;
-    /* background: up to so many bytes are searched for what is no number before it returns */
+    /* background: up to so many bytes are checked for non-finite values before it returns */
     uint64_t looked_at_once;
-    /* decoding meanwhile is about as fast with unpacked weights of this type; NULL: of none */
+    /* decoding with unpacked weights of this type is about as fast; NULL: for none */
     bool (*reads_raw)(enum dtype type);
     /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero
      * cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
-    /* asked by every loading thread before a piece: true cancels. May be NULL */
+    /* polled by every loading thread before a piece: true cancels. May be NULL */
     bool (*stop)(void *ctx);
     void *progress_ctx;
 };
 
-/* What a load would take, without loading (for --fit). All in bytes. */
+/* Memory that a load would take, without loading (for --fit). All in bytes. */
 struct model_footprint {
-    uint64_t attention, experts, router_norms, embeddings, head; /* as they will lie in memory */
-    uint64_t packed, mapped;                                     /* the same, by where they lie */
-    /* of mapped, the tables of which a token reads a row (embeddings, positions), and how much of
-     * them it touches at most: whole pages */
+    uint64_t attention, experts, router_norms, embeddings, head; /* as stored in memory */
+    uint64_t packed, mapped;                                     /* the same, by location */
+    /* part of mapped: the tables of which a token reads a row (embeddings, positions), and the
+     * bytes of whole pages it touches at most */
     uint64_t tables, table_row;
-    /* of routed experts that stay on the disk, in none of these; and what holds some of them */
+    /* routed experts that stay on disk, in none of these; and their cache */
     uint64_t on_disk, cache;
-    uint64_t cache_least; /* with less a pass of one token cannot have its experts side by side */
+    uint64_t cache_least; /* minimum for a pass of one token to hold all its experts */
 };
 
 int model_load(struct model **out, const char *path, const struct model_options *o,
                struct error *e);
-/* What the model is, computed or not: hp, family, name and packing_method, by its metadata and,
- * where the family's layers are what its tensors say, their shapes. Everything else is empty. */
+/* Describes a model, computable or not: hp, family, name and packing_method, by its metadata and,
+ * if the family's layers follow from its tensors, their shapes. Everything else is empty. */
 int model_describe(struct model **out, const char *path, const struct overrides *overrides,
                    struct error *e);
-/* ERR_MODEL names the first layer of a kind that no kernel computes, and the kind. */
+/* ERR_MODEL names the first layer of an unsupported kind, and the kind. */
 int model_computable(const struct hparams *hp, struct error *e);
 /* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is
  * read. Norms and biases that exist are not NULL, but must not be read. */
 int model_inspect(struct model **out, const char *path, const struct model_options *o,
                   struct model_footprint *needs, struct error *e);
 /* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the
- * file's own type; not for computing. mtp_of: as in struct model_options; a block that predicts
- * further tokens never counts as unused. */
+ * file's own type; not for computing. mtp_of: as in struct model_options; an MTP block never counts
+ * as unused. */
 int model_open_raw(struct model **out, const char *path, const struct model *mtp_of,
                    struct error *e);
 void model_free(struct model *m);
-/* Packing behind the scenes. hold: not before so many milliseconds have gone by (somebody waits for
- * a token); 0: go on. packed: bytes done of total, true when that is all. settle: returns when all
- * is packed. Any thread; a model that was loaded without `background` is packed. */
+/* Background packing. hold: pause it for so many milliseconds (while a token is computed); 0:
+ * continue. packed: bytes done of total, true when complete. settle: returns when all is packed.
+ * Any thread; a model loaded without `background` is packed. */
 void model_hold(const struct model *m, int milliseconds);
 bool model_packed(const struct model *m, uint64_t *done, uint64_t *total);
 void model_settle(const struct model *m);
-/* What was found out about the file since it was loaded. ERR_IO: it shrank. ERR_VALUE: a tensor,
- * named, holds a NaN or an infinity. Weights that are packed are looked at as they are packed,
- * those that stay mapped by a thread beside; mapped ones that do not fit the memory are not looked
- * at, nor are the embeddings. */
+/* Problems of the file found since it was loaded. ERR_IO: it shrank. ERR_VALUE: a tensor, named,
+ * contains NaN or infinity. Packed weights are checked while packing, mapped ones by a background
+ * thread; mapped ones that do not fit in memory are not checked, nor are the embeddings. */
 int model_check(const struct model *m, struct error *e);
 /* A token's embedding at a position as F32 (hidden values): scaled, projected, the learned position
- * added. id and pos must be in range. ERR_VALUE when it holds a NaN or an infinity. */
+ * added. id and pos must be in range. ERR_VALUE if it contains NaN or infinity. */
 int model_embed(const struct model *m, int id, int pos, float *out, struct error *e);
 /* w (rows, cols) times x, rule 9 of numerics.h: between embeddings or head and the stream. */
 void model_project(const float *w, int rows, int cols, const float *x, float *y);
-/* A hidden state behind a norm of the model's kind (without weight: none), (hidden) values, for who
- * drafts: not to the bits of numerics.h. x and out may be the same. */
+/* A hidden state after a norm of the model's kind (without weight: none), (hidden) values, for
+ * drafters: not to the bits of numerics.h. x and out may be the same. */
 void model_norm(const struct model *m, const struct norm_weights *norm, const float *x, float *out);
-/* How many positions the model has learned; 0: it has learned none, and takes any. */
+/* Number of learned positions; 0: none, any position is valid. */
 int model_positions(const struct model *m);
 
 #endif

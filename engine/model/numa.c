@@ -1,4 +1,4 @@
-/* Which node's memory each slice of the packed weights belongs into (numa.h). */
+/* The memory node of each slice of the packed weights (numa.h). */
 #include "engine/model/numa.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
@@ -56,8 +56,8 @@ static void add_matrix(struct slices *s, const struct matrix *w, int before, int
     }
 }
 
-/* q, k, v and what else a mixer projects are one phase, every other matrix is one of its own: o,
- * and what takes heads of MLA into the latent space and back. */
+/* q, k, v and the other input projections of a mixer are one phase, every other matrix is a
+ * separate one: o, and MLA's projections into the latent space and back. */
 static bool together(const struct block_matrix *b)
 {
     return b->part < MATRIX_GATE && b->part != MATRIX_O && b->part != MATRIX_K_B &&

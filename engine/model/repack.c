@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Rows of the matrix that a head's part of a split tensor makes. */
+/* Rows of the matrix from a head's part of a split tensor. */
 static int split_rows(const struct matrix_job *j)
 {
     return j->split.across ? (int)j->tensor->dims[1] : j->split.rows;
@@ -67,7 +67,7 @@ struct piece repack_whole(const struct matrix_job *j)
     return p;
 }
 
-/* Whether the rows become a type that pack_rows does not round to. */
+/* Whether the rows are converted to a type that pack_rows does not quantise to. */
 static bool is_rounded(const struct matrix_job *j)
 {
     return !j->split.stride && j->tensor->type != j->matrix->type && !row_writable(j->matrix->type);
@@ -125,7 +125,7 @@ static void split_values(const struct matrix_job *j, int head, int row, float *o
         row_to_f32(j->tensor->type, split_source(j, head, row), (int)j->tensor->dims[1], out);
 }
 
-/* Row i of a split job in its matrix's type. *head: whose part is in `values`. */
+/* Row i of a split job in its matrix's type. *head: the head in `values`. */
 static void split_row(const struct matrix_job *j, int i, int *head, float *values, float *row,
                       uint8_t *out)
 {
@@ -206,7 +206,7 @@ static bool convert_packed(const struct matrix_job *j, int first, int n, float *
     return finite;
 }
 
-/* Gathered, looked at and packed a group of rows at a time. */
+/* Gathered, checked and packed a group of rows at a time. */
 static bool pack_gathered(const struct piece *p, uint8_t *to, uint8_t *scratch)
 {
     const struct matrix_job *j = p->job;

@@ -1,7 +1,7 @@
-/* Stretched rotary embeddings: what divides the frequency of each rotated pair, and what cosines
- * and sines are multiplied with, read or computed once (run/rope.c makes the table of it). Thread:
- * the one that loads. Sources: modeling_rope_utils.py of Hugging Face transformers; Peng et al.
- * 2023, arXiv:2309.00071 (YaRN); Ding et al. 2024, arXiv:2402.13753 (longrope). */
+/* Scaled rotary embeddings: divisors of each rotated pair's frequency, and the factor of cosines
+ * and sines, read or computed once (run/rope.c makes the table). Thread: the one that loads.
+ * Sources: modeling_rope_utils.py of Hugging Face transformers; Peng et al. 2023, arXiv:2309.00071
+ * (YaRN); Ding et al. 2024, arXiv:2402.13753 (longrope). */
 #include "engine/model/hparams_read.h"
 
 #include "engine/base/mem.h"
@@ -15,7 +15,7 @@ static bool meta_is(const struct meta_value *v, const char *word)
     return v->len == strlen(word) && memcmp(v->s, word, v->len) == 0;
 }
 
-/* Reads n factors of either format into fresh memory; *out stays NULL where there are none. */
+/* Reads n factors of either format into new memory; *out stays NULL if there are none. */
 static int read_factors(float **out, int n, const struct family *family,
                         const struct weight_file *f, enum tensor_role role, const char *const *json,
                         struct error *e)
@@ -45,7 +45,7 @@ static int read_factors(float **out, int n, const struct family *family,
     return 0;
 }
 
-/* A number of the scaling's description: config.json's name in either of its two places, or GGUF's
+/* A number of the scaling's settings: config.json's name in either of its two places, or GGUF's
  * under "rope.scaling.". */
 static double number(const struct family *family, const struct weight_file *f, const char *gguf,
                      const char *json, double missing)
@@ -66,9 +66,9 @@ static double number(const struct family *family, const struct weight_file *f, c
     return v.type == META_INT || v.type == META_FLOAT ? v.f : v.type == META_BOOL ? v.i : missing;
 }
 
-/* What is stretched from: phimoe's keys have read it, other families name it where all their
- * scalings do, some at the top, which comes first (modeling_rope_utils.py,
- * standardize_rope_params). 0: nowhere. */
+/* The original context: phimoe's keys have read it, other families have it with the other scaling
+ * settings, some at the top, which takes precedence (modeling_rope_utils.py,
+ * standardize_rope_params). 0: none. */
 static int original_context(const struct hparams *hp, const struct family *family,
                             const struct weight_file *f)
 {
@@ -83,7 +83,7 @@ static int original_context(const struct hparams *hp, const struct family *famil
     return v >= 1.0 && v <= 1 << 27 ? (int)v : 0;
 }
 
-/* The usual attention factor of longrope, where none is given. */
+/* The default attention factor of longrope. */
 static double longrope_scale(const struct hparams *hp, const struct family *family,
                              const struct weight_file *f)
 {
@@ -148,8 +148,8 @@ static double wave_length(const struct scaling *s, int pair)
     return 2.0 * M_PI * pow(s->theta, 2.0 * pair / s->dims);
 }
 
-/* Long waves are stretched, short ones stay, those between are blended. fast, slow: how often a
- * wave fits into the original context. */
+/* Long waves are scaled, short ones unchanged, those between are blended. fast, slow: number of
+ * waves in the original context. */
 static double divisor_llama3(const struct scaling *s, int pair)
 {
     double fits = s->original / wave_length(s, pair), stay = (fits - s->slow) / (s->fast - s->slow);
@@ -158,7 +158,7 @@ static double divisor_llama3(const struct scaling *s, int pair)
     return 1.0 / ((1.0 - stay) / s->factor + stay);
 }
 
-/* The pair that turns so often within the original context. */
+/* The pair that rotates so often within the original context. */
 static double pair_of_turns(const struct scaling *s, double turns)
 {
     return s->dims * log(s->original / (turns * 2.0 * M_PI)) / (2.0 * log(s->theta));
@@ -186,7 +186,7 @@ static double divisor_linear(const struct scaling *s, int pair)
     return s->factor;
 }
 
-/* What cosines and sines of YaRN are multiplied with. */
+/* Factor of cosines and sines in YaRN. */
 static double yarn_scale(double factor, double mscale)
 {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
@@ -198,7 +198,7 @@ static double log_multiplier(const struct family *family, const struct weight_fi
     return number(family, f, "yarn_log_multiplier", "", 0.0);
 }
 
-/* Latent attention stretches its scores as well (modeling_deepseek_v3.py). */
+/* Latent attention scales its scores as well (modeling_deepseek_v3.py). */
 static float latent_scale(const struct mixer_shape *m, const struct family *family,
                           const struct weight_file *f, double factor)
 {
@@ -217,11 +217,11 @@ static double yarn_attention(const struct family *family, const struct weight_fi
 
     if (given > 0.0 && weight_file_format(f) != WEIGHT_GGUF)
         return given;
-    /* the same in GGUF; 1 is what llama.cpp writes where nobody gave one */
+    /* the same in GGUF; 1 is llama.cpp's default */
     if (number(family, f, "yarn_attn_factor", "attention_factor", 1.0) != 1.0)
         return number(family, f, "yarn_attn_factor", "attention_factor", 1.0);
     if (log_multiplier(family, f) != 0.0)
-        return 1.0; /* the file has no mscale: it is the same */
+        return 1.0; /* the file has no mscale: it has no effect */
     if (mscale != 0.0 && all != 0.0)
         return yarn_scale(factor, mscale) / yarn_scale(factor, all);
     return yarn_scale(factor, 1.0) * (given > 0.0 ? given : 1.0);
@@ -261,7 +261,7 @@ static int read_stretched(struct hparams *hp, const struct family *family,
     return 0;
 }
 
-/* Of its published files GGUF has only those of YaRN. */
+/* Of the published files GGUF covers only those with YaRN. */
 static void stretch_scores(struct hparams *hp, const struct family *family,
                            const struct weight_file *f, const struct meta_value *kind)
 {

@@ -1,7 +1,7 @@
-/* Settings that config.json may have in any family, against what is computed of it: what another
- * value asks for would be computed wrongly, so that it is refused by name. Thread: the one that
- * loads. Names and words after configuration_*.py of Hugging Face transformers, the functions
- * behind the words after its activations.py. */
+/* Checks settings of config.json that any family may have against what is computed: other values
+ * would be computed wrongly, so they are refused by name. Thread: the one that loads. Names and
+ * words after configuration_*.py of Hugging Face transformers, the functions of the words after its
+ * activations.py. */
 #include "engine/model/describe.h"
 #include "engine/model/hparams_keys.h"
 
@@ -25,7 +25,7 @@ static void check_activation(const struct hparams *hp, struct describer *d)
         describe_only(d, names[i], activations[hp->common.ffn.activation]);
 }
 
-/* The router that a layer with experts has. */
+/* The router of a layer with experts. */
 static void check_router(const struct hparams *hp, struct describer *d)
 {
     static const char *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL};
@@ -38,7 +38,7 @@ static void check_router(const struct hparams *hp, struct describer *d)
     }
 }
 
-/* Most families rotate whole heads, whatever a part of them stands in config.json. */
+/* Most families rotate whole heads, whatever part config.json states. */
 static void check_rotary(const struct hparams *hp, struct describer *d)
 {
     double part = describe_is_gguf(d) ? 0.0 : hparams_rotary_part(d->family, d->f);

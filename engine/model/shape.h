@@ -1,5 +1,5 @@
-/* What a layer is: a mixer (what lets tokens see one another), a feed-forward, and where norms
- * stand. A family fills one shape a layer (families/); everything else asks the shape, never for a
+/* Shape of a layer: a mixer (which combines tokens), a feed-forward, and the positions of norms. A
+ * family fills one shape per layer (families/); all other code depends on the shape, never on a
  * family's name. A kind that no kernel computes is refused when the model is opened
  * (model_computable), never computed as something else. Plain data, immutable after load. */
 #ifndef ENGINE_MODEL_SHAPE_H
@@ -14,8 +14,8 @@ enum mixer_kind {
     MIXER_MLA,               /* attention over a latent row (DeepSeek-V2, arXiv:2405.04434) */
     MIXER_SHORT_CONVOLUTION, /* gated, LFM2 */
     MIXER_DELTA_NET,         /* gated delta rule, arXiv:2412.06464 */
-    MIXER_KIMI_DELTA,        /* the same with a decay a channel, arXiv:2510.26692 */
-    MIXER_LIGHTNING,         /* linear attention with a fixed decay a head, arXiv:2401.04658 */
+    MIXER_KIMI_DELTA,        /* the same with a decay per channel, arXiv:2510.26692 */
+    MIXER_LIGHTNING,         /* linear attention with a fixed decay per head, arXiv:2401.04658 */
     MIXER_MAMBA2,            /* arXiv:2405.21060 */
     MIXER_KINDS
 };
@@ -35,24 +35,24 @@ struct mixer_shape {
     int key_dim, value_dim; /* of a head; value_dim 0: as key_dim */
     int rope_dims;          /* rotated ones of a head; 0: none */
     enum rope_pairing rope;
-    bool second_rope; /* by the table of hparams.second_rope, not by the common one */
+    bool second_rope; /* uses the table of hparams.second_rope instead of the common one */
     int window;       /* keys a query sees, itself included; 0: all */
     float scale;      /* of scores; 0: 1/sqrt(key_dim) */
-    bool bias;        /* q, k and v have one */
+    bool bias;        /* of q, k and v */
     enum qk_norm qk_norm;
-    bool sinks;             /* a learned score a head that takes part in the softmax alone */
+    bool sinks;             /* a learned score per head that only enters the softmax's sum */
     bool gated; /* the output times sigmoid of a part of q's projection; MLA: of a number a head */
-    bool values_are_keys;   /* as they are projected, before any norm and rotation */
+    bool values_are_keys;   /* before any norm and rotation */
     bool value_norm;        /* each head of the values is RMS-normed, without weights */
-    bool learned_positions; /* none are rotated: a table is added to the embeddings */
-    /* MLA: q through a latent row of q_rank (0: at once), the cached row of kv_rank and the rotated
-     * rope_dims; key_dim is what q has of a head, its last rope_dims rotated. eps of both latent
-     * rows' norms. */
+    bool learned_positions; /* no rotation: a table is added to the embeddings */
+    /* MLA: q through a latent row of q_rank (0: directly), the cached row of kv_rank and the
+     * rotated rope_dims; key_dim is the size of a head of q, its last rope_dims rotated. eps of
+     * both latent rows' norms. */
     int q_rank, kv_rank;
     float latent_eps;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
-    bool tiled;        /* value head h meets key head h mod kv_heads, not h / (heads / kv_heads) */
+    bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
     float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
 };
 
@@ -60,8 +60,8 @@ enum ffn_kind {
     FFN_ROUTED,
     FFN_DENSE,
     FFN_NONE,
-    /* side by side, each with a norm of its own before and after, a third one for the router; then
-     * added (Gemma 4). The dense part is the shared expert. */
+    /* in parallel, each with its own norm before and after, a third one for the router; then added
+     * (Gemma 4). The dense part is the shared expert. */
     FFN_DENSE_AND_ROUTED,
     FFN_KINDS
 };
@@ -76,13 +76,13 @@ enum activation {
     ACTIVATIONS
 };
 
-/* Whether a gate stands beside up: without one an expert has two matrices. */
+/* Whether there is a gate with up: without one an expert has two matrices. */
 static inline bool activation_gated(enum activation a)
 {
     return a == ACTIVATION_SILU || a == ACTIVATION_GELU || a == ACTIVATION_CLAMPED_SWIGLU;
 }
 
-/* How scores become experts and weights (numerics.h, rule 10). */
+/* How experts and weights follow from scores (numerics.h, rule 10). */
 enum router_kind {
     ROUTER_SPARSEMIXER,
     ROUTER_SOFTMAX, /* softmax over all, the k largest; normalised: their weights sum to 1 */
@@ -95,19 +95,19 @@ struct router_shape {
     float jitter; /* SparseMixer */
     bool normalised;
     float factor;            /* weights times this; 0: 1 */
-    float floor;             /* added to the sum that they are divided by */
-    bool choice_bias;        /* added to the scores for the choice alone */
-    bool expert_scales;      /* weights times a number of their expert's, after all else */
+    float floor;             /* added to the sum that the weights are divided by */
+    bool choice_bias;        /* added to the scores, only for the choice */
+    bool expert_scales;      /* weights times a factor of their expert, after all else */
     int groups, groups_used; /* experts are chosen from the best groups; 0: from all */
 };
 
-/* What the shared expert's output is multiplied with. */
+/* Factor of the shared expert's output. */
 enum shared_gate { SHARED_PLAIN, SHARED_SIGMOID };
 
 struct ffn_shape {
     enum ffn_kind kind;
     int experts, used; /* routed ones; 0 in a dense layer */
-    int shared;        /* 1: one of shared_width is always met; so is a dense layer's only one */
+    int shared;        /* 1: one of shared_width is always used; also in a dense layer */
     int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
     enum shared_gate shared_gate;
     enum activation activation;
@@ -126,8 +126,8 @@ enum norm_kind {
 struct norms_shape {
     enum norm_kind kind;
     float eps;
-    /* the operator; both: what it adds is normed as well (sandwich, Gemma); after alone: the sum
-     * is, and nothing before the head (OPT-350m) */
+    /* the operator; both: its output is normed as well (sandwich, Gemma); only after: the sum is,
+     * and there is none before the head (OPT-350m) */
     bool before, after;
 };
 
@@ -135,10 +135,10 @@ struct layer_shape {
     struct mixer_shape mixer;
     struct ffn_shape ffn;
     struct norms_shape norms;
-    bool scaled; /* the residual stream is multiplied with one number when the layer is done */
+    bool scaled; /* the residual stream is multiplied by one number after the layer */
 };
 
-/* Heads and width of what a recurrence is read and written by: keys, or B and C. */
+/* Heads and width of a recurrence's input and output: keys, or B and C. */
 static inline int shape_key_heads(const struct mixer_shape *s)
 {
     return s->kind == MIXER_MAMBA2 ? s->groups : s->kv_heads;
@@ -149,7 +149,7 @@ static inline int shape_state_keys(const struct mixer_shape *s)
     return s->kind == MIXER_MAMBA2 ? s->state : s->key_dim;
 }
 
-/* Inputs that a mixer's convolution sees of a token; 0: it has none. */
+/* Inputs per token of a mixer's convolution; 0: it has none. */
 static inline int shape_channels(const struct mixer_shape *s)
 {
     int values = s->heads * s->value_dim;
@@ -160,7 +160,7 @@ static inline int shape_channels(const struct mixer_shape *s)
                : values + 2 * shape_key_heads(s) * shape_state_keys(s);
 }
 
-/* It carries a block of one size from token to token, and no rows. */
+/* Its state is one block of fixed size, without rows. */
 static inline bool shape_recurrent(const struct mixer_shape *s)
 {
     return s->kind == MIXER_SHORT_CONVOLUTION || s->kind == MIXER_DELTA_NET ||
@@ -173,36 +173,36 @@ const char *shape_activation_word(enum activation activation);
 const char *shape_router_word(enum router_kind kind);
 const char *shape_norm_word(enum norm_kind kind);
 const char *shape_rope_word(enum rope_pairing pairing);
-/* What of it no kernel computes yet, in words; NULL: all is. */
+/* What no kernel computes yet, in words; NULL: all is computed. */
 const char *shape_unsupported(const struct layer_shape *s);
 
-/* What scores are multiplied with: rule 7 of numerics.h, rounded once. */
+/* The factor of scores: rule 7 of numerics.h, rounded once. */
 static inline float shape_score_scale(const struct mixer_shape *s)
 {
     return s->scale > 0.0f ? s->scale : (float)(1.0 / sqrt((double)s->key_dim));
 }
 
-/* Of a head's values. */
+/* Per head. */
 static inline int shape_value_dim(const struct mixer_shape *s)
 {
     return s->value_dim ? s->value_dim : s->key_dim;
 }
 
-/* Values of a query head as it is projected: where the output is gated, its gate stands behind. */
+/* Values of a projected query head: followed by its gate if the output is gated. */
 static inline int shape_query_dim(const struct mixer_shape *s)
 {
     return s->key_dim + (s->kind == MIXER_ATTENTION && s->gated ? shape_value_dim(s) : 0);
 }
 
-/* Normed rows that a layer's experts meet of a token: the dense part beside routed experts has one
- * of its own, behind theirs. */
+/* Normed rows per token for a layer's experts: a dense part beside routed experts has its own row,
+ * after theirs. */
 static inline int shape_normed_rows(const struct layer_shape *s)
 {
     return s->ffn.kind == FFN_DENSE_AND_ROUTED ? 2 : 1;
 }
 
-/* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one
- * that is always chosen. And how many of them a token meets. */
+/* Expert blocks of a layer: the routed ones, then the shared one; a dense layer is one that is
+ * always chosen. And how many of them a token uses. */
 static inline int shape_experts(const struct layer_shape *s)
 {
     return s->ffn.experts + s->ffn.shared;

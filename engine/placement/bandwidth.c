@@ -1,6 +1,6 @@
-/* See bandwidth.h. A bucket kept as one number: the moment its last token will have flowed in.
- * Taking moves that moment on by the bytes' time; who finds it further ahead than the burst allows,
- * waits for the difference. One atomic word, so no lock orders the devices. */
+/* See bandwidth.h. The bucket is one number: the time at which all tokens taken so far are paid
+ * for. A take advances it by the bytes' time; if it is further ahead than the burst allows, the
+ * caller waits for the difference. One atomic word, so no lock orders the devices. */
 #include "engine/placement/bandwidth.h"
 
 #include "engine/base/clock.h"
@@ -39,7 +39,7 @@ uint64_t bandwidth_take(struct bandwidth *b, uint64_t bytes)
         after = (due > now ? due : now) + (cost < MOST_NS ? cost : MOST_NS);
     while (!atomic_compare_exchange_weak_explicit(&b->due_ns, &due, after, memory_order_relaxed,
                                                   memory_order_relaxed));
-    /* what was due before these bytes must flow in first, but for the burst */
+    /* the debt before these bytes must be paid first, except for the burst */
     wait = due > now + b->burst_ns ? due - now - b->burst_ns : 0;
     wait = wait < MOST_NS ? wait : MOST_NS;
     atomic_fetch_add_explicit(&b->taken, bytes, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* See cost_model.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold
- * no more of the weights than they do in decode. */
+ * no more of the weights than in decoding. */
 #include "engine/base/hash.h"
 #include "engine/placement/cost_model.h"
 
@@ -18,9 +18,9 @@
 
 #define REPEATS 9
 #define WARM_UPS 2
-#define GPU_BLOCKS 4      /* layers of which blocks are brought to a device for measuring */
+#define GPU_BLOCKS 4      /* layers whose blocks are uploaded to a device for measuring */
 #define VERDICT_MOST 4096 /* bytes of a verdict of auto */
-#define KEEP_FREE 0.9     /* share of a device's memory that a plan may take */
+#define KEEP_FREE 0.9     /* share of a device's memory for plans */
 
 struct cost_model {
     const struct model *model;
@@ -29,7 +29,7 @@ struct cost_model {
     int *used;
     uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
     char names[DEVICE_MAX][200], verdict[PLAN_NAME];
-    struct bench *bench; /* a measurement on its way, or NULL */
+    struct bench *bench; /* a measurement in progress, or NULL */
 };
 
 int cost_model_new(struct cost_model **out, const struct model *m, const struct state_config *state,
@@ -95,7 +95,7 @@ void cost_model_free(struct cost_model *s)
     mem_free(s);
 }
 
-/* The buffers that experts pass through. */
+/* Size of the streaming buffers. */
 static uint64_t stream_bytes(const struct model *m)
 {
     uint64_t part[3];
@@ -149,7 +149,7 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
         s->experts_can[index] = mem_alloc((size_t)layers * (size_t)experts, 1);
     d->attention_can = s->attention_can[index];
     d->experts_can = s->experts_can[index];
-    /* without the tables nothing can be promised */
+    /* without the tables the device must not be used */
     if (!d->attention_can || !d->experts_can) {
         d->budget = 0;
         return;
@@ -183,12 +183,11 @@ struct planner_input *cost_model_input(struct cost_model *s)
     return &s->input;
 }
 
-/* What jobs are measured, in this order on every device: one expert, all of a token's at once (the
- * slope is an expert's time, the rest the handoff), attention, head. */
+/* The measured jobs, in this order on every device: one expert, all of a token's at once (the slope
+ * is an expert's time, the rest the handoff), attention, head. */
 enum stage { ONE_EXPERT, ALL_EXPERTS, ATTENTION, HEAD, STAGES };
 
-/* A measurement on its way: it goes on where it stopped, so that it can be spread over the pauses
- * between tokens. */
+/* A measurement in progress: resumable, so that it can be spread over the pauses between tokens. */
 struct bench {
     struct device *dev;
     const struct device_ops *ops;
@@ -199,7 +198,7 @@ struct bench {
     double t[REPEATS], one;
     const struct plan *plans[2];
     float *x, *y;
-    /* inputs of jobs live until they are waited for */
+    /* job inputs must live until wait */
     struct expert_group groups[16];
     int row[16], slot[16];
     struct error *e;
@@ -210,7 +209,7 @@ static int used_of(const struct cost_model *s)
     return s->input.n_experts_used < 16 ? s->input.n_experts_used : 16;
 }
 
-/* By the first n of the plans: in force, wanted. */
+/* Whether one of the first n plans has the block there: the current one, the requested one. */
 static bool planned_there(const struct bench *b, struct block_id id, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -224,7 +223,7 @@ static bool planned_there(const struct bench *b, struct block_id id, int n)
     return false;
 }
 
-/* The i-th block that the stage needs on the device; false: there are no more. */
+/* The i-th block that the stage needs on the device; false: no more. */
 static bool block_of(const struct cost_model *s, const struct bench *b, int i, struct block_id *id)
 {
     int used = used_of(s);
@@ -242,7 +241,7 @@ static void take_away(const struct cost_model *s, const struct bench *b)
 {
     struct block_id id;
 
-    /* a device that was lost is not told */
+    /* no calls to a lost device */
     if (!b->index || !b->begun || s->input.devices[b->index].budget == 0)
         return;
     for (int i = 0; block_of(s, b, i, &id); i++)
@@ -250,8 +249,8 @@ static void take_away(const struct cost_model *s, const struct bench *b)
             b->ops->block_drop(b->dev, id);
 }
 
-/* One expert after the other where they lie on the disk: with as little time between them as there
- * would be in memory, and never more than one slot. */
+/* Runs experts on disk one after the other: with as little time between them as if in memory, and
+ * using at most one slot. */
 static int run_held(const struct cost_model *s, struct bench *b, struct experts_job *x)
 {
     int n = x->n_groups, rc = 0;
@@ -270,7 +269,7 @@ static int run_held(const struct cost_model *s, struct bench *b, struct experts_
     return rc;
 }
 
-/* As residency brings blocks to a device. */
+/* Uploads a block as residency does. */
 static int bring(const struct cost_model *s, struct bench *b, struct block_id id)
 {
     struct expert_cache *cache = id.kind == BLOCK_EXPERT ? s->model->cache : NULL;
@@ -337,12 +336,12 @@ static int usable_layers(const struct cost_model *s, const struct bench *b, enum
     return n;
 }
 
-/* Whether the stage has anything to find out here. */
+/* Whether the stage has anything to measure here. */
 static bool stage_begin(const struct cost_model *s, struct bench *b, const struct planner_device *v)
 {
     int max = b->index ? GPU_BLOCKS : s->input.n_layers;
 
-    if (b->stage != ALL_EXPERTS) /* those of the stage before */
+    if (b->stage != ALL_EXPERTS) /* those of the previous stage */
         b->brought = 0;
     b->sample = -WARM_UPS;
     b->first = b->layers = 0;
@@ -370,7 +369,7 @@ static void stage_end(const struct cost_model *s, struct bench *b, struct planne
     if (b->stage == ONE_EXPERT) {
         b->one = ns;
     } else if (b->stage == ALL_EXPERTS) {
-        /* t = handoff + calls * expert; noise may turn the slope around */
+        /* t = handoff + calls * expert; noise may make the slope negative */
         v->expert_ns = used > 1 && ns > b->one ? (ns - b->one) / (used - 1) : ns / used;
         if (b->index == 0)
             v->expert_ns = ns / used; /* launching is part of the CPU's work */
@@ -385,7 +384,7 @@ static void stage_end(const struct cost_model *s, struct bench *b, struct planne
         take_away(s, b);
 }
 
-/* One piece: blocks a chunk nearer, or one sample. 1: the stage is over. */
+/* One piece: a chunk of an upload, or one sample. 1: the stage is done. */
 static int stage_piece(const struct cost_model *s, struct bench *b, struct planner_device *v)
 {
     struct block_id id;

@@ -1,4 +1,4 @@
-/* Plans: making, copying and comparing them. Any thread; a plan is one allocation, so copying and
+/* Plans: creating, copying and comparing them. Any thread; a plan is one allocation, so copying and
  * freeing cannot half-succeed. */
 #include "engine/placement/plan.h"
 

@@ -9,15 +9,14 @@
 #include <stdint.h>
 
 #define PLAN_NAME 64
-#define PLAN_NO_DEVICE 255 /* where a device index may be missing */
+#define PLAN_NO_DEVICE 255 /* no device */
 
 struct plan {
-    char name[PLAN_NAME]; /* as the user spelled it: "cpu", "hot:600M", a file's name */
+    char name[PLAN_NAME]; /* as the user typed it: "cpu", "hot:600M", a file's name */
     int n_layers, n_experts;
     uint8_t *attention; /* n_layers device indices */
     uint8_t *experts;   /* n_layers * n_experts device indices, layer-major */
-    /* the same shape, 1: its weights do not lie on its device but pass through it (device.h,
-     * stream) */
+    /* the same shape, 1: its weights are streamed to its device, not resident (device.h, stream) */
     uint8_t *streamed;
     uint8_t head;
 };
@@ -28,13 +27,13 @@ struct plan *plan_copy(const struct plan *p);
 void plan_free(struct plan *p);
 int plan_equal(const struct plan *a, const struct plan *b); /* ignores the name */
 
-/* How many blocks lie elsewhere (or otherwise) in b than in a; out (may be NULL) says which kinds.
- * Plans of different shape: -1. */
+/* Number of blocks on another device (or streamed instead of resident) in b than in a; out (may be
+ * NULL) gets them by kind. Plans of different shape: -1. */
 struct plan_difference {
     int attention, experts, head;
 };
 int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out);
-/* anything beside the CPU? */
+/* whether any block is not on the CPU */
 int plan_uses_devices(const struct plan *p);
 
 static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)

@@ -1,6 +1,6 @@
-/* The spec parser and the checks on a plan. Pure functions, any thread. The table of strategies is
+/* The spec parser and the checks of a plan. Pure functions, any thread. The table of strategies is
  * in strategies.c, the strategies themselves in planner_fill.c (those that fill a budget in some
- * order) and planner_model.c (the cost model and what optimises it). */
+ * order) and planner_model.c (the cost model and its optimiser). */
 #include "engine/placement/planner.h"
 
 #include "engine/base/mem.h"

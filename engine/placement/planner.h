@@ -4,8 +4,8 @@
  * exhaustively. Any thread.
  *
  * A spec is what the user types: "cpu", "layers:12", "layers:first:12", "hot:600M". Sizes are
- * binary (4M = 4 * 2^20). Every plan that comes out is valid: blocks a device cannot run, or that
- * do not fit its budget, stay on the CPU, and the note says so. */
+ * binary (4M = 4 * 2^20). Every plan returned is valid: blocks a device cannot run, or that do not
+ * fit its budget, stay on the CPU, which the note reports. */
 #ifndef ENGINE_PLACEMENT_PLANNER_H
 #define ENGINE_PLACEMENT_PLANNER_H
 
@@ -20,46 +20,44 @@
 #define PLANNER_NOTE 200
 #define PLANNER_NO_LIMIT UINT64_MAX
 
-/* One device as a planner sees it. Costs are nanoseconds of one token (decode, one row); 0: not
+/* Planner's view of a device. Costs are nanoseconds of one token (decode, one row); 0: not
  * measured. */
 struct planner_device {
     const char *name; /* for notes: "opencl:0 (PoCL)"; may be NULL */
-    /* bytes of weights and KV it may hold; PLANNER_NO_LIMIT. The CPU's is not looked at: it holds
-     * everything */
+    /* bytes of weights and KV it may hold; PLANNER_NO_LIMIT. Ignored for the CPU: it holds all */
     uint64_t budget;
     /* n_layers, 1: this device runs the layer's attention; NULL: all */
     const uint8_t *attention_can;
     const uint8_t *experts_can; /* n_layers * n_experts; NULL: all */
     bool head_can;
     double attention_ns, expert_ns, head_ns;
-    double handoff_ns;     /* what one job costs beyond its work: launch, transfer, wait */
-    bool streams;          /* experts that do not lie on it may pass through it ... */
+    double handoff_ns;     /* fixed cost of a job: launch, transfer, wait */
+    bool streams;          /* non-resident experts can be streamed to it ... */
     uint64_t stream_bytes; /* ... in buffers of so many bytes */
     bool unified;          /* shares the host's memory */
-    bool fuses_layers;     /* a layer wholly on it pays one handoff instead of two */
+    bool fuses_layers;     /* a layer wholly on it costs one handoff instead of two */
 };
 
 struct planner_input {
     int n_layers, n_experts, n_experts_used;
     int n_devices; /* 1: the CPU alone */
-    /* "the GPU": index of the device strategies move work to; 0 when there is none */
+    /* "the GPU": index of the device that strategies move work to; 0 if there is none */
     int target;
     struct planner_device devices[PLANNER_DEVICES];
-    /* n_layers: weights and KV at this context; 0: the layer has no mixer, there is nothing to
-     * place */
+    /* n_layers: weights and KV at this context; 0: the layer has no mixer to place */
     const uint64_t *attention_bytes;
-    /* n_layers * n_experts; 0: the layer has no such expert, whose place is the CPU */
+    /* n_layers * n_experts; 0: the layer has no such expert, its device is the CPU */
     const uint64_t *expert_bytes;
-    /* n_layers: experts that a token meets in this layer; NULL: n_experts_used in each */
+    /* n_layers: experts per token in this layer; NULL: n_experts_used in each */
     const int *used;
     uint64_t head_bytes;
     /* n_layers * n_experts: how often each was chosen (profile or session); NULL or all 0: unknown
      */
     const double *usage;
     const double *recent;       /* the same, decayed (dynamic); NULL: usage */
-    const struct plan *current; /* the plan wanted so far (dynamic); NULL: everything on the CPU */
+    const struct plan *current; /* the last requested plan (dynamic); NULL: everything on the CPU */
     uint64_t move_bytes;        /* dynamic: upload at most this much per new plan; 0: no limit */
-    /* auto: spec that won the cached measurement; NULL: never measured */
+    /* auto: the winning spec of the cached measurement; NULL: never measured */
     const char *verdict;
     /* auto: what the best GPU plan lost of the CPU's tokens/s, 0.12 = 12 %; negative: gained */
     double verdict_loss;
@@ -71,12 +69,12 @@ struct planner {
     const char *name;   /* "hot" */
     const char *syntax; /* "hot[:SIZE]" */
     const char *help;   /* one line, no full stop */
-    bool replans;       /* asked again while tokens are generated */
-    /* at home on a machine without a device beside the CPU: nothing to tell */
+    bool replans;       /* runs again while tokens are generated */
+    /* normal on a machine without a device other than the CPU: no note needed */
     bool alone;
     /* after the colon; NULL: takes none */
     int (*parse)(struct planner_spec *s, const char *arguments, struct error *e);
-    /* p: everything on the CPU, to be filled. 0 or ERR_MEMORY. */
+    /* p: everything on the CPU, to be modified. 0 or ERR_MEMORY. */
     int (*fill)(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
                 char note[PLANNER_NOTE]);
 };
@@ -92,47 +90,46 @@ struct planner_spec {
 
 extern const struct planner planners[]; /* strategies.c */
 extern const int n_planners;
-/* What strategies read after the colon: a number from 0 to 1000000. Negative: it is none. */
+/* Parses an argument of a strategy: a number from 0 to 1000000. Negative: it is none. */
 int planner_parse_number(const char *text, int *out);
-/* Whether the device can run this block, as the input says. */
+/* Whether the device can run this block, according to the input. */
 bool planner_can_attention(const struct planner_input *in, int device, int layer);
 bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert);
-/* Whether the layer has it, and how many all layers have together. */
+/* Whether the layer has this expert; the number of experts of all layers. */
 bool planner_has_expert(const struct planner_input *in, int layer, int expert);
 int planner_experts(const struct planner_input *in);
 
 const struct planner *planner_find(const char *name, size_t len); /* NULL: no such strategy */
-/* ERR_USAGE names what is wrong and what would be right. */
+/* ERR_USAGE tells what is wrong and what is allowed. */
 int planner_parse(struct planner_spec *out, const char *spec, struct error *e);
-/* A new plan, named as typed. note: empty, or one line worth telling (what stayed on the CPU, and
+/* A new plan, named as typed. note: empty, or one line for the user (what stayed on the CPU, and
  * why). ERR_MEMORY. */
 int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out,
                 char note[PLANNER_NOTE], struct error *e);
-/* One line a strategy for `--place help` and /place: syntax, then help. Returns the length it
- * needs, like snprintf. */
+/* One line per strategy for `--place help` and /place: syntax, then help. Returns the length
+ * needed, like snprintf. */
 int planner_help(char *out, size_t size);
 
-/* Bytes of weights and KV that the plan puts on a device, and of the buffers through which others
- * pass. */
+/* Bytes of weights and KV that the plan puts on a device, including the streaming buffers. */
 uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device);
-/* 0 when every device index exists and every block can run where it stands; else ERR_USAGE naming
- * the first that cannot. */
+/* 0 if every device index exists and every device can run its blocks; else ERR_USAGE naming the
+ * first that cannot. */
 int planner_check(const struct planner_input *in, const struct plan *p, struct error *e);
 /* Modelled time of one decoded token, in ns: per layer attention, then the slower of host and
  * device experts (which work at once), the numbers on each being multinomial in the devices' shares
- * of the use; then the head. A cost not measured is taken as the CPU's, and as 1 ns a byte where
+ * of the use; then the head. A cost not measured is assumed to be the CPU's, or 1 ns a byte where
  * that is missing too. */
 double planner_token_ns(const struct planner_input *in, const struct plan *p);
-/* Share of expert calls that meet their expert on a device other than the CPU, by the input's usage
+/* Share of expert calls whose expert is on a device other than the CPU, by the input's usage
  * (uniform where unknown). */
 double planner_hit_rate(const struct planner_input *in, const struct plan *p);
 
-/* "20:gpu,45:hot,80:cpu": after so many generated tokens, that spec. */
+/* "20:gpu,45:hot,80:cpu": switches to that spec after so many generated tokens. */
 struct planner_step {
     int after;
     char spec[PLAN_NAME];
 };
-/* Fills at most max steps, in rising order of `after`; returns how many, or ERR_USAGE. */
+/* Fills at most max steps, sorted by `after`; returns how many, or ERR_USAGE. */
 int planner_script_parse(struct planner_step *out, int max, const char *script, struct error *e);
 
 #endif

@@ -54,7 +54,7 @@ bool filler_expert(struct filler *f, int layer, int expert)
     assert(layer >= 0 && layer < f->in->n_layers);
     assert(expert >= 0 && expert < f->in->n_experts);
     if (!planner_has_expert(f->in, layer, expert))
-        return false; /* no block that stays behind either */
+        return false; /* no such block, so none that stays behind */
     if (!take(f, planner_can_expert(f->in, d, layer, expert), f->in->expert_bytes[cell]))
         return false;
     f->p->experts[cell] = (uint8_t)d;
@@ -200,14 +200,14 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
     for (int i = 0; i < cells; i++)
         there += p->experts[i] != 0;
     if (rc < 0 || there == planner_experts(in))
-        return rc; /* all of it fits: nothing needs to pass */
+        return rc; /* all of it fits: no streaming needed */
     if (!d->streams || d->stream_bytes > limit) {
         snprintf(note, PLANNER_NOTE, "%s: %s; what does not fit stays on the CPU", s->text,
                  d->streams ? "the buffers for streaming do not fit"
                             : "experts cannot be streamed through this device");
         return 0;
     }
-    /* again, with room for the buffers */
+    /* again, with memory reserved for the buffers */
     memset(p->attention, 0, (size_t)in->n_layers);
     memset(p->experts, 0, (size_t)cells);
     p->head = 0;
@@ -311,9 +311,8 @@ int planner_fill_experts_gpu(const struct planner_spec *s, const struct planner_
     return rc;
 }
 
-/* dynamic: an expert outside replaces the coldest one inside only when it is used a quarter more
- * and at least half a (decayed) token more, a byte: without that the two would change places at
- * every plan. */
+/* dynamic: an expert outside replaces the coldest one inside only if it is used a quarter more and
+ * at least half a (decayed) token more, per byte: otherwise the two would swap in every plan. */
 #define DYNAMIC_GAIN 1.25
 #define DYNAMIC_STEP 0.5
 
@@ -334,7 +333,7 @@ static int coldest(const struct swap_state *w)
     return best;
 }
 
-/* Frees room for cell by putting colder experts back on the CPU; all or nothing. */
+/* Frees memory for cell by moving colder experts back to the CPU; all or nothing. */
 static bool make_room(struct swap_state *w, int cell)
 {
     uint64_t need = w->in->expert_bytes[cell], left = w->left;
@@ -371,7 +370,7 @@ int planner_fill_dynamic(const struct planner_spec *s, const struct planner_inpu
     order = planner_cells_by_use(in, w.use);
     if (!order)
         return ERR_MEMORY;
-    /* what is there stays, hottest first, as far as the budget (it may have shrunk) holds it */
+    /* keep the current ones, hottest first, as far as the (possibly reduced) budget allows */
     for (int i = 0; i < cells && in->current; i++) {
         int c = order[i];
 

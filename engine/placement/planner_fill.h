@@ -8,23 +8,23 @@ struct filler {
     const struct planner_input *in;
     struct plan *p;
     uint64_t left;            /* bytes still free on the target */
-    bool given;               /* that is the size the user gave, not the device's memory */
-    int placed, unable, full; /* blocks on the target; that it cannot run; that did not fit */
+    bool given;               /* left is from the user's size, not the device's memory */
+    int placed, unable, full; /* blocks: on the target; not supported by it; that did not fit */
 };
 
 void filler_init(struct filler *f, const struct planner_input *in, struct plan *p, uint64_t size);
 bool filler_attention(struct filler *f, int layer);
 bool filler_expert(struct filler *f, int layer, int expert);
 bool filler_head(struct filler *f);
-/* Says what stayed on the CPU. wanted_all: not fitting is worth telling (the strategy names blocks,
- * not a size). */
+/* Writes the note about what stayed on the CPU. wanted_all: also report blocks that did not fit
+ * (the strategy names blocks, not a size). */
 void filler_note(const struct filler *f, const struct planner_spec *s, bool wanted_all,
                  char note[PLANNER_NOTE]);
 
-/* Cells (layer * n_experts + expert) by falling use a byte; equal ones from the last layer up.
- * mem_* memory, NULL: none left. */
+/* Cells (layer * n_experts + expert) by decreasing use per byte; equal ones from the last layer to
+ * the first. Caller frees with mem_*, NULL: out of memory. */
 int *planner_cells_by_use(const struct planner_input *in, const double *usage);
-const double *planner_usage(const struct planner_input *in); /* NULL where nothing is known */
+const double *planner_usage(const struct planner_input *in); /* NULL if nothing is known */
 
 int planner_fill_cpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
                      char note[PLANNER_NOTE]);

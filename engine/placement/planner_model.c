@@ -2,9 +2,8 @@
  * thread. A layer has few sensible splits (attention here or there, its k most or least used
  * experts on the device), so each layer is a small menu of (bytes, time); the best mix under a byte
  * budget is then a multiple-choice knapsack, solved on the menus' convex hulls: the steps with the
- * most time saved a byte first. What the menus leave out (other mixtures of a layer's experts) is
- * then looked for from there: single moves and exchanges of two, as long as one shortens the token.
- */
+ * most time saved per byte first. Then a local search tries mixtures outside the menus: single
+ * moves and exchanges of two experts, as long as one shortens the token. */
 #include "engine/base/mem.h"
 #include "engine/placement/planner_fill.h"
 
@@ -68,7 +67,7 @@ static double experts_expectation(const struct planner_input *in, int layer, con
 
         return t > slowest ? t : slowest;
     }
-    /* k of the `left` calls here: binomial with this device's share of what the later ones leave */
+    /* k of the `left` calls here: binomial with this device's share of the remaining ones */
     p = rest > 0 ? share[d] / rest : 0;
     for (int k = 0; k <= left; k++) {
         double w = 1, t = k ? k * expert_ns(in, d, layer) + (d ? in->devices[d].handoff_ns : 0) : 0;
@@ -154,7 +153,7 @@ double planner_hit_rate(const struct planner_input *in, const struct plan *p)
     return in->n_layers ? away / in->n_layers : 0;
 }
 
-/* One way to run a layer (or the head): its cost on the device and its time. */
+/* One choice for a layer (or the head): its bytes on the device and its time. */
 struct choice {
     uint64_t bytes;
     double ns;
@@ -163,7 +162,7 @@ struct choice {
 };
 
 struct menu {
-    struct choice *choices; /* after hull(): rising bytes, falling time, falling gain a byte */
+    struct choice *choices; /* after hull(): rising bytes, falling time and gain per byte */
     int n, taken;
     bool closed; /* its next step does not fit */
 };
@@ -235,7 +234,7 @@ static void choose(struct menu *menus, int n, uint64_t left)
     }
 }
 
-/* One layer as the search sees it. */
+/* One layer in the search. */
 struct spot {
     const struct planner_input *in;
     const double *usage;
@@ -245,8 +244,8 @@ struct spot {
     double ns;
 };
 
-/* Keeps what the caller has changed when it is faster and fits (the bytes it takes, less those it
- * frees); else says no. */
+/* Keeps the caller's change if it is faster and fits (bytes needed less bytes freed); else returns
+ * false. */
 static bool keep(struct spot *s, uint64_t takes, uint64_t frees)
 {
     double ns = layer_ns(s->in, s->usage, s->layer, *s->attention, s->place);
@@ -291,7 +290,7 @@ static bool flip_attention(struct spot *s)
     return false;
 }
 
-/* x goes in, y comes out. */
+/* Moves x in and y out. */
 static bool exchange(struct spot *s, int x, int y)
 {
     if (s->place[x] || !s->place[y] || !planner_can_expert(s->in, s->in->target, s->layer, x))
@@ -339,7 +338,7 @@ static void rank_experts(const struct planner_input *in, const int *order, struc
     }
 }
 
-/* The expert that is the k-th to move, from the most or from the least used on. */
+/* The k-th expert to move, starting at the most or the least used. */
 static int kth_expert(const struct planner_input *in, const struct ranking *r, int layer,
                       bool least, int k)
 {
@@ -379,7 +378,7 @@ static void head_menu(const struct planner_input *in, struct menu *m)
     hull(m);
 }
 
-/* What was chosen of the menus becomes the plan. */
+/* Makes the plan from the choices of the menus. */
 static void take_choices(const struct planner_input *in, const struct ranking *r,
                          const struct menu *menus, struct plan *p)
 {

@@ -1,5 +1,5 @@
-/* See residency.h. Engine thread. Each step looks at every block anew (a few hundred), so a plan
- * may change at any moment without a queue of moves that would have to be unwound. */
+/* See residency.h. Engine thread. Each step examines every block again (a few hundred), so a plan
+ * may change at any time without a queue of moves to undo. */
 #include "engine/placement/residency.h"
 
 #include "engine/base/clock.h"
@@ -17,7 +17,7 @@ struct residency {
     int n_devices, n_layers, n_experts, n_blocks;
     struct plan *want;
     uint8_t *state; /* n_devices * n_blocks; device 0 unused */
-    /* n_blocks: bytes already asked for of the block being uploaded */
+    /* n_blocks: bytes uploaded so far of the current block */
     uint64_t *partial;
     bool refused[DEVICE_MAX], lost[DEVICE_MAX], streaming[DEVICE_MAX];
     struct residency_status status;
@@ -48,7 +48,7 @@ static bool streamed(const struct residency *r, const struct plan *p, int i)
     return i >= r->n_layers && i < r->n_blocks - 1 && p->streamed[i - r->n_layers];
 }
 
-/* Does block i lie the same way in both? */
+/* Whether block i has the same place in both. */
 static bool same_place(const struct residency *r, const struct plan *a, const struct plan *b, int i)
 {
     return *place_of((struct plan *)a, i) == *place_of((struct plan *)b, i) &&
@@ -114,8 +114,7 @@ int residency_new(struct residency **out, const struct model *model, struct devi
     return 0;
 }
 
-/* Forgets the block on a device. The device itself is not told when it is lost: its driver may
- * hang. */
+/* Drops the block's record on a device. A lost device is not called: its driver may hang. */
 static void drop(struct residency *r, int device, int i, const struct residency_kv *kv)
 {
     struct block_id id = block_at(r, i);
@@ -168,7 +167,7 @@ const struct plan *residency_wanted(const struct residency *r)
     return r->want;
 }
 
-/* One step's running account. */
+/* Accounting of one step. */
 struct step {
     struct residency *r;
     struct plan *in_force;
@@ -208,7 +207,7 @@ static void switch_over(struct step *s, int i)
         drop(s->r, to, i, s->kv);
 }
 
-/* A device said no: what it runs it keeps, what it was to get stays where it is. */
+/* A device refused a block: it keeps what it runs, the block stays where it is. */
 static int refuse(struct step *s, int device, struct block_id id, struct error *e)
 {
     static const char *const kinds[] = {"attention", "an expert", "the head"};
@@ -245,7 +244,7 @@ static int move_rows(struct step *s, int layer, int device, struct error *e)
     return rc;
 }
 
-/* An expert that stays on the disk is in memory while the device reads it. */
+/* Uploads a block; an expert on disk is held in memory meanwhile. */
 static int put(struct residency *r, int device, struct block_id id, size_t max, struct error *e)
 {
     struct expert_cache *cache = id.kind == BLOCK_EXPERT ? r->model->cache : NULL;
@@ -281,8 +280,7 @@ static int upload(struct step *s, int device, int i, struct error *e)
         if (rc == 1)
             copied = left;
         base(r, device)->ops->stats(d, &after);
-        /* where memory is shared nothing may have been copied at all: then only time limits the
-         * step */
+        /* with shared memory nothing may have been copied: then only time limits the step */
         if (base(r, device)->info.unified && after.uploaded_bytes - before.uploaded_bytes < copied)
             copied = after.uploaded_bytes - before.uploaded_bytes;
         s->spent += copied;
@@ -296,7 +294,7 @@ static int upload(struct step *s, int device, int i, struct error *e)
     return rc;
 }
 
-/* Going home costs nothing but KV rows, and makes room: first. */
+/* Moves to the CPU first: they copy only KV rows, and free memory. */
 static int go_home(struct step *s, struct error *e)
 {
     struct residency *r = s->r;
@@ -304,7 +302,7 @@ static int go_home(struct step *s, struct error *e)
     for (int i = 0; i < r->n_blocks; i++) {
         int from = *place_of(s->in_force, i), to = *place_of(r->want, i), rc;
 
-        for (int d = 1; d < r->n_devices; d++) /* begun for an earlier plan */
+        for (int d = 1; d < r->n_devices; d++) /* left over from an earlier plan */
             if (d != from && d != to)
                 drop(r, d, i, s->kv);
         if (from == 0 || to != 0)
@@ -314,10 +312,10 @@ static int go_home(struct step *s, struct error *e)
             continue;
         }
         rc = move_rows(s, i, 0, e);
-        /* it still has the rows: it goes on computing them */
+        /* it still has the rows: it continues to compute them */
         if (rc < 0) {
             *place_of(r->want, i) = (uint8_t)from;
-            return error_prefix(e, "%s: the attention of layer %d cannot come back",
+            return error_prefix(e, "%s: the attention of layer %d cannot move to the CPU",
                                 base(r, from)->info.selector, i);
         }
         if (rc == 1)
@@ -326,7 +324,7 @@ static int go_home(struct step *s, struct error *e)
     return 0;
 }
 
-/* Experts that pass through a device need nothing there but the buffers to pass through. */
+/* Streamed experts need only the streaming buffers on their device. */
 static int stream_open(struct step *s, int device, struct error *e)
 {
     struct residency *r = s->r;
@@ -342,7 +340,7 @@ static int stream_open(struct step *s, int device, struct error *e)
     return rc < 0 ? rc : 1;
 }
 
-/* The buffers go when the last expert that passed through is elsewhere. */
+/* Frees the buffers when no expert is streamed any more. */
 static void stream_close(struct step *s)
 {
     struct residency *r = s->r;
@@ -386,8 +384,8 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
     int rc = go_home(&s, &local);
 
     assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
-    /* last layer first and each layer whole: a run of layers on one device soon needs no round trip
-     */
+    /* last layer first and each layer whole: a run of layers on one device soon needs no round
+     * trip */
     for (int l = r->n_layers - 1; l >= 0 && rc == 0; l--) {
         rc = go_out(&s, l, &local);
         for (int x = 0; x < r->n_experts && rc == 0; x++)

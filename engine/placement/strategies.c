@@ -1,5 +1,5 @@
-/* The table of strategies, and how each reads what stands after its colon. Constant data and pure
- * functions: any thread. */
+/* The table of strategies, and the parsers of their arguments. Constant data and pure functions:
+ * any thread. */
 #include "engine/placement/planner_fill.h"
 
 #include "engine/base/size.h"

@@ -100,7 +100,7 @@ void usage_add(struct usage *u, int rows, int pos, const int *experts, const flo
             const float *w = weights + (here - experts);
 
             for (int i = 0; i < k; i++) {
-                if (here[i] < 0) /* the layer has fewer than others */
+                if (here[i] < 0) /* the layer has fewer experts than others */
                     continue;
                 assert(here[i] < u->n_experts);
                 u->count[l * u->n_experts + here[i]] += 1;
@@ -137,7 +137,7 @@ struct usage_layer usage_layer(const struct usage *u, int layer)
     s.unused /= experts;
     s.imbalance = most * experts / calls;
     for (int x = 0; x < experts; x++) {
-        /* share of the calls; how probably a token calls it */
+        /* share of the calls; probability that a token calls it */
         double p = c[x] / calls, in = c[x] / tokens;
 
         s.entropy -= p > 0 ? p * log2(p) : 0;
@@ -150,7 +150,7 @@ struct usage_layer usage_layer(const struct usage *u, int layer)
     return s;
 }
 
-/* Where a token calls all experts nothing is chosen. */
+/* Whether there is a choice: not if a token calls all experts. */
 static bool chooses(const struct usage *u, int layer)
 {
     return u->routed[layer] > u->called[layer];

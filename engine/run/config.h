@@ -1,7 +1,7 @@
-/* What an engine is opened with, and what it then says of itself that stays. Plain data; what it
- * points at belongs to the caller of engine_open, which reads strings, overrides and adapters
- * before it returns and keeps none; backends, resources and callback_ctx must outlive the engine.
- */
+/* The configuration of an engine, and the constant facts about it after opening. Plain data; what
+ * it points at belongs to the caller of engine_open, which reads strings, overrides and adapters
+ * before it returns and keeps none; backends, resources and callback_ctx must outlive the
+ * engine. */
 #ifndef ENGINE_RUN_CONFIG_H
 #define ENGINE_RUN_CONFIG_H
 
@@ -27,7 +27,8 @@ enum medusa_init {
 /* Medusa heads (engine/run/medusa_heads.h). */
 struct medusa_request {
     const char *path; /* safetensors; NULL: none is read */
-    int n;            /* heads at least, those that the file lacks are made; 0: as it has */
+    int n;            /* at least so many heads; those the file lacks are initialised; 0: as many as
+                       * it has */
     enum medusa_init init;
 };
 
@@ -38,107 +39,107 @@ struct chat_template;
 
 struct engine_config {
     const char *model_path;
-    /* 0: the trained context, halved until half of the memory that the weights leave holds it; at
+    /* 0: the trained context, halved until it fits in half of the memory that the weights leave; at
      * most 4096 where `memory` is not known */
     int context;
-    /* how many sessions will be open at a time, for the footprint and for planners; 0: one */
+    /* number of sessions open at the same time, for the footprint and for planners; 0: one */
     int sessions;
     int n_threads; /* 0: physical cores */
-    /* what it shares with other engines (engine/run/pass/shared_resources.h); NULL: everything is
-     * its own */
+    /* shared with other engines (engine/run/pass/shared_resources.h); NULL: nothing is shared */
     struct shared_resources *resources;
-    int batch, ubatch; /* most rows of a pass: the smaller of the two; 0: not said, ubatch 512 */
+    int batch, ubatch; /* most rows of a pass: the smaller of the two; 0: default, ubatch 512 */
     enum kv_type kv_k, kv_v;
     int convert; /* enum dtype or -1 (--dtype) */
-    /* metadata in place of the model's; NULL: none */
+    /* metadata overrides; NULL: none */
     const struct overrides *overrides;
-    /* LoRA adapters, and the strengths that sessions begin with (engine/adapter/adapter.h) */
+    /* LoRA adapters, and the initial strengths of sessions (engine/adapter/adapter.h) */
     const struct adapter_request *adapters;
     int n_adapters;
-    /* bytes for experts that stay on the disk (model_options.expert_cache); 0: all are loaded */
+    /* bytes for experts that stay on disk (model_options.expert_cache); 0: all are loaded */
     uint64_t expert_cache;
-    /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
+    /* memory usable without swapping, bytes; 0: not known (model_options.memory) */
     uint64_t memory;
     bool exact, float_library; /* see struct device_config */
     enum device_tune tune;
-    /* answer while the weights are still being packed (model_options.background); who measures
-     * calls model_settle */
+    /* answer while the weights are still being packed (model_options.background); benchmarks call
+     * model_settle first */
     bool background;
     /* a built-in format (engine/text/chat_formats.h) instead of the model's template; NULL: the
      * model's */
     const char *chat_template;
     const char *chat_template_file; /* the same from a file; NULL: none */
-    /* a JSON object: what the template finds by name; NULL: nothing more */
+    /* a JSON object whose members are global variables of the template; NULL: none */
     const char *chat_template_globals;
-    /* a chat template that cannot be used is no error until a turn wants it */
+    /* an unusable chat template is an error only once a turn needs it */
     bool chat_optional;
     bool no_tokenizer;   /* a model without one is no error: ids only (golden checks) */
     const char *kernels; /* NULL: best */
     const struct device_ops *const *backends; /* NULL-terminated, CPU last; NULL: CPU alone */
     const char *device_selector;              /* "opencl:0", "none", NULL: automatic */
     const char *cache_dir;
-    /* folder where prompts' state outlives the engine, and how much it may hold; NULL: nowhere */
+    /* folder and size limit of the prompt cache on disk; NULL: none */
     const char *prompt_cache;
     uint64_t prompt_cache_bytes;
-    /* 0: no bound: sessions of more tokens write nothing; larger weights (bytes) than these do
-     * without such a folder, whose key takes reading them once */
+    /* sessions of more tokens are not written; 0: no limit. Weights of more bytes than
+     * prompt_cache_weights get no folder, since its key takes reading them once */
     int prompt_cache_tokens;
     uint64_t prompt_cache_weights;
-    bool prompt_cache_optional; /* a folder that cannot be used is a notice, not an error */
+    bool prompt_cache_optional; /* an unusable folder is a notice, not an error */
     /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
     const char *placement;
-    /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */
+    /* "20:gpu,45:cpu": placements after so many generated tokens; NULL: none */
     const char *placement_script;
-    /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
+    /* lossy: experts per layer whose results may come one layer late (engine_defer_set); 0: none */
     int defer_experts;
     int experts_used;    /* lossy: experts a token uses (engine_experts_used_set); 0: all */
-    float experts_least; /* lossy: routing weight they have at least (engine_experts_least_set) */
+    float experts_least; /* lossy: least routing weight of an expert (engine_experts_least_set) */
     struct drafting {
-        char type[16]; /* a drafter's name, "auto": any; "", "none": nothing is drafted */
-        /* a smaller model of the same vocabulary, opened as an engine of its own beside this one,
-         * with threads and devices in common; NULL: none */
+        char type[16]; /* a drafter's name, "auto": any; "", "none": no drafting */
+        /* draft model: a smaller one with the same vocabulary, opened as a second engine that
+         * shares threads and devices; NULL: none */
         const char *model;
         struct medusa_request medusa; /* neither path nor n: none */
         float alpha;                  /* of `eagle`; 0: fitted */
-        bool all; /* behind "auto" also who is asked by name alone may be asked for later */
+        bool all; /* "auto" also prepares drafters that are used only when named, so they can be
+                   * selected later */
         struct acceptance accept;
         int n_max;   /* most tokens of a draft; 0: DRAFT_DEFAULT */
-        bool always; /* as many whenever there are, whether it pays or not */
-        /* acceptance_synthetic; n_synthetic 0: a draft stands as `accept` says. Set: always, too */
+        bool always; /* always draft as many as there are, whether it pays or not */
+        /* acceptance_synthetic; n_synthetic 0: a draft is accepted as `accept` says. Else always,
+         * too */
         float synthetic[DRAFT_MOST];
         int n_synthetic;
     } drafting;
-    /* It is not a model, but the block of that one's file which predicts further tokens, opened for
-     * drafts alone (engine_mtp_config); NULL: a model */
+    /* Set for the MTP block of that model's file, opened for drafting only (engine_mtp_config);
+     * NULL: this is a model */
     const struct model *mtp_of;
-    struct sampling sampling; /* until a turn brings its own; all zero: greedy */
+    struct sampling sampling; /* default for turns without their own; all zero: greedy */
     double pace;              /* engine_pace_set */
-    /* of loading, on the thread that opens; non-zero: ERR_CANCELLED */
+    /* progress of loading, on the opening thread; non-zero return: ERR_CANCELLED */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
-    /* Asked as long as the engine is open, often and from any of its threads: true ends the opening
+    /* Polled often and from any of the engine's threads while it is open: true ends the opening
      * with ERR_CANCELLED, and every session's turns and evaluations, for good. May be NULL. */
     bool (*stop)(void *ctx);
-    /* bytes that can be had at this moment without swapping, asked twice a second between passes;
-     * UINT64_MAX: nobody tells. When it is little, caches give memory back (memory_pressure.c). May
-     * be NULL */
+    /* bytes available at this moment without swapping, polled twice a second between passes;
+     * UINT64_MAX: unknown. When it is low, caches free memory (memory_pressure.c). May be NULL */
     uint64_t (*memory_left)(void *ctx);
-    /* microseconds so far in which somebody waited for memory; UINT64_MAX: nobody tells. Where that
-     * grows fast it is little already when it would else be enough. Asked beside memory_left; may
-     * be NULL */
+    /* microseconds so far in which some task stalled on memory; UINT64_MAX: unknown. Where that
+     * grows fast, the threshold for low memory is higher. Polled together with memory_left; may be
+     * NULL */
     uint64_t (*memory_stalled)(void *ctx);
-    /* notices that no listener of events takes; the engine's thread */
+    /* notices without an event callback; the engine's thread */
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
-    /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat):
-     * what the application applies to a loaded engine before the first token (profile, plan file).
-     * A negative code fails the opening. May be NULL. */
+    /* Called once at the end of engine_open, on the opening thread (the worker's in a chat):
+     * applies the application's settings to the loaded engine before the first token (profile, plan
+     * file). A negative code fails the opening. May be NULL. */
     int (*opened)(void *ctx, struct engine *g, struct error *e);
     void *opened_ctx;
 };
 
-/* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first asks
- * for one: entry i is there, and constant, once telemetry's n_devices exceeds i; n_devices here is
- * the engine thread's. */
+/* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first needs
+ * one: entry i exists, and is constant, once telemetry's n_devices exceeds i; n_devices here is for
+ * the engine thread only. */
 struct engine_info {
     const struct model *model;
     const struct tokenizer *tokenizer; /* NULL: none */
@@ -155,14 +156,14 @@ struct engine_info {
  * model_inspect or model_load. */
 struct engine_footprint {
     int context, ubatch, n_threads; /* as engine_open would resolve them */
-    /* of scratch: copies, what sessions keep to go back to (checkpoints.h); apart, what is taken
-     * and never touched while the CPU computes whole layers (forward_apart_footprint) */
+    /* of scratch: copies, the sessions' checkpoints (checkpoints.h); apart, allocated but never
+     * touched while the CPU computes whole layers (forward_apart_footprint) */
     uint64_t kv_bytes, scratch_bytes, copies_bytes, apart_bytes;
 };
 struct session;
 
-/* Which experts the rows of a session chose in a pass, for who observes (profiles, traces). Valid
- * during the call. */
+/* Which experts the rows of a session chose in a pass, for observers (profiles, traces). Valid
+ * during the callback. */
 struct routing {
     const struct session *session;
     int rows, pos, n_layers, used;

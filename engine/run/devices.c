@@ -1,6 +1,5 @@
-/* The devices beside the CPU: found, opened and taken in when a placement first asks for one.
- * Engine thread, but devices_open: also the one that opens them beside an answer (devices_async.c).
- */
+/* Devices other than the CPU: probed, opened and added when a placement first needs one. Engine
+ * thread, except devices_open: also on the thread of devices_async.c. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -9,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With what other engines' devices have left of the same hardware, if there are any. */
+/* Uses the link of other engines' devices on the same hardware, if any. */
 static int open_one(struct engine *g, const struct device_ops *ops, struct device_config *c,
                     struct device **out, struct error *e)
 {
@@ -79,7 +78,7 @@ int devices_open(struct engine *g, bool named, int first_index, struct probed_de
     return n_out;
 }
 
-/* A device opens with the state of session 0; here come the other ones. */
+/* A device opens with the state of session 0; opens those of the other sessions. */
 static int open_states(const struct engine *g, const struct probed_device *p, struct error *e)
 {
     int rc = 0;
@@ -116,7 +115,8 @@ static bool adapted(const struct block_matrix *list, int n)
     return false;
 }
 
-/* What the placement panel says of blocks that stay under every plan: see telemetry.h. */
+/* Sets the placement panel's text about blocks that stay on the CPU under every plan: see
+ * telemetry.h. */
 static void note_cpu_only(struct engine *g)
 {
     const struct hparams *hp = &g->model->hp;
@@ -152,7 +152,7 @@ static void note_cpu_only(struct engine *g)
     add_kept(out, sizeof g->t.cpu_only, "experts with adapters", adapted_experts);
 }
 
-/* The devices of devices_open become the engine's. */
+/* Adds the devices of devices_open to the engine. */
 void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
                    bool named)
 {

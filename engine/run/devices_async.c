@@ -1,8 +1,7 @@
-/* Devices opened beside an answer: the first plan that asks for a GPU in the middle of one would
- * otherwise wait for drivers, compilers and the self-test, seconds at worst. Two threads: the
- * engine's, and the one that lives here while back ends are probed and devices opened. The second
- * touches nothing that changes; what it wants to say is queued, what it opened is taken in by the
- * engine at a safe point. */
+/* Opens devices during an answer: otherwise the first plan that needs a GPU would wait for drivers,
+ * compilers and the self-test, seconds at worst. Two threads: the engine's, and one that lives
+ * while back ends are probed and devices opened. The latter accesses nothing mutable; its messages
+ * are queued, its devices are adopted by the engine at a safe point. */
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"

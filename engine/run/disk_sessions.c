@@ -1,9 +1,9 @@
-/* Sessions and the prompt cache on the disk: what a prompt begins with is read where it lies there
- * and the session has less of it, a piece between two passes, so that answers beside it go on; and
- * what was computed is written, a piece at a time, when a prompt is read, when an answer has ended,
- * and while nobody waits. A model whose layers keep all rows goes on behind any token of a piece;
- * one with recurrent state or rings only where a copy of that lies: where messages begin
- * (checkpoints.h) and where answers ended. Engine thread. */
+/* Sessions and the prompt cache on disk: the prefix of a prompt is read if the cache has more of it
+ * than the session, one piece between two passes, so that other answers continue; and computed
+ * state is written, one piece at a time, after prefill, after an answer, and when idle. A model
+ * whose layers keep all rows can continue after any token of a piece; one with recurrent state or
+ * rings only at a stored copy of that: where messages start (checkpoints.h) and where answers
+ * ended. Engine thread. */
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
 #include "engine/base/log.h"
@@ -17,13 +17,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TOLD ((uint64_t)256 << 20) /* weights that are read in no time: nothing is said */
-#define GAIN_LEAST 32              /* fewer tokens are computed sooner than read */
-#define TAIL_LEAST 16              /* fewer tokens behind the last whole piece are not written */
+#define TOLD ((uint64_t)256 << 20) /* weights that are read in no time: no message */
+#define GAIN_LEAST 32              /* fewer tokens are computed faster than read */
+#define TAIL_LEAST 16              /* fewer tokens after the last whole piece are not written */
 #define WAIT_MS 20
 #define FINISH_NS (5 * CLOCK_SECOND)
 
-/* ---- what state depends on ---- */
+/* ---- what the state depends on ---- */
 
 static bool is_unwanted(void *ctx)
 {
@@ -37,9 +37,9 @@ static void tell_hashing(void *ctx)
                   "prompt cache are theirs");
 }
 
-/* Everything but the tokens, the rotary variant and the adapters' strengths, which each piece names
- * itself. Kernels,
- * threads, placement and chunks are not in it: they do not change a bit. */
+/* Hash of everything except the tokens, the rotary variant and the adapters' strengths, which each
+ * piece stores itself. Kernels, threads, placement and chunks are not in it: they do not change a
+ * bit. */
 static int make_key(struct engine *g, char key[DIGEST_HEX], struct error *e)
 {
     const struct engine_config *c = &g->config;
@@ -124,7 +124,7 @@ void disk_sessions_stop(struct engine *g)
 
 /* ---- reading ---- */
 
-/* Of the adapters; 0: there are none. */
+/* Hash of the adapters' strengths; 0: no adapters. */
 static uint64_t strengths_of(const struct session *s)
 {
     size_t n = (size_t)adapters_count(s->engine->adapters);
@@ -132,7 +132,7 @@ static uint64_t strengths_of(const struct session *s)
     return n ? hash_bytes(HASH_START, s->strengths, n * sizeof *s->strengths) : 0;
 }
 
-/* Where the first piece of a session's state lies. */
+/* The place of the first piece of a session's state. */
 static struct segment_place place_of(const struct session *s)
 {
     struct segment_place p = {.variant = (int)s->variant, .strengths = strengths_of(s)};
@@ -141,7 +141,7 @@ static struct segment_place place_of(const struct session *s)
     return p;
 }
 
-/* How far a session of these ids can be brought from the disk, and by which last piece. */
+/* How many tokens of a session can be read from disk, up to limit, and the last piece for it. */
 static int reach(struct session *s, int limit, char last[DIGEST_HEX])
 {
     struct engine *g = s->engine;
@@ -189,7 +189,7 @@ bool disk_sessions_reading(const struct session *s)
     return turn_running(s) && s->run.stored.end > 0;
 }
 
-/* Rows of the piece from token `from` on, as far as the session is to have them. */
+/* Writes the rows of the piece from token `from` on into the session. */
 static int put_rows(struct session *s, const struct segment *p, int from, int n, struct error *e)
 {
     struct kv *kv = &s->engine->kv;
@@ -220,7 +220,7 @@ static int put_copy(struct session *s, const struct segment *p, int pos, struct 
     return rc;
 }
 
-/* The session goes on at pos. */
+/* Sets the session's position to pos. */
 static void stands(struct session *s, int pos)
 {
     struct turn_run *r = &s->run;
@@ -239,7 +239,7 @@ static void stands(struct session *s, int pos)
     s->engine->t.recomputed_tokens = r->done.recomputed_tokens;
 }
 
-/* What a proved piece holds becomes the session's. */
+/* Copies a verified piece into the session. */
 static int take_piece(struct session *s, const struct segment *p, int n, struct error *e)
 {
     struct engine *g = s->engine;
@@ -260,7 +260,7 @@ static int take_piece(struct session *s, const struct segment *p, int n, struct 
     return 0;
 }
 
-/* The next piece on the way to run.stored.end; how many of its tokens can be used; 0: the file no
+/* The next piece towards run.stored.end; returns how many of its tokens are usable; 0: the file no
  * longer exists. */
 static int next_piece(const struct session *s, char name[DIGEST_HEX])
 {
@@ -279,7 +279,7 @@ static int next_piece(const struct session *s, char name[DIGEST_HEX])
                              left < SEGMENT_TOKENS ? left : SEGMENT_TOKENS, name);
 }
 
-/* Nothing more is read; what is not whole is not the session's. */
+/* Stops reading; drops what is incomplete from the session. */
 static void end_reading(struct session *s)
 {
     s->run.stored.end = 0;
@@ -289,7 +289,7 @@ static void end_reading(struct session *s)
     s->run.begin = clock_now();
 }
 
-/* One piece, read or passed over because the session has it. */
+/* Reads one piece, or skips it if the session has it. */
 static void read_piece(struct session *s)
 {
     struct engine *g = s->engine;
@@ -353,7 +353,7 @@ static int get_rows(struct session *s, const struct segment *p, struct error *e)
     return rc;
 }
 
-/* What the layers need behind the last token: from a copy that was taken there, or as it stands. */
+/* Gets the state after the last token: from a copy made there, or the current state. */
 static int get_copy(struct session *s, const struct segment *p, struct error *e)
 {
     struct kv *kv = &s->engine->kv;
@@ -373,7 +373,7 @@ static int get_copy(struct session *s, const struct segment *p, struct error *e)
     return rc;
 }
 
-/* Into memory, and on its way to the disk. false: it cannot be had. */
+/* Assembles a piece in memory and starts writing it. false: not possible. */
 static bool write_piece(struct session *s, const struct segment_place *place)
 {
     struct engine *g = s->engine;
@@ -397,10 +397,10 @@ static bool write_piece(struct session *s, const struct segment_place *place)
     return true;
 }
 
-/* A session's pieces one behind the other. */
+/* Iterates over a session's pieces. */
 struct chain {
     struct session *session;
-    struct segment_place place; /* of the piece looked at */
+    struct segment_place place; /* of the current piece */
     char name[DIGEST_HEX];
 };
 
@@ -409,7 +409,7 @@ static void chain_begin(struct chain *c, struct session *s)
     *c = (struct chain){.session = s, .place = place_of(s)};
 }
 
-/* The piece of these tokens, behind those passed so far. */
+/* The piece of the next n tokens. */
 static const struct segment_place *chain_piece(struct chain *c, int n, bool copy)
 {
     c->place.n = n;
@@ -433,7 +433,7 @@ static int whole_rows(const struct session *s)
     return held < s->n_tokens ? held : s->n_tokens;
 }
 
-/* A place behind which a copy is wanted and can be had: 1 written, 0 it is there or cannot be. */
+/* Writes a copy at pos if wanted and possible: 1 written, 0 it exists or is impossible. */
 static bool write_mark(struct chain *c, int pos)
 {
     struct session *s = c->session;
@@ -456,7 +456,7 @@ static bool write_marks(struct chain *c)
     return !turn_running(s) && write_mark(c, s->n_tokens);
 }
 
-/* The next piece that is not on the disk. false: all are. */
+/* Writes the next piece that is not on disk. false: all are. */
 static bool write_next(struct session *s)
 {
     struct prompt_cache *cache = s->engine->stored.cache;
@@ -480,7 +480,7 @@ static bool write_next(struct session *s)
     return !prompt_cache_has(cache, c.name) && write_piece(s, &c.place);
 }
 
-/* The whole pieces of a session are in use, the first ones most. */
+/* Marks the whole pieces of a session as used, the first ones as most recent. */
 static void use_all(struct session *s)
 {
     struct prompt_cache *cache = s->engine->stored.cache;
@@ -514,7 +514,7 @@ void disk_sessions_due(struct session *s)
     memcpy(s->stored.marks, p->marks, sizeof p->marks);
 }
 
-/* The next session that has something to write. true: there was one. */
+/* Writes for the next session that has something unwritten. true: there was one. */
 static bool step(struct engine *g, bool idle)
 {
     for (int i = 0; i < g->n_sessions; i++) {

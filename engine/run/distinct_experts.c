@@ -1,4 +1,4 @@
-/* See touched.h. */
+/* See distinct_experts.h. */
 #include "engine/run/distinct_experts.h"
 
 #include "engine/model/block.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define MOST 1024      /* experts of a layer */
-#define FAR_BACK 4096  /* tokens: further back a token is not looked for */
-#define NOT_FOUND (-1) /* it did not stand there */
+#define FAR_BACK 4096  /* tokens: how far back a token is searched */
+#define NOT_FOUND (-1) /* no earlier occurrence */
 
 struct seen {
     uint64_t bits[MOST / 64];
@@ -31,7 +31,7 @@ static bool chooses(const struct hparams *hp, int layer)
     return hparams_layer(hp, layer)->ffn.experts > 1;
 }
 
-/* Where each token stood last. */
+/* The last position of each token. */
 static void places(const struct session *s, const int *ids, int n, int *at)
 {
     int first = s->n_tokens > FAR_BACK ? s->n_tokens - FAR_BACK : 0;
@@ -58,7 +58,7 @@ bool distinct_experts_expect(const struct session *s, const int *ids, int n, flo
     memset(experts, 0, ((size_t)n + 1) * sizeof *experts);
     for (int l = 0; l < hp->n_layers; l++) {
         struct seen seen = {.n = 0};
-        float others = 0; /* of tokens that were not found: any */
+        float others = 0; /* expected count for unfound tokens, if chosen at random */
 
         if (!chooses(hp, l))
             continue;

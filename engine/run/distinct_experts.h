@@ -1,6 +1,7 @@
-/* How many different experts a pass touches: what verifying drafts costs where a layer chooses.
- * Expected of tokens by what they chose when they stood in this session last, a token's experts
- * being much the same wherever it stands. Engine thread; allocates nothing. */
+/* Estimates how many different experts a pass touches, which is the cost of verifying drafts in
+ * layers with routed experts. A token is expected to choose the experts it chose at its last
+ * occurrence in this session, as routing depends mostly on the token. Engine thread; allocates
+ * nothing. */
 #ifndef ENGINE_RUN_DISTINCT_EXPERTS_H
 #define ENGINE_RUN_DISTINCT_EXPERTS_H
 
@@ -10,14 +11,14 @@ struct engine;
 struct model;
 struct session;
 
-#define TOUCHED_ROWS 32 /* most rows that are asked for */
+#define TOUCHED_ROWS 32 /* most rows of an estimate */
 
-/* Of a layer, on average over those that choose: experts[i] of the token that waits and the first
- * i of ids behind it, n + 1 values. false: nobody chooses, or nobody can tell. */
+/* Average per layer with routed experts: experts[i] for the pending token and the first i of ids
+ * after it, n + 1 values. false: no routed experts, or no estimate. */
 bool distinct_experts_expect(const struct session *s, const int *ids, int n, float *experts);
-/* Likewise of the newest pass, whose rows they were; 0: nobody chooses. */
+/* Likewise measured for the newest pass, of so many rows; 0: no routed experts. */
 double distinct_experts_by(const struct engine *g, int rows);
-/* What one more expert of every layer that chooses takes of a token's bytes. */
+/* The share of a token's bytes that one more expert in every routed layer takes. */
 double distinct_experts_share(const struct model *m, double token_bytes);
 
 #endif

@@ -1,8 +1,8 @@
-/* The drafter `model`: a smaller model that has read the same tokens proposes what it would say,
- * token after token, always its first choice. It is an engine of its own, which shares threads and
- * devices with the one it drafts for (shared_resources.h), and each session of that one has a
- * session here. It is not beside the other drafters because they know no engine. How often it is
- * right is learnt from how sure it was. Engine thread. */
+/* The drafter `model`: a smaller model with the same tokens proposes its own continuation, token by
+ * token, always the likeliest. It is a second engine that shares threads and devices with the
+ * target engine (shared_resources.h), and has a session for each of the target's. It is not in
+ * draft/ because those drafters do not use an engine. Its accuracy is learnt by its probability.
+ * Engine thread. */
 #include "engine/base/mem.h"
 #include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
@@ -12,7 +12,7 @@
 
 struct drafter {
     struct draft_reader reader;
-    int n_vocab; /* ids that both have */
+    int n_vocab; /* common range of ids */
 };
 
 int draft_reader_init(struct draft_reader *r, struct engine *model, struct error *e)
@@ -59,7 +59,7 @@ static void expect(const struct drafter *d, int most, float *p)
     sureness_expect(&d->reader.sureness, most, p);
 }
 
-/* Leading tokens of these that its session holds. */
+/* Length of the common prefix of these tokens and its session's. */
 static int common(const struct session *s, const int *ids, int n)
 {
     int same = 0;
@@ -74,7 +74,7 @@ static int behind(const struct drafter *d, const int *ids, int n)
     return n - common(d->reader.session, ids, n);
 }
 
-/* Its session holds these tokens, and the logits are those behind them. */
+/* Brings its session to these tokens, with the logits after them. */
 static bool read_along(struct drafter *d, const int *ids, int n)
 {
     struct session *s = d->reader.session;
@@ -87,7 +87,7 @@ static bool read_along(struct drafter *d, const int *ids, int n)
                0;
 }
 
-/* It cannot read ids that it does not have. */
+/* Whether all ids are in its vocabulary. */
 static bool can_read(const struct drafter *d, const int *ids, int n)
 {
     for (int i = n - 1; i >= 0; i--)
@@ -102,7 +102,7 @@ static void read_before(struct drafter *d, const int *ids, int n)
         read_along(d, ids, n);
 }
 
-/* The logits behind the last token are there; those behind one that was drafted are computed. */
+/* Provides the logits after the last token; those after a drafted one are computed. */
 static bool next(void *ctx, int made, int id)
 {
     struct drafter *d = ctx;
@@ -141,15 +141,14 @@ const struct drafter_ops drafter_model = {
     .learn = learn,
 };
 
-/* An id that one of them fills its table up with: without a text, or called [PAD…]. */
+/* A padding id of a vocabulary: without text, or named [PAD…]. */
 static bool is_filler(const char *text, size_t n)
 {
     return n == 0 || (n > 5 && text[n - 1] == ']' && memcmp(text, "[PAD", 4) == 0);
 }
 
-/* An id that both have means the same in both. Its text decides, not whether it counts as a control
- * token: what a folder calls an added token, a GGUF file of the same model calls a control token.
- */
+/* Ids in both vocabularies must mean the same. Compares their text, not whether they are control
+ * tokens: an added token of a folder is a control token in a GGUF file of the same model. */
 static int check_vocabulary(const struct engine *g, const struct engine *model, struct error *e)
 {
     const char *path = weight_file_path(model->model->file);
@@ -178,7 +177,7 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.drafting = (struct drafting){0};
     c.mtp_of = NULL;
     c.context = context;
-    c.sessions = (of->sessions > 1 ? of->sessions : 1) + 1; /* its own, which nobody asks */
+    c.sessions = (of->sessions > 1 ? of->sessions : 1) + 1; /* plus its unused chat session */
     c.overrides = NULL;
     c.adapters = NULL;
     c.n_adapters = 0;

@@ -1,10 +1,9 @@
-/* The drafter `eagle`: the next hidden state is guessed in a straight line from the newest two,
- * h + alpha (h - h_prev), and the model's own head says which token that would be; then on from
- * there. It is the part of EAGLE (Li et al. 2024, arXiv:2401.15077: hidden states are easier to
- * foresee than tokens) that needs no training: nothing is learnt but alpha, where it is not set, as
- * the least-squares fit of each step between states to the one before it, what is newest counting
- * most. Each token costs one reading of the head. It stands here and not beside the other drafters
- * because they know no engine. Engine thread. */
+/* The drafter `eagle`: extrapolates the next hidden state linearly from the newest two, h + alpha
+ * (h - h_prev), and the model's head predicts the token from it; then repeats from there. It is the
+ * part of EAGLE (Li et al. 2024, arXiv:2401.15077: hidden states are easier to predict than tokens)
+ * that needs no training: only alpha is learnt, unless it is set, as the least-squares fit of each
+ * step between states to the one before it, newest weighing most. Each token costs one evaluation
+ * of the head. It is not in draft/ because those drafters do not use an engine. Engine thread. */
 #include "engine/base/mem.h"
 #include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
@@ -12,7 +11,7 @@
 
 #include <string.h>
 
-#define FADE 0.98 /* what an older step counts beside a newer one */
+#define FADE 0.98 /* weight of an older step relative to the next newer one */
 #define ALPHA_MOST 1.0f
 
 struct drafter {
@@ -20,7 +19,7 @@ struct drafter {
     struct sureness sureness;
     int n, pos;             /* states kept, at most 2; the position of the newest one */
     float *newest, *before; /* (hidden) */
-    float *here, *prev;     /* (hidden): guessed */
+    float *here, *prev;     /* (hidden): extrapolated */
     float *logits;          /* n_vocab */
     double along, steps;    /* sums: of steps times the one before, of those squared */
 };
@@ -69,7 +68,7 @@ static void expect(const struct drafter *d, int most, float *p)
     sureness_expect(&d->sureness, most, p);
 }
 
-/* A state follows the two that are kept. */
+/* Updates the fit with a new state. */
 static void fit(struct drafter *d, const float *x)
 {
     double along = 0, steps = 0;
@@ -115,7 +114,7 @@ static void keep_states(struct drafter *d, int pos, int rows, const float *x)
     d->pos = pos + rows - 1;
 }
 
-/* One step further, and what the head makes of it. */
+/* Extrapolates one step and computes its logits. */
 static bool next(void *ctx, int made, int id)
 {
     struct drafter *d = ctx;

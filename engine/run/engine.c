@@ -1,6 +1,6 @@
 /* The engine: opening, closing and the small calls; session.c, turn.c and placement.c do the work.
- * One engine may be opened after another, also several at a time (each has its own pool of
- * threads). */
+ * Engines may be opened one after another, also several at a time (each with its own thread
+ * pool). */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 #include "engine/run/medusa_heads.h"
@@ -66,7 +66,7 @@ static int open_cpu(struct engine *g, struct error *e)
     c.log_ctx = g;
     for (const struct device_ops *const *b = g->config.backends; b && *b; b++)
         if (!b[1])
-            ops = *b; /* the last one computes what the others cannot */
+            ops = *b; /* the last one is the CPU */
     ops->probe(&s->info, 1, why, sizeof why);
     if ((rc = ops->open(&s->device, &c, e)) < 0)
         return rc;
@@ -77,7 +77,7 @@ static int open_cpu(struct engine *g, struct error *e)
     return 0;
 }
 
-/* The progress callback can cancel loading; the share that is loaded is not known here. */
+/* The progress callback can cancel loading; the loaded share is unknown here. */
 static bool loading_ended(void *ctx)
 {
     const struct engine_config *c = ctx;
@@ -138,9 +138,9 @@ int engine_settle(struct engine *g, struct error *e)
     return model_check(g->model, e);
 }
 
-#define NOTICE_NAMES 500 /* bytes of them in a line */
+#define NOTICE_NAMES 500 /* most bytes of names in a line */
 
-/* Bytes of the names that go into one line, one of them at least. */
+/* Bytes of the names that fit in one line, at least one name. */
 static size_t names_of_line(const char *from)
 {
     size_t n = 0;
@@ -157,7 +157,7 @@ static size_t names_of_line(const char *from)
     }
 }
 
-/* Tensors of an adapter that found no place, all of them by name. */
+/* Reports the names of all tensors of an adapter without a matching matrix. */
 static void tell_unplaced(struct engine *g, const struct adapter_info *a)
 {
     const char *from = a->unplaced;
@@ -172,7 +172,7 @@ static void tell_unplaced(struct engine *g, const struct adapter_info *a)
     }
 }
 
-/* Before a device looks at the matrices. */
+/* Call before a device reads the matrices. */
 static int open_adapters(struct engine *g, const struct engine_config *c, struct error *e)
 {
     int rc = c->n_adapters
@@ -187,7 +187,7 @@ static int open_adapters(struct engine *g, const struct engine_config *c, struct
     return rc;
 }
 
-/* What computes, once the model is there. */
+/* Opens the parts that compute, once the model is loaded. */
 static int open_parts(struct engine *g, const struct engine_config *c, struct error *e)
 {
     const struct hparams *hp = &g->model->hp;
@@ -219,7 +219,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     return speculate_init(g, e);
 }
 
-/* A session, and who drafts for it. */
+/* Opens a session and its drafters. */
 static int open_session(struct engine *g, struct session **out, struct error *e)
 {
     int rc = session_new(out, g, e);
@@ -243,7 +243,7 @@ static int take_session(struct engine *g, struct error *e)
     return open_session(g, &g->session, e);
 }
 
-/* The placement asked for at the start. */
+/* Applies the initial placement. */
 static int place_first(struct engine *g, const struct engine_config *c, struct error *e)
 {
     int rc;
@@ -255,7 +255,7 @@ static int place_first(struct engine *g, const struct engine_config *c, struct e
     return c->placement_script ? engine_script_set(g, c->placement_script, e) : 0;
 }
 
-/* What the engines of a model and of who drafts for it share, unless the caller brought it. */
+/* Creates the resources shared by a model and its drafter, unless the caller passed some. */
 static int take_resources(struct engine *g, struct error *e)
 {
     int rc;
@@ -267,7 +267,7 @@ static int take_resources(struct engine *g, struct error *e)
     return rc;
 }
 
-/* The model that drafts, where one is named. */
+/* Opens the draft model, if one is named. */
 static int open_draft_model(struct engine *g, const struct engine_config *of, struct error *e)
 {
     struct engine_config c = engine_draft_config(of, g->info.context);
@@ -280,8 +280,8 @@ static int open_draft_model(struct engine *g, const struct engine_config *of, st
     return draft_model_check(g, g->draft_model, e);
 }
 
-/* The block that predicts further tokens, where its drafter is asked for; one that cannot be
- * computed is a notice where nobody named that drafter. */
+/* Opens the MTP block, if its drafter is enabled; if it cannot be computed, that is a notice unless
+ * the drafter was named. */
 static int open_mtp_block(struct engine *g, const struct engine_config *of, struct error *e)
 {
     struct engine_config c;
@@ -303,7 +303,7 @@ static int open_mtp_block(struct engine *g, const struct engine_config *of, stru
     return rc;
 }
 
-/* Who drafts, as far as it is opened. */
+/* Opens the drafters' engines, as far as needed. */
 static int open_drafting(struct engine *g, const struct engine_config *of, struct error *e)
 {
     int rc;
@@ -383,7 +383,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     if ((rc = place_first(g, c, e)) < 0 || (rc = disk_sessions_open(g, e)) < 0)
         goto out;
     g->config.prompt_cache = NULL; /* the caller's */
-    /* at the start nobody waits for a token: the plan is in force before the first one */
+    /* at the start no token is delayed: the plan is in effect before the first one */
     rc = engine_settle(g, e);
     if (rc == 0 && c->opened && (rc = go_on(g, e)) == 0)
         rc = c->opened(c->opened_ctx, g, e);
@@ -454,7 +454,7 @@ int engine_tune(struct engine *g)
                          ? g->session->n_tokens
                          : -1;
 
-    model_hold(g->model, TUNE_HOLD); /* the packers would be measured as well */
+    model_hold(g->model, TUNE_HOLD); /* background packing would disturb the measurement */
     for (int i = 0; i < g->n_devices; i++)
         if (g->slots[i].ops->tune && !g->slots[i].lost)
             n += g->slots[i].ops->tune(g->slots[i].device, pos);
@@ -478,7 +478,7 @@ void engine_counting_set(struct engine *g, bool on)
     if (!on && !g->uncounted)
         g->spec_before = g->spec;
     if (on && g->uncounted)
-        g->spec = g->spec_before; /* a strategy that re-plans goes on doing so */
+        g->spec = g->spec_before; /* a re-planning strategy continues */
     g->uncounted = !on;
     if (on) {
         g->session->counted = g->session->n_tokens;
@@ -576,7 +576,7 @@ int engine_session_eval(struct session *s, const int *ids, int n, int chunk, flo
     rc = session_extend(s, ids, n, chunk > 0 ? chunk : g->info.ubatch, logits, all_logits,
                         e ? e : &own);
     g->busy = was_busy;
-    /* this evaluation took the cancel; the next one starts anew */
+    /* this evaluation consumed the cancel; the next one starts clean */
     if (rc == ERR_CANCELLED)
         engine_session_uncancel(s);
     metrics_refresh(g);

@@ -1,6 +1,6 @@
-/* Fewer experts a token than the model was trained with. The layers' shapes say how many experts
- * are chosen: all who compute, count or place read it there. What it costs is measured by
- * lossy/shadow.c. Engine thread, outside a turn. */
+/* Fewer experts per token than the model was trained with. The layers' shapes hold the number of
+ * chosen experts, which all code that computes, counts or places reads. lossy/shadow.c measures the
+ * loss. Engine thread, outside a turn. */
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"

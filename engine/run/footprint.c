@@ -1,6 +1,6 @@
-/* What an engine would take, computed from the same shapes that opening it uses. Any thread;
- * nothing is allocated. tests/check_fit.c opens engines and compares: the table of --fit is exact
- * or the test fails. */
+/* Memory of an engine, computed from the same shapes that opening it uses. Any thread; nothing is
+ * allocated. tests/check_fit.c opens engines and compares: the table of --fit is exact or the test
+ * fails. */
 #include "engine/base/topology.h"
 #include "engine/device/state.h"
 #include "engine/run/engine.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* ---- what drafts take ---- */
+/* ---- memory of drafting ---- */
 
 bool drafting_wanted(const struct drafting *c)
 {
@@ -46,7 +46,7 @@ bool engine_mtp_wanted(const struct engine_config *c)
 
 /* ---- an engine ---- */
 
-/* What a context takes on the host: rows, copies of state, and the tables that grow with it. */
+/* Host memory of a context: rows, copies of state, and the tables that grow with it. */
 static uint64_t context_bytes(const struct engine_config *c, const struct hparams *hp, int context)
 {
     const struct state_config state = {c->kv_k, c->kv_v, context,
@@ -62,8 +62,8 @@ static uint64_t context_bytes(const struct engine_config *c, const struct hparam
            rope_footprint(hp, context);
 }
 
-/* The context nobody asked for: what the model was trained with, halved until it takes at most half
- * of the memory that the weights leave. */
+/* The default context: the trained one, halved until it takes at most half of the memory that the
+ * weights leave. */
 static int default_context(const struct engine_config *c, const struct model *m)
 {
     uint64_t weights = m->packed_bytes + m->mapped_bytes + m->cache_bytes,

@@ -1,5 +1,5 @@
-/* Which token chose which experts: one small row per position of the session, for "who used this
- * expert?". Engine thread; taken at open. */
+/* The experts chosen by each token: one small row per position of the session, for expert_tokens
+ * and the reports. Engine thread; allocated at open. */
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/run/engine.h"
@@ -66,7 +66,7 @@ int engine_expert_tokens(const struct engine *g, int layer, int expert, int *pos
     return n;
 }
 
-/* Tokens as they read in the middle of a text; line ends as a sign. */
+/* Tokens as text within an answer; line ends as a sign. */
 static void put_tokens(const struct engine *g, struct strbuf *b, const int *ids, int n)
 {
     struct detokenizer d;
@@ -155,7 +155,7 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
     return *text ? 0 : error_set(e, ERR_MEMORY, "no memory for a report");
 }
 
-/* Where the session's newest tokens, which these are, begin; -1: they are others. */
+/* Start position of these tokens in the session, whose newest they must be; -1: they are not. */
 static int place_of(const struct session *s, const int *ids, int n)
 {
     int place = s->n_tokens + s->token_waits - n;

@@ -1,7 +1,7 @@
-/* The drafter `medusa`: heads beside the model's own, each of which guesses a token further ahead
- * (medusa_heads.h), of the hidden state that the newest token waits behind. They are the engine's;
- * a session keeps that state. It stands here and not beside the other drafters because they know
- * no engine. Engine thread. */
+/* The drafter `medusa`: additional heads (medusa_heads.h), each of which predicts a token further
+ * ahead, from the hidden state after which the newest token is pending. The engine owns the heads;
+ * a session keeps that state. It is not in draft/ because those drafters do not use an engine.
+ * Engine thread. */
 #include "engine/base/mem.h"
 #include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
@@ -13,8 +13,8 @@
 struct drafter {
     struct engine *model;
     struct sureness sureness;
-    int pos;              /* whose state is kept; negative: none */
-    float *state;         /* (hidden): as the last layer leaves it; then normed */
+    int pos;              /* position of the kept state; negative: none */
+    float *state;         /* (hidden): after the last layer; then normed */
     float *normed, *work; /* (hidden), (2 x hidden) */
     float *logits;        /* n_vocab */
 };
@@ -69,7 +69,7 @@ static void keep_state(struct drafter *d, int pos, int rows, const float *x)
     d->pos = rows ? pos + rows - 1 : d->pos < pos ? d->pos : -1;
 }
 
-/* Each head's logits come of the model's state alone. */
+/* Each head's logits depend only on the model's state. */
 static bool next(void *ctx, int made, int id)
 {
     struct drafter *d = ctx;

@@ -1,5 +1,5 @@
-/* See medusa_heads.h. Opening takes two walks: one finds the tensors and says what is needed, the
- * other packs them into one piece of memory. */
+/* See medusa_heads.h. Opening takes two passes: one finds the tensors and counts the memory, the
+ * other packs them into one allocation. */
 #include "engine/run/medusa_heads.h"
 
 #include "engine/base/mem.h"
@@ -14,14 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BLOCKS 4   /* of a head, at most */
+#define BLOCKS 4   /* most blocks of a head */
 #define ALIGN 4096 /* of a matrix in memory */
 #define RANDOM_SEED 0x9e3779b97f4a7c15u
 
-/* Where a matrix comes from: a tensor, or nowhere. */
+/* Source of a matrix: a tensor, or none. */
 struct source {
     const struct tensor_view *t;
-    bool made; /* of medusa_request.init */
+    bool made; /* initialised by medusa_request.init */
 };
 
 struct head {
@@ -41,7 +41,7 @@ struct medusa_heads {
 
 static const char *const prefixes[] = {"", "medusa_head.", "medusa_heads.", "model.medusa_head."};
 
-/* The tensor of head k whose name ends so. */
+/* The tensor of head k with this suffix. */
 static const struct tensor_view *find(const struct weight_file *f, int k, int block,
                                       const char *end)
 {
@@ -82,7 +82,7 @@ static int check(const struct weight_file *f, const struct tensor_view *t, int r
                             weight_file_path(f), t->name, (long long)t->dims[0], rows);
 }
 
-/* What a matrix will be in memory. */
+/* A matrix's shape in memory. */
 static struct matrix shape(const struct model *m, const struct source *from, int rows)
 {
     bool quantised = dtype_is_quantised(m->head.type);
@@ -111,7 +111,7 @@ static int find_block(struct head *h, const struct model *m, const struct weight
     return rc;
 }
 
-/* 1: the file has that head; 0: not. */
+/* 1: the file has that head; 0: it does not. */
 static int find_head(struct head *h, const struct model *m, const struct weight_file *f, int k,
                      struct error *e)
 {
@@ -142,7 +142,7 @@ static void make_head(struct head *h, const struct model *m, enum medusa_init in
     h->out = shape(m, &h->out_of, m->hp.n_vocab);
 }
 
-/* Finds the heads of the file, if there is one, and adds those that are made. */
+/* Finds the heads of the file, if there is one, and adds initialised ones. */
 static int find_all(struct medusa_heads *h, const struct medusa_request *r, struct weight_file *f,
                     struct error *e)
 {
@@ -180,7 +180,7 @@ static size_t bytes_of(const struct medusa_heads *h)
     return bytes;
 }
 
-/* As torch's Linear begins: uniform within 1 / sqrt(cols). */
+/* The initialisation of torch's Linear: uniform within 1 / sqrt(cols). */
 static void random_row(uint64_t *state, int n, float *row)
 {
     float most = 1.0f / sqrtf((float)n);
@@ -221,7 +221,7 @@ static void make_rows(struct filling *p, int n, int cols)
         random_row(&p->state, cols, p->rows + (size_t)i * (size_t)cols);
 }
 
-/* Group by group of rows, as they are packed. */
+/* Packs a matrix group by group of rows. */
 static int fill(struct filling *p, struct matrix *w, const struct source *from, struct error *e)
 {
     int step = w->width ? w->width : 1;
@@ -290,7 +290,7 @@ static int fill_all(struct medusa_heads *h, const struct medusa_request *r,
     return rc;
 }
 
-/* Opens the file and finds the heads; fills: they are packed too. */
+/* Opens the file and finds the heads; fills: packs them too. */
 static int open_heads(struct medusa_heads *h, const struct medusa_request *r, bool fills,
                       struct error *e)
 {

@@ -1,20 +1,19 @@
-/* Memory that shrinks while the engine runs: another program takes it, or the limit of a control
- * group falls. What is kept only because it saves time goes back, in this order, until there is
- * room again: pages of rows that no session has any more, copies that idle sessions could go back
- * to, slots of the expert cache and, while others answer, the rows of idle sessions, the one that
- * answered longest ago first: its next turn computes its prompt again. One line
- * says so; no answer is touched. When memory returns, so do the slots. Thread: the engine's,
- * between passes.
- * Where somebody waits for memory a good part of the time (PSI), what is left is not worth what it
- * seems: then it is short while still as much is left as would let slots return.
- * Asking costs some system calls, so it is done twice a second: memory that is taken
- * faster than that is taken before anything could be freed. */
+/* Frees memory when it runs short while the engine runs: by another program, or a lower limit of a
+ * control group. Caches that only save time are freed, in this order, until enough is available:
+ * pages of rows that no session uses, checkpoints of idle sessions, slots of the expert cache and,
+ * while others answer, the rows of idle sessions, least recently answering first: their next turn
+ * recomputes the prompt. One line reports it; no answer is affected. When memory is available
+ * again, the slots are reallocated. Thread: the engine's, between passes. When tasks stall on
+ * memory a good part of the time (PSI), the free memory is misleading: then it counts as short
+ * below the threshold at which slots would be reallocated. Polling takes some system calls, so it
+ * is done twice a second: memory that is taken faster than that is gone before anything could be
+ * freed. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #define LOOK_NS (500 * CLOCK_MILLI)
-#define PLENTY 4    /* times the least: slots return */
+#define PLENTY 4    /* times the floor: slots are reallocated */
 #define STALLED 0.1 /* of the time */
 #define FLOOR_LEAST ((uint64_t)48 << 20)
 #define FLOOR_MOST ((uint64_t)1 << 30)
@@ -41,7 +40,7 @@ static uint64_t give_copies(struct engine *g)
     return freed;
 }
 
-/* The one without a turn whose last one began longest ago; NULL: none holds any rows. */
+/* The session without a turn whose last turn began longest ago; NULL: none holds any rows. */
 static struct session *idlest(const struct engine *g)
 {
     struct session *best = NULL;
@@ -56,7 +55,7 @@ static struct session *idlest(const struct engine *g)
     return best;
 }
 
-/* Only while others answer: what is idle then waits for a turn, and nothing else wants its rows. */
+/* Only while others answer: an idle session's rows are needed only by its next turn. */
 static uint64_t give_prefixes(struct engine *g, uint64_t wanted)
 {
     struct session *s;
@@ -92,7 +91,7 @@ static void give_back(struct engine *g, uint64_t left, uint64_t wanted)
                   (double)prefixes / (1 << 20));
 }
 
-/* Whether somebody waited for memory for a good part of the time since it was last asked. */
+/* Whether tasks stalled on memory for a good part of the time since the last poll. */
 static bool stalled(struct engine *g, uint64_t passed_ns)
 {
     uint64_t before = g->pressure.stalled_us, now;

@@ -1,6 +1,6 @@
-/* The numbers the engine reports about itself, which the panels show. Engine thread; everything is
- * taken at init, so nothing here allocates. Each figure has one source: counts from the routing
- * that was computed, times from CLOCK_MONOTONIC around it, bytes from the devices. */
+/* The engine's figures, shown by the panels. Engine thread; everything is allocated at init, so
+ * nothing here allocates. Each figure has one source: counts from the computed routing, times from
+ * CLOCK_MONOTONIC around it, bytes from the devices. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
@@ -15,9 +15,9 @@
 
 #define HALF_LIFE 16.0 /* tokens: decay of `now` */
 #define MEDIAN_NS (250 * CLOCK_MILLI)
-#define STALL_TOKENS 15 /* newest tokens that a wait is measured by */
+#define STALL_TOKENS 15 /* newest tokens that a stall is compared with */
 
-/* What decoding one token reads of the weights: all of attention, router and head, the routed
+/* Bytes of weights that decoding one token reads: all of attention, router and head, the routed
  * experts (at their mean size), one embedding row. */
 static uint64_t active_bytes(const struct model *m)
 {
@@ -100,7 +100,7 @@ void metrics_routed(struct engine *g, int first_row, int end_row, bool decode)
     }
 }
 
-/* The record of a plan; when all are taken, the one that made the fewest tokens goes. */
+/* The record of a plan; if all are in use, the one with the fewest tokens is replaced. */
 static int record_of(struct engine *g, const char *name)
 {
     struct telemetry *t = &g->t;
@@ -131,7 +131,7 @@ static int sessions_open(const struct engine *g)
     return n;
 }
 
-/* What the devices did since the last look goes to the plan charged now. */
+/* Charges the devices' work since the last call to the current plan. */
 static void charge_devices(struct engine *g)
 {
     struct plan_metrics *p = g->plan_at < 0 ? NULL : &g->t.plans[g->plan_at];
@@ -167,7 +167,7 @@ static void charge_devices(struct engine *g)
 void metrics_plan(struct engine *g, const char *name)
 {
     charge_devices(g);
-    if (g->uncounted) { /* tried out, not used */
+    if (g->uncounted) { /* trial, not counted */
         g->plan_at = -1;
         return;
     }
@@ -282,7 +282,7 @@ void metrics_timeline_end(struct engine *g)
             .device = t->entries[i].device};
 }
 
-/* What the disk did since the last look, where it was asked for anything at all. */
+/* Disk figures since the last call, if there were any reads. */
 static void disk_rates(struct engine *g, uint64_t now)
 {
     struct telemetry *t = &g->t;

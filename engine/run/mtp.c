@@ -1,12 +1,11 @@
-/* The drafter `mtp`: the block of the model's own file that predicts further tokens (model.h, there
- * struct mtp_weights). It is an engine of one layer, which shares the threads with the model it
- * drafts for, and each of that one's sessions has one of its own there. Its row r joins the hidden
- * state that the model had at position base + r with the token behind it, and says what follows
- * it; to go on by itself it takes its own hidden state for the model's. The model's states are
- * kept for the newest positions alone and read when drafts are wanted, so a block that never drafts
- * costs a copy a token. Where more came in between it begins anew further on: all it does depends
- * on distances. It stands here and not beside the other drafters because they know no engine.
- * Engine thread. */
+/* The drafter `mtp`: the MTP block of the model's own file (model.h, struct mtp_weights). It is an
+ * engine of one layer that shares the threads of its model, with a session for each of the model's.
+ * Its row r joins the model's hidden state at position base + r with the token after it, and
+ * predicts the following token; to continue on its own it uses its own hidden state instead of the
+ * model's. The model's states are kept only for the newest positions and read when drafts are
+ * wanted, so a block that never drafts costs a copy per token. If more tokens came in between, it
+ * restarts further on: only distances between positions matter. It is not in draft/ because those
+ * drafters do not use an engine. Engine thread. */
 #include "engine/base/mem.h"
 #include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
@@ -19,10 +18,10 @@
 
 struct drafter {
     struct draft_reader reader;
-    float *states;  /* (HELD, hidden): the one of position p as row p % HELD */
+    float *states;  /* (HELD, hidden): that of position p in row p % HELD */
     float *own;     /* (hidden): its own, of the row computed last */
-    int from, upto; /* positions whose states are there */
-    int base, read; /* rows of the session that the model's states made; the rest is guessed */
+    int from, upto; /* range of positions with states */
+    int base, read; /* rows of the session made from the model's states; the rest is drafted */
 };
 
 static size_t hidden_of(const struct drafter *d)
@@ -81,7 +80,7 @@ static void keep_states(struct drafter *d, int pos, int rows, const float *x)
         d->from = d->upto - HELD;
 }
 
-/* Rows that stand: made of the model's states, of the same tokens. */
+/* Number of valid rows: made from the model's states, with the same tokens. */
 static int standing(const struct drafter *d, const int *ids, int n)
 {
     int same = 0;
@@ -99,7 +98,7 @@ static int behind(const struct drafter *d, const int *ids, int n)
     return missing < HELD ? missing : HELD;
 }
 
-/* The state behind the row computed last, for the next one. */
+/* Takes the state after the last computed row, for the next one. */
 static void take_own(struct drafter *d)
 {
     const struct forward *f = &d->reader.model->forward;
@@ -110,7 +109,7 @@ static void take_own(struct drafter *d)
                f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
 }
 
-/* Appends rows: tokens, and the states they are joined with. logits: of the last one, or NULL. */
+/* Appends rows: tokens, and the states joined with them. logits: of the last one, or NULL. */
 static bool extend(struct drafter *d, const int *ids, int n, const float *states, float *logits)
 {
     struct session *s = d->reader.session;
@@ -124,7 +123,7 @@ static bool extend(struct drafter *d, const int *ids, int n, const float *states
     return rc == 0;
 }
 
-/* Its head is the model's, which may be packed by now. */
+/* Its head is the model's, which may have been packed meanwhile. */
 static void mind_head(struct drafter *d)
 {
     struct model *m = d->reader.model->model;
@@ -134,7 +133,8 @@ static void mind_head(struct drafter *d)
         atomic_store(&m->head.raw, atomic_load(&of->head.raw));
 }
 
-/* Its session has a row for every position before the last token; the logits are the last one's. */
+/* Brings its session to the position before the last token; the logits are those after the last
+ * row. */
 static bool read_along(struct drafter *d, const int *ids, int n)
 {
     int keep = standing(d, ids, n), last = n - 1;
@@ -168,8 +168,7 @@ static void read_before(struct drafter *d, const int *ids, int n)
     read_along(d, ids, n);
 }
 
-/* The logits behind the last token are there; those behind one that was drafted come of its own
- * state. */
+/* Provides the logits after the last token; those after a drafted one come from its own state. */
 static bool next(void *ctx, int made, int id)
 {
     struct drafter *d = ctx;

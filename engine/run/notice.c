@@ -1,5 +1,5 @@
-/* What the engine says, and whether it is still wanted: events to whoever listens, lines to the
- * log, cancelling as others ask for it. Engine thread. */
+/* The engine's messages and cancellation: events to listeners, lines to the log, cancels by the
+ * callbacks. Engine thread. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 #include "engine/run/report/logprobs.h"
@@ -47,7 +47,7 @@ int engine_emit(struct engine *g, struct event *ev)
     return stop;
 }
 
-/* Whoever wanted the engine does not any more. */
+/* engine_config.stop requested the end. */
 bool engine_given_up(const struct engine *g)
 {
     return g->config.stop && g->config.stop(g->config.callback_ctx);

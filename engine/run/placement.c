@@ -1,6 +1,6 @@
-/* The engine's side of placement: turns a spec into a plan with what is known by now, asking for
- * devices (devices.c) where it wants some, and at the safe point moves blocks a step towards the
- * plan wanted. Engine thread. */
+/* The engine's side of placement: turns a spec into a plan with the current data, opening devices
+ * (devices.c) if needed, and at the safe point moves blocks one step towards the requested plan.
+ * Engine thread. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -9,18 +9,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_BYTES ((uint64_t)16 << 20)   /* copied at most at one safe point of an answer ... */
-#define STEP_SHARE 2                      /* ... and for at most 1/2 of the time a token takes */
-#define STEP_LEAST 200000ull              /* tiny models would move nothing at all */
-#define REPLAN_TOKENS 16                  /* between two questions to a strategy that re-plans */
-#define REPLAN_BYTES ((uint64_t)64 << 20) /* it may move at a time */
+#define STEP_BYTES ((uint64_t)16 << 20)   /* most bytes copied at one safe point of an answer ... */
+#define STEP_SHARE 2                      /* ... and at most 1/2 of a token's time */
+#define STEP_LEAST 200000ull              /* minimum, else tiny models would move nothing at all */
+#define REPLAN_TOKENS 16                  /* between two runs of a re-planning strategy */
+#define REPLAN_BYTES ((uint64_t)64 << 20) /* most bytes it may move at a time */
 
 static bool wants_device(const char *spec)
 {
     return strcmp(spec, "cpu") != 0 && strcmp(spec, "auto") != 0;
 }
 
-/* Per block, without what its job cost beyond the work: planners count that by itself. */
+/* Per block, without the fixed cost of its job, which planners count separately. */
 static double block_ns(const struct job_cost *c, double handoff_ns)
 {
     double ns = (double)c->ns, work = ns - handoff_ns * (double)c->jobs;
@@ -60,7 +60,7 @@ static void plan_chosen(struct engine *g)
     metrics_switched(g);
 }
 
-/* What a safe point of an answer may cost. */
+/* Time limit of a safe point during an answer. */
 static uint64_t step_ns(const struct engine *g)
 {
     uint64_t token_ns = metrics_token_ns(g),
@@ -68,7 +68,7 @@ static uint64_t step_ns(const struct engine *g)
                           ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT]
                           : 0;
 
-    /* half-way between two plans tokens may be slow: no reason to wait longer */
+    /* half-way between two plans tokens may be slow: that must not raise the limit */
     token_ns = newest < token_ns ? newest : token_ns;
     return token_ns / STEP_SHARE > STEP_LEAST ? token_ns / STEP_SHARE : STEP_LEAST;
 }
@@ -84,7 +84,7 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
     fill_input(g, in);
     if ((rc = planner_run(spec, in, &p, note, e)) < 0)
         return rc;
-    if (note[0] && tell && !g->why_told) /* one line says it all */
+    if (note[0] && tell && !g->why_told) /* the reason was already reported */
         engine_notice(g, "%s", note);
     g->why_told = false;
     if (tell || !plan_equal(p, residency_wanted(g->residency)))
@@ -93,8 +93,8 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
     return rc;
 }
 
-/* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1: it
- * is all there; 0: not yet, ask again at the next safe point. */
+/* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1:
+ * ready; 0: not yet, call again at the next safe point. */
 static int place_ready(struct engine *g, const char *text, struct error *e)
 {
     bool balanced = strncmp(text, "balanced", 8) == 0;
@@ -139,9 +139,9 @@ int place_now(struct engine *g, const char *text, struct error *e)
     return 0;
 }
 
-/* Blocks that a plan puts on devices this engine does not have are the CPU's; returns how many. So
- * are those that the model does not have: a rule of a plan file speaks of all experts of its
- * layers, however many they are. */
+/* Moves blocks of a plan that are on devices this engine does not have to the CPU; returns how
+ * many. Likewise those that the model does not have: a rule of a plan file covers all experts of
+ * its layers, however many they are. */
 static int take_home(const struct engine *g, struct plan *p)
 {
     int n = 0;
@@ -164,7 +164,7 @@ static int take_home(const struct engine *g, struct plan *p)
     return n;
 }
 
-/* 1: its devices are being opened, ask again. */
+/* 1: its devices are being opened, call again. */
 static int set_plan(struct engine *g, struct plan *p, struct error *e)
 {
     struct planner_input *in;
@@ -192,7 +192,7 @@ static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, ui
     struct engine *g = ctx;
     int rc = 1;
 
-    /* what stands nowhere is computed again when its session goes on */
+    /* rows that no device has are recomputed when their session continues */
     for (int n = 0; n < g->n_sessions && rc == 1; n++)
         if (g->sessions[n] && kv_stands(&g->kv, n, g->sessions[n]->n_tokens))
             rc = kv_step(&g->kv, n, layer, device, g->sessions[n]->n_tokens, max_bytes, spent, e);
@@ -238,7 +238,7 @@ void place_device_lost(void *ctx, int device)
     residency_lost(g->residency, g->in_force, device);
 }
 
-/* What waits for the safe point is applied, as far as it can be by now. */
+/* Applies the pending request, as far as possible by now. */
 static int apply_wanted(struct engine *g, struct error *e)
 {
     int rc = 0;
@@ -286,7 +286,7 @@ void place_safe_point(struct engine *g)
     waited |= place_waits(g);
     if (rc < 0) {
         engine_notice(g, "%s", e.text);
-        g->announced = false; /* the request is answered with the plan that stays in force */
+        g->announced = false; /* the reply to the request is the unchanged plan */
     }
     rc = 0;
     if (g->n_devices > 1 || !g->announced) {
@@ -343,7 +343,7 @@ void place_release(struct engine *g)
     mem_free(g->profile);
 }
 
-/* The newest wish counts: one that still waits, also from an answer that is over, goes. */
+/* The newest request counts: drops a pending one, also of an answer that is over. */
 static void wish_drop(struct engine *g)
 {
     plan_free(g->wanted_plan);
@@ -426,8 +426,8 @@ int engine_script_set(struct engine *g, const char *script, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for a placement script");
     memcpy(g->script, steps, (size_t)n * sizeof *steps);
     g->n_script = n;
-    /* a script says beforehand what will be asked for: open and measure it now, so that its steps
-     * are on time */
+    /* a script tells in advance what will be needed: open and measure it now, so that its steps are
+     * on time */
     for (int i = 0; i < n && !g->busy; i++) {
         struct error why = {0};
 

@@ -1,25 +1,25 @@
-/* Sessions that begin with the same tokens share the whole pages of their rows, and one of them
- * computes those for all: many lines of a batch, or many clients, have one system prompt. A prompt
- * waits while another one that begins alike and waits for nobody is on its way through them. Rows
- * on the CPU alone; recurrent state is not shared. Engine thread. */
+/* Sessions with a common prefix share the whole pages of its rows, and one of them computes those
+ * for all: many lines of a batch, or many clients, have one system prompt. A prompt waits while
+ * another one with the same prefix, that waits for no other, is computing it. Only rows on the CPU;
+ * recurrent state is not shared. Engine thread. */
 #include "engine/device/numerics.h"
 #include "engine/run/internal.h"
 
 #include <string.h>
 
-/* Rows under other strengths of adapters are other rows. */
+/* Rows computed with other adapter strengths differ. */
 static bool same_strengths(const struct session *s, const struct session *other)
 {
     return memcmp(s->strengths, other->strengths, sizeof s->strengths) == 0;
 }
 
-/* Tokens that it holds, or will when its turn's prompt is computed. */
+/* Tokens that it holds, or will after its turn's prefill. */
 static int known(const struct session *s)
 {
     return turn_running(s) ? s->run.end : s->n_tokens;
 }
 
-/* Whole pages with which both begin; the last token of a prompt is its own. */
+/* Common prefix in whole pages; a prompt's last token is never shared. */
 static int alike(const struct session *s, const struct session *other)
 {
     int n = s->run.end - 1 < known(other) ? s->run.end - 1 : known(other), i = 0;
@@ -49,7 +49,7 @@ void prefix_sharing_choose(struct session *s)
     }
 }
 
-/* It has them, or is on its way there and waits for nobody. */
+/* It has them, or is computing them and waits for no other. */
 static bool goes_there(const struct session *leader, int lead)
 {
     return leader->n_tokens < lead && turn_running(leader) && !leader->run.leader &&

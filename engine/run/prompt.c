@@ -1,5 +1,5 @@
 /* See prompt.h. The number of renderings does not grow with the conversation: one of all messages,
- * one of what stays, and few corrections. */
+ * one of the kept ones, and a few corrections. */
 #include "engine/run/prompt.h"
 
 #include "engine/base/clock.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* What a prompt is made with. */
+/* The inputs of a prompt. */
 struct maker {
     const struct engine_info *info;
     const struct prompt_history *history;
@@ -25,7 +25,7 @@ struct ids {
     int marks[PROMPT_MARKS], n_marks; /* of struct prompt */
 };
 
-/* A message begins here, or the answer. */
+/* Records the start of a message, or of the answer. */
 static void ids_mark(struct ids *v, int at)
 {
     if (at < 1 || (v->n_marks && v->marks[v->n_marks - 1] >= at))
@@ -52,7 +52,7 @@ static int ids_append(struct ids *v, const int *from, int n, struct error *e)
     return 0;
 }
 
-/* How many ids of the history from `at` on spell exactly this text; 0: they do not. */
+/* How many ids of the history from `at` on spell exactly this text; 0: none. */
 static int spelled(const struct maker *m, int at, const char *text)
 {
     const struct prompt_history *h = m->history;
@@ -81,7 +81,7 @@ static int find(const int *in, int n, const int *what, int m)
     return -1;
 }
 
-/* The prompt so far is the history's beginning, and the history goes on. */
+/* The prompt so far is a prefix of the history, and the history is longer. */
 static bool follows(const struct prompt_history *h, const struct ids *v)
 {
     return v->n < h->n && (!v->n || memcmp(v->at, h->ids, (size_t)v->n * sizeof *v->at) == 0);
@@ -99,7 +99,7 @@ static int encode_text(const struct maker *m, const char *text, bool parse_speci
                                    m->stop, ids, n, NULL, e);
 }
 
-/* One message's ids; an assistant's content that the history holds is taken from there. */
+/* One message's ids; an assistant's content is taken from the history if it is there. */
 static int append_message(const struct maker *maker, struct ids *out, const struct message *m,
                           const int *ids, int n, struct error *e)
 {
@@ -124,7 +124,7 @@ static int append_message(const struct maker *maker, struct ids *out, const stru
     return ids_append(out, ids + at + n_content, n - at - n_content, e);
 }
 
-/* What the prompt ends with: the beginning of an answer that is to be continued. */
+/* Appends the end of the prompt: the beginning of an answer to be continued. */
 static int append_open_end(const struct maker *m, struct ids *out, const char *text,
                            struct error *e)
 {
@@ -138,8 +138,8 @@ static int append_open_end(const struct maker *m, struct ids *out, const char *t
     return rc;
 }
 
-/* counts (n, may be NULL): how many of the ids each message takes; what follows the last message
- * counts to none. */
+/* counts (n, may be NULL): number of ids of each message; those after the last message are not
+ * counted. */
 static int encode(const struct maker *maker, const struct message *m, size_t n, bool open_ended,
                   struct ids *out, int *counts, struct error *e)
 {
@@ -190,12 +190,12 @@ static int encode_raw(const struct maker *m, const struct dialogue *t, struct id
     }
     if (rc == 0 && !out->n)
         rc = error_set(e, ERR_INPUT, "the prompt is empty");
-    ids_mark(out, out->n - 1); /* asked again, all but its last token is there */
+    ids_mark(out, out->n - 1); /* if repeated, all but its last token is cached */
     return rc;
 }
 
-/* The next larger number of messages to leave out: up to the next user message; -1: only the newest
- * turn is left. */
+/* The next larger number of messages to drop: up to the next user message; -1: only the newest turn
+ * is left. */
 static int drop_more(const struct dialogue *t, int drop)
 {
     size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0, last = t->n_messages;
@@ -218,19 +218,19 @@ static int count_turns(const struct dialogue *t, int drop)
     return n ? n : drop > 0;
 }
 
-/* A conversation that may have to be made shorter: by `drop` messages behind the system's. */
+/* A conversation that may have to be shortened by `drop` messages after the system's. */
 struct shortening {
     const struct maker *maker;
     const struct dialogue *dialogue;
     struct message *kept; /* (n_messages) */
-    int *counts;          /* (n_messages) ids of each while all of them stood */
+    int *counts;          /* (n_messages) ids of each in the full rendering */
     int total, drop;
     struct ids out; /* without `drop` messages */
 };
 
 #define TRIES 6
-#define TAIL 8        /* tokens at a prompt's end that may open the reasoning */
-#define TAIL_PIECE 64 /* bytes of each that are looked at */
+#define TAIL 8        /* tokens at a prompt's end searched for the start of reasoning */
+#define TAIL_PIECE 64 /* bytes searched of each */
 
 static int encode_without(struct shortening *s, int drop, int *counts, struct error *e)
 {
@@ -244,7 +244,7 @@ static int encode_without(struct shortening *s, int drop, int *counts, struct er
     return encode(s->maker, s->kept, n, t->continue_last, &s->out, counts, e);
 }
 
-/* How many ids stay without `drop` messages, by what they took. */
+/* Estimates how many ids are left without `drop` messages, by their counts. */
 static int estimate(const struct shortening *s, int drop)
 {
     size_t system = s->dialogue->messages[0].role == ROLE_SYSTEM ? 1 : 0;
@@ -255,8 +255,8 @@ static int estimate(const struct shortening *s, int drop)
     return n;
 }
 
-/* The fewest messages beyond `drop` without which at most `limit` ids should stay, or all but the
- * newest turn. */
+/* The fewest messages beyond `drop` to drop so that an estimated `limit` ids are left, or all but
+ * the newest turn. */
 static int drop_for(const struct shortening *s, int drop, int limit)
 {
     size_t system = s->dialogue->messages[0].role == ROLE_SYSTEM ? 1 : 0;
@@ -271,9 +271,9 @@ static int drop_for(const struct shortening *s, int drop, int limit)
     return drop;
 }
 
-/* Leaves out as few turns as make the rest fit. What the estimate is wrong by (a template may write
- * the system's text into the first user's) is nearly the same wherever the conversation begins, so
- * the second or third try is right. */
+/* Drops as few turns as possible so that the rest fits. The error of the estimate (a template may
+ * write the system's text into the first user's) is nearly the same wherever the conversation
+ * begins, so the second or third try is right. */
 static int shorten(struct shortening *s, int limit, struct error *e)
 {
     int fails = s->drop, fits = -1, wrong = s->out.n - estimate(s, s->drop), rc = 0, drop = -1;
@@ -289,12 +289,12 @@ static int shorten(struct shortening *s, int limit, struct error *e)
         else
             fails = drop;
     }
-    if (fits < 0) /* the newest turn alone */
+    if (fits < 0) /* only the newest turn */
         fits = drop_for(s, fails, -1);
     return rc == 0 && s->drop != fits ? encode_without(s, fits, NULL, e) : rc;
 }
 
-/* limit: ids that leave room for an answer; before: how many messages were left out before. */
+/* limit: ids that leave space for an answer; before: messages dropped before. */
 static int encode_within(struct shortening *s, int limit, int before, struct error *e)
 {
     int context = s->maker->info->context, rc = encode_without(s, 0, s->counts, e);
@@ -302,7 +302,7 @@ static int encode_within(struct shortening *s, int limit, int before, struct err
     s->total = s->out.n;
     if (s->dialogue->whole)
         return rc;
-    /* What was left out before stays out, while that is enough. */
+    /* Messages dropped before stay dropped, while that suffices. */
     if (rc == 0 && s->out.n > limit && before && (size_t)before < s->dialogue->n_messages)
         rc = encode_without(s, before, NULL, e);
     if (rc == 0 && s->out.n > limit)
@@ -327,7 +327,7 @@ static int check_dialogue(const struct engine_info *info, const struct dialogue 
 
 static int check_length(const struct ids *v, int context, struct error *e)
 {
-    if (v->n == 0) /* a damaged template may say nothing at all */
+    if (v->n == 0) /* a damaged template may output nothing */
         return error_set(
             e, ERR_MODEL,
             "the model's chat template makes no text of the conversation; --raw goes without it");
@@ -339,7 +339,7 @@ static int check_length(const struct ids *v, int context, struct error *e)
     return 0;
 }
 
-/* The history of a session that is given this prompt; room for all that it can hold. */
+/* Sets the history of a session to this prompt; allocates for a full context. */
 static int history_begin(struct prompt_history *h, const struct ids *v, int dropped, int context,
                          struct error *e)
 {
@@ -355,7 +355,7 @@ static int history_begin(struct prompt_history *h, const struct ids *v, int drop
     return 0;
 }
 
-/* How the answer begins: some templates open the reasoning themselves. */
+/* The parser's state at the start of the answer: some templates open the reasoning themselves. */
 static struct answer_parts parts_of(const struct engine_info *info, const struct dialogue *d,
                                     const struct ids *v)
 {
@@ -433,12 +433,12 @@ void prompt_history_note(struct prompt_history *h, const struct event *ev)
 {
     if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && h->n < h->room)
         h->ids[h->n++] = ev->token.id;
-    /* the token that completed a stop string is left out of the session */
+    /* the token that completed a stop string is not in the session */
     if (ev->kind == EVENT_TURN_DONE && ev->done_turn.reason == STOP_STRING && h->n > 0)
         h->n--;
 }
 
-/* Events of a turn on their way to who asked for it. */
+/* Forwards events of a turn to the caller. */
 struct listener {
     struct prompt_history *history;
     int (*on_event)(void *ctx, struct event *ev);
@@ -459,7 +459,7 @@ static bool unwanted(void *session)
     return session_cancelled(session);
 }
 
-/* A prompt that nobody wants any more: its turn is over before it began. */
+/* The prompt was cancelled: its turn ends before it starts. */
 static void end_unwanted(struct session *s, struct listener *l, const struct prompt *p,
                          struct turn_done_event *done)
 {

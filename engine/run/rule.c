@@ -1,5 +1,5 @@
-/* Which tokens the rule of a turn (a grammar or a schema) allows, whether sampled or drafted.
- * Engine thread; the matcher is the session's. */
+/* Tokens allowed by a turn's grammar or schema, sampled or drafted. Engine thread; the matcher is
+ * the session's. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 

@@ -1,8 +1,7 @@
-/* What every pass is made of: the next token of every session that answers, and chunks of prompts
- * that wait. Engine thread. Beside answers a prompt takes no longer than they do, or than a tenth
- * of a second, and many that wait together more of it (mixed_pass.h); who has been served least
- * comes first. Between passes is the safe point of all sessions: cancelled turns end, placement
- * moves on. */
+/* Assembles every pass: the next token of every decoding session, and chunks of waiting prompts.
+ * Engine thread. The time of prefill beside decoding is limited, more so for few waiting prompts
+ * (mixed_pass.h); the session served least comes first. Between passes is the safe point of all
+ * sessions: cancelled turns end, placement moves blocks. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
@@ -20,7 +19,7 @@ static bool is_held(const struct session *s)
     return s->run.answering && atomic_load_explicit(&s->held, memory_order_relaxed);
 }
 
-/* Its next token waits for its pass; recomputing more than that is a prompt's work. */
+/* Its next token is pending; recomputing more than that counts as prefill. */
 static bool answers(const struct session *s)
 {
     return turn_running(s) && s->run.answering && waiting_rows(s) == 1 && !is_held(s);
@@ -32,7 +31,7 @@ static bool has_prompt(const struct session *s)
            !disk_sessions_reading(s);
 }
 
-/* The session served least of those that are not in the pass yet and that `wanted` takes. */
+/* The session served least that is not in the pass yet and for which `wanted` is true. */
 static struct session *least_served(const struct engine *g, int n,
                                     bool (*wanted)(const struct session *s))
 {
@@ -58,7 +57,7 @@ static void add_part(struct engine *g, int n, struct session *s, int rows)
         .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};
 }
 
-/* Rows that prompts may have beside n answers, of `left` that there are. */
+/* Prefill rows allowed beside n answers, of `left` rows available. */
 static int room_beside(struct engine *g, int n, int left)
 {
     int waiting = 0, rows;
@@ -71,7 +70,8 @@ static int room_beside(struct engine *g, int n, int left)
     return rows < left ? rows : left;
 }
 
-/* The parts of the next pass; how many. answers: how many of them are answers' next tokens. */
+/* Assembles the parts of the next pass; returns how many. answers: how many of them are decode
+ * rows. */
 static int fill(struct engine *g, int *n_answers)
 {
     int left = g->forward.max_rows, n = 0, room;
@@ -82,7 +82,7 @@ static int fill(struct engine *g, int *n_answers)
         const struct session *waits = left == 1 ? least_served(g, n, has_prompt) : NULL;
 
         if (waits && waits->run.served < s->run.served)
-            break; /* there are more answers than rows: a prompt has its turn too */
+            break; /* more answers than rows: leave a part for a prompt */
         add_part(g, n++, s, 1);
     }
     *n_answers = n;
@@ -98,7 +98,7 @@ static int fill(struct engine *g, int *n_answers)
     return n;
 }
 
-/* What a pass took, for the size of later ones. */
+/* Records the time of a pass, for the size of later ones. */
 static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
 {
     int rows = 0, all = 0;
@@ -111,7 +111,7 @@ static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
     metrics_pass(g, all, n_answers);
 }
 
-/* Turns that nobody wants any more end, each by itself. */
+/* Ends cancelled turns. */
 static void end_cancelled(struct engine *g)
 {
     for (int i = 0; i < g->n_sessions; i++)
@@ -119,7 +119,7 @@ static void end_cancelled(struct engine *g)
             turn_end(g->sessions[i], ERR_CANCELLED, NULL);
 }
 
-/* The token that waited, and of those drafted behind it the ones that are drawn. */
+/* Samples the pending token, and accepts drafted ones after it. */
 static void take_tokens(struct session *s)
 {
     do
@@ -127,8 +127,8 @@ static void take_tokens(struct session *s)
     while (speculate_next(s));
 }
 
-/* One pass, put together since `start`; a device that fails may cost rows, which are computed again
- * with the next ones. */
+/* Runs a pass assembled since `start`; a failing device may cost rows, which are recomputed with
+ * the next ones. */
 static void run(struct engine *g, int n, int n_answers, uint64_t start)
 {
     struct pass_part *parts = g->pass.parts;
@@ -186,7 +186,7 @@ bool engine_step(struct engine *g)
     return g->n_running > 0;
 }
 
-/* What a caller of engine_turn hears: an error is what it returns. */
+/* Event filter of engine_turn's caller: errors are returned instead. */
 struct listener {
     int (*on_event)(void *ctx, struct event *ev);
     void *ctx;

@@ -1,8 +1,8 @@
-/* A session: one line of tokens and the KV cache that belongs to it; and a pass, which computes
- * rows of several. Engine thread. n_tokens counts whole tokens only: it moves when a chunk is done
- * on every layer, so a cancel or a failure in the middle of a pass leaves a consistent session
- * behind. Also the lossy settings in force, which decide whether rows computed before still count
- * (lossy_now, lossy_changed). */
+/* A session: a token sequence and its KV cache; and a pass, which computes rows of several
+ * sessions. Engine thread. n_tokens counts whole tokens only: it is advanced when a chunk is done
+ * on every layer, so a cancel or a failure in the middle of a pass leaves a consistent session.
+ * Also the current lossy settings, which decide whether earlier rows are still valid (lossy_now,
+ * lossy_changed). */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -17,7 +17,7 @@
     (300 * CLOCK_MILLI) /* from this duration on the layer in progress is reported */
 #define RETRIES (2 * DEVICE_MAX + 2)
 
-/* Room for n sessions in what a pass is put together in. */
+/* Allocates the pass buffers for n sessions. */
 static int pass_room(struct engine *g, int n, struct error *e)
 {
     struct pass *p = &g->pass;
@@ -51,12 +51,12 @@ static int pass_room(struct engine *g, int n, struct error *e)
 
 static void close_states(struct engine *g, int number, int n_devices)
 {
-    /* a device's first state is its own as long as it is open */
+    /* a device's first state belongs to it while it is open */
     for (int d = 0; d < n_devices && number > 0; d++)
         g->slots[d].ops->state_close(g->slots[d].device, number);
 }
 
-/* Where a device has no room for it, attention of its layers goes back to the CPU until it has. */
+/* If a device lacks memory for it, moves attention of its layers to the CPU until it fits. */
 static int open_state(struct engine *g, int device, int number, struct error *e)
 {
     const struct device_slot *s = &g->slots[device];
@@ -74,7 +74,7 @@ static int open_state(struct engine *g, int device, int number, struct error *e)
     return rc;
 }
 
-/* The lowest free number, and a state of that number on every device. */
+/* Takes the lowest free number, and opens a state of that number on every device. */
 static int take_number(struct session *s, struct error *e)
 {
     struct engine *g = s->engine;
@@ -160,7 +160,7 @@ void session_free(struct session *s)
     mem_free(s);
 }
 
-/* Nothing beyond pos is the session's any more. */
+/* Drops everything beyond pos. */
 static void cut(struct session *s, int pos)
 {
     kv_cut(&s->engine->kv, s->number, pos);
@@ -168,7 +168,7 @@ static void cut(struct session *s, int pos)
         checkpoints_cut(s->checkpoints, pos);
 }
 
-/* Hidden states for the drafters that use them (drafter_ops.states). */
+/* Passes hidden states to the drafters that use them (drafter_ops.states). */
 static void tell_drafters(struct session *s, int pos, int rows, const float *x)
 {
     for (int i = 0; i < DRAFTER_COUNT; i++)
@@ -243,7 +243,7 @@ int session_rows_to_mark(const struct session *s, int n)
     return mark - s->n_tokens < n ? mark - s->n_tokens : n;
 }
 
-/* A pass ends before its time when nobody wants any of it. */
+/* A pass is aborted when all its turns are cancelled. */
 static bool pass_cancelled(struct engine *g)
 {
     for (int i = 0; i < g->pass.n; i++)
@@ -252,7 +252,7 @@ static bool pass_cancelled(struct engine *g)
     return true;
 }
 
-/* A token of an answer is finished where what it did to recurrent state could not be taken back. */
+/* A decoded token is completed if its change to recurrent state could not be undone. */
 static bool pass_ends_early(struct engine *g)
 {
     bool decode = true;
@@ -262,7 +262,7 @@ static bool pass_ends_early(struct engine *g)
     return !(g->kv.all_fixed && decode) && pass_cancelled(g);
 }
 
-/* How far a prompt is, the pass being at a layer. */
+/* Reports the progress of a prompt, by the layer of the pass. */
 static void tell_progress(const struct pass_part *p, int layer)
 {
     struct session *s = p->session;
@@ -279,7 +279,7 @@ static void tell_progress(const struct pass_part *p, int layer)
     session_emit(s, &ev);
 }
 
-/* Between layers: cancel, and about ten times a second a sign of life. */
+/* Between layers: checks for cancel, and reports progress about ten times a second. */
 int session_hooks_layer(void *ctx, int layer)
 {
     struct engine *g = ctx;
@@ -325,8 +325,8 @@ static struct routing routing_of(const struct session *s, const struct span *spa
                             .prefill = prefill};
 }
 
-/* The rotary table of a sequence this long; a change of table voids every cached key of the
- * session. Returns the first position to compute. */
+/* Selects the rotary table for a sequence this long; a change of table voids every cached key of
+ * the session. Returns the first position to compute. */
 static int choose_rope(struct session *s, int start, int total)
 {
     enum rope_variant v = rope_choose(&s->engine->rope, total);
@@ -343,7 +343,7 @@ static int choose_rope(struct session *s, int start, int total)
     return 0;
 }
 
-/* The rows whose logits are wanted, where there is more than one part or row of it; how many. */
+/* The rows whose logits are needed, if there is more than one part or row; returns how many. */
 static int wanted_rows(struct engine *g, int n)
 {
     int wanted = 0;
@@ -357,7 +357,7 @@ static int wanted_rows(struct engine *g, int n)
     return wanted;
 }
 
-/* The logits that the parts of a pass ask for. */
+/* Computes the logits requested by the parts of a pass. */
 static int pass_heads(struct engine *g, int n, struct error *e)
 {
     const struct pass_part *parts = g->pass.parts;
@@ -407,8 +407,8 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
     history_write(s, span, row);
 }
 
-/* What was computed is counted, once, and belongs to the session from now on; what was drafted, as
- * far as it is drawn later. */
+/* Counts the computed rows, once, and adds them to the session; drafted rows only once they are
+ * accepted. */
 static void pass_count(const struct pass_part *p, const struct span *span, int row)
 {
     const struct engine *g = p->session->engine;
@@ -424,7 +424,7 @@ static void pass_count(const struct pass_part *p, const struct span *span, int r
     session_rows_done(p->session, &own, row, p->decode);
 }
 
-/* What its next tokens are joined with, where the model is one that joins; NULL: there is none. */
+/* The hidden states joined with its next tokens, for an MTP block; NULL: none. */
 static const float *states_of(const struct session *s)
 {
     size_t hidden = (size_t)s->engine->model->hp.hidden;
@@ -434,8 +434,8 @@ static const float *states_of(const struct session *s)
                : NULL;
 }
 
-/* Tells what the model thought of the prompt's tokens behind each of these rows, which the pass has
- * computed behind the session's n_tokens, the first as its row `row`. */
+/* Reports the log probabilities of the prompt's tokens after each of these rows, which the pass
+ * computed after the session's n_tokens, the first as its row `row`. */
 static int score_rows(struct session *s, int row, int rows, struct error *e)
 {
     size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
@@ -571,13 +571,13 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
     }
     g->pressure.evaluated = NULL;
     if (rc < 0 && s->checkpoints && s->n_tokens < start)
-        s->n_tokens = start; /* still the session's: computed again when it goes on */
-    if (rc < 0)              /* what is left out of the session may be counted another time */
+        s->n_tokens = start; /* kept: recomputed when the session continues */
+    if (rc < 0)              /* tokens dropped from the session may be counted again */
         s->counted = s->counted < s->n_tokens ? s->counted : s->n_tokens;
     return rc;
 }
 
-/* Parts for what is missing of each session up to the token it got; how many. */
+/* Parts for the missing tokens of each session up to its end; returns how many. */
 static int parts_missing(struct session *const *s, int n, const int *ends)
 {
     struct engine *g = s[0]->engine;

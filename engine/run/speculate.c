@@ -1,9 +1,9 @@
-/* Speculation: tokens that a drafter guesses stand in a pass behind the token that waits, and the
- * model draws its own from each row's logits, one after the other, as if they had come one by one:
- * same penalties, same random numbers, same stops. As long as what it draws is what was drafted,
- * the next row is the right one already; where it is not, the rows behind are cut off. So the text
- * is that without drafts, to the byte. What is drafted is decided pass by pass (draft/utility.h).
- * Engine thread; computing allocates nothing. */
+/* Speculative decoding: drafted tokens are appended to the pending token in a pass, and the model
+ * samples from each row's logits in sequence, exactly as without drafts: same penalties, same
+ * random numbers, same stops. As long as the sampled token equals the drafted one, the next row is
+ * valid; otherwise the rows after it are cut. So the text is identical to that without drafts. The
+ * draft length is decided per pass (draft/utility.h). Engine thread; computing allocates
+ * nothing. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WHY_AGAIN 16   /* passes until a reason that changes from pass to pass is reported again */
-#define UNLIKELY 0.15f /* that all drafted so far are right: not worth drafting another one */
-#define WAIT_MOST 64   /* passes between two tries of a drafter that costs and does not pay */
+#define WHY_AGAIN 16   /* passes until a changing reason is reported again */
+#define UNLIKELY 0.15f /* that all drafted so far are right: stop drafting */
+#define WAIT_MOST 64   /* most passes between two tries of a costly drafter that does not pay */
 
 static bool asked_for(const struct drafting *c, enum drafter_kind kind)
 {
@@ -44,7 +44,7 @@ static bool medusa_wanted(const struct drafting *c)
     return c->medusa.path || c->medusa.n;
 }
 
-/* What a drafter needs and has not, in words; NULL: nothing. */
+/* What a drafter needs but is missing, in words; NULL: nothing. */
 static const char *missing(const struct engine *g, enum drafter_kind kind)
 {
     switch (drafter_ops(kind)->needs) {
@@ -105,7 +105,7 @@ int speculate_heads_open(struct engine *g, struct error *e)
     return rc;
 }
 
-/* The line that says why nothing is drafted; REASON_NONE: there is no reason. */
+/* Sets the line with the reason for not drafting; REASON_NONE: no reason. */
 static void tell(struct engine *g, enum draft_reason reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -120,7 +120,7 @@ static void tell(struct engine *g, enum draft_reason reason, const char *format,
     va_end(arguments);
 }
 
-/* A reason that does not hold any more is not told. */
+/* Clears a reason that no longer applies. */
 static void untell(struct engine *g, enum draft_reason reason)
 {
     if (g->reason == reason)
@@ -178,7 +178,7 @@ int speculate_open(struct session *s, struct error *e)
     return rc;
 }
 
-/* Why nothing is drafted here whatever the text; NULL: something may be. */
+/* Why drafting is impossible here whatever the text; NULL: it is possible. */
 static const char *not_here(const struct engine *g)
 {
     return g->kv.all_fixed && !g->slots[0].ops->drafts
@@ -191,13 +191,13 @@ static const char *not_here(const struct engine *g)
                : NULL;
 }
 
-/* Likewise, in a pass of so many answers that leaves so many rows. */
+/* Likewise, in a pass of so many answers with so many free rows. */
 static const char *too_full(int answers, int room)
 {
     return answers >= UTILITY_ROWS || room < 1 ? "off: answers fill the passes" : NULL;
 }
 
-/* Where drafts would be of no use however right they are. */
+/* Number of drafts that could be used if all are right. */
 static int room_for(const struct session *s, int most)
 {
     const struct engine *g = s->engine;
@@ -219,7 +219,7 @@ static void multiply_up(float *p, int n)
         p[i] *= p[i - 1];
 }
 
-/* It was made, and is asked for now. */
+/* The drafter exists and is enabled. */
 static bool heard(const struct session *s, int kind)
 {
     return s->spec.drafters[kind] && s->engine->heard[kind];
@@ -236,7 +236,7 @@ static void ask(struct session *s, enum drafter_kind kind, int most, float least
     multiply_up(p->p, p->n);
 }
 
-/* The first drafter that costs nothing and has something to say. */
+/* Asks the free drafters in order; takes the first proposal. */
 static void propose(struct session *s, int most)
 {
     struct speculation *p = &s->spec;
@@ -249,8 +249,8 @@ static void propose(struct session *s, int most)
             ask(s, (enum drafter_kind)i, most, 0);
 }
 
-/* Who drafts has to read first what it has not read yet. Where that is more than what came since it
- * drafted last, what is the prompt's is a prompt's time; what is the answer's counts. */
+/* Lets a drafter read the tokens it has not read yet. Beyond those since its last draft, the time
+ * for the prompt's counts as prefill; that for the answer's counts as drafting. */
 static void catch_up(struct session *s, enum drafter_kind kind)
 {
     const struct drafter_ops *ops = drafter_ops(kind);
@@ -267,9 +267,9 @@ static void catch_up(struct session *s, enum drafter_kind kind)
     s->engine->reading_ns += ns * (behind - own) / behind;
 }
 
-/* Who drafts at a cost and was wrong too often may be right in what comes now: a single token shows
- * it, which the model's own next one is held against without being verified. At once where the last
- * one was right or an answer begins, later and later where it was not; what it takes comes from the
+/* A costly drafter that was wrong too often may be right later: it is tried on a single token,
+ * which is compared with the model's next one without being verified. Immediately if the last try
+ * was right or an answer starts, at growing intervals if it was wrong; the cost is charged to the
  * account (utility.h). */
 static bool is_tried_again(struct session *s)
 {
@@ -282,11 +282,10 @@ static bool is_tried_again(struct session *s)
     return true;
 }
 
-/* Of an answer alone in its pass: the first drafter that costs time, where it is expected to pay.
- * How many pay on average says how probable one must be; where the drafter is surer than on average
- * it goes on, as far as the account bears, and where it is less sure it stops early. How many are
- * worth a row; *offered: as many were thought of, each as probable as p says. Negative: there is
- * none. */
+/* For a single answer in the pass: the first costly drafter, if it is expected to pay. The average
+ * number that pays gives the least probability; a drafter surer than average continues, as far as
+ * the account covers, a less sure one stops early. Returns how many are worth a row; *offered:
+ * number considered, each with probability p. Negative: none. */
 static int propose_dearly(struct session *s, int most, float *p, int *offered)
 {
     struct engine *g = s->engine;
@@ -325,7 +324,7 @@ static int propose_dearly(struct session *s, int most, float *p, int *offered)
     return again ? utility_may(&g->utility, &offer, n) : n;
 }
 
-/* The likeliest of all that is drafted come first; how many there are, *p: how probable each is. */
+/* Sorts all drafts, likeliest first; returns how many there are, *p: probability of each. */
 static int in_order(const struct engine *g, int n, int room, float *p, int *whose)
 {
     int at[UTILITY_ROWS] = {0}, count = 0;
@@ -350,7 +349,8 @@ static int in_order(const struct engine *g, int n, int room, float *p, int *whos
     return count;
 }
 
-/* That drafts were there and none was taken. touched: experts a layer, 0: not known. */
+/* Reports that drafts were available and none was used. touched: experts per layer, 0: not
+ * known. */
 static void tell_cost(struct engine *g, const struct utility_offer *o, bool pays)
 {
     double right = 0, touched = o->experts ? (double)o->experts[o->n] : 0;
@@ -377,7 +377,7 @@ static void tell_cost(struct engine *g, const struct utility_offer *o, bool pays
              right);
 }
 
-/* No drafter had anything to say, for the while that one is not to be waited for. */
+/* Reports that no drafter had a proposal, once that has lasted for WHY_AGAIN passes. */
 static void tell_silence(struct engine *g)
 {
     if (++g->silent_passes >= WHY_AGAIN)
@@ -389,7 +389,7 @@ void speculate_idle(struct engine *g)
     untell(g, REASON_EARLY);
 }
 
-/* Behind the token that waits. */
+/* Appends drafts after the pending token. */
 static void extend(struct pass_part *part, int rows)
 {
     struct session *s = part->session;
@@ -400,7 +400,7 @@ static void extend(struct pass_part *part, int rows)
     s->spec.rows = rows;
 }
 
-/* What a pass of answers takes now is what it will take. */
+/* Whether the current time of a decode pass is representative. */
 static bool is_time(const struct engine *g)
 {
     uint64_t done, total;
@@ -408,7 +408,7 @@ static bool is_time(const struct engine *g)
     return !trace_active(g->forward.trace) && model_packed(g->model, &done, &total);
 }
 
-/* It is not: why, where that lasts for more than one pass. */
+/* It is not: reports why, if that lasts for more than one pass. */
 static void tell_early(struct engine *g)
 {
     uint64_t done, total;
@@ -422,7 +422,7 @@ static void tell_early(struct engine *g)
          (double)done / 1e9, total < 1e9 ? 3 : 1, (double)total / 1e9);
 }
 
-/* Drafts that pay are not made: they are compared with what comes, as if they had been. */
+/* Records paying drafts that are not made, to compare them with the tokens that follow. */
 static void watch(struct session *s, const struct utility_offer *o, int rows)
 {
     struct watched *w = &s->spec.watched;
@@ -436,7 +436,7 @@ static void watch(struct session *s, const struct utility_offer *o, int rows)
                            o->experts ? (double)o->experts[rows] : 0);
 }
 
-/* A token was drawn: what of the drafts that were not made it tells. */
+/* A token was sampled: updates the comparison with unmade drafts. */
 static void watch_drawn(struct session *s, int id)
 {
     struct watched *w = &s->spec.watched;
@@ -452,7 +452,7 @@ static void watch_drawn(struct session *s, int id)
     w->n = 0;
 }
 
-/* Of the drafts that cost nothing, the likeliest first, those that pay and may be made. */
+/* Of the free drafts, likeliest first, chooses those that pay and are allowed. */
 static int choose(struct engine *g, const struct utility_offer *o)
 {
     struct session *s = g->pass.parts->session;
@@ -526,8 +526,8 @@ int speculate_fill(struct engine *g, int n, int room)
     return taken;
 }
 
-/* With synthetic rates: the token at `place` of the draft, or what the model drew, or, where that
- * is the same and must not be, another one. */
+/* With synthetic rates: the token at `place` of the draft, or what the model drew, or, if both are
+ * the same but it must be rejected, another one. */
 static int draw_synthetic(const struct session *s, int place, int n_recent, int id)
 {
     const struct drafting *c = &s->engine->config.drafting;
@@ -538,8 +538,8 @@ static int draw_synthetic(const struct session *s, int place, int n_recent, int 
     return id != drafted ? id : id ? id - 1 : 1;
 }
 
-/* What will stand behind row n of a pass, of its logits, which stay as they are; drafted: what was
- * guessed, negative: nothing. */
+/* Samples the token after row n of a pass from its logits, which are unchanged afterwards; drafted:
+ * the drafted token, negative: none. */
 static int draw(struct session *s, float *logits, int n, int n_recent, int drafted)
 {
     const struct drafting *c = &s->engine->config.drafting;
@@ -562,8 +562,8 @@ static int draw(struct session *s, float *logits, int n, int n_recent, int draft
     return id;
 }
 
-/* How many tokens the pass makes of a session: as they will be drawn; the random numbers are taken
- * back. */
+/* Predicts how many tokens the pass makes for a session, by sampling; the random state is
+ * restored. */
 static int foresee(struct session *s, int drafted)
 {
     uint64_t state = s->sampler.state;
@@ -625,7 +625,7 @@ void speculate_learn(struct engine *g, double ns)
     for (int i = 0; i < a->answers; i++) {
         const struct session *s = g->pass.parts[i].session;
 
-        if (!turn_running(s)) /* what ends a turn is in the time */
+        if (!turn_running(s)) /* the time includes the end of a turn */
             return;
         paused_ns += s->run.paused_ns;
     }
@@ -658,7 +658,7 @@ int speculate_accept(struct session *s, int id, struct sampler_draw *draw)
     s->run.done.changed++;
     s->engine->t.speculation.changed++;
     draw->probability = probability;
-    draw->share = 0.0f; /* it was not drawn */
+    draw->share = 0.0f; /* it was not drawn by the sampler */
     return p->ids[p->taken];
 }
 

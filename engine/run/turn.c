@@ -11,10 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-/* packing keeps still so long for a first token; what takes longer is served better by packed
- * weights */
+/* background packing is paused so long for a first token; beyond that packed weights help more */
 #define FIRST_TOKEN_MS 500
-#define PIECE 1024 /* bytes one token may spell */
+#define PIECE 1024 /* most bytes of one token */
 
 static int stop_matcher_init(struct stop_matcher *o, const struct turn *t)
 {
@@ -27,7 +26,7 @@ static int stop_matcher_init(struct stop_matcher *o, const struct turn *t)
     return o->held ? 0 : ERR_MEMORY;
 }
 
-/* Adds text; *free_bytes of held may go out now. True: a stop string is complete, *free_bytes end
+/* Adds text; *free_bytes of held may be sent now. True: a stop string is complete, *free_bytes end
  * before it. */
 static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t len,
                               size_t *free_bytes)
@@ -66,7 +65,7 @@ static void send_text(struct session *s, struct token_event *token, const char *
 
         if (len > sizeof ev.token.text - 1) {
             len = sizeof ev.token.text - 1;
-            /* not inside a code point */
+            /* not within a code point */
             while (len > 1 && ((unsigned char)text[at + len] & 0xc0) == 0x80)
                 len--;
         }
@@ -79,7 +78,7 @@ static void send_text(struct session *s, struct token_event *token, const char *
     }
 }
 
-/* The first n held bytes; they are the answer's. */
+/* Sends the first n held bytes as part of the answer. */
 static void stop_matcher_send(struct session *s, size_t n, struct token_event *token)
 {
     struct stop_matcher *o = &s->run.out;
@@ -92,14 +91,14 @@ static void stop_matcher_send(struct session *s, size_t n, struct token_event *t
     o->n -= n;
 }
 
-/* A token on its way: what it says is put into events part by part. */
+/* A token being output: its text is sent as events part by part. */
 struct saying {
     struct session *session;
     struct token_event *token;
-    bool stopped; /* by a stop string; no more is said */
+    bool stopped; /* by a stop string; no further output */
 };
 
-/* answer_put. Stop strings end the answer alone: what a model thinks may contain them. */
+/* answer_put. Stop strings end only the answer: reasoning may contain them. */
 static void say(void *ctx, enum answer_part part, const char *text, size_t n)
 {
     struct saying *said = ctx;
@@ -118,7 +117,7 @@ static void say(void *ctx, enum answer_part part, const char *text, size_t n)
     stop_matcher_send(s, ready, said->token);
 }
 
-/* The token's text; true: a stop string is complete. */
+/* Outputs the token's text; true: a stop string is complete. */
 static bool say_token(struct session *s, struct token_event *token)
 {
     struct turn_run *r = &s->run;
@@ -135,7 +134,7 @@ static bool say_token(struct session *s, struct token_event *token)
         n = detokenizer_push(&r->text, token->id, piece, sizeof piece);
         answer_parts_push(&r->parts, piece, n, false, say, &said);
     }
-    if (token->id >= 0) /* it said nothing yet */
+    if (token->id >= 0) /* no event was sent yet */
         send_text(s, token, "", 0);
     return said.stopped;
 }
@@ -153,8 +152,7 @@ static bool is_cancelled(void *s)
     return session_cancelled(s);
 }
 
-/* Nothing can be chosen from what is no number; an answer that says nothing, or anything, would
- * hide it. */
+/* Sampling is impossible with NaN logits; an empty or arbitrary answer would hide the problem. */
 static int check_logits(struct session *s, struct error *e)
 {
     struct engine *g = s->engine;
@@ -172,8 +170,6 @@ static int check_logits(struct session *s, struct error *e)
                      weight_file_path(g->model->file));
 }
 
-/* Whether the next token is the answer's, and the turn's grammar holds for it: calls of tools are
- * text of it, too. */
 /* The grammar's state where the answer begins. */
 static int begin_grammar(struct session *s, const struct turn *t, struct error *e)
 {
@@ -202,7 +198,8 @@ static int begin_grammar(struct session *s, const struct turn *t, struct error *
     return 0;
 }
 
-/* What the grammar allows now goes to the sampler. It fails closed: nothing else is ever taken. */
+/* Passes the grammar's current mask to the sampler. Fails closed: no other token is ever
+ * sampled. */
 static int apply_grammar(struct session *s, struct error *e)
 {
     const uint32_t *mask;
@@ -238,7 +235,7 @@ static int sample(struct session *s, struct sampler_draw *draw)
 }
 
 /* Waits until the next token is due. In slices, so that a cancel ends it at once and a new pace is
- * seen. Beside other turns nothing waits. */
+ * noticed. No waiting beside other turns. */
 static void pace(struct session *s)
 {
     struct engine *g = s->engine;
@@ -274,11 +271,11 @@ static int common_prefix(const struct session *s, const int *ids, int n)
 
     while (i < n && i < s->n_tokens && ids[i] == s->tokens[i])
         i++;
-    /* the last token is computed in any case: its logits are needed */
+    /* always recompute the last token: its logits are needed */
     return i < n ? i : n - 1;
 }
 
-/* The prompt's ids wait for passes, behind what the session holds of them. */
+/* Queues the prompt's ids for passes, after the prefix that the session holds. */
 static int take_prompt(struct session *s, const int *ids, int n, struct error *e)
 {
     struct event ev = {.kind = EVENT_TURN_STARTED};
@@ -324,7 +321,7 @@ static void tell_dropped(struct engine *g, int turns)
                       g->info.context, turns, turns == 1 ? "" : "s");
 }
 
-/* It is served beside those under way, not until it has caught up with them. */
+/* Starts at the least service of the running turns, instead of catching up with them. */
 static void begin_served(struct session *s)
 {
     const struct engine *g = s->engine;
@@ -377,7 +374,7 @@ int turn_begin(struct session *s, const struct turn *t,
     return rc;
 }
 
-/* The prompt is computed, or given up. */
+/* Prefill is complete or aborted. */
 static void end_prompt(struct session *s)
 {
     struct engine *g = s->engine;
@@ -393,7 +390,7 @@ static void end_prompt(struct session *s)
     }
 }
 
-/* From here on tokens are taken. */
+/* Switches from prefill to decoding. */
 static void begin_answer(struct session *s)
 {
     struct event ev = {.kind = EVENT_PREFILL};
@@ -413,7 +410,7 @@ static void begin_answer(struct session *s)
     g->t.state = ENGINE_DECODE;
 }
 
-/* The clocks of a token that was taken just now. */
+/* The times of a token sampled just now. */
 static void count_token(struct session *s, struct token_event *token)
 {
     struct engine *g = s->engine;
@@ -441,7 +438,8 @@ static void count_token(struct session *s, struct token_event *token)
     token->serial = g->t.session_generated_tokens;
 }
 
-/* Takes a token and sends its text; *id: that token. What ends the answer, STOP_NONE: nothing. */
+/* Samples a token and sends its text; *id: that token. Returns the reason for ending, or
+ * STOP_NONE. */
 static enum stop_reason take_token(struct session *s, int *id)
 {
     struct engine *g = s->engine;
@@ -497,8 +495,7 @@ void turn_step(struct session *s)
     } else {
         r->done.reason = take_token(s, &id);
     }
-    /* The answer ends with a token that was not computed; the next turn's prompt takes it from
-     * here. */
+    /* The answer ends with a token that was not computed; the next turn's prompt computes it. */
     if ((r->done.reason == STOP_LENGTH || r->done.reason == STOP_CANCELLED) && id >= 0 &&
         s->n_tokens < s->engine->info.context) {
         s->tokens[s->n_tokens] = id;
@@ -514,7 +511,7 @@ void turn_step(struct session *s)
         r->end = rc;
 }
 
-/* Text that was held back for no reason. */
+/* Sends held text that turned out to be harmless. */
 static void send_rest(struct session *s)
 {
     struct turn_run *r = &s->run;
@@ -537,12 +534,12 @@ void turn_end(struct session *s, int rc, const struct error *e)
 
     disk_sessions_cancel(s);
     if (rc == ERR_CANCELLED && r->answering && r->end == s->n_tokens + 1)
-        s->token_waits = true; /* taken and shown, its computing was cancelled */
+        s->token_waits = true; /* sampled and shown, but its computation was cancelled */
     if (r->answering && r->done.reason != STOP_STRING)
         send_rest(s);
     if (!r->answering && r->end)
         end_prompt(s);
-    if (rc == 0) { /* what was found while the last token was computed */
+    if (rc == 0) { /* found while the last token was computed */
         rc = model_check(g->model, &r->error);
         e = rc < 0 ? &r->error : e;
     }
@@ -554,8 +551,8 @@ void turn_end(struct session *s, int rc, const struct error *e)
     if (rc < 0 && e)
         r->error = *e;
     if (s->n_tokens < r->kept && s->checkpoints)
-        s->n_tokens = r->kept;    /* still the session's: computed again when it goes on */
-    if (s->counted > s->n_tokens) /* what is left out of the session may be counted another time */
+        s->n_tokens = r->kept;    /* kept: recomputed when the session continues */
+    if (s->counted > s->n_tokens) /* tokens dropped from the session may be counted again */
         s->counted = s->n_tokens;
     r->done.altered = s->as_opened < s->n_tokens;
     r->done.total_ns = clock_now() - r->start;

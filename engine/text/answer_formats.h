@@ -1,5 +1,5 @@
-/* How models mark reasoning and calls of tools in their answers: the table behind answer_parts.h.
- * Sources: the chat templates of the models named. close NULL: until the answer ends. */
+/* Markers of reasoning and tool calls in models' answers: the table of answer_parts.h. Sources: the
+ * chat templates of the models named. close NULL: until the answer ends. */
 #ifndef ENGINE_TEXT_ANSWER_FORMATS_H
 #define ENGINE_TEXT_ANSWER_FORMATS_H
 
@@ -44,8 +44,8 @@
     X("<|python_tag|>",     NULL,                 PART_TOOL_CALL)
 /* clang-format on */
 
-/* Harmony (gpt-oss): <|channel|>NAME<|message|>TEXT<|end|>; a header between, which names the tool
- * that a message is meant for ("to=functions.NAME"), before the channel or behind it. */
+/* Harmony (gpt-oss): <|channel|>NAME<|message|>TEXT<|end|>; a header in between names the tool that
+ * a message is for ("to=functions.NAME"), before the channel or after it. */
 #define HARMONY_TO "to="
 #define HARMONY_FUNCTIONS "functions."
 #define HARMONY_CHANNEL "<|channel|>"

@@ -87,7 +87,7 @@ void answer_parts_init(struct answer_parts *p, struct answer_format f, bool reas
         }
 }
 
-/* Text of the part that is open, but for blanks at its beginning. */
+/* Outputs text of the current part, without leading blanks. */
 static void say(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
 {
     for (; p->blank && n && is_blank(*text); text++)
@@ -110,7 +110,7 @@ static void begin(struct answer_parts *p, enum answer_part part, const char *clo
     p->blank = true;
 }
 
-/* The first n held bytes are text, `skip` more are a marker. */
+/* Outputs the first n held bytes, and drops `skip` more, a marker. */
 static void release(struct answer_parts *p, size_t n, size_t skip, answer_put *put, void *ctx)
 {
     say(p, p->held, n, put, ctx);
@@ -118,7 +118,7 @@ static void release(struct answer_parts *p, size_t n, size_t skip, answer_put *p
     memmove(p->held, p->held + n + skip, p->n);
 }
 
-/* How much of the end of the held text may be the beginning of a marker. */
+/* Length of the longest suffix of the held text that is a prefix of a marker. */
 static size_t begins(const struct answer_parts *p, const char *marker)
 {
     size_t m = strlen(marker), k = p->n < m ? p->n : m - 1;
@@ -128,7 +128,7 @@ static size_t begins(const struct answer_parts *p, const char *marker)
     return k;
 }
 
-/* The marker that may come now, number i of them; NULL: there is no such number. */
+/* Marker number i that is possible now; NULL: no such number. */
 static const char *awaited(const struct answer_parts *p, size_t i)
 {
     if (p->part != PART_ANSWER)
@@ -149,7 +149,7 @@ static void pass_marker(struct answer_parts *p, const char *marker)
     begin(p, PART_ANSWER, NULL);
 }
 
-/* Lets go what is no marker, and passes those that are whole. */
+/* Outputs held text that is no marker, and handles complete markers. */
 static void sift(struct answer_parts *p, answer_put *put, void *ctx)
 {
     const char *first, *marker, *at, *found;
@@ -180,7 +180,7 @@ static void say_word(struct answer_parts *p, const char *word, answer_put *put, 
     say(p, word, strlen(word), put, ctx);
 }
 
-/* The tool that a header names, "to=functions.NAME"; 0: none. */
+/* The tool named by a header, "to=functions.NAME"; 0: none. */
 static size_t recipient(const char *header, size_t n, const char **name)
 {
     const char *at = memmem(header, n, HARMONY_TO, strlen(HARMONY_TO));
@@ -199,7 +199,7 @@ static size_t recipient(const char *header, size_t n, const char **name)
     return len;
 }
 
-/* Harmony's header is whole: its channel says what follows. */
+/* Harmony's header is complete: its channel determines the part. */
 static void open_channel(struct answer_parts *p, answer_put *put, void *ctx)
 {
     const char *name = NULL;
@@ -217,7 +217,7 @@ static void open_channel(struct answer_parts *p, answer_put *put, void *ctx)
     p->n = 0;
 }
 
-/* A message of harmony's is whole. */
+/* A message of harmony's is complete. */
 static void close_message(struct answer_parts *p, answer_put *put, void *ctx)
 {
     release(p, p->n, 0, put, ctx);
@@ -225,7 +225,7 @@ static void close_message(struct answer_parts *p, answer_put *put, void *ctx)
         say_word(p, "}", put, ctx);
 }
 
-/* true: kept. A header is short: what is longer is an answer without one. */
+/* true: kept. A header is short: longer text is an answer without one. */
 static bool put_header(struct answer_parts *p, const char *text, size_t n)
 {
     if (n > sizeof p->held - p->n) {
@@ -238,7 +238,7 @@ static bool put_header(struct answer_parts *p, const char *text, size_t n)
     return true;
 }
 
-/* true: the token was one of harmony's frame. */
+/* true: the token was part of harmony's frame. */
 static bool harmony(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
 {
     static const char *const frame[] = {HARMONY_CHANNEL, HARMONY_START, HARMONY_END};
@@ -259,7 +259,7 @@ static bool harmony(struct answer_parts *p, const char *text, size_t n, answer_p
     return false;
 }
 
-/* A control token that is text: a marker or its beginning, or what stands within a call. */
+/* Whether a control token counts as text: a marker or its beginning, or within a call. */
 static bool is_text(const struct answer_parts *p, const char *text, size_t n)
 {
     const char *marker;
@@ -296,7 +296,7 @@ void answer_parts_push(struct answer_parts *p, const char *text, size_t n, bool 
 
 void answer_parts_end(struct answer_parts *p, answer_put *put, void *ctx)
 {
-    /* A model that writes no channel at all has said what stands in the header. */
+    /* If a model writes no channel at all, its answer is the header's text. */
     if (p->format.harmony && !p->header)
         close_message(p, put, ctx);
     else if (!p->header || !p->opened)

@@ -1,18 +1,19 @@
-/* GPT-2's spelling of bytes: vocabularies write each byte as a character that can be printed
- * ("\u0120the" for " the"). A loaded tokenizer holds the bytes themselves, so that nobody else
- * knows this alphabet. */
+/* GPT-2's spelling of bytes: vocabularies write each byte as a printable character ("\u0120the" for
+ * " the"). A loaded tokenizer holds the bytes themselves, so that only this file knows this
+ * alphabet. */
 #include "engine/base/utf8.h"
 #include "engine/text/tokenizer_data.h"
 
 #include <string.h>
 
-/* Bytes that stand for themselves: printable Latin-1. */
+/* Bytes written as themselves: printable Latin-1. */
 static bool is_itself(int byte)
 {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/* What each character below U+0144 means, -1: nothing. The other bytes have U+0100 on, in order. */
+/* The byte of each character below U+0144, -1: none. The other bytes are U+0100 onwards, in
+ * order. */
 struct alphabet {
     int16_t byte[0x144];
 };
@@ -26,7 +27,7 @@ static void make_alphabet(struct alphabet *a)
         a->byte[is_itself(byte) ? byte : next++] = (int16_t)byte;
 }
 
-/* -1: text[0 .. len) does not begin with a letter of the alphabet. */
+/* -1: text[0 .. len) does not begin with a character of the alphabet. */
 static int letter(const struct alphabet *a, const char *text, size_t len, size_t *size)
 {
     uint32_t cp;
@@ -35,7 +36,7 @@ static int letter(const struct alphabet *a, const char *text, size_t len, size_t
     return cp < sizeof a->byte / sizeof *a->byte ? a->byte[cp] : -1;
 }
 
-/* In place, for bytes are never longer than their spelling; what is not spelled so stays. */
+/* In place, because bytes are never longer than their spelling; other text stays. */
 static void decode(const struct alphabet *a, char *text, uint32_t *len)
 {
     uint32_t n = 0;
@@ -50,7 +51,7 @@ static void decode(const struct alphabet *a, char *text, uint32_t *len)
     *len = n;
 }
 
-/* An added token may be one of the vocabulary's bytes as well: "b". */
+/* Records an added token that is a single byte of the vocabulary too: "b". */
 static void spells_byte(struct tokenizer *t, const struct alphabet *a, int id)
 {
     const struct piece *p = &t->pieces[id];
@@ -68,7 +69,7 @@ int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e)
 
     make_alphabet(&a);
     t->byte_level = true;
-    t->byte_fallback = false; /* "<0x0A>" is a text like any other here */
+    t->byte_fallback = false; /* "<0x0A>" is an ordinary text here */
     memset(t->byte_ids, -1, sizeof t->byte_ids);
     memset(t->index, -1, ((size_t)t->index_mask + 1) * sizeof *t->index);
     for (int id = 0; id < t->n_pieces && status == 0; id++) {
@@ -82,7 +83,7 @@ int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e)
             t->byte_ids[(unsigned char)*p->text] = id;
         status = tokenizer_index(t, id, e);
     }
-    /* a text that both have is the merged one's: "  " as added token and as two blanks */
+    /* a text of two ids belongs to the merged one: " " as added token and as two blanks */
     for (int id = 0; id < t->n_pieces && status == 0; id++)
         if (t->pieces[id].text && literal[id]) {
             spells_byte(t, &a, id);

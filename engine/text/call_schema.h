@@ -1,5 +1,5 @@
-/* What a tool's JSON schema lets an argument be: for calls whose syntax writes all values as plain
- * text. Pure; any thread. */
+/* The types that a tool's JSON schema allows for an argument: for call syntaxes that write all
+ * values as plain text. Pure; any thread. */
 #ifndef ENGINE_TEXT_CALL_SCHEMA_H
 #define ENGINE_TEXT_CALL_SCHEMA_H
 
@@ -15,10 +15,10 @@ enum call_type {
     CALL_NULL = 64
 };
 
-/* A set of enum call_type for the argument of this name (len bytes); 0: the schema (may be NULL)
- * does not say. type, enum, const, anyOf, oneOf, allOf, $ref within the schema, nullable. */
+/* A set of enum call_type for the argument of this name (len bytes); 0: not given by the schema
+ * (may be NULL). type, enum, const, anyOf, oneOf, allOf, $ref within the schema, nullable. */
 unsigned call_schema_types(const json_t *parameters, const char *name, size_t len);
-/* Is it one of them? Integers are numbers too. */
+/* Whether it is one of them. Integers are numbers too. */
 int call_schema_takes(unsigned types, const json_t *value);
 
 #endif

@@ -1,5 +1,5 @@
-/* How models write calls of tools: the table behind tool_calls.h, a row for each way. The first row
- * that reads all of a text counts. Sources: the chat templates of the models named. */
+/* Syntaxes of tool calls: the table of tool_calls.h, one row each. The first row that parses all of
+ * a text counts. Sources: the chat templates of the models named. */
 #ifndef ENGINE_TEXT_CALL_SYNTAXES_H
 #define ENGINE_TEXT_CALL_SYNTAXES_H
 

@@ -1,6 +1,6 @@
-/* SentencePiece's precompiled character map: which short texts are written otherwise before a text
- * is cut into pieces, as a double array (Darts, Aoe 1989) and the texts they become. The file's
- * bytes are hostile: every index is checked. Immutable once read: any thread. */
+/* SentencePiece's precompiled character map: replacements of short texts before tokenization, as a
+ * double array (Darts, Aoe 1989) and the replacement texts. The file's bytes are untrusted: every
+ * index is checked. Immutable once read: any thread. */
 #ifndef ENGINE_TEXT_CHARSMAP_H
 #define ENGINE_TEXT_CHARSMAP_H
 
@@ -21,8 +21,8 @@ struct charsmap {
  * all: an empty map. ERR_MODEL: damaged. */
 int charsmap_read(struct charsmap *c, const void *data, size_t size, struct error *e);
 void charsmap_release(struct charsmap *c);
-/* What the beginning of text is to be written as, NUL-terminated, and how many bytes that replaces:
- * the longest entry, or the shortest. NULL: nothing. */
+/* The replacement for the start of text, NUL-terminated, and the number of bytes it replaces: by
+ * the longest entry, or the shortest. NULL: none. */
 const char *charsmap_find(const struct charsmap *c, const char *text, size_t len, bool longest,
                           size_t *used);
 

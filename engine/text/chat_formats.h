@@ -1,7 +1,7 @@
-/* The chat formats that moetop knows by name, as templates: those of --chat-template. The names are
- * llama.cpp's, the formats those of the models' own files (tests/golden/templates/formats.json has
- * what those make of a conversation). The first one also stands in for a model without a template.
- * Plain data; any thread. */
+/* The built-in chat formats, as templates: those of --chat-template. The names are llama.cpp's, the
+ * formats those of the models' own files (tests/golden/templates/formats.json has their results for
+ * a conversation). The first one is also the default for a model without a template. Plain data;
+ * any thread. */
 #ifndef ENGINE_TEXT_CHAT_FORMATS_H
 #define ENGINE_TEXT_CHAT_FORMATS_H
 

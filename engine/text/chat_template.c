@@ -1,7 +1,7 @@
-/* The chat format: finds the model's template, runs it, and encodes what comes out so that its
- * frame is read with special tokens and what people typed is not. The rendering's mask tells the
- * two apart byte by byte, so the ids are exactly the reference's for ordinary text (blanks that a
- * special token swallows, the dummy prefix after it), whatever the template does with the contents.
+/* The chat format: finds the model's template, runs it, and encodes the result such that special
+ * tokens are recognised in its frame but not in users' text. The rendering's mask separates the two
+ * byte by byte, so the ids are exactly the reference's for ordinary text (blanks absorbed by a
+ * special token, the dummy prefix after it), whatever the template does with the contents.
  * Immutable after load: any thread. */
 #include "engine/text/chat_template.h"
 
@@ -28,8 +28,8 @@ enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
 struct chat_template {
     struct jinja *jinja;
     char *source; /* NULL: the model has none */
-    /* a template of its own for conversations with tools, or the one with what tells of them before
-     * it; NULL: there is none */
+    /* a separate template for conversations with tools, or the model's with a prefix that describes
+     * them; NULL: none */
     struct jinja *tool_jinja;
     char *tool_source;
     const struct tokenizer *tokenizer;
@@ -37,7 +37,7 @@ struct chat_template {
     struct jinja_variable variables[VARIABLE_COUNT];
     struct answer_format answers;
     struct chat_tools tools;
-    json_t *globals; /* NULL: none; never changed once it is read */
+    json_t *globals; /* NULL: none; read only */
     time_t now;
     char notice[320];
 };
@@ -127,7 +127,7 @@ static int set_token(struct chat_template *c, int which, const char *text, size_
     return c->tokens[which] ? 0 : -1;
 }
 
-/* The template's text, mem_*; NULL: none (or out of memory, told by *memory). */
+/* The template's text, mem_*; NULL: none (or out of memory, see *memory). */
 static char *find_in_folder(struct chat_template *c, const struct weight_file *f, bool *memory,
                             struct error *why)
 {
@@ -196,8 +196,8 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
     return copy;
 }
 
-/* A first rendering tells whether the template asks for something that is not there; some want a
- * system message. */
+/* A trial rendering shows whether the template uses unsupported features; some require a system
+ * message. */
 static int try_out(const struct chat_template *c, const struct stop *stop, struct error *e)
 {
     char hello[] = "Hi", be[] = "Be kind.", *text;
@@ -212,7 +212,7 @@ static int try_out(const struct chat_template *c, const struct stop *stop, struc
     return status;
 }
 
-/* Where the template comes from: the user's file or word, or the model. */
+/* Origin of the template: the user's file or option, or the model. */
 struct source {
     char *text;        /* mem_*; NULL: there is none */
     const char *whose; /* before "chat template" in errors */
@@ -248,7 +248,7 @@ static int find_in_file(struct source *s, const char *path, struct error *e)
     return status;
 }
 
-/* why: what is wrong with the model's, where that is known */
+/* why: the problem with the model's, if known */
 static int find_source(struct chat_template *c, const struct weight_file *f,
                        const struct chat_template_options *o, struct source *s, struct error *why,
                        struct error *e)
@@ -288,7 +288,7 @@ static int read_globals(struct chat_template *c, const char *text, struct error 
     return 0;
 }
 
-/* One that cannot be used is none: the other one says what it knows of tools. */
+/* An unusable tool template is dropped: the other one is tested for tools instead. */
 static int use_tool_template(struct chat_template *c, struct error *e)
 {
     struct error why = {0};
@@ -324,7 +324,7 @@ static int use(struct chat_template *c, const struct source *s, const struct sto
                      s->whose, why.text);
 }
 
-/* Who may end its renderings. */
+/* Context of trial renderings. */
 struct trial {
     const struct chat_template *chat;
     const struct stop *stop;
@@ -338,7 +338,7 @@ static int try_render(void *ctx, const struct message *m, size_t n, const json_t
     return chat_template_render(t->chat, m, n, given, add_generation_prompt, t->stop, text, e);
 }
 
-/* What it knows of tools; one that writes calls and leaves the telling to us gets it. */
+/* Determines its support of tools; if it writes calls but not the tools, adds a description. */
 static int find_tools(struct chat_template *c, const struct stop *stop, struct error *e)
 {
     struct trial t = {c, stop};
@@ -451,9 +451,9 @@ int chat_template_render(const struct chat_template *c, const struct message *m,
     return status;
 }
 
-/* Where messages begin that the template's loop does not tell (SIZE_MAX): where the text of the one
- * before ends. The mask counts modulo JINJA_MESSAGES, so the message that a byte belongs to is the
- * next one of its number. */
+/* Starts of messages not reported by the template's loop (SIZE_MAX): the end of the previous one's
+ * text. The mask counts modulo JINJA_MESSAGES, so a byte belongs to the next message with its
+ * number. */
 static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *mask)
 {
     size_t i = 0, end = 0;
@@ -476,8 +476,7 @@ static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *ma
             begins[i + 1] = end;
 }
 
-/* Where the generation prompt begins: as far as the text agrees with the same one rendered without
- * it. */
+/* Start of the generation prompt: the end of the common prefix with a rendering without it. */
 static int find_end(const struct chat_template *c, const struct message *m, size_t n,
                     const json_t *given, const struct stop *stop, const struct strbuf *text,
                     const struct strbuf *mask, size_t *end, struct error *e)
@@ -490,7 +489,7 @@ static int find_end(const struct chat_template *c, const struct message *m, size
     if (status == 0)
         while (*end < whole.len && *end < text->len && whole.data[*end] == text->data[*end])
             ++*end;
-    /* no conversation without it: behind what was typed last */
+    /* it cannot be rendered without: use the end of the last user text */
     else
         for (size_t k = 0; k < text->len; k++)
             if (mask->data[k])
@@ -502,7 +501,7 @@ static int find_end(const struct chat_template *c, const struct message *m, size
     return status;
 }
 
-/* Offsets of the text to indices of the ids: the first id of the stretch that holds the border, so
+/* Converts offsets of the text to indices of the ids: the first id of the piece with the border, so
  * a border inside a special token is before it. */
 static void starts_of(int *starts, const size_t *begins, size_t n, const size_t *offsets, int n_ids,
                       size_t text_len)
@@ -521,7 +520,7 @@ static void starts_of(int *starts, const size_t *begins, size_t n, const size_t 
     }
 }
 
-/* Where the id begins in the text: its stretch, and what the ids before it there say. */
+/* Offset of the id in the text: its piece, and the text of the ids before it there. */
 static size_t text_offset(const struct chat_template *c, const int *ids, const size_t *offsets,
                           int at)
 {
@@ -538,7 +537,7 @@ static size_t text_offset(const struct chat_template *c, const int *ids, const s
     return offsets[at] + len;
 }
 
-/* Line `line` of the template, without blanks around it. */
+/* Line `line` of the template, trimmed. */
 static char *line_text(const struct chat_template *c, int line)
 {
     const char *at = chat_template_source(c), *end;

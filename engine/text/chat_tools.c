@@ -15,7 +15,7 @@ static const char tools_text[] =
     "\"d\", \"parameters\": {\"type\": \"object\", \"properties\": {\"" KEY "\": {\"type\": "
     "\"string\", \"description\": \"d\"}}, \"required\": [\"" KEY "\"]}}}]}";
 
-/* The ways to say a call; the first that is written whole is taken. */
+/* Ways of writing a call; the first that is rendered completely is used. */
 struct way {
     bool system, short_id, empty, text;
     bool results; /* the call's result follows */
@@ -29,14 +29,14 @@ static struct way way_of(int i, bool results)
         .system = !(i & 8), .short_id = i & 4, .empty = i & 2, .text = i & 1, .results = results};
 }
 
-/* What a search is made with. */
+/* Parameters of a search. */
 struct probe {
     chat_tools_render *render;
     void *ctx;
     const json_t *given;
 };
 
-/* What is wrong with a rendering, the less the better. */
+/* Defects of a rendering; smaller is better. */
 enum { WRITTEN = 0, ODD_CONTENT = 1, ODD_ARGUMENTS = 2, NO_RESULT = 4, NO_CALL = 8 };
 
 static int count(const char *text, const char *word)
@@ -71,7 +71,7 @@ static json_t *calls_of(const struct way *w)
                      "tool_calls", calls);
 }
 
-/* *text: mem_*; NULL: it cannot be rendered so. */
+/* *text: mem_*; NULL: rendering failed. */
 static int render(const struct probe *p, const struct message *m, size_t n, char **text,
                   struct error *e)
 {
@@ -123,7 +123,7 @@ static int faults_of(const char *text, bool results)
     return faults;
 }
 
-/* Null told as a word: "None" oftener than with "". */
+/* Null printed as a word: "None" occurs more often than with "". */
 static int odd_content(const struct probe *p, struct way w, const char *text, struct error *e)
 {
     char *other;
@@ -137,7 +137,7 @@ static int odd_content(const struct probe *p, struct way w, const char *text, st
     return rc;
 }
 
-/* *best: how calls are written, where *least is less than NO_CALL. */
+/* *best: how calls are written, if *least is less than NO_CALL. */
 static int find_way(struct chat_tools *out, const struct probe *p, bool results, struct way *best,
                     int *least, struct error *e)
 {
@@ -189,7 +189,7 @@ static int find_calls(struct chat_tools *out, const struct probe *p, struct erro
     return 0;
 }
 
-/* Does a conversation tell of tools, or what one said, without calls? */
+/* Whether tools, or a result, are rendered, without calls. */
 static int find_word(const struct probe *p, const char *word, bool result, bool *found,
                      struct error *e)
 {

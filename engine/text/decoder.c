@@ -1,4 +1,4 @@
-/* See decoder.h. Every step hears of a token's beginning, its bytes in pieces, and its end. */
+/* See decoder.h. Every step is called for a token's start, its bytes in pieces, and its end. */
 #include "engine/text/decoder.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct machine {
 
 static void put(const struct machine *m, int k, const char *text, size_t n);
 
-/* Replaces from by to. Held bytes are always a beginning of from. */
+/* Replaces from by to. Held bytes are always a prefix of from. */
 static void put_replaced(const struct machine *m, int k, const char *text, size_t n)
 {
     const struct decode_step *s = &m->t->decode[k];
@@ -19,7 +19,7 @@ static void put_replaced(const struct machine *m, int k, const char *text, size_
     bool nothing = s->op == DECODE_METASPACE && x->tokens == 1;
 
     for (size_t i = 0; i < n;) {
-        if (x->held == 0) { /* all that cannot be a beginning, in one */
+        if (x->held == 0) { /* output text that cannot start a match at once */
             const char *hit = memchr(text + i, s->from[0], n - i);
             size_t run = hit ? (size_t)(hit - text) - i : n - i;
 
@@ -37,7 +37,7 @@ static void put_replaced(const struct machine *m, int k, const char *text, size_
             put(m, k + 1, s->to, nothing ? 0 : (size_t)s->to_len);
             continue;
         }
-        /* the longest ending of what is held that is a beginning too */
+        /* the longest suffix of the held bytes that is also a prefix */
         for (int skip = 1; skip <= x->held; skip++)
             if (memcmp(s->from, s->from + skip, (size_t)(x->held - skip)) == 0) {
                 put(m, k + 1, s->from, (size_t)skip);
@@ -47,7 +47,7 @@ static void put_replaced(const struct machine *m, int k, const char *text, size_
     }
 }
 
-/* Takes blanks away at a token's start and holds those back that may be its end. */
+/* Removes blanks at a token's start and holds back those that may be its end. */
 static void put_stripped(const struct machine *m, int k, const char *text, size_t n)
 {
     const struct decode_step *s = &m->t->decode[k];
@@ -108,7 +108,7 @@ static void begin(const struct machine *m, int k)
     }
 }
 
-/* whole: the token is complete; else what is held back at its end is kept. */
+/* whole: the token is complete; else held bytes at its end are kept. */
 static void end(const struct machine *m, int k, bool whole)
 {
     for (; k < m->t->n_decode; k++) {
@@ -127,7 +127,7 @@ static void end(const struct machine *m, int k, bool whole)
     }
 }
 
-/* Where byte tokens enter as bytes; -1: nowhere, they are texts like any other. */
+/* The step where byte tokens become bytes; -1: none, they are ordinary texts. */
 static int bytes_step(const struct tokenizer *t)
 {
     for (int k = 0; k < t->n_decode; k++)
@@ -140,7 +140,7 @@ void decoding_begin(struct decoding *d, const struct tokenizer *t, bool at_start
 {
     *d = (struct decoding){.begun = true};
     for (int k = 0; k < t->n_decode && !at_start; k++) {
-        /* of one token that all others joined this is the middle, and still the first */
+        /* in the middle of the fused token, which is still the first */
         d->steps[k].tokens = 1;
         d->steps[k].open = t->decode[k].op == DECODE_FUSE;
     }

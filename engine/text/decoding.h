@@ -1,20 +1,20 @@
-/* Where a text stands in a tokenizer's decoder (decoder.h): plain data that a stream carries along,
- * copied freely. */
+/* State of a tokenizer's decoder (decoder.h) within a text: plain data of a stream, copied
+ * freely. */
 #ifndef ENGINE_TEXT_DECODING_H
 #define ENGINE_TEXT_DECODING_H
 
 #include <stdbool.h>
 
 #define DECODE_STEPS_MAX 8
-#define DECODE_HELD_MAX 8 /* bytes that a step may hold back */
+#define DECODE_HELD_MAX 8 /* most bytes held back by a step */
 
-/* What each step has met and holds back. */
+/* State of each step and its held bytes. */
 struct decoding {
     struct decode_state {
-        int tokens; /* begun so far */
-        int held;   /* bytes that may become something else: a pattern begun, blanks at the end */
-        int left;   /* of Strip: how many may still go at this token's start */
-        bool open;  /* a token is under way: of bytes, or the one of all tokens */
+        int tokens; /* started so far */
+        int held;   /* bytes that may change: the start of a pattern, blanks at the end */
+        int left;   /* of Strip: how many may still be removed at this token's start */
+        bool open;  /* inside a token: of bytes, or the fused one */
     } steps[DECODE_STEPS_MAX];
     bool begun;
 };

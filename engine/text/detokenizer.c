@@ -1,6 +1,5 @@
 /* Ids to text, at once or as a stream. Any thread; a struct detokenizer belongs to one. The stream
- * keeps back the bytes of an unfinished code point (at most three), so that nothing half-written is
- * ever shown. */
+ * holds back the bytes of an incomplete code point (at most three), so that none is ever shown. */
 #include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
@@ -40,7 +39,7 @@ int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for the text of %d tokens", n);
 }
 
-/* What fits of all that comes, and how much came. */
+/* Output limited to a range, and the total length. */
 struct window {
     char *out;
     size_t size, n;
@@ -75,8 +74,7 @@ void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool ski
     *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special, .at_start = true};
 }
 
-/* Writes whole code points of pending + text; keeps the unfinished rest. Stops where out is full.
- */
+/* Writes whole code points of pending + text; keeps the incomplete rest. Stops when out is full. */
 static size_t write_text(struct detokenizer *d, const char *text, size_t n, bool all, char *out,
                          size_t room)
 {
@@ -106,7 +104,7 @@ static size_t write_text(struct detokenizer *d, const char *text, size_t n, bool
     return written;
 }
 
-/* Where a stream's text goes. */
+/* Output of a stream. */
 struct stream {
     struct detokenizer *d;
     char *out;

@@ -1,9 +1,9 @@
-/* Cuts text with PCRE2. Every step cuts each stretch that the step before left, on its own, as the
- * reference library does; empty matches cut too. PCRE2 interprets here: its compiler to machine
- * code has a stack of fixed size that a long word overflows.
- * What a search costs: PCRE2's match limit counts from each start, so a search of n starts may take
- * n times the limit. Hence a small limit and few starts at a time; where that is not enough, start
- * by start with a limit that grows, paid from a budget proportional to the whole text. */
+/* Splits text with PCRE2. Every step splits each piece from the previous step separately, as in the
+ * reference library; empty matches split too. PCRE2 interprets here: its JIT has a stack of fixed
+ * size that a long word overflows. Cost of a search: PCRE2's match limit counts from each start, so
+ * a search of n starts may take n times the limit. Hence a small limit and few starts at a time; if
+ * that is not enough, start by start with an increasing limit, charged to a budget proportional to
+ * the whole text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/text/pre_tokenizer.h"
 
@@ -15,12 +15,12 @@
 #include <pcre2.h>
 #include <string.h>
 
-#define STEPS_MAX 16          /* of a file's sequence; models have up to 7 */
+#define STEPS_MAX 16          /* in a file's sequence; models have up to 7 */
 #define PATTERN_MAX 16384     /* bytes */
-#define CHEAP 1000            /* steps of a start, free of charge */
-#define STARTS 4096           /* between two questions whether to go on, at least */
-#define BUDGET_BASE 2000000   /* what a short text may cost */
-#define BUDGET_A_BYTE 512     /* what it may cost more a byte */
+#define CHEAP 1000            /* steps per start, free of charge */
+#define STARTS 4096           /* least starts between two polls of stop */
+#define BUDGET_BASE 2000000   /* budget of a short text */
+#define BUDGET_A_BYTE 512     /* additional budget per byte */
 #define HEAP_KIB (64u * 1024) /* memory of one search */
 
 struct stage {
@@ -50,9 +50,9 @@ static int no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the pre-tokenizer");
 }
 
-/* Tokenizer files speak Oniguruma's dialect. What PCRE2 would read as something else without a
- * word: set operations inside brackets and \h for hexadecimal digits. And \W inside brackets, which
- * spell_words cannot say. */
+/* Tokenizer files use Oniguruma's dialect. Rejects what PCRE2 would silently read differently: set
+ * operations inside brackets and \h for hexadecimal digits. And \W inside brackets, which
+ * spell_words cannot express. */
 static bool means_something_else(const char *p, size_t n)
 {
     bool inside = false;
@@ -83,12 +83,12 @@ static bool means_something_else(const char *p, size_t n)
     return false;
 }
 
-/* Oniguruma's \w has marks and circled letters, of numbers the digits; of those in Latin-1 all, but
- * within brackets. */
+/* Oniguruma's \w includes marks and circled letters, and only digits of the numbers; in Latin-1 all
+ * of them, except within brackets. */
 #define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define WORDS WORD_CLASS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-/* What stands for an escape; NULL: itself. */
+/* Replacement of an escape; NULL: itself. */
 static const char *word_escape(char c, bool inside)
 {
     switch (c) {
@@ -100,8 +100,8 @@ static const char *word_escape(char c, bool inside)
     }
 }
 
-/* Bytes at p[0 .. n) that are copied together: an escape, what opens a class with a bracket that
- * belongs to it, a class of POSIX in one. */
+/* Number of bytes at p[0 .. n) to copy together: an escape, the start of a class with a bracket as
+ * its first member, a POSIX class in one. */
 static size_t together(const char *p, size_t n, bool inside)
 {
     const char *end;
@@ -119,8 +119,8 @@ static size_t together(const char *p, size_t n, bool inside)
     return at + (at < n && p[at] == ']');
 }
 
-/* The expression with those escapes spelled out; of brackets in brackets means_something_else lets
- * POSIX's through. */
+/* Writes the expression with those escapes expanded; of nested brackets means_something_else
+ * accepts only POSIX classes. */
 static void spell_words(struct strbuf *out, const char *p, size_t n)
 {
     bool inside = false;
@@ -200,7 +200,7 @@ int pre_tokenizer_add(struct pre_tokenizer **p, const struct split *s, struct er
     return st->pattern ? 0 : no_memory(e);
 }
 
-/* names: words with a blank between. */
+/* names: words separated by a blank. */
 static bool is_among(const char *names, const char *name, size_t len)
 {
     for (const char *at = names; *at;) {
@@ -275,7 +275,7 @@ void pre_tokenizer_free(struct pre_tokenizer *p)
     mem_free(p);
 }
 
-/* ---- cutting ---- */
+/* ---- splitting ---- */
 
 int splitter_begin(struct splitter *s, size_t len)
 {
@@ -306,14 +306,14 @@ static size_t next_character(const char *text, size_t len, size_t at)
     return at;
 }
 
-/* A stretch of text being searched. */
+/* A piece of text being searched. */
 struct search {
     const struct stage *stage;
     const char *text;
     size_t len;
 };
 
-/* PCRE2's answer with this limit: starts from at to last. */
+/* PCRE2's result with this limit: starts from at to last. */
 static int ask(struct splitter *s, const struct search *q, size_t at, size_t last, uint32_t limit)
 {
     pcre2_set_match_limit(s->limits, limit);
@@ -329,7 +329,7 @@ static int too_long(struct splitter *s, const struct search *q)
                      q->stage->pattern);
 }
 
-/* One start, whatever it costs within the budget. */
+/* One start, at any cost within the budget. */
 static int ask_patiently(struct splitter *s, const struct search *q, size_t at)
 {
     uint32_t limit = CHEAP;
@@ -343,7 +343,7 @@ static int ask_patiently(struct splitter *s, const struct search *q, size_t at)
     return rc;
 }
 
-/* First match at or behind at. 1: found; 0: none. */
+/* First match at or after at. 1: found; 0: none. */
 static int find(struct splitter *s, const struct search *q, size_t at, size_t *start, size_t *stop)
 {
     size_t starts = q->len / 64 > STARTS ? q->len / 64 : STARTS, last;
@@ -374,7 +374,7 @@ static int find(struct splitter *s, const struct search *q, size_t at, size_t *s
     return *start >= at && *stop >= *start && *stop <= q->len ? 1 : too_long(s, q);
 }
 
-/* What is put together before it goes on to the next step. */
+/* A piece being joined before it is passed to the next step. */
 struct run {
     size_t from, to;
     bool open, match;
@@ -429,7 +429,7 @@ static int cut_stage(struct splitter *s, int stage, const char *text, size_t len
     q.stage = &s->pre->stages[stage];
     while (at < len && (status = find(s, &q, at, &start, &stop)) > 0) {
         status = 0;
-        /* no empty match right behind a match */
+        /* no empty match directly after a match */
         if (start == stop && any && start == done) {
             at = next_character(text, len, start);
             continue;

@@ -1,13 +1,13 @@
-/* The table of GGUF's pre-tokenizers: a row for each that is known. Names are those of
- * tokenizer.ggml.pre; expressions those of the models' own tokenizer.json, applied one after the
- * other to what the one before left, each match isolated. Included behind pre_tokenizer.h by
- * pre_tokenizer.c, and by the test that tries every row. */
+/* The table of GGUF's pre-tokenizers, one row each. Names are those of tokenizer.ggml.pre;
+ * expressions those of the models' own tokenizer.json, each applied to what the previous one left,
+ * each match isolated. Included after pre_tokenizer.h by pre_tokenizer.c, and by the test of all
+ * rows. */
 #ifndef ENGINE_TEXT_PRE_TOKENIZERS_H
 #define ENGINE_TEXT_PRE_TOKENIZERS_H
 
 #define PATTERNS_MAX 6
 
-/* Parts that many share. */
+/* Common parts. */
 #define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define BLANKS "\\s+(?!\\S)|\\s+"
 #define LINES_AND_BLANKS "|\\s*[\\r\\n]+|" BLANKS
@@ -28,7 +28,7 @@
 #define DEEPSEEK3                                           \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" LINES_AND_BLANKS
-/* Letters of scripts that know upper and lower case. */
+/* Letters of scripts with upper and lower case. */
 /* clang-format off */
 #define CASED_LETTERS \
     "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕ" \
@@ -44,11 +44,11 @@
         "|\\p{N}{1,3}" SIGNS
 
 static const struct row {
-    const char *names; /* a blank between */
+    const char *names; /* separated by a blank */
     const char *patterns[PATTERNS_MAX];
     unsigned flags;
 } pre_rows[] = {
-    /* for files that name none */
+    /* for files without a name */
     {"default", {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, 0},
     {"gpt-2 gpt2 mpt jais trillion granite-docling phi-2 exaone4 gigachat a.x-4.0 mellum "
      "modern-bert jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe",

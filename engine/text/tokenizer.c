@@ -1,8 +1,8 @@
-/* Text to ids. Immutable tables, any thread; every call has its own scratch.
- * Order of work, as in the reference library: added tokens are cut out of the raw text (leftmost,
- * longest), what lies between is normalised, cut again at normalised added tokens, split by the
- * pre-tokenizer and merged pair by pair. Merging takes the best pair from a heap: O(n log n) for a
- * megabyte without a blank, where the textbook loop would take O(n^2). */
+/* Text to ids. Immutable tables, any thread; every call has its own scratch. Order of work, as in
+ * the reference library: added tokens are cut out of the raw text (leftmost, longest), the text
+ * between them is normalised, cut again at normalised added tokens, split by the pre-tokenizer and
+ * merged pair by pair. Merging takes the best pair from a heap: O(n log n) for a megabyte without a
+ * blank, where the textbook loop would take O(n^2). */
 #include "engine/base/hash.h"
 #include "engine/text/tokenizer.h"
 
@@ -16,7 +16,7 @@
 #include <utf8proc.h>
 
 #define UNKNOWN (-1)     /* a symbol that is no piece */
-#define UNTIL_ASKED 4096 /* steps between two questions whether to go on */
+#define UNTIL_ASKED 4096 /* steps between two polls of stop */
 
 struct symbol {
     int32_t prev, next, id;
@@ -25,7 +25,7 @@ struct symbol {
 
 struct candidate {
     uint64_t key;  /* rank, then position: the leftmost of equals first */
-    uint32_t size; /* bytes of both halves: tells a stale entry */
+    uint32_t size; /* bytes of both halves: detects a stale entry */
     int32_t id;
 };
 
@@ -44,9 +44,9 @@ struct encoder {
     struct candidate *heap;
     size_t heap_len, heap_size;
     struct unigram unigram;
-    bool at_start;            /* what is pre-tokenized begins the text */
-    const char *begins;       /* where that stands */
-    struct splitter splitter; /* begun where the tokenizer has a pre-tokenizer of expressions */
+    bool at_start;            /* the text to be pre-tokenized is at the start */
+    const char *begins;       /* its address */
+    struct splitter splitter; /* initialised if the pre-tokenizer has expressions */
 };
 
 uint64_t tokenizer_hash(const char *text, size_t len)
@@ -236,8 +236,8 @@ static bool has_bytes(const struct tokenizer *t, const char *text, size_t len)
 }
 
 /* One character becomes one symbol; an unknown one its bytes (a list of merges may join those;
- * merging by score joins text), or where there is no token for it, nothing: a list of merges joins
- * its neighbours. */
+ * merging by score joins text), or if it has no token, nothing: a list of merges joins its
+ * neighbours. */
 static int split_characters(struct encoder *x, const char *text, size_t len, size_t *count)
 {
     size_t n = 0;
@@ -333,8 +333,8 @@ static int search_step(void *ctx)
     return step(ctx);
 }
 
-/* Text cut by scores. Unknown characters beside each other are one: their bytes, where all have a
- * token, or one unknown token. */
+/* Splits text by scores. Adjacent unknown characters become one: their bytes, if all have a token,
+ * or one unknown token. */
 static int cut_by_scores(struct encoder *x, const char *text, size_t len)
 {
     const struct unigram_node *nodes;
@@ -358,13 +358,13 @@ static int cut_by_scores(struct encoder *x, const char *text, size_t len)
     return status;
 }
 
-/* Those without a token, so that what stood beside them is joined. */
+/* Removes characters without a token, so that their neighbours are joined. */
 static bool characters_vanish(const struct tokenizer *t)
 {
     return t->merges && t->unknown < 0 && !t->byte_fallback;
 }
 
-/* Normalised text, cut by the pre-tokenizer. Where no piece reaches over a word mark, cutting there
+/* Normalised text, split by the pre-tokenizer. If no piece crosses a word mark, splitting there
  * changes nothing and keeps the heap small. */
 static int encode_normal(void *ctx, const char *text, size_t len)
 {
@@ -410,7 +410,7 @@ static int split_prefixed(struct encoder *x, const char *text, size_t len)
     return status;
 }
 
-/* Metaspace: blanks become word marks, and one is put before. */
+/* Metaspace: blanks become word marks, and one is prepended. */
 static int mark_words(void *ctx, const char *text, size_t len)
 {
     struct encoder *x = ctx;
@@ -512,7 +512,7 @@ static bool inside_word(const char *text, size_t len, size_t start, size_t stop)
     return stop < len && (utf8_decode(text + stop, len - stop, &cp), is_word(cp));
 }
 
-/* Longest added token at text[i] that may be read there, -1 when none. */
+/* Longest added token at text[i] that may be recognised there, -1: none. */
 static int match(const struct encoder *x, const struct trie *tr, const char *text,
                  const unsigned char *plain, size_t len, size_t i, size_t *stop)
 {
@@ -541,9 +541,9 @@ static int match(const struct encoder *x, const struct trie *tr, const char *tex
 static int encode_raw(struct encoder *x, const char *text, const unsigned char *plain, size_t len,
                       size_t origin);
 
-/* Cuts added tokens out; what lies between goes on to the next stage. As the reference does it,
- * tokens are looked for behind the last one found, whether that one counted (single_word) or not,
- * and blanks that it took along (rstrip) may be tokens once more. */
+/* Cuts added tokens out; the text between them goes to the next stage. As in the reference, the
+ * search continues after the last token found, whether that one counted (single_word) or not, and
+ * blanks absorbed by it (rstrip) may be tokens again. */
 static int cut(struct encoder *x, bool normal, const char *text, const unsigned char *plain,
                size_t len, size_t origin)
 {
@@ -625,7 +625,7 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
     *n = 0;
     if (offsets)
         *offsets = NULL;
-    /* positions inside a run are 31 bits, and a mark may triple the text */
+    /* positions inside a piece are 31 bits, and a mark may triple the text */
     if (len > INT_MAX / 4)
         return error_set(e, ERR_INPUT, "the text has %zu bytes; at most %d can be read at once",
                          len, INT_MAX / 4);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tables are at most half full, where real vocabularies stay below a hundred steps; a file made to
- * collide is refused, not waited for. */
+/* Tables are at most half full, where real vocabularies need less than a hundred probes; a file
+ * crafted to collide is refused. */
 #define PROBES_MAX 2000
 
 int build_no_memory(struct error *e)
@@ -16,7 +16,7 @@ int build_no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the tokenizer");
 }
 
-/* All text lies in one pool that never moves: its size is an upper bound known beforehand. */
+/* All text is in one pool that never moves: its size is a known upper bound. */
 static const char *keep_text(struct tokenizer *t, const char *text, size_t len)
 {
     char *at = t->pool + t->pool_len;
@@ -135,7 +135,7 @@ static int trie_add(struct trie *tr, const char *text, size_t len, int added, st
     return 0;
 }
 
-/* Added tokens in order; normalised ones are looked for in normalised text, so their own text is
+/* Added tokens in order; normalised ones are searched in normalised text, so their own text is
  * normalised too. */
 static int make_tries(struct tokenizer *t, struct error *e)
 {
@@ -166,7 +166,7 @@ bool build_is_control(const char *text, size_t len)
            (len == 3 && memcmp(text, "<s>", 3) == 0) || (len == 4 && memcmp(text, "</s>", 4) == 0);
 }
 
-/* Where text may be cut before a word mark, and the longest piece. */
+/* Finds where text may be split before a word mark, and the longest piece. */
 static void survey_pieces(struct tokenizer *t)
 {
     size_t size = sizeof WORD_MARK - 1;
@@ -305,8 +305,8 @@ int build_decode_words(struct tokenizer *t, bool strip, struct error *e)
                  : 0;
 }
 
-/* Byte tokens stand for bytes and control tokens for no text: neither is read in what is cut. Of
- * two pieces with one text the later counts, as in both reference libraries. */
+/* Byte tokens represent bytes and control tokens no text: neither is matched in split text. Of two
+ * pieces with one text the later counts, as in both reference libraries. */
 static int make_words(struct tokenizer *t, struct error *e)
 {
     int status = 0;

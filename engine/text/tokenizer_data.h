@@ -1,6 +1,6 @@
-/* What a loaded tokenizer is made of: filled by the readers (tokenizer_build.h) and
- * byte_level.c, read by tokenizer.c and detokenizer.c, included by nobody else. Both sources end in
- * the same tables, so that one encoder serves tokenizer.json and GGUF. */
+/* Data of a loaded tokenizer: filled by the readers (tokenizer_build.h) and byte_level.c, read by
+ * tokenizer.c and detokenizer.c, included only by these. Both sources use the same tables, so that
+ * one encoder serves tokenizer.json and GGUF. */
 #ifndef ENGINE_TEXT_TOKENIZER_DATA_H
 #define ENGINE_TEXT_TOKENIZER_DATA_H
 
@@ -22,15 +22,15 @@ struct piece {
     int32_t rank;  /* by score: lower merges first; INT32_MAX: never merged into */
     int16_t byte;  /* of a byte-fallback token, else -1 */
     bool in_model; /* the encoder may produce it from text */
-    bool special;  /* left out by skip_special */
+    bool special;  /* omitted with skip_special */
 };
 
-struct added { /* a token read whole from the text */
+struct added { /* a token recognised as a whole in the text */
     int id;
     const char *text;
     uint32_t len;
     bool lstrip, rstrip, single_word, normalized;
-    bool control; /* frame of a conversation: never read in what people type */
+    bool control; /* frame of a conversation: never recognised in user text */
 };
 
 struct trie_node {
@@ -56,13 +56,13 @@ enum normalize_op {
     NORMALIZE_NFKC,
     NORMALIZE_NFKD,
     NORMALIZE_LOWER,
-    NORMALIZE_CHARSMAP,      /* by character as people see it, as `tokenizers` does it */
-    NORMALIZE_CHARSMAP_LONG, /* the longest entry at each place, as SentencePiece does it */
+    NORMALIZE_CHARSMAP,      /* by grapheme cluster, as in `tokenizers` */
+    NORMALIZE_CHARSMAP_LONG, /* the longest entry at each position, as in SentencePiece */
     NORMALIZE_STRIP,         /* blanks at the start (left) and end (right) */
     NORMALIZE_STRIP_ACCENTS, /* marks */
-    NORMALIZE_NMT,           /* control characters go, rare blanks become blanks */
-    NORMALIZE_COLLAPSE,      /* runs of blanks become one, those at the ends nothing */
-    NORMALIZE_PATTERN        /* what `pattern` matches becomes `to` */
+    NORMALIZE_NMT,           /* removes control characters, maps rare blanks to blanks */
+    NORMALIZE_COLLAPSE,      /* collapses runs of blanks, removes those at the ends */
+    NORMALIZE_PATTERN        /* replaces matches of `pattern` by `to` */
 };
 
 struct normalize_step {
@@ -73,13 +73,13 @@ struct normalize_step {
     bool left, right;
 };
 
-/* What tokenizer.json's decoder does to a list of tokens, step after step. */
+/* Steps of tokenizer.json's decoder on a list of tokens. */
 enum decode_op {
-    DECODE_BYTES,     /* a byte token's byte; those beside each other are one token from here on */
-    DECODE_FUSE,      /* all tokens are one from here on */
-    DECODE_METASPACE, /* `from` becomes a blank, in the first token nothing */
+    DECODE_BYTES,     /* a byte token's byte; adjacent ones become one token from here on */
+    DECODE_FUSE,      /* all tokens become one from here on */
+    DECODE_METASPACE, /* `from` becomes a blank, in the first token it is removed */
     DECODE_REPLACE,   /* `from` becomes `to` in each token */
-    DECODE_STRIP      /* `from`, one byte, vanishes: so many at a token's start and end */
+    DECODE_STRIP      /* removes `from`, one byte: so many at a token's start and end */
 };
 
 struct decode_step {
@@ -92,7 +92,7 @@ struct decode_step {
 enum metaspace { METASPACE_NONE, METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALWAYS };
 
 struct tokenizer {
-    /* pieces are bytes, and text is merged from bytes (GPT-2's kind) instead of from characters */
+    /* pieces are bytes, and text is merged from bytes (GPT-2's kind) instead of characters */
     bool byte_level;
     struct piece *pieces;
     int n_pieces;
@@ -103,15 +103,15 @@ struct tokenizer {
     /* NULL: merged by score (SentencePiece) instead of by a list (BPE) */
     struct merge *merges;
     uint32_t merge_mask;
-    /* NULL: merged; else each piece's score, and text is cut as unigram.h says */
+    /* NULL: merged; else each piece's score, and text is split as in unigram.h */
     double *scores;
     double worst;          /* the lowest of them */
-    struct trie words;     /* pieces that text may be cut into, where there are scores */
+    struct trie words;     /* pieces that text may be split into, if there are scores */
     uint32_t longest;      /* bytes of the longest piece of the model */
     int32_t byte_ids[256]; /* -1: none */
-    int unknown;           /* -1: unknown characters vanish */
+    int unknown;           /* -1: unknown characters are dropped */
     bool fuse_unknown, byte_fallback, ignore_merges;
-    /* a piece has this byte before a word mark: text may not be cut there */
+    /* a piece has this byte before a word mark: text must not be split there */
     bool crosses[256];
 
     struct added *added;
@@ -119,31 +119,31 @@ struct tokenizer {
     struct trie raw, normal; /* matched before and after normalisation */
     struct normalize_step *steps;
     int n_steps;
-    struct charsmap charsmap; /* of the steps that use one */
+    struct charsmap charsmap; /* of the steps that need one */
     enum metaspace metaspace; /* pre-tokenizer of the SentencePiece kind */
     bool metaspace_split;
-    struct pre_tokenizer *pre; /* of the others; NULL: text is not cut */
-    bool prefix_space;         /* a blank is put before a stretch that has none */
+    struct pre_tokenizer *pre; /* of the others; NULL: text is not split */
+    bool prefix_space;         /* a blank is prepended to a piece without one */
 
-    struct decode_step decode[DECODE_STEPS_MAX]; /* none: the pieces are the text */
+    struct decode_step decode[DECODE_STEPS_MAX]; /* none: the text is the pieces */
     int n_decode;
     int bos;
     bool add_bos;
-    struct error notice; /* its text; empty: nothing to say */
+    struct error notice; /* its text; empty: none */
 };
 
 int tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len); /* any id or -1 */
 uint64_t tokenizer_hash(const char *text, size_t len);
 /* NULL: none */
 const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int right);
-/* Makes pieces out of GPT-2's spelling of bytes (literal[id]: not that one) and finds them anew by
- * text; merges are read before that. ERR_MODEL: made to collide. */
+/* Replaces GPT-2's spelling of bytes in pieces (literal[id]: not that one) and rebuilds the index
+ * by text; merges are read before that. ERR_MODEL: crafted collisions. */
 int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e);
 /* White_Space of Unicode. */
 bool tokenizer_is_blank(uint32_t cp);
-/* Enters a piece's text in the index, whose first id keeps it. */
+/* Adds a piece's text to the index; the first id with a text keeps it. */
 int tokenizer_index(struct tokenizer *t, int id, struct error *e);
-/* Applies the normalizer; mask (NULL allowed, then *out_mask is NULL) goes along byte by byte.
+/* Applies the normalizer; mask (NULL allowed, then *out_mask is NULL) is transformed byte by byte.
  * mem_* results. */
 int tokenizer_normalize(const struct tokenizer *t, const char *text, const unsigned char *mask,
                         size_t len, char **out, unsigned char **out_mask, size_t *out_len,

@@ -22,8 +22,8 @@ static int by_score(const void *a, const void *b)
     return x->score > y->score ? -1 : x->score < y->score ? 1 : 0;
 }
 
-/* Scores become ranks, so that both ways of merging compare integers; equal scores share one (then
- * the leftmost pair wins). */
+/* Scores become ranks, so that both ways of merging compare integers; equal scores share a rank
+ * (then the leftmost pair is merged first). */
 static int rank_by_score(struct tokenizer *t, struct meta_value scores, struct error *e)
 {
     struct scored *order = mem_alloc((size_t)t->n_pieces, sizeof *order);
@@ -45,9 +45,9 @@ static int rank_by_score(struct tokenizer *t, struct meta_value scores, struct e
     return 0;
 }
 
-/* GGUF keeps no strip rules. In Phi's vocabularies (frame tokens <|user|>, <|assistant|>, <|end|>)
- * every control token but these three swallows the blanks after it, and so does </s>; llama.cpp
- * sets the same. */
+/* GGUF has no strip rules. In Phi's vocabularies (frame tokens <|user|>, <|assistant|>, <|end|>)
+ * every control token but these three absorbs the blanks after it, and so does </s>; llama.cpp does
+ * the same. */
 static bool phi_strips(const struct tokenizer *t, const char *text, size_t len)
 {
     if (tokenizer_lookup(t, "<|end|>", 7) < 0 || tokenizer_lookup(t, "<|assistant|>", 13) < 0 ||
@@ -93,8 +93,7 @@ static int read_gguf_pieces(struct tokenizer *t, struct meta_value tokens, struc
     return 0;
 }
 
-/* A merge whose tokens are missing is passed over: converters write lists that belong to a larger
- * vocabulary. */
+/* A merge with missing tokens is ignored: some converters write the list of a larger vocabulary. */
 static int read_gguf_merges(struct tokenizer *t, struct meta_value list, struct error *e)
 {
     int status = build_merges(t, list.len, e);
@@ -111,8 +110,8 @@ static int read_gguf_merges(struct tokenizer *t, struct meta_value list, struct 
     return status;
 }
 
-/* tokenizer.ggml.pre: how text is cut before merging. A name that is not known costs quality, not
- * the model: the file is read as one that names none. */
+/* tokenizer.ggml.pre: how text is split before merging. An unknown name reduces quality but is no
+ * error: the file is read as one without a name. */
 static int read_gguf_pre(struct tokenizer *t, const struct weight_file *f, unsigned *flags,
                          struct error *e)
 {
@@ -210,8 +209,8 @@ static bool flag(const struct weight_file *f, const char *key, bool otherwise)
     return v.type == META_BOOL ? v.i != 0 : otherwise;
 }
 
-/* Scores of a unigram model. What people may write (types normal and user-defined) is cut by them;
- * the worst is that of the normal ones, as SentencePiece has it. */
+/* Scores of a unigram model. Text that users may write (types normal and user-defined) is split by
+ * them; the worst is that of the normal ones, as in SentencePiece. */
 static int read_gguf_scores(struct tokenizer *t, const struct weight_file *f, struct error *e)
 {
     struct meta_value scores = weight_file_meta(f, "tokenizer.ggml.scores"),
@@ -239,7 +238,7 @@ static int read_gguf_scores(struct tokenizer *t, const struct weight_file *f, st
     return 0;
 }
 
-/* SentencePiece's other kind, unigram: the file keeps its map of characters. */
+/* SentencePiece's other kind, unigram: the file contains its character map. */
 static int read_gguf_unigram(struct tokenizer *t, const struct weight_file *f, struct error *e)
 {
     struct meta_value map = weight_file_meta(f, "tokenizer.ggml.precompiled_charsmap");
@@ -260,7 +259,7 @@ static int read_gguf_unigram(struct tokenizer *t, const struct weight_file *f, s
     return build_step(t, NORMALIZE_REPLACE, " ", WORD_MARK, e);
 }
 
-/* tokenizer.ggml.model: a row for each kind that is read. */
+/* tokenizer.ggml.model: a row for each supported kind. */
 static const struct gguf_kind {
     const char *name;
     int (*read)(struct tokenizer *t, const struct weight_file *f, struct error *e);

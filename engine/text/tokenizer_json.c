@@ -1,4 +1,4 @@
-/* Reads tokenizer.json (Hugging Face's layout). One thread. What we cannot do exactly as the
+/* Reads tokenizer.json (Hugging Face's layout). One thread. What cannot be done exactly as in the
  * reference (other models, unknown normalizers) is refused rather than approximated. */
 #include "engine/text/tokenizer_build.h"
 
@@ -25,7 +25,7 @@ static int read_replace(struct tokenizer *t, const json_t *o, struct error *e)
     return build_step_pattern(t, &s, string_of(o, "content"), e);
 }
 
-/* Base64 as RFC 4648 has it; bytes: room for len. False: none. */
+/* Base64 as in RFC 4648; bytes: space for len. False: invalid. */
 static bool read_base64(const char *text, size_t len, unsigned char *bytes, size_t *n)
 {
     static const char letters[] =
@@ -197,7 +197,7 @@ static int read_byte_level(struct tokenizer *t, const json_t *o, struct error *e
                                          &flags, e);
 }
 
-/* White_Space, and \w as Rust's expressions have it. */
+/* White_Space, and \w as in Rust's expressions. */
 #define BLANK                                                                                   \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
     "\\x{205f}\\x{3000}"
@@ -252,7 +252,7 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, s
                      type);
 }
 
-/* Blanks of a Strip; -1: none that is computed. */
+/* Number of blanks of a Strip; -1: unsupported. */
 static int strip_count(const json_t *o, const char *key)
 {
     json_int_t n = json_integer_value(json_object_get(o, key));
@@ -303,7 +303,7 @@ static int read_decode_step(struct tokenizer *t, const json_t *o, struct error *
         return build_decode(t, step, content, "", e);
     }
     return error_set(e, ERR_MODEL,
-                     TOKENIZER_JSON ": the decoder '%.40s', as it stands there, is not supported",
+                     TOKENIZER_JSON ": the decoder '%.40s', as configured there, is not supported",
                      type);
 }
 
@@ -324,7 +324,7 @@ static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct 
     return 0;
 }
 
-/* A file without one: the pieces and the bytes of byte tokens are the text. */
+/* A file without a decoder: the text is the pieces and the bytes of byte tokens. */
 static int read_decoders(struct tokenizer *t, const json_t *o, struct error *e)
 {
     if (o && !json_is_null(o))
@@ -453,7 +453,7 @@ static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
     return 0;
 }
 
-/* The special token that a single text begins with, NULL: none. */
+/* The special token before a single text, NULL: none. */
 static const json_t *first_token(const json_t *post, int depth)
 {
     const json_t *each, *found = json_object_get(json_array_get(json_object_get(post, "single"), 0),
@@ -478,7 +478,7 @@ static void read_bos(struct tokenizer *t, const json_t *post)
     t->bos = first ? tokenizer_lookup(t, name, strlen(name)) : tokenizer_lookup(t, "<s>", 3);
 }
 
-/* The vocabulary spells bytes; added tokens are written as they are. */
+/* The vocabulary spells bytes; added tokens are literal. */
 static int decode_vocabulary(struct tokenizer *t, const json_t *added, struct error *e)
 {
     bool *literal = mem_alloc((size_t)t->n_pieces, sizeof *literal);
@@ -556,7 +556,7 @@ static int read_unigram(struct tokenizer *t, json_t *model, struct error *e)
     return status;
 }
 
-/* What the model may be: a vocabulary with a list of merges, or one with scores. */
+/* Supported models: a vocabulary with a list of merges, or one with scores. */
 static int check_model(const json_t *model, bool *unigram, struct error *e)
 {
     const char *type = string_of(model, "type");

@@ -1,6 +1,5 @@
-/* Loads a tokenizer: tokenizer.json of a folder, its vocab.json and merges.txt where there is none,
- * or the tokenizer.ggml.* keys of a GGUF. One thread;
- * what it makes is immutable. */
+/* Loads a tokenizer: tokenizer.json of a folder, its vocab.json and merges.txt if there is none, or
+ * the tokenizer.ggml.* keys of a GGUF. One thread; the result is immutable. */
 #include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"

@@ -1,6 +1,6 @@
-/* The normalizer of tokenizer.json, step by step over a buffer. Any thread. A mask byte travels
- * with every text byte, so that what people typed stays known as such through replacements; runs of
- * one mask value are normalised on their own. */
+/* The normalizer of tokenizer.json, step by step over a buffer. Any thread. A mask byte is kept
+ * with every text byte, so that user text stays marked as such through replacements; runs of one
+ * mask value are normalised separately. */
 #include "engine/text/tokenizer_data.h"
 
 #include "engine/base/mem.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Two buffers that grow in step; mask is unused when nobody asked for one. */
+/* Two buffers that grow together; mask is unused if not requested. */
 struct masked {
     struct strbuf text, mask;
     bool use_mask;
@@ -58,7 +58,7 @@ static void replace(const struct normalize_step *s, const struct masked *in, str
     }
 }
 
-/* One letter becomes two: U+0130 an i with a dot above. */
+/* One letter becomes two: U+0130 becomes an i with a dot above. */
 static size_t lower(uint32_t cp, char *out)
 {
     size_t n = utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), out);
@@ -66,7 +66,7 @@ static size_t lower(uint32_t cp, char *out)
     return cp == 0x130 ? n + utf8_encode(0x307, out + n) : n;
 }
 
-/* utf8proc refuses malformed text, so those bytes are passed by. */
+/* utf8proc refuses malformed text, so those bytes are copied. */
 static void compose(enum normalize_op op, const struct masked *in, struct masked *out)
 {
     utf8proc_option_t how = UTF8PROC_STABLE |
@@ -114,7 +114,7 @@ static void compose(enum normalize_op op, const struct masked *in, struct masked
     }
 }
 
-/* Bytes of the character as people see it that begins at text[0]: with the marks that follow. */
+/* Length of the grapheme cluster that begins at text[0]: with the marks that follow. */
 static size_t grapheme(const char *text, size_t len)
 {
     utf8proc_int32_t state = 0;
@@ -133,8 +133,8 @@ static size_t grapheme(const char *text, size_t len)
     return at;
 }
 
-/* By graphemes of less than 6 bytes, the others code point by code point; an entry that is but a
- * beginning replaces the whole, as the reference does it. */
+/* By graphemes of less than 6 bytes, the others code point by code point; an entry that matches
+ * only the beginning replaces the whole, as in the reference. */
 static void map_graphemes(const struct charsmap *c, const struct masked *in, struct masked *out)
 {
     const char *text = in->text.data;
@@ -195,7 +195,7 @@ static bool is_mark(uint32_t cp)
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
-/* Code point by code point: it stays, goes, or becomes a blank. Malformed bytes stay. */
+/* Code point by code point: kept, removed, or replaced by a blank. Malformed bytes are kept. */
 static void filter(enum normalize_op op, const struct masked *in, struct masked *out)
 {
     const char *text = in->text.data;
@@ -212,7 +212,7 @@ static void filter(enum normalize_op op, const struct masked *in, struct masked 
     }
 }
 
-/* The same bytes, and their masks, from one place to another. */
+/* Copies bytes and their masks unchanged. */
 static void put_part(const struct masked *in, size_t from, size_t to, struct masked *out)
 {
     strbuf_put(&out->text, in->text.data + from, to - from);
@@ -256,7 +256,7 @@ static void collapse(const struct masked *in, struct masked *out)
         }
 }
 
-/* A text that an expression cuts. */
+/* A text being split by an expression. */
 struct matching {
     const struct normalize_step *step;
     const struct splitter *splitter;

@@ -1,6 +1,6 @@
-/* Reads vocab.json and merges.txt, as folders have them that were never given a tokenizer.json: as
- * the tokenizer.json that follows from them. How text is cut stands in no file there; it is what
- * the class does that tokenizer_config.json names. One thread. */
+/* Reads vocab.json and merges.txt of folders without a tokenizer.json, by converting them to an
+ * equivalent one. How text is split is in no file there; it is defined by the class that
+ * tokenizer_config.json names. One thread. */
 #include "engine/text/tokenizer_build.h"
 
 #include "engine/base/json.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Classes of transformers and the row of pre_tokenizers.h that cuts as they do. */
+/* Classes of transformers and the row of pre_tokenizers.h that splits alike. */
 static const struct {
     const char *name, *pre;
 } classes[] = {
@@ -28,7 +28,7 @@ static json_t *parse(const struct weight_file *f, const char *name, struct error
     return data ? json_read(data, size, name, e) : NULL;
 }
 
-/* A merge a line; the first line may say a version. NULL: no memory, or no UTF-8. */
+/* One merge per line; the first line may be a version. NULL: no memory, or invalid UTF-8. */
 static json_t *read_merge_lines(const char *text, size_t len)
 {
     json_t *list = json_array();

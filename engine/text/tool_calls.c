@@ -1,4 +1,4 @@
-/* See tool_calls.h. Every style has a reader of one call and one of a call's next argument. */
+/* See tool_calls.h. Every style has a parser of one call and one of a call's next argument. */
 #include "engine/text/tool_calls.h"
 
 #include "engine/base/mem.h"
@@ -47,7 +47,7 @@ static bool stands(const char *text, size_t at, size_t end, const char *word)
     return end - at >= n && memcmp(text + at, word, n) == 0;
 }
 
-/* Passes a word; false: something else stands there. */
+/* Skips a word; false: it is not there. */
 static bool pass(const char *text, size_t *at, size_t end, const char *word)
 {
     if (!stands(text, *at, end, word))
@@ -56,7 +56,7 @@ static bool pass(const char *text, size_t *at, size_t end, const char *word)
     return true;
 }
 
-/* What stands before the next `word`, which is passed. */
+/* The text before the next `word`, which is skipped. */
 static bool until(const char *text, size_t *at, size_t end, const char *word,
                   struct call_slice *out)
 {
@@ -69,7 +69,7 @@ static bool until(const char *text, size_t *at, size_t end, const char *word,
     return true;
 }
 
-/* Identifiers, with what servers and packages put into them. */
+/* Identifiers, with the characters that servers and packages add. */
 static bool is_name(const char *text, struct call_slice s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -91,7 +91,7 @@ static struct call_slice trimmed(const char *text, struct call_slice s)
     return s;
 }
 
-/* "functions.get:0", "get[CALL_ID]123": the name alone. */
+/* "functions.get:0", "get[CALL_ID]123": only the name. */
 static struct call_slice bare_name(const char *text, struct call_slice s)
 {
     struct call_slice cut;
@@ -114,7 +114,7 @@ static struct call_slice bare_name(const char *text, struct call_slice s)
 
 /* ---- JSON ---- */
 
-/* Behind the string whose first quote is text[at]. */
+/* End of the string whose first quote is text[at]. */
 static size_t skip_string(const char *text, size_t at, size_t end)
 {
     for (at++; at < end && text[at] != '"'; at++)
@@ -122,7 +122,7 @@ static size_t skip_string(const char *text, size_t at, size_t end)
     return at < end ? at + 1 : end;
 }
 
-/* Behind the value that begins at text[at], which is JSON. */
+/* End of the value that begins at text[at], which is JSON. */
 static size_t skip_value(const char *text, size_t at, size_t end)
 {
     int depth = 0;
@@ -140,7 +140,7 @@ static size_t skip_value(const char *text, size_t at, size_t end)
     return at;
 }
 
-/* The next value of an object or a list from *at on; false: it ends. */
+/* The next value of an object or a list from *at on; false: no more. */
 static bool next_value(const char *text, size_t *at, size_t end, struct call_slice *out)
 {
     size_t from = skip_blanks(text, *at, end);
@@ -191,7 +191,7 @@ static bool read_object(const char *text, struct call_slice object, struct tool_
     return true;
 }
 
-/* The JSON value at *at; false: none. checked: it was read before. */
+/* The JSON value at *at; false: none. checked: it was parsed before. */
 static bool json_at(const char *text, size_t *at, size_t end, bool checked, struct call_slice *out)
 {
     if (!checked) {
@@ -211,7 +211,7 @@ static bool json_at(const char *text, size_t *at, size_t end, bool checked, stru
 
 static bool literal(const char *text, size_t *at, size_t end, int depth, json_t **out);
 
-/* One escape behind the backslash at text[*at]. */
+/* One escape after the backslash at text[*at]. */
 static void escape(const char *text, size_t *at, size_t end, struct strbuf *b)
 {
     static const char letters[] = "nrtbf0", means[] = "\n\r\t\b\f";
@@ -300,7 +300,7 @@ static bool set_member(json_t *o, const char *text, struct call_slice key, json_
     return good;
 }
 
-/* Members or values up to the closing bracket; *at is behind the opening one. */
+/* Members or values up to the closing bracket; *at is after the opening one. */
 static bool sequence(const char *text, size_t *at, size_t end, char close, int depth, json_t *out)
 {
     for (*at = skip_blanks(text, *at, end); *at < end && text[*at] != close;
@@ -323,7 +323,7 @@ static bool sequence(const char *text, size_t *at, size_t end, char close, int d
     return *at < end ? (++*at, true) : false;
 }
 
-/* A number or a word that stands for a value. */
+/* A number, or a word for a value. */
 static bool word(const char *text, size_t *at, size_t end, json_t **out)
 {
     static const struct {
@@ -350,7 +350,7 @@ static bool word(const char *text, size_t *at, size_t end, json_t **out)
     return v != NULL;
 }
 
-/* A value as Python or Gemma write it; out (may be NULL) gets it. */
+/* A value in Python's or Gemma's syntax; out (may be NULL) gets it. */
 static bool literal(const char *text, size_t *at, size_t end, int depth, json_t **out)
 {
     json_t *v = NULL;
@@ -393,7 +393,7 @@ static bool read_named(const struct call_syntax *s, const char *text, size_t *at
     return pass(text, at, end, s->close);
 }
 
-/* The next argument of XML; false: none stands there. */
+/* The next argument of XML; false: none. */
 static bool xml_member(const struct call_syntax *s, const char *text, size_t *at, size_t end,
                        struct call_slice *key, struct call_slice *value)
 {
@@ -412,7 +412,7 @@ static bool xml_member(const struct call_syntax *s, const char *text, size_t *at
         return false;
     if (!until(text, at, end, s->value_end, value))
         return false;
-    /* a line of its own */
+    /* on a separate line */
     if (value->len && text[value->at] == '\n') {
         value->at++;
         value->len--;
@@ -432,7 +432,7 @@ static bool read_xml(const struct call_syntax *s, const char *text, size_t *at, 
     if (*s->sep) {
         if (!until(text, at, end, s->sep, &out->name))
             return false;
-    } else { /* up to the first argument or the line's end */
+    } else { /* up to the first argument or the end of the line */
         for (from = *at; *at < end && text[*at] != '\n' && !stands(text, *at, end, s->key);)
             ++*at;
         out->name = (struct call_slice){from, *at - from};
@@ -492,7 +492,7 @@ static bool read_literals(const struct call_syntax *s, const char *text, size_t 
 struct reading {
     const struct call_syntax *syntax;
     const char *text;
-    tool_call_take *take; /* NULL: the first time, what is found is checked */
+    tool_call_take *take; /* NULL: the first pass, which checks the calls */
     void *ctx;
     int calls;
 };
@@ -503,7 +503,7 @@ static int found(struct reading *r, const struct tool_call *call)
     return r->take ? r->take(r->ctx, r->text, call) : 0;
 }
 
-/* The calls of one JSON value: an object, or a list of them. 1: read. */
+/* The calls of one JSON value: an object, or a list of them. 1: parsed. */
 static int json_calls(struct reading *r, struct call_slice value)
 {
     size_t at = value.at + 1, end = value.at + value.len;
@@ -543,7 +543,7 @@ static int python_calls(struct reading *r, size_t *at, size_t end)
     return pass(r->text, at, end, "]");
 }
 
-/* What begins at *at: 1: calls; 0: something else. */
+/* Parses calls at *at: 1: calls; 0: something else. */
 static int next_calls(struct reading *r, size_t *at, size_t end)
 {
     const struct call_syntax *s = r->syntax;
@@ -594,7 +594,7 @@ int tool_calls_each(const char *text, size_t from, size_t end, tool_call_take *t
     return 0;
 }
 
-/* ---- what was found ---- */
+/* ---- results ---- */
 
 bool tool_call_member(const char *text, const struct tool_call *call, size_t *at,
                       struct call_slice *key, struct call_slice *value)
@@ -625,7 +625,7 @@ bool tool_call_has_members(const char *text, const struct tool_call *call)
     return call->syntax->style != CALL_JSON || text[call->arguments.at] == '{';
 }
 
-/* As JSON, or as a text. */
+/* As JSON, or as a string. */
 static json_t *untyped(const char *text, struct call_slice s)
 {
     json_t *v = json_loadb(text + s.at, s.len, JSON_DECODE_ANY, NULL);
@@ -633,7 +633,7 @@ static json_t *untyped(const char *text, struct call_slice s)
     return v ? v : json_stringn(text + s.at, s.len);
 }
 
-/* As one of the types that the schema lets it be; Python's words count too. */
+/* As one of the types allowed by the schema; Python's words are accepted too. */
 static json_t *typed(const char *text, struct call_slice s, unsigned types)
 {
     struct call_slice bare = trimmed(text, s);
@@ -650,7 +650,7 @@ static json_t *typed(const char *text, struct call_slice s, unsigned types)
     return json_stringn(text + s.at, s.len);
 }
 
-/* A value as it was written, from whatever syntax; types: enum call_type, 0: nobody knows. */
+/* A value as written, in any syntax; types: enum call_type, 0: unknown. */
 static json_t *value_of(const char *text, const struct tool_call *call, struct call_slice s,
                         unsigned types)
 {
@@ -672,7 +672,7 @@ json_t *tool_call_name(const char *text, const struct tool_call *call)
 {
     struct call_slice s = call->name;
 
-    if (call->syntax->style == CALL_JSON) /* with its quotes, for what is escaped in it */
+    if (call->syntax->style == CALL_JSON) /* with its quotes, because of its escapes */
         return json_loadb(text + s.at - 1, s.len + 2, JSON_DECODE_ANY, NULL);
     return json_stringn(text + s.at, s.len);
 }
@@ -710,7 +710,7 @@ char *tool_call_arguments_text(const char *text, const struct tool_call *call,
         return mem_string_n(text + call->arguments.at, call->arguments.len);
     if (!(v = tool_call_arguments(text, call, parameters)))
         return NULL;
-    /* some write them as a text that holds JSON; null says that there are none */
+    /* some write them as a string of JSON; null means none */
     dumped = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY);
     out = json_is_string(v) ? mem_string(json_string_value(v))
           : json_is_null(v) ? mem_string("{}")

@@ -1,12 +1,12 @@
-/* How models are told of tools that were taught to call them and whose own template leaves telling
- * to the caller: templates that stand before theirs where a conversation has tools, and change
- * `messages` as the model's card says. No line of its own, so that lines count as in the model's;
- * an empty text at the end, so that no block swallows the line behind it. */
+/* Tool descriptions for models that were trained to call tools but whose own template leaves the
+ * description to the caller: prefixes of their templates, used when a conversation has tools, that
+ * change `messages` as the model's card says. They contain no newline, so that the template's line
+ * numbers stay right; an empty text at the end, so that no block swallows the following newline. */
 #ifndef ENGINE_TEXT_TOOL_TELLINGS_H
 #define ENGINE_TEXT_TOOL_TELLINGS_H
 
-/* DeepSeek V3.1 ("ToolCall" of its card): behind the system message, and the empty line before it
- * also where there is none. */
+/* DeepSeek V3.1 ("ToolCall" of its card): after the system message, with the empty line before it
+ * even if there is none. */
 /* clang-format off */
 #define TELL_DEEPSEEK                                                                          \
     "{% set told = namespace(text='\\n\\n## Tools\\n"                                          \

@@ -5,7 +5,7 @@
 #include "engine/base/utf8.h"
 
 #define UNREACHED UINT32_MAX
-#define UNKNOWN_PENALTY 10.0 /* an unknown character scores so much less than the worst piece */
+#define UNKNOWN_PENALTY 10.0 /* an unknown character scores that much less than the worst piece */
 
 static void reach(struct unigram_node *at, double score, size_t from, int id)
 {
@@ -13,7 +13,8 @@ static void reach(struct unigram_node *at, double score, size_t from, int id)
         *at = (struct unigram_node){score, (uint32_t)from, id};
 }
 
-/* Every piece that begins at text[i]; true: one of them is the character of `size` bytes there. */
+/* Adds every piece that begins at text[i]; true: one of them is the character of `size` bytes
+ * there. */
 static bool reach_pieces(struct unigram *u, const struct tokenizer *t, const char *text, size_t len,
                          size_t i, size_t size)
 {
@@ -37,7 +38,7 @@ static bool reach_pieces(struct unigram *u, const struct tokenizer *t, const cha
     return single;
 }
 
-/* The way back from the end, turned round. */
+/* Reverses the links of the best path. */
 static void turn_round(struct unigram_node *nodes, size_t len)
 {
     uint32_t end = (uint32_t)len;

@@ -32,7 +32,7 @@ void aside_write(struct aside *a, const void *data, size_t bytes)
         a->failed = errno ? errno : EIO;
 }
 
-/* The name is on the disk when its folder is. */
+/* A new name is durable only after syncing its folder. */
 static void sync_folder(const char *path)
 {
     char folder[PATH_MAX];

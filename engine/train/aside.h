@@ -1,5 +1,6 @@
-/* A file that is written aside, piece by piece, and takes its target's place only when all of it is
- * on the disk: a full disk or a kill leaves what was there. Owner: one thread. Errors stick. */
+/* Writes a file to a temporary name, piece by piece, and renames it to its target only when all of
+ * it is on disk: a full disk or a kill leaves the old file. Owner: one thread. Errors are
+ * sticky. */
 #ifndef ENGINE_TRAIN_ASIDE_H
 #define ENGINE_TRAIN_ASIDE_H
 
@@ -18,7 +19,7 @@ struct aside {
 /* ERR_IO, ERR_USAGE (a name that is too long). */
 int aside_open(struct aside *a, const char *target, struct error *e);
 void aside_write(struct aside *a, const void *data, size_t bytes);
-/* Closed either way; ERR_IO: the target is as it was. */
+/* Closes it in any case; ERR_IO: the target is unchanged. */
 int aside_finish(struct aside *a, struct error *e);
 void aside_drop(struct aside *a);
 

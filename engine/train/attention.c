@@ -1,4 +1,4 @@
-/* See attention.h. Queries are taken in blocks, so that scores take little room. */
+/* See attention.h. Queries are processed in blocks, to limit the memory of scores. */
 #include "engine/train/attention.h"
 
 #include "engine/train/wide.h"
@@ -34,7 +34,7 @@ static struct block block_of(const struct attention *a, int sequence, int head, 
     return b;
 }
 
-/* Where the rows of a block begin in x, whose rows hold `heads` heads of `dim`. */
+/* Start of a block's rows in x, whose rows hold `heads` heads of `dim`. */
 static ptrdiff_t at(const struct block *b, int row, int head, int heads, int dim)
 {
     return (b->rows + row) * heads * dim + (ptrdiff_t)head * dim;
@@ -89,7 +89,7 @@ void attention_forward(struct crew *c, const struct attention *a)
     crew_each(c, a->n * a->shape->kv_heads, forward_task, (void *)(uintptr_t)a);
 }
 
-/* d (nq, nk): of the weights, becomes that of the scores. */
+/* d (nq, nk): gradient of the weights, becomes that of the scores. */
 static void back_through_softmax(const struct block *b, const float *p, float *d)
 {
     for (int i = 0; i < b->nq; i++) {

@@ -1,13 +1,13 @@
-/* Causal softmax attention of whole sequences, forwards and backwards, F32. Scores are computed
- * again backwards. Tasks are (sequence, head of keys). Thread: the one that trains. */
+/* Causal softmax attention of whole sequences, forward and backward, F32. The backward pass
+ * recomputes the scores. Tasks are (sequence, head of keys). Thread: the one that trains. */
 #ifndef ENGINE_TRAIN_ATTENTION_H
 #define ENGINE_TRAIN_ATTENTION_H
 
 #include "engine/model/shape.h"
 #include "engine/train/crew.h"
 
-/* Sequences lie one behind the other; number i is rows starts[i] .. starts[i+1]-1. Rows of q, out
- * and theirs are heads * dim values, of k and v kv_heads * dim. */
+/* Sequences are consecutive; number i is rows starts[i] .. starts[i+1]-1. Rows of q, out and their
+ * gradients are heads * dim values, of k and v kv_heads * dim. */
 struct attention {
     const struct mixer_shape *shape;
     const int *starts;
@@ -19,13 +19,13 @@ struct attention {
 };
 
 size_t attention_scratch(int longest);
-/* out = softmax(scale q k' where it may see) v */
+/* out = softmax(scale q k' where visible) v */
 void attention_forward(struct crew *c, const struct attention *a);
-/* dq, dk and dv of dout */
+/* dq, dk and dv from dout */
 void attention_backward(struct crew *c, const struct attention *a);
 
 /* Rotates every head of n values in place; cosines and sines of its position (dims / 2), backwards:
- * the other way, as what flows back is. */
+ * in the opposite direction, for gradients. */
 void rotate(const struct mixer_shape *s, float *x, int heads, const float *cosines,
             const float *sines, bool back);
 

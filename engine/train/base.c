@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what can be differentiated ---- */
+/* ---- supported layers ---- */
 
 static const char *const families_known[] = {
     "phimoe", "qwen3_moe", "qwen2_moe", "olmoe", "mixtral", "granitemoe", "llama", "qwen3", "gpt2"};
@@ -32,7 +32,7 @@ static int check_family(const struct model *m, struct error *e)
                      m->family, known);
 }
 
-/* What of a layer has no backward pass; NULL: all has. */
+/* The part of a layer without a backward pass; NULL: none. */
 static const char *missing(const struct layer_shape *s)
 {
     const struct mixer_shape *m = &s->mixer;

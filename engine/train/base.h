@@ -1,6 +1,6 @@
-/* The frozen model that training computes with: every matrix row-major, of the type that it has in
- * the file or was rounded to, dequantised panel by panel in both directions alike. Owner: the
- * trainer; immutable once opened, any thread reads. */
+/* The frozen model for training: every matrix row-major, of its type in the file or the one it was
+ * rounded to, dequantised panel by panel, the same forward and backward. Owner: the trainer;
+ * immutable once opened, any thread reads. */
 #ifndef ENGINE_TRAIN_BASE_H
 #define ENGINE_TRAIN_BASE_H
 
@@ -17,7 +17,7 @@ struct linear {
     const uint8_t *data; /* rows of row_bytes */
     size_t row_bytes;
     const float *bias; /* (rows), or NULL */
-    /* the adapter that hangs on it, and which of its rows is this matrix's first; NULL: none */
+    /* its adapter's module, and this matrix's first row in it; NULL: none */
     const struct module *module;
     int first;
 };
@@ -37,24 +37,24 @@ struct base {
     void **owned; /* rounded matrices */
     int n_owned;
     size_t *owned_bytes;
-    uint64_t bytes; /* of all matrices, as they lie */
+    uint64_t bytes; /* of all matrices, as stored */
 };
 
-/* ERR_MODEL: a family or a kind of layer that has no backward pass, by name; ERR_USAGE: the weights
- * are quantised already and type is another one; and the errors of model_open_raw. */
+/* ERR_MODEL: a family or a kind of layer without a backward pass, by name; ERR_USAGE: the weights
+ * are already quantised and type is another one; and the errors of model_open_raw. */
 int base_open(struct base *b, const char *path, int type, struct error *e);
-/* The same of a model that somebody else owns, whose matrices are all row-major. */
+/* The same for a model owned by the caller, whose matrices are all row-major. */
 int base_of(struct base *b, struct model *m, int type, struct error *e);
 void base_release(struct base *b);
 /* A token's embedding at a position (hidden values), rounded as the matrices are. room: hidden
  * floats. */
 void base_embed(const struct base *b, int id, int position, float *out, float *room);
-/* Rows r .. r+n-1, columns c .. c+count-1 as F32, the leading dimension in *ld: where they lie, or
- * made in room (n * count floats). c and count: multiples of 256, or count up to the last column.
- */
+/* Rows r .. r+n-1, columns c .. c+count-1 as F32, the leading dimension in *ld: in place, or
+ * dequantised into room (n * count floats). c and count: multiples of 256, or count up to the last
+ * column. */
 const float *linear_panel(const struct linear *w, int r, int n, int c, int count, float *room,
                           ptrdiff_t *ld);
-/* That of a block's part; NULL: there is no such part. */
+/* The linear of a block's part; NULL: there is no such part. */
 struct linear *base_linear(struct base *b, struct block_id id, enum matrix_part part);
 
 #endif

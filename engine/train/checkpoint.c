@@ -1,4 +1,4 @@
-/* See checkpoint.h. Numbers lie as this machine has them. */
+/* See checkpoint.h. Numbers are in native byte order. */
 #include "engine/train/checkpoint.h"
 
 #include "engine/base/file.h"
@@ -21,7 +21,7 @@ struct head {
 
 #define ARRAYS 3
 
-/* A word of eight bytes at a time: the files are large. */
+/* Hashes eight bytes at a time: the files are large. */
 static uint64_t hash_floats(uint64_t h, const float *x, size_t n)
 {
     uint64_t word;

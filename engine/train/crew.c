@@ -30,7 +30,7 @@ void crew_release(struct crew *c)
     *c = (struct crew){0};
 }
 
-/* Who comes in time takes tasks: a thread that the machine keeps from running holds up nobody. */
+/* Threads that arrive in time take tasks: a thread without a CPU delays no other. */
 static void work(void *ctx, int tid, int n)
 {
     struct shift *s = ctx;

@@ -18,7 +18,7 @@ struct reader {
     struct train_data *d;
     const struct model *m;
     int context, room;
-    struct tokenizer *tokenizer; /* from the first line on that needs it */
+    struct tokenizer *tokenizer; /* loaded at the first line that needs it */
     struct chat_template *template;
     const struct stop *stop;
 };
@@ -107,8 +107,7 @@ static int lay_out(const struct reader *r, const int *whole, int n, int from, st
     return 0;
 }
 
-/* Both are cut into tokens together; what is learned begins where the ids part from the prompt's
- * own. */
+/* Both are tokenized together; targets start where the ids differ from the prompt's own. */
 static int read_completion(struct reader *r, const json_t *prompt, const json_t *completion,
                            struct train_line *l, struct error *e)
 {
@@ -160,8 +159,8 @@ static int read_message(const json_t *o, size_t i, struct message *m, struct err
     return m->text && (!thought || m->reasoning) ? 0 : no_memory(e);
 }
 
-/* The ids of an assistant's message stand behind those of what comes before it with the head of an
- * answer; where it ends, its first stop does, or else the next message begins. */
+/* Finds an assistant's message after the ids of the preceding messages and the generation prompt;
+ * it ends at its first stop token, or at the next message. */
 static int learn_message(struct reader *r, const struct message *m, size_t i, int end,
                          struct train_line *l, struct error *e)
 {
@@ -235,7 +234,7 @@ static int check(const struct reader *r, struct train_line *l, struct error *e)
             return error_set(e, ERR_INPUT, "id %d is past the model's %d", l->ids[i],
                              r->m->hp.n_vocab);
         if (i == 0)
-            l->mask[0] = 0; /* nothing stands before it to predict it from */
+            l->mask[0] = 0; /* there is nothing before it to predict it from */
         l->learned += l->mask[i];
     }
     if (!l->learned)

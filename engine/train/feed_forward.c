@@ -1,7 +1,7 @@
-/* The second half of a layer: norm, routing, experts, residual. See layer.h.
- * A token's row of each of its experts is computed without its weight; on the way back the weight's
- * own gradient is what the row gives times what flows in, taken behind down's product, and
- * gradients of down's adapter count a row as often as it weighs. */
+/* The second half of a layer: norm, routing, experts, residual. See layer.h. A token's row of each
+ * of its experts is computed without its weight; in the backward pass the weight's own gradient is
+ * the dot product of the row's output and the incoming gradient, computed after down's product, and
+ * gradients of down's adapter are weighted by the row's weight. */
 #include "engine/device/numerics.h"
 #include "engine/train/layer.h"
 #include "engine/train/norm.h"
@@ -11,13 +11,13 @@
 #include <math.h>
 #include <string.h>
 
-#define PIECE 256 /* values of a row that are activated at a time */
+#define PIECE 256 /* values of a row activated at a time */
 
 struct work {
     const struct pass *p;
     const struct base_layer *layer;
     const struct layer_record *record;
-    float *next; /* what the layer gives */
+    float *next; /* the layer's output */
     float *d;
     bool again;
     int routed; /* rows of routed experts */
@@ -96,7 +96,7 @@ static void score_shared(const struct work *w)
         t->shared[i] = 1.0f / (1.0f + expf(-t->shared[i]));
 }
 
-/* Expert after expert, in each the tokens in their order. */
+/* Sorts rows by expert, tokens in order within each. */
 static void place_rows(const struct work *w)
 {
     const struct tape *t = &w->record->tape;
@@ -131,7 +131,7 @@ static void gather_rows(void *ctx, int task, float *scratch)
 
 /* ---- experts ---- */
 
-/* Rows of an expert; where their inner values begin. */
+/* Rows of an expert; start of their intermediate values. */
 struct span {
     int first, n, width;
     ptrdiff_t inner;
@@ -159,7 +159,7 @@ static struct product product_of(const struct work *w, const struct span *s, int
                             rank ? t->row_v[part] + at : NULL};
 }
 
-/* Gate and up of every expert. back: dx goes where the rows of experts lie. */
+/* Gate and up of every expert. back: dx goes to the experts' rows. */
 static int fans_in(const struct work *w, bool back)
 {
     const struct tape *t = &w->record->tape;
@@ -183,7 +183,7 @@ static int fans_in(const struct work *w, bool back)
     return n;
 }
 
-/* Down of every expert: its rows, or what flows back into them, at `rows`. */
+/* Down of every expert: its outputs, or their gradients, at `rows`. */
 static int fans_out(const struct work *w, float *dx)
 {
     const struct tape *t = &w->record->tape;
@@ -243,7 +243,7 @@ static void silu_back(float *gate, const float *up, int n, float *d)
     }
 }
 
-/* d becomes that of up, dgate is written over gate. */
+/* d becomes the gradient of up, that of gate overwrites gate. */
 static void activate_back(enum activation a, float *gate, const float *up, int n, float *d)
 {
     for (int i = 0; i < n && a == ACTIVATION_SILU; i += PIECE)
@@ -256,7 +256,7 @@ static void activate_back(enum activation a, float *gate, const float *up, int n
     }
 }
 
-/* A row of any expert: where its inner values are, and how many. */
+/* A row of any expert: start and number of its intermediate values. */
 static struct span span_at(const struct work *w, int row)
 {
     const struct ffn_shape *f = &w->layer->shape->ffn;
@@ -286,7 +286,7 @@ static void activate_rows(void *ctx, int task, float *scratch)
     }
 }
 
-/* How much row `row` counts. */
+/* Weight of row `row`. */
 static float weight_at(const struct work *w, int row)
 {
     const struct tape *t = &w->record->tape;
@@ -351,7 +351,7 @@ void feed_forward(const struct pass *p, int l, bool again)
     products_forward(p->crew, w.record->tape.fans, n);
     crew_each(p->crew, row_tasks(rows_of(&w)), activate_rows, &w);
     n = fans_out(&w, NULL);
-    if (again) { /* what the adapters of down saw is all that is asked for */
+    if (again) { /* only the inputs of down's adapters are needed */
         products_project(p->crew, w.record->tape.fans, n);
         return;
     }
@@ -359,9 +359,9 @@ void feed_forward(const struct pass *p, int l, bool again)
     crew_each(p->crew, row_tasks(p->n), combine_rows, &w);
 }
 
-/* ---- the way back ---- */
+/* ---- backward ---- */
 
-/* What flows into each row, without its weight. */
+/* The gradient of each row, without its weight. */
 static void spread_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
@@ -390,8 +390,8 @@ static int expert_at(const struct work *w, int row)
     return e;
 }
 
-/* The weight's gradient, then what flows on into gate and up, over their values. d: what down's
- * way back left of the inner values. */
+/* The weight's gradient, then the gradients of gate and up, overwriting their values. d: gradient
+ * of the intermediate values from down. */
 static void back_row(const struct work *w, int row, float *d)
 {
     const struct tape *t = &w->record->tape;
@@ -420,7 +420,7 @@ static void back_rows(void *ctx, int task, float *scratch)
         back_row(w, r, w->record->tape.dhidden);
 }
 
-/* Into the normed row: what its experts gave back, then what its weights did. */
+/* Gradient of the normed row: from its experts, then from its weights. */
 static void collect_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;

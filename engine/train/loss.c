@@ -45,7 +45,7 @@ static void norm_row(void *ctx, int i, float *scratch)
                  w->room->x + (size_t)i * h, (int)h, w->room->normed + (size_t)i * h);
 }
 
-/* In double, eight pieces side by side. */
+/* In double, in eight parallel partial sums. */
 static double sum_in_pieces(const float *x, int n)
 {
     double pieces[8] = {0}, sum = 0.0;
@@ -61,7 +61,7 @@ static double sum_in_pieces(const float *x, int n)
     return sum;
 }
 
-/* Logits become what flows back into them. */
+/* Replaces logits by their gradient. */
 static void predict_row(void *ctx, int i, float *scratch)
 {
     const struct work *w = ctx;

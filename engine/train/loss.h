@@ -1,14 +1,13 @@
-/* The end of a pass: the last norm, the head, and how well the learned tokens are predicted. Logits
- * are made for the positions that are learned alone, some at a time. Thread: the one that trains.
- */
+/* The end of a pass: the last norm, the head, and the loss of the target tokens. Logits are
+ * computed only for positions with targets, some at a time. Thread: the one that trains. */
 #ifndef ENGINE_TRAIN_LOSS_H
 #define ENGINE_TRAIN_LOSS_H
 
 #include "engine/train/tape.h"
 
-#define LOSS_ROWS 256 /* positions whose logits are there at a time */
+#define LOSS_ROWS 256 /* positions whose logits are computed at a time */
 
-/* Token `id` stands behind the pass' row `row`. */
+/* Token `id` is the target of the pass' row `row`. */
 struct target {
     int row, id;
 };
@@ -19,8 +18,8 @@ struct loss_room {
 };
 
 void loss_lay_out(struct loss_room *l, struct room *r, const struct hparams *hp);
-/* Sum of the negative log likelihoods of n targets. d (rows of the pass, hidden) or NULL: what
- * share * that sum is of the rows that the model ends with, written. */
+/* Sum of the negative log likelihoods of n targets. d (rows of the pass, hidden) or NULL: set to
+ * the gradient of share * that sum with respect to the model's final rows. */
 double loss_of(const struct pass *p, struct loss_room *room, const struct target *targets, int n,
                double share, float *d);
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Rows a task takes of a layer. */
+/* Per-task data of a layer. */
 struct work {
     const struct pass *p;
     const struct base_layer *layer;
@@ -63,7 +63,7 @@ static void norm_heads_back(const struct base_layer *l, const float *weight, con
                       room + (ptrdiff_t)i * dim, dim, d + (ptrdiff_t)i * dim);
 }
 
-/* Cosines of the row's position; a sequence's length decides which table it has. */
+/* Cosines of the row's position; a sequence's length selects its table. */
 static void tables(const struct pass *p, int row, const float **cosines, const float **sines)
 {
     const struct rope *r = p->rope;
@@ -144,7 +144,7 @@ static struct fan fan_in(const struct work *w, bool back)
     return f;
 }
 
-/* y: what o gives, or what flows back into it. */
+/* y: o's output, or its gradient. */
 static struct fan fan_out(const struct work *w, float *y, float *dx)
 {
     const struct base_layer *l = w->layer;
@@ -203,7 +203,7 @@ void mixer_forward(const struct pass *p, int l)
     crew_each(p->crew, tasks, add_residual, &w);
 }
 
-/* dmid = scale * d: what flows into o. */
+/* dmid = scale * d: the gradient of o's output. */
 static void scale_back(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
@@ -240,7 +240,7 @@ void mixer_backward(const struct pass *p, int l, float *d)
     attention_backward(p->crew, &a);
     crew_each(p->crew, tasks, turn_back, &w);
     if (l == 0)
-        in.dx = NULL; /* the embedding is frozen: the way ends here */
+        in.dx = NULL; /* the embedding is frozen: no gradient needed */
     products_backward(p->crew, &in, 1);
     if (l > 0)
         crew_each(p->crew, tasks, norm_back, &w);

@@ -15,15 +15,15 @@ static int no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the adapter");
 }
 
-/* ---- which ---- */
+/* ---- selection ---- */
 
 static bool targeted(const struct train_config *c, struct block_id id)
 {
     return id.kind == BLOCK_ATTENTION ? c->attention : id.kind == BLOCK_EXPERT && c->experts;
 }
 
-/* A model that has no file calls a part by its place. Experts that PEFT has no name for have that
- * of a GGUF file, with their number behind it. */
+/* In a model without a file a part is named by its place. Experts without a name in PEFT get that
+ * of a GGUF file, followed by their number. */
 static bool name_of(struct modules *m, const struct base *b, struct block_id id,
                     enum matrix_part part, struct adapter_name *name)
 {
@@ -69,7 +69,7 @@ static int add(struct modules *m, struct base *b, struct block_id id,
     return 0;
 }
 
-/* Every module of the targets: a block's part whose module it is the first of. */
+/* Every module of the targets: for each part that is the first of its module. */
 static int list_modules(struct modules *m, struct base *b, const struct train_config *c,
                         struct error *e)
 {
@@ -189,7 +189,7 @@ static const struct lora *lora_of(const struct base *b, struct block_id id, enum
     return NULL;
 }
 
-/* Those that the adapter does not have are left out. */
+/* Keeps only the modules that the adapter has. */
 static int keep_adapted(struct modules *m, const struct base *b, const struct train_config *c,
                         struct error *e)
 {

@@ -1,6 +1,5 @@
-/* The adapters that are trained: which modules they hang on, their values, gradients and moments.
- * Owner: the trainer. Thread: the one that trains; gradients of a module are written by one task at
- * a time. */
+/* The trained adapters: their modules, values, gradients and moments. Owner: the trainer. Thread:
+ * the one that trains; gradients of a module are written by one task at a time. */
 #ifndef ENGINE_TRAIN_MODULES_H
 #define ENGINE_TRAIN_MODULES_H
 
@@ -10,9 +9,9 @@
 
 /* y += scale B (A x): a (rank, cols), b (rows, rank), both in modules.values at these offsets. */
 struct module {
-    char name[200]; /* as PEFT calls it, without what all names begin with */
+    char name[200]; /* name in PEFT files, without the common prefix */
     struct block_id id;
-    enum matrix_part parts[NAME_PARTS]; /* whose rows lie in b one under the other */
+    enum matrix_part parts[NAME_PARTS]; /* their rows are stacked in b */
     int n_parts;
     int rows, cols, rank;
     float scale, alpha;
@@ -27,23 +26,23 @@ struct modules {
     bool peft; /* PEFT has a name for each of them */
     size_t n_values;                     /* of all a and b, module after module, a first */
     float *values, *grads, *m1, *m2;     /* n_values each; the moments of AdamW */
-    float *good;                         /* values of the last step whose loss was sound */
+    float *good;                         /* values of the last step with a valid loss */
 };
 
-/* Where c says that adapters hang, new ones: A uniform in +-1/sqrt(cols) (PEFT's beginning), B 0,
- * by the seed alone. Each linear of b gets its module. ERR_MODEL: nothing to hang on;
+/* New adapters at the places that c selects: A uniform in +-1/sqrt(cols) (PEFT's initialisation), B
+ * 0, determined by the seed. Each linear of b gets its module. ERR_MODEL: no matching matrix;
  * ERR_MEMORY. */
 int modules_new(struct modules *m, struct base *b, const struct train_config *c, struct error *e);
 /* The modules, ranks, scales and values of the adapter at path (any format that is read). */
 int modules_read(struct modules *m, struct base *b, const struct train_config *c, const char *path,
                  struct error *e);
 void modules_release(struct modules *m);
-/* Values of those that are trained. */
+/* Number of trained values. */
 size_t modules_trained(const struct modules *m);
-/* Of one, both matrices: a, and b right behind it. */
+/* Values of one module, both matrices: a, and b right after it. */
 size_t module_values(const struct module *m);
-/* Sum of the squares of its gradient, before it is clipped; 0: it is not trained. Any thread while
- * no step is under way. */
+/* Sum of the squares of its gradient, before clipping; 0: not trained. Any thread while no step is
+ * running. */
 double module_gradient(const struct module *m);
 
 #endif

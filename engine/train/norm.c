@@ -1,5 +1,4 @@
-/* See norm.h. Sums are taken in double, in LANES pieces side by side, which are added in the end.
- */
+/* See norm.h. Sums are in double, in LANES parallel partial sums, which are added at the end. */
 #include "engine/train/norm.h"
 
 #include <math.h>
@@ -47,8 +46,8 @@ void norm_forward(enum norm_kind kind, float eps, const float *weight, const flo
         y[i] = (x[i] - m.mean) * m.r * weight[i] + (bias ? bias[i] : 0.0f);
 }
 
-/* With h = (x - mean) r and g = dy w: dx = r (g - mean(g) - h mean(g h)), without the first mean
- * where the norm takes none. */
+/* With h = (x - mean) r and g = dy w: dx = r (g - mean(g) - h mean(g h)), without the first mean if
+ * the norm subtracts none. */
 void norm_backward(enum norm_kind kind, float eps, const float *weight, const float *x,
                    const float *dy, int n, float *dx)
 {

@@ -1,5 +1,5 @@
-/* See optimizer.h. A module is a task, and norms are added in the modules' order, so that threads
- * do not show. */
+/* See optimizer.h. A module is a task, and norms are added in the modules' order, so that the
+ * result does not depend on the threads. */
 #include "engine/train/optimizer.h"
 
 #include "engine/base/mem.h"

@@ -1,5 +1,5 @@
-/* See peak.h. A task is one product; every matrix has weights of its own, so that they come from
- * memory as a model's do. */
+/* See peak.h. A task is one product; every matrix has its own weights, so that they are read from
+ * memory as a model's are. */
 #include "engine/train/peak.h"
 
 #include "engine/base/clock.h"
@@ -7,7 +7,7 @@
 #include "engine/train/crew.h"
 
 struct shape {
-    int rows, cols, n; /* of the matrix; tokens that meet it */
+    int rows, cols, n; /* of the matrix; its number of tokens */
     const float *w;
 };
 
@@ -56,7 +56,7 @@ static void fill(struct peak *p)
     }
 }
 
-/* Forwards and backwards. */
+/* Forward and backward. */
 static void multiply_both_ways(void *ctx, int task, float *y)
 {
     const struct peak *p = ctx;
@@ -80,13 +80,13 @@ static double operations(const struct peak *p)
     return sum;
 }
 
-/* The fastest round counts: what else the machine did is no part of what it can. */
+/* The fastest round counts: other load must not reduce the figure. */
 static double measure(const struct peak *p, struct crew *c, double seconds)
 {
     uint64_t begun = clock_now();
     double best = 0.0;
 
-    crew_each(c, 2 * p->n, multiply_both_ways, (void *)(uintptr_t)p); /* oneDNN makes its code */
+    crew_each(c, 2 * p->n, multiply_both_ways, (void *)(uintptr_t)p); /* warm-up */
     do {
         uint64_t from = clock_now();
         double rate;

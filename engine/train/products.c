@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Panels stay in a core's own cache between being dequantised and being multiplied. */
+/* Panels stay in a core's own cache between dequantisation and multiplication. */
 #define ROWS 256    /* of a panel forwards */
 #define DEPTH 512   /* of a panel backwards */
 #define COLUMNS 256 /* of either: what block formats allow */
@@ -35,7 +35,7 @@ size_t products_scratch(const struct base *b, int rows)
     return (size_t)COLUMNS * DEPTH + (size_t)rows * (size_t)rank;
 }
 
-/* ---- finding a task's place ---- */
+/* ---- tasks ---- */
 
 static int panels(int size, int by)
 {
@@ -51,7 +51,7 @@ static int panels_forward(const struct fan *f)
     return sum;
 }
 
-/* Columns, and one task for the modules' gradients. */
+/* Panels of columns, and one task for the modules' gradients. */
 static int panels_backward(const struct fan *f)
 {
     return f->n ? (f->dx ? panels(f->products[0].w->cols, COLUMNS) : 0) + 1 : 0;
@@ -80,7 +80,7 @@ static int products_of(const struct fan *f)
     return f->n ? f->n_products : 0;
 }
 
-/* Of every matrix met once: a multiplication and an addition a weight and row. */
+/* For each matrix used: a multiplication and an addition per weight and row. */
 static double operations(const struct fan *fans, int n, bool back)
 {
     double sum = 0.0;
@@ -101,7 +101,7 @@ static void project_down(void *ctx, int task, float *scratch)
 
     if (!m)
         return;
-    /* A x' and turned: a product this narrow is three times as fast the other way round */
+    /* A x' and transposed: such a narrow product is three times as fast the other way round */
     multiply(false, true, m->rank, f->n, m->cols, 1.0f, m->a, m->cols, f->x, f->ldx, 0.0f, scratch,
              f->n);
     for (int t = 0; t < f->n; t++)
@@ -191,7 +191,7 @@ static void backward_columns(const struct fan *f, int c, float *scratch)
     }
 }
 
-/* x (n, rank) times what its row counts. */
+/* x (n, rank) times its row's count. */
 static const float *counted(const struct fan *f, const float *x, int rank, float *room)
 {
     if (!f->counts)

@@ -1,6 +1,5 @@
-/* Products of rows of activations with matrices and the adapters on them, forwards and backwards,
- * F32. Tasks are panels of a matrix, whatever the number of threads. Thread: the one that trains.
- */
+/* Products of rows of activations with matrices and their adapters, forward and backward, F32.
+ * Tasks are panels of a matrix, whatever the number of threads. Thread: the one that trains. */
 #ifndef ENGINE_TRAIN_PRODUCTS_H
 #define ENGINE_TRAIN_PRODUCTS_H
 
@@ -10,22 +9,22 @@
 
 #define FAN_MATRICES 3
 
-/* One of the matrices that a fan's rows meet. */
+/* One of the matrices multiplied with a fan's rows. */
 struct product {
     const struct linear *w;
-    float *y;           /* (n, ldy): forwards y is written; backwards it holds dy */
+    float *y;           /* (n, ldy): output of the forward pass; dy in the backward pass */
     ptrdiff_t ldy;
-    float *u, *v;       /* (n, rank): x A', kept forwards; scale * dy B, room backwards */
+    float *u, *v;       /* (n, rank): x A', kept for the backward pass; its scale * dy B */
 };
 
-/* n rows x (n, ldx) that meet several matrices; n may be 0. */
+/* n rows x (n, ldx) multiplied with several matrices; n may be 0. */
 struct fan {
     int n;
     const float *x;
     ptrdiff_t ldx;
-    float *dx; /* (n, lddx), written backwards; NULL: nobody asks for it */
+    float *dx; /* (n, lddx), written by the backward pass; NULL: not needed */
     ptrdiff_t lddx;
-    /* (n), or NULL: the gradients of modules count row i so often, dx does not */
+    /* (n), or NULL: weights of row i in the gradients of modules, not in dx */
     const float *counts;
     struct product products[FAN_MATRICES];
     int n_products;
@@ -35,10 +34,10 @@ struct fan {
 size_t products_scratch(const struct base *b, int rows);
 /* y = x W' + bias + scale (x A') B' of every product. */
 void products_forward(struct crew *c, const struct fan *fans, int n);
-/* u alone, for the way back. */
+/* Only u, for the backward pass. */
 void products_project(struct crew *c, const struct fan *fans, int n);
-/* dx = sum over the products of dy W + scale (dy B) A; and what the trained modules' gradients get:
- * scale dy'(x A') for B, scale (dy B)' x for A. */
+/* dx = sum over the products of dy W + scale (dy B) A; and adds to the gradients of trained
+ * modules: scale dy'(x A') for B, scale (dy B)' x for A. */
 void products_backward(struct crew *c, const struct fan *fans, int n);
 
 #endif

@@ -12,8 +12,8 @@ void route_forward(const struct router_shape *r, const float *scores, int n, int
     num_route(r, scores, NULL, n, k, experts, weights);
 }
 
-/* SparseMixer: weight i is a softmax at its expert over the scores near its maximum, those chosen
- * before left out. */
+/* SparseMixer: weight i is a softmax at its expert over the scores near its maximum, without those
+ * chosen before. */
 static void back_sparsemixer(const struct router_shape *r, const float *scores, int n, int k,
                              const int *experts, const float *dweights, float *dscores)
 {
@@ -38,7 +38,7 @@ static void back_sparsemixer(const struct router_shape *r, const float *scores, 
     }
 }
 
-/* Softmax over all, the chosen ones' shares over their sum where they are normalised. */
+/* Softmax over all, the chosen ones' shares divided by their sum if normalised. */
 static void back_softmax(const struct router_shape *r, const float *scores, int n, int k,
                          const int *experts, const float *dweights, float *dscores)
 {

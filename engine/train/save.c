@@ -1,5 +1,5 @@
-/* See save.h. The weights go first: what a cut leaves is the old adapter, or the new values under
- * settings that are those of both. */
+/* See save.h. The weights are written first: an interruption leaves the old adapter, or the new
+ * values with settings that are valid for both. */
 #include "engine/train/save.h"
 
 #include "engine/base/file.h"
@@ -24,7 +24,8 @@ static int no_memory(const char *path, struct error *e)
 
 /* ---- adapter_config.json ---- */
 
-/* The end of a module's path that tells its like; where two kinds share it, the one before too. */
+/* The end of a module's path that identifies its kind; with the component before if two kinds share
+ * it. */
 static const char *target_of(const char *name)
 {
     const char *dot = strrchr(name, '.'), *p;
@@ -55,7 +56,7 @@ static json_t *number_of(float x)
     return x == (float)(int)x ? json_integer((json_int_t)x) : json_real((double)x);
 }
 
-/* Modules whose rank or alpha are others than the first one's. */
+/* Modules whose rank or alpha differ from the first one's. */
 static void add_patterns(json_t *root, const struct modules *m)
 {
     json_t *ranks = json_object(), *alphas = json_object();
@@ -136,7 +137,7 @@ static int put_head(struct aside *a, const struct modules *m, struct error *e)
     return 0;
 }
 
-/* Rows of b in the order that a folder has. */
+/* Rows of b in the folder's order. */
 static int put_b(struct aside *a, const struct module *x, struct base *b, struct error *e)
 {
     size_t rank = (size_t)x->rank;

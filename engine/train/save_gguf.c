@@ -31,7 +31,7 @@ static const struct module *module_of(const struct writing *x, const struct pair
     return base_linear(x->b, id, p->name.parts[0])->module;
 }
 
-/* The pair that part i of a module is the first of; false: another one has it. */
+/* The pair whose first part is part i of a module; false: it belongs to another one. */
 static bool pair_of(const struct writing *x, const struct module *m, int i, struct pair *p)
 {
     int n;

@@ -9,7 +9,7 @@ float *room_take(struct room *r, size_t floats)
     return at;
 }
 
-/* The most that any layer has. */
+/* Maxima over all layers. */
 struct most {
     size_t q, k, v, out, experts, used, routed_width, shared_width, shared;
     size_t rank[4], row_rank[3];
@@ -49,7 +49,7 @@ static void measure(const struct base_layer *l, struct most *m)
             m->row_rank[i] = larger(m->row_rank[i], rank_of(&l->experts[x][i]));
 }
 
-/* What the way back reads of a layer's first half, and of its second. */
+/* Values of a layer's first half needed by the backward pass, and of its second. */
 static void lay_out_mixer(struct tape *t, struct room *r, const struct most *m, size_t n, size_t h)
 {
     t->normed = room_take(r, n * h);
@@ -94,7 +94,7 @@ static void lay_out_experts(struct tape *t, struct room *r, const struct most *m
     t->first = (int *)(void *)room_take(r, m->experts + 2);
 }
 
-/* What flows back, and what is done with as soon as the next step of a layer is. */
+/* Gradients, and values used only within the next step of a layer. */
 static void lay_out_flow(struct tape *t, struct room *r, const struct most *m, size_t n, size_t h)
 {
     size_t rows = rows_of(m, n);
@@ -124,8 +124,8 @@ static void lay_out_insides(struct tape *t, struct room *r, const struct most *m
     lay_out_experts(t, r, m, n, h);
 }
 
-/* The last layer is the first on the way back: what the shared place holds then is its own. Those
- * before it have a place each, from the back on, while `bound` bytes are enough. */
+/* The last layer is the first in the backward pass: it owns the shared buffer then. Those before it
+ * get their own, from the last on, as long as `bound` bytes suffice. */
 static void keep_insides(struct pass *p, struct room *r, size_t n, size_t bound)
 {
     size_t h = (size_t)p->base->model->hp.hidden, limit = r->used + bound / sizeof(float);

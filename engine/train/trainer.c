@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#define GROWN_STEPS 8 /* in a row above the bound: the run diverges */
+#define GROWN_STEPS 8 /* consecutive losses above the bound: the run diverges */
 
 struct trainer {
     struct train_config config;
@@ -23,7 +23,7 @@ struct trainer {
     struct rope rope;
     struct pass pass;
     struct loss_room loss;
-    float *d; /* what flows back: (rows, hidden) */
+    float *d; /* gradient: (rows, hidden) */
     struct target *targets;
     float *memory;
     size_t memory_bytes;
@@ -159,7 +159,7 @@ static void embed_row(void *ctx, int row, float *scratch)
                p->layers[0].x + (size_t)row * (size_t)p->base->model->hp.hidden, scratch);
 }
 
-/* count lines from `first` on, round and round; returns how many targets they have. */
+/* Takes count lines from `first` on, cyclically; returns how many targets they have. */
 static int fill(struct trainer *t, const struct train_data *d, int64_t first, int count)
 {
     struct pass *p = &t->pass;
@@ -298,7 +298,7 @@ int trainer_validate(struct trainer *t, double *loss, struct error *e)
     return 0;
 }
 
-/* ---- what is known ---- */
+/* ---- queries ---- */
 
 const struct train_config *trainer_config(const struct trainer *t)
 {

@@ -46,7 +46,7 @@ static void find_widest(void)
 #endif
 }
 
-/* Asking a virtual machine's processor takes long. */
+/* cached: CPUID is slow in a virtual machine */
 static const struct wide *wide(void)
 {
     pthread_once(&once, find_widest);

@@ -1,5 +1,5 @@
-/* The inner loops of training beside the products, compiled for each instruction set and run in the
- * widest there is. Plain functions, any thread. */
+/* Inner loops of training besides the products, compiled for each instruction set and run in the
+ * widest available. Plain functions, any thread. */
 #ifndef ENGINE_TRAIN_WIDE_H
 #define ENGINE_TRAIN_WIDE_H
 
@@ -7,14 +7,14 @@
 
 #include <stdint.h>
 
-/* n rows of `count` values that begin row_bytes apart, one behind the other in out: the values of
- * row_to_f32 (engine/layout/pack.h) bit by bit. */
+/* n rows of `count` values at a distance of row_bytes, consecutive in out: the values of row_to_f32
+ * (engine/layout/pack.h) bit by bit. */
 void dequantise_rows(enum dtype type, const uint8_t *from, size_t row_bytes, int n, int count,
                      float *out);
 /* x[i] = exp(x[i] - less), to 2e-7 of it; 0 below exp(-87). */
 void exp_all(float *x, int n, float less);
 
-/* What a set of instructions has; only wide.c calls it, where it found them. */
+/* The functions for one instruction set; used only by wide.c. */
 struct wide {
     /* one row of F16, BF16, Q8_0 or Q4_0 */
     void (*dequantise_row)(enum dtype type, const uint8_t *p, int n, float *out);

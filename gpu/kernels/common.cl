@@ -1,4 +1,4 @@
-/* What every program begins with: shapes, and the functions of the numeric contract
+/* Common start of every program: shapes, and the functions of the numeric contract
  * (engine/device/numerics.h), bit for bit.
  *
  * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that
@@ -137,7 +137,7 @@ static inline ushort num_to_f16(float x)
     return (ushort)(sign | r >> 13);
 }
 
-/* num_from_f16 of a scale that is no infinity and no NaN. */
+/* num_from_f16 of a finite scale. */
 static inline float num_from_f16(ushort h)
 {
     uint sign = (uint)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;

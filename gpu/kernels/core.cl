@@ -1,4 +1,4 @@
-/* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache,
+/* All kernels other than matrices: norm, quantisation of rows, rotary embedding and KV cache,
  * attention, routing, combination. Rules as numbered in engine/device/numerics.h. Defined by the
  * host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0, blocks of 32
  * dimensions as num_kv_quantise_block makes them); ROUTE_SIDES, groups of sixteen experts that the
@@ -19,8 +19,8 @@
 #define V_ROW(dim) KV_ROW(KV_V, dim)
 
 #if !WIDE
-/* Sums in one order, of values that are loaded AHEAD at a time: a GPU waits for memory once for all
- * of them, not for each. */
+/* Ordered sums of values that are loaded AHEAD at a time: a GPU waits for memory once for all of
+ * them, not for each. */
 #define AHEAD 16
 #define ROW_TILE 4096 /* columns of a row in local memory */
 
@@ -181,7 +181,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
     }
 }
 
-/* RMSNorm of rule 5 in place, of rows of any length: one work-group a row. For q and k, a head's
+/* RMSNorm of rule 5 in place, for rows of any length: one work-group per row. For q and k, a head's
  * or all heads together, and for a head's values, whose norm has no weights (weighted 0). */
 __kernel __attribute__((reqd_work_group_size(RMS_ITEMS, 1, 1))) void rms_rows(
     __global float *x, __global const float *w, int n, float inv_n, float eps, int weighted)
@@ -211,7 +211,7 @@ __kernel __attribute__((reqd_work_group_size(RMS_ITEMS, 1, 1))) void rms_rows(
         x[i] = weighted ? x[i] * r * w[i] : x[i] * r;
 }
 
-/* Rule 1 for rows that come from the host: one work-item a block. */
+/* Rule 1 for rows from the host: one work-item per block. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
     __global const float *x, __global act_t *q, __global float *d, __global float *s, int blocks)
 {
@@ -242,8 +242,8 @@ static inline ushort kv_quantise(__local const float *line, int lid, char *q)
 }
 #endif
 
-/* Query heads of gated attention as they are projected, each with its gate of as many values behind
- * it: apart. One work-item a value of a query. */
+/* Separates query heads of gated attention from their gates; in the projection each head is
+ * followed by its gate of as many values. One work-item per value of a query. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
     __global const float *raw, __global float *q, __global float *gates, int dim, int n)
 {
@@ -256,10 +256,10 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
     }
 }
 
-/* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
- * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos.
- * stride: tokens that the cache holds, in which one lies at its position modulo that. apart: 1:
- * pairs are (2i, 2i + 1), else (i, i + apart), i below rot/2. */
+/* Rule 6 and the KV cache: one work-item per element of a head, heads in the order q, k, v. q is
+ * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. stride:
+ * capacity of the cache in tokens, each stored at its position modulo that. apart: 1: pairs are
+ * (2i, 2i + 1), else (i, i + apart), i below rot/2. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
@@ -297,7 +297,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
     vc += ((size_t)h * stride + slot) * V_ROW(dim);
 #if KV_K == 2 || KV_V == 2
-    /* No work-item has left: some compilers get a return before a barrier wrong. */
+    /* No work-item has returned: some compilers get a return before a barrier wrong. */
     __local float line[LINE];
     int lid = get_local_id(0);
     char code;
@@ -433,7 +433,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1,
         base = chunk * CHUNK, laps = base - base % stride;
 
-    /* A chunk lies in one piece: positions count from where the cache began anew. */
+    /* A chunk is contiguous: positions are relative to the last wrap-around of the cache. */
     begin = max(begin, base) - laps;
     end = min(end, base + CHUNK) - laps;
     base -= laps;
@@ -629,17 +629,17 @@ static inline int best_left(__global const float *scores, int n_experts,
     return best;
 }
 #else
-#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* experts by sixteens beside each other */
+#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* sixteens of experts in parallel */
 
-/* Seen by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
+/* Shared by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
 struct choice {
     float score[MAX_EXPERTS], term[MAX_EXPERTS];
     int candidate[LANES];
     uchar taken[MAX_EXPERTS];
 };
 
-/* Scores to probabilities: maximum and exponentials side by side, the sum in order. Called with
- * n_experts 0 where there is no softmax: PoCL 3.1 gets barriers that a branch skips wrong. */
+/* Scores to probabilities: maximum and exponentials in parallel, the sum in order. Called with
+ * n_experts 0 if there is no softmax: PoCL 3.1 gets barriers skipped by a branch wrong. */
 static inline void route_softmax(__local struct choice *c, int n_experts)
 {
     float top = c->score[0], sum = 0.0f;
@@ -661,7 +661,7 @@ static inline void route_softmax(__local struct choice *c, int n_experts)
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* The likeliest expert not taken, the first of equals: of sixteen stretches, then of those. */
+/* The likeliest expert not taken, the first of equals: of sixteen ranges, then of those. */
 static inline int route_best(__local struct choice *c, int n_experts)
 {
     int lid = get_local_id(0), size = (n_experts + LANES - 1) / LANES, best = -1;
@@ -683,8 +683,8 @@ static inline int route_best(__local struct choice *c, int n_experts)
     return best;
 }
 
-/* What each expert adds to the weight of `best` in SparseMixer: those far below it and those taken
- * nothing. */
+/* Each expert's term in the weight of `best` in SparseMixer: 0 for those far below it and those
+ * taken. */
 static inline void route_terms(__local struct choice *c, int n_experts, int best, float limit)
 {
     float top = c->score[best];
@@ -708,10 +708,10 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
 }
 #endif
 
-/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer,
- * or (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum
- * to 1; factor: times this. One work-group a row. flags 1: a single row, so the tiles of its
- * experts are written here too; 8: scores have a bias. */
+/* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
+ * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
+ * 1; factor: times this. One work-group per row. flags 1: a single row, so the tiles of its experts
+ * are written here too; 8: scores have a bias. */
 #if WIDE
 #define ROUTE_ITEMS 1
 #endif
@@ -890,9 +890,9 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void combine(
     x[i] = x[i] + combined(out, weights + base + row * used, i, (size_t)rows * n, used);
 }
 
-/* KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim values
- * or of Q8_0 blocks) to and from the cache: one work-item an element of a token; of a Q8_0 block
- * the first moves the scale too. write: 1 into the cache. */
+/* Copies KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim
+ * values or of Q8_0 blocks) to and from the cache: one work-item per element of a token; the first
+ * of a Q8_0 block copies the scale too. write: 1 into the cache. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
     __global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos,
     int count, int stride, int write)
@@ -942,8 +942,8 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
     }
 }
 
-/* Around the GEMMs of CLBlast (blas.c): weights of 16 bits as F32, a bias for every row, rows of an
- * expert gathered and dealt out. */
+/* For the GEMMs of CLBlast (blas.c): 16-bit weights converted to F32, a bias for every row, an
+ * expert's rows gathered and scattered. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void expand(__global const ushort *w,
                                                                        __global float *out,
                                                                        int first, int count,
@@ -956,7 +956,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void expand(__global 
                         : as_float((uint)w[first + i] << 16);
 }
 
-/* What an operator adds to the residual stream, times the model's scale (rule 9). */
+/* An operator's output times the model's scale (rule 9). */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scale_rows(__global float *y,
                                                                            float scale, int n)
 {
@@ -1007,7 +1007,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scatter(
             in[(size_t)get_global_id(1) * n + i];
 }
 
-/* Rule 8; without a gate of `up` alone. */
+/* Rule 8; without a gate only `up`. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void activate(__global float *gate,
                                                                          __global const float *up,
                                                                          int act, float limit,

@@ -1,4 +1,4 @@
-/* Float matrices (F32, F16, BF16; row-major as in the file) against F32 rows, accumulated in F32.
+/* Float matrices (F32, F16, BF16; row-major as in the file) times F32 rows, accumulated in F32.
  * Outside the numeric contract: the order of the sums is whatever suits the device. One work-group
  * computes ROWS rows of the matrix for TOKENS tokens. Defined by the host beyond common.cl: F16 or
  * BF16 (both 0: F32), TOKENS. */
@@ -52,8 +52,8 @@ typedef float4 part_t;
 #endif
 #define RESULTS (ROWS * TOKENS)
 
-/* out[r * TOKENS + t] for ROWS rows of w (beyond `rows`: the last again) and TOKENS rows x, seen by
- * the whole work-group. cols: a multiple of 4. */
+/* out[r * TOKENS + t] for ROWS rows of w (beyond `rows`: the last again) and TOKENS rows x, shared
+ * by the whole work-group. cols: a multiple of 4. */
 static inline void dot_rows(__global const uchar *w, int row, int rows, int cols,
                             __global const float *const *x, __local float *fold, SHARED float *out)
 {
@@ -106,7 +106,7 @@ static inline void dot_rows(__global const uchar *w, int row, int rows, int cols
     if (lid < RESULTS) {
         float s = 0.0f;
 
-        /* each item begins elsewhere, so that local memory banks do not clash */
+        /* each item starts at another place, to avoid bank conflicts in local memory */
         for (int i = 0; i < ITEMS; i++)
             s = s + fold[lid * ITEMS + (i + lid) % ITEMS];
         out[lid] = s;
@@ -147,7 +147,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void matmul(
         if (row < rows && token < tokens) {
             float v = has_bias ? out[i] + b[row] : out[i];
 
-#ifdef BROKEN_matmul /* tests: as a miscompiled kernel might be */
+#ifdef BROKEN_matmul /* tests: simulates a miscompiled kernel */
             v = v * 1.01f;
 #endif
             y[at] = flags & 8 ? y[at] + v : v;

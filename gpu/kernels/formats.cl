@@ -1,17 +1,17 @@
-/* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layout:
+/* Memory layout and codes of quantised weights; quant.cl multiplies them. Layout:
  * engine/layout/format.h: units of PER blocks of 32 columns, each unit a head and then the blocks,
  * WIDTH rows interleaved. Every block becomes eight words of codes: words 0..3 (elements 0..15) and
- * 4..7 (elements 16..31), four bytes a word.
+ * 4..7 (elements 16..31), four bytes per word.
  *
  * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), and the format, from its
- * row of engine/file/formats.def. PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a
- * block, per row. PAYLOAD: where the payload begins in a block. BITS: of a code in the payload.
- * HIGH: bits of a code above them. OFFSET: what the codes stand above their values. MIN: the sign
- * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block; 2: signed scales
- * alone. HALVES: a factor of the scale for each 16 columns; 2: a scale of their own. LOOKUP: codes
- * number the sixteen values, OFFSET above them and four a word, TABLE0 .. TABLE3. E8M0: scales are
- * a byte, of exponents. WORDS: a unit's blocks lie scattered in so many words behind its head
- * (words.cl); 0: one behind the other. */
+ * row of engine/file/formats.def. PER: blocks per unit. HEAD, BLOCK: bytes of the head and of a
+ * block, per row. PAYLOAD: offset of the payload in a block. BITS: of a code in the payload. HIGH:
+ * bits of a code above them. OFFSET: codes minus their values. MIN: the sign of a block's minimum,
+ * 0 without. FACTORS: 1: 6-bit scales and minima per block; 2: only signed scales. HALVES: 1: a
+ * factor of the scale for each 16 columns; 2: a separate scale. LOOKUP: codes are indices of
+ * sixteen values, stored with OFFSET added, four per word, TABLE0 .. TABLE3. E8M0: scales are a
+ * byte with the exponent. WORDS: a unit's blocks are scattered in so many words after its head
+ * (words.cl); 0: consecutive. */
 #if WORDS
 #define UNIT (HEAD + 4 * WORDS)
 #define BLOCK_AT(head, j) ((head) + HEAD * WIDTH)
@@ -19,7 +19,7 @@
 #define UNIT (HEAD + PER * BLOCK)
 #define BLOCK_AT(head, j) ((head) + (HEAD + (j)*BLOCK) * WIDTH)
 #endif
-/* Of one row group with n blocks a row. */
+/* For one row group with n blocks per row. */
 #define GROUP_BYTES(n) ((size_t)((n) / PER) * (UNIT * WIDTH))
 
 #if WIDE
@@ -63,16 +63,16 @@ typedef uint uvec;
 #endif
 #define WORD(x) (uvec)(x##u)
 
-/* The integer dot product wants bytes with a sign; elsewhere codes are unsigned and ZERO is taken
- * off once a block. Where halves have scales it is taken off each code. */
+/* The integer dot product needs signed bytes; otherwise codes are unsigned and ZERO is subtracted
+ * once per block. If halves have scales it is subtracted from each code. */
 #define FLIPPED (DOT8 && OFFSET == 128)
 #if HALVES || FLIPPED
 #define ZERO 0.0f
 #else
 #define ZERO ((float)OFFSET)
 #endif
-/* One code (a byte) as a float: 2^23 + code is exact, and so is what is left when 2^23 + OFFSET is
- * taken away. */
+/* One code (a byte) as a float: 2^23 + code is exact, and so is the result after subtracting 2^23 +
+ * OFFSET. */
 #if HALVES
 #define CODE(u) (AS_FLOAT((u) | WORD(0x4b000000)) - (vec)(8388608.0f + OFFSET))
 #else
@@ -158,8 +158,7 @@ static inline uvec looked_up_word(uvec w)
 #endif
 
 #if !WORDS
-/* Words k and 4 + k (k = 0..3) of block j of a unit, which BLOCK_AT found: elements 4k .. and 16 +
- * 4k .. */
+/* Words k and 4 + k (k = 0..3) of block j of a unit, at BLOCK_AT: elements 4k .. and 16 + 4k .. */
 static inline void block_words(__global const uchar *block, int j, int k, int lane, uvec *lo,
                                uvec *hi)
 {
@@ -186,7 +185,7 @@ static inline void block_words(__global const uchar *block, int j, int k, int la
 #if FLIPPED
     *lo = *lo ^ 0x80808080u;
     *hi = *hi ^ 0x80808080u;
-#elif DOT8 && HALVES /* OFFSET is 32: code - 32, the sign spread over the two highest bits */
+#elif DOT8 && HALVES /* OFFSET is 32: code - 32, sign-extended to the two highest bits */
     *lo = *lo ^ 0x20202020u;
     *hi = *hi ^ 0x20202020u;
     *lo = *lo | (*lo & 0x20202020u) << 1 | (*lo & 0x20202020u) << 2;

@@ -1,4 +1,4 @@
-/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of
+/* Quantised matrices times quantised rows, to the bit (rules 1, 2 and 8 of
  * engine/device/numerics.h). The formats: formats.cl.
  *
  * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
@@ -42,7 +42,7 @@ static inline float half_sum(__global const act_t *a)
 #endif
 }
 
-/* What the sums of a block's codes are multiplied with, of each row; a format sets what it has. */
+/* Factors of the sums of a block's codes, per row; a format sets those it has. */
 struct block_factors {
     vec scale;
 #if HALVES
@@ -74,7 +74,7 @@ static inline struct block_factors read_factors(__global const uchar *head, int 
 }
 
 /* Products of block b's codes (block j of its unit) with TOKENS rows: sums of the block, or of its
- * two halves where those have factors. */
+ * two halves if those have factors. */
 #if HALVES
 #define SECOND_OF(s, second) second
 #else
@@ -173,8 +173,8 @@ static inline void quarter(__global const uchar *w, int begin, int end,
         out[t] = acc[t];
 }
 
-/* All four quarters of TOKENS tokens, rule 2. A loop, because compilers take four times as long
- * over four copies. */
+/* All four quarters of TOKENS tokens, rule 2. A loop, because four copies take compilers four times
+ * as long. */
 static inline void dot_rows(__global const uchar *w, int n, __global const act_t *const *a,
                             __global const float *const *ad, __global const float *const *as,
                             int lane, vec *out)
@@ -204,8 +204,8 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
  * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
  * order. A chain of loads from global memory would leave a GPU idle.
  *
- * term: 4 * step * TERMS * rows pairs; part: 4 * rows. row: this one's place among `rows`, lane: in
- * its row group at w. Has barriers. Everyone gets the sum. */
+ * term: 4 * step * TERMS * rows pairs; part: 4 * rows. row: index of this one among `rows`, lane:
+ * in its row group at w. Has barriers. All work-items get the sum. */
 static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
                             __global const float *ad, __global const float *as, int lane, int row,
                             int rows, int step, __local float2 *term, __local float *part)
@@ -247,7 +247,7 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
     if (slot < 4)
         part[slot * rows + row] = acc;
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* the next call writes to `part` behind its own barriers */
+    /* the next call writes to `part` after its own barriers */
     return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
 }
 
@@ -594,9 +594,8 @@ static inline void add_biases(__global const float *bg, __global const float *bu
 }
 #endif
 
-/* Rule 8: 32 rows of gate and up for the tokens of a tile, what the activation makes of them,
- * quantised again: block `group` of entry's row of m. Groups: (tiles, ffn / 32). act: enum
- * activation. */
+/* Rule 8: 32 rows of gate and up for the tokens of a tile, the activation applied, quantised again:
+ * block `group` of entry's row of m. Groups: (tiles, ffn / 32). act: enum activation. */
 __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     __global const act_t *a, __global const float *ad, __global const float *as, __global act_t *m,
     __global float *md, __global float *ms, __global const int4 *tiles,

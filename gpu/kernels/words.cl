@@ -1,16 +1,16 @@
-/* Formats whose blocks lie scattered in a superblock, which is packed word by word as files have it
- * (formats.def, words): the same as formats.cl has for the others, which it stands behind.
+/* Formats whose blocks are scattered in a superblock, which is packed word by word as in files
+ * (formats.def, words): the counterpart of formats.cl for these formats, included after it.
  * engine/file/blocks_words.c reads these words of one row.
  *
- * Defined by the host beyond formats.cl: WORDS (of a superblock, behind scale and minimum), TYPE_x
- * for format x; and GRID, the points that the codes of IQ formats number (engine/file/grids.h). */
+ * Defined by the host beyond formats.cl: WORDS (of a superblock, after scale and minimum), TYPE_x
+ * for format x; and GRID, the points selected by the codes of IQ formats (engine/file/grids.h). */
 #if WORDS
 
 #define DOWN(x, n) ((x) >> (uvec)(n))
 #define FIELD(x, from, n) (DOWN(x, from) & (uvec)((1u << (n)) - 1u))
 #define EACH_BYTE(b) (uvec)((b)*0x01010101u)
 
-/* Bytes and halves of words, by their number, as words of each row. */
+/* Bytes and halves of words, by index, as words of each row. */
 static inline uvec byte_at(__global const uchar *words, int k, int lane)
 {
     return FIELD(LOAD_WORDS(words, k / 4), k % 4 * 8, 8);
@@ -27,7 +27,7 @@ static inline vec odd_number(uvec x)
 }
 
 #if defined(TYPE_q2_k) || defined(TYPE_tq2_0)
-/* Word k of the 2-bit codes of block j, which begin at word `from`. */
+/* Word k of the 2-bit codes of block j, which start at word `from`. */
 static inline uvec two_bits(__global const uchar *words, int from, int j, int k, int lane)
 {
     return DOWN(LOAD_WORDS(words, from + j / 4 * 8 + k), j % 4 * 2) & EACH_BYTE(3u);
@@ -35,7 +35,8 @@ static inline uvec two_bits(__global const uchar *words, int from, int j, int k,
 #endif
 
 #ifdef TYPE_q3_k
-/* Words are turned (engine/layout/turned.h). Word k of block j, four codes as unsigned bytes. */
+/* Words are transposed (engine/layout/turned.h). Word k of block j, four codes as unsigned
+ * bytes. */
 static inline uvec q3_k_code(__global const uchar *words, int j, int k, int lane)
 {
     uvec x;
@@ -46,7 +47,7 @@ static inline uvec q3_k_code(__global const uchar *words, int j, int k, int lane
     return x | (DOWN(LOAD_WORDS(words, 3 * k + 2), j - 2) & EACH_BYTE(4u));
 }
 
-/* The factor of one of block j's halves, 32 above. */
+/* The factor of one of block j's halves, plus 32. */
 static inline uvec q3_k_factor(__global const uchar *words, int j, int h, int lane)
 {
     int at = 16 * h;
@@ -76,7 +77,7 @@ static inline uvec point_at(uvec i)
 #endif
 }
 
-/* Four magnitudes with the signs from bit 4k on, OFFSET above. */
+/* Four magnitudes with the signs from bit 4k on, plus OFFSET. */
 static inline uvec with_signs(uvec point, uvec signs, int k)
 {
     uvec minus = (FIELD(signs, 4 * k, 4) * WORD(0x00204081) & WORD(0x01010101)) * WORD(255);
@@ -137,7 +138,7 @@ static inline uvec iq2_code(__global const uchar *words, int j, int k, int lane)
 #endif
 
 #if defined(TYPE_iq1_s) || defined(TYPE_iq1_m)
-/* The same, an eighth added to all of them or taken away. */
+/* The same, with an eighth added to all of them or subtracted. */
 static inline uvec iq1_code(__global const uchar *words, int j, int k, int lane)
 {
     int l = k / 2;
@@ -159,7 +160,7 @@ static inline uvec iq1_code(__global const uchar *words, int j, int k, int lane)
 /* ---- The others ---- */
 
 #ifdef TYPE_tq1_0
-/* Digit n to the base of three of every byte, whose first digit is its highest. */
+/* Ternary digit n of every byte, whose first digit is its highest. */
 static inline uvec ternary_digit(uvec x, int n)
 {
     const uvec low = WORD(0x00ff00ff), three = WORD(3);
@@ -250,7 +251,7 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 #elif defined(TYPE_iq1_s)
     return LOAD_SCALES(head) *
            (odd_number(FIELD(half_at(words, 16 + j, lane), 12, 3)) * (vec)(0.125f));
-#elif defined(TYPE_iq1_m) /* its scale stands in the highest four bits of four halves */
+#elif defined(TYPE_iq1_m) /* its scale is in the highest four bits of four halves */
     uvec a = LOAD_WORDS(words, 12), b = LOAD_WORDS(words, 13);
 
     return f16_to_vec(FIELD(a, 12, 4) | (DOWN(a, 24) & WORD(0xf0)) | (DOWN(b, 4) & WORD(0xf00)) |
@@ -265,7 +266,7 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 
 #if HALVES
 #ifdef TYPE_nvfp4
-/* A byte that is E4M3 without a sign, halved, as codes are doubled. */
+/* A byte as unsigned E4M3, halved, because codes are doubled. */
 static inline vec e4m3_half(uvec x)
 {
     uvec e = FIELD(x, 3, 4), m = x & WORD(7), small = WORD(0) - (WORD(1) - min(e, WORD(1))),
@@ -311,7 +312,7 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 #endif
 
 #if HALVES && MIN
-/* What stands before the minimum in either half. */
+/* The factors of the minimum for each half. */
 static inline void half_mins(__global const uchar *head, int j, int lane, vec *first, vec *second)
 {
     __global const uchar *words = head + HEAD * WIDTH;

@@ -1,5 +1,5 @@
-/* Devices: how busy each is and what it holds. The CPU's bars show a core each: bright what this
- * process uses, dim what others use. */
+/* Devices: utilisation and memory of each. The CPU's bars show one core each: bright for this
+ * process, dim for others. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -19,8 +19,8 @@ static const char *const explain[] = {
     NULL,
 };
 
-#define LEAST_PAST 4 /* rows of a device's past: its name, a graph of two, a blank */
-#define LYING 9 /* columns a core from which its bar lies */
+#define LEAST_PAST 4 /* least rows of a device's history: its name, a graph of two, a blank */
+#define LYING 9 /* columns per core from which its bar is horizontal */
 
 static int core_rows(const struct ui_model *m, int width)
 {
@@ -48,7 +48,7 @@ static void devices_side(const struct ui_model *m, const struct panel_view *v, c
         snprintf(out, size, "%.2f of %d cores", m->system.process_cores, m->system.n_cores);
 }
 
-/* One core as a lying bar: this process, and behind it all others. */
+/* One core as a horizontal bar: this process, then all others. */
 static void core_meter(struct canvas *c, int x, int y, int width, double own, double all,
                        const struct theme *t)
 {
@@ -83,7 +83,7 @@ static void cores(struct canvas *c, struct rect r, const struct ui_model *m)
     int wide = s->n_cores * 2 <= per_row ? 2 : 1,
         widest = s->n_cores > 0 ? (per_row + 1) / s->n_cores : 1;
 
-    /* few cores: room for more than eight steps */
+    /* few cores: space for more than eight steps */
     if (widest >= LYING) {
         for (i = 0; i < s->n_cores; i++) {
             double all = isnan(s->core_use[i]) ? 0 : s->core_use[i],
@@ -122,7 +122,7 @@ static void holds(char *out, size_t size, const struct device_stats *d, int widt
              draw_size(a, (double)(d->weight_bytes + d->kv_bytes), width < 30));
 }
 
-/* Where there is room before end; returns the column after it. */
+/* Draws only if it fits before end; returns the column after it. */
 __attribute__((format(printf, 6, 0))) static int part(struct canvas *c, int x, int y, int end,
                                                       struct style s, const char *format, double v)
 {
@@ -221,7 +221,7 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     return 2;
 }
 
-/* Each device's past, on the rows that are left. */
+/* Each device's history, on the remaining rows. */
 static void past_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);

@@ -1,7 +1,7 @@
 /* Experts: the map, layers down and experts across. Heat is an expert's share of its layer's
- * choices against the even share 1/n, on a log scale with "even" in the middle of the ramp, so
- * over- and under-use both show; never chosen is black. Half blocks carry two layers a line where
- * lines are short; without colours a glyph's density is the heat, and digits stand for the GPU. */
+ * choices relative to the even share 1/n, on a log scale with "even" in the middle of the ramp, so
+ * over- and under-use both show; never chosen is black. Half blocks show two layers per line if
+ * lines are short; without colours a glyph's density is the heat, and digits mark the GPU. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 #include "ui/panels/server_figures.h"
@@ -45,7 +45,7 @@ static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@",
                                           gpu_glyphs[THEME_RAMP + 1] = " 12345678",
                                           disk_glyphs[THEME_RAMP + 1] = " abcdefgh";
 
-/* Glyphs instead of blocks: their density is the heat. */
+/* Whether glyphs instead of blocks are used: their density is the heat. */
 static bool glyphs(const struct theme *t)
 {
     return t->depth == THEME_MONO || t->ascii;
@@ -53,22 +53,22 @@ static bool glyphs(const struct theme *t)
 
 struct state {
     int expert;       /* the cursor's; its layer is the model's */
-    bool moved;       /* somebody moved the cursor */
+    bool moved;       /* the user moved the cursor */
     int top;          /* first layer shown */
     int first, shown; /* layers of the last drawing */
 };
 
-#define DEEP 8 /* from here on layers a map folds where rows are missing */
+#define DEEP 8 /* from so many layers on a map is folded if rows are missing */
 
-struct map {                     /* how the map lies in its rectangle */
+struct map {                     /* geometry of the map */
     int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
     int per_line, lines, top;    /* layers per line, lines, first layer shown */
-    int blocks, block_w;         /* deep maps fold: side by side, so many columns apart */
-    int parts;                   /* rows of cells that a layer's experts go on in; per_line 1 */
+    int blocks, block_w;         /* folded deep maps: number side by side, columns between them */
+    int parts;                   /* rows of cells per layer; per_line 1 */
     bool halves;                 /* a line holds two rows of cells: layers, or parts of one */
 };
 
-/* Of a layer that goes on in further rows. */
+/* For a layer with several rows of cells. */
 static int lines_a_layer(const struct map *p)
 {
     return p->halves ? p->parts / 2 : p->parts;
@@ -91,7 +91,7 @@ static double layer_total(const struct ui_model *m, int layer)
     return sum;
 }
 
-/* Of these experts one that every token meets, and none that is chosen. */
+/* Whether these include an always-used expert and none that is routed. */
 static bool always_met(const struct ui_model *m, int layer, int first, int end)
 {
     return first >= telemetry_routed(&m->live, layer) &&
@@ -117,13 +117,13 @@ static int label_width(int layers, int per_line)
     return per_line == 2 ? (layers > 10 ? 6 : 4) : (layers > 9 ? 3 : 2) + (layers > 99);
 }
 
-/* Two halves side by side fit, a column for each expert. */
+/* Whether two halves fit side by side, a column for each expert. */
 static bool folds(int layers, int experts, int per_line, int width)
 {
     return 2 * (label_width(layers, per_line) + experts) + 1 <= width;
 }
 
-/* Rows of the whole map at its densest, axis and foot included. */
+/* Rows of the whole map at its densest, including axis and foot. */
 static int least_rows(const struct ui_model *m, int width)
 {
     int layers = m->live.n_layers ? m->live.n_layers : 8, per_line = glyphs(&m->theme) ? 1 : 2;
@@ -133,7 +133,7 @@ static int least_rows(const struct ui_model *m, int width)
     return (layers + per_line - 1) / per_line + 2;
 }
 
-/* More experts than columns, and lines enough: a layer's experts go on in further rows of cells. */
+/* More experts than columns, and enough lines: splits a layer into several rows of cells. */
 static void parts_make(struct map *p, int experts, int layers, int rows, int room, bool halved)
 {
     int lines = rows / layers, most = lines * (halved ? 2 : 1);
@@ -145,7 +145,7 @@ static void parts_make(struct map *p, int experts, int layers, int rows, int roo
     p->halves = halved && p->parts > 1;
 }
 
-/* layer: one that is seen in any case, the cursor's or the one that is computed. */
+/* layer: always visible, the cursor's or the one being computed. */
 static struct map map_make(const struct ui_model *m, int top, int layer, struct rect r, int foot)
 {
     struct map p = {.bin = 1, .per_line = 1, .blocks = 1, .parts = 1};
@@ -168,7 +168,7 @@ static struct map map_make(const struct ui_model *m, int top, int layer, struct 
     p.columns = ((n + p.bin - 1) / p.bin + p.parts - 1) / p.parts;
     p.cell_w = room / p.columns;
     p.cell_w = p.cell_w > 3 ? 3 : p.cell_w;
-    if (p.parts > 1) { /* there are lines for all layers */
+    if (p.parts > 1) { /* all layers fit */
         p.lines = layers * lines_a_layer(&p);
         return p;
     }
@@ -190,8 +190,8 @@ static struct map map_make(const struct ui_model *m, int top, int layer, struct 
 
 struct heat {
     int step, light;
-    bool gpu, always; /* every token meets it */
-    bool away;        /* on the disk alone: all of the bin */
+    bool gpu, always; /* used by every token */
+    bool away;        /* only on disk: all of the bin */
 };
 
 static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p,
@@ -222,7 +222,7 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
     return h;
 }
 
-/* Layers that are a mixer alone have no cells. */
+/* Layers that are only a mixer have no cells. */
 static bool has_cells(const struct ui_model *m, int layer)
 {
     return layer < m->live.n_layers && telemetry_blocks(&m->live, layer) > 0;
@@ -240,7 +240,7 @@ static int brightness(int16_t colour)
                           : 0;
 }
 
-/* The grey that is as bright: heat without the colour of a device. */
+/* The grey of the same brightness: heat without a device's colour. */
 static int16_t grey_of(int16_t colour, enum theme_depth depth)
 {
     int grey = (brightness(colour) - 8 + 5) / 10;
@@ -262,7 +262,7 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
     return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
-/* A row of cells: a layer, or a part of its experts. layer n_layers: there is none. */
+/* A row of cells: a layer, or a part of its experts. layer n_layers: none. */
 struct row {
     int layer, part;
     double total; /* of the layer */
@@ -275,7 +275,7 @@ static struct row row_make(const struct ui_model *m, int layer, int part)
     return (struct row){there ? layer : m->live.n_layers, part, there ? layer_total(m, layer) : 0};
 }
 
-/* What the lower halves of a line are that begins with this row; none where it is not halved. */
+/* The row in the lower halves of a line that starts with this row; none if not halved. */
 static struct row row_below(const struct ui_model *m, const struct map *p, const struct row *r)
 {
     return !p->halves      ? row_make(m, m->live.n_layers, 0)
@@ -321,7 +321,7 @@ static void glyph_draw(struct canvas *c, int x, int y, const struct theme *t, st
                                                   : cpu_glyphs)[a.step]);
 }
 
-/* A cell in colours, and the one below it in the same line. */
+/* A coloured cell, and the one below it in the same line. */
 static void block_draw(struct canvas *c, int x, int y, const struct ui_model *m,
                        const struct map *p, const struct row *upper, const struct row *lower,
                        int column)
@@ -364,7 +364,7 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
     }
 }
 
-/* On the line that begins with this row, drawn before, when it is the cursor's. */
+/* Draws the cursor on the line that starts with this row, if it is there. */
 static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct map *p, int y,
                         int layer, int part, int expert)
 {
@@ -389,7 +389,7 @@ static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct
             s.attrs = STYLE_REVERSE;
             canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
         } else {
-            /* A frame of light around one half would hide the other: the cursor is a ring in the
+            /* A highlighted frame around one half would hide the other: the cursor is a ring in the
              * cell's own colour. */
             s.bg = below ? cell->style.bg : cell->style.fg;
             canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
@@ -397,7 +397,7 @@ static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct
     }
 }
 
-/* Where attention belongs when nobody moved the cursor: the expert with the largest share. */
+/* The default position of the cursor: the expert with the largest share. */
 static void hottest(const struct ui_model *m, int *layer, int *expert)
 {
     double best = -1;
@@ -419,7 +419,7 @@ static void hottest(const struct ui_model *m, int *layer, int *expert)
     }
 }
 
-/* How the colours (or glyphs) are read: the ramp of each device that holds any. */
+/* Legend of the colours (or glyphs): the ramp of each device that has experts. */
 static void legend_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
 {
     const struct theme *t = &m->theme;
@@ -526,8 +526,7 @@ static int by_share(const void *a, const void *b)
                                   : p->expert - q->expert;
 }
 
-/* The best (or worst) eight without a table of all: eight passes would be slower than one
- * insertion. */
+/* The best (or worst) eight, by insertion without a full sort. */
 static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold)
 {
     int n = 0, l, e, i;
@@ -574,7 +573,7 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     canvas_clip_set(c, before);
 }
 
-/* Black or white, whichever can be read on a colour of the palette. */
+/* Black or white, whichever is readable on a colour of the palette. */
 static int16_t ink_on(int16_t colour, enum theme_depth depth)
 {
     int light = brightness(colour);
@@ -586,7 +585,7 @@ static int16_t ink_on(int16_t colour, enum theme_depth depth)
     return depth == THEME_16 ? light > 110 ? 0 : 15 : light > 110 ? 16 : 231;
 }
 
-/* In w columns and no more, however large: 19.2, 19, 12k, 3M. */
+/* In at most w columns, however large: 19.2, 19, 12k, 3M. */
 static void cell_number(char out[24], double v, int w, bool fraction)
 {
     static const struct {
@@ -603,7 +602,7 @@ static void cell_number(char out[24], double v, int w, bool fraction)
     out[0] = 0;
 }
 
-/* A cell of the zoomed map: its count on its heat, in the middle of its rows. */
+/* A cell of the zoomed map: its count on its heat colour, centred. */
 static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer,
                       int expert, double total, bool cursor)
 {
@@ -615,7 +614,7 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     struct style s = STYLE_PLAIN;
     char number[24];
 
-    if (expert >= telemetry_blocks(&m->live, layer)) /* the layer has fewer than others */
+    if (expert >= telemetry_blocks(&m->live, layer)) /* the layer has fewer experts than others */
         return;
     step = always ? THEME_RAMP / 2 : step;
 
@@ -644,11 +643,11 @@ static void layers_shown(struct state *s, const struct ui_model *m, int first, i
     s->shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
 }
 
-/* How the zoomed map lies: a table of cells, the extremes beside it or below, two lines at the
+/* Layout of the zoomed map: a table of cells, the extremes beside it or below, two lines at the
  * foot. */
 struct zoom {
     int cell_w, tall; /* of a cell: columns, rows */
-    int side_w;       /* columns of the extremes beside the table; 0: not there */
+    int side_w;       /* columns of the extremes beside the table; 0: none */
     int rows;         /* between the heading and the foot */
     int top, shown;   /* first layer, layers */
 };
@@ -660,7 +659,7 @@ static struct zoom zoom_make(const struct ui_model *m, struct rect r)
 
     z.cell_w = (r.w - z.side_w - 14) / (n ? n : 1);
     z.cell_w = z.cell_w > 7 ? 7 : z.cell_w;
-    table = z.side_w ? z.rows : z.rows - 8; /* the extremes may come below */
+    table = z.side_w ? z.rows : z.rows - 8; /* the extremes may be below */
     z.tall = table >= layers * 3 ? 3 : table >= layers * 2 ? 2 : 1;
     if (m->theme.depth == THEME_MONO)
         z.tall = 1;
@@ -669,7 +668,7 @@ static struct zoom zoom_make(const struct ui_model *m, struct rect r)
     return z;
 }
 
-/* A number in each cell, the entropy of each layer. */
+/* Draws a number in each cell, and the entropy of each layer. */
 static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m,
                        const struct zoom *z, int cursor_expert)
 {
@@ -694,7 +693,7 @@ static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m
     }
 }
 
-/* Most and least chosen: beside the table, or below it where there is no room beside. */
+/* Most and least chosen experts: beside the table, or below it if that does not fit. */
 static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model *m,
                           const struct zoom *z)
 {
@@ -714,7 +713,7 @@ static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model
     rank_draw(c, least, m, "least chosen", true);
 }
 
-/* How the choices spread over the devices. */
+/* Distribution of the choices over the devices. */
 static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     int n = m->live.n_experts, layers = m->live.n_layers, gpu_cells = 0, cells = 0, here = 0;
@@ -764,14 +763,14 @@ static int experts_most(const struct ui_model *m, int width)
                : (m->live.n_layers ? m->live.n_layers : 8) + 3; /* the legend is the last row */
 }
 
-/* Between the whole map at its densest and a line for each layer more rows are of no use. */
+/* Rows between the densest map and a line per layer are useless. */
 static int experts_step(const struct ui_model *m, int width)
 {
     return m->live.n_layers && least_rows(m, width) < m->live.n_layers + 2 ? least_rows(m, width)
                                                                            : 0;
 }
 
-/* A column holds less than a cell for each expert. */
+/* A column has less than a cell per expert. */
 static bool experts_across(const struct ui_model *m, int width)
 {
     int layers = m->live.n_layers;
@@ -779,7 +778,7 @@ static bool experts_across(const struct ui_model *m, int width)
     return !m->server.on && label_width(layers, 1) + m->live.n_experts > width;
 }
 
-/* The cursor begins where the foot line already points. */
+/* The cursor starts at the expert of the foot line. */
 static void experts_focused(struct ui_model *m, const struct panel_view *v)
 {
     struct state *s = v->state;
@@ -801,12 +800,12 @@ static void experts_side(const struct ui_model *m, const struct panel_view *v, c
         snprintf(out, size, "%s", ui_heat_word(m));
 }
 
-/* Numbers of the experts over the cells. */
+/* Numbers of the experts above the cells. */
 static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                       const struct map *p)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    /* room for two digits at every second one */
+    /* two digits at every second one */
     bool pairs = p->cell_w >= 2;
 
     if (p->parts > 1) {
@@ -836,7 +835,7 @@ static double value_sum(const struct ui_model *m)
     return sum;
 }
 
-/* Nobody moved the cursor: the map follows a long pass through the layers. */
+/* Unless the user moved the cursor, the map follows a long pass through the layers. */
 static int layer_seen(const struct ui_model *m, const struct panel_view *v)
 {
     const struct state *s = v->state;
@@ -844,7 +843,7 @@ static int layer_seen(const struct ui_model *m, const struct panel_view *v)
     return m->live.layer_at && !s->moved && !v->focused ? m->live.layer_at - 1 : m->cursor_layer;
 }
 
-/* The map in its columns: one, or two side by side where it folds. */
+/* The map in its columns: one, or two side by side if folded. */
 static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                      const struct panel_view *v)
 {

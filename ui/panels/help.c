@@ -1,18 +1,18 @@
-/* Help: the keys from their table and the commands, as text that scrolls; explanations wrap in
- * their column. */
+/* Help: the keys from their table and the commands, as scrolling text; explanations wrap in their
+ * column. */
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
 
 #include <string.h>
 
-#define COLUMN 19 /* where the explanations begin */
+#define COLUMN 19 /* start of the explanations */
 
 struct state {
     int top;         /* first row shown */
     int rows, shown; /* of the last drawing: all, and those of the pane */
 };
 
-/* Draws from row y on when c is given; returns the rows taken. The text is ASCII: ours. */
+/* Draws from row y on if c is given; returns the number of rows. The text is our own ASCII. */
 static int flow(struct canvas *c, struct rect r, const struct ui_model *m, int y)
 {
     const char *s = m->help_text ? m->help_text : "";

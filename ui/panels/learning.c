@@ -1,6 +1,6 @@
 /* Learning: which layers and experts learn. A map, layers down, the attention and then the experts
- * across; heat is the norm of a cell's gradient against the root mean square of all of them, on a
- * log scale with "as all" in the middle of the ramp. Half blocks carry two layers a line where
+ * across; heat is the norm of a cell's gradient relative to the root mean square of all of them, on
+ * a log scale with "as all" in the middle of the ramp. Half blocks show two layers per line if
  * lines are short; without colours a glyph's density is the heat. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
@@ -23,22 +23,22 @@ static const char *const explain[] = {
 
 static const char glyph_ramp[THEME_RAMP + 1] = " .:-=+*#@";
 
-#define DEEP 8       /* from here on layers a map folds where rows are missing */
+#define DEEP 8       /* from so many layers on a map is folded if rows are missing */
 #define RANK_W 30    /* columns of the list beside the map */
 #define RANK_MOST 64 /* rows of it */
 
 struct state {
     int layer, column; /* the cursor's; column 0: attention */
-    bool moved;        /* somebody moved it */
+    bool moved;        /* the user moved it */
     int top;           /* first layer shown */
     int shown;         /* layers of the last drawing */
 };
 
-struct grid {              /* how the map lies */
-    int x;                 /* of the attention's cell; the experts begin a cell and a gap behind */
-    int cell_w, bin, bins; /* columns a cell, experts a cell, cells */
-    int per_line, lines;   /* layers a line, lines */
-    int blocks, block_w;   /* deep maps fold: side by side, so many columns apart */
+struct grid {              /* geometry of the map */
+    int x;                 /* of the attention's cell; experts start a cell and a gap after it */
+    int cell_w, bin, bins; /* columns per cell, experts per cell, cells */
+    int per_line, lines;   /* layers per line, lines */
+    int blocks, block_w;   /* folded deep maps: number side by side, columns between them */
     int width;             /* of all */
 };
 
@@ -52,7 +52,7 @@ static const float *values(const struct ui_model *m)
     return m->heat == HEAT_SESSION ? m->training->mean : m->training->newest;
 }
 
-/* column 0: attention. NAN: nothing is trained there, or there is none. */
+/* column 0: attention. NAN: not trained, or absent. */
 static double value(const struct ui_model *m, int layer, int column)
 {
     const struct ui_training *t = m->training;
@@ -88,7 +88,7 @@ static int level(double v, double rms)
     return step < 1 ? 1 : step >= THEME_RAMP ? THEME_RAMP - 1 : step;
 }
 
-/* ---- how it lies ---- */
+/* ---- geometry ---- */
 
 static int label_width(int layers, int per_line)
 {
@@ -142,7 +142,7 @@ static struct grid grid_make(const struct ui_model *m, struct rect r, int rows)
     return g;
 }
 
-/* The first layer shown, so that the cursor's is among them. */
+/* The first layer shown, such that the cursor's is visible. */
 static int top_make(const struct ui_training *t, const struct grid *g, const struct state *s)
 {
     int most = g->lines * g->per_line * g->blocks, top = s->top;
@@ -153,7 +153,7 @@ static int top_make(const struct ui_training *t, const struct grid *g, const str
     return top < 0 ? 0 : (top + g->per_line - 1) / g->per_line * g->per_line;
 }
 
-/* Columns of the training that a cell of the map stands for: cell 0 the attention. */
+/* Columns of the training data in a cell of the map: cell 0 is the attention. */
 static void cell_columns(const struct ui_training *t, const struct grid *g, int cell, int *first,
                          int *end)
 {
@@ -179,7 +179,7 @@ struct heat {
     int step;
 };
 
-/* The hottest of those that share the cell. */
+/* The hottest of those in the cell. */
 static struct heat cell_heat(const struct ui_model *m, const struct grid *g, int layer, int cell,
                              double rms)
 {
@@ -277,7 +277,7 @@ static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct
 static void axis_draw(struct canvas *c, const struct ui_model *m, const struct grid *g, int y)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    bool pairs = g->cell_w >= 2; /* room for two digits at every second one */
+    bool pairs = g->cell_w >= 2; /* two digits at every second one */
 
     canvas_put(c, g->x, y, dim, 'A');
     if (g->bin > 1) {
@@ -300,7 +300,7 @@ static void cell_name(char *out, size_t size, const struct ui_training *t, int l
         snprintf(out, size, t->routed[layer] ? "L%d shared expert" : "L%d feed-forward", layer);
 }
 
-/* Where attention belongs when nobody moved the cursor. */
+/* The default position of the cursor. */
 static void hottest(const struct ui_model *m, int *layer, int *column)
 {
     const struct ui_training *t = m->training;
@@ -370,7 +370,7 @@ static int by_value(const void *a, const void *b)
                                   : p->column - q->column;
 }
 
-/* The cells with the largest gradients, kept in order while all are looked at. */
+/* The cells with the largest gradients, sorted by insertion. */
 static int rank_make(const struct ui_model *m, struct ranked *out, int most)
 {
     const struct ui_training *t = m->training;
@@ -482,7 +482,7 @@ static void learning_side(const struct ui_model *m, const struct panel_view *v, 
         snprintf(out, size, "gradient · %s", ui_heat_word(m));
 }
 
-/* The cursor begins where the foot line already points. */
+/* The cursor starts at the cell of the foot line. */
 static void learning_focused(struct ui_model *m, const struct panel_view *v)
 {
     struct state *s = v->state;

@@ -1,5 +1,5 @@
-/* Loss: how it fell over the run so far, on the run's whole length, with a mark for each
- * validation; below it, where there are rows, the learning rate's plan. */
+/* Loss: its curve so far, on an axis of the run's whole length, with a mark for each validation;
+ * below it, if there are rows, the learning rate schedule. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
@@ -16,8 +16,8 @@ static const char *const explain[] = {
 };
 
 #define AXIS 7       /* columns of the numbers at the left */
-#define RATE_ROWS 2  /* of the learning rate's plan */
-#define RATE_FROM 11 /* rows of the panel from which it is there */
+#define RATE_ROWS 2  /* of the learning rate schedule */
+#define RATE_FROM 11 /* rows of the panel from which it is shown */
 
 struct scale {
     double low, high;
@@ -48,7 +48,7 @@ static void loss_side(const struct ui_model *m, const struct panel_view *v, char
                  t->best_at);
 }
 
-/* ---- what is where ---- */
+/* ---- scales ---- */
 
 static void widen(struct scale *s, double low, double high)
 {
@@ -69,7 +69,7 @@ static struct scale scale_make(const struct ui_training *t)
     return s;
 }
 
-/* Dots from the left: two a cell. */
+/* Dots from the left: two per cell. */
 static int dot_x(const struct plot *p, double step)
 {
     int dots = 2 * p->r.w, n = p->s.to - p->s.from,
@@ -78,7 +78,7 @@ static int dot_x(const struct plot *p, double step)
     return x < 0 ? 0 : x >= dots ? dots - 1 : x;
 }
 
-/* Dots from the top: four a cell. */
+/* Dots from the top: four per cell. */
 static int dot_y(const struct plot *p, double value)
 {
     int dots = 4 * p->r.h,
@@ -87,7 +87,7 @@ static int dot_y(const struct plot *p, double value)
     return y < 0 ? 0 : y >= dots ? dots - 1 : y;
 }
 
-/* Adds a dot to what Braille the cell has. */
+/* Adds a dot to the cell's Braille character. */
 static void dot_put(const struct plot *p, int x, int y, struct style s)
 {
     static const uint8_t bits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
@@ -153,7 +153,7 @@ static void axis_draw(const struct plot *p, const struct ui_model *m)
     }
 }
 
-/* Numbers of the first step and the last, and what line and marks are. */
+/* Numbers of the first and the last step, and a legend. */
 static void foot_draw(const struct plot *p, const struct ui_model *m, int y)
 {
     const struct ui_training *t = m->training;
@@ -176,7 +176,7 @@ static void foot_draw(const struct plot *p, const struct ui_model *m, int y)
     canvas_text(p->c, x + 3, y, dim, " validation");
 }
 
-/* The learning rate's plan, a bar a column; bright as far as it was used. */
+/* The learning rate schedule, a bar per column; bright up to the current step. */
 static void rates_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_training *t = m->training;

@@ -1,5 +1,5 @@
-/* Memory: what the model takes, by kind, what the process has resident, and what is left of the
- * machine. Red beyond 90 %. */
+/* Memory: the model's, by kind, the resident memory of the process, and the machine's free memory.
+ * Red beyond 90 %. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
@@ -42,7 +42,7 @@ static const char *const explain_training[] = {
     NULL,
 };
 
-/* The weights' copies; the rest of what devices hold is counted with the host's. */
+/* Copies of the weights on devices; the rest of the devices' memory is counted with the host's. */
 static double copies(const struct ui_model *m)
 {
     double sum = 0;
@@ -61,7 +61,7 @@ static double used_share(const struct ui_model *m)
                : 0;
 }
 
-/* Disk activity is on every screen. */
+/* Disk activity is always shown. */
 static int memory_least(const struct ui_model *m)
 {
     return m->live.disk.slots > 0 ? 4 : 2;
@@ -100,7 +100,7 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
     (void)x;
     x = r.x + (r.w < 30 ? 15 : 18);
     width = r.x + r.w - x;
-    /* bars of one scale end at one place */
+    /* align the ends of bars of one scale */
     if (width > 24) {
         canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), more);
         width -= 16;
@@ -109,7 +109,7 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
              theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
-/* A label, its figure and what is said of it, at the end of the row. */
+/* A label, its figure, and a note at the end of the row. */
 static void figure_row(struct canvas *c, struct rect r, int y, const struct ui_model *m,
                        const char *label, const char *figure, const char *more)
 {
@@ -117,7 +117,7 @@ static void figure_row(struct canvas *c, struct rect r, int y, const struct ui_m
     canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), more);
 }
 
-/* What is kept of experts that stay on the disk, and what reading the others takes. */
+/* The cache of experts that stay on disk, and the disk reads. */
 static int disk_rows(struct canvas *c, struct rect r, int y, const struct ui_model *m, double total)
 {
     const struct telemetry *t = &m->live;
@@ -138,7 +138,7 @@ static int disk_rows(struct canvas *c, struct rect r, int y, const struct ui_mod
     return y + 1;
 }
 
-/* The process and the machine, which every screen has. */
+/* The process and the machine, shown on every screen. */
 static void machine_rows(struct canvas *c, struct rect r, int y, const struct ui_model *m)
 {
     const struct ui_system *s = &m->system;

@@ -1,4 +1,4 @@
-/* See panel.h: the list of panels, and what they share. */
+/* See panel.h: the list of panels, and common helpers. */
 #include "ui/panels/panel.h"
 #include "engine/base/mem.h"
 

@@ -1,6 +1,6 @@
-/* Placement: the plan in force, what is still on its way, and for every plan used in this session
- * what it gave: tokens, rate with its spread, share of the devices, and what the split costs. Plans
- * not used yet wait below to be chosen. */
+/* Placement: the current plan, pending moves, and for every plan used in this session its figures:
+ * tokens, rate with its spread, share of the devices, and the cost of the split. Unused plans are
+ * listed below for selection. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -34,11 +34,11 @@ static const char *const explain[] = {
 
 struct state {
     int cursor;      /* row of the list of plans */
-    char chosen[64]; /* the name last asked for */
+    char chosen[64]; /* the name last requested */
 };
 
-/* Experts that pass through a device: all of them, and how many came by a right guess of the next
- * layer's choice. */
+/* Streamed experts: all of them, and how many came by a right prediction of the next layer's
+ * choice. */
 static bool streaming(const struct ui_model *m, struct device_stats *sum)
 {
     *sum = (struct device_stats){0};
@@ -81,7 +81,7 @@ static void placement_side(const struct ui_model *m, const struct panel_view *v,
 }
 
 #define MARK_W 5 /* "▸F10 " */
-/* Where columns end behind the name. */
+/* End columns after the name. */
 enum {
     GPU_ALONE_END = 14,
     QUARTILES_END = 17,
@@ -93,8 +93,8 @@ enum {
     FIRST_END = 68
 };
 
-/* Where the gpu's share ends, 0: not shown. Short of room it stands in place of the quartiles, once
- * there is another device than the CPU. */
+/* End of the gpu's share, 0: not shown. If space is short it replaces the quartiles, once there is
+ * another device than the CPU. */
 static int gpu_end(const struct ui_model *m, int room)
 {
     return room >= GPU_END                                  ? GPU_END
@@ -138,7 +138,7 @@ static double gpu_share(const struct plan_metrics *f)
     return all > 0 ? other / all : 0;
 }
 
-/* What a plan that was used gave, in columns from x on as far as there is room. */
+/* Figures of a used plan, in columns from x on as far as they fit. */
 static void row_figures(struct canvas *c, int x, int y, int room, const struct ui_model *m,
                         const struct plan_metrics *f, bool current)
 {

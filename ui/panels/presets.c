@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* all: those that are open at start */
+/* all: those open initially */
 static const struct {
     const char *name, *panels;
 } presets[] = {
@@ -32,7 +32,7 @@ static unsigned at_start(const struct ui_model *m)
     return bits;
 }
 
-/* What stands in the chat's place on a dashboard is no set's to close. */
+/* Panels shown in the chat's place on a dashboard are not closed by a set. */
 static unsigned on_stage(const struct ui_model *m)
 {
     unsigned bits = 0;
@@ -43,7 +43,7 @@ static unsigned on_stage(const struct ui_model *m)
     return bits;
 }
 
-/* The panel whose name begins the list, -1: none. */
+/* The panel whose name starts the list, -1: none. */
 static int panel_at(const char *list)
 {
     size_t n = strcspn(list, ",");

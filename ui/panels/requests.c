@@ -1,5 +1,5 @@
-/* Requests of a server that are over, the newest below, and what the program had to say meanwhile.
- * It has the rows of the chat's place that the sessions leave. */
+/* Finished requests of a server, the newest at the bottom, and the program's messages in between.
+ * Uses the rows of the chat's place that the sessions leave. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
@@ -15,7 +15,7 @@ static const char *const explain[] = {
 };
 
 struct state {
-    int back; /* rows that are newer than the last one shown */
+    int back; /* rows newer than the last one shown */
 };
 
 static int requests_want(const struct ui_model *m, int width)
@@ -47,7 +47,7 @@ static void put_time(char *out, size_t size, double seconds)
         snprintf(out, size, "%.2f s", seconds);
 }
 
-/* What stands behind the status, from what matters most. */
+/* The text after the status, most important part first. */
 static void tell(const struct ui_request *q, char *out, size_t size)
 {
     char first[16], all[16];
@@ -119,7 +119,7 @@ static bool requests_act(struct ui_model *m, const struct panel_view *v, enum ac
     case ACTION_LAST: own->back = 0; break;
     default: return false;
     }
-    return true; /* drawing keeps it inside */
+    return true; /* clamped when drawing */
 }
 
 const struct panel panel_requests = {

@@ -1,5 +1,5 @@
-/* Sessions of a server: who is answered in which, how fast, how much of the prompt was there
- * already, how full it is; below them who waits. It has the chat's place. */
+/* Sessions of a server: client, rate, cached part of the prompt and fill of each; below them the
+ * waiting requests. Shown in the chat's place. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -63,7 +63,7 @@ static const char *state_word(enum ui_session_state s)
                                        : "idle";
 }
 
-/* A column is shown where the pane is at least `from` wide; each ends `width` cells on. */
+/* A column is shown if the pane is at least `from` wide; each is `width` cells. */
 enum column { NUMBER, STATE, RATE, MADE, PROMPT, CACHED, HOLDS, TIME, WHO, COLUMNS };
 static const struct {
     const char *title;
@@ -114,7 +114,7 @@ static void cell(char *out, size_t size, const struct ui_model *m, int row,
     }
 }
 
-/* Walks over the columns of a row; title: their names instead. */
+/* Iterates over the columns of a row; title: draws their names instead. */
 static void row_draw(struct canvas *c, struct rect r, int y, const struct ui_model *m, int row,
                      const struct ui_session *s)
 {
@@ -162,7 +162,7 @@ static void more_draw(struct canvas *c, struct rect r, int y, const struct ui_mo
     canvas_text_fit(c, r.x + 4, y, r.w - 4, theme_style(&m->theme, ROLE_STYLE_DIM), text);
 }
 
-/* The i-th of all rows: sessions, those not kept, who waits, those not kept. */
+/* Row i of all: sessions, number of hidden ones, waiting requests, number of hidden ones. */
 static void any_draw(struct canvas *c, struct rect r, int y, const struct ui_model *m, int i)
 {
     const struct ui_serving *s = m->serving;
@@ -213,7 +213,7 @@ static bool sessions_act(struct ui_model *m, const struct panel_view *v, enum ac
     case ACTION_LAST: own->top = UI_SESSIONS + UI_WAITING; break;
     default: return false;
     }
-    return true; /* drawing keeps it inside */
+    return true; /* clamped when drawing */
 }
 
 const struct panel panel_sessions = {

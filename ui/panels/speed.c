@@ -1,5 +1,5 @@
-/* Speed: the rate of computing now and as a history, what came before the first token, and how even
- * the tokens are. Rates are those of the computing; waiting for the pace is not in them. */
+/* Speed: the computing rate now and as a history, the time before the first token, and the spread
+ * of token times. Rates exclude pacing. */
 #include "engine/run/report/trace.h"
 #include "ui/draw.h"
 #include "ui/glyph.h"
@@ -37,7 +37,7 @@ static const char *const explain_server[] = {
     NULL,
 };
 
-/* Something was drafted, or a line says why not. */
+/* Tokens were drafted, or there is a reason why not. */
 static bool has_drafts(const struct ui_model *m)
 {
     const struct speculation_figures *d = &m->live.speculation;
@@ -45,7 +45,7 @@ static bool has_drafts(const struct ui_model *m)
     return d->wanted && (d->drafted || d->why[0]);
 }
 
-/* How many bytes of a text stand on a line of so many cells, cut at a blank where there is one. */
+/* Bytes of a text that fit on a line of so many cells, cut at a blank if there is one. */
 static size_t line_of(const char *text, int cells)
 {
     size_t n = strlen(text), cut = 0;
@@ -57,10 +57,10 @@ static size_t line_of(const char *text, int cells)
     return cut ? cut : cells > 0 ? (size_t)cells : n;
 }
 
-#define LABEL 8 /* cells of a label in front of a value */
+#define LABEL 8 /* cells of a label before a value */
 #define WHY_LINES 3
 
-/* Lines that drafts take: why there are none is a sentence. */
+/* Lines about drafts: the reason for not drafting is a sentence. */
 static int draft_lines(const struct ui_model *m, int width)
 {
     const char *why = m->live.speculation.why;
@@ -75,8 +75,8 @@ static int draft_lines(const struct ui_model *m, int width)
     return n > 1 ? n : 1;
 }
 
-/* Rows below the times of tokens; a reason of several lines takes them from the graph, not from
- * other panels. */
+/* Rows below the token times; a reason of several lines takes rows from the graph, not from other
+ * panels. */
 static int more_rows(const struct ui_model *m, int width)
 {
     return m->serving ? 1 + (m->serving->drafted > 0) : draft_lines(m, width);
@@ -126,8 +126,8 @@ static void speed_side(const struct ui_model *m, const struct panel_view *v, cha
         snprintf(out, size, "idle");
 }
 
-/* How the newest tokens' times spread: a bar for each eighth between the fastest and the slowest.
- */
+/* Distribution of the newest tokens' times: a bar for each eighth between the fastest and the
+ * slowest. */
 static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     uint64_t n = m->live.recent_count < TELEMETRY_RECENT ? m->live.recent_count : TELEMETRY_RECENT,
@@ -173,7 +173,7 @@ static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
     }
 }
 
-/* Attention, routing and the rest have a texture, devices have the colour. */
+/* Attention, routing and the rest are distinguished by texture, devices by colour. */
 static uint32_t span_glyph(int kind)
 {
     return kind == TRACE_ATTENTION                         ? 0x2593
@@ -182,8 +182,8 @@ static uint32_t span_glyph(int kind)
                                                            : 0x2591;
 }
 
-/* One token, traced about once a second while this is looked at: a lane for each device, then the
- * time of each layer. Returns rows used. */
+/* One token, traced about once a second while this is shown: a lane for each device, then the time
+ * of each layer. Returns rows used. */
 static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct telemetry *t = &m->live;
@@ -213,7 +213,7 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
     }
     x = canvas_printf(c, r.x, r.y, dim, m->serving ? "one pass, %.2f ms" : "one token, %.2f ms",
                       total * 1e-3);
-    /* the key to the textures takes a row of its own */
+    /* the legend of the textures takes a separate row */
     if (r.x + r.w - x < 42) {
         r.y++;
         r.h--;
@@ -254,14 +254,13 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
     return r.y - begin + y + (layers < rows ? layers : rows);
 }
 
-/* A pass makes several tokens, so that none reads the weights for itself. */
+/* A pass makes several tokens, which share the reading of the weights. */
 static bool drafts_are_on(const struct ui_model *m)
 {
     return has_drafts(m) && !*m->live.speculation.why && m->live.speculation.rows > 0;
 }
 
-/* What stands at the right of the decode rate, from long to short; false: nothing to say in this
- * form. */
+/* Text at the right of the decode rate, from long to short; false: none in this form. */
 static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t size)
 {
     char bytes[16];
@@ -313,7 +312,8 @@ static const char *put_time(char out[16], double seconds)
     return out;
 }
 
-/* What drafts do, or why there are none, on so many lines; the last one's row. */
+/* Figures of drafting, or the reason for not drafting, on so many lines; returns the last one's
+ * row. */
 static int draw_drafts(struct canvas *c, struct rect r, const struct ui_model *m, int y, int lines)
 {
     const struct speculation_figures *d = &m->live.speculation;
@@ -355,7 +355,7 @@ static const char *serving_row(const struct ui_serving *s, int i, char *out, siz
     return "a pass";
 }
 
-/* So many rows below the times of tokens; the last one's row. */
+/* Draws so many rows below the token times; returns the last one's row. */
 static int draw_more(struct canvas *c, struct rect r, const struct ui_model *m, int y, int rows)
 {
     char line[96];
@@ -381,7 +381,7 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
                  graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
     int wide = r.w >= 36, plain = wide ? 3 : 4, more = more_rows(m, r.w), lines, graph_rows,
         y = r.y, x;
-    /* while a prompt is read there is only that to see */
+    /* during prefill only that is shown */
     const struct ui_history *shown = m->prefilling && m->prefill.count ? &m->prefill : &m->decode;
     double top = draw_history_max(shown, r.w * 2);
     int zoomed = r.h >= 16;

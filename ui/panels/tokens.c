@@ -1,5 +1,5 @@
-/* Tokens: each token of the answer, newest first, with its probability, its time and the experts of
- * the layer the map's cursor is on. */
+/* Tokens: each token of the answer, newest first, with its probability, its time and its experts in
+ * the layer of the map's cursor. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -24,22 +24,22 @@ static const char *const explain[] = {
 };
 
 struct state {
-    int cursor;        /* how many tokens are newer; 0 follows the newest */
+    int cursor;        /* number of newer tokens; 0 follows the newest */
     uint64_t n_tokens; /* of the model, when the cursor was set: it stays on its token */
     unsigned list;     /* ui_model.token_lists then */
-    bool open;         /* what else was likely is listed, */
-    int choice;        /* and this one is marked */
-    uint64_t listed;   /* n_tokens of the rows that are shown, since listed_at */
+    bool open;         /* the alternatives are listed, */
+    int choice;        /* index of the selected one */
+    uint64_t listed;   /* n_tokens at the rows shown, since listed_at */
     uint64_t listed_at;
 };
 
-/* tokens over an open list, where rows are plenty, and where not */
+/* tokens shown above an open list, with enough rows, and without */
 #define TOKENS_OVER 3
 #define PLENTY 14
 #define P_W 6 /* "100.0" */
 #define DRAWN_W 8
 #define LEFT_W 6
-#define FORBIDDEN_MARK 0.5f /* more than that: the model wanted something else */
+#define FORBIDDEN_MARK 0.5f /* above this the model preferred something else */
 #define BAR_W 8
 #define MS_W 9
 #define EXPERTS_W 7 /* two of them, or the heading */
@@ -65,7 +65,7 @@ static void token_text(char *out, size_t size, const char *text)
 {
     size_t n = 0;
 
-    /* A blank at an end would not be seen. */
+    /* A blank at an end would be invisible. */
     for (; *text && n + 4 < size; text++) {
         const char *shown = *text == ' ' ? "␣" : *text == '\n' ? "↵" : NULL;
 
@@ -80,8 +80,7 @@ static void token_text(char *out, size_t size, const char *text)
 }
 
 struct columns {
-    /* where each ends (p, drawn, left, ms) or begins (bar, experts); 0: not shown, which p always
-     * is */
+    /* end (p, drawn, left, ms) or start (bar, experts) of each; 0: not shown, but p always is */
     int p, drawn, left, bar, ms, experts;
     int text_w;
 };
@@ -93,7 +92,7 @@ static struct columns columns_make(struct rect r)
     k.p = r.x + k.text_w + P_W;
     if (r.w >= 42)
         k.drawn = k.p + DRAWN_W;
-    if (r.w >= 30) /* else the experts have its room: half of them says nothing */
+    if (r.w >= 30) /* else the experts get its space: half of it is useless */
         k.left = (k.drawn ? k.drawn : k.p) + LEFT_W;
     k.experts = (k.left ? k.left : k.p) + 1;
     if (r.w >= 54) {
@@ -120,13 +119,13 @@ static void heading(struct canvas *c, struct rect r, const struct ui_model *m,
         canvas_text_right(c, k->left, r.y, dim, "left");
     if (k->ms)
         canvas_text_right(c, k->ms, r.y, dim, "ms");
-    /* the title says of which layer, where it has the room */
+    /* the title names the layer, if it fits */
     snprintf(text, sizeof text, k->left ? "experts" : "E of L%d", m->cursor_layer);
     if (k->experts)
         canvas_text_fit(c, k->experts, r.y, r.x + r.w - k->experts, dim, text);
 }
 
-/* The experts of the layer under the map's cursor. */
+/* The experts in the layer of the map's cursor. */
 static void experts(struct canvas *c, int x, int y, int end, const struct ui_model *m, uint64_t at)
 {
     const uint16_t *row = m->token_experts + at * (uint64_t)m->token_width +
@@ -149,8 +148,8 @@ static void experts(struct canvas *c, int x, int y, int end, const struct ui_mod
     }
 }
 
-/* Moves the cursor by the tokens that came since, so that it stays on its own as long as that is
- * kept. */
+/* Moves the cursor by the number of new tokens, so that it stays on its token as long as that is
+ * stored. */
 static void cursor_follow(struct state *s, const struct ui_model *m)
 {
     uint64_t came = m->n_tokens - s->n_tokens, most = (uint64_t)(UI_TOKENS - 1 - s->cursor);
@@ -163,7 +162,7 @@ static void cursor_follow(struct state *s, const struct ui_model *m)
     s->list = m->token_lists;
 }
 
-/* To the token that was clicked on; the marked one is the cursor's. */
+/* Moves to the clicked token; the marked one is the cursor's. */
 static void cursor_mark(struct state *s, struct ui_model *m)
 {
     if (m->asked && m->asked <= m->n_tokens && m->n_tokens - m->asked < UI_TOKENS)
@@ -181,7 +180,7 @@ static void tokens_focused(struct ui_model *m, const struct panel_view *v)
     cursor_mark(s, m);
 }
 
-/* "52.0"; a dash: it was not drawn. */
+/* "52.0"; a dash: not drawn. */
 static void share_text(char *out, size_t size, const struct ui_token *token)
 {
     if (token->share > 0)
@@ -190,7 +189,7 @@ static void share_text(char *out, size_t size, const struct ui_token *token)
         snprintf(out, size, "\u2013");
 }
 
-/* The token kept at `at`. */
+/* Draws the token stored at `at`. */
 static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k,
                 uint64_t at, bool newest, bool selected)
 {
@@ -211,7 +210,7 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
         share_text(text, sizeof text, token);
         canvas_text_right(c, k->drawn, r.y, dim, text);
     }
-    /* ! where the model wanted something that a grammar does not allow */
+    /* ! if the model preferred something that the grammar excludes */
     snprintf(text, sizeof text, token->candidates == 1 ? "%sonly" : "%s%d",
              token->forbidden > FORBIDDEN_MARK ? "!" : "", token->candidates);
     if (!k->left && token->forbidden > FORBIDDEN_MARK)
@@ -235,7 +234,7 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
         canvas_put(c, k->experts, r.y, dim, 0xb7);
 }
 
-/* The token under the cursor; NULL: there is none. */
+/* The token at the cursor; NULL: none. */
 static const struct ui_token *selected(const struct state *s, const struct ui_model *m)
 {
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
@@ -245,7 +244,7 @@ static const struct ui_token *selected(const struct state *s, const struct ui_mo
                : NULL;
 }
 
-/* What else was likely, the marked one in view. */
+/* Draws the alternatives, with the selected one in view. */
 static void alternatives_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                               const struct state *s)
 {
@@ -277,8 +276,8 @@ static void alternatives_draw(struct canvas *c, struct rect r, const struct ui_m
     }
 }
 
-/* "L0 8 2  L1 5 9 …": the token's experts in every layer; returns the rows, drawn when c is given.
- */
+/* "L0 8 2  L1 5 9 …": the token's experts in every layer; returns the rows, drawn if c is
+ * given. */
 static int layers_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                        const struct state *s)
 {
@@ -313,8 +312,8 @@ static int layers_draw(struct canvas *c, struct rect r, const struct ui_model *m
     return y + 1;
 }
 
-/* "own 31.4 %  drawn 52.0 % of 12  9.40 ms" in one row, or in two; returns the rows, drawn when c
- * is given. */
+/* "own 31.4 %  drawn 52.0 % of 12  9.40 ms" in one row, or in two; returns the rows, drawn if c is
+ * given. */
 static int figures_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                         const struct state *s)
 {
@@ -340,9 +339,9 @@ static int figures_draw(struct canvas *c, struct rect r, const struct ui_model *
     return 2;
 }
 
-/* How many tokens are newer than those that are shown. While the engine computes with all it has
- * the rows move four times a second: each of them changes with every token, more often nobody reads
- * them, and they were four fifths of all bytes written. */
+/* How many tokens are newer than those shown. While the engine computes at full speed the rows are
+ * updated four times a second: each of them changes with every token, nobody can read them faster,
+ * and they were four fifths of all bytes written. */
 static int tokens_behind(struct state *s, const struct ui_model *m, const struct panel_view *v)
 {
     bool free = m->running && m->pace <= 0;
@@ -391,7 +390,7 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
         int rows = selected(s, m)->likely.n + 1, figures = figures_draw(NULL, r, m, s),
             layers = layers_draw(NULL, r, m, s), most = r.h > PLENTY ? r.h - TOKENS_OVER : r.h - 1;
 
-        /* short of rows the list scrolls, and of the layers the first are seen */
+        /* if rows are short the list scrolls, and only the first layers are shown */
         figures = figures > most / 3 ? 0 : figures;
         most -= figures;
         if (rows > most - layers)
@@ -409,7 +408,7 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
             v->focused && top + y == s->cursor);
 }
 
-/* Keys of the list of what else was likely; false: not its. */
+/* Keys of the list of alternatives; false: not handled. */
 static bool alternatives_act(struct state *s, struct ui_model *m, enum action a)
 {
     const struct ui_token *token = selected(s, m);
@@ -430,12 +429,12 @@ static bool alternatives_act(struct state *s, struct ui_model *m, enum action a)
         s->open = false;
         m->instead_of = s->cursor;
         m->instead = s->choice < n ? token->likely.ids[s->choice] : -1;
-        return false; /* the chat's to carry out */
+        return false; /* carried out by the chat */
     default: return false;
     }
 }
 
-/* The list, the figures and the experts below the heading and some tokens. */
+/* Rows for the list, the figures and the experts below the heading and some tokens. */
 static int tokens_opened(const struct ui_model *m, const struct panel_view *v, int width)
 {
     const struct state *s = v->state;

@@ -1,5 +1,5 @@
-/* Training: how far a run is and its newest figures, in as many columns as there is room for. The
- * most important ones come first, where rows are short. */
+/* Training: progress of the run and its newest figures, in as many columns as fit. The most
+ * important ones come first, for when rows are short. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
@@ -24,8 +24,8 @@ static const char *const labels[FIGURES] = {"step", "left",     "loss",  "valida
                                             "lr",   "gradient", "speed", "a step"};
 
 #define LABEL 11  /* columns of a label */
-#define FIGURE 26 /* of a label and its figure */
-#define NARROW 4  /* rows of figures where there is one column */
+#define FIGURE 26 /* columns of a label and its figure */
+#define NARROW 4  /* rows of figures in one column */
 
 static int columns(int width)
 {

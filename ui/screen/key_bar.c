@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In the order of the keys' own table; plans have their names. */
+/* In the order of the table of keys; plans use their names. */
 static const struct {
     enum key_context context;
     enum action action;
@@ -24,7 +24,7 @@ static const struct {
     {KEYS_TRAINING, ACTION_QUIT, "quit"},
 };
 
-/* The short name of what the key does; "": it is not in the bar. */
+/* Short name of the key's action; "": not in the bar. */
 static const char *word_of(const struct key_binding *k)
 {
     if (k->action == ACTION_PLACE)
@@ -45,7 +45,7 @@ static void key_name(const struct key_binding *k, char *out, size_t size)
                  k->label ? k->label : "");
 }
 
-/* The panel that has the keys takes this one: what moves or chooses there stands among its own. */
+/* Whether the focused panel uses this key: movement and selection are shown among its own. */
 static bool of_panel(const struct ui_model *m, const struct key_binding *k)
 {
     const struct panel *p = panels[m->focus];
@@ -62,7 +62,7 @@ static bool of_panel(const struct ui_model *m, const struct key_binding *k)
     return false;
 }
 
-/* It does what its row says, where the keys are now. */
+/* Whether the key works as described in the current focus. */
 static bool in_bar(const struct ui_model *m, const struct key_binding *k)
 {
     int index;
@@ -77,7 +77,7 @@ static bool in_bar(const struct ui_model *m, const struct key_binding *k)
            k->action;
 }
 
-/* Walks over the bar; draws when c is given; the key at column `at`, NULL: none. */
+/* Iterates over the bar; draws if c is given; returns the key at column `at`, NULL: none. */
 static const struct key_binding *walk(struct canvas *c, struct rect r, const struct ui_model *m,
                                       int at)
 {

@@ -15,7 +15,7 @@ static const char *context_title(enum key_context context)
                                     : "While an adapter is trained";
 }
 
-/* Which of its kind an action means by an index; NULL: there are no more of them. */
+/* Name of an action's target by index; NULL: no more. */
 static const char *indexed_name(enum action a, int index)
 {
     if (a == ACTION_PLACE)
@@ -23,7 +23,7 @@ static const char *indexed_name(enum action a, int index)
     return a == ACTION_TOGGLE && index < panel_toggles() ? panels[index]->name : NULL;
 }
 
-/* The keys of a row; of those that show and hide panels as many as there are panels. */
+/* The keys of a row; those that toggle panels only as many as there are panels. */
 static void label_make(const struct key_binding *k, char *out, size_t size)
 {
     int last = panel_toggles() < 9 ? panel_toggles() : 9;
@@ -44,8 +44,8 @@ static void help_make(const struct key_binding *k, char *out, size_t size)
         snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? ", " : ": ", name);
 }
 
-/* Calls title for each of the contexts (bits) and row for each row of the documents, in the order
- * of the table. */
+/* Calls title for each of the contexts (bits) and row for each row of the manual, in the order of
+ * the table. */
 static void each_row(FILE *f, unsigned contexts,
                      void (*title)(FILE *f, const char *text, bool first),
                      void (*row)(FILE *f, const char *label, const char *help))
@@ -91,7 +91,7 @@ void keys_print_help(FILE *f, enum key_context screen)
     each_row(f, chat ? ALL : 1u << KEYS_PANEL, help_title, help_row);
 }
 
-/* Roff takes a leading dot or apostrophe for a request, and a backslash for an escape. */
+/* Roff interprets a leading dot or apostrophe as a request, and a backslash as an escape. */
 static void roff(FILE *f, const char *text)
 {
     for (; *text; text++) {

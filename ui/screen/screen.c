@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define INPUT_MOST 12
-#define EXPLAIN_OF 8 /* rows that an explanation leaves of the screen */
+#define EXPLAIN_OF 8 /* rows of the screen left free by an explanation */
 
 int screen_init(struct ui_model *m)
 {
@@ -24,8 +24,8 @@ int screen_init(struct ui_model *m)
     return panels_init(m);
 }
 
-/* Rows and cursor of the input text at a width; draws when c is given, from row `top` on. Newlines
- * are real here. */
+/* Rows and cursor of the input text at a width; draws if c is given, from row `top` on. Newlines
+ * are kept here. */
 static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m,
                       const struct screen_input *in, int top, int *cursor_x, int *cursor_y)
 {
@@ -46,7 +46,7 @@ static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m,
         if (at == in->cursor) {
             *cursor_x = prompt_w + x;
             *cursor_y = y;
-            /* behind the last cell: the next row */
+            /* after the last cell: the next row */
             if (x >= width) {
                 *cursor_x = prompt_w;
                 *cursor_y = y + 1;
@@ -98,7 +98,7 @@ static const char *training_hint(const struct ui_training *t)
                         : "q writes a checkpoint, and quits; the same command goes on there";
 }
 
-/* What stands in the empty input line: who has the keys, or what may be done. */
+/* Text of the empty input line: the focused panel, or what can be done. */
 static void hint_text(const struct ui_model *m, char *out, size_t size)
 {
     const struct panel *p = m->focus >= 0 ? panels[m->focus] : NULL;
@@ -151,7 +151,7 @@ static struct rect inner(struct rect r)
     return (struct rect){r.x + 1, r.y + 1, r.w - 2, r.h - 1};
 }
 
-/* Where the last of the parts of a title begins; NULL: there is only one. */
+/* Start of the last part of a title; NULL: there is only one. */
 static char *last_part(char *text)
 {
     char *last = NULL;
@@ -184,7 +184,7 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
         panels[index]->side(m, &v, side, sizeof side);
     if (m->explain && m->focus == index && x + 5 + glyph_text_width(side, strlen(side)) >= end)
         snprintf(side, sizeof side, "arrows, ? ends");
-    /* what comes first matters most */
+    /* the first parts are the most important */
     while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))
         *cut = 0;
     if (side[0] && x + 5 + glyph_text_width(side, strlen(side)) < end) {
@@ -211,12 +211,12 @@ static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int 
         panels[index]->draw(c, in, m, &v);
     }
     canvas_clip_set(c, clip);
-    /* may tell what was drawn: which layers, which lines */
+    /* may depend on what was drawn: layers, lines */
     panel_title(c, r, m, index);
     canvas_clip_set(c, before);
 }
 
-/* What the engine is doing, or how the newest answer ended. */
+/* The engine's state, or how the newest answer ended. */
 static void state_text(const struct ui_model *m, char *out, size_t size)
 {
     const char *stop = draw_stop_word(m->last_stop);
@@ -236,7 +236,7 @@ static void state_text(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%s", stop[0] ? stop : "complete");
 }
 
-/* "218/1024 "; a dash until the chat that is shown was computed. */
+/* "218/1024 "; a dash until the shown chat was computed. */
 static void context_text(const struct ui_model *m, char *out, size_t size)
 {
     if (m->forgotten)
@@ -245,7 +245,7 @@ static void context_text(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%d/%d ", m->live.context_used, m->live.context_size);
 }
 
-/* Where there is no other line: the figures that matter most. */
+/* If there is no other line: the most important figures. */
 static void title_training(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_training *t = m->training;
@@ -276,7 +276,7 @@ static void title_brief(struct canvas *c, struct rect r, const struct ui_model *
                     m->loading ? "loading" : text);
 }
 
-/* Parts of the title from x on; each returns the column after it. */
+/* Draws a part of the title from x on; returns the column after it. */
 static int title_model(struct canvas *c, int x, int width, const struct ui_model *m,
                        struct style bar, struct style dim)
 {
@@ -310,7 +310,7 @@ static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct 
     return x;
 }
 
-/* The newest message computed tokens again that were there. */
+/* Cached tokens were recomputed for the newest message. */
 static int cache_badge(struct canvas *c, int x, int end, const struct ui_model *m, struct style bar)
 {
     struct style s = theme_style(&m->theme, ROLE_STYLE_TROUBLE);
@@ -342,7 +342,7 @@ static int title_context(struct canvas *c, int x, struct rect r, const struct ui
     return cache_badge(c, x + width, end - 9, m, bar);
 }
 
-/* A server's: how many sessions are at work, who waits, and where it listens. */
+/* A server's: number of active sessions, of waiting requests, and its address. */
 static void title_serving(struct canvas *c, int x, struct rect r, const struct ui_model *m,
                           struct style bar, struct style dim)
 {
@@ -368,7 +368,7 @@ static void title_serving(struct canvas *c, int x, struct rect r, const struct u
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
 }
 
-/* A training run's: how far it is, and how long it takes yet. */
+/* A training run's: progress, and remaining time. */
 static void title_steps(struct canvas *c, int x, struct rect r, const struct ui_model *m,
                         struct style bar, struct style dim)
 {
@@ -388,8 +388,7 @@ static void title_steps(struct canvas *c, int x, struct rect r, const struct ui_
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
 }
 
-/* The first of the values that have room together, each a name and a figure: "temp 0.8 top-k 40".
- */
+/* The first values that fit together, each a name and a figure: "temp 0.8 top-k 40". */
 static bool sampling_fit(const char *all, int columns, char *out, size_t size)
 {
     size_t fits = 0, at = 0;
@@ -470,7 +469,7 @@ static void rules_draw(struct canvas *c, const struct layout *l, const struct ui
                               *right = canvas_at(c, l->rule[i].x + 1, y);
             bool from_left = left && left->ch == 0x2500, from_right = right && right->ch == 0x2500;
 
-            /* under a panel across both columns nothing comes from above */
+            /* under a panel across both columns there is no line from above */
             canvas_put(c, l->rule[i].x, y, rule,
                        from_left && from_right && y == l->rule[i].y && y > l->rule[0].y ? 0x252c
                        : from_left && from_right                                        ? 0x253c
@@ -496,7 +495,7 @@ static void tabs_draw(struct canvas *c, const struct layout *l, const struct ui_
     canvas_clip_set(c, before);
 }
 
-/* The model is not there yet: what is read and how much is left, where the answer will stand. */
+/* The model is being loaded: progress and remaining time, in the chat's place. */
 static void loading_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     char text[160], a[16], b[16];
@@ -531,7 +530,8 @@ static int text_columns(const char *text)
     return most;
 }
 
-/* Over the input line, and over the panels beside the chat where a line is longer than that. */
+/* Drawn above the input line, also over the panels beside the chat if a line is longer than
+ * that. */
 static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m,
                        const char *text, int marked)
 {
@@ -547,7 +547,7 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
         lines = r.y - 1;
     if (lines < 1)
         return;
-    if (need > r.w) /* no scraps of a panel beside it */
+    if (need > r.w) /* do not leave a narrow strip of a panel */
         r.w = c->w;
     r.y -= lines - 1;
     r.h = lines;
@@ -570,7 +570,7 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
     canvas_clip_set(c, before);
 }
 
-/* The line that is typed into while words are looked for. */
+/* The input line during a search. */
 static void search_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_search *f = &m->search;
@@ -596,7 +596,7 @@ static void search_draw(struct canvas *c, struct rect r, const struct ui_model *
     canvas_clip_set(c, before);
 }
 
-/* What was said, and in an empty chat how to begin or what is being read. */
+/* The chat, and in an empty one the start page or the loading progress. */
 static void chat_draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     int rows = 0;
@@ -620,8 +620,8 @@ static void chat_draw(struct canvas *c, struct rect r, struct ui_model *m)
         loading_draw(c, r, m);
 }
 
-/* Something is open in the panel, which had the keys last: it comes first, with the rows it needs,
- * and leaves others to the tabs. */
+/* An item is expanded in the last focused panel: it gets its rows first, and others move to
+ * tabs. */
 static void request_opened(struct layout_panel *q, const struct ui_model *m, int index, int width,
                            int height)
 {
@@ -636,7 +636,7 @@ static void request_opened(struct layout_panel *q, const struct ui_model *m, int
     q->whole = true;
 }
 
-/* What its figures mean is read: all of it is shown, as far as the screen goes. */
+/* Its explanation is open: shown completely, as far as the screen allows. */
 static void explain_request(struct layout_panel *q, const struct ui_model *m,
                             const struct panel *p, int width, int height)
 {
@@ -763,7 +763,7 @@ static void focus_move(struct ui_model *m, int step)
         m->zoom = at;
 }
 
-/* The keys go back to the input line, and what came with them goes. */
+/* Focuses the input line again, and resets the state of the focus. */
 static void focus_leave(struct ui_model *m)
 {
     if (m->zoom >= 0 && panels[m->zoom]->overlay)
@@ -784,7 +784,7 @@ static void overlay_toggle(struct ui_model *m, int index)
         memset(m->panel_state[index], 0, panels[index]->state_size);
 }
 
-/* The panel's own action: it takes the whole screen, or gives it back. */
+/* The panel's zoom action: toggles full screen. */
 static void zoom_toggle(struct ui_model *m, int index)
 {
     if (panels[index]->overlay) {
@@ -838,7 +838,7 @@ int screen_typed(struct ui_model *m, uint64_t now, char out[8])
     return n;
 }
 
-/* An explanation that does not fit scrolls in the panel's place. */
+/* An explanation that does not fit is scrolled. */
 static bool explain_act(struct ui_model *m, enum action a)
 {
     int step = a == ACTION_UP          ? -1
@@ -847,7 +847,7 @@ static bool explain_act(struct ui_model *m, enum action a)
                : a == ACTION_PAGE_DOWN ? 5
                                        : 0;
 
-    m->explain_top += step; /* drawing keeps it inside */
+    m->explain_top += step; /* clamped when drawing */
     return step != 0;
 }
 
@@ -859,7 +859,7 @@ void screen_panels(struct ui_model *m, unsigned open)
         focus_leave(m);
 }
 
-/* From a set of one's own: the first one. */
+/* From a custom set: the first one. */
 static void preset_next(struct ui_model *m)
 {
     int k = preset_open(m) + 1;
@@ -884,7 +884,7 @@ static void settle_change(struct ui_model *m, int step)
     ui_model_note(m, m->now, "figures change every %g s", ms[k] * 1e-3);
 }
 
-/* The focused panel has taken the action. */
+/* Whether the focused panel handled the action. */
 static bool panel_act(struct ui_model *m, enum action a)
 {
     struct panel_view v;
@@ -957,7 +957,7 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
     case ACTION_LEFT:
     case ACTION_RIGHT: return ACTION_NONE;
     case ACTION_TOGGLE:
-        /* no such panel: a key like any other */
+        /* no such panel: an ordinary key */
         if (index >= panel_toggles())
             return m->focus >= 0 ? ACTION_NONE : ACTION_LINE;
         panel_toggle(m, index);
@@ -992,10 +992,10 @@ static bool search_key(struct ui_model *m, const struct input_event *ev)
     } else if (ev->kind == INPUT_KEY && ev->key == ('f' & 0x1f)) {
         search_begin(m);
     } else if (ev->kind == INPUT_KEY && (ev->key < 0x20 || text || ev->key == '\r')) {
-        search_end(m); /* whatever it is, it is the line's again */
+        search_end(m); /* any other key ends the search */
         return ev->key == '\r';
     } else {
-        return false; /* scrolling goes on beside it */
+        return false; /* scrolling works during a search */
     }
     return true;
 }
@@ -1039,7 +1039,7 @@ void screen_click(struct ui_model *m, int w, int h, int x, int y)
         if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h)
             focus_give(m, i);
     }
-    /* by a click in passing: letters are still typed */
+    /* focused by a click: letters are still typed */
     m->letters = false;
     m->explain = false;
     m->dirty = true;

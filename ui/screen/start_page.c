@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MOST_W 84
-#define LEVELS 3 /* of pages: all; without the map; the messages alone */
+#define LEVELS 3 /* of pages: all; without the map; only the messages */
 
 static const char *const examples[START_EXAMPLES] = {
     "Tell me a story about a brave fox.",
@@ -47,7 +47,7 @@ const char *start_page_example(const struct ui_model *m)
     return start_page_wanted(m) ? examples[m->example % START_EXAMPLES] : NULL;
 }
 
-/* Words cut at blanks; returns the rows, drawn when c is given. */
+/* Text wrapped at blanks; returns the rows, drawn if c is given. */
 static int words(struct canvas *c, int x, int y, int width, struct style s, const char *text)
 {
     int at = 0, rows = 1;

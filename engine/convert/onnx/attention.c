@@ -1,11 +1,12 @@
-/* See attention.h. Groups of heads share keys by broadcasting: queries lie as (batch, kv heads,
- * group, sequence, dim), keys as (batch, kv heads, 1, total, dim), so that nothing is copied. */
+/* See attention.h. Groups of heads share keys by broadcasting: queries have the shape (batch, kv
+ * heads, group, sequence, dim), keys (batch, kv heads, 1, total, dim), so that nothing is
+ * copied. */
 #include "engine/convert/onnx/attention.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Finite: a row that sees nothing, of a prompt filled up on its left, must not become NaN. */
+/* Finite: a fully masked row, of a prompt padded on its left, must not become NaN. */
 #define UNSEEN (-1e30f)
 
 static void declare_cache(struct network *n, int layer)
@@ -28,7 +29,7 @@ static void declare_cache(struct network *n, int layer)
     }
 }
 
-/* ---- what all layers share ---- */
+/* ---- shared by all layers ---- */
 
 /* A table of (positions, pairs) and its rows at position_ids as (batch, 1, sequence, pairs). */
 static const char *rotary_rows(struct network *n, const char *name, float *values, int pairs)
@@ -88,7 +89,8 @@ void network_begin_attention(struct network *n)
     begin_rotary(n);
 }
 
-/* Row past + i sees the columns j <= past + i, with a window those beyond past + i - window. */
+/* Row past + i sees the columns j <= past + i, with a window only those beyond past + i -
+ * window. */
 static const char *mask_of(struct network *n, int window)
 {
     struct onnx_graph *g = n->g;
@@ -112,7 +114,7 @@ static const char *mask_of(struct network *n, int window)
 
 /* ---- rotation ---- */
 
-/* x in parts of these widths along the last dimension. */
+/* Splits x into parts of these widths along the last dimension. */
 static void split(struct network *n, const char *x, int n_parts, const int64_t *widths,
                   const char **parts)
 {
@@ -140,7 +142,7 @@ static void turn(struct network *n, const char **a, const char **b)
     *b = ONNX(g, "Add", ONNX(g, "Mul", y, n->cosines), ONNX(g, "Mul", x, n->sines));
 }
 
-/* Pairs that stand side by side, as GGUF files of some families have them. */
+/* Adjacent pairs, as in GGUF files of some families. */
 static const char *rotate_pairs(struct network *n, const char *x, int dims)
 {
     struct onnx_graph *g = n->g;
@@ -203,7 +205,7 @@ static const char *heads_of(struct network *n, int layer, const char *word, cons
     return x;
 }
 
-/* The cache with these tokens' rows behind it; the model's output. */
+/* Appends these tokens' rows to the cache; an output of the model. */
 static const char *remember(struct network *n, int layer, const char *kind, const char *x)
 {
     char past[64], present[64];

@@ -5,10 +5,10 @@
 
 #include "engine/convert/onnx/parts.h"
 
-/* What all layers share, from the inputs attention_mask and position_ids: sizes, columns, rotary
- * tables of as many positions as the model has. The first layer's cache is declared. */
+/* Values common to all layers, from the inputs attention_mask and position_ids: sizes, columns,
+ * rotary tables for all positions of the model. The first layer's cache is declared. */
 void network_begin_attention(struct network *n);
-/* x (tokens, hidden), normed, to what the mixer makes of it. */
+/* The mixer's output for x (tokens, hidden), normed. */
 const char *network_attention(struct network *n, int layer, const char *x);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of models that onnxruntime-genai knows under their own name and runs alike; any other is
- * "llama" to it: what it does is the graph's. */
+/* Model types that onnxruntime-genai supports by name and runs alike; any other is exported as
+ * "llama": the graph defines the computation. */
 static const char *const genai_types[] = {"phimoe", "qwen3", "granite", "olmo", "mistral", "llama"};
 
 bool onnx_config_possible(const struct hparams *hp)
@@ -66,7 +66,7 @@ static json_t *decoder(const struct hparams *hp)
     /* clang-format on */
 }
 
-/* The source's model_type where genai has that kind. */
+/* The source's model_type if genai supports it. */
 static const char *genai_type(const struct model *m)
 {
     for (size_t i = 0; i < sizeof genai_types / sizeof *genai_types; i++)
@@ -80,7 +80,7 @@ int onnx_config_genai(const struct model *m, const char *path, struct error *e)
     const struct hparams *hp = &m->hp;
     int stop = hp->n_stops ? hp->stops[0] : hp->n_vocab - 1;
 
-    /* past_present_share_buffer is for com.microsoft.GroupQueryAttention alone */
+    /* past_present_share_buffer works only with com.microsoft.GroupQueryAttention */
     return put_json(json_pack("{s:{s:s, s:i, s:o, s:i, s:i, s:i, s:o},"
                               " s:{s:b, s:i, s:i, s:b, s:i}}",
                               "model", "type", genai_type(m), "bos_token_id",

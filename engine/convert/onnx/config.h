@@ -1,5 +1,5 @@
-/* What lies beside an exported model.onnx: genai_config.json (onnxruntime-genai) and, where the
- * source has none, config.json (optimum). One thread. */
+/* Files written with model.onnx: genai_config.json (onnxruntime-genai) and, if the source has none,
+ * config.json (optimum). One thread. */
 #ifndef ENGINE_CONVERT_ONNX_CONFIG_H
 #define ENGINE_CONVERT_ONNX_CONFIG_H
 
@@ -8,10 +8,10 @@
 
 #include <stdbool.h>
 
-/* Whether all layers have the cache that genai_config.json can say: one width, one count. */
+/* Whether genai_config.json can describe the cache: one width, one count for all layers. */
 bool onnx_config_possible(const struct hparams *hp);
 int onnx_config_genai(const struct model *m, const char *path, struct error *e);
-/* Of a model that came without one: sizes alone. */
+/* For a source without one: sizes only. */
 int onnx_config_plain(const struct model *m, const char *path, struct error *e);
 
 #endif

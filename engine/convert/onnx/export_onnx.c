@@ -29,12 +29,12 @@ struct exporting {
     struct onnx_graph *g;
     struct onnx_store *s;
     struct matrix tables[2];
-    char folder[PATH_MAX]; /* under construction; empty: not made yet */
+    char folder[PATH_MAX]; /* temporary folder; empty: not created yet */
 };
 
 /* ---- the folder ---- */
 
-/* All files of a folder that this process made, and the folder. */
+/* Removes all files of a folder created by this process, and the folder. */
 static void remove_folder(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -63,7 +63,7 @@ static bool is_empty(const char *folder)
     return d && n < 3; /* . and .. */
 }
 
-/* Beside `out`, whose name may end in slashes: "DIR/.NAME.PID.part". */
+/* Creates it beside `out`, whose name may end in slashes: "DIR/.NAME.PID.part". */
 static int make_folder(struct exporting *x, const char *out, struct error *e)
 {
     size_t n = strlen(out);
@@ -113,7 +113,7 @@ static int check_room(const struct exporting *x, uint64_t bytes, struct error *e
                      size_format(bytes, needed, sizeof needed));
 }
 
-/* What is written is on the disk before it has its name. */
+/* Syncs the files to disk before the rename. */
 static int take_name(const struct exporting *x, const char *out, struct error *e)
 {
     int fd = open(x->folder, O_RDONLY | O_DIRECTORY);
@@ -127,7 +127,7 @@ static int take_name(const struct exporting *x, const char *out, struct error *e
                : 0;
 }
 
-/* ---- what goes into it ---- */
+/* ---- contents ---- */
 
 static int open_model(struct exporting *x, const char *in, struct error *e)
 {
@@ -155,7 +155,7 @@ static int make_graph(struct exporting *x, struct error *e)
     return network_build(x->g, x->s, x->m, x->r->microsoft, x->tables, e);
 }
 
-/* The folder that a model is, or that its file lies in. */
+/* Copies from the model's folder, or the folder of its file. */
 static int copy_companions(struct exporting *x, struct error *e)
 {
     const char *path = weight_file_path(x->m->file), *slash = strrchr(path, '/');

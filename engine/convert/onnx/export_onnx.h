@@ -1,5 +1,5 @@
-/* A model as an ONNX folder: model.onnx, its weights, the source's config.json and tokenizer, and
- * genai_config.json. Adapters are added to the weights on the way. One thread. */
+/* Exports a model as an ONNX folder: model.onnx, its weights, the source's config.json and
+ * tokenizer, and genai_config.json. Adapters are merged into the weights. One thread. */
 #ifndef ENGINE_CONVERT_ONNX_EXPORT_ONNX_H
 #define ENGINE_CONVERT_ONNX_EXPORT_ONNX_H
 
@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 struct onnx_request {
-    int type; /* enum dtype of matrices, F32, F16 or BF16; -1: as they are, F32 of rounded ones */
-    bool microsoft; /* experts by com.microsoft.MoE */
+    int type; /* enum dtype of matrices, F32, F16 or BF16; -1: unchanged, rounded ones as F32 */
+    bool microsoft; /* experts as com.microsoft.MoE */
     const struct adapter_request *adapters;
     int n_adapters;
     /* non-zero cancels; may be NULL */
@@ -20,15 +20,15 @@ struct onnx_request {
 };
 
 struct onnx_report {
-    /* bytes: model.onnx, the data file, tensors that lie in a copy of the checkpoint's file */
+    /* bytes: model.onnx, the data file, tensors stored in a copy of the checkpoint's file */
     uint64_t graph, own, shared;
     int tensors;
     bool genai; /* genai_config.json was written */
 };
 
-/* out: a folder that is not there yet, or is empty; it is made under another name beside it and
- * renamed when it is complete, else nothing is left. ERR_USAGE: it is there; ERR_MODEL: damaged, or
- * a kind of layer that is not written, named; ERR_IO, ERR_VALUE, ERR_MEMORY, ERR_CANCELLED. */
+/* out: a folder that does not exist, or is empty; it is written under a temporary name beside it
+ * and renamed when complete, else nothing is left. ERR_USAGE: it exists; ERR_MODEL: damaged, or an
+ * unsupported kind of layer, named; ERR_IO, ERR_VALUE, ERR_MEMORY, ERR_CANCELLED. */
 int export_onnx(const char *in, const char *out, const struct onnx_request *r,
                 struct onnx_report *report, struct error *e);
 

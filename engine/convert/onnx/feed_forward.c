@@ -1,5 +1,5 @@
-/* See feed_forward.h. Routed experts are a Loop over those that any token of the pass meets: with
- * a node an expert, onnxruntime's start would take minutes, and computing all of them for every
+/* See feed_forward.h. Routed experts are a Loop over those that any token of the pass uses: with a
+ * node per expert, onnxruntime's start would take minutes, and computing all of them for every
  * token reads all of their weights. */
 #include "engine/convert/onnx/feed_forward.h"
 
@@ -8,11 +8,11 @@
 
 #include <stdio.h>
 
-#define PARTS 3        /* matrices of an expert at most */
-#define TINY 1e-30f    /* whose logarithm stands for none */
+#define PARTS 3        /* most matrices of an expert */
+#define TINY 1e-30f    /* its logarithm represents zero weight */
 #define NO_LIMIT 3e38f /* of com.microsoft.MoE's swiglu */
 
-/* ---- one that is always met ---- */
+/* ---- shared or dense ---- */
 
 static const char *dense(struct network *n, int layer, const struct expert_weights *w,
                          enum activation a, const char *x)
@@ -29,7 +29,7 @@ static const char *dense(struct network *n, int layer, const struct expert_weigh
     return network_linear(n, name, &w->down, network_activate(n, a, gate, up));
 }
 
-/* The shared expert or a dense layer's, times its gate where it has one. */
+/* The shared expert's or a dense layer's output, times its gate if it has one. */
 static const char *always(struct network *n, int layer, const char *x)
 {
     const struct ffn_shape *s = &hparams_layer(&n->m->hp, layer)->ffn;
@@ -46,9 +46,9 @@ static const char *always(struct network *n, int layer, const char *x)
     return ONNX(n->g, "Mul", y, ONNX(n->g, "Sigmoid", gate));
 }
 
-/* ---- routed ones, by a loop ---- */
+/* ---- routed experts, with a loop ---- */
 
-/* All matrices of a layer's experts in one tensor, and which of them each expert's are. */
+/* All matrices of a layer's experts in one tensor, and the indices of each expert's. */
 struct slots {
     const char *all, *at[PARTS];
 };
@@ -65,7 +65,7 @@ static int parts_of(const struct expert_weights *w, enum activation a,
     return n;
 }
 
-/* Numbers of the matrices of one kind: (experts). */
+/* Indices of the matrices of one kind: (experts). */
 static const char *numbers(struct network *n, const int64_t *at, int experts, int parts,
                            int64_t *list)
 {
@@ -116,7 +116,7 @@ static const char *product(struct network *n, const char *x, const char *w)
     return y;
 }
 
-/* Rows x (met, hidden) through one expert. */
+/* Applies one expert to rows x (met, hidden). */
 static const char *expert_rows(struct network *n, const struct ffn_shape *s,
                                const struct expert_weights *like, const struct slots *slots,
                                const char *expert, const char *x)
@@ -135,7 +135,7 @@ static const char *expert_rows(struct network *n, const struct ffn_shape *s,
                    slot(n, slots, i, expert, one[i]));
 }
 
-/* One step: the rows that meet expert met[number], its answer times their weights, added. */
+/* One step: the rows that use expert met[number], its output times their weights, added. */
 static const char *loop_step(struct network *n, int layer, const struct slots *slots,
                              const struct onnx_body *b, const char *met, const char *weights,
                              const char *x)
@@ -174,9 +174,9 @@ static const char *looped(struct network *n, int layer, const char *weights, con
     return onnx_loop_end(g, &body, step, count, none);
 }
 
-/* ---- routed ones, by com.microsoft.MoE ---- */
+/* ---- routed experts, with com.microsoft.MoE ---- */
 
-/* Rows of gate and up take turns in its first matrix. */
+/* Rows of gate and up alternate in its first matrix. */
 static bool make_stacks(struct network *n, int layer, const char **inner, const char **down)
 {
     int experts = hparams_layer(&n->m->hp, layer)->ffn.experts;
@@ -199,8 +199,8 @@ static bool make_stacks(struct network *n, int layer, const char **inner, const 
     return true;
 }
 
-/* The operator takes a softmax over what it is given and makes the chosen weights sum to 1: given
- * logarithms of the weights it gives them back, but for their sum. */
+/* The operator takes a softmax over its input and makes the chosen weights sum to 1: given
+ * logarithms of the weights it reproduces them, except their sum. */
 static const char *by_operator(struct network *n, int layer, const char *weights, const char *x)
 {
     const struct ffn_shape *s = &hparams_layer(&n->m->hp, layer)->ffn;
@@ -223,7 +223,7 @@ static const char *by_operator(struct network *n, int layer, const char *weights
     return ONNX(g, "Mul", y, sum);
 }
 
-/* ---- all of it ---- */
+/* ---- the layer ---- */
 
 const char *network_feed_forward(struct network *n, int layer, const char *x)
 {

@@ -1,5 +1,5 @@
-/* See graph.h. Everything lives in blocks that are freed together; lists that grow are copied into
- * them when their graph is done. */
+/* See graph.h. Everything is allocated in blocks that are freed together; growing lists are copied
+ * into them when their graph is complete. */
 #include "engine/convert/onnx/graph.h"
 
 #include "engine/base/mem.h"
@@ -47,7 +47,7 @@ struct onnx_graph {
     char scope[64];
     unsigned names;
     struct node *last;
-    /* of the model, and of the body that is being made; body: that one is */
+    /* of the model, and of the current body; body: inside one */
     struct list nodes, body_nodes, inputs, outputs, tensors;
     bool body;
     char *domains[DOMAINS];
@@ -85,7 +85,7 @@ static void *copy(struct onnx_graph *g, const void *data, size_t bytes)
     return p && bytes ? memcpy(p, data, bytes) : p;
 }
 
-/* NULL where memory ended before, too. */
+/* NULL also if memory ran out before. */
 static char *text(struct onnx_graph *g, const char *s)
 {
     return s ? copy(g, s, strlen(s) + 1) : NULL;
@@ -320,7 +320,7 @@ void onnx_weight_inside(struct onnx_graph *g, struct onnx_tensor *t, const void 
     t->p.raw_data = (ProtobufCBinaryData){bytes, own};
 }
 
-/* The constant of that name, made where there is none. */
+/* The constant of that name, created if missing. */
 static const char *constant(struct onnx_graph *g, const char *name, enum onnx_type type, int n_dims,
                             int64_t n, const void *data, size_t bytes)
 {
@@ -373,7 +373,7 @@ const char *onnx_ints(struct onnx_graph *g, int n, const int64_t *v)
 
 /* ---- inputs and outputs ---- */
 
-/* What a value is: its type, and dims where they are known (n >= 0). */
+/* Properties of a value: its type, and dims if known (n >= 0). */
 struct value {
     Onnx__ValueInfoProto p;
     Onnx__TypeProto type;

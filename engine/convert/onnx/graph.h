@@ -1,7 +1,7 @@
-/* An ONNX graph under construction, in the structures that protobuf-c makes of onnx.proto: nodes,
+/* Builds an ONNX graph, in the structures that protobuf-c generates from onnx.proto: nodes,
  * attributes, constants, bodies of loops, inputs and outputs (https://onnx.ai/onnx/intro, IR 8).
- * Values are called by name; a name that a function returns is the graph's and lives as long.
- * Out of memory sticks: names are empty from then on, and onnx_graph_write says so. One thread. */
+ * Values are referenced by name; returned names are owned by the graph. Out of memory is sticky:
+ * names are empty from then on, and onnx_graph_write returns the error. One thread. */
 #ifndef ENGINE_CONVERT_ONNX_GRAPH_H
 #define ENGINE_CONVERT_ONNX_GRAPH_H
 
@@ -30,14 +30,14 @@ struct onnx_graph;
 struct onnx_graph *onnx_graph_new(void);
 void onnx_graph_free(struct onnx_graph *g); /* accepts NULL */
 
-/* Values made from now on have names that begin so: "layers.3.". */
+/* Sets the prefix of further names: "layers.3.". */
 void onnx_scope(struct onnx_graph *g, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A node of one output, whose name it returns. inputs: NULL-terminated; "": one left out. */
+/* Adds a node of one output; returns its name. inputs: NULL-terminated; "": an omitted one. */
 const char *onnx_node(struct onnx_graph *g, const char *type, const char *const *inputs);
 #define ONNX(g, type, ...) onnx_node(g, type, (const char *const[]){__VA_ARGS__, NULL})
-/* Of the node made last: a further output, another name for its first one, another domain than the
+/* For the last node: a further output, another name for its first one, another domain than the
  * default one (its version becomes part of the model), attributes. */
 const char *onnx_mtp_output(struct onnx_graph *g);
 const char *onnx_call(struct onnx_graph *g, const char *name);
@@ -49,7 +49,7 @@ void onnx_set_ints(struct onnx_graph *g, const char *name, int n, const int64_t 
 
 const char *onnx_cast(struct onnx_graph *g, const char *value, enum onnx_type to);
 
-/* Constants of the whole model, made once each: a number without dimensions, n of them in one. */
+/* Constants of the whole model, deduplicated: a number without dimensions, n of them in one. */
 const char *onnx_int(struct onnx_graph *g, int64_t v);
 const char *onnx_float(struct onnx_graph *g, float v);
 const char *onnx_ints(struct onnx_graph *g, int n, const int64_t *v);
@@ -57,9 +57,9 @@ const char *onnx_ints(struct onnx_graph *g, int n, const int64_t *v);
     onnx_ints(g, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
               (const int64_t[]){__VA_ARGS__})
 
-/* Between the two, nodes go into a body: its number and condition (onnx_body_*), what it carries
- * on, and what it makes of that. The Loop runs `count` times over the floats `carried`; returns
- * what it made. */
+/* Between the two, nodes are added to a loop body: its number and condition (onnx_body_*), its
+ * carried values, and their new values. The Loop runs `count` times over the floats `carried`;
+ * returns its result. */
 struct onnx_body {
     const char *number, *condition, *carried;
 };
@@ -67,7 +67,7 @@ struct onnx_body onnx_loop_begin(struct onnx_graph *g);
 const char *onnx_loop_end(struct onnx_graph *g, const struct onnx_body *body, const char *made,
                           const char *count, const char *carried);
 
-/* dims: numbers, or names of lengths that are not fixed; NULL ends them. */
+/* dims: numbers, or names of variable lengths; NULL ends them. */
 struct onnx_dim {
     const char *name; /* NULL: size counts */
     int64_t size;
@@ -77,15 +77,15 @@ void onnx_input(struct onnx_graph *g, const char *name, enum onnx_type type, int
 void onnx_output(struct onnx_graph *g, const char *name, enum onnx_type type, int n,
                  const struct onnx_dim *dims);
 
-/* Weights: a tensor that is named now and gets its place later. */
+/* Weights: a tensor that is named now and located later. */
 struct onnx_tensor;
 struct onnx_tensor *onnx_weight(struct onnx_graph *g, const char *name, enum onnx_type type, int n,
                                 const int64_t *dims);
 const char *onnx_weight_name(const struct onnx_tensor *t); /* NULL: "" */
-/* In a file of the model's folder. */
+/* Stored in a file of the model's folder. */
 void onnx_weight_outside(struct onnx_graph *g, struct onnx_tensor *t, const char *location,
                          uint64_t offset, uint64_t bytes);
-/* In the model's own file; data is copied. */
+/* Stored in the model's own file; data is copied. */
 void onnx_weight_inside(struct onnx_graph *g, struct onnx_tensor *t, const void *data,
                         size_t bytes);
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what is not written ---- */
+/* ---- unsupported ---- */
 
 static const char *mixer_lacks(const struct mixer_shape *s, const struct mixer_shape *common)
 {
@@ -73,7 +73,7 @@ int network_possible(const struct hparams *hp, bool microsoft, struct error *e)
     return 0;
 }
 
-/* ---- what is ---- */
+/* ---- supported ---- */
 
 static void declare_inputs(struct onnx_graph *g)
 {
@@ -94,7 +94,7 @@ static struct matrix rows_of(const struct tensor_view *t)
                            .bytes = t->bytes};
 }
 
-/* Rows of a table as F32: those of halves are widened when they were chosen. */
+/* Rows of a table as F32: half-precision ones are widened after the selection. */
 static const char *chosen_rows(struct network *n, const char *table, enum onnx_type type,
                                const char *at)
 {
@@ -115,7 +115,7 @@ static const char *add_positions(struct network *n, const struct matrix *positio
     return ONNX(g, "Add", x, chosen_rows(n, table, type, at));
 }
 
-/* positions: NULL where none are learned. */
+/* positions: NULL if none are learned. */
 static const char *embed(struct network *n, const struct matrix *embeddings,
                          const struct matrix *positions)
 {
@@ -130,7 +130,7 @@ static const char *embed(struct network *n, const struct matrix *embeddings,
     return ONNX(n->g, "Reshape", x, ONNX_INTS(n->g, -1, hp->hidden));
 }
 
-/* What an operator makes of x goes to x: added, normed before or behind. */
+/* Adds an operator's output to x, with the norms before or after. */
 static const char *around(struct network *n, int layer, const char *word,
                           const struct norm_weights *before, const struct norm_weights *after,
                           const char *x,
@@ -162,7 +162,7 @@ static const char *layer(struct network *n, int l, const char *x)
              : NULL;
 }
 
-/* The head's product; one that is the embeddings has its weights once. */
+/* The head's product; a head tied to the embeddings shares their weights. */
 static const char *logits_of(struct network *n, const char *x)
 {
     const struct matrix *w = &n->m->head;

@@ -11,11 +11,12 @@
 
 #include <stdbool.h>
 
-/* ERR_MODEL names the layer and what of it has no nodes here. microsoft: as in network_build. */
+/* ERR_MODEL names the layer and what of it is not supported here. microsoft: as in
+ * network_build. */
 int network_possible(const struct hparams *hp, bool microsoft, struct error *e);
-/* The model is a possible one. microsoft: experts by com.microsoft.MoE, which onnxruntime alone
- * has. tables: room for the embeddings' and positions' views that lives as long as the store.
- * ERR_MEMORY. */
+/* m must have passed network_possible. microsoft: experts as com.microsoft.MoE, which only
+ * onnxruntime has. tables: memory for the embeddings' and positions' views that lives as long as
+ * the store. ERR_MEMORY. */
 int network_build(struct onnx_graph *g, struct onnx_store *s, const struct model *m, bool microsoft,
                   struct matrix tables[2], struct error *e);
 

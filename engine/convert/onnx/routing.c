@@ -44,8 +44,8 @@ static const char *scores_of(struct network *n, int layer, const char *x)
     return y;
 }
 
-/* One expert of SparseMixer (modeling_slimmoe.py): the likeliest of those that are left, weighed by
- * the softmax of what the jitter's threshold leaves of them. *left loses it; returns its weight in
+/* One expert of SparseMixer (modeling_slimmoe.py): the likeliest of those left, weighted by the
+ * softmax over those within the jitter's threshold. Removes it from *left; returns its weight in
  * its column. */
 static const char *mix_one(struct network *n, const struct ffn_shape *s, const char *scores,
                            const char **left)
@@ -78,7 +78,7 @@ static const char *sparse_mixer(struct network *n, const struct ffn_shape *s, co
     return sum;
 }
 
-/* What the choice is made by: the likelihoods, with the layer's bias where it has one. */
+/* The values to choose by: the likelihoods, with the layer's bias if it has one. */
 static const char *choice_of(struct network *n, int layer, const char *p)
 {
     const struct layer_weights *w = &n->m->layers[layer];

@@ -4,8 +4,7 @@
 
 #include "engine/convert/onnx/parts.h"
 
-/* x (tokens, hidden), normed, to weights (tokens, experts), 0 of experts that a token does not
- * meet. */
+/* Weights (tokens, experts) for x (tokens, hidden), normed; 0 for experts not chosen by a token. */
 const char *network_route(struct network *n, int layer, const char *x);
 
 #endif

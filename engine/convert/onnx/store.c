@@ -1,5 +1,5 @@
-/* See store.h. Tensors are listed while the graph is made, as pieces: rows of one matrix, one
- * behind the other. Where a tensor's pieces lie in a mapped file just so, that place is its own. */
+/* See store.h. Tensors are listed while the graph is built, as pieces: consecutive rows of one
+ * matrix. If a tensor's pieces are contiguous in a mapped file, that is its location. */
 #include "engine/convert/onnx/store.h"
 
 #include "engine/adapter/merge.h"
@@ -17,12 +17,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define INSIDE ((uint64_t)64 << 10) /* bytes of a tensor that goes into the graph */
-#define TELL ((uint64_t)16 << 20)   /* bytes between two looks at progress */
+#define INSIDE ((uint64_t)64 << 10) /* most bytes of a tensor stored in the graph */
+#define TELL ((uint64_t)16 << 20)   /* bytes between two progress calls */
 #define FILES 512
 #define F16_MOST 65504.0f
 
-/* Rows of a matrix; turns: behind each of them one of that. Or values. */
+/* Rows of a matrix; turns: each followed by a row of that. Or values. */
 struct piece {
     const struct matrix *m, *turns;
     const float *values;
@@ -36,11 +36,11 @@ struct tensor {
     uint64_t bytes;
     int64_t elements;
     struct onnx_tensor *in_graph;
-    int file;        /* of the checkpoint that holds it, -1: none */
+    int file;        /* index of the checkpoint's file with it, -1: none */
     uint64_t offset; /* there, or in the data file */
 };
 
-/* A file of the checkpoint. cloned: its copy shares its blocks on the disk. */
+/* A file of the checkpoint. cloned: its copy is a reflink. */
 struct source_file {
     const char *path, *name;
     const void *data;
@@ -60,7 +60,7 @@ struct onnx_store {
     int n_files;
     float **kept;
     int n_kept;
-    /* while it writes */
+    /* during writing */
     char path[PATH_MAX];
     FILE *f;
     float *row;
@@ -140,7 +140,7 @@ static bool stays(enum dtype type)
     return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }
 
-/* What a matrix is written as. */
+/* The type a matrix is written in. */
 static enum dtype type_of(const struct onnx_store *s, const struct matrix *m)
 {
     return s->type >= 0 ? (enum dtype)s->type : m->lora || !stays(m->type) ? DTYPE_F32 : m->type;
@@ -151,7 +151,7 @@ static enum onnx_type onnx_type_of(enum dtype type)
     return type == DTYPE_F16 ? ONNX_FLOAT16 : type == DTYPE_BF16 ? ONNX_BFLOAT16 : ONNX_FLOAT;
 }
 
-/* Its type is that of its first matrix if all others have it too, else F32. */
+/* Its type is that of its first matrix if all others have the same, else F32. */
 static void settle_type(const struct onnx_store *s, struct tensor *t)
 {
     t->type = type_of(s, t->pieces[0].m);
@@ -169,7 +169,7 @@ static void settle_size(struct tensor *t, int n, const int64_t *dims)
     t->bytes = (uint64_t)t->elements * (t->type == DTYPE_F32 ? 4 : 2);
 }
 
-/* The tensor in the graph, and the value of it as F32. */
+/* Adds the tensor to the graph, and returns its value as F32. */
 static const char *name_it(struct onnx_store *s, struct tensor *t, int n, const int64_t *dims,
                            enum onnx_type *raw)
 {
@@ -183,7 +183,7 @@ static const char *name_it(struct onnx_store *s, struct tensor *t, int n, const 
 
 /* ---- the checkpoint's files ---- */
 
-/* Number of the file, -1: there are too many. */
+/* Index of the file, -1: too many. */
 static int file_number(struct onnx_store *s, const struct weight_place *p)
 {
     const char *slash = strrchr(p->path, '/');
@@ -198,7 +198,7 @@ static int file_number(struct onnx_store *s, const struct weight_place *p)
     return s->n_files++;
 }
 
-/* Where the rows of a matrix lie in the checkpoint as they are to be written. false: nowhere. */
+/* Location of a matrix's rows in the checkpoint in the form to be written. false: none. */
 static bool place_of_matrix(const struct onnx_store *s, const struct matrix *m,
                             struct weight_place *p)
 {
@@ -212,7 +212,7 @@ static void share(struct onnx_store *s, struct tensor *t, const struct weight_pl
     t->offset = p->offset;
 }
 
-/* ---- what there is ---- */
+/* ---- adding tensors ---- */
 
 const char *onnx_store_matrix(struct onnx_store *s, const char *name, const struct matrix *m,
                               enum onnx_type *raw)
@@ -240,7 +240,7 @@ const char *onnx_store_values(struct onnx_store *s, const char *name, int n, con
     return name_it(s, t, n, dims, NULL);
 }
 
-/* Whether the n matrices fill a range of one file, and which of its parts each one is. */
+/* Whether the n matrices exactly fill a range of one file, and the index of each in it. */
 static bool find_slots(const struct onnx_store *s, const struct matrix *const *matrices, int n,
                        int64_t *at, struct weight_place *first)
 {
@@ -304,7 +304,7 @@ const char *onnx_store_stack(struct onnx_store *s, const char *name,
     return name_it(s, t, 3, (const int64_t[]){n, rows, matrices[0]->cols}, NULL);
 }
 
-/* ---- where they lie ---- */
+/* ---- locations ---- */
 
 static int path_in(struct onnx_store *s, const char *folder, const char *name, struct error *e)
 {
@@ -313,7 +313,7 @@ static int path_in(struct onnx_store *s, const char *folder, const char *name, s
                : error_set(e, ERR_USAGE, "%.64s...: the name is too long", folder);
 }
 
-/* A copy at s->path that shares the file's blocks, where the file system has such. */
+/* Creates a reflink of the file at s->path, if the file system supports it. */
 static bool clone(const struct onnx_store *s, const char *path)
 {
     int from = open(path, O_RDONLY | O_CLOEXEC),
@@ -329,7 +329,7 @@ static bool clone(const struct onnx_store *s, const char *path)
     return done;
 }
 
-/* Files of which most is used are copied: less than a quarter of one may be in vain. */
+/* Copies files that are mostly used: less than a quarter of one may be unused. */
 static int choose_files(struct onnx_store *s, const char *folder, struct onnx_written *w,
                         struct error *e)
 {
@@ -476,7 +476,7 @@ static int put_tensors(struct onnx_store *s, const struct telling *to, struct er
     return rc;
 }
 
-/* Rows of the widest matrix. */
+/* Allocates rows of the widest matrix. */
 static int take_room(struct onnx_store *s, struct error *e)
 {
     int widest = 1;
@@ -492,7 +492,7 @@ static int take_room(struct onnx_store *s, struct error *e)
     return s->row && s->rounded ? 0 : error_set(e, ERR_MEMORY, "out of memory for the weights");
 }
 
-/* A file at s->path; of: the file of the checkpoint that it is a copy of, NULL: our own tensors. */
+/* Writes a file at s->path; of: the file of the checkpoint to copy, NULL: our own tensors. */
 static int write_file(struct onnx_store *s, const struct telling *to, const struct source_file *of,
                       struct error *e)
 {

@@ -1,4 +1,4 @@
-/* See conformance.h. Each test makes a job's inputs, gives the same job to the device and to
+/* See conformance.h. Each test makes a job's inputs, runs the same job on the device and with
  * expected.h, and compares. */
 #include "engine/device/conformance/conformance.h"
 #include "engine/base/mem.h"
@@ -20,8 +20,8 @@ struct suite {
     struct expected expected;
     struct conformance_report *report;
     unsigned seed;
-    int layer; /* that its jobs are tested on */
-    /* of the job at hand: inputs and both outputs */
+    int layer; /* the tested layer */
+    /* of the current job: inputs and both outputs */
     float *x, *h, *out, *got, *want, *weights, *want_weights;
     int *experts, *want_experts, *row, *slot;
     struct expert_group *groups;
@@ -66,7 +66,7 @@ static bool held(struct suite *s, enum conformance_job job, enum dtype type, boo
     return right;
 }
 
-/* The job was taken and waited for: its outputs may be looked at. */
+/* Whether the job succeeded and was awaited, so that its outputs are valid. */
 static bool done(struct suite *s, enum conformance_job job, enum dtype type, int rc,
                  struct error *e)
 {
@@ -185,8 +185,8 @@ static void for_blocks(struct suite *s, enum block_kind kind, bool there)
     }
 }
 
-/* Blocks that are dropped give back what they took, and are as good as new when they are put again
- * (the jobs after this show it). */
+/* Dropped blocks free their memory, and work again after another put (as the following jobs
+ * show). */
 static void test_blocks(struct suite *s)
 {
     static const enum block_kind kinds[] = {BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD};
@@ -225,11 +225,11 @@ static void test_kv_rows(struct suite *s)
     if (back && fill_cache(s, 0, n)) {
         if (held(s, CONFORMANCE_KV_ROWS, type, s->ops->kv_rows(s->d, &all, &e) >= 0, e.text))
             held(s, CONFORMANCE_KV_ROWS, type, memcmp(back, c->rows, (size_t)n * row) == 0,
-                 "rows do not come back as written");
+                 "rows read back differ from those written");
         if (held(s, CONFORMANCE_KV_ROWS, type, s->ops->kv_rows(s->d, &some, &e) >= 0, e.text))
             held(s, CONFORMANCE_KV_ROWS, type,
                  memcmp(back, c->rows + (size_t)from * row, (size_t)(n - from) * row) == 0,
-                 "rows from the middle do not come back as written");
+                 "rows read back from the middle differ from those written");
     }
     mem_free(back);
 }
@@ -253,7 +253,7 @@ static int test_attention_at(struct suite *s, int layer, int rows, int pos)
     return 0;
 }
 
-/* From the first position on, over the border of a chunk of keys, and single rows behind many. */
+/* From the first position on, across a chunk border of keys, and single rows after many. */
 static int test_attention(struct suite *s)
 {
     int layer = s->layer, most = s->config->max_rows, context = s->config->context;
@@ -291,7 +291,7 @@ static void test_route_rows(struct suite *s, int rows)
     struct error e = {0};
 
     fill(s, s->x, row_count(s, rows));
-    /* a layer with fewer experts leaves the rest of a row of scores alone */
+    /* a layer with fewer experts leaves the rest of a row of scores unchanged */
     memset(s->got, 0, (size_t)(rows * s->hp->n_experts) * sizeof *s->got);
     memset(s->want, 0, (size_t)(rows * s->hp->n_experts) * sizeof *s->want);
     expected_route(&s->expected, &want);
@@ -306,8 +306,8 @@ static void test_route_rows(struct suite *s, int rows)
          "other experts are chosen");
 }
 
-/* Groups of the experts whose number leaves `rest` when divided by `step`, the last one first: row
- * r meets r + its slot, and so on. */
+/* Groups of the experts whose number modulo `step` is `rest`, the last one first: row r uses r +
+ * its slot, and so on. */
 static int make_groups(struct suite *s, int rows, int step, int rest)
 {
     const struct layer_shape *shape = hparams_layer(s->hp, s->layer);
@@ -342,7 +342,7 @@ static int test_experts_of(struct suite *s, enum conformance_job kind, int rows,
         return 0;
     want.out = s->want;
     fill(s, s->h, normed_count(s, rows));
-    fill(s, s->got, n); /* what others owe must stay */
+    fill(s, s->got, n); /* outputs of other devices must stay */
     memcpy(s->want, s->got, n * sizeof *s->got);
     if (expected_experts(&s->expected, &want) < 0)
         return ERR_MEMORY;
@@ -397,8 +397,7 @@ static int test_head(struct suite *s, int rows)
     return 0;
 }
 
-/* All layers from position 0 on, then one row more: what the first pass left in the caches counts.
- */
+/* All layers from position 0 on, then one more row: tests the caches left by the first pass. */
 static int test_layers(struct suite *s)
 {
     enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
@@ -438,7 +437,7 @@ static int test_layers(struct suite *s)
     return 0;
 }
 
-/* No expert lies there: all of them pass through, with and without a word beforehand. */
+/* No expert is resident: all are streamed, with and without prefetch. */
 static int test_stream(struct suite *s)
 {
     enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;

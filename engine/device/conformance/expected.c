@@ -82,7 +82,7 @@ static void norm_heads(const struct layer_shape *s, const float *w, float *x, in
         reference_rms(x + h * dim, w, dim, s->norms.eps, x + h * dim);
 }
 
-/* Behind each head's query stands its gate: out of x->q with them. */
+/* Separates each head's query from the gate after it: from x->q. */
 static void part_gates(struct expected *x, const struct mixer_shape *s, int row)
 {
     int dim = s->key_dim;
@@ -94,7 +94,7 @@ static void part_gates(struct expected *x, const struct mixer_shape *s, int row)
     }
 }
 
-/* Queries of a row to x->queries, its keys and values to the cache. */
+/* Writes the queries of a row to x->queries, its keys and values to the cache. */
 static int project(struct expected *x, const struct attention_job *j, int row)
 {
     const struct hparams *hp = &x->config->model->hp;
@@ -147,7 +147,8 @@ static int multiply_rows(const struct matrix *m, int first, int rows, const floa
     return reference_multiply(&part, x, y);
 }
 
-/* Rule 13: queries of a row, in the latent space, to x->queries, its latent row to the cache. */
+/* Rule 13: writes the queries of a row, in the latent space, to x->queries, its latent row to the
+ * cache. */
 static int project_latent(struct expected *x, const struct attention_job *j, int row)
 {
     const struct hparams *hp = &x->config->model->hp;
@@ -219,7 +220,7 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
     return 0;
 }
 
-/* Whether what a layer's operator makes takes the stream's place: a norm behind the sum. */
+/* Whether the output of a layer's operator replaces the stream: a norm after the sum. */
 static bool becomes(const struct expected *x, int layer)
 {
     const struct norms_shape *s = &shape_of(x, layer)->norms;
@@ -299,7 +300,7 @@ int expected_experts(struct expected *x, const struct experts_job *j)
     return 0;
 }
 
-/* A row's weighted experts where norms stand behind them; x->h and x->dense are free. */
+/* A row's weighted experts with norms after them; uses x->h and x->dense as scratch. */
 static void combine_normed(struct expected *x, const struct combine_job *j, const float *out,
                            const float *weights, float *row)
 {

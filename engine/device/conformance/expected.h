@@ -1,5 +1,5 @@
-/* What each job of the device contract must give: the jobs of device.h computed by reference.h, row
- * by row. Private to this folder; any thread. */
+/* Expected results of each job of the device contract: the jobs of device.h computed by
+ * reference.h, row by row. Private to this folder; any thread. */
 #ifndef ENGINE_DEVICE_CONFORMANCE_EXPECTED_H
 #define ENGINE_DEVICE_CONFORMANCE_EXPECTED_H
 
@@ -13,7 +13,7 @@ struct expected {
     float *queries, *gates; /* max_rows rows */
 };
 
-/* Both 0 or ERR_MEMORY; release takes what a failed init left. c outlives x. */
+/* Both 0 or ERR_MEMORY; release also frees a failed init. c outlives x. */
 int expected_init(struct expected *x, const struct device_config *c);
 void expected_release(struct expected *x);
 int expected_attention(struct expected *x, const struct attention_job *j);

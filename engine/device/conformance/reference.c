@@ -206,7 +206,7 @@ static float lane_dot(const float *a, const float *b, int n)
     return num_fold(lanes);
 }
 
-/* One chunk of keys: tokens lo .. hi-1; part (dim, zero) gets the values' sum. */
+/* One chunk of keys: tokens lo .. hi-1; part (dim, zero) gets the sum of values. */
 static void attend_chunk(const struct reference_cache *c, const float *q, int at, int dim, int lo,
                          int hi, float *top, float *sum, float *part)
 {

@@ -1,12 +1,12 @@
-/* The numeric contract (engine/device/numerics.h) as plain code over host memory: what the
- * conformance suite and the self-tests of back ends compare with. Slow and simple; any thread.
- * Quantised products are those of the scalar kernels, which are rule 2 written down. */
+/* The numeric contract (engine/device/numerics.h) as plain code over host memory: the reference of
+ * the conformance suite and the back ends' self-tests. Slow and simple; any thread. Quantised
+ * products are those of the scalar kernels, which implement rule 2 literally. */
 #ifndef ENGINE_DEVICE_CONFORMANCE_REFERENCE_H
 #define ENGINE_DEVICE_CONFORMANCE_REFERENCE_H
 
 #include "engine/device/device.h"
 
-/* -1 .. 1, one after the other from a seed: inputs that are the same everywhere. */
+/* -1 .. 1, a reproducible sequence from a seed: inputs that are the same everywhere. */
 float reference_random(unsigned *seed);
 
 /* Rule 5. */
@@ -31,13 +31,13 @@ int reference_gate_up(const struct ffn_shape *s, const struct expert_weights *w,
 void reference_route(const struct model *m, int layer, const float *h, float *scores, int *experts,
                      float *weights);
 
-/* Keys and values of one layer as kv_rows exchanges them: rounded to the cache types, token by
- * token. The caller's rows. */
+/* Keys and values of one layer in the layout of kv_rows: rounded to the cache types, token by
+ * token. Rows owned by the caller. */
 struct reference_cache {
     int n, tokens;        /* n: values of one token's K */
     enum kv_type type[2]; /* of K, of V */
     char *rows;           /* tokens * reference_cache_bytes */
-    int latent;           /* MLA: there is no V, the first so many of K are; 0: there is */
+    int latent;           /* MLA: no V, its values are the first so many of K; 0: not MLA */
 };
 
 size_t reference_cache_bytes(const struct reference_cache *c); /* of one token */

@@ -1,16 +1,15 @@
-/* The CPU device's inside: one struct and the phases that its jobs are made of. Private to
- * engine/device/cpu.
+/* Internals of the CPU device: one struct and the phases of its jobs. Private to engine/device/cpu.
  *
  * Every job is one elastic run of the pool (pool.h): a token has some two hundred phases, and a
- * thread that another process keeps from its core must not hold up each of them. A phase is a
- * function that whoever is there calls; it shares out its tasks between phase_open and phase_end,
- * which returns when all of them are done. So the `layers` job strings the same phases together
- * without leaving the run. A thread reads what phases make with a task in hand, never without: only
- * then does it stand still. How many tasks a phase has must follow from the job alone.
+ * thread that loses its core to another process must not delay each of them. A phase is a function
+ * that all present threads call; it hands out its tasks between phase_open and phase_end, which
+ * returns when all of them are done. So the `layers` job runs the same phases in sequence within
+ * one run. A thread may read results of phases only while it holds a task: only then can they not
+ * change. The number of tasks of a phase must follow from the job alone.
  *
- * With one row, small serial steps (norm, quantisation, routing) are done by every thread for
- * itself, with its first task: that costs no more time than one thread doing it, and saves a phase.
- */
+ * With one row, small serial steps (norm, quantisation, routing) are done by every thread
+ * redundantly, with its first task: that takes no longer than one thread doing it, and saves a
+ * phase. */
 #ifndef ENGINE_DEVICE_CPU_CPU_H
 #define ENGINE_DEVICE_CPU_CPU_H
 
@@ -24,22 +23,22 @@
 
 #include <string.h>
 
-/* up to so many rows attention is split over chunks of the context as well */
+/* with up to so many rows attention is also divided into chunks of the context */
 #define CPU_SPLIT_ROWS 8
 /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
 #define CPU_TOKEN_BLOCK 96
-#define CPU_TOKENS_MOST (2 * KERNEL_TILE) /* of such a block, cut at panels */
+#define CPU_TOKENS_MOST (2 * KERNEL_TILE) /* most tokens of such a block, cut at panels */
 /* BF16 tokens that fill a panel of floats */
 #define CPU_LIBRARY_TOKENS (2 * KERNEL_FLOAT_TOKENS)
-/* row groups of an unpacked matrix that are packed in passing at a time: they stay in the
- * second-level cache */
-#define CPU_RAW_GROUPS 2
-/* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level
+/* row groups of an unpacked matrix packed on the fly at a time: they stay in the second-level
  * cache */
+#define CPU_RAW_GROUPS 2
+/* F16 rows (and BF16 ones if exact) converted to F32 at a time for oneDNN: they stay in the
+ * second-level cache */
 #define CPU_WIDEN 64
-#define CPU_USED_MAX 16 /* experts a token may use */
+#define CPU_USED_MAX 16 /* most experts of a token */
 
-/* The tokens that meet a matrix, in the forms its type needs. */
+/* The tokens to multiply with a matrix, in the forms its type needs. */
 struct input {
     int n, cols;
     struct act_block *panels; /* quantised weights */
@@ -48,21 +47,21 @@ struct input {
     const int *row; /* which row of the job each token is; NULL: token t is row t */
 };
 
-/* For rule 11, activations as they are or rounded to BF16; for oneDNN, BF16 rows. */
+/* For rule 11, activations unchanged or rounded to BF16; for oneDNN, BF16 rows. */
 enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 
-/* Some tokens in the order of a matrix's columns (NULL: as they are), quantised. */
+/* Some tokens in the order of a matrix's columns (NULL: unchanged), quantised. */
 struct ordered {
     const uint16_t *order;
-    const float *x; /* the first one's; NULL: nothing is here */
+    const float *x; /* the first one's; NULL: empty */
     int phase, n;
     struct act_block *panels;
 };
 
-/* What adapters make of some tokens: A times each of them, times scale and strength. */
+/* The adapters' intermediate results for some tokens: A times each, times scale and strength. */
 struct adapted {
     const struct lora *lora;
-    const float *x; /* the first token's; NULL: nothing is here */
+    const float *x; /* the first token's; NULL: empty */
     int phase, n;
     float *w; /* (CPU_TOKENS_MOST, the largest rank) */
 };
@@ -70,61 +69,62 @@ struct adapted {
 struct thread_scratch {
     struct act_block *act; /* one row, the widest */
     float *row;            /* one row, the widest */
-    /* where dense parts stand beside routed experts: the row that those meet; where the head is
-     * narrower than the stream: its row of it */
+    /* where dense parts are beside routed experts: the row of the latter; where the head is
+     * narrower than the stream: its row */
     struct act_block *second_act;
     float *second;
-    /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
+    /* CPU_RAW_GROUPS of the widest matrix, packed on the fly: see gemm_raw */
     uint8_t *groups;
     float *tile;              /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
                                * CPU_WIDE), or one row's of a piece of all its experts */
-    struct act_block *panels; /* MLA: CPU_TOKENS_MOST x the widest that k_b or v_b meets */
+    struct act_block *panels; /* MLA: CPU_TOKENS_MOST x the widest input of k_b or v_b */
     float *scores;            /* KERNEL_QUERIES x NUM_CHUNK */
     float *queries;           /* KERNEL_QUERIES x key_dim */
     float *partial;           /* attention chunks of some rows: see mixers/attention.c */
     float *router;            /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
-    int phase; /* phases of this run so far */
-    /* a block of tokens as float kernels read it, kept for the tasks of a phase: */
+    int phase; /* number of phases of this run so far */
+    /* a block of tokens in the float kernels' form, kept for the tasks of a phase: */
     float *panel;
     const float *panel_of;
     int panel_phase, panel_count;
     enum panel_kind panel_kind;
     float *widened; /* oneDNN: CPU_WIDEN weight rows in F32 */
-    /* the last two of a phase, since gate and up take turns, and a row; where a matrix has one */
+    /* the last two of a phase, since gate and up alternate, and a row; for matrices with a column
+     * order */
     struct ordered ordered[2];
     int ordered_next;
     float *ordered_row;
-    struct adapted adapted[2]; /* likewise, where a matrix has adapters */
+    struct adapted adapted[2]; /* likewise, for matrices with adapters */
     int adapted_next;
 };
 
-/* What a session keeps: pages of the pool, one for NUM_CHUNK tokens of all layers that keep every
- * row, so that attention reads a chunk from a page; NULL where no row was written yet. pages NULL:
- * not open. */
+/* A session's state: pages of the pool, one for NUM_CHUNK tokens of all layers that keep every row,
+ * so that attention reads a chunk from a page; NULL where no row was written yet. pages NULL: not
+ * open. */
 struct kv_state {
     uint8_t **pages; /* chunks_max */
-    /* layers whose rows lie in a ring: chunk by chunk of each; NULL where the model has none.
-     * reach: rows before that position may have been written */
+    /* layers with rings: chunk by chunk of each; NULL if the model has none. reach: rows before
+     * that position may have been written */
     uint8_t *rings;
     int reach;
-    /* recurrent layers: their blocks, fixed_bytes of the device in all, and after how many tokens
-     * each layer's stands (n_layers); NULL where the model has none. drafts: rows of columns that
-     * take each layer's further, `ahead` of them at most; NULL where nothing is drafted */
+    /* recurrent layers: their blocks, fixed_bytes of the device in all, and the number of tokens
+     * each layer's is at (n_layers); NULL if the model has none. drafts: rows of columns that
+     * advance each layer's state, at most `ahead` of them; NULL without drafting */
     uint8_t *fixed, *drafts;
     int *stands, *ahead;
 };
 
-/* All pages, whoever has them. It grows by a session's worth when more sessions are open than ever
- * before, so that a page is always there when a job needs one; untouched ones cost nothing. */
+/* All pages, of all sessions. It grows by a session's worth when more sessions are open than ever
+ * before, so that a job always gets a page; untouched ones cost nothing. */
 struct kv_page {
-    uint16_t users; /* sessions that have it */
-    bool written;   /* since the system gave or last got its memory */
+    uint16_t users; /* sessions that reference it */
+    bool written;   /* since its memory was last returned to or got from the system */
 };
 
 struct kv_pool {
-    struct kv_state *states; /* by number of the session */
+    struct kv_state *states; /* by session number */
     int n_states;
     uint8_t **segments; /* of chunks_max pages each */
     struct kv_page *of; /* of each page of each segment */
@@ -133,19 +133,19 @@ struct kv_pool {
     size_t n_free;
 };
 
-/* How a layer's rows lie in a page or a chunk of a ring, and what follows from their widths. */
+/* Layout of a layer's rows in a page or a chunk of a ring, and what follows from their widths. */
 struct layer_layout {
     struct state_size keeps;
     /* bytes: of 16 tokens of a head's keys, of one token of its values, of a page's tokens of a
-     * head; where the layer begins in a page, or its ring among the session's */
+     * head; offset of the layer in a page, or of its ring among the session's */
     size_t key_block, value_row, head_bytes, at;
-    int ring_chunks;            /* that its ring holds; 0: its rows lie in pages */
-    size_t fixed_at, drafts_at; /* of its recurrent state in a session's, of its drafted rows */
+    int ring_chunks;            /* capacity of its ring; 0: its rows are in pages */
+    size_t fixed_at, drafts_at; /* offsets of its recurrent state and of its drafted rows */
     /* Heads that one task of the QKV phase multiplies: queries or keys, values. */
     int key_heads, value_heads;
 };
 
-/* A span of the job under way; row: which of the job's rows is its first. */
+/* A span of the current job; row: index of its first row in the job. */
 struct span_place {
     const struct kv_state *state;
     const float *cos, *sin, *second_cos, *second_sin;
@@ -158,23 +158,23 @@ struct cpu_device {
     const struct kernels *k;
     struct pool *pool;
     bool own_pool; /* or device_config's */
-    /* how many threads run a job of several rows, of one */
+    /* number of threads for jobs of several rows, of one */
     struct crowd reading, decoding;
     int n_threads, max_rows, context, chunks_max;
-    int widest_ffn;          /* of any expert, filled up to whole blocks */
+    int widest_ffn;          /* of any expert, rounded up to whole blocks */
     bool by_unit;            /* gate and up of one row, see gate_task */
-    enum pattern_id pattern; /* of weights for which none was measured */
-    /* CPU_UNITs of a task that multiplies one row with gate and up, per layer, and with down */
+    enum pattern_id pattern; /* of weights without a measured one */
+    /* CPU_UNITs per task when one row is multiplied with gate and up, per layer, and with down */
     int *gate_piece, down_piece;
-    /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
+    /* per layer: [group][hidden][16]; the shared expert's row, if any, is the last */
     float **router;
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
     struct layer_layout *layouts; /* n_layers */
-    /* bytes of a page; its tokens; bytes that a session's pages take at most; of its rings */
+    /* bytes of a page; its tokens; most bytes of a session's pages; of its rings */
     size_t page_bytes, page_tokens, kv_bytes, ring_bytes;
-    /* recurrent state of a session; while something is measured (trial) no session's is touched,
-     * all layers use `spare`, as large as the largest */
+    /* recurrent state of a session; during measurements (trial) no session's is touched, all layers
+     * use `spare`, as large as the largest */
     size_t fixed_bytes, drafts_bytes;
     uint8_t *spare;
     bool trial;
@@ -186,8 +186,8 @@ struct cpu_device {
     struct act_block *act;      /* max_rows * used rows of the widest input */
     struct act_block *act_down; /* max_rows * used rows of expert_ffn */
     float *normed;              /* shape_normed_rows at most x max_rows x hidden */
-    float *added;               /* max_rows x hidden: what a norm after its operator reads */
-    float *ones;                /* weights of a norm that has none: of a head's values */
+    float *added;               /* max_rows x hidden: input of a norm after its operator */
+    float *ones;                /* weights of a norm without any: of a head's values */
     float *mixed;               /* max_rows x columns of a recurrent mixer's row */
     float *gathered;            /* max_rows * used x hidden, float experts */
     /* of the widest layer */
@@ -201,22 +201,22 @@ struct cpu_device {
     float *out;                             /* used x max_rows x hidden */
     float *chunk_o, *chunk_max, *chunk_sum; /* CPU_SPLIT_ROWS x heads x chunks (x value_dim) */
 
-    /* one row: the layer's routing, from whoever took the first task */
+    /* one row: the layer's routing, by the thread with the first task */
     int one_experts[CPU_USED_MAX];
     float one_weights[CPU_USED_MAX];
     int *entry_row, *entry_slot; /* layers job: rows grouped by expert */
     struct expert_group *groups;
-    struct experts_job grouped; /* the layer's experts, from whoever grouped them */
+    struct experts_job grouped; /* the layer's experts, by the thread that grouped them */
     /* among the weights */
     bool has_quantised, has_float, has_order;
-    int lora_rank;      /* the largest of any matrix; 0: nothing hangs on any */
+    int lora_rank;      /* the largest of any matrix; 0: no adapters */
     size_t group_bytes; /* of the widest quantised matrix */
-    /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
+    /* NULL: float weights use only our own kernels, the default */
     struct onednn *library;
     bool bf16;                     /* it multiplies BF16 */
     struct tune tune;              /* of this model's shapes, as far as measured */
-    const struct tune *thresholds; /* that, or what is being measured */
-    /* the job under way */
+    const struct tune *thresholds; /* that, or the candidates being measured */
+    /* the current job */
     const float *const *strengths; /* of each of its rows (struct attention_job) */
     const struct attention_job *attention_job;
     const struct experts_job *experts_job;
@@ -225,7 +225,7 @@ struct cpu_device {
     const struct combine_job *combine_job;
     struct product {
         const struct matrix *w;
-        /* row t of what it multiplies, by thread tid */
+        /* row t of its input, by thread tid */
         void (*input)(struct cpu_device *d, int tid, int t, float *row);
         int rows;
         float *out; /* (rows, w->rows) */
@@ -234,7 +234,7 @@ struct cpu_device {
         const struct multiply_job *multiply;
     } product;
     const struct layers_job *layers_job;
-    const struct device_observer *observer; /* NULL: nobody asks */
+    const struct device_observer *observer; /* NULL: none */
     struct {
         float *logits;
         size_t n;
@@ -245,10 +245,10 @@ struct cpu_device {
     struct device_stats stats;
 };
 
-/* A task of the phase that multiplies one row with gate and up of `used` experts: which of them,
- * and which unit of rows. One expert after the other is read fastest. With several memory nodes
- * (by_unit) a thread must meet the same rows of whatever experts are chosen: those that lie in its
- * node's memory (engine/model/numa.h). */
+/* A task of the phase that multiplies one row with gate and up of `used` experts: the expert, and
+ * the unit of rows. One expert after the other is read fastest. With several memory nodes (by_unit)
+ * a thread must get the same rows of whatever experts are chosen: those in its node's memory
+ * (engine/model/numa.h). */
 struct gate_task {
     int slot, unit;
 };
@@ -283,7 +283,7 @@ static inline int router_groups(const struct ffn_shape *s)
     return (router_rows(s) + NUM_LANES - 1) / NUM_LANES;
 }
 
-/* Without weights there is no norm: y is x. */
+/* Without weights there is no norm: y = x. */
 static inline void norm_row(const struct cpu_device *d, const struct norms_shape *s,
                             const struct norm_weights *w, const float *x, float *y)
 {
@@ -300,7 +300,7 @@ static inline void norm_row(const struct cpu_device *d, const struct norms_shape
         d->k->rms_norm(x, n, w->weight, 1.0f / (float)n, s->eps, y);
 }
 
-/* What an operator adds to the residual stream is multiplied with this first. */
+/* The factor of an operator's output before it is added to the residual stream. */
 static inline float residual_scale(const struct cpu_device *d)
 {
     float scale = d->model->hp.residual_scale;
@@ -308,7 +308,7 @@ static inline float residual_scale(const struct cpu_device *d)
     return scale != 0.0f ? scale : 1.0f;
 }
 
-/* A row's weights as they are combined with. */
+/* A row's weights as used in the combination. */
 static inline const float *scaled_weights(const struct cpu_device *d, const float *weights,
                                           int used, float *room)
 {
@@ -329,21 +329,21 @@ static inline int min_int(int a, int b)
 /* cpu_info.c */
 /* device_ops.probe */
 int cpu_probe(struct device_info *out, int max, char *why, size_t why_size);
-/* where oneDNN multiplies float weights */
+/* whether oneDNN multiplies float weights in BF16 */
 bool cpu_uses_bf16(bool exact);
 
 /* phases.c */
-/* Each thread takes tasks that follow one another, and others' only when it is done with its own:
- * kernels that prefetch weights prefetch its own. */
+/* Each thread takes consecutive tasks, and others' only after its own: kernels that prefetch
+ * weights prefetch its own. */
 void phase_open(struct cpu_device *d, int tid, int total);
-/* first index, or total; chunk is one number a phase */
+/* first index, or total; chunk is one number per phase */
 int phase_take(struct cpu_device *d, int tid, int chunk);
 void phase_end(struct cpu_device *d, int tid);
-/* Where the part of a phase begins that thread tid takes first; tid may be one past the last. */
+/* Start of the part of a phase that thread tid takes first; tid may be one past the last. */
 int phase_part(const struct cpu_device *d, int total, int chunk, int tid);
 
 /* gemm.c */
-/* Which panel token t of n lies in: its first token and size. Panels are as even as possible. */
+/* The panel with token t of n: its first token and size. Panels are as even as possible. */
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count);
 /* Quantises x (cols) as token t of n. */
 void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels,
@@ -354,21 +354,21 @@ void input_copy(const struct cpu_device *d, const struct act_block *row, int col
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
 void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count,
                          struct act_block *panels, int n, int t);
-/* Whether activations are rounded to BF16 before they meet w; and token t as struct
- * kernels.gemv_float reads it, valid until the thread multiplies float weights with another one. */
+/* Whether activations are rounded to BF16 before the product with w; and token t in the form of
+ * struct kernels.gemv_float, valid until the thread multiplies float weights with another one. */
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
 const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w,
                         const struct input *in, int t);
-/* Tokens t0 .. t1-1 as w takes them, which rounds rows (matrix_rounds_rows): as its only ones,
- * valid until this thread has asked for two others. */
+/* Tokens t0 .. t1-1 in the column order of w, which rounds rows (matrix_rounds_rows): as its only
+ * ones, valid until two further calls by this thread. */
 struct input input_in_order(const struct cpu_device *d, int tid, const struct matrix *w,
                             const struct input *in, int t0, int t1);
 /* Rows r0 .. r1-1 (r0 a multiple of 16 where w is quantised) of w for tokens t0 .. t1-1 (t0 a
  * panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
-/* The same in two: telling the observer, if there is one, of rows from `row` on (once a token for
- * each part that device_observer asks for), and the product alone. */
+/* The same in two steps: calls the observer, if any, for rows from `row` on (once per token for
+ * each part of device_observer), and the product alone. */
 void gemm_observe(const struct cpu_device *d, const struct matrix *w, int row,
                   const struct input *in, int t0, int t1);
 void gemm_rows(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
@@ -377,8 +377,8 @@ void gemm_rows(const struct cpu_device *d, int tid, const struct matrix *w, int 
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 
-/* lora.c: rows r0 .. r1-1 of w for tokens t0 .. t1-1 of `in`, at out as gemm has them, plus what
- * the adapters on w add (rule 14). */
+/* lora.c: rows r0 .. r1-1 of w for tokens t0 .. t1-1 of `in`, at out as in gemm, plus the adapters
+ * on w (rule 14). */
 void lora_add(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
               const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
 /* F32 weights (rows, cols) times n tokens of x in one fixed order (rule 11), n at most
@@ -386,36 +386,36 @@ void lora_add(const struct cpu_device *d, int tid, const struct matrix *w, int r
 void float_rows(const struct cpu_device *d, int tid, const float *weights, int rows, int cols,
                 const float *x, ptrdiff_t x_stride, int n, float *out, ptrdiff_t stride);
 
-/* tuning/tune_shapes.c. open: at the end of opening; later: between answers, returns how many
- * things were measured. */
+/* tuning/tune_shapes.c. open: at the end of opening; later: between answers, returns the number of
+ * measurements. */
 void tuning_open(struct cpu_device *d);
 int tuning_later(struct cpu_device *d, int pos);
-/* tuning/tune_patterns.c: the read patterns of the model's types and row lengths that are not known
- * and make up `least` bytes, into fresh; how many */
+/* tuning/tune_patterns.c: adds to fresh the unmeasured read patterns of the model's types and row
+ * lengths that make up `least` bytes; returns how many */
 int tuning_patterns(struct cpu_device *d, size_t least, struct tune *fresh);
-/* tuning/tune_threads.c: how many threads decode fastest; 0: not measured */
+/* tuning/tune_threads.c: the number of threads that decodes fastest; 0: not measured */
 int tuning_decode(struct cpu_device *d, int pos);
 
-/* gemv.c: where weights lie that are read together: KERNEL_GEMV_GROUPS places, `step` bytes apart;
- * at NULL: unknown. */
+/* gemv.c: addresses of weights that are read together: KERNEL_GEMV_GROUPS of them, `step` bytes
+ * apart; at NULL: unknown. */
 struct prefetch_hint {
     const uint8_t *at;
     size_t step;
 };
 struct prefetch_hint matrix_hint(const struct matrix *w, int row);
-/* What thread tid reads first in a layer of a token; none behind the last. */
+/* What thread tid reads first in a layer for a token; none after the last. */
 struct prefetch_hint layer_hint(const struct cpu_device *d, int tid, int layer);
 /* How the weights of w are read for one token. */
 const struct pattern *gemv_pattern(const struct cpu_device *d, const struct matrix *w);
-/* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this
- * thread reads at `next`. */
+/* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; this thread
+ * continues to read at `next`. */
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, float *out, struct prefetch_hint next);
 
 /* mixers/kvcache.c. A layer's rows are as wide as state_size says: heads, key_dim, value_dim. */
 /* Fills d->layouts, one a layer. */
 int kv_layout(struct cpu_device *d, struct error *e);
-/* of the chunk's first token; its page is there, or it is one of those that the ring holds */
+/* of the chunk's first token; its page must exist, or the ring must hold the chunk */
 uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                  int chunk);
 uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
@@ -424,33 +424,33 @@ void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int laye
                   int pos, const float *x);
 void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                     int pos, const float *x);
-/* The latent row of MLA: laid out as a value, in the keys' place and type. */
+/* The latent row of MLA: in the layout of a value, in the keys' place and type. */
 void kv_store_latent(const struct cpu_device *d, const struct kv_state *s, int layer, int pos,
                      const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
-/* mixers/fixed.c: state of one size (state_size's fixed_bytes) */
-/* With a session's state; ERR_MEMORY. */
+/* mixers/fixed.c: state of fixed size (state_size's fixed_bytes) */
+/* Called when a session's state is opened; ERR_MEMORY. */
 int fixed_open(struct cpu_device *d, struct kv_state *s, struct error *e);
 void fixed_close(struct cpu_device *d, struct kv_state *s);
-/* A recurrent layer's state of a session, for its mixer: fixed_bytes, aligned to 64, as it stands
- * before the span's first row (zeros at position 0); the mixer leaves it as it stands after the
- * last. What lies where in it is the mixer's own. */
+/* A recurrent layer's state of a session, for its mixer: fixed_bytes, aligned to 64, before the
+ * span's first row (zeros at position 0); the mixer advances it past the last row. Its layout is
+ * private to the mixer. */
 float *kv_fixed(const struct cpu_device *d, const struct kv_state *s, int layer);
-/* The layer's drafted rows, (device_config.drafts, recurrent_width), as they were projected. */
+/* The layer's drafted rows, (device_config.drafts, recurrent_width), as projected. */
 float *kv_drafts(const struct cpu_device *d, const struct kv_state *s, int layer);
-/* How many of them the mixer has to take the state over before the span's first row. */
+/* How many of them the mixer must apply to the state before the span's first row. */
 int fixed_behind(const struct cpu_device *d, const struct span_place *at, int layer);
-/* Around a job of the spans placed, of layers first .. last - 1. ERR_DEVICE: some state does not
- * stand where its span begins. */
+/* Called before and after a job with the current spans, for layers first .. last - 1. ERR_DEVICE:
+ * some state is not at the start of its span. */
 int fixed_begin(struct cpu_device *d, int first, int last, struct error *e);
 void fixed_end(struct cpu_device *d, int first, int last);
 int fixed_move(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
-/* mixers/kvring.c: rows of layers of which a window lets only the newest be seen */
+/* mixers/kvring.c: rows of layers with a window, of which only the newest are kept */
 int kv_rings_open(struct cpu_device *d, struct kv_state *s, struct error *e); /* ERR_MEMORY */
 void kv_rings_close(struct cpu_device *d, struct kv_state *s);
-/* `to` has what `from` has. */
+/* Copies the rings of `from` to `to`. */
 void kv_rings_copy(const struct cpu_device *d, struct kv_state *to, const struct kv_state *from);
 /* bytes of a session's rings that hold rows */
 size_t kv_rings_used(const struct cpu_device *d, const struct kv_state *s);
@@ -460,21 +460,21 @@ int kv_state_open(struct cpu_device *d, int session, struct error *e);
 void kv_state_close(struct cpu_device *d, int session);
 void kv_pool_release(struct cpu_device *d);
 int kv_types_set(struct cpu_device *d, enum kv_type k, enum kv_type v, struct error *e);
-/* The state of a session that is open, with pages for positions 0 .. end - 1; those that hold
- * positions from pos on are nobody else's and may be written. NULL: ERR_DEVICE. */
+/* The state of an open session, with pages for positions 0 .. end - 1; pages with positions from
+ * pos on are not shared and may be written. NULL: ERR_DEVICE. */
 const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int pos, int end,
                                         struct error *e);
 int kv_state_share(struct cpu_device *d, int from, int to, int n); /* device_ops.state_share */
 void kv_state_cut(struct cpu_device *d, int session, int pos);
 uint64_t kv_state_trim(struct cpu_device *d); /* device_ops.state_trim */
 
-/* A kind of mixer: what the parallel region asks a layer for. mixers/registry.c has one of each
- * kind that is computed; shape_unsupported has refused the others by then. */
+/* A kind of mixer as called from the parallel region. mixers/registry.c has one for each supported
+ * kind; shape_unsupported has refused the others before. */
 struct cpu_mixer {
-    /* Of the spans of the job under way; y = block's output, or residual += it when y is NULL. */
+    /* For the spans of the current job; y = block's output, or residual += it if y is NULL. */
     void (*phases)(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
                    float *residual);
-    /* Where thread tid reads first for one row. */
+    /* What thread tid reads first for one row. */
     struct prefetch_hint (*first)(const struct cpu_device *d, int tid, int layer);
     /* multiplications of so many rows */
     double (*work)(const struct cpu_device *d, int layer, int rows);
@@ -486,9 +486,9 @@ extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all ki
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);
 
-/* mixers/output.c: the projection o that a mixer ends with, by a phase; y or residual as in
- * cpu_mixer.phases. One row's input is made by every thread for itself, by `first` with its first
- * task; NULL: it is there. And where thread tid reads o first. */
+/* mixers/output.c: the final projection o of a mixer, as a phase; y or residual as in
+ * cpu_mixer.phases. One row's input is computed redundantly by every thread, by `first` with its
+ * first task; NULL: it is ready. And what thread tid reads first of o. */
 void output_phase(struct cpu_device *d, int tid, const struct matrix *o, const struct input *in,
                   void (*first)(struct cpu_device *d, int tid, const void *ctx), const void *ctx,
                   float *y, float *residual);
@@ -498,7 +498,7 @@ static inline const struct cpu_mixer *mixer_of(const struct cpu_device *d, int l
 {
     return cpu_mixers[shape_of(d, layer)->mixer.kind];
 }
-/* Where a row of the job under way stands. */
+/* Position of a row of the current job. */
 static inline int row_position(const struct cpu_device *d, int row)
 {
     const struct span_place *s = &d->spans[d->span_of[row]];
@@ -507,18 +507,18 @@ static inline int row_position(const struct cpu_device *d, int row)
 }
 
 /* ffn/experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks,
- * each row's at the place of its floats, which nobody reads then. entries: of all groups together,
- * or more; *j is read with a task in hand. */
+ * in the place of each row's floats, which are not read then. entries: of all groups together, or
+ * more; *j is read while holding a task. */
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
-/* The norms of the row at position pos, and its route. h becomes what routed experts meet, second
- * what a dense part beside them does; imposed: NULL, or what replaces the router's choice. Slots
+/* The norms of the row at position pos, and its routing. h becomes the input of routed experts,
+ * second that of a dense part beside them; imposed: NULL, or replaces the router's choice. Slots
  * beyond the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int pos,
                const struct imposed_routing *imposed, const float *x, float *h, float *second,
                float *scores, int *experts, float *weights);
-/* A row's experts, stride apart from out on and not yet weighted, into its x: rule 9, with the
- * norms and the scale behind it. */
+/* Combines a row's experts, stride apart from out on and not yet weighted, into its x: rule 9, with
+ * the norms and the scale after it. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
                  const float *weights, float *x);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. */

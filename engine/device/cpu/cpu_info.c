@@ -1,5 +1,5 @@
-/* What is known of the processor before a device is opened on it: its name and memory, which
- * kernels run and what they want (device.h), whether oneDNN would multiply BF16. Any thread. */
+/* Properties of the processor without an open device: its name and memory, the kernels and their
+ * preferences (device.h), whether oneDNN would multiply BF16. Any thread. */
 #include "engine/device/cpu/cpu.h"
 
 #include <stdio.h>

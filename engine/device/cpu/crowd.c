@@ -1,4 +1,4 @@
-/* Threads beside other processes (crowd.h). */
+/* Thread count under load by other processes (crowd.h). */
 #include "engine/device/cpu/crowd.h"
 
 #include <assert.h>
@@ -39,7 +39,7 @@ static void decide(struct crowd *c, uint64_t now)
     c->until = now + c->hold;
 }
 
-/* Fewer by those whose core is wanted, but not by more than half. */
+/* Fewer by the number of contended cores, but at least half. */
 static int fewer_than(int threads, int waiting)
 {
     int half = (threads + 1) / 2;
@@ -54,7 +54,7 @@ void crowd_judge(struct crowd *c, uint64_t now, double rate, int waiting)
     assert(c->use >= 1 && c->use <= c->most);
     if (all) {
         c->seen = waiting > 0 ? c->seen + 1 : 0;
-        if (waiting == 0 && c->state != CROWD_QUIET) /* the others are gone */
+        if (waiting == 0 && c->state != CROWD_QUIET) /* the other load is gone */
             be_quiet(c);
         else if (waiting > 0 && c->state != CROWD_TRIAL)
             c->fewer = fewer_than(c->most, waiting);

@@ -1,12 +1,12 @@
-/* Products of weight matrices with a set of tokens, for a range of rows: what one task of a phase
- * does. Compute threads. */
+/* Products of weight matrices with a set of tokens, for a range of rows: one task of a phase.
+ * Compute threads. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/layout/pack.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* In fours, since kernels take four tokens at a time. */
+/* In multiples of four, since kernels process four tokens at a time. */
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count)
 {
     int fours = (n + 3) / 4, panels = (fours * 4 + d->k->tile - 1) / d->k->tile,
@@ -64,7 +64,7 @@ int token_blocks(const struct cpu_device *d, int n)
     return (n + most - 1) / most;
 }
 
-/* Cut at panels, as evenly as those allow. */
+/* Divided at panels, as evenly as those allow. */
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1)
 {
     int blocks = token_blocks(d, n), first, count;
@@ -89,7 +89,7 @@ static void add_bias(const struct cpu_device *d, const float *bias, int n, float
         d->k->add(out + t * stride, bias, n);
 }
 
-/* The set whose products of so many tokens are the fastest; all give the same bits. */
+/* The kernel set that is fastest for so many tokens; all give the same bits. */
 static const struct kernels *set_for(const struct cpu_device *d, const struct matrix *w, int rows,
                                      int tokens)
 {
@@ -99,7 +99,7 @@ static const struct kernels *set_for(const struct cpu_device *d, const struct ma
                : d->k;
 }
 
-/* `groups` row groups at `weights`, n rows of them wanted, for the panels of tokens t0 .. t1-1. */
+/* `groups` row groups at `weights`, n rows of them needed, for the panels of tokens t0 .. t1-1. */
 static void gemm_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights,
                         int n, const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
@@ -125,7 +125,7 @@ static void gemm_groups(const struct cpu_device *d, const struct matrix *w, cons
     }
 }
 
-/* A matrix that nobody has packed yet: a few groups at a time are, into this thread's scratch. */
+/* A matrix that is not packed yet: packs a few groups at a time into this thread's scratch. */
 static void gemm_raw(const struct cpu_device *d, int tid, const struct matrix *w,
                      const uint8_t *raw, int r0, int r1, const struct input *in, int t0, int t1,
                      float *out, ptrdiff_t stride)
@@ -194,8 +194,8 @@ struct input input_in_order(const struct cpu_device *d, int tid, const struct ma
     return (struct input){.n = t1 - t0, .cols = w->cols, .panels = o->panels};
 }
 
-/* n tokens from x on in the form their kernel reads; consecutive tasks of a phase meet the same
- * block of tokens, so the last one is kept. */
+/* n tokens from x on in the form of their kernel; consecutive tasks of a phase use the same block
+ * of tokens, so the last one is cached. */
 static const void *float_panel(const struct cpu_device *d, int tid, enum panel_kind kind,
                                const float *x, ptrdiff_t stride, int cols, int n)
 {
@@ -231,7 +231,7 @@ const void *float_token(const struct cpu_device *d, int tid, const struct matrix
     return float_rounds(d, w) ? float_panel(d, tid, PANEL_ROUNDED, x, in->stride, w->cols, 1) : x;
 }
 
-/* The program's own products: each row and token by itself, by rule 11, however many there are. */
+/* Our own products: each row and token by itself, by rule 11, however many there are. */
 static void gemm_own(const struct cpu_device *d, int tid, const struct matrix *w,
                      const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
                      float *out, ptrdiff_t stride)
@@ -286,9 +286,9 @@ static void gemm_one_token(const struct cpu_device *d, int tid, const struct mat
     }
 }
 
-/* Two-byte weights times F32 activations: oneDNN has no such product, so some rows at a time become
- * F32. They are used for all tokens of the task, which makes the conversion a few per cent of the
- * work. false: nothing done. */
+/* Two-byte weights times F32 activations: oneDNN has no such product, so some rows at a time are
+ * converted to F32. They are used for all tokens of the task, which makes the conversion a few per
+ * cent of the work. false: nothing done. */
 static bool gemm_library_widened(const struct cpu_device *d, int tid, const struct matrix *w,
                                  const uint8_t *rows, int n_rows, const float *x,
                                  ptrdiff_t x_stride, int tokens, float *out, ptrdiff_t stride)
@@ -323,7 +323,7 @@ static bool gemm_library_bf16(const struct cpu_device *d, int tid, const struct 
     return true;
 }
 
-/* Where the user chose it: its sums depend on how many tokens there are. */
+/* If the user chose it: its sums depend on the number of tokens. */
 static bool gemm_library(const struct cpu_device *d, int tid, const struct matrix *w,
                          const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
                          float *out, ptrdiff_t stride)
@@ -355,7 +355,7 @@ static void gemm_float(const struct cpu_device *d, int tid, const struct matrix 
         gemm_own(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride);
 }
 
-/* Of token t, quantised: the numbers that were multiplied. */
+/* For token t, quantised: the values that were multiplied. */
 static void add_panel_squares(const struct cpu_device *d, const struct input *in, int t, float *sum)
 {
     int first, nt, blocks = in->cols / NUM_BLOCK;

@@ -1,7 +1,7 @@
-/* Products of one token: decoding reads every weight for a single multiplication, so what counts is
- * that memory is never without a request: by the pattern that is fastest here (patterns.h), and
- * whoever multiplies says where this thread reads next, so that the last lines of a task ask for
- * the first ones of its successor. Compute threads. */
+/* Products of one token: decoding reads every weight for a single multiplication, so memory must
+ * never be without a pending request: uses the fastest read pattern (patterns.h), and callers tell
+ * where this thread reads next, so that the end of a task prefetches the start of its successor.
+ * Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>

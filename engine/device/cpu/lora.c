@@ -1,12 +1,13 @@
-/* What adapters add to a product (rule 14 of numerics.h). Compute threads. A x belongs to all rows
- * of a matrix, so a thread that takes several tasks of a phase keeps it; each thread makes its own,
- * which saves a phase and costs rank / (rows / threads) of the product at most. */
+/* The adapters' contribution to a product (rule 14 of numerics.h). Compute threads. A x is the same
+ * for all rows of a matrix, so a thread that takes several tasks of a phase caches it; each thread
+ * computes its own, which saves a phase and costs at most rank / (rows / threads) of the
+ * product. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/layout/lora.h"
 
 #include <assert.h>
 
-/* Of token t; NULL: nothing counts for it. */
+/* Of token t; NULL: no adapter applies. */
 static const float *strengths_of(const struct cpu_device *d, const struct lora *l,
                                  const struct input *in, int t)
 {
@@ -27,7 +28,7 @@ static bool anyone(const struct cpu_device *d, const struct lora *l, const struc
     return false;
 }
 
-/* t_k becomes w_k. */
+/* Turns t_k into w_k. */
 static void weigh(const struct lora *l, const float *strengths, float *w)
 {
     for (int i = 0; i < l->n_parts; w += l->parts[i++].rank) {
@@ -38,7 +39,7 @@ static void weigh(const struct lora *l, const float *strengths, float *w)
     }
 }
 
-/* The weights of tokens t0 .. t1-1, from this thread's last two or made. */
+/* The weights of tokens t0 .. t1-1, from this thread's last two or computed. */
 static const float *weights_of(const struct cpu_device *d, int tid, const struct matrix *m,
                                const struct input *in, int t0, int t1)
 {

@@ -1,5 +1,5 @@
-/* Phases of a job (cpu.h): the pool shares out their tasks; a thread counts its own, so that what
- * it keeps from one task to the next is known to be of the same phase. Compute threads. */
+/* Phases of a job (cpu.h): the pool hands out their tasks; each thread counts phases, so that data
+ * it caches between tasks is known to be of the same phase. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>

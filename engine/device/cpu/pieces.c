@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#define PIECES_LEAST 4 /* a thread: one that is held up leaves the others something to take */
+#define PIECES_LEAST 4 /* per thread: if one is delayed, others can take some of its pieces */
 #define WORTH 32       /* smaller pieces must shorten the longest share by 1/WORTH */
 
 static int parts(int units, int n)
@@ -25,7 +25,7 @@ static int units_before(int pieces, int matrices, int units, int further, int n)
     return rest * units + (left < units ? left : units);
 }
 
-/* Units of the thread that has most of them. */
+/* Units of the thread with the most of them. */
 static int longest_share(int matrices, int units, int further, int n, int threads)
 {
     int pieces = matrices * parts(units, n) + parts(further, n), longest = 0, before = 0;

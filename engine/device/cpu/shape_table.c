@@ -15,14 +15,14 @@
 #include <string.h>
 
 #define FILE_MOST 65536
-/* a threshold that gains less than this is not worth leaving the built-in one for */
+/* a threshold with a smaller gain does not replace the built-in one */
 #define GAIN 0.05
-/* Tokens from which oneDNN, where it was chosen, multiplies if nothing was measured. */
+/* Tokens from which oneDNN, if chosen, multiplies if nothing was measured. */
 #define LIBRARY_FROM_BF16 6
 #define LIBRARY_FROM_F32 24
 /* the slowest sample to the fastest, without the two extremes */
 #define BUSY 1.2
-/* 95 % for the five pairs that are left when the extremes are dropped */
+/* 95 % for the five pairs left without the extremes */
 #define STUDENT 2.78
 
 const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols)
@@ -118,7 +118,7 @@ static void add_shape(struct tune *out, const struct matrix *w, int rows)
     tune_set(out, (struct tune_entry){w->type, rows < w->rows ? rows : w->rows, w->cols, 0});
 }
 
-/* As the phases of attention.c, experts.c and device.c cut them. */
+/* The division in the phases of attention.c, experts.c and device.c. */
 int tune_heads(int head_dim)
 {
     int n = 1;
@@ -152,8 +152,8 @@ void tune_shapes(const struct model *m, struct tune *out)
     }
 }
 
-/* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an
- * interruption. */
+/* log(small_batch / large_batch) at one count without the two extreme pairs: to exclude
+ * interruptions. */
 static void ratio(const double *small_batch, const double *large_batch, double *mean,
                   double *variance)
 {
@@ -283,7 +283,7 @@ static bool take_pattern(struct tune *t, const char *line)
     return p.cols >= 1 && p.threads >= 1 && p.threads <= POOL_MAX && tune_pattern_set(t, p);
 }
 
-/* Any line but the first, into the table. */
+/* Parses any line but the first into the table. */
 static bool take_line(struct tune *t, const char *line)
 {
     struct tune_decode d;
@@ -309,7 +309,7 @@ int tune_parse(struct tune *t, const char *key, const char *text, size_t n, stru
 
     t->n = t->n_decode = t->n_pattern = 0;
     if (n < at || memcmp(text, key, at - 1) != 0 || text[at - 1] != '\n')
-        return 0; /* another machine's, an older program's */
+        return 0; /* another machine's, or an older program's */
     while (at < n) {
         const char *end = memchr(text + at, '\n', n - at);
         size_t length = end ? (size_t)(end - text) - at : 0;

@@ -1,19 +1,19 @@
 /* Which kernel multiplies which shape, and how weights are read. Two kernels can serve most slices
  * of weight rows: one that is best with few tokens and one that is best with many (the matrix unit
- * beside the vector kernels; where the user chose it, oneDNN beside our own float kernels), and the
- * number of tokens from which the second one wins differs by type, by shape and by machine: so it
- * is measured, once, and kept in a file of the cache folder.
+ * beside the vector kernels; if the user chose it, oneDNN beside our own float kernels), and the
+ * number of tokens from which the second one is faster differs by type, by shape and by machine: so
+ * it is measured, once, and kept in a file of the cache folder.
  *
- * Quantised weights: both kernels give the same bits, so the text cannot depend on what was
- * measured; that happens after an answer. Float weights: oneDNN adds in an order of its own, so a
- * choice must not change under anybody's feet. It is made once, when a model with such shapes is
- * opened for the first time, before its first token; it counts only once it is stored, and what is
- * stored is never measured anew unasked.
+ * Quantised weights: both kernels give the same bits, so the text cannot depend on the measurement;
+ * it is done after an answer. Float weights: oneDNN adds in a different order, so the choice must
+ * not change during use. It is made once, when a model with such shapes is opened for the first
+ * time, before its first token; it takes effect only once it is stored, and is never measured again
+ * without a request.
  *
  * Read patterns (patterns.h): for one token, by type, row length and number of threads; all give
  * the same bits, so they are measured after an answer.
  *
- * Pure functions but for tune_read and tune_write; any thread. */
+ * Pure functions except tune_read and tune_write; any thread. */
 #ifndef ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 #define ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 
@@ -24,36 +24,36 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* weight rows that a task multiplies at least: one activation block */
+/* least weight rows of a task: one activation block */
 #define CPU_UNIT 32
-/* of a task whose results go out token by token: half a KiB of each */
+/* for a task whose results are written token by token: half a KiB each */
 #define CPU_WIDE (4 * CPU_UNIT)
 
-/* shapes of a table, those of all models on this machine together */
+/* most shapes of a table, of all models on this machine together */
 #define TUNE_MAX 256
 #define TUNE_NEVER 100000 /* tokens: the kernel for many is never used */
-#define TUNE_COUNTS 9     /* token counts that are tried */
+#define TUNE_COUNTS 9     /* token counts that are measured */
 #define TUNE_PAIRS 7      /* samples of both kernels at each */
 #define TUNE_KEY 320
 #define TUNE_DECODE_MAX 32
 #define TUNE_PATTERN_MAX 96
-/* bytes of a type and row length from which their reading is measured: fewer lie in a cache */
+/* least bytes of a type and row length for measuring their pattern: fewer fit in a cache */
 #define TUNE_PATTERN_LEAST ((size_t)64 << 20)
 
 struct tune_entry {
     enum dtype type;
-    int rows, cols; /* of the slice that one task multiplies */
+    int rows, cols; /* of one task's slice */
     int from;       /* tokens from which the kernel for many is used, 2 .. TUNE_NEVER */
 };
 
-/* How many of a pool's threads decode fastest with a model whose weights are mostly of this type:
- * memory may be busy with fewer. */
+/* The number of a pool's threads that decodes fastest for a model whose weights are mostly of this
+ * type: fewer may saturate the memory. */
 struct tune_decode {
     enum dtype type;
     int threads, use;
 };
 
-/* How so many threads together read weights of a type with rows of `cols` fastest. */
+/* The fastest pattern for so many threads reading weights of a type with rows of `cols`. */
 struct tune_pattern {
     enum dtype type;
     int cols, threads;
@@ -67,8 +67,8 @@ struct tune {
     struct tune_pattern pattern[TUNE_PATTERN_MAX];
 };
 
-/* The threshold for a slice; one of other rows stands in for one that is not there (the last slice
- * of a matrix is shorter); none: otherwise. */
+/* The threshold for a slice; if it is missing, that of a slice with other rows (the last slice of a
+ * matrix is shorter); none: otherwise. */
 int tune_from(const struct tune *t, enum dtype type, int rows, int cols, int otherwise);
 const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols);
 /* Sets or replaces one. False: the table is full. */
@@ -80,37 +80,35 @@ bool tune_decode_set(struct tune *t, struct tune_decode entry);
 const struct tune_pattern *tune_pattern(const struct tune *t, enum dtype type, int cols,
                                         int threads);
 bool tune_pattern_set(struct tune *t, struct tune_pattern entry);
-/* The threshold of a slice that nobody measured: quantised_from, the kernel set's (kernels.h); for
- * float weights oneDNN's, which multiplies BF16 weights as they are where bf16. */
+/* The threshold of an unmeasured slice: quantised_from, the kernel set's (kernels.h); for float
+ * weights oneDNN's, which multiplies BF16 weights directly if bf16. */
 int tune_default(enum dtype type, int quantised_from, bool bf16);
-/* The distinct slices that the CPU device's tasks multiply of this model when there are several
- * tokens, `from` 0. */
+/* The distinct slices of this model that the CPU device's tasks multiply with several tokens,
+ * `from` 0. */
 void tune_shapes(const struct model *m, struct tune *out);
-/* Heads of so many weight rows each that one task multiplies: rows come in groups of 8 or 16, so at
- * most 16. */
+/* Heads of so many weight rows that one task multiplies: rows are in groups of 8 or 16, so at most
+ * 16. */
 int tune_heads(int head_dim);
 
-/* The threshold among count[0..n-1] (upwards) and never, from paired samples ns[count][pair].
- * `otherwise` stays unless another one is at least 5 % faster, beyond the noise of the pairs, over
- * the counts that it would change. */
+/* The threshold among count[0..n-1] (ascending) and never, from paired samples ns[count][pair].
+ * `otherwise` is kept unless another one is at least 5 % faster, beyond the noise of the pairs,
+ * over the counts that it would change. */
 int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
                 const double large_batch[][TUNE_PAIRS], int otherwise);
 
-/* The fastest of n kinds of samples, `otherwise` unless another one is faster as tune_faster says;
- * -1 where samples of that kind lie so far apart that the machine was busy with something else. */
+/* The fastest of n kinds of samples, `otherwise` unless another one is faster by tune_faster; -1 if
+ * samples of that kind vary so much that the machine was busy with something else. */
 int tune_fastest(const double ns[][TUNE_PAIRS], int n, int otherwise);
 
 /* Whether b, paired with a, is at least 5 % faster and beyond the noise. */
 bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS]);
 
-/* The file: a line that says for which machine, kernels and library it counts, then a line each:
- * "type rows cols tokens" or "… never", "decode type threads use", "pattern type cols threads
- * word". parse: ERR_INPUT for anything
- * else, and the table is empty. */
+/* The file's text: a line identifying the machine, kernels and library, then a line each: "type
+ * rows cols tokens" or "… never", "decode type threads use", "pattern type cols threads word".
+ * parse: ERR_INPUT for anything else, and the table is empty. */
 size_t tune_text(const struct tune *t, const char *key, char *out, size_t size);
 int tune_parse(struct tune *t, const char *key, const char *text, size_t n, struct error *e);
-/* 0 with an empty table when there is no file or it counts for another machine; ERR_INPUT, ERR_IO.
- */
+/* 0 with an empty table if there is no file or it is for another machine; ERR_INPUT, ERR_IO. */
 int tune_read(struct tune *t, const char *path, const char *key, struct error *e);
 /* Temporary file and rename: a reader sees the old or the new one. ERR_IO. */
 int tune_write(const struct tune *t, const char *path, const char *key, struct error *e);

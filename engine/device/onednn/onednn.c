@@ -1,5 +1,5 @@
 /* See onednn.h. A primitive is found by its shape in a small table per thread; data handles are set
- * anew for each call. */
+ * for each call. */
 #include "engine/device/onednn/onednn.h"
 #include "engine/base/mem.h"
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* shapes a thread remembers; a power of two. Models have a handful, times the token counts in
+/* most shapes per thread; a power of two. Models have a handful, times the token counts in
  * sixteens */
 #define ENTRIES 256
 
@@ -154,8 +154,8 @@ static bool same_shape(const struct shape *a, const struct shape *b)
            a->x_stride == b->x_stride && a->out_stride == b->out_stride && a->bf16 == b->bf16;
 }
 
-/* The entry of a shape, made when new; a full neighbourhood gives up its first. NULL: oneDNN
- * refused. */
+/* The entry of a shape, created if new; evicts the first of a full neighbourhood. NULL: oneDNN
+ * failed. */
 static struct entry *entry_find(struct onednn *o, struct lane *lane, const struct shape *s)
 {
     unsigned hash = (unsigned)s->rows * 31u + (unsigned)s->cols * 7u + (unsigned)s->tokens * 131u +

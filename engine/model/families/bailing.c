@@ -62,7 +62,7 @@ static const struct family_rename renamed[] = {{"head_dim", "kda.head_dim"},
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|role_end|>", NULL};
 
-/* Projections through two thin matrices, a gate of another grain: nobody computes them. */
+/* Unsupported: projections through two thin matrices, a gate of another granularity. */
 static void check_settings(struct describer *d)
 {
     if (!describe_flag(d, "no_kda_lora", true))
@@ -73,7 +73,7 @@ static void check_settings(struct describer *d)
                            "head_wise");
 }
 
-/* The last layer of each group; where there are tensors, those tell. */
+/* The last layer of each group; decided by the tensors if there are any. */
 static bool is_latent(struct describer *d, int layer, int group)
 {
     return describe_has(d, TENSOR_ATTENTION_NORM, layer) ? describe_has(d, TENSOR_KV_A, layer)
@@ -116,12 +116,12 @@ static void layers(struct hparams *hp, struct describer *d)
         if (!is_latent(d, l, group))
             s->mixer = kimi;
         else if (describe_has(d, TENSOR_Q, l))
-            s->mixer.q_rank = 0; /* whatever q_lora_rank says: its code does not read it */
+            s->mixer.q_rank = 0; /* whatever q_lora_rank says: its code ignores it */
         if (s->ffn.kind != FFN_ROUTED)
             continue;
         s->ffn.router.choice_bias = bias || describe_has(d, TENSOR_ROUTER_BIAS, l);
         s->ffn.router.kind = sigmoid ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
-        /* as transformers 5 writes norm_topk_prob */
+        /* transformers 5's name of norm_topk_prob */
         s->ffn.router.normalised = describe_flag(d, "moe_renormalize", s->ffn.router.normalised);
     }
 }

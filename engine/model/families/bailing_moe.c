@@ -43,7 +43,7 @@ static const struct family_tensor tensors[] = {
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|role_end|>", "<|endoftext|>", NULL};
 
-/* A head that is normed when it is loaded, routers of another kind. */
+/* Unsupported: a head normed at load time, other routers. */
 static void check_settings(struct describer *d, const char *const *scores)
 {
     describe_never(d, "norm_head");
@@ -58,7 +58,7 @@ static void layers(struct hparams *hp, struct describer *d)
     check_settings(d, scores);
 }
 
-/* Weights always sum to 1, but for a single expert's: its code does not read norm_topk_prob. */
+/* Weights always sum to 1, except for a single expert's: its code ignores norm_topk_prob. */
 static void v2_layers(struct hparams *hp, struct describer *d)
 {
     static const char *const scores[] = {"sigmoid", NULL};

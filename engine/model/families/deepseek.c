@@ -35,7 +35,7 @@ static const char *const glm_stops[] = {"<|endoftext|>", "<|user|>", "<|observat
 static const char *const gguf_stops[] = {"<|endoftext|>", "<|user|>", "<|observation|>",
                                          "<|im_end|>", NULL};
 
-/* Weights never sum to 1, whatever norm_topk_prob says: its code does not read it. */
+/* Weights never sum to 1, whatever norm_topk_prob says: its code ignores it. */
 static void v2_layers(struct hparams *hp, struct describer *d)
 {
     bool groups = describe_is(d, "topk_method", "group_limited_greedy");
@@ -48,9 +48,8 @@ static void v2_layers(struct hparams *hp, struct describer *d)
 
 #define GATING_SIGMOID 2 /* of llama.cpp's expert_gating_func; 1 is softmax */
 
-/* Which of the families it is, by how its experts are chosen. Files from before expert_gating_func
- * are softmax, but for GLM-4.7-Flash (llama.cpp, src/models/deepseek2.cpp). A score bias is there
- * where its tensor is. */
+/* Determines the family by its router. Files from before expert_gating_func are softmax, except
+ * GLM-4.7-Flash (llama.cpp, src/models/deepseek2.cpp). A score bias exists if its tensor does. */
 static void gguf_layers(struct hparams *hp, struct describer *d)
 {
     struct meta_value gating = weight_file_meta(d->f, "deepseek2.expert_gating_func");

@@ -21,7 +21,7 @@ static const struct family_key keys[] = {
      1e-6, 1e-12, 1.0},
     {FIELD(logit_cap), KEY_FLOAT, {"final_logit_softcapping"}, {"final_logit_softcapping"},
      0.0, 0.0, 1e6},
-    /* of layers with a window; GGUF gives their key-value heads one by one */
+    /* of layers with a window; GGUF lists their key-value heads per layer */
     {FIELD(common.mixer.heads), KEY_INT, {"attention.head_count"}, {"num_attention_heads"},
      0, 1, 4096},
     {FIELD(common.mixer.kv_heads), KEY_INT, {NULL}, {"num_key_value_heads"}, 0, 1, 4096},
@@ -91,8 +91,8 @@ static const char *const ignored[] = {"model.visual.*",       "model.vision_towe
                                       "model.embed_audio.*",  NULL};
 static const char *const stops[] = {"<turn|>", NULL};
 
-/* Rotated dimensions of a head that sees all. GGUF divides the frequencies of the others by 1e30.
- */
+/* Rotated dimensions of a full-attention head. GGUF divides the frequencies of the others by
+ * 1e30. */
 static int turned(struct describer *d, int key_dim)
 {
     float part = describe_float(d, "rope_parameters.full_attention.partial_rotary_factor", 1.0f), x;
@@ -113,7 +113,7 @@ static int turned(struct describer *d, int key_dim)
     return 2 * n;
 }
 
-/* transformers 5 writes what such a layer has of its own under its number, the same for all. */
+/* transformers 5 writes such a layer's own settings under its number, the same for all. */
 static void own_heads(const struct hparams *hp, struct describer *d, struct mixer_shape *m)
 {
     char name[80];
@@ -131,7 +131,7 @@ static void own_heads(const struct hparams *hp, struct describer *d, struct mixe
     m->key_dim = m->value_dim = dim;
 }
 
-/* A layer that sees all: its own heads, and a part of their pairs rotated. */
+/* A full-attention layer: its own heads, and a part of their pairs rotated. */
 static struct mixer_shape whole(struct hparams *hp, struct describer *d)
 {
     struct mixer_shape m = hp->common.mixer;

@@ -53,13 +53,13 @@ static const struct family_tensor gpt2_tensors[] = {
     TENSORS_END,
 };
 
-/* A tensor of a layer, with and without the "model." in front. */
+/* A tensor of a layer, with and without the prefix "model.". */
 #define OPT_LAYER(role, name) \
     {role, TENSOR_BIAS, {NULL}, {OPT "layers.%l." name, OPT_BARE "layers.%l." name}}
 #define OPT_END(role, flags, name) {role, flags, {NULL}, {OPT name, OPT_BARE name}}
 
 static const struct family_tensor opt_tensors[] = {
-    /* some converted files hold but the head */
+    /* some converted files have only the head */
     {TENSOR_EMBEDDINGS, false, {NULL},
      {OPT "embed_tokens.weight", OPT_BARE "embed_tokens.weight", "lm_head.weight"}},
     OPT_END(TENSOR_POSITIONS, false, "embed_positions.weight"),
@@ -79,7 +79,7 @@ static const struct family_tensor opt_tensors[] = {
 };
 /* clang-format on */
 
-/* masks */
+/* attention masks */
 static const char *const gpt2_ignored[] = {"h.*.attn.bias", "h.*.attn.masked_bias",
                                            "transformer.h.*.attn.bias",
                                            "transformer.h.*.attn.masked_bias", NULL};
@@ -101,8 +101,8 @@ static void gpt2_layers(struct hparams *hp, struct describer *d)
     all_dense(hp, describe_int(d, "n_inner", 4 * hp->hidden, 1, 1 << 22));
 }
 
-/* One size has its norms behind the sums, and embeddings that are narrower than the rest. The table
- * of positions begins with two that padding had. */
+/* One size has its norms after the sums, and narrower embeddings. The table of positions starts
+ * with two rows for padding. */
 static void opt_layers(struct hparams *hp, struct describer *d)
 {
     bool before = describe_flag(d, "do_layer_norm_before", true);

@@ -38,7 +38,7 @@ static const struct family_tensor tensors[] = {
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|return|>", "<|call|>", NULL};
 
-/* Its code stretches by numbers of its own where config.json says nothing of it. */
+/* The code's own defaults of YaRN, if config.json has none. */
 static void check_settings(struct describer *d)
 {
     describe_only_number(d, "swiglu_alpha", 1.702);

@@ -51,7 +51,7 @@ static const struct family_tensor tensors[] = {
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|end_of_text|>", NULL};
 
-/* config.json alone tells of the shared expert where there are no tensors to show it. */
+/* Without tensors, config.json tells whether there is a shared expert. */
 static void layers(struct hparams *hp, struct describer *d)
 {
     int shared = describe_int(d, "shared_intermediate_size", 0, 0, 1 << 20);

@@ -68,8 +68,8 @@ static bool is_mamba(struct describer *d, bool listed, int layer)
                   : describe_has(d, TENSOR_MIX_IN, layer);
 }
 
-/* A shared expert, or where there are no others a dense feed-forward, that config.json alone tells
- * of; with tensors they tell. */
+/* A shared expert, or without others a dense feed-forward, by config.json; with tensors these
+ * decide. */
 static void describe_ffn(struct ffn_shape *s, int shared)
 {
     if (s->shared && s->shared_width)
@@ -80,7 +80,7 @@ static void describe_ffn(struct ffn_shape *s, int shared)
         describe_dense(s, shared);
 }
 
-/* Steps of the recurrence are not cut to a range. */
+/* Unsupported: steps of the recurrence limited to a range. */
 static void check_settings(struct describer *d)
 {
     float least = describe_float(d, "time_step_limit.0", 0.0f),

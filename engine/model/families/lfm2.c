@@ -79,7 +79,7 @@ static void layers(struct hparams *hp, struct describer *d)
     }
 }
 
-/* What config.json makes of intermediate_size, where no tensors show it (Lfm2MLP). */
+/* The width that the code derives from intermediate_size, if no tensors show it (Lfm2MLP). */
 static int dense_width(struct describer *d)
 {
     int width = describe_int(d, "intermediate_size", 0, 1, 1 << 20),

@@ -58,14 +58,14 @@ static const struct family_tensor tensors[] = {
 static const struct family_rename renamed[] = {
     RENAMED_MAMBA2("mamba_num_heads", "ssm_state_size", "n_groups", "conv_kernel"), {NULL, NULL}};
 
-/* experts in a space of their own (Nemotron 3 Super) */
+/* experts in a latent space (Nemotron 3 Super) */
 static const char *const unsupported[] = {"moe_latent_size", "nemotron_h_moe.moe_latent_size",
                                           NULL};
 static const char *const ignored[] = {"mtp.*", NULL};
 static const char *const stops[] = {"<|im_end|>", NULL};
 
 /* The operator of a layer: its letter in the pattern, or its word in transformers 5's list, which
- * has two for each mixer; of GGUF files by the tensors that they have. */
+ * has two for each mixer; in GGUF files by the existing tensors. */
 static char operator_of(struct describer *d, const struct meta_value *pattern, int layer)
 {
     static const struct {
@@ -118,7 +118,7 @@ static void one_operator(struct hparams *hp, int layer, char kind, const struct 
     }
 }
 
-/* Two things that its code can do otherwise and nobody has asked for. */
+/* Two unsupported variants of its code that no known model uses. */
 static void check_activations(struct describer *d)
 {
     if (family_config(d->f, "mlp_hidden_act").type == META_STRING &&

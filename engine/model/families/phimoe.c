@@ -150,11 +150,10 @@ static const struct family_tensor tensors[] = {
 
 static const char *const ignored[] = {"rope_freqs.weight", "model.rotary_emb.inv_freq", NULL};
 
-/* <|assistant|> ends a generation too: a model that begins the next turn by itself has finished its
- * own. */
+/* <|assistant|> ends a generation too: a model that starts the next turn has finished its own. */
 static const char *const stops[] = {"<|end|>", "<|endoftext|>", "<|assistant|>", NULL};
 
-/* SparseMixer draws two, whatever config.json says. */
+/* SparseMixer chooses two, whatever config.json says. */
 static void layers(struct hparams *hp, struct describer *d)
 {
     describe_only_number(d, "num_experts_per_tok", 2);

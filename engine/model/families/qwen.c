@@ -35,7 +35,7 @@ static const struct family_tensor qwen3_tensors[] = {
     TENSORS_END,
 };
 
-/* Experts lie transposed on the Hub, and as they are in what transformers 5 saves. */
+/* Experts are stored transposed on the Hub, and untransposed by transformers 5. */
 static const struct family_tensor vl_moe_tensors[] = {
     TENSORS_ENDS,
     TENSORS_NORMS,
@@ -59,7 +59,7 @@ static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
 enum windows { WINDOWS_ALL, WINDOWS_EVEN, WINDOWS_LAST };
 
-/* Without a list: all layers, every second of the first, those behind the first
+/* Without a list: all layers, every second of the first, those after the first
  * (configuration_qwen2_moe.py, configuration_qwen3.py, modeling_qwen3_moe.py). */
 static void set_windows(struct hparams *hp, struct describer *d, enum windows which)
 {
@@ -157,8 +157,8 @@ const struct family family_qwen3_moe = {
     .stops = stops,
 };
 
-/* default_theta of configuration_qwen3_vl.py. norm_topk_prob is not read: weights always sum to 1.
- */
+/* default_theta of configuration_qwen3_vl.py. norm_topk_prob is ignored: weights always sum to
+ * 1. */
 #define VL_THETA .theta_unsaid = 5e5f
 
 const struct family family_qwen3_vl = {

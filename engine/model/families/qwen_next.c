@@ -77,7 +77,7 @@ static const struct family_rename renamed[] = {{"linear_num_value_heads", "ssm.t
 static const char *const ignored[] = {"mtp.*", "model.visual.*", NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
-/* gguf_tiled: llama.cpp's converter moves value heads (conversion/qwen.py, _reorder_v_heads). */
+/* gguf_tiled: llama.cpp's converter reorders value heads (conversion/qwen.py, _reorder_v_heads). */
 static void layers(struct hparams *hp, struct describer *d)
 {
     const struct mixer_shape net = {.kind = MIXER_DELTA_NET,
@@ -99,8 +99,8 @@ static void layers(struct hparams *hp, struct describer *d)
             hp->layers[l].mixer = net;
 }
 
-/* _QWEN35_DEFAULT_MROPE_SECTION of conversion/qwen.py; nothing is computed with them here: all
- * parts of a text's position are the same. */
+/* _QWEN35_DEFAULT_MROPE_SECTION of conversion/qwen.py; not used in computing here: all parts of a
+ * text's position are the same. */
 static const int sections[4] = {11, 11, 10, 0};
 
 #define SHAPE                                                                  \

@@ -1,4 +1,4 @@
-/* The list of families, from registry.def, and which of them a file belongs to. Any thread. */
+/* The list of families, from registry.def, and the family of a file. Any thread. */
 #include "engine/model/families/families.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Rows that the tables of many families share: sizes and tensors under the names that most files on
- * the Hub and llama.cpp's converter (gguf-py/gguf/constants.py) give them. */
+/* Table rows common to many families: sizes and tensors under the names in most files on the Hub
+ * and of llama.cpp's converter (gguf-py/gguf/constants.py). */
 #ifndef ENGINE_MODEL_FAMILIES_ROWS_H
 #define ENGINE_MODEL_FAMILIES_ROWS_H
 
@@ -37,7 +37,7 @@
      {"num_experts_per_tok", "num_experts_per_token"}, 0, 0, 16}, \
     {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length"}, {named}, 0, 1, 1 << 20}
 
-/* of embeddings, of what each operator adds, under the logits, of scores (Granite) */
+/* factors of embeddings, of operators' outputs, divisor of logits, factor of scores (Granite) */
 #define KEYS_MULTIPLIERS \
     {FIELD(embedding_scale), KEY_FLOAT, {"embedding_scale"}, {"embedding_multiplier"}, \
      1.0, 1e-6, 1e6}, \
@@ -47,7 +47,7 @@
     {FIELD(common.mixer.scale), KEY_FLOAT, {"attention.scale"}, {"attention_multiplier"}, \
      0.0, 1e-6, 1e6}
 
-/* latent attention; describe_latent makes the width of a key of it */
+/* latent attention; describe_latent derives the width of a key */
 #define KEYS_LATENT \
     {FIELD(common.mixer.q_rank), KEY_INT, {"attention.q_lora_rank"}, {"q_lora_rank"}, \
      0, 1, 1 << 20}, \
@@ -60,7 +60,7 @@
     {FIELD(common.mixer.value_dim), KEY_INT, {"attention.value_length_mla", \
      "attention.value_length"}, {"v_head_dim"}, 0, 1, 4096}
 
-/* experts are chosen from the best groups of them, their weights multiplied */
+/* experts are chosen from the best groups, and their weights scaled */
 #define KEYS_GROUPS \
     {FIELD(common.ffn.router.factor), KEY_FLOAT, {"expert_weights_scale"}, \
      {"routed_scaling_factor"}, 1.0, 1e-6, 1e6}, \
@@ -110,7 +110,7 @@
     {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"}, \
      {HF "mlp.gate.e_score_correction_bias"}}
 
-/* What the matrices of an expert are called, by two conventions: the usual one first. */
+/* Names of an expert's matrices, in two conventions: the usual one first. */
 #define TENSORS_EXPERTS \
     TENSORS_EXPERTS_NAMED(HF "mlp.experts.%e.gate_proj.weight", \
                           HF "mlp.experts.%e.up_proj.weight", \
@@ -154,7 +154,7 @@
     {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {HF "mlp.up_proj.weight"}}, \
     {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, {HF "mlp.down_proj.weight"}}
 
-/* at: what stands before the names of the mixer's tensors */
+/* at: prefix of the names of the mixer's tensors */
 #define TENSORS_MAMBA2(at) \
     {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, {at "in_proj.weight"}}, \
     {TENSOR_CONV, true, {"blk.%l.ssm_conv1d.weight"}, {at "conv1d.weight"}}, \

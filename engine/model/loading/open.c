@@ -37,7 +37,7 @@ static void name_model(struct model *m)
     if (!realpath(weight_file_path(m->file), real))
         return;
     if (strrchr(p, '.') && (strcmp(strrchr(p, '.'), ".safetensors") == 0) && strrchr(p, '/'))
-        *strrchr(p, '/') = 0; /* model.safetensors says nothing; its folder does */
+        *strrchr(p, '/') = 0; /* model.safetensors is no model name; use the folder's */
     p = strrchr(real, '/') ? strrchr(real, '/') + 1 : real;
     utf8_strip(m->name, sizeof m->name, p, strlen(p), 0);
 }
@@ -56,8 +56,8 @@ static int make_layers(struct model *m, struct error *e)
     return 0;
 }
 
-/* Whether config.json alone says what the layers are: of matrices in a packing that is not read, of
- * families that are only described, of folders without weights. */
+/* Whether the layers are described by config.json alone: for unsupported packings, families that
+ * are only described, folders without weights. */
 static bool by_config(const struct model *m, const struct family *family)
 {
     const struct packing *p = weight_file_packing(m->file);
@@ -65,8 +65,8 @@ static bool by_config(const struct model *m, const struct family *family)
     return p->refused[0] || !weight_file_count(m->file) || (family->layers && !family->tensors);
 }
 
-/* Opens what a description needs: of a folder its config.json, and the tensors as well where only
- * they say what the layers are. */
+/* Opens what a description needs: config.json of a folder, and the tensors too if only they define
+ * the layers. */
 static int open_file(struct model *m, const struct family **family, const char *path,
                      const struct overrides *overrides, struct error *e)
 {
@@ -90,7 +90,7 @@ static int open_file(struct model *m, const struct family **family, const char *
     described = !rc;
     rc = weight_file_open(&whole, path, false, e);
     if ((rc == ERR_MODEL || rc == ERR_IO) && described)
-        return 0; /* by config.json alone; who wants the weights looks again: check_bindable */
+        return 0; /* by config.json alone; check_bindable decides about the weights */
     weight_file_close(m->file);
     m->file = whole;
     if (!rc)
@@ -129,7 +129,7 @@ int model_describe(struct model **out, const char *path, const struct overrides 
     return 0;
 }
 
-/* Whether its weights can be bound to what computes it. */
+/* Whether its weights can be bound for computing. */
 static int check_bindable(const struct model *m, const struct family *family, struct error *e)
 {
     struct weight_file *without = NULL;
@@ -146,13 +146,12 @@ static int check_bindable(const struct model *m, const struct family *family, st
                          weight_file_path(m->file), family->name);
     if (!weight_file_count(m->file) &&
         (rc = weight_file_open(&without, weight_file_path(m->file), false, e)) < 0)
-        return rc; /* why there are none */
+        return rc; /* with the reason */
     weight_file_close(without);
     return 0;
 }
 
-/* The model becomes the block of its file that predicts further tokens: one layer, which is as the
- * last one with attention. */
+/* Makes the model the MTP block of its file: one layer, shaped as the last one with attention. */
 static int describe_mtp(struct model *m, struct binding *b, struct error *e)
 {
     int n = m->hp.n_layers, like = n - 1;
@@ -171,7 +170,7 @@ static int describe_mtp(struct model *m, struct binding *b, struct error *e)
     return 0;
 }
 
-/* Everything but the bytes. */
+/* Everything except the weights' bytes. */
 static int prepare(struct model *m, struct binding *b, const char *path, struct error *e)
 {
     int rc;
@@ -215,7 +214,7 @@ static int open_model(struct model **out, const char *path, const struct model_o
     if (!load) {
         static const float nothing;
 
-        for (size_t i = 0; i < b.n_vectors; i++) /* which norms and biases there are */
+        for (size_t i = 0; i < b.n_vectors; i++) /* marks the existing norms and biases */
             *b.vectors[i].vector = &nothing;
         goto out;
     }
@@ -242,7 +241,7 @@ out:
     return rc;
 }
 
-/* Heads of a matrix that holds two kinds of rows, taken apart as they are for computing. */
+/* Separates the heads of a matrix with two kinds of rows, as for computing. */
 static int open_raw_heads(const struct matrix_job *j, uint8_t *room, struct error *e)
 {
     const struct piece all = {.job = j, .count = j->matrix->rows};
@@ -255,8 +254,8 @@ static int open_raw_heads(const struct matrix_job *j, uint8_t *room, struct erro
     return 0;
 }
 
-/* In the file where its rows lie there one behind the other; others are gathered, a GGUF file's
- * heads excepted, whose tensors are asked for themselves. */
+/* In the file if its rows are consecutive there; others are gathered, except a GGUF file's heads,
+ * whose tensors are accessed directly. */
 static int open_raw_matrix(const struct binding *b, const struct matrix_job *j, struct error *e)
 {
     struct matrix *x = j->matrix;
@@ -271,7 +270,7 @@ static int open_raw_matrix(const struct binding *b, const struct matrix_job *j, 
         x->data = (const uint8_t *)j->tensor->data + j->from;
     else if (x->type == j->tensor->type)
         gather_rows(j, 0, x->rows, room);
-    else /* only packed ones have another one here */
+    else /* only packed ones have another type here */
         for (int r = 0; r < x->rows; r++)
             gather_values(j, r, (float *)(void *)room + (size_t)r * (size_t)x->cols);
     return 0;
@@ -291,8 +290,8 @@ int model_open_raw(struct model **out, const char *path, const struct model *mtp
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     if ((rc = prepare(m, &b, path, e)))
         goto out;
-    /* Matrices stay in the file, so only the vectors need room; their offsets are those of the
-     * whole arena, whose other pages nobody touches. */
+    /* Matrices stay in the file, so only the vectors need memory; their offsets are those of the
+     * whole arena, whose other pages stay untouched. */
     if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
         rc = error_set(e, ERR_MEMORY, "%s: out of memory", path);
         goto out;
@@ -391,7 +390,7 @@ static void table_row(const struct tensor_view *t, int64_t row, float *out)
 
 #define PIECE 256 /* values of a row */
 
-/* A piece of the row at a time, so that no room for it is needed. */
+/* A piece of the row at a time, so that no buffer for it is needed. */
 static int add_position(const struct model *m, int pos, float *out, struct error *e)
 {
     const struct tensor_view *t = &m->positions;

@@ -9,7 +9,7 @@
 
 #define TYPICAL_MOST 0.09 /* epsilon of Cai et al. 2024, "Medusa"; delta is the policy's value */
 
-/* What a policy looks at. */
+/* Input of a policy. */
 struct place {
     const float *logits;
     int n, id;

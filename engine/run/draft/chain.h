@@ -1,4 +1,4 @@
-/* Drafting token after token: the loop of whoever has logits for each of them. Engine thread;
+/* Drafts token after token: the loop of drafters that have logits for each token. Engine thread;
  * allocates nothing. */
 #ifndef ENGINE_RUN_DRAFT_CHAIN_H
 #define ENGINE_RUN_DRAFT_CHAIN_H
@@ -7,16 +7,15 @@
 
 struct chain {
     struct sureness *sureness;
-    const float *logits; /* n_vocab, of the token to be drafted next */
+    const float *logits; /* n_vocab, of the next token to draft */
     int n_vocab;
-    /* Makes them, `made` tokens having been drafted, the last one `id` (made 0: none). false: it
-     * cannot go on. */
+    /* Computes them after `made` drafted tokens, the last one `id` (made 0: none). false: stop. */
     bool (*next)(void *ctx, int made, int id);
     void *ctx;
 };
 
-/* At most `most` (DRAFT_MOST) tokens, each the likeliest, until all are right with a probability of
- * `least` or less; see drafter_ops.propose. */
+/* Drafts at most `most` (DRAFT_MOST) tokens, each the likeliest, until the probability that all are
+ * right is `least` or less; see drafter_ops.propose. */
 int chain_propose(const struct chain *c, int most, float least, int *out, float *p);
 
 #endif

@@ -1,9 +1,9 @@
 /* See chances.h. */
 #include "engine/run/draft/chances.h"
 
-#define FADE 0.9f /* what an older draft counts beside a newer one */
-/* Before anything was tried: as if so many drafts had been, of which a share was right that grows
- * with what is alike. */
+#define FADE 0.9f /* weight of an older draft relative to the next newer one */
+/* Prior: as if so many drafts had been tried, with a share right that grows with the match
+ * length. */
 #define PRIOR 1.5f
 
 static int at(int length)

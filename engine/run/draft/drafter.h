@@ -1,7 +1,7 @@
-/* Guessing the next tokens of a text, for a pass that verifies them together. A drafter is one file
- * and one row in drafters.def. What it guesses changes how fast a text comes, never the text: the
- * model draws every token as without it (engine/run/speculate.c). Engine thread; computing
- * allocates nothing: an instance, one a session, takes its memory when it is made. */
+/* Predicts the next tokens of a text, for a pass that verifies them together. A drafter is one file
+ * and one row in drafters.def. Its predictions change how fast a text is generated, never the text:
+ * the model draws every token as without it (engine/run/speculate.c). Engine thread; computing
+ * allocates nothing: an instance, one per session, allocates its memory when it is made. */
 #ifndef ENGINE_RUN_DRAFT_DRAFTER_H
 #define ENGINE_RUN_DRAFT_DRAFTER_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define DRAFT_MOST 16 /* tokens of a draft */
+#define DRAFT_MOST 16 /* most tokens of a draft */
 
 /* drafters, in the order of drafters.def; DRAFTER_COUNT: none */
 enum drafter_kind {
@@ -20,9 +20,8 @@ enum drafter_kind {
     DRAFTER_COUNT
 };
 
-/* What a drafter is made with: nothing, the engine of the model that drafts, that of the block
- * which predicts further tokens (run/config.h), the engine it drafts for, that one with Medusa
- * heads. */
+/* What a drafter is made with: nothing, the draft model's engine, the MTP block's engine
+ * (run/config.h), the engine it drafts for, that one with Medusa heads. */
 enum drafter_needs {
     DRAFTER_NEEDS_NOTHING,
     DRAFTER_NEEDS_MODEL,
@@ -35,35 +34,35 @@ struct drafter; /* private */
 struct engine;
 
 struct drafter_ops {
-    const char *name, *summary; /* a word of --spec-type, a line of the manual */
-    /* model: the engine that it needs; NULL: it needs none */
+    const char *name, *summary; /* name in --spec-type, a line of the manual */
+    /* model: the engine that it needs; NULL: none */
     int (*make)(struct drafter **out, struct engine *model, struct error *e);
     void (*release)(struct drafter *d); /* accepts NULL */
     enum drafter_needs needs;
-    bool by_name; /* `auto` does not ask it */
-    /* NULL: proposing costs next to nothing, and is done for every token. Else it is done where it
-     * is expected to pay: p[i], how probable the i-th of `most` would be right, from what was
-     * learnt. */
+    bool by_name; /* excluded from `auto` */
+    /* NULL: proposing is almost free, and done for every token. Else it is done where it is
+     * expected to pay: p[i], the learnt probability that the i-th of `most` tokens will be
+     * right. */
     void (*expect)(const struct drafter *d, int most, float *p);
-    /* tokens of ids[0 .. n - 1] that it has not read yet; NULL: it reads none */
+    /* number of tokens of ids[0 .. n - 1] that it has not read yet; NULL: it reads none */
     int (*behind)(const struct drafter *d, const int *ids, int n);
-    /* reads those */
+    /* reads those tokens */
     void (*read)(struct drafter *d, const int *ids, int n);
-    /* NULL: it asks for none. Hidden states (rows, hidden) the model has behind the last layer,
-     * not normed, of positions from pos on; those of later ones are void. rows 0: only that. */
+    /* NULL: not needed. Passes the model's hidden states (rows, hidden) after the last layer,
+     * before the norm, of positions from pos on; those of later ones are void. rows 0: only
+     * that. */
     void (*states)(struct drafter *d, int pos, int rows, const float *x);
-    /* At most `most` (DRAFT_MOST) ids that may follow ids[0 .. n - 1]; p[i]: how probable it thinks
-     * that the i-th is right where those before it are. Where each one costs, none is made behind
-     * those that are all right with a probability of `least` or less. Returns how many; 0: nothing
-     * to say. */
+    /* Proposes at most `most` (DRAFT_MOST) ids to follow ids[0 .. n - 1]; p[i]: its estimate that
+     * the i-th is right if those before it are. Costly drafters stop once the probability that all
+     * are right is `least` or less. Returns how many; 0: no proposal. */
     int (*propose)(struct drafter *d, const int *ids, int n, int most, float least, int *out,
                    float *p);
-    /* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
+    /* The first `tried` tokens of the newest proposal were verified, `taken` of them were right. */
     void (*learn)(struct drafter *d, int tried, int taken);
 };
 
 const struct drafter_ops *drafter_ops(enum drafter_kind kind);
-/* by name; DRAFTER_COUNT: there is none */
+/* by name; DRAFTER_COUNT: not found */
 enum drafter_kind drafter_find(const char *name);
 
 #endif

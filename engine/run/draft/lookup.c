@@ -1,8 +1,7 @@
-/* Prompt lookup: where the newest tokens stood before in the conversation, what followed them there
- * may follow again (Saxena 2023, "Prompt Lookup Decoding"). The longest such place is taken, of
- * equals the newest. How often a draft is right depends on how many tokens before it are alike, so
- * that is what is learnt. A search reads the conversation once, backwards: microseconds beside a
- * pass. */
+/* Prompt lookup: what followed an earlier occurrence of the newest tokens in the conversation may
+ * follow again (Saxena 2023, "Prompt Lookup Decoding"). The longest match is taken, of equals the
+ * newest. The probability of being right is learnt by match length. A search scans the conversation
+ * once, backwards: microseconds, against a pass. */
 #include "engine/run/draft/chances.h"
 #include "engine/run/draft/drafter.h"
 
@@ -10,11 +9,11 @@
 
 #include <assert.h>
 
-#define LEAST 2 /* tokens that must be alike */
+#define LEAST 2 /* shortest match, in tokens */
 
 struct drafter {
     struct chances chances;
-    int length, n; /* of the newest proposal: tokens alike before it, tokens */
+    int length, n; /* of the newest proposal: match length, tokens */
 };
 
 static int make(struct drafter **out, struct engine *model, struct error *e)
@@ -33,7 +32,7 @@ static void release(struct drafter *d)
     mem_free(d);
 }
 
-/* Tokens that are alike before a and before b, b < a. */
+/* Number of equal tokens before a and before b, b < a. */
 static int alike(const int *ids, int a, int b)
 {
     int n = 0;
@@ -43,7 +42,7 @@ static int alike(const int *ids, int a, int b)
     return n;
 }
 
-/* Where the tokens before n stood before: the place behind them, and how many are alike. */
+/* Finds the longest earlier match of the tokens before n: the position after it, and its length. */
 static int find(const int *ids, int n, int *length)
 {
     int best = 0, last = n > 0 ? ids[n - 1] : -1;
@@ -69,7 +68,7 @@ static int propose(struct drafter *d, const int *ids, int n, int most, float lea
     if (length < LEAST)
         return 0;
     d->length = length;
-    /* what is copied may reach into what was drafted: a text that goes round in a circle */
+    /* the copy may overlap what was drafted: a periodic text */
     for (int i = 0; i < most; i++)
         out[i] = at + i < n ? ids[at + i] : out[at + i - n];
     chances_tell(&d->chances, length, most, p);

@@ -1,6 +1,6 @@
-/* n-grams of earlier answers: what followed the newest tokens in an answer that is not in the
- * conversation any more (another chat, another request of the same session). They are kept as they
- * come, in a ring of the newest ones, and found by the last ORDER tokens. A search reads one place:
+/* n-grams of earlier answers: what followed the newest tokens in an answer that is no longer in the
+ * conversation (another chat, another request of the same session). They are stored in order, in a
+ * ring of the newest ones, and found by a hash of the last ORDER tokens. A search reads one entry:
  * it costs next to nothing. */
 #include "engine/run/draft/chances.h"
 #include "engine/run/draft/drafter.h"
@@ -16,12 +16,12 @@
 #define END (-1) /* between answers */
 
 struct drafter {
-    int tokens[KEPT];   /* the one at i is the newest that is i modulo KEPT */
-    int places[PLACES]; /* by a hash of ORDER tokens: behind them, 0: nowhere */
-    int end;            /* tokens that were ever kept */
-    int read, last;     /* of the conversation: tokens that were read, the last of them */
+    int tokens[KEPT];   /* index i holds the newest token number that is i modulo KEPT */
+    int places[PLACES]; /* by a hash of ORDER tokens: the position after them, 0: none */
+    int end;            /* tokens stored so far */
+    int read, last;     /* of the conversation: tokens read, the last of them */
     struct chances chances;
-    int length, n; /* of the newest proposal: tokens alike before it, tokens */
+    int length, n; /* of the newest proposal: match length, tokens */
 };
 
 static int make(struct drafter **out, struct engine *model, struct error *e)
@@ -54,7 +54,7 @@ static unsigned place_of(const int *ids)
     return (hash ^ hash >> 15) % PLACES;
 }
 
-/* A token of the answer; the ORDER tokens up to it are found behind from now on. */
+/* Stores a token of the answer and indexes the ORDER tokens up to it. */
 static void keep(struct drafter *d, int id)
 {
     int newest[ORDER];
@@ -70,7 +70,7 @@ static void keep(struct drafter *d, int id)
     d->places[place_of(newest)] = d->end;
 }
 
-/* What came since, or, of another conversation, from here on: its prompt is no answer. */
+/* Stores the new tokens; for another conversation, starts after its prompt, which is no answer. */
 static void follow(struct drafter *d, const int *ids, int n)
 {
     bool goes_on = d->read > 0 && n >= d->read && ids[d->read - 1] == d->last;
@@ -83,7 +83,7 @@ static void follow(struct drafter *d, const int *ids, int n)
     d->last = ids[n - 1];
 }
 
-/* Tokens alike before ids + n and before the place `at`. */
+/* Number of equal tokens before ids + n and before the position `at`. */
 static int alike(const struct drafter *d, int at, const int *ids, int n)
 {
     int same = 0, oldest = d->end > KEPT ? d->end - KEPT : 0;
@@ -94,7 +94,7 @@ static int alike(const struct drafter *d, int at, const int *ids, int n)
     return same;
 }
 
-/* Looked for before the newest tokens are kept, which would be found themselves. */
+/* Searches before storing the newest tokens, which would match themselves. */
 static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
                    float *p)
 {

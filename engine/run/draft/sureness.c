@@ -4,9 +4,9 @@
 #include <assert.h>
 #include <math.h>
 
-#define PRIOR 2.0f    /* as if so many of each had been tried, right as often as it was sure */
-#define FADE 0.97f    /* what an older draft counts beside a newer one */
-#define EXPECTED 0.7f /* right, before anything was tried */
+#define PRIOR 2.0f    /* as if so many of each had been tried */
+#define FADE 0.97f    /* weight of an older draft relative to the next newer one */
+#define EXPECTED 0.7f /* prior share of right drafts */
 
 void sureness_init(struct sureness *s)
 {

@@ -1,5 +1,5 @@
-/* How often the first choice of who says what comes next is right, by how sure it was: learnt as
- * its drafts are tried, what is newest counting most. Of drafters that have logits. Pure. */
+/* How often a drafter's first choice is right, by its probability: learnt as its drafts are
+ * verified, newest results weighing most. For drafters that have logits. Pure. */
 #ifndef ENGINE_RUN_DRAFT_SURENESS_H
 #define ENGINE_RUN_DRAFT_SURENESS_H
 
@@ -13,14 +13,14 @@ struct sureness {
     int degree[DRAFT_MOST], n; /* of the newest proposal */
 };
 
-/* Before anything was tried: right as often as it is sure. */
+/* Prior: right as often as its probability says. */
 void sureness_init(struct sureness *s);
-/* p[i]: how probable it is that the i-th of a proposal not made yet is right after those before. */
+/* p[i]: probability that the i-th token of a future proposal is right after those before. */
 void sureness_expect(const struct sureness *s, int most, float *p);
-/* A proposal begins. */
+/* Starts a proposal. */
 void sureness_begin(struct sureness *s);
-/* Its next token: the best of n logits; *p: how probable it is that it is right. */
+/* Adds its next token: the best of n logits; *p: probability that it is right. */
 int sureness_choose(struct sureness *s, const float *logits, int n, float *p);
-/* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
+/* The first `tried` tokens of the newest proposal were verified, `taken` of them were right. */
 void sureness_learn(struct sureness *s, int tried, int taken);
 #endif

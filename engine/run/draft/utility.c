@@ -4,22 +4,22 @@
 #include <assert.h>
 #include <string.h>
 
-#define AT_ONCE 0.6   /* in the account at the beginning */
+#define AT_ONCE 0.6   /* initial balance of the account */
 #define PAID_IN 0.005 /* of a pass without drafts */
-#define MOST_IN 4.0   /* what was won long ago says nothing of now */
-#define BEGIN_IN 2.0  /* and less of another question's answer */
-#define WOULD_WIN 1.0 /* passes, then it is tried again */
-#define TRY_AGAIN 1.5 /* in the account then */
+#define MOST_IN 4.0   /* upper limit: old gains mean nothing now */
+#define BEGIN_IN 2.0  /* upper limit at the start of another answer */
+#define WOULD_WIN 1.0 /* estimated gain in passes before drafts are tried again */
+#define TRY_AGAIN 1.5 /* balance then */
 #define WORTH_IT 1.03
-#define ROW_GUESS 0.4     /* of a pass of one row: what one more takes at most, unmeasured */
-#define ROW_LEAST 0.05    /* and at least */
-#define ROW_ITSELF 0.08   /* likewise, beside the experts it chooses */
-#define DRAFT_GUESS 0.1   /* what drafting a token takes, likewise */
-#define AGAIN 32          /* passes with drafts after which one without is measured */
-#define OF_LATE 32        /* passes with drafts: what was measured before them is forgotten */
-#define OF_LATE_ALL 160   /* and passes of any kind */
-#define FADE 0.99         /* of what counts as of late */
-#define EXPERTS_FADE 0.75 /* of experts touched */
+#define ROW_GUESS 0.4     /* in passes of one row: most cost of one more row, if unmeasured */
+#define ROW_LEAST 0.05    /* and least */
+#define ROW_ITSELF 0.08   /* likewise, without the experts it chooses */
+#define DRAFT_GUESS 0.1   /* cost of drafting a token, likewise */
+#define AGAIN 32          /* passes with drafts until one without is measured */
+#define OF_LATE 32        /* passes with drafts: older measurements expire */
+#define OF_LATE_ALL 160   /* likewise, passes of any kind */
+#define FADE 0.99         /* decay of recent figures */
+#define EXPERTS_FADE 0.75 /* decay of the number of experts touched */
 
 void utility_init(struct utility *u, double expert)
 {
@@ -61,8 +61,8 @@ static double median(const double *x, int n)
     return sorted[n / 2];
 }
 
-/* A time that was long, for somebody else worked then, would never be measured again, for nobody
- * would draft so many: so none is believed for ever. */
+/* A time that was long because of other load would never be measured again, since so many would not
+ * be drafted: so every measurement expires. */
 static bool is_known(const struct utility *u, int answers, int rows)
 {
     return u->passes[rows].ns > 0 &&
@@ -70,8 +70,7 @@ static bool is_known(const struct utility *u, int answers, int rows)
                                 u->all - u->passes[rows].at < OF_LATE_ALL));
 }
 
-/* The passes measured of late that are nearest to so many rows; *high beyond the last one: there is
- * none. */
+/* The recently measured passes nearest to so many rows; *high beyond the last one: none. */
 static void nearest(const struct utility *u, int answers, int rows, int *low, int *high)
 {
     *low = *high = rows;
@@ -81,7 +80,7 @@ static void nearest(const struct utility *u, int answers, int rows, int *low, in
         (*high)++;
 }
 
-/* A pass takes no longer than one of more rows. */
+/* A pass takes at most as long as one of more rows. */
 static double time_of(const struct utility *u, int answers, int rows)
 {
     double ns = u->passes[rows].ns;
@@ -92,7 +91,7 @@ static double time_of(const struct utility *u, int answers, int rows)
     return ns;
 }
 
-/* Beyond the last pass measured: a row takes what those before it took on average. */
+/* Beyond the last measured pass: the average cost of its rows. */
 static double row_beyond(const struct utility *u, int answers, int last)
 {
     double each;
@@ -105,8 +104,8 @@ static double row_beyond(const struct utility *u, int answers, int last)
                                         : each;
 }
 
-/* Between the nearest ones measured; beyond the last one, each row as row_beyond says, or what it
- * takes itself where its experts are known. */
+/* Interpolates between the nearest measured ones; beyond the last one, adds row_beyond per row, or
+ * the row's own cost if its experts are known. */
 double utility_cost(const struct utility *u, int answers, int rows, double experts)
 {
     const double plain = u->passes[answers].ns;
@@ -128,7 +127,7 @@ double utility_cost(const struct utility *u, int answers, int rows, double exper
     return known && usual > 0 ? cost + u->expert * (experts - usual) : cost;
 }
 
-/* Of the first i drafts, what drafting them takes with it. */
+/* Cost of the first i drafts, with drafting. */
 static double cost_of(const struct utility *u, const struct utility_offer *o, int i)
 {
     double draft = !o->to_draft  ? 0
@@ -223,7 +222,7 @@ void utility_learn(struct utility *u, int answers, int rows, double experts, int
     } else {
         u->drafted++;
         u->worth = u->worth * FADE + plain * tokens / answers;
-        /* one that somebody else held up says nothing of drafts */
+        /* a pass delayed by other load tells nothing about drafts */
         least = ns < 2 * u->passes[rows].ns ? ns : 2 * u->passes[rows].ns;
         won = plain > 0 ? (double)tokens / answers - (least + drafting_ns) / plain : 0;
     }

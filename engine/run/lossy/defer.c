@@ -1,6 +1,6 @@
-/* What deferring experts costs, measured: the same tokens computed exactly and with deferral, their
- * distributions compared. Engine thread, outside a turn. Lossy options exist here only with their
- * loss beside them. */
+/* Measures the loss by deferring experts: the same tokens computed exactly and with deferral, their
+ * distributions compared. Engine thread, outside a turn. Lossy options are offered only with a
+ * measurement of their loss. */
 #include "engine/base/divergence.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -43,7 +43,7 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
         goto out;
     }
     session_rewind(g->session, 0);
-    g->session->counted = INT_MAX; /* figures of the session are not to grow by this */
+    g->session->counted = INT_MAX; /* the session's figures must not count this */
     g->forward.defer = 0;
     if ((rc = engine_eval(g, ids, from, NULL, false, e)) < 0 ||
         (rc = engine_eval(g, ids + from, n, exact, true, e)) < 0)
@@ -67,7 +67,7 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
 out:
     g->forward.defer = defer;
     g->session->counted = g->session->n_tokens;
-    g->session->stored.due = false; /* its rows are now of both settings */
+    g->session->stored.due = false; /* its rows now have mixed settings */
     mem_free(ids);
     mem_free(exact);
     return rc;

@@ -1,9 +1,9 @@
-/* Other types of keys and values from here on: what the sessions hold is computed anew, for nothing
- * is kept in two types. Engine thread, outside a turn. */
+/* Changes the types of keys and values: the sessions' rows are recomputed, since no two types are
+ * mixed. Engine thread, outside a turn. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
-/* The lists of what is held where, and what the CPU keeps it in. */
+/* Recreates the table of held rows, and the CPU's caches. */
 static int retype(struct engine *g, enum kv_type k, enum kv_type v, struct error *e)
 {
     const struct device_slot *cpu = &g->slots[0];
@@ -63,7 +63,7 @@ int engine_kv_types_set(struct engine *g, enum kv_type k, enum kv_type v, struct
     utility_forget(&g->utility);
     rc = retype(g, k, v, e);
     if (rc < 0)
-        retype(g, was_k, was_v, &ignored); /* its room was there a moment ago */
+        retype(g, was_k, was_v, &ignored); /* its memory was available a moment ago */
     return rc;
 }
 

@@ -1,6 +1,6 @@
-/* What lossy settings cost and gain, measured on the same tokens: the newest answer is computed
- * twice more, exactly and so, each after a prompt of its own kind. Engine thread, outside a turn.
- */
+/* Measures loss and speedup of lossy settings on the same tokens: the newest answer is computed
+ * twice more, exactly and with the settings, each after a prompt computed likewise. Engine thread,
+ * outside a turn. */
 #include "engine/base/clock.h"
 #include "engine/base/divergence.h"
 #include "engine/base/mem.h"
@@ -12,7 +12,7 @@
 
 #define SHADOW_TOKENS 64
 
-/* Of keys and values: as exact as they were when the engine was opened, and F16 at least. */
+/* Types of keys and values: as exact as at open, and at least F16. */
 static enum kv_type exact_type(enum kv_type opened, enum kv_type type)
 {
     enum kv_type most = opened < KV_F16 ? opened : KV_F16;
@@ -44,9 +44,7 @@ bool engine_lossy(const struct engine *g)
     return is.used || is.defer || is.least > 0 || is.k > exact.k || is.v > exact.v;
 }
 
-/* The session's tokens once more, those from `from` on one by one, with what is lossy as it is
- * told.
- */
+/* Recomputes the session's tokens with the given settings, those from `from` on one by one. */
 static int compute(struct engine *g, struct lossy how, const int *ids, int from, int n,
                    float *logits, uint64_t *ns, struct error *e)
 {
@@ -57,7 +55,7 @@ static int compute(struct engine *g, struct lossy how, const int *ids, int from,
     if (rc < 0)
         return rc;
     session_rewind(g->session, 0);
-    g->session->counted = INT_MAX; /* figures of the session are not to grow by this */
+    g->session->counted = INT_MAX; /* the session's figures must not count this */
     rc = engine_eval(g, ids, from, NULL, false, e);
     start = clock_now();
     for (int i = 0; i < n && rc == 0; i++)

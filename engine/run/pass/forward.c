@@ -1,7 +1,6 @@
-/* See forward.h. Runs on the engine's thread.
- * Shape: jobs of one layer are sent and awaited within that layer, so a failure always belongs to
- * one known job and the inputs for its second run are still there. Every operation here that
- * touches numbers follows engine/device/numerics.h, rules 9 and 10. */
+/* See forward.h. Runs on the engine's thread. Jobs of one layer are sent and awaited within that
+ * layer, so a failure always belongs to one known job and the inputs for its second run are still
+ * there. Every operation here on numbers follows engine/device/numerics.h, rules 9 and 10. */
 #include "engine/run/pass/forward.h"
 
 #include "engine/base/clock.h"
@@ -16,12 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* rows x layers of one fused job in prefill: cancel and progress come in between */
+/* rows x layers of one fused job in prefill: cancel and progress are checked in between */
 #define FUSED_ROWS 64
 
-/* What a pass of max_rows rows works in: taken at init, freed at the end, counted by
- * forward_footprint. APART: touched (but for a few rows) only where a layer's blocks are handed out
- * one by one; whole layers of one device keep all this in that device's own scratch. */
+/* Buffers of a pass of max_rows rows: allocated at init, freed at the end, counted by
+ * forward_footprint. APART: used (except for a few rows) only when a layer's blocks are sent one by
+ * one; whole layers of one device use that device's own scratch. */
 /* clang-format off */
 #define APART(X)                                 \
     X(x_before, z.rows * z.hidden)               \
@@ -55,7 +54,7 @@ struct sizes {
     size_t layers, rows, hidden, experts, used, normed;
 };
 
-/* The most normed rows of a token that any layer's experts meet. */
+/* Most normed rows per token for any layer's experts. */
 static size_t normed_rows(const struct hparams *hp)
 {
     int most = 1;
@@ -144,7 +143,7 @@ static bool fuses(const struct device_slot *s, int layer)
     return s->ops->layers && (!s->ops->fuses || s->ops->fuses(s->device, layer));
 }
 
-/* Whether experts of the layer may be missing when the CPU is to multiply with them. */
+/* Whether experts of the layer may be missing in memory when the CPU needs them. */
 static bool pages(const struct forward *f, int layer)
 {
     return f->model->cache && hparams_layer(&f->model->hp, layer)->ffn.experts > 0;
@@ -173,8 +172,8 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
     }
 }
 
-/* Of a session only the first `rows` rows are left. Whether it is one of this pass; another one's
- * are missed when its turn comes. */
+/* Only the first `rows` rows of a session are left. Returns whether it is in this pass; others
+ * notice in their next turn. */
 static bool resume_from(struct forward *f, int session, int rows)
 {
     for (int i = 0; i < f->n_spans; i++)
@@ -185,15 +184,15 @@ static bool resume_from(struct forward *f, int session, int rows)
     return false;
 }
 
-/* Where a layer goes on with what the CPU has of it. Recurrent state and rings are found again by
- * whoever runs the pass (checkpoints.h). */
+/* Position from which a layer can continue with the CPU's rows. Recurrent state and rings are
+ * restored by the caller of the pass (checkpoints.h). */
 static int kept_rows(const struct kv *kv, int session, int layer)
 {
     return kv->layers[layer].copy_bytes ? INT_MAX : kv_valid(kv, session, layer, 0);
 }
 
-/* After a device went out of use: every session's rows of the cache come home. Those that cannot be
- * read any more are computed again: from resume_at on, with whatever this pass has done so far. */
+/* After a device was disabled: copies every session's cache rows to the CPU. Unreadable ones are
+ * recomputed: from resume_at on, including this pass. */
 static int bring_home(struct forward *f, int device, struct error *e)
 {
     int rc = 0;
@@ -211,17 +210,17 @@ static int bring_home(struct forward *f, int device, struct error *e)
     return rc ? error_set(e, ERR_DEVICE, "a device failed and took cached keys with it") : 0;
 }
 
-/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was
- * not the first time. 0: run the job on the CPU; ERR_DEVICE: go on from resume_at. */
+/* A job of a device other than the CPU failed: reports it, and disables the device the second time.
+ * 0: run the job on the CPU; ERR_DEVICE: continue from resume_at. */
 static int job_failed(struct forward *f, int device, const char *what, struct error *e)
 {
     struct device_slot *s = &f->slots[device];
     char line[700];
     int rc = 0;
 
-    mem_guard_disarm(); /* a failure is no token: saying so and moving home may allocate */
+    mem_guard_disarm(); /* reporting a failure and copying rows may allocate */
     s->lost = s->failures++ > 0;
-    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on",
+    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the answer continues",
              s->info.selector[0] ? s->info.selector : s->ops->name, s->lost ? " again" : "", what,
              e->text, s->lost ? "takes over everything it did" : "computed this step instead");
     if (f->hooks.notice)
@@ -235,8 +234,8 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     return rc;
 }
 
-/* The rows of a layer before those of this pass, on a device. Where no device has them any more
- * they are computed again. */
+/* Copies the rows of a layer before those of this pass to a device. If no device has them any more
+ * they are recomputed. */
 static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
 {
     int rc = 0;
@@ -254,7 +253,7 @@ static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
     return rc;
 }
 
-/* What the failed job did to recurrent state and to the oldest rows of a ring nobody knows. */
+/* A failed job may have changed recurrent state and the oldest rows of a ring: they are void. */
 static void state_void(struct forward *f, int layer, int device)
 {
     for (int i = 0; i < f->n_spans; i++)
@@ -282,14 +281,14 @@ static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int b
     }
 }
 
-/* Of the pass's rows; NULL: nothing that hangs on matrices counts for any. */
+/* Of the pass's rows; NULL: no adapter applies to any. */
 static const float *const *strengths_of(const struct forward *f)
 {
     return f->adapted ? f->strengths : NULL;
 }
 
-/* The experts that the layer before still owes. Their input, f->h, stands until this layer's route.
- */
+/* Computes the deferred experts of the previous layer. Their input, f->h, is valid until this
+ * layer's routing. */
 static int run_deferred(struct forward *f, struct error *e)
 {
     struct device_slot *cpu = &f->slots[0];
@@ -325,9 +324,9 @@ static void add_deferred(struct forward *f)
     f->deferred.n = 0;
 }
 
-/* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys
- * something: the next layer's attention runs on another device meanwhile. Never where a norm or a
- * scale stands behind the sum: what is added later would miss it. */
+/* Defers the least-weighted experts of the CPU's groups in this layer. Only if the next layer's
+ * attention runs on another device meanwhile. Never if a norm or a scale follows the sum: it would
+ * miss what is added later. */
 static void choose_deferred(struct forward *f, int layer, const float *weights)
 {
     const struct hparams *hp = &f->model->hp;
@@ -447,7 +446,7 @@ static struct experts_job experts_of(struct forward *f, int layer, int d)
                                 .strengths = strengths_of(f)};
 }
 
-/* Groups that the CPU has the weights of. */
+/* Runs groups whose weights are in the CPU's memory. */
 static int cpu_batch(void *ctx, const struct experts_job *j, struct error *e)
 {
     struct forward *f = ctx;
@@ -461,8 +460,7 @@ static int cpu_batch(void *ctx, const struct experts_job *j, struct error *e)
     return rc;
 }
 
-/* Takes tokens for the weights a device is about to read from the memory it shares with the others.
- */
+/* Takes bucket tokens for the weights that a device will read from shared memory. */
 static void share_memory(struct forward *f, int layer, int d)
 {
     const struct expert_group *g = f->groups + d * f->model->hp.n_experts;
@@ -476,7 +474,7 @@ static void share_memory(struct forward *f, int layer, int d)
     bandwidth_take(f->bandwidth, bytes);
 }
 
-/* Experts of the guess that have to come from the disk for the CPU or to pass through a device. */
+/* Predicted experts that must be read from disk for the CPU or streamed to a device. */
 static void read_ahead(struct forward *f, int layer, const uint8_t *streamed)
 {
     int n = 0;
@@ -488,9 +486,9 @@ static void read_ahead(struct forward *f, int layer, const uint8_t *streamed)
     expert_cache_guess(f->model->cache, layer, f->guess, n);
 }
 
-/* Which experts the next layer will choose is guessed from the residual stream as it stands: what
- * this layer's experts add to it seldom turns its router around. Those that pass through a device
- * or lie on the disk are on their way while this layer computes; a wrong guess costs a copy. */
+/* Predicts the next layer's experts from the current residual stream, which this layer's experts
+ * seldom change enough to alter the routing. Experts that are streamed or on disk are fetched while
+ * this layer computes; a wrong prediction costs a copy. */
 static void prefetch(struct forward *f, int layer)
 {
     const struct hparams *hp = &f->model->hp;
@@ -564,8 +562,8 @@ static int pass_batch(void *ctx, const struct experts_job *j, struct error *e)
     return finish(s, s->ops->experts(s->device, j, e), e);
 }
 
-/* Experts that are on the disk and pass through a device, before the ones that lie on it; those
- * alone are left in the device's groups. */
+/* Runs a device's experts that are on disk and streamed to it, before the resident ones; only the
+ * latter remain in the device's groups. */
 static int pass_experts(struct forward *f, int layer, int d, struct error *e)
 {
     int n = f->model->hp.n_experts, passing = 0;
@@ -596,7 +594,7 @@ static int pass_experts(struct forward *f, int layer, int d, struct error *e)
 
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
-    int state[DEVICE_MAX] = {0}, rc = 0; /* 0: owes nothing, 1: at it, -1: failed */
+    int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
     uint64_t start[DEVICE_MAX] = {0};
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
@@ -634,7 +632,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         struct error failed = {0};
         uint64_t end;
 
-        /* also when something else went wrong: its inputs must be free */
+        /* also after another failure: its inputs must be free */
         if (state[d] == 1 && s->ops->wait(s->device, &failed) < 0) {
             state[d] = -1;
             if (rc == 0 && (rc = job_failed(f, d, "experts", &failed)) < 0 && e)
@@ -642,7 +640,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (state[d] == 1) {
             end = clock_now();
-            /* else it may have been done before the CPU was: nobody knows when */
+            /* else it may have finished before the CPU: the time is unknown */
             if (!f->n_groups[0])
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
@@ -653,8 +651,8 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     return rc;
 }
 
-/* The layer's mixer, added to the residual stream, or in its place (struct attention_job); a layer
- * without one only settles debts. */
+/* Runs the layer's mixer, adding to or replacing the residual stream (struct attention_job); in a
+ * layer without one only runs deferred experts. */
 static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     const struct norms_shape *norms = &hparams_layer(&f->model->hp, layer)->norms;
@@ -681,9 +679,9 @@ static void choose_nobody(struct forward *f, int layer)
     }
 }
 
-/* Routed experts of a row that weigh less than is asked for, but for the best one; where the
- * model's weights sum to 1 what is left does so too. Their outputs become zeros: they are summed.
- */
+/* Skips a row's routed experts with too little weight, except the best one; if the model's weights
+ * sum to 1, the rest are renormalised. Outputs of skipped ones become zeros, since they are
+ * summed. */
 static void leave_out(struct forward *f, int layer, int row, int *experts, float *weights)
 {
     const struct ffn_shape *s = &hparams_layer(&f->model->hp, layer)->ffn;
@@ -750,8 +748,8 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     return rc;
 }
 
-/* Layers first .. last - 1 in one job of one device. The residual stream is kept aside for the case
- * that the device fails half-way. */
+/* Layers first .. last - 1 in one job of one device. The residual stream is saved in case the
+ * device fails half-way. */
 static int run_fused(struct forward *f, int first, int last, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
@@ -771,7 +769,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
                            .strengths = strengths_of(f)};
     uint64_t start;
 
-    /* the device that was to compute their attention was lost */
+    /* the device for the next attention was lost */
     if (f->deferred.n) {
         if ((rc = run_deferred(f, e)) < 0)
             return rc;
@@ -804,7 +802,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     return rc;
 }
 
-/* The hidden states that the embeddings, which stand in f->y, are joined with. */
+/* Joins the hidden states with the embeddings in f->y. */
 static int join(struct forward *f, const float *const *states, struct error *e)
 {
     struct device_slot *cpu = &f->slots[0];
@@ -822,7 +820,7 @@ static int join(struct forward *f, const float *const *states, struct error *e)
     return finish(cpu, cpu->ops->join(cpu->device, &j, e), e);
 }
 
-/* The spans of this pass, their tokens embedded. */
+/* Sets the spans of this pass and embeds their tokens. */
 static int begin(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
 {
@@ -890,7 +888,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     return rc;
 }
 
-/* What the model does to logits, whichever device made them. */
+/* Scaling and capping of logits, from whichever device. */
 static int scale_logits(struct forward *f, float *logits, int rows, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;

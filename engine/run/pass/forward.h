@@ -1,9 +1,9 @@
 /* One pass of some rows (tokens) of some sessions through the layers, each block on the device that
- * the placement in force names: attention, residual, route on the host, rows grouped by expert,
+ * the current placement names: attention, residual, routing on the host, rows grouped by expert,
  * expert jobs to every device (asynchronous ones first, the CPU meanwhile), wait, combination in
- * routing order. A device that fails costs its job a second run on the CPU; where it took cached
- * rows with it, those are computed again (resume_at), and the text goes on. Thread: the engine's.
- * Owner: the engine. Buffers are taken at init: a pass allocates nothing. */
+ * routing order. A job that fails on a device is run again on the CPU; if the device's cached rows
+ * were lost too, those are recomputed (resume_at), and the answer continues. Thread: the engine's.
+ * Owner: the engine. Buffers are allocated at init: a pass allocates nothing. */
 #ifndef ENGINE_RUN_FORWARD_H
 #define ENGINE_RUN_FORWARD_H
 
@@ -22,12 +22,12 @@ struct kv;
 struct trace;
 
 struct forward_hooks {
-    /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; it
-     * may allocate (elsewhere in a pass debug builds abort on that: mem_guard_arm). */
+    /* Called before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and
+     * progress; it may allocate (elsewhere in a pass debug builds abort on that: mem_guard_arm). */
     int (*before_layer)(void *ctx, int layer);
     void (*notice)(void *ctx, const char *line);
-    /* A device failed for the second time: it is out of use. Takes its blocks out of the plan in
-     * force. */
+    /* A device failed for the second time and is disabled. Must remove its blocks from the current
+     * plan. */
     void (*device_lost)(void *ctx, int device);
     void *ctx;
 };
@@ -39,25 +39,24 @@ struct forward {
     struct kv *kv; /* the engine's */
     struct forward_hooks hooks;
     struct trace *trace;     /* NULL: none */
-    const struct plan *plan; /* in force; set by forward_placed */
-    /* asked before experts run beside a device that shares the memory; NULL: never */
+    const struct plan *plan; /* in effect; set by forward_placed */
+    /* limits experts that run in parallel with a device sharing the memory; NULL: no limit */
     struct bandwidth *bandwidth;
-    const struct imposed_routing *imposed; /* for measuring alone; NULL: the router chooses */
-    /* After ERR_DEVICE: whether computing again helps, and how many leading rows of each span's
-     * session are still valid. */
+    const struct imposed_routing *imposed; /* for measuring only; NULL: the router chooses */
+    /* After ERR_DEVICE: whether recomputing helps, and how many leading rows of each span's session
+     * are still valid. */
     bool resumes;
     int *resume_at; /* (max_rows) */
 
     /* the newest pass: its rows are those of its spans, one after the other; and its results */
     struct span *spans; /* (max_rows) */
     int n_spans, rows;
-    /* of each row, and of those that the head is computed of: its span's; adapted: some are not
-     * NULL */
+    /* per row, and per row of the head: its span's; adapted: some are not NULL */
     const float **strengths, **head_strengths;
     bool adapted;
     int *experts; /* (n_layers, rows, used) */
     float *weights;
-    /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */
+    /* (n_layers, n_experts): device that last ran the expert; PLAN_NO_DEVICE: never */
     uint8_t *ran_on;
 
     /* activations, (max_rows, ...) */
@@ -72,19 +71,19 @@ struct forward {
      * of least weight are computed while the next layer's attention runs on its device, and added
      * after it. As in KTransformers' expert deferral. */
     int defer;
-    /* Lossy, 0: off: of a row's routed experts those of less weight are left out, all but the best
-     * one. Layers are not fused then. Set before forward_placed. */
+    /* Lossy, 0: off: routed experts of a row with less weight are skipped, except the best one.
+     * Layers are not fused then. Set before forward_placed. */
     float least;
     struct {
         int n, layer, row[FORWARD_DEFERRED], slot[FORWARD_DEFERRED];
         struct expert_group groups[FORWARD_DEFERRED];
         float weights[FORWARD_DEFERRED], *out;
     } deferred;
-    /* The next layer's experts, guessed while this one's run: where some of them pass through a
-     * device, it begins to copy them. */
+    /* The next layer's experts, predicted while this layer's run: devices that stream experts start
+     * to copy theirs. */
     float *guess_h, *guess_scores, *guess_weights;
     int *guess;
-    int paging_layer;      /* whose experts are being read, for the guess of the next one's */
+    int paging_layer;      /* whose experts are being read, for predicting the next layer's */
     uint8_t *fused_device; /* per layer: the device that runs all of it by its layers slot, or
                               PLAN_NO_DEVICE */
     size_t scratch_bytes;
@@ -94,28 +93,27 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
                  int max_rows, struct error *e);
 /* Bytes that forward_init would allocate. */
 size_t forward_footprint(const struct hparams *hp, int max_rows);
-/* Of these, what stays untouched while one device computes whole layers: without a placement,
- * experts on the disk, or a trace. */
+/* The part of it that stays untouched while one device computes whole layers: without a placement,
+ * experts on disk, or a trace. */
 size_t forward_apart_footprint(const struct hparams *hp, int max_rows);
 void forward_release(struct forward *f);
-/* The plan for the next passes (kept by pointer), and how many slots are open; call it again
- * whenever its contents changed. */
+/* Sets the plan for the next passes (kept by pointer), and the number of open slots; call it again
+ * after every change of its contents. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
-/* One pass of n spans (copied), ids[i] the tokens of span i, max_rows rows together at most. Rows
- * of the cache that a layer's device lacks are fetched first. states: of a block that
- * predicts further tokens, the hidden states (rows, hidden) that each span's tokens are joined
- * with; else it is not read. Leaves the residual stream in f->x.
- * ERR_CANCELLED, ERR_DEVICE (see resumes). */
+/* One pass of n spans (copied), ids[i] the tokens of span i, together at most max_rows rows. Cache
+ * rows that a layer's device lacks are copied to it first. states: for the MTP block, the hidden
+ * states (rows, hidden) that each span's tokens are joined with; else unused. Leaves the residual
+ * stream in f->x. ERR_CANCELLED, ERR_DEVICE (see resumes). */
 int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e);
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
  * n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
-/* Likewise, of hidden states from elsewhere, (rows, hidden), which stay the caller's. strengths: of
- * each row; see struct span. */
+/* Likewise, for external hidden states, (rows, hidden), owned by the caller. strengths: per row;
+ * see struct span. */
 int forward_head_at(struct forward *f, const float *x, const float *const *strengths, int rows,
                     float *logits, struct error *e);
-/* Likewise, of n of its rows, upwards. */
+/* Likewise, for n of its rows, in ascending order. */
 int forward_head_of(struct forward *f, const int *rows, int n, float *logits, struct error *e);
 
 #endif

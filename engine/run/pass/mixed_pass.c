@@ -3,10 +3,10 @@
 
 #include "engine/base/clock.h"
 
-/* a pass with a chunk beside answers, where those take less */
+/* lower limit for a pass with a chunk beside decoding */
 #define MIXED_NS (100 * CLOCK_MILLI)
-#define BURST_NS CLOCK_SECOND /* the same, however many prompts wait */
-#define FIRST_CHUNK 16        /* beside answers, before anything was measured */
+#define BURST_NS CLOCK_SECOND /* upper limit, however many prompts wait */
+#define FIRST_CHUNK 16        /* beside decoding, before anything was measured */
 
 uint64_t scheduler_limit_ns(const struct scheduler *c, int answers, int waiting)
 {

@@ -1,12 +1,12 @@
 /* See paging.h. */
 #include "engine/run/pass/paging.h"
 
-/* How far the groups of a job are: [0, done) computed and given back, [done, taken) taken. */
+/* Progress over the groups of a job: [0, done) computed and released, [done, taken) taken. */
 struct progress {
     int done, taken, n, here; /* here: how many were in memory at first */
 };
 
-/* Those that are in memory to the front; how many. */
+/* Moves those in memory to the front; returns how many. */
 static int here_first(const struct paging *p, int layer, int n)
 {
     int here = 0;
@@ -21,7 +21,7 @@ static int here_first(const struct paging *p, int layer, int n)
     return here;
 }
 
-/* Takes as many as there are slots for, of missing ones so many that the disk is busy. */
+/* Takes as many as there are slots, missing ones only as many as keep the disk busy. */
 static void take_more(const struct paging *p, int layer, struct progress *w)
 {
     int depth = expert_cache_depth(p->cache);
@@ -36,7 +36,7 @@ static void take_more(const struct paging *p, int layer, struct progress *w)
     }
 }
 
-/* Waits for the next one and computes with all that are there by then. */
+/* Waits for the next one and computes with all that are loaded by then. */
 static int next_batch(const struct paging *p, struct experts_job *job, struct progress *w,
                       struct error *e)
 {
@@ -63,7 +63,7 @@ int paging_run(const struct paging *p, struct experts_job job, struct error *e)
     w.here = here_first(p, layer, w.n);
     take_more(p, layer, &w);
     expert_cache_known(p->cache);
-    take_more(p, layer, &w); /* slots of wrong guesses are free now */
+    take_more(p, layer, &w); /* slots of wrong predictions are free now */
     if (p->meanwhile)
         p->meanwhile(p->ctx);
     while (w.done < w.n && rc == 0) {

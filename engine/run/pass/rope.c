@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define STEP 256 /* positions that are computed together */
+#define STEP 256 /* positions computed together */
 
 /* Rows from .. end - 1 of one pair's column, `pairs` apart. */
 static void fill_pair(float *cosines, float *sines, int pairs, double frequency, double mscale,

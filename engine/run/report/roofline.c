@@ -19,7 +19,7 @@ static double weights_of(const struct model *m, struct block_id id)
     return sum;
 }
 
-/* Weights of a layer that a token is multiplied with: its mixer, its router, the experts met. */
+/* Weights of a layer that a token is multiplied with: its mixer, its router, its experts. */
 static double layer_weights_of(const struct model *m, int layer)
 {
     const struct ffn_shape *f = &hparams_layer(&m->hp, layer)->ffn;
@@ -81,7 +81,7 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
 
             while (experts[k] != experts[i])
                 k++;
-            if (k == i && experts[i] >= 0) /* nobody before chose it */
+            if (k == i && experts[i] >= 0) /* not chosen by an earlier row */
                 bytes += model_block_parts(m, id).matrices;
         }
     return bytes + roofline_state_bytes(r, pos + rows, rows);
@@ -94,8 +94,8 @@ double roofline_tokens_per_second(const struct roofline *r, int n_context, doubl
     return bytes && bandwidth > 0 ? bandwidth / (double)bytes : 0;
 }
 
-/* beyond what is left to chance: part of the weights came out of the cache, or memory was slower
- * when it was measured than while the tokens were computed */
+/* beyond measurement error: part of the weights came out of the cache, or memory was slower when it
+ * was measured than during decoding */
 #define BEYOND 1.15
 
 char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,

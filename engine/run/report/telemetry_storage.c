@@ -1,5 +1,5 @@
-/* Storage of the telemetry. The arrays are taken once; copying allocates nothing, so a publication
- * may happen inside a token. */
+/* Storage of the telemetry. The arrays are allocated once; copying allocates nothing, so a
+ * publication may happen while a token is computed. */
 #include "engine/run/report/telemetry.h"
 
 #include "engine/base/mem.h"

@@ -49,7 +49,7 @@ const char *trace_word(enum trace_kind kind)
     return (unsigned)kind < TRACE_KINDS ? words[kind] : "unknown";
 }
 
-/* Device names come from drivers: only what JSON takes as it stands is kept. */
+/* Device names come from drivers: keeps only characters that need no escape in JSON. */
 static void plain_name(char *out, size_t size, const char *name)
 {
     size_t n = 0;

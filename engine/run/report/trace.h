@@ -1,8 +1,8 @@
-/* Where the time of one token goes: spans by layer and device, recorded while a trace is armed, for
- * the timeline panel and for files in the Trace Event Format (chrome://tracing, Perfetto). Thread:
- * the engine's. While a trace is active, layers run job by job even where a device could fuse them,
- * so that every block has its span. Recording allocates nothing; spans beyond the room are counted,
- * not kept. */
+/* Where the time of one token goes: spans by layer and device, recorded while a trace is active,
+ * for the timeline panel and for files in the Trace Event Format (chrome://tracing, Perfetto).
+ * Thread: the engine's. While a trace is active, layers run job by job even where a device could
+ * fuse them, so that every block has its span. Recording allocates nothing; spans beyond the room
+ * are counted, not stored. */
 #ifndef ENGINE_RUN_TRACE_H
 #define ENGINE_RUN_TRACE_H
 
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* name, word shown */
+/* name, displayed word */
 /* clang-format off */
 #define TRACE_TABLE(X)              \
     X(TRACE_ATTENTION, "attention") \
@@ -41,7 +41,7 @@ struct trace_entry {
 struct trace {
     struct trace_entry *entries;
     size_t n, room, dropped;
-    int token; /* position now being computed */
+    int token; /* position being computed */
     bool active;
 };
 

@@ -1,7 +1,6 @@
-/* See candidates.h. Selection keeps a total order (logit, then the lower id), so whatever way the
- * best are found, their sequence is one and the same. Weights are summed as integers: no order of
- * adding changes a sum, so that the place where top-p cuts and the token that is drawn are found by
- * buckets, and a vocabulary is never sorted. */
+/* See candidates.h. Selection uses a total order (logit, then the lower id), so the result does not
+ * depend on the algorithm. Weights are summed as integers, so the order of adding does not matter,
+ * and the cut of top-p and the drawn token are found with buckets; a vocabulary is never sorted. */
 #include "engine/run/sampling/candidates.h"
 
 #include "engine/device/numerics.h"
@@ -10,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Below this distance from the best logit a token weighs less than 4e-11 of it: taken as nothing,
- * which spares most of the exps. */
+/* Below this distance from the best logit a token weighs less than 4e-11 of it: treated as 0, which
+ * saves most of the exps. */
 #define NEGLIGIBLE (-24.0f)
 #define EXPS 64
 #define BUCKETS 1024
@@ -142,14 +141,14 @@ float logits_outside(const float *logits, int n, const uint32_t *mask)
     return (float)(out / (in + out));
 }
 
-/* A weight as an integer: p is at most 1, and 2^20 of them still fit in 63 bits. What counts at all
- * (NEGLIGIBLE) is 180 units or more. */
+/* A weight as an integer: p is at most 1, and 2^20 of them still fit in 63 bits. The least non-zero
+ * weight (NEGLIGIBLE) is 180 units or more. */
 static uint64_t units(const struct sampler_candidate *c)
 {
     return (uint64_t)(int64_t)((double)c->p * 0x1p42);
 }
 
-/* Candidates by distance from the best logit: the best lie in the first buckets. */
+/* Candidates by distance from the best logit: the best are in the first buckets. */
 struct buckets {
     uint64_t sums[BUCKETS], total; /* units */
     float max, scale;
@@ -190,9 +189,9 @@ static bool in_order(const struct sampler_candidate *c, int n)
     return true;
 }
 
-/* Brings the fewest best candidates whose weights reach `want` to the front and returns how many
- * they are; the last of them in the order comes last, those before it are in no order. Only the
- * bucket where the sum gets there is sorted. The others are lost. */
+/* Moves the fewest best candidates whose weights reach `want` to the front and returns their
+ * number; the last of them in the order comes last, those before it are unordered. Only the bucket
+ * that reaches the sum is sorted. The others are lost. */
 static int cut(struct candidates *all, const struct buckets *b, uint64_t want)
 {
     struct sampler_candidate *c = all->c, *here = all->spare;
@@ -201,7 +200,7 @@ static int cut(struct candidates *all, const struct buckets *b, uint64_t want)
 
     while (bucket < BUCKETS - 1 && reached + b->sums[bucket] < want)
         reached += b->sums[bucket++];
-    /* without a branch: which way it goes cannot be foretold */
+    /* branchless: the branch would be unpredictable */
     for (int i = 0; i < n; i++) {
         int at = bucket_of(b, &c[i]);
 
@@ -211,7 +210,7 @@ static int cut(struct candidates *all, const struct buckets *b, uint64_t want)
         before += at < bucket;
     }
     memcpy(c + before, here, (size_t)in * sizeof *c);
-    /* equal ones are: they come by id */
+    /* groups of equal ones are sorted: they come by id */
     for (int sorted = in_order(c + before, in) ? in : 0, i = 0; i < in; i++) {
         if (i == sorted) {
             sorted = sorted * 4 < 64 ? 64 : sorted * 4;
@@ -276,7 +275,7 @@ void candidates_gather(struct candidates *all, const float *logits, int n_vocab,
     if (taken == n_vocab)
         return;
     select_best(c, k, k);
-    /* best first is the wrong way round for a heap whose root is the worst */
+    /* best first is the wrong order for a heap whose root is the worst */
     for (int i = 0; i < k / 2; i++)
         swap(&c[i], &c[k - 1 - i]);
     for (int i = k; i < n_vocab; i++) {
@@ -325,7 +324,7 @@ void candidates_min_p(struct candidates *all, float min_p)
 }
 
 /* With d = logit - max and S the sum of weights, -log p = log S - d and the entropy is log S less
- * the mean of d: log S falls out of their distance. */
+ * the mean of d: log S cancels in their distance. */
 void candidates_typical(struct candidates *all, float p)
 {
     struct sampler_candidate *c = all->c;
@@ -418,7 +417,7 @@ void candidates_keep_best(struct candidates *all)
     all->weighed = false;
 }
 
-/* A random place in 0 .. sum - 1. */
+/* A random position in 0 .. sum - 1. */
 static uint64_t mark_in(uint64_t sum, uint32_t random)
 {
     return (uint64_t)((unsigned __int128)sum * random >> 32);
@@ -429,7 +428,7 @@ static float share_of(const struct sampler_candidate *c, uint64_t total)
     return total ? (float)((double)units(c) / (double)total) : 1.0f;
 }
 
-/* Draws in the order of the candidates as they are: by id. Its place. */
+/* Draws in the order of ids; returns its index. */
 static int draw_by_id(const struct candidates *all, uint64_t total, uint32_t random)
 {
     uint64_t mark = mark_in(total, random);

@@ -7,9 +7,9 @@
 #include <float.h>
 #include <string.h>
 
-#define PIECE 256 /* longer tokens begin and end no breaker */
+#define PIECE 256 /* longer tokens cannot start or end a breaker */
 
-/* How a token stands to the breakers. */
+/* Relation of a token to the breakers. */
 enum { BREAKS_NOT, BREAKS_ALONE, BREAKS_BEGINS };
 
 int penalties_init(struct penalties *p, int n_vocab, struct error *e)
@@ -47,7 +47,7 @@ static void next_round(struct penalties *p)
     }
 }
 
-/* The mark of a token of this round, 0 at first; NULL: no token of the vocabulary. */
+/* The mark of a token in this round, 0 at first; NULL: not in the vocabulary. */
 static uint32_t *mark(struct penalties *p, int id)
 {
     if (id < 0 || id >= p->n_vocab)
@@ -93,7 +93,7 @@ float penalties_apply(const struct penalties *p, const struct sampling *s, float
 
 /* ---- DRY ---- */
 
-/* What a token does to the breakers by its own text. */
+/* Whether a token's own text contains or starts a breaker. */
 static int breaks(const struct penalties *p, int id)
 {
     char text[PIECE];
@@ -139,8 +139,8 @@ int penalties_prepare(struct penalties *p, const struct sampling *s, const struc
     return 0;
 }
 
-/* The breaker's bytes behind those that a token ends with, in the tokens after it: how many tokens
- * that takes; -1: they say something else. */
+/* Whether the tokens after a token spell the rest of a breaker: how many tokens it takes; -1: they
+ * do not. */
 static int spelled(const struct penalties *p, const char *rest, const int *next, size_t n)
 {
     size_t left = strlen(rest);
@@ -163,8 +163,8 @@ static int spelled(const struct penalties *p, const char *rest, const int *next,
     return taken;
 }
 
-/* How many tokens before next[0] a breaker begins in the token there takes of those after it; -1:
- * none begins there. */
+/* How many tokens after its first one a breaker takes that starts in the token before next[0]; -1:
+ * none starts there. */
 static int breaker_at(const struct penalties *p, int id, const int *next, size_t n)
 {
     char text[PIECE];
@@ -190,7 +190,7 @@ static int breaker_at(const struct penalties *p, int id, const int *next, size_t
     return longest;
 }
 
-/* Tokens at the end behind the newest breaker. */
+/* Number of tokens after the newest breaker. */
 static size_t unbroken(const struct penalties *p, const int *end, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -202,8 +202,8 @@ static size_t unbroken(const struct penalties *p, const int *end, size_t n)
     return n;
 }
 
-/* ends[k]: how many tokens before `end` are those that stand k tokens earlier (the Z algorithm on
- * the text read backwards). */
+/* ends[k]: length of the common suffix of the text and the text k tokens earlier (the Z algorithm
+ * on the reversed text). */
 static void find_ends(int *ends, const int *end, size_t n)
 {
     size_t from = 0, to = 0;
@@ -239,7 +239,7 @@ bool penalties_mark_dry(struct penalties *p, const struct sampling *s, const int
     find_ends(p->ends, end, last);
     for (size_t k = 1; k < last; k++) {
         size_t length = (size_t)p->ends[k] < most ? (size_t)p->ends[k] : most;
-        int token = end[-(ptrdiff_t)k]; /* what came next then */
+        int token = end[-(ptrdiff_t)k]; /* the token that followed then */
         uint32_t *longest;
 
         if (length < allowed || !(longest = mark(p, token)))

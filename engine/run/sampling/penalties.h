@@ -1,14 +1,14 @@
-/* What is taken from the logits of tokens that occurred before: repetition, frequency and presence
- * penalty, and DRY. Owner: the sampler; one thread. Sampling allocates nothing: marks are made by
- * penalties_init, room for DRY by penalties_prepare. Formulas are llama.cpp's
+/* Penalties on the logits of tokens that occurred before: repetition, frequency and presence
+ * penalty, and DRY. Owner: the sampler; one thread. Sampling allocates nothing: penalties_init
+ * allocates marks, penalties_prepare the memory for DRY. Formulas are llama.cpp's
  * (src/llama-sampler.cpp there; DRY is p-e-w's of oobabooga's #5677, with the Z algorithm of
  * KoboldCpp's #982).
  *
  *     repetition: logit / penalty where it is positive, logit * penalty elsewhere
  *     then        logit - frequency * times - presence
- *     DRY:        logit - multiplier * base ^ (length - allowed), length: of the longest end of the
- *                 text that occurred before in front of this token; from allowed on, and not over
- *                 the last breaker */
+ *     DRY:        logit - multiplier * base ^ (length - allowed), length: of the longest suffix of
+ *                 the text that occurred before in front of this token; from allowed on, and not
+ *                 across the last breaker */
 #ifndef ENGINE_RUN_PENALTIES_H
 #define ENGINE_RUN_PENALTIES_H
 
@@ -19,9 +19,9 @@
 
 struct penalties {
     int n_vocab;
-    uint32_t *seen, *times; /* n_vocab each; times counts where seen equals `round` */
+    uint32_t *seen, *times; /* n_vocab each; times is valid where seen equals `round` */
     uint32_t round;
-    int *ends; /* room; how long an end of the text occurred so many tokens earlier */
+    int *ends; /* room; length of the suffix that also ends so many tokens earlier */
     size_t room;
     const struct tokenizer *tokenizer;
     unsigned char *breaks; /* n_vocab; NULL: not prepared */
@@ -32,15 +32,15 @@ struct penalties {
 int penalties_init(struct penalties *p, int n_vocab, struct error *e); /* ERR_MEMORY */
 void penalties_release(struct penalties *p);
 size_t penalties_footprint(int n_vocab);
-/* Before a turn: what DRY needs, where s asks for it, for a history of at most `context` tokens.
- * Until then it penalises nothing. ERR_MEMORY. */
+/* Call before a turn: allocates what DRY needs, if enabled in s, for a history of at most `context`
+ * tokens. Until then it penalises nothing. ERR_MEMORY. */
 int penalties_prepare(struct penalties *p, const struct sampling *s, const struct tokenizer *t,
                       int context, struct error *e);
 
-/* Mark the tokens that a penalty is for, given the tokens so far, newest last. false: none. */
+/* Marks the tokens that get a penalty, given the tokens so far, newest last. false: none. */
 bool penalties_mark(struct penalties *p, const struct sampling *s, const int *recent, size_t n);
 bool penalties_mark_dry(struct penalties *p, const struct sampling *s, const int *recent, size_t n);
-/* The logit of a token under what was marked last. */
+/* The penalised logit of a token, after penalties_mark. */
 float penalties_apply(const struct penalties *p, const struct sampling *s, float logit, int id);
 float penalties_apply_dry(const struct penalties *p, const struct sampling *s, float logit, int id);
 

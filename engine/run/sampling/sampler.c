@@ -1,5 +1,5 @@
-/* The chain: which sampler comes after which, and what is still to be done to logits or to
- * candidates. One thread, no allocation after init. */
+/* The chain: the order of the samplers, and whether they act on logits or on candidates. One
+ * thread, no allocation after init. */
 #include "engine/run/sampling/sampler.h"
 
 #include "engine/base/mem.h"
@@ -89,7 +89,7 @@ void sampler_mask(struct sampler *s, const uint32_t *mask)
 
 /* ---- the order ---- */
 
-/* Whether a sampler does anything as the values stand. */
+/* Whether a sampler has any effect with these values. */
 static bool active(const struct sampling *v, int step)
 {
     switch (step) {
@@ -107,7 +107,7 @@ static bool active(const struct sampling *v, int step)
     }
 }
 
-/* The samplers that do anything, in order. */
+/* The effective samplers, in order. */
 static int chain_of(const struct sampling *v, uint8_t *steps)
 {
     int n = 0;
@@ -126,7 +126,7 @@ static bool on_logits(int step)
     return step == SAMPLING_PENALTIES || step == SAMPLING_DRY;
 }
 
-/* Whether the rest of a chain takes the best token whatever else it does. */
+/* Whether the rest of a chain always selects the best token. */
 static bool takes_best(const struct sampling *v, const uint8_t *steps, int n)
 {
     bool cold = false;
@@ -141,14 +141,14 @@ static bool takes_best(const struct sampling *v, const uint8_t *steps, int n)
 
 /* ---- one token ---- */
 
-/* A token on its way. */
+/* State of sampling one token. */
 struct way {
     struct sampler *s;
-    const float *logits; /* as far as they are adjusted */
+    const float *logits; /* adjusted so far */
     const int *recent;
     size_t n_recent;
     float temperature; /* of the draw */
-    bool cold;         /* the best one it is */
+    bool cold;         /* greedy */
 };
 
 /* A copy of the logits that may be changed. */
@@ -180,7 +180,8 @@ static void keep_out(struct way *w)
             x[id] = -INFINITY;
 }
 
-/* Where nothing allowed has a logit, or a bias has made them all impossible: the first one. */
+/* If no allowed token has a finite logit, or a bias has excluded them all: the first allowed
+ * one. */
 static int allowed_id(const struct way *w, int id)
 {
     if (allowed(w->s->mask, id))
@@ -218,7 +219,7 @@ static float apply(const struct sampler *s, int step, float logit, int id)
                                 : penalties_apply(&s->penalties, &s->sampling, logit, id);
 }
 
-/* A penalty before there are candidates. */
+/* A penalty on the logits, before candidates are selected. */
 static void adjust(struct way *w, int step)
 {
     float *x;
@@ -230,7 +231,7 @@ static void adjust(struct way *w, int step)
         x[id] = apply(w->s, step, x[id], id);
 }
 
-/* A penalty among candidates. */
+/* A penalty on the candidates. */
 static void adjust_candidates(struct way *w, int step)
 {
     struct candidates *c = &w->s->candidates;
@@ -261,7 +262,7 @@ static void cut(struct way *w, int step, bool last)
         if (v->temperature <= 0.0f) {
             candidates_keep_best(c);
             w->cold = true;
-        } else if (last) /* with the draw */
+        } else if (last) /* applied in the draw */
             w->temperature = v->temperature;
         else
             candidates_heat(c, v->temperature);
@@ -283,7 +284,7 @@ static int take_greedy(const struct way *w)
     return best;
 }
 
-/* Takes a token; *left: the candidates it was drawn from; their share is the sampler's. */
+/* Selects a token; *left: number of candidates it was drawn from; the sampler has their share. */
 static int take(struct way *w, int *left)
 {
     struct sampler *s = w->s;

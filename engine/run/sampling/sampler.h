@@ -2,8 +2,8 @@
  * top-k, typical, top-p, min-p, XTC, temperature, and the draw. Owner: the session that samples;
  * one thread. Everything is allocated by sampler_init and sampler_prepare; sampler_sample allocates
  * nothing. Reproducible to the bit on every machine: own generator (PCG32), num_exp, sums in a
- * fixed order, ties by the lower id. temperature 0 is greedy: the highest logit of what the others
- * leave. No random number is used then, but one by XTC. */
+ * fixed order, ties by the lower id. temperature 0 is greedy: the highest logit left by the other
+ * samplers; then only XTC uses a random number. */
 #ifndef ENGINE_RUN_SAMPLER_H
 #define ENGINE_RUN_SAMPLER_H
 
@@ -28,34 +28,34 @@ struct sampler {
 int sampler_init(struct sampler *s, int n_vocab, const struct sampling *values, struct error *e);
 void sampler_release(struct sampler *s);
 size_t sampler_footprint(int n_vocab);
-/* New values from the next token on; the generator runs on unless the seed differs from the one
- * last set. */
+/* New values from the next token on; the generator is reseeded only if the seed differs from the
+ * one last set. */
 void sampler_set(struct sampler *s, const struct sampling *values);
-/* After sampler_set, before a turn: what DRY needs, where the values ask for it; a history of at
- * most `context` tokens is looked at. ERR_USAGE: a bias for a token that is none. ERR_MEMORY. */
+/* Call after sampler_set, before a turn: allocates what DRY needs, if enabled, for a history of at
+ * most `context` tokens. ERR_USAGE: a bias for an invalid token. ERR_MEMORY. */
 int sampler_prepare(struct sampler *s, const struct tokenizer *t, int context, struct error *e);
-/* The generator as if new: the start of every turn, so that the same turn with the same seed gives
+/* Reseeds the generator: at the start of every turn, so that the same turn with the same seed gives
  * the same text. */
 void sampler_seed(struct sampler *s, uint64_t seed);
 
-/* What the next token may be: one bit each, in words of 32; NULL: anything. For one token. At least
- * one bit is set; no other token is taken, whatever the logits are. */
+/* Restricts the next token: one bit each, in words of 32; NULL: any. Valid for one token. At least
+ * one bit is set; no other token is returned, whatever the logits are. */
 void sampler_mask(struct sampler *s, const uint32_t *mask);
 
-/* What is worth telling about a token that was taken. */
+/* Figures about a sampled token. */
 struct sampler_draw {
-    /* the model's own: softmax of the logits at temperature 1 over all tokens, whatever the chain
-     * does */
+    /* the model's own: softmax of the logits at temperature 1 over all tokens, independent of the
+     * chain */
     float probability;
-    /* of the draw's: after temperature and cuts, among the candidates; greedy: 1 */
+    /* in the draw: after temperature and cuts, among the candidates; greedy: 1 */
     float share;
-    int candidates;  /* that the chain left to draw from; greedy: 1 */
-    float forbidden; /* the model's own probability of all that the mask kept out; else 0 */
+    int candidates;  /* left by the chain; greedy: 1 */
+    float forbidden; /* the model's own probability of all tokens excluded by the mask; else 0 */
 };
 
-/* One token of logits (n_vocab floats, not changed). recent: the tokens so far, newest last;
- * repeat_last_n of them count. out may be NULL. A NaN never wins and counts as -inf; with nothing
- * finite left, id 0 (probability 1). */
+/* Samples a token from logits (n_vocab floats, not changed). recent: the tokens so far, newest
+ * last; repeat_last_n of them count. out may be NULL. A NaN never wins and counts as -inf; with
+ * nothing finite left, id 0 (probability 1). */
 int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent,
                    struct sampler_draw *out);
 

@@ -102,7 +102,7 @@ static int order_add(struct sampling *s, int step, struct error *e)
     return 0;
 }
 
-/* llama.cpp takes further spellings: top-k, typical, temp … */
+/* llama.cpp accepts further spellings: top-k, typical, temp … */
 static int step_of(const char *name, size_t n)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* The values by which a token is drawn: plain data, one struct a turn, copied freely. Whoever makes
- * one begins with sampling_default() and changes what he was told; sampling_check() says what is
- * wrong with it. Names, meanings and defaults are llama.cpp's (common/common.h, common/arg.cpp). */
+/* The sampling parameters: plain data, one struct per turn, copied freely. Start from
+ * sampling_default() and change what the user sets; sampling_check() validates it. Names, meanings
+ * and defaults are llama.cpp's (common/common.h, common/arg.cpp). */
 #ifndef ENGINE_RUN_SAMPLING_H
 #define ENGINE_RUN_SAMPLING_H
 
@@ -37,7 +37,7 @@ enum sampling_step {
 
 struct logit_bias {
     int id;
-    float bias; /* added to the logit; -INFINITY: never */
+    float bias; /* added to the logit; -INFINITY: excluded */
 };
 
 struct sampling {
@@ -47,21 +47,21 @@ struct sampling {
     float repeat_penalty; /* 1.0: off */
     int repeat_last_n;    /* tokens the three penalties look back; 0: off, -1: context */
     uint64_t seed;
-    /* taken from a token's logit: once for having occurred, and for each time it did; 0.0: off */
+    /* subtracted from a token's logit: once if it occurred, and once per occurrence; 0.0: off */
     float presence_penalty, frequency_penalty;
     float typical_p;   /* 0.0 and 1.0: off */
     float top_n_sigma; /* 0.0 and less: off */
-    /* how often the likeliest are left out (0.0: off), and from which probability on (more than
-     * 0.5: never) */
+    /* probability of removing the likeliest tokens (0.0: off), and their least probability (more
+     * than 0.5: never) */
     float xtc_probability, xtc_threshold;
-    /* multiplier × base ^ (what would be repeated - allowed length) is taken from the logit of a
-     * token that would go on repeating; 0.0: off */
+    /* multiplier × base ^ (length of the repetition - allowed length) is subtracted from the logit
+     * of a token that would continue a repetition; 0.0: off */
     float dry_multiplier, dry_base;
     int dry_allowed_length, dry_penalty_last_n; /* last_n: 0: off, -1: context */
-    /* texts over which no repetition is looked for */
+    /* texts that end the search for a repetition */
     char dry_breakers[SAMPLING_BREAKER_MAX][SAMPLING_BREAKER_BYTES + 1];
     int n_dry_breakers;
-    /* enum sampling_step, one after the other; n_order 0: the default order */
+    /* sequence of enum sampling_step; n_order 0: the default order */
     uint8_t order[SAMPLING_ORDER_MAX];
     int n_order;
     /* added before everything else */
@@ -69,18 +69,18 @@ struct sampling {
     int n_bias;
 };
 
-/* What the program uses where nothing else is said: llama.cpp's defaults (0.8, 40, 0.95, 0.05, 1.0,
- * 64, everything further off), seed 0. */
+/* The defaults, which are llama.cpp's (0.8, 40, 0.95, 0.05, 1.0, 64, everything further off), seed
+ * 0. */
 struct sampling sampling_default(void);
 /* ERR_USAGE naming the value and its range. */
 int sampling_check(const struct sampling *s, struct error *e);
-/* "top_k;top_p;temperature", with ; or , between them, or "kpt"; what is not named is left out.
- * Empty: the default order. ERR_USAGE names what is no sampler. */
+/* Parses "top_k;top_p;temperature", separated by ; or , or "kpt"; samplers not listed are off.
+ * Empty: the default order. ERR_USAGE names the unknown sampler. */
 int sampling_order_read(struct sampling *s, const char *names, struct error *e);
 int sampling_order_read_letters(struct sampling *s, const char *letters, struct error *e);
-/* One more, or another bias for a token that has one. ERR_USAGE: too many, no number. */
+/* Adds a bias or replaces a token's existing one. ERR_USAGE: too many, not a number. */
 int sampling_bias_add(struct sampling *s, int64_t id, double bias, struct error *e);
-/* "15043+1", "15043-inf", several with commas between them. */
+/* Parses "15043+1", "15043-inf", several separated by commas. */
 int sampling_bias_read(struct sampling *s, const char *text, struct error *e);
 /* ERR_USAGE: empty, too long, or too many. */
 int sampling_breaker_add(struct sampling *s, const char *text, size_t n, struct error *e);

@@ -6,23 +6,24 @@
 #include <assert.h>
 #include <string.h>
 
-/* A message's beginning is worth as much as a gap so many times as long. */
+/* The start of a message is worth as much as a gap so many times longer. */
 #define MARK_WORTH 4
 
 struct checkpoint {
-    int pos, slot; /* slot: which piece of memory */
+    int pos, slot; /* slot: index of its memory */
     bool mark;
 };
 
 struct checkpoints {
     struct kv *kv;
     int session, room, n;
-    int most; /* copies there were since memory was given back: pieces that take any */
-    struct checkpoint list[CHECKPOINTS_MOST]; /* n, upwards */
+    int most; /* most copies since memory was returned: slots with pages */
+    struct checkpoint list[CHECKPOINTS_MOST]; /* n, ascending */
     uint8_t *memory;                          /* room pieces of kv->all_copies bytes */
 };
 
-/* Of all layers: a copy, the part of it that is rows of rings, and what the rings save. */
+/* Over all layers: size of a copy, the part of it that is ring rows, and the memory that rings
+ * save. */
 struct copy_size {
     size_t all, rows, saved;
 };
@@ -50,9 +51,8 @@ static size_t fewer(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* As many as are worth their memory and as a whole context of text asks for, so that what is
- * counted is what a full session has; state_is_ring sees to it that half of what is saved holds the
- * least. */
+/* As many as are worth their memory and as a whole context needs, so that the count is that of a
+ * full session; state_is_ring guarantees that half of the savings holds the least number. */
 static int room_for(const struct copy_size *s, const struct state_config *state)
 {
     int apart = state->rows > CHECKPOINT_EVERY ? state->rows : CHECKPOINT_EVERY;
@@ -108,7 +108,7 @@ static uint8_t *piece(const struct checkpoints *c, int i)
     return c->memory + (size_t)c->list[i].slot * c->kv->all_copies;
 }
 
-/* Its memory is the next free one. */
+/* Makes its memory the next free slot. */
 static void forget(struct checkpoints *c, int i)
 {
     struct checkpoint gone = c->list[i];
@@ -117,7 +117,7 @@ static void forget(struct checkpoints *c, int i)
     c->list[c->n] = gone;
 }
 
-/* What is missed least: the newest stays, for the next step back begins there. */
+/* The copy to evict; the newest is kept, for the next rewind starts there. */
 static int least_missed(const struct checkpoints *c, int now)
 {
     double least = 0;

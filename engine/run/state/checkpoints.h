@@ -1,12 +1,13 @@
-/* Copies of a session's recurrent state, and of what its rings show the next token, at earlier
- * places, for a session that goes back. What grows by rows is cut; a recurrence cannot be, nor a
- * ring further back than it keeps rows: it goes on from the nearest copy before, and what lies
- * between is computed again, by the first turn or evaluation behind. Copies are taken before
- * messages and the generation prompt, where prompts diverge, and every CHECKPOINT_EVERY tokens (of
- * a prompt, every pass of more than that); they are bounded in bytes and by what a whole context
- * asks for so, and those go first that leave the smallest gap, the further back the sooner. Thread:
- * the engine's. Owner: the session; memory is taken when it opens (checkpoints_footprint), none
- * when computing. A model that keeps all rows of every layer needs none of this. */
+/* Copies of a session's recurrent state, and of the visible part of its ring buffers, at earlier
+ * positions, for rewinding a session. Rows can be truncated; recurrent state cannot, nor can a ring
+ * beyond the rows it keeps: the session continues from the nearest earlier copy, and its next turn
+ * or evaluation recomputes the tokens in between. Copies are made before messages and the
+ * generation prompt, where prompts diverge, and every CHECKPOINT_EVERY tokens (in a prompt, every
+ * pass of more than that); they are bounded in bytes and in the number that a whole context needs,
+ * and those whose removal leaves the smallest gap are evicted first, earlier positions sooner.
+ * Thread: the engine's. Owner: the session; memory is allocated when it opens
+ * (checkpoints_footprint), none when computing. Not needed for a model that keeps all rows of every
+ * layer. */
 #ifndef ENGINE_RUN_CHECKPOINTS_H
 #define ENGINE_RUN_CHECKPOINTS_H
 
@@ -21,32 +22,32 @@
 #define CHECKPOINT_EVERY 256
 #define CHECKPOINTS_MOST 32
 #define CHECKPOINTS_LEAST STATE_COPIES_LEAST
-/* Of one session, at most, unless that is fewer than the least; and copies of rings take at most
- * half of what keeping rings saves. */
+/* Limit per session, unless that is fewer than the least number; copies of rings take at most half
+ * of the memory that rings save. */
 #define CHECKPOINTS_BYTES ((size_t)256 << 20)
 
 struct checkpoints;
 
-/* Bytes a session's copies take; 0: every layer keeps all rows. */
+/* Bytes of a session's copies; 0: every layer keeps all rows. */
 size_t checkpoints_footprint(const struct hparams *hp, const struct state_config *state);
 /* kv outlives them. */
 int checkpoints_new(struct checkpoints **out, const struct hparams *hp,
                     const struct state_config *state, struct kv *kv, int session, struct error *e);
 void checkpoints_free(struct checkpoints *c);
-/* The session's state stands after pos tokens: copied where a message begins (mark) or enough
- * tokens lie between it and the copy before. */
+/* The session's state is at pos: makes a copy if a message starts there (mark) or enough tokens lie
+ * between it and the previous copy. */
 void checkpoints_take(struct checkpoints *c, int pos, bool mark);
-/* The tokens from pos on are other ones, or will be: copies beyond are void. */
+/* The tokens from pos on change: later copies are void. */
 void checkpoints_cut(struct checkpoints *c, int pos);
-/* All copies are void and their memory the system's again, until the next ones are taken; bytes. */
+/* Discards all copies and returns their memory to the system until the next ones; bytes. */
 size_t checkpoints_give_back(struct checkpoints *c);
-/* Where the session goes on that is to go on at pos: there, if its state stands there, else at the
- * nearest copy before, which is brought back (onto the CPU; kv_step takes it further), else at 0.
- */
+/* Where a session that is to continue at pos can continue: at pos, if its state is there, else at
+ * the nearest earlier copy, which is restored (to the CPU; kv_step copies it further), else at
+ * 0. */
 int checkpoints_resume(struct checkpoints *c, int pos);
-/* The copy that was taken there, kv.all_copies bytes; NULL: there is none. */
+/* The copy made there, kv.all_copies bytes; NULL: none. */
 const void *checkpoints_copy(const struct checkpoints *c, int pos);
-/* places of copies, upwards; how many there are (max of them written) */
+/* positions of the copies, ascending; returns how many there are (max of them written) */
 int checkpoints_list(const struct checkpoints *c, int *pos, int max);
 
 #endif

@@ -1,5 +1,5 @@
-/* One device of the engine and what is known of it by now. Thread: the engine's. Owner: the engine,
- * an array of DEVICE_MAX. */
+/* One device of the engine and its measured properties. Thread: the engine's. Owner: the engine, an
+ * array of DEVICE_MAX. */
 #ifndef ENGINE_RUN_DEVICE_SLOT_H
 #define ENGINE_RUN_DEVICE_SLOT_H
 
@@ -8,15 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An opened device and what the engine knows of it. Slot 0 is the CPU. */
+/* An opened device and its measured properties. Slot 0 is the CPU. */
 struct device_slot {
     const struct device_ops *ops;
     struct device *device;
     struct device_info info;
     int failures;
     bool lost; /* failed twice: gets no more jobs */
-    /* What single jobs took here in passes of one row, for planners: blocks computed, and in how
-     * many jobs. */
+    /* Cost of single jobs in passes of one row, for planners: blocks computed, and in how many
+     * jobs. */
     struct job_cost {
         uint64_t ns, blocks, jobs;
     } attention, expert, head;

@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define STAGING_ROWS 64 /* a copy step */
+#define STAGING_ROWS 64 /* per copy step */
 
 int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots,
             const struct state_config *c, struct error *e)
@@ -90,7 +90,7 @@ int kv_valid(const struct kv *kv, int session, int layer, int device)
     return held_at(kv, session, layer, device)->end;
 }
 
-/* The first row that the token at pos sees. */
+/* The first row visible to the token at pos. */
 static int first_seen(const struct kv *kv, int layer, int pos)
 {
     int window = kv->layers[layer].window;
@@ -98,8 +98,8 @@ static int first_seen(const struct kv *kv, int layer, int pos)
     return window && pos >= window ? pos - window + 1 : 0;
 }
 
-/* Rows up to `end` were written, and one more perhaps, by who only measures: of a ring, they took
- * the place of others. */
+/* Rows up to `end` were written, and possibly one more by a measurement: in a ring, they overwrote
+ * others. */
 static void overwritten(const struct kv *kv, struct kv_held *h, int layer, int end)
 {
     int ring = kv->layers[layer].ring;
@@ -118,7 +118,7 @@ bool kv_there(const struct kv *kv, int session, int layer, int device, int pos)
            (h->end >= pos && h->begin <= first_seen(kv, layer, pos));
 }
 
-/* A device on which the layer can go on at pos > 0; -1: none. */
+/* A device on which the layer can continue at pos > 0; -1: none. */
 static int standing(const struct kv *kv, int session, int layer, int pos)
 {
     for (int d = 0; d < DEVICE_MAX; d++)
@@ -257,7 +257,7 @@ static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, 
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-/* What kv_copy_read and kv_copy_write move. */
+/* The move for kv_copy_read and kv_copy_write. */
 static struct kv_move copy_of(const struct kv *kv, int session, int layer, int pos, void *data)
 {
     struct kv_move m = {.session = session, .layer = layer, .pos = pos, .data = data};
@@ -281,7 +281,7 @@ int kv_copy_read(struct kv *kv, int session, int layer, int pos, void *to, struc
         if (copy(kv, d, &m, false, e) >= 0)
             return 0;
         *held_at(kv, session, layer,
-                 d) = (struct kv_held){0}; /* what cannot be read is not there */
+                 d) = (struct kv_held){0}; /* unreadable rows count as missing */
     }
     return error_set(e, ERR_DEVICE, "the state of layer %d after %d tokens is on no device", layer,
                      pos);
@@ -323,7 +323,7 @@ int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const v
     return 0;
 }
 
-/* Recurrent state in one piece. */
+/* Copies recurrent state in one piece. */
 static int fixed_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t *spent,
                       struct error *e)
 {
@@ -342,8 +342,8 @@ static int fixed_step(struct kv *kv, int session, int layer, int device, int pos
     return 1;
 }
 
-/* The device whose rows go on where those of `device` end, with most of them; the CPU where it is
- * as good as another. -1: none. */
+/* The device with most rows following the end of `device`'s; the CPU if it is as good as another.
+ * -1: none. */
 static int source_of(const struct kv *kv, int session, int layer, int device)
 {
     int end = kv_valid(kv, session, layer, device), source = -1;
@@ -358,9 +358,9 @@ static int source_of(const struct kv *kv, int session, int layer, int device)
     return source;
 }
 
-/* Where the next rows for a device come from that is to have those before pos. Of a ring it may
- * have rows that nobody can add to any more, or too few before them: then it begins anew where one
- * begins that has what it takes. */
+/* The source of the next rows for a device that needs those before pos. Of a ring it may have rows
+ * that cannot be extended any more, or too few before them: then it restarts from a source that has
+ * all that is needed. */
 static int next_source(struct kv *kv, int session, int layer, int device, int pos)
 {
     struct kv_held *h = held_at(kv, session, layer, device);
@@ -400,7 +400,7 @@ int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t
         if ((uint64_t)m.count > budget)
             m.count = (int)budget;
         if ((rc = copy(kv, source, &m, false, e)) < 0) {
-            /* what cannot be read is not there */
+            /* unreadable rows count as missing */
             *held_at(kv, session, layer, source) = (struct kv_held){0};
             continue;
         }

@@ -1,5 +1,5 @@
-/* See prompt_cache.h. The lock guards index, figures and the piece on its way; it is held for
- * moments, never while the disk is waited for. */
+/* See prompt_cache.h. The lock guards index, figures and the piece being written; it is held
+ * briefly, never during disk access. */
 #include "engine/run/state/prompt_cache.h"
 
 #include "engine/base/cache.h"
@@ -20,12 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FILES_MOST 16384 /* the index is searched from end to end */
-#define LEFT_OVER_S 3600 /* a file that nobody finished is removed after so long */
+#define FILES_MOST 16384 /* the index is searched linearly */
+#define LEFT_OVER_S 3600 /* an unfinished file is removed after so many seconds */
 #define PAUSE_NS (60 * CLOCK_SECOND)
 #define NAME_BYTES (DIGEST_HEX - 1 + sizeof SEGMENT_SUFFIX) /* with the 0 */
 
-/* A known piece. */
+/* An indexed piece. */
 struct entry {
     char name[DIGEST_HEX];
     struct segment_place place; /* ids are its own memory */
@@ -46,10 +46,10 @@ struct prompt_cache {
     struct entry *entries;
     size_t n, room;
     struct disk_figures figures;
-    char failure[240];  /* of writing, to be told; empty: none */
+    char failure[240];  /* write error to report; empty: none */
     uint64_t failed_ns; /* when; 0: never */
 
-    /* the piece on its way; data NULL: none */
+    /* the piece being written; data NULL: none */
     uint8_t *data;
     size_t bytes;
     struct entry fresh;
@@ -69,7 +69,7 @@ static void file_of(const struct prompt_cache *c, const char *name, char *path, 
     snprintf(path, size, "%s/%s" SEGMENT_SUFFIX, c->folder, name);
 }
 
-/* The piece that a file's name says, or false. */
+/* The piece named by a file's name, or false. */
 static bool piece_name(const char *file, char name[DIGEST_HEX])
 {
     if (strspn(file, "0123456789abcdef") != DIGEST_HEX - 1 ||
@@ -79,7 +79,7 @@ static bool piece_name(const char *file, char name[DIGEST_HEX])
     return true;
 }
 
-/* One that was being written: ".NAME.state.NUMBER". */
+/* A file being written: ".NAME.state.NUMBER". */
 static bool left_over(const char *file)
 {
     return file[0] == '.' && strlen(file) > NAME_BYTES &&
@@ -108,7 +108,7 @@ static void add_age(struct file_age **list, size_t *n, size_t *room, const char 
     (*n)++;
 }
 
-/* All pieces of the folder, whoever's; old left-overs are removed. */
+/* All pieces of the folder, of any model; removes old unfinished files. */
 static struct file_age *list_files(const struct prompt_cache *c, size_t *n)
 {
     struct file_age *list = NULL;
@@ -165,7 +165,7 @@ static void forget(struct prompt_cache *c, const char *name)
     *at = c->entries[--c->n];
 }
 
-/* Takes the ids. */
+/* Adds an entry; takes ownership of the ids. */
 static void know(struct prompt_cache *c, const struct entry *fresh)
 {
     struct entry *larger = c->entries;
@@ -182,9 +182,9 @@ static void know(struct prompt_cache *c, const struct entry *fresh)
     c->entries[c->n++] = *fresh;
 }
 
-/* ---- room ---- */
+/* ---- eviction ---- */
 
-/* Removes what was used longest ago until the folder keeps its bound; counts what stays. */
+/* Evicts the least recently used files until the folder is within its limit; counts the rest. */
 static void make_room(struct prompt_cache *c)
 {
     size_t n, gone = 0;
@@ -222,14 +222,14 @@ static int write_piece(struct prompt_cache *c, struct error *e)
     return rc < 0 ? rc : cache_write(path, c->data, c->bytes, e);
 }
 
-/* The place but for its tokens. */
+/* Compares places without their tokens. */
 static bool same_place(const struct segment_place *a, const struct segment_place *b)
 {
     return a->variant == b->variant && a->strengths == b->strengths && a->copy == b->copy &&
            strcmp(a->parent, b->parent) == 0;
 }
 
-/* Its tokens are the first ones of the piece that was written just now, which does for both. */
+/* Its tokens are a prefix of the piece that was just written, which replaces it. */
 static bool superseded(const struct entry *old, const struct entry *fresh)
 {
     const struct segment_place *p = &old->place, *q = &fresh->place;
@@ -252,7 +252,7 @@ static void drop_superseded(struct prompt_cache *c)
     }
 }
 
-/* The piece on its way is there, or will never be. Under the lock. */
+/* The write has finished or failed. Under the lock. */
 static void piece_done(struct prompt_cache *c, int rc, const struct error *e)
 {
     if (rc == 0) {
@@ -298,9 +298,9 @@ static void *write_all(void *arg)
     return NULL;
 }
 
-/* ---- the engine's ---- */
+/* ---- called by the engine ---- */
 
-/* The head of a piece of this model is known from now on. */
+/* Adds the head of a piece of this model to the index. */
 static void glance(struct prompt_cache *c, const char *file, uint8_t *head)
 {
     char path[PATH_MAX + NAME_BYTES + 2];
@@ -451,7 +451,7 @@ int prompt_cache_find(struct prompt_cache *c, const struct segment_place *where,
     return best;
 }
 
-/* Of no use any more; false: it was gone already. */
+/* Removes an unusable piece; false: it was gone already. */
 static void refuse(struct prompt_cache *c, const char *name, const char *path,
                    const struct error *e)
 {

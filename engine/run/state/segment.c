@@ -1,4 +1,4 @@
-/* See segment.h. Numbers lie as the machine has them: little-endian, as all that it runs on. */
+/* See segment.h. Numbers are in native byte order: little-endian on all supported machines. */
 #include "engine/run/state/segment.h"
 
 #include <assert.h>
@@ -122,7 +122,7 @@ int segment_seal(uint8_t *data, size_t bytes, struct error *e)
     return 0;
 }
 
-/* Head and ids say where it belongs, and the name says the same. */
+/* Checks that head and ids match the place and the name. */
 static bool place_of(const uint8_t *data, size_t bytes, const char *key, const char *name,
                      struct segment_place *p, int *ids)
 {

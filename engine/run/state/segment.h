@@ -1,14 +1,14 @@
-/* A piece of a session's state as a file of the prompt cache: what the layers keep of some tokens
- * behind others, which are a piece of their own. So pieces form a tree, and what two texts begin
- * with lies there once. A piece has at most SEGMENT_TOKENS tokens and begins at a multiple of that.
+/* A piece of a session's state as a file of the prompt cache: the layers' state for some tokens
+ * after others, which are a separate piece. So pieces form a tree, and the common prefix of two
+ * texts is stored once. A piece has at most SEGMENT_TOKENS tokens and begins at a multiple of that.
  *
  *     head, n ids, rows, copy, routes, sum
  *
- * rows: layer by layer of those that keep all rows, n rows in the exchange layout (device.h);
- * copy: where there is one, what the other layers need to go on behind the last token (kv.h,
- * copy_bytes); routes: (n, n_layers, used), which experts each token chose; sum: SHA-256 of all
- * that stands before it. A file is named by the hash of its head's key, of the piece before it and
- * of its tokens. Pure functions of bytes: any thread. */
+ * rows: layer by layer of those that keep all rows, n rows in the exchange layout (device.h); copy:
+ * optional, what the other layers need to continue after the last token (kv.h, copy_bytes); routes:
+ * (n, n_layers, used), the experts each token chose; sum: SHA-256 of everything before it. A file
+ * is named by the hash of its head's key, of its parent piece and of its tokens. Pure functions of
+ * bytes: any thread. */
 #ifndef ENGINE_RUN_SEGMENT_H
 #define ENGINE_RUN_SEGMENT_H
 
@@ -19,24 +19,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_FORMAT 1 /* of the file; also raised when other bits are computed */
+#define SEGMENT_FORMAT 1 /* of the file; also incremented when computed bits change */
 #define SEGMENT_TOKENS 256
 #define SEGMENT_SUFFIX ".state"
 
-/* What it is and where it belongs. */
+/* Identity of a piece. */
 struct segment_place {
     char key[DIGEST_HEX]; /* of everything but the tokens that state depends on (disk_sessions.c) */
-    char parent[DIGEST_HEX]; /* name of the piece before it; empty: it is the first */
+    char parent[DIGEST_HEX]; /* name of the previous piece; empty: it is the first */
     int first, n;            /* tokens */
     int variant;             /* enum rope_variant */
-    uint64_t strengths;      /* hash of those with which adapters count; 0: there are none */
+    uint64_t strengths;      /* hash of the adapter strengths; 0: no adapters */
     bool copy;
     const int *ids; /* n */
 };
 
-/* How much the model's layers keep, bytes. */
+/* Size of the layers' state, bytes. */
 struct segment_shape {
-    size_t row_bytes, routes_bytes; /* a token, of all layers */
+    size_t row_bytes, routes_bytes; /* per token, of all layers */
     size_t copy_bytes;
     int n_vocab;
 };
@@ -44,24 +44,24 @@ struct segment_shape {
 /* The parts of a file in memory; they point into it. */
 struct segment {
     struct segment_place place;
-    uint8_t *rows, *copy, *routes; /* copy NULL: it has none */
+    uint8_t *rows, *copy, *routes; /* copy NULL: none */
 };
 
 void segment_name(const struct segment_place *p, char name[DIGEST_HEX]);
 size_t segment_bytes(const struct segment_shape *shape, int n, bool copy);
-/* The bytes that segment_glance wants to see. */
+/* Bytes that segment_glance needs. */
 size_t segment_head_bytes(void);
-/* Head and ids into data, segment_bytes of them, zeroed; *s: where the rest goes. */
+/* Writes head and ids into data, segment_bytes of them, zeroed; *s: the parts to be filled. */
 void segment_begin(uint8_t *data, const struct segment_shape *shape, const struct segment_place *p,
                    struct segment *s);
-/* When all is there: its sum. ERR_MEMORY. */
+/* Call when all is filled: writes the checksum. ERR_MEMORY. */
 int segment_seal(uint8_t *data, size_t bytes, struct error *e);
-/* What the beginning of a file says it is, unproved but for its name; ids are copied to `ids`
- * (SEGMENT_TOKENS). false: something else, or of another key. */
+/* Reads the head of a file, verifying only its name; ids are copied to `ids` (SEGMENT_TOKENS).
+ * false: not a piece, or of another key. */
 bool segment_glance(const void *data, size_t bytes, const char *key, const char *name,
                     struct segment_place *out, int *ids);
-/* A whole file, whose every byte is proved: that it is the piece of this name. data must be aligned
- * as memory from mem_alloc is. ERR_INPUT says what is wrong; ERR_MEMORY. */
+/* Verifies a whole file: that it is the piece of this name. data must be aligned as memory from
+ * mem_alloc is. ERR_INPUT tells what is wrong; ERR_MEMORY. */
 int segment_open(uint8_t *data, size_t bytes, const struct segment_shape *shape, const char *key,
                  const char *name, struct segment *out, struct error *e);
 

@@ -1,4 +1,4 @@
-/* A client of the engine thread, as its owner's thread meets it (worker.h). */
+/* A client of the engine thread, on its owner's side (worker.h). */
 #include "engine/run/worker/worker.h"
 #include "engine/run/worker/worker_internal.h"
 
@@ -13,7 +13,7 @@ void client_free(struct client *c)
 
     if (!c)
         return;
-    ring_hand_over(&c->events); /* who drained it may be over */
+    ring_hand_over(&c->events); /* the draining thread may have ended */
     if (c->events.head)
         while (ring_pop(&c->events, &ev))
             event_release(&ev);
@@ -74,7 +74,7 @@ int client_open(struct client **out, struct worker *w, struct error *e)
     return 0;
 }
 
-/* It may be on the list still, where the thread was stopped before it obeyed. */
+/* It may still be listed, if the thread ended before executing its CLOSE. */
 static void forget_client(struct client *c)
 {
     struct worker *w = c->worker;
@@ -125,7 +125,7 @@ int client_next_event(struct client *c, struct event *out)
     if (ring_pop(&c->events, out))
         return 1;
     wake_clear(&c->event_wake);
-    return ring_pop(&c->events, out); /* what came between the two looks */
+    return ring_pop(&c->events, out); /* an event between the two checks */
 }
 
 void client_wake(struct client *c)

@@ -1,8 +1,8 @@
 /* See worker.h. The mailbox is a queue under a mutex (commands are rare), events go up through a
- * ring a client, telemetry through the triple buffer. The thread sleeps on one wake-up: a command
- * or the stop. A client's commands keep their order; what has to wait (for the end of its turn, a
- * call for everybody's) holds up what stands behind it, of this client. What concerns answers under
- * way (sampling, pace, plans) is taken at their next safe point. */
+ * ring per client, telemetry through the triple buffer. The thread sleeps on one wake-up: a command
+ * or the stop. A client's commands keep their order; a command that must wait (for the end of its
+ * turn, a call for that of all turns) delays the later ones of this client. Commands for running
+ * answers (sampling, pace, plans) are executed at their next safe point. */
 #include "engine/run/worker/worker.h"
 #include "engine/run/worker/worker_internal.h"
 
@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-#define HELD_NS (20 * CLOCK_MILLI) /* until a cancel of a held answer is seen */
-#define IN_PASS 32                 /* commands at a safe point of a pass */
+#define HELD_NS (20 * CLOCK_MILLI) /* poll interval for cancels of held answers */
+#define IN_PASS 32                 /* most commands per safe point of a pass */
 
 /* ---- engine thread ---- */
 
@@ -48,7 +48,7 @@ static void publish(struct worker *w)
     snapshot_publish(&w->snapshot);
 }
 
-/* What a command waits for, between passes and (in_pass) inside one, where no turn may begin or
+/* Whether a command may run now, between passes or (in_pass) inside one, where no turn may start or
  * end. */
 static bool may_go(const struct worker *w, const struct mailbox_item *l, bool in_pass)
 {
@@ -62,8 +62,8 @@ static bool may_go(const struct worker *w, const struct mailbox_item *l, bool in
     }
 }
 
-/* The first command that may go, none of its client's standing before it. A call that waits lets
- * no further turn begin. */
+/* The first command that may run, with no earlier one of its client. A waiting call blocks new
+ * turns. */
 static struct mailbox_item *take_item(struct worker *w, bool in_pass)
 {
     struct mailbox_item **at, *l = NULL;
@@ -90,7 +90,7 @@ static struct mailbox_item *take_item(struct worker *w, bool in_pass)
     return l;
 }
 
-/* The turn or call that begins or is under way: a cancel may have come before it began. */
+/* Whether the starting or current turn or call was cancelled, possibly before it started. */
 static bool unwanted(const struct client *c)
 {
     return atomic_load(&c->work_cancelled) > atomic_load(&c->work_over) ||
@@ -99,7 +99,7 @@ static bool unwanted(const struct client *c)
 
 static void work_begins(struct client *c)
 {
-    engine_session_uncancel(c->session); /* what was meant for work that is over */
+    engine_session_uncancel(c->session); /* a cancel for work that is over */
     if (unwanted(c))
         engine_session_cancel(c->session);
 }
@@ -124,11 +124,12 @@ static void run_call(struct client *c, struct command *k)
     work_ends(c, false);
     if (rc < 0)
         send_text(c, EVENT_NOTICE, 0, e.text);
-    /* always one: who asked may wait for it */
+    /* always one: the sender may wait for it */
     send_event(c, &(struct event){.kind = EVENT_REPORT, .text = text});
 }
 
-/* How a turn ended, kept until the pass is over: its reader may start the next turn at once. */
+/* Keeps the turn's last event until the pass is over: its reader may start the next turn at
+ * once. */
 static int on_event(void *ctx, struct event *ev)
 {
     struct client *c = ctx;
@@ -177,7 +178,7 @@ static void begin_turn(struct client *c, struct command *k)
         end_turn(c);
 }
 
-/* One pass; turns that ended in it are reported. If every answer is paused it sleeps a moment. */
+/* One pass; reports turns that ended in it. If every answer is paused it sleeps a moment. */
 static void step(struct worker *w)
 {
     bool more = engine_step(w->engine);
@@ -203,7 +204,7 @@ static void open_session(struct client *c)
     send_event(c, &(struct event){.kind = EVENT_READY});
 }
 
-/* Under the lock: the thread touches the client no more once it is free. */
+/* Under the lock: the thread no longer accesses the client after this. */
 static void say_gone(struct client *c)
 {
     atomic_store(&c->gone, true);
@@ -277,11 +278,11 @@ static void obey(struct client *c, struct command *k)
     case COMMAND_QUIT: atomic_store(&w->quit, 1); break;
     }
     if (rc < 0)
-        /* what was asked for is not done; a turn goes on */
+        /* the request failed; a turn continues */
         send_text(c, EVENT_NOTICE, 0, e.text);
 }
 
-/* All commands that may go now, in a pass some of them: who sends without a pause does not stop the
+/* Executes all commands that may run now, in a pass only some: a flood of them does not stop the
  * answers. true: there were some. */
 static bool obey_all(struct worker *w, bool in_pass)
 {
@@ -298,7 +299,7 @@ static bool obey_all(struct worker *w, bool in_pass)
     return any;
 }
 
-/* Commands that came while turns run, and telemetry. */
+/* Executes commands that arrive during turns, and publishes telemetry. */
 static void on_tick(void *ctx)
 {
     struct worker *w = ctx;
@@ -307,12 +308,12 @@ static void on_tick(void *ctx)
     publish(w);
 }
 
-/* What concerns all: notices, devices opened by a placement, plans now in force. */
+/* Events for all: notices, devices opened by a placement, plans in effect. */
 static int on_engine_event(void *ctx, struct event *ev)
 {
     struct worker *w = ctx;
 
-    if (ev->kind == EVENT_PLAN) /* a newer wish replaces one that waits: at most one does */
+    if (ev->kind == EVENT_PLAN) /* a newer request replaces a pending one: at most one waits */
         ev->wishes = w->wishes - engine_place_waits(w->engine);
     send_event(w->main, ev);
     ev->text = NULL;
@@ -341,7 +342,7 @@ static void on_log(void *ctx, const char *line)
 {
     struct worker *w = ctx;
 
-    if (!atomic_load(&w->shared)) /* later ones come as events of the engine */
+    if (!atomic_load(&w->shared)) /* later ones are events of the engine */
         send_text(w->main, EVENT_NOTICE, 0, line);
 }
 
@@ -371,7 +372,7 @@ static int open_engine(struct worker *w, struct error *e)
     return 0;
 }
 
-/* What commands and passes there are, until somebody quits. */
+/* Executes commands and passes until QUIT. */
 static void serve(struct worker *w)
 {
     while (!atomic_load(&w->quit)) {
@@ -380,14 +381,14 @@ static void serve(struct worker *w)
         if (w->running)
             step(w);
         else if (engine_idle_step(w->engine) || any)
-            publish(w); /* moves go on while nobody waits */
+            publish(w); /* continue moving blocks while idle */
         else {
             publish(w);
             wake_wait(&w->mailbox_wake, -1);
             wake_clear(&w->mailbox_wake);
         }
     }
-    while (w->running) /* they end now */
+    while (w->running) /* cancelled: they end now */
         step(w);
 }
 
@@ -416,7 +417,7 @@ static void *work(void *arg)
         serve(w);
     }
     say_stopped(w);
-    /* the clients may still look at the model until somebody stops us */
+    /* clients may still access the model until worker_stop */
     while (!atomic_load(&w->stopping)) {
         wake_wait(&w->mailbox_wake, -1);
         wake_clear(&w->mailbox_wake);

@@ -1,5 +1,5 @@
-/* See build.h. Nodes are made from the end of a rule to its beginning, so that each knows what
- * comes after it; a repetition becomes as many calls as it counts. */
+/* See build.h. Nodes are built from the end of a rule to its beginning, so that each knows its
+ * successor; a repetition is expanded to as many calls as it counts. */
 #include "engine/text/grammar/build.h"
 
 #include "engine/base/mem.h"
@@ -89,7 +89,7 @@ static int build_range(struct grammar_build *b, int lo, int hi)
 
 /* ---- code points as UTF-8 ---- */
 
-/* lo .. hi, both of n bytes, whose first bytes agree up to where they are said. */
+/* lo .. hi, both of n bytes, with a common first part. */
 static int utf8_span(struct grammar_build *b, const unsigned char *lo, const unsigned char *hi,
                      int n)
 {
@@ -247,7 +247,7 @@ static int emit(struct grammar_build *b, int x, int next)
                                           : node(b, (struct grammar_node){.kind = NODE_SPLIT,
                                                                           .a = branch,
                                                                           .b = alternative});
-            /* what is left of it is one alternative as a whole */
+            /* the rest is one alternative as a whole */
             if (b->failed || b->exprs[b->exprs[x].a].kind == EXPR_ALT)
                 continue;
             branch = emit(b, b->exprs[x].a, next);
@@ -273,7 +273,7 @@ static int emit(struct grammar_build *b, int x, int next)
     return 0;
 }
 
-/* ---- what is wrong with it ---- */
+/* ---- checks ---- */
 
 static bool reach_end_of(const struct grammar *g, int rule, bool bytes, bool *ends)
 {
@@ -293,9 +293,9 @@ static bool reach_end_of(const struct grammar *g, int rule, bool bytes, bool *en
     return changed;
 }
 
-/* From which nodes an end can be reached: at all (bytes cost nothing), or without a byte. A node's
- * successors stand before it, loops apart, and rules are gone through in both directions: PASSES
- * suffice for what people write. */
+/* Nodes from which an end is reachable: at all (any bytes), or without a byte. A node's successors
+ * precede it, except in loops, and rules are visited in both directions: PASSES suffice for
+ * realistic grammars. */
 static int reach_end(const struct grammar *g, bool bytes, bool *ends)
 {
     bool changed = true;
@@ -310,7 +310,7 @@ static int reach_end(const struct grammar *g, bool bytes, bool *ends)
     return 0;
 }
 
-/* Rules that a rule may call before any byte: each node of a rule is looked at once. */
+/* Rules that a rule may call before any byte: each node of a rule is visited once. */
 struct search {
     const struct grammar *g;
     const bool *empty;    /* nodes */

@@ -1,5 +1,5 @@
-/* Making a grammar: expressions in an arena, then nodes. For the readers of GBNF and of schemas.
- * One thread. Failure (no memory, too large) sticks; grammar_build_end tells it. */
+/* Builds a grammar: expressions in an arena, then nodes. For the readers of GBNF and of schemas.
+ * One thread. Failure (no memory, too large) is sticky; grammar_build_end returns it. */
 #ifndef ENGINE_TEXT_GRAMMAR_BUILD_H
 #define ENGINE_TEXT_GRAMMAR_BUILD_H
 
@@ -29,11 +29,11 @@ struct grammar_build {
     bool failed, too_large;
 };
 
-/* All of these give an expression; -1 after a failure. */
+/* All of these return an expression; -1 after a failure. */
 int build_empty(struct grammar_build *b);
 int build_bytes(struct grammar_build *b, const char *text, size_t n);
 int build_text(struct grammar_build *b, const char *text);
-/* code points, written in UTF-8; surrogates are left out. None at all can never match. */
+/* code points, as UTF-8; surrogates are dropped. An empty class can never match. */
 int build_class(struct grammar_build *b, const struct code_range *ranges, size_t n);
 int build_seq(struct grammar_build *b, int left, int right);
 int build_alt(struct grammar_build *b, int left, int right); /* left may be -1: only right */

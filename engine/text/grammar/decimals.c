@@ -1,5 +1,5 @@
-/* See decimals.h. A number is compared with a bound digit by digit: what is written behind the
- * point may be longer or shorter than what the bound has there. */
+/* See decimals.h. A number is compared with a bound digit by digit: its fraction may be longer or
+ * shorter than the bound's. */
 #include "engine/text/grammar/decimals.h"
 #include "engine/text/grammar/wholes.h"
 
@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGITS 400 /* of a double without a power, at most */
+#define DIGITS 400 /* most digits of a double without exponent */
 
 /* A bound without its sign. */
 struct edge {
     bool given, open;
     uint64_t whole;
-    char part[DIGITS]; /* digits behind the point, no zeros at the end */
+    char part[DIGITS]; /* digits of the fraction, without trailing zeros */
 };
 
 static int seq(struct grammar_build *b, int x, int y)
@@ -32,9 +32,9 @@ static int any_digits(struct grammar_build *b)
     return build_repeat(b, digit(b, 0, 9), 0, -1);
 }
 
-/* ---- behind the point; what is not written is zeros ---- */
+/* ---- fraction; missing digits are zeros ---- */
 
-/* Both edges may be NULL: no bound. Gives -1 where nothing fits; an empty text may fit too. */
+/* Both edges may be NULL: no bound. Returns -1 if nothing fits; the empty text may be included. */
 static int part_between(struct grammar_build *b, const struct edge *lo, const char *low,
                         const struct edge *hi, const char *high)
 {
@@ -43,7 +43,7 @@ static int part_between(struct grammar_build *b, const struct edge *lo, const ch
 
     if (!lo && !hi)
         return any_digits(b);
-    if (met_low && met_high) /* it may end here, which is zero from here on */
+    if (met_low && met_high) /* it may end here, with zeros following */
         out = build_empty(b);
     if (lo && !*low && !lo->open && !hi)
         return any_digits(b);
@@ -52,7 +52,7 @@ static int part_between(struct grammar_build *b, const struct edge *lo, const ch
                    seq(b, digit(b, 1, 9), any_digits(b)));
     if (hi && !*high && !lo)
         return hi->open ? -1 : build_repeat(b, digit(b, 0, 0), 0, -1);
-    if (hi && !*high && !*low) /* both are met: zeros alone */
+    if (hi && !*high && !*low) /* both are met: only zeros */
         return lo->open || hi->open ? -1 : build_repeat(b, digit(b, 0, 0), 0, -1);
     for (int d = from; d <= to; d++) {
         const struct edge *still_low = lo && d == from ? lo : NULL,
@@ -90,7 +90,7 @@ static int with_part(struct grammar_build *b, int whole, const struct edge *lo,
     return out < 0 ? -1 : seq(b, whole, out);
 }
 
-/* ---- before the point ---- */
+/* ---- integer part ---- */
 
 static int add(struct grammar_build *b, int out, int more)
 {
@@ -116,7 +116,7 @@ static int magnitudes(struct grammar_build *b, const struct edge *lo, const stru
 
 /* ---- bounds ---- */
 
-/* As short as it can be written; false: it would need a power. */
+/* In shortest form; false: it would need an exponent. */
 static bool edge_of(const struct decimal_bound *from, struct edge *out)
 {
     char text[DIGITS];

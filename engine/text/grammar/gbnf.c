@@ -1,6 +1,6 @@
 /* GBNF, llama.cpp's notation of grammars (grammars/README.md there): literals, classes of code
- * points, any character, groups, alternatives, repetitions and rules. Its references to tokens are
- * refused: what is allowed here are bytes. */
+ * points, any character, groups, alternatives, repetitions and rules. References to tokens are
+ * refused: grammars here are over bytes. */
 #include "engine/text/grammar/build.h"
 
 #include "engine/base/mem.h"
@@ -50,7 +50,7 @@ static int peek(const struct gbnf *g, int k)
     return g->end - g->at > k ? (unsigned char)g->at[k] : -1;
 }
 
-/* Blanks and comments; line ends where a rule may go on. */
+/* Skips blanks and comments; newlines too where a rule may continue. */
 static void skip(struct gbnf *g, bool lines)
 {
     for (;;) {
@@ -75,7 +75,7 @@ static bool name_char(int c)
 
 #define INDEX (RULES_MAX * 2)
 
-/* The rule of a name, a new one where it is new; -1: refused. */
+/* The rule of a name, created if new; -1: refused. */
 static int name_rule(struct gbnf *g, const char *text, size_t n, struct name **out)
 {
     uint64_t hash = 1469598103934665603u;
@@ -196,7 +196,8 @@ static int by_start(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Sorted and joined; turned round where asked for. Room for one more. How many. */
+/* Sorts and merges ranges; inverts them if negated. Needs space for one more. Returns the
+ * number. */
 static size_t normalize(struct code_range *r, size_t n, bool negated)
 {
     size_t kept = 0;

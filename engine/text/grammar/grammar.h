@@ -1,9 +1,9 @@
-/* A grammar that answers must keep to: compiled from llama.cpp's GBNF (grammars/README.md there)
- * or from a JSON schema into a pushdown automaton over bytes. Immutable and shared by reference:
- * any thread may hold one. What it allows is found by a matcher (matcher.h).
+/* A grammar that constrains answers: compiled from llama.cpp's GBNF (grammars/README.md there) or
+ * from a JSON schema into a pushdown automaton over bytes. Immutable and reference-counted: any
+ * thread may hold one. A matcher (matcher.h) computes what it allows.
  *
- * Nothing hostile gets through: left recursion, rules that never end, more than GRAMMAR_NODES
- * nodes, GRAMMAR_DEPTH nested parentheses or GRAMMAR_BYTES of text are refused in one line. */
+ * Untrusted input is limited: left recursion, rules that never end, more than GRAMMAR_NODES nodes,
+ * GRAMMAR_DEPTH nested parentheses or GRAMMAR_BYTES of text are refused with one line. */
 #ifndef ENGINE_TEXT_GRAMMAR_GRAMMAR_H
 #define ENGINE_TEXT_GRAMMAR_GRAMMAR_H
 
@@ -17,7 +17,7 @@
 #define GRAMMAR_DEPTH 128
 #define GRAMMAR_BYTES ((size_t)1 << 20)
 
-/* One step. Indices of nodes; everything ends in a NODE_RETURN. */
+/* One step. Indices of nodes; every path ends in a NODE_RETURN. */
 enum node_kind {
     NODE_BYTE,  /* lo .. hi, then a */
     NODE_SPLIT, /* a or b */
@@ -36,17 +36,17 @@ struct grammar {
     int32_t *starts; /* of each rule; rule 0 is the root */
     int32_t *firsts; /* the lowest node of each, its NODE_RETURN */
     int n_rules;
-    bool *alive; /* n_nodes: an end can be reached from there */
+    bool *alive; /* n_nodes: an end is reachable from there */
     int refs;    /* atomic */
 };
 
-/* GBNF; the rule `root` begins. ERR_INPUT names line and cause. ERR_MEMORY. */
+/* Parses GBNF; starts at the rule `root`. ERR_INPUT names line and cause. ERR_MEMORY. */
 int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct error *e);
 /* A JSON schema: see schema.c for the keywords. ERR_INPUT names the JSON pointer and the cause.
  * ERR_MEMORY. */
 int grammar_from_schema(struct grammar **out, const char *json, size_t n, struct error *e);
 
 struct grammar *grammar_share(struct grammar *g); /* another reference; NULL gives NULL */
-void grammar_free(struct grammar *g);             /* gives one back; NULL is nothing */
+void grammar_free(struct grammar *g);             /* drops a reference; accepts NULL */
 
 #endif

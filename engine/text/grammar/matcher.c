@@ -91,7 +91,7 @@ static bool grow(void **p, int n, int *room, int first, size_t size)
 
 /* ---- returns ---- */
 
-/* The number of a return over others; -2: no room. */
+/* The number of a return on top of others; -2: limit exceeded. */
 static int push(struct matcher *m, int node, int below)
 {
     size_t at = mix((uint64_t)(uint32_t)node << 32 | (uint32_t)(below + 1)) % RETURN_INDEX;
@@ -111,7 +111,7 @@ static int push(struct matcher *m, int node, int below)
     return m->n_returns - 1;
 }
 
-/* ---- what waits for a byte ---- */
+/* ---- configurations ---- */
 
 static void open_config(struct matcher *m, int node, int below)
 {
@@ -142,8 +142,8 @@ static void begin_closure(struct matcher *m)
     m->ends = false;
 }
 
-/* Follows everything that needs no byte. m->open grows as it is read: it is the list of what was
- * seen, too. */
+/* Follows all transitions without a byte. m->open grows while it is read: it is also the list of
+ * visited ones. */
 static void close_open(struct matcher *m)
 {
     const struct grammar *g = m->g;
@@ -182,7 +182,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The state of what was found; -1: failed. */
+/* The state of the found configurations; -1: failed. */
 static int intern(struct matcher *m)
 {
     size_t bytes = (size_t)m->n_found * sizeof *m->found;
@@ -216,7 +216,7 @@ static int intern(struct matcher *m)
     return m->n_states - 1;
 }
 
-/* The state after a byte, met for the first time. A failure allows nothing. */
+/* The state after a byte, computed for the first time. A failure allows nothing. */
 static int step(struct matcher *m, int state, unsigned char byte)
 {
     const struct state *s = &m->states[state];
@@ -245,7 +245,7 @@ static inline int follow(struct matcher *m, int state, unsigned char byte)
 
 /* ---- life ---- */
 
-/* State 0 allows nothing; the next one is given by what is in m->found. */
+/* State 0 allows nothing; the next one is made from m->found. */
 static void forget(struct matcher *m)
 {
     memset(m->state_index, 0, STATE_INDEX * sizeof *m->state_index);

@@ -1,4 +1,4 @@
-/* See pattern.h. A set of characters is a list of ranges of code points, sorted and apart. */
+/* See pattern.h. A set of characters is a sorted list of disjoint ranges of code points. */
 #include "engine/text/grammar/pattern.h"
 
 #include "engine/base/utf8.h"
@@ -18,7 +18,7 @@ struct set {
 struct reader {
     struct grammar_build *build;
     const char *at, *end;
-    const char *why; /* NULL: nothing is wrong */
+    const char *why; /* NULL: no error */
     int depth;
 };
 
@@ -77,7 +77,7 @@ static void set_turn(struct reader *p, struct set *s)
     *s = out;
 }
 
-/* The characters of \d, \w, \s; a capital means all others. false: no such class. */
+/* The characters of \d, \w, \s; upper case inverts. false: no such class. */
 static bool set_named(struct reader *p, struct set *s, char name)
 {
     static const struct code_range blanks[] = {{'\t', '\r'},     {' ', ' '},       {0xa0, 0xa0},
@@ -184,7 +184,7 @@ static int hex(struct reader *p, int n, uint32_t *c)
     return 0;
 }
 
-/* Behind a backslash: a character. */
+/* After a backslash: a character. */
 static int escape(struct reader *p, uint32_t *c)
 {
     static const char names[] = "nrtfv0", values[] = "\n\r\t\f\v";
@@ -211,7 +211,7 @@ static int escape(struct reader *p, uint32_t *c)
     return 0;
 }
 
-/* One end of a range, or a class by its name (*named). */
+/* One end of a range, or a named class (*named). */
 static int class_item(struct reader *p, struct set *s, uint32_t *c, bool *named)
 {
     *named = false;
@@ -230,7 +230,7 @@ static int class_item(struct reader *p, struct set *s, uint32_t *c, bool *named)
     return escape(p, c);
 }
 
-/* Behind [. */
+/* After [. */
 static int class(struct reader *p)
 {
     struct set s = {.n = 0};
@@ -267,14 +267,14 @@ static int one_character(struct reader *p, uint32_t c)
     return set_expr(p->build, &s);
 }
 
-/* Behind (. */
+/* After (. */
 static int group(struct reader *p)
 {
     int out;
 
     if (next_is(p, '?')) {
         if (next_is(p, '<') && p->at < p->end && *p->at != '=' && *p->at != '!') {
-            while (p->at < p->end && *p->at != '>') /* its name says nothing */
+            while (p->at < p->end && *p->at != '>') /* its name is irrelevant */
                 p->at++;
             if (!next_is(p, '>'))
                 return refuse(p, "a group's name does not end");
@@ -355,7 +355,7 @@ static int quantifier(struct reader *p, int *min, int *max)
     } else if (!next_is(p, '*')) {
         return 0;
     }
-    next_is(p, '?'); /* how eagerly it matches does not change what it allows */
+    next_is(p, '?'); /* laziness does not change what it allows */
     return 1;
 }
 

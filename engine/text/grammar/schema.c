@@ -1,12 +1,12 @@
-/* A JSON schema as a grammar: the values that it allows, written with no blanks, or one, or a new
- * line and up to 32 blanks between their parts. Properties come in the order of the schema. A
- * keyword that is not known here is refused, for an answer that only looks as if it kept to the
- * schema is worse than none.
+/* A JSON schema as a grammar of the allowed values, written with no blanks, or one, or a newline
+ * and up to 32 blanks between their parts. Properties come in the order of the schema. An
+ * unsupported keyword is an error, since an answer that only seems to follow the schema is worse
+ * than none.
  *
- * Known: type (also a list), enum, const, properties, required, additionalProperties, items,
+ * Supported: type (also a list), enum, const, properties, required, additionalProperties, items,
  * prefixItems, minItems, maxItems, anyOf, $ref into the document (also to itself), $defs,
  * definitions, minLength, maxLength, pattern, format, minimum, maximum, exclusiveMinimum,
- * exclusiveMaximum and multipleOf; titles, descriptions and the like say nothing about values. */
+ * exclusiveMaximum and multipleOf; titles, descriptions and the like do not affect values. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/text/grammar/schema_parts.h"
@@ -70,7 +70,7 @@ int schema_sub(struct schema *s, const json_t *v, const struct schema_place *p, 
     return v ? schema_value(s, v, &here) : schema_any(s);
 }
 
-/* ---- what stands together ---- */
+/* ---- combinations ---- */
 
 enum { OF_ALL, OF_OBJECT, OF_ARRAY, OF_STRING, OF_NUMBER, OF_NOTHING };
 
@@ -113,7 +113,8 @@ static const struct {
     {"writeOnly", OF_NOTHING},
 };
 
-/* Every keyword is known, and one that stands alone (enum, const, anyOf, $ref) does. */
+/* Checks that every keyword is known, and that exclusive ones (enum, const, anyOf, $ref) are
+ * alone. */
 static int check_keywords(struct schema *s, const json_t *o, const char *alone,
                           const struct schema_place *p)
 {
@@ -151,7 +152,7 @@ static bool has_type(const char *type, const json_t *v)
     }
 }
 
-/* Whether a value is of one of the types that may stand beside it. */
+/* Whether a value has one of the types given besides it. */
 static bool typed(const json_t *type, const json_t *v)
 {
     const json_t *one;
@@ -277,7 +278,7 @@ static int of_types(struct schema *s, const json_t *o, const struct schema_place
     return out;
 }
 
-/* Whether something in it says what a value may be. */
+/* Whether it does not restrict values at all. */
 static bool says_nothing(const json_t *o)
 {
     const char *key;

@@ -1,4 +1,4 @@
-/* See schema_parts.h. The values of enum and const, in each way that JSON has to write them. */
+/* See schema_parts.h. The values of enum and const, in each of JSON's spellings. */
 #include "engine/text/grammar/schema_parts.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static int scalar(struct schema *s, const json_t *v)
         int one;
 
         out = seq(s, out, build_bytes(&s->build, p, n));
-        if (p[n]) { /* an escape: as it stands, or by its code */
+        if (p[n]) { /* an escape: literally, or by its code */
             one = build_bytes(&s->build, p + n, 2);
             for (const char *c = form ? codes[form - short_forms] : ""; *c; c++)
                 one = alt(s, one, seq(s, text(s, "\\u000"), build_bytes(&s->build, c, 1)));

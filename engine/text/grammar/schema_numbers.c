@@ -1,5 +1,5 @@
-/* See schema_parts.h. The numbers of a JSON schema: digit by digit, so that what is written so
- * far alone says what may follow. */
+/* See schema_parts.h. The numbers of a JSON schema: digit by digit, so that the digits so far
+ * determine what may follow. */
 #include "engine/text/grammar/decimals.h"
 #include "engine/text/grammar/schema_parts.h"
 #include "engine/text/grammar/wholes.h"
@@ -19,7 +19,7 @@ static int digits(struct schema *s, int min, int max)
 
 struct bounds {
     bool has_min, has_max;
-    int64_t min, max; /* both count */
+    int64_t min, max; /* inclusive */
 };
 
 static int integers(struct schema *s, const struct bounds *b)
@@ -43,7 +43,7 @@ static int integers(struct schema *s, const struct bounds *b)
     return out;
 }
 
-/* By what is left over of the digits so far: a rule each. */
+/* By the remainder of the digits so far: one rule each. */
 static int multiples(struct schema *s, int of)
 {
     int first = -1, out = -1;
@@ -83,7 +83,7 @@ int schema_any_number(struct schema *s)
 
 /* ---- keywords ---- */
 
-/* A bound, as a whole number inside it. */
+/* A bound, rounded to an integer inside it. */
 static int bound(struct schema *s, const json_t *o, const char *key, bool upper, bool open,
                  struct bounds *b, const struct schema_place *p)
 {
@@ -106,7 +106,7 @@ static int bound(struct schema *s, const json_t *o, const char *key, bool upper,
     return 0;
 }
 
-/* Few enough to be written down. */
+/* Few enough to be enumerated. */
 static int multiples_between(struct schema *s, int64_t of, const struct bounds *b,
                              const struct schema_place *p)
 {
@@ -148,7 +148,7 @@ int schema_integer(struct schema *s, const json_t *o, const struct schema_place 
     return integers(s, &b);
 }
 
-/* One side of a number; the closer of an inclusive and an exclusive bound. */
+/* One side of a range; the stricter of an inclusive and an exclusive bound. */
 static int side(struct schema *s, const json_t *o, const char *key, bool upper, bool open,
                 struct decimal_bound *b, const struct schema_place *p)
 {

@@ -1,5 +1,5 @@
 /* See schema_parts.h. Objects and arrays of a JSON schema: built from the last part to the first,
- * for what may follow a part depends on those behind it. */
+ * because what may follow a part depends on the later ones. */
 #include "engine/base/mem.h"
 #include "engine/text/grammar/schema_parts.h"
 
@@ -55,7 +55,7 @@ int schema_array(struct schema *s, const json_t *o, const struct schema_place *p
 
 /* ---- keys ---- */
 
-/* An escape of a character that stands in no plain name. */
+/* An escape of a character that no plain name contains. */
 static int escaped(struct schema *s)
 {
     static const struct code_range letters[] = {{'"', '"'}, {'\\', '\\'}, {'b', 'b'}, {'f', 'f'},
@@ -64,8 +64,8 @@ static int escaped(struct schema *s)
     return seq(s, text(s, "\\"), build_class(&s->build, letters, 7));
 }
 
-/* Keys that are none of the properties: by the characters that they share with one. from..to of the
- * sorted names share the first `at` bytes. */
+/* Keys other than the properties: by their common prefix with one. from..to of the sorted names
+ * share the first `at` bytes. */
 static int other_key(struct schema *s, const char **names, size_t from, size_t to, size_t at)
 {
     int rest = build_repeat(&s->build, schema_character(s), 0, -1), out = -1;
@@ -171,8 +171,8 @@ static int check_required(struct schema *s, const json_t *required, const json_t
     return 0;
 }
 
-/* What may follow, from the last property to the first, after something and after nothing: two
- * rules a property, so that a long object is a chain. */
+/* What may follow, from the last property to the first, after a member and at the start: two rules
+ * per property, so that a long object is a chain. */
 int schema_object(struct schema *s, const json_t *o, const struct schema_place *p)
 {
     const json_t *properties = json_object_get(o, "properties");

@@ -1,9 +1,9 @@
-/* What the parts of the schema reader share: schema.c walks the document and follows references,
+/* Common declarations of the schema reader: schema.c walks the document and follows references,
  * schema_numbers.c, schema_strings.c and schema_objects.c (arrays too) read the keywords of their
- * types, schema_literals.c writes given values. For these files alone; one thread.
+ * types, schema_literals.c writes given values. For these files only; one thread.
  *
- * Functions that give an expression (build.h) give -1 after a failure: told in s->e when the schema
- * is refused, else the build has failed. */
+ * Functions that return an expression (build.h) return -1 after a failure: with s->e set if the
+ * schema is refused, else the build has failed. */
 #ifndef ENGINE_TEXT_GRAMMAR_SCHEMA_PARTS_H
 #define ENGINE_TEXT_GRAMMAR_SCHEMA_PARTS_H
 
@@ -33,14 +33,15 @@ struct schema {
 
 /* ---- schema.c ---- */
 
-/* -1; the first refusal is the error, with the JSON pointer of p and, unless it is NULL, key. */
+/* Refuses the schema, returns -1; the first refusal is the error, with the JSON pointer of p and,
+ * unless it is NULL, key. */
 int schema_refuse(struct schema *s, const struct schema_place *p, const char *key, const char *why);
-/* A count among the keywords of o; `none` where it is not said, -2: refused. */
+/* A count among the keywords of o; `none` if absent, -2: refused. */
 int schema_count(struct schema *s, const json_t *o, const char *key, int none,
                  const struct schema_place *p);
 int schema_any(struct schema *s); /* any value */
 int schema_value(struct schema *s, const json_t *v, const struct schema_place *p);
-/* The schema v that stands in p under key; NULL: any value. */
+/* The schema v found in p under key; NULL: any value. */
 int schema_sub(struct schema *s, const json_t *v, const struct schema_place *p, const char *key);
 
 /* ---- the types, by the keywords of o ---- */

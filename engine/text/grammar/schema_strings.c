@@ -1,5 +1,5 @@
-/* See schema_parts.h. The strings of a JSON schema, between their quotes and with the escapes that
- * JSON has for what they hold. */
+/* See schema_parts.h. The strings of a JSON schema, between their quotes and with JSON's
+ * escapes. */
 #include "engine/text/grammar/pattern.h"
 #include "engine/text/grammar/schema_parts.h"
 
@@ -14,8 +14,8 @@ static int hex(struct schema *s, const struct code_range *first, size_t n,
         s, seq(s, build_class(&s->build, first, n), build_class(&s->build, second, n_second)), two);
 }
 
-/* The code of a character after the backslash: one outside the surrogates, or a pair of them, since
- * a lone one is no character and readers of JSON refuse it. */
+/* A character code after the backslash: one outside the surrogates, or a pair of them, since a lone
+ * one is no character and JSON parsers refuse it. */
 static int code(struct schema *s)
 {
     static const struct code_range others[] = {
@@ -61,7 +61,7 @@ static int matching(struct schema *s, const char *pattern, const char *key,
     return seq(s, seq(s, text(s, "\""), body), text(s, "\""));
 }
 
-/* "pattern" or "format"; each stands alone, for what two of them allow together is not known. */
+/* "pattern" or "format"; each must be alone, for their intersection is not computed. */
 static int shaped(struct schema *s, const json_t *o, const struct schema_place *p)
 {
     const json_t *pattern = json_object_get(o, "pattern"), *format = json_object_get(o, "format");

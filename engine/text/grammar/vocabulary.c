@@ -19,7 +19,7 @@ static int by_text(const void *a, const void *b)
     return order ? order : x->n != y->n ? x->n - y->n : x->id - y->id;
 }
 
-/* Texts of all tokens that say something, in *pool; how many, -1: no memory. */
+/* Texts of all tokens with text, in *pool; returns how many, -1: no memory. */
 static int gather(const struct tokenizer *t, int n_vocab, struct token_text *texts, char **pool)
 {
     char one[VOCABULARY_DEPTH];
@@ -57,7 +57,7 @@ static int common(const struct token_text *a, const struct token_text *b)
 
 static int fill(struct grammar_vocabulary *v, const struct token_text *texts, int n)
 {
-    int path[VOCABULARY_DEPTH], depth = 0; /* nodes that are open */
+    int path[VOCABULARY_DEPTH], depth = 0; /* nodes of the current path */
     size_t need = 0;
 
     for (int i = 0; i < n; i++)
@@ -104,7 +104,7 @@ int grammar_vocabulary_new(struct grammar_vocabulary **out, const struct tokeniz
         for (int i = 0; i < n_stops; i++)
             if (stops[i] >= 0 && stops[i] < n_vocab)
                 v->stops[v->n_stops++] = stops[i];
-        for (int i = 0; i < n; i++) /* they end an answer, whatever they say */
+        for (int i = 0; i < n; i++) /* end-of-answer tokens, whatever their text */
             for (int k = 0; k < v->n_stops; k++)
                 if (texts[i].id == v->stops[k]) {
                     texts[i--] = texts[--n];

@@ -1,5 +1,5 @@
-/* Whole numbers between two bounds, digit by digit: what is written so far alone says what may
- * follow. Pure; any thread. */
+/* Whole numbers between two bounds, digit by digit: the digits so far determine what may follow.
+ * Pure; any thread. */
 #ifndef ENGINE_TEXT_GRAMMAR_WHOLES_H
 #define ENGINE_TEXT_GRAMMAR_WHOLES_H
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An expression (build.h) of those from lo to hi, lo <= hi; open: hi is not read, no bound. No
- * sign, no zeros in front. */
+/* An expression (build.h) for lo to hi, lo <= hi; open: no upper bound, hi is ignored. No sign, no
+ * leading zeros. */
 int wholes_build(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open);
 
 #endif

@@ -1,6 +1,5 @@
-/* The arena that a parsed template or a rendering lives in, with its limits, and text under
- * construction in it. One thread an arena. Failure jumps out: everything made goes with the arena.
- */
+/* The arena of a parsed template or a rendering, with its limits, and text under construction in
+ * it. One thread per arena. Failure longjmps: everything is freed with the arena. */
 #include "engine/text/jinja/data.h"
 
 #include "engine/base/mem.h"
@@ -87,7 +86,7 @@ bool str_equal(struct arena *a, struct str x, struct str y)
 {
     if (x.len != y.len)
         return false;
-    if (x.len >= 32) /* short ones cost no more than the step that asks */
+    if (x.len >= 32) /* short ones cost no more than the current step */
         jinja_charge(a, x.len);
     return x.len == 0 || memcmp(x.s, y.s, x.len) == 0;
 }

@@ -1,5 +1,5 @@
 /* Filters, tests and functions of the Jinja subset: one table each, looked up when a template is
- * parsed. Masks go along with the text they cover. One thread a rendering. */
+ * parsed. Masks are kept with the text they cover. One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <errno.h>

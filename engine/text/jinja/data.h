@@ -1,8 +1,8 @@
-/* Inside of the Jinja subset: syntax tree (parse.c, expression.c), arena (arena.c), values
+/* Internals of the Jinja subset: syntax tree (parse.c, expression.c), arena (arena.c), values
  * (value.c) and their operators (operators.c), evaluation (eval.c), filters, tests and functions
- * (builtin.c), methods (method.c), what these do to text (text.c). Both the tree and a rendering
- * live in an arena that is freed whole, so failure may simply jump out: there is nothing to undo,
- * and an interpreter with a check after every step would hide its own sense. */
+ * (builtin.c), methods (method.c), text functions (text.c). Both the tree and a rendering are in an
+ * arena that is freed as a whole, so failure may simply longjmp: nothing needs cleanup, and checks
+ * after every step would obscure the interpreter. */
 #ifndef ENGINE_TEXT_JINJA_DATA_H
 #define ENGINE_TEXT_JINJA_DATA_H
 
@@ -19,11 +19,11 @@ struct chunk;
 struct arena {
     struct chunk *chunks;
     size_t used, limit;
-    uint64_t steps; /* left to spend */
-    int line;       /* where we are, for errors */
+    uint64_t steps; /* remaining */
+    int line;       /* current one, for errors */
     int depth;
     bool parsing;
-    unsigned charges; /* so far: `stop` is asked now and then */
+    unsigned charges; /* so far: `stop` is polled now and then */
     const struct stop *stop;
     time_t now; /* 0: ask the clock */
     jmp_buf *jump;
@@ -46,7 +46,7 @@ struct str {
     const char *s;
     const unsigned char *mask; /* NULL: all frame */
     size_t len;
-    bool safe; /* what is put beside it is escaped for HTML: of the filters safe and escape */
+    bool safe; /* text appended to it is escaped for HTML: by the filters safe and escape */
 };
 
 enum value_type {
@@ -67,7 +67,7 @@ struct dict;
 struct node;
 struct scope;
 
-/* a macro and where it was written: it sees the names of that place */
+/* a macro and its scope of definition */
 struct closure {
     const struct node *macro;
     struct scope *scope;
@@ -89,13 +89,13 @@ struct value {
 struct list {
     struct value *v;
     size_t n, size;
-    bool tuple; /* printed in round brackets, and no list is equal to it */
+    bool tuple; /* printed in parentheses, and no list is equal to it */
     bool group; /* of groupby: its members are `grouper` and `list`, too */
 };
 
 struct pair {
     struct str key;    /* as text: what is compared */
-    struct value name; /* as it was written: {1: 'a'} has an integer */
+    struct value name; /* as written: {1: 'a'} has an integer */
     struct value value;
 };
 
@@ -103,18 +103,18 @@ struct dict {
     struct pair *p;
     size_t n, size;
     bool space;        /* a namespace: its members can be set */
-    struct loop *loop; /* a for loop's own `loop`; NULL: no such dict */
-    int64_t turn;      /* 1 + how often that went round */
+    struct loop *loop; /* a for loop's `loop` variable; NULL: not one */
+    int64_t turn;      /* 1 + the loop's iteration */
     size_t message;    /* a message: 1 + its number; 0: none */
 };
 
-/* What the turns of one for loop share. */
+/* State shared by the iterations of one for loop. */
 struct loop {
     const struct node *node;
     struct scope *scope; /* around it */
-    int depth;           /* 1: not inside itself */
-    struct value last;   /* what loop.changed was given */
-    bool asked;          /* it was */
+    int depth;           /* 1: not nested */
+    struct value last;   /* argument of the last loop.changed */
+    bool asked;          /* it was called */
 };
 
 enum node_kind {
@@ -245,7 +245,7 @@ void list_put(struct arena *a, struct list *l, struct value v);
 struct value dict_new(struct arena *a);
 void dict_put(struct arena *a, struct dict *d, struct str key, struct value v);
 void dict_put_named(struct arena *a, struct dict *d, struct value name, struct value v);
-/* NULL: none */
+/* NULL: not found */
 struct value *dict_find(struct arena *a, const struct dict *d, struct str key);
 
 bool value_true(struct value v);
@@ -253,11 +253,11 @@ bool value_equal(struct arena *a, struct value x, struct value y);
 /* fails where Python would */
 int value_compare(struct arena *a, struct value x, struct value y);
 bool value_contains(struct arena *a, struct value in, struct value x);
-/* as {{ }} prints it */
+/* as printed by {{ }} */
 struct str value_text(struct arena *a, struct value v);
-/* the same, escaped for HTML unless it is safe; what comes out is safe */
+/* the same, escaped for HTML unless it is safe; the result is safe */
 struct value value_escaped(struct arena *a, struct value v);
-/* json.dumps; between: behind a value, behind a key. indent < 0: one line. */
+/* json.dumps; between: separators after a value, after a key. indent < 0: one line. */
 struct json_style {
     struct str between, colon;
     int indent;
@@ -266,14 +266,14 @@ struct json_style {
 void value_json(struct arena *a, struct builder *b, struct value v, const struct json_style *style,
                 int level);
 const char *value_kind(struct value v);
-/* Copied; mask: of the text in it, keys too; 0: it is frame. */
+/* Copied; mask: of its text, keys too; 0: frame. */
 struct value value_from_json(struct arena *a, const json_t *json, unsigned char mask);
-/* What a for loop walks over: lists, keys of a dict, characters of a string. */
+/* Items of a for loop: lists, keys of a dict, characters of a string. */
 struct list *value_items(struct arena *a, struct value v);
 /* a dict's items() */
 struct value value_pairs(struct arena *a, struct value v);
 int64_t value_length(struct arena *a, struct value v);
-/* false: it is none */
+/* false: not a number */
 bool value_number(struct value v, double *d);
 
 /* o[key] and o.key; o[from:to:by], undefined ones at their defaults; x op y. They fail where Python
@@ -295,10 +295,10 @@ struct arguments {
     int n_named;
 };
 
-/* by place or name */
+/* by position or name */
 struct value arguments_get(const struct arguments *args, int i, const char *name,
                            struct value fallback);
-/* These fail for anything else; undefined and none give the fallback. */
+/* These fail for other types; undefined and none return the fallback. */
 struct str value_need_string(struct arena *a, struct value v, const char *what);
 int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, const char *what);
 
@@ -318,7 +318,7 @@ bool text_letter(uint32_t code_point);
 struct str text_join(struct arena *a, struct list *l, struct str between);
 struct str text_indent(struct arena *a, struct str s, struct str by, bool first, bool blank);
 struct str text_format(struct arena *a, struct str s, const struct arguments *args);
-/* a width or precision at *at, behind it then; -1: none is there */
+/* a width or precision at *at, which is advanced; -1: none */
 int64_t format_number(struct arena *a, struct str s, size_t *at);
 struct str text_escape(struct arena *a, struct str s); /* for HTML */
 struct str text_truncate(struct arena *a, struct str s, const struct arguments *args);
@@ -343,7 +343,7 @@ struct value sequence_extreme(struct arena *a, struct value v, const struct argu
                               bool most);
 struct value sequence_sum(struct arena *a, struct value v, const struct arguments *args);
 
-/* -1: no such name (asked when parsing, so that a template that needs more is refused before it
+/* -1: unknown name (checked when parsing, so that a template that needs more is refused before it
  * runs) */
 int builtin_filter(struct str name);
 int builtin_test(struct str name);
@@ -353,7 +353,7 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
 struct value function_call(struct arena *a, int function, const struct arguments *args);
 struct value method_call(struct arena *a, struct value self, struct str name,
                          const struct arguments *args);
-/* is it a method that Python's type has? o.name is that method then, whatever keys o has */
+/* whether it is a method of the Python type; o.name is that method then, whatever keys o has */
 bool method_known(struct value self, struct str name);
 
 #endif

@@ -1,5 +1,5 @@
-/* Scopes and evaluation: statements, calls, macros, and the rendering as a whole. One thread a
- * rendering; everything made lies in its arena and goes with it. */
+/* Scopes and evaluation: statements, calls, macros, and the rendering as a whole. One thread per
+ * rendering; everything is allocated in its arena and freed with it. */
 #include "engine/text/jinja/data.h"
 
 struct binding {
@@ -19,7 +19,7 @@ struct run {
     struct arena *a;
     struct scope *root;
     struct builder *out;       /* the rendering itself, as opposed to blocks and macros */
-    size_t *begins;            /* see jinja_output; NULL: nobody asks */
+    size_t *begins;            /* see jinja_output; NULL: not needed */
     struct jinja_line *wanted; /* likewise */
 };
 
@@ -102,7 +102,7 @@ static void collect(struct run *r, struct scope *s, const struct node *n, struct
     }
 }
 
-/* Takes the argument of that name out; false: there is none. */
+/* Removes the argument of that name; false: none. */
 static bool take_named(struct arena *a, struct arguments *args, struct str name, struct value *v)
 {
     for (int k = 0; k < args->n_named; k++)
@@ -114,7 +114,7 @@ static bool take_named(struct arena *a, struct arguments *args, struct str name,
     return false;
 }
 
-/* What no name of the macro takes: varargs and kwargs, where it reads them. */
+/* Remaining arguments of the macro: varargs and kwargs, if it reads them. */
 static void bind_rest(struct run *r, struct scope *s, const struct node *macro, int taken,
                       const struct arguments *args)
 {
@@ -143,7 +143,7 @@ static bool has_parameter(const struct node *macro, const char *name)
     return false;
 }
 
-/* Takes what it names out of args. */
+/* Removes the arguments it names from args. */
 static struct value call_macro(struct run *r, const struct closure *closure, struct arguments *args)
 {
     const struct node *macro = closure->macro;
@@ -359,14 +359,14 @@ static struct value loop_value(struct run *r, struct loop *loop, const struct li
     return v;
 }
 
-/* Text of message i is marked by this. */
+/* Mask value of message i's text. */
 static unsigned char mask_of(size_t i)
 {
     return (unsigned char)(1 + i % JINJA_MESSAGES);
 }
 
-/* A loop that wrote this message's own text counts; one that wrote anything, while there is none
- * better. */
+/* A loop that wrote this message's own text counts; one that wrote anything, until there is a
+ * better one. */
 static void note_message(struct run *r, struct value item, size_t begin, const struct builder *out)
 {
     size_t i = item.type == V_DICT ? item.dict->message : 0, n = out->len - begin;
@@ -379,7 +379,7 @@ static void note_message(struct run *r, struct value item, size_t begin, const s
         r->begins[i - 1] = begin;
 }
 
-/* The items that the loop's `if` lets through. */
+/* The items that pass the loop's `if`. */
 static struct list *filtered(struct run *r, const struct loop *loop, struct list *all)
 {
     struct list *items = list_new(r->a).list;
@@ -394,7 +394,8 @@ static struct list *filtered(struct run *r, const struct loop *loop, struct list
     return items;
 }
 
-/* `else` is for a loop of which no turn came to its end, also by break and continue: so jinja2. */
+/* `else` is executed if no iteration completed, also because of break and continue: as in
+ * jinja2. */
 static enum flow execute_for(struct run *r, struct loop *loop, struct value over,
                              struct builder *out)
 {
@@ -446,7 +447,7 @@ static void call_block(struct run *r, struct scope *s, const struct node *n, str
     builder_put(r->a, out, value_text(r->a, evaluate(r, inner, n->a)));
 }
 
-/* What a block wrote, through its filters (NULL: none). */
+/* The output of a block, through its filters (NULL: none). */
 static enum flow run_block(struct run *r, struct scope *s, const struct node *body,
                            const struct node *filters, struct value *v)
 {
@@ -473,7 +474,7 @@ static enum flow execute_with(struct run *r, struct scope *s, const struct node 
     return execute(r, inner, n->c, out);
 }
 
-/* The statement n has written from `begin` on. A text may have several lines. */
+/* Statement n has written from `begin` on. A text may have several lines. */
 static void note_line(struct run *r, const struct node *n, size_t begin, const struct builder *out)
 {
     struct jinja_line *w = r->wanted;
@@ -543,7 +544,7 @@ static struct value message_value(struct arena *a, const struct message *m, size
     v.dict->message = i + 1;
     dict_put(a, v.dict, str_of("role"), value_str(str_of(role_word(m->role))));
     dict_put(a, v.dict, str_of("content"), value_str(typed(a, m->text, i)));
-    /* the names by which templates know it: Qwen3 and others, gpt-oss */
+    /* the names used by templates: Qwen3 and others, gpt-oss */
     if (m->reasoning) {
         struct value thought = value_str(typed(a, m->reasoning, i));
 
@@ -584,7 +585,7 @@ static void bind_input(struct run *r, const struct jinja_input *in)
     bind_globals(r, in->given, JINJA_GIVEN);
 }
 
-/* What it counts beside text: a mapping takes more room than it is long. */
+/* Its charge besides text: a mapping takes more memory than its length. */
 static size_t json_size(const json_t *json)
 {
     return json ? 4 * json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;

@@ -1,4 +1,4 @@
-/* Expressions of a template to syntax tree: a recursive descent over the characters themselves, by
+/* Parses expressions of a template to a syntax tree: recursive descent over the characters, with
  * Python's precedence. One thread. */
 #include "engine/text/jinja/parse.h"
 
@@ -90,7 +90,7 @@ struct node *parse_literal(struct parser *p, struct value v)
     return n;
 }
 
-/* \xNN, \uNNNN, \UNNNNNNNN: digits of base 16 behind the letter. False: they are not all there. */
+/* \xNN, \uNNNN, \UNNNNNNNN: hexadecimal digits after the letter. False: too few. */
 static bool parse_code_point(struct parser *p, struct builder *b)
 {
     size_t digits = p->s[p->at] == 'x' ? 2 : p->s[p->at] == 'u' ? 4 : 8;
@@ -111,7 +111,7 @@ static bool parse_code_point(struct parser *p, struct builder *b)
     return true;
 }
 
-/* What stands behind a backslash, as in Python; an unknown escape stays as it is. */
+/* Parses an escape after a backslash, as in Python; an unknown one is literal. */
 static void parse_escape(struct parser *p, struct builder *b)
 {
     static const char names[] = "ntrabfv\\'\"", meanings[] = "\n\t\r\a\b\f\v\\'\"";
@@ -153,7 +153,7 @@ static struct node *parse_string(struct parser *p)
     return parse_literal(p, value_str(builder_str(&b)));
 }
 
-/* Does an exponent begin here? */
+/* Whether an exponent begins here. */
 static bool exponent(const struct parser *p)
 {
     size_t at = p->at + 1;
@@ -164,7 +164,7 @@ static bool exponent(const struct parser *p)
     return at < p->n && isdigit((unsigned char)p->s[at]);
 }
 
-/* whole: digits alone, as behind a dot */
+/* whole: only digits, as after a dot */
 static struct node *parse_number(struct parser *p, bool whole)
 {
     char text[64];
@@ -259,7 +259,7 @@ static struct node *parse_primary(struct parser *p)
         jinja_fail(p->a, ERR_MODEL, "the template ends inside an expression");
     if (p->s[p->at] == '"' || p->s[p->at] == '\'') {
         n = parse_string(p);
-        while (looking_at(p, "\"") || looking_at(p, "'")) { /* neighbours are one string */
+        while (looking_at(p, "\"") || looking_at(p, "'")) { /* adjacent strings are concatenated */
             struct builder b = {0};
 
             builder_put(p->a, &b, n->literal.str);

@@ -1,12 +1,12 @@
-/* The part of Jinja 2 that chat templates use, with Hugging Face's settings (trim_blocks,
+/* The subset of Jinja 2 for chat templates, with Hugging Face's settings (trim_blocks,
  * lstrip_blocks). Statements: if, for (else, if, unpacking, recursive, break, continue), set (also
  * blocks, with filters, and namespaces), macro (defaults, varargs, kwargs, caller), call, filter,
  * with, generation, raw. Expressions: Python's literals, operators, slices, % of strings,
- * conditional expressions, calls with * and **, the usual filters, tests and methods.
- * A template is foreign code: steps, memory, depth and output are bounded, there is no way out of
- * the values it is given. Every string carries a mask, one byte per byte of text: what came from a
- * message stays known as such through concatenation, slices, trim and the rest, so that the caller
- * can tell the frame from what people typed. Parsed templates are immutable: any thread. */
+ * conditional expressions, calls with * and **, the usual filters, tests and methods. A template is
+ * untrusted code: steps, memory, depth and output are bounded, and it can access only the values it
+ * is given. Every string carries a mask, one byte per byte of text: message contents stay marked as
+ * such through concatenation, slices, trim and the rest, so that the caller can distinguish the
+ * frame from users' text. Parsed templates are immutable: any thread. */
 #ifndef ENGINE_TEXT_JINJA_JINJA_H
 #define ENGINE_TEXT_JINJA_JINJA_H
 
@@ -29,11 +29,11 @@ struct jinja_variable {
     size_t len;
 };
 
-/* What a rendering gets: messages, what the template finds by name, and who may end it (NULL:
- * nobody). globals: a JSON object whose members the template finds by name too (NULL: none), read
- * alone: "enable_thinking". given: likewise, but from whoever wrote the messages ("tools"), so that
- * its texts are no frame; it goes before globals. now: what strftime_now takes for the present; 0:
- * the clock. */
+/* Input of a rendering: messages, variables of the template, and an abort callback (NULL: none).
+ * globals: a JSON object whose members are variables too (NULL: none), read only:
+ * "enable_thinking". given: likewise, but from the messages' author ("tools"), so that its texts
+ * are no frame; it takes precedence over globals. now: current time for strftime_now; 0: the
+ * clock. */
 struct jinja_input {
     const struct message *messages;
     size_t n_messages;
@@ -45,15 +45,15 @@ struct jinja_input {
     time_t now;
 };
 
-/* Numbers of messages in a mask go round after so many; the byte for what was given beside them. */
+/* Message numbers in a mask wrap around after so many; the mask byte of `given`. */
 #define JINJA_MESSAGES 254
 #define JINJA_GIVEN 255
 
-/* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i %
+/* Output. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i %
  * JINJA_MESSAGES for text of message i, JINJA_GIVEN. begins (may be NULL): n_messages offsets into
- * text where the template's loop over the messages came to message i; SIZE_MAX: no such loop wrote
- * it. wanted (may be NULL): which line of the template (from 1) wrote the byte `offset` of text; 0:
- * none did. */
+ * text where the template's loop over the messages reached message i; SIZE_MAX: not written by such
+ * a loop. wanted (may be NULL): the line of the template (from 1) that wrote the byte `offset` of
+ * text; 0: none. */
 struct jinja_line {
     size_t offset;
     int line;
@@ -65,7 +65,7 @@ struct jinja_output {
     struct jinja_line *wanted;
 };
 
-/* ERR_MODEL with the line where the template is wrong or asks for what is not there. */
+/* ERR_MODEL with the line of the error or of an unsupported feature. */
 int jinja_parse(struct jinja **out, const char *text, size_t len, struct error *e);
 void jinja_free(struct jinja *j);
 /* Appends to text and mask. ERR_INPUT: the template raised an exception or failed, with its line;

@@ -1,5 +1,5 @@
-/* Values from JSON: what a caller gives a template beside the messages (tools, switches). One
- * thread a rendering. */
+/* Values from JSON: the caller's variables for a template besides the messages (tools, switches).
+ * One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 static struct str text(struct arena *a, const char *s, size_t len, unsigned char mask)
@@ -15,7 +15,7 @@ static struct value object_value(struct arena *a, const json_t *json, unsigned c
 {
     struct value v = dict_new(a);
 
-    /* jansson walks an object that nobody changes without writing to it, whatever its types say */
+    /* jansson iterates over an unmodified object without writing to it, whatever its types say */
     for (void *at = json_object_iter((json_t *)(uintptr_t)json); at;
          at = json_object_iter_next((json_t *)(uintptr_t)json, at)) {
         const char *key = json_object_iter_key(at);

@@ -1,6 +1,6 @@
 /* Methods of strings, lists and mappings in the Jinja subset, one table for strings. A receiver's
  * and every argument's type is checked before its value is read: a template may call anything on
- * anything. Masks go along with the text they cover. One thread a rendering. */
+ * anything. Masks are kept with the text they cover. One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 static struct value argument(const struct arguments *args, int i, const char *name)
@@ -169,7 +169,7 @@ static struct value format(struct arena *a, struct str s, const struct arguments
 static const struct {
     const char *name;
     struct value (*call)(struct arena *a, struct str s, const struct arguments *args);
-    int most; /* arguments by place: what Python takes beyond them is refused, not passed over */
+    int most; /* positional arguments: more are an error, as in Python, not ignored */
 } string_methods[] = {
     {"strip", strip, 1},
     {"lstrip", lstrip, 1},
@@ -209,7 +209,7 @@ static struct value string_method(struct arena *a, struct str s, struct str name
                (int)(name.len < 40 ? name.len : 40), name.s);
 }
 
-/* loop.cycle(a, b, ...): the loop's own count, not what a mapping of that shape claims. */
+/* loop.cycle(a, b, ...): uses the loop's own count, not that of a mapping with the same keys. */
 static struct value cycle(struct arena *a, const struct dict *loop, const struct arguments *args)
 {
     if (!loop->turn || args->n < 1)
@@ -217,7 +217,7 @@ static struct value cycle(struct arena *a, const struct dict *loop, const struct
     return args->v[(loop->turn - 1) % args->n];
 }
 
-/* loop.changed(a, b, ...): not what the turn before was asked with */
+/* loop.changed(a, b, ...): whether the arguments differ from the previous call's */
 static struct value changed(struct arena *a, const struct dict *d, const struct arguments *args)
 {
     struct value now = list_new(a);

@@ -1,5 +1,5 @@
-/* Operators of the Jinja subset: members, slices, arithmetic and comparison, as Python has them.
- * Masks go along with the text they cover. One thread a rendering. */
+/* Operators of the Jinja subset: members, slices, arithmetic and comparison, as in Python. Masks
+ * are kept with the text they cover. One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <math.h>
@@ -176,7 +176,7 @@ static int64_t power(struct arena *a, int64_t x, int64_t y)
     return p;
 }
 
-/* "%s" % y; what is put into a safe text is escaped. */
+/* "%s" % y; values inserted into a safe text are escaped. */
 static struct value percent(struct arena *a, struct value x, struct value y)
 {
     struct value out;
@@ -268,7 +268,7 @@ struct value value_binary(struct arena *a, int op, struct value x, struct value 
     struct builder b = {0};
 
     switch (op) {
-    case OP_CONCAT: /* of texts as they stand, be they safe */
+    case OP_CONCAT: /* of the unescaped texts, even if safe */
         builder_put(a, &b, value_text(a, x));
         builder_put(a, &b, value_text(a, y));
         return value_str(builder_str(&b));

@@ -1,5 +1,5 @@
-/* Template text and statements to syntax tree; expressions are in expression.c. One thread; the
- * tree is immutable afterwards. */
+/* Parses template text and statements to a syntax tree; expressions are in expression.c. One
+ * thread; the tree is immutable afterwards. */
 #include "engine/text/jinja/parse.h"
 
 #include "engine/base/mem.h"
@@ -95,7 +95,7 @@ static struct node *parse_for(struct parser *p)
     return n;
 }
 
-/* f | g(x): filters around what a block writes */
+/* f | g(x): filters of a block's output */
 static struct node *parse_block_filters(struct parser *p)
 {
     struct node *n = parse_node(p, N_NAME);
@@ -295,7 +295,7 @@ static struct node *parse_statement(struct parser *p, struct str word)
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         if (str_is(word, statements[i].name))
             return statements[i].parse(p);
-    /* marks the assistant's words for training; nothing to do */
+    /* marks the assistant's words for training; ignored */
     if (str_is(word, "generation")) {
         n = parse_node(p, N_GROUP);
         close_tag(p, "%}", true);
@@ -349,12 +349,12 @@ static struct node *parse_text(struct parser *p)
                 to = line > from ? line : from;
         }
     } else if (to > from &&
-               p->s[to - 1] == '\n') /* the file's last newline is not the template's */
+               p->s[to - 1] == '\n') /* the file's last newline is not part of the template */
         to--;
     p->trim_next = p->block_before = false;
     n = parse_node(p, N_TEXT);
     n->literal = value_str((struct str){p->s + from, NULL, to - from, false});
-    for (size_t i = p->at; i < from; i++) /* what was cut off */
+    for (size_t i = p->at; i < from; i++) /* in the removed part */
         n->line += p->s[i] == '\n';
     for (; p->at < end; p->at++)
         p->a->line += p->s[p->at] == '\n';
@@ -375,7 +375,7 @@ static void skip_comment(struct parser *p)
 }
 
 /* Statements until one of the stop words (the whole template: none). found (16 bytes) gets which;
- * its tag is open still. */
+ * its tag is still open. */
 static struct node *parse_body(struct parser *p, const char *stop_a, const char *stop_b,
                                const char *stop_c, char *found)
 {
@@ -432,7 +432,7 @@ static struct node *parse_body(struct parser *p, const char *stop_a, const char 
     return first;
 }
 
-/* Jinja reads every end of a line as \n, also in text and strings. */
+/* Jinja reads every newline sequence as \n, also in text and strings. */
 static size_t copy_lines(char *to, const char *from, size_t len)
 {
     size_t n = 0;

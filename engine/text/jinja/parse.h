@@ -1,5 +1,5 @@
-/* Between the two halves of the parser: statements (parse.c) and what stands inside {% %} and {{ }}
- * (expression.c). One thread. */
+/* Interface between the two halves of the parser: statements (parse.c) and the contents of {% %}
+ * and {{ }} (expression.c). One thread. */
 #ifndef ENGINE_TEXT_JINJA_PARSE_H
 #define ENGINE_TEXT_JINJA_PARSE_H
 
@@ -9,15 +9,15 @@ struct parser {
     struct arena *a;
     const char *s;
     size_t n, at;
-    bool trim_next;    /* "-%}": blanks after it vanish */
-    bool block_before; /* a block or comment ended just here: trim_blocks */
+    bool trim_next;    /* "-%}": following blanks are removed */
+    bool block_before; /* a block or comment has just ended: trim_blocks */
     int loops;
-    int branches; /* inside an if: what is unknown there may never be reached */
+    int branches; /* inside an if: unknown names there may never be reached */
     int uses;     /* enum macro_uses of the names read so far */
 };
 
-/* Words and signs skip the blanks before them; parse_accept and parse_word take one if it is there,
- * the others fail when it is not. */
+/* Words and signs skip leading blanks; parse_accept and parse_word consume one if present, the
+ * others fail if it is missing. */
 struct node *parse_node(struct parser *p, enum node_kind kind);
 void parse_blanks(struct parser *p);
 bool parse_accept(struct parser *p, const char *text);

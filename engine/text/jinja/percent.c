@@ -1,17 +1,17 @@
 /* Python's s % v: %[(name)][flags][width][.precision]type of a tuple, a mapping or one value. Masks
- * go along with the text they cover. One thread a rendering. */
+ * are kept with the text they cover. One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <stdio.h>
 
 struct conversion {
-    struct str name; /* len 0: by place */
+    struct str name; /* len 0: positional */
     bool left, zero, plus, space, other;
     int64_t width, precision; /* -1: none */
     char type;
 };
 
-/* What stands behind a %; *at: behind it. */
+/* Parses a conversion after %; *at is set to its end. */
 static struct conversion read_conversion(struct arena *a, struct str s, size_t *at)
 {
     struct conversion c = {.precision = -1};
@@ -78,7 +78,7 @@ static struct str plain_text(struct arena *a, struct value v, const struct conve
 
     if (c->type != 'r') {
         text = value_str(value_text(a, v));
-    } else { /* as a list prints it, less the brackets */
+    } else { /* as a list is printed, without the brackets */
         list = list_new(a);
         list_put(a, list.list, v);
         text = value_str(value_text(a, list));

@@ -1,5 +1,5 @@
-/* Filters over what can be walked over: order, groups, rows, extremes and sums, as jinja2 has them.
- * One thread a rendering. */
+/* Filters over iterables: order, groups, rows, extremes and sums, as in jinja2. One thread per
+ * rendering. */
 #include "engine/text/jinja/data.h"
 
 struct value value_member(struct arena *a, struct value v, struct value name)
@@ -32,14 +32,14 @@ bool arguments_flag(const struct arguments *args, int i, const char *name)
     return value_true(arguments_get(args, i, name, value_bool(false)));
 }
 
-/* Without regard to case unless exact, as Jinja does. */
+/* Case-insensitive unless exact, as in Jinja. */
 static struct value folded(struct arena *a, struct value key, bool exact)
 {
     return key.type == V_STRING && !exact ? value_str(text_change_case(a, key.str, CASE_LOWER))
                                           : key;
 }
 
-/* What an item is compared by: itself, its attribute, or several with commas between them. */
+/* The sort key of an item: itself, its attribute, or several separated by commas. */
 static struct value key_of(struct arena *a, struct value item, struct value attribute, bool exact)
 {
     struct value keys, names;

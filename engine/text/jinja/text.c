@@ -1,5 +1,5 @@
-/* What filters and methods of the Jinja subset do to text, and JSON of a value. Masks go along with
- * the text they cover. One thread a rendering. */
+/* Text functions of the Jinja subset's filters and methods, and JSON of a value. Masks are kept
+ * with the text they cover. One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 #include "engine/base/utf8.h"
@@ -35,7 +35,7 @@ int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, co
     return v.type == V_INT ? v.i : v.b;
 }
 
-/* What Python's str.isspace() takes for a blank. */
+/* Blanks by Python's str.isspace(). */
 bool text_blank(uint32_t c)
 {
     return c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31) || c == 0x85 || c == 0xa0 ||
@@ -50,7 +50,7 @@ bool text_letter(uint32_t c)
     return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-/* Python's isalpha() and the like: of at least one character, every one. */
+/* Python's isalpha() and the like: at least one character, and all of them. */
 bool text_all(struct arena *a, struct str s, bool (*is)(uint32_t code_point))
 {
     bool all = s.len > 0;
@@ -74,7 +74,7 @@ static size_t last_length(struct str s)
     return n;
 }
 
-/* Is this one character among chars (none: a blank)? */
+/* Whether this character is among chars (none: a blank). */
 static bool stripped(struct arena *a, struct str one, struct str chars)
 {
     uint32_t c;
@@ -142,7 +142,7 @@ struct str text_change_case(struct arena *a, struct str s, enum letter_case how)
     return builder_str(&b);
 }
 
-/* Python's: an empty `from` stands before every character and at the end. */
+/* As in Python: an empty `from` matches before every character and at the end. */
 struct str text_replace(struct arena *a, struct str s, struct str from, struct str to, int64_t most)
 {
     struct builder b = {0};
@@ -200,7 +200,7 @@ static void split_blanks(struct arena *a, struct list *out, struct str s, int64_
         from = i;
         while (i < s.len && !blank_at(s, i, &next))
             i = next;
-        if (most-- == 0) { /* the rest as it stands */
+        if (most-- == 0) { /* the rest unchanged */
             put_part(a, out, s, from, s.len);
             return;
         }
@@ -287,7 +287,7 @@ struct value text_split(struct arena *a, struct str s, struct value by, int64_t 
     return out;
 }
 
-/* "\n", "\r\n" and "\r"; templates meet no other ends of lines. */
+/* "\n", "\r\n" and "\r"; other line ends do not occur in templates. */
 struct value text_lines(struct arena *a, struct str s)
 {
     struct value out = list_new(a);
@@ -324,7 +324,7 @@ struct str text_indent(struct arena *a, struct str s, struct str by, bool first,
         for (j = i; j < s.len && s.s[j] != '\n'; j++)
             ;
         j += j < s.len;
-        if (i && (blank || s.s[i] != '\n')) /* empty lines stay empty unless asked */
+        if (i && (blank || s.s[i] != '\n')) /* empty lines stay empty unless requested */
             builder_put(a, &b, by);
         builder_put(a, &b, str_cut(s, i, j));
     }
@@ -359,7 +359,7 @@ struct str text_center(struct arena *a, struct str s, int64_t width)
 
     if (pad <= 0)
         return s;
-    left = pad / 2 + (pad & width & 1); /* where the odd one goes, as in Python */
+    left = pad / 2 + (pad & width & 1); /* position of an odd blank, as in Python */
     builder_put(a, &b, value_binary(a, OP_MUL, blank, value_int(left)).str);
     builder_put(a, &b, s);
     builder_put(a, &b, value_binary(a, OP_MUL, blank, value_int(pad - left)).str);
@@ -534,8 +534,8 @@ static struct value field_value(struct arena *a, struct str name, const struct a
     return args->v[i];
 }
 
-/* Python's str.format: {}, {0} and {name}, each with a format behind a colon. Members ({0.x},
- * {0[1]}) and conversions ({!r}) fail. */
+/* Python's str.format: {}, {0} and {name}, each with an optional format after a colon. Members
+ * ({0.x}, {0[1]}) and conversions ({!r}) fail. */
 struct str text_format(struct arena *a, struct str s, const struct arguments *args)
 {
     struct builder b = {0};
@@ -585,7 +585,7 @@ static size_t json_escape(struct arena *a, struct builder *b, struct str s, size
     return n;
 }
 
-/* A key as json.dumps has it: what is no string reads as JSON. */
+/* A key as in json.dumps: non-strings are written as JSON. */
 static struct str json_key(struct pair *p)
 {
     if (p->name.type == V_BOOL)

@@ -1,5 +1,5 @@
-/* Values of the Jinja subset: lists, dicts, truth, equality and order as Python has them, and how
- * each is printed. One thread a rendering. */
+/* Values of the Jinja subset: lists, dicts, truth, equality and order as in Python, and their
+ * printed form. One thread per rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <math.h>
@@ -197,7 +197,8 @@ bool value_contains(struct arena *a, struct value in, struct value x)
     jinja_fail(a, ERR_INPUT, "'in' asks for %s in %s", value_kind(x), value_kind(in));
 }
 
-/* Python's shortest form that reads back the same; with an exponent below 1e-4 and from 1e16 on. */
+/* Python's shortest form that parses to the same value; with an exponent below 1e-4 and from 1e16
+ * on. */
 static struct str number_text(struct arena *a, double d)
 {
     char text[40];
@@ -218,7 +219,7 @@ static struct str number_text(struct arena *a, double d)
     return builder_str(&b);
 }
 
-/* In single quotes, unless it holds some and no double ones. */
+/* In single quotes, unless it contains some and no double ones. */
 static void put_string_repr(struct arena *a, struct builder *b, struct str s)
 {
     char quote = s.len && memchr(s.s, '\'', s.len) && !memchr(s.s, '"', s.len) ? '"' : '\'',

@@ -1,5 +1,5 @@
 /* The CPU device: opening, scratch, jobs. Called by the engine thread; each job is one parallel
- * region of the device's pool. All scratch is one mapping taken at open, so computing allocates
+ * region of the device's pool. All scratch is one mapping allocated at open, so computing allocates
  * nothing. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A job of so many rows, in which each of the weights counted in `work` meets one of them. */
+/* Runs a job of so many rows, in which each of the weights counted in `work` is multiplied with
+ * one. */
 static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ctx, int tid, int n))
 {
     struct crowd *c = rows == 1 ? &d->decoding : &d->reading;
@@ -35,7 +36,7 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
     d->stats.jobs++;
 }
 
-/* Hands out pieces of the scratch mapping; with base NULL it only adds up. */
+/* A bump allocator over the scratch mapping; with base NULL it only adds up. */
 struct arena {
     uint8_t *base;
     size_t used;
@@ -54,7 +55,7 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Tokens that are in their panel at once. */
+/* Most tokens in panels at once. */
 static size_t panel_rows(const struct cpu_device *d)
 {
     return (size_t)(d->max_rows < KERNEL_FLOAT_TOKENS && !d->base.config.float_library
@@ -62,19 +63,19 @@ static size_t panel_rows(const struct cpu_device *d)
                         : KERNEL_FLOAT_TOKENS);
 }
 
-/* The most of any layer: values of a row's queries, of its attended heads, of its keys where those
+/* Maxima over all layers: values of a row's queries, of its attended heads, of its keys if those
  * are normed whole; heads; a head's widths; rows of a task of the QKV phase. */
 struct attention_widths {
     size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task;
-    /* of all mixers: what goes into the output projection; of recurrent ones: columns of a row */
+    /* of all mixers: input of the output projection; of recurrent ones: columns of a row */
     size_t outputs, mixed;
-    /* a row's values of a chunk; MLA: a row's latents, of all heads, what a head's part of k_b or
-     * v_b meets */
+    /* a row's values of a chunk; MLA: a row's latents, of all heads, the input of a head's part of
+     * k_b or v_b */
     size_t split, latent, q_latent, latents, absorbed;
-    size_t ones; /* a head's values, where they are normed without weights */
+    size_t ones; /* a head's values, if they are normed without weights */
 };
 
-/* MLA: a query is as wide as a cached row, its values as the part of it that is not rotated. */
+/* MLA: a query is as wide as a cached row, its values as the unrotated part of it. */
 static void widen_latent(struct attention_widths *w, const struct mixer_shape *m)
 {
     size_t heads = (size_t)m->heads, rank = (size_t)m->kv_rank, dims = rank + (size_t)m->rope_dims,
@@ -232,7 +233,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     }
 }
 
-/* Row e of the scores' matrix into groups of 16, one a lane; lanes beyond the last are zero. */
+/* Packs row e of the router's matrix into groups of 16, one per lane; lanes beyond the last are
+ * zero. */
 static void pack_router_row(const float *from, int hidden, int e, float *to)
 {
     for (int c = 0; c < hidden; c++)
@@ -302,7 +304,7 @@ static int check_model(struct cpu_device *d, struct error *e)
                 e, ERR_MODEL,
                 "the CPU device cannot run heads like layer %d's (%d of %d, %d of keys)", l,
                 s->mixer.heads, s->mixer.key_dim, s->mixer.kv_heads);
-        /* a shared expert is none that the router chooses from */
+        /* a shared expert is not chosen by the router */
         if (shape_used(s) > CPU_USED_MAX || s->ffn.experts > NUM_EXPERTS)
             return error_set(e, ERR_MODEL, "the CPU device cannot run %d experts, %d used",
                              s->ffn.experts, shape_used(s));
@@ -399,14 +401,14 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
     return code;
 }
 
-/* oneDNN for float weights where the user wants it and it runs. */
+/* Opens oneDNN for float weights if the user chose it and it runs. */
 static void open_library(struct cpu_device *d)
 {
     const struct device_config *c = &d->base.config;
     struct error e;
 
 #if defined(__SANITIZE_THREAD__)
-    return; /* the checker cannot see the library's locks */
+    return; /* the static analyser cannot see the library's locks */
 #endif
     if (!d->has_float || !c->float_library || d->k == &kernels_scalar)
         return;
@@ -523,7 +525,7 @@ static int place_span(struct cpu_device *d, const struct span *s, int row, struc
     return 0;
 }
 
-/* Whose rows a job's are and where they stand. spans NULL: `rows` rows of session 0 from pos on. */
+/* Sets the spans of a job. spans NULL: `rows` rows of session 0 from pos on. */
 static int place_rows(struct cpu_device *d, int rows, int pos, const struct span *spans, int n,
                       struct error *e)
 {
@@ -542,8 +544,8 @@ static int place_rows(struct cpu_device *d, int rows, int pos, const struct span
     return code;
 }
 
-/* Where a norm stands behind the mixer, of rows that it left in `added`: those become what the
- * job's y is; residual NULL, or the stream that takes it. */
+/* Applies the norm after the mixer to the rows in `added`: the result is the job's y; residual
+ * NULL, or the stream that it replaces or is added to. */
 static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                              float *added, float *residual)
 {
@@ -567,7 +569,7 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
     phase_end(d, tid);
 }
 
-/* cpu_mixer.phases with the norm behind it. */
+/* cpu_mixer.phases followed by the norm. */
 static void mixer_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                          float *y, float *residual)
 {
@@ -701,7 +703,7 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     return 0;
 }
 
-/* What the head multiplies of a row of the stream. */
+/* The head's input for a row of the stream. */
 static void head_input(struct cpu_device *d, int tid, int t, float *row)
 {
     const struct model *m = d->model;
@@ -827,7 +829,7 @@ static int cpu_join(struct device *device, const struct join_job *j, struct erro
     return run_product(d, p, e);
 }
 
-#define CAP_PIECE 4096 /* logits of a task */
+#define CAP_PIECE 4096 /* logits per task */
 
 /* num_softcap of many: twice a sigmoid is exact, so that its fma is a subtraction. */
 static void cap_region(void *ctx, int tid, int n)

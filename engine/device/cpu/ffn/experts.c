@@ -1,14 +1,14 @@
-/* Routing and experts. Compute threads, all together (cpu.h).
- * Gate, up, their product and its quantisation are one task of 32 rows: one activation block of the
- * down projection. With one row (decoding) all experts of the layer are in the same two phases, and
- * the second adds the weighted results to the residual stream at once. */
+/* Routing and experts. Compute threads, all together (cpu.h). Gate, up, their product and its
+ * quantisation are one task of 32 rows: one activation block of the down projection. With one row
+ * (decoding) all experts of the layer are in the same two phases, and the second adds the weighted
+ * results to the residual stream at once. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* of a pass that reads more than it computes; half the room for a task's results, so that gate and
- * up of all of them fit where one expert has them all */
+/* for a pass bound by memory; half the capacity of a task's results, so that gate and up of all
+ * entries fit if one expert has them all */
 #define FEW_ENTRIES (CPU_TOKENS_MOST / 2)
 
 static const struct expert_weights *expert_of(const struct cpu_device *d, int layer, int expert)
@@ -16,7 +16,7 @@ static const struct expert_weights *expert_of(const struct cpu_device *d, int la
     return &d->model->layers[layer].experts[expert];
 }
 
-/* What is multiplied first: the gate, or up where the activation has none. */
+/* The first product: the gate, or up if the activation has none. */
 static const struct matrix *gate_of(const struct expert_weights *w)
 {
     return w->gate.bytes ? &w->gate : &w->up;
@@ -32,14 +32,13 @@ static bool gate_needs_rows(const struct expert_weights *w)
     return matrix_takes_rows(gate_of(w)) || matrix_takes_rows(&w->up);
 }
 
-/* Whether nothing stands behind the weighted sum of a layer's experts: parts of it are done then.
- */
+/* Whether nothing follows the weighted sum of a layer's experts: then parts of it are final. */
 static bool ends_plainly(const struct layer_shape *s)
 {
     return !s->norms.after && !s->scaled;
 }
 
-/* Whether the shared expert of a layer has a row of its own. */
+/* Whether the shared expert of a layer has its own input row. */
 static bool is_apart(const struct cpu_device *d, int layer, int expert)
 {
     const struct layer_shape *s = shape_of(d, layer);
@@ -47,7 +46,7 @@ static bool is_apart(const struct cpu_device *d, int layer, int expert)
     return shape_normed_rows(s) > 1 && expert == s->ffn.experts;
 }
 
-/* Sum and norms where a norm stands behind the experts. */
+/* Sum and norms, if a norm follows the experts. */
 static void add_normed(const struct cpu_device *d, int tid, int layer, const float *out,
                        ptrdiff_t stride, const float *weights, float *x)
 {
@@ -87,7 +86,7 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
         x[i] = x[i] * *scale;
 }
 
-/* Experts and weights by what the router sees of a row. */
+/* Experts and weights from the router's input of a row. */
 static void choose(const struct cpu_device *d, int layer, int pos,
                    const struct imposed_routing *imposed, const float *h, float *scores,
                    int *experts, float *weights)
@@ -151,8 +150,8 @@ double experts_work(const struct cpu_device *d, int layer, int entries)
            (activation_gated(s->activation) ? 3 : 2);
 }
 
-/* Rows of gate and up that are a task: of many entries those of one activation block of the down
- * projection; of few, where memory bounds, a longer way in one place (pieces.h). */
+/* Rows of gate and up per task: with many entries those of one activation block of the down
+ * projection; with few, where memory is the limit, a longer contiguous read (pieces.h). */
 static int gate_rows(int entries)
 {
     return entries <= FEW_ENTRIES ? CPU_WIDE : CPU_UNIT;
@@ -187,16 +186,16 @@ static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape
     }
 }
 
-/* Groups that so many entries can make. Routing decides how many they do make, and a thread that
- * comes late to a phase must know its size without reading what a later layer may be writing:
- * phases are as large as they can get, and tasks past the last group are empty. */
+/* Most groups for so many entries. Routing decides the actual number, and a late thread must know
+ * the size of a phase without reading what a later layer may be writing: phases have the maximum
+ * size, and tasks past the last group are empty. */
 static int groups_most(const struct cpu_device *d, int layer, int entries)
 {
     return min_int(entries, shape_experts(shape_of(d, layer)));
 }
 
-/* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies.
- */
+/* Gathers rows of h into each expert's own panels: copies from `quantised` if the rows are already
+ * quantised. */
 static void gather_phase(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                          int entries, const struct act_block *quantised)
 {
@@ -231,14 +230,14 @@ static void gather_phase(struct cpu_device *d, int tid, int layer, const struct 
     phase_end(d, tid);
 }
 
-/* The work of a phase over the groups of a job: parts of `part` rows of each group's matrix, for
+/* Division of a phase over the groups of a job: parts of `part` rows of each group's matrix, for
  * each of its blocks of tokens. */
 struct group_parts {
     const struct experts_job *j;
     int part;
     bool down; /* of the down projections; else of gate and up */
     int total; /* of the phase, see groups_most */
-    int real;  /* tasks that there are; 0: not counted yet */
+    int real;  /* non-empty tasks; 0: not counted yet */
 };
 
 static int matrix_parts(const struct cpu_device *d, const struct group_parts *p, int group)
@@ -257,8 +256,8 @@ static int count_parts(const struct cpu_device *d, const struct group_parts *p)
     return n;
 }
 
-/* What task `task` of the phase is: the tasks that there are lie evenly among all, so that each
- * thread's share of the phase is an equal share of them, one behind the other. Parts run fastest.
+/* The meaning of task `task`: the non-empty tasks are spread evenly among all, so that each
+ * thread's share of the phase has an equal share of them, consecutively. Parts vary fastest.
  * Returns the group, *r0 the first row; -1: the task is empty. */
 static int find_task(const struct cpu_device *d, struct group_parts *p, int task, int *r0, int *t0,
                      int *t1)
@@ -284,7 +283,7 @@ static int find_task(const struct cpu_device *d, struct group_parts *p, int task
     return -1;
 }
 
-/* Tasks that so many entries can make, see groups_most: a group's last block of tokens may hold but
+/* Most tasks for so many entries, see groups_most: a group's last block of tokens may have only
  * one. units: of a routed expert, of the shared one. */
 static int tasks_most(const struct cpu_device *d, int layer, int entries, int units,
                       int shared_units)
@@ -363,8 +362,8 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
     phase_end(d, tid);
 }
 
-/* One row's norm, routing and quantisation; the expert numbers and weights are this thread's until
- * the layer's first task hands them on. */
+/* One row's norm, routing and quantisation; the expert numbers and weights are private to this
+ * thread until the layer's first task publishes them. */
 static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer, const float *x)
 {
     const struct layer_shape *shape = shape_of(d, layer);
@@ -380,7 +379,7 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
         input_quantise(d, s->second, d->model->hp.hidden, s->second_act, 1, 0);
 }
 
-/* Where thread tid reads first in the down projections of a layer. */
+/* What thread tid reads first of a layer's down projections. */
 static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
                                       const struct expert_weights *first)
 {
@@ -389,8 +388,8 @@ static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
     return matrix_hint(&first->down, phase_part(d, units, d->down_piece, tid) * CPU_UNIT);
 }
 
-/* Tasks of the phase that multiplies one row with gate and up of a layer's experts, `rows` a task,
- * `units` a routed expert. */
+/* Tasks of the phase that multiplies one row with gate and up of a layer's experts, `rows` per
+ * task, `units` per routed expert. */
 static int gate_tasks(const struct ffn_shape *s, int rows, int units)
 {
     return s->used * units + (s->shared ? (s->shared_width + rows - 1) / rows : 0);
@@ -408,7 +407,7 @@ static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int l
     return matrix_hint(gate_of(expert_of(d, layer, s->experts[t.slot])), t.unit * rows);
 }
 
-/* gate_up for one row. Gate and up together are four streams where both are of one type. */
+/* gate_up for one row. Gate and up together are four streams if both are of one type. */
 static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int rows, int units,
                         struct act_block *down, float *down_row)
 {
@@ -503,7 +502,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     phase_end(d, tid);
 }
 
-/* Entries of each expert together, experts upwards, rows upwards within one: the layer's experts
+/* Groups entries by expert, experts ascending, rows ascending within one: the layer's experts
  * job. */
 static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts)
 {
@@ -530,7 +529,7 @@ static void group_entries(struct cpu_device *d, int layer, int rows, const int *
                                       .out = d->out};
 }
 
-/* Whether no expert of a layer reads its rows as floats. */
+/* Whether no expert of a layer needs its rows as floats. */
 static bool only_panels(const struct cpu_device *d, int layer)
 {
     for (int e = 0; e < shape_experts(shape_of(d, layer)); e++)
@@ -539,8 +538,8 @@ static bool only_panels(const struct cpu_device *d, int layer)
     return true;
 }
 
-/* A row goes to several experts, so it is quantised once, as soon as it is normed, into the first
- * half of the place of its floats. */
+/* A row goes to several experts, so it is quantised once, right after its norm, into the first half
+ * of the space of its floats. */
 _Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float),
                "a row's blocks take half the room of its floats");
 

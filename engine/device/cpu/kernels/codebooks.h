@@ -1,6 +1,6 @@
-/* Codebooks (engine/file/grids.h) turned: for each column of all points a byte, which vector sets
- * with byte permutations look up where others load whole points. Filled once, before kernels run;
- * then read by any thread. */
+/* Codebooks (engine/file/grids.h) transposed: for each column of all points a byte, which vector
+ * sets look up with byte permutations where others load whole points. Filled once, before kernels
+ * run; then read by any thread. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_CODEBOOKS_H
 #define ENGINE_DEVICE_CPU_KERNELS_CODEBOOKS_H
 
@@ -20,7 +20,7 @@ struct codebooks {
 
 extern struct codebooks codebooks;
 
-/* Once, before the first kernel (select.c does). */
+/* Called once, before the first kernel (by select.c). */
 void codebooks_fill(void);
 
 /* Points of a format. */
@@ -40,7 +40,7 @@ void codebooks_fill(void);
 CODEBOOK_FORMATS
 #undef CODEBOOK
 
-/* Of processors that gather quickly, instead of it: those whose points are too many for that. */
+/* Used instead on processors with fast gathers: formats whose points are too many for that. */
 #define GATHERED_FORMATS   \
     GATHERED(IQ1_S, iq1_s) \
     GATHERED(IQ1_M, iq1_m)
@@ -50,7 +50,7 @@ CODEBOOK_FORMATS
 GATHERED_FORMATS
 #undef GATHERED
 
-/* Its table, byte after byte of a point; NULL: it has none. */
+/* Its table, the bytes of each point in sequence; NULL: none. */
 static inline const uint8_t *codebook_of(enum dtype type)
 {
     switch (type) {

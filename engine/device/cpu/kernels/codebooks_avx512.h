@@ -1,11 +1,11 @@
-/* Codebook formats (IQ2, IQ3) times one token with VBMI, 16 rows, one a lane. A table of 128 bytes
- * lies in two registers, from which one instruction picks 64: an index of 8 to 10 bits takes 2 to 8
- * of those and one choice fewer by the bits above the seventh. All points of a block, or of half of
- * it, are looked up side by side, for a few columns of each; loads one by one, or gathers, take 1.4
- * to 3.5 times as long (the 2048 points of IQ1 would cost more than that saves). The activations of
- * those columns are put side by side instead, and signs turn them. Integers are exact, so the sums
- * are those of unpack_words.inc. Included by gemv_codebooks_avx512.c behind unpack.inc. Pure
- * functions. */
+/* Codebook formats (IQ2, IQ3) times one token with VBMI, 16 rows, one per lane. A table of 128
+ * bytes is in two registers, from which one instruction picks 64: an index of 8 to 10 bits takes 2
+ * to 8 of those and one fewer blends by the bits above the seventh. All points of a block, or of
+ * half of it, are looked up in parallel, for a few columns of each; single loads, or gathers, take
+ * 1.4 to 3.5 times as long (for the 2048 points of IQ1 the lookups would cost more than they save).
+ * Instead the activations of those columns are made adjacent, and signs negate them. Integers are
+ * exact, so the sums are those of unpack_words.inc. Included by gemv_codebooks_avx512.c after
+ * unpack.inc. Pure functions. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_CODEBOOKS_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_CODEBOOKS_AVX512_H
 
@@ -28,7 +28,7 @@ INLINE vi bits_a_byte(vi words, const int first, const int step)
     return _mm512_multishift_epi64_epi8(at, words);
 }
 
-/* Of each index a byte of the table of `halves` times 128: seven bits in `low`, above[b]: whether
+/* For each index a byte of the table of `halves` times 128: seven bits in `low`, above[b]: whether
  * bit 7 + b is set. */
 INLINE vi pick(const uint8_t *table, const int halves, vi low, const __mmask64 *above)
 {

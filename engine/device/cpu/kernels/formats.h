@@ -28,7 +28,8 @@
     void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a);
 #include "engine/file/formats.def"
 
-/* What an integer sum of unsigned codes begins at, so that it ends as the sum of their values. */
+/* Start value of an integer sum of unsigned codes, such that the result is the sum of their
+ * values. */
 static inline int32_t format_sum_start(enum dtype type, const struct act_block *a)
 {
     const int zero = format_of[type].zero;

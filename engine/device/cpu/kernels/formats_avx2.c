@@ -1,7 +1,7 @@
-/* AVX2 dot products of the quantised formats: dot.inc, eight rows, one a lane; groups of 16 rows
+/* AVX2 dot products of the quantised formats: dot.inc, eight rows, one per lane; groups of 16 rows
  * are done as two halves. Bytes are multiplied by maddubs, whose 16-bit pair sums must not
  * saturate. formats_avxvnni.c compiles this text a second time, with an instruction that adds to 32
- * bits at once. */
+ * bits directly. */
 #if defined(__AVX2__)
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/device/cpu/kernels/prefetch.h"
@@ -29,7 +29,7 @@ INLINE vi multiply(enum dtype type, vi sum, const vi *w, const int8_t *q, const 
 /* A pair sum of larger codes would saturate. */
 #define SIGNED_CODES(type) (format_largest(type) > 127)
 
-/* As many words' pair sums as 16 bits hold. */
+/* Number of words whose pair sums fit in 16 bits. */
 INLINE int most_words(enum dtype type)
 {
     const int most = INT16_MAX / (2 * 127 * format_largest(type));
@@ -71,13 +71,13 @@ INLINE void prefetch_part(const struct prefetch *a, const int groups, const int 
 
 #include "engine/device/cpu/kernels/sums_avx2.h"
 
-/* Whether a superblock's blocks are multiplied together, for their codes share words. */
+/* Whether a superblock's blocks are multiplied together, because their codes share words. */
 INLINE bool is_together(enum dtype type)
 {
     return type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || halves_paired(type);
 }
 
-/* At block j, the first or in the middle, those whose words are read together from there. */
+/* At block j, the first or in the middle: the blocks whose words are read together from there. */
 INLINE void sums_together(enum dtype type, const uint8_t *data, int j, const struct act_block *a,
                           vi sum[8])
 {
@@ -132,8 +132,8 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
 #define DOT(name) dot_##name##_avx2
 #define GEMV(name) gemv_##name##_avx2
 #endif
-/* Groups of 16 rows, as another set or a device packed them, are done as two halves. Apart, because
- * the register allocator does worse with both in one function. */
+/* Groups of 16 rows, as packed by another set or a device, are done as two halves. Separate
+ * functions, because the register allocator does worse with both in one. */
 #define FORMAT(id, name, ...)                                                                      \
     static                                                                                         \
         __attribute__((noinline)) void halves_##name(const void *weights, int groups, int width,   \

@@ -1,4 +1,4 @@
-/* AVX-512 dot products of the quantised formats: dot.inc, 16 rows, one a lane. */
+/* AVX-512 dot products of the quantised formats: dot.inc, 16 rows, one per lane. */
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/device/cpu/kernels/prefetch_avx512.h"

@@ -1,5 +1,5 @@
-/* Scalar dot products of the quantised formats: the reference, written from numerics.h and the
- * layout alone. */
+/* Scalar dot products of the quantised formats: the reference, written only from numerics.h and the
+ * layout. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/file/blocks.h"
 #include "engine/file/blocks_words.h"
@@ -32,7 +32,7 @@ static int value_at(enum dtype type, const uint8_t *block, int width, int r, int
     return blocks_value(type, (uint8_t)code);
 }
 
-/* 6-bit factors of block j: as in the file, the word's bytes being spread over the rows. */
+/* 6-bit factors of block j: as in the file, with the word's bytes spread over the rows. */
 static void factors(const uint8_t *head, int width, int r, int j, int *scale, int *min)
 {
     uint8_t s[12];
@@ -102,7 +102,7 @@ static void dot(enum dtype type, const void *group, int width, int cols,
         }
 }
 
-/* Block b of row r of a format that is packed as it is. */
+/* Block b of row r of a format that is packed unchanged. */
 static void words_of_row(enum dtype type, const uint8_t *group, int width, int b, int r,
                          struct block_fields *out)
 {

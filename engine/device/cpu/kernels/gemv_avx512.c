@@ -1,4 +1,4 @@
-/* AVX-512 products of one token: gemv.inc, 16 rows, one a lane. The sums' bits are those of
+/* AVX-512 products of one token: gemv.inc, 16 rows, one per lane. The sums' bits are those of
  * formats_avx512.c: integers are exact in any order. */
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/vector_avx512.h"
@@ -13,8 +13,8 @@ INLINE bool is_plain_nibbles(enum dtype type)
     return f->bits == 4 && !f->high && !f->lookup && !f->words;
 }
 
-/* The integer sum of a block: two chains, for a multiply-add takes five cycles. Formats of plain
- * nibbles leave the high ones where they are, sixteen times their value, which costs no shift a
+/* The integer sum of a block: two chains, because a multiply-add takes five cycles. Formats of
+ * plain nibbles leave the high ones in place, sixteen times their value, which saves a shift per
  * word. */
 INLINE vi nibble_sum(const uint8_t *payload, const struct act_block *a, int start)
 {
@@ -46,13 +46,13 @@ INLINE bool is_points(enum dtype type)
            type == DTYPE_IQ1_S || type == DTYPE_IQ1_M;
 }
 
-/* Whether a superblock's blocks are multiplied together, for their codes share words. */
+/* Whether a superblock's blocks are multiplied together, because their codes share words. */
 INLINE bool is_together(enum dtype type)
 {
     return type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || halves_paired(type);
 }
 
-/* At block j, the first or in the middle, those whose words are read together from there. */
+/* At block j, the first or in the middle: the blocks whose words are read together from there. */
 INLINE void sums_together(enum dtype type, const uint8_t *data, int j, const struct act_block *a,
                           vi sum[8])
 {
@@ -88,7 +88,7 @@ INLINE void half_sums(enum dtype type, const uint8_t *data, int j, const struct 
     }
 }
 
-/* The sum of a block whose halves are alike. */
+/* The sum of a block with equal halves. */
 INLINE vi block_sum(enum dtype type, const uint8_t *data, int j, const struct act_block *a)
 {
     vi w[8];

@@ -1,5 +1,5 @@
-/* AVX-512 products of codebook formats with one token, where the processor permutes bytes (VBMI):
- * gemv.inc over codebooks_avx512.h. The sums' bits are those of gemv_avx512.c. */
+/* AVX-512 products of codebook formats with one token, for processors with byte permutations
+ * (VBMI): gemv.inc over codebooks_avx512.h. The sums' bits are those of gemv_avx512.c. */
 #if defined(__AVX512VBMI__)
 #include "engine/device/cpu/kernels/vector_avx512.h"
 

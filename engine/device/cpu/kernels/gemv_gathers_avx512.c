@@ -1,4 +1,4 @@
-/* AVX-512 products of IQ1 with one token, where the processor gathers quickly (Xeons since Sapphire
+/* AVX-512 products of IQ1 with one token, for processors with fast gathers (Xeons since Sapphire
  * Rapids: eight points in some four cycles): gemv.inc, points gathered from the grid itself. IQ2's
  * permutations of bytes (codebooks_avx512.h) are as fast. The sums' bits are gemv_avx512.c's. */
 #if defined(__AVX512VNNI__)
@@ -17,7 +17,7 @@ INLINE vi eight_total(const int8_t *q)
     return _mm512_sub_epi32(_mm512_broadcastd_epi32(sums), vi_set1(8 * 128));
 }
 
-/* Adds eight columns of 16 rows, eight rows a vector. */
+/* Adds eight columns of 16 rows, eight rows per vector. */
 INLINE void add_points(vi index, vi q, vi sum[2])
 {
     sum[0] = vi_dp4(sum[0],
@@ -26,7 +26,7 @@ INLINE void add_points(vi index, vi q, vi sum[2])
         sum[1], _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(index, 1), grid_iq1_s, 8), q);
 }
 
-/* Both halves' sums of block j. IQ1's eighth, added to a point or taken away, is the activations'
+/* Both halves' sums of block j. IQ1's eighth, added to a point or subtracted, is the activations'
  * own sum. */
 INLINE void iq1_gathered(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
                          vi sum[2])

@@ -1,11 +1,11 @@
-/* The table of kernels that the CPU device runs: one table per instruction set, all with the same
- * bits (engine/device/numerics.h). Pure functions: any thread, no allocation, no state. Pointers
- * need no alignment beyond their element's unless stated; none of a call's outputs may overlap its
- * inputs unless stated.
+/* The CPU device's kernel table: one table per instruction set, all with the same bits
+ * (engine/device/numerics.h). Pure functions: any thread, no allocation, no state. Pointers need no
+ * alignment beyond their element's unless stated; none of a call's outputs may overlap its inputs
+ * unless stated.
  *
- * Quantised activations are rows of `struct act_block`; several rows (tokens) that meet the same
- * weights stand in a panel: block b of token t at panel[b * nt + t], nt <= KERNEL_TILE. A single
- * row is a panel of one. */
+ * Quantised activations are rows of `struct act_block`; several rows (tokens) that are multiplied
+ * with the same weights form a panel: block b of token t at panel[b * nt + t], nt <= KERNEL_TILE. A
+ * single row is a panel of one. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
 #define ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
 
@@ -20,14 +20,14 @@
 #include <stdint.h>
 
 #define KERNEL_TILE 128 /* most tokens of a panel */
-/* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again
- */
+/* most tokens per call of dot_raw: with more, packing on the fly costs less than reading rows
+ * again */
 #define KERNEL_RAW_TOKENS 8
-#define KERNEL_FLOAT_TOKENS 96 /* tokens of one call of dot_float */
-/* tokens whose integer sums of two row groups fit into AVX-512's registers: the float sums, which
- * are met once a block, may lie in memory */
+#define KERNEL_FLOAT_TOKENS 96 /* most tokens per call of dot_float */
+/* tokens whose integer sums of two row groups fit into AVX-512's registers: the float sums, used
+ * once per block, may be in memory */
 #define KERNEL_SMALL_BATCH 8
-/* queries of one call of scores / values: several tokens' that share a key/value head */
+/* queries per call of scores / values: several tokens' that share a key/value head */
 #define KERNEL_QUERIES 36
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights
@@ -38,21 +38,21 @@ struct act_block {
     int8_t q[NUM_BLOCK];
     int32_t low; /* sum of q[0..15]: Q6_K has a scale for each half */
     float fsum;  /* sum, for formats with a minimum */
-    /* what the sums of Q6_K's halves begin at: -32 times those of q, the first from SUM_BITS on.
-     * All together a cache line: matrix units load the q of many tokens at once */
+    /* start values of the sums of Q6_K's halves: -32 times those of q, the first from SUM_BITS on.
+     * The struct is one cache line: matrix units load the q of many tokens at once */
     int32_t from[2];
 };
 
-/* An integer sum of less than 2^22 that begins at these bits ends as those of a float, SUM_BASE
- * more than the sum: nobody need convert it. */
+/* An integer sum of less than 2^22 that starts at these bits is, read as a float, SUM_BASE more
+ * than the sum: no conversion is needed. */
 #define SUM_BITS 0x4b400000
 #define SUM_BASE 12582912.0f
 
-#define KERNEL_GEMV_GROUPS 4 /* row groups that a token meets side by side, at most */
+#define KERNEL_GEMV_GROUPS 4 /* most row groups multiplied with a token in parallel */
 
-/* What is read together, up to KERNEL_GEMV_GROUPS of it, and where reading goes on afterwards: a
- * hint, NULL where nobody knows. The last groups of a matrix may be fewer than their successors:
- * next holds KERNEL_GEMV_GROUPS places. */
+/* Addresses read together, up to KERNEL_GEMV_GROUPS, and where reading continues afterwards: a
+ * hint, NULL if unknown. The last groups of a matrix may be fewer than their successors: next holds
+ * KERNEL_GEMV_GROUPS addresses. */
 struct kernel_gemv {
     const struct pattern *how;
     int n;
@@ -60,8 +60,8 @@ struct kernel_gemv {
     float *out[KERNEL_GEMV_GROUPS];
 };
 
-/* How many of the groups from i on are read side by side where `most` may be; next: where reading
- * goes on from each. */
+/* How many of the groups from i on are read in parallel if at most `most` may be; next: where
+ * reading continues after each. */
 static inline int kernel_gemv_step(const struct kernel_gemv *s, int i, int most,
                                    const uint8_t *next[KERNEL_GEMV_GROUPS])
 {
@@ -91,9 +91,9 @@ static inline int kernel_float_cols(int cols)
 /* clang-format on */
 
 /* A causal convolution in place over some channels of consecutive tokens (rule 12): token t's at x
- * + t * stride. Taps stand tap by tap, the oldest first: w + j * w_stride; so do the taps - 1
- * inputs before the first token, in state, which then holds those before the next one. before,
- * after: NULL, or what the inputs and the results are multiplied with, laid out as x. */
+ * + t * stride. Taps are stored tap by tap, the oldest first: w + j * w_stride; likewise the taps -
+ * 1 inputs before the first token, in state, which is updated to those before the next one. before,
+ * after: NULL, or factors of the inputs and the results, laid out as x. */
 #define KERNEL_TAPS 16
 struct kernel_convolution {
     float *x;
@@ -107,8 +107,8 @@ struct kernel_convolution {
 };
 
 /* Some columns of a head's recurrence (rule 12) over consecutive tokens. state (key_dim, width). Of
- * token t: k and q (key_dim) and v (width), which its outputs replace, lie t * stride further on;
- * so do the decay g, beta and dt. g: one number, or with g_step 1 key_dim of them. beta NULL: no
+ * token t: k and q (key_dim) and v (width), which its outputs replace, are at offset t * stride; so
+ * are the decay g, beta and dt. g: one number, or with g_step 1 key_dim of them. beta NULL: no
  * delta is taken, v is multiplied with *dt, and skip * v added to the output. */
 #define KERNEL_KEYS 512
 struct kernel_recurrence {
@@ -121,40 +121,40 @@ struct kernel_recurrence {
 
 struct kernels {
     const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
-    int width;        /* row interleave this set likes best */
-    /* NULL, or the set whose dot is faster with few tokens, of the same bits; and from how many on
-     * this one is, where nothing was measured (shape_table.h). */
+    int width;        /* preferred row interleave of this set */
+    /* NULL, or a set whose dot is faster with few tokens, with the same bits; and from how many
+     * tokens this one is faster, if nothing was measured (shape_table.h). */
     const struct kernels *small_batch_set;
     int small_batch_end;
-    /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at
+    /* preferred tokens per panel, at most KERNEL_TILE: unpacked weights are used for so many at
      * once */
     int tile;
 
     /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */
     void (*quantise)(const float *x, int cols, struct act_block *out, int stride);
-    /* Rule 2 for `groups` row groups of `width` rows, one behind the other, and nt tokens: out[t *
-     * out_stride + row], all lanes written. */
+    /* Rule 2 for `groups` consecutive row groups of `width` rows, and nt tokens: out[t * out_stride
+     * + row], all lanes written. */
     void (*dot[DTYPE_COUNT])(const void *weights, int groups, int width, int cols,
                              const struct act_block *panel, int nt, float *out,
                              ptrdiff_t out_stride);
-    /* The same for 16 * groups rows as they lie in the file, one behind the other, and nt <=
-     * KERNEL_RAW_TOKENS. NULL where there is none. */
+    /* The same for 16 * groups consecutive rows as in the file, and nt <= KERNEL_RAW_TOKENS. NULL:
+     * not available. */
     void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols,
                                  const struct act_block *panel, int nt, float *out,
                                  ptrdiff_t out_stride);
-    /* Rule 2 for one token and groups of this set's width, wherever they lie: out[group][row], all
-     * lanes written. NULL where dot does as well. */
+    /* Rule 2 for one token and groups of this set's width, at any addresses: out[group][row], all
+     * lanes written. NULL where dot is as fast. */
     void (*gemv[DTYPE_COUNT])(const struct kernel_gemv *s, int cols, const struct act_block *a);
-    /* Rule 11. Tokens in the form that dot_float and gemv_float of this set read: nt <=
-     * KERNEL_FLOAT_TOKENS rows of cols into a panel of nt * kernel_float_cols(cols) floats at most.
-     * bf16: rounded to BF16, for BF16 weights alone. */
+    /* Rule 11. Converts tokens to the form of dot_float and gemv_float of this set: nt <=
+     * KERNEL_FLOAT_TOKENS rows of cols into a panel of at most nt * kernel_float_cols(cols) floats.
+     * bf16: rounded to BF16, only for BF16 weights. */
     void (*float_input)(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt,
                         void *panel);
     /* Float weights (F32, F16, BF16, F8 rows, row_bytes apart) and a panel; any n_rows. */
     void (*dot_float)(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows,
                       int cols, const void *panel, int nt, float *out, ptrdiff_t out_stride);
-    /* One token and up to KERNEL_GEMV_GROUPS rows: *out[row]. x: a panel of one, or where it is not
-     * rounded the row of cols itself. */
+    /* One token and up to KERNEL_GEMV_GROUPS rows: *out[row]. x: a panel of one, or, if not
+     * rounded, the row of cols itself. */
     void (*gemv_float)(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols,
                        const void *x);
     /* The first n elements of a float row (F16, BF16, F32; of F8 all) as F32. */
@@ -164,7 +164,7 @@ struct kernels {
                  float *y);
     /* RMSNorm of rule 5; y may be x; any n, fastest with multiples of 16. */
     void (*rms_norm)(const float *x, int n, const float *w, float inv_n, float eps, float *y);
-    /* Rule 8; out may be either input. gate is not read where the activation has none. */
+    /* Rule 8; out may be either input. gate is not read if the activation has none. */
     void (*activate[ACTIVATIONS])(const float *gate, const float *up, int n, float limit,
                                   float *out);
     /* Rule 7's gate: x = x * sigmoid(gate). */
@@ -196,19 +196,19 @@ struct kernels {
     void (*to_f16)(const float *x, int n, uint16_t *out);
     void (*to_bf16)(const float *x, int n, uint16_t *out);
 
-    /* Attention (rule 7) of nq <= KERNEL_QUERIES queries, q (nq, head_dim), over `blocks` blocks of
-     * keys, one behind the other: out (nq, NUM_CHUNK). A block is 16 tokens: F32, F16:
+    /* Attention (rule 7) of nq <= KERNEL_QUERIES queries, q (nq, head_dim), over `blocks`
+     * consecutive blocks of keys: out (nq, NUM_CHUNK). A block is 16 tokens: F32, F16:
      * [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8. next, here and
-     * below: what will be read after this call, fetched in passing; any address, for it is never
-     * read. */
+     * below: what will be read after this call, prefetched on the way; any address, for it is never
+     * dereferenced. */
     void (*scores[3])(const void *keys, int blocks, int head_dim, const float *q, int nq,
                       float *out, const void *next);
     /* p: the scores of n tokens (a multiple of 16; a token that is not visible has -inf) become
      * weights; max and sum as m_c, s_c. */
     void (*softmax)(float *p, int n, float *max, float *sum);
     /* Values of count tokens, row-major (count, head_dim); Q8_0: a row is head_dim / 32 F16 scales,
-     * then head_dim int8. p (nq, NUM_CHUNK): out[query * out_stride + d], on top of what is there
-     * when `more`. */
+     * then head_dim int8. p (nq, NUM_CHUNK): out[query * out_stride + d], added to its contents if
+     * `more`. */
     void (*values[3])(const void *v, int head_dim, const float *p, int nq, int count, bool more,
                       float *out, ptrdiff_t out_stride, const void *next);
     /* Latent attention (rule 13): scores of nq <= KERNEL_QUERIES queries, q (nq, dims), over n rows
@@ -217,8 +217,8 @@ struct kernels {
     void (*latent_scores[3])(const void *rows, int n, int dims, const float *q, int nq, float *out);
     void (*latent_values[3])(const void *rows, int dims, int rank, const float *p, int nq,
                              int count, bool more, float *out, ptrdiff_t out_stride);
-    /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk
-     * with sum 0 is skipped by its max, -inf. sink: the head's; -inf: it has none. */
+    /* Combines chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim].
+     * A chunk with sum 0 is skipped by its max, -inf. sink: the head's; -inf: none. */
     void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,
                   int n_chunks, int head_dim, float sink, float *out);
 
@@ -238,9 +238,9 @@ void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct ac
                          int nt, float *out, ptrdiff_t out_stride);
 #endif
 
-/* The set in use (the best one of this CPU until kernels_select chose another). */
+/* The current set (the best one of this CPU until kernels_select chose another). */
 const struct kernels *kernels_active(void);
-/* Entry i of the sets this CPU can run, NULL beyond the last; best last. */
+/* Entry i of the sets supported by this CPU, NULL beyond the last; best last. */
 const struct kernels *kernels_at(int i);
 /* Chooses the set of that name; NULL: the best. ERR_USAGE when this CPU lacks it. */
 int kernels_select(const char *name, struct error *e);

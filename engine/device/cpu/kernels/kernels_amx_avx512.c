@@ -1,21 +1,21 @@
 /* AMX kernels (tile and int8): the AVX-512 set with the matrix unit for panels of several tokens,
  * every quantised format. Integer sums are exact in any order, so the bits are those of every other
- * set. Compiled with AVX-512's flags; called only where select.c found the unit and got leave to
+ * set. Compiled with AVX-512's flags; called only if select.c found the unit and got permission to
  * use it.
  *
  * A few blocks of some row groups are unpacked to signed bytes at a time, for all tokens of the
  * panel. Then, up to 16 tokens of one group at a time (16 float sums in registers), the unit
- * multiplies one block of 32 columns while the vector unit scales and adds the one before. Each
- * product of a block must leave the tiles before the next, since each has a scale of its own: 16
- * rows stored, and three float operations a row that find only one port open while tiles are in
- * use. That, not the unit's multiplications, is what bounds these kernels. */
+ * multiplies one block of 32 columns while the vector unit scales and adds the previous one. Each
+ * product of a block must leave the tiles before the next, since each has its own scale: 16 rows
+ * stored, and three float operations per row with only one port available while tiles are in use.
+ * That, not the unit's multiplications, limits these kernels. */
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/device/cpu/kernels/vector_avx512.h"
 
 #include "engine/device/cpu/kernels/unpack.inc"
 
-#define TOKENS_LEAST 8 /* with fewer the vector kernels win */
+#define TOKENS_LEAST 8 /* with fewer the vector kernels are faster */
 #define TOKENS_MOST 16
 #define GROUPS_MOST 4
 /* blocks unpacked at a time: they and the tokens' blocks stay in the first-level cache */
@@ -27,8 +27,8 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* What a block needs besides its product: nothing, a minimum, or (Q6_K) two products of 16 columns
- * with a factor each. */
+/* Additions to a block's product: none, a minimum, or (Q6_K) two products of 16 columns with a
+ * factor each. */
 enum kind { PLAIN, MINIMUM, HALVES };
 
 static inline enum kind kind_of(enum dtype type)
@@ -56,7 +56,7 @@ static void configure(enum kind kind, int tokens)
     __asm__ volatile("ldtilecfg %0" : : "m"(c));
 }
 
-/* One block times its tokens into sums, the even and the odd blocks by tiles of their own. */
+/* Multiplies one block with its tokens into sums, even and odd blocks in separate tiles. */
 INLINE void multiply_block(const enum kind kind, int odd, const struct act_block *a,
                            const int8_t *w)
 {
@@ -134,21 +134,21 @@ INLINE void scale_and_add(const enum kind kind, const int32_t sums[2][TOKENS_MOS
     }
 }
 
-/* Sums of some groups and tokens: of the quarter under way, where it has more than one piece; of
- * the first two; of the third. */
+/* Sums of some groups and tokens: of the current quarter, if it has more than one piece; of the
+ * first two; of the third. */
 struct totals {
     __m512 now[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST],
         first[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST],
         third[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST];
 };
 
-/* Which quarter a piece is part of, and whether it begins or ends it. */
+/* The quarter of a piece, and whether the piece starts or ends it. */
 struct stage {
     int quarter;
     bool begins, ends;
 };
 
-/* What the unit multiplies for some tokens: one piece of a group, blocks of a at a step of nt. */
+/* One run of the unit for some tokens: one piece of a group, blocks of a at a step of nt. */
 struct run {
     const struct piece *w;
     const struct act_block *a;
@@ -156,7 +156,7 @@ struct run {
     float *out;
 };
 
-/* m sums of a quarter that ends: numerics.h, rule 2. */
+/* Adds m sums of a completed quarter: numerics.h, rule 2. */
 INLINE void end_quarter(const struct run *r, int quarter, const int m, const __m512 *acc,
                         ptrdiff_t stride)
 {
@@ -178,9 +178,9 @@ INLINE void end_quarter(const struct run *r, int quarter, const int m, const __m
     }
 }
 
-/* m tokens (a constant) of one piece. The first block's product is under way already, in the tiles
- * of `odd`; the first of `next`, when there is one, is begun before the last sums are waited for.
- * Returns the next odd. */
+/* m tokens (a constant) of one piece. The first block's product is already running, in the tiles of
+ * `odd`; the first of `next`, if there is one, is started before waiting for the last sums. Returns
+ * the next odd. */
 INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct run *next,
                         struct stage stage, int blocks, int nt, const int m, int odd,
                         ptrdiff_t stride)
@@ -218,7 +218,7 @@ INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct 
     return odd;
 }
 
-/* Runs of m tokens each, one behind the other. */
+/* Consecutive runs of m tokens each. */
 INLINE void runs_tokens(const enum kind kind, const struct run *r, int n, struct stage stage,
                         int blocks, int nt, const int m, ptrdiff_t stride)
 {
@@ -289,9 +289,8 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
     }
 }
 
-/* Some row groups. Tokens are cut into equal sets of m; the last one is short, when they do not
- * come out even, by reaching back over tokens of the one before: their sums come out, and are
- * stored, twice. */
+/* Some row groups. Tokens are divided into equal sets of m; a short last one overlaps the previous
+ * one: the sums of shared tokens are computed and stored twice. */
 INLINE void dot_groups(enum dtype type, const uint8_t *group, int groups, int n,
                        const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
 {
@@ -339,7 +338,7 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
     size_t bytes = dtype_row_bytes(type, cols) * 16;
     const uint8_t *at = weights;
 
-    /* every quarter has a block; what unpacking takes most of the time of wins nothing here */
+    /* every quarter has a block; formats dominated by unpacking gain nothing here */
     if (nt < TOKENS_LEAST || width != 16 || cols < 4 * NUM_BLOCK || format_of[type].words) {
         kernels_avx512.dot[type](at, groups, width, cols, panel, nt, out, out_stride);
         return;

@@ -1,7 +1,7 @@
-/* AVX2 kernels (with FMA and F16C): 8 rows a lane set; groups of 16 rows are done as two halves.
- * Compiled with its own flags; called only where select.c found the instructions. kernels_avxvnni.c
- * compiles this text a second time, where four products of bytes and their sum are one instruction.
- */
+/* AVX2 kernels (with FMA and F16C): 8 rows, one per lane; groups of 16 rows are done as two halves.
+ * Compiled with its own flags; called only if select.c found the instructions. kernels_avxvnni.c
+ * compiles this text a second time, where four products of bytes and their sum are one
+ * instruction. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX2__)
@@ -30,8 +30,8 @@ static void to_f16(const float *x, int n, uint16_t *out)
     kernels_scalar.to_f16(x + i, n - i, out + i);
 }
 
-/* 64 codes of F8, turned (engine/file/f8.h): out[2k], out[2k + 1] have columns 16k .. 16k+15, each
- * 2^-120 times its code's value, for the code's bits are those of such an F32 number. */
+/* 64 codes of F8, transposed (engine/file/f8.h): out[2k], out[2k + 1] have columns 16k .. 16k+15,
+ * each 2^-120 times its code's value, because the code's bits are those of such an F32 number. */
 INLINE void vf_from_turned_e4m3(const void *p, vf out[8])
 {
     const __m256i bits = _mm256_set1_epi32((int)0x87f00000u);
@@ -163,7 +163,7 @@ static double peak_int8(void)
     for (int i = 0; i < 1 << 20; i++) {
 #pragma GCC unroll 8
         for (int k = 0; k < 8; k++) {
-            /* for all the compiler knows another value: nothing is multiplied once for all */
+            /* hides the value from the compiler, so that it does not hoist the multiplication */
             __asm__("" : "+x"(b));
             a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(_mm256_maddubs_epi16(c, b), ones));
         }

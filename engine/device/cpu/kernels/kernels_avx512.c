@@ -1,5 +1,5 @@
-/* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows a group, one row a lane, so that no sum ever
- * crosses lanes. Compiled with its own flags; called only where select.c found the instructions. */
+/* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows per group, one row per lane, so that no sum ever
+ * crosses lanes. Compiled with its own flags; called only if select.c found the instructions. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
@@ -28,8 +28,8 @@ static void to_f16(const float *x, int n, uint16_t *out)
     kernels_scalar.to_f16(x + i, n - i, out + i);
 }
 
-/* 64 codes of F8, turned (engine/file/f8.h): out[k] has columns 16k .. 16k+15, each 2^-120 times
- * its code's value, for the code's bits are those of such an F32 number. */
+/* 64 codes of F8, transposed (engine/file/f8.h): out[k] has columns 16k .. 16k+15, each 2^-120
+ * times its code's value, because the code's bits are those of such an F32 number. */
 INLINE void vf_from_turned_e4m3(const void *p, vf out[4])
 {
     const __m512i bits = _mm512_set1_epi32((int)0x87f00000u);
@@ -44,8 +44,8 @@ INLINE void vf_from_turned_e4m3(const void *p, vf out[4])
 
 #include "engine/device/cpu/kernels/vector.inc"
 
-/* Two vectors to be folded become one of half results: the quarters of each, then pairs within a
- * quarter. */
+/* One folding step merges two vectors into one of half results: the quarters of each, then pairs
+ * within a quarter. */
 #define FOLD_QUARTERS(op, a, b) \
     op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee))
 #define FOLD_QUARTERS2(op, a, b) \
@@ -76,11 +76,10 @@ static inline void side_by_side(__m512i a, __m512i b, __m512i c, __m512i d, __m5
     _mm_storeu_si128((void *)&out[(4 * (i) + j) * stride].place, \
                      _mm512_extracti32x4_epi32((v)[j], i))
 
-/* Rule 1 for 16 blocks, whose largest magnitudes and sums are folded together, one block a lane in
- * the end: an eighth of the shuffles that one block after the other would take. Blocks are paired
- * so that lane i is block i. A block of a panel is a cache line of its own that is seldom at hand,
- * so it is written by three stores, not by one for each field: the buffer of stores in flight holds
- * that many more blocks. */
+/* Rule 1 for 16 blocks, whose maxima and sums are folded together, finally one block per lane: an
+ * eighth of the shuffles of block after block. Blocks are paired so that lane i is block i. A block
+ * of a panel is a cache line that is seldom cached, so it is written by three stores, not by one
+ * per field: the store buffer then holds that many more blocks. */
 static void quantise16(const float *x, struct act_block *out, int stride)
 {
     const __m512i low = _mm512_set1_epi32(0x7fffffff);
@@ -90,7 +89,7 @@ static void quantise16(const float *x, struct act_block *out, int stride)
     __m512i lows, highs, sums, v[4];
     __mmask16 valid;
 
-    for (int b = 0; b < 16; b++) { /* max(a, b) is b when a is NaN: a NaN never wins */
+    for (int b = 0; b < 16; b++) { /* max(a, b) is b if a is NaN: a NaN never wins */
         __m512 x0 = _mm512_castsi512_ps(
             _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b)), low));
         __m512 x1 = _mm512_castsi512_ps(
@@ -99,7 +98,7 @@ static void quantise16(const float *x, struct act_block *out, int stride)
         m[b] = _mm512_max_ps(x1, _mm512_max_ps(x0, _mm512_setzero_ps()));
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* blocks i, 4 + i, 8 + i, 12 + i, one a quarter */
+    for (int i = 0; i < 4; i++) { /* blocks i, 4 + i, 8 + i, 12 + i, one per quarter */
         __m512 a = FOLD_QUARTERS(_mm512_max_ps, m[i], m[4 + i]),
                c = FOLD_QUARTERS(_mm512_max_ps, m[8 + i], m[12 + i]);
 
@@ -130,7 +129,7 @@ static void quantise16(const float *x, struct act_block *out, int stride)
         m[b] = FOLD_QUARTERS(add_integers, q[0], q[1]);
     }
     /* Quarters of two folded blocks: low, high of the one, low, high of the other; the pairs are
-     * chosen so that the blocks come out in order. */
+     * chosen so that the blocks are in order afterwards. */
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         __m512 a = FOLD_QUARTERS2(add_integers, m[i], m[4 + i]),

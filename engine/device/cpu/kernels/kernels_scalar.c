@@ -1,5 +1,5 @@
-/* Scalar kernels: the reference that the vector sets are tested against, bit by bit. Written from
- * numerics.h alone, for reading, not for speed. */
+/* Scalar kernels: the reference for testing the vector sets, bit by bit. Written only from
+ * numerics.h, for clarity, not for speed. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/file/f8.h"
 
@@ -45,7 +45,7 @@ static void widen(enum dtype type, const void *row, int n, float *out)
         out[i] = element(type, row, i, n);
 }
 
-/* Tokens one behind the other, each filled up with zeros to whole steps of 32 columns. */
+/* Consecutive tokens, each zero-padded to whole steps of 32 columns. */
 static void float_input(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt,
                         void *panel)
 {

@@ -1,5 +1,4 @@
-/* The table of read patterns (patterns.h), and which of them suits a processor that nobody
- * measured. */
+/* The table of read patterns (patterns.h), and the default for an unmeasured processor. */
 #include "engine/device/cpu/kernels/patterns.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* Read patterns: in which order a core reads weights that one token meets, and what it asks for
- * before it needs it. Processors differ in what reads fastest, by half and more, so the pattern is
- * chosen for each (shape_table.h). The order of sums is a row's own: all patterns give the same
- * bits. Pure functions: any thread. */
+/* Read patterns: the order in which a core reads weights for one token, and what it prefetches. The
+ * fastest one differs between processors, by half and more, so the pattern is chosen for each
+ * (shape_table.h). The order of sums is within a row: all patterns give the same bits. Pure
+ * functions: any thread. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_PATTERNS_H
 #define ENGINE_DEVICE_CPU_KERNELS_PATTERNS_H
 
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a line is asked for: nowhere; into the first-level cache; there alone, passing the others
- * by; into the second level; into the second and then, nearer, into the first. */
+/* Prefetch target: none; into the first-level cache; only there, bypassing the others; into the
+ * second level; into the second and then, nearer, into the first. */
 enum pattern_hint {
     PATTERN_PLAIN,
     PATTERN_FIRST,
@@ -21,10 +21,10 @@ enum pattern_hint {
 };
 
 struct pattern {
-    const char *word; /* as the table's file and pages name it */
-    int groups;       /* row groups side by side: 1, 2 or 4 */
+    const char *word; /* its name in the table's file and the manual */
+    int groups;       /* row groups in parallel: 1, 2 or 4 */
     enum pattern_hint hint;
-    int far, near; /* bytes ahead; near: of PATTERN_TWICE */
+    int far, near; /* prefetch distances in bytes; near: of PATTERN_TWICE */
 };
 
 enum pattern_id {
@@ -35,18 +35,18 @@ enum pattern_id {
 
 extern const struct pattern pattern_of[READ_PATTERNS];
 
-/* -1: no pattern has this word. */
+/* -1: unknown word. */
 int pattern_from_word(const char *word);
-/* What reads fast on processors of this kind, where nothing was measured. vendor: of CPUID leaf 0;
+/* The default for processors of this kind, if nothing was measured. vendor: of CPUID leaf 0;
  * family: with the extended one. */
 enum pattern_id pattern_built_in(const char *vendor, int family);
-/* The same for the processor that this runs on. */
+/* The same for the current processor. */
 enum pattern_id pattern_here(void);
-/* For weights of a type, of what pattern_built_in says. */
+/* The pattern for weights of a type, given the result of pattern_built_in. */
 enum pattern_id pattern_for(enum pattern_id built_in, enum dtype type);
 
-/* `bytes`, a constant, from where the kernel will be `far` and `near` bytes later; no pointers,
- * for a hint may lead anywhere. The branches go the same way for a whole matrix. */
+/* Prefetches `bytes`, a constant, at `far` and `near` bytes ahead of the kernel; no pointers, for a
+ * hint may be any address. The branches go the same way for a whole matrix. */
 static inline __attribute__((always_inline)) void pattern_ask(const struct pattern *p,
                                                               uintptr_t far, uintptr_t near,
                                                               const size_t bytes)

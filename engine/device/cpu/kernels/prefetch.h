@@ -1,8 +1,8 @@
-/* How far ahead of what they read the kernels prefetch: every distance of every set, in bytes
- * unless said otherwise. FAR goes to the second-level cache, NEAR to the first; where there is
- * one, it is the far one. Measured, with what was seen, where it is used. What one token reads is
- * a choice (patterns.def). Two reads of their own kind have no number here: float GEMM prefetches
- * the next block of columns (float.inc), raw_avx512.c the next sixteen rows. */
+/* Prefetch distances of the kernels: every distance of every set, in bytes unless stated otherwise.
+ * FAR goes to the second-level cache, NEAR to the first; a single one is the far one. Measured;
+ * results are noted where it is used. Reads for one token have a configurable pattern
+ * (patterns.def). Two special reads have no number here: float GEMM prefetches the next block of
+ * columns (float.inc), raw_avx512.c the next sixteen rows. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_PREFETCH_H
 #define ENGINE_DEVICE_CPU_KERNELS_PREFETCH_H
 

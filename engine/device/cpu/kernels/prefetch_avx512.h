@@ -1,9 +1,9 @@
-/* Prefetching weights, for kernels that read `groups` row groups side by side, each `group` bytes,
- * one behind the other. Every line is prefetched twice: far ahead into the second-level cache, near
- * ahead into the first. On a Xeon whose read bandwidth a core is bound by the lines it has under
- * way, this reads 18 GB/s where either distance alone reads 14 to 16; four kilobytes and more ahead
- * are too far. Requests are best spread over a block's multiplications: a handful at once fills the
- * queue of the first-level cache. */
+/* Prefetching weights, for kernels that read `groups` consecutive row groups in parallel, each
+ * `group` bytes. Every line is prefetched twice: far ahead into the second-level cache, near ahead
+ * into the first. On a Xeon whose read bandwidth per core is limited by its outstanding lines, this
+ * reads 18 GB/s where either distance alone reads 14 to 16; four kilobytes and more ahead are too
+ * far. Requests are best spread over a block's multiplications: a handful at once fills the queue
+ * of the first-level cache. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_PREFETCH_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_PREFETCH_AVX512_H
 
@@ -18,8 +18,8 @@ struct prefetch {
     size_t group;
 };
 
-/* For what is read at `at`, `left` bytes before its group's end. Behind the last of the groups read
- * now lie the next ones. */
+/* For reads at `at`, `left` bytes before its group's end. After the last of the current groups come
+ * the next ones. */
 static inline __attribute__((always_inline)) struct prefetch prefetch_from(const uint8_t *at,
                                                                            size_t left,
                                                                            size_t group,

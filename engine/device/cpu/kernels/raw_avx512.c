@@ -1,7 +1,7 @@
-/* AVX-512 products with rows as they lie in the file: the weights of a model that was opened a
- * moment ago are multiplied where they are mapped. Sixteen rows are read side by side and
- * transposed in registers into the words that the packed layout stores, so the sums, and with them
- * the bits, are those of kernels_avx512.c; for a few tokens reading from memory takes as long. */
+/* AVX-512 products with rows as in the file: the weights of a model that was just opened are
+ * multiplied in the mapped file. Sixteen rows are read in parallel and transposed in registers into
+ * the words of the packed layout, so the sums, and the bits, are those of kernels_avx512.c; for a
+ * few tokens reading from memory takes as long. */
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/vector_avx512.h"
 
@@ -73,8 +73,8 @@ INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act
                 _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, (const void *)rows, 1)));
             __m512i w[8], s[4];
 
-            /* Sixteen rows are too many streams for the hardware; the next sixteen are asked for in
-             * the order in which they lie. */
+            /* Sixteen rows are too many streams for the hardware; the next sixteen are prefetched
+             * in their order in memory. */
             for (size_t i = 0; i < 16 * block; i += 64)
                 _mm_prefetch(ahead + i, _MM_HINT_T1);
             unpack_rows(type, rows + 2, row, w);

@@ -1,5 +1,5 @@
-/* Which kernel set runs: the best that this CPU has, or the one asked for. Chosen once, before
- * models load (their packing width follows); engine thread or start-up. */
+/* Selects the kernel set: the best that this CPU supports, or the requested one. Selected once,
+ * before models load (their packing width depends on it); engine thread or start-up. */
 #include "engine/device/cpu/kernels/codebooks.h"
 #include "engine/device/cpu/kernels/formats.h"
 
@@ -46,8 +46,8 @@ static int has_avx512(void)
 #endif
 
 #if defined(__x86_64__)
-/* The processor has tiles and int8 products, the kernel saves their state, and lets this process
- * use them (Linux asks for a request: the state is 8 KiB a thread). */
+/* Whether the processor has tiles and int8 products, the OS saves their state, and this process may
+ * use them (Linux requires a request: the state is 8 KiB per thread). */
 static int has_amx(void)
 {
     unsigned a, b, c, d;
@@ -62,8 +62,8 @@ static int has_amx(void)
 #endif
 
 #if defined(__x86_64__)
-/* Intel's since Sapphire Rapids, told by their half precision: those before gather slowly, or do so
- * since their microcode keeps gathers from leaking; AMD's load points faster one by one. */
+/* Intel's since Sapphire Rapids, detected by their half precision: earlier ones gather slowly, or
+ * do so since the microcode fix against gather leaks; AMD's load points faster one by one. */
 static int gathers_quickly(void)
 {
     unsigned a, b, c, d;
@@ -72,7 +72,7 @@ static int gathers_quickly(void)
            __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 23 & 1);
 }
 
-/* The AVX-512 set as this processor runs it best. */
+/* The AVX-512 set in the variant best for this processor. */
 static const struct kernels *avx512_here(void)
 {
     static struct kernels k;

@@ -1,9 +1,9 @@
-/* Integer sums of a block's codes times one token's, 8 rows, one a lane, for formats that cost less
- * where their codes are not taken apart word by word (words in formats.def): what sums_avx512.h is
- * to AVX-512. Included by formats_avx2.c behind unpack.inc; compiled once more for AVX-VNNI. Sums
- * of words are kept as that set's multiplication makes them: AVX2's in pairs of 16 bits, none of
- * which saturates with any codes that a file may hold. Integers are exact, so the sums are the
- * same. Pure functions. */
+/* Integer sums of a block's codes times one token's, 8 rows, one per lane, for formats that are
+ * faster without unpacking their codes word by word (words in formats.def): the AVX2 counterpart of
+ * sums_avx512.h. Included by formats_avx2.c after unpack.inc; compiled once more for AVX-VNNI. Sums
+ * of words are kept in the form of that set's multiplication: AVX2's in pairs of 16 bits, none of
+ * which saturates with any codes of a file. Integers are exact, so the sums are the same. Pure
+ * functions. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX2_H
 #define ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX2_H
 
@@ -46,7 +46,7 @@ INLINE vi block_sums(enum dtype type, vi sum, const int up, const struct act_blo
     return vi_add(_mm256_srai_epi32(word_sums(sum), up), vi_set1(format_sum_start(type, a)));
 }
 
-/* ---- two and three bits a code ---- */
+/* ---- two and three bits per code ---- */
 
 /* Words of codes of two bits, from word `from` on: of four blocks, the i-th i % 2 * 2 bits up. */
 INLINE void two_bit_sums(const uint8_t *words, const int from, const int count,
@@ -88,8 +88,9 @@ INLINE void q2_k_pairs(const uint8_t *words, const struct act_block *a, vi pair[
         pair[i] = lowered_pair(first[i], second[i], i % 2 * 2);
 }
 
-/* Q3_K, whose words are turned (engine/layout/turned.h): a half's sums. Two blocks in the lower six
- * bits of each of three words; the last two blocks' codes in what the three have above. */
+/* Q3_K, whose words are transposed (engine/layout/turned.h): a half's sums. Two blocks in the lower
+ * six bits of each of three words; the last two blocks' codes in the remaining bits of the
+ * three. */
 INLINE void q3_k_half(const uint8_t *words, const struct act_block *a, const int half, vi sum[8])
 {
     const vi three_bits = vi_set1_byte(7), two = vi_set1_byte(3), third = vi_set1_byte(4);
@@ -129,7 +130,7 @@ INLINE void q3_k_pairs(const uint8_t *words, const struct act_block *a, vi pair[
         pair[j] = lowered_pair(first[j], second[j], 0);
 }
 
-/* The halves' sums times their factors, added. Codes of Q3_K stand 4 above their values. */
+/* The halves' sums times their factors, added. Codes of Q3_K are 4 above their values. */
 INLINE vi factored(enum dtype type, vi pair, const struct unpacked_block *b,
                    const struct act_block *a)
 {
@@ -224,8 +225,9 @@ INLINE const uint32_t *points_of(enum dtype type)
     }
 }
 
-/* Points of a block: of eight columns four, of four columns eight; index[point][row]. Taken from
- * memory one by one, which costs less than taking lanes apart: the compiler is told not to. */
+/* Points of a block: of eight columns four, of four columns eight; index[point][row]. Read from
+ * memory one by one, which costs less than extracting lanes: prevents the compiler from doing
+ * that. */
 struct points {
     _Alignas(32) uint32_t index[8][VL];
     vi signs, high;
@@ -282,7 +284,7 @@ INLINE vi eight_broadcast(const int8_t *q)
     return _mm256_set1_epi64x(x);
 }
 
-/* The same, turned where a column's sign is minus; they are never -128. */
+/* The same, negated where a column's sign is minus; they are never -128. */
 INLINE vi turned(const int8_t *q, vi signs, const int l, const int first)
 {
 #define ROW(r) 4 * (r), 4 * (r), 4 * (r), 4 * (r), 4 * (r), 4 * (r), 4 * (r), 4 * (r)
@@ -295,7 +297,7 @@ INLINE vi turned(const int8_t *q, vi signs, const int l, const int first)
     return _mm256_sign_epi8(eight_broadcast(q), vi_or(minus, vi_set1_byte(1)));
 }
 
-/* IQ1's eighth, which is added to a point or taken away. */
+/* IQ1's eighth, which is added to a point or subtracted. */
 INLINE vi eighths(enum dtype type, vi high, const int l, const int first)
 {
     const int at = type == DTYPE_IQ1_S ? 15 : 4 * l + 3;

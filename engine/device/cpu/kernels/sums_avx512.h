@@ -1,12 +1,12 @@
-/* Integer sums of a block's codes times one token's, 16 rows, one a lane, for formats that cost
- * less where their codes are not taken apart word by word (words in formats.def): GEMM unpacks a
- * block once for many tokens (unpack_words.inc), a single token would wait for that. Integers are
- * exact, so the sums are the same. Included by gemv_avx512.c behind unpack.inc. Pure functions. */
+/* Integer sums of a block's codes times one token's, 16 rows, one per lane, for formats that are
+ * faster without unpacking their codes word by word (words in formats.def): GEMM unpacks a block
+ * once for many tokens (unpack_words.inc), which a single token does not amortise. Integers are
+ * exact, so the sums are the same. Included by gemv_avx512.c after unpack.inc. Pure functions. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_SUMS_AVX512_H
 
-/* TQ2_0: the sums of four blocks, which share words: the codes of the i-th stand 2 * i bits up.
- * Sums are taken where the codes stand, and lowered once. */
+/* TQ2_0: the sums of four blocks, which share words: the codes of the i-th are shifted up by 2 * i
+ * bits. Sums are computed from the shifted codes, and shifted down once. */
 INLINE void two_bit_sums(const uint8_t *words, const struct act_block *a, vi sum[4])
 {
 #pragma GCC unroll 4
@@ -44,7 +44,7 @@ INLINE void q2_k_sums(const uint8_t *words, const struct act_block *a, vi sum[2]
     }
 }
 
-/* Q3_K: a half's sums, of block j q3_k_up(j) bits up. The words are turned
+/* Q3_K: a half's sums, those of block j shifted up by q3_k_up(j) bits. The words are transposed
  * (engine/layout/turned.h). */
 INLINE int q3_k_up(const int j)
 {
@@ -106,7 +106,7 @@ INLINE void q3_k_pairs(const uint8_t *words, const struct act_block *a, vi pair[
         pair[j] = lowered_pair(sum[0][j], sum[1][j], q3_k_up(j));
 }
 
-/* The halves' sums times their factors, added. Codes of Q3_K stand 4 above their values. */
+/* The halves' sums times their factors, added. Codes of Q3_K are 4 above their values. */
 INLINE vi factored(enum dtype type, vi pair, const struct unpacked_block *b,
                    const struct act_block *a)
 {
@@ -118,8 +118,8 @@ INLINE vi factored(enum dtype type, vi pair, const struct unpacked_block *b,
 }
 
 /* One word of TQ1_0 and its n digits, the i-th for the four activations at q[i]. A byte is a
- * fraction of 256; its next digit is what thrice the byte carries over 256, and the rest is the
- * fraction that follows. So digit = (3 * byte - rest) / 256: both are multiplied, and the
+ * fraction of 256; its next digit is the carry of three times the byte over 256, and the rest is
+ * the following fraction. So digit = (3 * byte - rest) / 256: both are multiplied, and the
  * difference of the sums is divided once. */
 INLINE void ternary_word(const uint8_t *word, const int n, const int8_t *const q[5], vi bytes[5],
                          vi rests[5])
@@ -199,8 +199,8 @@ INLINE vi eight_points(const uint32_t *grid, const uint32_t *index)
                               1);
 }
 
-/* Byte l of all lanes' words, row by row, 16 of them behind the other: what eight rows of eight
- * signs are is a mask. */
+/* Byte l of all lanes' words, in row order, 16 bytes for each l: the bytes of eight rows' eight
+ * signs form a mask. */
 INLINE void store_by_byte(vi x, uint8_t out[64])
 {
     const vi order = _mm512_broadcast_i32x4(
@@ -219,7 +219,7 @@ INLINE vi eight_broadcast(const int8_t *q)
     return _mm512_set1_epi64(x);
 }
 
-/* What eight rows have in two lanes each becomes one lane of 16 rows. */
+/* Joins the two lanes of each of eight rows to one lane of 16 rows. */
 INLINE vi join_lanes(const vi s[2])
 {
     const vi even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -228,7 +228,7 @@ INLINE vi join_lanes(const vi s[2])
                   _mm512_permutex2var_epi32(s[0], vi_add(even, vi_set1(1)), s[1]));
 }
 
-/* IQ2: the sums of both halves of block j. Signs turn activations, which are never -128. */
+/* IQ2: the sums of both halves of block j. Signs negate activations, which are never -128. */
 INLINE void iq2_sums(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
                      vi sum[2])
 {
@@ -259,7 +259,7 @@ INLINE void iq2_sums(enum dtype type, const uint8_t *words, int j, const struct 
     }
 }
 
-/* IQ1: the same; an eighth is added to a point or taken away. */
+/* IQ1: the same; an eighth is added to a point or subtracted. */
 INLINE void iq1_sums(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
                      vi sum[2])
 {

@@ -1,6 +1,6 @@
-/* AVX2: the vectors of 8 lanes that the kernels written once for every set (vector.inc, unpack.inc,
- * dot.inc) compute with: vf of floats, vi of 32-bit integers or of bytes. Included by files that
- * are compiled with AVX2's flags. */
+/* AVX2: the vectors of 8 lanes for the kernels written once for every set (vector.inc, unpack.inc,
+ * dot.inc): vf of floats, vi of 32-bit integers or of bytes. Included by files that are compiled
+ * with AVX2's flags. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX2_H
 #define ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX2_H
 
@@ -46,7 +46,7 @@ static inline vf vf_fnma(vf a, vf b, vf c)
 {
     return _mm256_fnmadd_ps(a, b, c);
 }
-/* Pairs of neighbours: each the other's; of VL / 2 numbers each twice; a * b - c, a * b + c. */
+/* Pairs of neighbours: swapped; VL / 2 numbers duplicated; a * b - c, a * b + c alternating. */
 static inline vf vf_swap(vf x)
 {
     return _mm256_permute_ps(x, 0xb1);
@@ -106,7 +106,7 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
-/* num_from_e4m3_half: what the sign left in the exponent's highest bit is taken away */
+/* num_from_e4m3_half: the exponent's highest bit, set by the sign, is cleared */
 static inline vf vf_from_e4m3_half(const void *p)
 {
     __m128i x = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(p)), 7);
@@ -216,7 +216,7 @@ INLINE vi vi_down(vi x, int bits)
 {
     return _mm256_srli_epi16(x, bits);
 }
-/* The same by a number that is no constant. */
+/* The same by a variable number. */
 INLINE vi vi_down_by(vi x, int bits)
 {
     return _mm256_srli_epi16(x, bits);
@@ -292,7 +292,7 @@ INLINE vf vi_signed_byte(vi x, int j)
     return vi_to_vf(_mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * j), 24));
 }
 
-/* Four bytes for every lane. */
+/* Four bytes broadcast to every lane. */
 INLINE vi vi_broadcast(const int8_t *p)
 {
     int32_t x;

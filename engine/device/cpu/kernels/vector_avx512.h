@@ -1,6 +1,6 @@
-/* AVX-512: the vectors of 16 lanes that the kernels written once for every set (vector.inc,
- * unpack.inc, dot.inc) compute with: vf of floats, vi of 32-bit integers or of bytes. Included by
- * files that are compiled with AVX-512's flags. */
+/* AVX-512: the vectors of 16 lanes for the kernels written once for every set (vector.inc,
+ * unpack.inc, dot.inc): vf of floats, vi of 32-bit integers or of bytes. Included by files that are
+ * compiled with AVX-512's flags. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX512_H
 
@@ -46,7 +46,7 @@ static inline vf vf_fnma(vf a, vf b, vf c)
 {
     return _mm512_fnmadd_ps(a, b, c);
 }
-/* Pairs of neighbours: each the other's; of VL / 2 numbers each twice; a * b - c, a * b + c. */
+/* Pairs of neighbours: swapped; VL / 2 numbers duplicated; a * b - c, a * b + c alternating. */
 static inline vf vf_swap(vf x)
 {
     return _mm512_permute_ps(x, 0xb1);
@@ -103,7 +103,7 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
-/* num_from_e4m3_half of 32 codes: what the sign left in the exponent's highest bit is taken away */
+/* num_from_e4m3_half of 32 codes: the exponent's highest bit, set by the sign, is cleared */
 INLINE void vf_from_e4m3_halves(const void *p, vf out[2])
 {
     __m512i x = _mm512_slli_epi16(_mm512_cvtepi8_epi16(_mm256_loadu_si256(p)), 7);
@@ -160,7 +160,7 @@ static inline float vf_fold(vf x)
     return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
 
-/* Each of 16 folded, one a lane: two vectors become one of half sums, four times. */
+/* Folds 16 vectors, one result per lane: two vectors become one of half sums, four times. */
 #define VF_QUARTERS(a, b, low, high) \
     _mm512_add_ps(_mm512_shuffle_f32x4(a, b, low), _mm512_shuffle_f32x4(a, b, high))
 #define VF_PAIRS(a, b, low, high) \
@@ -170,7 +170,7 @@ INLINE void vf_fold16(const vf x[16], float out[16])
     vf m[4];
 
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* vectors i, 4 + i, 8 + i, 12 + i, one a quarter */
+    for (int i = 0; i < 4; i++) { /* vectors i, 4 + i, 8 + i, 12 + i, one per quarter */
         vf a = VF_QUARTERS(x[i], x[4 + i], 0x44, 0xee),
            b = VF_QUARTERS(x[8 + i], x[12 + i], 0x44, 0xee);
 
@@ -232,7 +232,7 @@ INLINE vi vi_down(vi x, int bits)
 {
     return _mm512_srli_epi16(x, bits);
 }
-/* The same by a number that is no constant. */
+/* The same by a variable number. */
 INLINE vi vi_down_by(vi x, int bits)
 {
     return _mm512_srli_epi16(x, (unsigned)bits);
@@ -317,7 +317,7 @@ INLINE vf vi_signed_byte(vi x, int j)
     return vi_to_vf(_mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * j)), 24));
 }
 
-/* Four bytes for every lane. */
+/* Four bytes broadcast to every lane. */
 INLINE vi vi_broadcast(const int8_t *p)
 {
     int32_t x;
@@ -341,7 +341,7 @@ INLINE vi vi_unless(vi x, vi b, int value)
 {
     return _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(b, vi_set1(value)), x);
 }
-/* Words of a table, one a lane. */
+/* Words of a table, one per lane. */
 INLINE vi vi_gather(const uint32_t *table, vi index)
 {
     return _mm512_i32gather_epi32(index, table, 4);

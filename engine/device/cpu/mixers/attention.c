@@ -1,17 +1,17 @@
 /* The attention block: norm, QKV with rotary embedding and cache store, attention over chunks of
  * the context, output projection. Compute threads, all together (cpu.h). A task of the QKV phase is
- * a whole head, so that the rotation of its pairs needs no phase of its own; the query heads that
- * share a key/value head are attended together, so that each key and value is loaded once for all
- * of them. */
+ * a whole head, so that rotating its pairs needs no separate phase; the query heads that share a
+ * key/value head are attended together, so that each key and value is loaded once for all of
+ * them. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#define HEAD_MOST 1024 /* values of one: cpu_open refuses larger ones */
+#define HEAD_MOST 1024 /* most values of a head: cpu_open refuses larger ones */
 
-/* Of keys that are the values too there is one matrix. */
+/* If keys are also the values there is one matrix. */
 static bool needs_panels(const struct layer_weights *w)
 {
     return !matrix_takes_rows(&w->q) || !matrix_takes_rows(&w->k) ||
@@ -36,7 +36,7 @@ static void prepare_row(const struct cpu_device *d, int layer, const float *x, f
         input_quantise(d, row, hidden, panels, rows, t);
 }
 
-/* Normed input of the QKV matrices. One row is prepared by every thread for itself, with its first
+/* Normed input of the QKV matrices. One row is prepared by every thread redundantly, with its first
  * task. */
 static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, const float *x)
 {
@@ -56,7 +56,7 @@ static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, 
         .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
-/* Rows of a task of the output projection, and how many tasks there are. */
+/* Rows per task of the output projection, and the number of tasks. */
 static int output_rows(int rows)
 {
     return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
@@ -67,7 +67,7 @@ static int output_units(const struct cpu_device *d, int rows)
     return (d->model->hp.hidden + output_rows(rows) - 1) / output_rows(rows);
 }
 
-/* Rule 6 on one head of the row that stands at pos, times scale. */
+/* Rule 6 on one head of the row at position pos, times scale. */
 static void rotate(const struct cpu_device *d, const struct mixer_shape *a,
                    const struct span_place *at, float *x, int pos, float scale)
 {
@@ -91,7 +91,7 @@ static void rotate(const struct cpu_device *d, const struct mixer_shape *a,
         x[i] = x[i] * scale;
 }
 
-/* A head's q or k, normed where that is done by the head, rotated and scaled. norm: NULL, or its
+/* Finishes a head's q or k: normed if norms are per head, rotated and scaled. norm: NULL, or its
  * weights. */
 static void finish_head(const struct cpu_device *d, int layer, const struct span_place *at,
                         float *x, int pos, const float *norm, bool query)
@@ -108,7 +108,7 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
 
 /* A task of the QKV phase: one head of one of the matrices, or as many as fill whole groups of
- * weight rows where heads are narrower than those. */
+ * weight rows if heads are narrower. */
 struct qkv_task {
     enum qkv_kind kind;
     const struct matrix *w;
@@ -116,7 +116,7 @@ struct qkv_task {
     int most;              /* heads of a whole task */
 };
 
-/* Tasks that so many heads make, `each` of them a task. */
+/* Number of tasks for so many heads, `each` per task. */
 static int head_tasks(int heads, int each)
 {
     return (heads + each - 1) / each;
@@ -155,7 +155,7 @@ static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
                              each};
 }
 
-/* Where the weights of a task of the one-row QKV phase lie; past this thread's part, those of its
+/* Address of the weights of a task of the one-row QKV phase; past this thread's part, those of its
  * output projection. */
 static struct prefetch_hint qkv_hint(const struct cpu_device *d, int layer, int tid, int task)
 {
@@ -173,7 +173,7 @@ static struct prefetch_hint attention_first(const struct cpu_device *d, int tid,
     return qkv_hint(d, layer, tid, phase_part(d, qkv_tasks(d, layer), 1, tid));
 }
 
-/* A task's gated query heads of a row, each with its gate behind it, go where either lies. */
+/* Separates a task's gated query heads of a row, each followed by its gate, into both buffers. */
 static float *part_gates(struct cpu_device *d, const struct mixer_shape *a, int row, int first,
                          int n, const float *heads)
 {
@@ -187,7 +187,7 @@ static float *part_gates(struct cpu_device *d, const struct mixer_shape *a, int 
     return d->q + at * kd;
 }
 
-/* A head's values into the cache, normed where that is done; they stay as they are. */
+/* Stores a head's values in the cache, normed if needed; the input is unchanged. */
 static void store_value(const struct cpu_device *d, int layer, const struct span_place *at,
                         int head, int pos, const float *x)
 {
@@ -202,8 +202,8 @@ static void store_value(const struct cpu_device *d, int layer, const struct span
     kv_store_value(d, at->state, layer, head, pos, x);
 }
 
-/* A task's heads of a row, as they come from the product: queries are rotated in place, keys and
- * values stored. Where all heads are normed in one, keys wait beside the queries. */
+/* Finishes a task's heads of a row after the product: queries are rotated in place, keys and values
+ * stored. With QK_NORM_WHOLE, keys are kept beside the queries. */
 static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t, int row,
                        float *heads)
 {
@@ -233,7 +233,7 @@ static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t
     }
 }
 
-/* QK_NORM_WHOLE: all heads of a row in one, then what qkv_finish left. */
+/* QK_NORM_WHOLE: norms all heads of a row in one, then does the rest of qkv_finish. */
 static void whole_norm_phase(struct cpu_device *d, int tid, int layer, int rows)
 {
     const struct layer_weights *w = &d->model->layers[layer];
@@ -260,7 +260,8 @@ static void whole_norm_phase(struct cpu_device *d, int tid, int layer, int rows)
     phase_end(d, tid);
 }
 
-/* Queries go where all rows' lie, keys and values through the thread's tile into the cache. */
+/* Writes queries to the buffer of all rows, keys and values through the thread's tile into the
+ * cache. */
 static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct input *in,
                       const float *x)
 {
@@ -294,7 +295,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
         whole_norm_phase(d, tid, layer, in->n);
 }
 
-/* Keys that the query at absolute position p sees: first and one past the last. */
+/* Keys visible to the query at absolute position p: first and one past the last. */
 static void visible(const struct cpu_device *d, int layer, int p, int *lo, int *hi)
 {
     int window = shape_of(d, layer)->mixer.window;
@@ -303,15 +304,15 @@ static void visible(const struct cpu_device *d, int layer, int p, int *lo, int *
     *hi = p + 1;
 }
 
-/* Queries attended together: `rows` rows from absolute position pos, of each `heads` query heads of
- * one key/value head, row by row. */
+/* Queries attended together: `rows` rows from absolute position pos, `heads` query heads of one
+ * key/value head each, row by row. */
 struct queries {
     const struct kv_state *state;
     int layer, kv_head, pos, rows, heads;
     const float *q; /* (rows * heads, key_dim) */
 };
 
-/* Results of a chunk, one a query. */
+/* Results of a chunk, one per query. */
 struct partial {
     float *o, *max, *sum;
     ptrdiff_t o_stride, m_stride;
@@ -323,7 +324,7 @@ static int rows_together(int heads)
     return heads < KERNEL_QUERIES ? KERNEL_QUERIES / heads : 1;
 }
 
-/* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they lie a
+/* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they are a
  * whole row of heads apart. */
 static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s,
                                    const struct mixer_shape *a, int r0, int rows, int head,
@@ -364,8 +365,8 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
     }
 }
 
-/* One chunk of the context: scores of all tokens that any row sees, weights, then values of the
- * tokens that all rows see and of each row's own last ones. */
+/* One chunk of the context: scores of all tokens visible to any row, weights, then values of the
+ * tokens visible to all rows and of each row's own last ones. */
 static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
                          const struct queries *a, const struct partial *to, const void *next)
 {
@@ -412,8 +413,8 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
                               to->o_stride, values);
 }
 
-/* Where the chunk results of a few rows lie: those of the rows that share a key/value head next to
- * each other. */
+/* Offset of the chunk results of a few rows: those of the rows that share a key/value head are
+ * adjacent. */
 static size_t split_at(const struct cpu_device *d, const struct mixer_shape *a, int rows, int row,
                        int head)
 {
@@ -429,8 +430,8 @@ static int span_chunks(const struct span_place *s)
     return (s->pos + s->rows - 1) / NUM_CHUNK + 1;
 }
 
-/* How the spans' attention is shared out: rows of a span that are attended together make a step;
- * tasks are its steps, times chunks where it is split over those, times key/value heads. */
+/* Division of a span's attention: rows of a span that are attended together form a step; tasks are
+ * its steps, times chunks if divided by those, times key/value heads. */
 struct span_share {
     const struct span_place *span;
     int step, steps, tasks;
@@ -457,7 +458,7 @@ static int all_tasks(const struct cpu_device *d, const struct mixer_shape *a, bo
     return n;
 }
 
-/* The span that a task of the phase belongs to; *task becomes one of the span's. */
+/* The span of a task of the phase; *task becomes relative to the span. */
 static struct span_share share_at(const struct cpu_device *d, const struct mixer_shape *a,
                                   bool split, int *task)
 {
@@ -472,8 +473,8 @@ static struct span_share share_at(const struct cpu_device *d, const struct mixer
 
 /* Few rows: tasks are (rows, chunk, key/value head), results go to the shared chunk buffers. Rows
  * share a task, which reads keys and values for all of them, unless that leaves threads without
- * one. Heads inside, for a chunk's lie together: a step to another chunk costs misses of the
- * address cache. */
+ * one. Heads vary fastest, because a chunk's are adjacent: a step to another chunk costs TLB
+ * misses. */
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
 {
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
@@ -513,7 +514,7 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
     phase_end(d, tid);
 }
 
-/* The score of a head that no value belongs to; -inf: it has none. */
+/* The score of a head without a value; -inf: none. */
 static float sink_of(const struct cpu_device *d, int layer, int head)
 {
     const float *sinks = d->model->layers[layer].sinks;
@@ -532,7 +533,7 @@ static void merge_split(const struct cpu_device *d, int layer, int rows, int row
                 sink_of(d, layer, head), out);
 }
 
-/* n attended heads of a row, times their gates where there are any. */
+/* n attended heads of a row, times their gates if there are any. */
 static void gate_heads(const struct cpu_device *d, const struct mixer_shape *a, int row, int head,
                        int n, float *attended)
 {
@@ -543,7 +544,7 @@ static void gate_heads(const struct cpu_device *d, const struct mixer_shape *a, 
         d->k->gate(attended, d->gates + at, n * (int)hd);
 }
 
-/* One attended head of one row into the output projection's input. */
+/* Writes one attended head of one row into the output projection's input. */
 static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const struct matrix *o,
                       int rows, int row, int head, float *attended)
 {
@@ -557,8 +558,8 @@ static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const s
                (size_t)hd * sizeof(float));
 }
 
-/* Many rows: a task is some rows of one key/value head; chunks outside, rows inside, so that a
- * chunk stays in cache. */
+/* Many rows: a task is some rows of one key/value head; chunks in the outer loop, rows in the inner
+ * one, so that a chunk stays in cache. */
 static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct matrix *o,
                           int rows)
 {
@@ -619,7 +620,7 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, int layer,
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }
 
-/* Input of the output projection: as prepare(). */
+/* Input of the output projection: like prepare(). */
 static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o,
                            int rows)
 {
@@ -633,7 +634,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         attend_blocks(d, tid, layer, o, rows);
     } else {
         attend_split(d, tid, layer, rows);
-        /* merged by every thread for itself, with its first task: merge_row */
+        /* merged by every thread redundantly, with its first task: merge_row */
         if (rows == 1) {
             in.rows = s->row;
             in.panels = s->act;
@@ -657,7 +658,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     return in;
 }
 
-/* n columns of some rows of the output projection, by what the model multiplies it with. */
+/* Multiplies n columns of some rows of the output projection by the model's scale. */
 static void scale_output(const struct cpu_device *d, float *y, int n, int rows, ptrdiff_t stride)
 {
     float scale = residual_scale(d);
@@ -703,7 +704,7 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
             scale_output(d, y + (size_t)t0 * (size_t)hidden + r0, r1 - r0, t1 - t0, hidden);
             continue;
         }
-        /* rows of the residual stream lie a page apart: ask for them before they are needed */
+        /* rows of the residual stream are a page apart: prefetch them */
         for (int t = t0; t < t1; t++)
             for (int i = r0; i < r1; i += 16)
                 __builtin_prefetch(residual + (size_t)t * (size_t)hidden + i, 1, 2);

@@ -1,10 +1,9 @@
-/* What a recurrence carries on from token to token: a block of one size a layer and session, taken
- * when the session's state is opened. A block stands after some number of tokens and goes on
- * exactly there: a job that begins anywhere else is refused, one at position 0 begins with zeros.
- * Drafted rows leave it where it was; their columns are kept, and the next job takes it over those
- * that turned out to be right first.
- * While something is only measured (trial) every layer works on one spare block. Engine thread;
- * mixers read and write blocks on compute threads, each its own part. */
+/* Recurrent state: a block of fixed size per layer and session, allocated when the session's state
+ * is opened. A block belongs to one number of tokens and can continue only there: a job that starts
+ * anywhere else is refused, one at position 0 starts with zeros. Drafted rows leave it unchanged;
+ * their columns are kept, and the next job first applies the accepted ones. For measurements
+ * (trial) every layer works on one spare block. Engine thread; mixers read and write blocks on
+ * compute threads, each its own part. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"

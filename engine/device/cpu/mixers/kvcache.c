@@ -1,12 +1,11 @@
-/* The key/value cache of the CPU device: what lies in a page (kvpool.c).
- * A page holds NUM_CHUNK tokens of a session. Per layer: head by head, its keys, then its values;
- * so attention reads a chunk in one stream. A chunk of a layer that keeps a ring lies so in its
- * ring (kvring.c).
- * Layers may differ in heads and widths, and keep keys alone (MLA) or nothing (layer_layout).
- * Keys of a head stand in blocks of 16 tokens, [key_dim][16], so that the scores of 16 tokens come
- * one a lane; values token by token (Q8_0: a token's scales, then its values), and so latent rows,
- * which many heads meet both as a key and as a value. Written by compute
- * threads (each its own head), moved by the engine thread. */
+/* The key/value cache of the CPU device: the layout of a page (kvpool.c). A page holds NUM_CHUNK
+ * tokens of a session. Per layer: head by head, its keys, then its values; so attention reads a
+ * chunk in one stream. A chunk of a layer with a ring has the same layout in its ring (kvring.c).
+ * Layers may differ in heads and widths, and have only keys (MLA) or nothing (layer_layout). Keys
+ * of a head are in blocks of 16 tokens, [key_dim][16], so that the scores of 16 tokens are in
+ * separate lanes; values token by token (Q8_0: a token's scales, then its values), and so latent
+ * rows, which many heads use both as key and value. Written by compute threads (each its own head),
+ * moved by the engine thread. */
 #include "engine/base/mem.h"
 #include "engine/device/cpu/cpu.h"
 
@@ -79,8 +78,8 @@ uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int lay
            layout_of(d, layer)->key_block / NUM_LANES * d->page_tokens;
 }
 
-/* A token's n values from the exchange form (Q8_0: each block's scale before it) into the cache's
- * (all scales first), or back. */
+/* Converts a token's n values from the exchange layout (Q8_0: each block's scale before it) to the
+ * cache's (all scales first), or back. */
 static void plain_row(enum kv_type type, int n, uint8_t *at, uint8_t *row, bool write)
 {
     int blocks = n / NUM_BLOCK;
@@ -102,7 +101,7 @@ static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_
     plain_row(d->kv_v, layout_of(d, layer)->keeps.value_dim, at, row, write);
 }
 
-/* Whether the layer's one key is a latent row, which is its value as well. */
+/* Whether the layer's only key is a latent row, which is also its value. */
 static bool is_latent(const struct cpu_device *d, int layer)
 {
     return shape_of(d, layer)->mixer.kind == MIXER_MLA;
@@ -121,7 +120,7 @@ static uint8_t *value_at(const struct cpu_device *d, const struct kv_state *s, i
            (size_t)(pos % NUM_CHUNK) * layout_of(d, layer)->value_row;
 }
 
-/* A token's key from the row-major exchange form into its lane, or back. */
+/* Copies a token's key from the row-major exchange layout into its lane, or back. */
 static void key_lane(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                      int pos, uint8_t *row, bool write)
 {

@@ -1,8 +1,8 @@
-/* The pages of the key/value cache and who has them: sessions take pages as they grow and give them
- * back when they end or go back. Sessions that begin alike have the same whole pages; a page goes
- * back to the pool when its last user gives it up. Engine thread; only opening a state allocates. A
- * session's table and the pages for its whole context are there when it is open, so a job never
- * finds the pool empty; the system gives memory to pages that are written. */
+/* The pages of the key/value cache and their owners: sessions take pages as they grow and release
+ * them when they end or rewind. Sessions with a common prefix share its whole pages; a page returns
+ * to the pool when its last user releases it. Engine thread; only opening a state allocates. A
+ * session's table and the pages for its whole context exist once it is open, so a job never finds
+ * the pool empty; the system provides memory when pages are written. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
@@ -29,7 +29,7 @@ static uint8_t *take_page(struct cpu_device *d)
     return page;
 }
 
-/* Whoever had it last gives it back to the pool. */
+/* The last user returns it to the pool. */
 static void give_page(struct cpu_device *d, uint8_t *page)
 {
     struct kv_pool *p = &d->pool_kv;
@@ -38,7 +38,7 @@ static void give_page(struct cpu_device *d, uint8_t *page)
         p->free[p->n_free++] = page;
 }
 
-/* Room for a session's pages more. */
+/* Adds the pages of one more session. */
 static int add_segment(struct cpu_device *d, struct error *e)
 {
     struct kv_pool *p = &d->pool_kv;
@@ -58,7 +58,7 @@ static int add_segment(struct cpu_device *d, struct error *e)
     topology_interleave(segments[n - 1], d->kv_bytes);
     p->n_segments++;
     memset(p->of + (n - 1) * pages, 0, pages * sizeof *p->of);
-    for (size_t i = pages; i-- > 0;) /* the first one is taken first */
+    for (size_t i = pages; i-- > 0;) /* pop order: first page first */
         p->free[p->n_free++] = segments[n - 1] + i * d->page_bytes;
     d->stats.kv_bytes += d->kv_bytes;
     return 0;
@@ -148,8 +148,8 @@ static struct kv_state *open_state(struct cpu_device *d, int session)
                                                                              : NULL;
 }
 
-/* A page that others have, too, is copied before it is written: who went back into the middle of
- * one goes on in a page of its own. */
+/* Copies a shared page before it is written: after a rewind into its middle, the session continues
+ * in a private copy. */
 static void own_page(struct cpu_device *d, uint8_t **page)
 {
     uint8_t *own;

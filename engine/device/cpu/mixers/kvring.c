@@ -1,8 +1,8 @@
-/* Rows of layers with a window, of which only the newest are seen: a ring of whole chunks a layer
- * and session, where a chunk's rows lie as they would in a page; the one that comes around takes
- * the place of the oldest (state_room). One mapping a session, taken when its state is opened; the
- * system gives memory to what is written. Which rows are still there is the engine's to know
- * (engine/run/state/kv.h). Engine thread; rows are read and written on compute threads. */
+/* Rows of layers with a window, of which only the newest are visible: a ring of whole chunks per
+ * layer and session, each with the layout of a chunk in a page; a new chunk overwrites the oldest
+ * (state_room). One mapping per session, allocated when its state is opened; the system provides
+ * memory when it is written. The engine tracks which rows are still there (engine/run/state/kv.h).
+ * Engine thread; rows are read and written on compute threads. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
@@ -31,7 +31,7 @@ void kv_rings_close(struct cpu_device *d, struct kv_state *s)
     s->rings = NULL;
 }
 
-/* Of a layer: bytes of a chunk, and how many chunks hold rows. */
+/* Of a layer: bytes per chunk, and number of chunks with rows. */
 static size_t chunk_bytes(const struct layer_layout *l)
 {
     return l->head_bytes * (size_t)l->keeps.heads;

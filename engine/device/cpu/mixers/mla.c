@@ -1,11 +1,10 @@
-/* Latent attention (MLA, arXiv:2405.04434), absorbed: the cache has one latent row a token, which
- * is key and value of all heads; a head's query is taken into the latent space by its part of k_b,
- * what it attended back by its part of v_b (numerics.h, rule 13). Compute threads, all together
- * (cpu.h).
- * Phases: normed input; q, kv_a and gates (or q_a with them, and q behind the next one); the rows'
- * norms, rotation and store; attention; v_b; output. A task of q is a head's rows with its part of
- * k_b behind them: its few numbers need not leave the core between the two. All heads read the same
- * rows, so as many of them are attended together as leaves tasks for all threads. */
+/* Latent attention (MLA, arXiv:2405.04434), absorbed: the cache has one latent row per token, which
+ * is key and value of all heads; a head's query is mapped into the latent space by its part of k_b,
+ * its result back by its part of v_b (numerics.h, rule 13). Compute threads, all together (cpu.h).
+ * Phases: normed input; q, kv_a and gates (or q_a with them, and q after the next one); the rows'
+ * norms, rotation and store; attention; v_b; output. A task of q is a head's rows followed by its
+ * part of k_b: the few numbers in between need not leave the core. All heads read the same rows, so
+ * as many of them are attended together as leaves tasks for all threads. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>
@@ -34,8 +33,8 @@ static int nope_dims(const struct mixer_shape *a)
 
 /* ---- Products ---- */
 
-/* Rows r0 .. r1-1 of w for tokens t0 .. t1-1, wherever r0 is: rows are multiplied in whole groups.
- * Returns where the first of them lies in `out` (t1 - t0, stride), whose rows have room for 15
+/* Rows r0 .. r1-1 of w for tokens t0 .. t1-1, for any r0: rows are multiplied in whole groups.
+ * Returns the address of the first of them in `out` (t1 - t0, stride), whose rows have space for 15
  * more. */
 static float *multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
                        const struct input *in, int t0, int t1, float *out, ptrdiff_t stride,
@@ -46,7 +45,7 @@ static float *multiply(const struct cpu_device *d, int tid, const struct matrix 
     if (in->n == 1) {
         gemv(d, tid, w, from, r1, in, out, next);
     } else {
-        gemm_observe(d, w, r0, in, t0, t1); /* not for rows of the head before */
+        gemm_observe(d, w, r0, in, t0, t1); /* not for rows of the previous head */
         gemm_rows(d, tid, w, from, r1, in, t0, t1, out, stride);
     }
     return out + (r0 - from);
@@ -58,7 +57,7 @@ static ptrdiff_t task_stride(int rows)
     return rows % NUM_LANES ? rows + NUM_LANES : rows;
 }
 
-/* Rows of a task of a matrix that is not cut by heads. */
+/* Rows per task of a matrix that is not divided by heads. */
 static int unit_rows(int rows)
 {
     return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
@@ -69,7 +68,7 @@ static int units_of(const struct matrix *w, int rows)
     return (w->rows + unit_rows(rows) - 1) / unit_rows(rows);
 }
 
-/* n tokens of `cols` numbers, `stride` apart, as the input of w: in this thread's panels where w is
+/* n tokens of `cols` numbers, `stride` apart, as the input of w: in this thread's panels if w is
  * quantised. */
 static struct input local_input(struct cpu_device *d, int tid, const struct matrix *w, float *x,
                                 ptrdiff_t stride, int n)
@@ -85,8 +84,8 @@ static struct input local_input(struct cpu_device *d, int tid, const struct matr
 
 /* ---- Queries ---- */
 
-/* A head of q for tokens t0 .. t1-1, into the latent space, rotated and scaled. next: where this
- * thread reads afterwards, if there is one token. */
+/* A head of q for tokens t0 .. t1-1, mapped into the latent space, rotated and scaled. next: what
+ * this thread reads afterwards, if there is one token. */
 static void query_head(struct cpu_device *d, int tid, int layer, int head, const struct input *in,
                        int t0, int t1, struct prefetch_hint next)
 {
@@ -152,7 +151,7 @@ static bool needs_panels(const struct mixer_shape *a, const struct layer_weights
            (a->gated && !matrix_takes_rows(&w->z));
 }
 
-/* Normed input. One row is prepared by every thread for itself, with its first task. */
+/* Normed input. One row is prepared by every thread redundantly, with its first task. */
 static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, const float *x)
 {
     struct act_block *panels = needs_panels(mixer_shape_of(d, layer), weights_of(d, layer)) ? d->act
@@ -190,7 +189,7 @@ static int all_first_tasks(const struct first_tasks *n)
     return n->leading + n->latent + n->gates;
 }
 
-/* Where the weights of a task for one row lie. */
+/* Address of the weights of a task for one row. */
 static struct prefetch_hint first_hint(const struct cpu_device *d, int layer, int task)
 {
     const struct layer_weights *w = weights_of(d, layer);
@@ -204,7 +203,7 @@ static struct prefetch_hint first_hint(const struct cpu_device *d, int layer, in
                               : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
 }
 
-/* Rows of q_a, kv_a or the gates for tokens t0 .. t1-1, to where all rows of the job are. */
+/* Rows of q_a, kv_a or the gates for tokens t0 .. t1-1, into the job's buffers. */
 static void unit_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
                       const struct input *in, int t0, int t1, float *rows,
                       struct prefetch_hint next)
@@ -246,8 +245,8 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
     phase_end(d, tid);
 }
 
-/* A row's latents: normed, rotated, stored; its gates. Returns the input of q where that comes
- * behind q_a. */
+/* A row's latents: normed, rotated, stored; its gates. Returns the input of q if that comes after
+ * q_a. */
 static struct input latents_phase(struct cpu_device *d, int tid, int layer, int rows)
 {
     const struct layer_weights *w = weights_of(d, layer);
@@ -289,7 +288,7 @@ struct queries {
     const float *q; /* (rows * heads, row_dims) */
 };
 
-/* Results of a chunk, one a query. */
+/* Results of a chunk, one per query. */
 struct partial {
     float *o, *max, *sum;
     ptrdiff_t o_stride, m_stride;
@@ -314,8 +313,8 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
     }
 }
 
-/* One chunk of the context: scores of all tokens that any row sees, weights, then values of the
- * tokens that all rows see and of each row's own last ones. */
+/* One chunk of the context: scores of all tokens visible to any row, weights, then values of the
+ * tokens visible to all rows and of each row's own last ones. */
 static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
                          const struct queries *a, const struct partial *to)
 {
@@ -358,8 +357,8 @@ static int span_chunks(const struct span_place *s)
     return (s->pos + s->rows - 1) / NUM_CHUNK + 1;
 }
 
-/* How a job's attention is shared out: `heads` at a time, a divisor of all, and `step` rows of a
- * span; times its chunks where it is split over those. */
+/* Division of a job's attention: `heads` at a time, a divisor of all, and `step` rows of a span;
+ * times its chunks if divided by those. */
 struct share {
     bool split;
     int heads, step, groups;
@@ -387,8 +386,8 @@ static int divisor(int n, int most)
     return most;
 }
 
-/* Fewer heads at a time where threads would be without a task; rows are attended together as far as
- * the queries of a call go. */
+/* Fewer heads at a time if threads would be without a task; as many rows are attended together as a
+ * call takes queries. */
 static struct share share_out(const struct cpu_device *d, const struct mixer_shape *a, int rows)
 {
     struct share s = {.split = rows <= CPU_SPLIT_ROWS};
@@ -403,7 +402,7 @@ static struct share share_out(const struct cpu_device *d, const struct mixer_sha
     }
 }
 
-/* Where a query's chunk results lie: those of a group of heads next to each other. */
+/* Offset of a query's chunk results: those of a group of heads are adjacent. */
 static size_t split_at(const struct cpu_device *d, const struct share *s, int rows, int row,
                        int head)
 {
@@ -427,7 +426,7 @@ static const float *gather_queries(const struct cpu_device *d, struct thread_scr
     return s->queries;
 }
 
-/* A head of a row, attended. */
+/* The attended head of a row. */
 static float *attended_at(const struct cpu_device *d, const struct mixer_shape *a, int row,
                           int head)
 {
@@ -508,7 +507,7 @@ static void merge_split(struct cpu_device *d, const struct mixer_shape *a,
                 attended_at(d, a, row, head));
 }
 
-/* A head's values of one row, gated, into the output projection's input. */
+/* Writes a head's values of one row, gated, into the output projection's input. */
 static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const struct matrix *o,
                       int rows, int row, int head, float *values)
 {

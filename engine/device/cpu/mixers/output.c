@@ -1,7 +1,7 @@
-/* The output projection that every mixer ends with. Compute threads, all together (cpu.h). */
+/* The final output projection of every mixer. Compute threads, all together (cpu.h). */
 #include "engine/device/cpu/cpu.h"
 
-/* Rows of a task, and how many tasks there are. */
+/* Rows per task, and the number of tasks. */
 static int output_rows(int rows)
 {
     return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
@@ -17,7 +17,7 @@ struct prefetch_hint output_hint(const struct cpu_device *d, const struct matrix
     return matrix_hint(o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
 }
 
-/* n columns of some rows, by what the model multiplies them with. */
+/* Multiplies n columns of some rows by the model's scale. */
 static void scale_output(const struct cpu_device *d, float *y, int n, int rows, ptrdiff_t stride)
 {
     float scale = residual_scale(d);
@@ -50,7 +50,7 @@ static void some_rows(struct cpu_device *d, int tid, const struct matrix *o, con
         scale_output(d, y, r1 - r0, t1 - t0, o->rows);
         return;
     }
-    /* rows of the residual stream lie a page apart: ask for them before they are needed */
+    /* rows of the residual stream are a page apart: prefetch them */
     residual += r0;
     for (int t = t0; t < t1; t++)
         for (int i = 0; i < r1 - r0; i += 16)

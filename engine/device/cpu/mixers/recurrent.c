@@ -1,9 +1,9 @@
 /* Recurrent mixers: gated short convolution, gated delta net, Kimi delta attention, Mamba 2 (rule
  * 12 of numerics.h). Compute threads, all together (cpu.h). They are one chain of phases:
- * projections into a row of columns a token, a convolution of some of them in place, the
+ * projections into a row of columns per token, a convolution of some of them in place, the
  * recurrence, whose outputs replace the values, gates and norms, the output projection. Every task
- * of a phase walks through all rows of a span: a block of 32 columns of a head's state stays in the
- * first-level cache meanwhile, and since a column evolves alone, threads share out heads and
+ * of a phase iterates over all rows of a span: a block of 32 columns of a head's state stays in the
+ * first-level cache meanwhile, and since columns are independent, threads divide heads and
  * blocks. */
 #include "engine/device/cpu/cpu.h"
 
@@ -14,14 +14,14 @@
 #define CHANNELS 128     /* of a task of the convolution phase */
 #define L2_EPS 1e-6f     /* modeling_qwen3_next.py, l2norm() */
 
-/* A projection, and where its results begin in a token's row. */
+/* A projection, and the start of its results in a token's row. */
 struct projection {
     const struct matrix *w;
     int at;
 };
 
-/* What a token's row of columns is made of, in the order of struct layer_weights, whichever way the
- * file mixes them; -1: has none. */
+/* Layout of a token's row of columns, in the order of struct layer_weights, however the file mixes
+ * them; -1: absent. */
 struct recurrent {
     const struct mixer_shape *s;
     const struct recurrent_weights *w;
@@ -31,10 +31,10 @@ struct recurrent {
     int conv;        /* first one of the convolution's channels */
     int channels;
     int q, k, v, z, b, a;
-    int g;                 /* decays where they do not replace a */
+    int g;                 /* decays, if they do not replace a */
     int keys, values;      /* of all heads */
     bool z_mixed, b_mixed; /* a key head at a time, see struct layer_weights */
-    /* rows of columns, and the spans they are: of the job, or what was kept of drafted ones */
+    /* rows of columns, and their spans: of the job, or those kept from drafted ones */
     float *rows;
     const struct span_place *spans;
     int n_spans;
@@ -84,7 +84,7 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
         r.z_mixed = !w->z.rows;
         r.b_mixed = !w->a.rows;
         break;
-    case MIXER_MAMBA2: /* z, x, B, C, dt; behind them the decays */
+    case MIXER_MAMBA2: /* z, x, B, C, dt; followed by the decays */
         r.z = 0;
         r.conv = r.v = r.values;
         r.k = r.v + r.values;
@@ -137,7 +137,7 @@ static void prepare_row(const struct cpu_device *d, int layer, bool quantised, c
         input_quantise(d, row, hidden, panels, rows, t);
 }
 
-/* Normed input of the projections. One row is prepared by every thread for itself, with its first
+/* Normed input of the projections. One row is prepared by every thread redundantly, with its first
  * task. */
 static struct input prepare(struct cpu_device *d, int tid, int layer, const struct recurrent *r,
                             int rows, const float *x)
@@ -158,8 +158,8 @@ static struct input prepare(struct cpu_device *d, int tid, int layer, const stru
         .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
-/* Where row i of a matrix that goes a key head at a time belongs, and how many behind it go
- * along. parts: what a head has of each of n_parts, to[]: where those begin. */
+/* Destination of row i of a matrix ordered by key head, and the length of the run. parts: sizes of
+ * the n_parts parts per head, to[]: their starts. */
 static int unmix(const int *parts, const int *to, int n_parts, int i, int *run)
 {
     int head = 0, at = 0, p = 0;
@@ -191,7 +191,7 @@ static bool is_mixed(const struct recurrent *r, const struct projection *p)
     return (r->z_mixed && p == r->in) || (r->b_mixed && p == r->in + r->n_in - 1);
 }
 
-/* Results r0 .. r1-1 of a mixed projection into a token's row. */
+/* Writes results r0 .. r1-1 of a mixed projection into a token's row. */
 static void scatter(const struct recurrent *r, const struct projection *p, int r0, int r1,
                     const float *from, float *row)
 {
@@ -218,7 +218,7 @@ static int projection_tasks(const struct recurrent *r, int rows)
     return n;
 }
 
-/* The projection that a task belongs to; *task becomes one of its own. */
+/* The projection of a task; *task becomes relative to it. */
 static const struct projection *projection_at(const struct recurrent *r, int rows, int *task)
 {
     const struct projection *p = r->in;
@@ -229,7 +229,7 @@ static const struct projection *projection_at(const struct recurrent *r, int row
     return p;
 }
 
-/* Where the weights of a task of one row lie; past this thread's part, those of its output
+/* Address of the weights of a task of one row; past this thread's part, those of its output
  * projection. */
 static struct prefetch_hint projection_hint(const struct cpu_device *d, const struct recurrent *r,
                                             int tid, int task)
@@ -304,7 +304,7 @@ static void convolve_rows(struct cpu_device *d, const struct recurrent *r, int t
                                                 .state_stride = state_stride});
 }
 
-/* Drafted rows go on from a copy of the state. */
+/* Drafted rows continue from a copy of the state. */
 static void convolve_drafted(struct cpu_device *d, const struct recurrent *r,
                              const struct span_place *span, int first, int n, const float *state)
 {
@@ -347,7 +347,7 @@ static struct conv_tasks conv_tasks(const struct recurrent *r)
                                                                     : 1};
 }
 
-/* Kimi's decays of one head, a key by itself. */
+/* Kimi's decays of one head, one per key. */
 static void decay_keys(struct cpu_device *d, const struct recurrent *r, float *row, int head)
 {
     int n = r->s->key_dim;
@@ -450,7 +450,7 @@ static void recur_rows(struct cpu_device *d, const struct recurrent *r, int t, i
                 0);
 }
 
-/* Drafted rows go on from a copy of the state. */
+/* Drafted rows continue from a copy of the state. */
 static void recur_drafted(struct cpu_device *d, const struct recurrent *r,
                           const struct span_place *span, int head, int block, const float *state)
 {
@@ -462,7 +462,8 @@ static void recur_drafted(struct cpu_device *d, const struct recurrent *r,
     recur_rows(d, r, span->row + span->rows - span->drafted, span->drafted, head, block, copy);
 }
 
-/* A block of columns of a head over a span's rows. The state lies head by head, block by block. */
+/* A block of columns of a head over a span's rows. The state is stored head by head, block by
+ * block. */
 static void recur_task(struct cpu_device *d, int layer, const struct recurrent *r,
                        const struct span_place *span, int head, int block)
 {
@@ -494,8 +495,8 @@ static void state_phases(struct cpu_device *d, int tid, int layer, const struct 
 
 /* ---- Drafts ---- */
 
-/* Of rows drafted in the job before, those that were right take the state to where each span
- * begins. Every thread finds the same ones: what decides changes between jobs. */
+/* Applies the accepted drafted rows of the previous job, advancing the state to the start of each
+ * span. Every thread finds the same ones: the deciding data changes only between jobs. */
 static void apply_drafts(struct cpu_device *d, int tid, int layer, const struct recurrent *job)
 {
     for (int i = 0; i < d->n_spans; i++) {
@@ -512,7 +513,7 @@ static void apply_drafts(struct cpu_device *d, int tid, int layer, const struct 
     }
 }
 
-/* Drafted rows, projected, before anything is done to them. */
+/* Keeps the drafted rows, projected, before they are modified. */
 static void keep_drafts(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
 {
     bool any = false;
@@ -534,7 +535,7 @@ static void keep_drafts(struct cpu_device *d, int tid, int layer, const struct r
 
 /* ---- Gates and norms ---- */
 
-/* Each of `parts` parts of a row's outputs, normed. */
+/* Norms each of `parts` parts of a row's outputs. */
 static void norm_parts(const struct cpu_device *d, const struct recurrent *r, float eps, float *y,
                        int parts, bool one_weight)
 {
@@ -545,7 +546,7 @@ static void norm_parts(const struct cpu_device *d, const struct recurrent *r, fl
                        y + i * n);
 }
 
-/* The input of the output projection from a token's row; y may be where the outputs stand. */
+/* The input of the output projection from a token's row; y may be the outputs' address. */
 static void finish_row(const struct cpu_device *d, int layer, const struct recurrent *r,
                        const float *row, float *y)
 {
@@ -591,7 +592,7 @@ struct finish {
     const struct recurrent *r;
 };
 
-/* One row: by every thread for itself. */
+/* One row: by every thread redundantly. */
 static void finish_one(struct cpu_device *d, int tid, const void *ctx)
 {
     const struct finish *f = ctx;

@@ -1,6 +1,6 @@
-/* See microbench.h. Loops are written with the compiler's vector extension so that one text serves
- * every instruction set; each figure is the best of several runs, since a machine is only ever
- * disturbed towards slower. */
+/* See microbench.h. Loops use the compiler's vector extension so that one text serves every
+ * instruction set; each figure is the best of several runs, since disturbances only make it
+ * slower. */
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -14,8 +14,8 @@
 
 #define PASSES 5
 #define CACHED_ROWS 128 /* of a matrix that stays in the second-level cache */
-/* Memory that is read: at least this much, and where the last-level cache is large so much that
- * none of it stays there until it is read again. */
+/* Memory to read: at least this much, and with a large last-level cache so much that none of it
+ * stays cached until it is read again. */
 #define BUFFER_LEAST ((size_t)256 << 20)
 
 static size_t buffer_bytes(void)
@@ -115,8 +115,7 @@ double cpu_peak_int8(int n_threads)
     return peak(kernels_active()->peak_int8, n_threads);
 }
 
-/* One product of a random matrix, as the device would run it: panels of the set's size, all row
- * groups. */
+/* One product of a random matrix, as on the device: panels of the set's size, all row groups. */
 static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
 {
     const struct kernels *k = kernels_active();
@@ -164,8 +163,7 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
     return 0;
 }
 
-/* What the small kernels are run on: one buffer each for what they read and write, large enough for
- * all of them. */
+/* Buffers of the small kernels: one each for input and output, large enough for all of them. */
 struct small {
     const struct kernels *k;
     float *x, *y, *w; /* CONTEXT * 128 floats */
@@ -213,7 +211,8 @@ static void run_values(struct small *s)
     s->k->values[KV_F16](s->h, HEAD, s->x, 1, CONTEXT, false, s->y, HEAD, s->h);
 }
 
-/* One token's key of a head into its place between 15 others, and its value, as they are kept. */
+/* Stores one token's key of a head in its lane between 15 others, and its value, as in the
+ * cache. */
 static void run_append(struct small *s)
 {
     s->k->to_f16(s->x, HEAD, s->h);
@@ -239,7 +238,7 @@ static void append_q8(const float *x, uint8_t *row)
     }
 }
 
-/* Of whole blocks: one text for every instruction set. */
+/* With whole blocks: one text for every instruction set. */
 static void run_append_q8(struct small *s)
 {
     append_q8(s->x, (uint8_t *)s->h);
@@ -265,8 +264,8 @@ static void bench_small(struct microbench_result *r, struct small *s, const char
     }
 }
 
-/* Everything beside the matrices, cached as it is while a token is computed; the attention of one
- * head over 1024 tokens. */
+/* Everything besides the matrices, with cached data as during a token; the attention of one head
+ * over 1024 tokens. */
 static int bench_others(struct microbench_result *out, int max, int hidden, int ffn)
 {
     size_t n = (size_t)(NUM_LANES * hidden > CONTEXT * HEAD ? NUM_LANES * hidden : CONTEXT * HEAD);
@@ -311,7 +310,7 @@ static int bench_others(struct microbench_result *out, int max, int hidden, int 
     return done ? done : ERR_MEMORY;
 }
 
-/* Float rows by their own rule, activations not rounded. */
+/* Float rows by their own rule, with unrounded activations. */
 static int bench_float(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
 {
     const struct kernels *k = kernels_active();
@@ -342,7 +341,7 @@ static int bench_float(struct microbench_result *r, enum dtype type, int rows, i
     return 0;
 }
 
-/* Weights of one type, read by all threads together by one pattern after the other. */
+/* Weights of one type, read by all threads together with each pattern in turn. */
 struct pattern_pass {
     struct pool *pool;
     uint8_t *weights;
@@ -353,7 +352,7 @@ struct pattern_pass {
     double *rates;
 };
 
-/* Groups g0 .. g1-1 of this thread's in a run; a multiple of KERNEL_GEMV_GROUPS. */
+/* Groups g0 .. g1-1 of this thread in a run; a multiple of KERNEL_GEMV_GROUPS. */
 static void read_groups(const struct pattern_pass *p, int tid, int run, const struct pattern *how,
                         int g0, int g1)
 {
@@ -389,7 +388,7 @@ static void pattern_run(void *ctx, int tid, int n)
             uint64_t start;
             double rate;
 
-            /* prefetchers get used to a pattern first, on the end of what lies before */
+            /* prefetchers adapt to a pattern first, on the end of the preceding data */
             read_groups(p, tid, (run + p->runs - 1) % p->runs, &pattern_of[i], p->groups - lead,
                         p->groups);
             pool_barrier(p->pool, tid);
@@ -432,7 +431,7 @@ int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[REA
     return rc;
 }
 
-/* One token's product as decoding does it, by the built-in pattern. weights: `size` bytes, of which
+/* One token's product as in decoding, with the built-in pattern. weights: `size` bytes, of which
  * each pass reads others, or `cached` the same. */
 static int bench_gemv(struct microbench_result *r, enum dtype type, int rows, int cols, bool cached,
                       uint8_t *weights, size_t size)

@@ -1,6 +1,6 @@
-/* What this machine can do and what the kernels make of it: read bandwidth, compute peaks, and each
- * kernel and shape against them. Called by one thread at a time (--bench, the speed panel's
- * roofline); takes its own memory and threads for the call. */
+/* The machine's limits and the kernels' use of them: read bandwidth, compute peaks, and each kernel
+ * and shape against them. Called by one thread at a time (--bench, the speed panel's roofline);
+ * allocates its own memory and threads during the call. */
 #ifndef ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
 #define ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
 
@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 
-/* Best of several passes over memory, by n_threads together: bytes a second; 0 without memory. It
- * is 256 MiB, and where the last-level cache is large what membw_far_bytes says. Takes some tenths
- * of a second. */
+/* Best of several passes over memory, by n_threads together: bytes a second; 0 without memory. The
+ * buffer is 256 MiB, or membw_far_bytes if the last-level cache is large. Takes some tenths of a
+ * second. */
 double cpu_read_bandwidth(int n_threads);
 /* Multiply-adds count two: operations a second of n_threads. int8: the widest integer dot product
  * this CPU has. */
@@ -27,34 +27,34 @@ struct microbench_result {
     double bytes, ops; /* of one run: weights or cache read, multiply-adds times two */
 };
 
-/* Every kernel of the active set on the shapes of a model with this hidden size and expert width,
- * one thread. One token: as decoding multiplies it, from a matrix that fits the second-level cache
- * and from memory (whose bytes no cache holds, see cpu_read_bandwidth). Fills at most max
- * results and returns how many, or a negative code. */
+/* Measures every kernel of the active set on the shapes of a model with this hidden size and expert
+ * width, one thread. One token: as in decoding, from a matrix that fits the second-level cache and
+ * from memory (uncached, see cpu_read_bandwidth). Fills at most max results and returns how many,
+ * or a negative code. */
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
                    struct error *e);
 
 /* Bytes a second at which n_threads together multiply weights of this type, rows of cols, with one
- * token by each read pattern: the best of some passes over more than caches hold. ERR_MEMORY;
- * 0 for all where the active set has no such kernel. */
+ * token by each read pattern: the best of some passes over more than the caches hold. ERR_MEMORY; 0
+ * for all if the active set has no such kernel. */
 int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[READ_PATTERNS],
                       struct error *e);
-/* The one that decoding uses for them, and whether it was measured. */
+/* The pattern that decoding uses for them, and whether it was measured. */
 enum pattern_id cpu_pattern_chosen(const char *cache_dir, enum dtype type, int cols, int n_threads,
                                    bool *measured);
 
-/* Which kernel multiplies a slice of `rows` weight rows with how many tokens. */
+/* The kernels that multiply a slice of `rows` weight rows, by number of tokens. */
 struct microbench_choice {
     enum dtype type;
     int rows, cols;
-    /* "avx512", "amx", "oneDNN"; large_batch NULL: the other serves all */
+    /* "avx512", "amx", "oneDNN"; large_batch NULL: small_batch serves all */
     const char *small_batch, *large_batch;
     int from;      /* tokens from which `large_batch` does; TUNE_NEVER: never */
     bool measured; /* else the built-in threshold */
 };
 
-/* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder
- * would choose. How many, at most max. decode: how many of n_threads were measured to decode
+/* For every shape of the model (from model_inspect), the choice of a CPU device opened with this
+ * cache folder. Returns how many, at most max. decode: the number of n_threads measured to decode
  * fastest, 0: not measured. */
 int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library,
                 int n_threads, struct microbench_choice *out, int max, int *decode);

@@ -1,10 +1,10 @@
-/* Measuring how weights are read fastest for one token (shape_table.h) on an opened CPU device.
- * Engine thread, no job under way: the model's own matrices of one type and row length are
- * multiplied as decoding does it, by one pattern after the other. Each is used for a while before
- * it counts: processors' own prefetchers take a millisecond to get used to another one, in which
- * all patterns look alike. What looks fastest of all then runs against the built-in choice alone,
- * by turns: of nine patterns and many shapes some win by accident, and what is learnt is kept. On a
- * machine that is busy nothing is learnt, and the built-in choice stays. */
+/* Measures the fastest read pattern for one token (shape_table.h) on an opened CPU device. Engine
+ * thread, no job running: the model's own matrices of one type and row length are multiplied as in
+ * decoding, with each pattern in turn. Each runs for a while before it is measured: the processors'
+ * prefetchers take a millisecond to adapt to another one, in which all patterns look alike. The
+ * apparently fastest then runs against the built-in choice alone, alternately: of nine patterns and
+ * many shapes some win by chance, and the result is stored. On a busy machine nothing is stored,
+ * and the built-in choice stays. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
@@ -16,15 +16,15 @@
 
 #define TASK_ROWS (2 * CPU_UNIT)
 #define TASKS 4096
-#define MATRICES 4096 /* looked at */
-/* of a thread, before a sample and in it */
+#define MATRICES 4096 /* most examined */
+/* per thread, before a sample and in it */
 #define LEAD ((size_t)4 << 20)
 #define SAMPLE ((size_t)8 << 20)
 #define BUDGET_NS (250 * CLOCK_MILLI)
-/* of the time that threads may wait for their cores */
+/* share of time that threads may wait for their cores */
 #define WAITED 0.1
 #define DUELS 20     /* pairs of samples */
-#define DUELS_WON 15 /* by accident: one time in fifty */
+#define DUELS_WON 15 /* by chance: one time in fifty */
 #define DUEL_GAIN 1.08
 
 struct slice {
@@ -35,14 +35,14 @@ struct slice {
 struct trial {
     struct cpu_device *d;
     const struct matrix *w[MATRICES];
-    int n, at, row; /* matrices; where the next sample begins */
+    int n, at, row; /* matrices; start of the next sample */
     size_t bytes;   /* of all of them */
     struct input in;
     struct slice task[TASKS];
     int n_tasks;
 };
 
-/* Those of a type and row length. False: not all of them are packed yet. */
+/* Collects those of a type and row length. False: some are not packed yet. */
 static bool collect(struct trial *t, enum dtype type, int cols)
 {
     const struct model *m = t->d->model;
@@ -129,7 +129,7 @@ static double sample(struct trial *t, struct tune *forced, int id)
     return (double)read_bytes(t, SAMPLE);
 }
 
-/* Whether a pattern is faster than another one again, by turns; who begins changes too. */
+/* Whether a pattern is faster than another one again, alternately; the order changes too. */
 static bool wins(struct trial *t, struct tune *forced, int id, int other)
 {
     double gain[DUELS];
@@ -147,8 +147,8 @@ static bool wins(struct trial *t, struct tune *forced, int id, int other)
     return won >= DUELS_WON && gain[DUELS / 2] >= DUEL_GAIN;
 }
 
-/* The fastest pattern for what was collected, the built-in one unless another is clearly faster;
- * -1: the machine was busy. */
+/* The fastest pattern for the collected matrices, the built-in one unless another is clearly
+ * faster; -1: the machine was busy. */
 static int measure(struct trial *t, enum dtype type, int cols)
 {
     struct cpu_device *d = t->d;

@@ -1,8 +1,7 @@
-/* Measuring the tuning table on an opened CPU device (shape_table.h says what it is for). Engine
- * thread, no job under way: the device's own multiply runs with a table of one entry that forces
- * the one kernel or the other, on weights of no meaning, so that nothing depends on what is loaded
- * or packed yet. One thread: the others may be busy packing, and a threshold that holds for a core
- * holds for all of them. */
+/* Measures the tuning table on an opened CPU device (purpose: shape_table.h). Engine thread, no job
+ * running: the device's own multiply runs with a table of one entry that forces one of the two
+ * kernels, on synthetic weights, so that it does not depend on what is loaded or packed. One
+ * thread: the others may be busy packing, and a threshold for one core is valid for all of them. */
 #include "engine/base/hash.h"
 #include "engine/device/cpu/cpu.h"
 #include "engine/base/clock.h"
@@ -25,7 +24,7 @@
 static const int counts_quantised[TUNE_COUNTS] = {8, 12, 16, 24, 32, 48, 64, 96, 128};
 static const int counts_float[TUNE_COUNTS] = {3, 4, 6, 8, 10, 12, 16, 24, 32};
 
-/* One shape's matrix and what it is multiplied with. */
+/* One shape's matrix and its input. */
 struct trial {
     struct cpu_device *d;
     struct matrix w;
@@ -45,8 +44,8 @@ static bool has_choice(const struct cpu_device *d, enum dtype type)
     return dtype_is_quantised(type) ? d->k->small_batch_set != NULL : d->library != NULL;
 }
 
-/* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they
- * ask for it in time. Where the processor cannot, the last-level cache may answer. */
+/* Evicts from all caches: prefill reads each slice from memory, and the kernels differ in how well
+ * they prefetch. If the processor cannot, the last-level cache may answer. */
 static void drop(const uint8_t *p, size_t bytes)
 {
 #if defined(__x86_64__)
@@ -91,7 +90,7 @@ static int measure_shape(struct trial *t, int otherwise)
     for (int i = 0; i < TUNE_COUNTS; i++) {
         int repeat;
 
-        sample(t, count[i], 2, 1); /* the library makes its code */
+        sample(t, count[i], 2, 1); /* the library generates its code */
         sample(t, count[i], TUNE_NEVER, 1);
         repeat = 1 + (int)(SAMPLE_NS / (sample(t, count[i], 2, 1) + 1));
         for (int p = 0; p < TUNE_PAIRS; p++)
@@ -106,7 +105,7 @@ static int measure_shape(struct trial *t, int otherwise)
                        (const double(*)[TUNE_PAIRS])large_batch, otherwise);
 }
 
-/* Thresholds of these shapes. What the time does not suffice for keeps `from` 0. */
+/* Thresholds of these shapes. Those not measured in time keep `from` 0. */
 static int measure(struct cpu_device *d, struct tune *shapes)
 {
     size_t cols = 0, rows = 0, used = 0;
@@ -157,7 +156,7 @@ static void tell(const struct cpu_device *d, const char *line)
         d->base.config.log(d->base.config.log_ctx, line);
 }
 
-/* What the thresholds hold for. */
+/* Key of the thresholds' validity. */
 static void make_key(const struct cpu_device *d, char *key)
 {
     unsigned signature = 0;
@@ -180,8 +179,8 @@ static bool make_path(const struct cpu_device *d, const char *key, char *path, s
                     (unsigned long long)h) < (int)size;
 }
 
-/* New thresholds into the file. Those that another process stored meanwhile count, unless they were
- * to be measured anew. */
+/* Stores new thresholds in the file. Those stored by another process meanwhile take precedence,
+ * unless a new measurement was requested. */
 static int keep(struct cpu_device *d, struct tune *fresh, const char *path, const char *key,
                 struct error *e)
 {
@@ -224,7 +223,7 @@ static int add_missing(struct cpu_device *d, bool quantised)
             tune_set(&fresh, shapes.entry[i]);
     if (!fresh.n || !kept || !(done = measure(d, &fresh)))
         return 0;
-    for (int i = 0; i < fresh.n && !quantised; i++) /* float shapes are decided for good */
+    for (int i = 0; i < fresh.n && !quantised; i++) /* float shapes are decided permanently */
         if (!fresh.entry[i].from)
             fresh.entry[i].from = default_of(d, fresh.entry[i].type);
     if (keep(d, &fresh, path, key, &e) < 0) {
@@ -275,7 +274,7 @@ void tuning_open(struct cpu_device *d)
     add_missing(d, false);
 }
 
-/* A device that is not opened, as far as the table needs one. */
+/* A device that is not opened, with the fields needed for the table. */
 int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library,
                 int n_threads, struct microbench_choice *out, int max, int *decode)
 {
@@ -338,7 +337,7 @@ enum pattern_id cpu_pattern_chosen(const char *cache_dir, enum dtype type, int c
     return p ? p->id : id;
 }
 
-/* Decoding itself, by as many of the threads as there are and by fewer. */
+/* Measures decoding with all threads and with fewer. */
 static int add_decode(struct cpu_device *d, int pos)
 {
     struct tune fresh = {.n_decode = 1, .decode = {{d->model->type, d->n_threads, 0}}};
@@ -355,7 +354,7 @@ static int add_decode(struct cpu_device *d, int pos)
     return 1;
 }
 
-/* How weights are read for one token. */
+/* Measures read patterns for one token. */
 static int add_patterns(struct cpu_device *d)
 {
     char path[4096], key[TUNE_KEY];

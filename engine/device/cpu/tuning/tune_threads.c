@@ -1,14 +1,14 @@
-/* How many threads decode fastest (shape_table.h): as many as there are physical cores, unless
- * fewer are measured to be faster by more than the noise; memory can be busy with fewer, and on
- * cores of two kinds or a busy machine the last ones may only be in the way. Prompts, which are
- * bound by computing, keep all of them. Engine thread, no job under way: some layers of a token at
- * a time, by one number of threads after the other. */
+/* The number of threads that decodes fastest (shape_table.h): the number of physical cores, unless
+ * fewer are measured to be faster by more than the noise; fewer may saturate the memory, and with
+ * two kinds of cores or on a busy machine the last ones may only slow it down. Prefill, which is
+ * bound by computing, uses all of them. Engine thread, no job running: some layers of a token at a
+ * time, with each number of threads in turn. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 
-/* of one sample: some milliseconds, and other weights than the sample before read */
+/* per sample: some milliseconds, and other weights than in the previous one */
 #define LAYERS 4
 #define CANDIDATES 4
 #define BUDGET_NS (400 * CLOCK_MILLI)
@@ -55,7 +55,7 @@ int tuning_decode(struct cpu_device *d, int pos)
     struct decode m;
     float *memory;
 
-    /* threads of one node stand together: the last ones of several nodes are a whole node's */
+    /* threads of one node are adjacent: the last ones of several nodes are a whole node's */
     if (d->model->cache || !d->base.config.fewer_threads || d->n_threads < 2 ||
         topology_nodes() > 1 || pos < 0 || pos >= d->context || !d->base.config.rope_cos[0])
         return 0;
