@@ -578,6 +578,73 @@ START_TEST(test_many_experts)
 }
 END_TEST
 
+/* One token through a joined layer: nothing goes to the device but its row. */
+static void run_joined(struct device *d, const float *x, float *z)
+{
+    int experts[2];
+    float weights[2];
+    struct layers_job run = {.last = 1, .rows = 1, .x = z, .experts = experts, .weights = weights};
+    struct device_stats before, after;
+    struct error e;
+
+    memcpy(z, x, 64 * sizeof *z);
+    opencl_device_ops.stats(d, &before);
+    ck_assert_msg(opencl_device_ops.layers(d, &run, &e) == 0 && opencl_device_ops.wait(d, &e) == 0,
+                  "%s", e.text);
+    opencl_device_ops.stats(d, &after);
+    ck_assert_uint_eq(after.uploaded_bytes - before.uploaded_bytes, 64 * 4);
+}
+
+/* Joined experts: one leaves and comes back, all leave. */
+START_TEST(test_joined_experts)
+{
+    struct opencl_tuning tuning = {.shape = 1, .copy = true, .tile = 4};
+    struct setup set = {base_shape, KV_F16, 8, 0};
+    struct device_stats stats, first;
+    struct tiny_model *t;
+    struct device_config c;
+    struct device *d;
+    struct error e;
+    float x[64], z[3][64];
+    unsigned seed = 5;
+    int rc;
+
+    if (!have_device(1))
+        return;
+    set.shape.layers = 1;
+    set.shape.experts = 37;
+    t = tiny_model_new(&set.shape);
+    c = config(t, &set);
+    opencl_tune(&tuning);
+    ck_assert_msg(opencl_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
+    put_all(&opencl_device_ops, d, &t->model.hp);
+    for (int i = 0; i < 64; i++)
+        x[i] = tiny_random(&seed);
+    run_joined(d, x, z[0]);
+    opencl_device_ops.stats(d, &first);
+    for (int i = 1; i < 3; i++) {
+        const struct block_id id = {BLOCK_EXPERT, 0, 7 * i};
+
+        opencl_device_ops.block_drop(d, id);
+        opencl_device_ops.stats(d, &stats);
+        ck_assert_uint_lt(stats.weight_bytes, first.weight_bytes);
+        while ((rc = opencl_device_ops.block_put(d, id, 1000, &e)) == 0)
+            ;
+        ck_assert_msg(rc == 1, "%s", e.text);
+        run_joined(d, x, z[i]);
+        ck_assert_msg(memcmp(z[i], z[0], sizeof z[0]) == 0, "expert %d came back", 7 * i);
+    }
+    opencl_device_ops.stats(d, &stats);
+    ck_assert_uint_eq(stats.weight_bytes, first.weight_bytes);
+    ck_assert_int_eq(stats.failures, 0);
+    for (int i = 0; i < 37; i++)
+        opencl_device_ops.block_drop(d, (struct block_id){BLOCK_EXPERT, 0, i});
+    opencl_device_ops.close(d);
+    opencl_tune(NULL);
+    tiny_model_free(t);
+}
+END_TEST
+
 static struct tiny_shape small_shape(void)
 {
     struct tiny_shape s = base_shape;
@@ -1033,6 +1100,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_shared_and_own_memory, 0, 2);
     tcase_add_loop_test(c, test_float_types, 0, 2);
     tcase_add_loop_test(c, test_many_experts, 0, 2);
+    tcase_add_test(c, test_joined_experts);
     tcase_add_test(c, test_clblast);
     tcase_add_test(c, test_wrong_kernels);
     tcase_add_test(c, test_damaged_cache);
