@@ -1,6 +1,6 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
- * waits, unless noted. Launches of one layer with one token: norm, q+k+v, rotary+cache, attention,
- * merge, output, norm, routing, gate+up, down, combine. */
+ * waits, unless noted. Launches of one layer with one token: norm (with the end of the layer
+ * before), q+k+v, rotary+cache, attention, merge, output, norm, routing, gate+up, down. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 

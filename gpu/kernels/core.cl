@@ -3,7 +3,7 @@
  * host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0, blocks of 32
  * dimensions as num_kv_quantise_block makes them); ROUTE_SIDES, groups of sixteen experts that the
  * router takes at once; MAX_EXPERTS, a multiple of 16; ROW_ITEMS, work-items of a group that
- * computes a row or a chunk of keys: 1 where WIDE, else 64, 128 or 256; MAX_DIM, the widest head. */
+ * computes a row or a chunk of keys: 1 where WIDE, else 64, 128 or 256; MAX_DIM: widest head. */
 
 #define RMS_ITEMS (WIDE ? 1 : 64)
 #define LINE 32 /* work-items of a group where each stands alone */
@@ -19,9 +19,8 @@
 #define V_ROW(dim) KV_ROW(KV_V, dim)
 
 #if !WIDE
-/* Ordered sums of values that are loaded AHEAD at a time: a GPU waits for memory once for all of
- * them, not for each. */
-#define AHEAD 16
+/* A GPU waits for memory once for all values that are loaded before the first of them is used: what
+ * adds up in order loads many at a time, or finds them in local memory. */
 #define ROW_TILE 4096 /* columns of a row in local memory */
 
 /* Lane `lid` of rule 4 goes on over a row's piece in local memory: the sum of the values, or of the
@@ -71,21 +70,23 @@ static inline float row_lanes(__global const float *x, int n, bool squares, floa
     return num_fold(vload16(0, lane));
 }
 
+#define ROUTER_AHEAD (ROUTE_SIDES > 2 ? 16 : 32) /* few work-items load more each */
+
 /* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
 static inline float router_sum(__global const float *h, __global const float *router, int begin,
                                int end, int step)
 {
-    float sum = 0.0f, v[AHEAD], x[AHEAD];
+    float sum = 0.0f, v[ROUTER_AHEAD], x[ROUTER_AHEAD];
     int c = begin;
 
-    for (; c + AHEAD <= end; c += AHEAD) {
+    for (; c + ROUTER_AHEAD <= end; c += ROUTER_AHEAD) {
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
+        for (int k = 0; k < ROUTER_AHEAD; k++) {
             v[k] = router[(size_t)(c + k) * step];
             x[k] = h[c + k];
         }
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++)
+        for (int k = 0; k < ROUTER_AHEAD; k++)
             sum = fma(v[k], x[k], sum);
     }
     for (; c < end; c++)
@@ -843,9 +844,9 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 #endif
 }
 
-/* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries, expert)
- * of at most `tile` entries; tiles beyond the last are empty. One work-group; the order of an
- * expert's entries is any. */
+/* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries,
+ * expert) of at most `tile` entries; tiles beyond the last are empty. One work-group; an expert's
+ * entries are in any order. */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void group_rows(
     __global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used,
     int n_experts, int base, int tile, int max_tiles)
