@@ -135,7 +135,7 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
     return true;
 }
 
-/* Whether there is a closing mark in s[from .. len). */
+/* Whether a closing mark (n bytes) follows in s[from + 1 .. len): it must enclose some text. */
 static bool closes(const char *s, size_t from, size_t len, const char *mark, size_t n)
 {
     size_t i;

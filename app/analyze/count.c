@@ -204,7 +204,8 @@ static bool weights_absent(const char *path, int rc)
     return access(name, F_OK) != 0;
 }
 
-/* model_describe may have read only config.json; the tensors are needed here in any case. */
+/* Counts the tensors of m's file. If model_describe read only config.json: those of the weights at
+ * path, or, where these are missing, the shapes in config.json. */
 static int count_file(struct analysis_count *c, const struct model *m, const char *path,
                       struct error *e)
 {

@@ -43,7 +43,7 @@ const char *bench_spelling(int i, const char **ours)
     return spellings[i].theirs;
 }
 
-/* Lives as long as the process, like argv. */
+/* The two texts as one argument, never freed, since argv points to it. NULL: out of memory. */
 static char *joined(const char *flag, const char *value)
 {
     size_t n = strlen(flag) + strlen(value) + 1;

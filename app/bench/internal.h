@@ -90,8 +90,8 @@ void bench_count_routing(void *ctx, const struct routing *r);
 int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n,
                 struct error *e);
 
-/* verify.c: passes of 1 .. --bench-verify rows that start after `depth` tokens, each compared with
- * those of one row; prints a line for each. context: tokens of context it needs. */
+/* verify.c: measures passes of 1 .. --bench-verify rows after `depth` tokens, and prints a line for
+ * each: its time and bytes, compared with those of one row. context: tokens of context it needs. */
 int bench_verify(struct bench *b, int depth, struct error *e);
 int bench_verify_context(const struct options *o, int depth);
 

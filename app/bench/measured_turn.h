@@ -12,7 +12,8 @@ struct measured_turn {
     int rc;                  /* of the current turn: ERR_MEMORY, a sample was lost */
 };
 
-/* Fills *done. The engine's errors, ERR_MEMORY, ERR_CANCELLED: by a signal. */
+/* Runs a turn; *done gets its figures. The engine's errors; ERR_MEMORY; ERR_CANCELLED: a signal
+ * interrupted it. */
 int measured_turn_run(struct measured_turn *m, struct engine *g, const struct dialogue *said,
                       const struct turn *t, struct turn_done_event *done, struct error *e);
 

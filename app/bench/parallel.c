@@ -47,7 +47,7 @@ static int begin_count(struct bench_arm *a, const struct bench_test *t, struct e
     return 0;
 }
 
-/* Tokens from .. from + n - 1 of text i, in chunks. */
+/* Adds tokens from .. from + n - 1 of text i to the session, computed in chunks, like a prompt. */
 static int fill(const struct bench *b, const struct bench_arm *a, struct session *s, int i,
                 int from, int n, unsigned seed, struct error *e)
 {

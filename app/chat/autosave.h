@@ -32,8 +32,8 @@ bool autosave_take(struct autosave *f, const char *path);
 /* Closes; `done`: the transcript was saved, so the part file is deleted. */
 void autosave_release(struct autosave *f, bool done);
 
-/* Writes the transcript if it has any message. 0 also if this chat is not saved. ERR_IO,
- * ERR_MEMORY. */
+/* Writes the transcript; a chat without messages gets no file (a system message does not count). 0
+ * also if this chat is not saved. ERR_IO, ERR_MEMORY. */
 int autosave_write(struct autosave *f, const struct transcript *t, struct error *e);
 /* The same, and then deletes the part file. */
 int autosave_write_turn(struct autosave *f, const struct transcript *t, struct error *e);

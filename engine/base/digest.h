@@ -15,7 +15,7 @@ struct digest {
     struct evp_md_ctx_st *state; /* NULL: failed for good */
 };
 
-/* bytes: total number to come (part of Git's header). Always release. */
+/* bytes: total size of the data to come, for Git's header. End or release it in any case. */
 void digest_init(struct digest *d, enum digest_kind kind, uint64_t bytes);
 void digest_add(struct digest *d, const void *data, size_t n);
 /* Lower-case hexadecimal, "" if memory ran out. d is empty then. */

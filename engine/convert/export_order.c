@@ -1,9 +1,9 @@
 /* See export_order.h. */
 #include "engine/convert/export_order.h"
 
-/* Size of a head whose halves the folder's code rotates where GGUF's readers rotate neighbours; 0:
- * both do the same (llama.cpp, conversion/llama.py, permute). Without rotation the order is
- * irrelevant; the converter permutes rows all the same. */
+/* Size of a head whose rows must be reordered: RoPE rotates its two halves in the folder's code,
+ * and pairs of neighbours in GGUF's readers. 0: no reordering. Heads without RoPE are reordered
+ * too, as by llama.cpp's converter (conversion/llama.py, permute). */
 static int turned_head(const struct export *x, struct block_id id, enum matrix_part part)
 {
     const struct mixer_shape *s = &hparams_layer(&x->m->hp, id.layer)->mixer;

@@ -5,8 +5,9 @@
 
 #include "engine/file/weights.h"
 
-/* Bytes a second over about so many milliseconds with `at_once` reads in flight (1 to
- * DIRECT_RING_MOST); 0: not known (the file is too small, or O_DIRECT is not supported). */
+/* Measures for about ms milliseconds, with `at_once` reads in flight (1 to DIRECT_RING_MOST).
+ * Returns bytes per second; 0: not measured (the file is too small, O_DIRECT is not supported, a
+ * read failed, or memory ran out). */
 double direct_rate(const struct weight_file *f, int at_once, int ms);
 
 #endif

@@ -60,9 +60,9 @@ size_t model_recurrent_values(const struct model *m, int layer);
 size_t model_qk_norm_values(const struct model *m, int layer, bool queries);
 const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */
 
-/* Bytes of a block's weights in memory, padding included. The norms and the router of a layer (its
- * shared expert's row included) count for its attention block, since a device that runs the whole
- * layer needs them; the final norm for the head. matrices: what a product reads, without biases. */
+/* Bytes of a block's weights in memory, padding included. A layer's norms and its router, with the
+ * gate of its shared expert, belong to its attention block, because a device that runs the whole
+ * layer needs them; the final norm belongs to the head. matrices: those of matrix products. */
 struct block_bytes {
     uint64_t matrices, biases, norms, router;
 };

@@ -34,7 +34,7 @@ static unsigned value_type(const json_t *v)
     }
 }
 
-/* "#/$defs/x" */
+/* Resolves a $ref such as "#/$defs/x"; NULL: there is no such place. */
 static const json_t *referred(const json_t *root, const char *to)
 {
     const json_t *at = root;

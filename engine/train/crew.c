@@ -30,7 +30,8 @@ void crew_release(struct crew *c)
     *c = (struct crew){0};
 }
 
-/* Threads that arrive in time take tasks: a thread without a CPU delays no other. */
+/* Takes tasks until none is left; a thread that gets no CPU delays the others only while it has
+ * taken one (pool_run_elastic). */
 static void work(void *ctx, int tid, int n)
 {
     struct shift *s = ctx;

@@ -22,7 +22,7 @@ static int longest_name(void)
     return (int)most;
 }
 
-/* For a value in force that F2 has changed without changing the setting. */
+/* Appends the pace in force if F2 has changed it; the setting remains `set`. */
 static void put_toggled(struct strbuf *b, const struct conversation *c, double set)
 {
     double now = conversation_pace(c);

@@ -8,9 +8,9 @@
 void answer_begin(struct job *j);
 /* An event of the task's turn; sets t->over (and decrements job->left) if it was the last. */
 void answer_event(struct task *t, const struct event *ev);
-/* The task cannot be answered. */
+/* Ends a task that cannot be answered, and sends its client the error. text: why, or NULL. */
 void answer_failed(struct task *t, int code, const char *text);
-/* All tasks are over. */
+/* All tasks of the job are over: sends the whole answer, or ends the stream. */
 void answer_end(struct job *j);
 /* Sends a comment to keep a silent stream alive. */
 void answer_ping(struct job *j);

@@ -140,7 +140,8 @@ static void fill_queue(struct ui_serving *v, const struct task *queue, uint64_t 
         v->waiting += --n < 0;
 }
 
-/* Sums since a second ago, or since the oldest entry. Under the lock. */
+/* Stores the newest sums, and computes rates from the oldest entry of the last second, or from the
+ * entry before if none is that recent. Under the lock. */
 static void fill_rates(struct server_status *b, const struct mark *newest)
 {
     struct mark then = *newest;
@@ -153,7 +154,7 @@ static void fill_rates(struct server_status *b, const struct mark *newest)
         if (m->at_ns < then.at_ns && newest->at_ns - m->at_ns <= CLOCK_SECOND + LOOK_NS / 2)
             then = *m;
     }
-    /* the newest entry is old: nothing happened since, or this is the first one */
+    /* no other entry in the last second: the one before, if there is one */
     if (then.at_ns == newest->at_ns && b->n_marks > 1)
         then = b->marks[(b->n_marks - 2) % MARKS];
     seconds = clock_seconds(newest->at_ns - then.at_ns);

@@ -25,7 +25,7 @@ struct slot {
  * lose more than half of its tokens is avoided if another one loses less, since a common prefix is
  * copied from it. Among equals the least recently used. NULL: none is idle. */
 struct slot *slot_choose(struct slot *slots, int n, const struct turn *t);
-/* Sends the task's turn. -1: no memory. */
+/* Makes t the slot's task, and sends its turn to the engine. -1: no memory. */
 int slot_begin(struct slot *s, struct task *t);
 /* Its task is over. */
 void slot_end(struct slot *s);

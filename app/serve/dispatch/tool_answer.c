@@ -38,7 +38,7 @@ static bool skip(struct rest *r)
     return r->at < r->end;
 }
 
-/* Matches the word: completely, as far as there is text, or not (false). */
+/* Whether the rest begins with the word, or is itself a beginning of the word. */
 static bool begins(const struct rest *r, const char *word, size_t n)
 {
     size_t have = (size_t)(r->end - r->at);
@@ -46,7 +46,7 @@ static bool begins(const struct rest *r, const char *word, size_t n)
     return memcmp(r->at, word, have < n ? have : n) == 0;
 }
 
-/* The name of a tool, followed by `close`. */
+/* Whether the rest may begin with a tool's name followed by `close`. */
 static bool may_name(const struct job *j, const struct rest *r, char close)
 {
     const json_t *tool;
@@ -64,7 +64,8 @@ static bool may_name(const struct job *j, const struct rest *r, char close)
     return false;
 }
 
-/* Matches {"name": "TOOL" and the like */
+/* Whether the rest, after a {, may begin a call: {"name": "TOOL", {"type": "function" and the like.
+ * True also if the text is too short to tell. */
 static bool may_object(const struct job *j, struct rest r)
 {
     static const struct {

@@ -294,8 +294,8 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
     return MHD_YES;
 }
 
-/* The request is complete: its route is called, here or by a request thread, while the connection
- * is suspended. */
+/* The request is complete: calls its route here if the route is quick (at_once); otherwise suspends
+ * the connection and leaves the call to a request thread. */
 static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
 {
     x->read = true;

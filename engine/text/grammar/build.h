@@ -43,8 +43,9 @@ int build_call(struct grammar_build *b, int rule);
 int build_rule(struct grammar_build *b); /* a new one, without its expression; -1 */
 void build_rule_set(struct grammar_build *b, int rule, int expr);
 
-/* Rule 0 is the root. name (may be NULL) spells a rule for errors. b is released. ERR_INPUT: left
- * recursion, no end, too large. ERR_MEMORY. */
+/* Makes the grammar; rule 0 is the root. name (may be NULL) returns a rule's name, for errors. b is
+ * released, also after a failure. ERR_INPUT: left recursion, a grammar that no finite text matches,
+ * too large or nested too deeply. ERR_MEMORY. */
 int grammar_build_end(struct grammar_build *b, const char *(*name)(void *ctx, int rule), void *ctx,
                       struct grammar **out, struct error *e);
 void grammar_build_release(struct grammar_build *b);

@@ -216,7 +216,7 @@ static int intern(struct matcher *m)
     return m->n_states - 1;
 }
 
-/* The state after a byte, computed for the first time. A failure allows nothing. */
+/* Computes the state after a byte, and stores it for the next time. MATCHER_DEAD: failed. */
 static int step(struct matcher *m, int state, unsigned char byte)
 {
     const struct state *s = &m->states[state];

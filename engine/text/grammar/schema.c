@@ -113,8 +113,9 @@ static const struct {
     {"writeOnly", OF_NOTHING},
 };
 
-/* Checks that every keyword is known, and that exclusive ones (enum, const, anyOf, $ref) are
- * alone. */
+/* Checks that every keyword is supported, and that nothing stands beside `alone` (enum, const,
+ * anyOf or $ref; NULL: none of them is there) except annotations and, beside enum and const, type.
+ */
 static int check_keywords(struct schema *s, const json_t *o, const char *alone,
                           const struct schema_place *p)
 {
