@@ -149,8 +149,7 @@ void session_free(struct session *s)
     mem_free(s->run.out.held);
     mem_free(s->run.scores);
     for (int i = 0; i < DRAFTER_COUNT; i++)
-        if (s->spec.ops[i])
-            s->spec.ops[i]->release(s->spec.drafters[i]);
+        drafter_free(s->spec.drafters[i], s->spec.ops[i]);
     sampler_release(&s->sampler);
     matcher_free(s->matcher);
     checkpoints_free(s->checkpoints);

@@ -9,13 +9,14 @@ struct chances {
     struct {
         float tried, right;
     } seen[CHANCES_LONGEST + 1];
+    int length, n; /* of the newest proposal: tokens alike before it, tokens */
 };
 
 /* Before anything was tried: the more is alike the likelier. */
 void chances_init(struct chances *c);
-/* Of the first tokens behind `length` alike: each with all before it being right. */
-void chances_tell(const struct chances *c, int length, int n, float *p);
-/* `tried` of them were, `taken` were right. */
-void chances_learn(struct chances *c, int length, int tried, int taken);
+/* Proposes n tokens behind `length` alike: p, each with all before it being right. Returns n. */
+int chances_tell(struct chances *c, int length, int n, float *p);
+/* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
+void chances_learn(struct chances *c, int tried, int taken);
 
 #endif

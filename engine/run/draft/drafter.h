@@ -36,9 +36,11 @@ struct engine;
 
 struct drafter_ops {
     const char *name, *summary; /* a word of --spec-type, a line of the manual */
-    /* model: the engine that it needs; NULL: it needs none */
-    int (*make)(struct drafter **out, struct engine *model, struct error *e);
-    void (*release)(struct drafter *d); /* accepts NULL */
+    size_t size;                /* of its struct drafter */
+    /* d: zeroed. model: the engine that it needs; NULL: it needs none. Of what fails halfway the
+     * memory is released too. */
+    int (*init)(struct drafter *d, struct engine *model, struct error *e);
+    void (*release)(struct drafter *d); /* NULL: it holds nothing but itself */
     enum drafter_needs needs;
     bool by_name; /* `auto` does not ask it */
     /* NULL: proposing costs next to nothing, and is done for every token. Else it is done where it
@@ -65,5 +67,9 @@ struct drafter_ops {
 const struct drafter_ops *drafter_ops(enum drafter_kind kind);
 /* by name; DRAFTER_COUNT: there is none */
 enum drafter_kind drafter_find(const char *name);
+/* ERR_MEMORY, or what its engine's sessions fail with; then *out is NULL. */
+int drafter_new(struct drafter **out, const struct drafter_ops *ops, struct engine *model,
+                struct error *e);
+void drafter_free(struct drafter *d, const struct drafter_ops *ops); /* accepts NULL */
 
 #endif
