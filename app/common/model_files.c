@@ -3,6 +3,7 @@
 #include "app/common/model_files.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -23,13 +24,6 @@ struct way {
     ino_t number;
     int depth;
 };
-
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n > m && strcmp(name + n - m, with) == 0;
-}
 
 static bool holds(const char *folder, const char *name)
 {
@@ -113,7 +107,8 @@ static int visit(struct model_files *f, const char *path, const char *name, cons
                 return 0;
         return here.depth < DEPTH ? walk(f, path, &here, e) : 0;
     }
-    return S_ISREG(st.st_mode) && ends(name, ".gguf") && !is_later_part(path) ? add(f, path, e) : 0;
+    return S_ISREG(st.st_mode) && path_stem(name, ".gguf") && !is_later_part(path) ? add(f, path, e)
+                                                                                   : 0;
 }
 
 static int walk(struct model_files *f, const char *folder, const struct way *up, struct error *e)

@@ -6,6 +6,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -91,8 +92,8 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
     n = (int)strlen(s->base);
     while (n && s->base[n - 1] == '/')
         s->base[--n] = 0;
-    if (n > 3 && strcmp(s->base + n - 3, "/v1") == 0)
-        s->base[n - 3] = 0;
+    if ((n = (int)path_stem(s->base, "/v1")))
+        s->base[n] = 0;
     return key_file ? read_key(s, key_file, e) : 0;
 }
 

@@ -10,6 +10,7 @@
 #include "app/setup/prompt.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
@@ -47,15 +48,13 @@ static int open_tokenizer(const struct options *o, struct weight_file **f, struc
                           struct error *e)
 {
     char path[PATH_MAX], *slash;
-    size_t n;
     int status = paths_model(o->model, path, sizeof path, e);
 
     *f = NULL;
     *t = NULL;
     if (status < 0)
         return status;
-    n = strlen(path);
-    if (n > 5 && strcmp(path + n - 5, ".json") == 0) {
+    if (path_stem(path, ".json")) {
         slash = strrchr(path, '/');
         if (slash)
             slash[slash == path] = 0;

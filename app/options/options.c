@@ -5,6 +5,7 @@
 
 #include "app/common/did_you_mean.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -486,9 +487,7 @@ static int unknown_flag(const char *argument, size_t n, struct error *e)
 
 static int stray_argument(const char *argument, struct error *e)
 {
-    size_t n = strlen(argument);
-
-    if (n > 5 && !strcmp(argument + n - 5, ".gguf"))
+    if (path_stem(argument, ".gguf"))
         return error_set(e, ERR_USAGE, "unexpected argument '%s'; a model is given with -m",
                          argument);
     return error_set(e, ERR_USAGE, "unexpected argument '%s'; a prompt is given with -p", argument);

@@ -5,6 +5,7 @@
 #include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -356,7 +357,6 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
                     const struct plan_shape *shape, struct error *e)
 {
     struct reading r = {.name = name, .shape = shape, .e = e};
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
     yaml_parser_t parser;
     const yaml_node_t *top;
     int rc;
@@ -375,7 +375,7 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
         return rc;
     }
     top = yaml_document_get_root_node(&r.doc);
-    r.plan = plan_new(base, shape->n_layers, shape->n_experts);
+    r.plan = plan_new(path_name(name), shape->n_layers, shape->n_experts);
     if (!r.plan)
         rc = error_set(e, ERR_MEMORY, "out of memory for '%s'", name);
     else
@@ -540,8 +540,7 @@ bool plan_file_find(const char *text, char *path, size_t size)
     size_t n = strlen(text), name = strcspn(text, ":");
     char below[300], home[3000];
 
-    if (strchr(text, '/') || (n > 5 && strcmp(text + n - 5, ".yaml") == 0) ||
-        (n > 4 && strcmp(text + n - 4, ".yml") == 0))
+    if (strchr(text, '/') || path_stem(text, ".yaml") || path_stem(text, ".yml"))
         return snprintf(path, size, "%s", text) < (int)size;
     if (planner_find(text, name) || text[name] || n > 200)
         return false;

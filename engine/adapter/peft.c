@@ -3,6 +3,8 @@
  * (rank, in) and .lora_B.weight (out, rank). See reading.h. */
 #include "engine/adapter/reading.h"
 
+#include "engine/base/path.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +14,8 @@
 #define PREFIX "base_model.model."
 
 static const char *const weights_file = "adapter_model.safetensors",
-                        *const experts_file = "fused_expert_lora.safetensors",
-                        *const config_file = "adapter_config.json";
+                         *const experts_file = "fused_expert_lora.safetensors",
+                         *const config_file = "adapter_config.json";
 
 /* The folder, also where one of its files is named. */
 static void folder_of(const char *path, char *out, size_t size)
@@ -49,8 +51,7 @@ static enum piece parse(const char *name, char *module, size_t size)
     for (size_t i = 0; i < 4; i++) {
         size_t m = strlen(ends[i / 2][i % 2]);
 
-        if (n > m + skip && n - m - skip < size &&
-            strcmp(name + n - m, ends[i / 2][i % 2]) == 0) {
+        if (n > m + skip && n - m - skip < size && strcmp(name + n - m, ends[i / 2][i % 2]) == 0) {
             snprintf(module, size, "%.*s", (int)(n - m - skip), name + skip);
             return i % 2 ? PIECE_B : PIECE_A;
         }
@@ -96,21 +97,14 @@ static bool wrapped(const struct weight_file *f, const char *module)
     return weight_file_find(f, name) != NULL;
 }
 
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n >= m && strcmp(name + n - m, with) == 0;
-}
-
 /* 1: placed, 0: it is none of fused experts. */
 static int read_fused(struct reading *r, const struct weight_file *f, const struct peft_config *c,
                       const char *module, const struct pair *p, struct error *e)
 {
-    bool inner = ends(module, ".experts.base_layer");
+    bool inner = path_stem(module, ".experts.base_layer");
     char experts[400];
 
-    if (!inner && !ends(module, ".experts"))
+    if (!inner && !path_stem(module, ".experts"))
         return 0;
     snprintf(experts, sizeof experts, "%.*s",
              (int)(strlen(module) - (inner ? strlen(".base_layer") : 0)), module);
@@ -139,8 +133,8 @@ static int read_pair(struct reading *r, const struct weight_file *f, const struc
     return rc < 0 ? rc : 0;
 }
 
-static int read_tensors(struct reading *r, const struct weight_file *f,
-                        const struct peft_config *c, struct error *e)
+static int read_tensors(struct reading *r, const struct weight_file *f, const struct peft_config *c,
+                        struct error *e)
 {
     char module[400];
     int rc = 0;

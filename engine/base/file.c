@@ -215,3 +215,10 @@ int file_make_folders(const char *path, struct error *e)
             return 0;
     }
 }
+
+bool file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -37,6 +38,8 @@ int file_write_all(int fd, const void *data, size_t n);
  * pipe, a terminal, /dev/full) is written to directly; a symbolic link keeps pointing where it did.
  * ERR_IO names the path and the reason. */
 int file_replace(const char *path, const void *data, size_t n, struct error *e);
+/* Whether both lead to one file or folder. */
+bool file_same(const char *a, const char *b);
 /* Makes a folder and those above it, for their owner alone (0700) where they are new, as the XDG
  * specification wants. ERR_IO. */
 int file_make_folders(const char *path, struct error *e);

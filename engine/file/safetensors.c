@@ -4,6 +4,7 @@
  * open because the object is immutable afterwards; they are small beside any weights. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/file/reader.h"
 
 #include <dirent.h>
@@ -155,10 +156,8 @@ out:
 
 static int safe_shard_name(const char *name)
 {
-    size_t n = strlen(name);
-
-    return n > 12 && n < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
-           strcmp(name + n - 12, ".safetensors") == 0;
+    return strlen(name) < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
+           path_stem(name, ".safetensors");
 }
 
 static int read_shards(struct weight_file *f, const char *folder, struct folder *d, struct error *e)
@@ -243,10 +242,7 @@ static int find_single(const char *folder, char *out, size_t size)
     int found = 0;
 
     while (d && (entry = readdir(d))) {
-        size_t n = strlen(entry->d_name);
-
-        if (n > 12 && entry->d_name[0] != '.' &&
-            strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
+        if (entry->d_name[0] != '.' && path_stem(entry->d_name, ".safetensors")) {
             found += found < 2;
             snprintf(out, size, "%s/%s", folder, entry->d_name);
         }

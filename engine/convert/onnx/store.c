@@ -5,6 +5,7 @@
 #include "engine/adapter/merge.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/layout/pack.h"
 
 #include <errno.h>
@@ -186,15 +187,13 @@ static const char *name_it(struct onnx_store *s, struct tensor *t, int n, const 
 /* Number of the file, -1: there are too many. */
 static int file_number(struct onnx_store *s, const struct weight_place *p)
 {
-    const char *slash = strrchr(p->path, '/');
-
     for (int i = 0; i < s->n_files; i++)
         if (strcmp(s->files[i].path, p->path) == 0)
             return i;
     if (s->n_files == FILES)
         return -1;
     s->files[s->n_files] = (struct source_file){
-        .path = p->path, .name = slash ? slash + 1 : p->path, .data = p->file, .size = p->size};
+        .path = p->path, .name = path_name(p->path), .data = p->file, .size = p->size};
     return s->n_files++;
 }
 
