@@ -184,7 +184,7 @@ struct family {
     /* keys, whole, of either format that mean a variant which is not computed; NULL-terminated, or
      * NULL */
     const char *const *unsupported;
-    /* tensor names that carry nothing the engine needs ('*': anything); NULL-terminated */
+    /* tensor names that carry nothing the engine needs ('*': anything); NULL-terminated, or NULL */
     const char *const *ignored;
     /* tokens that end a generation, beside those the files name; NULL-terminated */
     const char *const *stops;
