@@ -100,15 +100,11 @@ struct numbers {
 
 static int add(struct numbers *out, long v)
 {
-    int *more;
-
     if (out->n == NUMBERS_MAX || v < 0 || v > 1 << 30)
         return -1;
-    more = mem_resize(out->values, out->n + 1, sizeof *more);
-    if (!more)
+    if (!MEM_FIT(out->values, out->n + 1))
         return -2;
-    out->values = more;
-    more[out->n++] = (int)v;
+    out->values[out->n++] = (int)v;
     return 0;
 }
 

@@ -73,18 +73,8 @@ static int add(struct model_files *f, const char *path, struct error *e)
     if (f->n == MODEL_FILES_MOST)
         return error_set(e, ERR_MODEL, "%s: more than %d models; name a folder further down", path,
                          MODEL_FILES_MOST);
-    if (f->n == f->room) {
-        size_t room = f->room ? 2 * f->room : 16;
-        char **paths = mem_resize(f->paths, room, sizeof *paths);
-        struct model_file_id *found = mem_resize(f->found, room, sizeof *found);
-
-        f->paths = paths ? paths : f->paths;
-        f->found = found ? found : f->found;
-        if (!paths || !found)
-            return error_set(e, ERR_MEMORY, "out of memory for the list of models");
-        f->room = room;
-    }
-    if (!(f->paths[f->n] = mem_string(path)))
+    if ((f->n == f->room && !MEM_FIT(f->paths, f->room ? 2 * f->room : 16)) ||
+        !MEM_ROOM(f->found, f->n, f->room, 16) || !(f->paths[f->n] = mem_string(path)))
         return error_set(e, ERR_MEMORY, "out of memory for the list of models");
     f->found[f->n++] = (struct model_file_id){st.st_dev, st.st_ino};
     return 0;

@@ -165,15 +165,9 @@ static int folder_scan(const char *folder, struct transcript_info **out, size_t 
         snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
         if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
             continue;
-        if (count == size) {
-            struct transcript_info *more = mem_resize(list, size ? size * 2 : 32, sizeof *more);
-
-            if (!more) {
-                rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
-                break;
-            }
-            list = more;
-            size = size ? size * 2 : 32;
+        if (!MEM_ROOM(list, count, size, 32)) {
+            rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
+            break;
         }
         list[count] = (struct transcript_info){0};
         written_take(&list[count], path, &st);

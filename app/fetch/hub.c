@@ -239,7 +239,6 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
     DIR *d = opendir(folder);
 
     while (d && (entry = readdir(d))) {
-        struct hub_file *longer;
         struct stat st;
         char name[PATH_MAX];
 
@@ -251,9 +250,7 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
         if (S_ISDIR(st.st_mode) && depth < 4) {
             strcat(name, "/");
             list_folder(f, path, name, depth + 1);
-        } else if (S_ISREG(st.st_mode) &&
-                   (longer = mem_resize(f->file, f->n + 1, sizeof *f->file))) {
-            f->file = longer;
+        } else if (S_ISREG(st.st_mode) && MEM_FIT(f->file, f->n + 1)) {
             f->file[f->n] = (struct hub_file){.path = mem_string(name)};
             f->n += f->file[f->n].path != NULL;
         }

@@ -241,11 +241,7 @@ static int parse_path(const char *text, char **out, struct error *e)
 
 static int append_item(struct option_list *l, const char *text, struct error *e)
 {
-    char **items = mem_resize(l->items, l->n + 1, sizeof *items);
-
-    if (items)
-        l->items = items;
-    if (!items || !(items[l->n] = mem_string(text)))
+    if (!MEM_FIT(l->items, l->n + 1) || !(l->items[l->n] = mem_string(text)))
         return error_set(e, ERR_MEMORY, "out of memory");
     l->n++;
     return 0;

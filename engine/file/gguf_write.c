@@ -44,13 +44,11 @@ static void put(struct gguf_writer *w, struct bytes *b, const void *data, size_t
         return;
     if (n > b->room - b->size) {
         size_t room = 2 * (b->size + n) + 4096;
-        uint8_t *grown = mem_resize(b->data, room, 1);
 
-        if (!grown) {
+        if (!MEM_FIT(b->data, room)) {
             error_set(&w->error, ERR_MEMORY, "%s: out of memory for its metadata", w->path);
             return;
         }
-        b->data = grown;
         b->room = room;
     }
     if (n)
@@ -211,15 +209,13 @@ void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type,
                        const int64_t *dims)
 {
     uint32_t n = (uint32_t)n_dims, id = (uint32_t)dtype_info(type)->gguf;
-    size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]),
-           *sizes = mem_resize(w->sizes, (size_t)w->n_tensors + 1, sizeof *sizes);
+    size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]);
 
     assert(n_dims >= 1 && n_dims <= TENSOR_DIMS);
-    if (!sizes) {
+    if (!MEM_FIT(w->sizes, w->n_tensors + 1)) {
         error_set(&w->error, ERR_MEMORY, "%s: out of memory for its tensors", w->path);
         return;
     }
-    w->sizes = sizes;
     put_text(w, &w->tensors, name, strlen(name));
     put(w, &w->tensors, &n, 4);
     for (int i = n_dims - 1; i >= 0; i--) {

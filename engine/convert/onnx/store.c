@@ -103,14 +103,9 @@ static struct tensor *new_tensor(struct onnx_store *s, const char *name, int n_p
 {
     struct tensor *t;
 
-    if (s->n == s->room) {
-        t = mem_resize(s->tensors, (size_t)s->room * 2 + 64, sizeof *t);
-        if (!t) {
-            s->failed = true;
-            return NULL;
-        }
-        s->tensors = t;
-        s->room = s->room * 2 + 64;
+    if (!MEM_ROOM(s->tensors, s->n, s->room, 64)) {
+        s->failed = true;
+        return NULL;
     }
     t = &s->tensors[s->n];
     *t = (struct tensor){.file = -1, .type = DTYPE_F32, .n_pieces = n_pieces};
@@ -125,11 +120,9 @@ static struct tensor *new_tensor(struct onnx_store *s, const char *name, int n_p
 
 float *onnx_store_keep(struct onnx_store *s, size_t n)
 {
-    float **more = mem_resize(s->kept, (size_t)s->n_kept + 1, sizeof *more), *p;
+    float *p;
 
-    if (more)
-        s->kept = more;
-    if (!more || !(p = mem_alloc(n, sizeof *p))) {
+    if (!MEM_FIT(s->kept, s->n_kept + 1) || !(p = mem_alloc(n, sizeof *p))) {
         s->failed = true;
         return NULL;
     }

@@ -10,28 +10,11 @@
 
 /* ---- expressions ---- */
 
-static bool room(void **p, int n, int *have, size_t size)
-{
-    int want = *have ? *have * 2 : 256;
-    void *grown;
-
-    if (n < *have)
-        return true;
-    while (want <= n)
-        want *= 2;
-    grown = mem_resize(*p, (size_t)want, size);
-    if (!grown)
-        return false;
-    *p = grown;
-    *have = want;
-    return true;
-}
-
 static int add(struct grammar_build *b, struct expr x)
 {
     if (b->n_exprs >= 8 * GRAMMAR_NODES)
         b->failed = b->too_large = true;
-    if (b->failed || !room((void **)&b->exprs, b->n_exprs, &b->expr_room, sizeof *b->exprs)) {
+    if (b->failed || !MEM_ROOM(b->exprs, b->n_exprs, b->expr_room, 256)) {
         b->failed = true;
         return -1;
     }
@@ -48,10 +31,11 @@ int build_bytes(struct grammar_build *b, const char *text, size_t n)
 {
     int at = b->n_text;
 
-    if (n > GRAMMAR_BYTES || !room((void **)&b->text, at + (int)n, &b->text_room, 1)) {
-        b->failed = true;
+    b->failed |= n > GRAMMAR_BYTES;
+    while (!b->failed && at + (int)n >= b->text_room)
+        b->failed = !MEM_ROOM(b->text, at + (int)n, b->text_room, 256);
+    if (b->failed)
         return -1;
-    }
     memcpy(b->text + at, text, n);
     b->n_text += (int)n;
     return add(b, (struct expr){.kind = EXPR_BYTES, .a = at, .b = (int)n});
@@ -164,7 +148,7 @@ int build_rule(struct grammar_build *b)
 {
     if (b->n_rules >= GRAMMAR_NODES)
         b->failed = b->too_large = true;
-    if (b->failed || !room((void **)&b->rules, b->n_rules, &b->rule_room, sizeof *b->rules)) {
+    if (b->failed || !MEM_ROOM(b->rules, b->n_rules, b->rule_room, 256)) {
         b->failed = true;
         return -1;
     }
@@ -184,7 +168,7 @@ static int node(struct grammar_build *b, struct grammar_node x)
 {
     if (b->n_nodes >= GRAMMAR_NODES)
         b->failed = b->too_large = true;
-    if (b->failed || !room((void **)&b->nodes, b->n_nodes, &b->node_room, sizeof *b->nodes)) {
+    if (b->failed || !MEM_ROOM(b->nodes, b->n_nodes, b->node_room, 256)) {
         b->failed = true;
         return 0;
     }
@@ -429,8 +413,7 @@ int grammar_build_end(struct grammar_build *b, const char *(*name)(void *ctx, in
     for (int r = 0; r < b->n_rules && !b->failed; r++) {
         int end, start;
 
-        if (!room((void **)&starts, r, &have, sizeof *starts) ||
-            !room((void **)&firsts, r, &room_firsts, sizeof *firsts)) {
+        if (!MEM_ROOM(starts, r, have, 256) || !MEM_ROOM(firsts, r, room_firsts, 256)) {
             b->failed = true;
             break;
         }

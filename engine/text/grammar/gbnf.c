@@ -93,15 +93,8 @@ static int name_rule(struct gbnf *g, const char *text, size_t n, struct name **o
         return refuse(g, "a rule's name is too long");
     if (g->n_names == RULES_MAX)
         return refuse(g, "too many rules");
-    if (g->n_names == g->room) {
-        int want = g->room ? g->room * 2 : 64;
-        struct name *grown = mem_resize(g->names, (size_t)want, sizeof *grown);
-
-        if (!grown)
-            return error_set(g->e, ERR_MEMORY, "out of memory for the grammar");
-        g->names = grown;
-        g->room = want;
-    }
+    if (!MEM_ROOM(g->names, g->n_names, g->room, 64))
+        return error_set(g->e, ERR_MEMORY, "out of memory for the grammar");
     *out = &g->names[g->n_names];
     **out = (struct name){text, n, build_rule(&g->build), line_of(g), false};
     g->index[slot] = ++g->n_names;
