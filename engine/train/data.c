@@ -28,14 +28,6 @@ static int no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the training data");
 }
 
-static bool is_stop(const struct reader *r, int id)
-{
-    for (int i = 0; i < r->m->hp.n_stops; i++)
-        if (r->m->hp.stops[i] == id)
-            return true;
-    return false;
-}
-
 static int need_tokenizer(struct reader *r, struct error *e)
 {
     return r->tokenizer ? 0 : tokenizer_load(&r->tokenizer, r->m->file, e);
@@ -176,7 +168,7 @@ static int learn_message(struct reader *r, const struct message *m, size_t i, in
                        i + 1);
     for (at = n; !rc && at < end; at++) {
         l->mask[at] = 1;
-        if (is_stop(r, l->ids[at]))
+        if (hparams_is_stop(&r->m->hp, l->ids[at]))
             break;
     }
     mem_free(before);
