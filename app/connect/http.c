@@ -277,7 +277,7 @@ bool http_error_text(const char *body, size_t n, char *out, size_t size)
 int http_refused(const struct http_server *s, const struct http_call *c, struct error *e)
 {
     char own[300] = "", later[60] = "";
-    bool said = http_error_text(c->text.data ? c->text.data : "", c->text.len, own, sizeof own);
+    bool said = http_error_text(strbuf_text(&c->text), c->text.len, own, sizeof own);
     int code = c->status == 404                       ? ERR_MODEL
                : c->status >= 500 || c->status == 429 ? ERR_IO
                                                       : ERR_INPUT;

@@ -240,7 +240,7 @@ int receipt_make(const struct receipt_of *r, json_t **out, struct error *e)
     char ids[DIGEST_HEX], text[DIGEST_HEX];
 
     receipt_hash_ids(a->ids, a->n, ids);
-    receipt_hash_text(a->text.data ? a->text.data : "", a->text.len, text);
+    receipt_hash_text(strbuf_text(&a->text), a->text.len, text);
     *out =
         a->failed || !r->settings
             ? NULL

@@ -38,7 +38,7 @@ static json_t *text_of(const json_t *ids, size_t from)
     for (size_t i = from; i < json_array_size(ids); i++)
         strbuf_printf(&b, "%s%lld", i > from ? " " : "",
                       (long long)json_integer_value(json_array_get(ids, i)));
-    text = b.failed ? NULL : json_string(b.data ? b.data : "");
+    text = b.failed ? NULL : json_string(strbuf_text(&b));
     strbuf_release(&b);
     return text;
 }

@@ -42,7 +42,8 @@ bool describe_is_gguf(const struct describer *d);
 /* The file has this tensor of that layer; false without tensors. */
 bool describe_has(const struct describer *d, enum tensor_role role, int layer);
 /* The first error of this description, in the words of error_set. */
-void describe_refuse(struct describer *d, const char *what);
+void describe_refuse(struct describer *d, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* For the `layers` of a family, which finds hp->layers filled: mixers are the common one, and
  * feed-forwards what the tensors show (hparams_read), or, where config.json is all there is

@@ -17,11 +17,11 @@ static json_t *list_json(const struct server *s)
     for (int i = 0; i < adapters_count(all); i++) {
         const struct adapter_info *a = adapters_at(all, i);
 
-        json_array_append_new(
-            list, json_pack("{s:i, s:o, s:f, s:i, s:i, s:i}", "id", i, "path",
-                            text_json(a->path, strlen(a->path)), "scale", (double)s->strengths[i],
-                            "rank", a->rank_most, "matrices", a->matrices, "unplaced_tensors",
-                            a->n_unplaced));
+        json_array_append_new(list,
+                              json_pack("{s:i, s:o, s:f, s:i, s:i, s:i}", "id", i, "path",
+                                        text_json(a->path, strlen(a->path)), "scale",
+                                        (double)s->strengths[i], "rank", a->rank_most, "matrices",
+                                        a->matrices, "unplaced_tensors", a->n_unplaced));
     }
     return list;
 }
@@ -48,7 +48,7 @@ void api_lora_set(struct exchange *x)
         reply_refusal(x, &why);
         return;
     }
-    list = json_loadb(x->body.data ? x->body.data : "", x->body.len, 0, &where);
+    list = json_loadb(strbuf_text(&x->body), x->body.len, 0, &where);
     if (!list)
         refuse(&why, 400, "invalid_json", NULL, "the body is no JSON (line %d, column %d): %.200s",
                where.line, where.column, where.text);

@@ -190,7 +190,7 @@ static struct ticket *ticket_new(const struct model_registry *s, struct exchange
 
     if (!t)
         return NULL;
-    body = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &ignored);
+    body = json_load_wide(strbuf_text(&x->body), x->body.len, 0, &ignored);
     name = json_string_value(json_object_get(body, "model"));
     *t = (struct ticket){.x = x, .model = name ? registry_find(s, name) : -1};
     t->stream = json_is_true(json_object_get(body, "stream"));
