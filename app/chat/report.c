@@ -28,18 +28,13 @@ static const char *ending(const char *path)
 
 int report_check(const char *path, struct error *e)
 {
-    char folder[PATH_MAX], *slash;
+    char folder[PATH_MAX];
 
     if (strcasecmp(ending(path), ".html") != 0 && strcasecmp(ending(path), ".md") != 0)
         return error_set(e, ERR_USAGE,
                          "--report %.200s: a name that ends in .html or .md is needed", path);
-    snprintf(folder, sizeof folder, "%s", path);
-    slash = strrchr(folder, '/');
-    if (slash == folder)
-        slash++;
-    if (slash)
-        *slash = 0;
-    if (access(slash ? folder : ".", W_OK) < 0)
+    path_folder(path, folder, sizeof folder);
+    if (access(folder, W_OK) < 0)
         return error_set(e, ERR_IO, "--report %.200s: %s", path, strerror(errno));
     return 0;
 }

@@ -281,11 +281,10 @@ const char *transcript_ago(int64_t then, int64_t now, char out[32])
 static off_t lock_place(const char *path)
 {
     char folder[PATH_MAX], whole[PATH_MAX];
-    const char *slash = strrchr(path, '/');
     uint64_t h = 14695981039346656037ull;
 
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    if (!realpath(folder[0] ? folder : "/", whole))
+    path_folder(path, folder, sizeof folder);
+    if (!realpath(folder, whole))
         snprintf(whole, sizeof whole, "%s", folder);
     for (const char *p = whole; *p; p++)
         h = (h ^ (unsigned char)*p) * 1099511628211ull;

@@ -47,21 +47,15 @@ static int read_input(struct strbuf *b, struct error *e)
 static int open_tokenizer(const struct options *o, struct weight_file **f, struct tokenizer **t,
                           struct error *e)
 {
-    char path[PATH_MAX], *slash;
+    char path[PATH_MAX], folder[PATH_MAX];
     int status = paths_model(o->model, path, sizeof path, e);
 
     *f = NULL;
     *t = NULL;
     if (status < 0)
         return status;
-    if (path_stem(path, ".json")) {
-        slash = strrchr(path, '/');
-        if (slash)
-            slash[slash == path] = 0;
-        else
-            strcpy(path, ".");
-    }
-    status = weight_file_open(f, path, true, e);
+    path_folder(path, folder, sizeof folder);
+    status = weight_file_open(f, path_stem(path, ".json") ? folder : path, true, e);
     if (status == 0 && (status = tokenizer_load(t, *f, e)) == 0 && tokenizer_notice(*t))
         fprintf(stderr, "moetop: %s\n", tokenizer_notice(*t));
     return status;

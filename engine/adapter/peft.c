@@ -3,6 +3,7 @@
  * (rank, in) and .lora_B.weight (out, rank). See reading.h. */
 #include "engine/adapter/reading.h"
 
+#include "engine/base/file.h"
 #include "engine/base/path.h"
 
 #include <limits.h>
@@ -17,23 +18,11 @@ static const char *const weights_file = "adapter_model.safetensors",
                          *const experts_file = "fused_expert_lora.safetensors",
                          *const config_file = "adapter_config.json";
 
-/* The folder, also where one of its files is named. */
-static void folder_of(const char *path, char *out, size_t size)
-{
-    const char *slash = strrchr(path, '/');
-    struct stat st;
-
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        snprintf(out, size, "%s", path);
-    else
-        snprintf(out, size, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-}
-
 static bool is_folder(const char *path)
 {
     char folder[PATH_MAX], config[PATH_MAX + 64];
 
-    folder_of(path, folder, sizeof folder);
+    file_folder(path, folder, sizeof folder);
     snprintf(config, sizeof config, "%s/%s", folder, config_file);
     return access(config, F_OK) == 0;
 }
@@ -193,7 +182,7 @@ static int read_folder(struct reading *r, const char *path, struct error *e)
     struct weight_file *f;
     int rc, found;
 
-    folder_of(path, folder, sizeof folder);
+    file_folder(path, folder, sizeof folder);
     snprintf(config, sizeof config, "%s/%s", folder, config_file);
     if ((rc = peft_config_read(&c, config, e)) < 0)
         return rc;

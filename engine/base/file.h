@@ -40,6 +40,8 @@ int file_write_all(int fd, const void *data, size_t n);
 int file_replace(const char *path, const void *data, size_t n, struct error *e);
 /* Whether both lead to one file or folder. */
 bool file_same(const char *a, const char *b);
+/* The folder that a path is, or that its file stands in. */
+void file_folder(const char *path, char *out, size_t size);
 /* Makes a folder and those above it, for their owner alone (0700) where they are new, as the XDG
  * specification wants. ERR_IO. */
 int file_make_folders(const char *path, struct error *e);

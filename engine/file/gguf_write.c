@@ -3,6 +3,7 @@
 #include "engine/file/gguf_write.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/size.h"
 #include "engine/file/tensor.h"
 
@@ -71,24 +72,12 @@ static void put_key(struct gguf_writer *w, const char *key, uint32_t type)
     w->n_metadata++;
 }
 
-static void folder_of(const char *path, char folder[PATH_MAX])
-{
-    char *slash;
-
-    snprintf(folder, PATH_MAX, "%s", path);
-    slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    else
-        strcpy(folder, ".");
-}
-
 /* A file without a name until it is whole: a process that is killed leaves nothing behind. */
 static int open_nameless(struct gguf_writer *w)
 {
     char folder[PATH_MAX];
 
-    folder_of(w->path, folder);
+    path_folder(w->path, folder, sizeof folder);
     w->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     snprintf(w->temporary, sizeof w->temporary, "/proc/self/fd/%d", w->fd);
     if (w->fd >= 0 && access(w->temporary, R_OK) == 0)
@@ -327,7 +316,7 @@ static void sync_folder(const char *path)
     char folder[PATH_MAX];
     int fd;
 
-    folder_of(path, folder);
+    path_folder(path, folder, sizeof folder);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         if (fsync(fd)) {

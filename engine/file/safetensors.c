@@ -286,38 +286,27 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
 {
     struct folder *d = mem_alloc(1, sizeof *d);
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    size_t n = strlen(path);
-    int is_file = n > 12 && strcmp(path + n - 12, ".safetensors") == 0, rc;
     DIR *probe;
+    int rc;
 
     if (!(f->impl = d))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; i < COMPANIONS; i++)
         d->file[i].slot = -1;
     /* content decided that this is safetensors: a file by another name, or a folder */
-    if (!is_file) {
-        probe = opendir(path);
-        is_file = !probe;
-        if (probe)
-            closedir(probe);
-    } else if ((probe = opendir(path))) {
+    if ((probe = opendir(path))) {
         closedir(probe);
-        is_file = 0;
-    }
-    if (!is_file)
         snprintf(folder, sizeof folder, "%s", path);
-    else
-        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
-                 slash ? path : ".");
+    } else {
+        path_folder(path, folder, sizeof folder);
+    }
     if ((rc = read_companions(d, folder, e)))
         return rc;
     packing_read(&f->packing, d->root[0]);
     if (!tokenizer_only && f->packing.refused[0])
         return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read: %s",
                          path, f->packing.method, f->packing.refused);
-    return is_file ? read_file(f, path, NULL, NULL, e)
-                   : read_folder(f, folder, d, tokenizer_only, e);
+    return probe ? read_folder(f, folder, d, tokenizer_only, e) : read_file(f, path, NULL, NULL, e);
 }
 
 static void hf_close(struct weight_file *f)
