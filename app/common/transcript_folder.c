@@ -4,6 +4,7 @@
 
 #include "app/common/paths.h"
 #include "engine/base/file.h"
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
 #include "engine/base/utf8.h"
@@ -281,16 +282,14 @@ const char *transcript_ago(int64_t then, int64_t now, char out[32])
 static off_t lock_place(const char *path)
 {
     char folder[PATH_MAX], whole[PATH_MAX];
-    uint64_t h = 14695981039346656037ull;
+    const char *name = path_name(path);
+    uint64_t h;
 
     path_folder(path, folder, sizeof folder);
     if (!realpath(folder, whole))
         snprintf(whole, sizeof whole, "%s", folder);
-    for (const char *p = whole; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211ull;
-    for (const char *p = path_name(path); *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211ull;
-    return (off_t)(h >> 2);
+    h = hash_bytes(HASH_START, whole, strlen(whole));
+    return (off_t)(hash_bytes(h, name, strlen(name)) >> 2);
 }
 
 bool transcript_lock(const char *path, int *fd)

@@ -3,6 +3,7 @@
  * refused: what is allowed here are bytes. */
 #include "engine/text/grammar/build.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
@@ -78,12 +79,9 @@ static bool name_char(int c)
 /* The rule of a name, a new one where it is new; -1: refused. */
 static int name_rule(struct gbnf *g, const char *text, size_t n, struct name **out)
 {
-    uint64_t hash = 1469598103934665603u;
-    size_t slot;
+    size_t slot = hash_bytes(HASH_START, text, n) % INDEX;
 
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
-    for (slot = hash % INDEX; g->index[slot]; slot = (slot + 1) % INDEX) {
+    for (; g->index[slot]; slot = (slot + 1) % INDEX) {
         struct name *have = &g->names[g->index[slot] - 1];
 
         if (have->n == n && memcmp(have->text, text, n) == 0)
