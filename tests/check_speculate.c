@@ -781,7 +781,7 @@ START_TEST(lookup_copies_the_longest)
     struct error e = {0};
     int out[DRAFT_MOST];
 
-    ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
+    ck_assert_int_eq(drafter_new(&d, ops, NULL, &e), 0);
     ck_assert_int_eq(look(d, ids, 16, 3, out), 3);
     ck_assert(out[0] == 4 && out[1] == 5 && out[2] == 7);
     ck_assert_int_eq(look(d, ids + 1, 15, 2, out), 2); /* of equals the newest */
@@ -793,7 +793,7 @@ START_TEST(lookup_copies_the_longest)
     ck_assert_int_eq(look(d, ids, 7, 3, out), 0);
     ck_assert_int_eq(look(d, ids, 1, 3, out), 0);
     ck_assert_int_eq(look(d, ids, 0, 3, out), 0);
-    ops->release(d);
+    drafter_free(d, ops);
 }
 END_TEST
 
@@ -806,7 +806,7 @@ START_TEST(lookup_learns_how_often_it_is_right)
     int out[DRAFT_MOST];
     float first[4], p[4];
 
-    ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
+    ck_assert_int_eq(drafter_new(&d, ops, NULL, &e), 0);
     ck_assert_int_eq(ops->propose(d, ids, 6, 4, 0.15f, out, first), 4);
     for (int i = 0; i < 20; i++) {
         ops->propose(d, ids, 6, 4, 0.15f, out, p);
@@ -815,7 +815,7 @@ START_TEST(lookup_learns_how_often_it_is_right)
     ops->propose(d, ids, 6, 4, 0.15f, out, p);
     ck_assert(p[0] > 0.9f && p[1] < 0.1f); /* behind that it was never asked */
     ck_assert(p[2] == first[2] && p[3] == first[3]);
-    ops->release(d);
+    drafter_free(d, ops);
 }
 END_TEST
 
@@ -833,7 +833,7 @@ START_TEST(ngrams_are_of_earlier_answers)
     int out[DRAFT_MOST];
     float p[DRAFT_MOST];
 
-    ck_assert_int_eq(ops->make(&d, NULL, &e), 0);
+    ck_assert_int_eq(drafter_new(&d, ops, NULL, &e), 0);
     for (int n = 4; n <= 10; n++) /* the answer, token by token */
         ck_assert_int_eq(ops->propose(d, first, n, 8, 0.15f, out, p), 0);
     ck_assert_int_eq(ops->propose(d, second, 4, 8, 0.15f, out, p), 0); /* 90 91 92 was a prompt's */
@@ -850,7 +850,7 @@ START_TEST(ngrams_are_of_earlier_answers)
     ck_assert_int_eq(ops->propose(d, first, 7, 8, 0.15f, out, p), 0);
     ck_assert_int_eq(ops->propose(d, long_one, 39000, 8, 0.15f, out, p), 8);
     ck_assert_int_eq(out[0], 40000);
-    ops->release(d);
+    drafter_free(d, ops);
 }
 END_TEST
 

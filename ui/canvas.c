@@ -108,13 +108,11 @@ static uint32_t pool_add(struct canvas *c, const char *text, int len)
 
     if (need > c->pool_size) {
         size_t size = c->pool_size ? c->pool_size * 2 : 1024;
-        char *pool;
 
         if (need > size)
             size = need * 2;
-        if (size >= CELL_POOL || !(pool = mem_resize(c->pool, size, 1)))
+        if (size >= CELL_POOL || !MEM_FIT(c->pool, size))
             return 0xfffd;
-        c->pool = pool;
         c->pool_size = size;
     }
     memcpy(c->pool + at, text, (size_t)len);

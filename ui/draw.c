@@ -151,6 +151,15 @@ const char *draw_time(char out[24], double seconds)
     return out;
 }
 
+const char *draw_seconds(char out[16], double seconds)
+{
+    if (seconds < 0.9995)
+        snprintf(out, 16, "%.0f ms", seconds * 1e3);
+    else
+        snprintf(out, 16, "%.2f s", seconds);
+    return out;
+}
+
 const char *draw_count(char out[24], uint64_t n)
 {
     if (n < 10000)

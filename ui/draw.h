@@ -32,7 +32,8 @@ const char *draw_size(char out[16], double bytes, bool brief);
 const char *draw_rate(char out[16], double per_second);
 /* "0:48", "12:07", "3:05:12"; "–" if unknown (negative) */
 const char *draw_time(char out[24], double seconds);
-const char *draw_count(char out[24], uint64_t n); /* with separated thousands: "12 430" */
+const char *draw_seconds(char out[16], double seconds); /* "430 ms", "1.25 s" */
+const char *draw_count(char out[24], uint64_t n);       /* thousands apart: "12 430" */
 /* "stopped by you", "length reached", … */
 const char *draw_stop_word(enum stop_reason r);
 

@@ -29,11 +29,9 @@ int decode_push(struct decode *d, const void *bytes, size_t n)
     assert((bytes || n == 0) && d->used <= d->size);
     if (d->used + n > d->size) {
         size_t size = (d->used + n) * 2 + 64;
-        unsigned char *p = mem_resize(d->buffer, size, 1);
 
-        if (!p)
+        if (!MEM_FIT(d->buffer, size))
             return ERR_MEMORY;
-        d->buffer = p;
         d->size = size;
     }
     memcpy(d->buffer + d->used, bytes, n);
@@ -196,12 +194,9 @@ static int paste_collect(struct decode *d, struct input_event *out)
     }
     if (d->paste_used + take + 1 > d->paste_size && d->paste_used + take < PASTE_MOST) {
         size_t size = (d->paste_used + take) * 2 + 256;
-        char *p = mem_resize(d->paste, size, 1);
 
-        if (p) {
-            d->paste = p;
+        if (MEM_FIT(d->paste, size))
             d->paste_size = size;
-        }
     }
     for (i = 0; i < take && d->paste_used + 1 < d->paste_size; i++) {
         char c = (char)d->buffer[i];

@@ -117,15 +117,8 @@ struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const
     struct ui_block *b;
 
     assert(text);
-    if (m->n_blocks == m->room_blocks) {
-        size_t room = m->room_blocks ? m->room_blocks * 2 : 16;
-        struct ui_block *all = mem_resize(m->blocks, room, sizeof *all);
-
-        if (!all)
-            return NULL;
-        m->blocks = all;
-        m->room_blocks = room;
-    }
+    if (!MEM_ROOM(m->blocks, m->n_blocks, m->room_blocks, 16))
+        return NULL;
     b = &m->blocks[m->n_blocks];
     memset(b, 0, sizeof *b);
     b->kind = kind;
@@ -191,11 +184,9 @@ int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, si
     assert(text || len == 0);
     if (b->len + len + 1 > b->size) {
         size_t size = (b->len + len + 1) * 2;
-        char *p = mem_resize(b->text, size, 1);
 
-        if (!p)
+        if (!MEM_FIT(b->text, size))
             return ERR_MEMORY;
-        b->text = p;
         b->size = size;
     }
     memcpy(b->text + b->len, text, len);
@@ -728,8 +719,8 @@ const char *ui_heat_word(const struct ui_model *m)
 {
     return m->heat == HEAT_ANSWER    ? "this answer"
            : m->heat == HEAT_SESSION ? m->serving || m->training ? "since the start" : "session"
-           : m->training           ? "newest step"
-                                   : "now";
+           : m->training             ? "newest step"
+                                     : "now";
 }
 
 void ui_heat_next(struct ui_model *m)

@@ -62,16 +62,8 @@ static int buffer_char(int c)
 {
     struct terminal *t = current;
 
-    if (t->used + 1 > t->size) {
-        size_t size = t->size ? t->size * 2 : 4096;
-        char *p = mem_resize(t->buffer, size, 1);
-
-        if (!p)
-            return c;
-        t->buffer = p;
-        t->size = size;
-    }
-    t->buffer[t->used++] = (char)c;
+    if (MEM_ROOM(t->buffer, t->used, t->size, 4096))
+        t->buffer[t->used++] = (char)c;
     return c;
 }
 
@@ -747,9 +739,9 @@ void terminal_copy(struct terminal *t, const char *text, size_t len)
 
 void terminal_notify(struct terminal *t, enum terminal_notice how, const char *text)
 {
-    static const char *const begin[] = {
-        [NOTICE_OSC9] = "\033]9;", [NOTICE_OSC777] = "\033]777;notify;moetop;",
-        [NOTICE_TITLE] = "\033]2;moetop: "};
+    static const char *const begin[] = {[NOTICE_OSC9] = "\033]9;",
+                                        [NOTICE_OSC777] = "\033]777;notify;moetop;",
+                                        [NOTICE_TITLE] = "\033]2;moetop: "};
     char safe[200];
 
     if (how == NOTICE_BELL) {

@@ -27,15 +27,8 @@ static size_t n_items, room_items;
 
 static bool item_add(uint32_t offset, const struct glyph *g, enum look look)
 {
-    if (n_items == room_items) {
-        size_t room = room_items ? room_items * 2 : 1024;
-        struct item *p = mem_resize(items, room, sizeof *items);
-
-        if (!p)
-            return false;
-        items = p;
-        room_items = room;
-    }
+    if (!MEM_ROOM(items, n_items, room_items, 1024))
+        return false;
     items[n_items++] = (struct item){offset,
                                      (uint8_t)(g->bytes < 255 ? g->bytes : 255),
                                      (uint8_t)(g->kind == GLYPH_TAB ? 4 : g->width),
@@ -47,15 +40,8 @@ static bool item_add(uint32_t offset, const struct glyph *g, enum look look)
 
 static struct wrap_line *line_add(struct wrap *w, uint32_t offset, int indent, enum line_kind kind)
 {
-    if (w->n_lines == w->room_lines) {
-        size_t room = w->room_lines ? w->room_lines * 2 : 16;
-        struct wrap_line *p = mem_resize(w->lines, room, sizeof *p);
-
-        if (!p)
-            return NULL;
-        w->lines = p;
-        w->room_lines = room;
-    }
+    if (!MEM_ROOM(w->lines, w->n_lines, w->room_lines, 16))
+        return NULL;
     w->lines[w->n_lines] = (struct wrap_line){.first = (uint32_t)w->n_runs,
                                               .offset = offset,
                                               .indent = (uint16_t)indent,
@@ -71,15 +57,8 @@ static bool run_add(struct wrap *w, struct wrap_line *l, const struct item *i)
         last->len += i->bytes;
         return true;
     }
-    if (w->n_runs == w->room_runs) {
-        size_t room = w->room_runs ? w->room_runs * 2 : 32;
-        struct wrap_run *p = mem_resize(w->runs, room, sizeof *p);
-
-        if (!p)
-            return false;
-        w->runs = p;
-        w->room_runs = room;
-    }
+    if (!MEM_ROOM(w->runs, w->n_runs, w->room_runs, 32))
+        return false;
     w->runs[w->n_runs++] =
         (struct wrap_run){.offset = i->offset, .len = i->bytes, .gap = i->gap, .look = i->look};
     l->n++;
@@ -631,11 +610,8 @@ static bool code_line(struct ui_block *b, size_t from, size_t end, bool open, in
     if (!items_inline(b->text, from, end, open, LOOK_CODE, false))
         return false;
     if (end - from > room) {
-        uint8_t *more = mem_resize(looks, (end - from) * 2, 1);
-
-        if (!more)
+        if (!MEM_FIT(looks, (end - from) * 2))
             return false;
-        looks = more;
         room = (end - from) * 2;
     }
     if (w->language >= 0 && end > from) {

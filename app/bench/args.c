@@ -2,8 +2,8 @@
 #include "app/bench/args.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/size.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,49 +100,32 @@ struct numbers {
 
 static int add(struct numbers *out, long v)
 {
-    int *more;
-
     if (out->n == NUMBERS_MAX || v < 0 || v > 1 << 30)
         return -1;
-    more = mem_resize(out->values, out->n + 1, sizeof *more);
-    if (!more)
+    if (!MEM_FIT(out->values, out->n + 1))
         return -2;
-    out->values = more;
-    more[out->n++] = (int)v;
-    return 0;
-}
-
-static int number(const char **p, long *v)
-{
-    char *end;
-
-    if (**p < '0' || **p > '9')
-        return -1;
-    errno = 0;
-    *v = strtol(*p, &end, 10);
-    if (errno || *v > 1 << 30)
-        return -1;
-    *p = end;
+    out->values[out->n++] = (int)v;
     return 0;
 }
 
 /* 512 | 1-4 | 1-8+2 | 1-16*2 */
 static int add_range(struct numbers *out, const char **p)
 {
-    long from, to, step = 1;
+    int from, to, step = 1;
     char how = '+';
     int rc = 0;
 
-    if (number(p, &from) < 0)
+    if (size_digits(p, 1 << 30, &from) < 0)
         return -1;
     to = from;
     if (**p == '-') {
         ++*p;
-        if (number(p, &to) < 0 || to < from)
+        if (size_digits(p, 1 << 30, &to) < 0 || to < from)
             return -1;
         if (**p == '+' || **p == '*') {
             how = *(*p)++;
-            if (number(p, &step) < 0 || step < (how == '*' ? 2 : 1) || (how == '*' && from == 0))
+            if (size_digits(p, 1 << 30, &step) < 0 || step < (how == '*' ? 2 : 1) ||
+                (how == '*' && from == 0))
                 return -1;
         }
     }

@@ -40,15 +40,11 @@ struct run {
 
 static int add_test(struct run *r, int prompt, int gen, int depth, int parallel, struct error *e)
 {
-    struct bench_test *more;
-
     if (!prompt && !gen)
         return 0;
-    more = mem_resize(r->tests, r->n_tests + 1, sizeof *more);
-    if (!more)
+    if (!MEM_FIT(r->tests, r->n_tests + 1))
         return error_set(e, ERR_MEMORY, "out of memory for the tests");
-    r->tests = more;
-    more[r->n_tests++] = (struct bench_test){prompt, gen, depth, parallel};
+    r->tests[r->n_tests++] = (struct bench_test){prompt, gen, depth, parallel};
     r->context = r->context > depth + prompt + gen ? r->context : depth + prompt + gen;
     return 0;
 }
@@ -185,8 +181,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
                     struct error *e)
 {
     struct bench *b = &r->b;
-    struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more),
-                        *mine;
+    struct bench_result *mine;
     const struct turns turns = {.n_arms = b->n_arms,
                                 .rounds = o->bench_repetitions,
                                 .warm_ups = o->bench_warmup,
@@ -194,12 +189,11 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
                                 .ctx = r};
     int rc;
 
-    if (!more)
+    if (!MEM_FIT(r->results, r->n_results + b->n_arms))
         return error_set(e, ERR_MEMORY, "out of memory for the results");
-    r->results = more;
     r->first = r->n_results;
     r->test = t;
-    mine = more + r->first;
+    mine = r->results + r->first;
     memset(mine, 0, b->n_arms * sizeof *mine);
     r->n_results += b->n_arms;
     memset(b->load, 0, b->n_arms * sizeof *b->load);

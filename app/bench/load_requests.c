@@ -18,13 +18,10 @@ static int no_memory(struct error *e)
 
 static int add_message(struct dialogue *d, enum role role, const char *text, struct error *e)
 {
-    struct message *more = mem_resize(d->messages, d->n_messages + 1, sizeof *more);
-
-    if (!more)
+    if (!MEM_FIT(d->messages, d->n_messages + 1))
         return no_memory(e);
-    d->messages = more;
-    more[d->n_messages] = (struct message){.role = role, .text = mem_string(text)};
-    return more[d->n_messages++].text ? 0 : no_memory(e);
+    d->messages[d->n_messages] = (struct message){.role = role, .text = mem_string(text)};
+    return d->messages[d->n_messages++].text ? 0 : no_memory(e);
 }
 
 static int read_role(const char *word)
@@ -89,11 +86,9 @@ static int add_line(struct load_requests *all, const char *line, int max_tokens,
 
     if (all->n == REQUESTS_MOST)
         return error_set(e, ERR_INPUT, "more than %d requests", REQUESTS_MOST);
-    more = mem_resize(all->request, all->n + 1, sizeof *more);
-    if (!more)
+    if (!MEM_FIT(all->request, all->n + 1))
         return no_memory(e);
-    all->request = more;
-    more += all->n++;
+    more = all->request + all->n++;
     *more = (struct load_request){.max_tokens = max_tokens};
     return *line == '{' ? read_object(more, line, e) : add_message(&more->said, ROLE_USER, line, e);
 }

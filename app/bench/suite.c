@@ -49,16 +49,13 @@ static int add_results(struct suite *s, size_t *first, struct error *e)
 {
     struct bench *b = s->b;
     size_t n = b->n_arms;
-    struct bench_result *all;
 
     if (n > ARMS_MOST)
         return error_set(e, ERR_USAGE, "--bench-prompts: at most %d arms", ARMS_MOST);
-    all = mem_resize(*s->results, *s->n + 2 * n, sizeof *all);
-    if (!all)
+    if (!MEM_FIT(*s->results, *s->n + 2 * n))
         return error_set(e, ERR_MEMORY, "out of memory for the results");
-    *s->results = all;
     *first = *s->n;
-    memset(all + *first, 0, 2 * n * sizeof *all);
+    memset(*s->results + *first, 0, 2 * n * sizeof **s->results);
     *s->n += 2 * n;
     memset(b->load, 0, n * sizeof *b->load);
     for (size_t i = 0; i < n; i++)

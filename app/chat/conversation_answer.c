@@ -23,8 +23,7 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
                          "out of memory: what is kept of this answer is not all of it");
     if (!c->transcript.n)
         return;
-    if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
-                        &e) < 0 ||
+    if (transcript_text(&c->transcript, c->transcript.n - 1, strbuf_text(&c->answer), &e) < 0 ||
         (c->thought.len &&
          transcript_reasoning(&c->transcript, c->transcript.n - 1, c->thought.data, &e) < 0))
         conversation_say(c, SAY_TROUBLE, "%s", e.text);

@@ -82,20 +82,19 @@ static void told(struct conversation *c, size_t at)
 static int question(struct conversation *c, size_t at, struct dialogue *said, struct turn *turn,
                     struct error *e)
 {
-    struct transcript before = c->transcript; /* shares the entries, but fewer of them */
-    struct message *all;
+    struct transcript before = c->transcript; /* the same entries, fewer of them */
+    struct message *ask;
     const struct engine_info *info = conversation_info(c);
     int most = info ? info->context / CONTEXT_PART : TOKENS_MOST, rc;
 
     before.n = at;
     if ((rc = transcript_messages(&before, &said->messages, &said->n_messages, e)) < 0)
         return rc;
-    all = mem_resize(said->messages, said->n_messages + 1, sizeof *all);
-    if (!all)
+    if (!MEM_FIT(said->messages, said->n_messages + 1))
         return error_set(e, ERR_MEMORY, "out of memory for the summary");
-    said->messages = all;
-    all[said->n_messages] = (struct message){.role = ROLE_USER, .text = mem_string(ASK)};
-    if (!all[said->n_messages++].text)
+    ask = said->messages + said->n_messages++;
+    *ask = (struct message){.role = ROLE_USER, .text = mem_string(ASK)};
+    if (!ask->text)
         return error_set(e, ERR_MEMORY, "out of memory for the summary");
     sampling_from_options(c->options, &turn->sampling);
     turn->max_tokens = most < TOKENS_MOST ? most : TOKENS_MOST;

@@ -3,6 +3,7 @@
 #include "app/chat/internal.h"
 #include "app/chat/report.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -47,12 +48,12 @@ static int wanted_path(const struct options *o, char *path, size_t size, struct 
 /* The greeting line of a resumed chat. */
 static void opened_text(struct conversation *c, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t len = strlen(name), n = c->transcript.n;
+    const char *name = path_name(path);
+    size_t len = path_stem(name, ".json"), n = c->transcript.n;
     struct stat st;
     char ago[32];
 
-    len -= len > 5 && strcmp(name + len - 5, ".json") == 0 ? 5 : 0;
+    len = len ? len : strlen(name);
     if (stat(path, &st) < 0)
         return;
     snprintf(c->opened, sizeof c->opened, "%.*s goes on: %zu message%s, last used %s",

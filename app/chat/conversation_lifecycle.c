@@ -78,8 +78,7 @@ int conversation_close(struct conversation *c, struct error *e)
     if (c->busy && !c->compacting && c->transcript.n) {
         struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
 
-        transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
-                        e);
+        transcript_text(&c->transcript, c->transcript.n - 1, strbuf_text(&c->answer), e);
         snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(STOP_CANCELLED));
     }
     rc = conversation_save(c, e);

@@ -7,6 +7,7 @@
 #include "app/setup/fit_remedy.h"
 #include "app/setup/prompt.h"
 #include "app/setup/recommended.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 
 #include <assert.h>
@@ -150,7 +151,7 @@ int conversation_model(struct conversation *c, const char *path)
     }
     mem_free(c->change.wanted);
     c->change.wanted = NULL;
-    if (model_places_same(path, c->setup->model_path)) {
+    if (file_same(path, c->setup->model_path)) {
         conversation_say(c, SAY_NOTICE, "that is the model in use");
         return -1;
     }

@@ -15,14 +15,8 @@ void conversation_answer_token(struct conversation *c, const struct token_event 
 
     if (t->id < 0 || c->compacting)
         return;
-    if (c->n_tokens == c->room_tokens) {
-        size_t room = c->room_tokens ? c->room_tokens * 2 : 256;
-
-        if (!(k = mem_resize(c->tokens, room, sizeof *k)))
-            return; /* the newest tokens are then not available */
-        c->tokens = k;
-        c->room_tokens = room;
-    }
+    if (!MEM_ROOM(c->tokens, c->n_tokens, c->room_tokens, 256))
+        return; /* the newest ones cannot be asked then */
     k = &c->tokens[c->n_tokens++];
     *k = (struct answer_token){.at = t->part == PART_REASONING ? SIZE_MAX : c->answer.len,
                                .id = t->id,

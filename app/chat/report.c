@@ -5,6 +5,7 @@
 #include "app/common/svg_plot.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 
@@ -27,18 +28,13 @@ static const char *ending(const char *path)
 
 int report_check(const char *path, struct error *e)
 {
-    char folder[PATH_MAX], *slash;
+    char folder[PATH_MAX];
 
     if (strcasecmp(ending(path), ".html") != 0 && strcasecmp(ending(path), ".md") != 0)
         return error_set(e, ERR_USAGE,
                          "--report %.200s: a name that ends in .html or .md is needed", path);
-    snprintf(folder, sizeof folder, "%s", path);
-    slash = strrchr(folder, '/');
-    if (slash == folder)
-        slash++;
-    if (slash)
-        *slash = 0;
-    if (access(slash ? folder : ".", W_OK) < 0)
+    path_folder(path, folder, sizeof folder);
+    if (access(folder, W_OK) < 0)
         return error_set(e, ERR_IO, "--report %.200s: %s", path, strerror(errno));
     return 0;
 }
@@ -139,7 +135,7 @@ static void put_page(struct strbuf *b, const struct transcript *t, const char *f
     strbuf_printf(b, "%s<h1>Conversation of %s</h1>\n", head, when);
     if (t->model) {
         strbuf_puts(b, "<p class=facts>model ");
-        put_html(b, strrchr(t->model, '/') ? strrchr(t->model, '/') + 1 : t->model);
+        put_html(b, path_name(t->model));
         strbuf_puts(b, "</p>\n");
     }
     for (size_t i = 0; i < t->n; i++)
@@ -204,7 +200,6 @@ static int write_markdown(struct strbuf *b, const struct transcript *t, const ch
                           const char *figures, const char *map, struct error *e)
 {
     char beside[PATH_MAX], *text = NULL;
-    const char *slash;
     size_t n;
     int rc;
 
@@ -217,8 +212,7 @@ static int write_markdown(struct strbuf *b, const struct transcript *t, const ch
     if (!map)
         return 0;
     snprintf(beside, sizeof beside, "%.*s.svg", (int)(ending(path) - path), path);
-    slash = strrchr(beside, '/');
-    strbuf_printf(b, "\n## Experts\n\n![experts by layer](<%s>)\n", slash ? slash + 1 : beside);
+    strbuf_printf(b, "\n## Experts\n\n![experts by layer](<%s>)\n", path_name(beside));
     return put_file(beside, map, strlen(map), e);
 }
 

@@ -3,6 +3,7 @@
 #include "app/common/model_files.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -23,13 +24,6 @@ struct way {
     ino_t number;
     int depth;
 };
-
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n > m && strcmp(name + n - m, with) == 0;
-}
 
 static bool holds(const char *folder, const char *name)
 {
@@ -79,18 +73,8 @@ static int add(struct model_files *f, const char *path, struct error *e)
     if (f->n == MODEL_FILES_MOST)
         return error_set(e, ERR_MODEL, "%s: more than %d models; name a folder further down", path,
                          MODEL_FILES_MOST);
-    if (f->n == f->room) {
-        size_t room = f->room ? 2 * f->room : 16;
-        char **paths = mem_resize(f->paths, room, sizeof *paths);
-        struct model_file_id *found = mem_resize(f->found, room, sizeof *found);
-
-        f->paths = paths ? paths : f->paths;
-        f->found = found ? found : f->found;
-        if (!paths || !found)
-            return error_set(e, ERR_MEMORY, "out of memory for the list of models");
-        f->room = room;
-    }
-    if (!(f->paths[f->n] = mem_string(path)))
+    if ((f->n == f->room && !MEM_FIT(f->paths, f->room ? 2 * f->room : 16)) ||
+        !MEM_ROOM(f->found, f->n, f->room, 16) || !(f->paths[f->n] = mem_string(path)))
         return error_set(e, ERR_MEMORY, "out of memory for the list of models");
     f->found[f->n++] = (struct model_file_id){st.st_dev, st.st_ino};
     return 0;
@@ -113,7 +97,8 @@ static int visit(struct model_files *f, const char *path, const char *name, cons
                 return 0;
         return here.depth < DEPTH ? walk(f, path, &here, e) : 0;
     }
-    return S_ISREG(st.st_mode) && ends(name, ".gguf") && !is_later_part(path) ? add(f, path, e) : 0;
+    return S_ISREG(st.st_mode) && path_stem(name, ".gguf") && !is_later_part(path) ? add(f, path, e)
+                                                                                   : 0;
 }
 
 static int walk(struct model_files *f, const char *folder, const struct way *up, struct error *e)

@@ -91,24 +91,6 @@ void model_places_name(const char *path, char *out, size_t size)
     out[n < size ? n : size - 1] = 0;
 }
 
-/* ASCII case is ignored. */
-static bool contains(const char *text, const char *part)
-{
-    size_t n = strlen(part);
-
-    for (; *text; text++)
-        if (strncasecmp(text, part, n) == 0)
-            return true;
-    return false;
-}
-
-bool model_places_same(const char *a, const char *b)
-{
-    struct stat x, y;
-
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 static const char *numbered(const struct model_files *f, const char *typed, struct error *e)
 {
     unsigned long k = strtoul(typed, NULL, 10);
@@ -132,7 +114,7 @@ const char *model_places_meant(const struct model_files *f, const char *typed, s
         model_places_name(f->paths[i], name, sizeof name);
         if (strcasecmp(name, typed) == 0 || strcmp(f->paths[i], typed) == 0)
             return f->paths[i];
-        if (contains(name, typed)) {
+        if (strcasestr(name, typed)) {
             found = f->paths[i];
             n++;
         }

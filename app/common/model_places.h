@@ -13,10 +13,8 @@ int model_places_find(struct model_files *f, char *const *folders, size_t n, str
 /* Its usual name: "org/name" or "org/name/file.gguf" of a hub's cache, else the last folder and the
  * file's name. Control characters are left out. */
 void model_places_name(const char *path, char *out, size_t size);
-/* Whether both paths refer to the same file or folder. */
-bool model_places_same(const char *a, const char *b);
-/* The model that the user typed: by its number in the list, from 1, by its name or a part of it, or
- * by path. NULL: none, or several, reported in `e` (ERR_USAGE). */
+/* The one they mean by what they typed: its number from 1 as it was listed, a name or a part of
+ * one, a path. NULL: none, or several, which `e` tells (ERR_USAGE). */
 const char *model_places_meant(const struct model_files *f, const char *typed, struct error *e);
 
 #endif

@@ -39,15 +39,8 @@ int transcript_append(struct transcript *t, enum role role, const char *text, st
     char *copy;
 
     assert(text);
-    if (t->n == t->size) {
-        size_t size = t->size ? t->size * 2 : 16;
-        struct transcript_entry *entries = mem_resize(t->entries, size, sizeof *entries);
-
-        if (!entries)
-            return no_memory(e);
-        t->entries = entries;
-        t->size = size;
-    }
+    if (!MEM_ROOM(t->entries, t->n, t->size, 16))
+        return no_memory(e);
     copy = mem_string(text);
     if (!copy)
         return no_memory(e);
@@ -127,16 +120,14 @@ int transcript_placed(struct transcript *t, size_t i, const char *plan, int firs
                       struct error *e)
 {
     struct transcript_entry *x = &t->entries[i];
-    struct transcript_plan *more;
 
     assert(i < t->n && first_token > 0);
     if (x->n_plans && strcmp(x->plans[x->n_plans - 1].name, plan) == 0)
         return 0;
-    if (!(more = mem_resize(x->plans, x->n_plans + 1, sizeof *more)))
+    if (!MEM_FIT(x->plans, x->n_plans + 1))
         return no_memory(e);
-    x->plans = more;
-    more[x->n_plans] = (struct transcript_plan){.first_token = first_token};
-    snprintf(more[x->n_plans++].name, sizeof more->name, "%.58s", plan);
+    x->plans[x->n_plans] = (struct transcript_plan){.first_token = first_token};
+    snprintf(x->plans[x->n_plans++].name, sizeof x->plans->name, "%.58s", plan);
     plan_names(x);
     return 0;
 }
@@ -219,7 +210,6 @@ static size_t find_setting(const struct transcript *t, const char *key)
 int transcript_set(struct transcript *t, const char *key, const char *value, struct error *e)
 {
     size_t i = find_setting(t, key);
-    struct transcript_setting *list;
     char *name, *copy = mem_string(value);
 
     assert(key);
@@ -238,15 +228,12 @@ int transcript_set(struct transcript *t, const char *key, const char *value, str
     if (!value)
         return 0;
     name = mem_string(key);
-    list = mem_resize(t->settings, t->n_settings + 1, sizeof *list);
-    if (list)
-        t->settings = list;
-    if (!name || !list) {
+    if (!name || !MEM_FIT(t->settings, t->n_settings + 1)) {
         mem_free(name);
         mem_free(copy);
         return no_memory(e);
     }
-    list[t->n_settings++] = (struct transcript_setting){name, copy};
+    t->settings[t->n_settings++] = (struct transcript_setting){name, copy};
     return 0;
 }
 

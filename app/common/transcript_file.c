@@ -4,6 +4,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/utf8.h"
 
 #include <errno.h>
@@ -140,13 +141,6 @@ static int json_text_of(const struct transcript *t, char **text, struct error *e
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for saving the conversation");
 }
 
-static bool ends_in(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
 int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n,
                   struct error *e)
 {
@@ -154,7 +148,7 @@ int transcript_as(const struct transcript *t, const char *path, char **text, siz
     FILE *f;
 
     *text = NULL;
-    if (!ends_in(path, ".md")) {
+    if (!path_stem(path, ".md")) {
         rc = json_text_of(t, text, e);
         *n = rc == 0 ? strlen(*text) : 0;
         return rc;

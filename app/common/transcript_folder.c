@@ -4,7 +4,9 @@
 
 #include "app/common/paths.h"
 #include "engine/base/file.h"
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/utf8.h"
 
 #include <dirent.h>
@@ -18,13 +20,6 @@
 #include <unistd.h>
 
 #define LIST_MAX 200
-
-static bool ends_in(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n > m && strcmp(name + n - m, end) == 0;
-}
 
 static int chats_folder(char *out, size_t size, struct error *e)
 {
@@ -70,8 +65,8 @@ int transcript_named_path(const char *name, char *out, size_t size, struct error
 
     if (!name[0])
         return error_set(e, ERR_USAGE, "a conversation needs a name");
-    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json") ||
-        ends_in(name, ".html")) {
+    if (strchr(name, '/') || path_stem(name, ".md") || path_stem(name, ".json") ||
+        path_stem(name, ".html")) {
         if (snprintf(out, size, "%s", name) >= (int)size)
             return error_set(e, ERR_USAGE, "the name is too long");
         return 0;
@@ -88,7 +83,7 @@ int transcript_chat_path(const char *name, char *out, size_t size, struct error 
 
     utf8_strip(safe, sizeof safe, name, strlen(name), 0);
     if (strchr(name, '/') || name[0] == '.' || !name[strspn(name, "0123456789")] ||
-        ends_in(name, ".json") || ends_in(name, ".md") || ends_in(name, ".html") ||
+        path_stem(name, ".json") || path_stem(name, ".md") || path_stem(name, ".html") ||
         strcmp(safe, name) != 0)
         return error_set(e, ERR_USAGE, "'%.60s' is no name for a chat: letters, not a path", safe);
     return transcript_named_path(name, out, size, e);
@@ -164,28 +159,21 @@ static int folder_scan(const char *folder, struct transcript_info **out, size_t 
     int rc = 0;
 
     while (dir && (d = readdir(dir))) {
-        size_t len = strlen(d->d_name);
+        size_t len = path_stem(d->d_name, ".json");
 
-        if (d->d_name[0] == '.' || len < 6 || len - 5 >= sizeof list->name ||
-            !ends_in(d->d_name, ".json"))
+        if (d->d_name[0] == '.' || !len || len >= sizeof list->name)
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
         if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
             continue;
-        if (count == size) {
-            struct transcript_info *more = mem_resize(list, size ? size * 2 : 32, sizeof *more);
-
-            if (!more) {
-                rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
-                break;
-            }
-            list = more;
-            size = size ? size * 2 : 32;
+        if (!MEM_ROOM(list, count, size, 32)) {
+            rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
+            break;
         }
         list[count] = (struct transcript_info){0};
         written_take(&list[count], path, &st);
-        memcpy(list[count].name, d->d_name, len - 5);
-        list[count++].name[len - 5] = 0;
+        memcpy(list[count].name, d->d_name, len);
+        list[count++].name[len] = 0;
     }
     if (dir)
         closedir(dir);
@@ -294,17 +282,14 @@ const char *transcript_ago(int64_t then, int64_t now, char out[32])
 static off_t lock_place(const char *path)
 {
     char folder[PATH_MAX], whole[PATH_MAX];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    uint64_t h = 14695981039346656037ull;
+    const char *name = path_name(path);
+    uint64_t h;
 
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    if (!realpath(folder[0] ? folder : "/", whole))
+    path_folder(path, folder, sizeof folder);
+    if (!realpath(folder, whole))
         snprintf(whole, sizeof whole, "%s", folder);
-    for (const char *p = whole; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211ull;
-    for (const char *p = name; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211ull;
-    return (off_t)(h >> 2);
+    h = hash_bytes(HASH_START, whole, strlen(whole));
+    return (off_t)(hash_bytes(h, name, strlen(name)) >> 2);
 }
 
 bool transcript_lock(const char *path, int *fd)

@@ -17,14 +17,11 @@ static int no_memory(struct error *e)
 static int tails_insert(struct transcript_tails *l, size_t at, struct transcript_tail tail,
                         struct error *e)
 {
-    struct transcript_tail *more = mem_resize(l->tails, l->n + 1, sizeof *more);
-
     assert(at <= l->n);
-    if (!more)
+    if (!MEM_FIT(l->tails, l->n + 1))
         return no_memory(e);
-    l->tails = more;
-    memmove(more + at + 1, more + at, (l->n - at) * sizeof *more);
-    more[at] = tail;
+    memmove(l->tails + at + 1, l->tails + at, (l->n - at) * sizeof *l->tails);
+    l->tails[at] = tail;
     l->n++;
     return 0;
 }
@@ -65,11 +62,8 @@ static int path_append(struct transcript *t, struct transcript_tail *tail, struc
     size_t need = t->n + tail->n;
 
     if (need > t->size) {
-        struct transcript_entry *more = mem_resize(t->entries, need, sizeof *more);
-
-        if (!more)
+        if (!MEM_FIT(t->entries, need))
             return no_memory(e);
-        t->entries = more;
         t->size = need;
     }
     memcpy(t->entries + t->n, tail->entries, tail->n * sizeof *tail->entries);

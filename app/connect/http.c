@@ -6,6 +6,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -91,8 +92,8 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
     n = (int)strlen(s->base);
     while (n && s->base[n - 1] == '/')
         s->base[--n] = 0;
-    if (n > 3 && strcmp(s->base + n - 3, "/v1") == 0)
-        s->base[n - 3] = 0;
+    if ((n = (int)path_stem(s->base, "/v1")))
+        s->base[n] = 0;
     return key_file ? read_key(s, key_file, e) : 0;
 }
 
@@ -276,7 +277,7 @@ bool http_error_text(const char *body, size_t n, char *out, size_t size)
 int http_refused(const struct http_server *s, const struct http_call *c, struct error *e)
 {
     char own[300] = "", later[60] = "";
-    bool said = http_error_text(c->text.data ? c->text.data : "", c->text.len, own, sizeof own);
+    bool said = http_error_text(strbuf_text(&c->text), c->text.len, own, sizeof own);
     int code = c->status == 404                       ? ERR_MODEL
                : c->status >= 500 || c->status == 429 ? ERR_IO
                                                       : ERR_INPUT;

@@ -51,24 +51,31 @@ static void put_character(struct strbuf *out, uint32_t cp)
     strbuf_put(out, bytes, utf8_encode(cp, bytes));
 }
 
+/* The text in whole characters; escapes: what stands behind a backslash, too. */
+static void put_mended(struct strbuf *out, const char *text, size_t n, bool escapes)
+{
+    while (n) {
+        uint32_t cp;
+        bool escape = escapes && *text == '\\';
+        size_t len = escape ? put_escape(out, text, n) : utf8_decode(text, n, &cp);
+
+        if (!escape)
+            put_character(out, cp);
+        text += len;
+        n -= len;
+    }
+}
+
 json_t *mend_string(const char *text)
 {
     json_t *v = json_string(text);
     struct strbuf whole = {0};
-    size_t n = strlen(text);
 
     if (v)
         return v;
-    while (n) {
-        uint32_t cp;
-        size_t len = utf8_decode(text, n, &cp);
-
-        put_character(&whole, cp);
-        text += len;
-        n -= len;
-    }
+    put_mended(&whole, text, strlen(text), false);
     if (!whole.failed)
-        v = json_stringn(whole.data ? whole.data : "", whole.len);
+        v = json_stringn(strbuf_text(&whole), whole.len);
     strbuf_release(&whole);
     return v;
 }
@@ -80,15 +87,7 @@ json_t *mend_read(const char *text, size_t n)
 
     if (root)
         return root;
-    while (n) {
-        uint32_t cp;
-        size_t len = *text == '\\' ? put_escape(&whole, text, n) : utf8_decode(text, n, &cp);
-
-        if (*text != '\\')
-            put_character(&whole, cp);
-        text += len;
-        n -= len;
-    }
+    put_mended(&whole, text, n, true);
     if (!whole.failed && whole.len)
         root = json_loadb(whole.data, whole.len, JSON_ALLOW_NUL, NULL);
     strbuf_release(&whole);

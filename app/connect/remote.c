@@ -200,7 +200,7 @@ static bool ask_figures(struct remote *r, const char *path, struct figures *f,
 {
     struct http_call c = {.path = path, .seconds = 10, .stop = is_quitting, .ctx = r};
     bool any = http_perform(&r->server.http, &c, NULL) == 0 && c.status == 200 &&
-               read(f, c.text.data ? c.text.data : "", c.text.len);
+               read(f, strbuf_text(&c.text), c.text.len);
 
     strbuf_release(&c.text);
     return any;
@@ -230,7 +230,7 @@ static json_t *request_json(struct remote *r, const char *path, const char *body
     if (http_perform(&r->server.http, &c, e) == 0 && c.status != 200)
         http_refused(&r->server.http, &c, e);
     else if (c.status == 200)
-        o = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
+        o = json_loadb(strbuf_text(&c.text), c.text.len, JSON_ALLOW_NUL, NULL);
     strbuf_release(&c.text);
     return o;
 }

@@ -223,8 +223,8 @@ static int ask_models(struct opening *o, const char *name, struct error *e)
     } else if (rc == 0 && c.status != 200) {
         rc = http_refused(&s->http, &c, e);
     } else if (rc == 0) {
-        root = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
-        /* Ollama without models sends null */
+        root = json_loadb(strbuf_text(&c.text), c.text.len, JSON_ALLOW_NUL, NULL);
+        /* Ollama without any says null */
         rc = json_is_array(json_object_get(root, "data")) ||
                      json_is_null(json_object_get(root, "data"))
                  ? choose_model(s, json_object_get(root, "data"), name, e)
@@ -245,7 +245,7 @@ static void ask_context(struct opening *o)
     const json_t *n;
 
     if (http_perform(&o->server->http, &c, NULL) == 0 && c.status == 200)
-        root = json_loadb(c.text.data ? c.text.data : "", c.text.len, JSON_ALLOW_NUL, NULL);
+        root = json_loadb(strbuf_text(&c.text), c.text.len, JSON_ALLOW_NUL, NULL);
     n = json_walk(root, "default_generation_settings.n_ctx");
     if (json_is_integer(n) && json_integer_value(n) > 0 && json_integer_value(n) < 1 << 30)
         o->server->context = (int)json_integer_value(n);

@@ -31,16 +31,9 @@ struct dispatcher {
 
 /* ---- the environment ---- */
 
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value && *value ? value : NULL;
-}
-
 static int find_endpoint(struct dispatcher *h, struct error *e)
 {
-    const char *given = variable("HF_ENDPOINT");
+    const char *given = hub_cache_variable("HF_ENDPOINT");
     size_t n;
 
     if (!given)
@@ -62,12 +55,12 @@ static char *saved_token(void)
     char path[PATH_MAX], *text = NULL;
     size_t n;
 
-    if (variable("HF_TOKEN_PATH"))
-        snprintf(path, sizeof path, "%s", variable("HF_TOKEN_PATH"));
-    else if (variable("HF_HOME"))
-        snprintf(path, sizeof path, "%s/token", variable("HF_HOME"));
-    else if (variable("HOME"))
-        snprintf(path, sizeof path, "%s/.cache/huggingface/token", variable("HOME"));
+    if (hub_cache_variable("HF_TOKEN_PATH"))
+        snprintf(path, sizeof path, "%s", hub_cache_variable("HF_TOKEN_PATH"));
+    else if (hub_cache_variable("HF_HOME"))
+        snprintf(path, sizeof path, "%s/token", hub_cache_variable("HF_HOME"));
+    else if (hub_cache_variable("HOME"))
+        snprintf(path, sizeof path, "%s/.cache/huggingface/token", hub_cache_variable("HOME"));
     else
         return NULL;
     return file_read(path, &kind, &text, &n, NULL) == 0 ? text : NULL;
@@ -75,8 +68,8 @@ static char *saved_token(void)
 
 static int find_token(struct dispatcher *h, struct error *e)
 {
-    char *saved = variable("HF_TOKEN") ? NULL : saved_token();
-    const char *from = saved ? saved : variable("HF_TOKEN");
+    char *saved = hub_cache_variable("HF_TOKEN") ? NULL : saved_token();
+    const char *from = saved ? saved : hub_cache_variable("HF_TOKEN");
     size_t n;
 
     while (from && isspace((unsigned char)*from))
@@ -113,7 +106,7 @@ static int ask_listing(struct dispatcher *h, struct error *e)
         rc = transfer_refused(status, h->name.repo, h->all.token, e);
         rc = rc == ERR_IO ? 1 : rc;
     } else if (rc == 0) {
-        answer = json_read(text.data ? text.data : "", text.len, url, e);
+        answer = json_read(strbuf_text(&text), text.len, url, e);
         rc = answer ? hub_files_read(&h->files, answer, e) : ERR_MODEL;
         if (rc == ERR_INPUT)
             error_prefix(e, "%s", url);
@@ -239,7 +232,6 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
     DIR *d = opendir(folder);
 
     while (d && (entry = readdir(d))) {
-        struct hub_file *longer;
         struct stat st;
         char name[PATH_MAX];
 
@@ -251,9 +243,7 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
         if (S_ISDIR(st.st_mode) && depth < 4) {
             strcat(name, "/");
             list_folder(f, path, name, depth + 1);
-        } else if (S_ISREG(st.st_mode) &&
-                   (longer = mem_resize(f->file, f->n + 1, sizeof *f->file))) {
-            f->file = longer;
+        } else if (S_ISREG(st.st_mode) && MEM_FIT(f->file, f->n + 1)) {
             f->file[f->n] = (struct hub_file){.path = mem_string(name)};
             f->n += f->file[f->n].path != NULL;
         }

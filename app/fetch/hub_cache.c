@@ -14,7 +14,7 @@
 
 static const struct file_kind ref_kind = {"name of a commit", 200, ERR_INPUT};
 
-static const char *variable(const char *name)
+const char *hub_cache_variable(const char *name)
 {
     const char *value = getenv(name);
 
@@ -34,7 +34,7 @@ static size_t root(char *out, size_t size)
     };
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *value = variable(places[i].variable);
+        const char *value = hub_cache_variable(places[i].variable);
 
         if (value)
             return (size_t)snprintf(out, size, "%s%s", value, places[i].below);

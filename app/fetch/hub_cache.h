@@ -21,6 +21,8 @@ struct hub_cache {
     char folder[PATH_MAX / 2]; /* …/models--USER--REPO */
 };
 
+/* Of the environment; NULL: it is not there, or empty. */
+const char *hub_cache_variable(const char *name);
 /* $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub, and the
  * repository's folder in it; creates nothing. ERR_USAGE: no home, or too long a name. */
 int hub_cache_find(struct hub_cache *c, const char *repo, struct error *e);

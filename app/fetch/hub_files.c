@@ -2,6 +2,7 @@
 #include "app/fetch/hub_files.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/strbuf.h"
 
 #include <ctype.h>
@@ -144,10 +145,9 @@ size_t hub_file_part(const char *path, int *number, int *count)
 
 bool hub_file_is_quant(const char *path, const char *quant)
 {
-    const char *name = strrchr(path, '/');
+    const char *name = path_name(path);
     size_t n = strlen(quant);
 
-    name = name ? name + 1 : path;
     if (!ends(name, ".gguf") || strcasestr(name, "mmproj") || strcasestr(name, "imatrix"))
         return false;
     if (!n)

@@ -33,7 +33,7 @@ static json_t *milliseconds(uint64_t ns)
 void batch_answer_put(json_t *o, const struct strbuf *said, const struct strbuf *reasoning,
                       const struct turn_done_event *d)
 {
-    json_t *timings = json_object(), *text = json_stringn(said->data ? said->data : "", said->len);
+    json_t *timings = json_object(), *text = json_stringn(strbuf_text(said), said->len);
     int computed = d->prompt_tokens - d->cached_tokens;
 
     json_object_set_new(o, "text", text ? text : json_string(""));

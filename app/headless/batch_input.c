@@ -85,13 +85,9 @@ int batch_input_next(struct batch_input *r, struct error *e)
     while ((c = next_char(r)) != EOF && c != '\n') {
         if (r->n + 1 >= r->room && !r->too_long) {
             size_t size = r->room ? r->room * 2 : 4096;
-            char *line = size <= BATCH_LINE_MAX * 2 ? mem_resize(r->line, size, 1) : NULL;
 
-            if (line) {
-                r->line = line;
-                r->room = size;
-            } else
-                r->too_long = true;
+            r->too_long = size > BATCH_LINE_MAX * 2 || !MEM_FIT(r->line, size);
+            r->room = r->too_long ? r->room : size;
         }
         if (!r->too_long)
             r->line[r->n++] = (char)c;

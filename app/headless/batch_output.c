@@ -28,13 +28,9 @@ static int keep_digest(struct batch_output *out, size_t line, const json_t *answ
 {
     const char *input = json_string_value(json_object_get(answer, "input"));
 
-    if ((line & (line - 1)) == 0) { /* room for the next power of two */
-        uint64_t *more = mem_resize(out->digests, line ? 2 * line : 1, sizeof *more);
-
-        if (!more)
-            return error_set(e, ERR_MEMORY, "out of memory for the answers of %s", out->name);
-        out->digests = more;
-    }
+    /* room for the next power of two */
+    if ((line & (line - 1)) == 0 && !MEM_FIT(out->digests, line ? 2 * line : 1))
+        return error_set(e, ERR_MEMORY, "out of memory for the answers of %s", out->name);
     out->digests[line] = input ? strtoull(input, NULL, 16) : 0;
     return 0;
 }

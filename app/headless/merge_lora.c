@@ -7,6 +7,8 @@
 #include "app/common/signals.h"
 #include "app/setup/adapter_list.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/path.h"
 #include "engine/base/size.h"
 #include "engine/base/topology.h"
 #include "engine/convert/export.h"
@@ -105,17 +107,9 @@ static int into_gguf(const struct options *o, const char *in, const char *out,
     return rc < 0 ? rc : say(out, r.bytes_out, l->n, &p, e);
 }
 
-static bool same_file(const char *in, const char *out)
-{
-    struct stat a, b;
-
-    return stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 int merge_lora_run(struct options *o, struct error *e)
 {
     const char *out = o->merge_lora;
-    size_t n = strlen(out);
     char in[PATH_MAX];
     struct adapter_list l;
     int rc;
@@ -124,12 +118,12 @@ int merge_lora_run(struct options *o, struct error *e)
         return rc;
     if (!l.n)
         rc = error_set(e, ERR_USAGE, "--merge-lora needs an adapter: --lora FILE|FOLDER");
-    else if ((rc = paths_model(o->model, in, sizeof in, e)) == 0 && same_file(in, out))
+    else if ((rc = paths_model(o->model, in, sizeof in, e)) == 0 && file_same(in, out))
         rc = error_set(e, ERR_USAGE, "--merge-lora: %s is what is read; give another name", out);
     signals_catch();
     if (rc == 0)
-        rc = n > 5 && strcmp(out + n - 5, ".gguf") == 0 ? into_gguf(o, in, out, &l, e)
-                                                        : into_folder(o, in, out, &l, e);
+        rc = path_stem(out, ".gguf") ? into_gguf(o, in, out, &l, e)
+                                     : into_folder(o, in, out, &l, e);
     adapter_list_release(&l);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "app/common/signals.h"
 #include "app/quality/quality.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/topology.h"
@@ -123,14 +124,6 @@ static void print_report(const struct export_report *r, const char *in, const ch
            size_format(r->memory, a, sizeof a), names[1]);
 }
 
-/* OUT must not be IN: IN is read while OUT is written, and rounding is irreversible. */
-static bool same_file(const char *in, const char *out)
-{
-    struct stat a, b;
-
-    return stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 static void warn_twice(const struct export_report *r)
 {
     for (int i = 0; i < r->n_kinds; i++)
@@ -201,7 +194,7 @@ int quantize_run(struct options *o, struct error *e)
         (rc = read_type("--token-embedding-type", o->token_embedding_type, &embeddings,
                         &x.embeddings, e)))
         return rc;
-    if (same_file(o->quantize.items[1], o->quantize.items[2]))
+    if (file_same(o->quantize.items[1], o->quantize.items[2]))
         return error_set(e, ERR_USAGE,
                          "--quantize: %s is what is read; give the file to write another name",
                          o->quantize.items[2]);

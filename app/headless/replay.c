@@ -351,7 +351,7 @@ static bool was_cancelled(const json_t *receipt)
 static ptrdiff_t parting_text(const struct replay *r, const json_t *receipt)
 {
     const char *was = json_string_value(json_object_get(receipt, "said")),
-               *is = r->shown.data ? r->shown.data : "";
+               *is = strbuf_text(&r->shown);
     size_t i = 0;
 
     while (was && was[i] && was[i] == is[i])
@@ -374,7 +374,7 @@ static void compare_text(struct replay *r, const json_t *receipt, const char *bu
     ptrdiff_t at = parting_text(r, receipt);
     char text[DIGEST_HEX], line[120];
 
-    receipt_hash_text(r->got.text.data ? r->got.text.data : "", r->got.text.len, text);
+    receipt_hash_text(strbuf_text(&r->got.text), r->got.text.len, text);
     if (was && strcmp(was, text) != 0 && !was_cancelled(receipt)) {
         tell_different(r, "the same tokens, but the text is another one");
     } else if (at >= 0) {

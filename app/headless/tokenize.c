@@ -9,6 +9,7 @@
 #include "app/setup/prompt.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
@@ -45,23 +46,15 @@ static int read_input(struct strbuf *b, struct error *e)
 static int open_tokenizer(const struct options *o, struct weight_file **f, struct tokenizer **t,
                           struct error *e)
 {
-    char path[PATH_MAX], *slash;
-    size_t n;
+    char path[PATH_MAX], folder[PATH_MAX];
     int status = paths_model(o->model, path, sizeof path, e);
 
     *f = NULL;
     *t = NULL;
     if (status < 0)
         return status;
-    n = strlen(path);
-    if (n > 5 && strcmp(path + n - 5, ".json") == 0) {
-        slash = strrchr(path, '/');
-        if (slash)
-            slash[slash == path] = 0;
-        else
-            strcpy(path, ".");
-    }
-    status = weight_file_open(f, path, true, e);
+    path_folder(path, folder, sizeof folder);
+    status = weight_file_open(f, path_stem(path, ".json") ? folder : path, true, e);
     if (status == 0 && (status = tokenizer_load(t, *f, e)) == 0 && tokenizer_notice(*t))
         fprintf(stderr, "moetop: %s\n", tokenizer_notice(*t));
     return status;

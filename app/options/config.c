@@ -7,6 +7,7 @@
 #include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -288,15 +289,15 @@ int config_read_all(struct options *o, struct error *e)
 int config_read_model(struct options *o, const char *model_path, struct error *e)
 {
     char path[PATH_MAX + 16];
-    size_t n = strlen(model_path);
+    size_t n = path_stem(model_path, ".gguf");
     struct stat st;
 
     if (stat(model_path, &st) < 0)
         return 0; /* the loader reports it better */
     if (S_ISDIR(st.st_mode))
         snprintf(path, sizeof path, "%s/moetop.yaml", model_path);
-    else if (n > 5 && !strcmp(model_path + n - 5, ".gguf"))
-        snprintf(path, sizeof path, "%.*s.yaml", (int)(n - 5), model_path);
+    else if (n)
+        snprintf(path, sizeof path, "%.*s.yaml", (int)n, model_path);
     else
         return 0;
     return config_read(o, path, ORIGIN_MODEL, OPTION_MODEL, false, e);

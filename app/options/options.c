@@ -5,6 +5,7 @@
 
 #include "app/common/did_you_mean.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -240,11 +241,7 @@ static int parse_path(const char *text, char **out, struct error *e)
 
 static int append_item(struct option_list *l, const char *text, struct error *e)
 {
-    char **items = mem_resize(l->items, l->n + 1, sizeof *items);
-
-    if (items)
-        l->items = items;
-    if (!items || !(items[l->n] = mem_string(text)))
+    if (!MEM_FIT(l->items, l->n + 1) || !(l->items[l->n] = mem_string(text)))
         return error_set(e, ERR_MEMORY, "out of memory");
     l->n++;
     return 0;
@@ -486,9 +483,7 @@ static int unknown_flag(const char *argument, size_t n, struct error *e)
 
 static int stray_argument(const char *argument, struct error *e)
 {
-    size_t n = strlen(argument);
-
-    if (n > 5 && !strcmp(argument + n - 5, ".gguf"))
+    if (path_stem(argument, ".gguf"))
         return error_set(e, ERR_USAGE, "unexpected argument '%s'; a model is given with -m",
                          argument);
     return error_set(e, ERR_USAGE, "unexpected argument '%s'; a prompt is given with -p", argument);

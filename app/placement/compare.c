@@ -42,11 +42,9 @@ static int add_plan(struct compare *c, const char *text, double x, struct error 
         return error_prefix(e, "--compare");
     if (c->n == COMPARE_MAX)
         return error_set(e, ERR_USAGE, "--compare: more than %d plans", COMPARE_MAX);
-    more = mem_resize(c->plans, c->n + 1, sizeof *more);
-    if (!more)
+    if (!MEM_FIT(c->plans, c->n + 1))
         return error_set(e, ERR_MEMORY, "out of memory for the comparison");
-    c->plans = more;
-    more += c->n++;
+    more = c->plans + c->n++;
     memset(more, 0, sizeof *more);
     strcpy(more->spec, spec);
     more->defer = defer;

@@ -1,6 +1,8 @@
 /* See log_probs.h. */
 #include "app/quality/log_probs.h"
 
+#include "engine/base/divergence.h"
+
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -8,32 +10,12 @@
 #define DEPTH 16.0f /* below the best logit, in packed rows */
 #define STEPS 65535.0f
 
-static int best_of(const float *logits, int n)
-{
-    int best = 0;
-
-    for (int i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
-}
-
-/* ln of the sum of exp(logits - their maximum). */
-static double log_sum(const float *logits, int n, float max)
-{
-    double sum = 0.0;
-
-    for (int i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)max);
-    return log(sum);
-}
-
 double log_probs_surprise(const float *logits, int n, int id)
 {
-    float max = logits[best_of(logits, n)];
+    float max = logits[divergence_best(logits, n)];
 
     assert(id >= 0 && id < n);
-    return log_sum(logits, n, max) + ((double)max - (double)logits[id]);
+    return divergence_log_sum(logits, n, max) + ((double)max - (double)logits[id]);
 }
 
 size_t log_probs_packed_bytes(int n)
@@ -43,14 +25,14 @@ size_t log_probs_packed_bytes(int n)
 
 void log_probs_pack(const float *logits, int n, void *packed)
 {
-    float max = logits[best_of(logits, n)], min = max, head[2];
+    float max = logits[divergence_best(logits, n)], min = max, head[2];
     uint8_t *to = (uint8_t *)packed + sizeof head;
 
     for (int i = 0; i < n; i++)
         min = logits[i] < min ? logits[i] : min;
     min = min < max - DEPTH ? max - DEPTH : min;
     head[0] = (max - min) / STEPS;
-    head[1] = (float)((double)min - (double)max - log_sum(logits, n, max));
+    head[1] = (float)((double)min - (double)max - divergence_log_sum(logits, n, max));
     memset(packed, 0, log_probs_packed_bytes(n));
     memcpy(packed, head, sizeof head);
     for (int i = 0; i < n && head[0] > 0.0f; i++) {
@@ -95,8 +77,8 @@ static void sums_add(struct divergence_sums *s, bool same_top, double here, doub
 void divergence_add(struct divergence_sums *s, const float *logits, const void *packed, int n,
                     int id, float *kl, float *diff)
 {
-    int best = best_of(logits, n), base_best = 0;
-    double sum = 0.0, all = (double)logits[best] + log_sum(logits, n, logits[best]);
+    int best = divergence_best(logits, n), base_best = 0;
+    double sum = 0.0, all = (double)logits[best] + divergence_log_sum(logits, n, logits[best]);
     const uint8_t *codes = (const uint8_t *)packed + 2 * sizeof(float);
     float head[2], most;
 
@@ -119,9 +101,10 @@ void divergence_add(struct divergence_sums *s, const float *logits, const void *
 void divergence_add_logits(struct divergence_sums *s, const float *logits, const float *base, int n,
                            int id, float *kl, float *diff)
 {
-    int best = best_of(logits, n), base_best = best_of(base, n);
-    double all = (double)logits[best] + log_sum(logits, n, logits[best]),
-           base_all = (double)base[base_best] + log_sum(base, n, base[base_best]), sum = 0.0;
+    int best = divergence_best(logits, n), base_best = divergence_best(base, n);
+    double all = (double)logits[best] + divergence_log_sum(logits, n, logits[best]),
+           base_all = (double)base[base_best] + divergence_log_sum(base, n, base[base_best]),
+           sum = 0.0;
 
     for (int i = 0; i < n; i++) {
         double p = (double)base[i] - base_all;

@@ -9,6 +9,7 @@
 #include "app/setup/fit_remedy.h"
 #include "app/setup/recommended.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <string.h>
 
@@ -33,9 +34,8 @@ static void name_first(struct model_switch *k)
 
     name_file(k);
     snprintf(k->id, sizeof k->id, "%s", k->o->alias && *k->o->alias ? k->o->alias : k->file);
-    n = strlen(k->id);
-    if (n > 5 && strcmp(k->id + n - 5, ".gguf") == 0)
-        k->id[n - 5] = 0;
+    if ((n = path_stem(k->id, ".gguf")))
+        k->id[n] = 0;
 }
 
 static void fill_server(struct model_switch *k)

@@ -3,6 +3,7 @@
 
 #include "app/common/devices.h"
 #include "app/common/paths.h"
+#include "engine/base/path.h"
 #include "engine/convert/export.h"
 #include "engine/placement/planner.h"
 
@@ -42,12 +43,10 @@ static void add_strategies(add_fn *add, void *ctx)
 
 static int is_yaml(const struct dirent *d)
 {
-    size_t n = strlen(d->d_name);
-
-    return n > 5 && d->d_name[0] != '.' && strcmp(d->d_name + n - 5, ".yaml") == 0 &&
+    return d->d_name[0] != '.' && path_stem(d->d_name, ".yaml") &&
            /* needs no quotes */
-           n == strspn(d->d_name,
-                       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+           !d->d_name[strspn(d->d_name,
+                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")];
 }
 
 static void add_files(const char *folder, add_fn *add, void *ctx)
@@ -56,7 +55,7 @@ static void add_files(const char *folder, add_fn *add, void *ctx)
     int n = scandir(folder, &found, is_yaml, alphasort);
 
     for (int i = 0; i < n; i++) {
-        found[i]->d_name[strlen(found[i]->d_name) - 5] = 0;
+        found[i]->d_name[path_stem(found[i]->d_name, ".yaml")] = 0;
         add(ctx, found[i]->d_name);
         free(found[i]); /* allocated by the C library */
     }

@@ -5,8 +5,9 @@
 #include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
+#include "engine/base/size.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #define FILE_MAX ((size_t)1 << 20)
 #define DEPTH_MAX 8
+#define NUMBER_MOST 1000000
 
 struct reading {
     const char *name;
@@ -54,22 +56,6 @@ static const char *scalar(const yaml_node_t *n)
     return (const char *)n->data.scalar.value;
 }
 
-static int number(const char **p, int *out)
-{
-    char *end;
-    long v;
-
-    if (**p < '0' || **p > '9')
-        return -1;
-    errno = 0;
-    v = strtol(*p, &end, 10);
-    if (errno || v > 1000000)
-        return -1;
-    *p = end;
-    *out = (int)v;
-    return 0;
-}
-
 static const char *skip(const char *p)
 {
     while (*p == ' ')
@@ -90,7 +76,7 @@ static const char *select_item(const char *p, int n, uint8_t *set, int *beyond)
         bool last = *p == 'l';
 
         p = skip(p + (last ? 5 : 6));
-        if (number(&p, &count) < 0)
+        if (size_digits(&p, NUMBER_MOST, &count) < 0)
             return NULL;
         if (*p == '%') {
             p++;
@@ -103,12 +89,12 @@ static const char *select_item(const char *p, int n, uint8_t *set, int *beyond)
         from = last ? n - count : 0;
         to = last ? n - 1 : count - 1;
     } else {
-        if (number(&p, &from) < 0)
+        if (size_digits(&p, NUMBER_MOST, &from) < 0)
             return NULL;
         to = from;
         if (*p == '-') {
             p++;
-            if (number(&p, &to) < 0 || to < from)
+            if (size_digits(&p, NUMBER_MOST, &to) < 0 || to < from)
                 return NULL;
         }
         if (to >= n)
@@ -278,7 +264,8 @@ static int read_shape(struct reading *r, const yaml_node_t *value)
     const char *text = scalar(value), *p = text;
     int layers, experts;
 
-    if (!p || number(&p, &layers) < 0 || *p++ != 'x' || number(&p, &experts) < 0 || *p)
+    if (!p || size_digits(&p, NUMBER_MOST, &layers) < 0 || *p++ != 'x' ||
+        size_digits(&p, NUMBER_MOST, &experts) < 0 || *p)
         return complain(r, value, "shape: '%s': write layers x experts, for example 32x16",
                         text ? text : "(this)");
     if (layers != r->shape->n_layers || experts != r->shape->n_experts)
@@ -356,7 +343,6 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
                     const struct plan_shape *shape, struct error *e)
 {
     struct reading r = {.name = name, .shape = shape, .e = e};
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
     yaml_parser_t parser;
     const yaml_node_t *top;
     int rc;
@@ -375,7 +361,7 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
         return rc;
     }
     top = yaml_document_get_root_node(&r.doc);
-    r.plan = plan_new(base, shape->n_layers, shape->n_experts);
+    r.plan = plan_new(path_name(name), shape->n_layers, shape->n_experts);
     if (!r.plan)
         rc = error_set(e, ERR_MEMORY, "out of memory for '%s'", name);
     else
@@ -540,8 +526,7 @@ bool plan_file_find(const char *text, char *path, size_t size)
     size_t n = strlen(text), name = strcspn(text, ":");
     char below[300], home[3000];
 
-    if (strchr(text, '/') || (n > 5 && strcmp(text + n - 5, ".yaml") == 0) ||
-        (n > 4 && strcmp(text + n - 4, ".yml") == 0))
+    if (strchr(text, '/') || path_stem(text, ".yaml") || path_stem(text, ".yml"))
         return snprintf(path, size, "%s", text) < (int)size;
     if (planner_find(text, name) || text[name] || n > 200)
         return false;

@@ -75,16 +75,9 @@ void receipt_text_note(struct receipt_text *t, const struct event *ev)
     t->failed |= t->text.failed;
     if (ev->token.id < 0)
         return;
-    if (t->n == t->room) {
-        int room = t->room ? 2 * t->room : 256,
-            *ids = mem_resize(t->ids, (size_t)room, sizeof *ids);
-
-        if (!ids) {
-            t->failed = true;
-            return;
-        }
-        t->ids = ids;
-        t->room = room;
+    if (!MEM_ROOM(t->ids, t->n, t->room, 256)) {
+        t->failed = true;
+        return;
     }
     t->ids[t->n++] = ev->token.id;
 }
@@ -247,7 +240,7 @@ int receipt_make(const struct receipt_of *r, json_t **out, struct error *e)
     char ids[DIGEST_HEX], text[DIGEST_HEX];
 
     receipt_hash_ids(a->ids, a->n, ids);
-    receipt_hash_text(a->text.data ? a->text.data : "", a->text.len, text);
+    receipt_hash_text(strbuf_text(&a->text), a->text.len, text);
     *out =
         a->failed || !r->settings
             ? NULL

@@ -22,15 +22,8 @@ void receipt_ids_release(struct receipt_ids *l)
 
 static bool add(struct receipt_ids *l, int id)
 {
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 256;
-        int *ids = mem_resize(l->ids, room, sizeof *ids);
-
-        if (!ids)
-            return false;
-        l->ids = ids;
-        l->room = room;
-    }
+    if (!MEM_ROOM(l->ids, l->n, l->room, 256))
+        return false;
     l->ids[l->n++] = id;
     return true;
 }
@@ -45,7 +38,7 @@ static json_t *text_of(const json_t *ids, size_t from)
     for (size_t i = from; i < json_array_size(ids); i++)
         strbuf_printf(&b, "%s%lld", i > from ? " " : "",
                       (long long)json_integer_value(json_array_get(ids, i)));
-    text = b.failed ? NULL : json_string(b.data ? b.data : "");
+    text = b.failed ? NULL : json_string(strbuf_text(&b));
     strbuf_release(&b);
     return text;
 }
@@ -199,14 +192,8 @@ struct walk {
 
 static int add_entry(struct walk *w, const struct transcript_entry *x, struct error *e)
 {
-    struct transcript_entry *more;
-
-    if (w->n == w->room) {
-        if (!(more = mem_resize(w->path, 2 * w->room + 16, sizeof *more)))
-            return no_memory(e);
-        w->path = more;
-        w->room = 2 * w->room + 16;
-    }
+    if (!MEM_ROOM(w->path, w->n, w->room, 16))
+        return no_memory(e);
     w->path[w->n++] = *x;
     return 0;
 }

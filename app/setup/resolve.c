@@ -6,6 +6,7 @@
 #include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/strbuf.h"
 #include "engine/placement/planner.h"
 
@@ -33,9 +34,7 @@ static void comment_of(const char *path, char *out, size_t size)
 
 static int is_plan(const struct dirent *d)
 {
-    size_t n = strlen(d->d_name);
-
-    return n > 5 && d->d_name[0] != '.' && strcmp(d->d_name + n - 5, ".yaml") == 0;
+    return d->d_name[0] != '.' && path_stem(d->d_name, ".yaml");
 }
 
 static void list_folder(struct strbuf *b, const char *folder)
@@ -48,7 +47,8 @@ static void list_folder(struct strbuf *b, const char *folder)
 
         snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name);
         comment_of(path, what, sizeof what);
-        strbuf_printf(b, "%-17.*s %s\n", (int)strlen(found[i]->d_name) - 5, found[i]->d_name, what);
+        strbuf_printf(b, "%-17.*s %s\n", (int)path_stem(found[i]->d_name, ".yaml"),
+                      found[i]->d_name, what);
         free(found[i]);
     }
     free(found);
@@ -125,7 +125,7 @@ int place_save(const struct plan *p, const char *name, const struct engine_info 
     struct plan *copy;
     char path[4096 + 300], folder[4000];
     size_t n = strlen(name);
-    bool has_end = n > 5 && strcmp(name + n - 5, ".yaml") == 0;
+    bool has_end = path_stem(name, ".yaml");
     int rc;
 
     if (!n || n > 200)

@@ -6,6 +6,7 @@
 #include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/clock.h"
+#include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/base/utf8.h"
@@ -911,14 +912,7 @@ static json_t *to_json(const struct stats *s)
 
 int stats_write_json(const struct stats *s, const char *path, struct error *e)
 {
-    json_t *root = to_json(s);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    int rc = text ? file_replace(path, text, strlen(text), e)
-                  : error_set(e, ERR_MEMORY, "%s: out of memory", path);
-
-    free(text); /* allocated by jansson */
-    json_decref(root);
-    return rc;
+    return json_write_file(to_json(s), path, JSON_INDENT(2) | JSON_REAL_PRECISION(9), e);
 }
 
 int stats_finish(const struct stats *s, const struct options *o, FILE *text, struct error *e)

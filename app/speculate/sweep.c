@@ -107,15 +107,8 @@ static int keep(struct running *r, int arm, int run, const struct turn_done_even
                              .bytes = r->read};
     double bytes = x.tokens > 1 ? (double)x.bytes / (x.tokens - 1) : 0;
 
-    if (s->n == s->room) {
-        size_t room = s->room ? 2 * s->room : 256;
-        struct sweep_sample *all = mem_resize(s->samples, room, sizeof *all);
-
-        if (!all)
-            return error_set(e, ERR_MEMORY, "out of memory for the samples");
-        s->samples = all;
-        s->room = room;
-    }
+    if (!MEM_ROOM(s->samples, s->n, s->room, 256))
+        return error_set(e, ERR_MEMORY, "out of memory for the samples");
     if (series_summarise(&r->token_ms, &ms) < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the samples");
     x.token_ms = ms.mean;

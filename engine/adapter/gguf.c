@@ -2,6 +2,8 @@
  * pairs NAME.lora_a and NAME.lora_b, s = alpha / rank, alpha 0 or absent: 1. See reading.h. */
 #include "engine/adapter/reading.h"
 
+#include "engine/base/path.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,9 +38,9 @@ static int check_key(const struct weight_file *f, const char *key, const char *w
                      (int)(v.len < 60 ? v.len : 60), v.s, word);
 }
 
-/* Checks the model's architecture by any of its names, or those of the family it is exported as. */
-static int check_architecture(const struct reading *r, const struct weight_file *f,
-                              struct error *e)
+/* The model's architecture by any of its spellings, or those of the family whose files it is
+ * exported as. */
+static int check_architecture(const struct reading *r, const struct weight_file *f, struct error *e)
 {
     struct meta_value v = weight_file_meta(f, "general.architecture");
     const struct family *of[2] = {r->family, r->family->exported_as};
@@ -68,13 +70,6 @@ static int check(const struct reading *r, const struct weight_file *f, struct er
                          "alone: not computed",
                          weight_file_path(f));
     return 0;
-}
-
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n > m && strcmp(name + n - m, with) == 0;
 }
 
 /* The partner of a tensor: the other one of the two. */
@@ -134,9 +129,9 @@ static int read_gguf(struct reading *r, const char *path, struct error *e)
     for (size_t i = 0; i < weight_file_count(f) && !rc; i++) {
         const struct tensor_view *t = weight_file_at(f, i);
 
-        if (ends(t->name, ".lora_a"))
+        if (path_stem(t->name, ".lora_a"))
             rc = read_pair(r, f, t, (float)alpha.f, e);
-        else if (!ends(t->name, ".lora_b"))
+        else if (!path_stem(t->name, ".lora_b"))
             reading_unplaced(r, t->name);
         else if (!partner(f, t))
             rc = error_set(e, ERR_MODEL, "%s: %s has no partner ...lora_a", path, t->name);

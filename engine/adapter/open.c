@@ -27,7 +27,7 @@ struct adapters {
     int n;
     struct adapter_info list[LORA_ADAPTERS];
     size_t n_matrices;
-    struct lora *loras;       /* n_matrices */
+    struct lora *loras; /* n_matrices */
     struct lora_part *parts;
     float *values;
     size_t value_bytes; /* of values */
@@ -164,19 +164,15 @@ static int widen(struct widened *w, const struct tensor_view *t, struct error *e
 {
     int64_t cols = t->dims[t->n_dims - 1], rows = 1;
     size_t n, bytes = dtype_row_bytes(t->type, cols);
-    float *x = w->x;
 
     if (w->t == t)
         return 0;
     for (int i = 0; i + 1 < t->n_dims; i++)
         rows *= t->dims[i];
     n = (size_t)(rows * cols);
-    if (n > w->room && !(x = mem_resize(w->x, n, sizeof *x)))
+    if (n > w->room && !MEM_FIT(w->x, n))
         return error_set(e, ERR_MEMORY, "out of memory for %s", t->name);
-    if (n > w->room) {
-        w->x = x;
-        w->room = n;
-    }
+    w->room = n > w->room ? n : w->room;
     for (int64_t i = 0; i < rows; i++) {
         row_to_f32(t->type, (const uint8_t *)t->data + (size_t)i * bytes, cols, w->x + i * cols);
         if (!values_finite(w->x + i * cols, (int)cols))
@@ -210,8 +206,7 @@ static int fill(const struct share *s, struct widened *wide, float *a, float *b,
             a[k * s->w->cols + c] = wide[0].x[s->a.from + k * s->a.row + c * s->a.col];
     for (int64_t k = 0; k < s->rank; k++)
         for (int64_t i = 0; i < s->w->rows; i++)
-            b[k * s->w->rows + i] =
-                wide[1].x[s->b.from + turned(s, i) * s->b.row + k * s->b.col];
+            b[k * s->w->rows + i] = wide[1].x[s->b.from + turned(s, i) * s->b.row + k * s->b.col];
     return 0;
 }
 
@@ -322,9 +317,9 @@ int adapters_open(struct adapters **out, struct model *m, const struct adapter_r
     *out = NULL;
     if (!a)
         return error_set(e, ERR_MEMORY, "out of memory for the adapters");
-    rc = n > LORA_ADAPTERS ? error_set(e, ERR_USAGE, "%d adapters; at most %d are computed", n,
-                                       LORA_ADAPTERS)
-                           : family_of(&r.family, m->file, e);
+    rc = n > LORA_ADAPTERS
+             ? error_set(e, ERR_USAGE, "%d adapters; at most %d are computed", n, LORA_ADAPTERS)
+             : family_of(&r.family, m->file, e);
     for (; rc == 0 && a->n < n; a->n++) {
         r.adapter = a->n;
         r.info = &a->list[a->n];

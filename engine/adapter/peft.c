@@ -3,6 +3,9 @@
  * (rank, in) and .lora_B.weight (out, rank). See reading.h. */
 #include "engine/adapter/reading.h"
 
+#include "engine/base/file.h"
+#include "engine/base/path.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,26 +15,14 @@
 #define PREFIX "base_model.model."
 
 static const char *const weights_file = "adapter_model.safetensors",
-                        *const experts_file = "fused_expert_lora.safetensors",
-                        *const config_file = "adapter_config.json";
-
-/* The folder, also if path is one of its files. */
-static void folder_of(const char *path, char *out, size_t size)
-{
-    const char *slash = strrchr(path, '/');
-    struct stat st;
-
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        snprintf(out, size, "%s", path);
-    else
-        snprintf(out, size, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-}
+                         *const experts_file = "fused_expert_lora.safetensors",
+                         *const config_file = "adapter_config.json";
 
 static bool is_folder(const char *path)
 {
     char folder[PATH_MAX], config[PATH_MAX + 64];
 
-    folder_of(path, folder, sizeof folder);
+    file_folder(path, folder, sizeof folder);
     snprintf(config, sizeof config, "%s/%s", folder, config_file);
     return access(config, F_OK) == 0;
 }
@@ -49,8 +40,7 @@ static enum piece parse(const char *name, char *module, size_t size)
     for (size_t i = 0; i < 4; i++) {
         size_t m = strlen(ends[i / 2][i % 2]);
 
-        if (n > m + skip && n - m - skip < size &&
-            strcmp(name + n - m, ends[i / 2][i % 2]) == 0) {
+        if (n > m + skip && n - m - skip < size && strcmp(name + n - m, ends[i / 2][i % 2]) == 0) {
             snprintf(module, size, "%.*s", (int)(n - m - skip), name + skip);
             return i % 2 ? PIECE_B : PIECE_A;
         }
@@ -96,21 +86,14 @@ static bool wrapped(const struct weight_file *f, const char *module)
     return weight_file_find(f, name) != NULL;
 }
 
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n >= m && strcmp(name + n - m, with) == 0;
-}
-
-/* 1: placed, 0: not fused experts. */
+/* 1: placed, 0: it is none of fused experts. */
 static int read_fused(struct reading *r, const struct weight_file *f, const struct peft_config *c,
                       const char *module, const struct pair *p, struct error *e)
 {
-    bool inner = ends(module, ".experts.base_layer");
+    bool inner = path_stem(module, ".experts.base_layer");
     char experts[400];
 
-    if (!inner && !ends(module, ".experts"))
+    if (!inner && !path_stem(module, ".experts"))
         return 0;
     snprintf(experts, sizeof experts, "%.*s",
              (int)(strlen(module) - (inner ? strlen(".base_layer") : 0)), module);
@@ -139,8 +122,8 @@ static int read_pair(struct reading *r, const struct weight_file *f, const struc
     return rc < 0 ? rc : 0;
 }
 
-static int read_tensors(struct reading *r, const struct weight_file *f,
-                        const struct peft_config *c, struct error *e)
+static int read_tensors(struct reading *r, const struct weight_file *f, const struct peft_config *c,
+                        struct error *e)
 {
     char module[400];
     int rc = 0;
@@ -199,7 +182,7 @@ static int read_folder(struct reading *r, const char *path, struct error *e)
     struct weight_file *f;
     int rc, found;
 
-    folder_of(path, folder, sizeof folder);
+    file_folder(path, folder, sizeof folder);
     snprintf(config, sizeof config, "%s/%s", folder, config_file);
     if ((rc = peft_config_read(&c, config, e)) < 0)
         return rc;

@@ -169,16 +169,8 @@ void reading_unplaced(struct reading *r, const char *tensor)
 
 static int add(struct reading *r, struct share s, struct error *e)
 {
-    struct share *grown;
-
-    if (r->n == r->room) {
-        size_t room = r->room ? 2 * r->room : 256;
-
-        if (!(grown = mem_resize(r->shares, room, sizeof *grown)))
-            return error_set(e, ERR_MEMORY, "%s: out of memory", r->info->path);
-        r->shares = grown;
-        r->room = room;
-    }
+    if (!MEM_ROOM(r->shares, r->n, r->room, 256))
+        return error_set(e, ERR_MEMORY, "%s: out of memory", r->info->path);
     s.adapter = r->adapter;
     r->shares[r->n++] = s;
     return 0;
@@ -188,14 +180,14 @@ int reading_expert(struct reading *r, int layer, int expert, enum matrix_part pa
                    float scale, struct strided a, struct strided b, struct error *e)
 {
     int experts = hparams_layer(&r->model->hp, layer)->ffn.experts;
-    struct share s = {
-        .w = reading_matrix(
-            r, (struct block_id){BLOCK_EXPERT, layer, expert < 0 ? experts : expert}, part),
-        .expert = true,
-        .rank = rank,
-        .scale = scale,
-        .a = a,
-        .b = b};
+    struct share s = {.w = reading_matrix(
+                          r, (struct block_id){BLOCK_EXPERT, layer, expert < 0 ? experts : expert},
+                          part),
+                      .expert = true,
+                      .rank = rank,
+                      .scale = scale,
+                      .a = a,
+                      .b = b};
 
     return s.w ? add(r, s, e) : 0;
 }
@@ -343,8 +335,7 @@ static void write_name(const char *pattern, int layer, int expert, char *out, si
     room -= room > cut && strcmp(pattern + room - cut, ".weight") == 0 ? cut : 0;
     for (size_t i = 0; i < room && n + 1 < size; i++)
         if (pattern[i] == '%' && (pattern[i + 1] == 'l' || pattern[i + 1] == 'e'))
-            n += (size_t)snprintf(out + n, size - n, "%d",
-                                  pattern[++i] == 'l' ? layer : expert);
+            n += (size_t)snprintf(out + n, size - n, "%d", pattern[++i] == 'l' ? layer : expert);
         else
             out[n++] = pattern[i];
     out[n < size ? n : size - 1] = 0;
@@ -361,9 +352,8 @@ static const char *spelling(const struct family_tensor *t, enum weight_format fo
     return names[0];
 }
 
-/* Whether tensors of the role contain the part of a block of that kind, routed or not. */
-static bool role_holds(const struct role *r, struct block_id id, bool routed,
-                       enum matrix_part part)
+/* Whether tensors of the role hold the part of a block of that kind, routed or not. */
+static bool role_holds(const struct role *r, struct block_id id, bool routed, enum matrix_part part)
 {
     bool fits = r->where == WHERE_MIXER    ? id.kind == BLOCK_ATTENTION
                 : r->where == WHERE_SHARED ? id.kind == BLOCK_EXPERT && !routed

@@ -1,6 +1,7 @@
 /* See file.h. */
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -214,4 +215,21 @@ int file_make_folders(const char *path, struct error *e)
         if (!*p)
             return 0;
     }
+}
+
+bool file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+void file_folder(const char *path, char *out, size_t size)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        snprintf(out, size, "%s", path);
+    else
+        path_folder(path, out, size);
 }

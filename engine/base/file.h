@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -37,8 +38,12 @@ int file_write_all(int fd, const void *data, size_t n);
  * file (a pipe, a terminal, /dev/full) is written to directly; a symbolic link keeps its target.
  * ERR_IO names the path and the reason. */
 int file_replace(const char *path, const void *data, size_t n, struct error *e);
-/* Creates a folder and its parents, new ones for their owner only (0700), as the XDG specification
- * requires. ERR_IO. */
+/* Whether both lead to one file or folder. */
+bool file_same(const char *a, const char *b);
+/* The folder that a path is, or that its file stands in. */
+void file_folder(const char *path, char *out, size_t size);
+/* Makes a folder and those above it, for their owner alone (0700) where they are new, as the XDG
+ * specification wants. ERR_IO. */
 int file_make_folders(const char *path, struct error *e);
 
 #endif

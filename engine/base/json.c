@@ -156,3 +156,14 @@ const json_t *json_walk(const json_t *root, const char *path)
     }
     return root;
 }
+
+int json_write_file(json_t *root, const char *path, size_t flags, struct error *e)
+{
+    char *text = root ? json_dumps(root, flags) : NULL;
+    int rc = text ? file_replace(path, text, strlen(text), e)
+                  : error_set(e, ERR_MEMORY, "%s: out of memory", path);
+
+    free(text); /* jansson's own allocation */
+    json_decref(root);
+    return rc;
+}

@@ -23,6 +23,8 @@ json_t *json_read_python(const void *data, size_t bytes, const char *label, stru
 /* Reads a file with such a value. ERR_IO, ERR_MEMORY; kind->refused if it is no JSON or not of this
  * kind. */
 int json_read_file(json_t **root, const char *path, const struct file_kind *kind, struct error *e);
+/* Such a file, as file_replace writes it; flags: jansson's. Takes root; NULL: ERR_MEMORY. */
+int json_write_file(json_t *root, const char *path, size_t flags, struct error *e);
 /* Value at a dotted path ("rope_scaling.short_factor", "eos_token_id.0"); NULL: none. Borrowed. */
 const json_t *json_walk(const json_t *root, const char *path);
 

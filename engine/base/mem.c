@@ -68,6 +68,14 @@ void *mem_resize(void *old, size_t count, size_t size)
     return realloc(old, count && size ? count * size : 1);
 }
 
+bool mem_extend(void **list, size_t count, size_t size)
+{
+    void *more = mem_resize(*list, count, size);
+
+    *list = more ? more : *list;
+    return more;
+}
+
 char *mem_string_n(const char *text, size_t n)
 {
     char *copy = n < SIZE_MAX ? mem_alloc(n + 1, 1) : NULL;

@@ -7,11 +7,20 @@
 #ifndef ENGINE_BASE_MEM_H
 #define ENGINE_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 void *mem_alloc(size_t count, size_t size); /* zeroed; count * size checked */
 /* not zeroed beyond the old size; old kept on failure */
 void *mem_resize(void *old, size_t count, size_t size);
+/* A list, made larger where it lies: false: it is as it was, there is no memory. */
+bool mem_extend(void **list, size_t count, size_t size);
+#define MEM_FIT(list, count) mem_extend((void **)&(list), (size_t)(count), sizeof *(list))
+/* Whether there is room for element n: a full list is doubled, from `first` on. room, which counts
+ * how many fit, is of n's type. */
+#define MEM_ROOM(list, n, room, first)                                \
+    ((n) < (room) || (MEM_FIT(list, (room) ? 2 * (room) : (first)) && \
+                      ((room) = (room) ? 2 * (room) : (first)) > 0))
 char *mem_string(const char *text);             /* copy; NULL in gives NULL */
 char *mem_string_n(const char *text, size_t n); /* copy of n bytes plus a terminating 0 */
 void mem_free(void *p);                         /* accepts NULL */

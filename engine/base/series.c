@@ -27,15 +27,8 @@ void series_clear(struct series *s)
 int series_add(struct series *s, double value)
 {
     assert(s->n <= s->room);
-    if (s->n == s->room) {
-        size_t room = s->room ? 2 * s->room : 64;
-        double *more = mem_resize(s->values, room, sizeof *more);
-
-        if (!more)
-            return -1;
-        s->values = more;
-        s->room = room;
-    }
+    if (!MEM_ROOM(s->values, s->n, s->room, 64))
+        return -1;
     s->values[s->n++] = value;
     return 0;
 }

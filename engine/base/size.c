@@ -2,6 +2,7 @@
 #include "engine/base/size.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,4 +53,20 @@ char *size_format(uint64_t bytes, char *out, size_t n)
     }
     snprintf(out, n, u && v < 9.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
     return out;
+}
+
+int size_digits(const char **text, int most, int *out)
+{
+    char *end;
+    long v;
+
+    if (**text < '0' || **text > '9')
+        return -1;
+    errno = 0;
+    v = strtol(*text, &end, 10);
+    if (errno || v > most)
+        return -1;
+    *text = end;
+    *out = (int)v;
+    return 0;
 }

@@ -12,7 +12,6 @@
 bool strbuf_reserve(struct strbuf *b, size_t extra)
 {
     size_t need = b->len + extra + 1, size;
-    char *data;
 
     assert(b->data ? b->len < b->capacity : b->len == 0 && b->capacity == 0);
     if (b->failed)
@@ -24,12 +23,10 @@ bool strbuf_reserve(struct strbuf *b, size_t extra)
     if (need <= b->capacity)
         return true;
     size = b->capacity * 2 > need ? b->capacity * 2 : need < 64 ? 64 : need;
-    data = mem_resize(b->data, size, 1);
-    if (!data) {
+    if (!MEM_FIT(b->data, size)) {
         b->failed = true;
         return false;
     }
-    b->data = data;
     b->capacity = size;
     return true;
 }

@@ -19,7 +19,13 @@ void strbuf_put(struct strbuf *b, const char *text, size_t n);
 void strbuf_puts(struct strbuf *b, const char *text);
 void strbuf_putc(struct strbuf *b, char c);
 void strbuf_printf(struct strbuf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* empties it, keeps memory and limit, clears the failure */
+/* what it holds; "" where it holds nothing */
+static inline const char *strbuf_text(const struct strbuf *b)
+{
+    return b->data ? b->data : "";
+}
+
+/* empty, memory and limit kept, failure forgotten */
 void strbuf_clear(struct strbuf *b);
 /* mem_* string, now the caller's; NULL when it failed. b is empty then */
 char *strbuf_take(struct strbuf *b, size_t *len);

@@ -176,17 +176,21 @@ int topology_default_threads(void)
     return machine.threads;
 }
 
-int topology_core_cpus(int *cpus, int max)
+static int of_cores(const int *what, int *out, int max)
 {
-    int core[CORES_MAX], n;
+    int core[CORES_MAX], n = machine.n < max ? machine.n : max;
 
-    assert(cpus && max >= 0);
-    pthread_once(&once, read_machine);
-    n = machine.n < max ? machine.n : max;
+    assert(out && max >= 0);
     topology_assign(machine.node, machine.n, n, core);
     for (int i = 0; i < n; i++)
-        cpus[i] = machine.cpus[core[i]];
+        out[i] = what[core[i]];
     return n;
+}
+
+int topology_core_cpus(int *cpus, int max)
+{
+    pthread_once(&once, read_machine);
+    return of_cores(machine.cpus, cpus, max);
 }
 
 void topology_interleave(void *p, size_t bytes)
@@ -205,15 +209,8 @@ void topology_interleave(void *p, size_t bytes)
 
 int topology_core_nodes(int *nodes, int max)
 {
-    int core[CORES_MAX], n;
-
-    assert(nodes && max >= 0);
     pthread_once(&once, read_machine);
-    n = machine.n < max ? machine.n : max;
-    topology_assign(machine.node, machine.n, n, core);
-    for (int i = 0; i < n; i++)
-        nodes[i] = machine.node[core[i]];
-    return n;
+    return of_cores(machine.node, nodes, max);
 }
 
 void topology_bind(void *p, const struct topology_slice *slices, int n)

@@ -3,6 +3,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,21 +13,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), m = strlen(with);
-
-    return n >= m && strcmp(name + n - m, with) == 0;
-}
-
-/* Neither weights nor their index. */
+/* Neither weights, nor what says where they are. */
 static bool is_companion(const char *name)
 {
     static const char *const weights[] = {".safetensors", ".gguf",      ".bin",      ".index.json",
                                           ".onnx",        ".onnx_data", ".onnx.data"};
 
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
-        if (ends(name, weights[i]))
+        if (path_stem(name, weights[i]))
             return false;
     return name[0] != '.';
 }

@@ -17,14 +17,8 @@ static struct part *new_part(struct export *x)
 {
     struct part *p;
 
-    if (x->n_parts == x->room) {
-        int room = x->room ? 2 * x->room : 512;
-
-        if (!(p = mem_resize(x->parts, (size_t)room, sizeof *p)))
-            return NULL;
-        x->parts = p;
-        x->room = room;
-    }
+    if (!MEM_ROOM(x->parts, x->n_parts, x->room, 512))
+        return NULL;
     p = &x->parts[x->n_parts++];
     *p = (struct part){.count = 1, .matrices = 1, .kind = -1};
     return p;

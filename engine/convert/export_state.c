@@ -5,11 +5,10 @@
 
 void *export_keep(struct export *x, size_t bytes)
 {
-    void *out, **list = mem_resize(x->kept, (size_t)x->n_kept + 1, sizeof *list);
+    void *out;
 
-    if (!list)
+    if (!MEM_FIT(x->kept, x->n_kept + 1))
         return NULL;
-    x->kept = list;
     if ((out = mem_alloc(bytes, 1)))
         x->kept[x->n_kept++] = out;
     return out;

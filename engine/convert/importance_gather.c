@@ -120,14 +120,8 @@ static int add_sums(struct importance_gather *g, const char *name, int matrices,
 
     if (sums_named(g, name))
         return 0;
-    if (g->n_sums == g->sums_room) {
-        int room = g->sums_room ? 2 * g->sums_room : 256;
-
-        if (!(s = mem_resize(g->sums, (size_t)room, sizeof *s)))
-            return error_set(e, ERR_MEMORY, "out of memory for the importance matrix");
-        g->sums = s;
-        g->sums_room = room;
-    }
+    if (!MEM_ROOM(g->sums, g->n_sums, g->sums_room, 256))
+        return error_set(e, ERR_MEMORY, "out of memory for the importance matrix");
     s = &g->sums[g->n_sums++];
     *s = (struct tensor_sums){.matrices = matrices, .cols = cols, .routed = routed};
     snprintf(s->name, sizeof s->name, "%s", name);
@@ -143,16 +137,8 @@ static int add_sums(struct importance_gather *g, const char *name, int matrices,
 static int add_met(struct importance_gather *g, const struct matrix *w, int sums, int index,
                    int part, struct error *e)
 {
-    struct met *p;
-
-    if (g->n_met == g->met_room) {
-        int room = g->met_room ? 2 * g->met_room : 1024;
-
-        if (!(p = mem_resize(g->met, (size_t)room, sizeof *p)))
-            return error_set(e, ERR_MEMORY, "out of memory for the importance matrix");
-        g->met = p;
-        g->met_room = room;
-    }
+    if (!MEM_ROOM(g->met, g->n_met, g->met_room, 1024))
+        return error_set(e, ERR_MEMORY, "out of memory for the importance matrix");
     g->met[g->n_met++] = (struct met){w, sums, index, part};
     return 0;
 }

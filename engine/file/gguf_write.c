@@ -3,6 +3,7 @@
 #include "engine/file/gguf_write.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/size.h"
 #include "engine/file/tensor.h"
 
@@ -44,13 +45,11 @@ static void put(struct gguf_writer *w, struct bytes *b, const void *data, size_t
         return;
     if (n > b->room - b->size) {
         size_t room = 2 * (b->size + n) + 4096;
-        uint8_t *grown = mem_resize(b->data, room, 1);
 
-        if (!grown) {
+        if (!MEM_FIT(b->data, room)) {
             error_set(&w->error, ERR_MEMORY, "%s: out of memory for its metadata", w->path);
             return;
         }
-        b->data = grown;
         b->room = room;
     }
     if (n)
@@ -73,24 +72,12 @@ static void put_key(struct gguf_writer *w, const char *key, uint32_t type)
     w->n_metadata++;
 }
 
-static void folder_of(const char *path, char folder[PATH_MAX])
-{
-    char *slash;
-
-    snprintf(folder, PATH_MAX, "%s", path);
-    slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    else
-        strcpy(folder, ".");
-}
-
-/* Opens an unnamed file until it is complete: a killed process leaves nothing behind. */
+/* A file without a name until it is whole: a process that is killed leaves nothing behind. */
 static int open_nameless(struct gguf_writer *w)
 {
     char folder[PATH_MAX];
 
-    folder_of(w->path, folder);
+    path_folder(w->path, folder, sizeof folder);
     w->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     snprintf(w->temporary, sizeof w->temporary, "/proc/self/fd/%d", w->fd);
     if (w->fd >= 0 && access(w->temporary, R_OK) == 0)
@@ -211,15 +198,13 @@ void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type,
                        const int64_t *dims)
 {
     uint32_t n = (uint32_t)n_dims, id = (uint32_t)dtype_info(type)->gguf;
-    size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]),
-           *sizes = mem_resize(w->sizes, (size_t)w->n_tensors + 1, sizeof *sizes);
+    size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]);
 
     assert(n_dims >= 1 && n_dims <= TENSOR_DIMS);
-    if (!sizes) {
+    if (!MEM_FIT(w->sizes, w->n_tensors + 1)) {
         error_set(&w->error, ERR_MEMORY, "%s: out of memory for its tensors", w->path);
         return;
     }
-    w->sizes = sizes;
     put_text(w, &w->tensors, name, strlen(name));
     put(w, &w->tensors, &n, 4);
     for (int i = n_dims - 1; i >= 0; i--) {
@@ -331,7 +316,7 @@ static void sync_folder(const char *path)
     char folder[PATH_MAX];
     int fd;
 
-    folder_of(path, folder);
+    path_folder(path, folder, sizeof folder);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         if (fsync(fd)) {

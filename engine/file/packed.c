@@ -5,6 +5,7 @@
 
 #include "engine/base/half.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/file/blocks.h"
 #include "engine/file/reader.h"
 
@@ -44,16 +45,9 @@ static const char *path_of(const struct showing *s, const struct tensor_view *t)
     return s->f->maps[s->f->tensors[t->index].map].path;
 }
 
-static bool ends(const char *name, const char *with)
-{
-    size_t n = strlen(name), k = with ? strlen(with) : 0;
-
-    return with && n > k && strcmp(name + n - k, with) == 0;
-}
-
 static bool is_codes(const struct showing *s, const struct tensor_view *t)
 {
-    return s->scheme->by_type ? t->type == DTYPE_E4M3 : ends(t->name, s->scheme->codes);
+    return s->scheme->by_type ? t->type == DTYPE_E4M3 : path_stem(t->name, s->scheme->codes);
 }
 
 static int wrong_shape(const struct showing *s, const struct tensor_view *t, const char *wanted)
@@ -490,7 +484,7 @@ static int check_orphan(const struct showing *s, const struct tensor_view *t)
     if (s->part[t->index] || is_codes(s, t))
         return 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (ends(t->name, parts[i]) && (i != 1 || ends(t->name, ".weight_scale")))
+        if (path_stem(t->name, parts[i]) && (i != 1 || path_stem(t->name, ".weight_scale")))
             return error_set(s->e, ERR_MODEL, "%s: tensor %.*s%s is missing beside %s%s",
                              path_of(s, t), (int)(strlen(t->name) - strlen(parts[i])), t->name,
                              s->scheme->codes, t->name,
@@ -533,8 +527,8 @@ int packed_show(struct weight_file *f, const struct packing *packing, struct err
     }
     f->n_packed = n;
     for (size_t i = 0; i < f->n_tensors; i++)
-        if (ends(f->tensors[i].view.name, s.scheme->unused[0]) ||
-            ends(f->tensors[i].view.name, s.scheme->unused[1]))
+        if (path_stem(f->tensors[i].view.name, s.scheme->unused[0]) ||
+            path_stem(f->tensors[i].view.name, s.scheme->unused[1]))
             s.part[i] = 1;
     for (size_t i = 0; i < f->n_tensors; i++)
         if (is_codes(&s, &f->tensors[i].view) &&

@@ -8,12 +8,10 @@
 
 int file_map(struct weight_file *f, const char *path, struct error *e)
 {
-    struct mapping *grown = mem_resize(f->maps, (size_t)f->n_maps + 1, sizeof *grown);
     int rc;
 
-    if (!grown)
+    if (!MEM_FIT(f->maps, f->n_maps + 1))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
-    f->maps = grown;
     rc = mapping_open(&f->maps[f->n_maps], path, e);
     return rc ? rc : f->n_maps++;
 }
@@ -24,14 +22,8 @@ int file_tensor(struct weight_file *f, int map, const char *name, size_t name_by
 {
     struct stored_tensor *t;
 
-    if (f->n_tensors == f->tensor_room) {
-        size_t room = f->tensor_room ? 2 * f->tensor_room : 256;
-
-        if (!(t = mem_resize(f->tensors, room, sizeof *t)))
-            return error_set(e, ERR_MEMORY, "%s: out of memory for the tensor table", f->path);
-        f->tensors = t;
-        f->tensor_room = room;
-    }
+    if (!MEM_ROOM(f->tensors, f->n_tensors, f->tensor_room, 256))
+        return error_set(e, ERR_MEMORY, "%s: out of memory for the tensor table", f->path);
     t = &f->tensors[f->n_tensors];
     *t = (struct stored_tensor){.map = map,
                                 .view = {.index = (uint32_t)f->n_tensors,

@@ -4,6 +4,7 @@
  * open because the object is immutable afterwards; they are small compared to weights. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/file/reader.h"
 
 #include <dirent.h>
@@ -155,10 +156,8 @@ out:
 
 static int safe_shard_name(const char *name)
 {
-    size_t n = strlen(name);
-
-    return n > 12 && n < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
-           strcmp(name + n - 12, ".safetensors") == 0;
+    return strlen(name) < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
+           path_stem(name, ".safetensors");
 }
 
 static int read_shards(struct weight_file *f, const char *folder, struct folder *d, struct error *e)
@@ -243,10 +242,7 @@ static int find_single(const char *folder, char *out, size_t size)
     int found = 0;
 
     while (d && (entry = readdir(d))) {
-        size_t n = strlen(entry->d_name);
-
-        if (n > 12 && entry->d_name[0] != '.' &&
-            strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
+        if (entry->d_name[0] != '.' && path_stem(entry->d_name, ".safetensors")) {
             found += found < 2;
             snprintf(out, size, "%s/%s", folder, entry->d_name);
         }
@@ -290,38 +286,27 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
 {
     struct folder *d = mem_alloc(1, sizeof *d);
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    size_t n = strlen(path);
-    int is_file = n > 12 && strcmp(path + n - 12, ".safetensors") == 0, rc;
     DIR *probe;
+    int rc;
 
     if (!(f->impl = d))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; i < COMPANIONS; i++)
         d->file[i].slot = -1;
-    /* detected as safetensors by content: a file with another name, or a folder */
-    if (!is_file) {
-        probe = opendir(path);
-        is_file = !probe;
-        if (probe)
-            closedir(probe);
-    } else if ((probe = opendir(path))) {
+    /* content decided that this is safetensors: a file by another name, or a folder */
+    if ((probe = opendir(path))) {
         closedir(probe);
-        is_file = 0;
-    }
-    if (!is_file)
         snprintf(folder, sizeof folder, "%s", path);
-    else
-        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
-                 slash ? path : ".");
+    } else {
+        path_folder(path, folder, sizeof folder);
+    }
     if ((rc = read_companions(d, folder, e)))
         return rc;
     packing_read(&f->packing, d->root[0]);
     if (!tokenizer_only && f->packing.refused[0])
         return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read: %s",
                          path, f->packing.method, f->packing.refused);
-    return is_file ? read_file(f, path, NULL, NULL, e)
-                   : read_folder(f, folder, d, tokenizer_only, e);
+    return probe ? read_folder(f, folder, d, tokenizer_only, e) : read_file(f, path, NULL, NULL, e);
 }
 
 static void hf_close(struct weight_file *f)

@@ -5,6 +5,7 @@
 #include "engine/file/weights.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/file/packed.h"
 #include "engine/file/reader.h"
 
@@ -106,11 +107,11 @@ static int find_gguf(const char *folder, char *out, size_t size)
                                ? entry->d_name + n - 19
                                : NULL;
 
-        if (n > 12 && strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
+        if (path_stem(entry->d_name, ".safetensors")) {
             found = 0;
             break;
         }
-        if (n < 6 || entry->d_name[0] == '.' || strcmp(entry->d_name + n - 5, ".gguf") ||
+        if (entry->d_name[0] == '.' || !path_stem(entry->d_name, ".gguf") ||
             (part && strncmp(part, "00001", 5)))
             continue;
         found++;

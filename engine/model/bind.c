@@ -118,14 +118,8 @@ static int add_job(struct binding *b, enum tensor_role role, int layer, struct m
         cols % dtype_info((enum dtype)o->convert)->block == 0)
         type = mix_type((struct mix){.base = (enum dtype)o->convert}, &b->model->hp, role, layer,
                         cols);
-    if (b->n_matrices == b->room_matrices) {
-        size_t room = b->room_matrices ? 2 * b->room_matrices : 512;
-
-        if (!(j = mem_resize(b->matrices, room, sizeof *j)))
-            return error_set(e, ERR_MEMORY, "out of memory for the list of matrices");
-        b->matrices = j;
-        b->room_matrices = room;
-    }
+    if (!MEM_ROOM(b->matrices, b->n_matrices, b->room_matrices, 512))
+        return error_set(e, ERR_MEMORY, "out of memory for the list of matrices");
     *m = (struct matrix){
         .type = type, .rows = rows, .cols = cols, .width = pack_width(type, o->width)};
     m->order = t->packed && type == t->type ? t->packed->order : NULL;
@@ -186,8 +180,6 @@ static int add_transposed(struct binding *b, struct matrix *m, enum tensor_role 
 static int add_steps(struct binding *b, const float **vector, const struct tensor_view *t,
                      int64_t from, int64_t step, int64_t count, struct error *e)
 {
-    struct vector_job *j;
-
     if (t->packed && (step != 1 || from % t->dims[t->n_dims - 1] || count % t->dims[t->n_dims - 1]))
         return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
                          weight_file_path(b->model->file), t->name);
@@ -196,14 +188,8 @@ static int add_steps(struct binding *b, const float **vector, const struct tenso
         return error_set(e, ERR_MODEL,
                          "%s: tensor %s has the type %s; F32, F16 or BF16 is needed here",
                          weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
-    if (b->n_vectors == b->room_vectors) {
-        size_t room = b->room_vectors ? 2 * b->room_vectors : 256;
-
-        if (!(j = mem_resize(b->vectors, room, sizeof *j)))
-            return error_set(e, ERR_MEMORY, "out of memory for the list of vectors");
-        b->vectors = j;
-        b->room_vectors = room;
-    }
+    if (!MEM_ROOM(b->vectors, b->n_vectors, b->room_vectors, 256))
+        return error_set(e, ERR_MEMORY, "out of memory for the list of vectors");
     b->vectors[b->n_vectors++] =
         (struct vector_job){.vector = vector,
                             .tensor = t,

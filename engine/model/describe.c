@@ -7,6 +7,7 @@
 #include "engine/model/model.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +16,14 @@ static bool is_word(const struct meta_value *v, const char *word)
     return v->type == META_STRING && v->len == strlen(word) && memcmp(v->s, word, v->len) == 0;
 }
 
-void describe_refuse(struct describer *d, const char *what)
+void describe_refuse(struct describer *d, const char *format, ...)
 {
+    char what[240];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
     if (!d->rc)
         d->rc = error_set(d->e, ERR_MODEL, "%s: %s", weight_file_path(d->f), what);
 }
@@ -38,15 +45,14 @@ static struct meta_value asked(const struct describer *d, const char *name, char
 
 int describe_int(struct describer *d, const char *name, int missing, int least, int most)
 {
-    char what[240], spelled[160];
+    char spelled[160];
     struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if (v.type == META_NONE)
         return missing;
     if (v.type == META_INT && v.i >= least && v.i <= most)
         return (int)v.i;
-    snprintf(what, sizeof what, "%s must be an integer from %d to %d", spelled, least, most);
-    describe_refuse(d, what);
+    describe_refuse(d, "%s must be an integer from %d to %d", spelled, least, most);
     return missing;
 }
 
@@ -63,7 +69,7 @@ int describe_int_at(struct describer *d, const char *name, int i, int missing)
 
 void describe_only(struct describer *d, const char *name, const char *const *words)
 {
-    char what[240], spelled[160];
+    char spelled[160];
     struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if (v.type != META_STRING)
@@ -71,47 +77,42 @@ void describe_only(struct describer *d, const char *name, const char *const *wor
     for (const char *const *w = words; *w; w++)
         if (is_word(&v, *w))
             return;
-    snprintf(what, sizeof what, "%s is \"%.*s\", which is not computed for %s; \"%s\" is", spelled,
-             (int)(v.len < 40 ? v.len : 40), v.s, d->family->name, words[0]);
-    describe_refuse(d, what);
+    describe_refuse(d, "%s is \"%.*s\", which is not computed for %s; \"%s\" is", spelled,
+                    (int)(v.len < 40 ? v.len : 40), v.s, d->family->name, words[0]);
 }
 
 void describe_never(struct describer *d, const char *name)
 {
-    char what[240], spelled[160];
+    char spelled[160];
     struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if ((v.type != META_BOOL && v.type != META_INT && v.type != META_FLOAT) ||
         (v.type == META_FLOAT ? v.f == 0.0 : !v.i))
         return;
-    snprintf(what, sizeof what, "%s is set, which is not computed for %s", spelled,
-             d->family->name);
-    describe_refuse(d, what);
+    describe_refuse(d, "%s is set, which is not computed for %s", spelled, d->family->name);
 }
 
 void describe_only_number(struct describer *d, const char *name, double value)
 {
-    char what[240], spelled[160];
+    char spelled[160];
     struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if ((v.type != META_INT && v.type != META_FLOAT) || fabs(v.f - value) <= 1e-6)
         return;
-    snprintf(what, sizeof what, "%s is %g, which is not computed for %s; %g is", spelled, v.f,
-             d->family->name, value);
-    describe_refuse(d, what);
+    describe_refuse(d, "%s is %g, which is not computed for %s; %g is", spelled, v.f,
+                    d->family->name, value);
 }
 
 float describe_float(struct describer *d, const char *name, float missing)
 {
-    char what[240], spelled[160];
+    char spelled[160];
     struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if (v.type == META_NONE)
         return missing;
     if ((v.type == META_INT || v.type == META_FLOAT) && isfinite(v.f) && fabs(v.f) < 1e30)
         return (float)v.f;
-    snprintf(what, sizeof what, "%s must be a number", spelled);
-    describe_refuse(d, what);
+    describe_refuse(d, "%s must be a number", spelled);
     return missing;
 }
 
@@ -143,14 +144,12 @@ bool describe_listed(struct describer *d, const char *name, int i, const char *w
 bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name)
 {
     struct meta_value v = family_config(d->f, name);
-    char what[160];
 
     if (v.type != META_ARRAY)
         return false;
     if (v.len != (size_t)hp->n_layers) {
-        snprintf(what, sizeof what, "%s of its config.json lists %zu layers; it has %d", name,
-                 v.len, hp->n_layers);
-        describe_refuse(d, what);
+        describe_refuse(d, "%s of its config.json lists %zu layers; it has %d", name, v.len,
+                        hp->n_layers);
     }
     return true;
 }
@@ -308,15 +307,11 @@ static const char *nonsense(const struct layer_shape *s)
 
 static void check_layers(const struct hparams *hp, struct describer *d)
 {
-    char what[160];
-
     for (int l = 0; l < hp->n_layers && !d->rc; l++) {
         const char *gap = nonsense(&hp->layers[l]);
 
-        if (gap) {
-            snprintf(what, sizeof what, "its config.json does not say of layer %d %s", l, gap);
-            describe_refuse(d, what);
-        }
+        if (gap)
+            describe_refuse(d, "its config.json does not say of layer %d %s", l, gap);
     }
 }
 

@@ -41,8 +41,9 @@ bool describe_per_layer(struct describer *d, const struct hparams *hp, const cha
 bool describe_is_gguf(const struct describer *d);
 /* Whether the file has this tensor of that layer; false without tensors. */
 bool describe_has(const struct describer *d, enum tensor_role role, int layer);
-/* Sets the first error of this description, formatted as by error_set. */
-void describe_refuse(struct describer *d, const char *what);
+/* The first error of this description, in the words of error_set. */
+void describe_refuse(struct describer *d, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* For the `layers` of a family, called with hp->layers filled: mixers are the common one, and
  * feed-forwards as the tensors show (hparams_read), or, with config.json only (hparams_describe),

@@ -201,7 +201,7 @@ static const char *purpose(const char *tensor)
 
 const char *family_ignores(const struct family *family, const char *tensor)
 {
-    for (const char *const *p = family->ignored; *p; p++)
+    for (const char *const *p = family->ignored; p && *p; p++)
         if (fnmatch(*p, tensor, 0) == 0)
             return purpose(tensor);
     return NULL;

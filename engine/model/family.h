@@ -183,7 +183,7 @@ struct family {
     /* keys, complete, of either format that mark a variant which is not computed; NULL-terminated,
      * or NULL */
     const char *const *unsupported;
-    /* names of tensors that the engine does not need ('*': anything); NULL-terminated */
+    /* tensor names that carry nothing the engine needs ('*': anything); NULL-terminated, or NULL */
     const char *const *ignored;
     /* end-of-generation tokens besides those in the files; NULL-terminated */
     const char *const *stops;

@@ -54,6 +54,22 @@ static inline const struct layer_shape *hparams_layer(const struct hparams *hp, 
     return hp->layers ? &hp->layers[layer] : &hp->common;
 }
 
+/* Whether the token ends a generation. */
+static inline bool hparams_is_stop(const struct hparams *hp, int id)
+{
+    int i = 0;
+
+    while (i < hp->n_stops && hp->stops[i] != id)
+        i++;
+    return i < hp->n_stops;
+}
+
+/* What an operator adds to the residual stream is multiplied with this first. */
+static inline float hparams_residual(const struct hparams *hp)
+{
+    return hp->residual_scale != 0.0f ? hp->residual_scale : 1.0f;
+}
+
 static inline void hparams_count(struct hparams *hp)
 {
     hp->n_experts = hp->n_experts_used = 0;

@@ -74,15 +74,8 @@ struct load {
 
 static int add_piece(struct load *l, struct piece p)
 {
-    if (l->n_pieces == l->room) {
-        int room = l->room ? 2 * l->room : 1024;
-        struct piece *grown = mem_resize(l->pieces, (size_t)room, sizeof *grown);
-
-        if (!grown)
-            return -1;
-        l->pieces = grown;
-        l->room = room;
-    }
+    if (!MEM_ROOM(l->pieces, l->n_pieces, l->room, 1024))
+        return -1;
     l->pieces[l->n_pieces++] = p;
     l->total += p.bytes;
     return 0;

@@ -104,22 +104,31 @@ static uint64_t stream_bytes(const struct model *m)
     return DEVICE_STREAM * (part[0] + part[1] + part[2]);
 }
 
-void cost_model_found(struct cost_model *s, int index, const struct device_info *info)
+/* What holds of a device, be it open or not; NULL: there is no such number. */
+static struct planner_device *add_device(struct cost_model *s, int index,
+                                         const struct device_info *info)
 {
     if (index <= 0 || index >= PLANNER_DEVICES)
-        return;
+        return NULL;
     if (index >= s->input.n_devices)
         s->input.n_devices = index + 1;
     snprintf(s->names[index], sizeof s->names[index], "%s (%s)", info->selector, info->name);
     s->input.devices[index] = (struct planner_device){
         .name = s->names[index],
-        .fuses_layers = true,
-        .head_can = true,
-        .streams = true,
         .stream_bytes = stream_bytes(s->model),
         .unified = info->unified,
         .budget = info->memory ? (uint64_t)((double)info->memory * KEEP_FREE) : PLANNER_NO_LIMIT,
     };
+    return &s->input.devices[index];
+}
+
+void cost_model_found(struct cost_model *s, int index, const struct device_info *info)
+{
+    struct planner_device *d = add_device(s, index, info);
+
+    if (!d)
+        return;
+    d->fuses_layers = d->head_can = d->streams = true;
     if (!s->input.target)
         s->input.target = index;
 }
@@ -127,22 +136,13 @@ void cost_model_found(struct cost_model *s, int index, const struct device_info 
 void cost_model_device(struct cost_model *s, int index, const struct device *dev)
 {
     const struct device_base *base = (const struct device_base *)dev;
-    struct planner_device *d = &s->input.devices[index];
+    struct planner_device *d = add_device(s, index, &base->info);
     int layers = s->input.n_layers, experts = s->input.n_experts;
 
-    if (index <= 0 || index >= PLANNER_DEVICES)
+    if (!d)
         return;
-    if (index >= s->input.n_devices)
-        s->input.n_devices = index + 1;
-    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", base->info.selector,
-             base->info.name);
-    *d = (struct planner_device){.name = s->names[index],
-                                 .fuses_layers = base->ops->layers != NULL,
-                                 .streams = base->ops->stream != NULL,
-                                 .stream_bytes = stream_bytes(s->model),
-                                 .unified = base->info.unified};
-    d->budget = base->info.memory ? (uint64_t)((double)base->info.memory * KEEP_FREE)
-                                  : PLANNER_NO_LIMIT;
+    d->fuses_layers = base->ops->layers != NULL;
+    d->streams = base->ops->stream != NULL;
     if (!s->attention_can[index])
         s->attention_can[index] = mem_alloc((size_t)layers, 1);
     if (!s->experts_can[index])

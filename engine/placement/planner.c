@@ -4,26 +4,16 @@
 #include "engine/placement/planner.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/size.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int planner_parse_number(const char *text, int *out)
 {
-    char *end;
-    long v;
-
-    if (*text < '0' || *text > '9')
-        return -1;
-    errno = 0;
-    v = strtol(text, &end, 10);
-    if (*end || errno || v > 1000000)
-        return -1;
-    *out = (int)v;
-    return 0;
+    return size_digits(&text, 1000000, out) < 0 || *text ? -1 : 0;
 }
 
 const struct planner *planner_find(const char *name, size_t len)

@@ -32,26 +32,13 @@ void draft_reader_release(struct draft_reader *r)
 
 static void release(struct drafter *d)
 {
-    if (!d)
-        return;
     draft_reader_release(&d->reader);
-    mem_free(d);
 }
 
-static int make(struct drafter **out, struct engine *model, struct error *e)
+static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    struct drafter *d = mem_alloc(1, sizeof *d);
-    int rc = d ? draft_reader_init(&d->reader, model, e)
-               : error_set(e, ERR_MEMORY, "no memory for drafts");
-
-    *out = NULL;
-    if (rc < 0) {
-        release(d);
-        return rc;
-    }
     d->n_vocab = model->model->hp.n_vocab;
-    *out = d;
-    return 0;
+    return draft_reader_init(&d->reader, model, e);
 }
 
 static void expect(const struct drafter *d, int most, float *p)
@@ -132,7 +119,8 @@ const struct drafter_ops drafter_model = {
     .name = "model",
     .summary = "what a smaller model (-md) would say",
     .needs = DRAFTER_NEEDS_MODEL,
-    .make = make,
+    .size = sizeof(struct drafter),
+    .init = init,
     .release = release,
     .expect = expect,
     .behind = behind,

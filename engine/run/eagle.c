@@ -31,36 +31,25 @@ static size_t hidden_of(const struct drafter *d)
 
 static void release(struct drafter *d)
 {
-    if (!d)
-        return;
     mem_free(d->newest);
     mem_free(d->before);
     mem_free(d->here);
     mem_free(d->prev);
     mem_free(d->logits);
-    mem_free(d);
 }
 
-static int make(struct drafter **out, struct engine *model, struct error *e)
+static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    struct drafter *d = mem_alloc(1, sizeof *d);
-
-    *out = NULL;
-    if (d) {
-        d->model = model;
-        d->newest = mem_alloc(hidden_of(d), sizeof *d->newest);
-        d->before = mem_alloc(hidden_of(d), sizeof *d->before);
-        d->here = mem_alloc(hidden_of(d), sizeof *d->here);
-        d->prev = mem_alloc(hidden_of(d), sizeof *d->prev);
-        d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
-        sureness_init(&d->sureness);
-    }
-    if (!d || !d->newest || !d->before || !d->here || !d->prev || !d->logits) {
-        release(d);
-        return error_set(e, ERR_MEMORY, "no memory for drafts");
-    }
-    *out = d;
-    return 0;
+    d->model = model;
+    d->newest = mem_alloc(hidden_of(d), sizeof *d->newest);
+    d->before = mem_alloc(hidden_of(d), sizeof *d->before);
+    d->here = mem_alloc(hidden_of(d), sizeof *d->here);
+    d->prev = mem_alloc(hidden_of(d), sizeof *d->prev);
+    d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
+    sureness_init(&d->sureness);
+    return d->newest && d->before && d->here && d->prev && d->logits
+               ? 0
+               : error_set(e, ERR_MEMORY, "no memory for drafts");
 }
 
 static void expect(const struct drafter *d, int most, float *p)
@@ -152,7 +141,8 @@ const struct drafter_ops drafter_eagle = {
     .summary = "what the model's head says of the hidden state that would come in a straight line",
     .needs = DRAFTER_NEEDS_ITSELF,
     .by_name = true,
-    .make = make,
+    .size = sizeof(struct drafter),
+    .init = init,
     .release = release,
     .expect = expect,
     .states = keep_states,

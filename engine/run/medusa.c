@@ -21,36 +21,26 @@ struct drafter {
 
 static void release(struct drafter *d)
 {
-    if (!d)
-        return;
     mem_free(d->state);
     mem_free(d->normed);
     mem_free(d->work);
     mem_free(d->logits);
-    mem_free(d);
 }
 
-static int make(struct drafter **out, struct engine *model, struct error *e)
+static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    struct drafter *d = mem_alloc(1, sizeof *d);
     size_t hidden = (size_t)model->model->hp.hidden;
 
-    *out = NULL;
-    if (d) {
-        d->model = model;
-        d->pos = -1;
-        d->state = mem_alloc(hidden, sizeof *d->state);
-        d->normed = mem_alloc(hidden, sizeof *d->normed);
-        d->work = mem_alloc(2 * hidden, sizeof *d->work);
-        d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
-        sureness_init(&d->sureness);
-    }
-    if (!d || !d->state || !d->normed || !d->work || !d->logits) {
-        release(d);
-        return error_set(e, ERR_MEMORY, "no memory for drafts");
-    }
-    *out = d;
-    return 0;
+    d->model = model;
+    d->pos = -1;
+    d->state = mem_alloc(hidden, sizeof *d->state);
+    d->normed = mem_alloc(hidden, sizeof *d->normed);
+    d->work = mem_alloc(2 * hidden, sizeof *d->work);
+    d->logits = mem_alloc((size_t)model->model->hp.n_vocab, sizeof *d->logits);
+    sureness_init(&d->sureness);
+    return d->state && d->normed && d->work && d->logits
+               ? 0
+               : error_set(e, ERR_MEMORY, "no memory for drafts");
 }
 
 static void expect(const struct drafter *d, int most, float *p)
@@ -102,7 +92,8 @@ const struct drafter_ops drafter_medusa = {
     .name = "medusa",
     .summary = "what Medusa heads (--medusa) say of the tokens behind the next one",
     .needs = DRAFTER_NEEDS_HEADS,
-    .make = make,
+    .size = sizeof(struct drafter),
+    .init = init,
     .release = release,
     .expect = expect,
     .states = keep_state,

@@ -31,34 +31,19 @@ static size_t hidden_of(const struct drafter *d)
 
 static void release(struct drafter *d)
 {
-    if (!d)
-        return;
     draft_reader_release(&d->reader);
     mem_free(d->states);
     mem_free(d->own);
-    mem_free(d);
 }
 
-static int make(struct drafter **out, struct engine *model, struct error *e)
+static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    struct drafter *d = mem_alloc(1, sizeof *d);
     size_t hidden = (size_t)model->model->hp.hidden;
-    int rc;
 
-    *out = NULL;
-    if (d) {
-        d->states = mem_alloc(HELD * hidden, sizeof *d->states);
-        d->own = mem_alloc(hidden, sizeof *d->own);
-    }
-    if (!d || !d->states || !d->own)
-        rc = error_set(e, ERR_MEMORY, "no memory for drafts");
-    else
-        rc = draft_reader_init(&d->reader, model, e);
-    if (rc < 0)
-        release(d);
-    else
-        *out = d;
-    return rc;
+    d->states = mem_alloc(HELD * hidden, sizeof *d->states);
+    d->own = mem_alloc(hidden, sizeof *d->own);
+    return d->states && d->own ? draft_reader_init(&d->reader, model, e)
+                               : error_set(e, ERR_MEMORY, "no memory for drafts");
 }
 
 static void expect(const struct drafter *d, int most, float *p)
@@ -201,7 +186,8 @@ const struct drafter_ops drafter_mtp = {
     .name = "mtp",
     .summary = "what the block of the model's file that predicts further tokens says",
     .needs = DRAFTER_NEEDS_MTP,
-    .make = make,
+    .size = sizeof(struct drafter),
+    .init = init,
     .release = release,
     .expect = expect,
     .behind = behind,

@@ -39,11 +39,9 @@ static int ids_append(struct ids *v, const int *from, int n, struct error *e)
 {
     if (v->n + n > v->room) {
         int room = 2 * (v->n + n) + 64;
-        int *more = mem_resize(v->at, (size_t)room, sizeof *more);
 
-        if (!more)
+        if (!MEM_FIT(v->at, room))
             return error_set(e, ERR_MEMORY, "no memory for a prompt of %d tokens", v->n + n);
-        v->at = more;
         v->room = room;
     }
     if (n)
@@ -343,15 +341,12 @@ static int check_length(const struct ids *v, int context, struct error *e)
 static int history_begin(struct prompt_history *h, const struct ids *v, int dropped, int context,
                          struct error *e)
 {
-    int *ids = h->room < context ? mem_resize(h->ids, (size_t)context, sizeof *ids) : h->ids;
-
-    if (!ids)
+    if (h->room < context && !MEM_FIT(h->ids, context))
         return error_set(e, ERR_MEMORY, "no memory for a prompt of %d tokens", v->n);
-    h->ids = ids;
     h->room = context;
     h->n = v->n;
     h->dropped_messages = dropped;
-    memcpy(ids, v->at, (size_t)v->n * sizeof *ids);
+    memcpy(h->ids, v->at, (size_t)v->n * sizeof *h->ids);
     return 0;
 }
 

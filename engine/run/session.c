@@ -21,31 +21,15 @@
 static int pass_room(struct engine *g, int n, struct error *e)
 {
     struct pass *p = &g->pass;
-    struct session **sessions = mem_resize(g->sessions, (size_t)n, sizeof *sessions);
-    struct pass_part *parts = mem_resize(p->parts, (size_t)n, sizeof *parts);
-    struct span *spans = mem_resize(p->spans, (size_t)n, sizeof *spans);
-    const int **ids = mem_resize(p->ids, (size_t)n, sizeof *ids);
-    const float **states = mem_resize(p->states, (size_t)n, sizeof *states);
     size_t heads = (size_t)n + (size_t)g->draft_rows;
-    int *wanted = mem_resize(p->wanted, heads, sizeof *wanted);
-    int *ends = mem_resize(p->ends, (size_t)n, sizeof *ends);
-    float *logits = heads > 1 ? mem_resize(p->logits, heads * (size_t)g->model->hp.n_vocab,
-                                           sizeof *logits)
-                              : NULL;
 
-    g->sessions = sessions ? sessions : g->sessions;
-    p->parts = parts ? parts : p->parts;
-    p->spans = spans ? spans : p->spans;
-    p->ids = ids ? ids : p->ids;
-    p->states = states ? states : p->states;
-    p->wanted = wanted ? wanted : p->wanted;
-    p->ends = ends ? ends : p->ends;
-    p->logits = logits ? logits : p->logits;
-    if (!sessions || !parts || !spans || !ids || !states || !wanted || !ends ||
-        (heads > 1 && !logits))
+    if (!MEM_FIT(g->sessions, n) || !MEM_FIT(p->parts, n) || !MEM_FIT(p->spans, n) ||
+        !MEM_FIT(p->ids, n) || !MEM_FIT(p->states, n) || !MEM_FIT(p->wanted, heads) ||
+        !MEM_FIT(p->ends, n) ||
+        (heads > 1 && !MEM_FIT(p->logits, heads * (size_t)g->model->hp.n_vocab)))
         return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
     while (g->n_sessions < n)
-        sessions[g->n_sessions++] = NULL;
+        g->sessions[g->n_sessions++] = NULL;
     return 0;
 }
 
@@ -149,8 +133,7 @@ void session_free(struct session *s)
     mem_free(s->run.out.held);
     mem_free(s->run.scores);
     for (int i = 0; i < DRAFTER_COUNT; i++)
-        if (s->spec.ops[i])
-            s->spec.ops[i]->release(s->spec.drafters[i]);
+        drafter_free(s->spec.drafters[i], s->spec.ops[i]);
     sampler_release(&s->sampler);
     matcher_free(s->matcher);
     checkpoints_free(s->checkpoints);

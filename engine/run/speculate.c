@@ -172,8 +172,8 @@ int speculate_open(struct session *s, struct error *e)
     for (int i = 0; i < DRAFTER_COUNT && rc == 0; i++)
         if (s->engine->drafters[i]) {
             s->spec.ops[i] = drafter_ops((enum drafter_kind)i);
-            rc = s->spec.ops[i]->make(&s->spec.drafters[i], needed(s->engine, (enum drafter_kind)i),
-                                      e);
+            rc = drafter_new(&s->spec.drafters[i], s->spec.ops[i],
+                             needed(s->engine, (enum drafter_kind)i), e);
         }
     return rc;
 }

@@ -139,14 +139,6 @@ static bool say_token(struct session *s, struct token_event *token)
     return said.stopped;
 }
 
-static bool is_stop(const struct engine *g, int id)
-{
-    for (int i = 0; i < g->model->hp.n_stops; i++)
-        if (g->model->hp.stops[i] == id)
-            return true;
-    return false;
-}
-
 static bool is_cancelled(void *s)
 {
     return session_cancelled(s);
@@ -457,7 +449,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     token.forbidden = draw.forbidden;
     r->done.ruled_tokens += ruled;
     r->done.forbidden += (double)draw.forbidden;
-    if ((ruled || !t->ignore_eos) && is_stop(g, token.id))
+    if ((ruled || !t->ignore_eos) && hparams_is_stop(&g->model->hp, token.id))
         return STOP_TOKEN;
     if (t->logprobs)
         session_logprobs(s, s->logits, token.id);

@@ -564,7 +564,7 @@ int chat_template_line(const struct chat_template *c, const struct message *m, s
 
     *its = NULL;
     if (status == 0)
-        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
+        status = tokenizer_encode_masked(c->tokenizer, strbuf_text(&text), text.len, true,
                                          (unsigned char *)mask.data, NULL, &ids, &n_ids, &offsets,
                                          e);
     if (status == 0 && at >= 0 && at < n_ids) {
@@ -599,7 +599,7 @@ int chat_template_encode(const struct chat_template *c, const struct message *m,
         status = render(c, m, n, given, add_generation_prompt, stop,
                         &(struct jinja_output){.text = &text, .mask = &mask, .begins = begins}, e);
     if (status == 0)
-        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
+        status = tokenizer_encode_masked(c->tokenizer, strbuf_text(&text), text.len, true,
                                          (unsigned char *)mask.data, stop, ids, n_ids,
                                          starts ? &offsets : NULL, e);
     if (status == 0 && starts && add_generation_prompt)

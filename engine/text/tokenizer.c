@@ -122,18 +122,10 @@ static int push(struct encoder *x, int id)
 {
     if (x->n == x->capacity) {
         size_t size = x->capacity ? x->capacity * 2 : 64;
-        int *ids = size <= INT_MAX ? mem_resize(x->ids, size, sizeof *ids) : NULL;
-        size_t *offsets;
 
-        if (!ids)
+        if (size > INT_MAX || !MEM_FIT(x->ids, size) ||
+            (x->want_offsets && !MEM_FIT(x->offsets, size)))
             return error_set(x->e, ERR_MEMORY, "out of memory for %zu tokens", size);
-        x->ids = ids;
-        if (x->want_offsets) {
-            offsets = mem_resize(x->offsets, size, sizeof *offsets);
-            if (!offsets)
-                return error_set(x->e, ERR_MEMORY, "out of memory for %zu tokens", size);
-            x->offsets = offsets;
-        }
         x->capacity = size;
     }
     if (x->want_offsets)
@@ -151,15 +143,8 @@ static int heap_push(struct encoder *x, struct candidate c)
 {
     size_t i;
 
-    if (x->heap_len == x->heap_size) {
-        size_t size = x->heap_size ? x->heap_size * 2 : 64;
-        struct candidate *heap = mem_resize(x->heap, size, sizeof *heap);
-
-        if (!heap)
-            return error_set(x->e, ERR_MEMORY, "out of memory for %zu merges", size);
-        x->heap = heap;
-        x->heap_size = size;
-    }
+    if (!MEM_ROOM(x->heap, x->heap_len, x->heap_size, 64))
+        return error_set(x->e, ERR_MEMORY, "out of memory for %zu merges", x->heap_len + 1);
     for (i = x->heap_len++; i > 0 && heap_before(&c, &x->heap[(i - 1) / 2]); i = (i - 1) / 2)
         x->heap[i] = x->heap[(i - 1) / 2];
     x->heap[i] = c;
@@ -212,15 +197,8 @@ static int consider(struct encoder *x, const char *text, int32_t left)
 
 static int add_symbol(struct encoder *x, size_t *n, int32_t id, size_t start, size_t len)
 {
-    if (*n == x->symbols_size) {
-        size_t size = x->symbols_size ? x->symbols_size * 2 : 64;
-        struct symbol *s = mem_resize(x->symbols, size, sizeof *s);
-
-        if (!s)
-            return error_set(x->e, ERR_MEMORY, "out of memory for %zu characters", size);
-        x->symbols = s;
-        x->symbols_size = size;
-    }
+    if (!MEM_ROOM(x->symbols, *n, x->symbols_size, 64))
+        return error_set(x->e, ERR_MEMORY, "out of memory for %zu characters", *n + 1);
     x->symbols[*n] = (struct symbol){(int32_t)*n - 1, (int32_t)*n + 1, id, (uint32_t)start,
                                      (uint32_t)len};
     ++*n;

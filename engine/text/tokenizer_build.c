@@ -107,18 +107,9 @@ static int trie_add(struct trie *tr, const char *text, size_t len, int added, st
         while (i > 0 && at && tr->nodes[at].byte != c)
             at = tr->nodes[at].sibling;
         if (!at) {
-            if (tr->n + 1 >= tr->capacity) {
-                int32_t size = tr->capacity ? tr->capacity * 2 : 64;
-                struct trie_node *nodes = size > 0
-                                              ? mem_resize(tr->nodes, (size_t)size, sizeof *nodes)
-                                              : NULL;
-
-                if (!nodes)
-                    return build_no_memory(e);
-                tr->nodes = nodes;
-                tr->capacity = size;
-                tr->n = tr->n ? tr->n : 1; /* 0 means none */
-            }
+            if (tr->capacity > INT32_MAX / 2 || !MEM_ROOM(tr->nodes, tr->n + 1, tr->capacity, 64))
+                return build_no_memory(e);
+            tr->n = tr->n ? tr->n : 1; /* 0 means none */
             at = tr->n++;
             tr->nodes[at] = (struct trie_node){.added = -1, .byte = c};
             if (i == 0)
@@ -235,11 +226,11 @@ bool build_merge(struct tokenizer *t, const char *a, size_t na, const char *b, s
 int build_step(struct tokenizer *t, enum normalize_op op, const char *from, const char *to,
                struct error *e)
 {
-    struct normalize_step *steps = mem_resize(t->steps, (size_t)t->n_steps + 1, sizeof *steps);
+    struct normalize_step *steps;
 
-    if (!steps)
+    if (!MEM_FIT(t->steps, t->n_steps + 1))
         return build_no_memory(e);
-    t->steps = steps;
+    steps = t->steps;
     steps[t->n_steps] = (struct normalize_step){.op = op,
                                                 .from = keep_text(t, from, strlen(from)),
                                                 .to = keep_text(t, to, strlen(to)),

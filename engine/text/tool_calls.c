@@ -259,7 +259,7 @@ static bool quoted(const char *text, size_t *at, size_t end, json_t **out)
         ++*at;
     }
     if (whole && out)
-        *out = json_stringn(b.data ? b.data : "", b.len);
+        *out = json_stringn(strbuf_text(&b), b.len);
     strbuf_release(&b);
     return whole && (!out || *out);
 }

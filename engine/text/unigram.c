@@ -62,11 +62,8 @@ int unigram_cut(struct unigram *u, const struct tokenizer *t, const char *text, 
     int status = 0;
 
     if (len + 1 > u->size) {
-        struct unigram_node *nodes = mem_resize(u->nodes, len + 1, sizeof *nodes);
-
-        if (!nodes)
+        if (!MEM_FIT(u->nodes, len + 1))
             return error_set(e, ERR_MEMORY, "out of memory for %zu bytes of text", len);
-        u->nodes = nodes;
         u->size = len + 1;
     }
     for (size_t i = 0; i <= len; i++)

@@ -2,6 +2,7 @@
 #include "engine/train/aside.h"
 
 #include "engine/base/file.h"
+#include "engine/base/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,11 +37,9 @@ void aside_write(struct aside *a, const void *data, size_t bytes)
 static void sync_folder(const char *path)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
     int fd;
 
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
-             slash ? path : ".");
+    path_folder(path, folder, sizeof folder);
     if ((fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) >= 0) {
         (void)fsync(fd);
         close(fd);

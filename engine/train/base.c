@@ -80,17 +80,10 @@ static bool rounds_to(const struct base *b, enum dtype from, int cols)
 
 static int keep(struct base *b, void *data, size_t bytes, struct error *e)
 {
-    void **owned = mem_resize(b->owned, (size_t)b->n_owned + 1, sizeof *owned);
-    size_t *sizes;
-
-    if (owned)
-        b->owned = owned;
-    sizes = owned ? mem_resize(b->owned_bytes, (size_t)b->n_owned + 1, sizeof *sizes) : NULL;
-    if (!data || !sizes) {
+    if (!data || !MEM_FIT(b->owned, b->n_owned + 1) || !MEM_FIT(b->owned_bytes, b->n_owned + 1)) {
         mem_pages_free(data, bytes);
         return error_set(e, ERR_MEMORY, "out of memory for the rounded weights");
     }
-    b->owned_bytes = sizes;
     b->owned[b->n_owned] = data;
     b->owned_bytes[b->n_owned++] = bytes;
     return 0;

@@ -28,14 +28,6 @@ static int no_memory(struct error *e)
     return error_set(e, ERR_MEMORY, "out of memory for the training data");
 }
 
-static bool is_stop(const struct reader *r, int id)
-{
-    for (int i = 0; i < r->m->hp.n_stops; i++)
-        if (r->m->hp.stops[i] == id)
-            return true;
-    return false;
-}
-
 static int need_tokenizer(struct reader *r, struct error *e)
 {
     return r->tokenizer ? 0 : tokenizer_load(&r->tokenizer, r->m->file, e);
@@ -60,8 +52,7 @@ static int read_ids(const json_t *list, const json_t *mask, struct train_line *l
     if (!json_is_array(list) || !json_is_array(mask) || json_array_size(mask) != n || !n)
         return error_set(e, ERR_INPUT,
                          "'input_ids' and 'loss_mask' must be lists of the same length");
-    if (n > INT_MAX / 2 || !(l->ids = mem_alloc(n, sizeof *l->ids)) ||
-        !(l->mask = mem_alloc(n, 1)))
+    if (n > INT_MAX / 2 || !(l->ids = mem_alloc(n, sizeof *l->ids)) || !(l->mask = mem_alloc(n, 1)))
         return no_memory(e);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i), *of = json_array_get(mask, i);
@@ -176,15 +167,15 @@ static int learn_message(struct reader *r, const struct message *m, size_t i, in
                        i + 1);
     for (at = n; !rc && at < end; at++) {
         l->mask[at] = 1;
-        if (is_stop(r, l->ids[at]))
+        if (hparams_is_stop(&r->m->hp, l->ids[at]))
             break;
     }
     mem_free(before);
     return rc;
 }
 
-static int learn_messages(struct reader *r, const struct message *m, size_t n,
-                          struct train_line *l, struct error *e)
+static int learn_messages(struct reader *r, const struct message *m, size_t n, struct train_line *l,
+                          struct error *e)
 {
     int *starts = mem_alloc(n + 1, sizeof *starts), rc;
 
@@ -262,20 +253,6 @@ static int read_kind(struct reader *r, const json_t *o, struct train_line *l, st
     return read_completion(r, prompt, completion, l, e);
 }
 
-static int grow(struct reader *r, struct error *e)
-{
-    struct train_line *lines;
-    int room = r->room ? 2 * r->room : 64;
-
-    if (r->d->n < r->room)
-        return 0;
-    if (!(lines = mem_resize(r->d->lines, (size_t)room, sizeof *lines)))
-        return no_memory(e);
-    r->d->lines = lines;
-    r->room = room;
-    return 0;
-}
-
 static int read_line(struct reader *r, const char *text, size_t n, int number, struct error *e)
 {
     struct train_line *l;
@@ -283,8 +260,8 @@ static int read_line(struct reader *r, const char *text, size_t n, int number, s
     json_t *o;
     int rc;
 
-    if (grow(r, e) < 0)
-        return ERR_MEMORY;
+    if (!MEM_ROOM(r->d->lines, r->d->n, r->room, 64))
+        return no_memory(e);
     l = &r->d->lines[r->d->n++];
     *l = (struct train_line){.number = number};
     if (!(o = json_read(text, n, "JSON", &why)))

@@ -33,13 +33,6 @@ static size_t hidden(const struct work *w)
     return (size_t)w->p->base->model->hp.hidden;
 }
 
-static float residual_scale(const struct work *w)
-{
-    float s = w->p->base->model->hp.residual_scale;
-
-    return s != 0.0f ? s : 1.0f;
-}
-
 static struct work work_of(const struct pass *p, int l)
 {
     struct work w = {.p = p, .layer = &p->base->layers[l], .record = &p->layers[l]};
@@ -198,7 +191,7 @@ static int fans_out(const struct work *w, float *dx)
                                   .ldx = s.width,
                                   .dx = dx ? dx + s.inner : NULL,
                                   .lddx = s.width,
-                                  .counts = !shared ? t->counts + s.first
+                                  .counts = !shared                      ? t->counts + s.first
                                             : w->layer->w->shared_router ? t->shared
                                                                          : NULL,
                                   .n_products = 1};
@@ -291,7 +284,7 @@ static float weight_at(const struct work *w, int row)
 {
     const struct tape *t = &w->record->tape;
 
-    return row < w->routed                ? t->counts[row]
+    return row < w->routed              ? t->counts[row]
            : w->layer->w->shared_router ? t->shared[row - w->routed]
                                         : 1.0f;
 }
@@ -316,7 +309,7 @@ static void combine_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
     size_t h = hidden(w);
-    float scale = residual_scale(w);
+    float scale = hparams_residual(&w->p->base->model->hp);
 
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++) {
         float *to = w->next + (size_t)t * h;
@@ -366,7 +359,7 @@ static void spread_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
     size_t h = hidden(w);
-    float scale = residual_scale(w);
+    float scale = hparams_residual(&w->p->base->model->hp);
 
     for (int r = task * TASK_ROWS; r < least(rows_of(w), (task + 1) * TASK_ROWS); r++) {
         int t = r < w->routed ? w->record->tape.token_of[r] : r - w->routed;
@@ -444,8 +437,8 @@ static void collect_rows(void *ctx, int task, float *scratch)
                 dweights[k] = t->dweights[row_at(w, i, k)];
             route_backward(&f->router, t->scores + (ptrdiff_t)i * f->experts, f->experts, f->used,
                            w->record->experts + (ptrdiff_t)i * f->used, dweights, d);
-            multiply(false, false, 1, (int)h, f->experts, 1.0f, d, f->experts,
-                     w->layer->w->router, (ptrdiff_t)h, 1.0f, to, (ptrdiff_t)h);
+            multiply(false, false, 1, (int)h, f->experts, 1.0f, d, f->experts, w->layer->w->router,
+                     (ptrdiff_t)h, 1.0f, to, (ptrdiff_t)h);
         }
         if (w->layer->w->shared_router) {
             float s = t->shared[i], by = t->dweights[w->routed + i] * s * (1.0f - s);
@@ -464,9 +457,8 @@ static void norm_back(void *ctx, int task, float *scratch)
     size_t h = hidden(w);
 
     for (int t = task * TASK_ROWS; t < least(w->p->n, (task + 1) * TASK_ROWS); t++)
-        norm_backward(s->kind, s->eps, w->layer->w->expert_norm.weight,
-                      tape->mid + (size_t)t * h, tape->dnormed + (size_t)t * h, (int)h,
-                      w->d + (size_t)t * h);
+        norm_backward(s->kind, s->eps, w->layer->w->expert_norm.weight, tape->mid + (size_t)t * h,
+                      tape->dnormed + (size_t)t * h, (int)h, w->d + (size_t)t * h);
 }
 
 void feed_backward(const struct pass *p, int l, float *d)

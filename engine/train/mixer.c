@@ -19,13 +19,6 @@ static int end_of(const struct pass *p, int task)
     return (task + 1) * TASK_ROWS < p->n ? (task + 1) * TASK_ROWS : p->n;
 }
 
-static float residual_scale(const struct pass *p)
-{
-    float s = p->base->model->hp.residual_scale;
-
-    return s != 0.0f ? s : 1.0f;
-}
-
 static void norm_rows(void *ctx, int task, float *scratch)
 {
     const struct work *w = ctx;
@@ -182,7 +175,7 @@ static void add_residual(void *ctx, int task, float *scratch)
     const struct work *w = ctx;
     size_t h = (size_t)w->p->base->model->hp.hidden, from = (size_t)(task * TASK_ROWS) * h,
            to = (size_t)end_of(w->p, task) * h;
-    float scale = residual_scale(w->p);
+    float scale = hparams_residual(&w->p->base->model->hp);
 
     for (size_t i = from; i < to; i++)
         w->record->tape.mid[i] = w->record->x[i] + scale * w->record->tape.mid[i];
@@ -209,7 +202,7 @@ static void scale_back(void *ctx, int task, float *scratch)
     const struct work *w = ctx;
     size_t h = (size_t)w->p->base->model->hp.hidden, from = (size_t)(task * TASK_ROWS) * h,
            to = (size_t)end_of(w->p, task) * h;
-    float scale = residual_scale(w->p);
+    float scale = hparams_residual(&w->p->base->model->hp);
 
     for (size_t i = from; i < to; i++)
         w->record->tape.dmid[i] = scale * w->d[i];

@@ -48,15 +48,11 @@ static bool name_of(struct modules *m, const struct base *b, struct block_id id,
 static int add(struct modules *m, struct base *b, struct block_id id,
                const struct adapter_name *name, int *room, struct error *e)
 {
-    struct module *list = m->list, *to;
+    struct module *to;
 
-    if (m->n == *room) {
-        *room = *room ? 2 * *room : 64;
-        if (!(list = mem_resize(list, (size_t)*room, sizeof *list)))
-            return no_memory(e);
-        m->list = list;
-    }
-    to = &list[m->n++];
+    if (!MEM_ROOM(m->list, m->n, *room, 64))
+        return no_memory(e);
+    to = &m->list[m->n++];
     *to = (struct module){.id = id, .n_parts = name->n_parts, .trained = true};
     snprintf(to->name, sizeof to->name, "%s", name->text);
     for (int i = 0; i < name->n_parts; i++) {
@@ -221,8 +217,7 @@ static void copy_values(struct modules *m, const struct base *b)
         const struct module *x = &m->list[i];
         float *a = m->values + (x->a - m->values), *to = m->values + (x->b - m->values);
 
-        memcpy(a, lora_of(b, x->id, x->parts[0])->a,
-               (size_t)x->rank * (size_t)x->cols * sizeof *a);
+        memcpy(a, lora_of(b, x->id, x->parts[0])->a, (size_t)x->rank * (size_t)x->cols * sizeof *a);
         for (int p = 0; p < x->n_parts; p++) {
             const struct lora *l = lora_of(b, x->id, x->parts[p]);
             struct block_matrix list[BLOCK_MATRICES];
@@ -262,8 +257,8 @@ static int check_places(const struct adapters *a, const struct modules *m, struc
         parts += m->list[i].n_parts;
     return parts == info->matrices
                ? 0
-               : error_set(e, ERR_MODEL,
-                           "%s: it hangs on matrices that are not trained (the head)", info->path);
+               : error_set(e, ERR_MODEL, "%s: it hangs on matrices that are not trained (the head)",
+                           info->path);
 }
 
 int modules_read(struct modules *m, struct base *b, const struct train_config *c, const char *path,

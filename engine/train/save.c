@@ -2,7 +2,6 @@
  * values with settings that are valid for both. */
 #include "engine/train/save.h"
 
-#include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/model/family.h"
@@ -45,8 +44,7 @@ static json_t *targets_of(const struct modules *m)
 
     for (int i = 0; i < m->n; i++)
         json_object_set_new(seen, target_of(m->list[i].name), json_true());
-    json_object_foreach(seen, key, v)
-        json_array_append_new(list, json_string(key));
+    json_object_foreach(seen, key, v) json_array_append_new(list, json_string(key));
     json_decref(seen);
     return list;
 }
@@ -84,17 +82,12 @@ static int save_config(const struct modules *m, const struct base *b, const char
                              "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", turned,
                              "inference_mode", 1, "use_rslora", 0, "use_dora", 0,
                              "modules_to_save");
-    char path[PATH_MAX + 32], *text;
-    int rc;
+    char path[PATH_MAX + 32];
 
     if (root)
         add_patterns(root, m);
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
-    rc = text ? file_replace(path, text, strlen(text), e) : no_memory(path, e);
-    free(text);
-    json_decref(root);
-    return rc;
+    return json_write_file(root, path, JSON_INDENT(2) | JSON_SORT_KEYS, e);
 }
 
 /* ---- adapter_model.safetensors ---- */
@@ -193,8 +186,8 @@ int save_adapter(const struct modules *m, struct base *b, const char *folder, st
     if (mkdir(folder, 0777) && errno != EEXIST)
         return error_set(e, ERR_IO, "%s: cannot be made: %s", folder, strerror(errno));
     snprintf(path, sizeof path, "%s/adapter.gguf", folder);
-    if (m->peft && ((rc = save_weights(m, b, folder, e)) < 0 ||
-                    (rc = save_config(m, b, folder, e)) < 0))
+    if (m->peft &&
+        ((rc = save_weights(m, b, folder, e)) < 0 || (rc = save_config(m, b, folder, e)) < 0))
         return rc;
     return save_gguf(m, b, path, e);
 }

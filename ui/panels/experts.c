@@ -3,12 +3,12 @@
  * over- and under-use both show; never chosen is black. Half blocks show two layers per line if
  * lines are short; without colours a glyph's density is the heat, and digits mark the GPU. */
 #include "ui/draw.h"
+#include "ui/panels/heat_map.h"
 #include "ui/panels/panel.h"
 #include "ui/panels/server_figures.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define CELLS                                                                                      \
@@ -41,15 +41,8 @@ static const char *const explain_server[] = {
     NULL,
 };
 
-static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@",
-                                          gpu_glyphs[THEME_RAMP + 1] = " 12345678",
-                                          disk_glyphs[THEME_RAMP + 1] = " abcdefgh";
-
-/* Whether glyphs instead of blocks are used: their density is the heat. */
-static bool glyphs(const struct theme *t)
-{
-    return t->depth == THEME_MONO || t->ascii;
-}
+static const char gpu_glyphs[THEME_RAMP + 1] = " 12345678";
+static const char disk_glyphs[THEME_RAMP + 1] = " abcdefgh";
 
 struct state {
     int expert;       /* the cursor's; its layer is the model's */
@@ -58,9 +51,7 @@ struct state {
     int first, shown; /* layers of the last drawing */
 };
 
-#define DEEP 8 /* from so many layers on a map is folded if rows are missing */
-
-struct map {                     /* geometry of the map */
+struct map {                     /* how the map lies in its rectangle */
     int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
     int per_line, lines, top;    /* layers per line, lines, first layer shown */
     int blocks, block_w;         /* folded deep maps: number side by side, columns between them */
@@ -101,36 +92,14 @@ static bool always_met(const struct ui_model *m, int layer, int first, int end)
 /* Step of the ramp, 0: never chosen. */
 static int level(double v, double total, int n)
 {
-    double octaves;
-    int step;
-
-    if (v <= 1e-3 || total <= 0)
-        return 0;
-    octaves = log2(v / total * n);
-    step = (int)lround(THEME_RAMP / 2 + octaves / 0.75);
-    return step < 1 ? 1 : step >= THEME_RAMP ? THEME_RAMP - 1 : step;
-}
-
-/* Columns before the cells: numbers of the layers of a line. */
-static int label_width(int layers, int per_line)
-{
-    return per_line == 2 ? (layers > 10 ? 6 : 4) : (layers > 9 ? 3 : 2) + (layers > 99);
-}
-
-/* Whether two halves fit side by side, a column for each expert. */
-static bool folds(int layers, int experts, int per_line, int width)
-{
-    return 2 * (label_width(layers, per_line) + experts) + 1 <= width;
+    return v <= 1e-3 || total <= 0 ? 0 : heat_map_step(log2(v / total * n));
 }
 
 /* Rows of the whole map at its densest, including axis and foot. */
 static int least_rows(const struct ui_model *m, int width)
 {
-    int layers = m->live.n_layers ? m->live.n_layers : 8, per_line = glyphs(&m->theme) ? 1 : 2;
-
-    if (layers > DEEP && folds(layers, m->live.n_experts, per_line, width))
-        per_line *= 2;
-    return (layers + per_line - 1) / per_line + 2;
+    return heat_map_rows(&m->theme, m->live.n_layers ? m->live.n_layers : 8, m->live.n_experts,
+                         width);
 }
 
 /* More experts than columns, and enough lines: splits a layer into several rows of cells. */
@@ -149,20 +118,20 @@ static void parts_make(struct map *p, int experts, int layers, int rows, int roo
 static struct map map_make(const struct ui_model *m, int top, int layer, struct rect r, int foot)
 {
     struct map p = {.bin = 1, .per_line = 1, .blocks = 1, .parts = 1};
-    int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room, per_row;
+    int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room;
 
-    if (rows < layers && !glyphs(&m->theme))
+    if (rows < layers && !heat_map_glyphs(&m->theme))
         p.per_line = 2;
-    if (layers > DEEP && rows * p.per_line < layers && folds(layers, n, p.per_line, r.w)) {
+    if (rows * p.per_line < layers && heat_map_folds(layers, n, p.per_line, r.w)) {
         p.blocks = 2;
         p.block_w = (r.w + 1) / 2;
         r.w = p.block_w - 1;
     }
-    p.x = r.x + label_width(layers, p.per_line);
+    p.x = r.x + heat_map_label_width(layers, p.per_line);
     room = r.x + r.w - p.x;
     if (room < 1 || n < 1)
         return p;
-    parts_make(&p, n, layers, rows, room, !glyphs(&m->theme));
+    parts_make(&p, n, layers, rows, room, !heat_map_glyphs(&m->theme));
     while ((n + p.bin - 1) / p.bin > room * p.parts)
         p.bin++;
     p.columns = ((n + p.bin - 1) / p.bin + p.parts - 1) / p.parts;
@@ -173,18 +142,8 @@ static struct map map_make(const struct ui_model *m, int top, int layer, struct 
         return p;
     }
     p.halves = p.per_line == 2;
-    per_row = p.per_line * p.blocks;
-    p.lines = (layers + per_row - 1) / per_row;
-    if (p.lines > rows)
-        p.lines = rows < 0 ? 0 : rows;
-    p.top = top;
-    if (layer < p.top)
-        p.top = layer / p.per_line * p.per_line;
-    if (p.lines > 0 && layer >= p.top + p.lines * per_row)
-        p.top = (layer / p.per_line - p.lines * p.blocks + 1) * p.per_line;
-    if (p.top + p.lines * per_row > layers + p.per_line - 1)
-        p.top = (layers + p.per_line - 1 - p.lines * per_row) / p.per_line * p.per_line;
-    p.top = p.top < 0 ? 0 : p.top;
+    p.lines = heat_map_lines(layers, p.per_line * p.blocks, rows);
+    p.top = heat_map_top(top, layer, layers, p.per_line, p.lines * p.blocks);
     return p;
 }
 
@@ -278,9 +237,9 @@ static struct row row_make(const struct ui_model *m, int layer, int part)
 /* The row in the lower halves of a line that starts with this row; none if not halved. */
 static struct row row_below(const struct ui_model *m, const struct map *p, const struct row *r)
 {
-    return !p->halves      ? row_make(m, m->live.n_layers, 0)
-           : p->parts > 1  ? row_make(m, r->layer, r->part + 1)
-                           : row_make(m, r->layer + 1, 0);
+    return !p->halves     ? row_make(m, m->live.n_layers, 0)
+           : p->parts > 1 ? row_make(m, r->layer, r->part + 1)
+                          : row_make(m, r->layer + 1, 0);
 }
 
 static struct heat cell_heat(const struct ui_model *m, const struct map *p, const struct row *r,
@@ -298,27 +257,22 @@ static void label_draw(struct canvas *c, int x, int y, const struct ui_model *m,
 
     if (r->part)
         return;
-    if (p->per_line == 2 && r->layer + 1 < m->live.n_layers)
-        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", r->layer,
-                 r->layer + 1);
-    else
-        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", r->layer);
-    canvas_text(c, x, y, theme_style(&m->theme, computed ? ROLE_STYLE_NEW : ROLE_STYLE_DIM),
-                label);
+    heat_map_label(label, r->layer, m->live.n_layers, p->per_line);
+    canvas_text(c, x, y, theme_style(&m->theme, computed ? ROLE_STYLE_NEW : ROLE_STYLE_DIM), label);
 }
 
 /* A cell as a glyph whose density is its heat. */
 static void glyph_draw(struct canvas *c, int x, int y, const struct theme *t, struct heat a)
 {
-    struct style s =
-        t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
+    struct style s = t->depth == THEME_MONO ? STYLE_PLAIN
+                                            : (struct style){heat_colour(t, a), -1, 0};
 
     s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
     canvas_put(c, x, y, s,
                a.always ? 's'
                         : (unsigned char)(a.away  ? disk_glyphs
                                           : a.gpu ? gpu_glyphs
-                                                  : cpu_glyphs)[a.step]);
+                                                  : heat_map_ramp)[a.step]);
 }
 
 /* A coloured cell, and the one below it in the same line. */
@@ -357,7 +311,7 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
     for (int i = 0; i < p->columns; i++) {
         int x = p->x + i * p->cell_w;
 
-        if (glyphs(&m->theme))
+        if (heat_map_glyphs(&m->theme))
             glyph_draw(c, x, y, &m->theme, cell_heat(m, p, &upper, i));
         else
             block_draw(c, x, y, m, p, &upper, &lower, i);
@@ -368,9 +322,7 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
 static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct map *p, int y,
                         int layer, int part, int expert)
 {
-    const struct theme *t = &m->theme;
-    int bin = expert / p->bin, below = bin / p->columns - part,
-        x = p->x + bin % p->columns * p->cell_w, k;
+    int bin = expert / p->bin, below = bin / p->columns - part;
 
     if (p->parts == 1)
         below = m->cursor_layer - layer;
@@ -378,23 +330,7 @@ static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct
         return;
     if (layer >= m->live.n_layers || below < 0 || below > p->halves)
         return;
-    for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
-        const struct cell *cell = canvas_at(c, x + k, y);
-        struct style s = theme_style(t, ROLE_STYLE_NEW);
-
-        if (!cell)
-            continue;
-        if (glyphs(t)) {
-            s = cell->style;
-            s.attrs = STYLE_REVERSE;
-            canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
-        } else {
-            /* A highlighted frame around one half would hide the other: the cursor is a ring in the
-             * cell's own colour. */
-            s.bg = below ? cell->style.bg : cell->style.fg;
-            canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
-        }
-    }
+    heat_map_cursor(c, p->x + bin % p->columns * p->cell_w, y, p->cell_w, &m->theme, below);
 }
 
 /* The default position of the cursor: the expert with the largest share. */
@@ -428,15 +364,8 @@ static void legend_draw(struct canvas *c, struct rect r, const struct ui_model *
     int x = canvas_text(c, r.x, y, dim, tight ? "rare" : "rare ");
 
     for (int gpu = 0; gpu < (m->live.n_devices > 1 ? 2 : 1); gpu++) {
-        for (int i = 1; i < THEME_RAMP; i++) {
-            struct style s = {heat_colour(t, (struct heat){.step = i, .gpu = gpu}), -1, 0};
-
-            if (glyphs(t))
-                canvas_put(c, x++, y, t->depth == THEME_MONO ? STYLE_PLAIN : s,
-                           (unsigned char)(gpu ? gpu_glyphs : cpu_glyphs)[i]);
-            else
-                canvas_put(c, x++, y, s, 0x2588);
-        }
+        x = heat_map_legend(c, x, y, t, (gpu ? t->ramp_gpu : t->ramp_cpu)[t->depth],
+                            gpu ? gpu_glyphs : heat_map_ramp);
         x = canvas_text(c, x, y, dim, gpu ? " " : tight ? "often " : " often ");
         x = canvas_text(c, x, y, theme_style(t, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
                         gpu ? "gpu" : "cpu") +
@@ -511,43 +440,18 @@ static double entropy(const struct ui_model *m, int layer)
     return sum / log2(n);
 }
 
-struct ranked {
-    int layer, expert;
-    double share, v;
-};
-
-static int by_share(const void *a, const void *b)
+/* The most chosen, or the least: their shares below zero. */
+static int rank(const struct ui_model *m, struct heat_map_cell *out, int most, bool cold)
 {
-    const struct ranked *p = a, *q = b;
+    int n = 0;
 
-    return p->share < q->share    ? 1
-           : p->share > q->share  ? -1
-           : p->layer != q->layer ? p->layer - q->layer
-                                  : p->expert - q->expert;
-}
-
-/* The best (or worst) eight, by insertion without a full sort. */
-static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold)
-{
-    int n = 0, l, e, i;
-
-    for (l = 0; l < m->live.n_layers; l++) {
+    for (int l = 0; l < m->live.n_layers; l++) {
         double total = layer_total(m, l);
 
-        if (total <= 0)
-            continue;
-        for (e = 0; e < telemetry_routed(&m->live, l); e++) {
-            struct ranked k = {l, e, value(m, l * m->live.n_experts + e) / total,
-                               value(m, l * m->live.n_experts + e)};
+        for (int e = 0; total > 0 && e < telemetry_routed(&m->live, l); e++) {
+            double share = value(m, l * m->live.n_experts + e) / total;
 
-            if (n == max && (cold ? k.share >= out[n - 1].share : k.share <= out[n - 1].share))
-                continue;
-            i = n < max ? n++ : n - 1;
-            while (i > 0 && (cold ? out[i - 1].share > k.share : by_share(&k, &out[i - 1]) < 0)) {
-                out[i] = out[i - 1];
-                i--;
-            }
-            out[i] = k;
+            n = heat_map_rank(out, n, most, (struct heat_map_cell){cold ? -share : share, l, e});
         }
     }
     return n;
@@ -556,20 +460,22 @@ static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold
 static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, const char *title,
                       bool cold)
 {
-    struct ranked list[8];
+    struct heat_map_cell list[8];
     struct rect before = canvas_clip(c, r);
-    int n = rank(m, list, 8, cold), i;
+    int n = rank(m, list, 8, cold);
     char a[24];
 
     canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), title);
-    for (i = 0; i < n && i + 1 < r.h; i++)
-        canvas_printf(c, r.x, r.y + 1 + i,
-                      theme_style(&m->theme, ui_cell_on_gpu(m, list[i].layer, list[i].expert)
-                                                 ? ROLE_STYLE_GPU
-                                                 : ROLE_STYLE_CPU),
-                      "L%-3d E%-3d %7s  %5.2f %%", list[i].layer, list[i].expert,
-                      m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)list[i].v),
-                      list[i].share * 100);
+    for (int i = 0; i < n && i + 1 < r.h; i++) {
+        int l = list[i].layer, e = list[i].column;
+
+        canvas_printf(
+            c, r.x, r.y + 1 + i,
+            theme_style(&m->theme, ui_cell_on_gpu(m, l, e) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+            "L%-3d E%-3d %7s  %5.2f %%", l, e,
+            m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)value(m, l * m->live.n_experts + e)),
+            (cold ? -list[i].v : list[i].v) * 100);
+    }
     canvas_clip_set(c, before);
 }
 
@@ -775,7 +681,7 @@ static bool experts_across(const struct ui_model *m, int width)
 {
     int layers = m->live.n_layers;
 
-    return !m->server.on && label_width(layers, 1) + m->live.n_experts > width;
+    return !m->server.on && heat_map_label_width(layers, 1) + m->live.n_experts > width;
 }
 
 /* The cursor starts at the expert of the foot line. */
@@ -898,25 +804,17 @@ static bool experts_act(struct ui_model *m, const struct panel_view *v, enum act
     struct state *s = v->state;
     int l = m->cursor_layer, e = s->expert;
 
+    if (a == ACTION_MODE) {
+        m->heat = (m->heat + 1) % HEAT_MODES;
+        return true;
+    }
     if (!s->moved && m->n_cells &&
         (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
         hottest(m, &l, &e);
-    switch (a) {
-    case ACTION_UP: l--; break;
-    case ACTION_DOWN: l++; break;
-    case ACTION_LEFT: e--; break;
-    case ACTION_RIGHT: e++; break;
-    case ACTION_PAGE_UP: l -= 8; break;
-    case ACTION_PAGE_DOWN: l += 8; break;
-    case ACTION_FIRST: e = 0; break;
-    case ACTION_LAST: e = m->live.n_experts - 1; break;
-    case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return true;
-    default: return false;
-    }
-    l = l >= m->live.n_layers ? m->live.n_layers - 1 : l;
-    e = e >= m->live.n_experts ? m->live.n_experts - 1 : e;
-    m->cursor_layer = l < 0 ? 0 : l;
-    m->cursor_expert = s->expert = e < 0 ? 0 : e;
+    if (!heat_map_move(a, &l, &e, m->live.n_layers, m->live.n_experts - 1))
+        return false;
+    m->cursor_layer = l;
+    m->cursor_expert = s->expert = e;
     s->moved = true;
     return true;
 }

@@ -3,11 +3,11 @@
  * a log scale with "as all" in the middle of the ramp. Half blocks show two layers per line if
  * lines are short; without colours a glyph's density is the heat. */
 #include "ui/draw.h"
+#include "ui/panels/heat_map.h"
 #include "ui/panels/panel.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static const char *const explain[] = {
     "a cell: norm of the gradient of what is trained there, before clipping, against the root mean "
@@ -21,9 +21,6 @@ static const char *const explain[] = {
     NULL,
 };
 
-static const char glyph_ramp[THEME_RAMP + 1] = " .:-=+*#@";
-
-#define DEEP 8       /* from so many layers on a map is folded if rows are missing */
 #define RANK_W 30    /* columns of the list beside the map */
 #define RANK_MOST 64 /* rows of it */
 
@@ -41,11 +38,6 @@ struct grid {              /* geometry of the map */
     int blocks, block_w;   /* folded deep maps: number side by side, columns between them */
     int width;             /* of all */
 };
-
-static bool glyphs(const struct theme *t)
-{
-    return t->depth == THEME_MONO || t->ascii;
-}
 
 static const float *values(const struct ui_model *m)
 {
@@ -80,50 +72,37 @@ static double squares(const struct ui_model *m, int *n)
 
 static int level(double v, double rms)
 {
-    int step;
-
-    if (!(v > 0) || !(rms > 0))
-        return 0;
-    step = (int)lround(THEME_RAMP / 2 + log2(v / rms) / 0.75);
-    return step < 1 ? 1 : step >= THEME_RAMP ? THEME_RAMP - 1 : step;
+    return v > 0 && rms > 0 ? heat_map_step(log2(v / rms)) : 0;
 }
 
 /* ---- geometry ---- */
 
-static int label_width(int layers, int per_line)
+/* Of a cell each, and a gap behind the attention's. */
+static int columns(const struct ui_training *t)
 {
-    return per_line == 2 ? (layers > 10 ? 6 : 4) : (layers > 9 ? 3 : 2) + (layers > 99);
-}
-
-static bool folds(const struct ui_training *t, int per_line, int width)
-{
-    return t->layers > DEEP && 2 * (label_width(t->layers, per_line) + 2 + t->blocks) + 1 <= width;
+    return 2 + t->blocks;
 }
 
 static int least_rows(const struct ui_model *m, int width)
 {
     const struct ui_training *t = m->training;
-    int per_line = glyphs(&m->theme) ? 1 : 2;
 
-    if (!t)
-        return 3;
-    per_line *= folds(t, per_line, width) ? 2 : 1;
-    return (t->layers + per_line - 1) / per_line + 2;
+    return t ? heat_map_rows(&m->theme, t->layers, columns(t), width) : 3;
 }
 
 static struct grid grid_make(const struct ui_model *m, struct rect r, int rows)
 {
     const struct ui_training *t = m->training;
     struct grid g = {.bin = 1, .per_line = 1, .blocks = 1, .block_w = r.w};
-    int room, per_row;
+    int room;
 
-    if (rows < t->layers && !glyphs(&m->theme))
+    if (rows < t->layers && !heat_map_glyphs(&m->theme))
         g.per_line = 2;
-    if (rows * g.per_line < t->layers && folds(t, g.per_line, r.w)) {
+    if (rows * g.per_line < t->layers && heat_map_folds(t->layers, columns(t), g.per_line, r.w)) {
         g.blocks = 2;
         g.block_w = (r.w + 1) / 2;
     }
-    g.x = r.x + label_width(t->layers, g.per_line);
+    g.x = r.x + heat_map_label_width(t->layers, g.per_line);
     room = g.block_w - (g.blocks > 1) - (g.x - r.x) - 1;
     while (room > 1 && (t->blocks + g.bin - 1) / g.bin + 1 > room)
         g.bin++;
@@ -135,25 +114,11 @@ static struct grid grid_make(const struct ui_model *m, struct rect r, int rows)
         g.block_w = g.width + 2 < g.block_w ? g.width + 2 : g.block_w;
         g.width += g.block_w;
     }
-    per_row = g.per_line * g.blocks;
-    g.lines = (t->layers + per_row - 1) / per_row;
-    g.lines = g.lines > rows ? rows : g.lines;
-    g.lines = g.lines < 0 ? 0 : g.lines;
+    g.lines = heat_map_lines(t->layers, g.per_line * g.blocks, rows);
     return g;
 }
 
-/* The first layer shown, such that the cursor's is visible. */
-static int top_make(const struct ui_training *t, const struct grid *g, const struct state *s)
-{
-    int most = g->lines * g->per_line * g->blocks, top = s->top;
-
-    top = s->layer < top ? s->layer : top;
-    top = s->layer >= top + most ? s->layer - most + 1 : top;
-    top = top + most > t->layers + g->per_line - 1 ? t->layers + g->per_line - 1 - most : top;
-    return top < 0 ? 0 : (top + g->per_line - 1) / g->per_line * g->per_line;
-}
-
-/* Columns of the training data in a cell of the map: cell 0 is the attention. */
+/* Columns of the training that a cell of the map stands for: cell 0 the attention. */
 static void cell_columns(const struct ui_training *t, const struct grid *g, int cell, int *first,
                          int *end)
 {
@@ -213,10 +178,10 @@ static void cell_draw(struct canvas *c, const struct ui_model *m, const struct g
 
     if (g->per_line == 2)
         b = cell_heat(m, g, layer + 1, cell, rms);
-    if (glyphs(t)) {
+    if (heat_map_glyphs(t)) {
         if (a.there)
             canvas_put(c, x, y, t->depth == THEME_MONO ? STYLE_PLAIN : s,
-                       (unsigned char)glyph_ramp[a.step]);
+                       (unsigned char)heat_map_ramp[a.step]);
         return;
     }
     if (!a.there && !b.there)
@@ -240,38 +205,18 @@ static void line_draw(struct canvas *c, int x, const struct ui_model *m, const s
 
     if (layer >= t->layers)
         return;
-    if (g->per_line == 2 && layer + 1 < t->layers)
-        snprintf(label, sizeof label, t->layers > 10 ? "%2d %-2d" : "%d %d", layer, layer + 1);
-    else
-        snprintf(label, sizeof label, t->layers > 10 ? "%2d" : "%d", layer);
+    heat_map_label(label, layer, t->layers, g->per_line);
     canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), label);
     for (int i = 0; i <= g->bins; i++)
         cell_draw(c, m, g, y, layer, i, rms);
 }
 
-/* A ring in the cell's own colour. */
 static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct grid *g, int y,
                         int layer, const struct state *s)
 {
-    int x = cell_x(g, cell_of(g, s->column));
-
-    if (s->layer < layer || s->layer >= layer + g->per_line)
-        return;
-    for (int k = 0; k < (g->cell_w > 1 ? 2 : 1); k++) {
-        const struct cell *cell = canvas_at(c, x + k, y);
-        struct style ring = theme_style(&m->theme, ROLE_STYLE_NEW);
-
-        if (!cell)
-            continue;
-        if (glyphs(&m->theme)) {
-            ring = cell->style;
-            ring.attrs = STYLE_REVERSE;
-            canvas_put(c, x + k, y, ring, cell->ch == ' ' ? '.' : cell->ch);
-            continue;
-        }
-        ring.bg = s->layer == layer || g->per_line == 1 ? cell->style.fg : cell->style.bg;
-        canvas_put(c, x + k, y, ring, g->cell_w > 1 ? (k ? ']' : '[') : 'o');
-    }
+    if (s->layer >= layer && s->layer < layer + g->per_line)
+        heat_map_cursor(c, cell_x(g, cell_of(g, s->column)), y, g->cell_w, &m->theme,
+                        s->layer > layer);
 }
 
 static void axis_draw(struct canvas *c, const struct ui_model *m, const struct grid *g, int y)
@@ -344,54 +289,30 @@ static void legend_draw(struct canvas *c, struct rect r, int y, const struct ui_
     struct style dim = theme_style(t, ROLE_STYLE_DIM);
     int x = canvas_text(c, r.x, y, dim, "little ");
 
-    for (int i = 1; i < THEME_RAMP; i++) {
-        struct style s = {t->ramp_cpu[t->depth][i], -1, 0};
-
-        canvas_put(c, x++, y, t->depth == THEME_MONO ? STYLE_PLAIN : s,
-                   glyphs(t) ? (unsigned char)glyph_ramp[i] : 0x2588);
-    }
+    x = heat_map_legend(c, x, y, t, t->ramp_cpu[t->depth], heat_map_ramp);
     x = canvas_text(c, x, y, dim, " much");
     if (x + 13 <= r.x + r.w)
         canvas_text(c, x + 2, y, dim, "A attention");
 }
 
-struct ranked {
-    double v;
-    int layer, column;
-};
-
-static int by_value(const void *a, const void *b)
+/* The cells with the largest gradients. */
+static int rank_make(const struct ui_model *m, struct heat_map_cell *out, int most)
 {
-    const struct ranked *p = a, *q = b;
-
-    return p->v < q->v            ? 1
-           : p->v > q->v          ? -1
-           : p->layer != q->layer ? p->layer - q->layer
-                                  : p->column - q->column;
-}
-
-/* The cells with the largest gradients, sorted by insertion. */
-static int rank_make(const struct ui_model *m, struct ranked *out, int most)
-{
-    const struct ui_training *t = m->training;
     int n = 0;
 
-    for (int l = 0; l < t->layers; l++)
-        for (int k = 0; k <= t->blocks; k++) {
-            struct ranked x = {value(m, l, k), l, k};
+    for (int l = 0; l < m->training->layers; l++)
+        for (int k = 0; k <= m->training->blocks; k++) {
+            struct heat_map_cell x = {value(m, l, k), l, k};
 
-            if (!(x.v > 0) || (n == most && x.v <= out[n - 1].v))
-                continue;
-            n = n < most ? n + 1 : n;
-            out[n - 1] = x;
-            qsort(out, (size_t)n, sizeof *out, by_value);
+            if (x.v > 0)
+                n = heat_map_rank(out, n, most, x);
         }
     return n;
 }
 
 static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, double sum)
 {
-    struct ranked rows[RANK_MOST];
+    struct heat_map_cell rows[RANK_MOST];
     int n = rank_make(m, rows, r.h - 1 < RANK_MOST ? r.h - 1 : RANK_MOST);
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
                  text = theme_style(&m->theme, ROLE_STYLE_TEXT);
@@ -418,7 +339,7 @@ static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     struct grid g = grid_make(m, r, r.h - 1 - foot);
     bool beside = g.width + 4 + RANK_W <= r.w && r.h >= 5;
 
-    s->top = top_make(m->training, &g, s);
+    s->top = heat_map_top(s->top, s->layer, m->training->layers, g.per_line, g.lines * g.blocks);
     s->shown = g.lines * g.per_line * g.blocks;
     for (int block = 0; block < g.blocks; block++) {
         struct grid half = g;
@@ -496,22 +417,8 @@ static bool learning_act(struct ui_model *m, const struct panel_view *v, enum ac
     const struct ui_training *t = m->training;
     struct state *s = v->state;
 
-    if (!t)
+    if (!t || !heat_map_move(a, &s->layer, &s->column, t->layers, t->blocks))
         return false;
-    switch (a) {
-    case ACTION_UP: s->layer--; break;
-    case ACTION_DOWN: s->layer++; break;
-    case ACTION_LEFT: s->column--; break;
-    case ACTION_RIGHT: s->column++; break;
-    case ACTION_PAGE_UP: s->layer -= 8; break;
-    case ACTION_PAGE_DOWN: s->layer += 8; break;
-    case ACTION_FIRST: s->column = 0; break;
-    case ACTION_LAST: s->column = t->blocks; break;
-    default: return false;
-    }
-    s->layer = s->layer >= t->layers ? t->layers - 1 : s->layer;
-    s->layer = s->layer < 0 ? 0 : s->layer;
-    s->column = s->column > t->blocks ? t->blocks : s->column < 0 ? 0 : s->column;
     s->moved = true;
     return true;
 }

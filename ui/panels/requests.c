@@ -39,15 +39,7 @@ static void requests_side(const struct ui_model *m, const struct panel_view *v, 
         snprintf(out + n, size - (size_t)n, " · %s failed", draw_count(a, s->failed));
 }
 
-static void put_time(char *out, size_t size, double seconds)
-{
-    if (seconds < 0.9995)
-        snprintf(out, size, "%.0f ms", seconds * 1e3);
-    else
-        snprintf(out, size, "%.2f s", seconds);
-}
-
-/* The text after the status, most important part first. */
+/* What stands behind the status, from what matters most. */
 static void tell(const struct ui_request *q, char *out, size_t size)
 {
     char first[16], all[16];
@@ -56,9 +48,9 @@ static void tell(const struct ui_request *q, char *out, size_t size)
     if (q->prompt)
         n += snprintf(out + n, size - (size_t)n, "  %d (%d cached) + %d", q->prompt, q->cached,
                       q->made);
-    put_time(all, sizeof all, q->seconds);
+    draw_seconds(all, q->seconds);
     if (q->first_s > 0) {
-        put_time(first, sizeof first, q->first_s);
+        draw_seconds(first, q->first_s);
         n += snprintf(out + n, size - (size_t)n, "  first %s, %s", first, all);
     } else {
         n += snprintf(out + n, size - (size_t)n, "  %s", all);

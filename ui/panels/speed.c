@@ -303,17 +303,7 @@ static void token_times(const struct ui_metrics *f, int width, char *out, size_t
     }
 }
 
-static const char *put_time(char out[16], double seconds)
-{
-    if (seconds < 0.9995)
-        snprintf(out, 16, "%.0f ms", seconds * 1e3);
-    else
-        snprintf(out, 16, "%.2f s", seconds);
-    return out;
-}
-
-/* Figures of drafting, or the reason for not drafting, on so many lines; returns the last one's
- * row. */
+/* What drafts do, or why there are none, on so many lines; the last one's row. */
 static int draw_drafts(struct canvas *c, struct rect r, const struct ui_model *m, int y, int lines)
 {
     const struct speculation_figures *d = &m->live.speculation;
@@ -418,7 +408,7 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     x = panel_figure(c, r.x, y, m, m->serving ? "prompts" : "prefill", 8,
                      draw_rate(a, f->prefill_tok_s), "tok/s");
     if (f->ttft_s >= 0)
-        put_time(b, f->ttft_s);
+        draw_seconds(b, f->ttft_s);
     else
         snprintf(b, sizeof b, "–");
     if (wide)
@@ -426,7 +416,7 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
     else
         x = panel_figure(c, r.x, ++y, m, "first", 8, b, "");
     if (m->serving && m->serving->first_p95_s > 0 && r.x + r.w - x >= 12) {
-        snprintf(line, sizeof line, "p95 %s", put_time(a, m->serving->first_p95_s));
+        snprintf(line, sizeof line, "p95 %s", draw_seconds(a, m->serving->first_p95_s));
         canvas_text(c, x + 2, y, dim, line);
     }
     y++;

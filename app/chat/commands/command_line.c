@@ -37,20 +37,14 @@ int chat_output(struct conversation *c, struct strbuf *b)
 
 void chat_completion_add(char ***list, size_t *n, const char *word, const char *begin)
 {
-    char **grown, *text;
+    char *text;
 
     if (strncmp(word, begin, strlen(begin)) != 0)
         return;
-    grown = mem_resize(*list, *n + 2, sizeof **list);
-    text = mem_string(word);
-    if (grown)
-        *list = grown;
-    if (!grown || !text) {
-        mem_free(text);
+    if (!MEM_FIT(*list, *n + 2) || !(text = mem_string(word)))
         return;
-    }
-    grown[(*n)++] = text;
-    grown[*n] = NULL;
+    (*list)[(*n)++] = text;
+    (*list)[*n] = NULL;
 }
 
 int chat_busy(struct conversation *c)

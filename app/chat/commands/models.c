@@ -6,6 +6,7 @@
 #include "app/common/model_places.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/fit.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/file/dtype.h"
@@ -47,7 +48,7 @@ static const char *why_short(const struct error *why, const char *path)
 static void put_row(struct strbuf *b, const struct model_look *l, size_t i, uint64_t free_bytes)
 {
     struct engine_config c = l->setup.config;
-    bool used = model_places_same(l->paths[i], l->setup.model_path);
+    bool used = file_same(l->paths[i], l->setup.model_path);
     char name[512], size[24], kind[64], needs[24], free_text[24];
     struct model_footprint weights;
     struct error why = {0};

@@ -4,6 +4,7 @@
 
 #include "app/common/paths.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,10 +25,7 @@ static void folder_name(char *out, size_t size)
 
 static int is_role(const struct dirent *d)
 {
-    size_t n = strlen(d->d_name);
-
-    return d->d_name[0] != '.' && n > strlen(ENDING) &&
-           strcmp(d->d_name + n - strlen(ENDING), ENDING) == 0;
+    return d->d_name[0] != '.' && path_stem(d->d_name, ENDING);
 }
 
 /* Calls take for each role's name, in alphabetical order; returns their number. */
@@ -41,7 +39,7 @@ static int each_role(void (*take)(void *ctx, const char *name), void *ctx)
     if ((n = scandir(folder, &all, is_role, alphasort)) < 0)
         return 0;
     for (int i = 0; i < n; i++) {
-        all[i]->d_name[strlen(all[i]->d_name) - strlen(ENDING)] = 0;
+        all[i]->d_name[path_stem(all[i]->d_name, ENDING)] = 0;
         take(ctx, all[i]->d_name);
         free(all[i]);
     }

@@ -133,8 +133,7 @@ static size_t whole_sentences(const char *text, size_t n)
 
 static void flush_sentence(struct linemode *m, bool all)
 {
-    size_t n = all ? m->sentence.len
-                   : whole_sentences(m->sentence.data ? m->sentence.data : "", m->sentence.len);
+    size_t n = all ? m->sentence.len : whole_sentences(strbuf_text(&m->sentence), m->sentence.len);
 
     if (!n)
         return;
@@ -343,7 +342,7 @@ static void line_in(struct linemode *m, const char *line)
         }
     }
     m->in_block = false;
-    submit(m, m->block.data ? m->block.data : "");
+    submit(m, strbuf_text(&m->block));
     strbuf_release(&m->block);
 }
 

@@ -146,7 +146,7 @@ static void hook_view(void *ctx)
                               : "%zu message%s above are out of its sight; /compact puts a summary "
                                 "in their place%s",
                       at - first, at - first == 1 ? "" : "s", summary ? summary : "");
-    ui_block_view(&s->model, at > first ? (int)at + 1 : 0, text.data ? text.data : "");
+    ui_block_view(&s->model, at > first ? (int)at + 1 : 0, strbuf_text(&text));
     strbuf_release(&text);
 }
 

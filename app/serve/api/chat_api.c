@@ -104,7 +104,7 @@ static json_t *message_of(const struct task *t)
     json_object_set_new(m, "content",
                         t->tool_calls && !t->text.len
                             ? json_null()
-                            : json_stringn(t->text.data ? t->text.data : "", t->text.len));
+                            : json_stringn(strbuf_text(&t->text), t->text.len));
     if (t->reasoning.len)
         json_object_set_new(m, "reasoning_content",
                             json_stringn(t->reasoning.data, t->reasoning.len));
@@ -199,7 +199,7 @@ void api_apply_template(struct exchange *x)
     else if (server_ready(x->server, &why) == 0)
         apply_template(j, &text, &why);
     strbuf_puts(&out, "{\"prompt\":");
-    text_json_put(&out, text.data ? text.data : "", text.len);
+    text_json_put(&out, strbuf_text(&text), text.len);
     strbuf_putc(&out, '}');
     if (why.status)
         reply_refusal(x, &why);

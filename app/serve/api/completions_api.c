@@ -138,8 +138,8 @@ static json_t *whole_text(const struct task *t)
 
     if (before)
         strbuf_put(&b, json_string_value(before), json_string_length(before));
-    strbuf_put(&b, t->text.data ? t->text.data : "", t->text.len);
-    o = json_stringn(b.data ? b.data : "", b.len);
+    strbuf_put(&b, strbuf_text(&t->text), t->text.len);
+    o = json_stringn(strbuf_text(&b), b.len);
     json_decref(before);
     strbuf_release(&b);
     return o;

@@ -55,7 +55,7 @@ json_t *token_json(const struct tokenizer *t, int id, bool first)
     json_t *o;
 
     token_text(&b, t, id, first);
-    o = b.failed ? NULL : json_stringn(b.data ? b.data : "", b.len);
+    o = b.failed ? NULL : json_stringn(strbuf_text(&b), b.len);
     strbuf_release(&b);
     return o;
 }

@@ -47,7 +47,7 @@ void api_lora_set(struct exchange *x)
         reply_refusal(x, &why);
         return;
     }
-    list = json_loadb(x->body.data ? x->body.data : "", x->body.len, 0, &where);
+    list = json_loadb(strbuf_text(&x->body), x->body.len, 0, &where);
     if (!list)
         refuse(&why, 400, "invalid_json", NULL, "the body is no JSON (line %d, column %d): %.200s",
                where.line, where.column, where.text);

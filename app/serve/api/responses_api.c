@@ -188,7 +188,7 @@ static void close_reasoning(struct job *j, const struct task *t)
 
 static void close_message(struct job *j, const struct task *t)
 {
-    const char *text = t->text.data ? t->text.data : "";
+    const char *text = strbuf_text(&t->text);
 
     put_text(j, "response.output_text.done",
              json_pack("{s:s%, s:[]}", "text", text, t->text.len, "logprobs"));

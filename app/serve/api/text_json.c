@@ -19,7 +19,7 @@ json_t *text_json(const char *bytes, size_t n)
         bytes += used;
         n -= used;
     }
-    o = b.failed ? NULL : json_stringn(b.data ? b.data : "", b.len);
+    o = b.failed ? NULL : json_stringn(strbuf_text(&b), b.len);
     strbuf_release(&b);
     return o;
 }

@@ -6,8 +6,10 @@
 #include "app/common/model_files.h"
 #include "app/common/model_places.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,19 +44,12 @@ struct model_registry {
 
 /* ---- what there is ---- */
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 static void cut_suffix(char *id)
 {
-    size_t n = strlen(id);
+    size_t n = path_stem(id, ".gguf");
 
-    if (n > 5 && strcmp(id + n - 5, ".gguf") == 0)
-        id[n - 5] = 0;
+    if (n)
+        id[n] = 0;
 }
 
 static bool is_taken(const struct model_registry *s, const char *id)
@@ -68,7 +63,7 @@ static bool is_taken(const struct model_registry *s, const char *id)
 /* The file's name; with its folder if another model has the same name. */
 static void name_entry(const struct model_registry *s, struct entry *to)
 {
-    snprintf(to->id, sizeof to->id, "%s", base_of(to->path));
+    snprintf(to->id, sizeof to->id, "%s", path_name(to->path));
     cut_suffix(to->id);
     if (!is_taken(s, to->id))
         return;
@@ -103,7 +98,7 @@ static int fill(struct model_registry *s, const char *path, const char *id,
         return error_set(e, ERR_MEMORY, "out of memory for the list of models");
     rc = add(s, path, id, e);
     for (size_t i = 0; i < f->n && rc == 0; i++)
-        if (!model_places_same(f->paths[i], path))
+        if (!file_same(f->paths[i], path))
             rc = add(s, f->paths[i], NULL, e);
     return rc;
 }
@@ -166,7 +161,7 @@ int registry_find(const struct model_registry *s, const char *name)
     for (size_t i = 0; i < s->n; i++) { /* requested by another name */
         char file[SHELF_NAME];
 
-        snprintf(file, sizeof file, "%s", base_of(s->entries[i].path));
+        snprintf(file, sizeof file, "%s", path_name(s->entries[i].path));
         cut_suffix(file);
         if (strcmp(file, bare) == 0)
             return (int)i;
@@ -195,7 +190,7 @@ static struct ticket *ticket_new(const struct model_registry *s, struct exchange
 
     if (!t)
         return NULL;
-    body = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &ignored);
+    body = json_load_wide(strbuf_text(&x->body), x->body.len, 0, &ignored);
     name = json_string_value(json_object_get(body, "model"));
     *t = (struct ticket){.x = x, .model = name ? registry_find(s, name) : -1};
     t->stream = json_is_true(json_object_get(body, "stream"));

@@ -31,16 +31,13 @@ static int copy_list(struct option_list *to, const struct option_list *from, str
 static int add_key(struct access *a, const char *text, size_t n, const char *path, size_t line,
                    struct error *e)
 {
-    char(*more)[KEY_MOST];
-
     if (n >= KEY_MOST)
         return error_set(e, ERR_USAGE, "%s:%zu: a key has at most %d bytes", path, line,
                          KEY_MOST - 1);
-    if (!(more = mem_resize(a->keys, a->n_keys + 1, sizeof *more)))
+    if (!MEM_FIT(a->keys, a->n_keys + 1))
         return error_set(e, ERR_MEMORY, "out of memory for the keys");
-    a->keys = more;
-    memset(more[a->n_keys], 0, KEY_MOST);
-    memcpy(more[a->n_keys++], text, n);
+    memset(a->keys[a->n_keys], 0, KEY_MOST);
+    memcpy(a->keys[a->n_keys++], text, n);
     return 0;
 }
 

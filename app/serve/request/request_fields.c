@@ -43,7 +43,7 @@ static int check_model(struct job *j, struct refusal *r)
 json_t *request_json(const struct exchange *x, struct refusal *r)
 {
     json_error_t where;
-    json_t *o = json_load_wide(x->body.data ? x->body.data : "", x->body.len, 0, &where);
+    json_t *o = json_load_wide(strbuf_text(&x->body), x->body.len, 0, &where);
 
     if (!o)
         refuse(r, 400, "invalid_json", NULL, "the body is no JSON (line %d, column %d): %.200s",

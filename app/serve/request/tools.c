@@ -181,7 +181,7 @@ int tools_given(const struct job *j, const struct telling *t, json_t **given, st
 int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
 {
     const struct engine_info *info = server_info(j->server);
-    int *ids = NULL, *more, n = 0, rc;
+    int *ids = NULL, n = 0, rc;
     struct error e = {0};
 
     if (!j->wish.tools)
@@ -193,11 +193,10 @@ int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
     if (rc == 0 && p->n + n >= info->context)
         rc = error_set(&e, ERR_CONTEXT, "the prompt has %d tokens, the context %d", p->n + n,
                        info->context);
-    if (rc == 0 && !(more = mem_resize(p->ids, (size_t)(p->n + n), sizeof *more)))
+    if (rc == 0 && !MEM_FIT(p->ids, p->n + n))
         rc = error_set(&e, ERR_MEMORY, "out of memory for the prompt");
     if (rc == 0) {
-        memcpy(more + p->n, ids, (size_t)n * sizeof *ids);
-        p->ids = more;
+        memcpy(p->ids + p->n, ids, (size_t)n * sizeof *ids);
         p->n += n;
         p->goes_on = true;
         p->parts = (struct answer_parts){0}; /* the call is the whole answer */

@@ -1,11 +1,9 @@
 /* See config.h. */
 #include "engine/convert/onnx/config.h"
 
-#include "engine/base/file.h"
 #include "engine/base/json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Model types that onnxruntime-genai supports by name and runs alike; any other is exported as
@@ -24,17 +22,6 @@ bool onnx_config_possible(const struct hparams *hp)
             return false;
     }
     return true;
-}
-
-static int put_json(json_t *root, const char *path, struct error *e)
-{
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    int rc = text ? file_replace(path, text, strlen(text), e)
-                  : error_set(e, ERR_MEMORY, "%s: out of memory", path);
-
-    free(text);
-    json_decref(root);
-    return rc;
 }
 
 static json_t *stops_of(const struct hparams *hp)
@@ -80,16 +67,16 @@ int onnx_config_genai(const struct model *m, const char *path, struct error *e)
     const struct hparams *hp = &m->hp;
     int stop = hp->n_stops ? hp->stops[0] : hp->n_vocab - 1;
 
-    /* past_present_share_buffer works only with com.microsoft.GroupQueryAttention */
-    return put_json(json_pack("{s:{s:s, s:i, s:o, s:i, s:i, s:i, s:o},"
-                              " s:{s:b, s:i, s:i, s:b, s:i}}",
-                              "model", "type", genai_type(m), "bos_token_id",
-                              hp->bos >= 0 ? hp->bos : stop, "eos_token_id", stops_of(hp),
-                              "pad_token_id", stop, "context_length", hp->context_max, "vocab_size",
-                              hp->n_vocab, "decoder", decoder(hp), "search", "do_sample", 0,
-                              "max_length", hp->context_max, "num_beams", 1,
-                              "past_present_share_buffer", 0, "batch_size", 1),
-                    path, e);
+    /* past_present_share_buffer is for com.microsoft.GroupQueryAttention alone */
+    return json_write_file(json_pack("{s:{s:s, s:i, s:o, s:i, s:i, s:i, s:o},"
+                                     " s:{s:b, s:i, s:i, s:b, s:i}}",
+                                     "model", "type", genai_type(m), "bos_token_id",
+                                     hp->bos >= 0 ? hp->bos : stop, "eos_token_id", stops_of(hp),
+                                     "pad_token_id", stop, "context_length", hp->context_max,
+                                     "vocab_size", hp->n_vocab, "decoder", decoder(hp), "search",
+                                     "do_sample", 0, "max_length", hp->context_max, "num_beams", 1,
+                                     "past_present_share_buffer", 0, "batch_size", 1),
+                           path, JSON_INDENT(2), e);
 }
 
 int onnx_config_plain(const struct model *m, const char *path, struct error *e)
@@ -97,11 +84,11 @@ int onnx_config_plain(const struct model *m, const char *path, struct error *e)
     const struct hparams *hp = &m->hp;
     const struct mixer_shape *s = &hparams_layer(hp, 0)->mixer;
 
-    return put_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "model_type",
-                              m->family, "vocab_size", hp->n_vocab, "hidden_size", hp->hidden,
-                              "num_hidden_layers", hp->n_layers, "num_attention_heads", s->heads,
-                              "num_key_value_heads", s->kv_heads, "head_dim", s->key_dim,
-                              "max_position_embeddings", hp->context_max, "eos_token_id",
-                              stops_of(hp)),
-                    path, e);
+    return json_write_file(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "model_type",
+                                     m->family, "vocab_size", hp->n_vocab, "hidden_size",
+                                     hp->hidden, "num_hidden_layers", hp->n_layers,
+                                     "num_attention_heads", s->heads, "num_key_value_heads",
+                                     s->kv_heads, "head_dim", s->key_dim, "max_position_embeddings",
+                                     hp->context_max, "eos_token_id", stops_of(hp)),
+                           path, JSON_INDENT(2), e);
 }

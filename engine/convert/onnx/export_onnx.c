@@ -158,14 +158,9 @@ static int make_graph(struct exporting *x, struct error *e)
 /* Copies from the model's folder, or the folder of its file. */
 static int copy_companions(struct exporting *x, struct error *e)
 {
-    const char *path = weight_file_path(x->m->file), *slash = strrchr(path, '/');
     char folder[PATH_MAX];
-    struct stat st;
 
-    snprintf(folder, sizeof folder, "%s", path);
-    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
-                 slash ? path : ".");
+    file_folder(weight_file_path(x->m->file), folder, sizeof folder);
     return companions_copy(folder, x->folder, e);
 }
 

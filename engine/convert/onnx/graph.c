@@ -93,17 +93,10 @@ static char *text(struct onnx_graph *g, const char *s)
 
 static void put(struct onnx_graph *g, struct list *l, void *item)
 {
-    if (l->n == l->room) {
-        void **more = mem_resize(l->items, l->room * 2 + 64, sizeof *more);
-
-        if (!more) {
-            g->failed = true;
-            return;
-        }
-        l->items = more;
-        l->room = l->room * 2 + 64;
-    }
-    l->items[l->n++] = item;
+    if (MEM_ROOM(l->items, l->n, l->room, 64))
+        l->items[l->n++] = item;
+    else
+        g->failed = true;
 }
 
 struct onnx_graph *onnx_graph_new(void)

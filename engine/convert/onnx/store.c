@@ -5,6 +5,7 @@
 #include "engine/adapter/merge.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/layout/pack.h"
 
 #include <errno.h>
@@ -102,14 +103,9 @@ static struct tensor *new_tensor(struct onnx_store *s, const char *name, int n_p
 {
     struct tensor *t;
 
-    if (s->n == s->room) {
-        t = mem_resize(s->tensors, (size_t)s->room * 2 + 64, sizeof *t);
-        if (!t) {
-            s->failed = true;
-            return NULL;
-        }
-        s->tensors = t;
-        s->room = s->room * 2 + 64;
+    if (!MEM_ROOM(s->tensors, s->n, s->room, 64)) {
+        s->failed = true;
+        return NULL;
     }
     t = &s->tensors[s->n];
     *t = (struct tensor){.file = -1, .type = DTYPE_F32, .n_pieces = n_pieces};
@@ -124,11 +120,9 @@ static struct tensor *new_tensor(struct onnx_store *s, const char *name, int n_p
 
 float *onnx_store_keep(struct onnx_store *s, size_t n)
 {
-    float **more = mem_resize(s->kept, (size_t)s->n_kept + 1, sizeof *more), *p;
+    float *p;
 
-    if (more)
-        s->kept = more;
-    if (!more || !(p = mem_alloc(n, sizeof *p))) {
+    if (!MEM_FIT(s->kept, s->n_kept + 1) || !(p = mem_alloc(n, sizeof *p))) {
         s->failed = true;
         return NULL;
     }
@@ -186,15 +180,13 @@ static const char *name_it(struct onnx_store *s, struct tensor *t, int n, const 
 /* Index of the file, -1: too many. */
 static int file_number(struct onnx_store *s, const struct weight_place *p)
 {
-    const char *slash = strrchr(p->path, '/');
-
     for (int i = 0; i < s->n_files; i++)
         if (strcmp(s->files[i].path, p->path) == 0)
             return i;
     if (s->n_files == FILES)
         return -1;
     s->files[s->n_files] = (struct source_file){
-        .path = p->path, .name = slash ? slash + 1 : p->path, .data = p->file, .size = p->size};
+        .path = p->path, .name = path_name(p->path), .data = p->file, .size = p->size};
     return s->n_files++;
 }
 

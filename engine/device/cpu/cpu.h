@@ -300,19 +300,23 @@ static inline void norm_row(const struct cpu_device *d, const struct norms_shape
         d->k->rms_norm(x, n, w->weight, 1.0f / (float)n, s->eps, y);
 }
 
-/* The factor of an operator's output before it is added to the residual stream. */
-static inline float residual_scale(const struct cpu_device *d)
+/* n columns of some rows that an operator adds to the residual stream, by what they are multiplied
+ * with first. */
+static inline void scale_output(const struct cpu_device *d, float *y, int n, int rows,
+                                ptrdiff_t stride)
 {
-    float scale = d->model->hp.residual_scale;
+    float scale = hparams_residual(&d->model->hp);
 
-    return scale != 0.0f ? scale : 1.0f;
+    for (int t = 0; t < rows && scale != 1.0f; t++)
+        for (int i = 0; i < n; i++)
+            y[t * stride + i] *= scale;
 }
 
 /* A row's weights as used in the combination. */
 static inline const float *scaled_weights(const struct cpu_device *d, const float *weights,
                                           int used, float *room)
 {
-    float scale = residual_scale(d);
+    float scale = hparams_residual(&d->model->hp);
 
     if (scale == 1.0f)
         return weights;
@@ -486,9 +490,21 @@ extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all ki
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);
 
-/* mixers/output.c: the final projection o of a mixer, as a phase; y or residual as in
- * cpu_mixer.phases. One row's input is computed redundantly by every thread, by `first` with its
- * first task; NULL: it is ready. And what thread tid reads first of o. */
+/* mixers/input.c: the normed input that a mixer begins with, by a phase: quantised, or as floats,
+ * or both. One row's is made by every thread for itself, by input_prepare_row with its first task:
+ * row t of x, normed into row and quantised into panels. */
+struct input input_prepare(struct cpu_device *d, int tid, int layer, bool quantised, bool floats,
+                           int rows, const float *x);
+void input_prepare_row(const struct cpu_device *d, int layer, bool quantised, const float *x,
+                       float *row, struct act_block *panels, int rows, int t);
+/* The queries of rows r0 .. of a job, `heads` of all from `head` on, of so many dimensions each.
+ * Several rows' are copied where they lie a whole row of heads apart. */
+const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int all, int dims,
+                            int r0, int rows, int head, int heads);
+
+/* mixers/output.c: the projection o that a mixer ends with, by a phase; y or residual as in
+ * cpu_mixer.phases. One row's input is made by every thread for itself, by `first` with its first
+ * task; NULL: it is there. And where thread tid reads o first. */
 void output_phase(struct cpu_device *d, int tid, const struct matrix *o, const struct input *in,
                   void (*first)(struct cpu_device *d, int tid, const void *ctx), const void *ctx,
                   float *y, float *residual);

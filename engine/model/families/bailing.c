@@ -59,7 +59,6 @@ static const struct family_rename renamed[] = {{"head_dim", "kda.head_dim"},
                                                {"score_function", "expert_gating_func"},
                                                {NULL, NULL}};
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|role_end|>", NULL};
 
 /* Unsupported: projections through two thin matrices, a gate of another granularity. */
@@ -143,6 +142,5 @@ const struct family family_bailing_hybrid = {
     .normalised = "norm_topk_prob",
     .theta_unsaid = 6e6f,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };

@@ -40,7 +40,6 @@ static const struct family_tensor tensors[] = {
 };
 /* clang-format on */
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|role_end|>", "<|endoftext|>", NULL};
 
 /* Unsupported: a head normed at load time, other routers. */
@@ -88,47 +87,29 @@ const struct family family_bailing_moe = {
     .layers = layers,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };
 
-#define SHAPE_V2                                                               \
-    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},                              \
-              .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true}}, \
-              .norms = {.kind = NORM_RMS, .before = true}}
+#define OF_V2                                                                          \
+    .exported = true,                                                                  \
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},                                      \
+              .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true}},         \
+              .norms = {.kind = NORM_RMS, .before = true}},                            \
+    .qk_norm_optional = true, .part_unsaid = 1.0f, .extra_layers = true, .keys = keys, \
+    .tensors = tensors, .layers = v2_layers, ROPE_NAMES, .stops = stops
 
 const struct family family_bailing_moe_v2 = {
     .name = "bailing_moe_v2",
     .gguf = {"bailingmoe2"},
-    .exported = true,
     .gguf_qkv = true,
     .json = {"BailingMoeV2ForCausalLM", "bailing_moe_v2"},
-    SHAPE_V2,
-    .qk_norm_optional = true,
-    .part_unsaid = 1.0f,
-    .extra_layers = true,
-    .keys = keys,
-    .tensors = tensors,
-    .layers = v2_layers,
-    ROPE_NAMES,
-    .ignored = none,
-    .stops = stops,
+    OF_V2,
 };
 
 const struct family family_sarvam_moe = {
     .name = "sarvam_moe",
-    .exported = true,
     .exported_as = &family_bailing_moe_v2,
     .json = {"SarvamMoEForCausalLM", "sarvam_moe"},
-    SHAPE_V2,
-    .qk_norm_optional = true,
-    .part_unsaid = 1.0f,
     .theta_unsaid = 8e6f,
-    .extra_layers = true,
-    .keys = keys,
-    .tensors = tensors,
-    .layers = v2_layers,
-    ROPE_NAMES,
-    .ignored = none,
-    .stops = stops,
+    OF_V2,
 };

@@ -64,67 +64,48 @@ static void gguf_layers(struct hparams *hp, struct describer *d)
     }
 }
 
-#define SHAPE(...)                                                                   \
+/* The arguments: how experts are chosen. */
+#define OF_ALL(...)                                                                  \
     .shape = {.mixer = {.kind = MIXER_MLA, .rope = ROPE_PAIRS, .latent_eps = 1e-6f}, \
               .ffn = {.router = {__VA_ARGS__}},                                      \
-              .norms = {.kind = NORM_RMS, .before = true}}
+              .norms = {.kind = NORM_RMS, .before = true}},                          \
+    .keys = keys, .tensors = tensors, ROPE_NAMES, .ignored = ignored
+
+#define OF_FOLDERS .exported = true, .exported_as = &family_deepseek2
+
+#define OF_V3                                                                            \
+    OF_ALL(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true), OF_FOLDERS, \
+        .extra_layers = true, .layers = describe_latent, .normalised = "norm_topk_prob"
 
 const struct family family_deepseek_v2 = {
     .name = "deepseek_v2",
-    .exported = true,
-    .exported_as = &family_deepseek2,
     .json = {"DeepseekV2ForCausalLM", "deepseek_v2"},
-    SHAPE(.kind = ROUTER_SOFTMAX),
-    .keys = keys,
-    .tensors = tensors,
+    OF_ALL(.kind = ROUTER_SOFTMAX),
+    OF_FOLDERS,
     .layers = v2_layers,
-    ROPE_NAMES,
-    .ignored = ignored,
     .stops = stops,
 };
 
 const struct family family_deepseek_v3 = {
     .name = "deepseek_v3",
-    .exported = true,
-    .exported_as = &family_deepseek2,
     .json = {"DeepseekV3ForCausalLM", "deepseek_v3"},
-    SHAPE(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true),
-    .extra_layers = true,
-    .keys = keys,
-    .tensors = tensors,
-    .layers = describe_latent,
-    .normalised = "norm_topk_prob",
-    ROPE_NAMES,
-    .ignored = ignored,
+    OF_V3,
     .stops = stops,
 };
 
 const struct family family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
-    .exported = true,
-    .exported_as = &family_deepseek2,
     .json = {"Glm4MoeLiteForCausalLM", "glm4_moe_lite"},
-    SHAPE(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true),
-    .extra_layers = true,
-    .keys = keys,
-    .tensors = tensors,
-    .layers = describe_latent,
-    .normalised = "norm_topk_prob",
-    ROPE_NAMES,
-    .ignored = ignored,
+    OF_V3,
     .stops = glm_stops,
 };
 
 const struct family family_deepseek2 = {
     .name = "deepseek2",
     .gguf = {"deepseek2"},
-    SHAPE(.kind = ROUTER_SOFTMAX),
+    OF_ALL(.kind = ROUTER_SOFTMAX),
     .gguf_rope = ROPE_PAIRS,
     .extra_layers = true,
-    .keys = keys,
-    .tensors = tensors,
     .layers = gguf_layers,
-    ROPE_NAMES,
-    .ignored = ignored,
     .stops = gguf_stops,
 };

@@ -28,7 +28,6 @@ static const struct family_tensor tensors[] = {
 };
 /* clang-format on */
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|endoftext|>", "<|user|>", "<|observation|>", NULL};
 
 const struct family family_glm4_moe = {
@@ -46,6 +45,5 @@ const struct family family_glm4_moe = {
     .tensors = tensors,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };

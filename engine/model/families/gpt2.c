@@ -83,7 +83,7 @@ static const struct family_tensor opt_tensors[] = {
 static const char *const gpt2_ignored[] = {"h.*.attn.bias", "h.*.attn.masked_bias",
                                            "transformer.h.*.attn.bias",
                                            "transformer.h.*.attn.masked_bias", NULL};
-static const char *const none[] = {NULL};
+static const char *const no_stops[] = {NULL};
 static const char *const gpt2_stops[] = {"<|endoftext|>", NULL};
 
 static void all_dense(struct hparams *hp, int width)
@@ -153,6 +153,5 @@ const struct family family_opt = {
     .layers = opt_layers,
     ROPE_NAMES,
     .tied_unsaid = true,
-    .ignored = none,
-    .stops = none,
+    .stops = no_stops,
 };

@@ -35,7 +35,6 @@ static const struct family_tensor tensors[] = {
 };
 /* clang-format on */
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|return|>", "<|call|>", NULL};
 
 /* The code's own defaults of YaRN, if config.json has none. */
@@ -76,6 +75,5 @@ const struct family family_gpt_oss = {
     ROPE_NAMES,
     .yarn_exact = true,
     .theta_unsaid = 150000.0f,
-    .ignored = none,
     .stops = stops,
 };

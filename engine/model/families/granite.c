@@ -27,28 +27,12 @@ static const struct family_tensor tensors[] = {
     TENSORS_ENDS,
     TENSORS_NORMS,
     TENSORS_ATTENTION,
-    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"},
-     {HF "block_sparse_moe.router.layer.weight",
-      HF "block_sparse_moe.router.weight"}},
-    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},
-    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}},
-    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"},
-     {HF "block_sparse_moe.input_linear.weight",
-      HF "block_sparse_moe.experts.gate_up_proj"}},
-    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"},
-     {HF "block_sparse_moe.output_linear.weight",
-      HF "block_sparse_moe.experts.down_proj"}},
-    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, {NULL}},
-    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, {NULL}},
-    {TENSOR_SHARED_GATE_UP, false, {NULL}, {HF "shared_mlp.input_linear.weight"}},
-    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},
-     {HF "shared_mlp.output_linear.weight"}},
+    TENSORS_EXPERTS_GRANITE,
     TENSORS_DENSE,
     TENSORS_END,
 };
 /* clang-format on */
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|end_of_text|>", NULL};
 
 /* Without tensors, config.json tells whether there is a shared expert. */
@@ -74,7 +58,6 @@ const struct family family_granitemoe = {
     .tensors = tensors,
     .layers = layers,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };
 
@@ -88,6 +71,5 @@ const struct family family_granite = {
     .keys = dense_keys,
     .tensors = tensors,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };

@@ -18,32 +18,17 @@ static const struct family_key keys[] = {
     KEYS_END,
 };
 
+#define MAMBA(name) {HF "mamba." name}
+
 static const struct family_tensor tensors[] = {
     TENSORS_ENDS,
     TENSORS_NORMS,
-    {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}},
-    {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}},
-    {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}},
+    TENSORS_Q_K_V,
     {TENSOR_O, TENSOR_BIAS | TENSOR_BY_MIXER,
      {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"},
      {HF "self_attn.o_proj.weight", HF "mamba.out_proj.weight"}},
-    TENSORS_MAMBA2(HF "mamba."),
-    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"},
-     {HF "block_sparse_moe.router.layer.weight",
-      HF "block_sparse_moe.router.weight"}},
-    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},
-    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}},
-    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"},
-     {HF "block_sparse_moe.input_linear.weight",
-      HF "block_sparse_moe.experts.gate_up_proj"}},
-    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"},
-     {HF "block_sparse_moe.output_linear.weight",
-      HF "block_sparse_moe.experts.down_proj"}},
-    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, {NULL}},
-    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, {NULL}},
-    {TENSOR_SHARED_GATE_UP, false, {NULL}, {HF "shared_mlp.input_linear.weight"}},
-    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},
-     {HF "shared_mlp.output_linear.weight"}},
+    TENSORS_MAMBA2(MAMBA),
+    TENSORS_EXPERTS_GRANITE,
     {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, {NULL}},
     {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {NULL}},
     {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"},
@@ -57,7 +42,6 @@ static const struct family_rename renamed[] = {RENAMED_MAMBA2("mamba_n_heads", "
                                                {"rotated", "rope.scaling.finetuned"},
                                                {NULL, NULL}};
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|end_of_text|>", NULL};
 
 /* "mamba" on the Hub, "linear_attention" in what transformers 5 saves. */
@@ -133,6 +117,5 @@ const struct family family_granitemoehybrid = {
     .layers = layers,
     .renamed = renamed,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };

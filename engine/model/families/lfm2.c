@@ -51,7 +51,6 @@ static const struct family_tensor tensors[] = {
 
 static const struct family_rename renamed[] = {{"conv_L_cache", "shortconv.l_cache"}, {NULL, NULL}};
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|im_end|>", NULL};
 
 static void layers(struct hparams *hp, struct describer *d)
@@ -100,38 +99,28 @@ static void dense_layers(struct hparams *hp, struct describer *d)
             describe_dense(&hp->layers[l].ffn, dense_width(d));
 }
 
+#define OF_BOTH                                                                                   \
+    .exported = true, .keys = keys, .tensors = tensors, .renamed = renamed, .theta_unsaid = 1e6f, \
+    ROPE_NAMES, .stops = stops
+
 const struct family family_lfm2 = {
     .name = "lfm2",
     .gguf = {"lfm2"},
-    .exported = true,
     .json = {"Lfm2ForCausalLM", "lfm2"},
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD}, .norms = {.kind = NORM_RMS, .before = true}},
-    .keys = keys,
-    .tensors = tensors,
     .layers = dense_layers,
-    .renamed = renamed,
-    .theta_unsaid = 1e6f,
     .tied_unsaid = true,
-    ROPE_NAMES,
-    .ignored = none,
-    .stops = stops,
+    OF_BOTH,
 };
 
 const struct family family_lfm2_moe = {
     .name = "lfm2_moe",
     .gguf = {"lfm2moe"},
-    .exported = true,
     .json = {"Lfm2MoeForCausalLM", "lfm2_moe"},
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},
               .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .floor = 1e-6f}},
               .norms = {.kind = NORM_RMS, .before = true}},
-    .keys = keys,
-    .tensors = tensors,
     .layers = layers,
-    .renamed = renamed,
     .normalised = "norm_topk_prob",
-    .theta_unsaid = 1e6f,
-    ROPE_NAMES,
-    .ignored = none,
-    .stops = stops,
+    OF_BOTH,
 };

@@ -34,35 +34,23 @@ static const struct family_tensor tensors[] = {
 static const char *const ignored[] = {"model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
 static const char *const stops[] = {"<|eot_id|>", "<|eom_id|>", NULL};
 
-#define SHAPE                                                                  \
+#define OF_BOTH                                                                \
+    .gguf = {"llama"}, .exported = true,                                       \
     .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
-              .norms = {.kind = NORM_RMS, .before = true}}
+              .norms = {.kind = NORM_RMS, .before = true}},                    \
+    .gguf_rope = ROPE_PAIRS, .tensors = tensors, ROPE_NAMES, .ignored = ignored, .stops = stops
 
 const struct family family_llama = {
     .name = "llama",
-    .gguf = {"llama"},
-    .exported = true,
     .json = {"LlamaForCausalLM", "llama"},
-    SHAPE,
-    .gguf_rope = ROPE_PAIRS,
     .keys = llama_keys,
-    .tensors = tensors,
-    ROPE_NAMES,
-    .ignored = ignored,
-    .stops = stops,
+    OF_BOTH,
 };
 
 const struct family family_mixtral = {
     .name = "mixtral",
-    .gguf = {"llama"},
-    .exported = true,
     .json = {"MixtralForCausalLM", "mixtral"},
-    SHAPE,
     .theta_unsaid = 1e6f,
-    .gguf_rope = ROPE_PAIRS,
     .keys = mixtral_keys,
-    .tensors = tensors,
-    ROPE_NAMES,
-    .ignored = ignored,
-    .stops = stops,
+    OF_BOTH,
 };

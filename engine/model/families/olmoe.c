@@ -23,7 +23,6 @@ static const struct family_tensor tensors[] = {
 };
 /* clang-format on */
 
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|endoftext|>", "|||IP_ADDRESS|||", NULL};
 static const char *const unsupported[] = {"clip_qkv", "olmoe.attention.clamp_kqv", NULL};
 
@@ -40,6 +39,5 @@ const struct family family_olmoe = {
     .normalised = "norm_topk_prob",
     .unsupported = unsupported,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };

@@ -54,7 +54,6 @@ static const struct family_tensor vl_moe_tensors[] = {
 /* clang-format on */
 
 static const char *const towers[] = {"model.visual.*", "visual.*", NULL};
-static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
 enum windows { WINDOWS_ALL, WINDOWS_EVEN, WINDOWS_LAST };
@@ -103,7 +102,6 @@ const struct family family_qwen2 = {
     .tensors = qwen2_tensors,
     .layers = qwen3_layers,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };
 
@@ -119,27 +117,24 @@ const struct family family_qwen2_moe = {
     .normalised = "norm_topk_prob",
     .layers = qwen2_moe_layers,
     ROPE_NAMES,
-    .ignored = none,
     .stops = stops,
 };
 
-#define QWEN3_SHAPE(norm)                                                      \
+/* norm: whether the chosen experts' weights sum to 1 */
+#define OF_QWEN3(norm)                                                         \
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},                              \
               .ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = norm}}, \
-              .norms = {.kind = NORM_RMS, .before = true}}
+              .norms = {.kind = NORM_RMS, .before = true}},                    \
+    .keys = keys, ROPE_NAMES, .stops = stops
 
 const struct family family_qwen3 = {
     .name = "qwen3",
     .gguf = {"qwen3"},
     .exported = true,
     .json = {"Qwen3ForCausalLM", "qwen3"},
-    QWEN3_SHAPE(false),
-    .keys = keys,
+    OF_QWEN3(false),
     .tensors = qwen3_tensors,
     .layers = qwen3_layers,
-    ROPE_NAMES,
-    .ignored = none,
-    .stops = stops,
 };
 
 const struct family family_qwen3_moe = {
@@ -147,44 +142,29 @@ const struct family family_qwen3_moe = {
     .gguf = {"qwen3moe"},
     .exported = true,
     .json = {"Qwen3MoeForCausalLM", "qwen3_moe"},
-    QWEN3_SHAPE(true),
-    .keys = keys,
+    OF_QWEN3(true),
     .tensors = qwen3_tensors,
     .normalised = "norm_topk_prob",
     .layers = qwen3_moe_layers,
-    ROPE_NAMES,
-    .ignored = none,
-    .stops = stops,
 };
 
-/* default_theta of configuration_qwen3_vl.py. norm_topk_prob is ignored: weights always sum to
- * 1. */
-#define VL_THETA .theta_unsaid = 5e5f
+/* default_theta of configuration_qwen3_vl.py. norm_topk_prob is not read: weights always sum to 1.
+ */
+#define OF_VL(norm) \
+    OF_QWEN3(norm), .nested = "model.language_model.", .theta_unsaid = 5e5f, .ignored = towers
 
 const struct family family_qwen3_vl = {
     .name = "qwen3_vl",
     .gguf = {"qwen3vl"},
     .json = {"Qwen3VLForConditionalGeneration", "qwen3_vl", "qwen3_vl_text"},
-    .nested = "model.language_model.",
-    QWEN3_SHAPE(false),
-    .keys = keys,
+    OF_VL(false),
     .tensors = qwen3_tensors,
-    ROPE_NAMES,
-    VL_THETA,
-    .ignored = towers,
-    .stops = stops,
 };
 
 const struct family family_qwen3_vl_moe = {
     .name = "qwen3_vl_moe",
     .gguf = {"qwen3vlmoe"},
     .json = {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3_vl_moe_text"},
-    .nested = "model.language_model.",
-    QWEN3_SHAPE(true),
-    .keys = keys,
+    OF_VL(true),
     .tensors = vl_moe_tensors,
-    ROPE_NAMES,
-    VL_THETA,
-    .ignored = towers,
-    .stops = stops,
 };

@@ -16,16 +16,9 @@ static const struct family_key keys[] = {
 #define NET HF "linear_attn."
 
 #define MTP_TENSORS \
-    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, \
-     {"mtp.pre_fc_norm_embedding.weight"}}, \
-    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, \
-     {"mtp.pre_fc_norm_hidden.weight"}}, \
-    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {"mtp.fc.weight"}}, \
-    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {"mtp.norm.weight"}}, \
-    {TENSOR_MTP_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
-     {"mtp.embed_tokens.weight"}}, \
-    {TENSOR_MTP_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
-     {"mtp.lm_head.weight"}}
+    TENSORS_MTP_NAMED("mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", \
+                      "mtp.fc.weight", "mtp.norm.weight", "mtp.embed_tokens.weight", \
+                      "mtp.lm_head.weight")
 
 /* qwen3_next has z with q, k and v and a with b, a key head at a time */
 #define TENSORS(in, z, beta, old_beta, json_beta, a) \
@@ -35,9 +28,7 @@ static const struct family_key keys[] = {
          {HF "input_layernorm.weight"}}, \
         {TENSOR_EXPERT_NORM, false, {"blk.%l.post_attention_norm.weight"}, \
          {HF "post_attention_layernorm.weight"}}, \
-        {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}}, \
-        {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}}, \
-        {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}}, \
+        TENSORS_Q_K_V, \
         {TENSOR_O, TENSOR_BIAS | TENSOR_BY_MIXER, \
          {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"}, \
          {HF "self_attn.o_proj.weight", NET "out_proj.weight"}}, \
@@ -103,73 +94,40 @@ static void layers(struct hparams *hp, struct describer *d)
  * text's position are the same. */
 static const int sections[4] = {11, 11, 10, 0};
 
-#define SHAPE                                                                  \
-    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD, .gated = true},               \
-              .ffn = {.shared_gate = SHARED_SIGMOID,                           \
-                      .router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
-              .norms = {.kind = NORM_RMS_ONE, .before = true}}
+#define OF_ALL                                                                     \
+    .exported = true,                                                              \
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD, .gated = true},                   \
+              .ffn = {.shared_gate = SHARED_SIGMOID,                               \
+                      .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},     \
+              .norms = {.kind = NORM_RMS_ONE, .before = true}},                    \
+    .keys = keys, .layers = layers, .renamed = renamed, .part_unsaid = 0.25f,      \
+    .extra_layers = true, .mtp = "mtp.layers.%l.", .mtp_normed = true, ROPE_NAMES, \
+    .ignored = ignored, .stops = stops
+
+#define OF_3_5                                                                                \
+    OF_ALL, .gguf_tiled = true, .gguf_sections = sections, .nested = "model.language_model.", \
+            .tensors = tensors
 
 const struct family family_qwen3_next = {
     .name = "qwen3_next",
     .gguf = {"qwen3next"},
-    .exported = true,
     .json = {"Qwen3NextForCausalLM", "qwen3_next"},
-    SHAPE,
-    .keys = keys,
     .tensors = next_tensors,
-    .layers = layers,
-    .renamed = renamed,
-    .part_unsaid = 0.25f,
-    .extra_layers = true,
-    .mtp = "mtp.layers.%l.",
-    .mtp_normed = true,
     .normalised = "norm_topk_prob",
-    ROPE_NAMES,
-    .ignored = ignored,
-    .stops = stops,
+    OF_ALL,
 };
 
 const struct family family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .gguf = {"qwen35moe"},
-    .exported = true,
-    .gguf_tiled = true,
-    .gguf_sections = sections,
     .json = {"Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
              "qwen3_5_moe_text"},
-    .nested = "model.language_model.",
-    SHAPE,
-    .keys = keys,
-    .tensors = tensors,
-    .layers = layers,
-    .renamed = renamed,
-    .part_unsaid = 0.25f,
-    .extra_layers = true,
-    .mtp = "mtp.layers.%l.",
-    .mtp_normed = true,
-    ROPE_NAMES,
-    .ignored = ignored,
-    .stops = stops,
+    OF_3_5,
 };
 
 const struct family family_qwen3_5 = {
     .name = "qwen3_5",
     .gguf = {"qwen35"},
-    .exported = true,
-    .gguf_tiled = true,
-    .gguf_sections = sections,
     .json = {"Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM", "qwen3_5", "qwen3_5_text"},
-    .nested = "model.language_model.",
-    SHAPE,
-    .keys = keys,
-    .tensors = tensors,
-    .layers = layers,
-    .renamed = renamed,
-    .part_unsaid = 0.25f,
-    .extra_layers = true,
-    .mtp = "mtp.layers.%l.",
-    .mtp_normed = true,
-    ROPE_NAMES,
-    .ignored = ignored,
-    .stops = stops,
+    OF_3_5,
 };

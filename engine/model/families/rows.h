@@ -11,7 +11,8 @@
 #define HF "model.layers.%l."
 
 /* clang-format off */
-#define KEYS_COMMON \
+#define KEYS_COMMON KEYS_SIZES, KEYS_POSITIONS, KEYS_EPS
+#define KEYS_SIZES \
     {FIELD(n_layers), KEY_INT, {"block_count"}, {"num_hidden_layers"}, 0, 1, 1024}, \
     {FIELD(hidden), KEY_INT, {"embedding_length"}, {"hidden_size"}, 0, 1, 1 << 20}, \
     {FIELD(common.mixer.heads), KEY_INT, {"attention.head_count"}, {"num_attention_heads"}, \
@@ -19,12 +20,14 @@
     {FIELD(common.mixer.kv_heads), KEY_INT, {"attention.head_count_kv"}, \
      {"num_key_value_heads"}, 0, 1, 4096}, \
     {FIELD(common.mixer.key_dim), KEY_INT, {"attention.key_length"}, {"head_dim"}, 0, 2, 4096}, \
-    {FIELD(n_vocab), KEY_INT, {"vocab_size"}, {"vocab_size"}, 0, 1, 1 << 24}, \
+    {FIELD(n_vocab), KEY_INT, {"vocab_size"}, {"vocab_size"}, 0, 1, 1 << 24}
+#define KEYS_POSITIONS \
     {FIELD(context_max), KEY_INT, {"context_length"}, \
      {"max_position_embeddings", "model_max_length"}, 4096, 1, 1 << 27}, \
     {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096}, \
     {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, \
-     {"rope_scaling.rope_theta", "rope_parameters.rope_theta", "rope_theta"}, 10000.0, 1.0, 1e12}, \
+     {"rope_scaling.rope_theta", "rope_parameters.rope_theta", "rope_theta"}, 10000.0, 1.0, 1e12}
+#define KEYS_EPS \
     {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon", \
      "attention.layer_norm_epsilon"}, \
      {"rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon"}, 1e-5, 1e-12, 1.0}
@@ -80,10 +83,13 @@
     {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"}, {HF "input_layernorm.weight"}}, \
     {TENSOR_EXPERT_NORM, true, {"blk.%l.ffn_norm.weight"}, {HF "post_attention_layernorm.weight"}}
 
-#define TENSORS_ATTENTION \
+#define TENSORS_Q_K_V \
     {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}}, \
     {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}}, \
-    {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}}, \
+    {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}}
+
+#define TENSORS_ATTENTION \
+    TENSORS_Q_K_V, \
     {TENSOR_O, true, {"blk.%l.attn_output.weight"}, {HF "self_attn.o_proj.weight"}}, \
     {TENSOR_QKV, true, {"blk.%l.attn_qkv.weight"}, {HF "self_attn.qkv_proj.weight"}}
 
@@ -149,34 +155,52 @@
     {TENSOR_SHARED_ROUTER, false, {"blk.%l.ffn_gate_inp_shexp.weight"}, \
      {HF "mlp.shared_expert_gate.weight"}}
 
+/* of Granite, the shared one's among them */
+#define TENSORS_EXPERTS_GRANITE \
+    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, \
+     {HF "block_sparse_moe.router.layer.weight", HF "block_sparse_moe.router.weight"}}, \
+    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}}, \
+    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}}, \
+    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"}, \
+     {HF "block_sparse_moe.input_linear.weight", HF "block_sparse_moe.experts.gate_up_proj"}}, \
+    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"}, \
+     {HF "block_sparse_moe.output_linear.weight", HF "block_sparse_moe.experts.down_proj"}}, \
+    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, {NULL}}, \
+    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, {NULL}}, \
+    {TENSOR_SHARED_GATE_UP, false, {NULL}, {HF "shared_mlp.input_linear.weight"}}, \
+    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"}, \
+     {HF "shared_mlp.output_linear.weight"}}
+
 #define TENSORS_DENSE \
     {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, {HF "mlp.gate_proj.weight"}}, \
     {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {HF "mlp.up_proj.weight"}}, \
     {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, {HF "mlp.down_proj.weight"}}
 
-/* at: prefix of the names of the mixer's tensors */
-#define TENSORS_MAMBA2(at) \
-    {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, {at "in_proj.weight"}}, \
-    {TENSOR_CONV, true, {"blk.%l.ssm_conv1d.weight"}, {at "conv1d.weight"}}, \
-    {TENSOR_DECAY, false, {"blk.%l.ssm_a"}, {at "A_log"}}, \
-    {TENSOR_DT_BIAS, false, {"blk.%l.ssm_dt.bias"}, {at "dt_bias"}}, \
-    {TENSOR_SKIP, false, {"blk.%l.ssm_d"}, {at "D"}}, \
-    {TENSOR_MIX_NORM, false, {"blk.%l.ssm_norm.weight"}, {at "norm.weight"}}
+/* of(name): the spellings of a tensor of the mixer in folders */
+#define TENSORS_MAMBA2(of) \
+    {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, of("in_proj.weight")}, \
+    {TENSOR_CONV, true, {"blk.%l.ssm_conv1d.weight"}, of("conv1d.weight")}, \
+    {TENSOR_DECAY, false, {"blk.%l.ssm_a"}, of("A_log")}, \
+    {TENSOR_DT_BIAS, false, {"blk.%l.ssm_dt.bias"}, of("dt_bias")}, \
+    {TENSOR_SKIP, false, {"blk.%l.ssm_d"}, of("D")}, \
+    {TENSOR_MIX_NORM, false, {"blk.%l.ssm_norm.weight"}, of("norm.weight")}
 
 #define RENAMED_MAMBA2(heads, state, groups, taps) \
     {heads, "ssm.time_step_rank"}, {state, "ssm.state_size"}, {groups, "ssm.group_count"}, \
     {taps, "ssm.conv_kernel"}, {"inner_size", "ssm.inner_size"}
 
 #define TENSORS_MTP \
-    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {HF "enorm.weight"}}, \
-    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {HF "hnorm.weight"}}, \
-    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {HF "eh_proj.weight"}}, \
-    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, \
-     {HF "shared_head.norm.weight"}}, \
-    {TENSOR_MTP_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, \
-     {HF "embed_tokens.weight"}}, \
-    {TENSOR_MTP_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, \
-     {HF "shared_head.head.weight"}}
+    TENSORS_MTP_NAMED(HF "enorm.weight", HF "hnorm.weight", HF "eh_proj.weight", \
+                      HF "shared_head.norm.weight", HF "embed_tokens.weight", \
+                      HF "shared_head.head.weight")
+
+#define TENSORS_MTP_NAMED(embedding_norm, hidden_norm, join, norm, embeddings, head) \
+    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {embedding_norm}}, \
+    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {hidden_norm}}, \
+    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {join}}, \
+    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {norm}}, \
+    {TENSOR_MTP_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, {embeddings}}, \
+    {TENSOR_MTP_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, {head}}
 
 #define TENSORS_END {TENSOR_ROLES, false, {NULL}, {NULL}}
 

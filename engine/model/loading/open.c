@@ -3,6 +3,7 @@
 #include "engine/model/model.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/path.h"
 #include "engine/base/utf8.h"
 #include "engine/layout/pack.h"
 #include "engine/model/bind.h"
@@ -37,9 +38,8 @@ static void name_model(struct model *m)
     if (!realpath(weight_file_path(m->file), real))
         return;
     if (strrchr(p, '.') && (strcmp(strrchr(p, '.'), ".safetensors") == 0) && strrchr(p, '/'))
-        *strrchr(p, '/') = 0; /* model.safetensors is no model name; use the folder's */
-    p = strrchr(real, '/') ? strrchr(real, '/') + 1 : real;
-    utf8_strip(m->name, sizeof m->name, p, strlen(p), 0);
+        *strrchr(p, '/') = 0; /* model.safetensors says nothing; its folder does */
+    utf8_strip(m->name, sizeof m->name, path_name(real), strlen(path_name(real)), 0);
 }
 
 static int make_layers(struct model *m, struct error *e)

@@ -9,13 +9,14 @@ struct chances {
     struct {
         float tried, right;
     } seen[CHANCES_LONGEST + 1];
+    int length, n; /* of the newest proposal: tokens alike before it, tokens */
 };
 
 /* Prior: the longer the match the likelier. */
 void chances_init(struct chances *c);
-/* For the first n tokens after a match of `length`: p[i], each with all before it being right. */
-void chances_tell(const struct chances *c, int length, int n, float *p);
-/* `tried` of them were verified, `taken` were right. */
-void chances_learn(struct chances *c, int length, int tried, int taken);
+/* Proposes n tokens behind `length` alike: p, each with all before it being right. Returns n. */
+int chances_tell(struct chances *c, int length, int n, float *p);
+/* Of the newest proposal the first `tried` were verified, `taken` of them were right. */
+void chances_learn(struct chances *c, int tried, int taken);
 
 #endif

@@ -34,10 +34,12 @@ struct drafter; /* private */
 struct engine;
 
 struct drafter_ops {
-    const char *name, *summary; /* name in --spec-type, a line of the manual */
-    /* model: the engine that it needs; NULL: none */
-    int (*make)(struct drafter **out, struct engine *model, struct error *e);
-    void (*release)(struct drafter *d); /* accepts NULL */
+    const char *name, *summary; /* a word of --spec-type, a line of the manual */
+    size_t size;                /* of its struct drafter */
+    /* d: zeroed. model: the engine that it needs; NULL: it needs none. Of what fails halfway the
+     * memory is released too. */
+    int (*init)(struct drafter *d, struct engine *model, struct error *e);
+    void (*release)(struct drafter *d); /* NULL: it holds nothing but itself */
     enum drafter_needs needs;
     bool by_name; /* excluded from `auto` */
     /* NULL: proposing is almost free, and done for every token. Else it is done where it is
@@ -64,5 +66,9 @@ struct drafter_ops {
 const struct drafter_ops *drafter_ops(enum drafter_kind kind);
 /* by name; DRAFTER_COUNT: not found */
 enum drafter_kind drafter_find(const char *name);
+/* ERR_MEMORY, or what its engine's sessions fail with; then *out is NULL. */
+int drafter_new(struct drafter **out, const struct drafter_ops *ops, struct engine *model,
+                struct error *e);
+void drafter_free(struct drafter *d, const struct drafter_ops *ops); /* accepts NULL */
 
 #endif

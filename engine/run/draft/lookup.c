@@ -5,34 +5,19 @@
 #include "engine/run/draft/chances.h"
 #include "engine/run/draft/drafter.h"
 
-#include "engine/base/mem.h"
-
-#include <assert.h>
-
-#define LEAST 2 /* shortest match, in tokens */
+#define LEAST 2 /* tokens that must be alike */
 
 struct drafter {
     struct chances chances;
-    int length, n; /* of the newest proposal: match length, tokens */
 };
 
-static int make(struct drafter **out, struct engine *model, struct error *e)
+static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    struct drafter *d = mem_alloc(1, sizeof *d);
-
-    *out = d;
-    if (!d)
-        return error_set(e, ERR_MEMORY, "no memory for drafts");
     chances_init(&d->chances);
     return 0;
 }
 
-static void release(struct drafter *d)
-{
-    mem_free(d);
-}
-
-/* Number of equal tokens before a and before b, b < a. */
+/* Tokens that are alike before a and before b, b < a. */
 static int alike(const int *ids, int a, int b)
 {
     int n = 0;
@@ -64,29 +49,24 @@ static int propose(struct drafter *d, const int *ids, int n, int most, float lea
 {
     int length, at = find(ids, n, &length);
 
-    d->n = 0;
     if (length < LEAST)
-        return 0;
-    d->length = length;
-    /* the copy may overlap what was drafted: a periodic text */
+        most = 0;
+    /* what is copied may reach into what was drafted: a text that goes round in a circle */
     for (int i = 0; i < most; i++)
         out[i] = at + i < n ? ids[at + i] : out[at + i - n];
-    chances_tell(&d->chances, length, most, p);
-    d->n = most;
-    return most;
+    return chances_tell(&d->chances, length, most, p);
 }
 
 static void learn(struct drafter *d, int tried, int taken)
 {
-    assert(taken <= tried && tried <= d->n);
-    chances_learn(&d->chances, d->length, tried, taken);
+    chances_learn(&d->chances, tried, taken);
 }
 
 const struct drafter_ops drafter_lookup = {
     .name = "lookup",
     .summary = "what followed the newest tokens where they stood before in the conversation",
-    .make = make,
-    .release = release,
+    .size = sizeof(struct drafter),
+    .init = init,
     .propose = propose,
     .learn = learn,
 };

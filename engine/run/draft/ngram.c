@@ -5,9 +5,6 @@
 #include "engine/run/draft/chances.h"
 #include "engine/run/draft/drafter.h"
 
-#include "engine/base/mem.h"
-
-#include <assert.h>
 #include <stdint.h>
 
 #define KEPT 16384 /* tokens, a power of two */
@@ -21,23 +18,12 @@ struct drafter {
     int end;            /* tokens stored so far */
     int read, last;     /* of the conversation: tokens read, the last of them */
     struct chances chances;
-    int length, n; /* of the newest proposal: match length, tokens */
 };
 
-static int make(struct drafter **out, struct engine *model, struct error *e)
+static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    struct drafter *d = mem_alloc(1, sizeof *d);
-
-    *out = d;
-    if (!d)
-        return error_set(e, ERR_MEMORY, "no memory for drafts");
     chances_init(&d->chances);
     return 0;
-}
-
-static void release(struct drafter *d)
-{
-    mem_free(d);
 }
 
 static int token(const struct drafter *d, int i)
@@ -98,30 +84,27 @@ static int alike(const struct drafter *d, int at, const int *ids, int n)
 static int propose(struct drafter *d, const int *ids, int n, int most, float least, int *out,
                    float *p)
 {
-    int at = n >= ORDER ? d->places[place_of(ids + n - ORDER)] : 0;
+    int at = n >= ORDER ? d->places[place_of(ids + n - ORDER)] : 0,
+        length = at ? alike(d, at, ids, n) : 0, made = 0;
 
-    d->n = 0;
-    d->length = at ? alike(d, at, ids, n) : 0;
-    while (d->length >= ORDER && d->n < most && at + d->n < d->end && token(d, at + d->n) != END) {
-        out[d->n] = token(d, at + d->n);
-        d->n++;
+    while (length >= ORDER && made < most && at + made < d->end && token(d, at + made) != END) {
+        out[made] = token(d, at + made);
+        made++;
     }
     follow(d, ids, n);
-    chances_tell(&d->chances, d->length, d->n, p);
-    return d->n;
+    return chances_tell(&d->chances, length, made, p);
 }
 
 static void learn(struct drafter *d, int tried, int taken)
 {
-    assert(taken <= tried && tried <= d->n);
-    chances_learn(&d->chances, d->length, tried, taken);
+    chances_learn(&d->chances, tried, taken);
 }
 
 const struct drafter_ops drafter_ngram = {
     .name = "ngram",
     .summary = "what followed the newest tokens in earlier answers of this session",
-    .make = make,
-    .release = release,
+    .size = sizeof(struct drafter),
+    .init = init,
     .propose = propose,
     .learn = learn,
 };

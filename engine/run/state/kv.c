@@ -54,16 +54,13 @@ void kv_release(struct kv *kv)
 
 int kv_open(struct kv *kv, int session, struct error *e)
 {
-    struct kv_held **list = session < kv->n_sessions
-                                ? kv->held
-                                : mem_resize(kv->held, (size_t)session + 1, sizeof *list);
+    bool there = session < kv->n_sessions || MEM_FIT(kv->held, session + 1);
 
     assert(session >= 0 && (session >= kv->n_sessions || !kv->held[session]));
-    for (; list && kv->n_sessions <= session; kv->n_sessions++)
-        list[kv->n_sessions] = NULL;
-    kv->held = list ? list : kv->held;
-    if (!list ||
-        !(list[session] = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers, sizeof **list)))
+    for (; there && kv->n_sessions <= session; kv->n_sessions++)
+        kv->held[kv->n_sessions] = NULL;
+    if (!there || !(kv->held[session] = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers,
+                                                  sizeof **kv->held)))
         return error_set(e, ERR_MEMORY, "no memory for the list of cached rows");
     return 0;
 }

@@ -94,18 +94,14 @@ static bool ours(const struct stat *st)
 static void add_age(struct file_age **list, size_t *n, size_t *room, const char *file,
                     const struct stat *st)
 {
-    struct file_age *larger = *list;
+    struct file_age *age;
 
-    if (*n == *room) {
-        if (!(larger = mem_resize(*list, *room ? *room * 2 : 256, sizeof **list)))
-            return;
-        *list = larger;
-        *room = *room ? *room * 2 : 256;
-    }
-    larger[*n].used = st->st_mtim;
-    larger[*n].bytes = (uint64_t)st->st_size;
-    snprintf(larger[*n].name, sizeof larger->name, "%s", file);
-    (*n)++;
+    if (!MEM_ROOM(*list, *n, *room, 256))
+        return;
+    age = *list + (*n)++;
+    age->used = st->st_mtim;
+    age->bytes = (uint64_t)st->st_size;
+    snprintf(age->name, sizeof age->name, "%s", file);
 }
 
 /* All pieces of the folder, of any model; removes old unfinished files. */
@@ -168,18 +164,10 @@ static void forget(struct prompt_cache *c, const char *name)
 /* Adds an entry; takes ownership of the ids. */
 static void know(struct prompt_cache *c, const struct entry *fresh)
 {
-    struct entry *larger = c->entries;
-
-    if (!entry_of(c, fresh->name) && c->n == c->room &&
-        (larger = mem_resize(c->entries, c->room ? c->room * 2 : 64, sizeof *larger))) {
-        c->entries = larger;
-        c->room = c->room ? c->room * 2 : 64;
-    }
-    if (!larger || entry_of(c, fresh->name)) {
+    if (!entry_of(c, fresh->name) && MEM_ROOM(c->entries, c->n, c->room, 64))
+        c->entries[c->n++] = *fresh;
+    else
         mem_free((int *)fresh->place.ids);
-        return;
-    }
-    c->entries[c->n++] = *fresh;
 }
 
 /* ---- eviction ---- */

@@ -3,6 +3,7 @@
 #include "engine/text/grammar/build.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/utf8.h"
 
 #include <string.h>
 
@@ -10,28 +11,11 @@
 
 /* ---- expressions ---- */
 
-static bool room(void **p, int n, int *have, size_t size)
-{
-    int want = *have ? *have * 2 : 256;
-    void *grown;
-
-    if (n < *have)
-        return true;
-    while (want <= n)
-        want *= 2;
-    grown = mem_resize(*p, (size_t)want, size);
-    if (!grown)
-        return false;
-    *p = grown;
-    *have = want;
-    return true;
-}
-
 static int add(struct grammar_build *b, struct expr x)
 {
     if (b->n_exprs >= 8 * GRAMMAR_NODES)
         b->failed = b->too_large = true;
-    if (b->failed || !room((void **)&b->exprs, b->n_exprs, &b->expr_room, sizeof *b->exprs)) {
+    if (b->failed || !MEM_ROOM(b->exprs, b->n_exprs, b->expr_room, 256)) {
         b->failed = true;
         return -1;
     }
@@ -48,10 +32,11 @@ int build_bytes(struct grammar_build *b, const char *text, size_t n)
 {
     int at = b->n_text;
 
-    if (n > GRAMMAR_BYTES || !room((void **)&b->text, at + (int)n, &b->text_room, 1)) {
-        b->failed = true;
+    b->failed |= n > GRAMMAR_BYTES;
+    while (!b->failed && at + (int)n >= b->text_room)
+        b->failed = !MEM_ROOM(b->text, at + (int)n, b->text_room, 256);
+    if (b->failed)
         return -1;
-    }
     memcpy(b->text + at, text, n);
     b->n_text += (int)n;
     return add(b, (struct expr){.kind = EXPR_BYTES, .a = at, .b = (int)n});
@@ -89,52 +74,35 @@ static int build_range(struct grammar_build *b, int lo, int hi)
 
 /* ---- code points as UTF-8 ---- */
 
-/* lo .. hi, both of n bytes, with a common first part. */
-static int utf8_span(struct grammar_build *b, const unsigned char *lo, const unsigned char *hi,
-                     int n)
+int build_between(struct grammar_build *b, const char *lo, const char *hi, size_t n, char least,
+                  char most)
 {
-    unsigned char low[4], high[4];
-    int out = -1, first = lo[0], last = hi[0];
+    char low[BUILD_BETWEEN], high[BUILD_BETWEEN];
+    int out = -1, first = (unsigned char)lo[0], last = (unsigned char)hi[0];
 
     if (n == 1)
-        return build_range(b, lo[0], hi[0]);
-    for (int i = 0; i < 4; i++)
-        low[i] = 0x80, high[i] = 0xbf;
-    if (lo[0] == hi[0])
-        return build_seq(b, build_range(b, lo[0], lo[0]), utf8_span(b, lo + 1, hi + 1, n - 1));
-    if (memcmp(lo + 1, low, (size_t)n - 1) != 0) {
-        out = build_seq(b, build_range(b, first, first), utf8_span(b, lo + 1, high, n - 1));
+        return build_range(b, first, last);
+    memset(low, least, n);
+    memset(high, most, n);
+    if (first == last)
+        return build_seq(b, build_range(b, first, last),
+                         build_between(b, lo + 1, hi + 1, n - 1, least, most));
+    if (memcmp(lo + 1, low, n - 1) != 0) {
+        out = build_seq(b, build_range(b, first, first),
+                        build_between(b, lo + 1, high, n - 1, least, most));
         first++;
     }
-    if (memcmp(hi + 1, high, (size_t)n - 1) != 0) {
+    if (memcmp(hi + 1, high, n - 1) != 0) {
         out = build_alt(b, out,
-                        build_seq(b, build_range(b, last, last), utf8_span(b, low, hi + 1, n - 1)));
+                        build_seq(b, build_range(b, last, last),
+                                  build_between(b, low, hi + 1, n - 1, least, most)));
         last--;
     }
     if (first <= last)
         out = build_alt(b, out,
-                        build_seq(b, build_range(b, first, last), utf8_span(b, low, high, n - 1)));
+                        build_seq(b, build_range(b, first, last),
+                                  build_between(b, low, high, n - 1, least, most)));
     return out;
-}
-
-static int encode(uint32_t c, unsigned char *out)
-{
-    if (c < 0x80)
-        return out[0] = (unsigned char)c, 1;
-    if (c < 0x800)
-        return out[0] = (unsigned char)(0xc0 | c >> 6), out[1] = (unsigned char)(0x80 | (c & 63)),
-               2;
-    if (c < 0x10000) {
-        out[0] = (unsigned char)(0xe0 | c >> 12);
-        out[1] = (unsigned char)(0x80 | (c >> 6 & 63));
-        out[2] = (unsigned char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (unsigned char)(0xf0 | c >> 18);
-    out[1] = (unsigned char)(0x80 | (c >> 12 & 63));
-    out[2] = (unsigned char)(0x80 | (c >> 6 & 63));
-    out[3] = (unsigned char)(0x80 | (c & 63));
-    return 4;
 }
 
 int build_class(struct grammar_build *b, const struct code_range *ranges, size_t n)
@@ -148,12 +116,13 @@ int build_class(struct grammar_build *b, const struct code_range *ranges, size_t
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
             uint32_t lo = ranges[i].lo > parts[p].lo ? ranges[i].lo : parts[p].lo;
             uint32_t hi = ranges[i].hi < parts[p].hi ? ranges[i].hi : parts[p].hi;
-            unsigned char low[4], high[4];
+            char low[4], high[4];
 
             if (lo > hi)
                 continue;
-            encode(lo, low);
-            out = build_alt(b, out, utf8_span(b, low, high, encode(hi, high)));
+            utf8_encode(lo, low);
+            out = build_alt(b, out,
+                            build_between(b, low, high, utf8_encode(hi, high), '\x80', '\xbf'));
         }
     return out < 0 ? build_range(b, 1, 0) : out;
 }
@@ -164,7 +133,7 @@ int build_rule(struct grammar_build *b)
 {
     if (b->n_rules >= GRAMMAR_NODES)
         b->failed = b->too_large = true;
-    if (b->failed || !room((void **)&b->rules, b->n_rules, &b->rule_room, sizeof *b->rules)) {
+    if (b->failed || !MEM_ROOM(b->rules, b->n_rules, b->rule_room, 256)) {
         b->failed = true;
         return -1;
     }
@@ -184,7 +153,7 @@ static int node(struct grammar_build *b, struct grammar_node x)
 {
     if (b->n_nodes >= GRAMMAR_NODES)
         b->failed = b->too_large = true;
-    if (b->failed || !room((void **)&b->nodes, b->n_nodes, &b->node_room, sizeof *b->nodes)) {
+    if (b->failed || !MEM_ROOM(b->nodes, b->n_nodes, b->node_room, 256)) {
         b->failed = true;
         return 0;
     }
@@ -429,8 +398,7 @@ int grammar_build_end(struct grammar_build *b, const char *(*name)(void *ctx, in
     for (int r = 0; r < b->n_rules && !b->failed; r++) {
         int end, start;
 
-        if (!room((void **)&starts, r, &have, sizeof *starts) ||
-            !room((void **)&firsts, r, &room_firsts, sizeof *firsts)) {
+        if (!MEM_ROOM(starts, r, have, 256) || !MEM_ROOM(firsts, r, room_firsts, 256)) {
             b->failed = true;
             break;
         }

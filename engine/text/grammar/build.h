@@ -35,6 +35,11 @@ int build_bytes(struct grammar_build *b, const char *text, size_t n);
 int build_text(struct grammar_build *b, const char *text);
 /* code points, as UTF-8; surrogates are dropped. An empty class can never match. */
 int build_class(struct grammar_build *b, const struct code_range *ranges, size_t n);
+/* Texts of n bytes, at most BUILD_BETWEEN, from lo to hi; each byte but the first is any from
+ * `least` to `most`. */
+#define BUILD_BETWEEN 24
+int build_between(struct grammar_build *b, const char *lo, const char *hi, size_t n, char least,
+                  char most);
 int build_seq(struct grammar_build *b, int left, int right);
 int build_alt(struct grammar_build *b, int left, int right); /* left may be -1: only right */
 int build_repeat(struct grammar_build *b, int of, int min, int max);

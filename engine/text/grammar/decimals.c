@@ -34,11 +34,14 @@ static int any_digits(struct grammar_build *b)
 
 /* ---- fraction; missing digits are zeros ---- */
 
-/* Both edges may be NULL: no bound. Returns -1 if nothing fits; the empty text may be included. */
+static int next_digit(struct grammar_build *b, const struct edge *lo, const char *low,
+                      const struct edge *hi, const char *high, int out);
+
+/* Both edges may be NULL: no bound. Gives -1 where nothing fits; an empty text may fit too. */
 static int part_between(struct grammar_build *b, const struct edge *lo, const char *low,
                         const struct edge *hi, const char *high)
 {
-    int from = lo && *low ? *low - '0' : 0, to = hi ? (*high ? *high - '0' : 0) : 9, out = -1;
+    int out = -1;
     bool met_low = !lo || (!*low && !lo->open), met_high = !hi || *high || !hi->open;
 
     if (!lo && !hi)
@@ -54,6 +57,15 @@ static int part_between(struct grammar_build *b, const struct edge *lo, const ch
         return hi->open ? -1 : build_repeat(b, digit(b, 0, 0), 0, -1);
     if (hi && !*high && !*low) /* both are met: only zeros */
         return lo->open || hi->open ? -1 : build_repeat(b, digit(b, 0, 0), 0, -1);
+    return next_digit(b, lo, low, hi, high, out);
+}
+
+/* Or such a part that has a digit more. */
+static int next_digit(struct grammar_build *b, const struct edge *lo, const char *low,
+                      const struct edge *hi, const char *high, int out)
+{
+    int from = lo && *low ? *low - '0' : 0, to = hi ? (*high ? *high - '0' : 0) : 9;
+
     for (int d = from; d <= to; d++) {
         const struct edge *still_low = lo && d == from ? lo : NULL,
                           *still_high = hi && d == to ? hi : NULL;
@@ -71,20 +83,11 @@ static int with_part(struct grammar_build *b, int whole, const struct edge *lo,
 {
     const char *low = lo ? lo->part : "", *high = hi ? hi->part : "";
     bool plain = (!lo || (!*low && !lo->open)) && (!hi || *high || !hi->open);
-    int out = -1, part = -1;
+    int out = -1, part;
 
     if (plain) /* no point at all */
         out = build_empty(b);
-    for (int d = lo && *low ? *low - '0' : 0, to = hi ? (*high ? *high - '0' : 0) : 9; d <= to;
-         d++) {
-        const struct edge *still_low = lo && d == (*low ? *low - '0' : 0) ? lo : NULL,
-                          *still_high = hi && d == to ? hi : NULL;
-        int rest = part_between(b, still_low, low + (still_low && *low), still_high,
-                                high + (still_high && *high));
-
-        if (rest >= 0)
-            part = build_alt(b, part, seq(b, digit(b, d, d), rest));
-    }
+    part = next_digit(b, lo, low, hi, high, -1);
     if (part >= 0)
         out = build_alt(b, out, seq(b, build_text(b, "."), part));
     return out < 0 ? -1 : seq(b, whole, out);

@@ -3,6 +3,7 @@
  * refused: grammars here are over bytes. */
 #include "engine/text/grammar/build.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
@@ -78,12 +79,9 @@ static bool name_char(int c)
 /* The rule of a name, created if new; -1: refused. */
 static int name_rule(struct gbnf *g, const char *text, size_t n, struct name **out)
 {
-    uint64_t hash = 1469598103934665603u;
-    size_t slot;
+    size_t slot = hash_bytes(HASH_START, text, n) % INDEX;
 
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
-    for (slot = hash % INDEX; g->index[slot]; slot = (slot + 1) % INDEX) {
+    for (; g->index[slot]; slot = (slot + 1) % INDEX) {
         struct name *have = &g->names[g->index[slot] - 1];
 
         if (have->n == n && memcmp(have->text, text, n) == 0)
@@ -93,15 +91,8 @@ static int name_rule(struct gbnf *g, const char *text, size_t n, struct name **o
         return refuse(g, "a rule's name is too long");
     if (g->n_names == RULES_MAX)
         return refuse(g, "too many rules");
-    if (g->n_names == g->room) {
-        int want = g->room ? g->room * 2 : 64;
-        struct name *grown = mem_resize(g->names, (size_t)want, sizeof *grown);
-
-        if (!grown)
-            return error_set(g->e, ERR_MEMORY, "out of memory for the grammar");
-        g->names = grown;
-        g->room = want;
-    }
+    if (!MEM_ROOM(g->names, g->n_names, g->room, 64))
+        return error_set(g->e, ERR_MEMORY, "out of memory for the grammar");
     *out = &g->names[g->n_names];
     **out = (struct name){text, n, build_rule(&g->build), line_of(g), false};
     g->index[slot] = ++g->n_names;

@@ -73,22 +73,6 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 33;
 }
 
-static bool grow(void **p, int n, int *room, int first, size_t size)
-{
-    int want = *room ? *room * 2 : first;
-    void *grown;
-
-    if (n < *room)
-        return true;
-    while (want <= n)
-        want *= 2;
-    if (!(grown = mem_resize(*p, (size_t)want, size)))
-        return false;
-    *p = grown;
-    *room = want;
-    return true;
-}
-
 /* ---- returns ---- */
 
 /* The number of a return on top of others; -2: limit exceeded. */
@@ -104,7 +88,7 @@ static int push(struct matcher *m, int node, int below)
     }
     if (m->n_returns == RETURNS_MAX)
         return fail(m, "the grammar is nested too deeply here"), -2;
-    if (!grow((void **)&m->returns, m->n_returns, &m->return_room, 1024, sizeof *m->returns))
+    if (!MEM_ROOM(m->returns, m->n_returns, m->return_room, 1024))
         return fail(m, "out of memory for the grammar's state"), -2;
     m->returns[m->n_returns] = (struct ret){node, below};
     m->return_index[at] = ++m->n_returns;
@@ -203,9 +187,9 @@ static int intern(struct matcher *m)
     }
     if (m->n_states == STATES_MAX || m->n_configs + m->n_found > CONFIGS_ALL)
         return fail(m, "the grammar needs too many states here");
-    if (!grow((void **)&m->states, m->n_states, &m->state_room, 256, sizeof *m->states) ||
-        !grow((void **)&m->configs, m->n_configs + m->n_found, &m->config_room, 4096,
-              sizeof *m->configs))
+    /* at most CONFIGS_MAX are found, which doubling once makes room for */
+    if (!MEM_ROOM(m->states, m->n_states, m->state_room, 256) ||
+        !MEM_ROOM(m->configs, m->n_configs + m->n_found, m->config_room, 4096))
         return fail(m, "out of memory for the grammar's state");
     s = &m->states[m->n_states];
     *s = (struct state){m->n_configs, m->n_found, -1, m->ends, {0}};

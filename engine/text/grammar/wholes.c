@@ -14,34 +14,6 @@ static int digits(struct grammar_build *b, int min, int max)
     return build_repeat(b, range(b, '0', '9'), min, max);
 }
 
-/* Those from lo to hi, n digits each. */
-static int same_length(struct grammar_build *b, const char *lo, const char *hi, size_t n)
-{
-    int out = -1;
-    char first = lo[0], last = hi[0];
-    char low[24], high[24];
-
-    if (n == 1)
-        return range(b, first, last);
-    memset(low, '0', n);
-    memset(high, '9', n);
-    if (first == last)
-        return build_seq(b, range(b, first, first), same_length(b, lo + 1, hi + 1, n - 1));
-    if (memcmp(lo + 1, low, n - 1) != 0) {
-        out = build_seq(b, range(b, first, first), same_length(b, lo + 1, high, n - 1));
-        first++;
-    }
-    if (memcmp(hi + 1, high, n - 1) != 0) {
-        out = build_alt(b, out,
-                        build_seq(b, range(b, last, last), same_length(b, low, hi + 1, n - 1)));
-        last--;
-    }
-    if (first <= last)
-        out = build_alt(b, out,
-                        build_seq(b, range(b, first, last), digits(b, (int)n - 1, (int)n - 1)));
-    return out;
-}
-
 int wholes_build(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open)
 {
     char low[24], high[24];
@@ -60,7 +32,7 @@ int wholes_build(struct grammar_build *b, uint64_t lo, uint64_t hi, bool open)
             memcpy(from, low, n);
         if (!open && n == strlen(high))
             memcpy(to, high, n);
-        out = build_alt(b, out, same_length(b, from, to, n));
+        out = build_alt(b, out, build_between(b, from, to, n, '0', '9'));
     }
     if (open)
         out = build_alt(b, out, build_seq(b, range(b, '1', '9'), digits(b, (int)strlen(low), -1)));

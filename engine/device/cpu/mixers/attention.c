@@ -24,50 +24,7 @@ static bool needs_rows(const struct layer_weights *w)
            (w->v.bytes && matrix_takes_rows(&w->v));
 }
 
-static void prepare_row(const struct cpu_device *d, int layer, const float *x, float *row,
-                        struct act_block *panels, int rows, int t)
-{
-    const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden;
-
-    norm_row(d, &shape_of(d, layer)->norms, &w->attention_norm, x + (size_t)t * (size_t)hidden,
-             row);
-    if (needs_panels(w))
-        input_quantise(d, row, hidden, panels, rows, t);
-}
-
-/* Normed input of the QKV matrices. One row is prepared by every thread redundantly, with its first
- * task. */
-static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, const float *x)
-{
-    const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden;
-    struct thread_scratch *s = &d->threads[tid];
-
-    if (rows == 1)
-        return (struct input){
-            .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
-    phase_open(d, tid, rows);
-    for (int t; (t = phase_take(d, tid, 1)) < rows;)
-        prepare_row(d, layer, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row,
-                    d->act, rows, t);
-    phase_end(d, tid);
-    return (struct input){
-        .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
-}
-
-/* Rows per task of the output projection, and the number of tasks. */
-static int output_rows(int rows)
-{
-    return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
-}
-
-static int output_units(const struct cpu_device *d, int rows)
-{
-    return (d->model->hp.hidden + output_rows(rows) - 1) / output_rows(rows);
-}
-
-/* Rule 6 on one head of the row at position pos, times scale. */
+/* Rule 6 on one head of the row that stands at pos, times scale. */
 static void rotate(const struct cpu_device *d, const struct mixer_shape *a,
                    const struct span_place *at, float *x, int pos, float scale)
 {
@@ -162,8 +119,7 @@ static struct prefetch_hint qkv_hint(const struct cpu_device *d, int layer, int 
     struct qkv_task t;
 
     if (task >= phase_part(d, qkv_tasks(d, layer), 1, tid + 1))
-        return matrix_hint(&d->model->layers[layer].o,
-                           phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
+        return output_hint(d, &d->model->layers[layer].o, tid);
     t = qkv_task(d, layer, task);
     return matrix_hint(t.w, t.first * t.dim);
 }
@@ -279,7 +235,8 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
         float *out;
 
         if (!ready)
-            prepare_row(d, layer, x, in->rows, in->panels, 1, 0);
+            input_prepare_row(d, layer, needs_panels(&d->model->layers[layer]), x, in->rows,
+                              in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
         out = in_place ? d->q + t0 * stride + r0 : d->threads[tid].tile;
@@ -322,23 +279,6 @@ struct partial {
 static int rows_together(int heads)
 {
     return heads < KERNEL_QUERIES ? KERNEL_QUERIES / heads : 1;
-}
-
-/* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they are a
- * whole row of heads apart. */
-static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s,
-                                   const struct mixer_shape *a, int r0, int rows, int head,
-                                   int heads)
-{
-    size_t hd = (size_t)a->key_dim, stride = (size_t)a->heads * hd;
-    const float *q = d->q + (size_t)r0 * stride + (size_t)head * hd;
-
-    if (rows == 1)
-        return q;
-    for (int r = 0; r < rows; r++)
-        memcpy(s->queries + (size_t)(r * heads) * hd, q + (size_t)r * stride,
-               (size_t)heads * hd * sizeof *q);
-    return s->queries;
 }
 
 static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
@@ -502,7 +442,7 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
                                 span->pos + r0,
                                 n,
                                 heads,
-                                gather_queries(d, s, m, row, n, head, heads)};
+                                gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
 
             attend_chunk(d, s, chunk, &a,
                          &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
@@ -585,7 +525,7 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                                 span->pos + r0,
                                 n,
                                 heads,
-                                gather_queries(d, s, m, row, n, head, heads)};
+                                gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
             float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)
@@ -607,10 +547,12 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
     phase_end(d, tid);
 }
 
-static void merge_row(struct cpu_device *d, struct thread_scratch *s, int layer,
-                      const struct matrix *o)
+static void merge_row(struct cpu_device *d, int tid, const void *ctx)
 {
+    int layer = *(const int *)ctx;
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+    const struct matrix *o = &d->model->layers[layer].o;
+    struct thread_scratch *s = &d->threads[tid];
     int hd = shape_value_dim(a), chunks = span_chunks(d->spans);
 
     for (int h = 0; h < a->heads; h++)
@@ -620,7 +562,7 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, int layer,
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }
 
-/* Input of the output projection: like prepare(). */
+/* Input of the output projection: as input_prepare(). */
 static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o,
                            int rows)
 {
@@ -658,63 +600,17 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     return in;
 }
 
-/* Multiplies n columns of some rows of the output projection by the model's scale. */
-static void scale_output(const struct cpu_device *d, float *y, int n, int rows, ptrdiff_t stride)
-{
-    float scale = residual_scale(d);
-
-    for (int t = 0; t < rows && scale != 1.0f; t++)
-        for (int i = 0; i < n; i++)
-            y[t * stride + i] *= scale;
-}
-
 static void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                              float *y, float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows),
-        total = units * token_blocks(d, rows), t0, t1;
-    struct input in = prepare(d, tid, layer, rows, x);
-    float *tile = d->threads[tid].tile;
-    bool ready = rows > 1;
+    struct input in = input_prepare(d, tid, layer, needs_panels(w), needs_rows(w), rows, x);
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 0 && rows <= d->max_rows);
     qkv_phase(d, tid, layer, &in, x);
     in = attend(d, tid, layer, &w->o, rows);
-    phase_open(d, tid, total);
-    for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int r0 = task % units * wide, r1 = min_int(r0 + wide, hidden);
-
-        if (!ready)
-            merge_row(d, &d->threads[tid], layer, &w->o);
-        ready = true;
-        if (rows == 1) {
-            gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile,
-                 task + 1 < phase_part(d, total, 1, tid + 1) ? matrix_hint(&w->o, r1)
-                                                             : (struct prefetch_hint){0});
-            scale_output(d, y ? y + r0 : tile, r1 - r0, 1, hidden);
-            if (!y)
-                d->k->add(residual + r0, tile, r1 - r0);
-            continue;
-        }
-        token_block(d, rows, task / units, &t0, &t1);
-        if (y) {
-            gemm(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
-            scale_output(d, y + (size_t)t0 * (size_t)hidden + r0, r1 - r0, t1 - t0, hidden);
-            continue;
-        }
-        /* rows of the residual stream are a page apart: prefetch them */
-        for (int t = t0; t < t1; t++)
-            for (int i = r0; i < r1; i += 16)
-                __builtin_prefetch(residual + (size_t)t * (size_t)hidden + i, 1, 2);
-        gemm(d, tid, &w->o, r0, r1, &in, t0, t1, tile, wide);
-        scale_output(d, tile, r1 - r0, t1 - t0, wide);
-        for (int t = t0; t < t1; t++)
-            d->k->add(residual + (size_t)t * (size_t)hidden + r0,
-                      tile + (size_t)(t - t0) * (size_t)wide, r1 - r0);
-    }
-    phase_end(d, tid);
+    output_phase(d, tid, &w->o, &in, merge_row, &layer, y, residual);
 }
 
 static double attention_work(const struct cpu_device *d, int layer, int rows)

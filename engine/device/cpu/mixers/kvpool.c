@@ -43,23 +43,18 @@ static int add_segment(struct cpu_device *d, struct error *e)
 {
     struct kv_pool *p = &d->pool_kv;
     size_t pages = (size_t)d->chunks_max, n = (size_t)p->n_segments + 1;
-    uint8_t **segments = mem_resize(p->segments, n, sizeof *segments), **list;
-    struct kv_page *of = mem_resize(p->of, n * pages, sizeof *of);
 
-    p->segments = segments ? segments : p->segments;
-    p->of = of ? of : p->of;
-    list = segments && of ? mem_resize(p->free, n * pages, sizeof *list) : NULL;
-    p->free = list ? list : p->free;
-    if (!list || !(segments[n - 1] = mem_pages(d->kv_bytes)))
+    if (!MEM_FIT(p->segments, n) || !MEM_FIT(p->of, n * pages) || !MEM_FIT(p->free, n * pages) ||
+        !(p->segments[n - 1] = mem_pages(d->kv_bytes)))
         return error_set(
             e, ERR_MEMORY,
             "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)",
             d->context, (double)d->kv_bytes / 1048576.0);
-    topology_interleave(segments[n - 1], d->kv_bytes);
+    topology_interleave(p->segments[n - 1], d->kv_bytes);
     p->n_segments++;
     memset(p->of + (n - 1) * pages, 0, pages * sizeof *p->of);
-    for (size_t i = pages; i-- > 0;) /* pop order: first page first */
-        p->free[p->n_free++] = segments[n - 1] + i * d->page_bytes;
+    for (size_t i = pages; i-- > 0;) /* the first one is taken first */
+        p->free[p->n_free++] = p->segments[n - 1] + i * d->page_bytes;
     d->stats.kv_bytes += d->kv_bytes;
     return 0;
 }
@@ -67,16 +62,15 @@ static int add_segment(struct cpu_device *d, struct error *e)
 int kv_state_open(struct cpu_device *d, int session, struct error *e)
 {
     struct kv_pool *p = &d->pool_kv;
-    struct kv_state *states, *s;
+    struct kv_state *s;
     int rc;
 
     if (session < 0 || (session < p->n_states && p->states[session].pages))
         return error_set(e, ERR_DEVICE, "session %d is open already", session);
     if (session >= p->n_states) {
-        if (!(states = mem_resize(p->states, (size_t)session + 1, sizeof *states)))
+        if (!MEM_FIT(p->states, session + 1))
             return error_set(e, ERR_MEMORY, "no memory for session %d", session);
-        memset(states + p->n_states, 0, (size_t)(session + 1 - p->n_states) * sizeof *states);
-        p->states = states;
+        memset(p->states + p->n_states, 0, (size_t)(session + 1 - p->n_states) * sizeof *p->states);
         p->n_states = session + 1;
     }
     if (p->n_open == p->n_segments && (rc = add_segment(d, e)) < 0)

@@ -133,41 +133,10 @@ static void queries_phase(struct cpu_device *d, int tid, int layer, const struct
 
 /* ---- The first products ---- */
 
-static void prepare_row(const struct cpu_device *d, int layer, const float *x, float *row,
-                        struct act_block *panels, int rows, int t)
-{
-    const struct layer_weights *w = weights_of(d, layer);
-    int hidden = d->model->hp.hidden;
-
-    norm_row(d, &shape_of(d, layer)->norms, &w->attention_norm, x + (size_t)t * (size_t)hidden,
-             row);
-    if (panels)
-        input_quantise(d, row, hidden, panels, rows, t);
-}
-
 static bool needs_panels(const struct mixer_shape *a, const struct layer_weights *w)
 {
     return !matrix_takes_rows(a->q_rank ? &w->q_a : &w->q) || !matrix_takes_rows(&w->kv_a) ||
            (a->gated && !matrix_takes_rows(&w->z));
-}
-
-/* Normed input. One row is prepared by every thread redundantly, with its first task. */
-static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, const float *x)
-{
-    struct act_block *panels = needs_panels(mixer_shape_of(d, layer), weights_of(d, layer)) ? d->act
-                                                                                            : NULL;
-    struct thread_scratch *s = &d->threads[tid];
-    int hidden = d->model->hp.hidden;
-
-    if (rows == 1)
-        return (struct input){
-            .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
-    phase_open(d, tid, rows);
-    for (int t; (t = phase_take(d, tid, 1)) < rows;)
-        prepare_row(d, layer, x, d->normed + (size_t)t * (size_t)hidden, panels, rows, t);
-    phase_end(d, tid);
-    return (struct input){
-        .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
 /* Tasks of the first products: heads of q or units of q_a; units of kv_a; units of the gates. */
@@ -230,7 +199,7 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
                                         : (struct prefetch_hint){0};
 
         if (!ready)
-            prepare_row(d, layer, x, in->rows, needs_panels(a, w) ? in->panels : NULL, 1, 0);
+            input_prepare_row(d, layer, needs_panels(a, w), x, in->rows, in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, at / tasks, &t0, &t1);
         if (behind >= n.latent)
@@ -410,23 +379,7 @@ static size_t split_at(const struct cpu_device *d, const struct share *s, int ro
            (size_t)d->chunks_max;
 }
 
-/* The queries of rows r0 .. of a job, from a head on. */
-static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s,
-                                   const struct mixer_shape *a, int r0, int rows, int head,
-                                   int heads)
-{
-    size_t dims = (size_t)row_dims(a), stride = (size_t)a->heads * dims;
-    const float *q = d->q + (size_t)r0 * stride + (size_t)head * dims;
-
-    if (rows == 1 || heads == a->heads)
-        return q;
-    for (int r = 0; r < rows; r++)
-        memcpy(s->queries + (size_t)(r * heads) * dims, q + (size_t)r * stride,
-               (size_t)heads * dims * sizeof *q);
-    return s->queries;
-}
-
-/* The attended head of a row. */
+/* A head of a row, attended. */
 static float *attended_at(const struct cpu_device *d, const struct mixer_shape *a, int row,
                           int head)
 {
@@ -477,9 +430,12 @@ static void attend_phase(struct cpu_device *d, int tid, int layer, int rows,
         r0 = (steps - 1 - task / share->groups / chunks) * share->step;
         n = min_int(share->step, span->rows - r0);
         q = (struct queries){
-            span->state,    layer,
-            span->pos + r0, n,
-            share->heads,   gather_queries(d, s, a, span->row + r0, n, head, share->heads)};
+            span->state,
+            layer,
+            span->pos + r0,
+            n,
+            share->heads,
+            gather_queries(d, s, a->heads, row_dims(a), span->row + r0, n, head, share->heads)};
         if (share->split) {
             int chunk = task / share->groups % chunks;
             size_t at = split_at(d, share, rows, span->row + r0, head) + (size_t)chunk;
@@ -573,7 +529,8 @@ static void mla_phases(struct cpu_device *d, int tid, int layer, int rows, const
 {
     const struct mixer_shape *a = mixer_shape_of(d, layer);
     struct share share = share_out(d, a, rows);
-    struct input in = prepare(d, tid, layer, rows, x);
+    struct input in = input_prepare(d, tid, layer, needs_panels(a, weights_of(d, layer)), true,
+                                    rows, x);
 
     assert(rows > 0 && rows <= d->max_rows);
     first_phase(d, tid, layer, &in, x);

@@ -17,16 +17,6 @@ struct prefetch_hint output_hint(const struct cpu_device *d, const struct matrix
     return matrix_hint(o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
 }
 
-/* Multiplies n columns of some rows by the model's scale. */
-static void scale_output(const struct cpu_device *d, float *y, int n, int rows, ptrdiff_t stride)
-{
-    float scale = residual_scale(d);
-
-    for (int t = 0; t < rows && scale != 1.0f; t++)
-        for (int i = 0; i < n; i++)
-            y[t * stride + i] *= scale;
-}
-
 static void one_row(struct cpu_device *d, int tid, const struct matrix *o, const struct input *in,
                     int r0, int r1, bool last, float *y, float *residual)
 {

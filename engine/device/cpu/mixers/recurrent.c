@@ -126,40 +126,8 @@ static bool float_input(const struct recurrent *r)
     return false;
 }
 
-static void prepare_row(const struct cpu_device *d, int layer, bool quantised, const float *x,
-                        float *row, struct act_block *panels, int rows, int t)
-{
-    int hidden = d->model->hp.hidden;
-
-    norm_row(d, &shape_of(d, layer)->norms, &d->model->layers[layer].attention_norm,
-             x + (size_t)t * (size_t)hidden, row);
-    if (quantised)
-        input_quantise(d, row, hidden, panels, rows, t);
-}
-
-/* Normed input of the projections. One row is prepared by every thread redundantly, with its first
- * task. */
-static struct input prepare(struct cpu_device *d, int tid, int layer, const struct recurrent *r,
-                            int rows, const float *x)
-{
-    int hidden = d->model->hp.hidden;
-    struct thread_scratch *s = &d->threads[tid];
-    bool quantised = quantised_input(r), floats = float_input(r);
-
-    if (rows == 1)
-        return (struct input){
-            .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
-    phase_open(d, tid, rows);
-    for (int t; (t = phase_take(d, tid, 1)) < rows;)
-        prepare_row(d, layer, quantised, x,
-                    floats ? d->normed + (size_t)t * (size_t)hidden : s->row, d->act, rows, t);
-    phase_end(d, tid);
-    return (struct input){
-        .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
-}
-
-/* Destination of row i of a matrix ordered by key head, and the length of the run. parts: sizes of
- * the n_parts parts per head, to[]: their starts. */
+/* Where row i of a matrix that goes a key head at a time belongs, and how many behind it go
+ * along. parts: what a head has of each of n_parts, to[]: where those begin. */
 static int unmix(const int *parts, const int *to, int n_parts, int i, int *run)
 {
     int head = 0, at = 0, p = 0;
@@ -270,7 +238,7 @@ static void project(struct cpu_device *d, int tid, int layer, const struct recur
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         if (!ready)
-            prepare_row(d, layer, quantised_input(r), x, in->rows, in->panels, 1, 0);
+            input_prepare_row(d, layer, quantised_input(r), x, in->rows, in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
         project_task(d, tid, r, in, task % tasks, t0, t1);
@@ -607,7 +575,7 @@ static void recurrent_phases(struct cpu_device *d, int tid, int layer, int rows,
                              float *y, float *residual)
 {
     const struct recurrent r = recurrent_of(d, layer);
-    struct input in = prepare(d, tid, layer, &r, rows, x);
+    struct input in = input_prepare(d, tid, layer, quantised_input(&r), float_input(&r), rows, x);
     struct thread_scratch *s = &d->threads[tid];
 
     assert(rows > 0 && rows <= d->max_rows);
