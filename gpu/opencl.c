@@ -188,7 +188,7 @@ static int configure(struct device *d, const struct device_config *c, char *why,
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
     d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
-    d->gemm_tile = opencl_tuning()->tile ? opencl_tuning()->tile : GEMM_TILE;
+    d->gemm_tile = !opencl_tuning()->tile ? GEMM_TILE : d->tile == 1 ? 1 : (d->tile + 3) / 4 * 4;
     d->stride = (c->context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
     find_most(d);

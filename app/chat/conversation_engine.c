@@ -139,11 +139,9 @@ int conversation_place(struct conversation *c, const char *spec)
             conversation_say(c, SAY_TROUBLE, "out of memory: the placement stays as it is");
             return -1;
         }
-        if (info && strcmp(spec, "auto") == 0) {
-            c->auto_asked = true;
-            c->auto_done = false;
-        }
     }
+    c->auto_asked = k.kind == COMMAND_PLACE && info && strcmp(spec, "auto") == 0;
+    c->auto_done = false;
     if ((rc = command_send(c, &k)) < 0)
         return rc;
     c->places_sent++;
@@ -184,28 +182,19 @@ void conversation_placed(struct conversation *c, const struct event *ev)
 
 static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
 {
-    const char *place = ctx; /* "auto" if that was requested */
-
-    if (!place_auto_due(g, place))
+    (void)ctx;
+    if (!place_auto_due(g, "auto"))
         return 0;
     engine_tell(g, "measuring what a GPU is worth with this model: a message or Ctrl-C stops it");
-    return place_auto(g, strcmp(place, "auto") == 0, e);
+    return place_auto(g, e);
 }
 
-/* Once, if auto was requested or a real GPU is used for the first time; never before an answer has
- * been given. */
+/* Once, if auto was requested; never before an answer has been given. */
 void conversation_measure_after(struct conversation *c)
 {
-    const struct engine_info *info = conversation_info(c);
-    const struct telemetry *t = conversation_telemetry(c);
-
-    if (c->remote)
-        return;
-    for (int d = 1; t && info && d < t->n_devices && !c->auto_done; d++)
-        c->auto_wanted |= !info->devices[d].is_cpu_type;
-    c->auto_wanted |= c->auto_asked;
-    if (!c->auto_wanted || c->auto_done || c->busy || c->calls || c->waiting || !c->stats.turns)
+    if (c->remote || !c->auto_asked || c->auto_done || c->busy || c->calls || c->waiting ||
+        !c->stats.turns)
         return;
     c->auto_done = true;
-    c->measuring = conversation_call(c, do_auto, (void *)(c->auto_asked ? "auto" : ""), NULL) == 0;
+    c->measuring = conversation_call(c, do_auto, NULL, NULL) == 0;
 }

@@ -78,7 +78,7 @@ static int prepare(struct conversation *c, const char *path, struct engine_setup
 /* Resets all state about the old engine. */
 static void engine_forget(struct conversation *c)
 {
-    c->ready = c->worker_gone = c->measuring = c->auto_done = c->auto_wanted = false;
+    c->ready = c->worker_gone = c->measuring = c->auto_done = false;
     c->failure.code = 0;
     c->calls = 0;
     c->plan[0] = 0;

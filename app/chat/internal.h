@@ -72,7 +72,7 @@ struct conversation {
     bool save_said;   /* a save error was already reported */
     bool ready, busy, over, worker_gone;
     /* placements are to be measured after an answer; the measurement is running */
-    bool auto_asked, auto_wanted, auto_done, measuring;
+    bool auto_asked, auto_done, measuring;
     int calls;       /* conversation_call's that have not finished yet */
     bool shadow_due; /* the next answer is lossy (fewer or deferred experts): measure its loss */
     struct strbuf answer, thought; /* text and reasoning of the running answer */

@@ -218,7 +218,7 @@ static void measure_after(const struct options *o, struct answer *a)
     if (!place_auto_due(a->engine, o->place))
         return;
     engine_tell(a->engine, "auto: measuring what a GPU is worth with this model; Ctrl-C stops it");
-    if (place_auto(a->engine, true, &e) < 0)
+    if (place_auto(a->engine, &e) < 0)
         fprintf(stderr, "moetop: auto: %s\n", e.text);
 }
 

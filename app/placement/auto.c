@@ -138,7 +138,7 @@ static int measure_all(struct engine *g, const int *ids, int n, struct candidate
     return rc;
 }
 
-int place_auto(struct engine *g, bool take, struct error *e)
+int place_auto(struct engine *g, struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, false, false, e);
     struct candidate c[N_CANDIDATES] = {{{0}, false}};
@@ -160,30 +160,16 @@ int place_auto(struct engine *g, bool take, struct error *e)
         winner = winner_of(c, &loss);
         if (engine_verdict_set(g, candidates[winner], loss, &ignored) < 0)
             log_write(LOG_LEVEL_WARNING, "%s", ignored.text);
-        if (!take) {
-            char line[300];
-
-            snprintf(line, sizeof line,
-                     "measured: with %s this model is %.0f %% %s than on the CPU alone; /place "
-                     "auto follows the measurement",
-                     in->devices[in->target].name ? in->devices[in->target].name : "the GPU",
-                     100 * (loss < 0 ? -loss : loss), loss < 0 ? "faster" : "slower");
-            engine_tell(g, line);
-        }
     }
-    return take ? place_apply(g, "auto", e) : 0;
+    return place_apply(g, "auto", e);
 }
 
 bool place_auto_due(struct engine *g, const char *place)
 {
-    const struct engine_info *info = engine_info(g);
-    bool asked = place && strcmp(place, "auto") == 0, real = false;
     const struct planner_input *in;
 
-    for (int d = 1; d < info->n_devices; d++)
-        real |= !info->devices[d].is_cpu_type;
-    if (!asked && !real)
+    if (!place || strcmp(place, "auto") != 0)
         return false;
-    in = engine_planner_input(g, asked, false, false, NULL);
-    return in && in->target && !in->verdict && info->tokenizer;
+    in = engine_planner_input(g, true, false, false, NULL);
+    return in && in->target && !in->verdict && engine_info(g)->tokenizer;
 }
