@@ -387,7 +387,7 @@ END_TEST
 /* ---- the manual's NUMBERS: the figures there are these, and what is measured is these ---- */
 
 static const char *const manual_words[] = {
-    "every logit of a text of 75 tokens lies within 1e\\-4",
+    "every logit of a text of 75 tokens is within 1e\\-4",
     "the sum of the log\\-likelihoods of each of 30 texts (6048 tokens) within 1e\\-3",
     "the logits of these texts then differ by " MANUAL_BF16 " (root mean square",
     "the logits of the bundled Q8_0 file differ by " MANUAL_Q8_0
