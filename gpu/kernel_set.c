@@ -87,7 +87,7 @@ static bool has_kernels(enum dtype t)
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d", d->wide,
+    snprintf(out, size, "-cl-std=CL1.2 -w -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d", d->wide,
              d->acts ? d->acts : 1, d->biased, d->dot8_function);
 }
 

@@ -20,12 +20,21 @@
 #define LOOK_NS (100 * CLOCK_MILLI)
 #define ESCAPE_MS 50 /* a lone Esc counts as the key if nothing follows for this long */
 
+/* A background job that sets up the terminal is stopped by it. */
+static bool in_foreground(void)
+{
+    pid_t group = tcgetpgrp(STDIN_FILENO);
+
+    return group < 0 || group == getpgrp();
+}
+
 bool screen_loop_wanted(const struct options *o)
 {
     const char *term = getenv("TERM");
 
     return !o->plain && !o->screen_reader && term && *term && strcmp(term, "dumb") != 0 &&
-           isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+           isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) &&
+           in_foreground();
 }
 
 static char *help_make(enum key_context keys)
