@@ -87,8 +87,9 @@ static bool has_kernels(enum dtype t)
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -w -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d", d->wide,
-             d->acts ? d->acts : 1, d->biased, d->dot8_function);
+    /* -w: some drivers write the count of their warnings to the terminal */
+    snprintf(out, size, "-cl-std=CL1.2 -w -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d",
+             d->wide, d->acts ? d->acts : 1, d->biased, d->dot8_function);
 }
 
 /* KV_Q8_0 has blocks of 32 dimensions. */
