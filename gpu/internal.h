@@ -19,7 +19,7 @@
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
 #define HEAD_ROWS 32 /* rows of logits per launch */
-#define ATTEND_BYTES                                                            \
+#define ATTEND_BYTES \
     (32u << 20) /* partial sums of attention per launch, unless one row needs more */
 
 /* Properties of an OpenCL device before it is opened. */
@@ -125,7 +125,7 @@ struct rows_q { /* quantised rows: values, scales, sums */
     cl_mem q, d, s;
 };
 
-/* Layouts shared with core.cl, float.cl and quant.cl. */
+/* Layouts shared with routing.cl, float.cl and quant.cl. */
 /* entries first .. first+count-1 of the expert at index `place` of its bank */
 struct tile {
     cl_int first, count, place, unused;
@@ -171,7 +171,7 @@ struct device {
     int tile, gemm_tile;               /* TILE and GEMM_TILE, or what a test wants */
     int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
     int row_items;                     /* of a group that computes a row (core.cl) */
-    int route_sides;                   /* sixteens of experts at once (core.cl) */
+    int route_sides;                   /* sixteens of experts at once (routing.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
@@ -240,11 +240,11 @@ bool kernel_set_attends(const struct mixer_shape *s); /* whatever its type */
  * tokens. */
 int kernel_set_tile(const struct device *d, enum dtype type, bool many);
 size_t kernel_set_rows(const struct device *d, enum dtype type, bool many);
-/* Work-items of a group of quant.cl's kernels; gate: of gate_up. */
+/* Work-items of a group of the type's matrix kernels; gate: of gate_up. */
 struct group_shape {
     size_t x, y;
 };
-struct group_shape kernel_set_group(const struct device *d, bool many, bool gate);
+struct group_shape kernel_set_group(const struct device *d, enum dtype type, bool many, bool gate);
 bool kernel_set_fuses(const struct device *d, int layer);
 
 /* program.c: kernel_file "core", "float" or "quant"; what: name in the progress line; table: OpenCL
@@ -316,8 +316,8 @@ void job_forget(struct device *d);
 int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
            const size_t *local, struct error *e);
-/* Launches a kernel of core.cl: x is rounded up to whole groups of `local` work-items, CORE_ITEMS
- * in kernels that need no groups. */
+/* Launches a kernel of core.cl or of those behind it: x is rounded up to whole groups of `local`
+ * work-items, CORE_ITEMS in kernels that need no groups. */
 int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,
                 size_t z, size_t local, struct error *e);
 /* records an event of a kernel launched by a library */
@@ -381,7 +381,7 @@ int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct n
 int jobs_merge_flags(const struct mixer_shape *s);
 /* Work-items a row of it. */
 size_t jobs_merge_items(const struct device *d, const struct mixer_shape *s);
-/* How far the elements of a rotated pair stand apart (core.cl, rope). */
+/* How far the elements of a rotated pair stand apart (attention.cl, rope). */
 int jobs_rope_apart(const struct mixer_shape *s);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);

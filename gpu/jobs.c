@@ -124,12 +124,8 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
     }
     if (launch_args(d, k, at + 12, e, "i", flags) < 0)
         return ERR_DEVICE;
-    if (!dtype_is_quantised(m->type)) {
-        size_t items = d->wide ? 1 : 64, global[2] = {tiles * items, groups}, local[2] = {items, 1};
 
-        return launch(d, k, "matmul", 2, global, local, e);
-    }
-    struct group_shape g = kernel_set_group(d, many, false);
+    struct group_shape g = kernel_set_group(d, m->type, many, false);
 
     return launch(d, k, "matmul", 2, (size_t[]){tiles * g.x, groups * g.y}, (size_t[]){g.x, g.y},
                   e);
@@ -369,7 +365,8 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
     const struct part *part = bank->at[0]->part;
     const struct type_kernels *tg = &d->type[part[1].m->type], *td = &d->type[part[2].m->type];
     bool quant = dtype_is_quantised(part[1].m->type);
-    struct group_shape gs = kernel_set_group(d, many, true), ds = kernel_set_group(d, many, false);
+    struct group_shape gs = kernel_set_group(d, part[1].m->type, many, true),
+                       ds = kernel_set_group(d, part[2].m->type, many, false);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
     int middle = part[1].m->rows, act = (int)s->activation;
     double limit = (double)s->limit;
@@ -382,8 +379,6 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
                              end, hp->hidden, middle, act, limit)) < 0 ||
         expert_args(d, g, quant ? 14 : 10, bank, 0, 2, e) < 0)
         return ERR_DEVICE;
-    if (!quant)
-        gs = ds = (struct group_shape){d->wide ? 1 : 64, 1};
     if (launch(d, g, "gate_up", 2, (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
                (size_t[]){gs.x, gs.y}, e) < 0)
         return ERR_DEVICE;

@@ -35,6 +35,8 @@ static bool alike(struct device *d, int layer)
 
             if (!p->m != !q->m || p->shared)
                 return false;
+            if (k == 0 && p->m && p->m->bytes != b->part[1].m->bytes)
+                return false; /* gate_up has one step */
             if (p->m && (p->m->type != q->m->type || p->m->bytes != q->m->bytes ||
                          p->m->rows != q->m->rows || !p->bias != !q->bias))
                 return false;

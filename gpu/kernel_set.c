@@ -69,10 +69,12 @@ size_t kernel_set_rows(const struct device *d, enum dtype type, bool many)
     return d->wide || kernel_set_tile(d, type, many) == 1 ? (size_t)d->width : 64;
 }
 
-struct group_shape kernel_set_group(const struct device *d, bool many, bool gate)
+struct group_shape kernel_set_group(const struct device *d, enum dtype type, bool many, bool gate)
 {
     if (d->wide)
         return (struct group_shape){1, 1};
+    if (!dtype_is_quantised(type))
+        return (struct group_shape){64, 1};
     if (many && d->gemm_tile > 1)
         return (struct group_shape){16, (size_t)d->gemm_tile / 4};
     return gate ? (struct group_shape){32, (size_t)d->gate_slots}
@@ -284,7 +286,7 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     return kernel_set_supports(d, kind, type);
 }
 
-/* The routers in core.cl, with at most as many experts per token as the list of choices holds;
+/* The routers in routing.cl, with at most as many experts per token as the list of choices holds;
  * layers with others run as single jobs, routed by the host. */
 bool kernel_set_fuses(const struct device *d, int layer)
 {

@@ -157,12 +157,12 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
 int program_build(struct device *d, const char *file, const char *what, const char *given,
                   const char *table, cl_program *out, struct error *e)
 {
-    char options[640], broken[64];
+    char options[640], broken[72];
     const struct device_config *c = &d->base.config;
     const char *text[5] = {source("common"), source(file), "", "", ""};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
-    bool known = false;
+    bool known = false, has_broken = false;
     cl_int rc = CL_SUCCESS;
 
     if (strcmp(file, "quant") == 0) {
@@ -170,12 +170,15 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         text[2] = source("formats");
         text[3] = source("words");
         text[4] = source("quant");
+    } else if (strcmp(file, "core") == 0) {
+        text[2] = source("attention");
+        text[3] = source("routing");
     }
-    snprintf(broken, sizeof broken, "BROKEN_%.40s",
+    snprintf(broken, sizeof broken, " -DBROKEN_%.40s",
              opencl_tuning()->broken ? opencl_tuning()->broken : "");
-    snprintf(options, sizeof options, "%s%s%s", given,
-             broken[7] && strstr(source(file), broken) ? " -D" : "",
-             broken[7] && strstr(source(file), broken) ? broken : "");
+    for (int i = 0; i < 5; i++)
+        has_broken |= opencl_tuning()->broken && strstr(text[i], broken + 3);
+    snprintf(options, sizeof options, "%s%s", given, has_broken ? broken : "");
     key = hash_text(hash_text(hash_text(program_fingerprint(&d->target), file), options), table);
     *out = NULL;
     path[0] = '\0';

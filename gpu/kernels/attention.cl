@@ -1,0 +1,455 @@
+/* Rotary embedding, KV cache and attention (rules 6 and 7 of engine/device/numerics.h). Behind
+ * core.cl. Defined by the host beyond that: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0,
+ * blocks of 32 dimensions as num_kv_quantise_block makes them); MAX_DIM: widest head. */
+
+/* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16
+ * scales (F16), then (32, 16) bytes. V: per head, token by token: dim values, or with Q8_0 blocks
+ * of a scale and 32 bytes. In bytes: */
+#define Q8_BYTES 34
+#define KV_ROW(type, n) \
+    ((type) == 0 ? (size_t)(n)*4 : (type) == 1 ? (size_t)(n)*2 : (size_t)((n) / 32) * Q8_BYTES)
+#define K_BLOCK(dim) (KV_ROW(KV_K, dim) * 16)
+#define K_HEAD(stride, dim) ((size_t)(stride) / 16 * K_BLOCK(dim))
+#define V_ROW(dim) KV_ROW(KV_V, dim)
+
+#if KV_K == 2 || KV_V == 2
+/* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid.
+ */
+static inline ushort kv_quantise(__local const float *line, int lid, char *q)
+{
+    float amax = 0.0f, v;
+    ushort h;
+
+    for (int i = 0; i < 32; i++)
+        amax = fabs(line[i]) > amax ? fabs(line[i]) : amax;
+    h = num_to_f16(amax < 1e30f ? amax * (1.0f / 127.0f) : 0.0f);
+    *q = 0;
+    if ((h & 0x7c00u) == 0x7c00u || h == 0)
+        return 0;
+    v = line[lid] * num_recip1(num_from_f16(h));
+    v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v == v ? v : 0.0f;
+    *q = convert_char((v + 12582912.0f) - 12582912.0f);
+    return h;
+}
+#endif
+
+/* Separates query heads of gated attention from their gates; in the projection each head is
+ * followed by its gate of as many values. One work-item per value of a query. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
+    __global const float *raw, __global float *q, __global float *gates, int dim, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n) {
+        raw += (size_t)(i / dim) * 2 * dim + i % dim;
+        q[i] = raw[0];
+        gates[i] = raw[dim];
+    }
+}
+
+/* Rule 6 and the KV cache: one work-item per element of a head, heads in the order q, k, v. q is
+ * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. stride:
+ * capacity of the cache in tokens, each stored at its position modulo that. apart: 1: pairs are
+ * (2i, 2i + 1), else (i, i + apart), i below rot/2. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
+    __global const float *q, __global const float *k, __global const float *v, __global float *qr,
+    __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
+    int heads, int kv_heads, int dim, int rot, int pos, int row0, int stride, float scale,
+    int apart)
+{
+    int d = get_global_id(0), head = get_global_id(1), row = row0 + get_global_id(2),
+        half_rot = rot / 2, token = pos + row, slot = token % stride;
+    int is_v = head >= heads + kv_heads, h = is_v           ? head - heads - kv_heads
+                                             : head < heads ? head
+                                                            : head - heads;
+    __global const float *in = is_v           ? v + ((size_t)row * kv_heads + h) * dim
+                               : head < heads ? q + ((size_t)row * heads + h) * dim
+                                              : k + ((size_t)row * kv_heads + h) * dim;
+    float y = 0.0f;
+
+    if (d < dim)
+        y = in[d];
+    int second = apart == 1 ? d & 1 : d >= apart, i = apart == 1 ? d / 2 : second ? d - apart : d;
+    if (!is_v && i < half_rot) {
+        int first = apart == 1 ? 2 * i : i;
+        float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
+              x0 = in[first], x1 = in[first + apart];
+
+        if (!second) {
+            float t = x1 * s;
+
+            y = fma(x0, c, -t);
+        } else {
+            float t = x0 * s;
+
+            y = fma(x1, c, t);
+        }
+    }
+    kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
+    vc += ((size_t)h * stride + slot) * V_ROW(dim);
+#if KV_K == 2 || KV_V == 2
+    /* No work-item has returned: some compilers get a return before a barrier wrong. */
+    __local float line[LINE];
+    int lid = get_local_id(0);
+    char code;
+
+    line[lid] = y;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ushort block_scale = kv_quantise(line, lid, &code);
+#endif
+    if (d >= dim)
+        return;
+    if (is_v) {
+#if KV_V == 2
+        vc += d / 32 * Q8_BYTES;
+        vc[2 + lid] = as_uchar(code);
+        if (lid == 0)
+            *(__global ushort *)vc = block_scale;
+#elif KV_V == 1
+        ((__global ushort *)vc)[d] = num_to_f16(y);
+#else
+        ((__global float *)vc)[d] = y;
+#endif
+    } else if (head < heads) {
+        qr[((size_t)row * heads + head) * dim + d] = y * scale;
+    } else {
+#if KV_K == 2
+        kc += d / 32 * (Q8_BYTES * 16);
+        kc[32 + lid * 16 + token % 16] = as_uchar(code);
+        if (lid == 0)
+            ((__global ushort *)kc)[token % 16] = block_scale;
+#elif KV_K == 1
+        ((__global ushort *)kc)[d * 16 + token % 16] = num_to_f16(y);
+#else
+        ((__global float *)kc)[d * 16 + token % 16] = y;
+#endif
+    }
+}
+
+/* Dimension d of a key, `lane` of its block of 16 at kc, or where WIDE of all 16; KEY_SCALE first
+ * wherever a block of 32 dimensions begins there. Values d .. d+7 of a token, vc at its row. */
+#if KV_K == 2
+#define KEYS_AT (kc + d / 32 * (Q8_BYTES * 16))
+#define KEY_SCALE(d, begin)              \
+    if ((d) % 32 == 0 || (d) == (begin)) \
+    key_scale = vload_half16(0, (__global const half *)KEYS_AT)
+#define KEY16 (convert_float16(vload16(d % 32, (__global const char *)KEYS_AT + 32)) * key_scale)
+#define KEY                                                                    \
+    (convert_float(((__global const char *)KEYS_AT)[32 + d % 32 * 16 + lane]) * \
+     vload_half(lane, (__global const half *)KEYS_AT))
+#else
+#define KEY_SCALE(d, begin)
+#if KV_K == 1
+#define KEY16 vload_half16(d, (__global const half *)kc)
+#define KEY vload_half(d * 16 + lane, (__global const half *)kc)
+#else
+#define KEY16 vload16(d, (__global const float *)kc)
+#define KEY ((__global const float *)kc)[d * 16 + lane]
+#endif
+#endif
+#if KV_V == 2
+#define VALUE_BLOCK(p) ((p) + d / 32 * Q8_BYTES)
+#define VALUE(p)                                                          \
+    (convert_float(((__global const char *)VALUE_BLOCK(p))[2 + d % 32]) * \
+     vload_half(0, (__global const half *)VALUE_BLOCK(p)))
+#define VALUE8(p)                                                                    \
+    (convert_float8(vload8(0, (__global const char *)VALUE_BLOCK(p) + 2 + d % 32)) * \
+     (float8)(vload_half(0, (__global const half *)VALUE_BLOCK(p))))
+#elif KV_V == 1
+#define VALUE(p) vload_half(d, (__global const half *)(p))
+#define VALUE8(p) vload_half8(0, (__global const half *)(p) + d)
+#else
+#define VALUE(p) ((__global const float *)(p))[d]
+#define VALUE8(p) vload8(0, (__global const float *)(p) + d)
+#endif
+
+#if !WIDE
+static inline float key_value(__global const uchar *kc, int lane, int d)
+{
+    return KEY;
+}
+
+/* Rule 3 of q and a key: its quarters beside each other, 8 dimensions of each loaded at once. */
+static inline float key_score(__local const float *q, __global const uchar *kc, int lane, int dim)
+{
+    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f}, v[4][8];
+    int quarter = dim / 4, d = 0;
+
+    for (; d + 8 <= quarter; d += 8) {
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            v[i / 8][i % 8] = key_value(kc, lane, i / 8 * quarter + d + i % 8);
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            acc[i / 8] = fma(q[i / 8 * quarter + d + i % 8], v[i / 8][i % 8], acc[i / 8]);
+    }
+    for (; d < quarter; d++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            acc[i] = fma(q[i * quarter + d], key_value(kc, lane, i * quarter + d), acc[i]);
+    return (acc[0] + acc[1]) + (acc[2] + acc[3]);
+}
+
+/* Dimension d of n values, weighted with p, upwards. */
+#define VALUES_AHEAD 32
+static inline float value_sum(__local const float *p, __global const uchar *values, int d, int dim,
+                              int n)
+{
+    float acc = 0.0f, v[VALUES_AHEAD];
+    int t = 0;
+
+    for (; t + VALUES_AHEAD <= n; t += VALUES_AHEAD) {
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k++)
+            v[k] = VALUE(values + (size_t)(t + k) * V_ROW(dim));
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k++)
+            acc = fma(p[t + k], v[k], acc);
+    }
+    for (; t < n; t++)
+        acc = fma(p[t], VALUE(values + (size_t)t * V_ROW(dim)), acc);
+    return acc;
+}
+#endif
+
+/* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the
+ * chunk's maximum and sum. Groups: (chunk from first_chunk, head, row from row0). */
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
+    __global const float *qr, __global const uchar *keys, __global const uchar *values,
+    __global float *part, int heads, int kv_heads, int dim, int pos, int row0, int window,
+    int stride, int first_chunk, int n_chunks)
+{
+    int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2),
+        token = pos + row0 + row;
+    int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1,
+        base = chunk * CHUNK, laps = base - base % stride;
+
+    /* A chunk is contiguous: positions are relative to the last wrap-around of the cache. */
+    begin = max(begin, base) - laps;
+    end = min(end, base + CHUNK) - laps;
+    base -= laps;
+    qr += ((size_t)(row0 + row) * heads + head) * dim;
+    part += (((size_t)row * heads + head) * n_chunks + get_group_id(0)) * (dim + 2);
+    keys += (size_t)(head / (heads / kv_heads)) * K_HEAD(stride, dim);
+    values += (size_t)(head / (heads / kv_heads)) * stride * V_ROW(dim);
+#if WIDE
+    if (begin >= end)
+        return;
+    float p[CHUNK];
+    float16 top = (float16)(-INFINITY), lanes = (float16)(0.0f), lane_id;
+    int16 lane_no = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int from = begin / 16, to = (end + 15) / 16;
+
+    for (int t = from; t < to; t++) {
+        __global const uchar *kc = keys + (size_t)t * K_BLOCK(dim);
+        float16 sum[4], s;
+#if KV_K == 2
+        float16 key_scale;
+#endif
+
+        for (int i = 0; i < 4; i++) {
+            float16 acc = (float16)(0.0f);
+
+            for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++) {
+                KEY_SCALE(d, i * dim / 4);
+                acc = fma((float16)(qr[d]), KEY16, acc);
+            }
+            sum[i] = acc;
+        }
+        s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        s = select((float16)(-INFINITY), s, lane_no + t * 16 >= begin && lane_no + t * 16 < end);
+        top = fmax(top, s);
+        vstore16(s, t - base / 16, p);
+    }
+    float m = max16(top);
+    for (int t = from; t < to; t++) {
+        float16 s = vload16(t - base / 16, p), w = num_exp16(s - m);
+
+        w = select((float16)(0.0f), w, s > (float16)(-INFINITY));
+        lanes = lanes + w;
+        vstore16(w, t - base / 16, p);
+    }
+    for (int d = 0; d < dim; d += 8) {
+        float8 acc = (float8)(0.0f);
+
+        for (int t = begin; t < end; t++)
+            acc = fma((float8)(p[t - base]), VALUE8(values + (size_t)t * V_ROW(dim)), acc);
+        vstore8(acc, 0, part + d);
+    }
+    part[dim] = m;
+    part[dim + 1] = num_fold(lanes);
+#else
+    /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
+     * even a uniform one. */
+    __local float q[MAX_DIM], p[CHUNK], lane[LANES], tops[ROW_ITEMS];
+    int lid = get_local_id(0);
+    float top = -INFINITY;
+
+    for (int d = lid; d < dim; d += ROW_ITEMS)
+        q[d] = qr[d];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int t = base + lid; t < base + CHUNK; t += ROW_ITEMS) {
+        float s = -INFINITY;
+
+        if (t >= begin && t < end)
+            s = key_score(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16, dim);
+        top = fmax(top, s);
+        p[t - base] = s;
+    }
+    tops[lid] = top;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        for (int i = lid; i < ROW_ITEMS; i += LANES)
+            top = fmax(top, tops[i]);
+        lane[lid] = top;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    top = max16(vload16(0, lane));
+    for (int t = lid; t < CHUNK; t += ROW_ITEMS)
+        p[t] = t + base >= begin && t + base < end ? num_exp1(p[t] - top) : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        float sum = 0.0f;
+
+        for (int t = lid; t < CHUNK; t += LANES)
+            sum = sum + p[t];
+        lane[lid] = sum;
+    }
+    for (int d = lid; d < dim; d += ROW_ITEMS)
+        part[d] = value_sum(p + max(begin - base, 0), values + (size_t)begin * V_ROW(dim), d, dim,
+                            end - begin);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid == 0) {
+        part[dim] = top;
+        part[dim + 1] = num_fold(vload16(0, lane));
+    }
+#endif
+}
+
+/* Rule 7: the maximum over a head's chunks c0 .. c1, from p on, and 1 / the sum. sink: -INFINITY:
+ * none. */
+static inline float2 merge_factors(__global const float *p, int dim, int c0, int c1, float sink)
+{
+    float m = sink, sum;
+
+#pragma unroll 8
+    for (int c = c0; c <= c1; c++)
+        m = fmax(m, p[(size_t)c * (dim + 2) + dim]);
+    sum = sink > -INFINITY ? num_exp1(sink - m) : 0.0f;
+#pragma unroll 4
+    for (int c = c0; c <= c1; c++)
+        sum = fma(p[(size_t)c * (dim + 2) + dim + 1],
+                  num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
+    return (float2)(m, num_recip1(sum));
+}
+
+/* A column of the head's output. */
+static inline float merged(__global const float *p, int dim, int d, int c0, int c1, float2 factors)
+{
+    float acc = 0.0f;
+
+#pragma unroll 4
+    for (int c = c0; c <= c1; c++)
+        acc = fma(p[(size_t)c * (dim + 2) + d],
+                  num_exp1(p[(size_t)c * (dim + 2) + dim] - factors.x), acc);
+#ifdef BROKEN_attend_merge
+    acc = acc * 1.0000002f;
+#endif
+    return acc * factors.y;
+}
+
+/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: 32 columns of a
+ * row a work-item where WIDE, else a work-group. flags: 1: heads have sinks, 2: the output is gated
+ * (rows, heads, dim). */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
+    __global const float *part, __global const float *sinks, __global const float *gates,
+    __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
+    int dim, int pos, int row0, int rows, int window, int first_chunk, int n_chunks, int flags)
+{
+    int row = get_global_id(1), columns = heads * dim, token = pos + row0 + row,
+        begin = window && token - window + 1 > 0 ? token - window + 1 : 0,
+        c0 = begin / CHUNK - first_chunk, c1 = token / CHUNK - first_chunk;
+#if WIDE
+    int block = get_global_id(0), i = 0, end = 32;
+    float values[32];
+
+    if (block >= columns / 32)
+        return;
+#else
+    int block = get_group_id(0), i = get_local_id(0), end = i + 1;
+    __local float values[32];
+#endif
+    size_t at = (size_t)(row0 + row) * columns + 32 * block,
+           k = (size_t)(row0 + row) * (columns / 32) + block;
+
+    float2 factors;
+
+    for (int first = i; i < end; i++) {
+        int column = 32 * block + i, head = column / dim, d = column % dim;
+        __global const float *p = part + ((size_t)row * heads + head) * n_chunks * (dim + 2);
+
+        if (i == first || d == 0)
+            factors = merge_factors(p, dim, c0, c1, flags & 1 ? sinks[head] : -INFINITY);
+        values[i] = merged(p, dim, d, c0, c1, factors);
+        if (flags & 2)
+            values[i] = values[i] * num_sigmoid1(gates[at + i]);
+        y[at + i] = values[i];
+    }
+#if WIDE
+    quantise32(vload16(0, values), vload16(1, values), yq + at, yd + k, ys + k);
+#else
+    quantise_line(values, yq + at, yd + k, ys + k);
+#endif
+}
+
+/* Copies KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim
+ * values or of Q8_0 blocks) to and from the cache: one work-item per element of a token; the first
+ * of a Q8_0 block copies the scale too. write: 1 into the cache. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
+    __global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos,
+    int count, int stride, int write)
+{
+    int i = get_global_id(0), token = get_global_id(1), n = kv_heads * dim;
+
+    if (i >= 2 * n || token >= count)
+        return;
+    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim,
+        t = (pos + token) % stride, type = is_v ? KV_V : KV_K;
+    __global uchar *row = rows + (size_t)token * (KV_ROW(KV_K, n) + KV_ROW(KV_V, n)) +
+                          (is_v ? KV_ROW(KV_K, n) : 0) + KV_ROW(type, e);
+    __global uchar *cache = is_v ? vc + ((size_t)head * stride + t) * V_ROW(dim)
+                                 : kc + (size_t)head * K_HEAD(stride, dim) +
+                                       (size_t)(t / 16) * K_BLOCK(dim);
+
+    if (type == 2) { /* KV_ROW of the element is that of its block */
+        __global ushort *scale = (__global ushort *)(is_v ? cache + d / 32 * Q8_BYTES
+                                                          : cache + d / 32 * (Q8_BYTES * 16) +
+                                                                2 * (t % 16));
+        __global uchar *code = is_v ? (__global uchar *)scale + 2 + d % 32
+                                    : cache + d / 32 * (Q8_BYTES * 16) + 32 + d % 32 * 16 + t % 16;
+
+        if (write) {
+            *code = row[2 + d % 32];
+            if (d % 32 == 0)
+                *scale = *(__global ushort *)row;
+        } else {
+            row[2 + d % 32] = *code;
+            if (d % 32 == 0)
+                *(__global ushort *)row = *scale;
+        }
+    } else if (type == 1) {
+        __global ushort *at = (__global ushort *)cache + (is_v ? d : d * 16 + t % 16);
+
+        if (write)
+            *at = *(__global ushort *)row;
+        else
+            *(__global ushort *)row = *at;
+    } else {
+        __global uint *at = (__global uint *)cache + (is_v ? d : d * 16 + t % 16);
+
+        if (write)
+            *at = *(__global uint *)row;
+        else
+            *(__global uint *)row = *at;
+    }
+}

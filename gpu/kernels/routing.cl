@@ -1,0 +1,296 @@
+/* The router and the grouping of rows by expert (rule 10 of engine/device/numerics.h). Behind
+ * core.cl. Defined by the host beyond that: ROUTE_SIDES, groups of sixteen experts that the router
+ * takes at once; MAX_EXPERTS, a multiple of 16. */
+
+#if !WIDE
+#define ROUTER_AHEAD (ROUTE_SIDES > 2 ? 16 : 32) /* few work-items load more each */
+
+/* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
+static inline float router_sum(__global const float *h, __global const float *router, int begin,
+                               int end, int step)
+{
+    float sum = 0.0f, v[ROUTER_AHEAD], x[ROUTER_AHEAD];
+    int c = begin;
+
+    for (; c + ROUTER_AHEAD <= end; c += ROUTER_AHEAD) {
+#pragma unroll
+        for (int k = 0; k < ROUTER_AHEAD; k++) {
+            v[k] = router[(size_t)(c + k) * step];
+            x[k] = h[c + k];
+        }
+#pragma unroll
+        for (int k = 0; k < ROUTER_AHEAD; k++)
+            sum = fma(v[k], x[k], sum);
+    }
+    for (; c < end; c++)
+        sum = fma(router[(size_t)c * step], h[c], sum);
+    return sum;
+}
+#endif
+
+#if WIDE
+/* The likeliest expert not chosen for an earlier slot. */
+static inline int best_left(__global const float *scores, int n_experts,
+                            __global const int *experts, int slot)
+{
+    int best = -1;
+
+    for (int e = 0; e < n_experts; e++) {
+        bool taken = false;
+
+        for (int i = 0; i < slot; i++)
+            taken = taken || experts[i] == e;
+        if (!taken && (best < 0 || scores[e] > scores[best]))
+            best = e;
+    }
+    return best;
+}
+#else
+#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* sixteens of experts in parallel */
+
+/* Shared by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
+struct choice {
+    float score[MAX_EXPERTS], term[MAX_EXPERTS];
+    int candidate[LANES];
+    uchar taken[MAX_EXPERTS];
+};
+
+/* Scores to probabilities: maximum and exponentials in parallel, the sum in order. Called with
+ * n_experts 0 if there is no softmax: PoCL 3.1 gets barriers skipped by a branch wrong. */
+static inline void route_softmax(__local struct choice *c, int n_experts)
+{
+    float top = c->score[0], sum = 0.0f;
+
+#pragma unroll 8
+    for (int e = 1; e < n_experts; e++)
+        top = c->score[e] > top ? c->score[e] : top;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS)
+        c->score[e] = num_exp1(c->score[e] - top);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll 8
+    for (int e = 0; e < n_experts; e++)
+        sum = sum + c->score[e];
+    sum = num_recip1(sum);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS)
+        c->score[e] = c->score[e] * sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* The likeliest expert not taken, the first of equals: of sixteen ranges, then of those. */
+static inline int route_best(__local struct choice *c, int n_experts)
+{
+    int lid = get_local_id(0), size = (n_experts + LANES - 1) / LANES, best = -1;
+
+    if (lid < LANES) {
+        for (int e = lid * size; e < min(n_experts, (lid + 1) * size); e++)
+            if (!c->taken[e] && (best < 0 || c->score[e] > c->score[best]))
+                best = e;
+        c->candidate[lid] = best;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    best = -1;
+    for (int i = 0; i < LANES; i++) {
+        int e = c->candidate[i];
+
+        if (e >= 0 && (best < 0 || c->score[e] > c->score[best]))
+            best = e;
+    }
+    return best;
+}
+
+/* Each expert's term in the weight of `best` in SparseMixer: 0 for those far below it and those
+ * taken. */
+static inline void route_terms(__local struct choice *c, int n_experts, int best, float limit)
+{
+    float top = c->score[best];
+
+    for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS) {
+        float a = fabs(c->score[e]), f = a > top ? a : top;
+        bool out = c->taken[e] || (e != best && top - c->score[e] > limit * f);
+
+        c->term[e] = out ? 0.0f : num_exp1(c->score[e] - top);
+    }
+}
+
+static inline float route_weight(__local const struct choice *c, int n_experts)
+{
+    float total = 0.0f;
+
+#pragma unroll 8
+    for (int e = 0; e < n_experts; e++)
+        total = total + c->term[e];
+    return num_recip1(total);
+}
+#endif
+
+/* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
+ * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
+ * 1; factor: times this. One work-group per row. flags 1: a single row, so the tiles of its experts
+ * are written here too; 8: scores have a bias. */
+#if WIDE
+#define ROUTE_ITEMS 1
+#endif
+__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
+    __global const float *h, __global const float *router, __global const float *score_bias,
+    __global float *scores, __global int *experts, __global float *weights, __global int4 *tiles,
+    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter,
+    float factor, int flags)
+{
+    size_t row = get_group_id(0);
+
+    h += row * n;
+    scores += row * n_experts;
+    experts += base + row * used;
+    weights += base + row * used;
+#if WIDE
+    for (int e = 0; e < padded; e += 16) {
+        float16 sum[4], s;
+        float out[16];
+
+        for (int i = 0; i < 4; i++) {
+            float16 acc = (float16)(0.0f);
+
+            for (int c = (int)((long)i * n / 4); c < (int)((long)(i + 1) * n / 4); c++)
+                acc = fma(vload16(0, router + (size_t)c * padded + e), (float16)(h[c]), acc);
+            sum[i] = acc;
+        }
+        s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        vstore16(s, 0, out);
+        for (int i = 0; i < 16 && e + i < n_experts; i++)
+            scores[e + i] = out[i];
+    }
+    float limit = 2.0f * jitter, sum_all = 0.0f;
+
+    for (int e = 0; e < n_experts && flags & 8; e++)
+        scores[e] = scores[e] + score_bias[e];
+    if (flags & 2) {
+        float top = scores[0];
+
+        for (int e = 1; e < n_experts; e++)
+            top = scores[e] > top ? scores[e] : top;
+        for (int e = 0; e < n_experts; e++) {
+            scores[e] = num_exp1(scores[e] - top);
+            sum_all = sum_all + scores[e];
+        }
+        sum_all = num_recip1(sum_all);
+        for (int e = 0; e < n_experts; e++)
+            scores[e] = scores[e] * sum_all;
+        sum_all = 0.0f;
+    }
+    for (int slot = 0; slot < used; slot++) {
+        int best = best_left(scores, n_experts, experts, slot);
+        float top = scores[best], total = 0.0f;
+
+        for (int e = 0; e < n_experts && !(flags & 2); e++) {
+            float a = fabs(scores[e]), f = a > top ? a : top;
+            bool taken = false;
+
+            for (int i = 0; i < slot; i++)
+                taken = taken || experts[i] == e;
+            if (taken || (e != best && top - scores[e] > limit * f))
+                continue;
+            total = total + num_exp1(scores[e] - top);
+        }
+        experts[slot] = best;
+        weights[slot] = flags & 2 ? top : num_recip1(total);
+        sum_all = sum_all + top;
+        if (flags & 1) {
+            tiles[slot] = (int4)(slot, 1, best, 0);
+            entries[slot] = (int2)(0, slot);
+        }
+    }
+    if (flags & 2) {
+        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+
+        for (int slot = 0; slot < used; slot++)
+            weights[slot] = weights[slot] * scale;
+    }
+#else
+    __local float sum[ROUTE_ITEMS / 64][4][16];
+    __local struct choice c;
+    int lid = get_local_id(0), lane = lid % 16, quarter = lid / 16 % 4, side = lid / 64;
+
+    for (int from = 0; from < padded; from += ROUTE_ITEMS / 4) {
+        int e = from + side * 16;
+
+        if (e < padded)
+            sum[side][quarter][lane] =
+                router_sum(h, router + e + lane, (int)((long)quarter * n / 4),
+                           (int)((long)(quarter + 1) * n / 4), padded);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (quarter == 0 && e + lane < n_experts) {
+            float score = (sum[side][0][lane] + sum[side][1][lane]) +
+                          (sum[side][2][lane] + sum[side][3][lane]);
+
+            c.score[e + lane] = flags & 8 ? score + score_bias[e + lane] : score;
+            c.taken[e + lane] = 0;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    float limit = 2.0f * jitter, sum_all = 0.0f;
+
+    route_softmax(&c, flags & 2 ? n_experts : 0);
+    for (int slot = 0; slot < used; slot++) {
+        int best = route_best(&c, n_experts);
+        float top = c.score[best], weight;
+
+        route_terms(&c, flags & 2 ? 0 : n_experts, best, limit);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        weight = flags & 2 ? top : route_weight(&c, n_experts);
+        sum_all = sum_all + top;
+        if (lid == 0) {
+            c.taken[best] = 1;
+            experts[slot] = best;
+            weights[slot] = weight;
+            if (flags & 1) {
+                tiles[slot] = (int4)(slot, 1, best, 0);
+                entries[slot] = (int2)(0, slot);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if ((flags & 2) && lid == 0) {
+        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+
+        for (int slot = 0; slot < used; slot++)
+            weights[slot] = weights[slot] * scale;
+    }
+#endif
+}
+
+/* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries,
+ * expert) of at most `tile` entries; tiles beyond the last are empty. One work-group; an expert's
+ * entries are in any order. */
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void group_rows(
+    __global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used,
+    int n_experts, int base, int tile, int max_tiles)
+{
+    __local int counts[MAX_EXPERTS], next[MAX_EXPERTS];
+    int lid = get_local_id(0), n = rows * used;
+
+    experts += base;
+    for (int e = lid; e < n_experts; e += ROW_ITEMS)
+        counts[e] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = lid; i < n; i += ROW_ITEMS)
+        atomic_inc(&counts[experts[i]]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = lid; e < n_experts; e += ROW_ITEMS) {
+        int at = 0, t = 0;
+
+        for (int i = 0; i < e; i++) {
+            at += counts[i];
+            t += (counts[i] + tile - 1) / tile;
+        }
+        next[e] = at;
+        for (int k = 0; k < counts[e]; k += tile)
+            tiles[t++] = (int4)(at + k, min(tile, counts[e] - k), e, 0);
+        for (; e == n_experts - 1 && t < max_tiles; t++)
+            tiles[t] = (int4)(0, 0, 0, 0);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = lid; i < n; i += ROW_ITEMS)
+        entries[atomic_inc(&next[experts[i]])] = (int2)(i / used, i % used * rows + i / used);
+}
