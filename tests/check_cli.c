@@ -1,5 +1,6 @@
 /* The real binary, as a shell sees it: exit codes, what stands on standard output and nothing else,
  * and what is said when things go wrong. */
+#include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -922,10 +923,12 @@ static void session_open(struct session *s, const char *term, const char *const 
     }
 }
 
-/* Reads until text stands in the output, at most 30 seconds. */
+/* Reads until text stands in the output, at most a minute: a busy screen comes in many pieces. */
 static void session_await(struct session *s, const char *text)
 {
-    for (int i = 0; i < 600; i++) {
+    uint64_t end = clock_now() + 60 * UINT64_C(1000000000);
+
+    while (clock_now() < end) {
         struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
         if (strstr(out, text))
