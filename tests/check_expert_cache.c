@@ -417,7 +417,7 @@ static void note_rows(void *ctx, const char *line)
 /* Rows of what was said before and is no more: their memory goes back first, once. */
 START_TEST(memory_that_shrinks_takes_rows_of_nobody)
 {
-    enum { LONG = 4096 };
+    enum { LONG = 2048 };
     struct engine_config c = config_of(support_demo(), -1, 2);
     int ids[LONG];
     struct engine *g;
@@ -464,7 +464,7 @@ static int hear_end(void *ctx, struct event *ev)
 /* While one session answers the rows of those that do not go back, and theirs alone. */
 START_TEST(memory_that_shrinks_takes_rows_of_the_idle)
 {
-    enum { LONG = 4096 };
+    enum { LONG = 2048 };
     struct engine_config c = config_of(support_demo(), -1, 2);
     struct turn t = {.max_tokens = 4};
     int ids[LONG], over = 0, answered;
