@@ -1,10 +1,10 @@
 /*
- * The check of one wide access under ASan, quickly. GCC checks an access of 32 or 64 bytes by a call
- * to the runtime, whose own loop was 80 % of the time of the vector kernels' suites; nearly always
- * the shadow of all of it is zero, which one load shows. The rest is asked of the runtime as before,
- * and reported by it. Linked into the ASan build alone, which is compiled without sanitizers here.
+ * The check of one wide access under ASan, quickly. GCC checks an access of 32 or 64 bytes by a
+ * call to the runtime, whose own loop was 80 % of the time of the vector kernels' suites; nearly
+ * always the shadow of all of it is zero, which one load shows. The rest is asked of the runtime as
+ * before, and reported by it. Linked into the ASan build alone; compiled without sanitizers.
  * Shadow: one byte for eight at (address >> 3) + 0x7fff8000 on x86-64 Linux, a byte of 0 where all
- * eight may be touched (compiler-rt, AddressSanitizer's algorithm).
+ * eight may be touched (AddressSanitizer's algorithm, compiler-rt).
  */
 #include <stdbool.h>
 #include <stddef.h>
