@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static unsigned seed = 12345;
 
@@ -546,6 +548,37 @@ START_TEST(test_pack)
 }
 END_TEST
 
+#ifdef __SANITIZE_ADDRESS__
+/* Whether ASan ends a child that lets a kernel read (or write) one value behind a row. */
+static bool overrun_is_seen(const struct kernels *k, bool write)
+{
+    enum { N = 64 };
+    float *x = calloc(write ? N - 1 : N, sizeof *x), *y = calloc(write ? N : N - 1, sizeof *y);
+    pid_t child = fork();
+    int status = 0;
+
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(0);
+        k->add(x, y, N);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    free(x), free(y);
+    return status != 0;
+}
+
+/* The sanitized build sees what its checks of wide accesses (asan_wide.c) are there for. */
+START_TEST(test_overruns_are_seen)
+{
+    EACH_SET(k)
+    for (int write = 0; write < 2; write++)
+        ck_assert_msg(overrun_is_seen(k, write), "%s: a value %s behind the row is not seen",
+                      k->name, write ? "written" : "read");
+}
+END_TEST
+#endif
+
 /* Known answers: Q8_0 rounds halves away from zero, Q4_0's largest element becomes -8 whatever its
  * sign. */
 START_TEST(test_quantise_known)
@@ -589,6 +622,9 @@ static Suite *suite(void)
     tcase_add_test(t, test_float_weights);
     tcase_add_test(t, test_pack);
     tcase_add_test(t, test_quantise_known);
+#ifdef __SANITIZE_ADDRESS__
+    tcase_add_test(t, test_overruns_are_seen);
+#endif
     suite_add_tcase(s, t);
     return s;
 }
