@@ -1,6 +1,7 @@
-/* The server as programs meet it: the real binary on a free port, requests over sockets of our own,
- * good ones and every kind of bad one. */
+/* The server as programs meet it: the real binary on a free serving_port, requests over sockets of
+ * our own, good ones and every kind of bad one. */
 #include "tests/golden_lora.h"
+#include "tests/serving.h"
 #include "tests/support.h"
 
 #include <arpa/inet.h>
@@ -23,12 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MODEL "tiny-storyteller-Q8_0"
-#define ASK "{\"model\": \"" MODEL "\", \"messages\": [{\"role\": \"user\", \"content\": "
-#define CHAT "/v1/chat/completions"
 #define RESPOND "{\"model\": \"" MODEL "\", \"temperature\": 0, "
 #define JSON_HEADERS "Host: localhost\r\nContent-Type: application/json\r\n"
-#define FOX ASK "\"Tell me a story about a fox.\"}]"
 
 #ifdef MOETOP_DEBUG
 #define CHECKED_BUILD true
@@ -36,274 +33,23 @@
 #define CHECKED_BUILD false
 #endif
 
-static char binary[PATH_MAX + 32], log_path[300];
-static pid_t server;
-static int port;
-
-/* ---- the server ---- */
-
-static void find_binary(void)
-{
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-
-    ck_assert_int_gt(n, 0);
-    exe[n] = 0;
-    *strrchr(exe, '/') = 0;
-    *strrchr(exe, '/') = 0;
-    snprintf(binary, sizeof binary, "%s/moetop", exe);
-    ck_assert_msg(access(binary, X_OK) == 0, "%s is not built", binary);
-}
-
-static char *log_text(void)
-{
-    static char text[1 << 20];
-    FILE *f = fopen(log_path, "r");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-
-    text[n] = 0;
-    if (f)
-        fclose(f);
-    return text;
-}
-
-/* Until the log says so; the test's own time limit ends it otherwise. */
-static char *wait_for_log(const char *what)
-{
-    char *at;
-
-    while (!(at = strstr(log_text(), what))) {
-        int status;
-
-        ck_assert_msg(waitpid(server, &status, WNOHANG) == 0, "it ended: %s", log_text());
-        usleep(5000);
-    }
-    return at;
-}
-
-/* In the child, before it becomes the server. */
-static void (*prepare)(void);
-
-static void start(const char *const *more)
-{
-    const char *argv[24] = {binary, "--serve", "--port", "0", "-t", "2"};
-    int n = 6;
-    char *at;
-
-    find_binary();
-    snprintf(log_path, sizeof log_path, "%s/serve.log", support_tmpdir());
-    unlink(log_path);
-    while (more && *more && n < 23)
-        argv[n++] = *more++;
-    server = fork();
-    if (server == 0) {
-        int fd = open(log_path, O_WRONLY | O_CREAT | O_TRUNC, 0600),
-            null = open("/dev/null", O_RDONLY);
-
-        dup2(null, 0);
-        dup2(fd, 1);
-        dup2(fd, 2);
-        setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
-        setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
-        if (prepare)
-            prepare();
-        execv(binary, (char *const *)argv);
-        _exit(127);
-    }
-    at = wait_for_log(" is ready on ");
-    at = strstr(at, "127.0.0.1:");
-    port = at ? atoi(at + strlen("127.0.0.1:")) : 0;
-}
-
-static int end(void)
-{
-    int status;
-
-    kill(server, SIGTERM);
-    ck_assert_int_eq(waitpid(server, &status, 0), server);
-    server = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void plain_server(void)
-{
-    start(NULL);
-}
-
-static void end_well(void)
-{
-    int code = server ? end() : 0;
-
-    ck_assert_msg(code == 0, "exit status %d: %s", code, log_text());
-}
-
-/* ---- requests ---- */
-
-struct reply {
-    int status;
-    char *head, *body; /* body: chunks joined */
-    size_t n;
-};
-
-static int dial(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ck_assert_msg(connect(fd, (struct sockaddr *)&a, sizeof a) == 0, "nobody listens on %d", port);
-    return fd;
-}
-
-static void say(int fd, const char *text, size_t n)
-{
-    while (n) {
-        ssize_t sent = send(fd, text, n, MSG_NOSIGNAL);
-
-        if (sent <= 0)
-            return; /* the server has hung up: what it said counts */
-        text += sent;
-        n -= (size_t)sent;
-    }
-}
-
-static char *hear(int fd, size_t *n)
-{
-    size_t room = 1 << 16;
-    char *text = malloc(room);
-    ssize_t got;
-
-    *n = 0;
-    while ((got = recv(fd, text + *n, room - *n - 1, 0)) > 0) {
-        *n += (size_t)got;
-        if (room - *n < 4096)
-            text = realloc(text, room *= 2);
-    }
-    text[*n] = 0;
-    return text;
-}
-
-static void join_chunks(struct reply *r)
-{
-    char *from = r->body, *to = r->body;
-
-    for (;;) {
-        char *next;
-        size_t n = strtoul(from, &next, 16);
-
-        ck_assert_msg(next > from && next[0] == '\r' && next[1] == '\n', "a chunk begins: %.40s",
-                      from);
-        memmove(to, next + 2, n);
-        to += n;
-        from = next + 2 + n + 2;
-        if (!n)
-            break;
-    }
-    *to = 0;
-    r->n = (size_t)(to - r->body);
-}
-
-static struct reply read_reply(int fd)
-{
-    struct reply r = {0};
-    char *border;
-
-    r.head = hear(fd, &r.n);
-    close(fd);
-    if (!(border = strstr(r.head, "\r\n\r\n")))
-        return r;
-    r.status = atoi(r.head + strlen("HTTP/1.1 "));
-    r.body = border + 4;
-    r.n -= (size_t)(r.body - r.head);
-    border[2] = 0;
-    if (strcasestr(r.head, "transfer-encoding: chunked"))
-        join_chunks(&r);
-    return r;
-}
-
-/* headers: lines with their ends, or NULL: what a client sends. */
-static struct reply ask(const char *method, const char *path, const char *headers, const char *body)
-{
-    int fd = dial();
-    char head[4096];
-    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nConnection: close\r\n%s", method, path,
-                     headers ? headers : "Host: localhost\r\nContent-Type: application/json\r\n");
-
-    if (body)
-        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Length: %zu\r\n", strlen(body));
-    n += snprintf(head + n, sizeof head - (size_t)n, "\r\n");
-    say(fd, head, (size_t)n);
-    if (body)
-        say(fd, body, strlen(body));
-    return read_reply(fd);
-}
-
-static json_t *read_json(const struct reply *r, int status)
-{
-    json_t *o = r->body ? json_loads(r->body, 0, NULL) : NULL;
-
-    ck_assert_msg(r->status == status, "status %d: %.300s", r->status,
-                  r->body ? r->body : "nothing");
-    ck_assert_msg(o != NULL, "no JSON: %.300s", r->body);
-    return o;
-}
-
-static json_t *post(const char *path, const char *body, int status)
-{
-    struct reply r = ask("POST", path, NULL, body);
-    json_t *o = read_json(&r, status);
-
-    free(r.head);
-    return o;
-}
-
-static const char *text_at(json_t *o, const char *first, const char *second)
-{
-    json_t *choice = json_array_get(json_object_get(o, "choices"), 0);
-    json_t *v = json_object_get(choice, first);
-
-    return json_string_value(second ? json_object_get(v, second) : v);
-}
-
-/* The texts of a stream's deltas, one after the other; *events: how many there were. */
-static char *stream_text(const struct reply *r, int *events)
-{
-    char *all = calloc(1, r->n + 1), *at = r->body;
-
-    *events = 0;
-    while ((at = strstr(at, "data: {"))) {
-        json_t *o = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL), *choice;
-        const char *text;
-
-        ck_assert_msg(o != NULL, "an event is no JSON: %.80s", at);
-        choice = json_array_get(json_object_get(o, "choices"), 0);
-        text = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
-        if (!text)
-            text = json_string_value(json_object_get(choice, "text"));
-        strcat(all, text ? text : "");
-        json_decref(o);
-        ++*events;
-        at += 7;
-    }
-    return all;
-}
-
 /* ---- answers ---- */
 
 START_TEST(chat_whole_and_streamed)
 {
-    json_t *o = post("/v1/chat/completions", FOX ", \"max_tokens\": 40, \"temperature\": 0}", 200);
+    json_t *o = serving_post("/v1/chat/completions",
+                             FOX ", \"max_tokens\": 40, \"temperature\": 0}", 200);
     json_t *usage = json_object_get(o, "usage");
-    struct reply r = ask("POST", "/v1/chat/completions", NULL,
-                         FOX ", \"max_tokens\": 40, \"temperature\": 0, \"stream\": true, "
-                             "\"stream_options\": {\"include_usage\": true}}");
+    struct reply r = serving_ask("POST", "/v1/chat/completions", NULL,
+                                 FOX ", \"max_tokens\": 40, \"temperature\": 0, \"stream\": true, "
+                                     "\"stream_options\": {\"include_usage\": true}}");
     int events;
-    char *text = stream_text(&r, &events);
+    char *text = serving_stream_text(&r, &events);
 
-    ck_assert_str_eq(text_at(o, "finish_reason", NULL), "length");
-    ck_assert_str_eq(text_at(o, "message", "role"), "assistant");
+    ck_assert_str_eq(serving_text_at(o, "finish_reason", NULL), "length");
+    ck_assert_str_eq(serving_text_at(o, "message", "role"), "assistant");
     ck_assert_int_eq(json_integer_value(json_object_get(usage, "completion_tokens")), 40);
-    ck_assert_str_eq(text, text_at(o, "message", "content"));
+    ck_assert_str_eq(text, serving_text_at(o, "message", "content"));
     ck_assert_msg(strncmp(text, "Once upon a time", 16) == 0, "%s", text);
     ck_assert_int_gt(events, 30);
     ck_assert(strcasestr(r.head, "content-type: text/event-stream") != NULL);
@@ -317,19 +63,22 @@ END_TEST
 
 START_TEST(choices_stops_and_seeds)
 {
-    json_t *two = post("/v1/chat/completions", FOX ", \"max_tokens\": 30, \"seed\": 7, \"n\": 2}",
-                       200);
-    json_t *second = post("/v1/chat/completions", FOX ", \"max_tokens\": 30, \"seed\": 8}", 200);
-    json_t *stopped = post("/v1/chat/completions",
-                           FOX ", \"temperature\": 0, \"stop\": [\"nowhere\", \" a time\"]}", 200);
+    json_t *two = serving_post("/v1/chat/completions",
+                               FOX ", \"max_tokens\": 30, \"seed\": 7, \"n\": 2}", 200);
+    json_t *second = serving_post("/v1/chat/completions", FOX ", \"max_tokens\": 30, \"seed\": 8}",
+                                  200);
+    json_t *stopped = serving_post("/v1/chat/completions",
+                                   FOX
+                                   ", \"temperature\": 0, \"stop\": [\"nowhere\", \" a time\"]}",
+                                   200);
     json_t *choice = json_array_get(json_object_get(two, "choices"), 1);
 
     /* choice i has the seed of seed + i */
     ck_assert_str_eq(json_string_value(
                          json_object_get(json_object_get(choice, "message"), "content")),
-                     text_at(second, "message", "content"));
-    ck_assert_str_eq(text_at(stopped, "message", "content"), "Once upon");
-    ck_assert_str_eq(text_at(stopped, "finish_reason", NULL), "stop");
+                     serving_text_at(second, "message", "content"));
+    ck_assert_str_eq(serving_text_at(stopped, "message", "content"), "Once upon");
+    ck_assert_str_eq(serving_text_at(stopped, "finish_reason", NULL), "stop");
     json_decref(two);
     json_decref(second);
     json_decref(stopped);
@@ -338,10 +87,10 @@ END_TEST
 
 START_TEST(probabilities)
 {
-    json_t *o = post("/v1/chat/completions",
-                     FOX ", \"temperature\": 0, \"max_tokens\": 5, \"logprobs\": true, "
-                         "\"top_logprobs\": 3}",
-                     200);
+    json_t *o = serving_post("/v1/chat/completions",
+                             FOX ", \"temperature\": 0, \"max_tokens\": 5, \"logprobs\": true, "
+                                 "\"top_logprobs\": 3}",
+                             200);
     json_t *choice = json_array_get(json_object_get(o, "choices"), 0), *each;
     json_t *list = json_object_get(json_object_get(choice, "logprobs"), "content");
     size_t i;
@@ -363,8 +112,9 @@ END_TEST
 START_TEST(what_was_read_is_not_read_again)
 {
 #define LONG_ASK "\"One two three four five six seven eight nine ten eleven twelve, tell me.\"}"
-    json_t *first = post("/v1/chat/completions", ASK LONG_ASK "], \"max_tokens\": 1}", 200);
-    json_t *second = post("/v1/chat/completions", ASK LONG_ASK "], \"max_tokens\": 1}", 200);
+    json_t *first = serving_post("/v1/chat/completions", ASK LONG_ASK "], \"max_tokens\": 1}", 200);
+    json_t *second = serving_post("/v1/chat/completions", ASK LONG_ASK "], \"max_tokens\": 1}",
+                                  200);
     json_t *usage = json_object_get(second, "usage");
     json_t *cached = json_object_get(json_object_get(usage, "prompt_tokens_details"),
                                      "cached_tokens");
@@ -391,7 +141,7 @@ static int next_message(char *said, size_t room, const char *text)
              "{\"model\": \"" MODEL
              "\", \"messages\": [%s], \"max_tokens\": 8, \"temperature\": 0}",
              said);
-    o = post(CHAT, body, 200);
+    o = serving_post(CHAT, body, 200);
     cached = (int)json_integer_value(json_object_get(
         json_object_get(json_object_get(o, "usage"), "prompt_tokens_details"), "cached_tokens"));
     answer = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "message");
@@ -421,7 +171,7 @@ START_TEST(two_chats_beside_older_ones)
         snprintf(body, sizeof body,
                  "{\"model\": \"" MODEL "\", \"prompt\": \"%d %s\", \"max_tokens\": 20}", i,
                  long_text);
-        json_decref(post("/v1/completions", body, 200));
+        json_decref(serving_post("/v1/completions", body, 200));
     }
     next_message(first, sizeof first, long_text);
     next_message(second, sizeof second, "What do you know about hills, and who lives there?");
@@ -478,27 +228,27 @@ START_TEST(answers_keep_to_what_is_asked)
                  "\"stream\": true, \"response_format\": {\"type\": \"json_schema\", "
                  "\"json_schema\": {\"name\": \"x\", \"schema\": " SCHEMA "}}}",
                  seed);
-        r = ask("POST", CHAT, NULL, body);
-        text = stream_text(&r, &events);
+        r = serving_ask("POST", CHAT, NULL, body);
+        text = serving_stream_text(&r, &events);
         check_hero(json_loads(text, 0, NULL));
         free(text);
         free(r.head);
-        o = post(CHAT, FOX ", \"json_schema\": " SCHEMA "}", 200);
-        check_hero(json_loads(text_at(o, "message", "content"), 0, NULL));
+        o = serving_post(CHAT, FOX ", \"json_schema\": " SCHEMA "}", 200);
+        check_hero(json_loads(serving_text_at(o, "message", "content"), 0, NULL));
         json_decref(o);
     }
-    o = post(CHAT, FOX ", \"grammar\": \"root ::= \\\"yes\\\" | \\\"no\\\"\"}", 200);
-    ck_assert(strcmp(text_at(o, "message", "content"), "yes") == 0 ||
-              strcmp(text_at(o, "message", "content"), "no") == 0);
+    o = serving_post(CHAT, FOX ", \"grammar\": \"root ::= \\\"yes\\\" | \\\"no\\\"\"}", 200);
+    ck_assert(strcmp(serving_text_at(o, "message", "content"), "yes") == 0 ||
+              strcmp(serving_text_at(o, "message", "content"), "no") == 0);
     json_decref(o);
-    o = post(CHAT, FOX ", \"max_tokens\": 3, \"logit_bias\": {\"1724\": 100}}", 200);
-    ck_assert_str_eq(text_at(o, "message", "content"), "choolchoolchool");
+    o = serving_post(CHAT, FOX ", \"max_tokens\": 3, \"logit_bias\": {\"1724\": 100}}", 200);
+    ck_assert_str_eq(serving_text_at(o, "message", "content"), "choolchoolchool");
     json_decref(o);
     for (size_t i = 0; i < sizeof not_held / sizeof *not_held; i++) {
         char body[700];
 
         snprintf(body, sizeof body, FOX ", %s}", not_held[i]);
-        json_decref(post(CHAT, body, 400));
+        json_decref(serving_post(CHAT, body, 400));
     }
 }
 END_TEST
@@ -527,11 +277,11 @@ static void check_call(const char *choice, const char *name, const char *argumen
 
     snprintf(body, sizeof body, FOX ", " TOOLS ", \"temperature\": 2, \"tool_choice\": %s}",
              choice);
-    o = post(CHAT, body, 200);
+    o = serving_post(CHAT, body, 200);
     message = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "message");
     calls = json_object_get(message, "tool_calls");
     f = json_object_get(json_array_get(calls, 0), "function");
-    ck_assert_str_eq(text_at(o, "finish_reason", NULL), "tool_calls");
+    ck_assert_str_eq(serving_text_at(o, "finish_reason", NULL), "tool_calls");
     ck_assert(json_is_null(json_object_get(message, "content")));
     ck_assert_uint_eq(json_array_size(calls), 1);
     if (name) {
@@ -552,33 +302,6 @@ END_TEST
 
 /* ---- tools by the model's own template ---- */
 
-/* In the manner of those that know tools: Hermes' calls, or (after "bare") Llama 3's. */
-static const char tool_template[] =
-    "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}"
-    "{% for m in messages %}<|{{ 'user' if m.role == 'tool' else m.role }}|>"
-    "{% if m.role == 'tool' %}[{{ m.name }} {{ m.tool_call_id }}] {% endif %}"
-    "{{ m.content if m.content is string }}"
-    "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
-    "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
-    "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}{{ mood }}";
-
-static void start_with_template(const char *text)
-{
-    static char path[300];
-    const char *const more[] = {"--chat-template-file", path, "--plain", NULL};
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/template.jinja", support_tmpdir());
-    ck_assert((f = fopen(path, "w")) != NULL);
-    fputs(text, f);
-    fclose(f);
-    start(more);
-}
-
-#define FIND                                                                                   \
-    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"find\", \"parameters\": " \
-    "{\"type\": \"object\", \"properties\": {\"who\": {\"type\": \"string\"}, \"n\": "         \
-    "{\"type\": \"integer\"}}}}}]"
 #define FIND_TOLD                                                                              \
     "[{\"type\": \"function\", \"function\": {\"name\": \"find\", \"parameters\": {\"type\": " \
     "\"object\", \"properties\": {\"who\": {\"type\": \"string\"}, \"n\": {\"type\": "         \
@@ -592,7 +315,7 @@ static void start_with_template(const char *text)
 
 static void check_prompt(const char *body, const char *want)
 {
-    json_t *o = post("/apply-template", body, 200);
+    json_t *o = serving_post("/apply-template", body, 200);
 
     ck_assert_str_eq(json_string_value(json_object_get(o, "prompt")), want);
     json_decref(o);
@@ -600,7 +323,7 @@ static void check_prompt(const char *body, const char *want)
 
 START_TEST(tools_reach_the_template)
 {
-    start_with_template(tool_template);
+    serving_start_with_template(serving_tools);
     check_prompt("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " FIND "}",
                  "<|system|>" FIND_TOLD "<|end|><|user|>Hi<|end|><|assistant|>");
     /* a call's arguments are an object, a result knows its tool's name */
@@ -617,11 +340,11 @@ START_TEST(tools_reach_the_template)
                  "<|user|>Hi<|end|><|assistant|><tool_call>\n{\"name\": \"find\", \"arguments\": "
                  "{\"who\": \"a<|end|>\"}}\n</tool_call><|end|><|user|>[find c1] gone<|end|>"
                  "<|assistant|>!");
-    json_decref(post("/apply-template",
-                     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
-                     "\"chat_template_kwargs\": {\"tools\": []}}",
-                     400));
-    json_decref(post("/apply-template", "{\"messages\": 1}", 400));
+    json_decref(serving_post("/apply-template",
+                             "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
+                             "\"chat_template_kwargs\": {\"tools\": []}}",
+                             400));
+    json_decref(serving_post("/apply-template", "{\"messages\": 1}", 400));
 }
 END_TEST
 
@@ -631,7 +354,7 @@ START_TEST(tools_reach_an_odd_template)
     const char *prompt;
     json_t *o;
 
-    start_with_template(
+    serving_start_with_template(
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
         "{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('no') }}"
         "{% endif %}{{ m.content + '' }}{{ m.tool_calls[0].id + m.tool_calls[0].function.arguments "
@@ -645,8 +368,8 @@ START_TEST(tools_reach_an_odd_template)
                  "\"tool_call_id\": \"abcdefgh1\", \"content\": \"one\"}]}",
                  "Hi;abcdefgh1{\"a\":1};one;g4r1ckgto{\"b\": 2};two;");
     /* of the tools themselves it says nothing: the first user does, in Hermes' form */
-    o = post("/apply-template",
-             "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " FIND "}", 200);
+    o = serving_post("/apply-template",
+                     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " FIND "}", 200);
     prompt = json_string_value(json_object_get(o, "prompt"));
     ck_assert_msg(strncmp(prompt, "# Tools\n", 8) == 0 &&
                       strstr(prompt, "</tool_call>\n\nHi;") != NULL,
@@ -654,60 +377,6 @@ START_TEST(tools_reach_an_odd_template)
     json_decref(o);
 }
 END_TEST
-
-/* The deltas' calls of a stream, as "NAME ARGUMENTS\n" each; *finish: how it ended. */
-static char *stream_calls(const struct reply *r, char finish[16])
-{
-    char *all = calloc(1, r->n + 1), *at = r->body;
-
-    finish[0] = 0;
-    while ((at = strstr(at, "data: {"))) {
-        json_t *o = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL), *choice, *call, *f;
-        const char *word;
-        size_t i;
-
-        choice = json_array_get(json_object_get(o, "choices"), 0);
-        json_array_foreach(json_object_get(json_object_get(choice, "delta"), "tool_calls"), i, call)
-        {
-            f = json_object_get(call, "function");
-            ck_assert(json_is_integer(json_object_get(call, "index")));
-            ck_assert(json_is_string(json_object_get(call, "id")));
-            strcat(all, json_string_value(json_object_get(f, "name")));
-            strcat(all, " ");
-            strcat(all, json_string_value(json_object_get(f, "arguments")));
-            strcat(all, "\n");
-        }
-        if ((word = json_string_value(json_object_get(choice, "finish_reason"))))
-            snprintf(finish, 16, "%s", word);
-        json_decref(o);
-        at += 7;
-    }
-    return all;
-}
-
-/* A chat's request whose answer is this text, for a grammar says so. */
-static json_t *made_to_say(const char *text)
-{
-    json_t *o = json_loads(ASK "\"Where is the fox?\"}], " FIND ", \"temperature\": 0}", 0, NULL);
-    char root[600] = "root ::= \"";
-    size_t n = strlen(root);
-
-    for (; *text; text++)
-        n += (size_t)snprintf(root + n, sizeof root - n, "%s%c",
-                              strchr("\\\"\n", *text) ? "\\" : "", *text == '\n' ? 'n' : *text);
-    snprintf(root + n, sizeof root - n, "\"");
-    json_object_set_new(o, "grammar", json_string(root));
-    return o;
-}
-
-static json_t *post_json(const char *path, const json_t *body, int status)
-{
-    char *text = json_dumps(body, 0);
-    json_t *o = post(path, text, status);
-
-    free(text);
-    return o;
-}
 
 /* What the model is made to say, and what is told of it. */
 static const struct {
@@ -732,9 +401,10 @@ START_TEST(native_calls_are_told)
 {
     char finish[16];
 
-    start_with_template(tool_template);
+    serving_start_with_template(serving_tools);
     for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
-        json_t *asked = made_to_say(spelled[i].said), *o = post_json(CHAT, asked, 200);
+        json_t *asked = serving_made_to_say(spelled[i].said),
+               *o = serving_post_json(CHAT, asked, 200);
         const char *end = spelled[i].calls[0] ? "tool_calls" : "stop";
         json_t *message = json_object_get(json_array_get(json_object_get(o, "choices"), 0),
                                           "message");
@@ -742,13 +412,13 @@ START_TEST(native_calls_are_told)
         struct reply r;
         int events;
 
-        ck_assert_str_eq(text_at(o, "finish_reason", NULL), end);
+        ck_assert_str_eq(serving_text_at(o, "finish_reason", NULL), end);
         ck_assert((json_object_get(message, "tool_calls") != NULL) == (spelled[i].calls[0] != 0));
         json_object_set_new(asked, "stream", json_true());
         body = json_dumps(asked, 0);
-        r = ask("POST", CHAT, NULL, body);
-        text = stream_text(&r, &events);
-        calls = stream_calls(&r, finish);
+        r = serving_ask("POST", CHAT, NULL, body);
+        text = serving_stream_text(&r, &events);
+        calls = serving_stream_calls(&r, finish);
         ck_assert_str_eq(text, spelled[i].text);
         ck_assert_str_eq(calls, spelled[i].calls);
         ck_assert_str_eq(finish, end);
@@ -770,7 +440,8 @@ static int cached_of(const json_t *o)
 
 static json_t *prompt_of(const json_t *asked)
 {
-    json_t *o = post_json("/apply-template", asked, 200), *prompt = json_object_get(o, "prompt");
+    json_t *o = serving_post_json("/apply-template", asked, 200),
+           *prompt = json_object_get(o, "prompt");
 
     json_incref(prompt);
     json_decref(o);
@@ -783,13 +454,13 @@ START_TEST(a_call_is_not_read_again)
 {
     static const char said[] = "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"n\": 1}}\n"
                                "</tool_call>";
-    json_t *asked = made_to_say(said), *messages = json_object_get(asked, "messages"), *o, *message,
-           *call, *first, *second;
+    json_t *asked = serving_made_to_say(said), *messages = json_object_get(asked, "messages"), *o,
+           *message, *call, *first, *second;
     int held;
 
-    start_with_template(tool_template);
+    serving_start_with_template(serving_tools);
     first = prompt_of(asked);
-    o = post_json(CHAT, asked, 200);
+    o = serving_post_json(CHAT, asked, 200);
     held = (int)json_integer_value(json_object_get(json_object_get(o, "usage"), "prompt_tokens"));
     message = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "message");
     call = json_array_get(json_object_get(message, "tool_calls"), 0);
@@ -805,7 +476,7 @@ START_TEST(a_call_is_not_read_again)
                       json_string_length(first)) == 0);
     ck_assert(strncmp(json_string_value(second) + json_string_length(first), said, strlen(said)) ==
               0);
-    o = post_json(CHAT, asked, 200);
+    o = serving_post_json(CHAT, asked, 200);
     ck_assert_msg(cached_of(o) >= held, "%d of %d", cached_of(o), held);
     json_decref(o);
     json_decref(first);
@@ -817,13 +488,13 @@ END_TEST
 /* What came of one turn is one message for the template. */
 START_TEST(items_of_responses_become_messages)
 {
-    start_with_template(
+    serving_start_with_template(
         "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content or '' }}/{{ m.content if "
         "m.content is string }}{% for c in m.tool_calls %}/{{ c.id }}{{ c.function.arguments | "
         "tojson }}{% endfor %};{% endfor %}{{ raise_exception('SAID ' ~ (messages | length) ~ "
         "messages[1].reasoning_content ~ messages[1].content ~ messages[1].tool_calls | tojson) if "
         "messages | length > 3 }}");
-    json_t *o = post(
+    json_t *o = serving_post(
         "/v1/responses",
         RESPOND
         "\"input\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"type\": \"reasoning\", "
@@ -852,31 +523,34 @@ END_TEST
 
 START_TEST(texts_are_continued_and_scored)
 {
-    json_t *o = post("/v1/completions", COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 4}",
-                     200);
-    json_t *scored = post("/v1/completions",
-                          COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 1, \"echo\": true, "
-                                   "\"logprobs\": 1}",
-                          200);
-    json_t *again = post("/v1/completions",
-                         COMPLETE "\"prompt\": [\"" ONCE " who\", [1, 300]], \"max_tokens\": 0, "
-                                  "\"echo\": true, \"logprobs\": 1}",
-                         200);
-    struct reply r = ask("POST", "/v1/completions", NULL,
-                         COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 4, \"echo\": true, "
-                                  "\"stream\": true}");
+    json_t *o = serving_post("/v1/completions",
+                             COMPLETE "\"prompt\": \"" ONCE "\", \"max_tokens\": 4}", 200);
+    json_t *scored = serving_post("/v1/completions",
+                                  COMPLETE "\"prompt\": \"" ONCE
+                                           "\", \"max_tokens\": 1, \"echo\": true, "
+                                           "\"logprobs\": 1}",
+                                  200);
+    json_t *again = serving_post("/v1/completions",
+                                 COMPLETE "\"prompt\": [\"" ONCE
+                                          " who\", [1, 300]], \"max_tokens\": 0, "
+                                          "\"echo\": true, \"logprobs\": 1}",
+                                 200);
+    struct reply r = serving_ask("POST", "/v1/completions", NULL,
+                                 COMPLETE "\"prompt\": \"" ONCE
+                                          "\", \"max_tokens\": 4, \"echo\": true, "
+                                          "\"stream\": true}");
     json_t *lists = json_object_get(json_array_get(json_object_get(scored, "choices"), 0),
                                     "logprobs");
     json_t *values = json_object_get(lists, "token_logprobs");
     json_t *more = json_array_get(json_object_get(again, "choices"), 0);
     json_t *other = json_object_get(json_object_get(more, "logprobs"), "token_logprobs");
     int events;
-    char *text = stream_text(&r, &events), whole[200] = "";
+    char *text = serving_stream_text(&r, &events), whole[200] = "";
     size_t i;
     json_t *each;
 
-    ck_assert_str_eq(text_at(o, "text", NULL), " who loved to play");
-    ck_assert_str_eq(text_at(scored, "text", NULL), ONCE " who");
+    ck_assert_str_eq(serving_text_at(o, "text", NULL), " who loved to play");
+    ck_assert_str_eq(serving_text_at(scored, "text", NULL), ONCE " who");
     ck_assert_str_eq(text, ONCE " who loved to play");
     json_array_foreach(json_object_get(lists, "tokens"), i, each)
     {
@@ -905,10 +579,10 @@ END_TEST
 
 START_TEST(ids_and_back)
 {
-    json_t *o = post("/tokenize", "{\"content\": \"na\\u00efve caf\\u00e9!\"}", 200), *back;
+    json_t *o = serving_post("/tokenize", "{\"content\": \"na\\u00efve caf\\u00e9!\"}", 200), *back;
     char *body = json_dumps(o, 0);
 
-    back = post("/detokenize", body, 200);
+    back = serving_post("/detokenize", body, 200);
     ck_assert_str_eq(json_string_value(json_object_get(back, "content")),
                      "na\xc3\xafve caf\xc3\xa9!");
     free(body);
@@ -923,7 +597,7 @@ START_TEST(pieces_of_a_text)
     static const char text[] = "say \"\\\" and\n\ttab \x01 \xf0\x9f\xa6\x8a na\xc3\xafve";
     json_t *body = json_pack("{s:s, s:b}", "content", text, "with_pieces", 1);
     char *asked = json_dumps(body, 0), joined[200] = "";
-    json_t *o = post("/tokenize", asked, 200), *each;
+    json_t *o = serving_post("/tokenize", asked, 200), *each;
     size_t i, byte;
 
     json_array_foreach(json_object_get(o, "tokens"), i, each)
@@ -977,8 +651,8 @@ START_TEST(ids_of_megabytes)
     static const char first[] = "{\"tokens\":[{\"id\":", last[] = ",\"piece\":\"x\"}]}";
     size_t n = 2u << 20;
     char *body = long_body(begin, n), head[200];
-    long before = most_memory(server);
-    struct reply r = ask("POST", "/tokenize", NULL, body);
+    long before = most_memory(serving_pid);
+    struct reply r = serving_ask("POST", "/tokenize", NULL, body);
     int fd;
 
     ck_assert_int_eq(r.status, 200);
@@ -986,24 +660,25 @@ START_TEST(ids_of_megabytes)
     ck_assert_str_eq(r.body + r.n - strlen(last), last);
     ck_assert_uint_gt(r.n, n * 20);
     if (!CHECKED_BUILD) /* a sanitizer keeps what is freed */
-        ck_assert_int_lt(most_memory(server) - before, 300 << 10);
+        ck_assert_int_lt(most_memory(serving_pid) - before, 300 << 10);
     free(r.head);
     free(body);
     body = long_body(begin, n = 7u << 20);
-    fd = dial();
-    say(fd, head,
-        (size_t)sprintf(
-            head, "POST /tokenize HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n", n));
-    say(fd, body, n);
+    fd = serving_dial();
+    serving_say(fd, head,
+                (size_t)sprintf(
+                    head, "POST /tokenize HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n",
+                    n));
+    serving_say(fd, body, n);
     close(fd);
-    wait_for_log("POST /tokenize 503");
+    serving_wait_for_log("POST /tokenize 503");
     /* what would be hundreds of megabytes is refused; ids alone are not */
-    r = ask("POST", "/tokenize", NULL, body);
+    r = serving_ask("POST", "/tokenize", NULL, body);
     ck_assert_int_eq(r.status, 400);
     ck_assert(strstr(r.body, "in parts, or without with_pieces") != NULL);
     free(r.head);
     memcpy(body, "{\"with_piecez\"", 14);
-    r = ask("POST", "/tokenize", NULL, body);
+    r = serving_ask("POST", "/tokenize", NULL, body);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
     free(body);
@@ -1017,8 +692,8 @@ static char *fox(const char *more, int *cached)
     json_t *o, *usage;
 
     snprintf(body, sizeof body, FOX ", \"max_tokens\": 12, \"temperature\": 0%s}", more);
-    o = post(CHAT, body, 200);
-    text = strdup(text_at(o, "message", "content"));
+    o = serving_post(CHAT, body, 200);
+    text = strdup(serving_text_at(o, "message", "content"));
     usage = json_object_get(json_object_get(o, "usage"), "prompt_tokens_details");
     *cached = (int)json_integer_value(json_object_get(usage, "cached_tokens"));
     json_decref(o);
@@ -1030,13 +705,13 @@ static void adapted_server(const char *file)
     const char *const more[] = {"--lora", file, "--parallel", "2", NULL};
 
     ck_assert_int_eq(golden_lora_write(support_demo(), file, 3), 0);
-    start(more);
+    serving_start(more);
 }
 
 static double scale_told(void)
 {
-    struct reply r = ask("GET", "/lora-adapters", NULL, NULL);
-    json_t *o = read_json(&r, 200);
+    struct reply r = serving_ask("GET", "/lora-adapters", NULL, NULL);
+    json_t *o = serving_read_json(&r, 200);
     double scale = json_number_value(json_object_get(json_array_get(o, 0), "scale"));
 
     ck_assert_uint_eq(json_array_size(o), 1);
@@ -1069,19 +744,19 @@ START_TEST(adapters_of_requests)
     again = fox(", \"lora\": [{\"id\": 0, \"scale\": 0.0}]", &cached);
     ck_assert_str_eq(none, again);
     free(again);
-    json_decref(post("/lora-adapters", "[{\"id\": 0, \"scale\": 0.25}]", 200));
+    json_decref(serving_post("/lora-adapters", "[{\"id\": 0, \"scale\": 0.25}]", 200));
     ck_assert(scale_told() == 0.25);
     again = fox("", &cached);
     other = fox(", \"lora\": [{\"id\": 0, \"scale\": 0.25}]", &cached);
     ck_assert_str_eq(again, other);
-    json_decref(post("/lora-adapters", "[]", 200));
+    json_decref(serving_post("/lora-adapters", "[]", 200));
     ck_assert(scale_told() == 0.0);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char body[400];
 
-        json_decref(post("/lora-adapters", wrong[i], 400));
+        json_decref(serving_post("/lora-adapters", wrong[i], 400));
         snprintf(body, sizeof body, FOX ", \"lora\": %s}", wrong[i]);
-        json_decref(post(CHAT, body, 400));
+        json_decref(serving_post(CHAT, body, 400));
     }
     ck_assert(scale_told() == 0.0);
     free(with);
@@ -1093,7 +768,7 @@ END_TEST
 
 static double metric(const char *name)
 {
-    struct reply r = ask("GET", "/metrics", NULL, NULL);
+    struct reply r = serving_ask("GET", "/metrics", NULL, NULL);
     char line[100];
     const char *at;
     double v;
@@ -1109,9 +784,9 @@ static double metric(const char *name)
 
 START_TEST(figures_for_boards)
 {
-    json_t *o = post(CHAT, FOX ", \"max_tokens\": 8, \"ignore_eos\": true}", 200);
-    struct reply r = ask("GET", "/props", NULL, NULL);
-    json_t *props = read_json(&r, 200);
+    json_t *o = serving_post(CHAT, FOX ", \"max_tokens\": 8, \"ignore_eos\": true}", 200);
+    struct reply r = serving_ask("GET", "/props", NULL, NULL);
+    json_t *props = serving_read_json(&r, 200);
 
     ck_assert_int_eq(json_integer_value(json_object_get(props, "n_ctx_total")),
                      4 * json_integer_value(json_object_get(
@@ -1155,9 +830,10 @@ static char *event_types(const struct reply *r)
 
 START_TEST(responses)
 {
-    json_t *o = post("/v1/responses", RESPOND HI ", \"max_output_tokens\": 4}", 200), *item;
-    struct reply r = ask("POST", "/v1/responses", NULL,
-                         RESPOND "\"input\": \"hi\", \"max_output_tokens\": 3, \"stream\": true}");
+    json_t *o = serving_post("/v1/responses", RESPOND HI ", \"max_output_tokens\": 4}", 200), *item;
+    struct reply r = serving_ask("POST", "/v1/responses", NULL,
+                                 RESPOND
+                                 "\"input\": \"hi\", \"max_output_tokens\": 3, \"stream\": true}");
     char *types = event_types(&r);
 
     ck_assert_str_eq(json_string_value(json_object_get(o, "status")), "incomplete");
@@ -1170,19 +846,20 @@ START_TEST(responses)
                             "response.output_text.done response.content_part.done "
                             "response.output_item.done response.incomplete ");
     json_decref(o);
-    o = post("/v1/responses",
-             RESPOND HI ", \"tools\": [{\"type\": \"function\", \"name\": \"rest\"}], "
-                        "\"tool_choice\": \"required\"}",
-             200);
+    o = serving_post("/v1/responses",
+                     RESPOND HI ", \"tools\": [{\"type\": \"function\", \"name\": \"rest\"}], "
+                                "\"tool_choice\": \"required\"}",
+                     200);
     item = json_array_get(json_object_get(o, "output"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(item, "type")), "function_call");
     ck_assert_str_eq(json_string_value(json_object_get(item, "name")), "rest");
     json_decref(o);
     /* what is wrong has the name that it has here */
-    o = post("/v1/responses",
-             RESPOND HI ", \"text\": {\"format\": {\"type\": \"json_schema\", \"name\": \"x\", "
-                        "\"schema\": {\"type\": \"object\", \"patternProperties\": {}}}}}",
-             400);
+    o = serving_post("/v1/responses",
+                     RESPOND HI
+                     ", \"text\": {\"format\": {\"type\": \"json_schema\", \"name\": \"x\", "
+                     "\"schema\": {\"type\": \"object\", \"patternProperties\": {}}}}}",
+                     400);
     item = json_object_get(o, "error");
     ck_assert_str_eq(json_string_value(json_object_get(item, "param")), "text.format");
     ck_assert(strncmp(json_string_value(json_object_get(item, "message")), "'text.format': ", 15) ==
@@ -1207,7 +884,7 @@ static json_t *count_many_words(void)
                   text);
     body = json_dumps(o, 0);
     json_decref(o);
-    o = post("/v1/messages/count_tokens", body, 200);
+    o = serving_post("/v1/messages/count_tokens", body, 200);
     free(text);
     free(body);
     return o;
@@ -1220,12 +897,12 @@ static json_t *count_many_words(void)
 
 START_TEST(messages)
 {
-    json_t *o = post("/v1/messages",
-                     SAY ", \"max_tokens\": 40, \"stop_sequences\": [\"q\", \"!\"]}", 200);
-    json_t *count = post("/v1/messages/count_tokens", SAY "}", 200);
+    json_t *o = serving_post("/v1/messages",
+                             SAY ", \"max_tokens\": 40, \"stop_sequences\": [\"q\", \"!\"]}", 200);
+    json_t *count = serving_post("/v1/messages/count_tokens", SAY "}", 200);
     json_t *usage = json_object_get(o, "usage"), *wrong;
-    struct reply r = ask("POST", "/v1/messages", NULL,
-                         SAY ", \"max_tokens\": 2, \"stream\": true}");
+    struct reply r = serving_ask("POST", "/v1/messages", NULL,
+                                 SAY ", \"max_tokens\": 2, \"stream\": true}");
     char *types = event_types(&r);
 
     ck_assert_str_eq(json_string_value(json_object_get(o, "stop_reason")), "stop_sequence");
@@ -1238,7 +915,7 @@ START_TEST(messages)
                      json_integer_value(json_object_get(count, "input_tokens")));
     ck_assert_str_eq(types, "message_start ping content_block_start content_block_delta "
                             "content_block_delta content_block_stop message_delta message_stop ");
-    wrong = post("/v1/messages", SAY "}", 400);
+    wrong = serving_post("/v1/messages", SAY "}", 400);
     ck_assert_str_eq(json_string_value(json_object_get(wrong, "type")), "error");
     json_decref(count);
     count = count_many_words(); /* nothing is answered: it may be longer than the context */
@@ -1270,7 +947,7 @@ static char *tell(int i)
              ASK "\"Tell me a story about a %s.\"}], \"temperature\": 0.8, \"seed\": %d, "
                  "\"max_tokens\": %d, \"ignore_eos\": true, \"logprobs\": true}",
              heroes[i], 100 + i, 20 + 6 * i);
-    o = post("/v1/chat/completions", body, 200);
+    o = serving_post("/v1/chat/completions", body, 200);
     choice = json_array_get(json_object_get(o, "choices"), 0);
     list = json_object_get(json_object_get(choice, "logprobs"), "content");
     json_object_set(json_object_get(choice, "message"), "logprobs", list);
@@ -1299,7 +976,7 @@ static void move_experts(void)
         char body[64];
 
         snprintf(body, sizeof body, "{\"plan\": \"%s\"}", plans[i]);
-        json_decref(post("/moetop/placement", body, 200));
+        json_decref(serving_post("/moetop/placement", body, 200));
         usleep(20000);
     }
 #endif
@@ -1346,14 +1023,14 @@ static void hear_until(int fd, const char *what)
 static int ask_slowly(const char *more)
 {
     char body[400], head[300];
-    int fd = dial(), n;
+    int fd = serving_dial(), n;
 
     snprintf(body, sizeof body, FOX ", \"temperature\": 0, \"ignore_eos\": true%s}", more);
     n = snprintf(head, sizeof head,
                  "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n",
                  strlen(body));
-    say(fd, head, (size_t)n);
-    say(fd, body, strlen(body));
+    serving_say(fd, head, (size_t)n);
+    serving_say(fd, body, strlen(body));
     return fd;
 }
 
@@ -1365,9 +1042,9 @@ static void copy_model(const char *name, size_t most)
     FILE *in, *out;
     size_t n;
 
-    find_binary();
+    serving_find_binary();
     snprintf(from, sizeof from, "%.*s/../../configs/models/" MODEL ".gguf",
-             (int)(strrchr(binary, '/') - binary), binary);
+             (int)(strrchr(serving_binary, '/') - serving_binary), serving_binary);
     snprintf(to, sizeof to, "%s/%s", shelf_dir, name);
     in = fopen(from, "rb");
     out = fopen(to, "wb");
@@ -1386,14 +1063,14 @@ static void shelf_server(void)
     mkdir(shelf_dir, 0700);
     copy_model("other.gguf", SIZE_MAX);
     copy_model("broken.gguf", 3000000);
-    start(more);
+    serving_start(more);
 }
 
 /* Which one is told to be loaded. */
 static char *loaded_model(void)
 {
-    struct reply r = ask("GET", "/v1/models", NULL, NULL);
-    json_t *o = read_json(&r, 200), *each;
+    struct reply r = serving_ask("GET", "/v1/models", NULL, NULL);
+    json_t *o = serving_read_json(&r, 200), *each;
     char *found = NULL;
     size_t i;
 
@@ -1424,7 +1101,7 @@ START_TEST(a_request_names_another_model)
     ck_assert_str_eq(now, MODEL);
     free(now);
     hear_until(first, "Once");
-    o = post(CHAT, OTHER "\"Tell me a story about a fox.\"}], \"max_tokens\": 4}", 200);
+    o = serving_post(CHAT, OTHER "\"Tell me a story about a fox.\"}], \"max_tokens\": 4}", 200);
     ck_assert_str_eq(json_string_value(json_object_get(o, "model")), "other");
     json_decref(o);
     hear_until(first, "[DONE]"); /* whole, though another model is there now */
@@ -1432,12 +1109,13 @@ START_TEST(a_request_names_another_model)
     now = loaded_model();
     ck_assert_str_eq(now, "other");
     free(now);
-    r = ask("POST", CHAT, NULL, FOX ", \"max_tokens\": 8, \"stream\": true, \"temperature\": 0}");
-    text = stream_text(&r, &events);
+    r = serving_ask("POST", CHAT, NULL,
+                    FOX ", \"max_tokens\": 8, \"stream\": true, \"temperature\": 0}");
+    text = serving_stream_text(&r, &events);
     ck_assert_msg(strncmp(text, "Once upon a time", 16) == 0, "%s", r.body);
     free(text);
     free(r.head);
-    o = post("/v1/messages/count_tokens", OTHER "\"Hi\"}]}", 200);
+    o = serving_post("/v1/messages/count_tokens", OTHER "\"Hi\"}]}", 200);
     ck_assert_int_gt(json_integer_value(json_object_get(o, "input_tokens")), 0);
     json_decref(o);
 }
@@ -1446,7 +1124,7 @@ END_TEST
 /* One that cannot be loaded, one that there is not: the server goes on with what it has. */
 START_TEST(a_model_that_cannot_be_loaded)
 {
-    json_t *o = post(CHAT, "{\"model\": \"broken\", \"messages\": []}", 500), *error;
+    json_t *o = serving_post(CHAT, "{\"model\": \"broken\", \"messages\": []}", 500), *error;
     char *now = loaded_model();
 
     error = json_object_get(o, "error");
@@ -1456,8 +1134,8 @@ START_TEST(a_model_that_cannot_be_loaded)
     json_decref(o);
     ck_assert_str_eq(now, MODEL);
     free(now);
-    json_decref(post(CHAT, "{\"model\": \"nobody\", \"messages\": []}", 404));
-    json_decref(post(CHAT, FOX ", \"max_tokens\": 2}", 200));
+    json_decref(serving_post(CHAT, "{\"model\": \"nobody\", \"messages\": []}", 404));
+    json_decref(serving_post(CHAT, FOX ", \"max_tokens\": 2}", 200));
 }
 END_TEST
 
@@ -1468,7 +1146,7 @@ static void *name_in_turn(void *arg)
     const int *i = arg;
     const char *body = *i % 2 ? OTHER "\"Hi\"}], \"max_tokens\": 3}"
                               : ASK "\"Hi\"}], \"max_tokens\": 3}";
-    struct reply r = ask("POST", CHAT, NULL, body);
+    struct reply r = serving_ask("POST", CHAT, NULL, body);
 
     ck_assert_msg(r.status == 200 && strstr(r.body, *i % 2 ? "\"other\"" : "\"" MODEL "\""),
                   "%d %s", r.status, r.body);
@@ -1495,7 +1173,7 @@ END_TEST
 START_TEST(bad_requests_wait_as_well)
 {
     static const char other[] = OTHER "\"Hi\"}], \"max_tokens\": 3}";
-    int busy = ask_slowly(", \"stream\": true, \"max_tokens\": 20"), waits = dial(), n;
+    int busy = ask_slowly(", \"stream\": true, \"max_tokens\": 20"), waits = serving_dial(), n;
     struct reply r;
     char head[300];
 
@@ -1504,18 +1182,68 @@ START_TEST(bad_requests_wait_as_well)
                  "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
                  "Connection: close\r\nContent-Length: %zu\r\n\r\n",
                  strlen(other));
-    say(waits, head, (size_t)n);
-    say(waits, other, strlen(other));
+    serving_say(waits, head, (size_t)n);
+    serving_say(waits, other, strlen(other));
     for (int i = 0; i < 40; i++) { /* the first ones may be read before that */
         static const char *const bodies[] = {"{", "[]", "{\"model\": 7}", "\xff"};
 
-        json_decref(post(CHAT, bodies[i % 4], 400));
+        json_decref(serving_post(CHAT, bodies[i % 4], 400));
     }
     hear_until(busy, "[DONE]");
     close(busy);
-    r = read_reply(waits);
+    r = serving_read_reply(waits);
     ck_assert_msg(r.status == 200 && strstr(r.body, "\"other\""), "%d %s", r.status, r.body);
     free(r.head);
+}
+END_TEST
+
+/* ---- names of models ---- */
+
+START_TEST(a_model_need_not_be_named)
+{
+    json_t *named = serving_post(CHAT, FOX ", \"max_tokens\": 9, \"temperature\": 0}", 200),
+           *plain = json_loads(FOX ", \"max_tokens\": 9, \"temperature\": 0}", 0, NULL), *o;
+
+    json_object_set_new(plain, "model", json_null());
+    o = serving_post_json(CHAT, plain, 200);
+    ck_assert_str_eq(serving_text_at(o, "message", "content"),
+                     serving_text_at(named, "message", "content"));
+    ck_assert_str_eq(json_string_value(json_object_get(o, "model")), MODEL);
+    json_decref(o);
+    json_object_del(plain, "model");
+    o = serving_post_json(CHAT, plain, 200);
+    ck_assert_str_eq(serving_text_at(o, "message", "content"),
+                     serving_text_at(named, "message", "content"));
+    json_decref(o);
+    json_decref(plain);
+    json_decref(named);
+}
+END_TEST
+
+/* With several models there is no telling which one is meant. */
+START_TEST(one_of_several_is_named)
+{
+    json_t *o = serving_post(CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}",
+                             400);
+
+    ck_assert_str_eq(json_string_value(json_object_get(json_object_get(o, "error"), "param")),
+                     "model");
+    json_decref(o);
+}
+END_TEST
+
+START_TEST(any_name_will_do)
+{
+    static const char *const more[] = {"--any-model", NULL};
+    json_t *o;
+
+    serving_start(more);
+    o = serving_post(CHAT,
+                     "{\"model\": \"gpt-4o\", \"messages\": [{\"role\": \"user\", \"content\": "
+                     "\"Hi\"}], \"max_tokens\": 3}",
+                     200);
+    ck_assert_str_eq(json_string_value(json_object_get(o, "model")), MODEL);
+    json_decref(o);
 }
 END_TEST
 
@@ -1530,7 +1258,7 @@ static const struct {
     {"POST", CHAT, NULL, "", 400, "invalid_json"},
     {"POST", CHAT, NULL, "[]", 400, "must be a JSON object"},
     {"POST", CHAT, NULL, "{\"a\": \"\xff\"}", 400, "invalid_json"},
-    {"POST", CHAT, NULL, "{}", 400, "\"param\":\"model\""},
+    {"POST", CHAT, NULL, "{}", 400, "\"param\":\"messages\""},
     {"POST", CHAT, NULL, "{\"model\": 1}", 400, "\"param\":\"model\""},
     {"POST", CHAT, NULL, "{\"model\": \"other\"}", 404, "model_not_found"},
     {"POST", CHAT, NULL, "{\"model\": \"" MODEL "\"}", 400, "\"param\":\"messages\""},
@@ -1594,7 +1322,7 @@ START_TEST(bad_requests_are_told_why)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const char *type;
 
-        r = ask(bad[i].method, bad[i].path, bad[i].headers, bad[i].body);
+        r = serving_ask(bad[i].method, bad[i].path, bad[i].headers, bad[i].body);
         ck_assert_msg(r.status == bad[i].status && r.body && strstr(r.body, bad[i].says),
                       "%s %s %s: %d %s", bad[i].method, bad[i].path,
                       bad[i].body ? bad[i].body : bad[i].headers, r.status, r.body ? r.body : "");
@@ -1603,7 +1331,7 @@ START_TEST(bad_requests_are_told_why)
         ck_assert(r.status != 405 || strcasestr(r.head, "allow: ") != NULL);
         free(r.head);
     }
-    r = ask("GET", "/health", "Host: 127.0.0.1:1\r\n", NULL);
+    r = serving_ask("GET", "/health", "Host: 127.0.0.1:1\r\n", NULL);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
 }
@@ -1619,7 +1347,7 @@ START_TEST(a_conversation_that_is_too_long)
     while (n < 40000)
         n += snprintf(body + n, sizeof body - (size_t)n, "hello world ");
     snprintf(body + n, sizeof body - (size_t)n, "\"}], \"stream\": true}");
-    o = post(CHAT, body, 400);
+    o = serving_post(CHAT, body, 400);
     text = json_string_value(json_object_get(json_object_get(o, "error"), "code"));
     ck_assert_str_eq(text, "context_length_exceeded");
     json_decref(o);
@@ -1639,16 +1367,16 @@ START_TEST(hostile_bytes)
     struct reply r;
 
     memset(deep, '[', sizeof deep - 1);
-    r = ask("POST", CHAT, NULL, deep);
+    r = serving_ask("POST", CHAT, NULL, deep);
     ck_assert_int_eq(r.status, 400);
     free(r.head);
     for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
-        int fd = dial();
+        int fd = serving_dial();
 
-        say(fd, raw[i], strlen(raw[i]));
+        serving_say(fd, raw[i], strlen(raw[i]));
         close(fd);
     }
-    r = ask("GET", "/v1/models", NULL, NULL);
+    r = serving_ask("GET", "/v1/models", NULL, NULL);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
 }
@@ -1662,13 +1390,13 @@ END_TEST
 static struct reply send_pieces(const char *text, size_t n, size_t piece, bool whole)
 {
     const struct timeval moment = {.tv_usec = 200000};
-    int fd = dial();
+    int fd = serving_dial();
 
     if (!whole)
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof moment);
     for (size_t at = 0; at < n; at += piece)
-        say(fd, text + at, n - at < piece ? n - at : piece);
-    return read_reply(fd);
+        serving_say(fd, text + at, n - at < piece ? n - at : piece);
+    return serving_read_reply(fd);
 }
 
 static void put_chunk(char *out, size_t room, const char *body)
@@ -1768,7 +1496,7 @@ START_TEST(spoilt_requests)
         ck_assert_msg(r.status < 500 || r.status == 505, "request %d: %d %s", i, r.status, r.body);
         free(r.head);
     }
-    r = ask("POST", CHAT, NULL, FOX ", \"max_tokens\": 2}");
+    r = serving_ask("POST", CHAT, NULL, FOX ", \"max_tokens\": 2}");
     ck_assert_int_eq(r.status, 200);
     free(r.head);
 }
@@ -1802,19 +1530,19 @@ START_TEST(requests_that_drip)
     double ended[2] = {0, 0};
     int fd[2];
 
-    start((const char *const[]){"--timeout", "1", NULL});
-    fd[0] = dial();
-    fd[1] = dial();
+    serving_start((const char *const[]){"--timeout", "1", NULL});
+    fd[0] = serving_dial();
+    fd[1] = serving_dial();
     clock_gettime(CLOCK_MONOTONIC, &begun);
-    say(fd[0], head, 20);
-    say(fd[1], head, strlen(head));
+    serving_say(fd[0], head, 20);
+    serving_say(fd[1], head, strlen(head));
     while (seconds_since(&begun) < 30.0 && !(ended[0] && ended[1])) {
         usleep(200000);
         for (int i = 0; i < 2; i++)
             if (!ended[i] && (is_ended(fd[i]) || send(fd[i], "a", 1, MSG_NOSIGNAL) < 0))
                 ended[i] = seconds_since(&begun);
         if (ended[0] && !ended[1])
-            json_decref(post(CHAT, FOX ", \"max_tokens\": 1}", 200));
+            json_decref(serving_post(CHAT, FOX ", \"max_tokens\": 1}", 200));
     }
     ck_assert_msg(ended[0] > 1.5 && ended[0] < 8.0, "head: %.1f s", ended[0]);
     ck_assert_msg(ended[1] > 9.0 && ended[1] < 20.0, "body: %.1f s", ended[1]);
@@ -1826,7 +1554,7 @@ END_TEST
 /* A client whose kernel takes little for it. */
 static int ask_through_a_slit(const char *path, const char *body, size_t len)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)serving_port)};
     char head[300];
     int fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
     int n = snprintf(head, sizeof head,
@@ -1835,8 +1563,8 @@ static int ask_through_a_slit(const char *path, const char *body, size_t len)
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small); /* counts only before connect */
     ck_assert(connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
-    say(fd, head, (size_t)n);
-    say(fd, body, len);
+    serving_say(fd, head, (size_t)n);
+    serving_say(fd, body, len);
     return fd;
 }
 
@@ -1854,14 +1582,15 @@ static void sip(int fd)
  * test itself was not scheduled for a second, on a busy machine: it was silent. */
 static double sip_on(int fd, const char *path)
 {
-    size_t before = strlen(log_text());
+    size_t before = strlen(serving_log_text());
     struct timespec begun;
     char line[200];
 
     snprintf(line, sizeof line, "POST %s 200", path);
     clock_gettime(CLOCK_MONOTONIC, &begun);
     while (seconds_since(&begun) < 40.0) {
-        char *text = strstr(log_text() + before, line), *end = text ? strchr(text, '\n') : NULL;
+        char *text = strstr(serving_log_text() + before, line),
+             *end = text ? strchr(text, '\n') : NULL;
 
         if (end) {
             *end = 0;
@@ -1873,7 +1602,7 @@ static double sip_on(int fd, const char *path)
             break;
         }
         sip(fd);
-        json_decref(post("/v1/messages/count_tokens", FOX "}", 200));
+        json_decref(serving_post("/v1/messages/count_tokens", FOX "}", 200));
         usleep(400000);
     }
     close(fd);
@@ -1902,7 +1631,7 @@ START_TEST(answers_that_are_sipped)
     char *whole;
     double took = -1.0;
 
-    start((const char *const[]){"--timeout", "1", NULL});
+    serving_start((const char *const[]){"--timeout", "1", NULL});
     if (!CHECKED_BUILD) { /* such a one is so slow that the client keeps up */
         for (int i = 0; i < 3 && took < 0.0; i++)
             took = sip_on(ask_through_a_slit(CHAT, streams, strlen(streams)), CHAT);
@@ -1924,7 +1653,7 @@ static void slow_server(void)
 {
     static const char *const pace[] = {"--pace", "25", NULL};
 
-    start(pace);
+    serving_start(pace);
 }
 
 /* 1000 tokens at 25 a second: who does not notice is at it for 40 seconds. */
@@ -1935,15 +1664,15 @@ START_TEST(a_client_that_leaves)
 
     hear_until(streams, "Once");
     close(streams);
-    line = wait_for_log("client gone");
-    while (line > log_text() && line[-1] != '\n')
+    line = serving_wait_for_log("client gone");
+    while (line > serving_log_text() && line[-1] != '\n')
         line--;
     /* what was heard, what was on its way, and two tokens */
     ck_assert_msg(strstr(line, " + ") && atoi(strstr(line, " + ") + 3) < 6, "%.200s", line);
     waits = ask_slowly("");
     usleep(100000);
     close(waits);
-    while (!strstr(strstr(log_text(), "client gone") + 1, "client gone"))
+    while (!strstr(strstr(serving_log_text(), "client gone") + 1, "client gone"))
         usleep(5000);
 }
 END_TEST
@@ -1953,7 +1682,7 @@ static bool stands_still(void)
 {
     double before = metric("moetop_completion_tokens_total");
 
-    json_decref(post(CHAT, FOX ", \"max_tokens\": 1}", 200));
+    json_decref(serving_post(CHAT, FOX ", \"max_tokens\": 1}", 200));
     usleep(300000);
     return before > 100.0 && metric("moetop_completion_tokens_total") <= before + 1.0;
 }
@@ -1996,8 +1725,8 @@ START_TEST(a_client_that_does_not_read)
     puts("SKIPPED: this build is not the release, and takes minutes");
     return;
 #endif
-    start(patient);
-    fd = dial();
+    serving_start(patient);
+    fd = serving_dial();
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     snprintf(body, sizeof body,
              FOX ", \"ignore_eos\": true, \"stream\": true, \"logprobs\": true, "
@@ -2007,14 +1736,14 @@ START_TEST(a_client_that_does_not_read)
                  "POST " CHAT " HTTP/1.1\r\n" JSON_HEADERS
                  "Connection: close\r\nContent-Length: %zu\r\n\r\n",
                  strlen(body));
-    say(fd, head, (size_t)n);
-    say(fd, body, strlen(body));
+    serving_say(fd, head, (size_t)n);
+    serving_say(fd, body, strlen(body));
     while (!stands_still() || !stands_still())
         ck_assert(metric("moetop_completion_tokens_total") < 3.0 * SLOW_TOKENS);
     ck_assert(metric("moetop_completion_tokens_total") < 3.0 * SLOW_TOKENS);
     ck_assert(metric("moetop_sessions_busy") == 3.0);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
-    r = read_reply(fd);
+    r = serving_read_reply(fd);
     ck_assert_int_eq(r.status, 200);
     ck_assert_int_eq(count_events(r.body), 3 * SLOW_TOKENS);
     ck_assert(metric("moetop_requests_cancelled_total") == 0.0);
@@ -2029,8 +1758,8 @@ START_TEST(what_is_under_way_ends_first)
     char *text;
 
     hear_until(fd, "Once");
-    ck_assert_int_eq(end(), 0);
-    text = hear(fd, &n);
+    ck_assert_int_eq(serving_end(), 0);
+    text = serving_hear(fd, &n);
     ck_assert_msg(strstr(text, "[DONE]") != NULL, "%.300s", text);
     free(text);
     close(fd);
@@ -2045,7 +1774,7 @@ START_TEST(connections_end_with_their_answer)
         char head[700], body[400];
         struct timespec begun;
         struct reply r;
-        int fd = dial();
+        int fd = serving_dial();
 
         clock_gettime(CLOCK_MONOTONIC, &begun);
         snprintf(body, sizeof body, FOX ", \"max_tokens\": 3, \"stream\": %s}",
@@ -2053,8 +1782,8 @@ START_TEST(connections_end_with_their_answer)
         snprintf(head, sizeof head,
                  "POST " CHAT " HTTP/1.%d\r\n%s" JSON_HEADERS "Content-Length: %zu\r\n\r\n%s",
                  i >> 1, i >> 1 ? "Connection: close\r\n" : "", strlen(body), body);
-        say(fd, head, strlen(head));
-        r = read_reply(fd);
+        serving_say(fd, head, strlen(head));
+        r = serving_read_reply(fd);
         ck_assert_int_eq(r.status, 200);
         ck_assert_msg(seconds_since(&begun) < 10.0, "%d: %.1f s", i, seconds_since(&begun));
         free(r.head);
@@ -2062,23 +1791,23 @@ START_TEST(connections_end_with_their_answer)
 }
 END_TEST
 
-/* Connections that are kept do not keep the server; an answer of its last moments says so. */
+/* Connections that are kept do not keep the serving_pid; an answer of its last moments says so. */
 START_TEST(a_kept_connection_does_not_keep_the_server)
 {
     static const char health[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    int idle = dial(), fd;
+    int idle = serving_dial(), fd;
     struct timespec begun;
     char *text;
     size_t n;
 
-    say(idle, health, strlen(health));
+    serving_say(idle, health, strlen(health));
     hear_until(idle, "ok");
     fd = ask_slowly(", \"max_tokens\": 15");
     usleep(200000);
     clock_gettime(CLOCK_MONOTONIC, &begun);
-    ck_assert_int_eq(end(), 0);
+    ck_assert_int_eq(serving_end(), 0);
     ck_assert_msg(seconds_since(&begun) < 10.0, "%.1f s", seconds_since(&begun));
-    text = hear(fd, &n);
+    text = serving_hear(fd, &n);
     ck_assert_msg(strcasestr(text, "connection: close") && strstr(text, "Once upon"), "%.300s",
                   text);
     free(text);
@@ -2128,15 +1857,15 @@ START_TEST(under_a_service_manager)
     ck_assert_int_eq(bind(listening, (struct sockaddr *)&a, sizeof a), 0);
     ck_assert_int_eq(listen(listening, 16), 0);
     ck_assert_int_eq(getsockname(listening, (struct sockaddr *)&a, &n), 0);
-    prepare = as_service;
-    start(NULL);
-    prepare = NULL;
+    serving_prepare = as_service;
+    serving_start(NULL);
+    serving_prepare = NULL;
     hear_word(notify, "READY=1");
-    ck_assert_int_eq(port, ntohs(a.sin_port));
-    r = ask("GET", "/health", NULL, NULL);
+    ck_assert_int_eq(serving_port, ntohs(a.sin_port));
+    r = serving_ask("GET", "/health", NULL, NULL);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
-    ck_assert_int_eq(end(), 0);
+    ck_assert_int_eq(serving_end(), 0);
     hear_word(notify, "STOPPING=1");
     close(notify);
     close(listening);
@@ -2160,14 +1889,14 @@ START_TEST(a_restart_does_not_read_again)
              "[{\"role\": \"system\", \"content\": \"%s\"}, "
              "{\"role\": \"user\", \"content\": \"A fox?\"}]}",
              system);
-    start(more);
-    first = post(CHAT, body, 200);
+    serving_start(more);
+    first = serving_post(CHAT, body, 200);
     while (metric("moetop_prompt_cache_written_total") < 2.0)
         usleep(5000);
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
-    start(more);
-    second = post(CHAT, body, 200);
+    kill(serving_pid, SIGKILL);
+    waitpid(serving_pid, NULL, 0);
+    serving_start(more);
+    second = serving_post(CHAT, body, 200);
     usage = json_object_get(second, "usage");
     details = json_object_get(usage, "prompt_tokens_details");
     prompt = (int)json_integer_value(json_object_get(usage, "prompt_tokens"));
@@ -2200,20 +1929,20 @@ START_TEST(keys)
     f = fopen(path, "w");
     fputs("# ours\nkey-one\n\n  key two \n", f);
     fclose(f);
-    start((const char *const[]){"--api-key-file", path, "--alias", "tale", NULL});
+    serving_start((const char *const[]){"--api-key-file", path, "--alias", "tale", NULL});
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         snprintf(headers, sizeof headers, "Host: localhost\r\n%s", wrong[i]);
-        r = ask("GET", "/v1/models", headers, NULL);
+        r = serving_ask("GET", "/v1/models", headers, NULL);
         ck_assert_msg(r.status == 401, "%s: %d", wrong[i], r.status);
         free(r.head);
     }
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         snprintf(headers, sizeof headers, "Host: localhost\r\n%s", right[i]);
-        r = ask("GET", "/v1/models/tale", headers, NULL);
+        r = serving_ask("GET", "/v1/models/tale", headers, NULL);
         ck_assert_msg(r.status == 200, "%s: %d", right[i], r.status);
         free(r.head);
     }
-    r = ask("GET", "/health", "Host: localhost\r\n", NULL);
+    r = serving_ask("GET", "/health", "Host: localhost\r\n", NULL);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
 }
@@ -2260,7 +1989,7 @@ static void start_on_terminal(void)
     struct winsize size = {.ws_row = 40, .ws_col = 120};
     sigset_t theirs, before;
 
-    find_binary();
+    serving_find_binary();
     memset(&screen, 0, sizeof screen);
     sigemptyset(&theirs);
     sigaddset(&theirs, SIGINT);
@@ -2268,8 +1997,8 @@ static void start_on_terminal(void)
     fflush(stdout);
     sigprocmask(SIG_BLOCK, &theirs,
                 &before); /* Check's handlers are the child's until it is another */
-    server = forkpty(&screen.fd, NULL, NULL, &size);
-    if (server == 0) {
+    serving_pid = forkpty(&screen.fd, NULL, NULL, &size);
+    if (serving_pid == 0) {
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
         sigprocmask(SIG_SETMASK, &before, NULL);
@@ -2277,12 +2006,12 @@ static void start_on_terminal(void)
         setenv("LC_ALL", "C.UTF-8", 1);
         setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
         setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
-        execl(binary, binary, "--serve", "--port", "0", "-t", "2", "-np", "2", "--pace", "8",
-              (char *)NULL);
+        execl(serving_binary, serving_binary, "--serve", "--port", "0", "-t", "2", "-np", "2",
+              "--pace", "8", (char *)NULL);
         _exit(127);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
-    port = atoi(screen_see("http://127.0.0.1:") + strlen("http://127.0.0.1:"));
+    serving_port = atoi(screen_see("http://127.0.0.1:") + strlen("http://127.0.0.1:"));
 }
 
 START_TEST(on_a_terminal_it_has_a_dashboard)
@@ -2292,12 +2021,12 @@ START_TEST(on_a_terminal_it_has_a_dashboard)
 
     start_on_terminal();
     screen_see("sessions");
-    screen_see("quits"); /* it is ready */
+    screen_see("quits");    /* it is ready */
     screen_see("requests"); /* a picture comes in pieces */
     screen_see("experts");
     screen_see("memory");
     ck_assert(!strstr(screen.text, "moetop: "));
-    r = ask("GET", "/v1/models", NULL, NULL);
+    r = serving_ask("GET", "/v1/models", NULL, NULL);
     ck_assert_int_eq(r.status, 200);
     free(r.head);
     screen_see("GET models");
@@ -2315,7 +2044,7 @@ START_TEST(on_a_terminal_it_has_a_dashboard)
     ck_assert(strstr(screen.text, "\033[?1049l") != NULL);
     while (screen_take()) /* until it has ended */
         ;
-    ck_assert_int_eq(end(), 0);
+    ck_assert_int_eq(serving_end(), 0);
     close(screen.fd);
 }
 END_TEST
@@ -2326,7 +2055,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("plain"), *slow = tcase_create("slow"),
           *registry = tcase_create("shelf"), *own = tcase_create("own");
 
-    tcase_add_checked_fixture(t, plain_server, end_well);
+    tcase_add_checked_fixture(t, serving_plain_server, serving_end_well);
     tcase_add_test(t, chat_whole_and_streamed);
     tcase_add_test(t, choices_stops_and_seeds);
     tcase_add_test(t, probabilities);
@@ -2342,6 +2071,7 @@ static Suite *suite(void)
     tcase_add_test(t, responses);
     tcase_add_test(t, messages);
     tcase_add_test(t, eight_clients_get_what_each_gets_alone);
+    tcase_add_test(t, a_model_need_not_be_named);
     tcase_add_test(t, bad_requests_are_told_why);
     tcase_add_test(t, a_conversation_that_is_too_long);
     tcase_add_test(t, hostile_bytes);
@@ -2349,23 +2079,25 @@ static Suite *suite(void)
     tcase_add_test(t, spoilt_requests);
     tcase_add_test(t, connections_end_with_their_answer);
     suite_add_tcase(s, t);
-    tcase_add_checked_fixture(slow, slow_server, end_well);
+    tcase_add_checked_fixture(slow, slow_server, serving_end_well);
     tcase_add_test(slow, a_client_that_leaves);
     tcase_add_test(slow, what_is_under_way_ends_first);
     tcase_add_test(slow, a_kept_connection_does_not_keep_the_server);
     suite_add_tcase(s, slow);
-    tcase_add_checked_fixture(registry, shelf_server, end_well);
+    tcase_add_checked_fixture(registry, shelf_server, serving_end_well);
     tcase_add_test(registry, a_request_names_another_model);
     tcase_add_test(registry, a_model_that_cannot_be_loaded);
     tcase_add_test(registry, several_name_several_models);
     tcase_add_test(registry, bad_requests_wait_as_well);
+    tcase_add_test(registry, one_of_several_is_named);
     suite_add_tcase(s, registry);
-    tcase_add_checked_fixture(own, NULL, end_well);
+    tcase_add_checked_fixture(own, NULL, serving_end_well);
     tcase_add_test(own, tools_reach_the_template);
     tcase_add_test(own, tools_reach_an_odd_template);
     tcase_add_test(own, native_calls_are_told);
     tcase_add_test(own, a_call_is_not_read_again);
     tcase_add_test(own, items_of_responses_become_messages);
+    tcase_add_test(own, any_name_will_do);
     tcase_add_test(own, keys);
     tcase_add_test(own, a_client_that_does_not_read);
     tcase_add_test(own, requests_that_drip);

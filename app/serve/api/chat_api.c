@@ -93,7 +93,7 @@ static void chat_end(struct job *j)
 
 static void chat_failure(struct job *j, const struct refusal *r)
 {
-    job_event(j, NULL, refusal_json(r, false));
+    job_event(j, NULL, refusal_json(r, API_OPENAI));
 }
 
 static json_t *message_of(const struct task *t)

@@ -128,7 +128,7 @@ static void completion_end(struct job *j)
 
 static void completion_failure(struct job *j, const struct refusal *r)
 {
-    job_event(j, NULL, refusal_json(r, false));
+    job_event(j, NULL, refusal_json(r, API_OPENAI));
 }
 
 static json_t *whole_text(const struct task *t)

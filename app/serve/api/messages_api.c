@@ -109,7 +109,7 @@ static void message_end(struct job *j)
 
 static void message_failure(struct job *j, const struct refusal *r)
 {
-    job_event(j, "error", refusal_json(r, true));
+    job_event(j, "error", refusal_json(r, API_ANTHROPIC));
 }
 
 static json_t *message_whole(struct job *j)

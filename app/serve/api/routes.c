@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const struct route routes[] = {
-#define ROUTE(method, path, answer, open, at_once, anthropic, help) \
-    {method, path, answer, open, at_once, anthropic, help},
+#define ROUTE(method, path, answer, open, at_once, form, help) \
+    {method, path, answer, open, at_once, form, help},
 #include "app/serve/api/routes.def"
 #undef ROUTE
 };

@@ -111,16 +111,17 @@ void reply_json(struct exchange *x, int status, json_t *o)
 }
 
 /* The status was sent already: the error is sent as an event. */
-static void refuse_in_stream(struct exchange *x, json_t *o, bool anthropic)
+static void refuse_in_stream(struct exchange *x, json_t *o, enum api_form form)
 {
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
     if (text) {
-        static const char name[] = "event: error\n", begin[] = "data: ", end[] = "\n\n";
+        const char *begin = x->ndjson               ? ""
+                            : form == API_ANTHROPIC ? "event: error\ndata: "
+                                                    : "data: ";
+        const char *end = x->ndjson ? "\n" : "\n\n";
 
-        if (anthropic)
-            reply_stream_put(x, name, strlen(name));
         reply_stream_put(x, begin, strlen(begin));
         reply_stream_put(x, text, strlen(text));
         reply_stream_put(x, end, strlen(end));
@@ -131,22 +132,23 @@ static void refuse_in_stream(struct exchange *x, json_t *o, bool anthropic)
 
 void reply_refusal(struct exchange *x, const struct refusal *r)
 {
-    bool anthropic = x->route && x->route->anthropic;
-    json_t *o = refusal_json(r, anthropic);
+    enum api_form form = x->route ? x->route->form : API_OPENAI;
+    json_t *o = refusal_json(r, form);
 
     if (x->stream) {
-        refuse_in_stream(x, o, anthropic);
+        refuse_in_stream(x, o, form);
         return;
     }
     x->retry_after = r->retry_after;
     reply_json(x, r->status, o);
 }
 
-void reply_stream_begin(struct exchange *x)
+void reply_stream_begin(struct exchange *x, bool ndjson)
 {
     pthread_mutex_lock(&x->lock);
     x->status = 200;
-    x->type = "text/event-stream";
+    x->ndjson = ndjson;
+    x->type = ndjson ? "application/x-ndjson" : "text/event-stream";
     x->stream = true;
     wake(x);
     pthread_mutex_unlock(&x->lock);

@@ -38,7 +38,8 @@ struct exchange {
     bool asleep;                       /* the connection is suspended */
     int status;                        /* 0: no answer yet */
     const char *type;                  /* of content */
-    bool stream, finished, broken;     /* complete; closed; aborted in the middle */
+    bool stream, finished, broken;     /* in pieces; complete; aborted in the middle */
+    bool ndjson;                       /* the pieces are lines of JSON, no events */
     struct strbuf out;
     size_t written; /* of out */
     unsigned retry_after;
@@ -64,8 +65,8 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
 void reply_long_json(struct exchange *x, struct strbuf *text);
 /* In a started stream: an event, and the end of the stream. */
 void reply_refusal(struct exchange *x, const struct refusal *r);
-/* An answer in pieces: text/event-stream. Any thread, in order. */
-void reply_stream_begin(struct exchange *x);
+/* An answer in pieces: server-sent events, or (ndjson) lines of JSON. Any thread, in order. */
+void reply_stream_begin(struct exchange *x, bool ndjson);
 void reply_stream_put(struct exchange *x, const char *text, size_t n);
 /* broken: the client must see that it is incomplete. */
 void reply_stream_end(struct exchange *x, bool broken);

@@ -5,6 +5,7 @@
 
 #include "app/common/model_files.h"
 #include "app/common/model_places.h"
+#include "app/serve/common/route.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
@@ -193,7 +194,8 @@ static struct ticket *ticket_new(const struct model_registry *s, struct exchange
     body = json_load_wide(strbuf_text(&x->body), x->body.len, 0, &ignored);
     name = json_string_value(json_object_get(body, "model"));
     *t = (struct ticket){.x = x, .model = name ? registry_find(s, name) : -1};
-    t->stream = json_is_true(json_object_get(body, "stream"));
+    t->stream = json_is_true(json_object_get(body, "stream")) &&
+                t->x->route->form != API_OLLAMA; /* its streams have no comments */
     t->said_ns = x->begun_ns;
     json_decref(body);
     exchange_hold(x);
@@ -479,7 +481,7 @@ static void ping(struct ticket *t, uint64_t now)
     if (!t->stream || now - t->said_ns < PING_NS)
         return;
     t->said_ns = now;
-    reply_stream_begin(t->x);
+    reply_stream_begin(t->x, false);
     reply_stream_put(t->x, comment, strlen(comment));
 }
 

@@ -41,8 +41,10 @@ int refuse_error(struct refusal *r, const struct error *e)
 }
 
 /* The error classes of OpenAI, which are also Anthropic's except for one name. */
-static const char *type_of(int status, bool anthropic)
+static const char *type_of(int status, enum api_form form)
 {
+    bool anthropic = form == API_ANTHROPIC;
+
     switch (status) {
     case 401: return "authentication_error";
     case 403: return "permission_error";
@@ -55,11 +57,13 @@ static const char *type_of(int status, bool anthropic)
     }
 }
 
-json_t *refusal_json(const struct refusal *r, bool anthropic)
+json_t *refusal_json(const struct refusal *r, enum api_form form)
 {
-    const char *type = type_of(r->status, anthropic);
+    const char *type = type_of(r->status, form);
 
-    if (anthropic)
+    if (form == API_OLLAMA)
+        return json_pack("{s:s}", "error", r->text);
+    if (form == API_ANTHROPIC)
         return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", type, "message",
                          r->text);
     return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", r->text, "type", type,

@@ -1,5 +1,5 @@
-/* Why a request is not answered: an HTTP status and the error object of OpenAI's API, or
- * Anthropic's for its own routes. Plain data; any thread. A client's error is never a 5xx, since
+/* Why a request is not answered: an HTTP status and an error object in the form of the API that was
+ * called. Plain data; any thread. A client's error is never a 5xx, since
  * clients retry those. */
 #ifndef APP_SERVE_COMMON_REFUSAL_H
 #define APP_SERVE_COMMON_REFUSAL_H
@@ -8,6 +8,9 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+
+/* Whose API: the form of its errors. */
+enum api_form { API_OPENAI, API_ANTHROPIC, API_OLLAMA };
 
 struct refusal {
     int status;
@@ -22,7 +25,7 @@ int refuse(struct refusal *r, int status, const char *code, const char *param, c
            ...) __attribute__((format(printf, 5, 6)));
 /* For an error of the engine about a prompt or an answer: its code decides the status. */
 int refuse_error(struct refusal *r, const struct error *e);
-/* A new reference; NULL: no memory. anthropic: in the form of that API. */
-json_t *refusal_json(const struct refusal *r, bool anthropic);
+/* A new reference; NULL: no memory. */
+json_t *refusal_json(const struct refusal *r, enum api_form form);
 
 #endif

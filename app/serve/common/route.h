@@ -4,6 +4,8 @@
 #ifndef APP_SERVE_COMMON_ROUTE_H
 #define APP_SERVE_COMMON_ROUTE_H
 
+#include "app/serve/common/refusal.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,9 +14,9 @@ struct exchange;
 struct route {
     const char *method, *path; /* a * at the end matches the non-empty rest */
     void (*answer)(struct exchange *x);
-    bool open;      /* needs no key */
-    bool at_once;   /* answered on the HTTP thread: needs no computation */
-    bool anthropic; /* errors in the form of that API */
+    bool open;    /* needs no key */
+    bool at_once; /* answered on the HTTP thread: needs no computation */
+    enum api_form form;
     const char *help;
 };
 

@@ -46,6 +46,7 @@ struct server {
     bool fresh_seeds;         /* no seed was given: each request gets a random one */
     int max_tokens;           /* likewise; -1: unlimited */
     bool ignore_eos;
+    bool any_model;                 /* unknown model names mean the loaded one */
     float strengths[LORA_ADAPTERS]; /* of adapters, likewise; owned by the request pool's thread */
     int parallel;
     struct access *access;

@@ -26,11 +26,13 @@ static bool streams(const struct job *j)
 void answer_begin(struct job *j)
 {
     if (j->wish.stream)
-        reply_stream_begin(j->x);
+        reply_stream_begin(j->x, j->dialect->ndjson);
 }
 
 void answer_ping(struct job *j)
 {
+    if (j->dialect->ndjson) /* has no comments */
+        return;
     strbuf_puts(&j->line, ": ping\n\n");
     put_line(j);
 }

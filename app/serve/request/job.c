@@ -149,21 +149,32 @@ int job_tasks(struct job *j, struct prompt *prompts, int n_prompts, struct refus
     return rc;
 }
 
-void job_event(struct job *j, const char *name, json_t *o)
+/* Takes o. */
+static void put_json(struct strbuf *out, json_t *o)
 {
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
-    if (!text) {
-        j->line.failed = true;
-        return;
-    }
+    if (text)
+        strbuf_puts(out, text);
+    else
+        out->failed = true;
+    free(text); /* allocated by jansson */
+}
+
+void job_event(struct job *j, const char *name, json_t *o)
+{
     if (name)
         strbuf_printf(&j->line, "event: %s\n", name);
     strbuf_puts(&j->line, "data: ");
-    strbuf_puts(&j->line, text);
+    put_json(&j->line, o);
     strbuf_puts(&j->line, "\n\n");
-    free(text); /* allocated by jansson */
+}
+
+void job_line(struct job *j, json_t *o)
+{
+    put_json(&j->line, o);
+    strbuf_putc(&j->line, '\n');
 }
 
 struct usage job_usage(const struct job *j)

@@ -75,6 +75,7 @@ struct job {
 /* How an API formats answers. Streams: begin, then for each task task_begin, pieces, task_end, then
  * end; each appends whole events to job->line. dispatcher thread. */
 struct dialect {
+    bool ndjson; /* streams are lines of JSON (job_line), not events */
     void (*begin)(struct job *j);
     void (*task_begin)(struct job *j, struct task *t);
     /* n may be 0 if only token probabilities are left to report */
@@ -98,6 +99,8 @@ int job_tasks(struct job *j, struct prompt *prompts, int n_prompts, struct refus
 
 /* data: {...}, with event: name before it where name is not NULL. Takes o. */
 void job_event(struct job *j, const char *name, json_t *o);
+/* A line of JSON. Takes o. */
+void job_line(struct job *j, json_t *o);
 /* Sums over the tasks: a prompt counts once. */
 struct usage {
     int prompt, cached, stored, completion,

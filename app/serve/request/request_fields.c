@@ -22,22 +22,27 @@ static int no_memory(struct refusal *r)
 static int check_model(struct job *j, struct refusal *r)
 {
     const struct server *s = j->server;
-    const json_t *v = json_object_get(j->body, "model");
+    const json_t *v = field_get(j->body, "model");
     const char *name = json_string_value(v);
+    bool several = registry_id(s->registry, 1) != NULL;
     int i;
 
+    if (!v && !several)
+        return 0;
     if (!v)
         return refuse(r, 400, "missing_required_parameter", "model",
-                      "'model' is missing; this server's is '%.200s'", s->model_id);
+                      "'model' is missing; '%.200s' is loaded, GET /v1/models lists all",
+                      s->model_id);
     if (!name)
         return refuse(r, 400, "invalid_type", "model", "'model' must be a string");
-    if ((i = registry_find(s->registry, name)) == registry_loaded(s->registry))
+    i = registry_find(s->registry, name);
+    if (i == registry_loaded(s->registry) || (i < 0 && s->any_model))
         return 0;
     if ((j->other_model = i) >= 0)
         return -1;
     return refuse(r, 404, "model_not_found", "model",
                   "the model '%.200s' does not exist here; this server's is '%.200s'%s", name,
-                  s->model_id, registry_id(s->registry, 1) ? "; GET /v1/models lists all" : "");
+                  s->model_id, several ? "; GET /v1/models lists all" : "");
 }
 
 json_t *request_json(const struct exchange *x, struct refusal *r)
