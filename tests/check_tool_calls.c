@@ -1,5 +1,7 @@
 /* engine/text/tool_calls: what models say of calls, found where it stands. */
 #include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/text/call_stream.h"
 #include "engine/text/tool_calls.h"
 #include "tests/support.h"
 
@@ -286,11 +288,11 @@ START_TEST(arguments_as_they_were_written)
         const char *text;
         char arguments[40];
     } spelled[] = {{"{\"name\": \"f\", \"arguments\": {\"a\":1,  \"b\" : [ ]}}",
-                  "{\"a\":1,  \"b\" : [ ]}"},
-                 {"{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}", "{\"a\": 1}"},
-                 {"{\"name\": \"f\", \"arguments\": null}", "{}"},
-                 {"f[ARGS]{\"a\":1}", "{\"a\":1}"},
-                 {"[f(a=1)]", "{\"a\": 1}"}};
+                    "{\"a\":1,  \"b\" : [ ]}"},
+                   {"{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}", "{\"a\": 1}"},
+                   {"{\"name\": \"f\", \"arguments\": null}", "{}"},
+                   {"f[ARGS]{\"a\":1}", "{\"a\":1}"},
+                   {"[f(a=1)]", "{\"a\": 1}"}};
 
     for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++)
         ck_assert_int_eq(tool_calls_each(spelled[i].text, 0, strlen(spelled[i].text), take_text,
@@ -317,6 +319,222 @@ START_TEST(the_taker_may_stop)
 }
 END_TEST
 
+/* ---- while they are written ---- */
+
+/* Calls as they are streamed: [[NAME, ARGUMENTS], ...], and of the newest what came so far. */
+struct streamed {
+    json_t *calls;
+    char arguments[2048];
+    const json_t *parameters;
+    struct json_prefix json;
+    bool open;
+};
+
+static bool stream_begin(void *ctx, const char *name, const json_t **parameters)
+{
+    struct streamed *s = ctx;
+
+    ck_assert(!s->open);
+    s->open = true;
+    s->arguments[0] = 0;
+    s->json = (struct json_prefix){0};
+    *parameters = s->parameters;
+    json_array_append_new(s->calls, json_pack("[s]", name));
+    return true;
+}
+
+/* Every piece keeps the arguments the beginning of a valid value. */
+static void stream_arguments(void *ctx, const char *json, size_t n)
+{
+    struct streamed *s = ctx;
+    size_t had = strlen(s->arguments);
+
+    ck_assert(s->open && n > 0 && utf8_valid(json, n) && had + n < sizeof s->arguments);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(json_prefix_push(&s->json, json[i]), "%s and then %.*s", s->arguments, (int)n,
+                      json);
+    memcpy(s->arguments + had, json, n);
+    s->arguments[had + n] = 0;
+}
+
+static void stream_end(void *ctx)
+{
+    struct streamed *s = ctx;
+
+    ck_assert(s->open && json_prefix_over(&s->json));
+    s->open = false;
+    json_array_append_new(json_array_get(s->calls, json_array_size(s->calls) - 1),
+                          json_string(s->arguments));
+}
+
+static int collect_text(void *ctx, const char *text, const struct tool_call *call)
+{
+    struct streamed *s = ctx;
+    char *arguments = tool_call_arguments_text(text, call, s->parameters);
+
+    json_array_append_new(s->calls, json_pack("[o, s]", tool_call_name(text, call), arguments));
+    mem_free(arguments);
+    return 0;
+}
+
+/* The text in pieces of `step` bytes, each copied so that a sanitizer sees its end. */
+static void stream_in(struct streamed *s, const char *text, size_t step)
+{
+    const struct call_stream_sink sink = {s, stream_begin, stream_arguments, stream_end};
+    struct call_stream c = {0};
+    size_t n = strlen(text);
+
+    for (size_t have = step < n ? step : n;; have = have + step < n ? have + step : n) {
+        char *copy = malloc(have);
+
+        memcpy(copy, text, have);
+        call_stream_read(&c, copy, have, &sink);
+        free(copy);
+        if (have == n)
+            return;
+    }
+}
+
+/* Whatever the pieces, the calls are those of the whole text; the last one may miss its end, which
+ * only the end of the text tells. */
+static int check_streamed(const char *text, const json_t *parameters)
+{
+    struct streamed whole = {.calls = json_array(), .parameters = parameters};
+    size_t n = strlen(text), told = 0;
+    static const size_t steps[] = {1, 2, 3, 5, 7, 16, 4096};
+
+    tool_calls_each(text, 0, n, collect_text, &whole);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        struct streamed s = {.calls = json_array(), .parameters = parameters};
+        json_t *call;
+        size_t k;
+
+        stream_in(&s, text, steps[i]);
+        told = json_array_size(s.calls);
+        json_array_foreach(s.calls, k, call)
+        {
+            const json_t *want = json_array_get(whole.calls, k);
+            const char *all = json_string_value(json_array_get(want, 1));
+            bool ended = json_array_size(call) == 2;
+
+            if (!json_array_size(whole.calls)) /* a text that is none: what came is valid */
+                continue;
+            ck_assert_msg(all && json_equal(json_array_get(call, 0), json_array_get(want, 0)),
+                          "%s: %s", text, json_dumps(s.calls, 0));
+            ck_assert_msg(ended ? strcmp(json_string_value(json_array_get(call, 1)), all) == 0
+                                : strncmp(s.arguments, all, strlen(s.arguments)) == 0,
+                          "%s: %s, not %s", text, s.arguments, all);
+        }
+        ck_assert_msg(!json_array_size(whole.calls) || told <= json_array_size(whole.calls),
+                      "%s: %s", text, json_dumps(s.calls, 0));
+        json_decref(s.calls);
+    }
+    if (!json_array_size(whole.calls))
+        told = 0;
+    json_decref(whole.calls);
+    return (int)told;
+}
+
+START_TEST(calls_stream_as_they_are_read)
+{
+    check_streamed(cases[_i].text[0] ? cases[_i].text : " ", NULL);
+}
+END_TEST
+
+/* Each family's calls are told before the text ends: all of them. */
+START_TEST(calls_of_each_family_stream)
+{
+    json_t *want = families[_i].calls ? json_loads(families[_i].calls, 0, NULL) : json_array();
+    int told = check_streamed(families[_i].text, NULL);
+
+    ck_assert_msg(told == (int)json_array_size(want), "%s: %d told", families[_i].text, told);
+    json_decref(want);
+}
+END_TEST
+
+START_TEST(values_stream_by_the_schema)
+{
+    static const char *const ways[] = {
+        "<function=f>\n<parameter=%s>\n%s\n</parameter>\n<parameter=z>\n\"\u00e9\n\n</parameter>\n"
+        "</function>",
+        "f\n<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n",
+        "<invoke name=\"f\">\n<parameter name=\"%s\">%s</parameter>\n</invoke>"};
+    json_t *parameters = json_loads(schema, 0, NULL);
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char text[300];
+
+        snprintf(text, sizeof text, ways[i], typed[_i].key, typed[_i].written);
+        ck_assert_int_eq(check_streamed(text, parameters), 1);
+    }
+    json_decref(parameters);
+}
+END_TEST
+
+/* A long string is handed on while it is written, not at its end. */
+START_TEST(long_arguments_do_not_wait)
+{
+    static const char *const starts[] = {"{\"name\": \"f\", \"arguments\": {\"s\": \"",
+                                         "f[ARGS]{\"s\": \"",
+                                         "<function=f>\n<parameter=s>\n",
+                                         "<invoke name=\"f\">\n<parameter name=\"s\">",
+                                         "[f(s='",
+                                         "call:f{s:<|\"|>",
+                                         "f\n<arg_key>s</arg_key>\n<arg_value>"};
+    json_t *parameters = json_loads(schema, 0, NULL);
+
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        struct streamed s = {.calls = json_array(), .parameters = parameters};
+        char text[600];
+        int n = snprintf(text, sizeof text, "%s", starts[i]);
+
+        memset(text + n, 'x', 400);
+        text[n + 400] = 0;
+        stream_in(&s, text, 10);
+        ck_assert_msg(strlen(s.arguments) >= 6 + 400 - 20, "%s: %zu of 400", starts[i],
+                      strlen(s.arguments));
+        json_decref(s.calls);
+    }
+    json_decref(parameters);
+}
+END_TEST
+
+START_TEST(what_json_begins_with)
+{
+    static const struct {
+        const char *text;
+        int good; /* bytes that can go on; -1: all, and complete */
+    } texts[] = {{"{\"a\": [1, -2.5e+3, true, null, \"\\u00e9\\n\"], \"b\": {}}", -1},
+                 {"[]", -1},
+                 {"\"x\"", -1},
+                 {" {\"a\":0.5}", -1},
+                 {"{a", 1},
+                 {"{\"a\" 1", 5},
+                 {"{\"a\": 01", 7},
+                 {"{\"a\": 1,}", 8},
+                 {"{\"a\": tru1", 9},
+                 {"{\"a\": \"\\q", 8},
+                 {"{\"a\": \"\\u12g", 11},
+                 {"{\"a\": \"\n", 7},
+                 {"{\"a\": 1.}", 8},
+                 {"{\"a\": 1ee", 8},
+                 {"[1}", 2},
+                 {"{}x", 2}};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct json_prefix p = {0};
+        int n = 0;
+
+        while (texts[i].text[n] && json_prefix_push(&p, texts[i].text[n]))
+            n++;
+        if (texts[i].good < 0)
+            ck_assert_msg(!texts[i].text[n] && json_prefix_over(&p), "%s: %d", texts[i].text, n);
+        else
+            ck_assert_msg(n == texts[i].good, "%s: %d", texts[i].text, n);
+    }
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("tool_calls");
@@ -327,6 +545,12 @@ static Suite *suite(void)
     tcase_add_loop_test(c, values_are_what_the_schema_says, 0, (int)(sizeof typed / sizeof *typed));
     tcase_add_test(c, arguments_as_they_were_written);
     tcase_add_test(c, the_taker_may_stop);
+    tcase_add_loop_test(c, calls_stream_as_they_are_read, 0, (int)(sizeof cases / sizeof *cases));
+    tcase_add_loop_test(c, calls_of_each_family_stream, 0,
+                        (int)(sizeof families / sizeof *families));
+    tcase_add_loop_test(c, values_stream_by_the_schema, 0, (int)(sizeof typed / sizeof *typed));
+    tcase_add_test(c, long_arguments_do_not_wait);
+    tcase_add_test(c, what_json_begins_with);
     suite_add_tcase(s, c);
     return s;
 }

@@ -287,33 +287,51 @@ void serving_start_with_template(const char *text)
     serving_start(more);
 }
 
-/* The deltas' calls of a stream, as "NAME ARGUMENTS\n" each; *finish: how it ended. */
+/* Adds a delta's part of a call to the calls, by its index. */
+static void join_call(json_t *calls, const json_t *part)
+{
+    json_t *index = json_object_get(part, "index"), *f = json_object_get(part, "function"), *call;
+    const json_t *name = json_object_get(f, "name");
+    const char *more = json_string_value(json_object_get(f, "arguments")), *had;
+    char *all = NULL;
+
+    ck_assert(json_is_integer(index) && more);
+    call = json_array_get(calls, (size_t)json_integer_value(index));
+    if (!call) { /* calls begin in order, with id and name */
+        ck_assert_int_eq(json_integer_value(index), (int)json_array_size(calls));
+        ck_assert(json_is_string(json_object_get(part, "id")) && json_is_string(name));
+        call = json_pack("{s:O, s:s}", "name", name, "arguments", "");
+        json_array_append_new(calls, call);
+    }
+    had = json_string_value(json_object_get(call, "arguments"));
+    ck_assert(asprintf(&all, "%s%s", had, more) >= 0);
+    json_object_set_new(call, "arguments", json_string(all));
+    free(all);
+}
+
 char *serving_stream_calls(const struct reply *r, char finish[16])
 {
     char *all = calloc(1, r->n + 1), *at = r->body;
+    json_t *calls = json_array(), *call;
+    size_t i;
 
     finish[0] = 0;
     while ((at = strstr(at, "data: {"))) {
-        json_t *o = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL), *choice, *call, *f;
+        json_t *o = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL), *choice;
         const char *word;
-        size_t i;
 
         choice = json_array_get(json_object_get(o, "choices"), 0);
         json_array_foreach(json_object_get(json_object_get(choice, "delta"), "tool_calls"), i, call)
-        {
-            f = json_object_get(call, "function");
-            ck_assert(json_is_integer(json_object_get(call, "index")));
-            ck_assert(json_is_string(json_object_get(call, "id")));
-            strcat(all, json_string_value(json_object_get(f, "name")));
-            strcat(all, " ");
-            strcat(all, json_string_value(json_object_get(f, "arguments")));
-            strcat(all, "\n");
-        }
+            join_call(calls, call);
         if ((word = json_string_value(json_object_get(choice, "finish_reason"))))
             snprintf(finish, 16, "%s", word);
         json_decref(o);
         at += 7;
     }
+    json_array_foreach(calls, i, call)
+        sprintf(all + strlen(all), "%s %s\n", json_string_value(json_object_get(call, "name")),
+                json_string_value(json_object_get(call, "arguments")));
+    json_decref(calls);
     return all;
 }
 

@@ -3,6 +3,11 @@
 #ifndef ENGINE_TEXT_CALL_SYNTAXES_H
 #define ENGINE_TEXT_CALL_SYNTAXES_H
 
+#include "engine/text/call_slice.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
 enum call_style {
     CALL_JSON,   /* {"name": …, "arguments" or "parameters": …}, or a list of them */
     CALL_NAMED,  /* open NAME sep JSON close */
@@ -43,5 +48,19 @@ enum call_style {
     /* GLM 4.5 to 4.7; the last one, for a word alone is a call here */                         \
     X(CALL_XML, "", "", "", "<arg_key>", "</arg_key>", "</arg_value>")
 /* clang-format on */
+
+struct call_syntax {
+    enum call_style style;
+    const char *open, *sep, *close, *key, *between, *value_end;
+};
+
+extern const struct call_syntax call_syntaxes[]; /* until one whose open is NULL */
+
+/* A value as written, in any syntax but JSON's; types: enum call_type, 0: unknown. A new reference;
+ * NULL: it is none, or no memory. */
+json_t *call_value(const char *text, const struct call_syntax *s, struct call_slice value,
+                   unsigned types);
+/* Whether the value at `at` is marked as a string. */
+bool call_value_is_string(const char *text, const struct call_syntax *s, size_t at);
 
 #endif

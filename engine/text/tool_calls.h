@@ -4,14 +4,11 @@
 #ifndef ENGINE_TEXT_TOOL_CALLS_H
 #define ENGINE_TEXT_TOOL_CALLS_H
 
+#include "engine/text/call_slice.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-/* A range of the source text, in bytes. */
-struct call_slice {
-    size_t at, len;
-};
 
 struct call_syntax;
 

@@ -67,21 +67,30 @@ static void chat_piece(struct job *j, struct task *t, enum answer_part part, con
               NULL);
 }
 
+static void chat_call_begin(struct job *j, struct task *t, const json_t *call, size_t i)
+{
+    json_t *copy = json_copy((json_t *)(uintptr_t)call);
+
+    json_object_set_new(copy, "index", json_integer((json_int_t)i));
+    put_delta(j, t, json_pack("{s:[o]}", "tool_calls", copy), NULL, NULL);
+}
+
+static void chat_call_piece(struct job *j, struct task *t, size_t i, const char *json, size_t n)
+{
+    put_delta(j, t,
+              json_pack("{s:[{s:I, s:{s:s%}}]}", "tool_calls", "index", (json_int_t)i, "function",
+                        "arguments", json, n),
+              NULL, NULL);
+}
+
+static void chat_call_end(struct job *j, struct task *t, const json_t *call, size_t i)
+{
+    /* the next call or the end says so */
+}
+
 static void chat_task_end(struct job *j, struct task *t)
 {
-    json_t *call, *deltas, *rest;
-    size_t i;
-
-    json_array_foreach(t->tool_calls, i, call)
-    {
-        json_t *copy = json_copy(call);
-
-        json_object_set_new(copy, "index", json_integer((json_int_t)i));
-        deltas = json_pack("{s:[o]}", "tool_calls", copy);
-        put_delta(j, t, deltas, NULL, NULL);
-    }
-    rest = take_fresh(t);
-    put_delta(j, t, json_object(), rest, t->finish);
+    put_delta(j, t, json_object(), take_fresh(t), t->finish);
 }
 
 static void chat_end(struct job *j)
@@ -133,6 +142,9 @@ static json_t *chat_whole(struct job *j)
 
 static const struct dialect chat = {.task_begin = chat_task_begin,
                                     .piece = chat_piece,
+                                    .call_begin = chat_call_begin,
+                                    .call_piece = chat_call_piece,
+                                    .call_end = chat_call_end,
                                     .task_end = chat_task_end,
                                     .end = chat_end,
                                     .failure = chat_failure,

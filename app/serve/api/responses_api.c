@@ -91,6 +91,11 @@ static const char *status_of(const struct task *t)
     return strcmp(t->finish, "length") == 0 ? "incomplete" : "completed";
 }
 
+static const char *call_status(const struct task *t, size_t i)
+{
+    return t->call_cut && i + 1 == json_array_size(t->sent_calls) ? "incomplete" : "completed";
+}
+
 /* The output items, in order. */
 static json_t *output(const struct job *j, const struct task *t)
 {
@@ -103,7 +108,7 @@ static json_t *output(const struct job *j, const struct task *t)
         json_array_append_new(list,
                               message_item(j, text_part(t->text.data, t->text.len), status_of(t)));
     json_array_foreach(t->tool_calls, i, call)
-        json_array_append_new(list, call_item(j, call, i, NULL, "completed"));
+        json_array_append_new(list, call_item(j, call, i, NULL, call_status(t, i)));
     return list;
 }
 
@@ -235,31 +240,40 @@ static void response_piece(struct job *j, struct task *t, enum answer_part part,
              json_pack("{s:s%, s:[]}", "delta", text, n, "logprobs"));
 }
 
-static void put_call(struct job *j, const json_t *call, size_t i)
+static void response_call_begin(struct job *j, struct task *t, const json_t *call, size_t i)
 {
-    const json_t *arguments = json_object_get(json_object_get(call, "function"), "arguments");
+    close_part(j, t);
+    put_item(j, "response.output_item.added", call_item(j, call, i, "", "in_progress"));
+}
+
+static void response_call_piece(struct job *j, struct task *t, size_t i, const char *json, size_t n)
+{
     char id[64];
 
     item_id(j, "fc_", i, id);
-    put_item(j, "response.output_item.added", call_item(j, call, i, "", "in_progress"));
     put(j, "response.function_call_arguments.delta",
-        json_pack("{s:s, s:i, s:O}", "item_id", id, "output_index", j->items, "delta", arguments));
+        json_pack("{s:s, s:i, s:s%}", "item_id", id, "output_index", j->items, "delta", json, n));
+}
+
+static void response_call_end(struct job *j, struct task *t, const json_t *call, size_t i)
+{
+    const json_t *function = json_object_get(call, "function");
+    char id[64];
+
+    item_id(j, "fc_", i, id);
     put(j, "response.function_call_arguments.done",
         json_pack("{s:s, s:i, s:O, s:O}", "item_id", id, "output_index", j->items, "arguments",
-                  arguments, "name", json_object_get(json_object_get(call, "function"), "name")));
-    put_item(j, "response.output_item.done", call_item(j, call, i, NULL, "completed"));
+                  json_object_get(function, "arguments"), "name",
+                  json_object_get(function, "name")));
+    put_item(j, "response.output_item.done", call_item(j, call, i, NULL, call_status(t, i)));
     j->items++;
 }
 
 static void response_task_end(struct job *j, struct task *t)
 {
-    json_t *call;
-    size_t i;
-
     if (!t->text.len && !t->tool_calls) /* there is always a message or a call */
         open_part(j, t, PART_ANSWER);
     close_part(j, t);
-    json_array_foreach(t->tool_calls, i, call) put_call(j, call, i);
 }
 
 static void response_end(struct job *j)
@@ -284,6 +298,9 @@ static json_t *response_whole(struct job *j)
 
 static const struct dialect responses = {.task_begin = response_task_begin,
                                          .piece = response_piece,
+                                         .call_begin = response_call_begin,
+                                         .call_piece = response_call_piece,
+                                         .call_end = response_call_end,
                                          .task_end = response_task_end,
                                          .end = response_end,
                                          .failure = response_failure,

@@ -113,9 +113,19 @@ static void started(struct task *t, const struct event *ev)
 static void let_go(struct task *t)
 {
     t->answers = true;
-    if (t->held.len)
-        piece(t, PART_ANSWER, t->held.data, t->held.len);
+    if (!t->held.len)
+        return;
+    piece(t, PART_ANSWER, t->held.data, t->held.len);
     strbuf_clear(&t->held);
+    t->calls = (struct call_stream){0}; /* it was read as a call */
+}
+
+static void read_calls(struct task *t)
+{
+    if (!streams(t->job))
+        return;
+    tools_stream(t);
+    put_line(t->job);
 }
 
 /* true: the text is held until it is clear whether it is a call. */
@@ -124,8 +134,10 @@ static bool hold(struct task *t, enum answer_part part, const char *text, size_t
     if (t->answers || part == PART_REASONING)
         return false;
     strbuf_put(&t->held, text, n);
-    if (!tools_may_call(t->job, t->held.data, t->held.len))
+    if (!t->sent_calls && !tools_may_call(t->job, t->held.data, t->held.len))
         let_go(t);
+    else
+        read_calls(t);
     return true;
 }
 
@@ -144,8 +156,13 @@ static void token(struct task *t, const struct token_event *k)
     if (!k->len)
         return;
     if (j->wish.call ? k->part == PART_ANSWER : k->part == PART_TOOL_CALL && j->wish.tools) {
+        if (t->held.len && t->sent_calls) { /* it is a call without a marker */
+            hold(t, PART_ANSWER, k->text, k->len);
+            return;
+        }
         let_go(t);
         strbuf_put(&t->call, k->text, k->len);
+        read_calls(t);
     } else if (!hold(t, k->part, k->text, k->len))
         piece(t, k->part, k->text, k->len);
 }
@@ -165,8 +182,8 @@ static void finished(struct task *t, const struct turn_done_event *done)
     t->done = *done;
     end_task(t);
     if (t->call.len || t->held.len)
-        tools_end(t);
-    t->finish = t->tool_calls                                                 ? "tool_calls"
+        tools_end(t, streams(j));
+    t->finish = t->tool_calls && !t->call_cut                                 ? "tool_calls"
                 : done->reason == STOP_LENGTH || done->reason == STOP_CONTEXT ? "length"
                                                                               : "stop";
     if (done->reason == STOP_CANCELLED && !j->cancelled)

@@ -51,6 +51,8 @@ static void task_release(struct task *t)
     strbuf_release(&t->reasoning);
     strbuf_release(&t->call);
     strbuf_release(&t->held);
+    strbuf_release(&t->arguments);
+    json_decref(t->sent_calls);
     json_decref(t->logprobs);
     json_decref(t->fresh);
     json_decref(t->tool_calls);

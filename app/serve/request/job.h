@@ -6,6 +6,7 @@
 #include "app/serve/common/exchange.h"
 #include "app/serve/common/server.h"
 #include "app/serve/request/fields.h"
+#include "engine/text/call_stream.h"
 #include "engine/text/tokenizer.h"
 
 struct dialect;
@@ -25,6 +26,12 @@ struct task {
     struct strbuf text, reasoning, call; /* so far; call: text of tool calls, not parsed yet */
     struct strbuf held; /* start of the answer while it may be a call without a marker */
     bool answers;       /* it is not a call: text is streamed as it arrives */
+    /* streams only: calls read from `call` or `held`; those sent, in OpenAI's form, NULL: none; of
+     * the newest, as long as it is open, the arguments sent */
+    struct call_stream calls;
+    json_t *sent_calls;
+    struct strbuf arguments;
+    bool call_cut; /* the last call is incomplete */
     /* arrays: of tokens whose text is in `text`, and since the newest piece */
     json_t *logprobs, *fresh;
     struct logprobs_event newest; /* of the next token */
@@ -33,7 +40,7 @@ struct task {
     bool echoed;   /* the prompt was sent as an echo */
     size_t offset; /* total characters of the tokens reported so far */
     int reasoning_tokens;
-    json_t *tool_calls; /* NULL: none */
+    json_t *tool_calls; /* in OpenAI's form; NULL: none */
     struct turn_done_event done;
     const char *finish; /* OpenAI's word: "stop", "length", "tool_calls" */
 };
@@ -80,6 +87,11 @@ struct dialect {
     void (*task_begin)(struct job *j, struct task *t);
     /* n may be 0 if only token probabilities are left to report */
     void (*piece)(struct job *j, struct task *t, enum answer_part part, const char *text, size_t n);
+    /* Call i begins (its arguments are ""), goes on, is complete (t->call_cut: or never will be).
+     * call_begin NULL: calls are not sent in pieces, task_end sends t->tool_calls. */
+    void (*call_begin)(struct job *j, struct task *t, const json_t *call, size_t i);
+    void (*call_piece)(struct job *j, struct task *t, size_t i, const char *json, size_t n);
+    void (*call_end)(struct job *j, struct task *t, const json_t *call, size_t i);
     void (*task_end)(struct job *j, struct task *t);
     void (*end)(struct job *j);
     /* an event that ends a stream */
