@@ -1,6 +1,7 @@
-/* Anthropic's /v1/messages and /v1/messages/count_tokens: text only. Reading: pool; writing:
+/* Anthropic's /v1/messages and /v1/messages/count_tokens: text and tools. Reading: pool; writing:
  * dispatcher. */
 #include "app/serve/api/apis.h"
+#include "app/serve/api/messages_input.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/conversation_json.h"
 #include "app/serve/request/job.h"
@@ -9,6 +10,7 @@
 #include "engine/base/mem.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- writing ---- */
@@ -30,14 +32,39 @@ static json_t *text_block(const char *text, size_t n)
 
 static const char *stop_reason(const struct task *t)
 {
-    return t->done.reason == STOP_STRING      ? "stop_sequence"
-           : strcmp(t->finish, "length") == 0 ? "max_tokens"
-                                              : "end_turn";
+    return strcmp(t->finish, "tool_calls") == 0 ? "tool_use"
+           : t->done.reason == STOP_STRING      ? "stop_sequence"
+           : strcmp(t->finish, "length") == 0   ? "max_tokens"
+                                                : "end_turn";
 }
 
 static json_t *stop_sequence(const struct task *t)
 {
     return t->done.reason == STOP_STRING ? json_string(t->job->stops[t->done.stop]) : json_null();
+}
+
+/* A call in OpenAI's form as a block; input: taken. */
+static json_t *call_block(const json_t *call, json_t *input)
+{
+    const char *id = json_string_value(json_object_get(call, "id"));
+    char own[64];
+
+    snprintf(own, sizeof own, "toolu_%s", strncmp(id, "call_", 5) == 0 ? id + 5 : id);
+    return json_pack("{s:s, s:s, s:O, s:o}", "type", "tool_use", "id", own, "name",
+                     json_object_get(json_object_get(call, "function"), "name"), "input", input);
+}
+
+/* The arguments of a call; {} if they are no object. */
+static json_t *call_input(const json_t *call)
+{
+    json_t *v = json_loads(json_string_value(
+                               json_object_get(json_object_get(call, "function"), "arguments")),
+                           0, NULL);
+
+    if (json_is_object(v))
+        return v;
+    json_decref(v);
+    return json_object();
 }
 
 static void put(struct job *j, const char *type, json_t *o)
@@ -91,9 +118,30 @@ static void message_piece(struct job *j, struct task *t, enum answer_part part, 
                   thinks ? "thinking_delta" : "text_delta", thinks ? "thinking" : "text", text, n));
 }
 
+static void message_call_begin(struct job *j, struct task *t, const json_t *call, size_t i)
+{
+    close_block(j);
+    put(j, "content_block_start",
+        json_pack("{s:i, s:o}", "index", j->sequence, "content_block",
+                  call_block(call, json_object())));
+    j->part = PART_TOOL_CALL;
+}
+
+static void message_call_piece(struct job *j, struct task *t, size_t i, const char *json, size_t n)
+{
+    put(j, "content_block_delta",
+        json_pack("{s:i, s:{s:s, s:s%}}", "index", j->sequence, "delta", "type", "input_json_delta",
+                  "partial_json", json, n));
+}
+
+static void message_call_end(struct job *j, struct task *t, const json_t *call, size_t i)
+{
+    close_block(j);
+}
+
 static void message_task_end(struct job *j, struct task *t)
 {
-    if (!t->text.len) /* there is always a text block */
+    if (!t->text.len && !t->tool_calls) /* there is always a block */
         open_block(j, PART_ANSWER);
     close_block(j);
     put(j, "message_delta",
@@ -115,13 +163,17 @@ static void message_failure(struct job *j, const struct refusal *r)
 static json_t *message_whole(struct job *j)
 {
     const struct task *t = &j->tasks[0];
-    json_t *content = json_array();
+    json_t *content = json_array(), *call;
+    size_t i;
 
     if (t->reasoning.len)
         json_array_append_new(content,
                               json_pack("{s:s, s:s%, s:s}", "type", "thinking", "thinking",
                                         t->reasoning.data, t->reasoning.len, "signature", ""));
-    json_array_append_new(content, text_block(t->text.data, t->text.len));
+    if (t->text.len || !t->tool_calls)
+        json_array_append_new(content, text_block(t->text.data, t->text.len));
+    json_array_foreach(t->tool_calls, i, call)
+        json_array_append_new(content, call_block(call, call_input(call)));
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:n, s:n, s:o}", "id", j->id, "type", "message",
         "role", "assistant", "model", j->server->model_id, "content", content, "stop_reason",
@@ -131,6 +183,9 @@ static json_t *message_whole(struct job *j)
 
 static const struct dialect messages = {.task_begin = message_task_begin,
                                         .piece = message_piece,
+                                        .call_begin = message_call_begin,
+                                        .call_piece = message_call_piece,
+                                        .call_end = message_call_end,
                                         .task_end = message_task_end,
                                         .end = message_end,
                                         .failure = message_failure,
@@ -140,7 +195,7 @@ static const struct dialect messages = {.task_begin = message_task_begin,
 
 static int check_unsupported(const struct job *j, struct refusal *r)
 {
-    static const char *const no[] = {"tools", "mcp_servers", "container"};
+    static const char *const no[] = {"mcp_servers", "container"};
 
     for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
         const json_t *v = field_get(j->body, no[i]);
@@ -154,15 +209,16 @@ static int check_unsupported(const struct job *j, struct refusal *r)
 static int read_messages(struct job *j, bool counted, struct prompt *out, struct refusal *r)
 {
     struct conversation_source from = {.name = "messages", .counted = counted};
-    char *system;
-    int rc;
+    char *system = messages_text(field_get(j->body, "system"), "system", r);
+    json_t *list = system ? messages_list(field_get(j->body, "messages"), r) : NULL;
+    int rc = -1;
 
-    if (check_unsupported(j, r) < 0 ||
-        !(system = request_content(field_get(j->body, "system"), true, "system", r)))
-        return -1;
-    from.list = field_get(j->body, "messages");
-    from.system = system;
-    rc = conversation_prompt(j, &from, out, r);
+    if (list) {
+        from.list = list;
+        from.system = system;
+        rc = conversation_prompt(j, &from, out, r);
+    }
+    json_decref(list);
     mem_free(system);
     return rc;
 }
@@ -173,8 +229,9 @@ static int read_message_request(struct job *j, struct refusal *r)
         {"max_tokens", FIELD_INT, 1, INT_MAX, offsetof(struct wish, max_tokens)}};
     struct prompt prompt = {0};
 
-    if (request_body(j, r) < 0 || request_common(j, r) < 0 ||
-        request_stops(j, "stop_sequences", r) < 0 || fields_read(j->body, most, 1, &j->wish, r) < 0)
+    if (request_body(j, r) < 0 || check_unsupported(j, r) < 0 || messages_fields(j, r) < 0 ||
+        request_common(j, r) < 0 || request_stops(j, "stop_sequences", r) < 0 ||
+        fields_read(j->body, most, 1, &j->wish, r) < 0)
         return -1;
     if (!field_get(j->body, "max_tokens"))
         return refuse(r, 400, "missing_required_parameter", "max_tokens",
@@ -196,7 +253,8 @@ void api_count_tokens(struct exchange *x)
 
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
-    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0)
+    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0 &&
+             check_unsupported(j, &why) == 0 && messages_fields(j, &why) == 0)
         read_messages(j, true, &prompt, &why);
     if (why.status || (j->other_model >= 0 && !request_waits(j, &why)))
         reply_refusal(x, &why);
