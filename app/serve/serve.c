@@ -4,6 +4,7 @@
 
 #include "app/common/signals.h"
 #include "app/serve/common/model_registry.h"
+#include "app/serve/common/response_store.h"
 #include "app/serve/common/server.h"
 #include "app/serve/dashboard.h"
 #include "app/serve/dispatch/dispatcher.h"
@@ -56,7 +57,8 @@ static int start(struct run *r, struct error *e)
         return rc;
     if ((rc = listener_open(&r->listener, r->o, e)) < 0)
         return rc;
-    if ((rc = access_open(&s->access, r->o, r->listener.loopback, e)) < 0 ||
+    if ((rc = response_store_open(&s->responses, r->o->response_store, e)) < 0 ||
+        (rc = access_open(&s->access, r->o, r->listener.loopback, e)) < 0 ||
         (rc = model_switch_start(&r->model_switch, e)) < 0 || (rc = dispatcher_start(s, e)) < 0 ||
         (rc = request_pool_open(&s->pool, e)) < 0) {
         close(r->listener.fd);
@@ -173,6 +175,7 @@ static void stop(struct run *r)
     model_switch_close(&r->model_switch);
     server_status_free(s->status);
     s->status = NULL;
+    response_store_close(s->responses);
     access_close(s->access);
     listener_forget(&r->listener);
 }

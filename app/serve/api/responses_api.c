@@ -1,7 +1,10 @@
-/* OpenAI's /v1/responses. Nothing is stored: each request contains the whole conversation. Reading:
- * pool; writing: dispatcher. */
+/* OpenAI's /v1/responses. A stored response is {"response": as it was answered, "items": all items
+ * that preceded its output}. Reading: pool; writing: dispatcher. */
 #include "app/serve/api/apis.h"
+#include "app/serve/api/responses_input.h"
+#include "app/serve/common/response_store.h"
 #include "app/serve/dispatch/dispatcher.h"
+#include "app/serve/dispatch/server_status.h"
 #include "app/serve/request/conversation_json.h"
 #include "app/serve/request/job.h"
 #include "app/serve/request/request_fields.h"
@@ -112,20 +115,27 @@ static json_t *output(const struct job *j, const struct task *t)
     return list;
 }
 
+static bool is_stored(const struct job *j)
+{
+    return j->server->responses && !json_is_false(field_get(j->body, "store"));
+}
+
 /* over: with the result; false: it has only started. */
 static json_t *response(const struct job *j, bool over)
 {
     const struct task *t = &j->tasks[0];
     const char *status = over ? status_of(t) : "in_progress";
     bool cut = over && strcmp(status, "incomplete") == 0;
-    json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:b, s:n, s:o?, s:s, s:o, s:o?, s:o?, s:n}", "id",
-                          j->id, "object", "response", "created_at", (json_int_t)j->created,
-                          "status", status, "background", 0, "error", "incomplete_details",
+    json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:b, s:n, s:o?, s:s, s:o, s:o?, s:o?}", "id", j->id,
+                          "object", "response", "created_at", (json_int_t)j->created, "status",
+                          status, "background", 0, "error", "incomplete_details",
                           cut ? json_pack("{s:s}", "reason", "max_output_tokens") : NULL, "model",
                           j->server->model_id, "output", over ? output(j, t) : json_array(),
                           "usage", over ? usage(j) : NULL, "completed_at",
-                          over ? json_integer(time(NULL)) : NULL, "previous_response_id");
+                          over ? json_integer(time(NULL)) : NULL);
 
+    json_object_set_new(o, "previous_response_id",
+                        or_default(j, "previous_response_id", json_null()));
     json_object_set_new(o, "instructions", or_default(j, "instructions", json_null()));
     json_object_set_new(o, "max_output_tokens", or_default(j, "max_output_tokens", json_null()));
     json_object_set_new(o, "max_tool_calls", json_null());
@@ -145,7 +155,7 @@ static json_t *response(const struct job *j, bool over)
     json_object_set_new(o, "reasoning",
                         or_default(j, "reasoning", json_pack("{s:n, s:n}", "effort", "summary")));
     json_object_set_new(o, "truncation", json_string("disabled"));
-    json_object_set_new(o, "store", json_false());
+    json_object_set_new(o, "store", json_boolean(is_stored(j)));
     json_object_set_new(o, "service_tier", json_string("default"));
     json_object_set_new(o, "safety_identifier", json_null());
     json_object_set_new(o, "prompt_cache_key", json_null());
@@ -276,12 +286,27 @@ static void response_task_end(struct job *j, struct task *t)
     close_part(j, t);
 }
 
+/* The whole response, which is stored before the client sees it: it may be continued at once. */
+static json_t *finished_response(struct job *j)
+{
+    json_t *o = response(j, true), *kept;
+    struct error e = {0};
+
+    if (!is_stored(j))
+        return o;
+    kept = json_pack("{s:O, s:O}", "response", o, "items", json_object_get(j->body, "told_items"));
+    if (!kept || response_store_put(j->server->responses, j->id, kept, &e) < 0)
+        server_say(j->server, "a response is not stored: %s", kept ? e.text : "out of memory");
+    json_decref(kept);
+    return o;
+}
+
 static void response_end(struct job *j)
 {
     const char *type = strcmp(status_of(&j->tasks[0]), "incomplete") == 0 ? "response.incomplete"
                                                                           : "response.completed";
 
-    put(j, type, json_pack("{s:o}", "response", response(j, true)));
+    put(j, type, json_pack("{s:o}", "response", finished_response(j)));
 }
 
 static void response_failure(struct job *j, const struct refusal *r)
@@ -293,7 +318,7 @@ static void response_failure(struct job *j, const struct refusal *r)
 
 static json_t *response_whole(struct job *j)
 {
-    return response(j, true);
+    return finished_response(j);
 }
 
 static const struct dialect responses = {.task_begin = response_task_begin,
@@ -307,144 +332,6 @@ static const struct dialect responses = {.task_begin = response_task_begin,
                                          .whole = response_whole};
 
 /* ---- reading ---- */
-
-/* An assistant's turn is one message of the chat: reasoning and text, then its calls. The newest
- * message of the list if it is an assistant's, else a new one. Borrowed; NULL: no memory. */
-static json_t *assistant(json_t *list)
-{
-    size_t n = json_array_size(list);
-    json_t *last = json_array_get(list, n - 1);
-    const char *role = json_string_value(json_object_get(last, "role"));
-
-    if (n && role && strcmp(role, "assistant") == 0)
-        return last;
-    last = json_pack("{s:s, s:n}", "role", "assistant", "content");
-    return json_array_append_new(list, last) == 0 ? last : NULL;
-}
-
-static void add_call(json_t *list, const json_t *item)
-{
-    json_t *m = assistant(list), *calls = json_object_get(m, "tool_calls");
-
-    if (!calls) {
-        json_object_set_new(m, "tool_calls", json_array());
-        calls = json_object_get(m, "tool_calls");
-    }
-    json_array_append_new(calls, json_pack("{s:O*, s:{s:O*, s:O*}}", "id",
-                                           json_object_get(item, "call_id"), "function", "name",
-                                           json_object_get(item, "name"), "arguments",
-                                           json_object_get(item, "arguments")));
-}
-
-/* In this server's format; encrypted reasoning of other servers is empty. */
-static void add_thought(json_t *list, const json_t *item)
-{
-    const json_t *part;
-    struct strbuf b = {0};
-    size_t i;
-
-    json_array_foreach(json_object_get(item, "content"), i, part)
-    {
-        const char *text = json_string_value(json_object_get(part, "text"));
-
-        strbuf_puts(&b, text ? text : "");
-    }
-    if (b.len) {
-        json_t *m = json_pack("{s:s, s:n, s:s}", "role", "assistant", "content",
-                              "reasoning_content", b.data);
-
-        json_array_append_new(list, m);
-    }
-    strbuf_release(&b);
-}
-
-/* A message of the chat; an assistant's is merged with its preceding reasoning. */
-static void add_message(json_t *list, const json_t *item)
-{
-    json_t *last = json_array_get(list, json_array_size(list) - 1),
-           *content = json_object_get(item, "content");
-    const char *role = json_string_value(json_object_get(item, "role"));
-
-    if (json_array_size(list) && role && strcmp(role, "assistant") == 0 && content &&
-        json_object_get(last, "reasoning_content") && !json_object_get(last, "tool_calls") &&
-        json_is_null(json_object_get(last, "content")))
-        json_object_set(last, "content", content);
-    else
-        json_array_append_new(list, json_copy((json_t *)(uintptr_t)item));
-}
-
-/* Converts an item of "input" to messages of the chat. */
-static void add_item(json_t *list, const json_t *item, size_t i, struct refusal *r)
-{
-    const char *type = json_string_value(json_object_get(item, "type"));
-    char param[32];
-
-    if (!type || strcmp(type, "message") == 0) {
-        add_message(list, item);
-    } else if (strcmp(type, "function_call") == 0) {
-        add_call(list, item);
-    } else if (strcmp(type, "function_call_output") == 0) {
-        json_array_append_new(list, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id",
-                                              json_object_get(item, "call_id"), "content",
-                                              json_object_get(item, "output")));
-    } else if (strcmp(type, "reasoning") == 0) {
-        add_thought(list, item);
-    } else {
-        snprintf(param, sizeof param, "input[%zu]", i);
-        refuse(r, 400, "unsupported_value", param,
-               "'%s' is of type '%.40s', which is not supported", param, type);
-    }
-}
-
-/* The list of messages; NULL: refused. */
-static json_t *read_input(const struct job *j, struct refusal *r)
-{
-    const json_t *input = field_get(j->body, "input");
-    json_t *list = json_array();
-
-    if (json_is_string(input))
-        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", input));
-    else if (!json_is_array(input))
-        refuse(r, 400, input ? "invalid_type" : "missing_required_parameter", "input",
-               "'input' must be a string or a list");
-    for (size_t i = 0; i < json_array_size(input) && !r->status; i++)
-        add_item(list, json_array_get(input, i), i, r);
-    if (!r->status)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-/* Functions are flat here, in the chat an object. The request's own form is kept for the answer. */
-static int nest_tools(struct job *j, struct refusal *r)
-{
-    json_t *list = json_object_get(j->body, "tools"), *nested = json_array(), *tool;
-    size_t i;
-
-    json_array_foreach(list, i, tool)
-    {
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        char param[32];
-
-        snprintf(param, sizeof param, "tools[%zu]", i);
-        if (!type || strcmp(type, "function") != 0) {
-            json_decref(nested);
-            return refuse(r, 400, "unsupported_value", param,
-                          "'%s' must be of type function: there are no others here", param);
-        }
-        json_array_append_new(nested,
-                              json_pack("{s:s, s:O}", "type", "function", "function", tool));
-    }
-    if (!json_is_array(list)) {
-        json_decref(nested);
-        return 0;
-    }
-    json_array_foreach(list, i, tool) if (!json_object_get(tool, "strict"))
-        json_object_set_new(tool, "strict", json_true()); /* calls match the schema */
-    json_object_set(j->body, "told_tools", list);
-    json_object_set_new(j->body, "tools", nested);
-    return 0;
-}
 
 /* "text.format" is the chat's "response_format". */
 static int read_format(struct job *j, struct refusal *r)
@@ -462,27 +349,124 @@ static int read_format(struct job *j, struct refusal *r)
 
 static int check_unsupported(const struct job *j, struct refusal *r)
 {
-    static const char *const no[] = {"previous_response_id", "conversation", "prompt"};
+    static const char *const no[] = {"conversation", "prompt"};
 
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (field_get(j->body, no[i]))
-            return refuse(r, 400, "unsupported_value", no[i],
-                          "'%s' is not supported: nothing is stored here", no[i]);
+            return refuse(r, 400, "unsupported_value", no[i], "'%s' is not supported%s", no[i],
+                          i ? "" : ": use 'previous_response_id'");
     if (json_is_true(field_get(j->body, "background")))
         return refuse(r, 400, "unsupported_value", "background", "'background' is not supported");
     return 0;
 }
 
+/* What precedes this request: the items of the previous response, and its output. */
+static int add_history(const struct job *j, json_t *items, struct refusal *r)
+{
+    const json_t *previous = field_get(j->body, "previous_response_id");
+    const char *id = json_string_value(previous);
+    json_t *kept;
+
+    if (!previous)
+        return 0;
+    if (!j->server->responses)
+        return refuse(
+            r, 400, "unsupported_value", "previous_response_id",
+            "'previous_response_id' needs stored responses, and --response-store is none");
+    if (!id)
+        return refuse(r, 400, "invalid_type", "previous_response_id",
+                      "'previous_response_id' must be a string");
+    if (!(kept = response_store_get(j->server->responses, id)))
+        return refuse(r, 400, "previous_response_not_found", "previous_response_id",
+                      "the response '%.60s' is not stored here, or no longer", id);
+    json_array_extend(items, json_object_get(kept, "items"));
+    json_array_extend(items, json_object_get(json_object_get(kept, "response"), "output"));
+    json_decref(kept);
+    return 0;
+}
+
+/* The output item of this id: "fc_X0" is of the response "resp_X". A new reference; NULL: none. */
+static json_t *referred(const struct job *j, const char *id)
+{
+    const char *digits = strchr(id, '_');
+    char response[64];
+    json_t *kept, *item, *found = NULL;
+    size_t i;
+
+    if (!digits || strlen(digits) < 25)
+        return NULL;
+    snprintf(response, sizeof response, "resp_%.24s", digits + 1);
+    kept = response_store_get(j->server->responses, response);
+    json_array_foreach(json_object_get(json_object_get(kept, "response"), "output"), i, item)
+    {
+        const char *its = json_string_value(json_object_get(item, "id"));
+
+        if (!found && its && strcmp(its, id) == 0)
+            found = json_incref(item);
+    }
+    json_decref(kept);
+    return found;
+}
+
+static int add_input_item(const struct job *j, json_t *items, json_t *item, size_t i,
+                          struct refusal *r)
+{
+    const char *type = json_string_value(json_object_get(item, "type"));
+    const char *id = json_string_value(json_object_get(item, "id"));
+    char param[32];
+    json_t *found;
+
+    snprintf(param, sizeof param, "input[%zu]", i);
+    if (!json_is_object(item))
+        return refuse(r, 400, "invalid_type", param, "'%s' must be an object", param);
+    if (!type || strcmp(type, "item_reference") != 0)
+        return json_array_append(items, item);
+    found = id ? referred(j, id) : NULL;
+    if (!found)
+        return refuse(r, 400, "invalid_value", param,
+                      "'%s' refers to '%.60s', which is not stored here", param, id ? id : "?");
+    return json_array_append_new(items, found);
+}
+
+/* All items of the conversation, kept in the body as "told_items". NULL: refused. */
+static const json_t *read_items(struct job *j, struct refusal *r)
+{
+    json_t *input = json_object_get(j->body, "input"), *items = json_array();
+
+    json_object_set_new(j->body, "told_items", items);
+    if (add_history(j, items, r) < 0)
+        return NULL;
+    if (json_is_string(input))
+        json_array_append_new(items, json_pack("{s:s, s:s, s:O}", "type", "message", "role", "user",
+                                               "content", input));
+    else if (!json_is_array(input))
+        refuse(r, 400, input ? "invalid_type" : "missing_required_parameter", "input",
+               "'input' must be a string or a list");
+    for (size_t i = 0; i < json_array_size(input) && !r->status; i++)
+        add_input_item(j, items, json_array_get(input, i), i, r);
+    return r->status ? NULL : items;
+}
+
+static int read_store(struct job *j, struct refusal *r)
+{
+    const json_t *store = field_get(j->body, "store");
+
+    return store && !json_is_boolean(store)
+               ? refuse(r, 400, "invalid_type", "store", "'store' must be true or false")
+               : 0;
+}
+
 static int read_response(struct job *j, struct refusal *r)
 {
     struct conversation_source from = {.name = "input"};
-    const json_t *instructions;
+    const json_t *instructions, *items;
     struct prompt prompt = {0};
     json_t *list;
     int rc;
 
-    if (request_body(j, r) < 0 || check_unsupported(j, r) < 0 || read_format(j, r) < 0 ||
-        nest_tools(j, r) < 0 || request_common(j, r) < 0 || !(list = read_input(j, r)))
+    if (request_body(j, r) < 0 || check_unsupported(j, r) < 0 || read_store(j, r) < 0 ||
+        read_format(j, r) < 0 || responses_tools(j, r) < 0 || request_common(j, r) < 0 ||
+        !(items = read_items(j, r)) || !(list = responses_messages(items, r)))
         return -1;
     j->wish.n = 1;
     instructions = field_get(j->body, "instructions");
@@ -500,4 +484,71 @@ static int read_response(struct job *j, struct refusal *r)
 void api_responses(struct exchange *x)
 {
     dispatcher_answer(x, &responses, "resp_", read_response);
+}
+
+/* ---- stored responses ---- */
+
+/* The items in the order of OpenAI's list, the newest first, each with an id. */
+static json_t *items_list(const json_t *items, const char *id)
+{
+    json_t *list = json_array(), *item;
+    const json_t *first, *last;
+
+    for (size_t i = json_array_size(items); i-- > 0;) {
+        item = json_copy(json_array_get(items, i));
+        if (!json_object_get(item, "id"))
+            json_object_set_new(item, "id", json_sprintf("item_%s%zu", id + strlen("resp_"), i));
+        if (!json_object_get(item, "type"))
+            json_object_set_new(item, "type", json_string("message"));
+        json_array_append_new(list, item);
+    }
+    first = json_object_get(json_array_get(list, 0), "id");
+    last = json_object_get(json_array_get(list, json_array_size(list) - 1), "id");
+    return json_pack("{s:s, s:o, s:O?, s:O?, s:b}", "object", "list", "data", list, "first_id",
+                     first, "last_id", last, "has_more", 0);
+}
+
+/* The id of the path and what follows it ("" or "/input_items"). */
+static const char *split_path(const struct exchange *x, char id[64])
+{
+    size_t n = strcspn(x->argument, "/");
+
+    snprintf(id, 64, "%.*s", n < 64 ? (int)n : 0, x->argument);
+    return x->argument + n;
+}
+
+static void not_stored(struct exchange *x)
+{
+    struct refusal why;
+
+    refuse(&why, 404, "not_found", NULL, "the response '%.100s' is not stored here, or no longer",
+           x->argument);
+    reply_refusal(x, &why);
+}
+
+void api_response_get(struct exchange *x)
+{
+    char id[64];
+    const char *rest = split_path(x, id);
+    json_t *kept = response_store_get(x->server->responses, id);
+
+    if (kept && !*rest)
+        reply_json(x, 200, json_incref(json_object_get(kept, "response")));
+    else if (kept && strcmp(rest, "/input_items") == 0)
+        reply_json(x, 200, items_list(json_object_get(kept, "items"), id));
+    else
+        not_stored(x);
+    json_decref(kept);
+}
+
+void api_response_delete(struct exchange *x)
+{
+    char id[64];
+    const char *rest = split_path(x, id);
+
+    if (!*rest && response_store_remove(x->server->responses, id))
+        reply_json(x, 200,
+                   json_pack("{s:s, s:s, s:b}", "id", id, "object", "response", "deleted", 1));
+    else
+        not_stored(x);
 }

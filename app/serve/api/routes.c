@@ -30,6 +30,27 @@ static const char *match(const struct route *route, const char *path)
     return strncmp(route->path, path, n - 1) == 0 && path[n - 1] ? path + n - 1 : NULL;
 }
 
+/* The Allow header for the path of a request; NULL: no route has it. */
+static const char *methods_of(const char *path)
+{
+    static const char *const words[] = {
+        NULL,
+        "GET, HEAD, OPTIONS",
+        "POST, OPTIONS",
+        "GET, HEAD, POST, OPTIONS",
+        "DELETE, OPTIONS",
+        "GET, HEAD, DELETE, OPTIONS",
+        "POST, DELETE, OPTIONS",
+        "GET, HEAD, POST, DELETE, OPTIONS",
+    };
+    unsigned has = 0;
+
+    for (size_t i = 0; i < ROUTES; i++)
+        if (match(&routes[i], path))
+            has |= routes[i].method[0] == 'G' ? 1 : routes[i].method[0] == 'P' ? 2 : 4;
+    return words[has];
+}
+
 const struct route *route_find(const char *method, const char *path, char *argument, size_t size,
                                const char **allow, struct refusal *r)
 {
@@ -45,9 +66,8 @@ const struct route *route_find(const char *method, const char *path, char *argum
             strcpy(argument, rest);
             return &routes[i];
         }
-        *allow = strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
     }
-    if (*allow)
+    if ((*allow = methods_of(path)))
         refuse(r, 405, "method_not_allowed", NULL, "%.20s is not for %.100s: use %s", method, path,
                *allow);
     else

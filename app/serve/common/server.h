@@ -35,6 +35,7 @@ struct dispatcher;
 struct http;
 struct refusal;
 struct model_registry;
+struct response_store;
 
 struct server {
     /* of the loaded model: its name, and that of its file, which is accepted too. They change with
@@ -51,6 +52,7 @@ struct server {
     int parallel;
     struct access *access;
     struct model_registry *registry;
+    struct response_store *responses; /* NULL: none are stored */
     struct server_status *status;
     struct worker *worker;
     struct dispatcher *dispatcher;

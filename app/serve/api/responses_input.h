@@ -1,0 +1,15 @@
+/* Requests of /v1/responses in the form of OpenAI's chat, which all else here reads. Request
+ * thread.
+ */
+#ifndef APP_SERVE_API_RESPONSES_INPUT_H
+#define APP_SERVE_API_RESPONSES_INPUT_H
+
+#include "app/serve/request/job.h"
+
+/* Items (messages, calls, results of calls, reasoning) as a list of messages. A new reference;
+ * NULL: refused. */
+json_t *responses_messages(const json_t *items, struct refusal *r);
+/* "tools" of j->body in the form of the chat; their own form is kept as "told_tools". */
+int responses_tools(struct job *j, struct refusal *r);
+
+#endif
