@@ -180,6 +180,8 @@ int main(int argc, char **argv)
     fill_descriptors();
     /* beyond the limit of ulimit -f, writing fails with EFBIG, which the mode reports */
     signal(SIGXFSZ, SIG_IGN);
+    /* hwloc, which PoCL uses too, writes to stderr in containers and on odd machines */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);
     devices_child(argc, argv);
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 in files and flags, whatever the locale */
