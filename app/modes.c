@@ -8,6 +8,7 @@
 #include "app/headless/batch.h"
 #include "app/headless/documents.h"
 #include "app/headless/export_onnx.h"
+#include "app/headless/fetch_mode.h"
 #include "app/headless/fit_mode.h"
 #include "app/headless/list_devices.h"
 #include "app/chat/screen/linemode.h"
@@ -159,6 +160,7 @@ static const struct mode modes[] = {
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
     {"list-devices", "list, test and measure the compute devices", list_devices_wanted,
      list_devices_run},
+    {"fetch", "download a model", fetch_wanted, fetch_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
     {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted,
      print_prompt_run},

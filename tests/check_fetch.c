@@ -1,6 +1,7 @@
 /* -hf: the real program fetches from a Hub that runs in this process and misbehaves as told. Every
  * test has an empty cache of its own. */
 #include "app/fetch/hub_files.h"
+#include "tests/serving.h"
 #include "tests/support.h"
 
 #include <errno.h>
@@ -588,10 +589,96 @@ START_TEST(a_folder_is_what_the_program_reads)
 }
 END_TEST
 
+/* ---- on a client's wish: /api/pull ---- */
+
+static void pull_environment(void)
+{
+    char endpoint[80];
+
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
+    setenv("HF_ENDPOINT", endpoint, 1);
+    setenv("HF_HOME", home, 1);
+    setenv("NO_PROXY", "127.0.0.1", 1);
+    unsetenv("HF_TOKEN");
+    unsetenv("HF_HUB_CACHE");
+}
+
+static void pulling_server(void)
+{
+    static const char *const more[] = {"--allow-pull", NULL};
+
+    serving_prepare = pull_environment;
+    serving_start(more);
+    serving_prepare = NULL;
+}
+
+/* It is downloaded line by line, and then served by the name that it was pulled by. */
+START_TEST(a_model_is_pulled)
+{
+    struct reply r;
+    json_t *o;
+
+    pulling_server();
+    r = serving_ask("POST", "/api/pull", NULL, "{\"model\": \"hf.co/a/tiny:q8_0\"}");
+    ck_assert_int_eq(r.status, 200);
+    ck_assert_msg(strncmp(r.body, "{\"status\":\"pulling manifest\"}\n", 30) == 0, "%s", r.body);
+    ck_assert_msg(strstr(r.body, "\"completed\":") && strstr(r.body, "\"total\":"), "%s", r.body);
+    ck_assert_msg(strcmp(r.body + r.n - 21, "{\"status\":\"success\"}\n") == 0, "%s", r.body);
+    is_whole();
+    free(r.head);
+    o = serving_post("/api/chat",
+                     "{\"model\": \"hf.co/a/tiny:q8_0\", \"stream\": false, \"messages\": "
+                     "[{\"role\": \"user\", \"content\": \"Hello\"}], \"options\": "
+                     "{\"num_predict\": 3}}",
+                     200);
+    ck_assert_int_eq(json_integer_value(json_object_get(o, "eval_count")), 3);
+    json_decref(o);
+    /* a second time it is there */
+    o = serving_post("/api/pull", "{\"name\": \"hf.co/a/tiny:q8_0\", \"stream\": false}", 200);
+    ck_assert_str_eq(json_string_value(json_object_get(o, "status")), "success");
+    ck_assert_int_eq(asked, 1);
+    json_decref(o);
+}
+END_TEST
+
+START_TEST(what_cannot_be_pulled_is_said)
+{
+    static const struct {
+        const char *body, *said;
+        int status;
+    } wrong[] = {
+        {"{\"model\": \"hf.co/a/tiny:q3_k_m\", \"stream\": false}", "q3_k_m", 500},
+        {"{\"model\": \"hf.co/a/other\", \"stream\": false}", "a/other", 500},
+        {"{\"model\": \"llama3\"}", "hf.co/USER/REPO", 400},
+        {"{\"model\": \"-m/x\"}", "hf.co/USER/REPO", 400},
+        {"{}", "'model'", 400},
+    };
+
+    pulling_server();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        json_t *o = serving_post("/api/pull", wrong[i].body, wrong[i].status);
+        const char *text = json_string_value(json_object_get(o, "error"));
+
+        ck_assert_msg(text && strcasestr(text, wrong[i].said), "%s: %s", wrong[i].body, text);
+        json_decref(o);
+    }
+}
+END_TEST
+
+START_TEST(a_fetch_prints_where_it_is)
+{
+    ck_assert_msg(moetop("", "-hf a/tiny --fetch") == 0, "%s", said);
+    ck_assert_msg(strstr(answer, "/snapshots/" COMMIT "/tiny-Q8_0.gguf\n"), "%s", answer);
+    SAYS(" bytes\n");
+    ck_assert_int_eq(moetop("", "--fetch"), 2);
+    SAYS("-hf");
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("fetch");
-    TCase *t = tcase_create("fetch"), *names = tcase_create("names");
+    TCase *t = tcase_create("fetch"), *names = tcase_create("names"), *pull = tcase_create("pull");
 
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, a_model_is_fetched_once_and_answers_as_the_file_does);
@@ -612,7 +699,14 @@ static Suite *suite(void)
     tcase_add_test(t, no_listing_leads_out_of_the_cache);
     tcase_add_test(t, without_a_network_what_is_there_is_used);
     tcase_add_test(t, bad_use_is_one_line);
+    tcase_add_test(t, a_fetch_prints_where_it_is);
     suite_add_tcase(s, t);
+    tcase_set_timeout(pull, 60);
+    tcase_add_checked_fixture(pull, set_up, tear_down);
+    tcase_add_checked_fixture(pull, NULL, serving_end_well);
+    tcase_add_test(pull, a_model_is_pulled);
+    tcase_add_test(pull, what_cannot_be_pulled_is_said);
+    suite_add_tcase(s, pull);
     tcase_add_test(names, words_of_quants_are_whole_words);
     tcase_add_test(names, a_folder_is_what_the_program_reads);
     suite_add_tcase(s, names);

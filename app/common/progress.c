@@ -13,6 +13,14 @@ void progress_begin(struct progress *p, const char *what)
     *p = (struct progress){.what = what, .begun = clock_now()};
 }
 
+static void say_line(struct progress *p, double done, double total, bool over, uint64_t now)
+{
+    if (!p->lines || total <= 0.0 || (p->drawn_at && now - p->drawn_at < CLOCK_SECOND && !over))
+        return;
+    p->drawn_at = now;
+    fprintf(stderr, "moetop: %s %.0f of %.0f bytes\n", p->what, done, total);
+}
+
 void progress_draw(struct progress *p, double done, double total, const char *note)
 {
     uint64_t now = clock_now();
@@ -22,7 +30,11 @@ void progress_draw(struct progress *p, double done, double total, const char *no
     long left = known && came > 0.0 ? (long)(seconds * (total - done) / came + 0.5) : 0;
     int full = (int)(part * WIDTH);
 
-    if (!isatty(STDERR_FILENO) || (now - p->drawn_at < 200 * CLOCK_MILLI && !over))
+    if (!isatty(STDERR_FILENO)) {
+        say_line(p, done, total, over, now);
+        return;
+    }
+    if (now - p->drawn_at < 200 * CLOCK_MILLI && !over)
         return;
     p->drawn_at = now;
     p->drawn = true;

@@ -9,6 +9,7 @@ struct progress {
     const char *what; /* "perplexity" */
     uint64_t begun, drawn_at;
     bool drawn;
+    bool lines;     /* without a terminal: a line a second, "moetop: WHAT N of M bytes" */
     double already; /* part of `done` from before the start: not used for the time left */
 };
 

@@ -21,17 +21,18 @@
 
 #define LISTING_MOST (64u << 20)
 
-struct dispatcher {
+struct download {
     struct hub_name name;
     struct hub_cache cache;
     struct hub_files files;
     struct transfers all;
     char endpoint[300], token[1000];
+    bool lines; /* progress is told without a terminal too */
 };
 
 /* ---- the environment ---- */
 
-static int find_endpoint(struct dispatcher *h, struct error *e)
+static int find_endpoint(struct download *h, struct error *e)
 {
     const char *given = hub_cache_variable("HF_ENDPOINT");
     size_t n;
@@ -66,7 +67,7 @@ static char *saved_token(void)
     return file_read(path, &kind, &text, &n, NULL) == 0 ? text : NULL;
 }
 
-static int find_token(struct dispatcher *h, struct error *e)
+static int find_token(struct download *h, struct error *e)
 {
     char *saved = hub_cache_variable("HF_TOKEN") ? NULL : saved_token();
     const char *from = saved ? saved : hub_cache_variable("HF_TOKEN");
@@ -91,7 +92,7 @@ static int find_token(struct dispatcher *h, struct error *e)
 /* ---- the Hub's listing ---- */
 
 /* 1: the Hub is unreachable, with *e. */
-static int ask_listing(struct dispatcher *h, struct error *e)
+static int ask_listing(struct download *h, struct error *e)
 {
     char url[640];
     struct strbuf text = {0};
@@ -130,7 +131,7 @@ static void put_path(struct strbuf *url, const char *path)
 
 /* ---- fetching ---- */
 
-static bool is_there(const struct dispatcher *h, const struct hub_file *f, uint64_t *came)
+static bool is_there(const struct download *h, const struct hub_file *f, uint64_t *came)
 {
     char path[PATH_MAX];
     struct stat st;
@@ -152,7 +153,7 @@ static uint64_t sum(uint64_t a, uint64_t b)
 }
 
 /* Sums the bytes to download, and checks the free space. */
-static int count_missing(struct dispatcher *h, size_t *files, struct error *e)
+static int count_missing(struct download *h, size_t *files, struct error *e)
 {
     uint64_t missing = 0, came, room = hub_cache_room(&h->cache);
     char need[20], have[20];
@@ -177,7 +178,7 @@ static int count_missing(struct dispatcher *h, size_t *files, struct error *e)
         size_format(room, have, sizeof have));
 }
 
-static int fetch_file(struct dispatcher *h, const struct hub_file *f, struct error *e)
+static int fetch_file(struct download *h, const struct hub_file *f, struct error *e)
 {
     char part[PATH_MAX], whole[PATH_MAX], lock[PATH_MAX];
     struct strbuf url = {0};
@@ -201,7 +202,7 @@ static int fetch_file(struct dispatcher *h, const struct hub_file *f, struct err
     return rc < 0 ? rc : hub_cache_link(&h->cache, h->files.commit, f->path, f->hash, e);
 }
 
-static int fetch_wanted(struct dispatcher *h, struct error *e)
+static int fetch_wanted(struct download *h, struct error *e)
 {
     char bytes[20];
     size_t files;
@@ -216,6 +217,7 @@ static int fetch_wanted(struct dispatcher *h, struct error *e)
         log_write(LOG_LEVEL_INFO, "fetching %s, %zu files, %s", h->name.repo, files, bytes);
     }
     progress_begin(&h->all.bar, "fetching");
+    h->all.bar.lines = h->lines;
     for (size_t i = 0; rc == 0 && i < h->files.n; i++)
         if (h->files.file[i].wanted)
             rc = fetch_file(h, &h->files.file[i], e);
@@ -254,7 +256,7 @@ static int list_folder(struct hub_files *f, const char *folder, const char *belo
 }
 
 /* The cached files of the repository, as a listing. Only complete, verified files are linked. */
-static void list_cached(struct dispatcher *h)
+static void list_cached(struct download *h)
 {
     char folder[PATH_MAX];
 
@@ -268,7 +270,7 @@ static void list_cached(struct dispatcher *h)
 
 /* ---- together ---- */
 
-static int find(struct dispatcher *h, const char **main, struct error *e)
+static int find(struct download *h, const char **main, struct error *e)
 {
     struct error none = {0};
     int rc = ask_listing(h, e);
@@ -288,7 +290,7 @@ static int find(struct dispatcher *h, const char **main, struct error *e)
     return 0;
 }
 
-static int set_model(struct dispatcher *h, struct options *o, const char *main, struct error *e)
+static int set_model(struct download *h, struct options *o, const char *main, struct error *e)
 {
     char path[PATH_MAX];
     int rc = hub_cache_file(&h->cache, h->files.commit, main, path, sizeof path, e);
@@ -303,7 +305,7 @@ int hub_fetch(struct options *o, struct error *e)
 {
     enum option_origin hf = o->origin[OPTION_ID_hf_repo].from, m = o->origin[OPTION_ID_model].from;
     const char *main = "";
-    struct dispatcher *h;
+    struct download *h;
     int rc;
 
     if (!o->hf_repo || (o->model && m > hf))
@@ -312,6 +314,7 @@ int hub_fetch(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE, "-m and -hf both name a model: give one of them");
     if (!(h = mem_alloc(1, sizeof *h)))
         return error_set(e, ERR_MEMORY, "out of memory for a download");
+    h->lines = o->fetch;
     signals_catch();
     if ((rc = hub_name_parse(o->hf_repo, &h->name, e)) == 0 && (rc = find_endpoint(h, e)) == 0 &&
         (rc = find_token(h, e)) == 0 && (rc = hub_cache_find(&h->cache, h->name.repo, e)) == 0 &&

@@ -49,6 +49,7 @@ static void fill_server(struct model_switch *k)
     s->fresh_seeds = o->seed == OPTION_SEED_RANDOM;
     s->max_tokens = o->n_predict;
     s->any_model = o->any_model;
+    s->allow_pull = o->allow_pull;
     s->ignore_eos = o->ignore_eos;
     s->parallel = k->setup->config.sessions;
 }

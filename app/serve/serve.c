@@ -4,6 +4,7 @@
 
 #include "app/common/signals.h"
 #include "app/serve/common/model_registry.h"
+#include "app/serve/api/ollama_pull.h"
 #include "app/serve/common/response_store.h"
 #include "app/serve/common/server.h"
 #include "app/serve/dashboard.h"
@@ -170,6 +171,7 @@ static void stop(struct run *r)
         dispatcher_drain(s->dispatcher, !r->at_once && signals_last() != SIGHUP ? DRAIN_S : 0);
     clock_sleep(LOOK_NS); /* the last answers are still being written */
     request_pool_close(s->pool);
+    ollama_pulls_end();
     http_stop(s);
     dispatcher_stop(s->dispatcher);
     model_switch_close(&r->model_switch);

@@ -8,6 +8,7 @@
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/job.h"
 #include "app/serve/request/request_fields.h"
+#include "app/serve/request/text_prompt.h"
 
 #include "engine/base/mem.h"
 
@@ -173,44 +174,6 @@ static const struct dialect completions = {.piece = completion_piece,
 
 /* ---- reading ---- */
 
-static int check_length(const struct job *j, const struct prompt *p, struct refusal *r)
-{
-    int context = server_info(j->server)->context;
-
-    if (!p->n)
-        return refuse(r, 400, "invalid_value", "prompt", "the prompt is empty");
-    if (p->n < context)
-        return 0;
-    return refuse(r, 400, "context_length_exceeded", "prompt",
-                  "this model's maximum context length is exceeded: the prompt has %d tokens, the "
-                  "context %d",
-                  p->n, context);
-}
-
-static int read_text(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
-{
-    const struct engine_info *info = server_info(j->server);
-    const struct hparams *hp = &info->model->hp;
-    bool bos = hp->add_bos && hp->bos >= 0;
-    int *ids = NULL, n = 0;
-    struct stop stop = exchange_stop(j->x);
-    struct error e = {0};
-
-    if (tokenizer_encode_masked(info->tokenizer, json_string_value(v), json_string_length(v), true,
-                                NULL, &stop, &ids, &n, NULL, &e) < 0)
-        return refuse_error(r, &e);
-    if (bos && n && ids[0] == hp->bos)
-        bos = false; /* the text contains it */
-    p->ids = mem_alloc((size_t)n + 1, sizeof *p->ids);
-    if (p->ids) {
-        p->ids[0] = hp->bos;
-        memcpy(p->ids + bos, ids, (size_t)n * sizeof *ids);
-        p->n = n + bos;
-    }
-    mem_free(ids);
-    return p->ids ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
-}
-
 static int read_ids(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
 {
     int n_vocab = server_info(j->server)->model->hp.n_vocab;
@@ -238,13 +201,9 @@ static int read_prompt(const struct job *j, const json_t *v, struct prompt *p, s
     if (!json_is_string(v) && !json_is_array(v))
         return refuse(r, 400, "invalid_type", "prompt",
                       "'prompt' must be a string, a list of ids, or a list of these");
-    rc = json_is_string(v) ? read_text(j, v, p, r) : read_ids(j, v, p, r);
-    p->goes_on = true;
-    if (rc < 0 || check_length(j, p, r) < 0)
-        return -1;
-    if (p->n > 1) /* repeated prompt: all but its last token is cached */
-        p->marks[p->n_marks++] = p->n - 1;
-    return 0;
+    rc = json_is_string(v) ? text_prompt(j, json_string_value(v), json_string_length(v), p, r)
+                           : read_ids(j, v, p, r);
+    return rc < 0 ? rc : text_prompt_end(j, p, r);
 }
 
 /* One prompt, or a list of them. */

@@ -132,7 +132,7 @@ static void refuse_in_stream(struct exchange *x, json_t *o, enum api_form form)
 
 void reply_refusal(struct exchange *x, const struct refusal *r)
 {
-    enum api_form form = x->route ? x->route->form : API_OPENAI;
+    enum api_form form = x->route ? x->route->form : x->form;
     json_t *o = refusal_json(r, form);
 
     if (x->stream) {

@@ -21,6 +21,7 @@ struct server;
 struct exchange {
     struct server *server;
     const struct route *route;
+    enum api_form form; /* of errors before there is a route */
     char argument[256]; /* what the * of the route's path matches */
     char peer[64];      /* the client's address */
     uint64_t begun_ns;

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ADDED_MOST 64               /* models, after the start */
 #define PING_NS (10 * CLOCK_SECOND) /* of silence in a stream */
 
 struct entry {
@@ -32,7 +33,8 @@ struct ticket {
 
 struct model_registry {
     struct entry *entries;
-    size_t n;
+    atomic_size_t n; /* grows when the entry is complete */
+    size_t room;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* changes of inside and shut */
     int inside;
@@ -51,6 +53,16 @@ static void cut_suffix(char *id)
 
     if (n)
         id[n] = 0;
+}
+
+/* Ollama's tag of a name that has none. */
+static void cut_latest(char *id)
+{
+    static const char latest[] = ":latest";
+    size_t n = strlen(id);
+
+    if (n > strlen(latest) && strcmp(id + n - strlen(latest), latest) == 0)
+        id[n - strlen(latest)] = 0;
 }
 
 static bool is_taken(const struct model_registry *s, const char *id)
@@ -95,7 +107,8 @@ static int fill(struct model_registry *s, const char *path, const char *id,
 {
     int rc;
 
-    if (!(s->entries = mem_alloc(f->n + 1, sizeof *s->entries)))
+    s->room = f->n + 1 + ADDED_MOST;
+    if (!(s->entries = mem_alloc(s->room, sizeof *s->entries)))
         return error_set(e, ERR_MEMORY, "out of memory for the list of models");
     rc = add(s, path, id, e);
     for (size_t i = 0; i < f->n && rc == 0; i++)
@@ -139,6 +152,19 @@ void registry_close(struct model_registry *s)
     mem_free(s);
 }
 
+int registry_add(struct model_registry *s, const char *path, const char *id)
+{
+    struct error ignored = {0};
+    int rc;
+
+    pthread_mutex_lock(&s->lock);
+    rc = s->n < s->room || is_taken(s, id) ? 0 : -1;
+    if (rc == 0 && !is_taken(s, id))
+        rc = add(s, path, id, &ignored);
+    pthread_mutex_unlock(&s->lock);
+    return rc < 0 ? -1 : 0;
+}
+
 const char *registry_id(const struct model_registry *s, size_t i)
 {
     return i < s->n ? s->entries[i].id : NULL;
@@ -154,6 +180,7 @@ int registry_find(const struct model_registry *s, const char *name)
     char bare[SHELF_NAME];
 
     snprintf(bare, sizeof bare, "%s", name);
+    cut_latest(bare);
     cut_suffix(bare);
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->entries[i].id, name) == 0 || strcmp(s->entries[i].id, bare) == 0 ||

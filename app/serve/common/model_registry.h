@@ -20,10 +20,12 @@ int registry_open(struct model_registry **out, const char *path, const char *id,
                   char *const *folders, size_t n, struct error *e);
 void registry_close(struct model_registry *s); /* accepts NULL; no request waits any more */
 
-/* Constant after registry_open. NULL after the last one. */
+/* What is in it stays; registry_add appends. NULL after the last one. */
 const char *registry_id(const struct model_registry *s, size_t i);
 const char *registry_path(const struct model_registry *s, size_t i);
-/* By its name or its file's, with or without .gguf, or its path; -1: no such model. */
+/* Adds a model under that name unless it is taken. Any thread. -1: no room, no memory. */
+int registry_add(struct model_registry *s, const char *path, const char *id);
+/* By its name or its file's, with or without .gguf and :latest, or its path; -1: no such model. */
 int registry_find(const struct model_registry *s, const char *name);
 int registry_loaded(struct model_registry *s);
 

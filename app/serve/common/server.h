@@ -48,6 +48,7 @@ struct server {
     int max_tokens;           /* likewise; -1: unlimited */
     bool ignore_eos;
     bool any_model;                 /* unknown model names mean the loaded one */
+    bool allow_pull;                /* clients may make the server download models */
     float strengths[LORA_ADAPTERS]; /* of adapters, likewise; owned by the request pool's thread */
     int parallel;
     struct access *access;

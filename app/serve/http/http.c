@@ -108,6 +108,7 @@ static int check_request(struct exchange *x, struct MHD_Connection *c, const cha
         route_find(method, path, x->argument, sizeof x->argument, &x->allow, r);
         return x->allow ? 0 : -1;
     }
+    x->form = strncmp(path, "/api/", 5) == 0 ? API_OLLAMA : API_OPENAI;
     x->route = route_find(method, path, x->argument, sizeof x->argument, &x->allow, r);
     if ((!x->route || !x->route->open) && access_check_key(a, &h, r) < 0)
         return -1;

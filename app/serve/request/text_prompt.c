@@ -1,0 +1,48 @@
+/* See text_prompt.h. */
+#include "app/serve/request/text_prompt.h"
+
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+int text_prompt(const struct job *j, const char *text, size_t length, struct prompt *p,
+                struct refusal *r)
+{
+    const struct engine_info *info = server_info(j->server);
+    const struct hparams *hp = &info->model->hp;
+    bool bos = hp->add_bos && hp->bos >= 0;
+    int *ids = NULL, n = 0;
+    struct stop stop = exchange_stop(j->x);
+    struct error e = {0};
+
+    if (tokenizer_encode_masked(info->tokenizer, text, length, true, NULL, &stop, &ids, &n, NULL,
+                                &e) < 0)
+        return refuse_error(r, &e);
+    if (bos && n && ids[0] == hp->bos)
+        bos = false; /* the text contains it */
+    p->ids = mem_alloc((size_t)n + 1, sizeof *p->ids);
+    if (p->ids) {
+        p->ids[0] = hp->bos;
+        memcpy(p->ids + bos, ids, (size_t)n * sizeof *ids);
+        p->n = n + bos;
+    }
+    mem_free(ids);
+    return p->ids ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
+}
+
+int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r)
+{
+    int context = server_info(j->server)->context;
+
+    p->goes_on = true;
+    if (!p->n)
+        return refuse(r, 400, "invalid_value", "prompt", "the prompt is empty");
+    if (p->n >= context)
+        return refuse(r, 400, "context_length_exceeded", "prompt",
+                      "this model's maximum context length is exceeded: the prompt has %d tokens, "
+                      "the context %d",
+                      p->n, context);
+    if (p->n > 1) /* repeated prompt: all but its last token is cached */
+        p->marks[p->n_marks++] = p->n - 1;
+    return 0;
+}
