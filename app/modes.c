@@ -7,6 +7,7 @@
 #include "app/chat/screen/screen.h"
 #include "app/headless/batch.h"
 #include "app/headless/documents.h"
+#include "app/headless/embed.h"
 #include "app/headless/export_onnx.h"
 #include "app/headless/fetch_mode.h"
 #include "app/headless/fit_mode.h"
@@ -165,6 +166,7 @@ static const struct mode modes[] = {
     {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted,
      print_prompt_run},
     {"batch", "answer the lines of a file", batch_wanted, batch_run},
+    {"embed", "embeddings of the lines of a file", embed_wanted, embed_run},
     {"replay", "derive answers again from their receipts", replay_wanted, replay_run},
     {"serve", "answer other programs over HTTP", serve_wanted, serve_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},

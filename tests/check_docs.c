@@ -352,6 +352,7 @@ START_TEST(every_mode_is_reached)
                 {"export-onnx", {"--export-onnx", "folder"}},
                 {"finetune", {"--finetune", "data.jsonl", "--lora-out", "out"}},
                 {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
+                {"embed", {"--embed", "texts.txt"}},
                 {"fetch", {"-hf", "a/b", "--fetch"}},
                 {"chat", {"--temp", "0"}}};
     static struct options o;

@@ -73,6 +73,7 @@ static void note(struct seen *s, struct event *ev)
     case EVENT_NOTICE: s->notices++; break;
     case EVENT_PROGRESS: break;
     case EVENT_LOGPROBS: break;
+    case EVENT_EMBEDDING: break;
     case EVENT_REPORT: s->reports++; break;
     case EVENT_ERROR:
         s->errors++;

@@ -385,6 +385,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
 {
     m->dirty = true;
     switch (ev->kind) {
+    case EVENT_EMBEDDING: break; /* never asked for here */
     case EVENT_LOADING:
         m->loading = true;
         progress_set(m, ev);

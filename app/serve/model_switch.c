@@ -48,6 +48,7 @@ static void fill_server(struct model_switch *k)
     sampling_from_options(o, &s->sampling);
     s->fresh_seeds = o->seed == OPTION_SEED_RANDOM;
     s->max_tokens = o->n_predict;
+    s->embedding = embedding_asked(o);
     s->any_model = o->any_model;
     s->allow_pull = o->allow_pull;
     s->ignore_eos = o->ignore_eos;

@@ -51,7 +51,7 @@ static struct session *least_served(const struct engine *g, int n,
 
 static void add_part(struct engine *g, int n, struct session *s, int rows)
 {
-    bool last = rows == waiting_rows(s);
+    bool last = rows == waiting_rows(s) && !s->run.pooling; /* an embedding needs no logits */
 
     g->pass.parts[n] = (struct pass_part){
         .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};

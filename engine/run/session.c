@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/report/pooling.h"
 
 #include <limits.h>
 #include <string.h>
@@ -132,6 +133,7 @@ void session_free(struct session *s)
         s->engine->busy = --s->engine->n_running > 0;
     mem_free(s->run.out.held);
     mem_free(s->run.scores);
+    pooling_free(s->run.pooling);
     for (int i = 0; i < DRAFTER_COUNT; i++)
         drafter_free(s->spec.drafters[i], s->spec.ops[i]);
     sampler_release(&s->sampler);
@@ -466,6 +468,10 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
     for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
         if (parts[i].session->run.scores)
             rc = score_rows(parts[i].session, row, parts[i].rows, e);
+    for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
+        if (parts[i].session->run.pooling)
+            pooling_rows(parts[i].session->run.pooling, g->model, g->pass.spans[i].pos,
+                         parts[i].rows, f->x + (size_t)row * (size_t)g->model->hp.hidden);
     for (int i = 0, row = 0; i < n; row += parts[i++].rows) {
         struct session *s = parts[i].session;
 

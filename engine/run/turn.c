@@ -7,6 +7,7 @@
 #include "engine/model/finite.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/run/report/pooling.h"
 
 #include <math.h>
 #include <string.h>
@@ -275,11 +276,11 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     struct turn_run *r = &s->run;
     int cached, rc;
 
-    if (!g->tokenizer)
+    if (!g->tokenizer && !r->pooling)
         return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
     if (n <= 0)
         return error_set(e, ERR_INPUT, "the prompt is empty");
-    cached = r->scores ? 0 : common_prefix(s, ids, n);
+    cached = r->scores || r->pooling ? 0 : common_prefix(s, ids, n);
     r->begin = clock_now();
     session_rewind(s, cached);
     r->kept = cached;
@@ -297,7 +298,7 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
     r->end = rc;
-    if (!r->scores) {
+    if (!r->scores && !r->pooling) {
         prefix_sharing_choose(s);
         disk_sessions_choose(s);
     }
@@ -351,9 +352,11 @@ int turn_begin(struct session *s, const struct turn *t,
         r->scores = mem_alloc(SCORE_ROWS, (size_t)g->model->hp.n_vocab * sizeof *r->scores);
     if (stop_matcher_init(&r->out, t) < 0 || (t->score_prompt && !r->scores))
         rc = error_set(e, ERR_MEMORY, "no memory for the stop strings or the prompt's logits");
+    if (rc == 0 && t->embed)
+        rc = pooling_new(&r->pooling, &g->model->hp, t->embed, e);
     if (rc == 0)
         rc = begin_grammar(s, t, e);
-    if (rc == 0)
+    if (rc == 0 && !t->embed)
         rc = sampler_prepare(&s->sampler, g->tokenizer, g->info.context, e);
     if (rc == 0) {
         if (t->adapters)
@@ -467,12 +470,32 @@ static enum stop_reason take_token(struct session *s, int *id)
                                                                               : STOP_NONE;
 }
 
+/* The prompt is computed: its embedding is the turn's result. */
+static void end_embedding(struct session *s)
+{
+    struct event ev = {.kind = EVENT_EMBEDDING};
+
+    if (session_cancelled(s)) {
+        turn_end(s, ERR_CANCELLED, NULL);
+        return;
+    }
+    ev.embedding.n = s->engine->model->hp.hidden;
+    ev.embedding.values = pooling_take(s->run.pooling);
+    session_emit(s, &ev);
+    s->run.done.reason = STOP_LENGTH;
+    turn_end(s, 0, NULL);
+}
+
 void turn_step(struct session *s)
 {
     struct turn_run *r = &s->run;
     struct error e = {0};
     int id = -1, rc;
 
+    if (r->pooling) {
+        end_embedding(s);
+        return;
+    }
     if (!r->answering)
         begin_answer(s);
     if (session_cancelled(s)) {
@@ -557,6 +580,8 @@ void turn_end(struct session *s, int rc, const struct error *e)
     r->out.held = NULL;
     mem_free(r->scores);
     r->scores = NULL;
+    pooling_free(r->pooling);
+    r->pooling = NULL;
     ev.done_turn = r->done;
     if (r->rc < 0) {
         ev = (struct event){.kind = EVENT_ERROR, .text = mem_string(r->error.text)};

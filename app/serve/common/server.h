@@ -6,6 +6,7 @@
 #ifndef APP_SERVE_COMMON_SERVER_H
 #define APP_SERVE_COMMON_SERVER_H
 
+#include "app/setup/embedding.h"
 #include "engine/base/error.h"
 #include "engine/run/worker/worker.h"
 
@@ -45,7 +46,8 @@ struct server {
     atomic_bool plain;        /* log lines go to stderr, one per request; else only to the status */
     struct sampling sampling; /* default of requests */
     bool fresh_seeds;         /* no seed was given: each request gets a random one */
-    int max_tokens;           /* likewise; -1: unlimited */
+    struct embedding_settings embedding; /* as the options ask */
+    int max_tokens;                      /* likewise; -1: unlimited */
     bool ignore_eos;
     bool any_model;                 /* unknown model names mean the loaded one */
     bool allow_pull;                /* clients may make the server download models */

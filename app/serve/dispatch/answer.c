@@ -179,6 +179,10 @@ static void finished(struct task *t, const struct turn_done_event *done)
     struct job *j = t->job;
     size_t told = t->text.len;
 
+    if (j->wish.embed && !t->embedding && done->reason != STOP_CANCELLED) {
+        answer_failed(t, ERR_MEMORY, "no memory for an embedding");
+        return;
+    }
     t->done = *done;
     end_task(t);
     if (t->call.len || t->held.len)
@@ -218,12 +222,21 @@ void answer_failed(struct task *t, int code, const char *text)
     j->failed = true;
 }
 
-void answer_event(struct task *t, const struct event *ev)
+static void take_embedding(struct task *t, struct event *ev)
+{
+    mem_free(t->embedding);
+    t->embedding = ev->embedding.values;
+    t->n_embedding = ev->embedding.n;
+    ev->embedding.values = NULL;
+}
+
+void answer_event(struct task *t, struct event *ev)
 {
     switch (ev->kind) {
     case EVENT_TURN_STARTED: started(t, ev); break;
     case EVENT_LOGPROBS: logprobs(t, &ev->logprobs); break;
     case EVENT_TOKEN: token(t, &ev->token); break;
+    case EVENT_EMBEDDING: take_embedding(t, ev); break;
     case EVENT_TURN_DONE: finished(t, &ev->done_turn); break;
     case EVENT_ERROR: answer_failed(t, ev->failure.code, ev->text); break;
     default: break;
@@ -263,6 +276,9 @@ void answer_end(struct job *j)
         j->dialect->end(j);
         put_line(j);
         reply_stream_end(j->x, false);
+    } else if (j->dialect->whole_text) {
+        j->dialect->whole_text(j, &j->line);
+        reply_long_json(j->x, &j->line);
     } else {
         reply_json(j->x, 200, j->dialect->whole(j));
     }

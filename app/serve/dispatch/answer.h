@@ -6,8 +6,9 @@
 
 /* The dispatcher has taken the job: sends a stream's header. */
 void answer_begin(struct job *j);
-/* An event of the task's turn; sets t->over (and decrements job->left) if it was the last. */
-void answer_event(struct task *t, const struct event *ev);
+/* An event of the task's turn, of which it may take the contents; sets t->over (and decrements
+ * job->left) if it was the last. */
+void answer_event(struct task *t, struct event *ev);
 /* Ends a task that cannot be answered, and sends its client the error. text: why, or NULL. */
 void answer_failed(struct task *t, int code, const char *text);
 /* All tasks of the job are over: sends the whole answer, or ends the stream. */

@@ -56,6 +56,7 @@ static void task_release(struct task *t)
     json_decref(t->logprobs);
     json_decref(t->fresh);
     json_decref(t->tool_calls);
+    mem_free(t->embedding);
 }
 
 void job_free(struct job *j)
@@ -112,6 +113,7 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
                             .logprobs = w->logprobs,
                             .top_logprobs = (int)w->top_logprobs,
                             .score_prompt = w->logprobs && w->echo,
+                            .embed = w->embed,
                             .adapters = true};
     memcpy(t->turn.strengths, w->strengths, sizeof w->strengths);
     t->turn.sampling.seed += (uint64_t)(index % (int)w->n);

@@ -40,6 +40,8 @@ struct task {
     bool echoed;   /* the prompt was sent as an echo */
     size_t offset; /* total characters of the tokens reported so far */
     int reasoning_tokens;
+    float *embedding; /* (n_embedding), mem_*; NULL: none */
+    int n_embedding;
     json_t *tool_calls; /* in OpenAI's form; NULL: none */
     struct turn_done_event done;
     const char *finish; /* OpenAI's word: "stop", "length", "tool_calls" */
@@ -48,7 +50,8 @@ struct task {
 /* The plain fields of all APIs; each API's table selects some. */
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
-    int64_t n, max_tokens, top_logprobs;
+    int64_t n, max_tokens, top_logprobs, dimensions;
+    enum embed_pooling embed; /* not NONE: the answer is an embedding */
     bool tools;               /* tool calls are parsed out of the text */
     bool call;                /* the answer is only such a call, constrained by j->grammar */
     struct sampling sampling; /* of the first choice */
@@ -97,6 +100,8 @@ struct dialect {
     /* an event that ends a stream */
     void (*failure)(struct job *j, const struct refusal *r);
     json_t *(*whole)(struct job *j); /* NULL: no memory */
+    /* in place of whole, for answers too long for json_t: JSON, appended to out */
+    void (*whole_text)(struct job *j, struct strbuf *out);
     /* formats a token's probabilities; NULL: not supported */
     json_t *(*entry)(const struct tokenizer *t, const struct logprobs_event *p, bool first);
 };

@@ -66,8 +66,17 @@ void command_release(struct command *c)
     }
 }
 
+void event_taken(struct event *e)
+{
+    e->text = NULL;
+    if (e->kind == EVENT_EMBEDDING)
+        e->embedding.values = NULL;
+}
+
 void event_release(struct event *e)
 {
     mem_free(e->text);
-    e->text = NULL;
+    if (e->kind == EVENT_EMBEDDING)
+        mem_free(e->embedding.values);
+    event_taken(e);
 }

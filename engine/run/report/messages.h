@@ -55,6 +55,14 @@ struct prompt {
     int marks[PROMPT_MARKS], n_marks;
 };
 
+/* An embedding of a prompt, from the hidden states after the final norm. */
+enum embed_pooling {
+    EMBED_NONE,
+    EMBED_MEAN, /* their mean */
+    EMBED_LAST, /* the last token's */
+    EMBED_CLS   /* the first token's */
+};
+
 /* One turn: the engine reuses the KV of the longest prefix that the session shares with the prompt.
  */
 struct turn {
@@ -70,6 +78,9 @@ struct turn {
     /* Also LOGPROBS of every prompt token but the first, before those; the prompt is computed
      * whole. */
     bool score_prompt;
+    /* Not NONE: EVENT_EMBEDDING instead of an answer (max_tokens is 0); the prompt is computed
+     * whole. */
+    enum embed_pooling embed;
     char **stops; /* n_stops strings that end the answer; not output */
     size_t n_stops;
     /* grammar of the answer (not of the thoughts before it); a reference; NULL: none */
@@ -129,6 +140,7 @@ enum event_kind {
     EVENT_PREFILL,      /* .progress: tokens */
     EVENT_LOGPROBS,     /* .logprobs: of a token of the prompt, or of the next token */
     EVENT_TOKEN,        /* .token */
+    EVENT_EMBEDDING,    /* .embedding: of the prompt; TURN_DONE follows */
     EVENT_TURN_DONE,    /* .done_turn */
     /* .text: name of the plan now in effect; sent after each placement request, also a failed one.
      * .wishes: how many COMMAND_PLAN and COMMAND_PLACE, in the order sent, are decided by then;
@@ -209,6 +221,11 @@ struct event {
             int code;
         } failure;
         uint64_t wishes;
+        struct {
+            float *values; /* (n), not normalised; mem_*, owned: a listener that takes it sets it to
+                            * NULL */
+            int n;
+        } embedding;
     };
     char *text; /* owned, or NULL */
 };
@@ -219,5 +236,7 @@ void dialogue_release(struct dialogue *d);
 void turn_release(struct turn *t);
 void command_release(struct command *c);
 void event_release(struct event *e);
+/* Its contents have another owner: forgets them. */
+void event_taken(struct event *e);
 
 #endif

@@ -140,7 +140,7 @@ static int on_event(void *ctx, struct event *ev)
     } else {
         send_event(c, ev);
     }
-    ev->text = NULL;
+    event_taken(ev);
     return unwanted(c);
 }
 
@@ -316,7 +316,7 @@ static int on_engine_event(void *ctx, struct event *ev)
     if (ev->kind == EVENT_PLAN) /* a newer request replaces a pending one: at most one waits */
         ev->wishes = w->wishes - engine_place_waits(w->engine);
     send_event(w->main, ev);
-    ev->text = NULL;
+    event_taken(ev);
     return 0;
 }
 
