@@ -302,6 +302,23 @@ static const struct {
     {"GET", "/api/nothing", NULL, 404, "/api/nothing"},
 };
 
+/* As curl -d sends it, which is how Ollama's own pages show it; not from a web page. */
+START_TEST(any_type_of_content)
+{
+    static const char form[] = "Host: localhost\r\nContent-Type: "
+                               "application/x-www-form-urlencoded\r\n",
+                      page[] = "Host: localhost\r\nContent-Type: text/plain\r\nOrigin: "
+                               "http://evil.example\r\n";
+    struct reply r = serving_ask("POST", GENERATE, form, "{\"prompt\": \"Hi\", " SHORT "}");
+
+    ck_assert_int_eq(r.status, 200);
+    free(r.head);
+    r = serving_ask("POST", GENERATE, page, "{\"prompt\": \"Hi\", " SHORT "}");
+    ck_assert_int_eq(r.status, 403);
+    free(r.head);
+}
+END_TEST
+
 START_TEST(what_is_wrong_is_told)
 {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -398,6 +415,7 @@ static Suite *suite(void)
     tcase_add_test(t, options);
     tcase_add_test(t, loads);
     tcase_add_test(t, models_are_listed);
+    tcase_add_test(t, any_type_of_content);
     tcase_add_test(t, what_is_wrong_is_told);
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(tools, with_tools, serving_end_well);

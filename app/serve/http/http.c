@@ -114,7 +114,9 @@ static int check_request(struct exchange *x, struct MHD_Connection *c, const cha
         return -1;
     if (!x->route)
         return -1;
-    if (strcmp(method, "POST") == 0 && check_type(header(c, "Content-Type"), r) < 0)
+    /* Ollama's clients need not say it; a web page's request is refused by its Origin */
+    if (strcmp(method, "POST") == 0 && x->route->form != API_OLLAMA &&
+        check_type(header(c, "Content-Type"), r) < 0)
         return -1;
     return check_coding(c, r) < 0 ? -1 : check_length(c, r);
 }
