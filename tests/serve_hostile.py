@@ -91,6 +91,39 @@ def bodies(model):
         "/v1/messages": [{"model": model, "max_tokens": 3, "system": [{"type": "text", "text": "s"}], "stream": False, "stop_sequences": ["zz"],
                           "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "temperature": 0.5, "top_k": 5, "top_p": 0.9,
                           "metadata": {"user_id": "u"}, "thinking": {"type": "disabled"}}],
+        "/v1/messages ": [{"model": model, "max_tokens": 3, "stream": True, "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+                           "tools": [{"name": "look", "description": "looks", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}],
+                           "thinking": {"type": "enabled", "budget_tokens": 100},
+                           "messages": [{"role": "user", "content": "hi"},
+                                        {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"},
+                                                                          {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": "a"}}]},
+                                        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": False,
+                                                                      "content": [{"type": "text", "text": "x"}]},
+                                                                     {"type": "document", "source": {"type": "text", "data": "d"}}]}]},
+                          {"model": model, "max_tokens": 3, "messages": [{"role": "user", "content": "hi"}], "tools": [{"name": "look", "input_schema": SCHEMA}],
+                           "tool_choice": {"type": "tool", "name": "look"}},
+                          {"model": model, "max_tokens": 3, "messages": [{"role": "user", "content": "hi"}],
+                           "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}],
+        "/v1/responses ": [{"model": model, "input": [{"type": "item_reference", "id": "msg_0123456789abcdef012345670"}, {"role": "user", "content": "x"}],
+                            "previous_response_id": "resp_0123456789abcdef01234567", "store": True, "stream": True, "max_output_tokens": 3},
+                           {"model": model, "input": "x", "store": True, "max_output_tokens": 2, "conversation": None, "prompt": None}],
+        "/v1/embeddings": [{"model": model, "input": ["hi", "ho"], "encoding_format": "base64", "dimensions": 8, "user": "u"},
+                           {"model": model, "input": [[5, 6], [7]], "encoding_format": "float"}, {"model": model, "input": [5, 6]}],
+        "/api/chat": [{"model": model, "stream": True, "think": False, "keep_alive": "5m", "format": "json",
+                       "messages": [{"role": "user", "content": "hi", "images": []},
+                                    {"role": "assistant", "content": "", "thinking": "t", "tool_calls": [{"function": {"name": "look", "arguments": {"a": "a"}}}]},
+                                    {"role": "tool", "tool_name": "look", "content": "seen"}],
+                       "options": {"num_predict": 3, "temperature": 0.5, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 1.0, "repeat_last_n": 8,
+                                   "repeat_penalty": 1.1, "presence_penalty": 0.1, "frequency_penalty": 0.1, "mirostat": 0, "mirostat_tau": 5.0,
+                                   "mirostat_eta": 0.1, "seed": 7, "stop": ["zz"], "num_ctx": 512}},
+                      {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL], "options": {"num_predict": 3}},
+                      {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}], "format": SCHEMA, "options": {"num_predict": 3}}],
+        "/api/generate": [{"model": model, "prompt": "hi", "suffix": None, "system": "s", "template": None, "raw": False, "images": [], "context": [1],
+                           "stream": False, "options": {"num_predict": 2}},
+                          {"model": model, "prompt": "hi", "raw": True, "stream": True, "options": {"num_predict": 2}}],
+        "/api/embed": [{"model": model, "input": ["hi", "ho"], "truncate": True, "dimensions": 4, "options": {}}],
+        "/api/embeddings": [{"model": model, "prompt": "hi"}],
+        "/api/show": [{"model": model, "verbose": True}],
         "/v1/messages/count_tokens": [{"model": model, "system": "s", "messages": [{"role": "user", "content": "hi"}]}],
         "/apply-template": [{"messages": said, "tools": [TOOL], "tool_choice": "auto", "chat_template_kwargs": {"k": 1}}],
         "/tokenize": [{"content": "hi", "add_special": True, "parse_special": True, "with_pieces": True}],
@@ -120,6 +153,10 @@ def told(status, kind, data):
     if status >= 500 or status < 200:
         return "status %d" % status
     try:
+        if kind.startswith("application/x-ndjson"):
+            for line in data.decode().splitlines():
+                json.loads(line)
+            return None
         if kind.startswith("text/event-stream"):
             for line in data.decode().splitlines():
                 if line.startswith("data: ") and line != "data: [DONE]":
@@ -127,7 +164,9 @@ def told(status, kind, data):
                         return "in the stream: %s" % line[:200]
             return None
         answer = json.loads(data)
-        if status >= 400 and not (line := answer["error"]["message"]) or status >= 400 and "\n" in line:
+        line = answer["error"] if status >= 400 else ""
+        line = line["message"] if isinstance(line, dict) else line
+        if status >= 400 and not line or status >= 400 and "\n" in line:
             return "a refusal without a line"
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         return "no JSON: %r" % e
@@ -137,7 +176,7 @@ def check(path, text, what, must=False):
     body = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     began = time.monotonic()
     try:
-        status, kind, data = ask(path, body)
+        status, kind, data = ask(path.strip(), body)  # a space: more of the same
     except Exception as e:
         status, wrong, data = 0, "no answer: %r" % e, b""
     else:
@@ -176,7 +215,8 @@ SAMPLING["lora"] = [{"id": 0, "scale": 0.5}] if json.loads(ask("/lora-adapters",
 all_bodies = {path: each for path, each in bodies(model).items() if path.startswith(only)}
 for path, list_of in all_bodies.items():
     for body in list_of:
-        check(path, dump(body), "as documented", must=path != "/lora-adapters" or SAMPLING["lora"])  # there may be none
+        check(path, dump(body), "as documented", must=(path != "/lora-adapters" or SAMPLING["lora"])  # there may be none
+              and "previous_response_id" not in body)
 for path, list_of in all_bodies.items():
     for body in list_of:
         each_field(path, body)
