@@ -12,6 +12,7 @@ void api_completions(struct exchange *x);
 void api_apply_template(struct exchange *x);
 void api_responses(struct exchange *x);
 void api_response_get(struct exchange *x);
+void api_response_post(struct exchange *x);
 void api_response_delete(struct exchange *x);
 void api_messages(struct exchange *x);
 void api_count_tokens(struct exchange *x);

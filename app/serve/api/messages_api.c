@@ -50,8 +50,9 @@ static json_t *call_block(const json_t *call, json_t *input)
     char own[64];
 
     snprintf(own, sizeof own, "toolu_%s", strncmp(id, "call_", 5) == 0 ? id + 5 : id);
-    return json_pack("{s:s, s:s, s:O, s:o}", "type", "tool_use", "id", own, "name",
-                     json_object_get(json_object_get(call, "function"), "name"), "input", input);
+    return json_pack("{s:s, s:s, s:O, s:o, s:{s:s}}", "type", "tool_use", "id", own, "name",
+                     json_object_get(json_object_get(call, "function"), "name"), "input", input,
+                     "caller", "type", "direct");
 }
 
 /* The arguments of a call; {} if they are no object. */

@@ -541,6 +541,15 @@ void api_response_get(struct exchange *x)
     json_decref(kept);
 }
 
+/* Such as /compact and /ID/cancel: nothing runs in the background here. */
+void api_response_post(struct exchange *x)
+{
+    struct refusal why;
+
+    refuse(&why, 404, "not_found", NULL, "there is no /v1/responses/%.100s here", x->argument);
+    reply_refusal(x, &why);
+}
+
 void api_response_delete(struct exchange *x)
 {
     char id[64];
