@@ -161,7 +161,7 @@ static const char *const engine_order[] = {
 };
 static const char *const app_order[] = {
     "app/common/",    "app/options/", "app/fetch/", "app/setup/",
-    "app/placement/", "app/connect/", "app/bench/", "app/speculate/",
+    "app/placement/", "app/connect/", "app/mcp/",   "app/bench/", "app/speculate/",
     "app/chat/",      "app/quality/", "app/serve/", "app/headless/",
     "app/analyze/",   "app/train/",   "app/",       NULL,
 };

@@ -19,7 +19,7 @@
 static bool has_header(const struct ui_block *b)
 {
     return b->kind == UI_USER || b->kind == UI_ASSISTANT || b->kind == UI_SYSTEM ||
-           b->kind == UI_THOUGHT || b->kind == UI_VIEW;
+           b->kind == UI_THOUGHT || b->kind == UI_TOOL || b->kind == UI_VIEW;
 }
 
 /* A long message (an attached file) is folded to its beginning, except during a search. */
@@ -29,12 +29,16 @@ static bool is_cut(const struct ui_model *m, const struct ui_block *b)
            b->wrap.n_lines > USER_MOST;
 }
 
+/* Only its header is shown. */
+static bool is_folded(const struct ui_model *m, const struct ui_block *b)
+{
+    return (b->kind == UI_THOUGHT || b->kind == UI_TOOL) && !m->thoughts_open;
+}
+
 /* Number of lines shown; a folded message has one more with the number of hidden lines. */
 static int body_lines(const struct ui_model *m, const struct ui_block *b)
 {
-    return b->kind == UI_THOUGHT && !m->thoughts_open ? 0
-           : is_cut(m, b)                             ? USER_HEAD + 1
-                                                      : (int)b->wrap.n_lines;
+    return is_folded(m, b) ? 0 : is_cut(m, b) ? USER_HEAD + 1 : (int)b->wrap.n_lines;
 }
 
 static int body_rows(const struct ui_model *m, const struct ui_block *b)
@@ -78,7 +82,8 @@ static struct style look_style(const struct theme *t, const struct ui_block *b, 
     enum theme_role base = b->kind == UI_USER      ? ROLE_STYLE_USER_TEXT
                            : b->kind == UI_NOTICE  ? ROLE_STYLE_NOTICE
                            : b->kind == UI_TROUBLE ? ROLE_STYLE_TROUBLE
-                           : b->kind == UI_SYSTEM || b->kind == UI_THOUGHT || b->kind == UI_VIEW
+                           : b->kind == UI_SYSTEM || b->kind == UI_THOUGHT || b->kind == UI_TOOL ||
+                                   b->kind == UI_VIEW
                                ? ROLE_STYLE_DIM
                                : ROLE_STYLE_TEXT;
     struct style s = theme_style(t, base);
@@ -157,6 +162,20 @@ static void thought_head(struct canvas *c, int x, int y, int width, const struct
     snprintf(text, sizeof text, "%s %s%s", m->thoughts_open ? "▾" : "▸",
              b->open ? "thinking" : "thought", tokens);
     at = canvas_text(c, x, y, dim, text);
+    fold_hint(c, at, x + width, y, m);
+}
+
+/* The line above a tool's result: what ran, and how long the result is. */
+static void tool_head(struct canvas *c, int x, int y, int width, const struct ui_model *m,
+                      const struct ui_block *b)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    char text[sizeof b->tool + 48], size[16];
+    int at;
+
+    snprintf(text, sizeof text, "%s tool %s, %s", m->thoughts_open ? "▾" : "▸", b->tool,
+             draw_size(size, (double)b->len, false));
+    at = x + canvas_text_fit(c, x, y, width, dim, text);
     fold_hint(c, at, x + width, y, m);
 }
 
@@ -465,6 +484,8 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
 
     if (line < 0 && b->kind == UI_THOUGHT)
         thought_head(c, x, y, width, m, b);
+    else if (line < 0 && b->kind == UI_TOOL)
+        tool_head(c, x, y, width, m, b);
     else if (line < 0 && b->kind == UI_VIEW)
         view_head(c, x, y, width, m);
     else if (line < 0)

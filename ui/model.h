@@ -27,8 +27,8 @@
 /* fading steps: colours of the fade, then brighter heat colours */
 #define UI_LIGHT (THEME_FADE + 1)
 
-/* UI_THOUGHT: the model's thoughts before an answer, folded into one line. UI_VIEW: a rule before
- * the first message in the model's context */
+/* UI_THOUGHT: the model's thoughts before an answer, and UI_TOOL: the result of a tool it called,
+ * both folded into one line. UI_VIEW: a rule before the first message in the model's context */
 enum ui_block_kind {
     UI_USER,
     UI_ASSISTANT,
@@ -37,6 +37,7 @@ enum ui_block_kind {
     UI_TROUBLE,
     UI_OUTPUT,
     UI_THOUGHT,
+    UI_TOOL,
     UI_VIEW
 };
 
@@ -89,6 +90,7 @@ struct ui_block {
     uint64_t first_token;  /* n_tokens after its first token; 0: its tokens are not known */
     int entry;             /* index in the conversation, from 1; 0: none */
     int which, of;         /* index among the variants at this entry, from 1; of < 2: no variants */
+    char tool[128];        /* UI_TOOL: "read_file of files, 0.3 s" */
     struct wrap wrap;
 };
 
@@ -192,8 +194,8 @@ struct ui_model {
     bool prefilling;
     uint64_t prefill_at, prefill_from; /* when prefill began, and at which token */
     double prefill_rate;               /* tokens a second since then; 0: not known yet */
-    char waiting[256]; /* first line of a queued message; empty: none */
-    char note[160];    /* replaces the hint below the input until note_until */
+    char waiting[256];                 /* first line of a queued message; empty: none */
+    char note[160];                    /* replaces the hint below the input until note_until */
     uint64_t note_until;
     char wanted_plan[64]; /* requested and not in effect yet; empty: none */
     uint64_t wish;        /* number of that request (event.wishes) */
@@ -216,8 +218,8 @@ struct ui_model {
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;
     struct ui_history use[DEVICE_MAX]; /* of the devices, 0 .. 1; the CPU's: this process */
-    uint64_t now;       /* of the last tick */
-    uint64_t settle_ns; /* interval between updates of the figures */
+    uint64_t now;                      /* of the last tick */
+    uint64_t settle_ns;                /* interval between updates of the figures */
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
     struct ui_token tokens[UI_TOKENS];
     struct logprobs_event likely; /* for the next token */
@@ -226,7 +228,7 @@ struct ui_model {
     /* n_tokens and the block's first_token of the newest answer computed, while it is removed from
      * the chat; 0: it is not, or its tokens are not kept any more */
     uint64_t aside, aside_first;
-    uint16_t *token_experts;      /* (UI_TOKENS, n_layers * used): expert by layer and slot */
+    uint16_t *token_experts; /* (UI_TOKENS, n_layers * used): expert by layer and slot */
     int token_width;
     /* the user's view */
     uint32_t open_panels; /* bit by index in panels[] */

@@ -15,7 +15,7 @@ size_t search_found(const struct ui_search *s, const char *text, size_t len, siz
 /* Folded text cannot be shown. */
 static bool is_open(const struct ui_model *m, const struct ui_block *b)
 {
-    return b->kind != UI_THOUGHT || m->thoughts_open;
+    return (b->kind != UI_THOUGHT && b->kind != UI_TOOL) || m->thoughts_open;
 }
 
 /* Match number `wanted` (all are counted); -1: the last one. */

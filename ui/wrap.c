@@ -644,7 +644,7 @@ static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, 
     size_t n = end - from, marker, level = 0;
     bool markdown = b->kind == UI_ASSISTANT, bullet;
 
-    if (b->kind == UI_OUTPUT)
+    if (b->kind == UI_OUTPUT || b->kind == UI_TOOL)
         return items_inline(b->text, from, end, open, LOOK_TEXT, false) &&
                items_cut(w, (uint32_t)from, width, 0, table_indent(s, n, width), 0, LINE_TEXT);
     if (markdown && fence(s, n)) {

@@ -9,6 +9,7 @@
 #include "app/options/options.h"
 #include "app/setup/run_stats.h"
 #include "app/common/transcript.h"
+#include "app/mcp/mcp.h"
 #include "engine/run/worker/worker.h"
 
 struct conversation;
@@ -46,6 +47,8 @@ struct conversation_hooks {
     bool unkept;
     /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C works */
     bool keys;
+    /* somebody answers conversation_question; else calls that are not allowed are refused */
+    bool asks;
 };
 
 /* Starts the worker; the model is loaded in the background. The chat named by --continue or --chat
@@ -56,15 +59,18 @@ int conversation_open(struct conversation **out, struct options *o,
  * model could not be read …), or that of saving. */
 int conversation_close(struct conversation *c, struct error *e);
 
-/* poll for reading, then conversation_pump */
+/* poll for reading, then conversation_pump; -1: there is none */
 int conversation_fd(const struct conversation *c);
+/* likewise: something has changed about the tools of --mcp; -1: there are none */
+int conversation_tools_fd(const struct conversation *c);
 void conversation_pump(struct conversation *c);
 /* Submits a message. While an answer runs it is queued. 0; -1: refused with a notice; the caller
  * keeps the text. */
 int conversation_submit(struct conversation *c, const char *text);
-/* the answer ends after the current token; async-signal-safe */
+/* the answer ends after the current token; calls of tools end, and those to come are not run */
 void conversation_stop(struct conversation *c);
-bool conversation_busy(const struct conversation *c); /* an answer is being written */
+/* an answer is being written, or its calls of tools are asked about or run */
+bool conversation_busy(const struct conversation *c);
 /* busy, or a conversation_call has not finished yet */
 bool conversation_working(const struct conversation *c);
 bool conversation_ready(const struct conversation *c); /* the model is loaded */
@@ -72,6 +78,23 @@ bool conversation_over(const struct conversation *c);  /* /quit, or the worker h
 /* the queued message, NULL: none */
 const char *conversation_waiting(const struct conversation *c);
 char *conversation_unqueue(struct conversation *c); /* removes it from the queue; mem_* memory */
+
+/* A call of a tool that waits for permission. */
+struct tool_question {
+    unsigned serial; /* 1, 2, 3 …: another one is another question */
+    const struct mcp_tool *tool;
+    const json_t *arguments; /* of the model: untrusted */
+    size_t at, of;           /* which call of the answer, from 1 */
+};
+enum tool_permission { TOOL_ONCE, TOOL_ALWAYS, TOOL_NEVER };
+/* False: nothing is asked. Valid until the next call of any function but the accessors. */
+bool conversation_question(const struct conversation *c, struct tool_question *out);
+/* ALWAYS: this tool for the rest of the chat. NEVER: this call. */
+void conversation_permit(struct conversation *c, enum tool_permission permission);
+/* The tool whose call runs; NULL: none does. */
+const struct mcp_tool *conversation_tool_running(const struct conversation *c);
+/* The servers of --mcp; NULL: none. */
+struct mcp *conversation_mcp(const struct conversation *c);
 
 /* prints which tokens chose the expert, as output */
 int conversation_expert(struct conversation *c, int layer, int expert);

@@ -29,6 +29,7 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
     last = &c->transcript.entries[c->transcript.n - 1];
     snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
+    c->tools.due = c->tools.mcp && (stop == STOP_TOKEN || stop == STOP_STRING);
     conversation_turn_save(c);
 }
 
@@ -83,6 +84,7 @@ void conversation_answer_text(struct conversation *c, const struct token_event *
     if (!t->len)
         return;
     answer_text_put(&c->answer, &c->thought, &c->part, t);
+    calls_text_note(&c->tools.text, t);
     part_write(c);
 }
 
@@ -116,7 +118,8 @@ static int turn_begin(struct conversation *c, bool go_on)
     struct turn turn = {.probabilities = true, .logprobs = true, .top_logprobs = 10};
     struct error e = {0};
 
-    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 && reseed(c, &turn)) {
+    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 &&
+        conversation_tell(c, &said, true, &e) == 0 && reseed(c, &turn)) {
         conversation_receipt_begin(c, &turn, go_on);
         return conversation_turn_begin(c, &said, &turn);
     }
@@ -132,7 +135,16 @@ void conversation_answer_clear(struct conversation *c)
     conversation_tokens_keep(c);
     strbuf_clear(&c->answer);
     strbuf_clear(&c->thought);
+    calls_text_clear(&c->tools.text);
     c->part = PART_ANSWER;
+}
+
+/* The text that is continued; calls in it are part of the text from now on. */
+static void go_on_from(struct conversation *c, const struct transcript_entry *x)
+{
+    strbuf_puts(&c->answer, x->text);
+    strbuf_puts(&c->tools.text.plain, x->text);
+    transcript_tools(&c->transcript, c->transcript.n - 1, NULL);
 }
 
 int conversation_answer(struct conversation *c, bool go_on)
@@ -141,9 +153,10 @@ int conversation_answer(struct conversation *c, bool go_on)
 
     assert(!c->busy && (!go_on || c->transcript.n > 0));
     c->editing = false;
+    c->tools.rounds = c->tools.going_on ? c->tools.rounds : 0;
     conversation_answer_clear(c);
     if (go_on)
-        strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
+        go_on_from(c, &c->transcript.entries[c->transcript.n - 1]);
     else if (transcript_append(&c->transcript, ROLE_ASSISTANT, "", &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
@@ -191,11 +204,17 @@ static int message_send(struct conversation *c, const char *text)
     return conversation_answer(c, false);
 }
 
+/* A message waits until the model and the tool servers are there. */
+static bool can_send(const struct conversation *c)
+{
+    return c->ready && !conversation_busy(c) && !(c->tools.mcp && mcp_starting(c->tools.mcp));
+}
+
 void conversation_waiting_send(struct conversation *c)
 {
     char *text = c->waiting;
 
-    if (!text || !c->ready || c->busy || c->worker_gone)
+    if (!text || !can_send(c) || c->worker_gone)
         return;
     c->waiting = NULL;
     message_send(c, text);
@@ -211,7 +230,7 @@ int conversation_submit(struct conversation *c, const char *text)
         conversation_say(c, SAY_TROUBLE, "there is no engine to answer; /quit ends");
         return -1;
     }
-    if (c->busy || !c->ready) {
+    if (!can_send(c)) {
         if (c->waiting) {
             conversation_say(c, SAY_NOTICE, "one message is waiting already; %s takes it back",
                              c->hooks.keys ? "Esc" : "Ctrl-C");

@@ -149,7 +149,7 @@ static bool can_branch(struct conversation *c, const struct answer_kept *a, size
 {
     const char *why = NULL;
 
-    if (c->busy)
+    if (conversation_busy(c))
         why = "not while an answer is being written";
     else if (at >= a->n)
         why = "only a token of the newest answer can be exchanged, as long as its tokens are kept";

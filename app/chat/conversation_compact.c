@@ -107,7 +107,7 @@ static int write_one(struct conversation *c, size_t at)
     struct turn turn = {0};
     struct error e = {0};
 
-    if (question(c, at, &said, &turn, &e) < 0) {
+    if (question(c, at, &said, &turn, &e) < 0 || conversation_tell(c, &said, false, &e) < 0) {
         dialogue_release(&said);
         turn_release(&turn);
         conversation_say(c, SAY_TROUBLE, "%s", e.text);

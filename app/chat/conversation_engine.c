@@ -192,8 +192,8 @@ static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
 /* Once, if auto was requested; never before an answer has been given. */
 void conversation_measure_after(struct conversation *c)
 {
-    if (c->remote || !c->auto_asked || c->auto_done || c->busy || c->calls || c->waiting ||
-        !c->stats.turns)
+    if (c->remote || !c->auto_asked || c->auto_done || conversation_busy(c) || c->calls ||
+        c->waiting || !c->stats.turns)
         return;
     c->auto_done = true;
     c->measuring = conversation_call(c, do_auto, NULL, NULL) == 0;

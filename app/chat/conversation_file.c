@@ -161,7 +161,7 @@ int conversation_rename(struct conversation *c, const char *name, struct error *
         return rc;
     conversation_keep(c);
     snprintf(before, sizeof before, "%s", c->autosave.path);
-    if (c->busy)
+    if (conversation_busy(c))
         return error_set(e, ERR_USAGE, "not while an answer is being written");
     if (access(path, F_OK) == 0)
         return error_set(e, ERR_USAGE, "there is a chat of that name already");
@@ -230,6 +230,13 @@ int conversation_system(struct conversation *c, const char *text)
     return 0;
 }
 
+/* In another chat every tool is asked about again. */
+static void ask_again(struct conversation *c)
+{
+    if (c->tools.mcp)
+        mcp_always_none(c->tools.mcp);
+}
+
 void conversation_new(struct conversation *c)
 {
     size_t keep = c->transcript.n && c->transcript.entries[0].role == ROLE_SYSTEM ? 1 : 0;
@@ -238,6 +245,7 @@ void conversation_new(struct conversation *c)
     c->editing = false;
     c->n_undone = 0;
     c->dropped = 0;
+    ask_again(c);
     transcript_truncate(&c->transcript, keep);
     transcript_tails_release(&c->transcript.waiting);
     conversation_file_begin(c);
@@ -256,6 +264,7 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
     c->editing = false;
     c->n_undone = 0;
     c->dropped = 0;
+    ask_again(c);
     autosave_recover(&c->transcript, path);
     /* continuing does not change the file that was read */
     conversation_file_begin(c);

@@ -43,10 +43,12 @@ int conversation_open(struct conversation **out, struct options *o,
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = pace_from_options(o, true);
     if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
-        (rc = system_set(c, text, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
+        (rc = system_set(c, text, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0 &&
+        (rc = conversation_tools_open(c, e)) >= 0)
         rc = conversation_link_open(c, e);
     mem_free(text);
     if (rc < 0) {
+        conversation_tools_close(c);
         stats_release(&c->stats);
         autosave_release(&c->autosave, false);
         transcript_release(&c->transcript);
@@ -70,6 +72,7 @@ int conversation_close(struct conversation *c, struct error *e)
         stats_finish(&c->stats, c->options, stderr, e);
     prompter_release(&c->prompter);
     conversation_receipts_settle(c);
+    conversation_tools_close(c);
     conversation_link_close(c);
     mem_free(c->change.wanted);
     mem_free(c->change.back);
@@ -272,6 +275,7 @@ void conversation_pump(struct conversation *c)
     while (conversation_link_next(c, &ev) == 1)
         handle(c, &ev);
     prompt_take(c);
+    conversation_tools_pump(c);
     conversation_model_settle(c);
     if (!conversation_link_there(c))
         return;
@@ -281,6 +285,8 @@ void conversation_pump(struct conversation *c)
 
 void conversation_stop(struct conversation *c)
 {
+    if (!c->busy && conversation_busy(c))
+        conversation_tools_stop(c);
     prompter_stop(&c->prompter);
     conversation_link_cancel(c);
 }

@@ -2,7 +2,9 @@
  * Both take a message and produce events; the rest of the conversation is independent of which it
  * is. UI thread; conversation_link_cancel: async-signal-safe. */
 #include "app/chat/internal.h"
+#include "app/mcp/telling.h"
 #include "engine/base/mem.h"
+#include "engine/text/chat_template.h"
 
 #include <string.h>
 
@@ -87,6 +89,20 @@ void conversation_link_cancel(struct conversation *c)
 static void wake(void *ctx)
 {
     client_wake(ctx);
+}
+
+int conversation_tell(struct conversation *c, struct dialogue *said, bool offer, struct error *e)
+{
+    const struct engine_info *info = conversation_info(c);
+    struct chat_tools knows = {0};
+
+    if (c->remote)
+        knows = telling_api;
+    else if (info && info->chat)
+        knows = chat_template_tools(info->chat);
+    if (c->tools.mcp && offer)
+        mcp_refresh(c->tools.mcp);
+    return telling_apply(said, c->tools.mcp && offer ? mcp_tools(c->tools.mcp) : NULL, &knows, e);
 }
 
 /* A server makes the prompt itself: it is sent the messages. */

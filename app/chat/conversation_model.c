@@ -161,7 +161,7 @@ int conversation_model(struct conversation *c, const char *path)
         conversation_say(c, SAY_TROUBLE, "out of memory");
         return -1;
     }
-    if (c->busy)
+    if (conversation_busy(c))
         conversation_say(c, SAY_NOTICE, "after this answer");
     return 0;
 }

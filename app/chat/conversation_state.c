@@ -19,14 +19,14 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
         c->hooks.say(c->hooks.ctx, kind, line);
 }
 
-bool conversation_working(const struct conversation *c)
-{
-    return c->busy || c->calls > 0;
-}
-
 bool conversation_busy(const struct conversation *c)
 {
-    return c->busy;
+    return c->busy || c->tools.due || round_on(&c->tools.round);
+}
+
+bool conversation_working(const struct conversation *c)
+{
+    return conversation_busy(c) || c->calls > 0;
 }
 
 bool conversation_ready(const struct conversation *c)
@@ -58,6 +58,35 @@ const struct stats *conversation_stats(struct conversation *c)
 struct options *conversation_options(struct conversation *c)
 {
     return c->options;
+}
+
+int conversation_tools_fd(const struct conversation *c)
+{
+    return c->tools.mcp ? mcp_fd(c->tools.mcp) : -1;
+}
+
+struct mcp *conversation_mcp(const struct conversation *c)
+{
+    return c->tools.mcp;
+}
+
+const struct mcp_tool *conversation_tool_running(const struct conversation *c)
+{
+    return round_on(&c->tools.round) && c->tools.round.permitted ? c->tools.round.tool : NULL;
+}
+
+bool conversation_question(const struct conversation *c, struct tool_question *out)
+{
+    const struct round *r = &c->tools.round;
+
+    if (!round_on(r) || c->tools.asked_at != r->at + 1 || !r->tool || r->permitted)
+        return false;
+    *out = (struct tool_question){.serial = c->tools.asked,
+                                  .tool = r->tool,
+                                  .arguments = r->arguments,
+                                  .at = r->at + 1,
+                                  .of = r->n};
+    return true;
 }
 
 const struct conversation_hooks *conversation_hooks(const struct conversation *c)

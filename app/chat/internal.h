@@ -8,6 +8,8 @@
 #include "app/chat/prompter.h"
 #include "app/connect/remote.h"
 #include "app/common/model_files.h"
+#include "app/mcp/calls.h"
+#include "app/mcp/round.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/receipt.h"
 #include "app/setup/run_stats.h"
@@ -46,6 +48,21 @@ struct chat_receipts {
     const struct weight_file *file;
     const char *folder;
     char model[DIGEST_HEX]; /* "": unknown */
+};
+
+/* The tools of --mcp, and the calls of the newest answer. */
+struct chat_tool_calls {
+    struct mcp *mcp;        /* NULL: no tools */
+    struct calls_text text; /* of the running answer */
+    bool due;               /* an answer has ended: its calls are looked at next */
+    struct round round;     /* being asked about, or run */
+    size_t taken;           /* results of it that are in the transcript */
+    unsigned asked;         /* calls that were asked about, ever, */
+    size_t asked_at;        /* the newest of them in the round, from 1; 0: none */
+    int rounds;             /* since the user's message */
+    bool going_on;          /* the next answer continues the round, no message of the user */
+    /* the servers' states as they were told last */
+    enum mcp_state told[MCP_SERVERS];
 };
 
 struct conversation {
@@ -99,6 +116,7 @@ struct conversation {
     bool editing; /* the next message replaces the last one */
     char *waiting;
     double pace, pace_asked;
+    struct chat_tool_calls tools;
     struct stats stats;
     struct chat_receipts receipts;
     struct cache_story story; /* of the newest answer, for /cache */
@@ -117,6 +135,14 @@ void conversation_turn_save(struct conversation *c); /* errors are reported once
 void conversation_changed(struct conversation *c);
 /* The next message becomes a branch beside what exists from entry `at` on. */
 int conversation_fork(struct conversation *c, size_t at);
+
+/* conversation_tools.c */
+/* Starts the servers of --mcp, if any. */
+int conversation_tools_open(struct conversation *c, struct error *e);
+void conversation_tools_close(struct conversation *c);
+/* Goes on with the calls of the newest answer; after the events. */
+void conversation_tools_pump(struct conversation *c);
+void conversation_tools_stop(struct conversation *c);
 
 /* conversation_model.c */
 /* The result of a model switch: reported, or the previous model is reopened; a switch that waits
@@ -185,6 +211,9 @@ void conversation_link_close(struct conversation *c);
 bool conversation_link_there(const struct conversation *c);
 int conversation_link_next(struct conversation *c, struct event *out);
 void conversation_link_cancel(struct conversation *c);
+/* Calls and results in it become what the model's template renders; offer: with the tools as they
+ * are now. ERR_MEMORY. */
+int conversation_tell(struct conversation *c, struct dialogue *said, bool offer, struct error *e);
 /* Takes both. */
 int conversation_link_ask(struct conversation *c, struct dialogue *said, struct turn *turn,
                           struct error *e);

@@ -94,7 +94,7 @@ static void put_facts(struct strbuf *b, const struct transcript_entry *x)
 
 static void put_entry(struct strbuf *b, const struct transcript_entry *x)
 {
-    static const char *const heads[] = {"system", "you", "moetop"};
+    static const char *const heads[] = {"system", "you", "moetop", "tool"};
 
     if (x->summary) {
         strbuf_puts(b, "<hr><p class=facts>for the model this stands for all above: ");

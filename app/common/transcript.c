@@ -140,6 +140,13 @@ int transcript_receipt(struct transcript *t, size_t i, struct json_t *receipt, s
     return json_array_append_new(t->entries[i].receipts, receipt) < 0 ? no_memory(e) : 0;
 }
 
+void transcript_tools(struct transcript *t, size_t i, struct json_t *tools)
+{
+    assert(i < t->n);
+    json_decref(t->entries[i].tools);
+    t->entries[i].tools = tools;
+}
+
 void transcript_entry_release(struct transcript_entry *x)
 {
     transcript_tails_release(&x->others);
@@ -148,6 +155,7 @@ void transcript_entry_release(struct transcript_entry *x)
     mem_free(x->summary);
     mem_free(x->plans);
     json_decref(x->receipts);
+    json_decref(x->tools);
 }
 
 void transcript_truncate(struct transcript *t, size_t n)
@@ -254,13 +262,28 @@ size_t transcript_view(const struct transcript *t)
     return first;
 }
 
+/* The members that a template reads; NULL: none. */
+static json_t *members_of(const struct transcript_entry *x)
+{
+    json_t *calls = json_object_get(x->tools, "tool_calls");
+
+    if (!x->tools)
+        return NULL;
+    if (calls)
+        return json_pack("{s:O}", "tool_calls", calls);
+    return json_pack("{s:O*, s:O*}", "tool_call_id", json_object_get(x->tools, "tool_call_id"),
+                     "name", json_object_get(x->tools, "name"));
+}
+
 static int message_copy(const struct transcript_entry *x, struct message *m)
 {
     size_t size = strlen(x->text) + (x->summary ? strlen(x->summary) : 0) + 64;
+    const char *plain = json_string_value(json_object_get(x->tools, "content"));
 
-    *m = (struct message){.role = x->role, .reasoning = mem_string(x->reasoning)};
+    *m = (struct message){
+        .role = x->role, .reasoning = mem_string(x->reasoning), .members = members_of(x)};
     if (!x->summary)
-        m->text = mem_string(x->text);
+        m->text = mem_string(plain ? plain : x->text);
     else if ((m->text = mem_alloc(size, 1)))
         snprintf(m->text, size, "[What was said before, in short: %s]\n\n%s", x->summary, x->text);
     return m->text && !m->reasoning == !x->reasoning ? 0 : ERR_MEMORY;
@@ -282,6 +305,7 @@ int transcript_messages(const struct transcript *t, struct message **out, size_t
         if (message_copy(&t->entries[i], &m[count++]) == 0)
             continue;
         while (count-- > 0) {
+            json_decref(m[count].members);
             mem_free(m[count].reasoning);
             mem_free(m[count].text);
         }

@@ -49,6 +49,10 @@ struct transcript_entry {
     size_t n_plans;
     /* of an answer: its receipts (app/setup/receipt_chat.h), a list, owned; NULL: none */
     struct json_t *receipts;
+    /* of an answer that calls tools: "tool_calls" in OpenAI's form, and "content": the text without
+     * them; of a result (ROLE_TOOL): "tool_call_id", "name", and "tool_run" about how it came
+     * about. An object, owned; NULL: none */
+    struct json_t *tools;
     double seconds, tok_s; /* wall clock; rate of the computation; 0: unknown */
     bool paced;            /* seconds includes time spent waiting for the pace */
     int tokens;
@@ -96,6 +100,8 @@ int transcript_placed(struct transcript *t, size_t i, const char *plan, int firs
                       struct error *e);
 /* Adds a receipt to answer i; takes it. ERR_MEMORY: nothing changed. */
 int transcript_receipt(struct transcript *t, size_t i, struct json_t *receipt, struct error *e);
+/* Sets what entry i has to do with tools (see struct transcript_entry); takes it. */
+void transcript_tools(struct transcript *t, size_t i, struct json_t *tools);
 void transcript_truncate(struct transcript *t, size_t n);
 /* Sets the system message, the first entry; NULL or empty: none. ERR_MEMORY: nothing changed. */
 int transcript_system(struct transcript *t, const char *text, struct error *e);
@@ -124,7 +130,8 @@ int transcript_set(struct transcript *t, const char *key, const char *value, str
 /* NULL: not set */
 const char *transcript_get(const struct transcript *t, const char *key);
 /* Copies for a turn: mem_* array and texts. The system message and the entries from transcript_view
- * on, with a summary at the start of the first one. */
+ * on, with a summary at the start of the first one. Calls of tools and their results are members of
+ * the messages (app/mcp/telling.h makes them what a template reads). */
 int transcript_messages(const struct transcript *t, struct message **out, size_t *n,
                         struct error *e);
 

@@ -17,11 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORMAT 1      /* "moetop_chat" of the files written */
+/* "moetop_chat" of the files written, and of those with calls of tools, which earlier versions
+ * cannot read */
+#define FORMAT 1
+#define FORMAT_TOOLS 2
 #define DEPTH_MAX 200 /* branches inside branches */
 #define BYTES_MAX ((size_t)256 << 20)
-
-static const char *const role_words[] = {"system", "user", "assistant"};
 
 /* JSON strings must be UTF-8; invalid bytes become U+FFFD. */
 static json_t *json_text(const char *text)
@@ -75,11 +76,32 @@ static json_t *tails_json(const struct transcript_tails *l)
     return all;
 }
 
+/* The members of struct transcript_entry's `tools`, as a file names them: "content" is the text
+ * that is shown. */
+static const struct {
+    const char *ours, *theirs;
+} tool_members[] = {{"tool_calls", "tool_calls"},
+                    {"content", "content_without_calls"},
+                    {"tool_call_id", "tool_call_id"},
+                    {"name", "name"},
+                    {"tool_run", "tool_run"}};
+#define TOOL_MEMBERS (sizeof tool_members / sizeof *tool_members)
+
+static void tools_put(json_t *o, const struct transcript_entry *x)
+{
+    for (size_t i = 0; i < TOOL_MEMBERS && x->tools; i++) {
+        json_t *v = json_object_get(x->tools, tool_members[i].ours);
+
+        if (v)
+            json_object_set(o, tool_members[i].theirs, v);
+    }
+}
+
 static json_t *entry_json(const struct transcript_entry *x)
 {
     json_t *o = json_object();
 
-    json_object_set_new(o, "role", json_string(role_words[x->role]));
+    json_object_set_new(o, "role", json_string(role_word(x->role)));
     json_object_set_new(o, "content", json_text(x->text));
     if (x->reasoning)
         json_object_set_new(o, "reasoning_content", json_text(x->reasoning));
@@ -103,11 +125,24 @@ static json_t *entry_json(const struct transcript_entry *x)
         json_object_set_new(o, "tok_s", json_real(x->tok_s));
     if (x->receipts)
         json_object_set(o, "receipts", x->receipts);
+    tools_put(o, x);
     if (x->others.n) {
         json_object_set_new(o, "branch", json_integer((json_int_t)x->which));
         json_object_set_new(o, "branches", tails_json(&x->others));
     }
     return o;
+}
+
+static bool calls_tools(const struct transcript_entry *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (x[i].tools)
+            return true;
+        for (size_t k = 0; k < x[i].others.n; k++)
+            if (calls_tools(x[i].others.tails[k].entries, x[i].others.tails[k].n))
+                return true;
+    }
+    return false;
 }
 
 /* As JSON, allocated by jansson (free). */
@@ -121,7 +156,7 @@ static int json_text_of(const struct transcript *t, char **text, struct error *e
 
     gmtime_r(&created, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    json_object_set_new(root, "moetop_chat", json_integer(FORMAT));
+    json_object_set_new(root, "moetop_chat", json_integer(calls_tools(t->entries, t->n) ? FORMAT_TOOLS : FORMAT));
     json_object_set_new(root, "created", json_string(when));
     if (t->model)
         json_object_set_new(root, "model", json_text(t->model));
@@ -257,6 +292,43 @@ static int read_tails(const json_t *list, const json_t *number, size_t more, int
     return rc;
 }
 
+static bool is_call(const json_t *call)
+{
+    const json_t *f = json_object_get(call, "function");
+
+    return json_is_string(json_object_get(call, "id")) &&
+           json_is_string(json_object_get(f, "name")) &&
+           json_is_string(json_object_get(f, "arguments"));
+}
+
+/* Calls and results in another form are left out: the text remains. */
+static bool tools_valid(enum role role, const json_t *o)
+{
+    const json_t *calls = json_object_get(o, "tool_calls"), *call;
+    size_t i;
+
+    if (role == ROLE_TOOL)
+        return json_is_string(json_object_get(o, "tool_call_id")) &&
+               json_is_string(json_object_get(o, "name"));
+    if (role != ROLE_ASSISTANT || !json_array_size(calls))
+        return false;
+    json_array_foreach(calls, i, call) if (!is_call(call)) return false;
+    return true;
+}
+
+static json_t *tools_of(enum role role, const json_t *o)
+{
+    json_t *tools = tools_valid(role, o) ? json_object() : NULL;
+
+    for (size_t i = 0; i < TOOL_MEMBERS && tools; i++) {
+        json_t *v = json_object_get(o, tool_members[i].theirs);
+
+        if (v)
+            json_object_set(tools, tool_members[i].ours, v);
+    }
+    return tools;
+}
+
 static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth, struct error *e)
 {
     const char *role = json_string_value(json_object_get(o, "role")),
@@ -264,10 +336,10 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth
     struct transcript_entry *x;
     int which = 0, rc;
 
-    while (role && which < 3 && strcmp(role, role_words[which]) != 0)
+    while (role && which < ROLES && strcmp(role, role_word((enum role)which)) != 0)
         which++;
-    if (!role || which == 3)
-        return error_set(e, ERR_INPUT, "message %zu has no role (system, user or assistant)",
+    if (!role || which == ROLES)
+        return error_set(e, ERR_INPUT, "message %zu has no role (system, user, assistant or tool)",
                          i + 1);
     if (!text)
         return error_set(e, ERR_INPUT, "message %zu has no content", i + 1);
@@ -275,6 +347,7 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, int depth
     if (rc < 0)
         return rc;
     x = &t->entries[t->n - 1];
+    x->tools = tools_of(x->role, o);
     text = json_string_value(json_object_get(o, "reasoning_content"));
     if (text && (rc = transcript_reasoning(t, t->n - 1, text, e)) < 0)
         return rc;
@@ -309,10 +382,11 @@ static int read_root(struct transcript *t, json_t *root, struct error *e)
 
     if (!json_is_array(list))
         return error_set(e, ERR_INPUT, "not a saved conversation (no \"messages\")");
-    if (json_integer_value(json_object_get(root, "moetop_chat")) > FORMAT)
+    if (json_integer_value(json_object_get(root, "moetop_chat")) > FORMAT_TOOLS)
         return error_set(e, ERR_INPUT, "written by a newer moetop; format %d is understood",
-                         FORMAT);
-    t->format = json_integer_value(json_object_get(root, "moetop_chat")) == FORMAT ? FORMAT : 0;
+                         FORMAT_TOOLS);
+    t->format = (int)json_integer_value(json_object_get(root, "moetop_chat"));
+    t->format = t->format < 0 ? 0 : t->format;
     if (created && strptime(created, "%Y-%m-%dT%H:%M:%SZ", &tm))
         t->created = (int64_t)timegm(&tm);
     if (json_is_string(json_object_get(root, "model")))
@@ -400,7 +474,7 @@ static int finish(FILE *f, struct error *e)
 
 int transcript_print(const struct transcript *t, FILE *f, struct error *e)
 {
-    static const char *const heads[] = {"system:", "you:", "moetop:"};
+    static const char *const heads[] = {"system:", "you:", "moetop:", "tool:"};
 
     for (size_t i = 0; i < t->n; i++) {
         fprintf(f, "%s%s\n", i ? "\n" : "", heads[t->entries[i].role]);
@@ -412,7 +486,7 @@ int transcript_print(const struct transcript *t, FILE *f, struct error *e)
 
 int transcript_markdown(const struct transcript *t, FILE *f, struct error *e)
 {
-    static const char *const heads[] = {"System", "You", "moetop"};
+    static const char *const heads[] = {"System", "You", "moetop", "Tool"};
     time_t created = (time_t)t->created;
     const char *name = t->model ? strrchr(t->model, '/') : NULL;
     char when[64];

@@ -3,6 +3,7 @@
 #include "app/headless/oneshot.h"
 
 #include "app/connect/answer.h"
+#include "app/headless/tool_talk.h"
 #include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/placement/auto.h"
@@ -14,6 +15,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/run/prompt.h"
+#include "engine/text/chat_template.h"
 #include "engine/run/report/trace.h"
 
 #include <errno.h>
@@ -31,6 +33,7 @@ struct answer {
     int write_errno;       /* of the first write that failed; 0: none */
     bool receipt;          /* requested */
     struct receipt_text said;
+    struct tool_talk *talk; /* with --mcp; NULL: no tools */
 };
 
 bool oneshot_wanted(const struct options *o)
@@ -60,7 +63,7 @@ static int put(struct answer *a, const char *text, size_t n)
 
 static int put_part(struct answer *a, const struct token_event *t)
 {
-    const char *border = answer_part_border(a->part, t->part);
+    const char *border = a->talk ? "" : answer_part_border(a->part, t->part);
 
     a->part = t->part;
     if (t->part == PART_REASONING) {
@@ -68,6 +71,8 @@ static int put_part(struct answer *a, const struct token_event *t)
         return 0;
     }
     thoughts_end(&a->thoughts);
+    if (a->talk && t->part == PART_TOOL_CALL) /* told on standard error when it is run */
+        return 0;
     return put(a, border, strlen(border)) || put(a, t->text, t->len);
 }
 
@@ -77,6 +82,8 @@ static int on_event(void *ctx, struct event *ev)
 
     if (a->receipt)
         receipt_text_note(&a->said, ev);
+    if (a->talk)
+        tool_talk_note(a->talk, ev);
     if (ev->kind == EVENT_TOKEN && ev->token.len)
         return put_part(a, &ev->token) || signals_last();
     if (ev->kind == EVENT_NOTICE && ev->text)
@@ -144,6 +151,36 @@ static int keep_receipt(const struct options *o, const struct answer *a, const s
     return rc;
 }
 
+/* The answers of a conversation with tools, until one calls none. */
+static int talk(struct answer *a, const struct turn *t, struct stats *stats,
+                struct turn_done_event *done, struct error *e)
+{
+    const struct engine_info *info = engine_info(a->engine);
+    struct chat_tools knows = {0};
+    struct dialogue d;
+    int rc = 1;
+
+    if (info->chat)
+        knows = chat_template_tools(info->chat);
+    while (rc > 0) {
+        if ((rc = tool_talk_dialogue(a->talk, &knows, &d, e)) < 0)
+            return rc;
+        rc = prompt_turn(a->engine, NULL, &d, t, on_event, a, done, e);
+        dialogue_release(&d);
+        if (rc < 0 || signals_last() || a->write_errno)
+            return rc;
+        rc = tool_talk_next(a->talk, done->reason, e);
+        if (rc > 0) {
+            thoughts_end(&a->thoughts);
+            if (a->line_open) /* the next answer begins a line */
+                put(a, "\n", 1);
+            stats_add_turn(stats, done);
+            stats_begin_turn(stats);
+        }
+    }
+    return rc;
+}
+
 static int answer_once(const struct options *o, struct answer *a, const struct dialogue *d,
                        struct stats *stats, struct error *e)
 {
@@ -158,7 +195,8 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
         return rc;
     sampling_from_options(o, &t.sampling);
     stats_begin_turn(stats);
-    rc = prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
+    rc = a->talk ? talk(a, &t, stats, &done, e)
+                 : prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
     grammar_free(t.grammar);
     a->done = done;
     if ((rc = ended(a, stats, rc, e)) < 0)
@@ -246,15 +284,38 @@ static int write_trace(struct engine *g, const char *path, struct error *e)
     return rc;
 }
 
+/* --mcp: starts the servers while nothing is loaded yet. */
+static int begin_talk(const struct options *o, struct answer *a, struct tool_talk *t,
+                      const struct dialogue *d, struct error *e)
+{
+    struct mcp *mcp;
+    int rc = tool_talk_open(o, &mcp, e);
+
+    if (rc < 0 || !mcp)
+        return rc;
+    a->talk = t;
+    a->receipt = false; /* what tools answer cannot be reproduced */
+    return tool_talk_begin(t, mcp, o, "", d, e);
+}
+
+static void end_talk(struct answer *a)
+{
+    if (!a->talk)
+        return;
+    mcp_close(a->talk->mcp);
+    tool_talk_release(a->talk);
+}
+
 static int local_run(struct options *o, struct error *e)
 {
     struct answer a = {.tty = isatty(STDOUT_FILENO), .receipt = o->stats_json != NULL};
+    struct tool_talk tools;
     struct stats stats = {0};
     struct dialogue d = {0};
     int rc, stats_rc;
 
     signals_catch();
-    if ((rc = read_dialogue(o, &d, e)) < 0)
+    if ((rc = read_dialogue(o, &d, e)) < 0 || (rc = begin_talk(o, &a, &tools, &d, e)) < 0)
         goto out;
     if ((rc = stats_open(&stats, o, e)) < 0 || (rc = engine_setup_open(o, &a.engine, e)) < 0)
         goto out;
@@ -279,6 +340,7 @@ static int local_run(struct options *o, struct error *e)
     if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
         rc = stats_rc;
 out:
+    end_talk(&a);
     dialogue_release(&d);
     stats_release(&stats);
     receipt_text_release(&a.said);
@@ -323,6 +385,8 @@ static int remote_run(struct options *o, struct error *e)
     struct dialogue d = {0};
     int rc, stats_rc;
 
+    if (o->mcp)
+        return error_set(e, ERR_USAGE, "--mcp gives its tools to a model here, not to --connect");
     signals_catch();
     if ((rc = read_dialogue(o, &d, e)) < 0 || (rc = stats_open(&stats, o, e)) < 0)
         goto out;

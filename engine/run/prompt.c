@@ -360,6 +360,8 @@ static struct answer_parts parts_of(const struct engine_info *info, const struct
     char tail[TAIL * TAIL_PIECE];
     size_t n = 0;
 
+    if (d->hermes)
+        answer_format_learn(&f);
     if (d->continue_last) {
         f.harmony = false; /* its message is open */
     } else {

@@ -125,6 +125,10 @@ static const struct chat_command table[] = {
     {"/model", "/models", "[N|NAME]",
      "switch to another model by number, name or path; without one: list those available",
      chat_model, chat_complete_models},
+    {"/mcp", "/tools", "[NAME|ask]",
+     "list the tool servers of --mcp and their tools; NAME: restart that one; ask: ask again about "
+     "tools allowed with a",
+     chat_mcp, chat_complete_mcp},
     {"/lora", "", "[N STRENGTH]",
      "list the LoRA adapters and their scales; N STRENGTH: set the scale of one from here on",
      chat_lora, NULL},

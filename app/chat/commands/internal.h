@@ -49,6 +49,7 @@ int chat_model(struct conversation *c, const char *arguments);
 int chat_lora(struct conversation *c, const char *arguments);
 int chat_experts_used(struct conversation *c, const char *arguments);
 int chat_kv(struct conversation *c, const char *arguments);
+int chat_mcp(struct conversation *c, const char *arguments);
 int chat_log(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
 int chat_cache(struct conversation *c, const char *arguments);
@@ -65,6 +66,8 @@ void chat_complete_chats(struct conversation *c, const char *line, const char *w
 /* names of files and folders; a leading @ of the word is kept */
 void chat_complete_files(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
+void chat_complete_mcp(struct conversation *c, const char *line, const char *word, char ***list,
+                       size_t *n);
 void chat_complete_roles(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n);
 void chat_complete_models(struct conversation *c, const char *line, const char *word, char ***list,

@@ -1,11 +1,13 @@
 /* The parts of the chat on the screen: app/chat/screen/screen.c owns it and loops,
  * app/chat/screen/show.c displays what the conversation reports, app/chat/screen/keys.c handles
- * keys, app/chat/screen/machine.c samples the machine, app/chat/screen/menu.c completes commands.
+ * keys, app/chat/screen/machine.c samples the machine, app/chat/screen/menu.c completes commands,
+ * app/chat/screen/question.c asks about calls of tools.
  * All on the UI thread. */
 #ifndef APP_CHAT_SCREEN_INTERNAL_H
 #define APP_CHAT_SCREEN_INTERNAL_H
 
 #include "app/chat/conversation.h"
+#include "app/chat/screen/question.h"
 #include "app/common/machine_view.h"
 #include "engine/base/strbuf.h"
 #include "engine/run/report/roofline.h"
@@ -48,6 +50,7 @@ struct chat {
     _Atomic double memory_speed, memory_earlier;
     char *help;
     struct strbuf menu, menu_line; /* chat_menu's, and the line it was made for */
+    struct question question;      /* whether a tool may be called */
     int menu_at, menu_drawn;       /* the chosen command, -1: none; the one that it was made with */
     int signal_fd;
     sigset_t old_mask;

@@ -315,12 +315,31 @@ static void click(struct chat *s, const struct input_event *ev)
         screen_click(&s->model, s->canvas.w, s->canvas.h, ev->x, ev->y);
 }
 
+/* A key while it is asked whether a tool may be called; false: it is not the question's. */
+static bool question_took(struct chat *s, const struct input_event *ev)
+{
+    enum question_reply reply;
+
+    if (!s->question.on)
+        return false;
+    reply = question_key(&s->question, ev, clock_now());
+    if (reply == QUESTION_ONCE || reply == QUESTION_ALWAYS || reply == QUESTION_NEVER) {
+        conversation_permit(s->conversation, reply == QUESTION_ONCE     ? TOOL_ONCE
+                                             : reply == QUESTION_ALWAYS ? TOOL_ALWAYS
+                                                                        : TOOL_NEVER);
+        question_take(&s->question, s->conversation);
+    }
+    return reply != QUESTION_OTHER;
+}
+
 void chat_keys(struct chat *s, bool late)
 {
     struct input_event ev;
 
     while (!s->quit && terminal_next(s->terminal, late, &ev) == 1) {
         s->model.dirty = true;
+        if (question_took(s, &ev))
+            continue;
         if (screen_search_key(&s->model, &ev))
             continue;
         switch (ev.kind) {

@@ -10,6 +10,7 @@
 #include "app/chat/conversation.h"
 #include "app/common/paths.h"
 #include "app/common/signals.h"
+#include "app/mcp/record.h"
 #include "engine/base/file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -270,11 +271,26 @@ static void on_say(void *ctx, enum conversation_say kind, const char *text)
         say_beside(m, kind, text);
 }
 
+/* The result of a tool is for the model; that it ran is told. */
+static void tool_ran(struct linemode *m, const struct transcript_entry *entry)
+{
+    char line[128], text[160];
+
+    record_line(entry, line, sizeof line);
+    snprintf(text, sizeof text, "tool %s", line);
+    fresh_line(m);
+    say_beside(m, SAY_NOTICE, text);
+}
+
 /* A queued message is printed again where its answer begins; one just typed is already visible. */
 static void on_added(void *ctx, const struct transcript_entry *entry)
 {
     struct linemode *m = ctx;
 
+    if (entry->role == ROLE_TOOL) {
+        tool_ran(m, entry);
+        return;
+    }
     if (entry->role != ROLE_USER || m->submitting || !m->tty)
         return;
     fresh_line(m);
@@ -541,8 +557,9 @@ static int kept(const struct linemode *m, struct error *e)
 static int step(struct linemode *m, struct error *e)
 {
     bool busy = conversation_working(m->c) || !conversation_ready(m->c);
-    struct pollfd fds[2] = {{.fd = conversation_fd(m->c), .events = POLLIN},
-                            {.fd = -1, .events = POLLIN}};
+    struct pollfd fds[3] = {{.fd = conversation_fd(m->c), .events = POLLIN},
+                            {.fd = -1, .events = POLLIN},
+                            {.fd = conversation_tools_fd(m->c), .events = POLLIN}};
     sigset_t none;
 
     if (!m->end_of_input && m->input.len < (1 << 20))
@@ -558,13 +575,13 @@ static int step(struct linemode *m, struct error *e)
     }
     /* Signals are blocked except in ppoll, so none is lost between the test and the wait. */
     sigemptyset(&none);
-    if (!interrupted && !ended && ppoll(fds, 2, NULL, &none) < 0 && errno != EINTR)
+    if (!interrupted && !ended && ppoll(fds, 3, NULL, &none) < 0 && errno != EINTR)
         return error_set(e, ERR_IO, "cannot wait for input: %s", strerror(errno));
     if (ended)
         return error_set(e, ERR_CANCELLED, "ended by a signal; the chat is saved");
     if (interrupted)
         return interrupt(m, e);
-    if (fds[0].revents)
+    if (fds[0].revents || fds[2].revents)
         conversation_pump(m->c);
     if (fds[1].revents && m->prompting)
         rl_callback_read_char();

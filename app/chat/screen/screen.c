@@ -79,19 +79,37 @@ static void signals(struct chat *s)
     }
 }
 
+/* The line above the input line while a tool runs; NULL: none does. */
+static const char *running_tool(const struct chat *s, char *out, size_t size)
+{
+    const struct mcp_tool *tool = conversation_tool_running(s->conversation);
+
+    if (!tool)
+        return NULL;
+    snprintf(out, size, "%s of %s runs \u2026 Esc stops it", tool->name, tool->server);
+    return out;
+}
+
 static void draw(struct chat *s)
 {
+    char running[MCP_TOOL_NAME + MCP_SERVER_NAME + 40];
     struct screen_input in = {.prompt = input_prompt("> "), .above = input_matches()};
 
     in.text = input_text(&in.len, &in.cursor);
-    if (!in.above && s->model.focus < 0 && !input_busy()) {
+    if (s->question.on) { /* the line comes back behind it */
+        in = (struct screen_input){.prompt = question_prompt(&s->question), .text = ""};
+        in.above = question_above(&s->question, s->conversation, s->canvas.w, s->canvas.h);
+    } else if (!in.above && s->model.focus < 0 && !input_busy()) {
         in.above = chat_menu(s, in.text, in.len, in.cursor);
         in.marked = in.above ? chat_menu_marked(s) : 0;
     }
+    if (!in.above)
+        in.above = running_tool(s, running, sizeof running);
     screen_draw(&s->canvas, &s->model, &in);
     if (s->model.theme.ascii)
         ascii_canvas(&s->canvas);
     terminal_draw(s->terminal, &s->canvas);
+    question_drawn(&s->question, clock_now());
 }
 
 /* The engine computes at full speed, without a pace. */
@@ -107,7 +125,10 @@ static uint64_t sooner(uint64_t at, const struct deadline *d)
 
 static int timeout_ms(const struct chat *s, uint64_t now, bool late)
 {
-    uint64_t next = sooner(ui_model_next(&s->model), &s->sample);
+    uint64_t next = sooner(ui_model_next(&s->model), &s->sample),
+             asked = question_due(&s->question);
+
+    next = asked < next ? asked : next;
 
     if (s->model.dirty)
         next = sooner(next, &s->frame);
@@ -138,6 +159,8 @@ static void take_keys(struct chat *s, bool readable, bool late)
 static void take_events(struct chat *s, uint64_t now)
 {
     conversation_pump(s->conversation);
+    s->model.dirty |= question_take(&s->question, s->conversation) ||
+                      conversation_tool_running(s->conversation);
     chat_waiting_show(s);
     if (due(&s->panels, now))
         s->panels.at = now + (runs_free(s) ? PANELS_FREE_NS : 0);
@@ -169,12 +192,13 @@ static void loop(struct chat *s)
 
     while (!s->quit && !s->gone && !conversation_over(s->conversation)) {
         uint64_t now = clock_now();
-        struct pollfd p[3] = {
+        struct pollfd p[4] = {
             {STDIN_FILENO, POLLIN, 0},
             {s->signal_fd, POLLIN, 0},
             {due(&s->pump, now) ? conversation_fd(s->conversation) : -1, POLLIN, 0},
+            {due(&s->pump, now) ? conversation_tools_fd(s->conversation) : -1, POLLIN, 0},
         };
-        int rc = poll(p, 3, timeout_ms(s, now, waiting));
+        int rc = poll(p, 4, timeout_ms(s, now, waiting));
 
         if (rc < 0 && errno != EINTR)
             break;
@@ -184,13 +208,14 @@ static void loop(struct chat *s)
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
         /* not polled before its time: there may be events */
-        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents))
+        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents || p[3].revents))
             take_events(s, now);
         if (due(&s->sample, now))
             take_sample(s, now);
         if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))
             conversation_timeline(s->conversation, s->traced = !s->traced);
         ui_model_tick(&s->model, now);
+        s->model.dirty |= question_tick(&s->question, now);
         if (s->model.dirty && due(&s->frame, now))
             show_frame(s, now);
     }
@@ -311,6 +336,7 @@ int chat_run(struct options *o, struct error *e)
     free(s->help);
     strbuf_release(&s->menu);
     strbuf_release(&s->menu_line);
+    question_release(&s->question);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
         pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);

@@ -5,6 +5,7 @@
 #include "app/chat/cache_doctor.h"
 #include "app/common/model_places.h"
 #include "app/connect/server.h"
+#include "app/mcp/record.h"
 #include "app/setup/screen/panels_option.h"
 #include "app/setup/screen/screen_setup.h"
 #include "engine/base/clock.h"
@@ -150,6 +151,20 @@ static void hook_view(void *ctx)
     strbuf_release(&text);
 }
 
+/* Adds the block of an entry; NULL: no memory. */
+static struct ui_block *entry_show(struct chat *s, const struct transcript_entry *entry)
+{
+    static const enum ui_block_kind kinds[ROLES] = {[ROLE_SYSTEM] = UI_SYSTEM,
+                                                    [ROLE_USER] = UI_USER,
+                                                    [ROLE_ASSISTANT] = UI_ASSISTANT,
+                                                    [ROLE_TOOL] = UI_TOOL};
+    struct ui_block *b = ui_block_add(&s->model, kinds[entry->role], entry->text);
+
+    if (b && entry->role == ROLE_TOOL)
+        record_line(entry, b->tool, sizeof b->tool);
+    return b;
+}
+
 static void hook_added(void *ctx, const struct transcript_entry *entry)
 {
     struct chat *s = ctx;
@@ -157,11 +172,7 @@ static void hook_added(void *ctx, const struct transcript_entry *entry)
                                                                          : NULL;
 
     if (!b)
-        b = ui_block_add(&s->model,
-                         entry->role == ROLE_USER     ? UI_USER
-                         : entry->role == ROLE_SYSTEM ? UI_SYSTEM
-                                                      : UI_ASSISTANT,
-                         entry->text);
+        b = entry_show(s, entry);
     if (b && entry->role == ROLE_ASSISTANT) {
         b->open = true;
         b->stop = STOP_NONE;
@@ -194,11 +205,7 @@ static void hook_changed(void *ctx)
     ui_block_truncate(&s->model, 0);
     for (i = 0; i < t->n; i++) {
         const struct transcript_entry *from = &t->entries[i];
-        struct ui_block *b = ui_block_add(&s->model,
-                                          from->role == ROLE_USER     ? UI_USER
-                                          : from->role == ROLE_SYSTEM ? UI_SYSTEM
-                                                                      : UI_ASSISTANT,
-                                          from->text);
+        struct ui_block *b = entry_show(s, from);
 
         if (!b)
             break;
@@ -327,5 +334,6 @@ struct conversation_hooks chat_hooks(struct chat *s)
         .placing = hook_placing,
         .closing = hook_closing,
         .keys = true,
+        .asks = true,
     };
 }

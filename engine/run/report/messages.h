@@ -34,6 +34,7 @@ struct dialogue {
     bool raw;           /* the messages' texts are used verbatim, without template */
     bool continue_last; /* the last message is an assistant's, to be continued */
     bool whole;         /* no turn is dropped: ERR_CONTEXT where it does not fit */
+    bool hermes;        /* calls of tools may come in Hermes' format, whatever the template's is */
     /* a JSON object whose members are variables of the template ("tools"), a reference; NULL:
      * none */
     struct json_t *given;
