@@ -893,9 +893,10 @@ START_TEST(a_moetop_server_is_watched)
     const struct telemetry *t;
     struct remote *r;
     char url[64];
+    const struct server_address at = {.url = url};
 
     snprintf(url, sizeof url, "127.0.0.1:%d", port);
-    ck_assert_int_eq(remote_start(&r, url, NULL, NULL, NULL), 0);
+    ck_assert_int_eq(remote_start(&r, &at, NULL), 0);
     expect_event(r, EVENT_READY, 0, NULL);
     expect_event(r, EVENT_PLAN, 0, "cpu");
     ck_assert(remote_engine(r, &engine));

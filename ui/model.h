@@ -137,10 +137,19 @@ struct ui_server {
     bool on;
     bool whole; /* it reports everything: memory, devices, placement and experts are the server's */
     char host[64];
-    double running, waiting, kv, decode_tok_s, cached; /* requests; shares 0 .. 1 */
-    char why[80];                                      /* why nothing is reported; "": something
-                                                        * is */
+    double running, waiting;             /* requests */
+    double decode_tok_s, prompt_tok_s;   /* of all its clients */
+    double kv, cached, accepted;         /* shares 0 .. 1 */
+    double draft_length;                 /* tokens of a pass with drafts */
+    char why[80];   /* why nothing is reported; "": something is */
+    char waits[200]; /* the server is busy or lost, and waited for; "": it is not */
 };
+
+/* Whether everything but the chat is on a server that reports nothing of its engine. */
+static inline bool ui_server_hides(const struct ui_server *s)
+{
+    return s->on && !s->whole;
+}
 
 struct ui_metrics {
     enum engine_state state;

@@ -49,11 +49,12 @@ static int remote_ask(void *client, const struct load_request *r,
                       struct turn_done_event *done, struct error *e)
 {
     struct remote_side *s = client;
+    const struct answer_listener to = {on_event, stopped, NULL, ctx};
     struct request request = {0};
     int rc = request_make(&s->o, &s->server, &r->said, r->max_tokens, NULL, &request, e);
 
     if (rc == 0)
-        rc = answer_remote(&s->server, &request, on_event, stopped, ctx, done, e);
+        rc = answer_remote(&s->server, &request, &to, done, e);
     request_release(&request);
     return rc;
 }
@@ -74,6 +75,7 @@ static void remote_close(struct answerer *a)
 int answerer_remote(struct answerer *a, const struct options *o, struct error *e)
 {
     struct remote_side *s = mem_alloc(1, sizeof *s);
+    const struct server_address at = server_address(o);
     int rc = s ? options_copy(&s->o, o, e) : error_set(e, ERR_MEMORY, "out of memory");
 
     *a = (struct answerer){.own = s,
@@ -84,7 +86,7 @@ int answerer_remote(struct answerer *a, const struct options *o, struct error *e
     if (rc < 0 || (rc = set(&s->o, OPTION_ID_temp, "0", e)) < 0 ||
         (rc = set(&s->o, OPTION_ID_ignore_eos, "true", e)) < 0)
         return rc;
-    rc = server_open(&s->server, o->connect, o->api_key_file, o->model, stopped, tell, NULL, e);
+    rc = server_open(&s->server, &at, stopped, tell, NULL, e);
     snprintf(a->where, sizeof a->where, "%.299s", s->server.http.base);
     snprintf(a->model, sizeof a->model, "%s", s->server.model);
     return rc;

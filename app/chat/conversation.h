@@ -128,6 +128,8 @@ struct remote_engine;
 const struct server *conversation_server(const struct conversation *c);
 /* what that server reports of itself; false: no server */
 bool conversation_figures(struct conversation *c, struct figures *out);
+/* whether it waits for that server (remote_waits) */
+bool conversation_remote_waits(struct conversation *c, char *out, size_t size);
 /* The engine of a server that reports its state, as telemetry; false: none. */
 bool conversation_remote_engine(struct conversation *c, struct remote_engine *out);
 /* "127.0.0.1:8080"; "": no server */

@@ -35,7 +35,8 @@ static int open_worker(struct conversation *c, struct error *e)
 static int open_remote(struct conversation *c, struct error *e)
 {
     const struct options *o = c->options;
-    int rc = remote_start(&c->remote, o->connect, o->api_key_file, o->model, e);
+    struct server_address at = server_address(o);
+    int rc = remote_start(&c->remote, &at, e);
 
     if (rc < 0)
         return rc;
@@ -148,6 +149,11 @@ bool conversation_figures(struct conversation *c, struct figures *out)
     if (c->remote)
         remote_figures(c->remote, out);
     return c->remote != NULL;
+}
+
+bool conversation_remote_waits(struct conversation *c, char *out, size_t size)
+{
+    return c->remote && remote_waits(c->remote, out, size);
 }
 
 bool conversation_remote_engine(struct conversation *c, struct remote_engine *out)

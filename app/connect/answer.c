@@ -22,9 +22,7 @@
 
 struct coming {
     const struct server *server;
-    int (*on_event)(void *ctx, struct event *ev);
-    bool (*stop)(void *ctx);
-    void *ctx;
+    const struct answer_listener *to;
     struct sse sse;
     struct turn_done_event done;
     uint64_t start_ns, first_ns, last_ns, over_ns;
@@ -36,6 +34,7 @@ struct coming {
     bool over;     /* [DONE], or a finish reason */
     bool enough;   /* … and nothing followed for a while */
     bool unwanted; /* cancelled by on_event */
+    bool half;     /* the stream ended within an event */
     struct error failure;
 };
 
@@ -43,7 +42,7 @@ struct coming {
 
 static void tell(struct coming *c, struct event *ev)
 {
-    if (!c->unwanted && c->on_event(c->ctx, ev) != 0)
+    if (!c->unwanted && c->to->on_event(c->to->ctx, ev) != 0)
         c->unwanted = true;
 }
 
@@ -249,6 +248,21 @@ static bool is_blank(const char *text, size_t n)
     return n == 0;
 }
 
+static bool is_done(const char *text, size_t n)
+{
+    return n >= 6 && memcmp(text, "[DONE]", 6) == 0 && is_blank(text + 6, n - 6);
+}
+
+/* Whether the text of an event is complete. */
+static bool is_whole(const char *text, size_t n)
+{
+    json_t *root = is_done(text, n) ? NULL : mend_read(text, n);
+    bool whole = root || is_done(text, n);
+
+    json_decref(root);
+    return whole;
+}
+
 static int take_data(void *ctx, const char *text, size_t n)
 {
     struct coming *c = ctx;
@@ -256,7 +270,7 @@ static int take_data(void *ctx, const char *text, size_t n)
     bool worded;
     json_t *root;
 
-    if (n >= 6 && memcmp(text, "[DONE]", 6) == 0 && is_blank(text + 6, n - 6)) {
+    if (is_done(text, n)) {
         end_call(c);
         c->over = true;
         return 1;
@@ -296,7 +310,7 @@ static bool is_stopped(void *ctx)
 
     c->enough = c->enough ||
                 (c->over && c->over_ns && clock_seconds(clock_now() - c->over_ns) > AFTER_SECONDS);
-    return c->enough || c->unwanted || (c->stop && c->stop(c->ctx));
+    return c->enough || c->unwanted || (c->to->stop && c->to->stop(c->to->ctx));
 }
 
 /* ---- the whole answer ---- */
@@ -311,30 +325,40 @@ static bool worth_another(const struct coming *c, const struct http_call *call, 
 }
 
 /* Reports a pause that is long enough to be noticed. */
-static void tell_pause(struct coming *c, const struct http_call *call)
+static void tell_pause(struct coming *c, const struct http_call *call, int tries)
 {
+    struct answer_pause p = {.status = call->status,
+                             .until_ns = clock_now() + (uint64_t)call->retry_after * CLOCK_SECOND,
+                             .tries = tries + 1,
+                             .most = TRIES};
     struct event ev = {.kind = EVENT_NOTICE};
     char line[600];
 
     if (call->retry_after < TOLD_WAIT_SECONDS)
         return;
-    snprintf(line, sizeof line, "%s is busy (HTTP %ld): asking again in %ld s",
-             c->server->http.base, call->status, call->retry_after);
+    snprintf(line, sizeof line, "%s is busy (HTTP %ld): asking again in %ld s (%d of %d)",
+             c->server->http.base, call->status, call->retry_after, p.tries, p.most);
     ev.text = mem_string(line);
     tell(c, &ev);
     event_release(&ev);
+    if (c->to->pause)
+        c->to->pause(c->to->ctx, &p);
 }
 
 static int ask(struct coming *c, struct http_call *call, struct error *e)
 {
+    bool stopped;
     int rc;
 
     for (int tries = 1;; tries++) {
         rc = http_perform(&c->server->http, call, e);
         if (tries == TRIES || !worth_another(c, call, rc))
             return rc;
-        tell_pause(c, call);
-        if (web_back_off(tries, call->retry_after, is_stopped, c))
+        tell_pause(c, call, tries);
+        stopped = web_back_off(tries, call->retry_after, is_stopped, c);
+        if (c->to->pause)
+            c->to->pause(c->to->ctx, NULL);
+        if (stopped)
             return error_set(e, ERR_CANCELLED, "interrupted");
     }
 }
@@ -359,9 +383,27 @@ static int judge(struct coming *c, const struct http_call *call, int rc, struct 
                                      base, c->pieces, e ? e->text : "")
                          : error_prefix(e, "%s", base);
     if (!c->over)
-        return error_set(e, ERR_IO, "%s: the stream ended in the middle, after %d pieces%s", base,
-                         c->pieces, c->pieces ? "; what came is kept" : "");
+        return error_set(e, ERR_IO, "%s: the stream ended in the middle%s, after %d pieces%s", base,
+                         c->half ? " of an event" : "", c->pieces,
+                         c->pieces ? "; what came is kept" : "");
     return 0;
+}
+
+/* A whole answer has arrived: the last event of a stream may lack its empty line, and a server
+ * without streaming answers with one object. */
+static void take_end(struct coming *c, const struct http_call *call)
+{
+    char what[160];
+
+    if (call->events) {
+        c->half = !c->over && !c->failure.code && sse_end(&c->sse, is_whole, take_data, c) < 0;
+        return;
+    }
+    if (call->text.len)
+        take_data(c, call->text.data, call->text.len);
+    if (c->failure.code && strcasecmp(call->type, "application/json"))
+        error_set(&c->failure, ERR_IO, "what it answers is %s, no answer of a model",
+                  http_body_words(call, what, sizeof what));
 }
 
 uint64_t answer_decode_ns(uint64_t first, uint64_t last)
@@ -384,12 +426,10 @@ static void measure(struct coming *c)
     c->done.decode_ns = answer_decode_ns(c->first_ns, c->last_ns);
 }
 
-int answer_remote(const struct server *s, const struct request *r,
-                  int (*on_event)(void *ctx, struct event *ev), bool (*stop)(void *ctx), void *ctx,
+int answer_remote(const struct server *s, const struct request *r, const struct answer_listener *l,
                   struct turn_done_event *done, struct error *e)
 {
-    struct coming c = {
-        .server = s, .on_event = on_event, .stop = stop, .ctx = ctx, .start_ns = clock_now()};
+    struct coming c = {.server = s, .to = l, .start_ns = clock_now()};
     struct http_call call = {
         .path = r->path, .body = r->body, .stop = is_stopped, .take = take_bytes, .ctx = &c};
     struct error why = {0};
@@ -397,13 +437,8 @@ int answer_remote(const struct server *s, const struct request *r,
 
     sse_init(&c.sse);
     rc = ask(&c, &call, &why);
-    /* a server without streaming answers with one object */
-    if (rc == 0 && call.status == 200 && !call.events && call.text.len) {
-        take_data(&c, call.text.data, call.text.len);
-        if (c.failure.code && strcasecmp(call.type, "application/json"))
-            error_set(&c.failure, ERR_IO, "what it answers is %s, no answer of a model",
-                      *call.type ? call.type : "of no type");
-    }
+    if (rc == 0 && call.status == 200)
+        take_end(&c, &call);
     rc = judge(&c, &call, rc, &why);
     measure(&c);
     if (rc == ERR_CANCELLED)

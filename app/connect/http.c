@@ -15,7 +15,6 @@
 
 #define WAIT_MS 50
 #define TEXT_MOST (16u << 20)
-#define SILENCE_SECONDS 600L
 
 /* ---- the address ---- */
 
@@ -83,6 +82,7 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
     int n = snprintf(s->base, sizeof s->base, "%s%s", bare ? "http://" : "", url);
 
     s->key[0] = s->login[0] = 0;
+    s->silence = HTTP_SILENCE;
     if (n < 0 || n >= (int)sizeof s->base ||
         (strncasecmp(s->base, "http://", 7) && strncasecmp(s->base, "https://", 8)) ||
         strpbrk(s->base, " \t\r\n?#") || !take_login(s))
@@ -181,7 +181,7 @@ static int set_up(const struct http_server *s, struct http_call *c, struct fligh
         curl_easy_setopt(f->curl, CURLOPT_TIMEOUT, c->seconds);
     } else {
         curl_easy_setopt(f->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-        curl_easy_setopt(f->curl, CURLOPT_LOW_SPEED_TIME, SILENCE_SECONDS);
+        curl_easy_setopt(f->curl, CURLOPT_LOW_SPEED_TIME, s->silence);
     }
     if (*s->key) {
         snprintf(bearer, sizeof bearer, "Bearer %s", s->key);
@@ -217,6 +217,16 @@ static int fly(CURLM *multi, struct http_call *c, CURLcode *code, struct error *
     return 0;
 }
 
+static int failed(const struct http_server *s, const struct http_call *c, CURLcode code,
+                  const char *detail, struct error *e)
+{
+    if (c->text.failed)
+        return error_set(e, ERR_IO, "the answer is larger than 16 MiB");
+    if (code == CURLE_OPERATION_TIMEDOUT && !c->seconds && c->status)
+        return error_set(e, ERR_IO, "nothing came for %ld s", s->silence);
+    return error_set(e, ERR_IO, "%s", web_failure(code, detail));
+}
+
 int http_perform(const struct http_server *s, struct http_call *c, struct error *e)
 {
     char detail[CURL_ERROR_SIZE] = "";
@@ -247,55 +257,11 @@ int http_perform(const struct http_server *s, struct http_call *c, struct error 
     c->untrusted = code == CURLE_PEER_FAILED_VERIFICATION;
     take_elsewhere(c, f.curl);
     if (rc == 0 && code != CURLE_OK && !f.taken)
-        rc = c->text.failed ? error_set(e, ERR_IO, "the answer is larger than 16 MiB")
-                            : error_set(e, ERR_IO, "%s", web_failure(code, detail));
+        rc = failed(s, c, code, detail, e);
     curl_multi_remove_handle(multi, f.curl);
 out:
     curl_multi_cleanup(multi);
     curl_easy_cleanup(f.curl);
     curl_slist_free_all(headers);
     return rc;
-}
-
-/* ---- error statuses ---- */
-
-bool http_error_text(const char *body, size_t n, char *out, size_t size)
-{
-    json_t *root = n ? json_loadb(body, n, JSON_ALLOW_NUL, NULL) : NULL;
-    static const char *const places[] = {"error.message", "error",        "message",
-                                         "detail",        "detail.0.msg", "error.0.message"};
-    const char *text = NULL;
-
-    for (size_t i = 0; !text && i < sizeof places / sizeof *places; i++)
-        text = json_string_value(json_walk(root, places[i]));
-    if (text)
-        snprintf(out, size, "%s", text);
-    json_decref(root);
-    return text != NULL;
-}
-
-int http_refused(const struct http_server *s, const struct http_call *c, struct error *e)
-{
-    char own[300] = "", later[60] = "";
-    bool said = http_error_text(strbuf_text(&c->text), c->text.len, own, sizeof own);
-    int code = c->status == 404                       ? ERR_MODEL
-               : c->status >= 500 || c->status == 429 ? ERR_IO
-                                                      : ERR_INPUT;
-
-    if (c->status == 401 || c->status == 403)
-        return error_set(e, ERR_USAGE, "%s refuses (HTTP %ld)%s%s: %s", s->base, c->status,
-                         said ? ": " : "", own,
-                         *s->key ? "the key in --api-key-file is not accepted"
-                                 : "give its key with --api-key-file");
-    if (c->status >= 300 && c->status < 400 && *c->elsewhere)
-        return error_set(e, ERR_IO,
-                         "%s answers HTTP %ld: it is somewhere else; if you trust that place, give "
-                         "its address: --connect %s",
-                         s->base, c->status, c->elsewhere);
-    if (c->status == 400 && strstr(own, "context"))
-        code = ERR_CONTEXT;
-    if (c->retry_after > 0)
-        snprintf(later, sizeof later, "; it asks to come again in %ld s", c->retry_after);
-    return error_set(e, code, "%s answers HTTP %ld%s%s%s", s->base, c->status, said ? ": " : "",
-                     own, later);
 }

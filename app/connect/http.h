@@ -8,10 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define HTTP_SILENCE 600L /* seconds a server may be silent within an answer, unless set */
+
 struct http_server {
     char base[400];  /* "http://127.0.0.1:8080", without a slash at its end, without /v1; shown */
     char login[260]; /* "user:password@" of the address, as given; never shown */
     char key[260];   /* "" : none */
+    long silence;    /* seconds it may be silent within an answer */
 };
 
 /* url: with or without http://, / and /v1 at its end; key_file: NULL: none; its first key counts.
@@ -22,7 +25,7 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
 struct http_call {
     const char *path;        /* "/v1/models" */
     const char *body;        /* JSON for a POST; NULL: GET */
-    long seconds;            /* total limit; 0: only that data arrives at least every ten minutes */
+    long seconds;            /* total limit; 0: only the silence of the server */
     bool (*stop)(void *ctx); /* polled twenty times a second; may be NULL */
     /* Receives events of status 200 as they arrive; non-zero ends the call. If NULL, or without
      * events, the body is collected. */
@@ -43,10 +46,13 @@ struct http_call {
  * ERR_CANCELLED: by stop. *e then says why, without the server's name. Redirections are not
  * followed, so that the key and the prompt go only to the given address. Any thread. */
 int http_perform(const struct http_server *s, struct http_call *c, struct error *e);
-/* The error for an unsuccessful status: the server's own message if it has one. ERR_USAGE (the
- * key), ERR_MODEL, ERR_CONTEXT, ERR_INPUT, ERR_IO. */
+/* The error for an unsuccessful status: the server's own message if it has one, else the title of
+ * the page or the line of text that a proxy sent. ERR_USAGE (the key), ERR_MODEL, ERR_CONTEXT,
+ * ERR_INPUT, ERR_IO. */
 int http_refused(const struct http_server *s, const struct http_call *c, struct error *e);
 /* Extracts an error message in any of the forms that servers use; false: there is none. */
 bool http_error_text(const char *body, size_t n, char *out, size_t size);
+/* What a body is that was not expected: "text/html (502 Bad Gateway)"; returns out. */
+const char *http_body_words(const struct http_call *c, char *out, size_t size);
 
 #endif

@@ -197,6 +197,24 @@ int request_make(const struct options *o, const struct server *server, const str
     return rc;
 }
 
+void request_address(struct request *r, const struct server *server)
+{
+    json_t *body = r->body ? json_loads(r->body, JSON_ALLOW_NUL, NULL) : NULL;
+    const char *name = json_string_value(json_object_get(body, "model"));
+    char *text = NULL, *copy;
+
+    if (name && strcmp(name, server->model) != 0) {
+        json_object_set_new(body, "model", json_string(server->model));
+        text = json_dumps(body, JSON_COMPACT);
+    }
+    if (text && (copy = mem_string(text))) {
+        mem_free(r->body);
+        r->body = copy;
+    }
+    free(text); /* allocated by jansson */
+    json_decref(body);
+}
+
 void request_release(struct request *r)
 {
     mem_free(r->body);

@@ -15,6 +15,8 @@ struct request {
  * options'. ERR_MEMORY; ERR_USAGE: --chat-template-kwargs or --json-schema is not JSON. */
 int request_make(const struct options *o, const struct server *server, const struct dialogue *said,
                  int max_tokens, const uint64_t *seed, struct request *out, struct error *e);
+/* For a server whose model has another name than the one it was made for. */
+void request_address(struct request *r, const struct server *server);
 void request_release(struct request *r);
 
 #endif

@@ -7,8 +7,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define SHORT_SECONDS 20L
+#define PROBE_SECONDS 5L
 #define REFUSED_TRIES 5
 #define LOADING_SECONDS 600 /* time for a server to load its model */
 
@@ -46,37 +48,54 @@ static struct http_call call(const struct opening *o, const char *path)
 
 /* ---- reachability ---- */
 
-static int wait_health(struct opening *o, struct error *e)
+static bool is_busy(const struct http_call *c)
 {
-    struct http_call c = call(o, "/health");
-    uint64_t begun = clock_now();
-    int rc = 0;
+    return c->status == 429 || (c->status >= 502 && c->status <= 504);
+}
 
-    for (int tries = 1;; tries++) {
-        bool loading;
+/* A server says 503 in JSON while it reads its model; a page with 503 is a proxy's. */
+static bool is_loading(const struct http_call *c)
+{
+    return c->status == 503 && strcasecmp(c->type, "text/html");
+}
 
-        rc = http_perform(&o->server->http, &c, e);
-        loading = rc == 0 && c.status == 503;
-        if (rc == ERR_CANCELLED || (rc == 0 && !loading) ||
-            (rc < 0 && (tries >= REFUSED_TRIES || c.untrusted)) ||
-            (loading && clock_seconds(clock_now() - begun) > LOADING_SECONDS))
-            break;
-        if (loading)
-            tell_once(o, "%s is loading its model: waiting%s", "");
-        else
-            tell_once(o, "%s: %s: trying again", e ? e->text : "no answer");
-        if (web_back_off(tries, c.retry_after, o->stop, o->ctx)) {
-            rc = error_set(e, ERR_CANCELLED, "interrupted");
-            break;
-        }
+static void tell_trouble(struct opening *o, const struct http_call *c, int rc,
+                         const struct error *e)
+{
+    char why[200];
+
+    if (rc < 0)
+        tell_once(o, "%s: %s: trying again", e ? e->text : "no answer");
+    else if (is_loading(c))
+        tell_once(o, "%s is loading its model: waiting%s", "");
+    else {
+        snprintf(why, sizeof why, "HTTP %ld", c->status);
+        tell_once(o, "%s answers %s: trying again", why);
     }
-    strbuf_release(&c.text);
-    if (rc == ERR_IO)
-        return error_prefix(e, "%s", o->server->http.base);
-    if (rc == 0 && c.status == 503)
-        return error_set(e, ERR_IO, "%s: its model is not loaded after %d minutes",
-                         o->server->http.base, LOADING_SECONDS / 60);
-    return rc;
+}
+
+/* Asks until there is an answer that is not busy; *waited: not the first one. ERR_IO: none;
+ * ERR_CANCELLED. A busy status can remain. */
+static int ask_patiently(struct opening *o, struct http_call *c, bool *waited, struct error *e)
+{
+    uint64_t begun = clock_now();
+
+    *waited = false;
+    for (int tries = 1;; tries++) {
+        int rc = http_perform(&o->server->http, c, e);
+        bool loading = rc == 0 && is_loading(c), busy = rc == 0 && is_busy(c);
+
+        if (rc == ERR_CANCELLED || (rc == 0 && !busy) || c->untrusted ||
+            (!loading && tries >= REFUSED_TRIES))
+            return rc == ERR_IO ? error_prefix(e, "%s", o->server->http.base) : rc;
+        if (loading && clock_seconds(clock_now() - begun) > LOADING_SECONDS)
+            return error_set(e, ERR_IO, "%s: its model is not loaded after %d minutes",
+                             o->server->http.base, LOADING_SECONDS / 60);
+        tell_trouble(o, c, rc, e);
+        *waited = true;
+        if (web_back_off(tries, c->retry_after, o->stop, o->ctx))
+            return error_set(e, ERR_CANCELLED, "interrupted");
+    }
 }
 
 /* ---- its models ---- */
@@ -208,33 +227,57 @@ static int choose_model(struct server *s, const json_t *list, const char *name, 
     return rc;
 }
 
+/* What its list says; root: NULL if it is no JSON. */
+static int take_list(struct server *s, const struct http_call *c, const char *name, struct error *e)
+{
+    json_t *root = json_loadb(strbuf_text(&c->text), c->text.len, JSON_ALLOW_NUL, NULL);
+    const json_t *list = json_object_get(root, "data");
+    char what[160];
+    int rc;
+
+    if (json_is_array(list) || json_is_null(list)) /* Ollama without any says null */
+        rc = choose_model(s, list, name, e);
+    else
+        rc = error_set(e, ERR_IO, "%s: /v1/models lists no models%s%s", s->http.base,
+                       root || !*c->type ? "" : ": what comes is ",
+                       root || !*c->type ? "" : http_body_words(c, what, sizeof what));
+    json_decref(root);
+    return rc;
+}
+
 static int ask_models(struct opening *o, const char *name, struct error *e)
 {
     struct server *s = o->server;
     struct http_call c = call(o, "/v1/models");
-    int rc = http_perform(&s->http, &c, e);
-    json_t *root = NULL;
+    bool waited;
+    int rc = ask_patiently(o, &c, &waited, e);
 
-    if (rc == ERR_IO) {
-        error_prefix(e, "%s", s->http.base);
-    } else if (rc == 0 && c.status == 404) {
+    if (rc == 0 && c.status == 404)
         rc = error_set(e, ERR_IO, "%s speaks no API of OpenAI: there is no /v1/models",
                        s->http.base);
-    } else if (rc == 0 && c.status != 200) {
+    else if (rc == 0 && c.status != 200)
         rc = http_refused(&s->http, &c, e);
-    } else if (rc == 0) {
-        root = json_loadb(strbuf_text(&c.text), c.text.len, JSON_ALLOW_NUL, NULL);
-        /* Ollama without any says null */
-        rc = json_is_array(json_object_get(root, "data")) ||
-                     json_is_null(json_object_get(root, "data"))
-                 ? choose_model(s, json_object_get(root, "data"), name, e)
-                 : error_set(e, ERR_IO, "%s: /v1/models lists no models%s%s", s->http.base,
-                             root || !*c.type ? "" : ": what comes is ",
-                             root || !*c.type ? "" : c.type);
-    }
-    json_decref(root);
+    else if (rc == 0)
+        rc = take_list(s, &c, name, e);
     strbuf_release(&c.text);
     return rc;
+}
+
+/* Those that list their models before they are loaded say so at /health. The others are not asked
+ * there: litellm would try each of its models. */
+static int wait_loaded(struct opening *o, const char *name, struct error *e)
+{
+    struct http_call c = call(o, "/health");
+    bool waited;
+    int rc;
+
+    if (o->server->kind == SERVER_OTHER)
+        return 0;
+    rc = ask_patiently(o, &c, &waited, e);
+    if (rc == 0 && is_busy(&c))
+        rc = http_refused(&o->server->http, &c, e);
+    strbuf_release(&c.text);
+    return rc == 0 && waited ? ask_models(o, name, e) : rc;
 }
 
 /* The context of one conversation, by llama-server's field; not every server reports it. */
@@ -253,18 +296,42 @@ static void ask_context(struct opening *o)
     strbuf_release(&c.text);
 }
 
-int server_open(struct server *s, const char *url, const char *key_file, const char *model,
-                bool (*stop)(void *ctx), void (*tell)(void *ctx, const char *line), void *ctx,
-                struct error *e)
+struct server_address server_address(const struct options *o)
+{
+    return (struct server_address){
+        .url = o->connect,
+        .key_file = o->api_key_file,
+        .model = o->model,
+        .silence = o->origin[OPTION_ID_timeout].from > ORIGIN_MODEL ? o->timeout : 0};
+}
+
+int server_open(struct server *s, const struct server_address *at, bool (*stop)(void *ctx),
+                void (*tell)(void *ctx, const char *line), void *ctx, struct error *e)
 {
     struct opening o = {.server = s, .stop = stop, .tell = tell, .ctx = ctx};
     int rc;
 
     *s = (struct server){0};
-    if ((rc = http_server_init(&s->http, url, key_file, e)) < 0 || (rc = wait_health(&o, e)) < 0 ||
-        (rc = ask_models(&o, model, e)) < 0)
+    if ((rc = http_server_init(&s->http, at->url, at->key_file, e)) < 0)
+        return rc;
+    if (at->silence)
+        s->http.silence = at->silence;
+    if ((rc = ask_models(&o, at->model, e)) < 0 || (rc = wait_loaded(&o, at->model, e)) < 0)
         return rc;
     if (s->kind == SERVER_MOETOP || s->kind == SERVER_LLAMA)
         ask_context(&o);
     return 0;
+}
+
+bool server_answers(const struct server *s, bool (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct http_call c = {.path = "/v1/models", .seconds = PROBE_SECONDS, .stop = stop, .ctx = ctx};
+    bool any = http_perform(&s->http, &c, e) == 0;
+
+    if (any && is_busy(&c)) {
+        error_set(e, ERR_IO, "HTTP %ld", c.status);
+        any = false;
+    }
+    strbuf_release(&c.text);
+    return any;
 }

@@ -78,3 +78,19 @@ int sse_feed(struct sse *s, const char *bytes, size_t n,
     }
     return 0;
 }
+
+int sse_end(struct sse *s, bool (*is_whole)(const char *text, size_t n),
+            int (*on_data)(void *ctx, const char *text, size_t n), void *ctx)
+{
+    bool line = s->line.len > 0, whole;
+
+    if (line && line_end(s, on_data, ctx) != 0)
+        return -1;
+    if (!s->data.len)
+        return line ? -1 : 0;
+    whole = is_whole(s->data.data, s->data.len - 1); /* without the line end after the last one */
+    if (whole)
+        on_data(ctx, s->data.data, s->data.len - 1);
+    strbuf_clear(&s->data);
+    return whole ? 0 : -1;
+}

@@ -23,5 +23,9 @@ void sse_release(struct sse *s);
  * returned; -1: a line or an event is larger than SSE_MOST, or out of memory. */
 int sse_feed(struct sse *s, const char *bytes, size_t n,
              int (*on_data)(void *ctx, const char *text, size_t n), void *ctx);
+/* The bytes have ended. An event that lacks only its line ends is taken, if is_whole says that its
+ * text is complete. 0: nothing was left, or it was taken; -1: half an event is left. */
+int sse_end(struct sse *s, bool (*is_whole)(const char *text, size_t n),
+            int (*on_data)(void *ctx, const char *text, size_t n), void *ctx);
 
 #endif

@@ -51,8 +51,9 @@ static int on_event(void *ctx, struct event *ev)
 static void *answer(void *ctx)
 {
     struct job *j = ctx;
+    const struct answer_listener to = {on_event, interrupted, NULL, j};
 
-    j->rc = answer_remote(j->server, &j->request, on_event, interrupted, j, &j->done, &j->why);
+    j->rc = answer_remote(j->server, &j->request, &to, &j->done, &j->why);
     if (j->rc == 0 && j->done.reason == STOP_CANCELLED)
         j->rc = error_set(&j->why, ERR_CANCELLED, "interrupted");
     if (j->rc == 0 && (j->text.failed || j->reasoning.failed))
@@ -167,10 +168,10 @@ int batch_remote_run(struct batch_remote *b, struct error *e)
 {
     const struct options *o = b->o;
     struct job *jobs = mem_alloc((size_t)b->parallel, sizeof *jobs);
+    const struct server_address at = server_address(o);
     struct server server;
     size_t read = 0, n = 0;
-    int rc = jobs ? server_open(&server, o->connect, o->api_key_file, o->model, interrupted, tell,
-                                NULL, e)
+    int rc = jobs ? server_open(&server, &at, interrupted, tell, NULL, e)
                   : error_set(e, ERR_MEMORY, "out of memory for the batch"),
         more = 1;
 

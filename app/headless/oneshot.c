@@ -367,13 +367,15 @@ static int ask_server(const struct options *o, struct answer *a, const struct di
 {
     struct server server;
     struct request request = {0};
-    int rc = server_open(&server, o->connect, o->api_key_file, o->model, stopped, tell, NULL, e);
+    const struct answer_listener to = {on_event, stopped, NULL, a};
+    const struct server_address at = server_address(o);
+    int rc = server_open(&server, &at, stopped, tell, NULL, e);
 
     if (rc < 0 || (rc = request_make(o, &server, d, o->n_predict, NULL, &request, e)) < 0)
         return rc;
     stats_remote(stats, server.model, server.http.base);
     stats_begin_turn(stats);
-    rc = answer_remote(&server, &request, on_event, stopped, a, &a->done, e);
+    rc = answer_remote(&server, &request, &to, &a->done, e);
     request_release(&request);
     return ended(a, stats, rc, e);
 }

@@ -5,7 +5,6 @@
 #include "ui/draw.h"
 #include "ui/panels/heat_map.h"
 #include "ui/panels/panel.h"
-#include "ui/panels/server_figures.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -657,14 +656,19 @@ static void zoom_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     layers_shown(s, m, z.top, z.shown);
 }
 
+static int experts_least(const struct ui_model *m)
+{
+    return ui_server_hides(&m->server) ? 1 : 4;
+}
+
 static int experts_want(const struct ui_model *m, int width)
 {
-    return least_rows(m, width);
+    return ui_server_hides(&m->server) ? 1 : least_rows(m, width);
 }
 
 static int experts_most(const struct ui_model *m, int width)
 {
-    return m->server.on && !m->server.whole
+    return ui_server_hides(&m->server)
                ? 1
                : (m->live.n_layers ? m->live.n_layers : 8) + 3; /* the legend is the last row */
 }
@@ -785,11 +789,9 @@ static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m,
                          const struct panel_view *v)
 {
     m->cursor_expert = ((const struct state *)v->state)->expert;
-    if (m->server.on && !m->server.whole) {
+    if (ui_server_hides(&m->server)) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         "N/A (a server tells none)");
-        if (r.h > 1)
-            server_figures_draw(c, (struct rect){r.x, r.y + 1, r.w, r.h - 1}, m);
     } else if (!m->n_cells)
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         m->loading ? "when the model is loaded" : "no experts");
@@ -828,6 +830,7 @@ const struct panel panel_experts = {
     .priority = 2,
     .min = 4,
     .grow = 6,
+    .least = experts_least,
     .want = experts_want,
     .most = experts_most,
     .step = experts_step,

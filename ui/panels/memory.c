@@ -69,12 +69,13 @@ static int memory_least(const struct ui_model *m)
 
 static int memory_want(const struct ui_model *m, int width)
 {
-    return 5 + 2 * (m->live.disk.slots > 0) + (used_share(m) > 0.9);
+    return (ui_server_hides(&m->server) ? 2 : 5) + 2 * (m->live.disk.slots > 0) +
+           (used_share(m) > 0.9);
 }
 
 static int memory_most(const struct ui_model *m, int width)
 {
-    return 7 + 2 * (m->live.disk.slots > 0);
+    return (ui_server_hides(&m->server) ? 2 : 7) + 2 * (m->live.disk.slots > 0);
 }
 
 static void memory_side(const struct ui_model *m, const struct panel_view *v, char *out,
@@ -184,6 +185,10 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
 
     if (m->training) {
         training_draw(c, r, m, total);
+        return;
+    }
+    if (ui_server_hides(&m->server)) {
+        machine_rows(c, r, y, m); /* the model is elsewhere */
         return;
     }
     if (r.h >= (t->disk.slots ? 7 : 5)) {

@@ -20,6 +20,7 @@ struct panel_view {
 enum panel_place {
     PANEL_OF_BOTH,
     PANEL_OF_CHAT,
+    PANEL_OF_CONNECTED, /* a chat with a server (--connect) */
     PANEL_OF_SERVER,  /* a server's dashboard, in place of the chat */
     PANEL_OF_TRAINING /* likewise, on a training run's */
 };

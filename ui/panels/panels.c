@@ -36,6 +36,8 @@ bool panel_there(const struct ui_model *m, int index)
 
     if (m->training)
         return place == PANEL_OF_TRAINING || panels[index]->training;
+    if (place == PANEL_OF_CONNECTED)
+        return m->server.on;
     return place == PANEL_OF_BOTH || place == (m->serving ? PANEL_OF_SERVER : PANEL_OF_CHAT);
 }
 

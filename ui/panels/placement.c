@@ -51,12 +51,19 @@ static bool streaming(const struct ui_model *m, struct device_stats *sum)
     return sum->stream_bytes > 0;
 }
 
+static int placement_least(const struct ui_model *m)
+{
+    return ui_server_hides(&m->server) ? 1 : 2;
+}
+
 static int placement_want(const struct ui_model *m, int width)
 {
     struct ui_plan_row rows[UI_PLANS];
     struct device_stats sum;
     int n = ui_plan_rows(m, rows, UI_PLANS);
 
+    if (ui_server_hides(&m->server))
+        return 1;
     return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) +
            (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
@@ -66,6 +73,8 @@ static int placement_most(const struct ui_model *m, int width)
     struct ui_plan_row rows[UI_PLANS];
     struct device_stats sum;
 
+    if (ui_server_hides(&m->server))
+        return 1;
     return ui_plan_rows(m, rows, UI_PLANS) + 4 + (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
 
@@ -212,7 +221,7 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
     char text[160], a[16];
     struct device_stats sum;
 
-    if (m->server.on && !m->server.whole) {
+    if (ui_server_hides(&m->server)) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
                         "N/A (the server places)");
         return;
@@ -299,6 +308,7 @@ const struct panel panel_placement = {
     .priority = 3,
     .min = 2,
     .grow = 1,
+    .least = placement_least,
     .want = placement_want,
     .most = placement_most,
     .draw = placement_draw,

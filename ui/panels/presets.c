@@ -12,7 +12,7 @@ static const struct {
     {"all", NULL},
     {"chat", ""},
     {"map", "experts,tokens"},
-    {"figures", "speed,memory,devices,placement"},
+    {"figures", "speed,memory,devices,placement,server"},
 };
 
 #define PRESETS ((int)(sizeof presets / sizeof presets[0]))

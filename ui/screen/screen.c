@@ -98,10 +98,18 @@ static const char *training_hint(const struct ui_training *t)
                         : "q writes a checkpoint, and quits; the same command goes on there";
 }
 
+/* What can be done about a server that is waited for. */
+static const char *server_hint(const struct ui_model *m, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s", m->server.waits, m->running ? "; Esc stops" : "");
+    return out;
+}
+
 /* Text of the empty input line: the focused panel, or what can be done. */
 static void hint_text(const struct ui_model *m, char *out, size_t size)
 {
     const struct panel *p = m->focus >= 0 ? panels[m->focus] : NULL;
+    char server[220];
 
     if (p)
         snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "",
@@ -112,6 +120,7 @@ static void hint_text(const struct ui_model *m, char *out, size_t size)
                  m->note[0]         ? m->note
                  : m->serving       ? serving_hint(m->serving)
                  : m->training      ? training_hint(m->training)
+                 : m->server.waits[0] ? server_hint(m, server, sizeof server)
                  : m->waiting[0]    ? ""
                  : m->stopped       ? "the engine has stopped"
                  : m->loading       ? "you may type while the model is loading"
@@ -133,7 +142,7 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m,
         canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_PROMPT), in->prompt);
     input_flow(c, r, m, in, top, &cx, &cy);
     if (!in->len && r.w >= 34 && in->prompt[0] && strlen(in->prompt) <= 3) {
-        char hint[200];
+        char hint[240];
 
         hint_text(m, hint, sizeof hint);
         canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), hint);

@@ -92,7 +92,11 @@ static void take_server(struct chat *s)
     u->waiting = f.waiting;
     u->kv = f.kv;
     u->decode_tok_s = f.decode_tok_s;
+    u->prompt_tok_s = f.prompt_tok_s;
     u->cached = f.cached;
+    u->accepted = f.accepted;
+    u->draft_length = f.draft_length;
+    conversation_remote_waits(s->conversation, u->waits, sizeof u->waits);
     snprintf(u->why, sizeof u->why, "%s", f.why);
 }
 

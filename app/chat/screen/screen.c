@@ -270,6 +270,7 @@ static int open_all(struct chat *s, struct error *e)
     s->model.key_bar = s->options->key_bar;
     if (panels_option_check(s->options->panels, e) < 0)
         return ERR_USAGE;
+    s->model.server.on = s->options->connect != NULL;
     panels_option_take(&s->model, s->options);
     update_option_take(&s->model, s->options);
     paths_history(history, sizeof history);
