@@ -327,17 +327,15 @@ static bool worth_another(const struct coming *c, const struct http_call *call, 
 /* Reports a pause that is long enough to be noticed. */
 static void tell_pause(struct coming *c, const struct http_call *call, int tries)
 {
-    struct answer_pause p = {.status = call->status,
-                             .until_ns = clock_now() + (uint64_t)call->retry_after * CLOCK_SECOND,
-                             .tries = tries + 1,
-                             .most = TRIES};
+    struct answer_pause p = {call->status,
+                             clock_now() + (uint64_t)call->retry_after * CLOCK_SECOND};
     struct event ev = {.kind = EVENT_NOTICE};
     char line[600];
 
     if (call->retry_after < TOLD_WAIT_SECONDS)
         return;
     snprintf(line, sizeof line, "%s is busy (HTTP %ld): asking again in %ld s (%d of %d)",
-             c->server->http.base, call->status, call->retry_after, p.tries, p.most);
+             c->server->http.base, call->status, call->retry_after, tries + 1, TRIES);
     ev.text = mem_string(line);
     tell(c, &ev);
     event_release(&ev);

@@ -9,7 +9,6 @@
 struct answer_pause {
     long status; /* of HTTP */
     uint64_t until_ns;
-    int tries, most; /* the next attempt, counted from 1, and the last one */
 };
 
 /* Who is told of an answer. */

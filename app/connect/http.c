@@ -3,6 +3,7 @@
 #include "app/connect/http.h"
 
 #include "app/common/web.h"
+#include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -102,8 +103,10 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
 struct flight {
     struct http_call *call;
     CURL *curl;
-    bool begun; /* part of the body arrived */
-    bool taken; /* ended by take() */
+    uint64_t heard_ns; /* when something arrived */
+    bool silent;       /* nothing did for too long */
+    bool begun;        /* part of the body arrived */
+    bool taken;        /* ended by take() */
 };
 
 static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
@@ -113,6 +116,7 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
     const char *type = NULL;
 
     (void)one;
+    f->heard_ns = clock_now();
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &c->status);
     if (!f->begun) {
         f->begun = true;
@@ -177,12 +181,8 @@ static int set_up(const struct http_server *s, struct http_call *c, struct fligh
     curl_easy_setopt(f->curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(f->curl, CURLOPT_WRITEDATA, f);
     curl_easy_setopt(f->curl, CURLOPT_CONNECTTIMEOUT, 10L);
-    if (c->seconds) {
+    if (c->seconds)
         curl_easy_setopt(f->curl, CURLOPT_TIMEOUT, c->seconds);
-    } else {
-        curl_easy_setopt(f->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-        curl_easy_setopt(f->curl, CURLOPT_LOW_SPEED_TIME, s->silence);
-    }
     if (*s->key) {
         snprintf(bearer, sizeof bearer, "Bearer %s", s->key);
         rc = web_header(headers, "Authorization", bearer, e);
@@ -198,18 +198,32 @@ static int set_up(const struct http_server *s, struct http_call *c, struct fligh
     return rc;
 }
 
-/* 0: finished, with the result in *code; ERR_CANCELLED. */
-static int fly(CURLM *multi, struct http_call *c, CURLcode *code, struct error *e)
+/* libcurl's own limit of speed is a mean over seconds. */
+static bool is_silent(const struct http_server *s, const struct flight *f)
 {
+    return !f->call->seconds && clock_now() - f->heard_ns > (uint64_t)s->silence * CLOCK_SECOND;
+}
+
+/* 0: finished, with the result in *code; ERR_CANCELLED. */
+static int fly(const struct http_server *s, CURLM *multi, struct flight *f, CURLcode *code,
+               struct error *e)
+{
+    const struct http_call *c = f->call;
     int running = 1, left;
     CURLMsg *m;
 
+    f->heard_ns = clock_now();
     while (running) {
         if (c->stop && c->stop(c->ctx))
             return error_set(e, ERR_CANCELLED, "interrupted");
         if (curl_multi_perform(multi, &running) != CURLM_OK ||
             (running && curl_multi_poll(multi, NULL, 0, WAIT_MS, NULL) != CURLM_OK))
             return error_set(e, ERR_IO, "the request failed");
+        if (running && is_silent(s, f)) {
+            f->silent = true;
+            *code = CURLE_OPERATION_TIMEDOUT;
+            return 0;
+        }
     }
     while ((m = curl_multi_info_read(multi, &left)))
         if (m->msg == CURLMSG_DONE)
@@ -217,12 +231,12 @@ static int fly(CURLM *multi, struct http_call *c, CURLcode *code, struct error *
     return 0;
 }
 
-static int failed(const struct http_server *s, const struct http_call *c, CURLcode code,
+static int failed(const struct http_server *s, const struct flight *f, CURLcode code,
                   const char *detail, struct error *e)
 {
-    if (c->text.failed)
+    if (f->call->text.failed)
         return error_set(e, ERR_IO, "the answer is larger than 16 MiB");
-    if (code == CURLE_OPERATION_TIMEDOUT && !c->seconds && c->status)
+    if (f->silent)
         return error_set(e, ERR_IO, "nothing came for %ld s", s->silence);
     return error_set(e, ERR_IO, "%s", web_failure(code, detail));
 }
@@ -249,7 +263,7 @@ int http_perform(const struct http_server *s, struct http_call *c, struct error 
     if ((rc = set_up(s, c, &f, &headers, detail, e)) < 0)
         goto out;
     curl_multi_add_handle(multi, f.curl);
-    rc = fly(multi, c, &code, e);
+    rc = fly(s, multi, &f, &code, e);
     curl_easy_getinfo(f.curl, CURLINFO_RESPONSE_CODE, &c->status);
     curl_easy_getinfo(f.curl, CURLINFO_RETRY_AFTER, &after);
     c->retry_after = (long)after;
@@ -257,7 +271,7 @@ int http_perform(const struct http_server *s, struct http_call *c, struct error 
     c->untrusted = code == CURLE_PEER_FAILED_VERIFICATION;
     take_elsewhere(c, f.curl);
     if (rc == 0 && code != CURLE_OK && !f.taken)
-        rc = failed(s, c, code, detail, e);
+        rc = failed(s, &f, code, detail, e);
     curl_multi_remove_handle(multi, f.curl);
 out:
     curl_multi_cleanup(multi);

@@ -17,8 +17,6 @@ struct remote_wait {
     uint64_t until_ns; /* busy: it is asked again then; 0: it is not waited for */
     uint64_t lost_ns;  /* lost: when that was noticed; 0: it is not lost */
     long status;       /* busy: of HTTP */
-    int tries, most;   /* busy: the next attempt, and the last one */
-    char why[120];     /* lost */
 };
 
 struct remote {

@@ -199,16 +199,14 @@ const char *remote_host(const struct remote *r)
     return r->host;
 }
 
-/* "127.0.0.1:8080 is busy (HTTP 429): asked again in 12 s (2 of 5)" */
-static void wait_words(const struct remote *r, const struct remote_wait *w, uint64_t now, char *out,
-                       size_t size)
+/* Few words: it is a line of a narrow screen. */
+static void wait_words(const struct remote_wait *w, uint64_t now, char *out, size_t size)
 {
     if (w->until_ns > now)
-        snprintf(out, size, "%.60s is busy (HTTP %ld): asked again in %.0f s (%d of %d)", r->host,
-                 w->status, ceil(clock_seconds(w->until_ns - now)), w->tries, w->most);
+        snprintf(out, size, "busy (HTTP %ld): asked again in %.0f s", w->status,
+                 ceil(clock_seconds(w->until_ns - now)));
     else if (w->lost_ns)
-        snprintf(out, size, "%.60s is lost (%s): looked for since %.0f s", r->host, w->why,
-                 clock_seconds(now - w->lost_ns));
+        snprintf(out, size, "server lost for %.0f s, looked for", clock_seconds(now - w->lost_ns));
     else
         *out = 0;
 }
@@ -220,7 +218,7 @@ bool remote_waits(struct remote *r, char *out, size_t size)
     pthread_mutex_lock(&r->lock);
     wait = r->wait;
     pthread_mutex_unlock(&r->lock);
-    wait_words(r, &wait, clock_now(), out, size);
+    wait_words(&wait, clock_now(), out, size);
     return *out != 0;
 }
 

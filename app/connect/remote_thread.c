@@ -29,8 +29,7 @@ static void on_pause(void *ctx, const struct answer_pause *p)
     struct remote_wait w = {0};
 
     if (p)
-        w = (struct remote_wait){
-            .until_ns = p->until_ns, .status = p->status, .tries = p->tries, .most = p->most};
+        w = (struct remote_wait){.until_ns = p->until_ns, .status = p->status};
     set_wait(ctx, &w);
 }
 
@@ -56,7 +55,6 @@ static bool note_lost(struct remote *r)
 
     if (server_answers(s, remote_is_quitting, r, &e) || remote_is_quitting(r))
         return false;
-    snprintf(w.why, sizeof w.why, "%.119s", e.text);
     set_wait(r, &w);
     snprintf(line, sizeof line,
              "%s does not answer any more (%s): it is looked for until it is back, and your next "
@@ -162,6 +160,11 @@ static int ask(struct remote *r, struct request *request, struct turn_done_event
     return answer_remote(remote_current(r), request, &to, done, e);
 }
 
+static bool is_cut(const struct remote *r)
+{
+    return r->live.generated_tokens > 0;
+}
+
 /* A request that found the server gone, before any text of its answer, is sent once more when it is
  * back. */
 static int ask_twice(struct remote *r, struct request *request, struct turn_done_event *done,
@@ -169,10 +172,7 @@ static int ask_twice(struct remote *r, struct request *request, struct turn_done
 {
     int rc = ask(r, request, done, e);
 
-    if (rc != ERR_IO || is_lost(r))
-        return rc;
-    r->cut = r->live.generated_tokens > 0;
-    if (note_lost(r) && !r->cut)
+    if (rc == ERR_IO && !is_lost(r) && !is_cut(r) && note_lost(r))
         rc = ask(r, request, done, e);
     return rc;
 }
@@ -195,6 +195,8 @@ static void answer(struct remote *r, struct request *request)
         remote_send(r, EVENT_ERROR, rc, e.text);
     else
         remote_push(r, &r->events, &ev);
+    if (rc == ERR_IO && !is_lost(r) && is_cut(r))
+        r->cut = note_lost(r);
 }
 
 static bool take_request(struct remote *r, struct request *out)

@@ -64,18 +64,21 @@ static long get_slots(struct watch *w, struct figures *f, bool *any, struct erro
 static void tell_why(struct watch *w, long status, const struct error *e, struct figures *f)
 {
     enum server_kind kind = remote_current(w->r)->kind;
-    const char *flag = kind == SERVER_LLAMA    ? "start it with --metrics"
-                       : kind == SERVER_SGLANG ? "start it with --enable-metrics"
-                                               : NULL;
 
+    w->none = status == 200 || status == 404 || status == 405 || status == 501;
     if (!status)
         snprintf(f->why, sizeof f->why, "N/A (%.60s)", e->text);
     else if (status == 401 || status == 403)
         snprintf(f->why, sizeof f->why, "N/A (its /metrics need another key)");
-    else if (flag)
-        snprintf(f->why, sizeof f->why, "N/A (%s)", flag);
+    else if (!w->none)
+        snprintf(f->why, sizeof f->why, "N/A (/metrics: HTTP %ld)", status);
+    else if (kind == SERVER_LLAMA)
+        snprintf(f->why, sizeof f->why, "N/A (start it with --metrics)");
+    else if (kind == SERVER_SGLANG)
+        snprintf(f->why, sizeof f->why, "N/A (start it with --enable-metrics)");
     else
-        snprintf(f->why, sizeof f->why, "N/A (neither /metrics nor /slots there)");
+        snprintf(f->why, sizeof f->why, "N/A (%s)",
+                 status == 200 ? "no name known in its /metrics" : "it has no /metrics");
 }
 
 static void take_figures(struct watch *w)
@@ -90,11 +93,11 @@ static void take_figures(struct watch *w)
     status = get_metrics(w, &f, &any, &e);
     if (status && (!any || remote_current(w->r)->kind == SERVER_LLAMA))
         get_slots(w, &f, &any, &e);
+    w->none = false;
     if (any)
         figures_rate(&f, &w->before, clock_seconds(now - w->before_ns));
     else
         tell_why(w, status, &e, &f);
-    w->none = status && !any;
     w->before = f;
     w->before_ns = now;
     pthread_mutex_lock(&w->r->lock);

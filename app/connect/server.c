@@ -201,6 +201,17 @@ static int take_model(struct server *s, const json_t *m, struct error *e)
     return 0;
 }
 
+/* transformers serve loads what a request names, and lists it from then on. */
+static int take_unlisted(struct server *s, const char *name, struct error *e)
+{
+    json_t *m = json_pack("{s:s}", "id", name);
+    int rc = m ? take_model(s, m, e)
+               : error_set(e, ERR_USAGE, "-m %s: the name of a model is UTF-8", name);
+
+    json_decref(m);
+    return rc;
+}
+
 static int choose_model(struct server *s, const json_t *list, const char *name, struct error *e)
 {
     json_t *fit = name ? named_models(list, name) : models_of(list);
@@ -212,6 +223,8 @@ static int choose_model(struct server *s, const json_t *list, const char *name, 
     list_models(n ? fit : list, all, sizeof all);
     if (m)
         rc = take_model(s, m, e);
+    else if (!*all && name)
+        rc = take_unlisted(s, name, e);
     else if (!*all)
         rc = error_set(e, ERR_MODEL, "%s serves no model", s->http.base);
     else if (!name)
