@@ -1082,18 +1082,30 @@ START_TEST(test_interpreted)
 }
 END_TEST
 
+/* PoCL optimises a kernel for up to two minutes; what most tests look for (a kernel's own arithmetic,
+ * buffers, failures) does not depend on that. The case "optimised" has the kernels as users get them,
+ * in both shapes, and so has every suite that computes with whole models. */
+static void without_optimising(void)
+{
+    setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable", 1);
+}
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("opencl");
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
-          *interpreted_case = tcase_create("interpreted");
+          *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
-    tcase_add_loop_test(c, test_q8_0, 0, 2);
+    tcase_set_timeout(optimised, 240);
+    tcase_add_loop_test(optimised, test_q8_0, 0, 2);
+    tcase_add_loop_test(optimised, test_wide_rows, 0, 2);
+    suite_add_tcase(s, optimised);
+    tcase_add_checked_fixture(c, without_optimising, NULL);
+    tcase_add_checked_fixture(formats_case, without_optimising, NULL);
     tcase_add_loop_test(c, test_q4_0_window, 0, 2);
     tcase_add_loop_test(c, test_long_context, 0, 2);
-    tcase_add_loop_test(c, test_wide_rows, 0, 2);
     tcase_add_loop_test(formats_case, test_formats, 0, FORMATS);
     tcase_add_loop_test(c, test_q8_0_cache, 0, 2);
     tcase_add_loop_test(c, test_last_experts, 0, 2);
