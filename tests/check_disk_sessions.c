@@ -385,6 +385,24 @@ START_TEST(the_folder_keeps_its_bound)
 }
 END_TEST
 
+/* Texts of embeddings are no beginnings of chats. */
+START_TEST(embeddings_are_not_stored)
+{
+    struct setting s = {0};
+    const char *folder = fresh_folder();
+    struct engine *g = open_engine(&s, folder);
+    struct turn t = {.embed = EMBED_MEAN, .prompt.n = PROMPT};
+    struct error e = {0};
+    int ids[PROMPT];
+
+    fill(ids, PROMPT, 1);
+    t.prompt.ids = ids;
+    ck_assert_msg(engine_turn(g, &t, NULL, NULL, NULL, &e) == 0, "%s", e.text);
+    engine_close(g);
+    ck_assert_int_eq(each_piece(folder, NULL, NULL), 0);
+}
+END_TEST
+
 /* A program that writes until it is killed. */
 static void write_on(const struct setting *s, const char *folder)
 {
@@ -501,6 +519,7 @@ int main(void)
     tcase_add_test(t, of_others_nothing_is_used);
     tcase_add_test(t, damage_is_refused);
     tcase_add_test(t, the_folder_keeps_its_bound);
+    tcase_add_test(t, embeddings_are_not_stored);
     tcase_add_test(t, killed_at_any_time);
     tcase_add_test(t, the_folder_is_ours_alone);
     tcase_add_test(t, every_byte_of_a_piece);

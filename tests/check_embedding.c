@@ -5,7 +5,9 @@
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/model/model.h"
 #include "engine/run/engine.h"
+#include "tests/fake_device.h"
 #include "tests/golden.h"
+#include "tests/golden_lora.h"
 #include "tests/support.h"
 
 #include <math.h>
@@ -158,6 +160,84 @@ START_TEST(however_they_are_computed)
 }
 END_TEST
 
+/* On a device, and where it fails in the middle of the prompt: rows are computed again then, and
+ * counted once. */
+START_TEST(wherever_they_are_computed)
+{
+    static const struct device_ops *const with_fake[] = {&fake_device_ops, &cpu_device_ops, NULL};
+    static const char *const places[] = {"gpu", "experts-gpu", "attention-gpu", "gpu"};
+    struct engine *g = open_demo(NULL, 16, 2);
+    int ids[40], n = 40, hidden = engine_info(g)->model->hp.hidden;
+    float *want, *got;
+
+    for (int i = 0; i < n; i++)
+        ids[i] = 300 + i * 37 % 500;
+    want = embed(g, ids, n, EMBED_MEAN);
+    engine_close(g);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct engine_config c = {.model_path = support_demo(),
+                                  .context = 256,
+                                  .ubatch = 16,
+                                  .n_threads = 2,
+                                  .backends = with_fake,
+                                  .cache_dir = support_tmpdir()};
+        struct error e = {0};
+
+        fake_device_control(NULL);
+        ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+        ck_assert_msg(engine_place(g, places[i], &e) == 0 && engine_settle(g, &e) == 0, "%s",
+                      e.text);
+        if (i == 3)
+            fake_device_control(&(struct fake_control){.fail_at = 20, .lost = true});
+        got = embed(g, ids, n, EMBED_MEAN);
+        ck_assert_msg(memcmp(got, want, (size_t)hidden * sizeof *got) == 0, "%s", places[i]);
+        ck_assert_int_gt(fake_device_calls(), 0);
+        mem_free(got);
+        engine_close(g);
+    }
+    fake_device_control(NULL);
+    mem_free(want);
+}
+END_TEST
+
+static int count_embeddings(void *ctx, struct event *ev)
+{
+    *(int *)ctx += ev->kind == EVENT_EMBEDDING;
+    return 0;
+}
+
+/* An adapter at a strength at which sums overflow: only the result shows it. */
+START_TEST(what_is_no_number_is_an_error)
+{
+    char lora[4200];
+    struct adapter_request a = {.path = lora, .strength = 1.0f};
+    struct engine_config c = {.model_path = support_demo(),
+                              .context = 64,
+                              .n_threads = 2,
+                              .adapters = &a,
+                              .n_adapters = 1};
+    struct engine *g;
+    struct error e = {0};
+    struct turn t = {.embed = EMBED_MEAN,
+                     .adapters = true,
+                     .strengths = {3e38f},
+                     .prompt = {.ids = (int[]){300, 301, 302}, .n = 3}};
+    struct turn_done_event done;
+    int found = 0;
+
+    snprintf(lora, sizeof lora, "%s/any.gguf", support_tmpdir());
+    ck_assert_int_eq(golden_lora_write(support_demo(), lora, 1), 0);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_turn(g, &t, count_embeddings, &found, &done, &e), ERR_VALUE);
+    ck_assert_msg(strstr(e.text, "overflow"), "%s", e.text);
+    ck_assert_int_eq(found, 0);
+    t.strengths[0] = 1.0f;
+    ck_assert_msg(engine_turn(g, &t, count_embeddings, &found, &done, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(found, 1);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(they_are_normalised)
 {
     static const struct {
@@ -190,6 +270,8 @@ static Suite *suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, they_are_the_official_ones, 0, (int)(sizeof folders / sizeof *folders));
     tcase_add_test(t, however_they_are_computed);
+    tcase_add_test(t, wherever_they_are_computed);
+    tcase_add_test(t, what_is_no_number_is_an_error);
     tcase_add_test(t, they_are_normalised);
     suite_add_tcase(s, t);
     return s;

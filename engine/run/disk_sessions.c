@@ -505,7 +505,7 @@ void disk_sessions_due(struct session *s)
     const struct engine *g = s->engine;
     int most = g->config.prompt_cache_tokens;
 
-    if (most && s->n_tokens > most)
+    if ((most && s->n_tokens > most) || s->run.pooling) /* no chat continues such a text */
         return;
     if (!g->stored.cache || g->stored.stopped || g->uncounted || g->forward.imposed)
         return;

@@ -145,13 +145,14 @@ static bool is_cancelled(void *s)
     return session_cancelled(s);
 }
 
-/* Sampling is impossible with NaN logits; an empty or arbitrary answer would hide the problem. */
-static int check_logits(struct session *s, struct error *e)
+/* Logits, or an embedding: sampling is impossible with NaN, and an empty or arbitrary answer would
+ * hide the problem. */
+static int check_values(struct session *s, const float *values, int n, struct error *e)
 {
     struct engine *g = s->engine;
     const char *tensor;
 
-    if (values_finite(s->logits, g->model->hp.n_vocab))
+    if (values_finite(values, n))
         return 0;
     tensor = model_find_broken(g->model, is_cancelled, s);
     if (tensor)
@@ -302,6 +303,8 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
         prefix_sharing_choose(s);
         disk_sessions_choose(s);
     }
+    if (r->pooling) /* what the session held is gone */
+        s->stored.due = false;
     return 0;
 }
 
@@ -474,6 +477,8 @@ static enum stop_reason take_token(struct session *s, int *id)
 static void end_embedding(struct session *s)
 {
     struct event ev = {.kind = EVENT_EMBEDDING};
+    struct error e = {0};
+    int rc;
 
     if (session_cancelled(s)) {
         turn_end(s, ERR_CANCELLED, NULL);
@@ -481,9 +486,13 @@ static void end_embedding(struct session *s)
     }
     ev.embedding.n = s->engine->model->hp.hidden;
     ev.embedding.values = pooling_take(s->run.pooling);
-    session_emit(s, &ev);
+    rc = check_values(s, ev.embedding.values, ev.embedding.n, &e);
+    if (rc < 0)
+        event_release(&ev);
+    else
+        session_emit(s, &ev);
     s->run.done.reason = STOP_LENGTH;
-    turn_end(s, 0, NULL);
+    turn_end(s, rc, &e);
 }
 
 void turn_step(struct session *s)
@@ -504,7 +513,8 @@ void turn_step(struct session *s)
     }
     if (r->turn->max_tokens >= 0 && r->done.completion_tokens >= r->turn->max_tokens)
         r->done.reason = STOP_LENGTH;
-    else if ((rc = check_logits(s, &e)) < 0 || (rc = apply_grammar(s, &e)) < 0) {
+    else if ((rc = check_values(s, s->logits, s->engine->model->hp.n_vocab, &e)) < 0 ||
+             (rc = apply_grammar(s, &e)) < 0) {
         turn_end(s, rc, &e);
         return;
     } else {
