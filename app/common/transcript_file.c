@@ -156,7 +156,8 @@ static int json_text_of(const struct transcript *t, char **text, struct error *e
 
     gmtime_r(&created, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    json_object_set_new(root, "moetop_chat", json_integer(calls_tools(t->entries, t->n) ? FORMAT_TOOLS : FORMAT));
+    json_object_set_new(root, "moetop_chat",
+                        json_integer(calls_tools(t->entries, t->n) ? FORMAT_TOOLS : FORMAT));
     json_object_set_new(root, "created", json_string(when));
     if (t->model)
         json_object_set_new(root, "model", json_text(t->model));

@@ -236,7 +236,8 @@ static int agree(struct mcp_client *c, const json_t *hello, struct error *e)
                *its = json_string_value(json_object_get(info, "version"));
     char about[160];
 
-    snprintf(about, sizeof about, "%.80s%s%.40s", name ? name : "", its && *its ? " " : "", its ? its : "");
+    snprintf(about, sizeof about, "%.80s%s%.40s", name ? name : "", its && *its ? " " : "",
+             its ? its : "");
     pthread_mutex_lock(&c->lock);
     mcp_line(c->status.about, sizeof c->status.about, about);
     pthread_mutex_unlock(&c->lock);
