@@ -8,6 +8,7 @@
 #include "app/headless/batch_line.h"
 #include "app/headless/batch_output.h"
 #include "app/headless/batch_remote.h"
+#include "app/headless/tool_talk.h"
 #include "app/setup/receipt.h"
 
 #include "app/setup/engine_options.h"
@@ -23,6 +24,7 @@
 #include "engine/model/hparams.h"
 #include "engine/model/model.h"
 #include "engine/run/prompt.h"
+#include "engine/text/chat_template.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +46,11 @@ struct job {
     struct strbuf text, reasoning;
     uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
     struct session *session;          /* NULL: not being answered (any more) */
+    struct session *last;             /* the newest session that answered it */
+    struct tool_talk talk;            /* with --mcp */
+    char where[32];                   /* "line 3: " */
     bool stepped;                     /* it was running when the pass began */
+    bool again;                       /* it called tools: another answer is to begin */
     struct turn_done_event done;
     int rc;
     struct error why;
@@ -66,6 +72,8 @@ struct batch {
     bool beginning;             /* a turn is being started: notices refer to the newest line */
     size_t read, index, failed; /* lines read; answered and written, of which failed */
     struct stats stats;         /* over all lines of this run */
+    struct mcp *mcp;            /* with --mcp; NULL: no tools */
+    struct chat_tools knows;    /* of the template, likewise */
     /* progress */
     struct progress progress;
     uint64_t tokens;
@@ -129,6 +137,8 @@ static int on_event(void *ctx, struct event *ev)
     prompt_history_note(history_of(j->batch, j->session), ev);
     if (j->batch->o->receipts)
         receipt_text_note(&j->said, ev);
+    if (j->batch->mcp)
+        tool_talk_note(&j->talk, ev);
     if (ev->kind == EVENT_TOKEN) {
         strbuf_put(ev->token.part == PART_REASONING ? &j->reasoning : &j->text, ev->token.text,
                    ev->token.len);
@@ -181,6 +191,8 @@ static json_t *count_table(const struct batch *b, const uint64_t *counts)
 static void put_answer(struct job *j)
 {
     batch_answer_put(j->o, &j->text, &j->reasoning, &j->done);
+    if (j->batch->mcp && json_array_size(j->talk.told))
+        json_object_set(j->o, "tool_calls", j->talk.told);
     if (j->counts) {
         json_object_set_new(j->o, "experts", count_table(j->batch, j->counts));
         json_object_set_new(j->o, "experts_prompt", count_table(j->batch, j->prompt_counts));
@@ -209,6 +221,30 @@ static int put_receipt(struct job *j)
     return rc < 0 ? rc : json_object_set_new(j->o, "receipt", receipt);
 }
 
+/* The dialogue of the line's next answer, with its tools. */
+static int tell_tools(struct job *j)
+{
+    struct dialogue said;
+    int rc = tool_talk_dialogue(&j->talk, &j->batch->knows, &said, &j->why);
+
+    if (rc == 0) {
+        dialogue_release(&j->line.said);
+        j->line.said = said;
+    }
+    return rc;
+}
+
+/* With --mcp: the calls of the answer are run. True: another answer has to follow. */
+static bool calls_tools(struct job *j)
+{
+    int rc = j->rc == 0 && j->batch->mcp ? tool_talk_next(&j->talk, j->done.reason, &j->why) : 0;
+
+    if (rc > 0 && (rc = tell_tools(j)) == 0)
+        rc = 1;
+    j->rc = rc < 0 ? rc : j->rc;
+    return rc > 0;
+}
+
 /* Stores the result of a finished turn. */
 static void end_answer(struct job *j)
 {
@@ -216,6 +252,14 @@ static void end_answer(struct job *j)
 
     b->running--;
     stats_add_turn(&b->stats, &j->done);
+    if (!signals_last() && calls_tools(j)) {
+        strbuf_clear(&j->text);
+        strbuf_clear(&j->reasoning);
+        mem_free(j->line.turn.prompt.ids);
+        j->line.turn.prompt = (struct prompt){0};
+        j->again = true; /* by its owner: answers do not begin inside one another */
+        return;
+    }
     if (j->rc == 0 && (j->text.failed || j->reasoning.failed))
         j->rc = error_set(&j->why, ERR_MEMORY, "out of memory for the answer");
     if (j->rc == 0 && (signals_last() || j->done.reason == STOP_CANCELLED))
@@ -256,12 +300,30 @@ static void begin_answer(struct job *j, struct session *s)
     j->rc = prompt_make(engine_info(b->engine), history, &j->line.said, t->max_tokens, &stop,
                         &t->prompt, &j->why);
     if (j->rc == 0) {
-        j->session = s;
+        j->session = j->last = s;
         engine_session_turn(s, t, on_event, j, &shown_by_event);
     }
     b->beginning = false;
     if (!j->session) /* it ended at once */
         end_answer(j);
+}
+
+/* The same, and those that follow at once because this one ended at once. */
+static void begin_answers(struct job *j, struct session *s)
+{
+    do {
+        j->again = false;
+        begin_answer(j, s);
+    } while (j->again);
+}
+
+static int begin_talk(struct job *j)
+{
+    int rc;
+
+    snprintf(j->where, sizeof j->where, "line %zu: ", j->index + 1);
+    rc = tool_talk_begin(&j->talk, j->batch->mcp, j->batch->o, j->where, &j->line.said, &j->why);
+    return rc < 0 ? rc : tell_tools(j);
 }
 
 /* Makes a job from a line; an invalid line is finished at once. */
@@ -290,8 +352,10 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
     id = j->line.id ? json_loads(j->line.id, JSON_DECODE_ANY, NULL) : NULL;
     if (id)
         json_object_set_new(j->o, "id", id);
+    if (j->rc == 0 && b->mcp)
+        j->rc = begin_talk(j);
     if (j->rc == 0)
-        begin_answer(j, s);
+        begin_answers(j, s);
 }
 
 /* Writes the oldest line, which is answered. */
@@ -317,6 +381,8 @@ static void job_release(struct job *j)
     json_decref(j->o);
     json_decref(j->asked);
     j->o = j->asked = NULL;
+    if (j->batch && j->batch->mcp)
+        tool_talk_release(&j->talk);
     batch_line_release(&j->line);
 }
 
@@ -355,6 +421,8 @@ static int start_engine(struct batch *b, struct error *e)
             error_prefix(e, "--parallel %d: only %d fit", b->parallel, i);
             return rc;
         }
+    if (b->mcp && engine_info(b->engine)->chat)
+        b->knows = chat_template_tools(engine_info(b->engine)->chat);
     if (b->o->batch_experts)
         rc = count_experts(b, e);
     if (rc == 0 && b->o->receipts)
@@ -437,6 +505,8 @@ static void step(struct batch *b)
 
         if (j->stepped && !j->session)
             end_answer(j);
+        if (j->again)
+            begin_answers(j, j->last);
     }
 }
 
@@ -508,6 +578,9 @@ static int check_options(const struct options *o, struct error *e)
     if (o->connect && (o->receipts || o->batch_experts))
         return error_set(e, ERR_USAGE, "%s needs the model here; --connect has it elsewhere",
                          o->receipts ? "--receipts" : "--batch-experts");
+    if (o->mcp && (o->connect || o->receipts))
+        return error_set(e, ERR_USAGE, "--mcp has no place beside %s",
+                         o->connect ? "--connect" : "--receipts");
     if (o->resume && !o->output)
         return error_set(e, ERR_USAGE, "--resume goes on in a file: name it with --output");
     return 0;
@@ -562,7 +635,8 @@ int batch_run(struct options *o, struct error *e)
                                .n_stops = o->stop.n};
     if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 ||
         (rc = prompt_system(o, &b.system, e)) < 0 ||
-        (rc = grammar_from_options(o, &b.defaults.grammar, e)) < 0 || (rc = open_files(&b, e)) < 0)
+        (rc = grammar_from_options(o, &b.defaults.grammar, e)) < 0 ||
+        (rc = open_files(&b, e)) < 0 || (rc = tool_talk_open(o, &b.mcp, e)) < 0)
         goto out;
     rc = run_lines(&b, e);
     if (rc == 0)
@@ -589,6 +663,7 @@ out:
         mem_free(b.jobs[i].prompt_counts);
     }
     mem_free(b.jobs);
+    mcp_close(b.mcp);
     for (int i = 0; i < b.parallel && b.histories; i++)
         prompt_history_release(&b.histories[i]);
     mem_free(b.histories);

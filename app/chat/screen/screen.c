@@ -159,8 +159,7 @@ static void take_keys(struct chat *s, bool readable, bool late)
 static void take_events(struct chat *s, uint64_t now)
 {
     conversation_pump(s->conversation);
-    s->model.dirty |= question_take(&s->question, s->conversation) ||
-                      conversation_tool_running(s->conversation);
+    s->model.dirty |= conversation_tool_running(s->conversation) != NULL;
     chat_waiting_show(s);
     if (due(&s->panels, now))
         s->panels.at = now + (runs_free(s) ? PANELS_FREE_NS : 0);
@@ -215,6 +214,8 @@ static void loop(struct chat *s)
         if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))
             conversation_timeline(s->conversation, s->traced = !s->traced);
         ui_model_tick(&s->model, now);
+        /* a key or an event may have ended it, or asked another one */
+        s->model.dirty |= question_take(&s->question, s->conversation);
         s->model.dirty |= question_tick(&s->question, now);
         if (s->model.dirty && due(&s->frame, now))
             show_frame(s, now);
