@@ -166,6 +166,13 @@ static void fill_descriptors(void)
             _exit(error_exit_code(ERR_IO));
 }
 
+/* hwloc, which OpenCL drivers use too, writes lines to standard error in containers; the engine
+ * logs what is missing (engine/base/topology.c). Before any thread. */
+static void quiet_libraries(void)
+{
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);
+}
+
 static uint64_t left_here(void)
 {
     return memory_left("");
@@ -180,8 +187,7 @@ int main(int argc, char **argv)
     fill_descriptors();
     /* beyond the limit of ulimit -f, writing fails with EFBIG, which the mode reports */
     signal(SIGXFSZ, SIG_IGN);
-    /* hwloc, which PoCL uses too, writes to stderr in containers and on odd machines */
-    setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    quiet_libraries();
     devices_child(argc, argv);
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 in files and flags, whatever the locale */

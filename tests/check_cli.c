@@ -1090,6 +1090,17 @@ START_TEST(what_a_grammar_kept_out_is_told)
 }
 END_TEST
 
+/* hwloc's line about a container without /sys (without asking the processor itself, too). */
+START_TEST(what_libraries_say_goes_to_the_log)
+{
+    expect("mkdir -p $T/bare; HWLOC_COMPONENTS=-x86 HWLOC_FSROOT=$T/bare $M -p hi -n 2 --log-file "
+           "$T/l; cat $T/l",
+           0);
+    ck_assert_msg(!*err, "%s", err);
+    ck_assert_msg(strstr(out, "hwloc finds no cores, as without /sys: ") != NULL, "%s", out);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("cli");
@@ -1135,6 +1146,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_device_that_is_not_there_is_named);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
     tcase_add_test(t, what_a_grammar_kept_out_is_told);
+    tcase_add_test(t, what_libraries_say_goes_to_the_log);
     suite_add_tcase(s, t);
     return s;
 }

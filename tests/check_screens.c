@@ -19,6 +19,8 @@
  * train STEPS FROM LAYERS BLOCKS ROUTED VALID (a training run's, the first line of a script)
  * steps N SECONDS      frozen LAYER BLOCK (nothing is trained there; 0: attention)      valid LOSS
  * tells TEXT (the program)      ends (the user wants to quit)
+ * connect HOST WHOLE RUNNING WAITING KV DECODE PROMPTS CACHED ACCEPTED LENGTH (a chat with a
+ * server; shares in %, nan: not told)     untold WHY     waits TEXT (for it)
  * above LINE|LINE (over the input line)     marked N (that line of it, 0: none)
  * computes LAYER (a long pass does)
  * find TEXT      show [styles]     the screen goes
@@ -28,6 +30,7 @@
 #include "ui/chatview.h"
 #include "ui/keys.h"
 #include "ui/panels/panel.h"
+#include "ui/panels/presets.h"
 #include "ui/screen/key_help.h"
 #include "ui/screen/screen.h"
 #include "ui/search.h"
@@ -55,7 +58,7 @@ static struct screen_input typed_input(const struct player *p)
 {
     size_t len = strlen(p->typed);
 
-    return (struct screen_input){"> ",   p->typed, len, len, p->above[0] ? p->above : NULL,
+    return (struct screen_input){"> ",     p->typed, len, len, p->above[0] ? p->above : NULL,
                                  p->marked};
 }
 
@@ -431,6 +434,33 @@ static bool training_line(struct player *p, const char *word, const char *rest)
     return true;
 }
 
+/* Lines of a chat with a server; false: another one. */
+static bool connect_line(struct player *p, const char *word, const char *rest)
+{
+    struct ui_server *s = &p->m.server;
+    int whole = 0;
+
+    if (strcmp(word, "connect") == 0) {
+        ck_assert_int_eq(sscanf(rest, "%63s %d %lf %lf %lf %lf %lf %lf %lf %lf", s->host, &whole,
+                                &s->running, &s->waiting, &s->kv, &s->decode_tok_s,
+                                &s->prompt_tok_s, &s->cached, &s->accepted, &s->draft_length),
+                         10);
+        s->kv /= 100;
+        s->cached /= 100;
+        s->accepted /= 100;
+        s->on = true;
+        s->whole = whole;
+        screen_panels(&p->m, preset_read(&p->m, "all"));
+    } else if (strcmp(word, "untold") == 0) {
+        snprintf(s->why, sizeof s->why, "%s", rest);
+    } else if (strcmp(word, "waits") == 0) {
+        snprintf(s->waits, sizeof s->waits, "%s", rest);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void line(struct player *p, char *s)
 {
     char word[32] = "", a[64] = "", b[64] = "", c[64] = "", d[64] = "", e[64] = "", f[64] = "";
@@ -441,7 +471,7 @@ static void line(struct player *p, char *s)
     if (sscanf(s, "%31s %63s %63s %63s %63s %63s %63s", word, a, b, c, d, e, f) < 1 ||
         word[0] == '#')
         return;
-    if (serving_line(p, word, rest) || training_line(p, word, rest))
+    if (serving_line(p, word, rest) || training_line(p, word, rest) || connect_line(p, word, rest))
         return;
     if (strcmp(word, "size") == 0) {
         ck_assert_int_eq(canvas_resize(&p->c, atoi(a), atoi(b)), 0);
@@ -822,10 +852,11 @@ START_TEST(panels_stay_inside)
          sys[] = "system 8 97 90 2400M 16G 9800M", answer[] = "answer", start[] = "start 10 0",
          plan[] = "plan hot:600M 300 112.4 0.9 38", moves[] = "moves 3 12M 40M",
          train[] = "train 4000 7 32 17 16 1", frozen[] = "frozen 3 5", steps[] = "steps 2000 0.5",
-         valid[] = "valid 1.5";
+         valid[] = "valid 1.5", served[] = "connect h:1 1 9e9 9e9 100 9e9 9e9 100 100 9e9";
 
     player_init(&p, null);
     canvas_resize(&p.c, 100, 50);
+    line(&p, served);
     line(&p, model);
     line(&p, gpu);
     line(&p, sys);

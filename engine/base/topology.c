@@ -1,6 +1,8 @@
 /* See topology.h. hwloc supports more platforms and containers than parsing /sys ourselves. */
 #include "engine/base/topology.h"
 
+#include "engine/base/log.h"
+
 #include <assert.h>
 #include <hwloc.h>
 #include <pthread.h>
@@ -156,6 +158,8 @@ static void read_machine(void)
 
         machine.n = online > 0 && online < CORES_MAX ? (int)online : 1;
         machine.nodes = 1;
+        log_write(LOG_LEVEL_INFO, "hwloc finds no cores, as without /sys: %d on one node are taken",
+                  machine.n);
         for (int i = 0; i < machine.n; i++) {
             machine.cpus[i] = i;
             machine.node[i] = 0;

@@ -19,7 +19,8 @@ import urllib.request
 BASE, FOLDER = sys.argv[1].rstrip("/"), sys.argv[2]
 TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 200
 MODEL = sys.argv[4] if len(sys.argv) > 4 else None
-LEFT_OUT = re.compile(rb"(# (HELP|TYPE) )?(python_|process_|http_|\w*(_bucket|_created|_sum|_count)\b)")
+LEFT_OUT = re.compile(rb"(# (HELP|TYPE) )?(python_|process_|http_|"
+                      rb"\w*(_bucket|_created|_sum|_count)\b)")
 CLIENTS = 3  # at a time, while the figures are taken
 
 

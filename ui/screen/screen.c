@@ -101,7 +101,7 @@ static const char *training_hint(const struct ui_training *t)
 /* What can be done about a server that is waited for. */
 static const char *server_hint(const struct ui_model *m, char *out, size_t size)
 {
-    snprintf(out, size, "%s%s", m->server.waits, m->running ? "; Esc stops" : "");
+    snprintf(out, size, "%s%s", m->server.waits, m->live.state != ENGINE_IDLE ? "; Esc stops" : "");
     return out;
 }
 
