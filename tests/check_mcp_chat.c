@@ -118,6 +118,25 @@ START_TEST(what_is_allowed_runs)
 }
 END_TEST
 
+START_TEST(a_batch_runs_what_is_allowed)
+{
+    const char *servers = SERVERS("good", "good");
+
+    ck_assert_int_eq(run(servers, CALL("echo", "hi"),
+                         "printf 'Hi\\nHo\\n' | $M --batch - -n 100 --grammar \"$G\" "
+                         "--parallel 2 --mcp-rounds 1"),
+                     0);
+    ck_assert_str_eq(calls_made(), "");
+    ck_assert_int_eq(count(out, "\"verdict\":\"refused\""), 2);
+    ck_assert_int_eq(run(servers, CALL("echo", "hi"),
+                         "printf 'Hi\\nHo\\n' | $M --batch - -n 100 --grammar \"$G\" "
+                         "--parallel 2 --mcp-rounds 2 --mcp-allow good"),
+                     0);
+    ck_assert_int_eq(count(calls_made(), "echo hi\n"), 4);
+    ck_assert_int_eq(count(out, "\"verdict\":\"ran\",\"result\":\"hi\""), 4);
+}
+END_TEST
+
 START_TEST(an_answer_without_calls)
 {
     ck_assert_int_eq(run(SERVERS("good", "good"), "root ::= \"Plain words.\"",
@@ -350,6 +369,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 240);
     tcase_add_test(t, nothing_runs_without_permission);
     tcase_add_test(t, what_is_allowed_runs);
+    tcase_add_test(t, a_batch_runs_what_is_allowed);
     tcase_add_test(t, an_answer_without_calls);
     tcase_add_test(t, wrong_uses);
     tcase_add_test(t, what_is_typed_ahead_answers_nothing);
