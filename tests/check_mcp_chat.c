@@ -2,6 +2,7 @@
  * nothing typed ahead of the question answers it. A grammar makes the bundled model call. */
 #include "engine/base/clock.h"
 #include "tests/mcp_server.h"
+#include "tests/serving.h"
 #include "tests/support.h"
 
 #include <errno.h>
@@ -115,6 +116,48 @@ START_TEST(what_is_allowed_runs)
                      0);
     ck_assert_str_eq(calls_made(), "echo hi\necho hi\necho b\n");
     ck_assert_msg(strstr(err, "tool echo of good"), "%s", err);
+}
+END_TEST
+
+START_TEST(a_batch_runs_what_is_allowed)
+{
+    const char *servers = SERVERS("good", "good");
+
+    ck_assert_int_eq(run(servers, CALL("echo", "hi"),
+                         "printf 'Hi\\nHo\\n' | $M --batch - -n 100 --grammar \"$G\" "
+                         "--parallel 2 --mcp-rounds 1"),
+                     0);
+    ck_assert_str_eq(calls_made(), "");
+    ck_assert_int_eq(count(out, "\"verdict\":\"refused\""), 2);
+    ck_assert_int_eq(run(servers, CALL("echo", "hi"),
+                         "printf 'Hi\\nHo\\n' | $M --batch - -n 100 --grammar \"$G\" "
+                         "--parallel 2 --mcp-rounds 2 --mcp-allow good"),
+                     0);
+    ck_assert_int_eq(count(calls_made(), "echo hi\n"), 4);
+    ck_assert_int_eq(count(out, "\"verdict\":\"ran\",\"result\":\"hi\""), 4);
+}
+END_TEST
+
+START_TEST(tools_for_a_model_elsewhere)
+{
+    const char *servers = SERVERS("good", "good");
+    char command[300];
+
+    own_home();
+    serving_start(NULL);
+    snprintf(command, sizeof command,
+             "$M --connect http://127.0.0.1:%d -p Hi -n 100 --grammar \"$G\" --mcp-rounds 1 "
+             "--mcp-allow echo",
+             serving_port);
+    ck_assert_int_eq(run(servers, CALL("echo", "far"), command), 0);
+    ck_assert_str_eq(calls_made(), "echo far\n");
+    snprintf(command, sizeof command,
+             "echo Hi | $M --connect http://127.0.0.1:%d -n 100 --grammar \"$G\" --mcp-rounds 1",
+             serving_port);
+    ck_assert_int_eq(run(servers, CALL("echo", "far"), command), 0);
+    ck_assert_msg(strstr(err, "tool echo is not run"), "%s", err);
+    ck_assert_str_eq(calls_made(), "echo far\n");
+    serving_end_well();
 }
 END_TEST
 
@@ -350,6 +393,8 @@ static Suite *suite(void)
     tcase_set_timeout(t, 240);
     tcase_add_test(t, nothing_runs_without_permission);
     tcase_add_test(t, what_is_allowed_runs);
+    tcase_add_test(t, a_batch_runs_what_is_allowed);
+    tcase_add_test(t, tools_for_a_model_elsewhere);
     tcase_add_test(t, an_answer_without_calls);
     tcase_add_test(t, wrong_uses);
     tcase_add_test(t, what_is_typed_ahead_answers_nothing);

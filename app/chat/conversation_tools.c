@@ -20,8 +20,6 @@ int conversation_tools_open(struct conversation *c, struct error *e)
 
     if (!o->mcp)
         return 0;
-    if (o->connect)
-        return error_set(e, ERR_USAGE, "--mcp gives its tools to a model here, not to --connect");
     return mcp_open(&c->tools.mcp, o->mcp, o->mcp_timeout, o->mcp_allow.items, o->mcp_allow.n, e);
 }
 
@@ -139,9 +137,9 @@ static void look_at_answer(struct conversation *c)
     if (t->rounds++ < c->options->mcp_rounds)
         return;
     conversation_say(c, SAY_NOTICE,
-                     "these calls are not run: tools were called %d times since your message "
+                     "these calls are not run: %d answer%s since your message called tools already "
                      "(--mcp-rounds)",
-                     c->options->mcp_rounds);
+                     c->options->mcp_rounds, c->options->mcp_rounds == 1 ? "" : "s");
     round_stop(&t->round, TOO_MANY);
 }
 

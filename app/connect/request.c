@@ -148,6 +148,8 @@ static json_t *message_of(const struct message *m, const struct server *server)
 {
     json_t *o = json_pack("{s:s, s:o}", "role", role_word(m->role), "content", text_of(m->text));
 
+    if (m->members) /* calls of tools, and what a result is the result of */
+        json_object_update(o, m->members);
     if (m->reasoning && (server->kind == SERVER_MOETOP || server->kind == SERVER_LLAMA))
         json_object_set_new(o, "reasoning_content", text_of(m->reasoning));
     return o;
@@ -166,6 +168,8 @@ static void put_dialogue(json_t *body, const struct server *server, const struct
     for (size_t i = 0; i < said->n_messages; i++)
         json_array_append_new(list, message_of(&said->messages[i], server));
     json_object_set_new(body, "messages", list);
+    if (json_object_get(said->given, "tools"))
+        json_object_set(body, "tools", json_object_get(said->given, "tools"));
     if (said->continue_last && server->kind != SERVER_MOETOP && server->kind != SERVER_LLAMA) {
         /* needed by vLLM and SGLang; the others do this by default */
         json_object_set_new(body, "continue_final_message", json_true());

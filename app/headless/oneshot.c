@@ -4,6 +4,7 @@
 
 #include "app/connect/answer.h"
 #include "app/headless/tool_talk.h"
+#include "app/mcp/telling.h"
 #include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/placement/auto.h"
@@ -151,34 +152,38 @@ static int keep_receipt(const struct options *o, const struct answer *a, const s
     return rc;
 }
 
+/* How an answer is got: here, or from a server. a->done is filled. */
+typedef int ask(void *ctx, struct answer *a, const struct dialogue *d, struct error *e);
+
 /* The answers of a conversation with tools, until one calls none. */
-static int talk(struct answer *a, const struct turn *t, struct stats *stats,
-                struct turn_done_event *done, struct error *e)
+static int talk(struct answer *a, struct stats *stats, const struct chat_tools *knows, ask *how,
+                void *ctx, struct error *e)
 {
-    const struct engine_info *info = engine_info(a->engine);
-    struct chat_tools knows = {0};
     struct dialogue d;
     int rc = 1;
 
-    if (info->chat)
-        knows = chat_template_tools(info->chat);
     while (rc > 0) {
-        if ((rc = tool_talk_dialogue(a->talk, &knows, &d, e)) < 0)
+        if ((rc = tool_talk_dialogue(a->talk, knows, &d, e)) < 0)
             return rc;
-        rc = prompt_turn(a->engine, NULL, &d, t, on_event, a, done, e);
+        rc = how(ctx, a, &d, e);
         dialogue_release(&d);
         if (rc < 0 || signals_last() || a->write_errno)
             return rc;
-        rc = tool_talk_next(a->talk, done->reason, e);
+        rc = tool_talk_next(a->talk, a->done.reason, e);
         if (rc > 0) {
             thoughts_end(&a->thoughts);
             if (a->line_open) /* the next answer begins a line */
                 put(a, "\n", 1);
-            stats_add_turn(stats, done);
+            stats_add_turn(stats, &a->done);
             stats_begin_turn(stats);
         }
     }
     return rc;
+}
+
+static int ask_here(void *turn, struct answer *a, const struct dialogue *d, struct error *e)
+{
+    return prompt_turn(a->engine, NULL, d, turn, on_event, a, &a->done, e);
 }
 
 static int answer_once(const struct options *o, struct answer *a, const struct dialogue *d,
@@ -188,22 +193,22 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
                      .ignore_eos = o->ignore_eos,
                      .stops = o->stop.items,
                      .n_stops = o->stop.n};
-    struct turn_done_event done = {0};
+    struct chat_tools knows = {0};
     int rc;
 
     if ((rc = grammar_from_options(o, &t.grammar, e)) < 0)
         return rc;
     sampling_from_options(o, &t.sampling);
     stats_begin_turn(stats);
-    rc = a->talk ? talk(a, &t, stats, &done, e)
-                 : prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
+    if (a->talk && engine_info(a->engine)->chat)
+        knows = chat_template_tools(engine_info(a->engine)->chat);
+    rc = a->talk ? talk(a, stats, &knows, ask_here, &t, e) : ask_here(&t, a, d, e);
     grammar_free(t.grammar);
-    a->done = done;
     if ((rc = ended(a, stats, rc, e)) < 0)
         return rc;
     if (a->receipt && (rc = keep_receipt(o, a, d, &t, stats, e)) < 0)
         return rc;
-    if (done.reason == STOP_CONTEXT)
+    if (a->done.reason == STOP_CONTEXT)
         fprintf(stderr,
                 "moetop: the answer ends here because the context of %d tokens is full; -c sets a "
                 "larger one\n",
@@ -362,35 +367,51 @@ static void tell(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
+/* Where a server is asked. */
+struct place {
+    const struct options *o;
+    struct server server;
+};
+
+static int ask_there(void *ctx, struct answer *a, const struct dialogue *d, struct error *e)
+{
+    struct place *p = ctx;
+    const struct answer_listener to = {on_event, stopped, NULL, a};
+    struct request request = {0};
+    int rc = request_make(p->o, &p->server, d, p->o->n_predict, NULL, &request, e);
+
+    if (rc == 0)
+        rc = answer_remote(&p->server, &request, &to, &a->done, e);
+    request_release(&request);
+    return rc;
+}
+
 static int ask_server(const struct options *o, struct answer *a, const struct dialogue *d,
                       struct stats *stats, struct error *e)
 {
-    struct server server;
-    struct request request = {0};
-    const struct answer_listener to = {on_event, stopped, NULL, a};
+    struct place p = {.o = o};
     const struct server_address at = server_address(o);
-    int rc = server_open(&server, &at, stopped, tell, NULL, e);
+    int rc = server_open(&p.server, &at, stopped, tell, NULL, e);
 
-    if (rc < 0 || (rc = request_make(o, &server, d, o->n_predict, NULL, &request, e)) < 0)
+    if (rc < 0)
         return rc;
-    stats_remote(stats, server.model, server.http.base);
+    stats_remote(stats, p.server.model, p.server.http.base);
     stats_begin_turn(stats);
-    rc = answer_remote(&server, &request, &to, &a->done, e);
-    request_release(&request);
+    rc = a->talk ? talk(a, stats, &telling_api, ask_there, &p, e) : ask_there(&p, a, d, e);
     return ended(a, stats, rc, e);
 }
 
 static int remote_run(struct options *o, struct error *e)
 {
     struct answer a = {.tty = isatty(STDOUT_FILENO)};
+    struct tool_talk tools;
     struct stats stats = {0};
     struct dialogue d = {0};
     int rc, stats_rc;
 
-    if (o->mcp)
-        return error_set(e, ERR_USAGE, "--mcp gives its tools to a model here, not to --connect");
     signals_catch();
-    if ((rc = read_dialogue(o, &d, e)) < 0 || (rc = stats_open(&stats, o, e)) < 0)
+    if ((rc = read_dialogue(o, &d, e)) < 0 || (rc = begin_talk(o, &a, &tools, &d, e)) < 0 ||
+        (rc = stats_open(&stats, o, e)) < 0)
         goto out;
     rc = ask_server(o, &a, &d, &stats, e);
     stats_take(&stats, NULL, NULL);
@@ -398,6 +419,7 @@ static int remote_run(struct options *o, struct error *e)
         rc >= 0)
         rc = stats_rc;
 out:
+    end_talk(&a);
     dialogue_release(&d);
     stats_release(&stats);
     return rc;

@@ -518,7 +518,7 @@ static void take_signals(void)
 static int interrupt(struct linemode *m, struct error *e)
 {
     interrupted = 0;
-    if (conversation_working(m->c)) {
+    if (conversation_working(m->c) || (conversation_ready(m->c) && conversation_waiting(m->c))) {
         char *waiting = conversation_unqueue(m->c);
 
         if (waiting) { /* back into the next prompt */
@@ -554,9 +554,15 @@ static int kept(const struct linemode *m, struct error *e)
                      "out of memory for what was typed; the chat is saved up to here");
 }
 
+/* A message is being answered, or waits for the model or for tool servers. */
+static bool is_busy(const struct linemode *m)
+{
+    return conversation_working(m->c) || !conversation_ready(m->c) || conversation_waiting(m->c);
+}
+
 static int step(struct linemode *m, struct error *e)
 {
-    bool busy = conversation_working(m->c) || !conversation_ready(m->c);
+    bool busy = is_busy(m);
     struct pollfd fds[3] = {{.fd = conversation_fd(m->c), .events = POLLIN},
                             {.fd = -1, .events = POLLIN},
                             {.fd = conversation_tools_fd(m->c), .events = POLLIN}};
@@ -666,9 +672,8 @@ int linemode_run(struct options *o, struct error *e)
         on_say(&m, SAY_NOTICE, conversation_greeting(m.c));
     if (m.tty && conversation_goes_on(m.c))
         conversation_end_say(m.c);
-    while (
-        rc == 0 && !m.broken && !conversation_over(m.c) &&
-        !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))
+    while (rc == 0 && !m.broken && !conversation_over(m.c) &&
+           !(m.end_of_input && !m.input.len && !is_busy(&m)))
         rc = step(&m, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     /* so that the shell's prompt starts on a new line */
