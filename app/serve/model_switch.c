@@ -6,8 +6,10 @@
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/dispatch/server_status.h"
 #include "app/serve/request/request_pool.h"
+#include "app/serve/request/rerank_prompt.h"
 #include "app/setup/fit_remedy.h"
 #include "app/setup/recommended.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
 
@@ -55,12 +57,33 @@ static void fill_server(struct model_switch *k)
     s->parallel = k->setup->config.sessions;
 }
 
+static int read_rerank_template(const struct options *o, struct server *s, struct error *e)
+{
+    static const struct file_kind kind = {"template", RERANK_TEMPLATE_BYTES, ERR_USAGE};
+    const char *path = o->rerank_template_file;
+    size_t n;
+    int rc;
+
+    if (!path || !*path)
+        return 0;
+    if ((rc = file_read(path, &kind, &s->rerank_template, &n, e)) < 0)
+        return rc;
+    return rerank_template_is(s->rerank_template, n) && !memchr(s->rerank_template, 0, n)
+               ? 0
+               : error_set(e, ERR_USAGE, "%s is no template: {query} and {document} must be in it",
+                           path);
+}
+
 int model_switch_open(struct model_switch *k, struct options *o, struct server *s, struct error *e)
 {
     struct engine_setup *setup = mem_alloc(1, sizeof *setup);
     int rc;
 
     *k = (struct model_switch){.o = o, .server = s, .back = -1};
+    if ((rc = read_rerank_template(o, s, e)) < 0) {
+        mem_free(setup);
+        return rc;
+    }
     if (!setup)
         return error_set(e, ERR_MEMORY, "out of memory for the server");
     if ((rc = engine_setup_prepare(o, setup, false, e)) < 0) {
@@ -96,6 +119,8 @@ void model_switch_close(struct model_switch *k)
     release(&k->setup);
     registry_close(k->server->registry);
     k->server->registry = NULL;
+    mem_free(k->server->rerank_template);
+    k->server->rerank_template = NULL;
 }
 
 /* ---- switching ---- */

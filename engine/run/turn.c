@@ -436,6 +436,16 @@ static void count_token(struct session *s, struct token_event *token)
     token->serial = g->t.session_generated_tokens;
 }
 
+static bool ends_answer(const struct session *s, int id)
+{
+    const struct turn *t = s->run.turn;
+
+    for (int i = 0; i < t->n_ends; i++)
+        if (id == t->ends[i])
+            return true;
+    return hparams_is_stop(&s->engine->model->hp, id);
+}
+
 /* Samples a token and sends its text; *id: that token. Returns the reason for ending, or
  * STOP_NONE. */
 static enum stop_reason take_token(struct session *s, int *id)
@@ -455,7 +465,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     token.forbidden = draw.forbidden;
     r->done.ruled_tokens += ruled;
     r->done.forbidden += (double)draw.forbidden;
-    if ((ruled || !t->ignore_eos) && hparams_is_stop(&g->model->hp, token.id))
+    if ((ruled || !t->ignore_eos) && ends_answer(s, token.id))
         return STOP_TOKEN;
     if (t->logprobs)
         session_logprobs(s, s->logits, token.id);
@@ -471,6 +481,19 @@ static enum stop_reason take_token(struct session *s, int *id)
            : t->max_tokens >= 0 && r->done.completion_tokens >= t->max_tokens ? STOP_LENGTH
            : s->n_tokens >= g->info.context                                   ? STOP_CONTEXT
                                                                               : STOP_NONE;
+}
+
+/* How probable the tokens that the turn asks for are after the prompt. */
+static int tell_asked(struct session *s, struct error *e)
+{
+    const struct turn *t = s->run.turn;
+    int rc = 0;
+
+    if (t->n_asked && s->run.done.completion_tokens == 0)
+        rc = check_values(s, s->logits, s->engine->model->hp.n_vocab, e);
+    for (int i = 0; i < t->n_asked && s->run.done.completion_tokens == 0 && rc == 0; i++)
+        session_logprobs(s, s->logits, t->asked[i]);
+    return rc;
 }
 
 /* The prompt is computed: its embedding is the turn's result. */
@@ -509,6 +532,10 @@ void turn_step(struct session *s)
         begin_answer(s);
     if (session_cancelled(s)) {
         turn_end(s, ERR_CANCELLED, NULL);
+        return;
+    }
+    if ((rc = tell_asked(s, &e)) < 0) {
+        turn_end(s, rc, &e);
         return;
     }
     if (r->turn->max_tokens >= 0 && r->done.completion_tokens >= r->turn->max_tokens)

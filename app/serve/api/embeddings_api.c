@@ -112,7 +112,25 @@ static void ollama_old_whole(struct job *j, struct strbuf *out)
     strbuf_putc(out, '}');
 }
 
+/* Of pooled embeddings a list of one list, since there may be one a token. */
+static void llama_whole(struct job *j, struct strbuf *out)
+{
+    const json_t *normalize = field_get(j->body, "embd_normalize");
+    int kind = normalize ? (int)json_integer_value(normalize) : j->server->embedding.normalize;
+
+    strbuf_putc(out, '[');
+    for (int i = 0; i < j->n_tasks; i++) {
+        struct task *t = &j->tasks[i];
+
+        strbuf_printf(out, "%s{\"index\":%d,\"embedding\":[", i ? "," : "", i);
+        put_numbers(out, t->embedding, finish_values(j, t, kind));
+        strbuf_puts(out, "]}");
+    }
+    strbuf_putc(out, ']');
+}
+
 static const struct dialect openai = {.whole_text = openai_whole},
+                            llama = {.whole_text = llama_whole},
                             ollama = {.whole_text = ollama_whole},
                             ollama_old = {.whole_text = ollama_old_whole};
 
@@ -232,6 +250,21 @@ static int read_openai(struct job *j, struct refusal *r)
     return read_inputs(j, "input", false, r);
 }
 
+static int read_llama(struct job *j, struct refusal *r)
+{
+    const json_t *normalize;
+
+    if (read_common(j, r) < 0)
+        return -1;
+    normalize = field_get(j->body, "embd_normalize");
+    if (normalize && (!json_is_integer(normalize) || json_integer_value(normalize) < -1 ||
+                      json_integer_value(normalize) > option_table[OPTION_ID_embd_normalize].max))
+        return refuse(r, 400, "invalid_value", "embd_normalize",
+                      "'embd_normalize' must be a whole number from -1 to %g",
+                      option_table[OPTION_ID_embd_normalize].max);
+    return read_inputs(j, field_get(j->body, "content") ? "content" : "input", false, r);
+}
+
 static int read_ollama(struct job *j, struct refusal *r)
 {
     return read_common(j, r) < 0
@@ -251,6 +284,11 @@ static int read_ollama_old(struct job *j, struct refusal *r)
 void api_embeddings(struct exchange *x)
 {
     dispatcher_answer(x, &openai, "", read_openai);
+}
+
+void api_embedding(struct exchange *x)
+{
+    dispatcher_answer(x, &llama, "", read_llama);
 }
 
 void api_ollama_embed(struct exchange *x)

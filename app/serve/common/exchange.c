@@ -212,6 +212,16 @@ bool exchange_gone(struct exchange *x)
     return atomic_load(&x->gone);
 }
 
+const char *exchange_query(const struct exchange *x, const char *name)
+{
+    const char *value = NULL;
+
+    if (MHD_lookup_connection_value_n(x->connection, MHD_GET_ARGUMENT_KIND, name, strlen(name),
+                                      &value, NULL) != MHD_YES)
+        return NULL;
+    return value ? value : "";
+}
+
 static bool is_gone(void *x)
 {
     return exchange_gone(x);

@@ -75,6 +75,9 @@ void reply_stream_end(struct exchange *x, bool broken);
 size_t reply_waiting(struct exchange *x);
 /* Whether the client has disconnected, from its socket. Any thread. */
 bool exchange_gone(struct exchange *x);
+/* The value of an argument behind the path's "?", the connection's; "" if it has none, NULL: it is
+ * not there. HTTP thread. */
+const char *exchange_query(const struct exchange *x, const char *name);
 /* A callback that cancels work if the client has disconnected; valid as long as x. */
 struct stop exchange_stop(struct exchange *x);
 

@@ -47,7 +47,8 @@ struct server {
     struct sampling sampling; /* default of requests */
     bool fresh_seeds;         /* no seed was given: each request gets a random one */
     struct embedding_settings embedding; /* as the options ask */
-    int max_tokens;                      /* likewise; -1: unlimited */
+    char *rerank_template; /* of --rerank-template-file, mem_*; NULL: the model's own */
+    int max_tokens;        /* likewise; -1: unlimited */
     bool ignore_eos;
     bool any_model;                 /* unknown model names mean the loaded one */
     bool allow_pull;                /* clients may make the server download models */

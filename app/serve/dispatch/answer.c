@@ -84,6 +84,11 @@ static void logprobs(struct task *t, const struct logprobs_event *p)
 {
     int bos = server_info(t->job->server)->model->hp.bos;
 
+    if (t->job->wish.asks) {
+        if (t->n_asked < TURN_ASKED)
+            t->asked[t->n_asked++] = p->logprob;
+        return;
+    }
     if (t->scored > 0 && t->scored < t->n_prompt) {
         add_entry(t, p, t->scored == 1 && t->prompt[0] == bos);
         t->scored++;

@@ -40,6 +40,8 @@ struct task {
     bool echoed;   /* the prompt was sent as an echo */
     size_t offset; /* total characters of the tokens reported so far */
     int reasoning_tokens;
+    float asked[TURN_ASKED]; /* logarithms of the probabilities of turn.asked, so many by now */
+    int n_asked;
     float *embedding; /* (n_embedding), mem_*; NULL: none */
     int n_embedding;
     json_t *tool_calls; /* in OpenAI's form; NULL: none */
@@ -50,8 +52,9 @@ struct task {
 /* The plain fields of all APIs; each API's table selects some. */
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
-    int64_t n, max_tokens, top_logprobs, dimensions;
+    int64_t n, max_tokens, top_logprobs, dimensions, top_n;
     enum embed_pooling embed; /* not NONE: the answer is an embedding */
+    bool asks;                /* the answer is the probabilities of turn.asked */
     bool tools;               /* tool calls are parsed out of the text */
     bool call;                /* the answer is only such a call, constrained by j->grammar */
     struct sampling sampling; /* of the first choice */

@@ -64,6 +64,9 @@ enum embed_pooling {
     EMBED_CLS   /* the first token's */
 };
 
+#define TURN_ASKED 2
+#define TURN_ENDS 4
+
 /* One turn: the engine reuses the KV of the longest prefix that the session shares with the prompt.
  */
 struct turn {
@@ -82,6 +85,10 @@ struct turn {
     /* Not NONE: EVENT_EMBEDDING instead of an answer (max_tokens is 0); the prompt is computed
      * whole. */
     enum embed_pooling embed;
+    /* LOGPROBS of these as the token after the prompt */
+    int asked[TURN_ASKED], n_asked;
+    /* tokens that end the answer, besides the model's */
+    int ends[TURN_ENDS], n_ends;
     char **stops; /* n_stops strings that end the answer; not output */
     size_t n_stops;
     /* grammar of the answer (not of the thoughts before it); a reference; NULL: none */
