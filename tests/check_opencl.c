@@ -1082,9 +1082,9 @@ START_TEST(test_interpreted)
 }
 END_TEST
 
-/* PoCL optimises a kernel for up to two minutes; what most tests look for (a kernel's own arithmetic,
- * buffers, failures) does not depend on that. The case "optimised" has the kernels as users get them,
- * in both shapes, and so has every suite that computes with whole models. */
+/* PoCL optimises a kernel for up to two minutes; what most tests look for (a kernel's own
+ * arithmetic, buffers, failures) does not depend on that. The case "optimised" has the kernels as
+ * users get them, in both shapes, and so has every suite that computes with whole models. */
 static void without_optimising(void)
 {
     setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable", 1);
