@@ -890,6 +890,7 @@ static void expect_event(struct remote *r, enum event_kind kind, uint64_t wishes
 START_TEST(a_moetop_server_is_watched)
 {
     struct remote_engine engine;
+    struct figures f;
     const struct telemetry *t;
     struct remote *r;
     char url[64];
@@ -916,6 +917,12 @@ START_TEST(a_moetop_server_is_watched)
         for (int i = 0; i < t->n_layers * t->n_experts; i++)
             sum += t->session[i];
     }
+    do { /* its own figures, by its own names */
+        usleep(20000);
+        remote_figures(r, &f);
+    } while (isnan(f.decode_tok_s));
+    ck_assert(f.running >= 0 && f.waiting == 0 && f.kv > 0 && f.prompt_tok_s >= 0 &&
+              f.cached >= 0);
     remote_stop(r);
 }
 END_TEST

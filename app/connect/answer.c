@@ -376,13 +376,13 @@ static int judge(struct coming *c, const struct http_call *call, int rc, struct 
         return http_refused(&c->server->http, call, e);
     if (rc < 0 && !c->over)
         return c->pieces ? error_set(e, rc,
-                                     "%s: the stream broke after %d pieces (%s); what came "
+                                     "%s: the stream broke after %d piece%s (%s); what came "
                                      "is kept",
-                                     base, c->pieces, e ? e->text : "")
+                                     base, c->pieces, c->pieces == 1 ? "" : "s", e ? e->text : "")
                          : error_prefix(e, "%s", base);
     if (!c->over)
-        return error_set(e, ERR_IO, "%s: the stream ended in the middle%s, after %d pieces%s", base,
-                         c->half ? " of an event" : "", c->pieces,
+        return error_set(e, ERR_IO, "%s: the stream ended in the middle%s, after %d piece%s%s",
+                         base, c->half ? " of an event" : "", c->pieces, c->pieces == 1 ? "" : "s",
                          c->pieces ? "; what came is kept" : "");
     return 0;
 }

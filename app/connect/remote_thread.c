@@ -199,6 +199,19 @@ static void answer(struct remote *r, struct request *request)
         r->cut = note_lost(r);
 }
 
+/* Ends a look for the server between two requests: a request looks for it itself, and can be
+ * cancelled then. */
+static bool is_asked(void *ctx)
+{
+    struct remote *r = ctx;
+    bool any;
+
+    pthread_mutex_lock(&r->lock);
+    any = r->request.body != NULL;
+    pthread_mutex_unlock(&r->lock);
+    return any || remote_is_quitting(r);
+}
+
 static bool take_request(struct remote *r, struct request *out)
 {
     bool any;
@@ -252,7 +265,7 @@ void *remote_run(void *ctx)
         if (wake_wait(&r->work_wake, is_lost(r) ? (int64_t)LOOK_NS : -1))
             wake_clear(&r->work_wake);
         else if (is_lost(r))
-            is_back(r, remote_is_quitting);
+            is_back(r, is_asked);
     }
     if (watched)
         pthread_join(watcher, NULL);
