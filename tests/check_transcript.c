@@ -2,6 +2,7 @@
  * fail half-way. */
 #include "app/common/transcript.h"
 #include "engine/base/mem.h"
+#include "engine/run/report/messages.h"
 #include "tests/support.h"
 
 #include <fcntl.h>
@@ -213,6 +214,70 @@ START_TEST(branches_come_back_and_lies_do_not)
 }
 END_TEST
 
+/* What a file says of calls is kept if it is complete, and otherwise only its text. */
+START_TEST(calls_and_results_are_kept)
+{
+    static const char file[] =
+        "{\"moetop_chat\":2,\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+        "{\"role\":\"assistant\",\"content\":\"shown\",\"content_without_calls\":\"b\","
+        "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"1\","
+        "\"name\":\"f\",\"tool_run\":{\"seconds\":1.5}},{\"role\":\"tool\",\"content\":\"s\","
+        "\"name\":7},{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[7]}]}";
+    struct message *m;
+    struct transcript t;
+    struct error e;
+    char *text;
+    size_t n;
+
+    transcript_init(&t);
+    ck_assert_msg(read_text(&t, file, &e) == 0, "%s", e.text);
+    for (int again = 0; again < 2; again++) {
+        ck_assert_uint_eq(t.n, 5);
+        ck_assert(t.entries[1].tools && t.entries[2].tools);
+        ck_assert(!t.entries[3].tools && !t.entries[4].tools);
+        ck_assert_int_eq(transcript_messages(&t, &m, &n, &e), 0);
+        ck_assert_str_eq(m[1].text, "b");
+        ck_assert_uint_eq(json_array_size(json_object_get(m[1].members, "tool_calls")), 1);
+        ck_assert_int_eq(m[2].role, ROLE_TOOL);
+        ck_assert_str_eq(json_string_value(json_object_get(m[2].members, "tool_call_id")), "1");
+        ck_assert_ptr_null(json_object_get(m[2].members, "tool_run"));
+        dialogue_release(&(struct dialogue){.messages = m, .n_messages = n});
+        ck_assert_int_eq(transcript_as(&t, "x.json", &text, &n, &e), 0);
+        ck_assert(strstr(text, "\"moetop_chat\": 2") && strstr(text, "\"tool_run\""));
+        ck_assert_msg(read_text(&t, text, &e) == 0, "%s", e.text);
+        free(text);
+    }
+    transcript_truncate(&t, 1);
+    ck_assert_int_eq(transcript_as(&t, "x.json", &text, &n, &e), 0);
+    ck_assert(strstr(text, "\"moetop_chat\": 1"));
+    free(text);
+    transcript_release(&t);
+}
+END_TEST
+
+/* A tool's result may be a whole file. */
+START_TEST(a_long_result_is_printed_in_part)
+{
+    char result[2000], *text = NULL;
+    struct transcript t;
+    struct error e;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+
+    memset(result, 'x', sizeof result - 1);
+    result[sizeof result - 1] = 0;
+    memcpy(result + 399, "\xc3\xa4", 2);
+    transcript_init(&t);
+    ck_assert_int_eq(transcript_append(&t, ROLE_TOOL, result, &e), 0);
+    ck_assert_int_eq(transcript_print(&t, f, &e), 0);
+    fclose(f);
+    ck_assert(strncmp(text, "tool:\nxxx", 9) == 0 && strstr(text, "x\n[1600 bytes more]\n"));
+    free(text);
+    transcript_release(&t);
+}
+END_TEST
+
 START_TEST(exports_are_safe_to_show)
 {
     struct transcript t;
@@ -409,6 +474,8 @@ static Suite *suite(void)
     tcase_add_test(c, entries_and_settings_change);
     tcase_add_test(c, the_system_message_is_replaced);
     tcase_add_test(c, branches_come_back_and_lies_do_not);
+    tcase_add_test(c, calls_and_results_are_kept);
+    tcase_add_test(c, a_long_result_is_printed_in_part);
     tcase_add_test(c, exports_are_safe_to_show);
     tcase_add_loop_test(c, damaged_files_leave_the_conversation_alone, 0,
                         sizeof damaged / sizeof *damaged);

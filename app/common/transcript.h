@@ -180,8 +180,8 @@ const char *transcript_ago(int64_t then, int64_t now, char out[32]);
  * locked until *fd is closed (-1: this file system has no locks). */
 bool transcript_lock(const char *path, int *fd);
 
-/* For reading: "you:" and "moetop:" headings, control characters and escape sequences removed.
- * ERR_IO. */
+/* For reading: "you:" and "moetop:" headings, control characters and escape sequences removed, only
+ * the beginning of a tool's result. ERR_IO. */
 int transcript_print(const struct transcript *t, FILE *f, struct error *e);
 /* The same as Markdown with a heading, and a line about each answer. */
 int transcript_markdown(const struct transcript *t, FILE *f, struct error *e);

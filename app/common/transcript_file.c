@@ -473,13 +473,34 @@ static int finish(FILE *f, struct error *e)
     return error_set(e, ERR_IO, "cannot write the conversation: %s", strerror(errno));
 }
 
+#define RESULT_PRINTED 400 /* bytes */
+
+/* A tool's result may be a whole file. */
+static void put_beginning(const char *text, FILE *f)
+{
+    size_t n = strnlen(text, RESULT_PRINTED);
+    char *part;
+
+    n -= utf8_incomplete(text, n);
+    if ((part = mem_string_n(text, n)))
+        put_safe(part, f);
+    if (text[n])
+        fprintf(f, "\n[%zu bytes more]", strlen(text) - n);
+    mem_free(part);
+}
+
 int transcript_print(const struct transcript *t, FILE *f, struct error *e)
 {
     static const char *const heads[] = {"system:", "you:", "moetop:", "tool:"};
 
     for (size_t i = 0; i < t->n; i++) {
-        fprintf(f, "%s%s\n", i ? "\n" : "", heads[t->entries[i].role]);
-        put_safe(t->entries[i].text, f);
+        const struct transcript_entry *x = &t->entries[i];
+
+        fprintf(f, "%s%s\n", i ? "\n" : "", heads[x->role]);
+        if (x->role == ROLE_TOOL)
+            put_beginning(x->text, f);
+        else
+            put_safe(x->text, f);
         fputc('\n', f);
     }
     return finish(f, e);

@@ -5,13 +5,11 @@
 #ifndef APP_MCP_CLIENT_H
 #define APP_MCP_CLIENT_H
 
-#include "app/mcp/config.h"
-#include "engine/base/error.h"
+#include "app/mcp/peer.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 
-#define MCP_TOOLS_MOST 256                 /* of a server; further ones are left out */
 #define MCP_RESULT_MOST ((size_t)64 << 10) /* bytes of a result; longer ones are cut */
 
 enum mcp_state { MCP_STARTING, MCP_READY, MCP_FAILED };

@@ -192,8 +192,9 @@ static void list_tools(const struct mcp *m, struct mcp_tool *tools, struct named
             const char *own = json_string_value(json_object_get(o, "name"));
 
             names[n] = (struct named){.server = m->config.servers[i].name, .own = own};
-            tools[n++] = (struct mcp_tool){
-                .server = names[n - 1].server, .own = own, .described = o, .at = i};
+            tools[n] =
+                (struct mcp_tool){.server = names[n].server, .own = own, .described = o, .at = i};
+            n++;
         }
 }
 
