@@ -278,19 +278,29 @@ START_TEST(rules_of_tokenizer_json)
 }
 END_TEST
 
-START_TEST(bos_among_several_post_processors)
+START_TEST(ends_among_several_post_processors)
 {
     struct fixture x;
     bool add;
 
     open_json(&x,
-              PLAIN "\"added_tokens\": [{\"id\": 300, \"content\": \"<s>\", \"special\": true}], "
+              PLAIN "\"added_tokens\": [{\"id\": 300, \"content\": \"<s>\", \"special\": true}, "
+                    "{\"id\": 301, \"content\": \"</s>\", \"special\": true}], "
                     "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": "
                     "\"ByteLevel\"}, {\"type\": \"TemplateProcessing\", \"single\": "
-                    "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}]}]}, ",
+                    "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}, "
+                    "{\"SpecialToken\": {\"id\": \"</s>\"}}]}]}, ",
               "");
     ck_assert_int_eq(tokenizer_bos(x.t, &add), 300);
     ck_assert(add);
+    ck_assert_int_eq(tokenizer_last(x.t), 301);
+    close_it(&x);
+    open_json(&x,
+              PLAIN "\"added_tokens\": [{\"id\": 300, \"content\": \"<s>\", \"special\": true}], "
+                    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+                    "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}]}, ",
+              "");
+    ck_assert_int_eq(tokenizer_last(x.t), -1);
     close_it(&x);
 }
 END_TEST
@@ -715,7 +725,7 @@ static Suite *suite(void)
     tcase_add_test(c, merges_must_be_there);
     tcase_add_test(c, every_row_keeps_every_byte);
     tcase_add_loop_test(c, rules_of_tokenizer_json, 0, sizeof made / sizeof *made);
-    tcase_add_test(c, bos_among_several_post_processors);
+    tcase_add_test(c, ends_among_several_post_processors);
     tcase_add_test(c, typed_special_tokens_stay_text);
     tcase_add_test(c, random_bytes_come_back);
     tcase_add_test(c, stream_holds_back_half_code_points);

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int keep(void *ctx, struct event *ev)
 {
@@ -238,6 +240,50 @@ START_TEST(what_is_no_number_is_an_error)
 }
 END_TEST
 
+/* A folder of sentence-transformers says how it is pooled, and which tokens are around a text. */
+START_TEST(as_a_folder_says)
+{
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    static const char tokenizer[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"<s>\": 1, \"</s>\": 2, \"a\": 5, \"b\": 6}, "
+        "\"merges\": []}, \"added_tokens\": [{\"id\": 1, \"content\": \"<s>\", \"special\": true}, "
+        "{\"id\": 2, \"content\": \"</s>\", \"special\": true}], \"pre_tokenizer\": {\"type\": "
+        "\"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}, \"decoder\": "
+        "{\"type\": "
+        "\"ByteLevel\"}, \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+        "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}, "
+        "{\"SpecialToken\": "
+        "{\"id\": \"</s>\"}}]}}";
+    char folder[4100], below[100], path[4200];
+    struct engine_config c = {
+        .model_path = folder, .n_threads = 2, .chat_optional = true, .context = 64, .convert = -1};
+    struct embedding_settings s = {EMBED_NONE, 2, -1};
+    struct engine *g;
+    struct error e = {0};
+    int *ids, n;
+
+    snprintf(folder, sizeof folder, "%s/sentences", support_tmpdir());
+    snprintf(path, sizeof path, "%s/1_Pooling", folder);
+    ck_assert(mkdir(folder, 0700) == 0 && mkdir(path, 0700) == 0);
+    support_put(path, "config.json",
+                "{\"pooling_mode_cls_token\": false, \"pooling_mode_lasttoken\": true}");
+    support_put(folder, "tokenizer.json", tokenizer);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(below, sizeof below, "golden/families/llama/%s", files[i]);
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        ck_assert_int_eq(symlink(support_path(below), path), 0);
+    }
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    s = embedding_settings(s, engine_info(g));
+    ck_assert_int_eq(s.pooling, EMBED_LAST);
+    ck_assert_int_eq(embedding_ids(&s, engine_info(g), "ab<s>", 2, NULL, &ids, &n, &e), 0);
+    ck_assert_int_eq(n, 4);
+    ck_assert_mem_eq(ids, ((int[]){1, 5, 6, 2}), sizeof(int[4]));
+    mem_free(ids);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(they_are_normalised)
 {
     static const struct {
@@ -272,6 +318,7 @@ static Suite *suite(void)
     tcase_add_test(t, however_they_are_computed);
     tcase_add_test(t, wherever_they_are_computed);
     tcase_add_test(t, what_is_no_number_is_an_error);
+    tcase_add_test(t, as_a_folder_says);
     tcase_add_test(t, they_are_normalised);
     suite_add_tcase(s, t);
     return s;

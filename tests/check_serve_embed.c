@@ -272,6 +272,58 @@ START_TEST(lines_of_a_file)
 }
 END_TEST
 
+/* All that a command prints; malloc'd. */
+static char *printed(const char *command, int *status)
+{
+    size_t n = 0, room = 1 << 21;
+    char *text = malloc(room);
+    FILE *f = popen(command, "r");
+
+    ck_assert(f && text);
+    n = fread(text, 1, room - 1, f);
+    text[n] = 0;
+    *status = pclose(f);
+    return text;
+}
+
+/* Lines computed together are those computed alone, in order; a wrong one ends it after the lines
+ * before. */
+START_TEST(groups_of_lines)
+{
+    char lines[2000] = "", command[PATH_MAX + 600], *alone, *got, *end;
+    const char *in;
+    int status, n = 0;
+
+    for (int i = 0; i < 20; i++)
+        sprintf(lines + strlen(lines), "%.*s fox\n", 4 * (1 + i * 7 % 11),
+                "one two red sly old new big wee low shy odd");
+    in = support_put(support_tmpdir(), "group", lines);
+    snprintf(command, sizeof command, "%s --embed %s -np 1 2>/dev/null", serving_binary, in);
+    alone = printed(command, &status);
+    ck_assert_int_eq(status, 0);
+    for (end = alone; (end = strchr(end, '\n')); end++)
+        n++;
+    ck_assert_int_eq(n, 20);
+    for (int k = 2; k < 30; k += 9) {
+        snprintf(command, sizeof command, "%s --embed - -np %d -ub %d <%s 2>/dev/null",
+                 serving_binary, k, k * k, in);
+        got = printed(command, &status);
+        ck_assert_int_eq(status, 0);
+        ck_assert_str_eq(got, alone);
+        free(got);
+    }
+    strcpy(strstr(lines, "\n") + 1, "{\"text\": 5}\nnever\n");
+    in = support_put(support_tmpdir(), "group", lines);
+    snprintf(command, sizeof command, "%s --embed %s 2>/dev/null", serving_binary, in);
+    got = printed(command, &status);
+    ck_assert_int_ne(status, 0);
+    ck_assert_uint_eq(strlen(got), (size_t)(strchr(alone, '\n') + 1 - alone));
+    ck_assert_int_eq(strncmp(got, alone, strlen(got)), 0);
+    free(got);
+    free(alone);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve_embed");
@@ -286,6 +338,7 @@ static Suite *suite(void)
     tcase_add_test(t, beside_answers);
     tcase_add_test(t, many_at_once);
     tcase_add_test(t, lines_of_a_file);
+    tcase_add_test(t, groups_of_lines);
     suite_add_tcase(s, t);
     return s;
 }

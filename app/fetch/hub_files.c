@@ -215,10 +215,9 @@ static bool folder_wants(const char *path, bool sharded)
         "chat_template.jinja",
         "chat_template.json",
         "model.safetensors.index.json",
+        "1_Pooling/config.json",
     };
 
-    if (strchr(path, '/'))
-        return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(path, names[i]) == 0)
             return true;

@@ -10,16 +10,38 @@
 #include <stdio.h>
 #include <string.h>
 
+/* As sentence-transformers writes it. */
+static enum embed_pooling folder_pooling(const struct weight_file *f)
+{
+    static const struct {
+        const char *key;
+        enum embed_pooling pooling;
+    } modes[] = {{"pooling_mode_mean_tokens", EMBED_MEAN},
+                 {"pooling_mode_lasttoken", EMBED_LAST},
+                 {"pooling_mode_cls_token", EMBED_CLS}};
+    char key[80];
+
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        struct meta_value v;
+
+        snprintf(key, sizeof key, "1_Pooling/config.json:%s", modes[i].key);
+        v = weight_file_meta(f, key);
+        if (v.type == META_BOOL && v.i)
+            return modes[i].pooling;
+    }
+    return EMBED_NONE;
+}
+
 /* GGUF's {architecture}.pooling_type: 1 mean, 2 cls, 3 last. */
 static enum embed_pooling trained_pooling(const struct model *m)
 {
     struct meta_value name = weight_file_meta(m->file, "general.architecture"), v = {0};
     char key[128];
 
-    if (name.type == META_STRING) {
-        snprintf(key, sizeof key, "%.*s.pooling_type", (int)name.len, name.s);
-        v = weight_file_meta(m->file, key);
-    }
+    if (name.type != META_STRING)
+        return folder_pooling(m->file);
+    snprintf(key, sizeof key, "%.*s.pooling_type", (int)name.len, name.s);
+    v = weight_file_meta(m->file, key);
     return v.type != META_INT ? EMBED_NONE
            : v.i == 1         ? EMBED_MEAN
            : v.i == 2         ? EMBED_CLS
@@ -27,10 +49,14 @@ static enum embed_pooling trained_pooling(const struct model *m)
                               : EMBED_NONE;
 }
 
-static int end_token(const struct model *m)
+static int end_token(const struct engine_info *info)
 {
+    const struct model *m = info->model;
+    int last = info->tokenizer ? tokenizer_last(info->tokenizer) : -1;
     struct meta_value v = weight_file_meta(m->file, "tokenizer.ggml.add_eos_token");
 
+    if (last >= 0 && last < m->hp.n_vocab)
+        return last;
     if (v.type == META_NONE)
         v = weight_file_meta(m->file, "tokenizer_config.json:add_eos_token");
     return v.type == META_BOOL && v.i && m->hp.n_stops ? m->hp.stops[0] : -1;
@@ -55,7 +81,7 @@ struct embedding_settings embedding_asked(const struct options *o)
 struct embedding_settings embedding_settings(struct embedding_settings s,
                                              const struct engine_info *info)
 {
-    s.end = end_token(info->model);
+    s.end = end_token(info);
     if (s.pooling == EMBED_NONE)
         s.pooling = trained_pooling(info->model);
     if (s.pooling == EMBED_NONE)
@@ -81,9 +107,8 @@ int embedding_ids(const struct embedding_settings *s, const struct engine_info *
                   const char *text, size_t n, const struct stop *stop, int **ids, int *n_ids,
                   struct error *e)
 {
-    const struct hparams *hp = &info->model->hp;
-    bool begin = hp->add_bos && hp->bos >= 0;
-    int *own = NULL, count = 0, rc;
+    int *own = NULL, count = 0, bos, rc;
+    bool begin;
 
     *ids = NULL;
     *n_ids = 0;
@@ -97,8 +122,9 @@ int embedding_ids(const struct embedding_settings *s, const struct engine_info *
         mem_free(own);
         return error_set(e, ERR_MEMORY, "out of memory for a text");
     }
-    if (begin)
-        (*ids)[(*n_ids)++] = hp->bos;
+    bos = tokenizer_bos(info->tokenizer, &begin);
+    if (begin && bos < info->model->hp.n_vocab)
+        (*ids)[(*n_ids)++] = bos;
     memcpy(*ids + *n_ids, own, (size_t)count * sizeof *own);
     *n_ids += count;
     if (s->end >= 0)

@@ -50,6 +50,8 @@ int parallel_sessions(const struct options *o)
 {
     if (o->serve)
         return o->parallel.n ? parallel_most(o) : PARALLEL_SERVE;
+    if (o->embed)
+        return o->parallel.n ? parallel_most(o) : PARALLEL_EMBED;
     /* modes that compute several lines, or print the memory needed for that */
     return o->batch || o->bench || o->fit || o->replay ? parallel_most(o) : 1;
 }

@@ -7,6 +7,7 @@
 
 #define PARALLEL_MOST 256
 #define PARALLEL_SERVE 4 /* default for --serve */
+#define PARALLEL_EMBED 8 /* likewise for --embed */
 
 /* The option's numbers: fills at most max, returns how many there are; 1 if none was given. Invalid
  * or out-of-range numbers are skipped. */

@@ -27,7 +27,7 @@ static const struct {
     {"added_tokens.json", true},     {"tokenizer.json", false},
     {"chat_template.jinja", false},  {"chat_template.json", true},
     {"tokenizer.model", false},      {"vocab.json", false},
-    {"merges.txt", false},
+    {"merges.txt", false},           {"1_Pooling/config.json", true},
 };
 #define COMPANIONS (sizeof companion / sizeof *companion)
 

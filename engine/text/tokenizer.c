@@ -103,6 +103,11 @@ int tokenizer_find(const struct tokenizer *t, const char *piece, size_t len)
     return tokenizer_lookup(t, piece, len);
 }
 
+int tokenizer_last(const struct tokenizer *t)
+{
+    return t->last;
+}
+
 int tokenizer_bos(const struct tokenizer *t, bool *add)
 {
     if (add)

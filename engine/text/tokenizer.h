@@ -46,6 +46,8 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
                             int **ids, int *n, size_t **offsets, struct error *e);
 /* -1: none; add: the model expects it before raw text */
 int tokenizer_bos(const struct tokenizer *t, bool *add);
+/* The special token that tokenizer.json puts behind a text; -1: none. */
+int tokenizer_last(const struct tokenizer *t);
 
 /* Ids to text, byte for byte (a byte token gives its byte, even if that is invalid UTF-8): whole
  * string (mem_*, NUL-terminated, len may be NULL). skip_special omits control tokens. */

@@ -129,6 +129,7 @@ struct tokenizer {
     int n_decode;
     int bos;
     bool add_bos;
+    int last; /* special token behind a text that is not continued; -1: none */
     struct error notice; /* its text; empty: none */
 };
 

@@ -453,29 +453,33 @@ static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
     return 0;
 }
 
-/* The special token before a single text, NULL: none. */
-static const json_t *first_token(const json_t *post, int depth)
+/* The special token before a single text, or behind it; NULL: none. */
+static const json_t *end_token(const json_t *post, bool behind, int depth)
 {
-    const json_t *each, *found = json_object_get(json_array_get(json_object_get(post, "single"), 0),
-                                                 "SpecialToken");
-    size_t i;
+    const json_t *single = json_object_get(post, "single"), *each, *found;
+    size_t n = json_array_size(single), i;
+
+    found = behind && n < 2
+                ? NULL
+                : json_object_get(json_array_get(single, behind ? n - 1 : 0), "SpecialToken");
 
     json_array_foreach(json_object_get(post, "processors"), i, each)
     {
         if (found || depth == 8)
             break;
-        found = first_token(each, depth + 1);
+        found = end_token(each, behind, depth + 1);
     }
     return found;
 }
 
-static void read_bos(struct tokenizer *t, const json_t *post)
+static void read_ends(struct tokenizer *t, const json_t *post)
 {
-    const json_t *first = first_token(post, 0);
-    const char *name = string_of(first, "id");
+    const json_t *first = end_token(post, false, 0), *last = end_token(post, true, 0);
+    const char *name = string_of(first, "id"), *behind = string_of(last, "id");
 
     t->add_bos = first != NULL;
     t->bos = first ? tokenizer_lookup(t, name, strlen(name)) : tokenizer_lookup(t, "<s>", 3);
+    t->last = last ? tokenizer_lookup(t, behind, strlen(behind)) : -1;
 }
 
 /* The vocabulary spells bytes; added tokens are literal. */
@@ -603,7 +607,7 @@ int tokenizer_load_root(struct tokenizer *t, json_t *root, struct error *e)
         (status = read_normalizer(t, json_object_get(root, "normalizer"), 0, e)) < 0 ||
         (status = read_decoders(t, json_object_get(root, "decoder"), e)) < 0)
         return status;
-    read_bos(t, json_object_get(root, "post_processor"));
+    read_ends(t, json_object_get(root, "post_processor"));
     return 0;
 }
 

@@ -47,6 +47,7 @@ int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct e
     *out = NULL;
     if (!t)
         return build_no_memory(e);
+    t->last = -1;
     if (weight_file_format(f) == WEIGHT_GGUF)
         status = tokenizer_load_gguf(t, f, e);
     else if ((json = weight_file_aux(f, TOKENIZER_JSON, &size)) != NULL) {
