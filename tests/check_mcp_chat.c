@@ -138,6 +138,16 @@ START_TEST(a_batch_runs_what_is_allowed)
 }
 END_TEST
 
+START_TEST(an_answer_with_tools_is_not_derived_again)
+{
+    ck_assert_int_eq(run(SERVERS("good", "good"), CALL("echo", "hi"),
+                         "printf \"Hi\\n/save $T/said.json\\n/quit\\n\" | $M -n 100 --grammar "
+                         "\"$G\" --mcp-rounds 1 --mcp-allow good && $M --replay $T/said.json"),
+                     0);
+    ck_assert_int_eq(count(out, "cannot be derived again: the model was given tools"), 2);
+}
+END_TEST
+
 START_TEST(tools_for_a_model_elsewhere)
 {
     const char *servers = SERVERS("good", "good");
@@ -394,6 +404,7 @@ static Suite *suite(void)
     tcase_add_test(t, nothing_runs_without_permission);
     tcase_add_test(t, what_is_allowed_runs);
     tcase_add_test(t, a_batch_runs_what_is_allowed);
+    tcase_add_test(t, an_answer_with_tools_is_not_derived_again);
     tcase_add_test(t, tools_for_a_model_elsewhere);
     tcase_add_test(t, an_answer_without_calls);
     tcase_add_test(t, wrong_uses);
