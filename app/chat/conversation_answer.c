@@ -236,8 +236,11 @@ int conversation_submit(struct conversation *c, const char *text)
                              c->hooks.keys ? "Esc" : "Ctrl-C");
             return -1;
         }
-        if ((c->waiting = mem_string(text)))
+        if ((c->waiting = mem_string(text))) {
+            if (c->ready && !conversation_busy(c))
+                conversation_say(c, SAY_NOTICE, "the message waits for the tool servers");
             return 0;
+        }
         conversation_say(c, SAY_TROUBLE, "out of memory: the message was not taken");
         return -1;
     }

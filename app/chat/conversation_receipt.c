@@ -98,6 +98,15 @@ static void forget(struct chat_receipts *r)
     receipt_text_clear(&r->said);
 }
 
+/* The prompt holds more than the messages' texts: the list of tools, or calls and results. */
+static bool has_tools(const struct conversation *c)
+{
+    for (size_t i = 0; i < c->transcript.n; i++)
+        if (c->transcript.entries[i].tools)
+            return true;
+    return c->tools.mcp != NULL;
+}
+
 void conversation_receipt_begin(struct conversation *c, const struct turn *turn, bool go_on)
 {
     struct chat_receipts *r = &c->receipts;
@@ -107,6 +116,8 @@ void conversation_receipt_begin(struct conversation *c, const struct turn *turn,
     if (!info)
         return;
     r->settings = receipt_settings_now(c->options, info, turn->sampling.seed);
+    if (has_tools(c))
+        r->none = "the model was given tools, whose servers may answer otherwise (--mcp)";
     r->begun = go_on ? strlen(c->transcript.entries[c->transcript.n - 1].text) : 0;
 }
 
