@@ -324,6 +324,50 @@ START_TEST(groups_of_lines)
 }
 END_TEST
 
+/* ---- a model that was trained with an end token ---- */
+
+static void with_end_token(void)
+{
+    static const char *const more[] = {"--override-kv", "tokenizer.ggml.add_eos_token=bool:true",
+                                       "--override-kv", "phimoe.pooling_type=int:3", NULL};
+
+    serving_start(more);
+}
+
+/* It is behind a text, also where that was cut, and is what is pooled. */
+START_TEST(the_end_token_stays)
+{
+    char *text = long_body("{\"input\": \"", 3000, "\"}");
+    json_t *body = json_loads(text, 0, NULL), *props, *all, *last, *ids = json_array(), *given,
+           *want, *got;
+    struct reply r = serving_ask("GET", "/props", NULL, NULL);
+
+    json_object_set(body, "content", json_object_get(body, "input"));
+    all = serving_post_json("/tokenize", body, 200);
+    props = serving_read_json(&r, 200);
+    given = json_pack("{s:O}", "content", json_object_get(props, "eos_token"));
+    last = serving_post_json("/tokenize", given, 200);
+    for (size_t i = 0; i < 1023; i++)
+        json_array_append(ids, json_array_get(json_object_get(all, "tokens"), i));
+    ck_assert_int_eq((int)json_array_size(json_object_get(last, "tokens")), 1);
+    json_array_extend(ids, json_object_get(last, "tokens"));
+    json_decref(given);
+    given = json_pack("{s:o}", "input", ids);
+    want = serving_post_json(PATH, given, 200);
+    got = serving_post("/api/embed", text, 200);
+    ck_assert(json_equal(json_array_get(json_object_get(got, "embeddings"), 0), vector(want, 0)));
+    json_decref(want);
+    json_decref(got);
+    json_decref(given);
+    json_decref(last);
+    json_decref(props);
+    json_decref(all);
+    json_decref(body);
+    free(r.head);
+    free(text);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve_embed");
@@ -339,6 +383,11 @@ static Suite *suite(void)
     tcase_add_test(t, many_at_once);
     tcase_add_test(t, lines_of_a_file);
     tcase_add_test(t, groups_of_lines);
+    suite_add_tcase(s, t);
+    t = tcase_create("end token");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, with_end_token, serving_end_well);
+    tcase_add_test(t, the_end_token_stays);
     suite_add_tcase(s, t);
     return s;
 }

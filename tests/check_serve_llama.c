@@ -195,6 +195,25 @@ START_TEST(what_is_far_away_is_left_out)
 }
 END_TEST
 
+/* After its time an answer ends with its line. */
+START_TEST(time_is_limited)
+{
+#define LINES ", \"n_predict\": 900, \"ignore_eos\": true, \"grammar\": "
+    json_t *lines = serving_post(INFILL,
+                                 GAP LINES "\"root ::= (\\\"a\\\" \\\"\\\\n\\\")+\", "
+                                           "\"t_max_predict_ms\": 1}",
+                                 200),
+           *line = serving_post(INFILL,
+                                GAP LINES "\"root ::= \\\"a\\\"+\", \"t_max_predict_ms\": 1}", 200);
+
+    ck_assert_int_lt(number_of(lines, "tokens_predicted"), 800);
+    ck_assert_str_eq(string_of(lines, "stop_type"), "limit");
+    ck_assert_int_eq(number_of(line, "tokens_predicted"), 900);
+    json_decref(lines);
+    json_decref(line);
+}
+END_TEST
+
 /* As llama.vim asks. */
 START_TEST(an_editors_request)
 {
@@ -529,10 +548,15 @@ static void add_case(Suite *s, const char *name, void (*start)(void), const TTes
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve_llama");
-    const TTest *const gaps[] = {a_gap_is_filled,      other_files_come_first,
-                                 another_file_ends_it, what_is_far_away_is_left_out,
-                                 an_editors_request,   a_gap_is_streamed,
-                                 wrong_gaps_are_named, NULL};
+    const TTest *const gaps[] = {a_gap_is_filled,
+                                 other_files_come_first,
+                                 another_file_ends_it,
+                                 what_is_far_away_is_left_out,
+                                 an_editors_request,
+                                 a_gap_is_streamed,
+                                 time_is_limited,
+                                 wrong_gaps_are_named,
+                                 NULL};
     const TTest *const ranks[] = {scores_are_the_models, forms_of_reranking,
                                   documents_are_only_text, wrong_documents_are_named, NULL};
     const TTest *const plain[] = {what_a_model_cannot_is_said, embeddings_of_llama_server,

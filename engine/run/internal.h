@@ -63,11 +63,12 @@ struct turn_run {
     struct stop_matcher out;
     struct detokenizer text;
     struct answer_parts parts;
-    int end;         /* length of the session when the pending tokens are computed */
-    int kept;        /* tokens of the session that are a prefix of the prompt */
-    float *scores;   /* (SCORE_ROWS, n_vocab) if the prompt's tokens are scored, or NULL */
+    int end;                 /* length of the session when the pending tokens are computed */
+    int kept;                /* tokens of the session that are a prefix of the prompt */
+    float *scores;           /* (SCORE_ROWS, n_vocab) if the prompt's tokens are scored, or NULL */
     struct pooling *pooling; /* if an embedding is asked for, or NULL */
-    bool answering;  /* the prompt is computed */
+    bool answering;          /* the prompt is computed */
+    bool line_ends;          /* in the newest token */
     uint64_t served; /* rows computed, for fairness; starts at the least of the running turns */
     /* A session further on with a prompt that starts with the same whole pages: they are shared
      * from it once computed (prefix_sharing.c). NULL: none, or they are here. */

@@ -115,6 +115,7 @@ static void say(void *ctx, enum answer_part part, const char *text, size_t n)
     }
     said->stopped = stop_matcher_push(&s->run.out, text, n, &ready);
     s->run.done.stop = said->stopped ? s->run.out.met : 0;
+    s->run.line_ends |= memchr(text, '\n', n) != NULL;
     stop_matcher_send(s, ready, said->token);
 }
 
@@ -472,6 +473,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     if (ruled)
         s->cursor = matcher_accept(s->matcher, s->cursor, token.id);
     count_token(s, &token);
+    r->line_ends = false;
     stopped = say_token(s, &token);
     r->begin = clock_now();
     if (stopped)
@@ -479,6 +481,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     return stopped                                                            ? STOP_STRING
            : session_cancelled(s)                                             ? STOP_CANCELLED
            : t->max_tokens >= 0 && r->done.completion_tokens >= t->max_tokens ? STOP_LENGTH
+           : t->most_ns && r->line_ends && r->done.decode_ns > t->most_ns     ? STOP_LENGTH
            : s->n_tokens >= g->info.context                                   ? STOP_CONTEXT
                                                                               : STOP_NONE;
 }

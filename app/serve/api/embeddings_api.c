@@ -179,8 +179,11 @@ static int read_input(const struct job *j, const json_t *v, bool truncate, const
     }
     if (!p->n)
         return refuse(r, 400, "invalid_value", name, "'%s' is empty", name);
-    if (p->n > info->context && truncate)
+    if (p->n > info->context && truncate) {
         p->n = info->context;
+        if (json_is_string(v) && s.end >= 0) /* it may be the one that is pooled */
+            p->ids[p->n - 1] = s.end;
+    }
     if (p->n <= info->context)
         return 0;
     return refuse(r, 400, "context_length_exceeded", name,

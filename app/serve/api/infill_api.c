@@ -169,12 +169,15 @@ static void leave_out_sampler(json_t *samplers)
 static int read_own(struct job *j, struct refusal *r)
 {
     static const struct field own[] = {
-        {"n_predict", FIELD_INT, -1, INT_MAX, offsetof(struct wish, max_tokens)}};
+        {"n_predict", FIELD_INT, -1, INT_MAX, offsetof(struct wish, max_tokens)},
+        {"t_max_predict_ms", FIELD_INT, -1, INT_MAX, offsetof(struct wish, most_ms)}};
 
     leave_out_sampler(json_object_get(j->body, "samplers"));
     if (request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
-        fields_read(j->body, own, 1, &j->wish, r) < 0)
+        fields_read(j->body, own, 2, &j->wish, r) < 0)
         return -1;
+    if (j->wish.most_ms < 0) /* without a limit */
+        j->wish.most_ms = 0;
     if (j->wish.n != 1)
         return refuse(r, 400, "unsupported_value", "n", "'n' must be 1");
     return 0;

@@ -94,6 +94,8 @@ static int no_memory(struct refusal *r)
 
 static int add(struct ids *to, const int *ids, int n, struct refusal *r)
 {
+    if (!n)
+        return 0;
     if (n > INT_MAX / 4 - to->n)
         return no_memory(r);
     if (to->room - to->n < n) {
@@ -167,6 +169,11 @@ static int add_extra(const struct job *j, const struct infill_tokens *t, const j
     return t->sep < 0 ? 0 : add_file(j, t, to, "filename", r);
 }
 
+static int add_last(struct ids *to, const struct ids *from, int n, struct refusal *r)
+{
+    return n ? add(to, from->at + from->n - n, n, r) : 0;
+}
+
 static int at_most(int n, int most)
 {
     return n < most ? n : most > 0 ? most : 0;
@@ -181,9 +188,8 @@ static int join(const struct infill_tokens *t, int bos, const struct parts *s, i
 
     suffix = at_most(s->suffix.n, near - prefix); /* what the prefix leaves */
     extra = at_most(s->extra.n, room - prefix - suffix);
-    return add_one(to, bos, r) < 0 || add(to, s->extra.at + s->extra.n - extra, extra, r) < 0 ||
-                   add_one(to, t->pre, r) < 0 ||
-                   add(to, s->prefix.at + s->prefix.n - prefix, prefix, r) < 0 ||
+    return add_one(to, bos, r) < 0 || add_last(to, &s->extra, extra, r) < 0 ||
+                   add_one(to, t->pre, r) < 0 || add_last(to, &s->prefix, prefix, r) < 0 ||
                    add(to, s->prompt.at, s->prompt.n, r) < 0 || add_one(to, t->suf, r) < 0 ||
                    add(to, s->suffix.at, suffix, r) < 0 || add_one(to, t->mid, r) < 0
                ? -1

@@ -114,6 +114,7 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
                             .top_logprobs = (int)w->top_logprobs,
                             .score_prompt = w->logprobs && w->echo,
                             .embed = w->embed,
+                            .most_ns = (uint64_t)w->most_ms * CLOCK_MILLI,
                             .adapters = true};
     memcpy(t->turn.strengths, w->strengths, sizeof w->strengths);
     t->turn.sampling.seed += (uint64_t)(index % (int)w->n);

@@ -52,7 +52,7 @@ struct task {
 /* The plain fields of all APIs; each API's table selects some. */
 struct wish {
     bool stream, include_usage, logprobs, echo, ignore_eos;
-    int64_t n, max_tokens, top_logprobs, dimensions, top_n;
+    int64_t n, max_tokens, top_logprobs, dimensions, top_n, most_ms;
     enum embed_pooling embed; /* not NONE: the answer is an embedding */
     bool asks;                /* the answer is the probabilities of turn.asked */
     bool tools;               /* tool calls are parsed out of the text */

@@ -87,6 +87,8 @@ struct turn {
     enum embed_pooling embed;
     /* LOGPROBS of these as the token after the prompt */
     int asked[TURN_ASKED], n_asked;
+    /* Not 0: so many ns after its first token the answer ends with its line. */
+    uint64_t most_ns;
     /* tokens that end the answer, besides the model's */
     int ends[TURN_ENDS], n_ends;
     char **stops; /* n_stops strings that end the answer; not output */

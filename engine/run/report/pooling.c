@@ -3,7 +3,7 @@
 
 #include "engine/base/mem.h"
 
-#include <string.h>
+#include <assert.h>
 
 struct pooling {
     enum embed_pooling kind;
@@ -37,6 +37,7 @@ void pooling_free(struct pooling *p)
 
 void pooling_rows(struct pooling *p, const struct model *m, int pos, int rows, const float *x)
 {
+    assert(pos <= p->rows); /* none was cached */
     for (int r = p->rows - pos; r < rows; r++) {
         const float *row = x + (size_t)r * (size_t)p->hidden;
 
