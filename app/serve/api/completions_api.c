@@ -174,26 +174,6 @@ static const struct dialect completions = {.piece = completion_piece,
 
 /* ---- reading ---- */
 
-static int read_ids(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
-{
-    int n_vocab = server_info(j->server)->model->hp.n_vocab;
-    size_t i;
-    json_t *each;
-
-    p->ids = mem_alloc(json_array_size(v) + 1, sizeof *p->ids);
-    if (!p->ids)
-        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
-    json_array_foreach(v, i, each)
-    {
-        if (!json_is_integer(each) || json_integer_value(each) < 0 ||
-            json_integer_value(each) >= n_vocab)
-            return refuse(r, 400, "invalid_value", "prompt",
-                          "'prompt' holds what is no id of a token; they are 0 to %d", n_vocab - 1);
-        p->ids[p->n++] = (int)json_integer_value(each);
-    }
-    return 0;
-}
-
 static int read_prompt(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
 {
     int rc;
@@ -202,7 +182,7 @@ static int read_prompt(const struct job *j, const json_t *v, struct prompt *p, s
         return refuse(r, 400, "invalid_type", "prompt",
                       "'prompt' must be a string, a list of ids, or a list of these");
     rc = json_is_string(v) ? text_prompt(j, json_string_value(v), json_string_length(v), p, r)
-                           : read_ids(j, v, p, r);
+                           : text_prompt_ids(j, v, p, "prompt", r);
     return rc < 0 ? rc : text_prompt_end(j, p, r);
 }
 

@@ -6,6 +6,7 @@
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/job.h"
 #include "app/serve/request/request_fields.h"
+#include "app/serve/request/text_prompt.h"
 #include "app/setup/embedding.h"
 
 #include "engine/base/clock.h"
@@ -136,28 +137,6 @@ static const struct dialect openai = {.whole_text = openai_whole},
 
 /* ---- reading ---- */
 
-static int read_ids(const struct job *j, const json_t *v, struct prompt *p, const char *name,
-                    struct refusal *r)
-{
-    int n_vocab = server_info(j->server)->model->hp.n_vocab;
-    size_t i;
-    json_t *each;
-
-    p->ids = mem_alloc(json_array_size(v) + 1, sizeof *p->ids);
-    if (!p->ids)
-        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the input");
-    json_array_foreach(v, i, each)
-    {
-        if (!json_is_integer(each) || json_integer_value(each) < 0 ||
-            json_integer_value(each) >= n_vocab)
-            return refuse(r, 400, "invalid_value", name,
-                          "'%s' holds what is no id of a token; they are 0 to %d", name,
-                          n_vocab - 1);
-        p->ids[p->n++] = (int)json_integer_value(each);
-    }
-    return 0;
-}
-
 /* truncate: a longer input is cut, not refused. */
 static int read_input(const struct job *j, const json_t *v, bool truncate, const char *name,
                       struct prompt *p, struct refusal *r)
@@ -168,7 +147,7 @@ static int read_input(const struct job *j, const json_t *v, bool truncate, const
     struct error e = {0};
 
     if (json_is_array(v)) {
-        if (read_ids(j, v, p, name, r) < 0)
+        if (text_prompt_ids(j, v, p, name, r) < 0)
             return -1;
     } else if (!json_is_string(v)) {
         return refuse(r, 400, "invalid_type", name,

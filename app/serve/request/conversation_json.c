@@ -7,6 +7,7 @@
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/hermes.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -118,11 +119,7 @@ static const json_t *name_called(const struct reader *d, const char *id)
 /* Results of one turn are one message: many templates require users and assistants to alternate. */
 static void wrap_result(struct reader *d, struct message *out)
 {
-    if (d->wrapped)
-        strbuf_putc(&d->said, '\n');
-    strbuf_puts(&d->said, "<tool_response>\n");
-    strbuf_puts(&d->said, out->text);
-    strbuf_puts(&d->said, "\n</tool_response>");
+    hermes_put_result(&d->said, out->text);
     if (d->wrapped) {
         mem_free(out->text);
         d->d->n_messages--;

@@ -30,6 +30,28 @@ int text_prompt(const struct job *j, const char *text, size_t length, struct pro
     return p->ids ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
 }
 
+int text_prompt_ids(const struct job *j, const json_t *v, struct prompt *p, const char *name,
+                    struct refusal *r)
+{
+    int n_vocab = server_info(j->server)->model->hp.n_vocab;
+    size_t i;
+    json_t *each;
+
+    p->ids = mem_alloc(json_array_size(v) + 1, sizeof *p->ids);
+    if (!p->ids)
+        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompt");
+    json_array_foreach(v, i, each)
+    {
+        if (!json_is_integer(each) || json_integer_value(each) < 0 ||
+            json_integer_value(each) >= n_vocab)
+            return refuse(r, 400, "invalid_value", name,
+                          "'%s' holds what is no id of a token; they are 0 to %d", name,
+                          n_vocab - 1);
+        p->ids[p->n++] = (int)json_integer_value(each);
+    }
+    return 0;
+}
+
 int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r)
 {
     int context = server_info(j->server)->context;

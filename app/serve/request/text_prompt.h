@@ -8,6 +8,9 @@
 /* Special tokens in it count as such. p->ids are mem_* memory, also on failure. */
 int text_prompt(const struct job *j, const char *text, size_t n, struct prompt *p,
                 struct refusal *r);
+/* Likewise of a list of ids; name: of its field. */
+int text_prompt_ids(const struct job *j, const json_t *v, struct prompt *p, const char *name,
+                    struct refusal *r);
 /* Ready to be continued: -1 if it is empty or as long as the context. */
 int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r);
 

@@ -5,6 +5,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/hermes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,41 +52,6 @@ static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
                   "'tool_choice' must be auto, none, required or an object that names a function");
 }
 
-static void put_json(struct strbuf *out, const json_t *o)
-{
-    char *text = json_dumps(o, JSON_COMPACT | JSON_ENCODE_ANY);
-
-    if (text)
-        strbuf_puts(out, text);
-    else
-        out->failed = true;
-    free(text); /* allocated by jansson */
-}
-
-/* The list of tools in the system message of Hermes. */
-static char *hermes_text(const json_t *list)
-{
-    struct strbuf b = {0};
-    const json_t *tool;
-    char *text;
-    size_t i;
-
-    strbuf_puts(&b, "# Tools\n\nYou may call one or more functions to assist with the user query."
-                    "\n\nYou are provided with function signatures within <tools></tools> XML tags:"
-                    "\n<tools>");
-    json_array_foreach(list, i, tool)
-    {
-        strbuf_putc(&b, '\n');
-        put_json(&b, tool);
-    }
-    strbuf_puts(&b, "\n</tools>\n\nFor each function call, return a json object with function name "
-                    "and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
-                    "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
-    text = strbuf_take(&b, NULL);
-    strbuf_release(&b);
-    return text;
-}
-
 int tools_read(struct job *j, struct telling *t, struct refusal *r)
 {
     const json_t *list = field_get(j->body, "tools"), *tool;
@@ -114,7 +80,7 @@ int tools_read(struct job *j, struct telling *t, struct refusal *r)
         return 0;
     }
     t->knows = (struct chat_tools){.no_system = t->knows.no_system};
-    t->text = hermes_text(list);
+    t->text = hermes_tools(list);
     return t->text ? 0 : refuse(r, 503, "out_of_memory", NULL, "out of memory for the tools");
 }
 
@@ -219,23 +185,11 @@ static int check_call(const json_t *call, const char *param, struct refusal *r)
 
 int tools_put_call(struct strbuf *out, const json_t *call, const char *param, struct refusal *r)
 {
-    const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
-    const json_t *arguments = json_object_get(f, "arguments");
+    const json_t *f = json_object_get(call, "function");
 
     if (check_call(call, param, r) < 0)
         return -1;
-    if (out->len)
-        strbuf_putc(out, '\n');
-    strbuf_puts(out, "<tool_call>\n{\"name\": ");
-    put_json(out, name);
-    strbuf_puts(out, ", \"arguments\": ");
-    if (json_string_length(arguments))
-        strbuf_puts(out, json_string_value(arguments)); /* as the model wrote them */
-    else if (json_is_string(arguments))
-        strbuf_puts(out, "{}");
-    else
-        put_json(out, arguments);
-    strbuf_puts(out, "}\n</tool_call>");
+    hermes_put_call(out, json_object_get(f, "name"), json_object_get(f, "arguments"));
     return 0;
 }
 
