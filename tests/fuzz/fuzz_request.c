@@ -47,19 +47,22 @@ static void open_server(void)
     atomic_store(&server.draining, true);
 }
 
-/* OpenAI's or Anthropic's error. */
+/* The error in the form of the route's API; Ollama's is one sentence. */
 static void check_refusal(const struct exchange *x, const char *body, size_t n)
 {
     json_t *o = json_loadb(body, n, 0, NULL), *error = json_object_get(o, "error");
     const char *code = json_string_value(json_object_get(error, "code"));
     const char *type = json_string_value(json_object_get(error, "type"));
 
-    must(json_string_length(json_object_get(error, "message")) > 0 && type);
-    if (x->status == 503)
-        must(x->route->anthropic ? strcmp(type, "overloaded_error") == 0
-                                 : code && strcmp(code, "shutting_down") == 0);
-    else
-        must(x->status >= 400 && x->status < 500);
+    must((x->status >= 400 && x->status < 500) || x->status == 501 || x->status == 503);
+    if (x->route->form == API_OLLAMA) {
+        must(json_string_length(error) > 0);
+    } else {
+        must(json_string_length(json_object_get(error, "message")) > 0 && type);
+        if (x->status == 503)
+            must(x->route->form == API_ANTHROPIC ? strcmp(type, "overloaded_error") == 0
+                                                 : code && strcmp(code, "shutting_down") == 0);
+    }
     json_decref(o);
 }
 
