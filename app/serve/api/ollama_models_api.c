@@ -2,6 +2,7 @@
  * Request threads: files are opened for what is said of them. */
 #include "app/serve/api/apis.h"
 #include "app/serve/api/ollama_time.h"
+#include "app/serve/api/text_json.h"
 #include "app/serve/common/exchange.h"
 #include "app/serve/common/model_registry.h"
 #include "app/serve/common/route.h"
@@ -102,7 +103,7 @@ static json_t *architecture(const struct weight_file *f)
 
     if (v.type != META_STRING)
         v = weight_file_meta(f, "model_type");
-    return v.type == META_STRING ? json_stringn(v.s, v.len) : json_string("");
+    return v.type == META_STRING ? text_json(v.s, v.len) : json_string("");
 }
 
 /* f NULL: it cannot be opened. */
@@ -137,7 +138,11 @@ static json_t *model_json(const struct server *s, size_t i)
     struct weight_file *f = open_file(path);
     struct timespec changed = {0};
     uint64_t bytes = size_of(path, &changed);
-    json_t *name = json_sprintf("%s:latest", registry_id(s->registry, i)), *o;
+    char latest[512];
+    json_t *name, *o;
+
+    snprintf(latest, sizeof latest, "%s:latest", registry_id(s->registry, i));
+    name = text_json(latest, strlen(latest));
 
     o = json_pack("{s:O, s:o, s:o, s:I, s:o, s:o}", "name", name, "model", name, "modified_at",
                   ollama_time(changed), "size", (json_int_t)bytes, "digest",
@@ -191,7 +196,7 @@ static json_t *value_json(struct meta_value v, bool verbose)
     case META_INT: return json_integer((json_int_t)v.i);
     case META_FLOAT: return json_real(v.f);
     case META_BOOL: return json_boolean(v.i);
-    case META_STRING: return json_stringn_nocheck(v.s, v.len);
+    case META_STRING: return text_json(v.s, v.len);
     case META_ARRAY:
         if (!verbose)
             return json_null();
@@ -249,7 +254,16 @@ static json_t *template_of(const struct engine_info *info, const struct weight_f
 
     if (info && info->chat)
         return json_string(chat_template_source(info->chat));
-    return v.type == META_STRING ? json_stringn(v.s, v.len) : json_string("");
+    return v.type == META_STRING ? text_json(v.s, v.len) : json_string("");
+}
+
+/* "FROM model.gguf": no more of where it lies than its name. */
+static json_t *modelfile_of(const char *path)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "# served by moetop\nFROM %s", path_name(path));
+    return text_json(text, strlen(text));
 }
 
 static json_t *parameters_of(const struct server *s)
@@ -286,10 +300,10 @@ static int show(const struct exchange *x, const json_t *body, json_t **out, stru
                : NULL;
     size_of(path, &changed);
     *out = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "license", "", "modelfile",
-                     json_sprintf("# served by moetop\nFROM %s", path_name(path)), "parameters",
-                     parameters_of(s), "template", template_of(info, f), "details", details(f),
-                     "model_info", model_info(f, json_is_true(field_get(body, "verbose"))),
-                     "capabilities", capabilities(info), "modified_at", ollama_time(changed));
+                     modelfile_of(path), "parameters", parameters_of(s), "template",
+                     template_of(info, f), "details", details(f), "model_info",
+                     model_info(f, json_is_true(field_get(body, "verbose"))), "capabilities",
+                     capabilities(info), "modified_at", ollama_time(changed));
     weight_file_close(f);
     return 0;
 }
