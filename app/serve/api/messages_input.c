@@ -53,6 +53,7 @@ static json_t *function_tool(const json_t *tool, size_t i, struct refusal *r)
                      "parameters", schema);
 }
 
+/* Those that a search of tools would load first are not shown to the model. */
 static int read_tools(struct job *j, struct refusal *r)
 {
     const json_t *list = field_get(j->body, "tools");
@@ -63,7 +64,9 @@ static int read_tools(struct job *j, struct refusal *r)
     for (size_t i = 0; i < json_array_size(list) && !r->status; i++) {
         json_t *tool = function_tool(json_array_get(list, i), i, r);
 
-        if (!r->status && (!tool || json_array_append_new(tools, tool) < 0))
+        if (json_is_true(field_get(json_array_get(list, i), "defer_loading")))
+            json_decref(tool);
+        else if (!r->status && (!tool || json_array_append_new(tools, tool) < 0))
             no_memory(r);
     }
     if (!r->status && json_array_size(tools))
@@ -168,6 +171,23 @@ static int put_block(struct strbuf *b, const json_t *block, const char *param, s
                   "'%s' is of type '%.40s'; this model reads text alone", param, type);
 }
 
+/* Claude Code's line for the accounts, which changes from request to request: the model would read
+ * all that follows anew. */
+static bool is_billing(const json_t *block)
+{
+    static const char head[] = "x-anthropic-billing-header:";
+    const char *text = json_string_value(json_object_get(block, "text"));
+
+    return text && strncmp(text, head, sizeof head - 1) == 0;
+}
+
+/* What follows stands on a line of its own. */
+static void end_line(struct strbuf *b)
+{
+    if (b->len && b->data[b->len - 1] != '\n')
+        strbuf_puts(b, "\n");
+}
+
 char *messages_text(const json_t *content, const char *param, struct refusal *r)
 {
     struct strbuf b = {0};
@@ -181,8 +201,13 @@ char *messages_text(const json_t *content, const char *param, struct refusal *r)
         rc = refuse(r, 400, "invalid_type", param, "'%s' must be a string or a list of blocks",
                     param);
     for (size_t i = 0; i < json_array_size(content) && rc == 0; i++) {
+        const json_t *block = json_array_get(content, i);
+
         snprintf(where, sizeof where, "%s[%zu]", param, i);
-        rc = put_block(&b, json_array_get(content, i), where, r);
+        if (is_billing(block))
+            continue;
+        end_line(&b);
+        rc = put_block(&b, block, where, r);
     }
     if (rc == 0 && !(text = b.len ? strbuf_take(&b, NULL) : mem_string("")))
         no_memory(r);
@@ -220,13 +245,42 @@ static int add_call(struct turn_parts *p, const json_t *block, const char *param
                : 0;
 }
 
+/* The message before, if this one continues it: Anthropic takes turns of one side for one turn, and
+ * most templates refuse two in a row. */
+static json_t *continued(const struct turn_parts *p)
+{
+    json_t *last = json_array_get(p->list, json_array_size(p->list) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    if (!role || strcmp(role, p->assistant ? "assistant" : "user") != 0)
+        return NULL;
+    return p->thought.len || p->calls || json_object_get(last, "tool_calls") ? NULL : last;
+}
+
+static int append_text(struct turn_parts *p, json_t *m, struct refusal *r)
+{
+    json_t *before = json_object_get(m, "content"), *all;
+    struct strbuf b = {0};
+
+    strbuf_put(&b, json_string_value(before), json_string_length(before));
+    if (p->text.len)
+        end_line(&b);
+    strbuf_put(&b, strbuf_text(&p->text), p->text.len);
+    all = json_stringn(strbuf_text(&b), b.len);
+    strbuf_release(&b);
+    strbuf_clear(&p->text);
+    return json_object_set_new(m, "content", all) < 0 ? no_memory(r) : 0;
+}
+
 /* What was collected becomes a message; none if there is nothing, unless `must`. */
 static int end_message(struct turn_parts *p, bool must, struct refusal *r)
 {
-    json_t *m;
+    json_t *m = continued(p);
 
     if (!must && !p->text.len && !p->thought.len && !p->calls)
         return 0;
+    if (m)
+        return append_text(p, m, r);
     m = json_pack("{s:s, s:s%}", "role", p->assistant ? "assistant" : "user", "content",
                   strbuf_text(&p->text), p->text.len);
     if (m && p->thought.len)
@@ -291,9 +345,10 @@ static int add_message(struct turn_parts *p, const json_t *m, size_t i, struct r
 
     p->assistant = role && strcmp(role, "assistant") == 0;
     snprintf(param, sizeof param, "messages[%zu]", i);
-    if (!role || (!p->assistant && strcmp(role, "user") != 0))
+    /* system: instructions in the middle, as part of the user's turn: few templates have them */
+    if (!role || (!p->assistant && strcmp(role, "user") != 0 && strcmp(role, "system") != 0))
         return refuse(r, 400, role ? "invalid_value" : "missing_required_parameter", param,
-                      "'%s.role' must be user or assistant", param);
+                      "'%s.role' must be user, assistant or system", param);
     if (!json_is_string(content) && !json_is_array(content))
         return refuse(r, 400, content ? "invalid_type" : "missing_required_parameter", param,
                       "'%s.content' must be a string or a list of blocks", param);

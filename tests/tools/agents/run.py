@@ -56,7 +56,8 @@ class Proxy(http.server.ThreadingHTTPServer):
             return body
         with self.lock:
             text = self.say.pop(0) if self.say else None
-            free = not any(request.get(k) for k in ("response_format", "output_config", "format"))
+            free = not (request.get("response_format") or request.get("format") or
+                        (request.get("output_config") or {}).get("format"))
             if (request.get("text") or {}).get("format", {}).get("type", "text") != "text":
                 free = False
             if text is not None and free:
@@ -121,7 +122,7 @@ def versions(venv, packages):
 
 
 def serve(moetop):
-    server = subprocess.Popen([moetop, "--serve", "--port", "0", "-c", "8192", "--plain", "-t",
+    server = subprocess.Popen([moetop, "--serve", "--port", "0", "-c", "65536", "--plain", "-t",
                                str(os.cpu_count())], stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         if found := re.search(r"is ready on http://[\d.]+:(\d+)", line):
