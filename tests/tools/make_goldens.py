@@ -49,7 +49,7 @@ SIZES = {
     "families/gpt_oss": dict(hidden_size=32, head_dim=16, intermediate_size=20, vocab_size=110),
     "families/gpt_oss-mxfp4": dict(hidden_size=32, head_dim=16, vocab_size=110),
     "families/granitemoe": dict(hidden_size=32, intermediate_size=16, vocab_size=99),
-    "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, shared_intermediate_size=24, vocab_size=112),
+    "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, intermediate_size=16, shared_intermediate_size=24, vocab_size=96),
     "families/lfm2": dict(hidden_size=32, vocab_size=108),
     "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, vocab_size=108),
     "families/llama": dict(hidden_size=32, intermediate_size=96, vocab_size=108),
