@@ -73,7 +73,8 @@ SIZES = {
     "families/qwen3_next": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
                                 shared_expert_intermediate_size=16, vocab_size=108),
     "families/qwen3_vl_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, vocab_size=108),
-    "phimoe/phimoe-16x-bf16": dict(hidden_size=32, intermediate_size=32),  # heads of 8: 64 wide; 320 ids as tests of tokenizers need
+    # heads of 8: 64 wide; 320 ids as tests of tokenizers need
+    "phimoe/phimoe-16x-bf16": dict(hidden_size=32, intermediate_size=32, num_hidden_layers=3),
     "phimoe/phimoe-longrope-f32": dict(hidden_size=32, vocab_size=96),
     "phimoe/phimoe-quirk-f32": dict(hidden_size=32, intermediate_size=32, vocab_size=128),
     "phimoe/phimoe-window-f32": dict(hidden_size=32, vocab_size=96),
@@ -219,12 +220,12 @@ def make_config(pattern, sizes):
     return config
 
 
-def beyond(name, config):
-    """Of an expert that a configuration with fewer of them has not."""
+def beyond(name, config, sizes):
+    """Of an expert or a layer that a configuration with fewer of them has not."""
     text = config.get("text_config", config)
     n = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts")
-    expert = re.search(r"experts\.(\d+)\.", name)
-    return bool(n and expert and int(expert[1]) >= n)
+    expert, layer = re.search(r"experts\.(\d+)\.", name), re.search(r"layers\.(\d+)\.", name)
+    return bool(n and expert and int(expert[1]) >= n or layer and int(layer[1]) >= sizes.get("num_hidden_layers", float("inf")))
 
 
 def packed_shape(name, plain):
@@ -258,7 +259,8 @@ def new_shapes(pattern, to, sizes):
     a, b = before.get_text_config(), after.get_text_config()
     widths = {a.vocab_size: b.vocab_size, a.hidden_size: b.hidden_size, 2 * a.hidden_size: 2 * b.hidden_size}
     with safe_open(pattern / "model.safetensors", "pt") as f:
-        return {k: packed_shape(k, new) or reshape(k, tuple(f.get_slice(k).get_shape()), known, widths) for k in f.keys() if not beyond(k, made)}
+        return {k: packed_shape(k, new) or reshape(k, tuple(f.get_slice(k).get_shape()), known, widths)
+                for k in f.keys() if not beyond(k, made, sizes)}
 
 
 def make_checkpoint(pattern, to, to_shape, seed):
