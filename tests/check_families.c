@@ -455,7 +455,7 @@ START_TEST(adapted_blocks_stay_and_it_is_said)
 }
 END_TEST
 
-/* Experts 24 wide: quantised, their down projections stay floats, which no kernel of the device
+/* Experts 12 wide: quantised, their down projections stay floats, which no kernel of the device
  * computes beside a quantised gate. They stay, it is said, and no job fails. */
 START_TEST(mixed_experts_stay)
 {

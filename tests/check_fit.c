@@ -399,7 +399,7 @@ START_TEST(the_block_that_drafts_is_counted)
     ck_assert_int_eq(fit_measure(&c, &with_it, &e), 0);
     ck_assert_int_eq(fit_measure(&without, &alone, &e), 0);
     ck_assert_uint_eq(alone.mtp, 0);
-    /* ten experts and a shared one of three matrices of 64 x 32 in BF16, at least */
+    /* weights, cache and scratch: at least eleven experts of three matrices of 64 x 32 in BF16 */
     ck_assert_uint_gt(with_it.mtp, 11 * 3 * 64 * 32 * 2);
     ck_assert_uint_eq(with_it.total - with_it.program - with_it.mtp, alone.total - alone.program);
 }

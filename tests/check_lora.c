@@ -507,9 +507,9 @@ START_TEST(tensors_are_refused)
     refused(2, folder, "layer 9");
     copy_folder(folder, "qwen3_moe", "full");
     set_config(folder, "r", "4");
-    rename_tensor(folder, "layers.0.mlp.experts.31.up_proj.lora_A",
+    rename_tensor(folder, "layers.0.mlp.experts.19.up_proj.lora_A",
                   "layers.0.mlp.experts.77.up_proj.lora_A");
-    rename_tensor(folder, "layers.0.mlp.experts.31.up_proj.lora_B",
+    rename_tensor(folder, "layers.0.mlp.experts.19.up_proj.lora_B",
                   "layers.0.mlp.experts.77.up_proj.lora_B");
     refused(1, folder, "expert 77");
     copy_folder(folder, "llama", "full");
@@ -640,8 +640,8 @@ END_TEST
 START_TEST(an_ambiguous_fused_layout_is_refused)
 {
     static const struct tensor_shape pair[] = {
-        {"base_model.model.model.layers.0.mlp.experts.lora_A.weight", 96, 32},
-        {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", 32, 96},
+        {"base_model.model.model.layers.0.mlp.experts.lora_A.weight", 60, 32},
+        {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", 32, 60},
     };
     static const char *const releases[] = {NULL, "\"0.17.1\"", "\"0.19.0\""};
     struct model_options o = {.convert = -1, .width = 8, .n_threads = 1};
@@ -688,7 +688,7 @@ START_TEST(fused_layouts)
     set_config(folder, "peft_version", NULL);
     ck_assert_msg(try_open(1, folder, &b, &e) == 0, "%s", e.text);
     ck_assert_int_eq(adapters_at(a, 0)->matrices, adapters_at(b, 0)->matrices);
-    ck_assert_int_gt(adapters_at(a, 0)->expert_matrices, 3 * 32);
+    ck_assert_int_gt(adapters_at(a, 0)->expert_matrices, 3 * 20);
     adapters_close(a);
     adapters_close(b);
     set_config(folder, "peft_version", "\"0.19.0\""); /* says one thing, is the other */
@@ -763,8 +763,8 @@ START_TEST(traps_of_gguf)
         {"blk.0.attn_qkv.weight.lora_b", DTYPE_F32, 2, {32, 4}, 0.1f}};
     /* it does not look at how many experts A and B are of */
     const struct gguf_tensor fewer[] = {
-        {"blk.0.ffn_up_exps.weight.lora_a", DTYPE_F32, 3, {31, 4, 32}, 0.1f},
-        {"blk.0.ffn_up_exps.weight.lora_b", DTYPE_F32, 3, {31, 12, 4}, 0.1f}};
+        {"blk.0.ffn_up_exps.weight.lora_a", DTYPE_F32, 3, {19, 4, 32}, 0.1f},
+        {"blk.0.ffn_up_exps.weight.lora_b", DTYPE_F32, 3, {19, 12, 4}, 0.1f}};
     const struct gguf_tensor alone[] = {
         {"blk.0.attn_q.weight.lora_a", DTYPE_F32, 2, {4, 32}, 0.1f}};
     const struct gguf_tensor flat[] = {

@@ -90,7 +90,7 @@ static const struct {
     /* as transformers 5 saves it; queries are in one projection, whatever q_lora_rank says */
     {"bailing_hybrid", false,
      "{\"num_experts_per_tok\": null, \"num_experts_per_token\": 4, \"n_group\": null, "
-     "\"num_expert_group\": 4, \"norm_topk_prob\": null, \"moe_renormalize\": true, "
+     "\"num_expert_group\": 3, \"norm_topk_prob\": null, \"moe_renormalize\": true, "
      "\"max_position_embeddings\": null, \"model_max_length\": 512, \"q_lora_rank\": 40}"},
     /* what each configuration_*.py puts where config.json says nothing */
     {"mixtral", false, "{\"rope_theta\": null}"},

@@ -51,6 +51,20 @@ static const float *widened(struct golden *g, const json_t *header, const char *
     return g->widened;
 }
 
+/* Which tokens the logits are of, where they are not of all. */
+static int read_positions(struct golden *g, const json_t *header, int rows)
+{
+    int dims[GOLDEN_DIMS];
+
+    if (!(g->positions = tensor(g, header, "positions", "I32", dims)))
+        return rows == g->n ? 0 : -1;
+    g->n_positions = dims[0];
+    for (int i = 0; i < g->n_positions; i++)
+        if (g->positions[i] < (i ? g->positions[i - 1] + 1 : 0) || g->positions[i] >= g->n)
+            return -1;
+    return rows == g->n_positions ? 0 : -1;
+}
+
 /* What is kept of the stream and of states. */
 static void read_states(struct golden *g, const json_t *header)
 {
@@ -108,7 +122,7 @@ int golden_open_logits(struct golden *g, const char *path, const char *logits, c
         if (!(g->logits = tensor(g, header, logits, "F32", dims)))
             g->logits = widened(g, header, logits, dims);
         g->n_vocab = dims[1];
-        rc = g->logits && dims[0] == g->n ? 0 : -1;
+        rc = g->logits ? read_positions(g, header, dims[0]) : -1;
         snprintf(greedy, sizeof greedy, "greedy%s",
                  strncmp(logits, "logits_", 7) == 0 ? logits + strlen("logits") : "");
         if ((g->greedy = tensor(g, header, greedy, "I32", dims)))
@@ -419,6 +433,9 @@ int golden_compare(struct engine *g, const struct golden *golden, struct golden_
     float *logits;
 
     *out = (struct golden_result){.has_greedy = golden->greedy != NULL, .greedy_agrees = true};
+    if (golden->positions)
+        return error_set(e, ERR_INPUT, "the golden data has the logits of %d of %d tokens",
+                         golden->n_positions, golden->n);
     if (engine_info(g)->model->hp.n_vocab != n_vocab)
         return error_set(e, ERR_INPUT, "the golden data is of a vocabulary of %d, the model has %d",
                          n_vocab, engine_info(g)->model->hp.n_vocab);

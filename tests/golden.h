@@ -14,8 +14,11 @@ struct golden {
     float *widened; /* logits that are halves in the file, or NULL */
     int n, n_vocab; /* prompt tokens, vocabulary */
     const int *input_ids;
-    const float *logits; /* (n, n_vocab) */
-    const int *greedy;   /* n_greedy ids, or NULL */
+    const float *logits; /* (n, n_vocab), or (n_positions, n_vocab) */
+    /* of which tokens of the prompt those are, rising; NULL: of all */
+    const int *positions;
+    int n_positions;
+    const int *greedy; /* n_greedy ids, or NULL */
     int n_greedy;
     const float *short_logits; /* (n_short, n_vocab), or NULL */
     int n_short;
@@ -69,7 +72,7 @@ int golden_engine(struct engine **out, const char *model, const char *kernels, i
 int golden_engine_adapted(struct engine **out, const char *model,
                           const struct adapter_request *adapters, int n, const char *kernels,
                           int n_threads, int convert, bool exact, struct error *e);
-/* Runs every comparison; ERR_ codes of the engine. */
+/* Runs every comparison; ERR_ codes of the engine. golden: with the logits of all positions. */
 int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out,
                    struct error *e);
 int golden_argmax(const float *logits, int n);

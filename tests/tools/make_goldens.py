@@ -3,6 +3,7 @@
 
     make_goldens.py [--from DIR] [--to DIR] [NAME ...]     folders of SIZES below (default: all)
     make_goldens.py --check FOLDER ...                     the numbers of folders as they are, against theirs
+    make_goldens.py --demo FOLDER                          demo/golden.safetensors by the demo model's folder (../shared/data/demo)
 
 Each NAME is made after the checkpoint of that name below --from (default: tests/golden itself): its config.json with the sizes of SIZES,
 its tensors (names and types of the Hub) in the shapes that transformers saves for that configuration, blocks for further tokens included. A
@@ -14,7 +15,9 @@ golden.safetensors is what transformers computes in float32, eager, from the fil
 `hidden` (layers+1,T,H), `prenorm` (T,H), `greedy`; with a router `moe_layers`, `router_logits`, `experts`, `weights` (by falling weight);
 with a state `state_layers`, `conv_state`, `recurrent_state` after the prompt. A seed is taken if, in float64 and with every weight moved by
 1e-4 of itself, experts and greedy ids are the same, and the two best logits of every greedy step are 0.01 apart.
-Suites' own bounds (rounded activations, 15 steps of training) took --seed 10 for gpt_oss-mxfp4 and --seed 3 for qwen2_moe.
+Suites' own bounds (rounded activations, 15 steps of training) took --seed 10 for gpt_oss-mxfp4 and --seed 3 for qwen2_moe;
+bailing_hybrid's --seed 3 lies nearer to float64.
+The demo's has `logits` as halves and of every third token (`positions`), of its own `input_ids`, and `greedy`: what the suites read.
 golden-further.safetensors: mtp_reference.py afterwards. Packed weights are numbers of the values that they hold.
 Needs torch, transformers 5.24, safetensors.
 """
@@ -31,8 +34,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 # What differs from a pattern 64 wide. Experts stay 32 wide where a suite rounds them to blocks of 32; elsewhere they are 12, 16 or 20.
+# Fewer experts and groups than the pattern: as many as leave a rest behind vectors of 8 and 16, or fill none.
 SIZES = {
-    "families/bailing_hybrid": dict(hidden_size=32, intermediate_size=64, vocab_size=108),
+    "families/bailing_hybrid": dict(hidden_size=32, intermediate_size=64, num_experts=9, n_group=3, vocab_size=96),
     "families/bailing_moe": dict(hidden_size=32, moe_intermediate_size=16, vocab_size=108),
     "families/bailing_moe_v2": dict(hidden_size=32, moe_intermediate_size=16, moe_shared_expert_intermediate_size=16, vocab_size=108),
     "families/deepseek_v2": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, vocab_size=96),
@@ -47,7 +51,7 @@ SIZES = {
     "families/gpt_oss": dict(hidden_size=32, head_dim=16, intermediate_size=20, vocab_size=110),
     "families/gpt_oss-mxfp4": dict(hidden_size=32, head_dim=16, vocab_size=110),
     "families/granitemoe": dict(hidden_size=32, intermediate_size=16, vocab_size=99),
-    "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, shared_intermediate_size=24, vocab_size=112),
+    "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, intermediate_size=16, shared_intermediate_size=24, vocab_size=96),
     "families/lfm2": dict(hidden_size=32, vocab_size=108),
     "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, vocab_size=108),
     "families/llama": dict(hidden_size=32, intermediate_size=96, vocab_size=108),
@@ -62,14 +66,15 @@ SIZES = {
     "families/qwen2_moe-step2": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
                                      shared_expert_intermediate_size=40, vocab_size=98),
     "families/qwen3": dict(hidden_size=32, head_dim=16, intermediate_size=96, vocab_size=118),
-    "families/qwen3_5_moe": dict(hidden_size=32, vocab_size=108, image_token_id=104, video_token_id=105, vision_start_token_id=106,
-                                 vision_end_token_id=107),
-    "families/qwen3_moe": dict(hidden_size=32, head_dim=16, intermediate_size=64, moe_intermediate_size=12, vocab_size=118),
+    "families/qwen3_5_moe": dict(hidden_size=32, num_experts=7, vocab_size=108, image_token_id=104, video_token_id=105,
+                                 vision_start_token_id=106, vision_end_token_id=107),
+    "families/qwen3_moe": dict(hidden_size=32, head_dim=16, intermediate_size=64, moe_intermediate_size=12, num_experts=20, vocab_size=96),
     "families/qwen3_moe-gptq-g32-act": dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, vocab_size=112),
     "families/qwen3_next": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
                                 shared_expert_intermediate_size=16, vocab_size=108),
     "families/qwen3_vl_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, vocab_size=108),
-    "phimoe/phimoe-16x-bf16": dict(hidden_size=32, intermediate_size=32),  # heads of 8: 64 wide; 320 ids as tests of tokenizers need
+    # heads of 8: 64 wide; 320 ids as tests of tokenizers need
+    "phimoe/phimoe-16x-bf16": dict(hidden_size=32, intermediate_size=32, num_hidden_layers=3),
     "phimoe/phimoe-longrope-f32": dict(hidden_size=32, vocab_size=96),
     "phimoe/phimoe-quirk-f32": dict(hidden_size=32, intermediate_size=32, vocab_size=128),
     "phimoe/phimoe-window-f32": dict(hidden_size=32, vocab_size=96),
@@ -215,6 +220,14 @@ def make_config(pattern, sizes):
     return config
 
 
+def beyond(name, config, sizes):
+    """Of an expert or a layer that a configuration with fewer of them has not."""
+    text = config.get("text_config", config)
+    n = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts")
+    expert, layer = re.search(r"experts\.(\d+)\.", name), re.search(r"layers\.(\d+)\.", name)
+    return bool(n and expert and int(expert[1]) >= n or layer and int(layer[1]) >= sizes.get("num_hidden_layers", float("inf")))
+
+
 def packed_shape(name, plain):
     """Of a part of a packed matrix, by the shape of the matrix: GPTQ's in groups of 32, MXFP4's (E, in, out)."""
     stem, _, part = name.rpartition(".")
@@ -231,7 +244,8 @@ def new_shapes(pattern, to, sizes):
     """Writes config.json and returns the shapes of all tensors."""
     to.mkdir(parents=True, exist_ok=True)
     end = "\n" * (pattern / "config.json").read_text().endswith("\n")
-    (to / "config.json").write_text(json.dumps(make_config(pattern, sizes), indent=2) + end)
+    made = make_config(pattern, sizes)
+    (to / "config.json").write_text(json.dumps(made, indent=2) + end)
     if "bailing_moe" in to.name:
         was, new = (json.loads((d / "config.json").read_text()) for d in (pattern, to))
         widths = {was[k]: new[k] for k in ("vocab_size", "hidden_size", "moe_intermediate_size")}
@@ -245,7 +259,8 @@ def new_shapes(pattern, to, sizes):
     a, b = before.get_text_config(), after.get_text_config()
     widths = {a.vocab_size: b.vocab_size, a.hidden_size: b.hidden_size, 2 * a.hidden_size: 2 * b.hidden_size}
     with safe_open(pattern / "model.safetensors", "pt") as f:
-        return {k: packed_shape(k, new) or reshape(k, tuple(f.get_slice(k).get_shape()), known, widths) for k in f.keys()}
+        return {k: packed_shape(k, new) or reshape(k, tuple(f.get_slice(k).get_shape()), known, widths)
+                for k in f.keys() if not beyond(k, made, sizes)}
 
 
 def make_checkpoint(pattern, to, to_shape, seed):
@@ -253,6 +268,8 @@ def make_checkpoint(pattern, to, to_shape, seed):
     generator, out = torch.Generator().manual_seed(seed), {}
     turned = IN_OUT if config["model_type"] in IN_OUT_FAMILIES else "^$"
     for name, x in load_file(pattern / "model.safetensors").items():
+        if name not in to_shape:
+            continue
         shape = to_shape[name]
         if shape == tuple(x.shape) and name.endswith("attn.bias") and x.dim() == 4:  # a mask
             out[name] = x
@@ -435,6 +452,15 @@ def add_short(out, folder, like):
         out["short_logits"] = evaluate(load(folder), out["input_ids"][:len(like["short_logits"])])[0].logits[0]
 
 
+def demo(folder, to):
+    path = to / "demo/golden.safetensors"
+    ids = load_file(path)["input_ids"]
+    out, gap = numbers(load(folder), ids.long(), 64)
+    positions = torch.arange(0, len(ids), 3, dtype=torch.int32)
+    save_file({"input_ids": ids, "positions": positions, "logits": out["logits"][positions].half(), "greedy": out["greedy"].int()}, path)
+    print(json.dumps({"name": "demo", "KB": path.stat().st_size // 1024, "gap": round(gap, 3), "positions": len(positions)}), flush=True)
+
+
 def check(folder):
     like = load_file(folder / "golden.safetensors")
     out, _ = numbers(load_for(folder, like), like["input_ids"].long(), len(like.get("greedy", [])))
@@ -461,8 +487,11 @@ def parser(description):
 def main():
     p = parser(__doc__)
     p.add_argument("--check", action="store_true")
+    p.add_argument("--demo", type=Path)
     a = p.parse_args()
     torch.manual_seed(0)
+    if a.demo:
+        return demo(a.demo, a.to)
     for name in a.names or sorted(SIZES):
         check(Path(name)) if a.check else make(name, a.source, a.to, a.seed)
 

@@ -49,12 +49,16 @@ class Base:
         return shape[::-1] if self.kind == "gpt2" else shape
 
 
-def draw(base, pattern, generator):
-    """A folder's tensors in the base's shapes."""
+def draw(base, pattern, config, generator):
+    """A folder's tensors in the base's shapes, of the experts that it has."""
     out = {}
     for name, x in pattern.items():
-        rows, columns = base.matrix(name[len(FRONT):-len(A)])
-        shape, scale = ((x.shape[0], columns), (x.shape[1] / columns) ** 0.5) if name.endswith(A) else ((rows, x.shape[1]), 1.0)
+        module, expert = name[len(FRONT):-len(A)], re.search(r"\.experts\.(\d+)\.", name)
+        if expert and int(expert[1]) >= base.experts:
+            continue
+        rows, columns = base.matrix(module)
+        rank = config["r"] * base.experts if re.search(r"\.experts(\.base_layer)?$", module) else x.shape[0 if name.endswith(A) else 1]
+        shape, scale = ((rank, columns), (x.shape[1] / columns) ** 0.5) if name.endswith(A) else ((rows, rank), 1.0)
         flat = x.flatten()
         out[name] = (flat[torch.randint(len(flat), (shape[0] * shape[1],), generator=generator)] * scale).reshape(shape)
     return out
@@ -183,7 +187,7 @@ def write_adapters(base, pattern, to, seed):
         (to / name).mkdir(parents=True, exist_ok=True)
         shutil.copy(pattern / name / "adapter_config.json", to / name)
         config = json.loads((to / name / "adapter_config.json").read_text())
-        tensors = draw(base, load_file(pattern / name / "adapter_model.safetensors"), generator)
+        tensors = draw(base, load_file(pattern / name / "adapter_model.safetensors"), config, generator)
         save_file(tensors, to / name / "adapter_model.safetensors", metadata={"format": "pt"})
         says[name] = modules(base, tensors, config)
         for other in ("full-kt", "fused-0.17"):
