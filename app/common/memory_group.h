@@ -25,4 +25,8 @@ uint64_t memory_group_stalled(const char *text);
 /* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */
 void memory_group_read(const char *root, struct memory_group *out);
 
+/* The CPUs' worth of time that the control groups give to this process, the smallest quota on the
+ * path to the root: 0.5 is half a CPU; 0: no limit is known. root: as above. */
+double cpu_group_quota(const char *root);
+
 #endif
