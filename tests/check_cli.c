@@ -101,6 +101,8 @@ static const struct {
     {"echo garbage >$T/g.gguf; $M -m $T/g.gguf -p x", 3, "g.gguf"},
     {"mkdir -p $T/empty; $M -m $T/empty -p x", 3, "empty"},
     {"$M -m '' -p x", 2, "-m"},
+    {"$M --doctor -m /no/such/model.gguf >$T/doctor", 1, "findings is bad"},
+    {"$M --doctor >/dev/full", 5, "No space left on device"},
     {"$M -p x --override-kv temp", 2, "--override-kv: 'temp' is no override; write KEY=TYPE:VALUE"},
     {"$M -p x --override-kv general.architecture=str:strange,*.block_count=int:2", 3,
      "architecture strange"},

@@ -267,12 +267,8 @@ static void measure_models(const struct doctor_asked *a, uint64_t held, struct d
 void doctor_measure(const struct doctor_asked *a, uint64_t held, struct doctor_measures *out,
                     void (*tell)(void *ctx, const char *line), void *ctx)
 {
-    struct error ignored;
-
     *out = (struct doctor_measures){.threads = a->threads};
-    /* the set in use is chosen when a device is opened, or here */
-    if (cpu_kernels_select(a->setup.config.kernels, &ignored) == 0)
-        snprintf(out->kernels, sizeof out->kernels, "%s", cpu_kernels_name());
+    snprintf(out->kernels, sizeof out->kernels, "%s", cpu_kernels_name());
     out->memory_rate = membw_read(NULL, 0, out->threads, METER_MS);
     measure_devices(a, out, tell, ctx);
     measure_models(a, held, out);
