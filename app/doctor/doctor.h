@@ -1,5 +1,5 @@
 /* The doctor (--doctor, /doctor): what of this machine makes models slow, or keeps them from
- * running, each with its remedy. A check is a function and an entry in the table of doctor.c; what
+ * running, each with its remedy. A check is a function and an entry in the table of checks.c; what
  * it finds are findings. Whoever owns the struct uses it; one thread at a time.
  *
  * First everything is measured (doctor_measure: memory, drivers, models; seconds), then judged
