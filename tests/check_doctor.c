@@ -483,7 +483,7 @@ START_TEST(the_page_is_narrow)
         ck_assert_msg(utf8_width(p, n) <= 80, "%.*s", (int)n, p);
         p += n;
     }
-    ck_assert(strstr(plain.data, "0 bad, 1 to mend") != NULL);
+    ck_assert(strstr(plain.data, "0 bad, 1 warning. Most") != NULL);
     strbuf_release(&plain);
     strbuf_release(&coloured);
 }

@@ -4,13 +4,12 @@
 #include "app/common/memory_group.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_ROOM 1024
+#define PATH_ROOM 1024 /* half of memory_group_place.folder */
 /* version 1 writes the largest number of pages for "none" */
 #define NO_LIMIT ((uint64_t)1 << 62)
 
@@ -208,14 +207,12 @@ static bool go_up(char *folder, size_t top_length)
     return true;
 }
 
-static void read_tree(const char *root, const char *groups, const char *mounts,
-                      const struct tree *t, struct memory_group *out)
+static void read_tree(const char *root, const char *group, size_t top, const struct tree *t,
+                      struct memory_group *out)
 {
     char folder[2 * PATH_ROOM];
-    size_t top;
 
-    if (!find_folder(root, groups, mounts, t, folder, &top))
-        return;
+    snprintf(folder, sizeof folder, "%s", group);
     read_pressure(root, folder, t, out);
     for (bool own = true;; own = false) {
         if (!own && t->shared && read_number(root, folder, t->shared) == 0)
@@ -245,16 +242,35 @@ static double quota_of(const char *root, const char *folder, const struct tree *
     return period > 0 ? quota / period : 0;
 }
 
-void memory_group_read(const char *root, struct memory_group *out)
+void memory_group_find(const char *root, struct memory_group_place *out)
 {
     char groups[4096], mounts[32768];
 
-    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        out->tree[i].there = false;
     if (!read_text(root, "/proc/self", "cgroup", groups, sizeof groups))
         return;
     read_text(root, "/proc/self", "mountinfo", mounts, sizeof mounts);
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
-        read_tree(root, groups, mounts, &trees[i], out);
+        out->tree[i].there = find_folder(root, groups, mounts, &trees[i], out->tree[i].folder,
+                                         &out->tree[i].top);
+}
+
+void memory_group_read_at(const char *root, const struct memory_group_place *at,
+                          struct memory_group *out)
+{
+    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        if (at->tree[i].there)
+            read_tree(root, at->tree[i].folder, at->tree[i].top, &trees[i], out);
+}
+
+void memory_group_read(const char *root, struct memory_group *out)
+{
+    struct memory_group_place at;
+
+    memory_group_find(root, &at);
+    memory_group_read_at(root, &at, out);
 }
 
 double cpu_group_quota(const char *root)

@@ -62,7 +62,8 @@ void doctor_print(const struct doctor *d, struct strbuf *out, int columns, bool 
     put_wrapped(out, d->machine, 0, columns);
     for (int i = 0; i < d->n; i++)
         put_finding(out, &d->findings[i], columns, colour);
-    strbuf_printf(out, "\n%d bad, %d to mend. Most worth typing here:\n", bad, warn);
+    strbuf_printf(out, "\n%d bad, %d warning%s. Most worth typing here:\n", bad, warn,
+                  warn == 1 ? "" : "s");
     for (int i = 0; i < d->n_commands; i++) {
         strbuf_printf(out, "  %s\n      ", d->commands[i].line);
         put_wrapped(out, d->commands[i].why, 6, columns);
