@@ -13,8 +13,10 @@ PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdn
   libprotobuf-c-dev protobuf-c-compiler libonnx-dev tmux man-db clang
 PACKAGES_IF_THERE := oclgrind
 
-LIBS  = -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
+LIBS  = -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
+  -lpcre2-8 -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
+# Opened at their first use (engine/base/library.h), by the names that linking would note.
+LIBS_LATER := curl microhttpd dnnl clblast
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -114,6 +116,15 @@ $(B)/flags: export FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)
 $(B)/flags: .FORCE
 	$(Q)mkdir -p $(@D); printf '%s\n' "$$FLAGS" | cmp -s - $@ || printf '%s\n' "$$FLAGS" > $@
 
+# The file names of the libraries that are opened at their first use, from their own notes: LIBRARY_CURL "libcurl.so.4".
+$(B)/gen/libraries.h: $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)for l in $(LIBS_LATER); do f=$$($(CC) -print-file-name=lib$$l.so); \
+	  s=$$(LC_ALL=C readelf -d $$f 2>/dev/null | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'); \
+	  test -n "$$s" || { echo "lib$$l.so is not here: make deps" >&2; rm -f $@; exit 1; }; \
+	  printf '#define LIBRARY_%s "%s"\n' $$(echo $$l | tr a-z A-Z) $$s; done > $@
+$(B)/app/common/web.o $(B)/app/serve/common/mhd.o $(B)/engine/device/onednn/onednn.o $(B)/gpu/blas.o: $(B)/gen/libraries.h
+
 # OpenCL sources become C string tables.
 $(B)/gen/kernels.inc: $(KERNELS)
 	@mkdir -p $(@D)
@@ -136,7 +147,11 @@ $(B)/engine/convert/onnx/graph.o $(B)/tests/check_onnx_export.o: $(B)/gen/onnx.p
 
 $(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(LIBMOETOP)
 	@echo "LD   $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) -o $@ $< $(TESTLIB) $(LIBMOETOP) -lcheck -lsubunit -lrt $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) -o $@ $< $(TESTLIB) $(LIBMOETOP) -lcheck -lsubunit -lrt $(LIBS) $(LIBS_$(notdir $@))
+
+# Two suites serve by themselves.
+LIBS_check_fetch   := -lmicrohttpd
+LIBS_check_connect := -lmicrohttpd
 
 # Broken OpenCL drivers for check_opencl and for trying by hand.
 $(B)/tests/icd_%.so: tests/icd_fault.c

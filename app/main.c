@@ -76,7 +76,8 @@ static void warn_of_unused(void)
 /* Modes that only print tables need no model, and must not download one. */
 static bool model_is_needed(const struct options *o)
 {
-    return !o->print_config && !o->list_devices && !(o->place && !strcmp(o->place, "help"));
+    return !o->print_config && !o->list_devices && !o->doctor &&
+           !(o->place && !strcmp(o->place, "help"));
 }
 
 static void tell(void *ctx, const char *line)

@@ -5,6 +5,7 @@
 #include "app/bench/bench.h"
 #include "app/placement/compare.h"
 #include "app/chat/screen/screen.h"
+#include "app/doctor/doctor.h"
 #include "app/headless/batch.h"
 #include "app/headless/documents.h"
 #include "app/headless/embed.h"
@@ -161,6 +162,7 @@ static const struct mode modes[] = {
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
     {"list-devices", "list, test and measure the compute devices", list_devices_wanted,
      list_devices_run},
+    {"doctor", "what of this machine to mend", doctor_wanted, doctor_run},
     {"fetch", "download a model", fetch_wanted, fetch_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
     {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted,

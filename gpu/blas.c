@@ -2,9 +2,29 @@
  * reusable F32 tile. */
 #include "gpu/blas.h"
 
+#include "engine/base/library.h"
+
 #include <clblast_c.h>
+#include <libraries.h>
+
+#define FUNCTIONS(X) X(CLBlastSgemm)
+
+static struct {
+    FUNCTIONS(LIBRARY_POINTER)
+} clblast;
+static const char *const names[] = {FUNCTIONS(LIBRARY_NAME)};
+static struct library library = {.file = LIBRARY_CLBLAST,
+                                 .names = names,
+                                 .functions = &clblast,
+                                 .n = sizeof names / sizeof *names,
+                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define TILE_BYTES (16u << 20)
+
+int blas_library(struct error *e)
+{
+    return library_open(&library, e);
+}
 
 bool blas_wants(const struct device *d, enum dtype type, int rows)
 {
@@ -20,10 +40,10 @@ static int gemm(struct device *d, cl_mem x, int rows, int k, cl_mem w, int n, cl
     CLBlastStatusCode status = CLBlastSuccess;
 
     if (!cl_injected(&rc))
-        status = CLBlastSgemm(CLBlastLayoutRowMajor, CLBlastTransposeNo, CLBlastTransposeYes,
-                              (size_t)rows, (size_t)n, (size_t)k, 1.0f, x, 0, (size_t)k, w, 0,
-                              (size_t)k, add ? 1.0f : 0.0f, y, y_offset, (size_t)ld, &d->queue,
-                              &ev);
+        status = clblast.CLBlastSgemm(CLBlastLayoutRowMajor, CLBlastTransposeNo,
+                                      CLBlastTransposeYes, (size_t)rows, (size_t)n, (size_t)k, 1.0f,
+                                      x, 0, (size_t)k, w, 0, (size_t)k, add ? 1.0f : 0.0f, y,
+                                      y_offset, (size_t)ld, &d->queue, &ev);
     if (status != CLBlastSuccess && rc == CL_SUCCESS)
         rc = status < 0 && status > -1000 ? (cl_int)status : CL_INVALID_OPERATION;
     if (cl_check(d, rc, "CLBlast Sgemm", e) < 0)

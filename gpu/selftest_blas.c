@@ -126,6 +126,17 @@ size_t blas_footprint(struct device *d, uint64_t key)
     return concerned(d) && strcmp(word, "use\n") == 0 ? blas_buffer_bytes(d) : 0;
 }
 
+/* Says that CLBlast is not installed; false: it is. */
+static bool is_absent(struct device *d)
+{
+    struct error why;
+
+    if (blas_library(&why) == 0)
+        return false;
+    log_line(d, why.text);
+    return true;
+}
+
 int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
 {
     const struct device_config *c = &d->base.config;
@@ -145,10 +156,10 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
             log_line(d, line);
         }
         d->blas.verdict = word[0] == 'u' ? BLAS_USED : word[0] == 's' ? BLAS_SLOWER : BLAS_WRONG;
-        d->blas.use = word[0] == 'u';
+        d->blas.use = word[0] == 'u' && !is_absent(d);
         return d->blas.use ? blas_buffers(d, e) : 0;
     }
-    if (!test && d->target.info.is_cpu_type)
+    if ((!test && d->target.info.is_cpu_type) || is_absent(d))
         return 0;
     snprintf(line, sizeof line,
              "OpenCL: compiling and testing CLBlast on %.120s (once per driver and model)",

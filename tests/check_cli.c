@@ -101,6 +101,8 @@ static const struct {
     {"echo garbage >$T/g.gguf; $M -m $T/g.gguf -p x", 3, "g.gguf"},
     {"mkdir -p $T/empty; $M -m $T/empty -p x", 3, "empty"},
     {"$M -m '' -p x", 2, "-m"},
+    {"$M --doctor -m /no/such/model.gguf >$T/doctor", 1, "findings is bad"},
+    {"$M --doctor >/dev/full", 5, "No space left on device"},
     {"$M -p x --override-kv temp", 2, "--override-kv: 'temp' is no override; write KEY=TYPE:VALUE"},
     {"$M -p x --override-kv general.architecture=str:strange,*.block_count=int:2", 3,
      "architecture strange"},
@@ -849,6 +851,23 @@ START_TEST(without_opencl_one_line_says_so_and_the_cpu_answers)
 }
 END_TEST
 
+/* What few runs need is not loaded by every start, and a library that is broken or missing is named
+ * by what needs it alone. */
+START_TEST(libraries_are_opened_when_they_are_needed)
+{
+    expect("ldd $M >$T/needed && ! grep -E 'lib(curl|microhttpd|dnnl|clblast)' $T/needed", 0);
+    expect("mkdir -p $T/broken && for l in $(ls /usr/lib/*-linux-gnu | grep -E "
+           "'^lib(curl|microhttpd|dnnl|clblast)[.]so'); do : >$T/broken/$l; done; ls $T/broken/*",
+           0);
+    expect("LD_LIBRARY_PATH=$T/broken $M -p Hello --temp 0 -n 3", 0);
+    expect_line("LD_LIBRARY_PATH=$T/broken $M --connect http://127.0.0.1:1 -p hi", 1,
+                "is its package installed?");
+    expect("LD_LIBRARY_PATH=$T/broken timeout 60 $M --serve --port 0 --plain", 1);
+    ck_assert_msg(strstr(err, "libmicrohttpd") && strstr(err, "is its package installed?"), "%s",
+                  err);
+}
+END_TEST
+
 START_TEST(a_device_that_is_not_there_is_named)
 {
     int code = run("$M -dev opencl:99 --place gpu -p hi -n 3");
@@ -1143,6 +1162,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_screen_undoes_nothing_unasked);
     tcase_add_test(t, a_terminal_that_goes_away);
     tcase_add_test(t, without_opencl_one_line_says_so_and_the_cpu_answers);
+    tcase_add_test(t, libraries_are_opened_when_they_are_needed);
     tcase_add_test(t, a_device_that_is_not_there_is_named);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
     tcase_add_test(t, what_a_grammar_kept_out_is_told);

@@ -677,6 +677,7 @@ START_TEST(commands_say_what_they_did)
     expect_later(&t, "/place balanced", "the placement is balanced now");
     expect_later(&t, "/set place cpu", "the placement is cpu now");
     expect(&t, "/place nowhere", "nowhere");
+    expect_later(&t, "/doctor", "Most worth typing here:");
     ck_assert_ptr_null(strstr(type(&t, "/help"), "F1")); /* there are no keys here */
     talk_close(&t);
 }

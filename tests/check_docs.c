@@ -115,9 +115,9 @@ START_TEST(unknown_markers_are_errors)
 }
 END_TEST
 
-static const char *const pages[] = {"moetop.1",        "moetop.yaml.5",      "moetop-screen.7",
-                                    "moetop-models.7", "moetop-serve.1",     "moetop-placement.7",
-                                    "moetop-train.1",  "moetop-bench.1",     "moetop-numerics.7"};
+static const char *const pages[] = {"moetop.1",        "moetop.yaml.5",  "moetop-screen.7",
+                                    "moetop-models.7", "moetop-serve.1", "moetop-placement.7",
+                                    "moetop-train.1",  "moetop-bench.1", "moetop-numerics.7"};
 #define PAGES (int)(sizeof pages / sizeof *pages)
 
 /* Every page in man/ is one of these, and the main page leads to it. */
@@ -326,6 +326,7 @@ START_TEST(every_mode_is_reached)
                 {"completion", {"--completion", "zsh"}},
                 {"print-man", {"--print-man", "man/moetop.1.in"}},
                 {"list-devices", {"--list-devices"}},
+                {"doctor", {"--doctor"}},
                 {"place-help", {"--place", "help"}},
                 {"batch", {"--batch", "lines.jsonl"}},
                 {"serve", {"--serve"}},

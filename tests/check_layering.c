@@ -92,10 +92,14 @@ static bool starts(const char *s, const char *with)
 static bool ui_may_see(const char *include)
 {
     static const char *const allowed[] = {
-        "engine/base/",           "engine/model/hparams.h",
-        "engine/base/message.h",  "engine/placement/plan.h",
-        "engine/run/report/telemetry.h", "engine/run/report/messages.h",
-        "engine/run/report/trace.h",     "engine/text/tool_calls.h",
+        "engine/base/",
+        "engine/model/hparams.h",
+        "engine/base/message.h",
+        "engine/placement/plan.h",
+        "engine/run/report/telemetry.h",
+        "engine/run/report/messages.h",
+        "engine/run/report/trace.h",
+        "engine/text/tool_calls.h",
     };
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
@@ -160,10 +164,10 @@ static const char *const engine_order[] = {
     NULL,
 };
 static const char *const app_order[] = {
-    "app/common/",    "app/options/", "app/fetch/", "app/setup/",
-    "app/placement/", "app/connect/", "app/mcp/",   "app/bench/", "app/speculate/",
-    "app/chat/",      "app/quality/", "app/serve/", "app/headless/",
-    "app/analyze/",   "app/train/",   "app/",       NULL,
+    "app/common/",  "app/options/", "app/fetch/", "app/setup/",     "app/placement/",
+    "app/connect/", "app/mcp/",     "app/bench/", "app/speculate/", "app/doctor/",
+    "app/chat/",    "app/quality/", "app/serve/", "app/headless/",  "app/analyze/",
+    "app/train/",   "app/",         NULL,
 };
 
 /* The floor of a path in an order, -1: on none of its floors. */

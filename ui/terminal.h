@@ -51,6 +51,10 @@ enum terminal_notice { NOTICE_BELL, NOTICE_OSC9, NOTICE_OSC777, NOTICE_TITLE };
  * show the sequence. */
 void terminal_notify(struct terminal *t, enum terminal_notice how, const char *text);
 
+/* Colours of a terminal type (TERM) by its description; 0: it has none, -1: the type is not known.
+ * Without a terminal, or beside an open one. */
+int terminal_colours(const char *type);
+
 /* async-signal-safe; does nothing when no terminal is open */
 void terminal_emergency_restore(void);
 

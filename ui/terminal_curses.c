@@ -334,6 +334,21 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
     return 0;
 }
 
+int terminal_colours(const char *type)
+{
+    TERMINAL *before = cur_term, *mine;
+    int failed, n;
+
+    if (!type || !*type || setupterm(type, STDERR_FILENO, &failed) != OK)
+        return -1;
+    n = tigetnum("colors");
+    mine = cur_term;
+    set_curterm(before);
+    if (mine != before)
+        del_curterm(mine);
+    return n > 0 ? n : 0;
+}
+
 void terminal_close(struct terminal *t)
 {
     if (!t)

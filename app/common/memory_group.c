@@ -4,17 +4,17 @@
 #include "app/common/memory_group.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_ROOM 1024
+#define PATH_ROOM 1024 /* half of memory_group_place.folder */
 /* version 1 writes the largest number of pages for "none" */
 #define NO_LIMIT ((uint64_t)1 << 62)
 
-/* Names of the same files in both versions. */
+/* Names of the same files in both versions. Those of the processor's controller have the first
+ * three only. */
 struct tree {
     const char *type, *option, *usual, *limit, *usage, *cache[2], *shared, *pressure;
 };
@@ -36,6 +36,11 @@ static const struct tree trees[] = {
      {"total_inactive_file ", "total_active_file "},
      "memory.use_hierarchy",
      NULL},
+};
+
+static const struct tree processor_trees[] = {
+    {.type = "cgroup2", .usual = "/sys/fs/cgroup"},
+    {.type = "cgroup", .option = "cpu", .usual = "/sys/fs/cgroup/cpu"},
 };
 
 static bool read_text(const char *root, const char *folder, const char *name, char *text,
@@ -171,41 +176,119 @@ static void read_pressure(const char *root, const char *folder, const struct tre
         out->stalled_us = memory_group_stalled(text);
 }
 
-static void read_tree(const char *root, const char *groups, const char *mounts,
-                      const struct tree *t, struct memory_group *out)
+/* The folder of this process's own group; its first `top_length` bytes are the mount point. */
+static bool find_folder(const char *root, const char *groups, const char *mounts,
+                        const struct tree *t, char folder[2 * PATH_ROOM], size_t *top_length)
 {
-    char group[PATH_ROOM], point[PATH_ROOM], top[PATH_ROOM], folder[2 * PATH_ROOM], *below, *slash;
+    char group[PATH_ROOM], point[PATH_ROOM], top[PATH_ROOM], *below;
     size_t n;
 
     if (!find_group(groups, t, group, sizeof group))
-        return;
+        return false;
     find_mount(mounts, t, point, top, sizeof point);
     n = strcmp(top, "/") ? strlen(top) : 0;
     /* A path outside the mount is one of the host: only the mount point is visible. */
     below = !strncmp(group, top, n) && (group[n] == '/' || !group[n]) && !strstr(group, "/..")
                 ? group + n
                 : group + strlen(group);
-    snprintf(folder, sizeof folder, "%s%s", point, strcmp(below, "/") ? below : "");
+    snprintf(folder, 2 * PATH_ROOM, "%s%s", point, strcmp(below, "/") ? below : "");
+    *top_length = strlen(point);
+    return true;
+}
+
+/* The folder above; false: that is outside the mount. */
+static bool go_up(char *folder, size_t top_length)
+{
+    char *slash = strrchr(folder, '/');
+
+    if (strlen(folder) <= top_length || !slash)
+        return false;
+    *slash = 0;
+    return true;
+}
+
+static void read_tree(const char *root, const char *group, size_t top, const struct tree *t,
+                      struct memory_group *out)
+{
+    char folder[2 * PATH_ROOM];
+
+    snprintf(folder, sizeof folder, "%s", group);
     read_pressure(root, folder, t, out);
     for (bool own = true;; own = false) {
         if (!own && t->shared && read_number(root, folder, t->shared) == 0)
             return; /* this group does not include its children's use */
         take_level(root, folder, t, out);
-        slash = strrchr(folder, '/');
-        if (strlen(folder) <= strlen(point) || !slash)
+        if (!go_up(folder, top))
             return;
-        *slash = 0;
     }
 }
 
-void memory_group_read(const char *root, struct memory_group *out)
+/* CPUs of one group; 0: no limit. */
+static double quota_of(const char *root, const char *folder, const struct tree *t)
+{
+    double quota = 0, period = 0;
+    char text[64];
+
+    if (!t->option)
+        return read_text(root, folder, "cpu.max", text, sizeof text) &&
+                       sscanf(text, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0
+                   ? quota / period
+                   : 0;
+    if (!read_text(root, folder, "cpu.cfs_quota_us", text, sizeof text) ||
+        (quota = strtod(text, NULL)) <= 0 ||
+        !read_text(root, folder, "cpu.cfs_period_us", text, sizeof text))
+        return 0;
+    period = strtod(text, NULL);
+    return period > 0 ? quota / period : 0;
+}
+
+void memory_group_find(const char *root, struct memory_group_place *out)
 {
     char groups[4096], mounts[32768];
 
-    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        out->tree[i].there = false;
     if (!read_text(root, "/proc/self", "cgroup", groups, sizeof groups))
         return;
     read_text(root, "/proc/self", "mountinfo", mounts, sizeof mounts);
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
-        read_tree(root, groups, mounts, &trees[i], out);
+        out->tree[i].there = find_folder(root, groups, mounts, &trees[i], out->tree[i].folder,
+                                         &out->tree[i].top);
+}
+
+void memory_group_read_at(const char *root, const struct memory_group_place *at,
+                          struct memory_group *out)
+{
+    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        if (at->tree[i].there)
+            read_tree(root, at->tree[i].folder, at->tree[i].top, &trees[i], out);
+}
+
+void memory_group_read(const char *root, struct memory_group *out)
+{
+    struct memory_group_place at;
+
+    memory_group_find(root, &at);
+    memory_group_read_at(root, &at, out);
+}
+
+double cpu_group_quota(const char *root)
+{
+    char groups[4096], mounts[32768], folder[2 * PATH_ROOM];
+    double least = 0;
+    size_t top;
+
+    if (!read_text(root, "/proc/self", "cgroup", groups, sizeof groups))
+        return 0;
+    read_text(root, "/proc/self", "mountinfo", mounts, sizeof mounts);
+    for (size_t i = 0; i < sizeof processor_trees / sizeof *processor_trees; i++)
+        if (find_folder(root, groups, mounts, &processor_trees[i], folder, &top))
+            do {
+                double quota = quota_of(root, folder, &processor_trees[i]);
+
+                if (quota > 0 && quota < 1e6 && (least == 0 || quota < least))
+                    least = quota;
+            } while (go_up(folder, top));
+    return least;
 }

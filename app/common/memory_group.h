@@ -3,6 +3,8 @@
 #ifndef APP_COMMON_MEMORY_GROUP_H
 #define APP_COMMON_MEMORY_GROUP_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define MEMORY_GROUP_UNKNOWN UINT64_MAX /* as SYSTEM_UNKNOWN of system_sample.h */
@@ -24,5 +26,22 @@ uint64_t memory_group_stalled(const char *text);
 
 /* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */
 void memory_group_read(const char *root, struct memory_group *out);
+
+/* Where the groups of this process are in both versions: finding them costs more than reading them,
+ * and a process is rarely moved. */
+struct memory_group_place {
+    struct {
+        bool there;
+        char folder[2048];
+        size_t top; /* length of the mount point, which it begins with */
+    } tree[2];
+};
+void memory_group_find(const char *root, struct memory_group_place *out);
+void memory_group_read_at(const char *root, const struct memory_group_place *at,
+                          struct memory_group *out);
+
+/* The CPUs' worth of time that the control groups give to this process, the smallest quota on the
+ * path to the root: 0.5 is half a CPU; 0: no limit is known. root: as above. */
+double cpu_group_quota(const char *root);
 
 #endif

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define THREADS 512
+#define SAMPLES_A_PLACE 64 /* then this process's control groups are looked for again */
 
 struct thread_time {
     int tid;
@@ -33,6 +34,7 @@ struct system {
     uint64_t last_time, last_cpu;
     uint64_t resident, peak; /* resident memory of the last sample, and the most so far */
     uint64_t busy[SYSTEM_CORES + 1], total[SYSTEM_CORES + 1]; /* last entry: all */
+    struct memory_group_place groups;
     int n_threads;
     struct thread_time threads[THREADS];
     char text[64 * 1024]; /* the file being read */
@@ -361,7 +363,9 @@ static void read_memory(struct system *s, struct system_sample *out)
     out->swap_used = out->swap_total == SYSTEM_UNKNOWN || swap_free > out->swap_total
                          ? SYSTEM_UNKNOWN
                          : out->swap_total - swap_free;
-    memory_group_read(s->root, &group);
+    if (s->samples % SAMPLES_A_PLACE == 0)
+        memory_group_find(s->root, &s->groups);
+    memory_group_read_at(s->root, &s->groups, &group);
     out->memory_limit = group.limit;
     out->memory_left = group.left;
 }

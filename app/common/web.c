@@ -4,13 +4,32 @@
 #include "engine/base/clock.h"
 #include "engine/base/strbuf.h"
 
+#include <libraries.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct web web;
+
 static void set_up(void)
 {
-    curl_global_init(CURL_GLOBAL_DEFAULT);
+    web.curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int web_open(struct error *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static const char *const names[] = {WEB_FUNCTIONS(LIBRARY_NAME)};
+    static struct library library = {.file = LIBRARY_CURL,
+                                     .names = names,
+                                     .functions = &web,
+                                     .n = sizeof names / sizeof *names,
+                                     .lock = PTHREAD_MUTEX_INITIALIZER};
+    int rc = library_open(&library, e);
+
+    if (rc == 0)
+        pthread_once(&once, set_up);
+    return rc;
 }
 
 /* The curl tool reads these variables, the library does not. */
@@ -29,7 +48,7 @@ static void find_authorities(CURL *c)
         const char *value = getenv(places[i].variable);
 
         if (value && *value) {
-            curl_easy_setopt(c, places[i].option, value);
+            web.curl_easy_setopt(c, places[i].option, value);
             return;
         }
     }
@@ -37,18 +56,16 @@ static void find_authorities(CURL *c)
 
 CURL *web_handle(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    CURL *c;
+    CURL *c = web.curl_easy_init();
 
-    pthread_once(&once, set_up);
-    if (!(c = curl_easy_init()))
+    if (!c)
         return NULL;
-    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 30L);
-    curl_easy_setopt(c, CURLOPT_USERAGENT, "moetop/" MOETOP_VERSION);
-    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    web.curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    web.curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    web.curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    web.curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 30L);
+    web.curl_easy_setopt(c, CURLOPT_USERAGENT, "moetop/" MOETOP_VERSION);
+    web.curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
     find_authorities(c);
     return c;
 }
@@ -69,7 +86,7 @@ const char *web_failure(CURLcode code, const char *detail)
                      "SSL_CERT_FILE"
                : detail && *detail ? detail
                                    : "its certificate is not valid";
-    default: return detail && *detail ? detail : curl_easy_strerror(code);
+    default: return detail && *detail ? detail : web.curl_easy_strerror(code);
     }
 }
 
@@ -81,7 +98,7 @@ int web_header(struct curl_slist **list, const char *name, const char *value, st
     if (strpbrk(value, "\r\n"))
         return error_set(e, ERR_USAGE, "%s: its value holds a line end", name);
     strbuf_printf(&line, "%s: %s", name, value);
-    longer = line.failed ? NULL : curl_slist_append(*list, line.data);
+    longer = line.failed ? NULL : web.curl_slist_append(*list, line.data);
     strbuf_release(&line);
     if (!longer)
         return error_set(e, ERR_MEMORY, "out of memory for a request");

@@ -56,10 +56,10 @@ static bool names_host(const char *host)
 /* Validates an address with libcurl. */
 static bool is_url(const char *url)
 {
-    CURLU *u = curl_url();
-    bool good = u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK;
+    CURLU *u = web.curl_url();
+    bool good = u && web.curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK;
 
-    curl_url_cleanup(u);
+    web.curl_url_cleanup(u);
     return good;
 }
 
@@ -84,6 +84,8 @@ int http_server_init(struct http_server *s, const char *url, const char *key_fil
 
     s->key[0] = s->login[0] = 0;
     s->silence = HTTP_SILENCE;
+    if (web_open(e) < 0)
+        return ERR_DEVICE;
     if (n < 0 || n >= (int)sizeof s->base ||
         (strncasecmp(s->base, "http://", 7) && strncasecmp(s->base, "https://", 8)) ||
         strpbrk(s->base, " \t\r\n?#") || !take_login(s))
@@ -117,10 +119,10 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
 
     (void)one;
     f->heard_ns = clock_now();
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &c->status);
+    web.curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &c->status);
     if (!f->begun) {
         f->begun = true;
-        curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
+        web.curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
         snprintf(c->type, sizeof c->type, "%.*s", type ? (int)strcspn(type, "; \t") : 0,
                  type ? type : "");
         c->events = strcasecmp(c->type, "text/event-stream") == 0 ||
@@ -156,7 +158,7 @@ static void take_elsewhere(struct http_call *c, CURL *curl)
     const char *url = NULL;
     size_t n, path = strlen(c->path);
 
-    if (curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &url) != CURLE_OK || !url)
+    if (web.curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &url) != CURLE_OK || !url)
         return;
     n = strlen(url);
     if (n > path && strcmp(url + n - path, c->path) == 0)
@@ -171,30 +173,30 @@ static int set_up(const struct http_server *s, struct http_call *c, struct fligh
     int host = (int)(strstr(s->base, "://") + 3 - s->base), rc = 0;
 
     snprintf(url, sizeof url, "%.*s%s%s%s", host, s->base, s->login, s->base + host, c->path);
-    curl_easy_setopt(f->curl, CURLOPT_URL, url);
+    web.curl_easy_setopt(f->curl, CURLOPT_URL, url);
     /* requests to this machine never go through a proxy */
     if (is_loopback(s->base + host))
-        curl_easy_setopt(f->curl, CURLOPT_PROXY, "");
+        web.curl_easy_setopt(f->curl, CURLOPT_PROXY, "");
     /* compression is not requested, but unpacked if sent */
-    curl_easy_setopt(f->curl, CURLOPT_ACCEPT_ENCODING, "identity");
-    curl_easy_setopt(f->curl, CURLOPT_ERRORBUFFER, detail);
-    curl_easy_setopt(f->curl, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(f->curl, CURLOPT_WRITEDATA, f);
-    curl_easy_setopt(f->curl, CURLOPT_CONNECTTIMEOUT, 10L);
+    web.curl_easy_setopt(f->curl, CURLOPT_ACCEPT_ENCODING, "identity");
+    web.curl_easy_setopt(f->curl, CURLOPT_ERRORBUFFER, detail);
+    web.curl_easy_setopt(f->curl, CURLOPT_WRITEFUNCTION, on_body);
+    web.curl_easy_setopt(f->curl, CURLOPT_WRITEDATA, f);
+    web.curl_easy_setopt(f->curl, CURLOPT_CONNECTTIMEOUT, 10L);
     if (c->seconds)
-        curl_easy_setopt(f->curl, CURLOPT_TIMEOUT, c->seconds);
+        web.curl_easy_setopt(f->curl, CURLOPT_TIMEOUT, c->seconds);
     if (*s->key) {
         snprintf(bearer, sizeof bearer, "Bearer %s", s->key);
         rc = web_header(headers, "Authorization", bearer, e);
     }
     if (rc == 0 && c->body) {
-        curl_easy_setopt(f->curl, CURLOPT_POSTFIELDS, c->body);
-        curl_easy_setopt(f->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(c->body));
+        web.curl_easy_setopt(f->curl, CURLOPT_POSTFIELDS, c->body);
+        web.curl_easy_setopt(f->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(c->body));
         rc = web_header(headers, "Content-Type", "application/json", e);
         if (rc == 0) /* no wait for "100 Continue" */
             rc = web_header(headers, "Expect", "", e);
     }
-    curl_easy_setopt(f->curl, CURLOPT_HTTPHEADER, *headers);
+    web.curl_easy_setopt(f->curl, CURLOPT_HTTPHEADER, *headers);
     return rc;
 }
 
@@ -216,8 +218,8 @@ static int fly(const struct http_server *s, CURLM *multi, struct flight *f, CURL
     while (running) {
         if (c->stop && c->stop(c->ctx))
             return error_set(e, ERR_CANCELLED, "interrupted");
-        if (curl_multi_perform(multi, &running) != CURLM_OK ||
-            (running && curl_multi_poll(multi, NULL, 0, WAIT_MS, NULL) != CURLM_OK))
+        if (web.curl_multi_perform(multi, &running) != CURLM_OK ||
+            (running && web.curl_multi_poll(multi, NULL, 0, WAIT_MS, NULL) != CURLM_OK))
             return error_set(e, ERR_IO, "the request failed");
         if (running && is_silent(s, f)) {
             f->silent = true;
@@ -225,7 +227,7 @@ static int fly(const struct http_server *s, CURLM *multi, struct flight *f, CURL
             return 0;
         }
     }
-    while ((m = curl_multi_info_read(multi, &left)))
+    while ((m = web.curl_multi_info_read(multi, &left)))
         if (m->msg == CURLMSG_DONE)
             *code = m->data.result;
     return 0;
@@ -245,37 +247,41 @@ int http_perform(const struct http_server *s, struct http_call *c, struct error 
 {
     char detail[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
-    struct flight f = {.call = c, .curl = web_handle()};
-    CURLM *multi = curl_multi_init();
+    struct flight f = {.call = c};
+    CURLM *multi;
     CURLcode code = CURLE_FAILED_INIT;
     curl_off_t after = 0;
-    int rc;
+    int rc = web_open(e);
 
     c->status = 0;
     c->late = c->untrusted = c->events = false;
     c->type[0] = c->elsewhere[0] = 0;
     strbuf_clear(&c->text);
     c->text.limit = TEXT_MOST;
+    if (rc < 0)
+        return rc;
+    f.curl = web_handle();
+    multi = web.curl_multi_init();
     if (!f.curl || !multi) {
         rc = error_set(e, ERR_MEMORY, "out of memory for a request");
         goto out;
     }
     if ((rc = set_up(s, c, &f, &headers, detail, e)) < 0)
         goto out;
-    curl_multi_add_handle(multi, f.curl);
+    web.curl_multi_add_handle(multi, f.curl);
     rc = fly(s, multi, &f, &code, e);
-    curl_easy_getinfo(f.curl, CURLINFO_RESPONSE_CODE, &c->status);
-    curl_easy_getinfo(f.curl, CURLINFO_RETRY_AFTER, &after);
+    web.curl_easy_getinfo(f.curl, CURLINFO_RESPONSE_CODE, &c->status);
+    web.curl_easy_getinfo(f.curl, CURLINFO_RETRY_AFTER, &after);
     c->retry_after = (long)after;
     c->late = code == CURLE_OPERATION_TIMEDOUT && c->status == 0;
     c->untrusted = code == CURLE_PEER_FAILED_VERIFICATION;
     take_elsewhere(c, f.curl);
     if (rc == 0 && code != CURLE_OK && !f.taken)
         rc = failed(s, &f, code, detail, e);
-    curl_multi_remove_handle(multi, f.curl);
+    web.curl_multi_remove_handle(multi, f.curl);
 out:
-    curl_multi_cleanup(multi);
-    curl_easy_cleanup(f.curl);
-    curl_slist_free_all(headers);
+    web.curl_multi_cleanup(multi);
+    web.curl_easy_cleanup(f.curl);
+    web.curl_slist_free_all(headers);
     return rc;
 }

@@ -100,22 +100,22 @@ static CURL *open_handle(const struct transfers *all, const char *url, char *det
         error_set(e, ERR_MEMORY, "out of memory for a download");
         return NULL;
     }
-    curl_easy_setopt(c, CURLOPT_URL, url);
-    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
-    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(c, CURLOPT_MAXREDIRS, 10L);
+    web.curl_easy_setopt(c, CURLOPT_URL, url);
+    web.curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
+    web.curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
+    web.curl_easy_setopt(c, CURLOPT_MAXREDIRS, 10L);
     /* a minute without data is a disconnect */
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, 60L);
-    curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_tick);
+    web.curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    web.curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, 60L);
+    web.curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    web.curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_tick);
     if (all->token) {
         snprintf(bearer, sizeof bearer, "Bearer %s", all->token);
         if (web_header(headers, "Authorization", bearer, e) < 0) {
-            curl_easy_cleanup(c);
+            web.curl_easy_cleanup(c);
             return NULL;
         }
-        curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers);
+        web.curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers);
     }
     return c;
 }
@@ -136,21 +136,23 @@ int transfer_text(struct transfers *all, const char *url, size_t most, long *sta
 {
     char detail[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers;
-    CURL *c = open_handle(all, url, detail, &headers, e);
     CURLcode code = CURLE_OK;
     curl_off_t after = 0;
-    int rc = 0;
+    int rc = web_open(e);
+    CURL *c;
 
-    if (!c)
+    if (rc < 0)
+        return rc;
+    if (!(c = open_handle(all, url, detail, &headers, e)))
         return e ? e->code : ERR_MEMORY;
     text->limit = most;
-    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_text);
-    curl_easy_setopt(c, CURLOPT_WRITEDATA, text);
+    web.curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_text);
+    web.curl_easy_setopt(c, CURLOPT_WRITEDATA, text);
     for (int tries = 1; tries <= TRIES; tries++) {
         strbuf_clear(text);
-        code = curl_easy_perform(c);
-        curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
-        curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &after);
+        code = web.curl_easy_perform(c);
+        web.curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
+        web.curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &after);
         /* an unknown host name will not be known a second later */
         if (stopped(NULL) || code == CURLE_COULDNT_RESOLVE_HOST ||
             (code == CURLE_OK && !worth_another(*status)) || text->failed)
@@ -166,8 +168,8 @@ int transfer_text(struct transfers *all, const char *url, size_t most, long *sta
         rc = error_set(e, ERR_IO, "%s: more than %zu bytes came", url, most);
     else if (code != CURLE_OK)
         rc = error_set(e, ERR_IO, "%s: %s", url, web_failure(code, detail));
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(c);
+    web.curl_slist_free_all(headers);
+    web.curl_easy_cleanup(c);
     return rc;
 }
 
@@ -208,7 +210,7 @@ static size_t take_file(char *data, size_t one, size_t n, void *ctx)
     long status = 0;
 
     (void)one;
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
+    web.curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206)
         return n; /* the body of an error page */
     if (f->fresh && f->unsaid && status == 200 && begin_whole(f) < 0) {
@@ -269,11 +271,11 @@ static int one_try(struct coming *f, const char *detail, long *after, struct err
     f->fresh = true;
     snprintf(range, sizeof range, "%" PRIu64 "-", f->have);
     /* libcurl resumes only if the server confirms the position */
-    curl_easy_setopt(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)(f->unsaid ? 0 : f->have));
-    curl_easy_setopt(f->curl, CURLOPT_RANGE, f->unsaid && f->have ? range : NULL);
-    code = curl_easy_perform(f->curl);
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(f->curl, CURLINFO_RETRY_AFTER, &wait);
+    web.curl_easy_setopt(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)(f->unsaid ? 0 : f->have));
+    web.curl_easy_setopt(f->curl, CURLOPT_RANGE, f->unsaid && f->have ? range : NULL);
+    code = web.curl_easy_perform(f->curl);
+    web.curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
+    web.curl_easy_getinfo(f->curl, CURLINFO_RETRY_AFTER, &wait);
     *after = (long)wait;
     if (stopped(NULL))
         return cancelled(e);
@@ -389,10 +391,10 @@ int transfer_file(struct transfers *all, const struct transfer *t, struct error 
     char detail[CURL_ERROR_SIZE] = "";
     struct coming f = {.all = all, .t = t, .fd = -1};
     struct curl_slist *headers = NULL;
-    int rc = 0, held = lock(all, t, e);
+    int rc = web_open(e), held;
 
-    if (held < 0)
-        return held;
+    if (rc < 0 || (held = lock(all, t, e)) < 0)
+        return rc < 0 ? rc : held;
     if (is_whole(t)) /* another program has downloaded it */
         goto out;
     if ((f.fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0) {
@@ -403,16 +405,16 @@ int transfer_file(struct transfers *all, const struct transfer *t, struct error 
         rc = e ? e->code : ERR_MEMORY;
         goto out;
     }
-    curl_easy_setopt(f.curl, CURLOPT_WRITEFUNCTION, take_file);
-    curl_easy_setopt(f.curl, CURLOPT_WRITEDATA, &f);
+    web.curl_easy_setopt(f.curl, CURLOPT_WRITEFUNCTION, take_file);
+    web.curl_easy_setopt(f.curl, CURLOPT_WRITEDATA, &f);
     if ((rc = take_up(&f, e)) == 0 && (rc = all_tries(&f, detail, e)) == 0)
         rc = finish(&f, e);
 out:
     if (rc == 0)
         all->done += t->bytes;
     digest_release(&f.digest);
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(f.curl);
+    web.curl_slist_free_all(headers);
+    web.curl_easy_cleanup(f.curl);
     if (f.fd >= 0)
         close(f.fd);
     close(held);

@@ -1,21 +1,16 @@
-/* See fit_list.h. Each model is inspected by the same code that loads it; the memory bandwidth is
- * measured once for all of them. */
+/* See fit_list.h. The memory bandwidth is measured once for all models. */
 #include "app/headless/fit_list.h"
 
 #include "app/common/model_files.h"
 #include "app/common/signals.h"
 #include "app/setup/engine_options.h"
-#include "app/setup/fit_page.h"
-#include "app/setup/fit_remedy.h"
+#include "app/setup/fit_row.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/base/topology.h"
 #include "engine/base/utf8.h"
-#include "engine/file/direct_rate.h"
-#include "engine/model/expert_reader.h"
 #include "engine/model/model.h"
-#include "engine/run/report/roofline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,158 +18,19 @@
 #include <string.h>
 
 #define METER_MS 200
-#define DISK_MS 300
-#define DEPTH 1024 /* tokens in the context for which a rate is printed */
 #define GIB ((double)(1 << 30))
 #define MIB ((double)(1 << 20))
 
-struct row {
-    const char *path;
-    struct error why; /* code 0: it could be read */
-    struct fit fit;   /* with the given settings */
-    char family[40], remedy[128];
-    char paged[FIT_PAGE_FLAGS]; /* the flags that leave experts on disk */
-    const char *smaller;        /* a type for --quantize; NULL: not needed, or none helps */
-    uint64_t file_bytes, smaller_bytes, token_bytes, all_weights;
-    int64_t parameters;
-    int context; /* the largest context that fits, with the remedy if one is needed; 0: none does */
-    bool in_cache;
-    double rate;       /* 0: unknown */
-    double disk;       /* disk bytes/s, if context and rate are those of `paged`; or 0 */
-    struct fit placed; /* with --place or --device: the part on that device; device "": none */
-};
-
 struct list {
     struct engine_setup setup;
-    const char *place; /* NULL: no device was given */
+    struct fit_look look;
     struct model_files files;
-    struct row *rows;
-    int threads;
-    uint64_t available;
-    double bandwidth;
-    /* sizes measured to be in the CPU cache, and not to be */
-    uint64_t cached, uncached;
+    struct fit_row *rows;
 };
 
 bool fit_list_wanted(const struct options *o)
 {
     return o->fit_models.n || (o->model && model_files_folder(o->model));
-}
-
-/* Decided from earlier measurements of other sizes if possible, as measuring takes time. */
-static bool is_cached(struct list *l, uint64_t bytes)
-{
-    if (bytes > l->cached && bytes < l->uncached) {
-        if (membw_cached(bytes, l->threads))
-            l->cached = bytes;
-        else
-            l->uncached = bytes;
-    }
-    return bytes <= l->cached;
-}
-
-/* The bytes that decode reads with the settings of c, and the rate that the memory bandwidth
- * allows. */
-static void expect(struct list *l, struct row *r, const struct engine_config *c,
-                   const struct model *m)
-{
-    struct roofline line;
-
-    roofline_init(&line, m, c->kv_k, c->kv_v);
-    r->token_bytes = roofline_token_bytes(&line, r->context < DEPTH ? r->context : DEPTH);
-    r->all_weights = line.all_weights;
-    r->in_cache = is_cached(l, line.all_weights);
-    if (!r->in_cache && r->token_bytes)
-        r->rate = l->bandwidth / (double)r->token_bytes;
-}
-
-/* With experts on disk a token also waits for missing experts: their share equals the share of
- * experts that are not in memory. */
-static void expect_paged(struct list *l, struct row *r, const struct engine_config *c, int context)
-{
-    struct model_footprint weights;
-    struct roofline line;
-    struct error ignored;
-    struct model *m;
-
-    if (fit_inspect(c, &m, &weights, &ignored) < 0)
-        return;
-    r->context = context;
-    r->disk = direct_rate(m->file, EXPERT_READERS, DISK_MS);
-    roofline_init(&line, m, c->kv_k, c->kv_v);
-    r->token_bytes = roofline_token_bytes(&line, r->context < DEPTH ? r->context : DEPTH);
-    r->all_weights = line.all_weights;
-    if (r->disk > 0) {
-        double held = (double)weights.cache / (double)weights.on_disk,
-               missed = held < 1 ? (double)line.experts * (1 - held) : 0;
-
-        r->rate = 1 / ((double)r->token_bytes / l->bandwidth + missed / r->disk);
-    }
-    model_free(m);
-}
-
-static void look_for_remedy(struct list *l, struct row *r, const struct engine_config *asked)
-{
-    struct engine_config c = *asked, on_disk = *asked;
-    struct fit paged = r->fit;
-    struct model_footprint weights;
-    struct error ignored;
-    struct model *m;
-
-    if (!asked->expert_cache)
-        fit_page_smaller(&on_disk, &paged, r->paged, sizeof r->paged);
-    fit_suggest(asked, &r->fit, r->remedy, sizeof r->remedy, &c);
-    if (!r->remedy[0]) {
-        if (r->paged[0])
-            expect_paged(l, r, &on_disk, paged.context);
-        r->smaller = fit_smaller(asked, &r->fit, &r->smaller_bytes);
-        return;
-    }
-    if (fit_inspect(&c, &m, &weights, &ignored) < 0)
-        return;
-    r->context = c.context ? c.context
-                           : fit_context(&c, m, &weights, m->hp.context_max, l->available);
-    expect(l, r, &c, m);
-    model_free(m);
-}
-
-/* The CPU keeps all weights: a device's memory does not make a model fit, but may hold some of them
- * too. */
-static void look_at_device(const struct list *l, struct row *r, const struct engine_config *c)
-{
-    struct error ignored;
-    struct fit placed = r->fit;
-
-    if (l->place && fit_measure_device(c, l->place, &placed, &ignored) == 0)
-        r->placed = placed;
-}
-
-static int look(struct list *l, struct row *r)
-{
-    struct engine_config c = l->setup.config;
-    struct model_footprint weights;
-    struct model *m = NULL;
-    int rc;
-
-    c.model_path = r->path;
-    if ((rc = fit_measure(&c, &r->fit, &r->why)) < 0 ||
-        (rc = fit_inspect(&c, &m, &weights, &r->why)) < 0)
-        return rc;
-    r->fit.available = l->available; /* the same value for all models */
-    snprintf(r->family, sizeof r->family, "%s", m->family);
-    r->file_bytes = weight_file_bytes(m->file);
-    r->parameters = m->n_params;
-    if (fit_fits(&r->fit)) {
-        r->context = c.context ? r->fit.context
-                               : fit_context(&c, m, &weights, r->fit.context_max, l->available);
-        expect(l, r, &c, m);
-        model_free(m);
-        look_at_device(l, r, &c);
-    } else {
-        model_free(m);
-        look_for_remedy(l, r, &c);
-    }
-    return 0;
 }
 
 /* ---- the table ---- */
@@ -188,7 +44,7 @@ static const char *size_text(uint64_t bytes, char out[24])
     return out;
 }
 
-static double bits_of(const struct row *r)
+static double bits_of(const struct fit_row *r)
 {
     return r->parameters ? 8.0 * (double)r->file_bytes / (double)r->parameters : 0.0;
 }
@@ -207,7 +63,7 @@ static void print_name(const char *path, int width)
         printf("  %-*s", width, safe);
 }
 
-static void print_remedy(const struct row *r)
+static void print_remedy(const struct fit_row *r)
 {
     char missing[24], size[24];
 
@@ -241,7 +97,7 @@ static size_t common_folder(const struct list *l)
     return n;
 }
 
-static void print_device(const struct row *r)
+static void print_device(const struct fit_row *r)
 {
     const struct fit *f = &r->placed;
     char bytes[24], memory[24];
@@ -252,7 +108,7 @@ static void print_device(const struct row *r)
                f->device_bytes > f->device_memory ? ", which do not fit: --place memory:SIZE" : "");
 }
 
-static void print_row(const struct row *r, size_t skipped, int width)
+static void print_row(const struct fit_row *r, size_t skipped, int width)
 {
     char size[24], needs[24], context[24] = "-", rate[24] = "-";
 
@@ -288,8 +144,8 @@ static void print_table(const struct list *l)
         fit += l->rows[i].why.code == 0 && fit_fits(&l->rows[i].fit);
     }
     width = width > 40 ? 40 : width;
-    if (l->available != UINT64_MAX)
-        size_text(l->available, free_text);
+    if (l->look.available != UINT64_MAX)
+        size_text(l->look.available, free_text);
     printf("%d of %zu models", fit, l->files.n);
     if (skipped) {
         char safe[3 * 4096];
@@ -300,15 +156,15 @@ static void print_table(const struct list *l)
     printf(" fit as they are");
     if (read < (int)l->files.n)
         printf(", %d cannot be read", (int)l->files.n - read);
-    printf("; %s free, memory reads %.1f GB/s with %d thread%s.\n", free_text, l->bandwidth * 1e-9,
-           l->threads, l->threads == 1 ? "" : "s");
+    printf("; %s free, memory reads %.1f GB/s with %d thread%s.\n", free_text,
+           l->look.bandwidth * 1e-9, l->look.threads, l->look.threads == 1 ? "" : "s");
     printf("  %-*s  %10s  %4s  %10s  %8s  %8s\n", width, "model", "size", "bits", "needs",
            "context", "tok/s");
     for (size_t i = 0; i < l->files.n; i++)
         print_row(&l->rows[i], skipped, width);
     printf("context: the largest that fits. tok/s: what the memory's speed allows behind %d "
            "tokens;\ncomputing may take longer.\n",
-           DEPTH);
+           FIT_ROW_DEPTH);
     for (size_t i = 0; i < l->files.n && !disk; i++)
         if ((disk = l->rows[i].disk) > 0)
             printf("Where experts stay on the disk: with this context, and what the disk allows, "
@@ -340,7 +196,7 @@ static json_t *text_or_null(const char *s)
     return s && *s ? text_json(s) : json_null();
 }
 
-static json_t *row_json(const struct row *r)
+static json_t *row_json(const struct fit_row *r)
 {
     const struct fit *f = &r->fit;
 
@@ -375,10 +231,10 @@ static json_t *list_json(const struct list *l)
             return NULL;
         }
     return json_pack("{s:o, s:f, s:i, s:i, s:o}", "available_bytes",
-                     l->available == UINT64_MAX ? json_null()
-                                                : json_integer((json_int_t)l->available),
-                     "memory_bytes_per_second", l->bandwidth, "threads", l->threads,
-                     "tokens_before", DEPTH, "models", rows);
+                     l->look.available == UINT64_MAX ? json_null()
+                                                     : json_integer((json_int_t)l->look.available),
+                     "memory_bytes_per_second", l->look.bandwidth, "threads", l->look.threads,
+                     "tokens_before", FIT_ROW_DEPTH, "models", rows);
 }
 
 int fit_report_write(const struct options *o, json_t *report, struct error *e)
@@ -427,19 +283,18 @@ int fit_list_run(struct options *o, bool table, struct error *e)
 
     if (!l)
         return error_set(e, ERR_MEMORY, "out of memory for the list of models");
-    *l = (struct list){.uncached = UINT64_MAX};
+    *l = (struct list){.look = {.uncached = UINT64_MAX}};
     if ((rc = engine_setup_init(o, &l->setup, e)) < 0)
         goto out;
     if ((rc = find(l, o, e)) == 0) {
-        l->threads = o->threads > 0 ? o->threads : topology_default_threads();
-        l->available = fit_available();
+        l->look.threads = o->threads > 0 ? o->threads : topology_default_threads();
+        l->look.available = fit_available();
         if (o->device || (o->place && *o->place && strcmp(o->place, "cpu")))
-            l->place = o->place && *o->place ? o->place : "gpu";
-        l->bandwidth = membw_read(NULL, 0, l->threads, METER_MS);
-        for (size_t i = 0; i < l->files.n; i++) {
-            l->rows[i] = (struct row){.path = l->files.paths[i]};
-            look(l, &l->rows[i]);
-        }
+            l->look.place = o->place && *o->place ? o->place : "gpu";
+        l->look.bandwidth = membw_read(NULL, 0, l->look.threads, METER_MS);
+        l->look.config = &l->setup.config;
+        for (size_t i = 0; i < l->files.n; i++)
+            fit_row_look(&l->look, l->files.paths[i], &l->rows[i]);
         if (table)
             print_table(l);
         rc = fit_report_write(o, o->report_json ? list_json(l) : NULL, e);

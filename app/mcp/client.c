@@ -2,6 +2,7 @@
  * under one lock. */
 #include "app/mcp/client.h"
 
+#include "app/common/web.h"
 #include "app/mcp/peer.h"
 #include "app/mcp/result.h"
 #include "engine/base/clock.h"
@@ -298,9 +299,11 @@ static void release(struct mcp_client *c)
 int mcp_client_start(struct mcp_client **out, const struct mcp_server_config *config, int seconds,
                      void (*changed)(void *ctx), void *ctx, struct error *e)
 {
-    struct mcp_client *c = mem_alloc(1, sizeof *c);
+    struct mcp_client *c;
 
-    if (!c)
+    if (config->url && web_open(e) < 0)
+        return ERR_DEVICE;
+    if (!(c = mem_alloc(1, sizeof *c)))
         return error_set(e, ERR_MEMORY, "out of memory for a tool server");
     c->config = config;
     c->changed = changed;

@@ -44,9 +44,9 @@ struct streamable {
 static void flight_free(struct flight *f)
 {
     if (f->started)
-        curl_multi_remove_handle(f->owner->multi, f->curl);
-    curl_easy_cleanup(f->curl);
-    curl_slist_free_all(f->headers);
+        web.curl_multi_remove_handle(f->owner->multi, f->curl);
+    web.curl_easy_cleanup(f->curl);
+    web.curl_slist_free_all(f->headers);
     sse_release(&f->sse);
     strbuf_release(&f->text);
     mem_free(f->body);
@@ -70,7 +70,7 @@ static size_t on_header(char *bytes, size_t one, size_t n, void *ctx)
 
     (void)one;
     s->moved = true;
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &f->status);
+    web.curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &f->status);
     if (n <= from || strncasecmp(bytes, name, from) != 0)
         return n;
     while (from < end && bytes[from] == ' ')
@@ -93,7 +93,7 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
     f->owner->moved = true;
     if (!f->begun) {
         f->begun = true;
-        curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
+        web.curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
         f->events = f->status == 200 && type && strncasecmp(type, "text/event-stream", 17) == 0;
     }
     if (f->events)
@@ -126,18 +126,18 @@ static void set_up(struct flight *f)
 {
     CURL *c = f->curl;
 
-    curl_easy_setopt(c, CURLOPT_URL, f->owner->base.config->url);
-    curl_easy_setopt(c, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
-    curl_easy_setopt(c, CURLOPT_PRIVATE, f);
-    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, f->detail);
-    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(c, CURLOPT_HEADERDATA, f);
-    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(c, CURLOPT_WRITEDATA, f);
+    web.curl_easy_setopt(c, CURLOPT_URL, f->owner->base.config->url);
+    web.curl_easy_setopt(c, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+    web.curl_easy_setopt(c, CURLOPT_PRIVATE, f);
+    web.curl_easy_setopt(c, CURLOPT_ERRORBUFFER, f->detail);
+    web.curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+    web.curl_easy_setopt(c, CURLOPT_HEADERDATA, f);
+    web.curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
+    web.curl_easy_setopt(c, CURLOPT_WRITEDATA, f);
     if (!f->body)
         return;
-    curl_easy_setopt(c, CURLOPT_POSTFIELDS, f->body);
-    curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(f->body));
+    web.curl_easy_setopt(c, CURLOPT_POSTFIELDS, f->body);
+    web.curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(f->body));
 }
 
 /* Adds a request to the end of the queue; text NULL: the one that listens. */
@@ -175,8 +175,8 @@ static int start_flights(struct streamable *s, struct error *e)
             if ((rc = set_headers(f, e)) < 0)
                 return rc;
             set_up(f);
-            curl_easy_setopt(f->curl, CURLOPT_HTTPHEADER, f->headers);
-            if (curl_multi_add_handle(s->multi, f->curl) != CURLM_OK)
+            web.curl_easy_setopt(f->curl, CURLOPT_HTTPHEADER, f->headers);
+            if (web.curl_multi_add_handle(s->multi, f->curl) != CURLM_OK)
                 return error_set(e, ERR_IO, "the request cannot be started");
             f->started = true;
         }
@@ -203,7 +203,7 @@ static int finish(struct streamable *s, struct flight *f, CURLcode code, struct 
 {
     if (!f->body)
         return 0;
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &f->status);
+    web.curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &f->status);
     if (code == CURLE_WRITE_ERROR)
         return error_set(e, ERR_IO, "it answers more than %zu MiB", MCP_MESSAGE_MOST >> 20);
     if (code != CURLE_OK)
@@ -220,13 +220,13 @@ static int take_finished(struct streamable *s, struct error *e)
     CURLMsg *m;
     int left, rc = 0;
 
-    while (rc == 0 && (m = curl_multi_info_read(s->multi, &left))) {
+    while (rc == 0 && (m = web.curl_multi_info_read(s->multi, &left))) {
         struct flight *f = NULL, **at = &s->flights;
         CURLcode code = m->data.result;
 
         if (m->msg != CURLMSG_DONE)
             continue;
-        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &f);
+        web.curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &f);
         while (*at && *at != f)
             at = &(*at)->next;
         if (*at)
@@ -277,13 +277,13 @@ static int streamable_pump(struct mcp_transport *t, int wake, int timeout_ms, st
     if ((rc = start_flights(s, e)) < 0)
         return rc;
     s->moved = false;
-    if (curl_multi_perform(s->multi, &running) != CURLM_OK)
+    if (web.curl_multi_perform(s->multi, &running) != CURLM_OK)
         return error_set(e, ERR_IO, "the request failed");
     if ((rc = take_finished(s, e)) < 0 || s->moved)
         return rc;
-    if (curl_multi_poll(s->multi, &w, 1, timeout_ms < 0 ? 3600 * 1000 : timeout_ms, NULL) !=
+    if (web.curl_multi_poll(s->multi, &w, 1, timeout_ms < 0 ? 3600 * 1000 : timeout_ms, NULL) !=
             CURLM_OK ||
-        curl_multi_perform(s->multi, &running) != CURLM_OK)
+        web.curl_multi_perform(s->multi, &running) != CURLM_OK)
         return error_set(e, ERR_IO, "the request failed");
     return take_finished(s, e);
 }
@@ -300,16 +300,16 @@ static void farewell(struct streamable *s)
     struct error ignored;
 
     if (f.curl && set_headers(&f, &ignored) == 0) {
-        curl_easy_setopt(f.curl, CURLOPT_URL, s->base.config->url);
-        curl_easy_setopt(f.curl, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
-        curl_easy_setopt(f.curl, CURLOPT_CUSTOMREQUEST, "DELETE");
-        curl_easy_setopt(f.curl, CURLOPT_HTTPHEADER, f.headers);
-        curl_easy_setopt(f.curl, CURLOPT_WRITEFUNCTION, drop);
-        curl_easy_setopt(f.curl, CURLOPT_TIMEOUT, FAREWELL_SECONDS);
-        curl_easy_perform(f.curl);
+        web.curl_easy_setopt(f.curl, CURLOPT_URL, s->base.config->url);
+        web.curl_easy_setopt(f.curl, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+        web.curl_easy_setopt(f.curl, CURLOPT_CUSTOMREQUEST, "DELETE");
+        web.curl_easy_setopt(f.curl, CURLOPT_HTTPHEADER, f.headers);
+        web.curl_easy_setopt(f.curl, CURLOPT_WRITEFUNCTION, drop);
+        web.curl_easy_setopt(f.curl, CURLOPT_TIMEOUT, FAREWELL_SECONDS);
+        web.curl_easy_perform(f.curl);
     }
-    curl_slist_free_all(f.headers);
-    curl_easy_cleanup(f.curl);
+    web.curl_slist_free_all(f.headers);
+    web.curl_easy_cleanup(f.curl);
 }
 
 static void streamable_close(struct mcp_transport *t)
@@ -330,7 +330,7 @@ static void streamable_free(struct mcp_transport *t)
     struct streamable *s = (struct streamable *)t;
 
     streamable_forget(s);
-    curl_multi_cleanup(s->multi);
+    web.curl_multi_cleanup(s->multi);
     mem_free(s);
 }
 
@@ -338,12 +338,12 @@ struct mcp_transport *mcp_streamable_new(const struct mcp_server_config *config)
 {
     static const struct mcp_transport_ops ops = {streamable_open, streamable_send, streamable_pump,
                                                  streamable_close, streamable_free};
-    struct streamable *s = mem_alloc(1, sizeof *s);
+    struct streamable *s = web_open(NULL) == 0 ? mem_alloc(1, sizeof *s) : NULL;
 
     if (!s)
         return NULL;
     s->base = (struct mcp_transport){.ops = &ops, .config = config};
-    s->multi = curl_multi_init();
+    s->multi = web.curl_multi_init();
     if (s->multi)
         return &s->base;
     mem_free(s);

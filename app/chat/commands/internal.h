@@ -53,6 +53,7 @@ int chat_mcp(struct conversation *c, const char *arguments);
 int chat_log(struct conversation *c, const char *arguments);
 int chat_stats(struct conversation *c, const char *arguments);
 int chat_cache(struct conversation *c, const char *arguments);
+int chat_doctor(struct conversation *c, const char *arguments);
 int chat_experts(struct conversation *c, const char *arguments);
 int chat_quit(struct conversation *c, const char *arguments);
 

@@ -59,6 +59,7 @@ struct chat {
     struct deadline pump;   /* events are drained */
     struct deadline panels; /* update of the panels from the engine's newest state */
     struct deadline sample; /* sampling of the machine */
+    uint64_t stirred_at;    /* the last key or event */
     uint64_t quit_until;
     bool quit, gone, line_mode;
     bool traced; /* the speed panel asked for timelines */

@@ -29,6 +29,9 @@
 #include <unistd.h>
 
 #define FRAME_NS (CLOCK_SECOND / 25)
+/* so long after the last key or event the machine is sampled every so often */
+#define IDLE_AFTER_NS (10 * CLOCK_SECOND)
+#define IDLE_SAMPLE_NS (4 * CLOCK_SECOND)
 /* minimum time between two frames caused by keys: hundreds of keys (a paste without paste marks) do
  * not cost a frame each */
 #define KEY_NS (4 * CLOCK_MILLI)
@@ -142,10 +145,19 @@ static int timeout_ms(const struct chat *s, uint64_t now, bool late)
     return next <= now ? 0 : (int)((next - now + CLOCK_MILLI - 1) / CLOCK_MILLI);
 }
 
+/* Somebody types, or something happens: the figures keep their pace again, at once. */
+static void stir(struct chat *s, uint64_t now)
+{
+    s->stirred_at = now;
+    if (s->sample.at > now + s->model.settle_ns)
+        s->sample.at = now;
+}
+
 /* late: the pending input ends in a lone Esc, and nothing has followed it. */
 static void take_keys(struct chat *s, bool readable, bool late)
 {
     if (readable) {
+        stir(s, clock_now());
         chat_machine_hurry(s);
         if (terminal_read(s->terminal) < 0)
             s->gone = true;
@@ -174,6 +186,10 @@ static void take_sample(struct chat *s, uint64_t now)
         ui_model_telemetry(&s->model, t, now);
     chat_machine_take(s, now);
     s->sample.at = now + s->model.settle_ns;
+    /* reading /proc twice a second is all that an idle chat would do */
+    if (now - s->stirred_at > IDLE_AFTER_NS && !conversation_working(s->conversation) &&
+        s->model.settle_ns < IDLE_SAMPLE_NS)
+        s->sample.at = now + IDLE_SAMPLE_NS;
 }
 
 static void show_frame(struct chat *s, uint64_t now)
@@ -207,8 +223,11 @@ static void loop(struct chat *s)
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
         /* not polled before its time: there may be events */
-        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents || p[3].revents))
+        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents || p[3].revents)) {
+            if (p[2].revents || p[3].revents)
+                stir(s, now);
             take_events(s, now);
+        }
         if (due(&s->sample, now))
             take_sample(s, now);
         if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))

@@ -1,11 +1,11 @@
 /* See exchange.h. */
 #include "app/serve/common/exchange.h"
 
+#include "app/serve/common/mhd.h"
 #include "app/serve/common/route.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-#include <microhttpd.h>
 #include <poll.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ static void wake(struct exchange *x)
     if (!x->asleep || !x->connection)
         return;
     x->asleep = false;
-    MHD_resume_connection(x->connection);
+    mhd.MHD_resume_connection(x->connection);
 }
 
 /* Called under the lock: out is the answer. */
@@ -216,8 +216,8 @@ const char *exchange_query(const struct exchange *x, const char *name)
 {
     const char *value = NULL;
 
-    if (MHD_lookup_connection_value_n(x->connection, MHD_GET_ARGUMENT_KIND, name, strlen(name),
-                                      &value, NULL) != MHD_YES)
+    if (mhd.MHD_lookup_connection_value_n(x->connection, MHD_GET_ARGUMENT_KIND, name, strlen(name),
+                                          &value, NULL) != MHD_YES)
         return NULL;
     return value ? value : "";
 }

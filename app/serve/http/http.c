@@ -3,6 +3,7 @@
 
 #include "app/serve/api/routes.h"
 #include "app/serve/common/exchange.h"
+#include "app/serve/common/mhd.h"
 #include "app/serve/common/model_registry.h"
 #include "app/serve/dispatch/server_status.h"
 #include "app/serve/http/access.h"
@@ -13,7 +14,6 @@
 #include "engine/base/utf8.h"
 
 #include <arpa/inet.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
@@ -32,7 +32,7 @@ struct http {
 
 static const char *header(struct MHD_Connection *c, const char *name)
 {
-    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+    return mhd.MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
 }
 
 static int check_type(const char *type, struct refusal *r)
@@ -58,7 +58,7 @@ static enum MHD_Result differs(void *length, enum MHD_ValueKind kind, const char
 /* Two Content-Length headers allow request smuggling through proxies. */
 static bool is_one_length(struct MHD_Connection *c, const char *length)
 {
-    MHD_get_connection_values(c, MHD_HEADER_KIND, differs, &length);
+    mhd.MHD_get_connection_values(c, MHD_HEADER_KIND, differs, &length);
     return length != NULL;
 }
 
@@ -126,7 +126,7 @@ static int check_request(struct exchange *x, struct MHD_Connection *c, const cha
 static struct deadline *deadline_of(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        mhd.MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
     return info ? info->socket_context : NULL;
 }
@@ -160,7 +160,7 @@ static ssize_t read_block(void *cls, uint64_t pos, char *out, size_t room)
         n = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         x->asleep = true;
-        MHD_suspend_connection(x->connection);
+        mhd.MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->lock);
     if (n > 0)
@@ -182,7 +182,7 @@ static struct MHD_Response *in_blocks(struct exchange *x)
     struct MHD_Response *m;
 
     exchange_hold(x);
-    m = MHD_create_response_from_callback(size, BLOCK, read_block, x, drop_answer);
+    m = mhd.MHD_create_response_from_callback(size, BLOCK, read_block, x, drop_answer);
     if (!m)
         exchange_drop(x);
     return m;
@@ -190,15 +190,15 @@ static struct MHD_Response *in_blocks(struct exchange *x)
 
 static struct MHD_Response *make_response(struct exchange *x)
 {
-    struct MHD_Response *m = x->stream || x->out.len > BLOCK
-                                 ? in_blocks(x)
-                                 : MHD_create_response_from_buffer(x->out.len,
-                                                                   x->out.data ? x->out.data : "",
-                                                                   MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *m =
+        x->stream || x->out.len > BLOCK
+            ? in_blocks(x)
+            : mhd.MHD_create_response_from_buffer(x->out.len, x->out.data ? x->out.data : "",
+                                                  MHD_RESPMEM_MUST_COPY);
 
     if (m && x->stream) {
-        MHD_add_response_header(m, "Cache-Control", "no-cache");
-        MHD_add_response_header(m, "X-Accel-Buffering", "no");
+        mhd.MHD_add_response_header(m, "Cache-Control", "no-cache");
+        mhd.MHD_add_response_header(m, "X-Accel-Buffering", "no");
     }
     return m;
 }
@@ -214,27 +214,27 @@ static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
     if (!m)
         return MHD_NO;
     if (x->type)
-        MHD_add_response_header(m, "Content-Type", x->type);
+        mhd.MHD_add_response_header(m, "Content-Type", x->type);
     if (x->allow)
-        MHD_add_response_header(m, "Allow", x->allow);
+        mhd.MHD_add_response_header(m, "Allow", x->allow);
     if (atomic_load(&x->server->draining)) /* no other request of this client is answered */
-        MHD_add_response_header(m, "Connection", "close");
+        mhd.MHD_add_response_header(m, "Connection", "close");
     if (x->status == 401)
-        MHD_add_response_header(m, "WWW-Authenticate", "Bearer");
+        mhd.MHD_add_response_header(m, "WWW-Authenticate", "Bearer");
     if (x->retry_after) {
         snprintf(seconds, sizeof seconds, "%u", x->retry_after);
-        MHD_add_response_header(m, "Retry-After", seconds);
+        mhd.MHD_add_response_header(m, "Retry-After", seconds);
     }
     if (origin) {
-        MHD_add_response_header(m, "Access-Control-Allow-Origin", origin);
-        MHD_add_response_header(m, "Access-Control-Allow-Headers",
-                                "authorization, content-type, x-api-key, anthropic-version");
-        MHD_add_response_header(m, "Vary", "Origin");
+        mhd.MHD_add_response_header(m, "Access-Control-Allow-Origin", origin);
+        mhd.MHD_add_response_header(m, "Access-Control-Allow-Headers",
+                                    "authorization, content-type, x-api-key, anthropic-version");
+        mhd.MHD_add_response_header(m, "Vary", "Origin");
     }
-    MHD_add_response_header(m, "X-Content-Type-Options", "nosniff");
+    mhd.MHD_add_response_header(m, "X-Content-Type-Options", "nosniff");
     await(x->server, c, DEADLINE_ANSWER);
-    sent = MHD_queue_response(c, (unsigned)x->status, m);
-    MHD_destroy_response(m);
+    sent = mhd.MHD_queue_response(c, (unsigned)x->status, m);
+    mhd.MHD_destroy_response(m);
     return sent;
 }
 
@@ -243,7 +243,7 @@ static enum MHD_Result send_answer(struct exchange *x, struct MHD_Connection *c)
 static void name_peer(struct exchange *x, struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        mhd.MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct sockaddr *a = info ? info->client_addr : NULL;
 
     snprintf(x->peer, sizeof x->peer, "local");
@@ -261,7 +261,7 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **deadline,
 {
     struct server *s = cls;
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        mhd.MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 
     if (what == MHD_CONNECTION_NOTIFY_CLOSED)
         deadline_close(s->http->deadlines, *deadline);
@@ -275,7 +275,7 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
 {
     struct exchange *x = exchange_new(s);
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        mhd.MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct refusal why = {0};
 
     await(s, c, DEADLINE_BODY);
@@ -314,7 +314,7 @@ static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
         registry_leave(x->server->registry);
     } else {
         x->asleep = true;
-        MHD_suspend_connection(c);
+        mhd.MHD_suspend_connection(c);
         if (request_pool_submit(x->server->pool, x) == 0)
             return MHD_YES;
         refuse(&x->why, 503, "out_of_memory", NULL, "out of memory for the request");
@@ -410,10 +410,14 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **request,
 
 int http_start(struct server *s, int listening, int timeout_s, struct error *e)
 {
-    struct http *h = mem_alloc(1, sizeof *h);
+    struct http *h;
     int rc;
 
-    if (!h) {
+    if ((rc = mhd_open(e)) < 0) {
+        close(listening);
+        return rc;
+    }
+    if (!(h = mem_alloc(1, sizeof *h))) {
         close(listening);
         return error_set(e, ERR_MEMORY, "out of memory for the server");
     }
@@ -421,7 +425,7 @@ int http_start(struct server *s, int listening, int timeout_s, struct error *e)
     h->listening = listening;
     if ((rc = deadlines_start(&h->deadlines, timeout_s, e)) < 0)
         return rc;
-    h->daemon = MHD_start_daemon(
+    h->daemon = mhd.MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, s,
         MHD_OPTION_LISTEN_SOCKET, listening, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT,
@@ -433,7 +437,7 @@ int http_start(struct server *s, int listening, int timeout_s, struct error *e)
 void http_quiesce(struct server *s)
 {
     if (s->http && s->http->daemon)
-        MHD_quiesce_daemon(s->http->daemon);
+        mhd.MHD_quiesce_daemon(s->http->daemon);
 }
 
 void http_stop(struct server *s)
@@ -441,7 +445,7 @@ void http_stop(struct server *s)
     if (!s->http)
         return;
     if (s->http->daemon)
-        MHD_stop_daemon(s->http->daemon);
+        mhd.MHD_stop_daemon(s->http->daemon);
     deadlines_stop(s->http->deadlines);
     close(s->http->listening);
     mem_free(s->http);

@@ -1,12 +1,43 @@
 /* See onednn.h. A primitive is found by its shape in a small table per thread; data handles are set
  * for each call. */
 #include "engine/device/onednn/onednn.h"
+#include "engine/base/library.h"
 #include "engine/base/mem.h"
 
+#include <libraries.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <string.h>
+
+/* omp_set_num_threads is found in what the library needs: libgomp. */
+/* clang-format off */
+#define FUNCTIONS_OF_BOTH(X) \
+    X(dnnl_engine_create) X(dnnl_engine_destroy) X(dnnl_memory_create) X(dnnl_memory_destroy) \
+    X(dnnl_memory_set_data_handle) X(dnnl_primitive_create) X(dnnl_primitive_desc_destroy) \
+    X(dnnl_primitive_destroy) X(dnnl_primitive_execute) X(dnnl_sgemm) X(dnnl_stream_create) \
+    X(dnnl_stream_destroy) X(dnnl_stream_wait) X(dnnl_version) X(omp_set_num_threads)
+#if DNNL_VERSION_MAJOR >= 3
+#define FUNCTIONS(X) \
+    X(dnnl_matmul_primitive_desc_create) X(dnnl_memory_desc_create_with_strides) \
+    X(dnnl_memory_desc_destroy) \
+    FUNCTIONS_OF_BOTH(X)
+#else
+#define FUNCTIONS(X) \
+    X(dnnl_matmul_desc_init) X(dnnl_memory_desc_init_by_strides) X(dnnl_primitive_desc_create) \
+    FUNCTIONS_OF_BOTH(X)
+#endif
+/* clang-format on */
+
+static struct {
+    FUNCTIONS(LIBRARY_POINTER)
+} lib;
+static const char *const names[] = {FUNCTIONS(LIBRARY_NAME)};
+static struct library library = {.file = LIBRARY_DNNL,
+                                 .names = names,
+                                 .functions = &lib,
+                                 .n = sizeof names / sizeof *names,
+                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* most shapes per thread; a power of two. Models have a handful, times the token counts in
  * sixteens */
@@ -39,8 +70,11 @@ struct onednn {
 const char *onednn_version(void)
 {
     static _Thread_local char text[32];
-    const dnnl_version_t *v = dnnl_version();
+    const dnnl_version_t *v;
 
+    if (library_open(&library, NULL) < 0)
+        return "";
+    v = lib.dnnl_version();
     snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
     return text;
 }
@@ -57,13 +91,13 @@ bool onednn_has_bf16(void)
 static void entry_release(struct entry *p)
 {
     if (p->primitive)
-        dnnl_primitive_destroy(p->primitive);
+        lib.dnnl_primitive_destroy(p->primitive);
     if (p->x)
-        dnnl_memory_destroy(p->x);
+        lib.dnnl_memory_destroy(p->x);
     if (p->w)
-        dnnl_memory_destroy(p->w);
+        lib.dnnl_memory_destroy(p->w);
     if (p->out)
-        dnnl_memory_destroy(p->out);
+        lib.dnnl_memory_destroy(p->out);
     *p = (struct entry){0};
 }
 
@@ -75,20 +109,20 @@ typedef dnnl_memory_desc_t description;
 static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type,
                               const dnnl_dims_t strides)
 {
-    return dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
+    return lib.dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
 }
 
 static void undescribe(description *d)
 {
     if (*d)
-        dnnl_memory_desc_destroy(*d);
+        lib.dnnl_memory_desc_destroy(*d);
 }
 
 static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
                                       const description *x, const description *w,
                                       const description *out)
 {
-    return dnnl_matmul_primitive_desc_create(pd, engine, *x, *w, NULL, *out, NULL);
+    return lib.dnnl_matmul_primitive_desc_create(pd, engine, *x, *w, NULL, *out, NULL);
 }
 #else
 typedef dnnl_memory_desc_t description;
@@ -96,7 +130,7 @@ typedef dnnl_memory_desc_t description;
 static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type,
                               const dnnl_dims_t strides)
 {
-    return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
+    return lib.dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
 }
 
 static void undescribe(description *d)
@@ -108,9 +142,9 @@ static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t e
                                       const description *out)
 {
     dnnl_matmul_desc_t product;
-    dnnl_status_t status = dnnl_matmul_desc_init(&product, x, w, NULL, out);
+    dnnl_status_t status = lib.dnnl_matmul_desc_init(&product, x, w, NULL, out);
 
-    return status == dnnl_success ? dnnl_primitive_desc_create(pd, &product, NULL, engine, NULL)
+    return status == dnnl_success ? lib.dnnl_primitive_desc_create(pd, &product, NULL, engine, NULL)
                                   : status;
 }
 #endif
@@ -134,12 +168,12 @@ static int entry_make(struct onednn *o, struct entry *p, const struct shape *s)
          describe(&w, w_dims, type, w_strides) == dnnl_success &&
          describe(&out, out_dims, dnnl_f32, out_strides) == dnnl_success &&
          describe_product(&pd, o->engine, &x, &w, &out) == dnnl_success &&
-         dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
-         dnnl_memory_create(&p->x, GIVEN(x), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-         dnnl_memory_create(&p->w, GIVEN(w), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-         dnnl_memory_create(&p->out, GIVEN(out), o->engine, DNNL_MEMORY_NONE) == dnnl_success;
+         lib.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
+         lib.dnnl_memory_create(&p->x, GIVEN(x), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+         lib.dnnl_memory_create(&p->w, GIVEN(w), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+         lib.dnnl_memory_create(&p->out, GIVEN(out), o->engine, DNNL_MEMORY_NONE) == dnnl_success;
     if (pd)
-        dnnl_primitive_desc_destroy(pd);
+        lib.dnnl_primitive_desc_destroy(pd);
     undescribe(&x);
     undescribe(&w);
     undescribe(&out);
@@ -179,19 +213,23 @@ int onednn_new(struct onednn **out, int n_threads, struct error *e)
     struct onednn *o = mem_alloc(1, sizeof *o);
 
     *out = NULL;
+    if (library_open(&library, e) < 0) {
+        mem_free(o);
+        return ERR_DEVICE;
+    }
     if (!o || !(o->lanes = mem_alloc((size_t)n_threads, sizeof *o->lanes))) {
         mem_free(o);
         return error_set(e, ERR_MEMORY, "no memory for oneDNN's tables");
     }
     o->n = n_threads;
-    if (dnnl_engine_create(&o->engine, dnnl_cpu, 0) != dnnl_success) {
+    if (lib.dnnl_engine_create(&o->engine, dnnl_cpu, 0) != dnnl_success) {
         onednn_free(o);
         return error_set(e, ERR_DEVICE,
                          "oneDNN %s does not run here; float weights use the program's own kernels",
                          onednn_version());
     }
     for (int i = 0; i < n_threads; i++)
-        if (dnnl_stream_create(&o->lanes[i].stream, o->engine, dnnl_stream_default_flags) !=
+        if (lib.dnnl_stream_create(&o->lanes[i].stream, o->engine, dnnl_stream_default_flags) !=
             dnnl_success) {
             onednn_free(o);
             return error_set(
@@ -211,10 +249,10 @@ void onednn_free(struct onednn *o)
         for (int k = 0; k < ENTRIES; k++)
             entry_release(&o->lanes[i].entries[k]);
         if (o->lanes[i].stream)
-            dnnl_stream_destroy(o->lanes[i].stream);
+            lib.dnnl_stream_destroy(o->lanes[i].stream);
     }
     if (o->engine)
-        dnnl_engine_destroy(o->engine);
+        lib.dnnl_engine_destroy(o->engine);
     mem_free(o->lanes);
     mem_free(o);
 }
@@ -227,20 +265,20 @@ int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int row
     struct entry *p;
 
     if (!lane->started) {
-        omp_set_num_threads(1); /* of this thread: OpenMP keeps the number per thread */
+        lib.omp_set_num_threads(1); /* of this thread: OpenMP keeps the number per thread */
         lane->started = true;
     }
     p = entry_find(o, lane, &s);
-    if (!p || dnnl_memory_set_data_handle(p->x, (void *)(uintptr_t)x) != dnnl_success ||
-        dnnl_memory_set_data_handle(p->w, (void *)(uintptr_t)w) != dnnl_success ||
-        dnnl_memory_set_data_handle(p->out, out) != dnnl_success)
+    if (!p || lib.dnnl_memory_set_data_handle(p->x, (void *)(uintptr_t)x) != dnnl_success ||
+        lib.dnnl_memory_set_data_handle(p->w, (void *)(uintptr_t)w) != dnnl_success ||
+        lib.dnnl_memory_set_data_handle(p->out, out) != dnnl_success)
         return ERR_DEVICE;
 
     dnnl_exec_arg_t args[] = {
         {DNNL_ARG_SRC, p->x}, {DNNL_ARG_WEIGHTS, p->w}, {DNNL_ARG_DST, p->out}};
 
-    return dnnl_primitive_execute(p->primitive, lane->stream, 3, args) == dnnl_success &&
-                   dnnl_stream_wait(lane->stream) == dnnl_success
+    return lib.dnnl_primitive_execute(p->primitive, lane->stream, 3, args) == dnnl_success &&
+                   lib.dnnl_stream_wait(lane->stream) == dnnl_success
                ? 0
                : ERR_DEVICE;
 }
@@ -251,11 +289,13 @@ int onednn_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha,
     static _Thread_local bool alone;
 
     if (!alone) {
-        omp_set_num_threads(1); /* of this thread */
+        if (library_open(&library, NULL) < 0)
+            return ERR_DEVICE;
+        lib.omp_set_num_threads(1); /* of this thread */
         alone = true;
     }
-    return dnnl_sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb,
-                      beta, c, ldc) == dnnl_success
+    return lib.dnnl_sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N', m, n, k, alpha, a, lda, b,
+                          ldb, beta, c, ldc) == dnnl_success
                ? 0
                : ERR_DEVICE;
 }

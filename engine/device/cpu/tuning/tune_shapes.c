@@ -166,8 +166,10 @@ static void make_key(const struct cpu_device *d, char *key)
 
     __get_cpuid(1, &signature, &b, &c, &dx);
 #endif
+    /* asking for the version would open the library */
     snprintf(key, TUNE_KEY, "moetop %s thresholds 3: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
-             d->base.info.name, signature, d->k->name, onednn_version(), d->bf16 ? " in bf16" : "");
+             d->base.info.name, signature, d->k->name, d->library ? onednn_version() : "not used",
+             d->bf16 ? " in bf16" : "");
 }
 
 static bool make_path(const struct cpu_device *d, const char *key, char *path, size_t size)
