@@ -17,7 +17,7 @@ LIBS  = -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -l
   -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
-  -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
+  -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
   -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter \
   -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
 # Hardening is for the program that is installed; it covers the kernels too.
@@ -109,10 +109,13 @@ $(B)/%.o: %.c $(B)/flags
 	@echo "CC   $<"
 	$(Q)$(CC) $(ALL_CFLAGS) $(KOPT) $(ISA) -c -o $@ $<
 
-# Other flags make other objects: the file changes when they do.
+# Other flags make other objects: the file changes when they do. The prefix is known to one object of the program.
 $(B)/flags: export FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)
-$(B)/flags: .FORCE
+$(B)/prefix: export FLAGS = $(PREFIX)
+$(B)/flags $(B)/prefix: .FORCE
 	$(Q)mkdir -p $(@D); printf '%s\n' "$$FLAGS" | cmp -s - $@ || printf '%s\n' "$$FLAGS" > $@
+$(B)/app/common/paths.o $(B)/tests/check_cli.o: KOPT := -DMOETOP_PREFIX='"$(PREFIX)"'
+$(B)/app/common/paths.o $(B)/tests/check_cli.o: $(B)/prefix
 
 # OpenCL sources become C string tables.
 $(B)/gen/kernels.inc: $(KERNELS)
