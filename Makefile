@@ -211,6 +211,7 @@ help:
 	  'make golden     golden numbers of DIRS="FOLDER|FILE.gguf ..."' \
 	  'make fuzz       libFuzzer over the parsers, FUZZ_SECONDS each (CC=clang)' \
 	  'make install    PREFIX, DESTDIR; make uninstall' \
+	  'make dist       a tarball that builds offline; make deb: a Debian package; both below build/' \
 	  'make compile_commands.json    for editors' \
 	  'sh tests/run.sh build/release check_engine    one suite'
 
@@ -224,8 +225,8 @@ docs: build/release/moetop
 	mv man/moetop.yaml.5.new man/moetop.yaml.5
 
 DATA := $(DESTDIR)$(PREFIX)/share
-# What share/moetop holds: everything of configs/ except notes.
-CONFIGS := $(sort $(shell find configs -type f))
+# What share/moetop holds.
+CONFIGS := $(sort $(shell find configs -path configs/packaging -prune -o -type f -print))
 
 MANUAL := $(sort $(wildcard man/*.1 man/*.5 man/*.7))
 
@@ -242,6 +243,7 @@ install: $(PROGRAM)
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/moetop
 	$(Q)for f in $(MANUAL); do install -D -m 644 $$f $(DATA)/man/man$${f##*.}/$${f#man/} || exit 1; done
 	$(Q)for f in $(CONFIGS); do install -D -m 644 $$f $(DATA)/moetop/$${f#configs/} || exit 1; done
+	sed -i 's|/usr/local/|$(PREFIX)/|' $(DATA)/moetop/systemd/moetop.service
 	install -D -m 644 LICENSE $(DATA)/doc/moetop/LICENSE
 	test ! -f README.md || install -D -m 644 README.md $(DATA)/doc/moetop/README.md
 	$(call install_completion,bash,bash-completion/completions/moetop)
@@ -270,6 +272,8 @@ deps:
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES)
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES_IF_THERE) || echo 'not in this Debian: $(PACKAGES_IF_THERE); tests that need it are skipped'
+
+include configs/packaging/package.mk
 
 clean:
 	rm -rf build moetop
