@@ -13,7 +13,8 @@ PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdn
   libprotobuf-c-dev protobuf-c-compiler libonnx-dev tmux man-db clang
 PACKAGES_IF_THERE := oclgrind
 
-LIBS  = -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
+# OpenCL, CLBlast and oneDNN are loaded at run time where they are (engine/base/library.h).
+LIBS  = -ldl -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
   -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \

@@ -1,10 +1,34 @@
 /* See blas.h. CLBlast has no BF16 and its F16 accumulates in 16 bits, so both are converted to a
  * reusable F32 tile. */
 #include "gpu/blas.h"
+#include "engine/base/library.h"
 
 #include <clblast_c.h>
+#include <pthread.h>
 
 #define TILE_BYTES (16u << 20)
+
+#define CLBLAST_FUNCTIONS(F) F(CLBlastSgemm)
+static struct {
+    CLBLAST_FUNCTIONS(LIBRARY_MEMBER)
+} clblast;
+static struct error failure; /* written once, as the table is */
+
+static void load(void)
+{
+    static const char *const names[] = {CLBLAST_FUNCTIONS(LIBRARY_NAME) NULL};
+
+    library_load("libclblast.so.1", "package libclblast1 or clblast", names, &clblast,
+                 sizeof clblast, &failure);
+}
+
+int blas_load(struct error *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load);
+    return failure.code ? error_set(e, failure.code, "%s", failure.text) : 0;
+}
 
 bool blas_wants(const struct device *d, enum dtype type, int rows)
 {
@@ -20,10 +44,10 @@ static int gemm(struct device *d, cl_mem x, int rows, int k, cl_mem w, int n, cl
     CLBlastStatusCode status = CLBlastSuccess;
 
     if (!cl_injected(&rc))
-        status = CLBlastSgemm(CLBlastLayoutRowMajor, CLBlastTransposeNo, CLBlastTransposeYes,
-                              (size_t)rows, (size_t)n, (size_t)k, 1.0f, x, 0, (size_t)k, w, 0,
-                              (size_t)k, add ? 1.0f : 0.0f, y, y_offset, (size_t)ld, &d->queue,
-                              &ev);
+        status = clblast.CLBlastSgemm(CLBlastLayoutRowMajor, CLBlastTransposeNo,
+                                      CLBlastTransposeYes, (size_t)rows, (size_t)n, (size_t)k, 1.0f,
+                                      x, 0, (size_t)k, w, 0, (size_t)k, add ? 1.0f : 0.0f, y,
+                                      y_offset, (size_t)ld, &d->queue, &ev);
     if (status != CLBlastSuccess && rc == CL_SUCCESS)
         rc = status < 0 && status > -1000 ? (cl_int)status : CL_INVALID_OPERATION;
     if (cl_check(d, rc, "CLBlast Sgemm", e) < 0)

@@ -16,13 +16,16 @@
 
 struct onednn;
 
+/* Loads the library at the first call; false: it is missing, and the line says what to install.
+ * What needs it calls this by itself. Any thread. */
+bool onednn_load(struct error *e);
 /* For threads 0 .. n_threads-1. ERR_DEVICE if the library fails: the caller continues without
  * it. */
 int onednn_new(struct onednn **out, int n_threads, struct error *e);
 void onednn_free(struct onednn *o);
 /* Whether this CPU multiplies BF16 natively (AVX512_BF16 or AMX): without it, F32 is faster. */
 bool onednn_has_bf16(void);
-const char *onednn_version(void); /* "2.6.3" */
+const char *onednn_version(void); /* "2.6.3"; "none" where it is missing */
 /* out[t * out_stride + r] = sum over c of w[r * cols + c] * x[t * x_stride + c], r < rows, t <
  * tokens. bf16: w and x are BF16, else F32; out is F32. Called by thread tid only with its own
  * number. 0 or ERR_DEVICE (nothing written that counts). */
@@ -33,7 +36,6 @@ int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int row
  * with b likewise. Any thread, single-threaded: the bits depend on the sizes, not on the thread. 0
  * or ERR_DEVICE. */
 int onednn_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
-                 ptrdiff_t lda, const float *b, ptrdiff_t ldb, float beta, float *c,
-                 ptrdiff_t ldc);
+                 ptrdiff_t lda, const float *b, ptrdiff_t ldb, float beta, float *c, ptrdiff_t ldc);
 
 #endif
