@@ -6,7 +6,7 @@ CC      ?= cc
 B       := build/$(MODE)
 VERSION := 0.1.0
 
-# The one list of packages (Debian names); the README and .ci/run call `make deps`.
+# The list of packages (Debian names; others: configs/packaging/package.mk); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
   ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
   libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev \
@@ -14,8 +14,10 @@ PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdn
 PACKAGES_IF_THERE := oclgrind
 
 # OpenCL, CLBlast and oneDNN are loaded at run time where they are (engine/base/library.h).
-LIBS  = -ldl -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
+NCURSES    = $(or $(shell pkg-config --libs ncursesw 2>/dev/null),-lncursesw -ltinfo)
+# Linked in where there is a static one: the runtime of ONNX's structures is small.
+PROTOBUF_C = $(if $(SHARED),-lprotobuf-c,$(if $(filter /%,$(shell $(CC) -print-file-name=libprotobuf-c.a)),-l:libprotobuf-c.a,-lprotobuf-c))
+LIBS  = -ldl -lyaml -lreadline $(NCURSES) -ljansson -lutf8proc -lpcre2-8 -lmicrohttpd -lcurl -lcrypto -lhwloc $(PROTOBUF_C) -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -203,7 +205,7 @@ compile_commands.json: Makefile $(SRC)
 help:
 	@printf '%s\n' \
 	  'make            ./moetop, the release program (MODE=debug, asan, tsan: build/MODE/moetop)' \
-	  'make deps       install the Debian packages it needs' \
+	  'make deps       install the packages it needs (apt, dnf, pacman, apk; elsewhere: their list)' \
 	  'make test       every suite and all fuzz corpora, as released; make check: the same of one MODE' \
   'make test-all   the rest of the gate: ASan+UBSan over everything, TSan over threads, clang' \
 	  'make lint       columns, layers, circles, printed documents: seconds' \
@@ -212,7 +214,8 @@ help:
 	  'make golden     golden numbers of DIRS="FOLDER|FILE.gguf ..."' \
 	  'make fuzz       libFuzzer over the parsers, FUZZ_SECONDS each (CC=clang)' \
 	  'make install    PREFIX, DESTDIR; make uninstall' \
-	  'make dist       a tarball that builds offline; make deb: a Debian package; both below build/' \
+	  'make dist       a tarball that builds offline; make deb, rpm, arch: packages from it; all below build/' \
+	  'make portable   one file for any Linux, the CPU alone (make deps-portable before)' \
 	  'make compile_commands.json    for editors' \
 	  'sh tests/run.sh build/release check_engine    one suite'
 
@@ -268,11 +271,6 @@ golden: $(B)/tests/golden_tool
 $(B)/tests/grammar_masks: $(B)/tests/grammar_masks.o $(B)/libmoetop.a
 	@echo "LD   $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
-
-deps:
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES)
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES_IF_THERE) || echo 'not in this Debian: $(PACKAGES_IF_THERE); tests that need it are skipped'
 
 include configs/packaging/package.mk
 

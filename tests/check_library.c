@@ -15,13 +15,27 @@ static struct {
 
 START_TEST(test_found)
 {
+    volatile double three = hypot(3, 0);
     struct error e = {0};
 
     ck_assert_msg(library_load("libm.so.6", "libc6", (const char *const[]){"hypot", "floor", NULL},
                                &maths, sizeof maths, &e) == 0,
                   "%s", e.text);
-    ck_assert_double_eq(maths.hypot(3, 4), 5);
-    ck_assert_double_eq(maths.floor(2.5), 2);
+    ck_assert_double_eq(maths.hypot(three, 4), 5);
+    ck_assert_double_eq(maths.floor(three - 0.5), 2);
+}
+END_TEST
+
+/* Whoever is in the process already (preloaded) is asked, whatever the library. */
+START_TEST(test_preloaded)
+{
+    struct error e = {0};
+
+    ck_assert_msg(library_load("libnobody.so.7", "none",
+                               (const char *const[]){"hypot", "floor", NULL}, &maths, sizeof maths,
+                               &e) == 0,
+                  "%s", e.text);
+    ck_assert_ptr_eq(maths.floor, floor);
 }
 END_TEST
 
@@ -31,7 +45,7 @@ START_TEST(test_missing)
 
     maths.floor = floor;
     ck_assert_int_eq(library_load("libnobody.so.7", "Debian: libnobody7",
-                                  (const char *const[]){"hypot", "floor", NULL}, &maths,
+                                  (const char *const[]){"nobody", "floor", NULL}, &maths,
                                   sizeof maths, &e),
                      ERR_IO);
     ck_assert_str_eq(e.text, "libnobody.so.7 is not installed (Debian: libnobody7)");
@@ -44,7 +58,7 @@ START_TEST(test_too_old)
     struct error e = {0};
 
     ck_assert_int_eq(library_load("libm.so.6", "libc6",
-                                  (const char *const[]){"hypot", "hypot_of_tomorrow", NULL}, &maths,
+                                  (const char *const[]){"hypot_of_tomorrow", "floor", NULL}, &maths,
                                   sizeof maths, &e),
                      ERR_IO);
     ck_assert_str_eq(e.text, "libm.so.6 has no hypot_of_tomorrow: it is too old (libc6)");
@@ -93,6 +107,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("library");
 
     tcase_add_test(t, test_found);
+    tcase_add_test(t, test_preloaded);
     tcase_add_test(t, test_missing);
     tcase_add_test(t, test_too_old);
     tcase_add_test(t, test_broken);

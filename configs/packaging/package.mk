@@ -56,3 +56,47 @@ portable: $(B)/app/main.o $(B)/libmoetop.a
 	$(Q)find $(PORTABLE) -type f -print0 | LC_ALL=C sort -z | tar $(TAR_FLAGS) \
 	  --transform='s,^build/,,' -c | gzip -9n > $(PORTABLE).tar.gz
 	@echo "$(PORTABLE)/moetop $(PORTABLE).tar.gz"
+
+# Packages of a version: the files in here carry the version they were written with.
+rpm: $(TARBALL)
+	$(call need,rpmbuild,rpm)
+	$(Q)mkdir -p build/rpm/SOURCES && cp $(TARBALL) build/rpm/SOURCES
+	$(Q)sed 's/^Version: .*/Version:        $(VERSION)/' $(PACKAGING)/moetop.spec > build/rpm/moetop.spec
+	$(Q)env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS rpmbuild $(if $(wildcard /etc/debian_version),--nodeps) --define '_topdir $(CURDIR)/build/rpm' \
+	  $(if $(filter-out cc,$(CC)),--define 'moetop_cc $(CC)') -bb build/rpm/moetop.spec
+	@find build/rpm/RPMS -name '*.rpm'
+arch: $(TARBALL)
+	$(Q)mkdir -p build/arch && cp $(TARBALL) build/arch
+	$(Q)sed -e 's/^pkgver=.*/pkgver=$(VERSION)/' -e "s/SKIP/$$(sha256sum < $(TARBALL) | cut -d' ' -f1)/" $(PACKAGING)/PKGBUILD > build/arch/PKGBUILD
+	@if command -v makepkg >/dev/null; then cd build/arch && makepkg -f; else echo 'build/arch holds the PKGBUILD and its source; makepkg makes the package, on Arch'; fi
+
+# What `make deps` installs. Debian's list is in the Makefile.
+PACKAGES_dnf    := gcc make pkgconf-pkg-config ncurses-devel readline-devel libyaml-devel onednn-devel ocl-icd-devel opencl-headers \
+  clblast-devel pocl hwloc-devel check-devel subunit-devel jansson-devel utf8proc-devel pcre2-devel libmicrohttpd-devel libcurl-devel \
+  openssl-devel protobuf-c-devel protobuf-c-compiler onnx-devel tmux man-db clang
+PACKAGES_pacman := gcc make pkgconf ncurses readline libyaml onednn ocl-icd opencl-headers clblast pocl hwloc check jansson libutf8proc \
+  pcre2 libmicrohttpd curl openssl protobuf-c python-onnx tmux man-db clang
+PACKAGES_apk    := gcc musl-dev make pkgconf bash ncurses-dev readline-dev yaml-dev onednn-dev opencl-icd-loader-dev opencl-headers \
+  clblast-dev hwloc-dev check-dev subunit-dev jansson-dev utf8proc-dev pcre2-dev libmicrohttpd-dev curl-dev openssl-dev protobuf-c-dev \
+  protobuf-c-compiler onnx-dev linux-headers tmux mandoc clang
+# `make portable` wants these beside them: static libraries.
+PACKAGES_STATIC := libnghttp2-dev libidn2-dev libzstd-dev libbrotli-dev libunistring-dev libgnutls28-dev nettle-dev libgmp-dev libtasn1-6-dev zlib1g-dev
+MANAGER         := $(firstword $(foreach m,apt-get dnf pacman apk,$(if $(shell command -v $(m)),$(m))))
+APT             := DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends
+
+.PHONY: deps-portable $(addprefix deps-,apt-get dnf pacman apk none)
+deps: deps-$(or $(MANAGER),none)
+deps-apt-get:
+	apt-get update -qq
+	$(APT) $(PACKAGES)
+	$(APT) $(PACKAGES_IF_THERE) || echo 'not in this Debian: $(PACKAGES_IF_THERE); tests that need it are skipped'
+deps-dnf:
+	dnf install -y $(PACKAGES_dnf)
+deps-pacman:
+	pacman -S --needed --noconfirm $(PACKAGES_pacman)
+deps-apk:
+	apk add $(PACKAGES_apk)
+deps-none:
+	@printf '%s\n' 'neither apt-get, dnf, pacman nor apk is here; what Debian calls these is needed:' $(PACKAGES) >&2; exit 1
+deps-portable: deps
+	$(APT) $(PACKAGES_STATIC)

@@ -6,6 +6,7 @@
 #ifdef MOETOP_STATIC
 #include <nss.h>
 #endif
+#include <stdbool.h>
 #include <string.h>
 
 #ifdef MOETOP_STATIC
@@ -32,11 +33,13 @@ int library_load(const char *file, const char *packages, const char *const *name
 int library_load(const char *file, const char *packages, const char *const *names, void *table,
                  size_t bytes, struct error *e)
 {
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL), *address;
+    /* whoever stands before a library (LD_PRELOAD: oclgrind, tracers) stays before it */
+    bool preloaded = *names && dlsym(RTLD_DEFAULT, *names);
+    void *library = preloaded ? RTLD_DEFAULT : dlopen(file, RTLD_NOW | RTLD_LOCAL), *address;
     char *to = table;
 
     memset(table, 0, bytes);
-    if (!library) {
+    if (!library && !preloaded) {
         const char *why = dlerror();
 
         /* a library that is there and does not load is another matter: the linker's words */

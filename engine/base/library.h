@@ -20,9 +20,10 @@
 #define LIBRARY_NAME(name) #name,
 
 /* Fills a table (`bytes` long, function pointers and nothing else) with the addresses of `names`
- * (NULL behind the last) in the library `file`, or in one that it needs. packages: what brings it,
- * for the message. 0; ERR_IO: it is missing or too old, the line says which; the table is zeros
- * then. The portable program (MOETOP_STATIC) loads no library and says so. */
+ * (NULL behind the last) in the library `file`, or in one that it needs, or in one that the user
+ * preloaded in its place. packages: what brings it, for the message. 0; ERR_IO: it is missing or
+ * too old, the line says which; the table is zeros then. The portable program (MOETOP_STATIC) loads
+ * no library and says so. */
 int library_load(const char *file, const char *packages, const char *const *names, void *table,
                  size_t bytes, struct error *e);
 
