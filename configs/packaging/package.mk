@@ -100,3 +100,11 @@ deps-none:
 	@printf '%s\n' 'neither apt-get, dnf, pacman nor apk is here; what Debian calls these is needed:' $(PACKAGES) >&2; exit 1
 deps-portable: deps
 	$(APT) $(PACKAGES_STATIC)
+
+# Whether musl's headers (Alpine) have all that is used: every file is read by its compiler, with the other libraries' headers from here.
+.PHONY: check-musl
+check-musl: $(B)/gen/onnx.pb-c.h $(B)/gen/kernels.inc
+	$(call need,musl-gcc,musl-tools)
+	$(Q)for f in $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(SRC)); do musl-gcc $(filter-out -MMD -MP,$(BASE_CFLAGS)) -w -fsyntax-only \
+	  -DMOETOP_PREFIX='"$(PREFIX)"' -idirafter /usr/include -idirafter /usr/include/$(shell $(CC) -print-multiarch) $$f || exit 1; done
+	@echo 'musl has all that is used; the vector kernels were not read'
