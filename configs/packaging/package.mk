@@ -68,7 +68,7 @@ rpm: $(TARBALL)
 arch: $(TARBALL)
 	$(Q)mkdir -p build/arch && cp $(TARBALL) build/arch
 	$(Q)sed -e 's/^pkgver=.*/pkgver=$(VERSION)/' -e "s/SKIP/$$(sha256sum < $(TARBALL) | cut -d' ' -f1)/" $(PACKAGING)/PKGBUILD > build/arch/PKGBUILD
-	@if command -v makepkg >/dev/null; then cd build/arch && makepkg -f; else echo 'build/arch holds the PKGBUILD and its source; makepkg makes the package, on Arch'; fi
+	@if command -v makepkg >/dev/null && [ "$$(id -u)" != 0 ]; then cd build/arch && makepkg -f; else echo 'build/arch holds the PKGBUILD and its source; makepkg makes the package there, not as root'; fi
 
 # What `make deps` installs. Debian's list is in the Makefile.
 PACKAGES_dnf    := gcc make pkgconf-pkg-config ncurses-devel readline-devel libyaml-devel onednn-devel ocl-icd-devel opencl-headers \
