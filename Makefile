@@ -6,20 +6,23 @@ CC      ?= cc
 B       := build/$(MODE)
 VERSION := 0.1.0
 
-# The one list of packages (Debian names); the README and .ci/run call `make deps`.
+# The list of packages (Debian names; others: configs/packaging/package.mk); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
   ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
   libjansson-dev libutf8proc-dev libpcre2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev \
   libprotobuf-c-dev protobuf-c-compiler libonnx-dev tmux man-db clang
 PACKAGES_IF_THERE := oclgrind
 
-LIBS  = -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
-# Opened at their first use (engine/base/library.h), by the names that linking would note.
-LIBS_LATER := curl microhttpd dnnl clblast
+# Loaded at their first use (engine/base/library.h): OpenCL, CLBlast and oneDNN, where they are; and these, by the names that linking
+# would note.
+LIBS_LATER := curl microhttpd
+NCURSES    = $(or $(shell pkg-config --libs ncursesw 2>/dev/null),-lncursesw -ltinfo)
+# Linked in where there is a static one: the runtime of ONNX's structures is small.
+PROTOBUF_C = $(if $(SHARED),-lprotobuf-c,$(if $(filter /%,$(shell $(CC) -print-file-name=libprotobuf-c.a)),-l:libprotobuf-c.a,-lprotobuf-c))
+LIBS  = -ldl -lyaml -lreadline $(NCURSES) -ljansson -lutf8proc -lpcre2-8 -lcrypto -lhwloc $(PROTOBUF_C) -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
-  -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
+  -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
   -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter \
   -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
 # Hardening is for the program that is installed; it covers the kernels too.
@@ -111,10 +114,13 @@ $(B)/%.o: %.c $(B)/flags
 	@echo "CC   $<"
 	$(Q)$(CC) $(ALL_CFLAGS) $(KOPT) $(ISA) -c -o $@ $<
 
-# Other flags make other objects: the file changes when they do.
+# Other flags make other objects: the file changes when they do. The prefix is known to one object of the program.
 $(B)/flags: export FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)
-$(B)/flags: .FORCE
+$(B)/prefix: export FLAGS = $(PREFIX)
+$(B)/flags $(B)/prefix: .FORCE
 	$(Q)mkdir -p $(@D); printf '%s\n' "$$FLAGS" | cmp -s - $@ || printf '%s\n' "$$FLAGS" > $@
+$(B)/app/common/paths.o $(B)/tests/check_cli.o: KOPT := -DMOETOP_PREFIX='"$(PREFIX)"'
+$(B)/app/common/paths.o $(B)/tests/check_cli.o: $(B)/prefix
 
 # The file names of the libraries that are opened at their first use, from their own notes: LIBRARY_CURL "libcurl.so.4".
 $(B)/gen/libraries.h: $(B)/flags
@@ -123,7 +129,7 @@ $(B)/gen/libraries.h: $(B)/flags
 	  s=$$(LC_ALL=C readelf -d $$f 2>/dev/null | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'); \
 	  test -n "$$s" || { echo "lib$$l.so is not here: make deps" >&2; rm -f $@; exit 1; }; \
 	  printf '#define LIBRARY_%s "%s"\n' $$(echo $$l | tr a-z A-Z) $$s; done > $@
-$(B)/app/common/web.o $(B)/app/serve/common/mhd.o $(B)/engine/device/onednn/onednn.o $(B)/gpu/blas.o: $(B)/gen/libraries.h
+$(B)/app/common/web.o $(B)/app/serve/common/mhd.o: $(B)/gen/libraries.h
 
 # OpenCL sources become C string tables.
 $(B)/gen/kernels.inc: $(KERNELS)
@@ -214,7 +220,7 @@ compile_commands.json: Makefile $(SRC)
 help:
 	@printf '%s\n' \
 	  'make            ./moetop, the release program (MODE=debug, asan, tsan: build/MODE/moetop)' \
-	  'make deps       install the Debian packages it needs' \
+	  'make deps       install the packages it needs (apt, dnf, pacman, apk; elsewhere: their list)' \
 	  'make test       every suite and all fuzz corpora, as released; make check: the same of one MODE' \
   'make test-all   the rest of the gate: ASan+UBSan over everything, TSan over threads, clang' \
 	  'make lint       columns, layers, circles, printed documents: seconds' \
@@ -223,6 +229,8 @@ help:
 	  'make golden     golden numbers of DIRS="FOLDER|FILE.gguf ..."' \
 	  'make fuzz       libFuzzer over the parsers, FUZZ_SECONDS each (CC=clang)' \
 	  'make install    PREFIX, DESTDIR; make uninstall' \
+	  'make dist       a tarball that builds offline; make deb, rpm, arch: packages from it; all below build/' \
+	  'make portable   one file for any Linux, the CPU alone (make deps-portable before)' \
 	  'make compile_commands.json    for editors' \
 	  'sh tests/run.sh build/release check_engine    one suite'
 
@@ -236,8 +244,8 @@ docs: build/release/moetop
 	mv man/moetop.yaml.5.new man/moetop.yaml.5
 
 DATA := $(DESTDIR)$(PREFIX)/share
-# What share/moetop holds: everything of configs/ except notes.
-CONFIGS := $(sort $(shell find configs -type f))
+# What share/moetop holds.
+CONFIGS := $(sort $(shell find configs -path configs/packaging -prune -o -type f -print))
 
 MANUAL := $(sort $(wildcard man/*.1 man/*.5 man/*.7))
 
@@ -254,6 +262,7 @@ install: $(PROGRAM)
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/moetop
 	$(Q)for f in $(MANUAL); do install -D -m 644 $$f $(DATA)/man/man$${f##*.}/$${f#man/} || exit 1; done
 	$(Q)for f in $(CONFIGS); do install -D -m 644 $$f $(DATA)/moetop/$${f#configs/} || exit 1; done
+	sed -i 's|/usr/local/|$(PREFIX)/|' $(DATA)/moetop/systemd/moetop.service
 	install -D -m 644 LICENSE $(DATA)/doc/moetop/LICENSE
 	test ! -f README.md || install -D -m 644 README.md $(DATA)/doc/moetop/README.md
 	$(call install_completion,bash,bash-completion/completions/moetop)
@@ -278,10 +287,7 @@ $(B)/tests/grammar_masks: $(B)/tests/grammar_masks.o $(B)/libmoetop.a
 	@echo "LD   $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
-deps:
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES)
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES_IF_THERE) || echo 'not in this Debian: $(PACKAGES_IF_THERE); tests that need it are skipped'
+include configs/packaging/package.mk
 
 clean:
 	rm -rf build moetop

@@ -1,29 +1,33 @@
 /* See blas.h. CLBlast has no BF16 and its F16 accumulates in 16 bits, so both are converted to a
  * reusable F32 tile. */
 #include "gpu/blas.h"
-
 #include "engine/base/library.h"
 
 #include <clblast_c.h>
-#include <libraries.h>
-
-#define FUNCTIONS(X) X(CLBlastSgemm)
-
-static struct {
-    FUNCTIONS(LIBRARY_POINTER)
-} clblast;
-static const char *const names[] = {FUNCTIONS(LIBRARY_NAME)};
-static struct library library = {.file = LIBRARY_CLBLAST,
-                                 .names = names,
-                                 .functions = &clblast,
-                                 .n = sizeof names / sizeof *names,
-                                 .lock = PTHREAD_MUTEX_INITIALIZER};
+#include <pthread.h>
 
 #define TILE_BYTES (16u << 20)
 
-int blas_library(struct error *e)
+#define CLBLAST_FUNCTIONS(F) F(CLBlastSgemm)
+static struct {
+    CLBLAST_FUNCTIONS(LIBRARY_MEMBER)
+} clblast;
+static struct error failure; /* written once, as the table is */
+
+static void load(void)
 {
-    return library_open(&library, e);
+    static const char *const names[] = {CLBLAST_FUNCTIONS(LIBRARY_NAME) NULL};
+
+    library_load("libclblast.so.1", "package libclblast1 or clblast", names, &clblast,
+                 sizeof clblast, &failure);
+}
+
+int blas_load(struct error *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load);
+    return failure.code ? error_set(e, failure.code, "%s", failure.text) : 0;
 }
 
 bool blas_wants(const struct device *d, enum dtype type, int rows)

@@ -9,9 +9,8 @@
 
 #define BLAS_ROWS 24 /* fewer rows: our own kernels */
 
-/* Opens CLBlast at the first call; 0 before any other call that multiplies. ERR_DEVICE: it is not
- * installed. */
-int blas_library(struct error *e);
+/* Loads libclblast at the first call. 0; ERR_IO and a line that names it and its packages. */
+int blas_load(struct error *e);
 size_t blas_buffer_bytes(const struct device *d);
 int blas_buffers(struct device *d, struct error *e); /* allocates them */
 void blas_close(struct device *d);

@@ -136,7 +136,7 @@ static uint64_t time_product(struct device *d, const struct part *p, cl_mem x, c
 
         if ((blas ? blas_multiply(d, x, rows, p, y, false, &e)
                   : jobs_multiply_own(d, x, &d->hq, rows, &o, 1, false, &e)) < 0 ||
-            clFinish(d->queue) != CL_SUCCESS)
+            cl.Finish(d->queue) != CL_SUCCESS)
             return 0;
         ns = clock_now() - start;
         if (i && ns < best)
@@ -171,8 +171,8 @@ static void measure(struct device *d, const struct report_model *m, struct devic
             for (int i = 0; i < 4; i++) {
                 uint64_t start = clock_now();
 
-                if (clEnqueueWriteBuffer(d->queue, p.mem, CL_TRUE, 0, 32u << 20, host, 0, NULL,
-                                         NULL) != CL_SUCCESS)
+                if (cl.EnqueueWriteBuffer(d->queue, p.mem, CL_TRUE, 0, 32u << 20, host, 0, NULL,
+                                          NULL) != CL_SUCCESS)
                     break;
                 ns = clock_now() - start;
                 best = ns < best ? ns : best;
@@ -208,6 +208,7 @@ static void describe(struct device *d, struct device_report *out)
     static const char *const verdicts[] = {"not tested", "right and faster: used",
                                            "right, but slower than our own kernels: not used",
                                            "wrong values: not used"};
+    struct error missing;
     size_t n = 0;
 
     out->supported[0] = '\0';
@@ -231,7 +232,10 @@ static void describe(struct device *d, struct device_report *out)
     if (n == 0)
         snprintf(out->supported, sizeof out->supported, "nothing");
     snprintf(out->selftest, sizeof out->selftest, "%s", d->verdict);
-    if (d->blas.gain > 0)
+    if (d->blas.verdict == BLAS_MISSING)
+        snprintf(out->library, sizeof out->library, "CLBlast: %.*s: not used",
+                 (int)sizeof out->library - 24, blas_load(&missing) < 0 ? missing.text : "");
+    else if (d->blas.gain > 0)
         snprintf(out->library, sizeof out->library, "CLBlast: %s (%.2f times our speed)",
                  verdicts[d->blas.verdict], d->blas.gain);
     else

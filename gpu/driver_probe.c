@@ -6,8 +6,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
 #include "engine/base/mem.h"
+#include "gpu/functions.h"
 
-#include <CL/cl.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -70,21 +70,21 @@ static bool touch_device(cl_device_id id)
 {
     static const char *const source = "__kernel void touch(__global const int *x, __global int *y) "
                                       "{ int i = get_global_id(0); y[i] = x[i] * 3 + 1; }";
-    cl_context context = clCreateContext(NULL, 1, &id, NULL, NULL, NULL);
+    cl_context context = cl.CreateContext(NULL, 1, &id, NULL, NULL, NULL);
     cl_command_queue queue =
-        context ? clCreateCommandQueue(context, id, CL_QUEUE_PROFILING_ENABLE, NULL) : NULL;
-    cl_program program =
-        queue ? clCreateProgramWithSource(context, 1, (const char **)(uintptr_t)&source, NULL, NULL)
-              : NULL;
+        context ? cl.CreateCommandQueue(context, id, CL_QUEUE_PROFILING_ENABLE, NULL) : NULL;
+    cl_program program = queue ? cl.CreateProgramWithSource(
+                                     context, 1, (const char **)(uintptr_t)&source, NULL, NULL)
+                               : NULL;
     static int x[TOUCHED], y[TOUCHED];
-    cl_mem in = program ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof x, NULL, NULL) : NULL;
-    cl_mem out = in ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof y, NULL, NULL) : NULL;
+    cl_mem in = program ? cl.CreateBuffer(context, CL_MEM_READ_WRITE, sizeof x, NULL, NULL) : NULL;
+    cl_mem out = in ? cl.CreateBuffer(context, CL_MEM_READ_WRITE, sizeof y, NULL, NULL) : NULL;
     size_t n = TOUCHED;
     cl_event ev[3];
 
-    if (!out || clBuildProgram(program, 1, &id, "", NULL, NULL) != CL_SUCCESS)
+    if (!out || cl.BuildProgram(program, 1, &id, "", NULL, NULL) != CL_SUCCESS)
         return true;
-    cl_kernel kernel = clCreateKernel(program, "touch", NULL);
+    cl_kernel kernel = cl.CreateKernel(program, "touch", NULL);
 
     if (!kernel)
         return true;
@@ -93,18 +93,18 @@ static bool touch_device(cl_device_id id)
             x[i] = round * 1000 + i;
             y[i] = 0;
         }
-        if (clSetKernelArg(kernel, 0, sizeof in, &in) != CL_SUCCESS ||
-            clSetKernelArg(kernel, 1, sizeof out, &out) != CL_SUCCESS ||
-            clEnqueueWriteBuffer(queue, in, CL_FALSE, 0, sizeof x, x, 0, NULL, &ev[0]) !=
+        if (cl.SetKernelArg(kernel, 0, sizeof in, &in) != CL_SUCCESS ||
+            cl.SetKernelArg(kernel, 1, sizeof out, &out) != CL_SUCCESS ||
+            cl.EnqueueWriteBuffer(queue, in, CL_FALSE, 0, sizeof x, x, 0, NULL, &ev[0]) !=
                 CL_SUCCESS ||
-            clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &n, NULL, 0, NULL, &ev[1]) !=
+            cl.EnqueueNDRangeKernel(queue, kernel, 1, NULL, &n, NULL, 0, NULL, &ev[1]) !=
                 CL_SUCCESS ||
-            clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof y, y, 0, NULL, &ev[2]) !=
+            cl.EnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof y, y, 0, NULL, &ev[2]) !=
                 CL_SUCCESS ||
-            clFlush(queue) != CL_SUCCESS || clFinish(queue) != CL_SUCCESS)
+            cl.Flush(queue) != CL_SUCCESS || cl.Finish(queue) != CL_SUCCESS)
             return true;
         for (int i = 0; i < 3; i++)
-            clReleaseEvent(ev[i]);
+            cl.ReleaseEvent(ev[i]);
         for (int i = 0; i < TOUCHED; i++)
             if (y[i] != x[i] * 3 + 1)
                 return false;
@@ -119,14 +119,16 @@ int driver_probe_child(void)
     cl_uint n = 0;
     bool right = true;
 
+    if (opencl_load(NULL) < 0)
+        return 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setrlimit(RLIMIT_CORE, &none);
-    if (clGetPlatformIDs(DRIVERS_MAX, platforms, &n) == CL_SUCCESS)
+    if (cl.GetPlatformIDs(DRIVERS_MAX, platforms, &n) == CL_SUCCESS)
         for (cl_uint p = 0; p < n && p < DRIVERS_MAX; p++) {
             cl_device_id devices[8];
             cl_uint m = 0;
 
-            if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 8, devices, &m) == CL_SUCCESS)
+            if (cl.GetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 8, devices, &m) == CL_SUCCESS)
                 for (cl_uint i = 0; i < m && i < 8; i++)
                     right = touch_device(devices[i]) && right;
         }
@@ -349,7 +351,7 @@ static void load_good_ones(const struct driver *list, int n)
     if (make_folder(folder, sizeof folder, list, n) < 0)
         return;
     setenv("OCL_ICD_VENDORS", folder, 1);
-    clGetPlatformIDs(0, NULL, &count);
+    cl.GetPlatformIDs(0, NULL, &count);
     remove_folder(folder);
 }
 
@@ -360,7 +362,7 @@ void driver_probe_run(char *out, size_t size)
     size_t at = 0;
 
     pthread_mutex_lock(&probe.lock);
-    if (probe.set && !probe.done) {
+    if (probe.set && !probe.done && opencl_load(NULL) == 0) {
         probe.done = true;
         n = find_drivers(list);
         for (int i = 0; i < n; i++) {

@@ -11,7 +11,7 @@
 static void event_drop(cl_event *ev)
 {
     if (*ev)
-        clReleaseEvent(*ev);
+        cl.ReleaseEvent(*ev);
     *ev = NULL;
 }
 
@@ -21,9 +21,9 @@ static void count_time(struct device *d, struct swap_slot *s)
     cl_ulong a = 0, b = 0;
 
     if (s->begun && s->ready &&
-        clGetEventProfilingInfo(s->begun, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) ==
+        cl.GetEventProfilingInfo(s->begun, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) ==
             CL_SUCCESS &&
-        clGetEventProfilingInfo(s->ready, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) ==
+        cl.GetEventProfilingInfo(s->ready, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) ==
             CL_SUCCESS &&
         b > a)
         d->stats.transfer_ns += b - a;
@@ -44,7 +44,7 @@ void expert_swap_forget(struct device *d)
     if (!d->swap.items)
         return;
     if (!d->lost)
-        clFinish(d->upload);
+        cl.Finish(d->upload);
     for (int i = 0; i < DEVICE_STREAM; i++)
         slot_forget(d, &d->swap.slot[i]);
     d->swap.n = d->swap.next = 0;
@@ -70,7 +70,7 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
 
     if (!on) {
         if (!d->lost && d->queue)
-            clFinish(d->queue);
+            cl.Finish(d->queue);
         close_slots(d);
         return 0;
     }
@@ -115,9 +115,9 @@ static cl_int copy_in(struct device *d, struct swap_slot *s, cl_mem to, const vo
     if (!first)
         event_drop(&s->ready);
     if (!cl_injected(&rc))
-        rc = clEnqueueWriteBuffer(d->upload, to, CL_FALSE, 0, bytes, data, first && s->used,
-                                  first && s->used ? &s->used : NULL,
-                                  first ? &s->begun : &s->ready);
+        rc = cl.EnqueueWriteBuffer(d->upload, to, CL_FALSE, 0, bytes, data, first && s->used,
+                                   first && s->used ? &s->used : NULL,
+                                   first ? &s->begun : &s->ready);
     d->stats.uploaded_bytes += bytes;
     d->stats.streamed_bytes += bytes;
     return rc;
@@ -145,7 +145,7 @@ static int fill(struct device *d, struct swap_slot *s, int layer, int expert, st
             rc = copy_in(d, s, p->bias, m->bias, (size_t)m->rows * sizeof *m->bias);
     }
     if (rc == CL_SUCCESS)
-        rc = clFlush(d->upload);
+        rc = cl.Flush(d->upload);
     event_drop(&s->used);
     if (cl_check(d, rc, "streaming an expert", e) < 0)
         return ERR_DEVICE;
@@ -224,7 +224,7 @@ struct block *expert_swap_take(struct device *d, int layer, int expert, struct e
         return NULL;
     }
     if (s->ready && !cl_injected(&rc))
-        rc = clEnqueueBarrierWithWaitList(d->queue, 1, &s->ready, NULL);
+        rc = cl.EnqueueBarrierWithWaitList(d->queue, 1, &s->ready, NULL);
     return cl_check(d, rc, "waiting for an expert", e) < 0 ? NULL : &s->block;
 }
 
@@ -235,9 +235,9 @@ int expert_swap_done(struct device *d, int layer, int expert, struct error *e)
 
     event_drop(&s->used);
     if (!cl_injected(&rc))
-        rc = clEnqueueMarkerWithWaitList(d->queue, 0, NULL, &s->used);
+        rc = cl.EnqueueMarkerWithWaitList(d->queue, 0, NULL, &s->used);
     if (rc == CL_SUCCESS)
-        rc = clFlush(d->queue); /* the other queue will wait for it */
+        rc = cl.Flush(d->queue); /* the other queue will wait for it */
     if (cl_check(d, rc, "marking an expert", e) < 0)
         return ERR_DEVICE;
     s->wanted = false;

@@ -4,9 +4,8 @@
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
 
-#include <CL/cl.h>
-
 #include "engine/device/device.h"
+#include "gpu/functions.h"
 #include "gpu/tuning.h"
 
 #include <stdint.h>
@@ -141,7 +140,7 @@ struct job_record {
     int n_copies;
 };
 
-enum blas_verdict { BLAS_UNKNOWN, BLAS_USED, BLAS_SLOWER, BLAS_WRONG };
+enum blas_verdict { BLAS_UNKNOWN, BLAS_USED, BLAS_SLOWER, BLAS_WRONG, BLAS_MISSING };
 
 struct blas { /* blas.h */
     bool use;

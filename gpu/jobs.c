@@ -668,8 +668,8 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4,
-                                 (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
+        rc = cl.EnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4,
+                                  (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
     if (cl_check(d, rc, "reading the routing", e) < 0)
         return ERR_DEVICE;
     for (int x = 0; x < hp->n_experts; x++) {

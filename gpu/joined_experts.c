@@ -50,7 +50,7 @@ static int copy(struct device *d, cl_mem from, cl_mem to, size_t at, size_t byte
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueCopyBuffer(d->queue, from, to, 0, at, bytes, 0, NULL, NULL);
+        rc = cl.EnqueueCopyBuffer(d->queue, from, to, 0, at, bytes, 0, NULL, NULL);
     return cl_check(d, rc, "clEnqueueCopyBuffer", e);
 }
 
@@ -59,7 +59,7 @@ static int finish(struct device *d, struct error *e)
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clFinish(d->queue);
+        rc = cl.Finish(d->queue);
     return cl_check(d, rc, "clFinish", e);
 }
 
@@ -93,8 +93,8 @@ static int join_parts(struct device *d, int layer, int k, bool bias, size_t step
         cl_mem *at = place(&expert(d, layer, i)->part[k], bias);
         const cl_buffer_region region = {(size_t)i * step, bytes_of(first, bias)};
         cl_int rc = CL_SUCCESS;
-        cl_mem part = clCreateSubBuffer(*whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
-                                        &region, &rc);
+        cl_mem part = cl.CreateSubBuffer(*whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                         &region, &rc);
 
         if (cl_check(d, rc, "clCreateSubBuffer", e) < 0)
             return ERR_DEVICE; /* those before are parts of it already: both hold the weights */

@@ -238,7 +238,7 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
 static void kernel_release(cl_kernel *k)
 {
     if (*k)
-        clReleaseKernel(*k);
+        cl.ReleaseKernel(*k);
     *k = NULL;
 }
 
@@ -247,7 +247,7 @@ void kernel_set_release(struct device *d)
     for (int i = 0; i < CORE_COUNT; i++)
         kernel_release(&d->core[i]);
     if (d->core_program)
-        clReleaseProgram(d->core_program);
+        cl.ReleaseProgram(d->core_program);
     d->core_program = NULL;
     for (int t = 0; t < DTYPE_COUNT; t++)
         for (int many = 0; many < 2; many++) {
@@ -255,7 +255,7 @@ void kernel_set_release(struct device *d)
             kernel_release(&d->type[t].gate_up[many]);
             kernel_release(&d->type[t].down[many]);
             if (d->type[t].program[many])
-                clReleaseProgram(d->type[t].program[many]);
+                cl.ReleaseProgram(d->type[t].program[many]);
             d->type[t].program[many] = NULL;
         }
 }

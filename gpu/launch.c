@@ -43,7 +43,7 @@ int job_end(struct device *d, struct error *e)
 
     d->current = NULL;
     if (!cl_injected(&rc))
-        rc = clFlush(d->queue);
+        rc = cl.Flush(d->queue);
     return cl_check(d, rc, "clFlush", e);
 }
 
@@ -51,13 +51,13 @@ static uint64_t event_time(cl_event ev, cl_profiling_info what)
 {
     cl_ulong t = 0;
 
-    return ev && clGetEventProfilingInfo(ev, what, sizeof t, &t, NULL) == CL_SUCCESS ? t : 0;
+    return ev && cl.GetEventProfilingInfo(ev, what, sizeof t, &t, NULL) == CL_SUCCESS ? t : 0;
 }
 
 static void event_release(cl_event *ev)
 {
     if (*ev)
-        clReleaseEvent(*ev);
+        cl.ReleaseEvent(*ev);
     *ev = NULL;
 }
 
@@ -66,8 +66,8 @@ static cl_int event_status(cl_event ev)
 {
     cl_int status = CL_COMPLETE;
 
-    if (ev && clGetEventInfo(ev, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) !=
-                  CL_SUCCESS)
+    if (ev && cl.GetEventInfo(ev, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status,
+                              NULL) != CL_SUCCESS)
         status = CL_OUT_OF_RESOURCES;
     return status;
 }
@@ -106,7 +106,7 @@ int job_harvest(struct device *d, struct error *e)
     if (d->n_jobs == 0)
         return 0;
     if (!cl_injected(&rc))
-        rc = clFinish(d->queue);
+        rc = cl.Finish(d->queue);
     d->stats.wait_ns += clock_now() - start;
     for (int i = 0; i < d->n_jobs && rc == CL_SUCCESS; i++) {
         struct job_record *r = &d->job[i];
@@ -147,15 +147,15 @@ int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const
             cl_mem m = va_arg(ap, cl_mem);
 
             m = m ? m : d->none;
-            rc = clSetKernelArg(k, i, sizeof m, &m);
+            rc = cl.SetKernelArg(k, i, sizeof m, &m);
         } else if (*format == 'i') {
             cl_int v = va_arg(ap, int);
 
-            rc = clSetKernelArg(k, i, sizeof v, &v);
+            rc = cl.SetKernelArg(k, i, sizeof v, &v);
         } else {
             cl_float v = (cl_float)va_arg(ap, double);
 
-            rc = clSetKernelArg(k, i, sizeof v, &v);
+            rc = cl.SetKernelArg(k, i, sizeof v, &v);
         }
     }
     va_end(ap);
@@ -185,7 +185,7 @@ int launch(struct device *d, cl_kernel k, const char *name, int dims, const size
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueNDRangeKernel(d->queue, k, (cl_uint)dims, NULL, global, local, 0, NULL, &ev);
+        rc = cl.EnqueueNDRangeKernel(d->queue, k, (cl_uint)dims, NULL, global, local, 0, NULL, &ev);
     if (cl_check(d, rc, name, e) < 0)
         return ERR_DEVICE;
     launch_keep(d, ev);
@@ -216,7 +216,7 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueWriteBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
+        rc = cl.EnqueueWriteBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
     if (cl_check(d, rc, "clEnqueueWriteBuffer", e) < 0)
         return ERR_DEVICE;
     d->stats.uploaded_bytes += bytes;
@@ -230,7 +230,7 @@ int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct e
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueCopyBuffer(d->queue, from, to, 0, 0, bytes, 0, NULL, &ev);
+        rc = cl.EnqueueCopyBuffer(d->queue, from, to, 0, 0, bytes, 0, NULL, &ev);
     if (cl_check(d, rc, "clEnqueueCopyBuffer", e) < 0)
         return ERR_DEVICE;
     launch_keep(d, ev);
@@ -244,7 +244,7 @@ int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t 
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueReadBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
+        rc = cl.EnqueueReadBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
     if (cl_check(d, rc, "clEnqueueReadBuffer", e) < 0)
         return ERR_DEVICE;
     d->stats.downloaded_bytes += bytes;

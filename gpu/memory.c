@@ -48,7 +48,7 @@ int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what,
                          d->target.info.name, what, bytes >> 20,
                          (unsigned long long)d->target.info.max_alloc >> 20);
     if (!cl_injected(&rc))
-        *out = clCreateBuffer(d->context, CL_MEM_READ_WRITE, bytes, NULL, &rc);
+        *out = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE, bytes, NULL, &rc);
     if (rc != CL_SUCCESS) {
         *out = NULL;
         d->stats.failures++;
@@ -61,7 +61,7 @@ int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what,
 void memory_release(cl_mem *mem)
 {
     if (*mem)
-        clReleaseMemObject(*mem);
+        cl.ReleaseMemObject(*mem);
     *mem = NULL;
 }
 
@@ -70,7 +70,7 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueWriteBuffer(d->upload, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL);
+        rc = cl.EnqueueWriteBuffer(d->upload, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL);
     d->stats.uploaded_bytes += bytes;
     return cl_check(d, rc, "clEnqueueWriteBuffer", e);
 }
@@ -189,14 +189,14 @@ int memory_open(struct device *d, struct error *e)
     if (d->share)
         return 0;
     if (!cl_injected(&rc))
-        d->staging = clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
-                                    2 * STAGING_HALF, NULL, &rc);
+        d->staging = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
+                                     2 * STAGING_HALF, NULL, &rc);
     if (cl_check(d, rc, "pinned staging memory", e) < 0)
         return ERR_DEVICE;
     if (!cl_injected(&rc))
-        d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE,
-                                            CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0,
-                                            NULL, NULL, &rc);
+        d->staging_map = cl.EnqueueMapBuffer(d->upload, d->staging, CL_TRUE,
+                                             CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0,
+                                             NULL, NULL, &rc);
     d->stats.staging_bytes = 2 * STAGING_HALF;
     return cl_check(d, rc, "mapping the staging memory", e);
 }
@@ -381,7 +381,7 @@ void memory_state_close(struct device *d, int session)
     if (session < 0 || session >= d->kv_room || !d->kv_open[session])
         return;
     if (!d->lost)
-        clFinish(d->queue);
+        cl.Finish(d->queue);
     for (int l = 0; l < d->base.config.model->hp.n_layers; l++)
         kv_give(d, &d->attention[l], session);
     d->kv_open[session] = false;
@@ -423,7 +423,7 @@ void memory_drop(struct device *d, struct block_id id)
     if (b->state == BLOCK_ABSENT)
         return;
     if (b->state == BLOCK_LOADING)
-        clFinish(d->upload);
+        cl.Finish(d->upload);
     if (id.kind == BLOCK_EXPERT)
         joined_experts_leave(d, id.layer, id.expert);
     block_release(d, b);
@@ -482,8 +482,8 @@ static int part_begin(struct device *d, struct part *p, enum block_kind kind,
     p->m = m;
     if (m->bytes <= d->target.info.max_alloc && shareable(d, m)) {
         if (!cl_injected(&rc)) /* drivers require whole cache lines; matrices are padded to them */
-            p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
-                                    (m->bytes + 63) / 64 * 64, (void *)(uintptr_t)m->data, &rc);
+            p->mem = cl.CreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
+                                     (m->bytes + 63) / 64 * 64, (void *)(uintptr_t)m->data, &rc);
         if (rc == CL_SUCCESS) {
             p->shared = true;
             p->done = m->bytes;
@@ -566,21 +566,21 @@ static int copy_piece(struct device *d, struct part *p, size_t bytes, struct err
 
     if (!d->staging_map) { /* shared memory, but this matrix could not be used in place */
         if (!cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_TRUE, p->done, bytes,
-                                      (const char *)p->m->data + p->done, 0, NULL, NULL);
+            rc = cl.EnqueueWriteBuffer(d->upload, p->mem, CL_TRUE, p->done, bytes,
+                                       (const char *)p->m->data + p->done, 0, NULL, NULL);
     } else {
         if (d->staging_event[half]) {
-            rc = clWaitForEvents(1, &d->staging_event[half]);
-            clReleaseEvent(d->staging_event[half]);
+            rc = cl.WaitForEvents(1, &d->staging_event[half]);
+            cl.ReleaseEvent(d->staging_event[half]);
             d->staging_event[half] = NULL;
         }
         memcpy((char *)d->staging_map + offset, (const char *)p->m->data + p->done, bytes);
         if (rc == CL_SUCCESS && !cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_FALSE, p->done, bytes,
-                                      (char *)d->staging_map + offset, 0, NULL,
-                                      &d->staging_event[half]);
+            rc = cl.EnqueueWriteBuffer(d->upload, p->mem, CL_FALSE, p->done, bytes,
+                                       (char *)d->staging_map + offset, 0, NULL,
+                                       &d->staging_event[half]);
         if (rc == CL_SUCCESS)
-            rc = clFlush(d->upload);
+            rc = cl.Flush(d->upload);
     }
     p->done += bytes;
     d->stats.uploaded_bytes += bytes;
@@ -618,7 +618,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
     if (left == 0 && d->staging_map)
         return 0; /* the last piece is copied while the next token is computed */
     if (d->staging_map && !cl_injected(&rc))
-        rc = clFinish(d->upload);
+        rc = cl.Finish(d->upload);
     if (cl_check(d, rc, "uploading weights", e) < 0)
         goto fail;
     b->state = BLOCK_RESIDENT;
@@ -627,7 +627,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
     return 1;
 fail:
     if (!d->lost)
-        clFinish(d->upload);
+        cl.Finish(d->upload);
     block_release(d, b);
     return ERR_DEVICE;
 }
@@ -651,10 +651,10 @@ void memory_close(struct device *d)
         memory_release(scratch_place(d, &list[i]));
     for (int i = 0; i < 2; i++)
         if (d->staging_event[i])
-            clReleaseEvent(d->staging_event[i]);
+            cl.ReleaseEvent(d->staging_event[i]);
     if (d->staging_map) {
-        clEnqueueUnmapMemObject(d->upload, d->staging, d->staging_map, 0, NULL, NULL);
-        clFinish(d->upload);
+        cl.EnqueueUnmapMemObject(d->upload, d->staging, d->staging_map, 0, NULL, NULL);
+        cl.Finish(d->upload);
     }
     memory_release(&d->staging);
     mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used *

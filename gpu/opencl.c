@@ -40,9 +40,9 @@ int opencl_contexts(void)
 
 static void link_close(struct device_link *l)
 {
-    clReleaseCommandQueue(l->queue);
-    clReleaseCommandQueue(l->upload);
-    clReleaseContext(l->context);
+    cl.ReleaseCommandQueue(l->queue);
+    cl.ReleaseCommandQueue(l->upload);
+    cl.ReleaseContext(l->context);
     contexts--;
     mem_free(l);
 }
@@ -50,9 +50,9 @@ static void link_close(struct device_link *l)
 /* Uses the context and the queues of a device that was opened before. */
 static void link_use(struct device *d, const struct device_link *l)
 {
-    clRetainContext(d->context = l->context);
-    clRetainCommandQueue(d->queue = l->queue);
-    clRetainCommandQueue(d->upload = l->upload);
+    cl.RetainContext(d->context = l->context);
+    cl.RetainCommandQueue(d->queue = l->queue);
+    cl.RetainCommandQueue(d->upload = l->upload);
     d->linked = true;
 }
 
@@ -64,9 +64,9 @@ static void link_leave(struct device *d, struct device_link **to)
     if (!l)
         return;
     *l = (struct device_link){d->context, d->queue, d->upload};
-    clRetainContext(l->context);
-    clRetainCommandQueue(l->queue);
-    clRetainCommandQueue(l->upload);
+    cl.RetainContext(l->context);
+    cl.RetainCommandQueue(l->queue);
+    cl.RetainCommandQueue(l->upload);
     d->linked = true;
     *to = l;
 }
@@ -76,18 +76,18 @@ static void device_close(struct device *d)
     if (!d)
         return;
     if (d->queue && !d->lost)
-        clFinish(d->queue);
+        cl.Finish(d->queue);
     job_forget(d);
     expert_swap_set(d, false, NULL);
     blas_close(d);
     memory_close(d);
     kernel_set_release(d);
     if (d->queue)
-        clReleaseCommandQueue(d->queue);
+        cl.ReleaseCommandQueue(d->queue);
     if (d->upload)
-        clReleaseCommandQueue(d->upload);
+        cl.ReleaseCommandQueue(d->upload);
     if (d->context)
-        clReleaseContext(d->context);
+        cl.ReleaseContext(d->context);
     if (d->context && !d->linked)
         contexts--;
     mem_free(d);
@@ -226,14 +226,14 @@ static int make_context(struct device *d, struct error *e)
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        d->context = clCreateContext(NULL, 1, &d->target.id, NULL, NULL, &rc);
+        d->context = cl.CreateContext(NULL, 1, &d->target.id, NULL, NULL, &rc);
     if (cl_check(d, rc, "clCreateContext", e) < 0)
         return ERR_DEVICE;
     contexts++;
     if (!cl_injected(&rc))
-        d->queue = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
+        d->queue = cl.CreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
     if (rc == CL_SUCCESS && !cl_injected(&rc))
-        d->upload = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
+        d->upload = cl.CreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
     return cl_check(d, rc, "clCreateCommandQueue", e);
 }
 
@@ -278,7 +278,7 @@ static int finish(struct device *d, int rc)
 {
     if (rc < 0) {
         if (!d->lost)
-            clFinish(d->queue);
+            cl.Finish(d->queue);
         expert_swap_forget(d);
         d->scatter_n = 0;
         job_forget(d);

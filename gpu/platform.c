@@ -66,7 +66,7 @@ static void platform_text(cl_platform_id p, cl_platform_info what, char *out, si
     char text[1024] = "";
     size_t n = 0;
 
-    if (clGetPlatformInfo(p, what, sizeof text - 1, text, &n) != CL_SUCCESS)
+    if (cl.GetPlatformInfo(p, what, sizeof text - 1, text, &n) != CL_SUCCESS)
         text[0] = '\0';
     snprintf(out, size, "%s", text);
 }
@@ -77,10 +77,10 @@ static void device_text(cl_device_id d, cl_device_info what, char *out, size_t s
     char *text;
 
     out[0] = '\0';
-    if (clGetDeviceInfo(d, what, 0, NULL, &n) != CL_SUCCESS || n == 0 || n > 1u << 20 ||
+    if (cl.GetDeviceInfo(d, what, 0, NULL, &n) != CL_SUCCESS || n == 0 || n > 1u << 20 ||
         !(text = mem_alloc(n + 1, 1)))
         return;
-    if (clGetDeviceInfo(d, what, n, text, NULL) == CL_SUCCESS) {
+    if (cl.GetDeviceInfo(d, what, n, text, NULL) == CL_SUCCESS) {
         const char *start = text;
 
         text[n] = '\0';
@@ -99,8 +99,8 @@ static uint64_t device_number(cl_device_id d, cl_device_info what, size_t size)
     cl_uint narrow = 0;
 
     if (size == 4)
-        return clGetDeviceInfo(d, what, 4, &narrow, NULL) == CL_SUCCESS ? narrow : 0;
-    return clGetDeviceInfo(d, what, 8, &wide, NULL) == CL_SUCCESS ? wide : 0;
+        return cl.GetDeviceInfo(d, what, 4, &narrow, NULL) == CL_SUCCESS ? narrow : 0;
+    return cl.GetDeviceInfo(d, what, 8, &wide, NULL) == CL_SUCCESS ? wide : 0;
 }
 
 /* Sets the reason why an existing device cannot be used; empty if it can. */
@@ -141,15 +141,15 @@ static void describe(struct cl_target *t)
         snprintf(t->info.name, sizeof t->info.name, "unnamed device");
     device_text(t->id, CL_DRIVER_VERSION, version, sizeof version);
     snprintf(t->info.driver, sizeof t->info.driver, "%.60s %.60s", t->platform_name, version);
-    if (clGetDeviceInfo(t->id, CL_DEVICE_TYPE, sizeof type, &type, NULL) == CL_SUCCESS)
+    if (cl.GetDeviceInfo(t->id, CL_DEVICE_TYPE, sizeof type, &type, NULL) == CL_SUCCESS)
         t->info.is_cpu_type = (type & CL_DEVICE_TYPE_CPU) != 0;
     t->info.unified = device_number(t->id, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0;
     t->info.memory = device_number(t->id, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
     t->info.max_alloc = device_number(t->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
     t->align = (cl_uint)device_number(t->id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 4) / 8;
-    if (clGetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, 0, NULL, &n) == CL_SUCCESS && n < 1u << 20 &&
+    if (cl.GetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, 0, NULL, &n) == CL_SUCCESS && n < 1u << 20 &&
         (extensions = mem_alloc(n + 1, 1))) {
-        if (clGetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, n, extensions, NULL) == CL_SUCCESS) {
+        if (cl.GetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, n, extensions, NULL) == CL_SUCCESS) {
             t->has_dot8 = strstr(extensions, "cl_khr_integer_dot_product") != NULL;
             t->has_fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
         }
@@ -195,9 +195,14 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
     int n = 0, empty = 0;
     char empty_name[96] = "";
     cl_int rc;
+    struct error e;
 
+    if (opencl_load(&e) < 0) {
+        snprintf(why, why_size, "%s", e.text);
+        return 0;
+    }
     driver_probe_run(why, why_size);
-    rc = clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms);
+    rc = cl.GetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms);
     if (rc != CL_SUCCESS || n_platforms == 0) {
         if (!why[0] && !closed_render_node(why, why_size))
             snprintf(why, why_size,
@@ -212,7 +217,7 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
         cl_device_id devices[MAX_DEVICES];
         cl_uint n_devices = 0;
 
-        rc = clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_DEVICES, devices, &n_devices);
+        rc = cl.GetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_DEVICES, devices, &n_devices);
         if (rc != CL_SUCCESS || n_devices == 0) {
             if (empty++ == 0)
                 platform_text(platforms[p], CL_PLATFORM_NAME, empty_name, sizeof empty_name);

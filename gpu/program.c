@@ -100,11 +100,11 @@ static cl_program from_cache(struct device *d, const char *path, uint64_t key)
         return NULL;
     size_t bytes = head.bytes;
     const unsigned char *binary = (const unsigned char *)data + sizeof head;
-    p = clCreateProgramWithBinary(d->context, 1, &d->target.id, &bytes, &binary, &status, &rc);
+    p = cl.CreateProgramWithBinary(d->context, 1, &d->target.id, &bytes, &binary, &status, &rc);
     if (!p || rc != CL_SUCCESS || status != CL_SUCCESS ||
-        clBuildProgram(p, 1, &d->target.id, "", NULL, NULL) != CL_SUCCESS) {
+        cl.BuildProgram(p, 1, &d->target.id, "", NULL, NULL) != CL_SUCCESS) {
         if (p)
-            clReleaseProgram(p);
+            cl.ReleaseProgram(p);
         p = NULL;
     }
     mem_free(data);
@@ -120,14 +120,14 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     bool note = keeps_its_own(d);
 
     if (!note &&
-        (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS ||
+        (cl.GetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS ||
          bytes == 0))
         return;
     if (!(data = mem_alloc(sizeof head + bytes, 1)))
         return;
     binary = data + sizeof head;
     if (note ||
-        clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) {
+        cl.GetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) {
         head.bytes = bytes;
         head.sum = hash_bytes(key, binary, bytes);
         memcpy(data, &head, sizeof head);
@@ -143,10 +143,10 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
     char *log, *line;
 
     snprintf(out, size, "no log");
-    if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS ||
+    if (cl.GetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS ||
         n < 2 || !(log = mem_alloc(n + 1, 1)))
         return;
-    if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS) {
+    if (cl.GetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS) {
         line = strstr(log, "error");
         line = line ? line : log;
         snprintf(out, size, "%.*s", (int)strcspn(line, "\n"), line);
@@ -195,14 +195,14 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
-        *out = clCreateProgramWithSource(d->context, 5, text, NULL, &rc);
+        *out = cl.CreateProgramWithSource(d->context, 5, text, NULL, &rc);
     if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
         return ERR_DEVICE;
     if (!cl_injected(&rc))
-        rc = clBuildProgram(*out, 1, &d->target.id, options, NULL, NULL);
+        rc = cl.BuildProgram(*out, 1, &d->target.id, options, NULL, NULL);
     if (rc != CL_SUCCESS) {
         build_log(d, *out, log, sizeof log);
-        clReleaseProgram(*out);
+        cl.ReleaseProgram(*out);
         *out = NULL;
         return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile %s (%s): %s",
                          d->target.info.name, what, opencl_word(rc), log);
@@ -224,6 +224,6 @@ int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *
 
     *out = NULL;
     if (!cl_injected(&rc))
-        *out = clCreateKernel(p, name, &rc);
+        *out = cl.CreateKernel(p, name, &rc);
     return cl_check(d, rc, name, e);
 }

@@ -45,14 +45,14 @@ static int test_matrix(struct device *d, const struct matrix *m, bool *right, ui
             if (blas ? blas_multiply(d, mx, rows, &p, my, false, e) < 0
                      : jobs_multiply_own(d, mx, &d->hq, rows, &o, 1, false, e) < 0)
                 goto out;
-            if (cl_check(d, clFinish(d->queue), "clFinish", e) < 0)
+            if (cl_check(d, cl.Finish(d->queue), "clFinish", e) < 0)
                 goto out;
             ns = clock_now() - start;
             if (round && ns < best[blas]) /* the first round compiles */
                 best[blas] = ns;
             if (round == 3 && cl_check(d,
-                                       clEnqueueReadBuffer(d->queue, my, CL_TRUE, 0, n_y * 4,
-                                                           blas ? got : own, 0, NULL, NULL),
+                                       cl.EnqueueReadBuffer(d->queue, my, CL_TRUE, 0, n_y * 4,
+                                                            blas ? got : own, 0, NULL, NULL),
                                        "self-test", e) < 0)
                 goto out;
         }
@@ -123,18 +123,8 @@ size_t blas_footprint(struct device *d, uint64_t key)
     char path[1024], word[32];
 
     kept(d, key, path, sizeof path, word, sizeof word);
-    return concerned(d) && strcmp(word, "use\n") == 0 ? blas_buffer_bytes(d) : 0;
-}
-
-/* Says that CLBlast is not installed; false: it is. */
-static bool is_absent(struct device *d)
-{
-    struct error why;
-
-    if (blas_library(&why) == 0)
-        return false;
-    log_line(d, why.text);
-    return true;
+    return concerned(d) && strcmp(word, "use\n") == 0 && blas_load(NULL) == 0 ? blas_buffer_bytes(d)
+                                                                              : 0;
 }
 
 int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
@@ -143,9 +133,17 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
     char path[1024], line[240], word[32];
     uint64_t own = 0, blas = 0;
     bool right = true;
+    struct error missing;
 
     if (!concerned(d) || !d->core_usable)
         return 0;
+    if (blas_load(&missing) < 0) {
+        snprintf(line, sizeof line, "OpenCL: float weights use our own kernels: %.180s",
+                 missing.text);
+        log_line(d, line);
+        d->blas.verdict = BLAS_MISSING;
+        return 0;
+    }
     kept(d, key, path, sizeof path, word, sizeof word);
     if (!test && (strcmp(word, "use\n") == 0 || strcmp(word, "slower\n") == 0 ||
                   strcmp(word, "wrong\n") == 0)) {
@@ -156,10 +154,10 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
             log_line(d, line);
         }
         d->blas.verdict = word[0] == 'u' ? BLAS_USED : word[0] == 's' ? BLAS_SLOWER : BLAS_WRONG;
-        d->blas.use = word[0] == 'u' && !is_absent(d);
+        d->blas.use = word[0] == 'u';
         return d->blas.use ? blas_buffers(d, e) : 0;
     }
-    if ((!test && d->target.info.is_cpu_type) || is_absent(d))
+    if (!test && d->target.info.is_cpu_type)
         return 0;
     snprintf(line, sizeof line,
              "OpenCL: compiling and testing CLBlast on %.120s (once per driver and model)",

@@ -25,14 +25,14 @@ void selftest_wrong(struct selftest *b, const char *name)
 int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes)
 {
     return cl_check(b->d,
-                    clEnqueueWriteBuffer(b->d->queue, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL),
+                    cl.EnqueueWriteBuffer(b->d->queue, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL),
                     "self-test", b->e);
 }
 
 int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes)
 {
     return cl_check(
-        b->d, clEnqueueReadBuffer(b->d->queue, mem, CL_TRUE, offset, bytes, data, 0, NULL, NULL),
+        b->d, cl.EnqueueReadBuffer(b->d->queue, mem, CL_TRUE, offset, bytes, data, 0, NULL, NULL),
         "self-test", b->e);
 }
 

@@ -861,9 +861,9 @@ START_TEST(libraries_are_opened_when_they_are_needed)
            0);
     expect("LD_LIBRARY_PATH=$T/broken $M -p Hello --temp 0 -n 3", 0);
     expect_line("LD_LIBRARY_PATH=$T/broken $M --connect http://127.0.0.1:1 -p hi", 1,
-                "is its package installed?");
+                "(install package lib");
     expect("LD_LIBRARY_PATH=$T/broken timeout 60 $M --serve --port 0 --plain", 1);
-    ck_assert_msg(strstr(err, "libmicrohttpd") && strstr(err, "is its package installed?"), "%s",
+    ck_assert_msg(strstr(err, "libmicrohttpd") && strstr(err, "(install package lib"), "%s",
                   err);
 }
 END_TEST

@@ -8,6 +8,7 @@
 #include "engine/base/utf8.h"
 #include "ui/glyph.h"
 
+#define NCURSES_WIDECHAR 1 /* what _GNU_SOURCE means to it with glibc alone */
 #include <curses.h>
 #include <term.h>
 

@@ -15,7 +15,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MICRO_MAX 300
 #define LOGIT_ROWS 4
@@ -26,9 +25,7 @@
 /* Data that fits into the L2 cache is still there from the previous run. */
 static double second_level(void)
 {
-    long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-
-    return bytes > 0 ? (double)bytes : 0;
+    return (double)membw_cache_level(2);
 }
 
 /* The kernel chosen by the tuning table in the cache folder, if there is one. */

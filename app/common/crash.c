@@ -10,7 +10,6 @@
 #include "engine/base/mem.h"
 #include "ui/terminal.h"
 
-#include <execinfo.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
@@ -20,6 +19,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <execinfo.h>
+#endif
 
 static char folder[PATH_MAX], path[PATH_MAX + 16];
 static char stack[64 * 1024];
@@ -73,8 +75,10 @@ static void make_folder(void)
 
 static int write_log(int number, const char *address)
 {
-    void *frames[64];
     int fd;
+#ifdef __GLIBC__
+    void *frames[64];
+#endif
 
     if (!*path)
         return -1;
@@ -87,7 +91,11 @@ static int write_log(int number, const char *address)
     write_text(fd, " at ");
     write_text(fd, address);
     write_text(fd, "\n\n");
+#ifdef __GLIBC__
     backtrace_symbols_fd(frames, backtrace(frames, 64), fd);
+#else
+    write_text(fd, "this C library lists no frames\n");
+#endif
     write_text(fd, "\nnewest log lines:\n");
     log_dump(fd);
     close(fd);
@@ -149,9 +157,11 @@ void crash_install(void)
         struct sigaction a = {.sa_sigaction = on_crash,
                               .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
         stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+#ifdef __GLIBC__
         void *warm[1];
 
         backtrace(warm, 1);
+#endif
         sigaltstack(&own, NULL);
         sigemptyset(&a.sa_mask);
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -8,28 +8,40 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#ifdef MOETOP_STATIC
+struct web web = {WEB_FUNCTIONS(LIBRARY_ADDRESS)};
+
+static void load(struct error *e)
+{
+}
+#else
 struct web web;
+
+static void load(struct error *e)
+{
+    static const char *const names[] = {WEB_FUNCTIONS(LIBRARY_NAME) NULL};
+
+    library_load(LIBRARY_CURL, "package libcurl4", names, &web, sizeof web, e);
+}
+#endif
+
+static struct error failure; /* written once, as the table is */
 
 static void set_up(void)
 {
-    web.curl_global_init(CURL_GLOBAL_DEFAULT);
+    load(&failure);
+    if (!failure.code)
+        web.curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
 int web_open(struct error *e)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static const char *const names[] = {WEB_FUNCTIONS(LIBRARY_NAME)};
-    static struct library library = {.file = LIBRARY_CURL,
-                                     .names = names,
-                                     .functions = &web,
-                                     .n = sizeof names / sizeof *names,
-                                     .lock = PTHREAD_MUTEX_INITIALIZER};
-    int rc = library_open(&library, e);
 
-    if (rc == 0)
-        pthread_once(&once, set_up);
-    return rc;
+    pthread_once(&once, set_up);
+    return failure.code ? error_set(e, ERR_DEVICE, "%s", failure.text) : 0;
 }
 
 /* The curl tool reads these variables, the library does not. */
@@ -52,6 +64,18 @@ static void find_authorities(CURL *c)
             return;
         }
     }
+    /* The library knows where they are on the system it was built for. */
+    static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                          "/etc/pki/tls/certs/ca-bundle.crt",
+                                          "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+
+    if (access(bundles[0], R_OK) == 0)
+        return;
+    for (size_t i = 1; i < sizeof bundles / sizeof *bundles; i++)
+        if (access(bundles[i], R_OK) == 0) {
+            web.curl_easy_setopt(c, CURLOPT_CAINFO, bundles[i]);
+            return;
+        }
 }
 
 CURL *web_handle(void)

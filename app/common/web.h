@@ -22,7 +22,7 @@
 /* clang-format on */
 
 struct web {
-    WEB_FUNCTIONS(LIBRARY_POINTER)
+    WEB_FUNCTIONS(LIBRARY_MEMBER)
 };
 extern struct web web;
 

@@ -1,47 +1,60 @@
 /* See library.h. */
 #include "engine/base/library.h"
 
+#include <assert.h>
 #include <dlfcn.h>
+#ifdef MOETOP_STATIC
+#include <nss.h>
+#endif
+#include <stdbool.h>
 #include <string.h>
 
-enum { UNTRIED, OPEN, ABSENT };
-
-/* dlerror's text, which begins with the file. */
-static int failed(struct library *l)
+#ifdef MOETOP_STATIC
+/* Names of hosts and users come from files and the DNS: other sources are libraries of the system,
+ * built for another C library than the one in here. */
+__attribute__((constructor)) static void look_up_without_libraries(void)
 {
-    const char *why = dlerror();
-
-    l->state = ABSENT;
-    return error_set(&l->why, ERR_DEVICE, "%s; is its package installed?", why ? why : l->file);
+    __nss_configure_lookup("hosts", "files dns");
+    __nss_configure_lookup("passwd", "files");
+    __nss_configure_lookup("group", "files");
+    __nss_configure_lookup("services", "files");
 }
 
-static int open_now(struct library *l)
+int library_load(const char *file, const char *packages, const char *const *names, void *table,
+                 size_t bytes, struct error *e)
 {
-    void *handle = dlopen(l->file, RTLD_NOW | RTLD_LOCAL);
+    memset(table, 0, bytes);
+    return error_set(e, ERR_IO,
+                     "the portable moetop loads no libraries, and %s is one: build or "
+                     "install moetop for this system",
+                     file);
+}
+#else
+int library_load(const char *file, const char *packages, const char *const *names, void *table,
+                 size_t bytes, struct error *e)
+{
+    /* whoever stands before a library (LD_PRELOAD: oclgrind, tracers) stays before it */
+    bool preloaded = *names && dlsym(RTLD_DEFAULT, *names);
+    void *library = preloaded ? RTLD_DEFAULT : dlopen(file, RTLD_NOW | RTLD_LOCAL), *address;
+    char *to = table;
 
-    if (!handle)
-        return failed(l);
-    for (size_t i = 0; i < l->n; i++) {
-        void *function = dlsym(handle, l->names[i]);
+    memset(table, 0, bytes);
+    if (!library && !preloaded) {
+        const char *why = dlerror();
 
-        if (!function)
-            return failed(l);
-        /* C has no conversion between pointers to data and to functions; POSIX has (dlsym) */
-        memcpy((char *)l->functions + i * sizeof function, &function, sizeof function);
+        /* a library that is there and does not load is another matter: the linker's words */
+        if (why && !(strstr(why, file) == why && strstr(why, "No such file")))
+            return error_set(e, ERR_IO, "%s (install %s)", why, packages);
+        return error_set(e, ERR_IO, "%s is not installed (%s)", file, packages);
     }
-    l->state = OPEN;
+    for (; *names; names++, to += sizeof address) {
+        assert(to + sizeof address <= (char *)table + bytes);
+        if (!(address = dlsym(library, *names))) {
+            memset(table, 0, bytes);
+            return error_set(e, ERR_IO, "%s has no %s: it is too old (%s)", file, *names, packages);
+        }
+        memcpy(to, &address, sizeof address);
+    }
     return 0;
 }
-
-int library_open(struct library *l, struct error *e)
-{
-    int rc = 0;
-
-    pthread_mutex_lock(&l->lock);
-    if (l->state == UNTRIED)
-        open_now(l);
-    if (l->state == ABSENT)
-        rc = error_set(e, ERR_DEVICE, "%s", l->why.text);
-    pthread_mutex_unlock(&l->lock);
-    return rc;
-}
+#endif

@@ -1,34 +1,32 @@
-/* Shared libraries that few runs need, opened at their first use: linked, they and what they need
- * (40 files) were four fifths of every start. Any thread; what is open stays open.
+/* Libraries that the program can do without: found by name when they are first needed, kept until
+ * the process ends. Any thread; who calls takes care that it happens once (pthread_once). A user
+ * lists the functions it calls once, as F(name), and makes of that list a struct of pointers and
+ * the names:
  *
- * One table of functions a library: its user writes
- *     #define FUNCTIONS(X) X(curl_easy_init) X(curl_easy_cleanup)
- *     struct functions { FUNCTIONS(LIBRARY_POINTER) } web;
- * and calls web.curl_easy_init() after library_open has returned 0. */
+ *     #define LIST(F) F(clFinish) F(clFlush)
+ *     struct { LIST(LIBRARY_MEMBER) } table;
+ *     library_load("libOpenCL.so.1", "ocl-icd", (const char *const[]){LIST(LIBRARY_NAME) NULL},
+ *                  &table, sizeof table, &e);
+ *
+ * so that a type comes from the library's own header and a name stands in one place. */
 #ifndef ENGINE_BASE_LIBRARY_H
 #define ENGINE_BASE_LIBRARY_H
 
 #include "engine/base/error.h"
 
-#include <pthread.h>
 #include <stddef.h>
 
-/* A member of the struct of functions; a name in the list of names, in the same order. */
-#define LIBRARY_POINTER(name) __typeof__(name) *name;
+#define LIBRARY_MEMBER(name) __typeof__(name) *name;
 #define LIBRARY_NAME(name) #name,
+/* For a table whose library is linked into the portable program (MOETOP_STATIC). */
+#define LIBRARY_ADDRESS(name) name,
 
-struct library {
-    const char *file;         /* "libcurl.so.4", as the linker would write it down */
-    const char *const *names; /* of n functions */
-    void *functions;          /* the struct: n pointers to functions */
-    size_t n;
-    pthread_mutex_t lock; /* PTHREAD_MUTEX_INITIALIZER */
-    int state;            /* 0 at first */
-    struct error why;
-};
-
-/* 0: the functions may be called. ERR_DEVICE: the library, or one of its functions, is not there;
- * then every later call says so too. */
-int library_open(struct library *l, struct error *e);
+/* Fills a table (`bytes` long, function pointers and nothing else) with the addresses of `names`
+ * (NULL behind the last) in the library `file`, or in one that it needs, or in one that the user
+ * preloaded in its place. packages: what brings it, for the message. 0; ERR_IO: it is missing or
+ * too old, the line says which; the table is zeros then. The portable program (MOETOP_STATIC) loads
+ * no library and says so. */
+int library_load(const char *file, const char *packages, const char *const *names, void *table,
+                 size_t bytes, struct error *e);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,11 +119,33 @@ static void read_slice(void *ctx, int tid, int n)
         r->sum[tid] += read_piece(p + i, r->slice - i < piece ? r->slice - i : piece, r->pattern);
 }
 
+uint64_t membw_cache_level(int level)
+{
+    char path[64];
+    unsigned long kib = 0;
+    long known = 0;
+    FILE *f;
+
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    known = sysconf(level == 3 ? _SC_LEVEL3_CACHE_SIZE : _SC_LEVEL2_CACHE_SIZE);
+#endif
+    if (known > 0)
+        return (uint64_t)known;
+    /* what the C library does not know the kernel says: "32768K" */
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
+    if (!(f = fopen(path, "re")))
+        return 0;
+    if (fscanf(f, "%luK", &kib) != 1)
+        kib = 0;
+    fclose(f);
+    return (uint64_t)kib << 10;
+}
+
 uint64_t membw_cache_bytes(void)
 {
-    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    uint64_t l3 = membw_cache_level(3);
 
-    return l3 > 0 ? (uint64_t)l3 : l2 > 0 ? (uint64_t)l2 : 0;
+    return l3 ? l3 : membw_cache_level(2);
 }
 
 static double measure(struct pool *pool, struct reading *r, int milliseconds)

@@ -20,6 +20,8 @@ double membw_read_until(int n_threads, int milliseconds, const atomic_bool *stop
 /* Last-level cache in bytes (of one package), 0: unknown. As reported by the processor: a virtual
  * machine may have a small share of it. */
 uint64_t membw_cache_bytes(void);
+/* Bytes of level 2 or 3 on the first CPU; 0: not known. */
+uint64_t membw_cache_level(int level);
 /* Size of a buffer that no cache holds: four times the last-level cache, at most 1 GiB and a
  * quarter of the memory left (membw_limit). 0: a meaningful one would take half of what is left or
  * more, so that a later allocation could be killed for it. */

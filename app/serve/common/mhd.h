@@ -17,7 +17,7 @@
 /* clang-format on */
 
 struct mhd {
-    MHD_FUNCTIONS(LIBRARY_POINTER)
+    MHD_FUNCTIONS(LIBRARY_MEMBER)
 };
 extern struct mhd mhd;
 

@@ -1,6 +1,8 @@
 /* See fields.h. */
 #include "app/serve/request/fields.h"
 
+#include <stdint.h>
+
 const json_t *field_get(const json_t *o, const char *name)
 {
     const json_t *v = json_object_get(o, name);

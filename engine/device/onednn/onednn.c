@@ -4,40 +4,10 @@
 #include "engine/base/library.h"
 #include "engine/base/mem.h"
 
-#include <libraries.h>
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-
-/* omp_set_num_threads is found in what the library needs: libgomp. */
-/* clang-format off */
-#define FUNCTIONS_OF_BOTH(X) \
-    X(dnnl_engine_create) X(dnnl_engine_destroy) X(dnnl_memory_create) X(dnnl_memory_destroy) \
-    X(dnnl_memory_set_data_handle) X(dnnl_primitive_create) X(dnnl_primitive_desc_destroy) \
-    X(dnnl_primitive_destroy) X(dnnl_primitive_execute) X(dnnl_sgemm) X(dnnl_stream_create) \
-    X(dnnl_stream_destroy) X(dnnl_stream_wait) X(dnnl_version) X(omp_set_num_threads)
-#if DNNL_VERSION_MAJOR >= 3
-#define FUNCTIONS(X) \
-    X(dnnl_matmul_primitive_desc_create) X(dnnl_memory_desc_create_with_strides) \
-    X(dnnl_memory_desc_destroy) \
-    FUNCTIONS_OF_BOTH(X)
-#else
-#define FUNCTIONS(X) \
-    X(dnnl_matmul_desc_init) X(dnnl_memory_desc_init_by_strides) X(dnnl_primitive_desc_create) \
-    FUNCTIONS_OF_BOTH(X)
-#endif
-/* clang-format on */
-
-static struct {
-    FUNCTIONS(LIBRARY_POINTER)
-} lib;
-static const char *const names[] = {FUNCTIONS(LIBRARY_NAME)};
-static struct library library = {.file = LIBRARY_DNNL,
-                                 .names = names,
-                                 .functions = &lib,
-                                 .n = sizeof names / sizeof *names,
-                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* most shapes per thread; a power of two. Models have a handful, times the token counts in
  * sixteens */
@@ -48,6 +18,74 @@ struct shape {
     ptrdiff_t x_stride, out_stride;
     bool bf16;
 };
+
+/* What is called of the library that the headers belong to: its generation is part of its name. */
+#if DNNL_VERSION_MAJOR >= 3
+#define LIBRARY "libdnnl.so.3"
+#define GENERATION(F)                  \
+    F(matmul_primitive_desc_create)    \
+    F(memory_desc_create_with_strides) \
+    F(memory_desc_destroy)
+#else
+#define LIBRARY "libdnnl.so.2"
+#define GENERATION(F)              \
+    F(matmul_desc_init)            \
+    F(memory_desc_init_by_strides) \
+    F(primitive_desc_create)
+#endif
+#define FUNCTIONS(F)          \
+    F(engine_create)          \
+    F(engine_destroy)         \
+    F(memory_create)          \
+    F(memory_destroy)         \
+    F(memory_set_data_handle) \
+    F(primitive_create)       \
+    F(primitive_desc_destroy) \
+    F(primitive_destroy)      \
+    F(primitive_execute)      \
+    F(sgemm)                  \
+    F(stream_create)          \
+    F(stream_destroy)         \
+    F(stream_wait)            \
+    F(version)                \
+    GENERATION(F)
+#define MEMBER(name) __typeof__(dnnl_##name) *name;
+#define NAME(name) "dnnl_" #name,
+
+static struct {
+    FUNCTIONS(MEMBER)
+} dnnl;
+static struct { /* of the OpenMP runtime that the library was built with */
+    void (*set_num_threads)(int);
+} omp;
+static struct error failure; /* written once, as the tables are */
+
+static void load(void)
+{
+    static const char *const names[] = {FUNCTIONS(NAME) NULL};
+    static const char packages[] = "package libdnnl3, libdnnl2 or onednn";
+
+    if (library_load(LIBRARY, packages, names, &dnnl, sizeof dnnl, &failure) == 0)
+        library_load(LIBRARY, packages, (const char *const[]){"omp_set_num_threads", NULL}, &omp,
+                     sizeof omp, &failure);
+}
+
+bool onednn_load(struct error *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load);
+    if (failure.code)
+        error_set(e, ERR_DEVICE, "%s", failure.text);
+    return failure.code == 0;
+}
+
+/* The library's own threads would compete with ours. OpenMP keeps the number per thread. */
+static void stay_alone(void)
+{
+    if (omp.set_num_threads)
+        omp.set_num_threads(1);
+}
 
 struct entry {
     struct shape shape;
@@ -72,9 +110,9 @@ const char *onednn_version(void)
     static _Thread_local char text[32];
     const dnnl_version_t *v;
 
-    if (library_open(&library, NULL) < 0)
-        return "";
-    v = lib.dnnl_version();
+    if (!onednn_load(NULL))
+        return "none";
+    v = dnnl.version();
     snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
     return text;
 }
@@ -91,13 +129,13 @@ bool onednn_has_bf16(void)
 static void entry_release(struct entry *p)
 {
     if (p->primitive)
-        lib.dnnl_primitive_destroy(p->primitive);
+        dnnl.primitive_destroy(p->primitive);
     if (p->x)
-        lib.dnnl_memory_destroy(p->x);
+        dnnl.memory_destroy(p->x);
     if (p->w)
-        lib.dnnl_memory_destroy(p->w);
+        dnnl.memory_destroy(p->w);
     if (p->out)
-        lib.dnnl_memory_destroy(p->out);
+        dnnl.memory_destroy(p->out);
     *p = (struct entry){0};
 }
 
@@ -109,20 +147,20 @@ typedef dnnl_memory_desc_t description;
 static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type,
                               const dnnl_dims_t strides)
 {
-    return lib.dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
+    return dnnl.memory_desc_create_with_strides(d, 2, dims, type, strides);
 }
 
 static void undescribe(description *d)
 {
     if (*d)
-        lib.dnnl_memory_desc_destroy(*d);
+        dnnl.memory_desc_destroy(*d);
 }
 
 static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
                                       const description *x, const description *w,
                                       const description *out)
 {
-    return lib.dnnl_matmul_primitive_desc_create(pd, engine, *x, *w, NULL, *out, NULL);
+    return dnnl.matmul_primitive_desc_create(pd, engine, *x, *w, NULL, *out, NULL);
 }
 #else
 typedef dnnl_memory_desc_t description;
@@ -130,7 +168,7 @@ typedef dnnl_memory_desc_t description;
 static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type,
                               const dnnl_dims_t strides)
 {
-    return lib.dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
+    return dnnl.memory_desc_init_by_strides(d, 2, dims, type, strides);
 }
 
 static void undescribe(description *d)
@@ -142,9 +180,9 @@ static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t e
                                       const description *out)
 {
     dnnl_matmul_desc_t product;
-    dnnl_status_t status = lib.dnnl_matmul_desc_init(&product, x, w, NULL, out);
+    dnnl_status_t status = dnnl.matmul_desc_init(&product, x, w, NULL, out);
 
-    return status == dnnl_success ? lib.dnnl_primitive_desc_create(pd, &product, NULL, engine, NULL)
+    return status == dnnl_success ? dnnl.primitive_desc_create(pd, &product, NULL, engine, NULL)
                                   : status;
 }
 #endif
@@ -168,12 +206,12 @@ static int entry_make(struct onednn *o, struct entry *p, const struct shape *s)
          describe(&w, w_dims, type, w_strides) == dnnl_success &&
          describe(&out, out_dims, dnnl_f32, out_strides) == dnnl_success &&
          describe_product(&pd, o->engine, &x, &w, &out) == dnnl_success &&
-         lib.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
-         lib.dnnl_memory_create(&p->x, GIVEN(x), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-         lib.dnnl_memory_create(&p->w, GIVEN(w), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-         lib.dnnl_memory_create(&p->out, GIVEN(out), o->engine, DNNL_MEMORY_NONE) == dnnl_success;
+         dnnl.primitive_create(&p->primitive, pd) == dnnl_success &&
+         dnnl.memory_create(&p->x, GIVEN(x), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+         dnnl.memory_create(&p->w, GIVEN(w), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+         dnnl.memory_create(&p->out, GIVEN(out), o->engine, DNNL_MEMORY_NONE) == dnnl_success;
     if (pd)
-        lib.dnnl_primitive_desc_destroy(pd);
+        dnnl.primitive_desc_destroy(pd);
     undescribe(&x);
     undescribe(&w);
     undescribe(&out);
@@ -210,26 +248,27 @@ static struct entry *entry_find(struct onednn *o, struct lane *lane, const struc
 
 int onednn_new(struct onednn **out, int n_threads, struct error *e)
 {
-    struct onednn *o = mem_alloc(1, sizeof *o);
+    struct onednn *o;
+    struct error missing;
 
     *out = NULL;
-    if (library_open(&library, e) < 0) {
-        mem_free(o);
-        return ERR_DEVICE;
-    }
+    if (!onednn_load(&missing))
+        return error_set(e, ERR_DEVICE, "float weights use the program's own kernels: %.400s",
+                         missing.text);
+    o = mem_alloc(1, sizeof *o);
     if (!o || !(o->lanes = mem_alloc((size_t)n_threads, sizeof *o->lanes))) {
         mem_free(o);
         return error_set(e, ERR_MEMORY, "no memory for oneDNN's tables");
     }
     o->n = n_threads;
-    if (lib.dnnl_engine_create(&o->engine, dnnl_cpu, 0) != dnnl_success) {
+    if (dnnl.engine_create(&o->engine, dnnl_cpu, 0) != dnnl_success) {
         onednn_free(o);
         return error_set(e, ERR_DEVICE,
                          "oneDNN %s does not run here; float weights use the program's own kernels",
                          onednn_version());
     }
     for (int i = 0; i < n_threads; i++)
-        if (lib.dnnl_stream_create(&o->lanes[i].stream, o->engine, dnnl_stream_default_flags) !=
+        if (dnnl.stream_create(&o->lanes[i].stream, o->engine, dnnl_stream_default_flags) !=
             dnnl_success) {
             onednn_free(o);
             return error_set(
@@ -249,10 +288,10 @@ void onednn_free(struct onednn *o)
         for (int k = 0; k < ENTRIES; k++)
             entry_release(&o->lanes[i].entries[k]);
         if (o->lanes[i].stream)
-            lib.dnnl_stream_destroy(o->lanes[i].stream);
+            dnnl.stream_destroy(o->lanes[i].stream);
     }
     if (o->engine)
-        lib.dnnl_engine_destroy(o->engine);
+        dnnl.engine_destroy(o->engine);
     mem_free(o->lanes);
     mem_free(o);
 }
@@ -265,20 +304,20 @@ int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int row
     struct entry *p;
 
     if (!lane->started) {
-        lib.omp_set_num_threads(1); /* of this thread: OpenMP keeps the number per thread */
+        stay_alone();
         lane->started = true;
     }
     p = entry_find(o, lane, &s);
-    if (!p || lib.dnnl_memory_set_data_handle(p->x, (void *)(uintptr_t)x) != dnnl_success ||
-        lib.dnnl_memory_set_data_handle(p->w, (void *)(uintptr_t)w) != dnnl_success ||
-        lib.dnnl_memory_set_data_handle(p->out, out) != dnnl_success)
+    if (!p || dnnl.memory_set_data_handle(p->x, (void *)(uintptr_t)x) != dnnl_success ||
+        dnnl.memory_set_data_handle(p->w, (void *)(uintptr_t)w) != dnnl_success ||
+        dnnl.memory_set_data_handle(p->out, out) != dnnl_success)
         return ERR_DEVICE;
 
     dnnl_exec_arg_t args[] = {
         {DNNL_ARG_SRC, p->x}, {DNNL_ARG_WEIGHTS, p->w}, {DNNL_ARG_DST, p->out}};
 
-    return lib.dnnl_primitive_execute(p->primitive, lane->stream, 3, args) == dnnl_success &&
-                   lib.dnnl_stream_wait(lane->stream) == dnnl_success
+    return dnnl.primitive_execute(p->primitive, lane->stream, 3, args) == dnnl_success &&
+                   dnnl.stream_wait(lane->stream) == dnnl_success
                ? 0
                : ERR_DEVICE;
 }
@@ -288,14 +327,14 @@ int onednn_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha,
 {
     static _Thread_local bool alone;
 
+    if (!onednn_load(NULL))
+        return ERR_DEVICE;
     if (!alone) {
-        if (library_open(&library, NULL) < 0)
-            return ERR_DEVICE;
-        lib.omp_set_num_threads(1); /* of this thread */
+        stay_alone();
         alone = true;
     }
-    return lib.dnnl_sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N', m, n, k, alpha, a, lda, b,
-                          ldb, beta, c, ldc) == dnnl_success
+    return dnnl.sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb,
+                      beta, c, ldc) == dnnl_success
                ? 0
                : ERR_DEVICE;
 }

@@ -16,13 +16,16 @@
 
 struct onednn;
 
-/* For threads 0 .. n_threads-1. Opens the library at the first call. ERR_DEVICE if it is not there
- * or fails: the caller continues without it. */
+/* Loads the library at the first call; false: it is missing, and the line says what to install.
+ * What needs it calls this by itself. Any thread. */
+bool onednn_load(struct error *e);
+/* For threads 0 .. n_threads-1. ERR_DEVICE if the library fails: the caller continues without
+ * it. */
 int onednn_new(struct onednn **out, int n_threads, struct error *e);
 void onednn_free(struct onednn *o);
 /* Whether this CPU multiplies BF16 natively (AVX512_BF16 or AMX): without it, F32 is faster. */
 bool onednn_has_bf16(void);
-const char *onednn_version(void); /* "2.6.3"; "": it is not installed */
+const char *onednn_version(void); /* "2.6.3"; "none" where it is missing */
 /* out[t * out_stride + r] = sum over c of w[r * cols + c] * x[t * x_stride + c], r < rows, t <
  * tokens. bf16: w and x are BF16, else F32; out is F32. Called by thread tid only with its own
  * number. 0 or ERR_DEVICE (nothing written that counts). */

@@ -1,0 +1,60 @@
+/* OpenCL's functions by their names without "cl": cl.Finish(queue). libOpenCL is loaded at run
+ * time, so that the program starts on a machine without it. Private to gpu/. */
+#ifndef GPU_FUNCTIONS_H
+#define GPU_FUNCTIONS_H
+
+#include <CL/cl.h>
+
+#include "engine/base/error.h"
+
+/* All that gpu/ calls; what is called and not listed does not compile. */
+#define OPENCL_FUNCTIONS(F)       \
+    F(BuildProgram)               \
+    F(CreateBuffer)               \
+    F(CreateCommandQueue)         \
+    F(CreateContext)              \
+    F(CreateKernel)               \
+    F(CreateProgramWithBinary)    \
+    F(CreateProgramWithSource)    \
+    F(CreateSubBuffer)            \
+    F(EnqueueBarrierWithWaitList) \
+    F(EnqueueCopyBuffer)          \
+    F(EnqueueMapBuffer)           \
+    F(EnqueueMarkerWithWaitList)  \
+    F(EnqueueNDRangeKernel)       \
+    F(EnqueueReadBuffer)          \
+    F(EnqueueUnmapMemObject)      \
+    F(EnqueueWriteBuffer)         \
+    F(Finish)                     \
+    F(Flush)                      \
+    F(GetDeviceIDs)               \
+    F(GetDeviceInfo)              \
+    F(GetEventInfo)               \
+    F(GetEventProfilingInfo)      \
+    F(GetPlatformIDs)             \
+    F(GetPlatformInfo)            \
+    F(GetProgramBuildInfo)        \
+    F(GetProgramInfo)             \
+    F(ReleaseCommandQueue)        \
+    F(ReleaseContext)             \
+    F(ReleaseEvent)               \
+    F(ReleaseKernel)              \
+    F(ReleaseMemObject)           \
+    F(ReleaseProgram)             \
+    F(RetainCommandQueue)         \
+    F(RetainContext)              \
+    F(SetKernelArg)               \
+    F(WaitForEvents)
+
+#define OPENCL_MEMBER(name) __typeof__(cl##name) *name;
+struct opencl_functions {
+    OPENCL_FUNCTIONS(OPENCL_MEMBER)
+};
+/* Zeros before the first success of opencl_load; constant after it. */
+extern struct opencl_functions cl;
+
+/* Loads libOpenCL at the first call. 0, or ERR_DEVICE and a line that names the library and its
+ * packages, at every call the same. Any thread. Nothing else of gpu/ may run before it. */
+int opencl_load(struct error *e);
+
+#endif
