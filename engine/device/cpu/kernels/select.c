@@ -94,7 +94,9 @@ static const struct kernels *avx512_here(void)
 #endif
 
 static const struct kernels *sets[6] = {&kernels_scalar};
+#if defined(__x86_64__)
 static struct kernels amx; /* the AVX-512 set with the matrix unit's products */
+#endif
 static int n_sets = 1;
 
 static void find_sets(void)
