@@ -1,10 +1,15 @@
 # moetop: one non-recursive Makefile. Build trees never mix: build/release, build/debug, build/asan, build/tsan.
-# Knobs: MODE=release|debug|asan|tsan|clang  CC  CFLAGS  PREFIX  DESTDIR  V=1; `make help` lists what can be made.
+# Knobs: MODE=release|debug|asan|tsan|clang|arm  CC  CFLAGS  PREFIX  DESTDIR  V=1; `make help` lists what can be made.
 MODE    ?= release
 PREFIX  ?= /usr/local
 CC      ?= cc
 B       := build/$(MODE)
 VERSION := 0.1.0
+# What the compiler builds for tells the files of kernels (NAME_SET.c) and the flags.
+ARCH    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+SETS_x86_64  := avx2 avxvnni avx512
+SETS_aarch64 := neon dotprod i8mm
+SETS    := $(SETS_$(ARCH))
 
 # The list of packages (Debian names; others: configs/packaging/package.mk); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
@@ -26,16 +31,21 @@ BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VE
   -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter \
   -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
 # Hardening is for the program that is installed; it covers the kernels too.
-HARDENING      := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection -fPIE
+BRANCHES_x86_64  := -fcf-protection
+BRANCHES_aarch64 := -mbranch-protection=standard
+HARDENING      := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection $(BRANCHES_$(ARCH)) -fPIE
 # Asserts hold headers' contracts against our own mistakes; they are compiled into every mode but the release.
 CFLAGS_release := -O2 -g -DNDEBUG $(HARDENING)
 CFLAGS_debug   := -O1 -g -Werror -DMOETOP_DEBUG
 CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fPIC -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 # A second compiler reads the whole program in `make test`; what it warns of is an error.
 CFLAGS_clang   := -O0 -Werror
+# The program for 64-bit Arm, by a cross compiler: `make test-arm`.
+CFLAGS_arm     := $(CFLAGS_release) -Werror
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fPIC -fno-omit-frame-pointer -fsanitize=thread
 LDFLAGS_release := -pie -Wl,-z,relro,-z,now
+LDFLAGS_arm    := $(LDFLAGS_release)
 LDFLAGS_asan   := -fsanitize=address,undefined
 LDFLAGS_fuzz   := -fsanitize=address,undefined
 LDFLAGS_tsan   := -fsanitize=thread
@@ -50,7 +60,8 @@ ifeq ($(V),)
 Q := @
 endif
 
-SRC     := $(sort $(shell find engine ui gpu app -name '*.c'))
+OTHERS  := $(filter-out $(SETS),$(SETS_x86_64) $(SETS_aarch64))
+SRC     := $(filter-out $(OTHERS:%=\%_%.c),$(sort $(shell find engine ui gpu app -name '*.c')))
 OBJ     := $(SRC:%.c=$(B)/%.o) $(B)/gen/onnx.pb-c.o
 LIBOBJ  := $(filter-out $(B)/app/main.o,$(OBJ))
 KERNELS := $(sort $(wildcard gpu/kernels/*.cl))
@@ -62,7 +73,7 @@ FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 LIBMOETOP := $(or $(SHARED),$(B)/libmoetop.a)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o $(B)/tests/serving.o $(B)/tests/replay.o
 
-.PHONY: all help lint format test test-all tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
+.PHONY: all help lint format test test-all test-arm tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
 all: $(if $(filter release,$(MODE)),moetop,$(B)/moetop)
 
@@ -74,7 +85,7 @@ build/release/moetop:
 endif
 
 # The runtime's check of wide accesses was 80 % of the vector kernels' suites: tests/asan_wide.c.
-ASAN_WIDE := $(if $(filter asan,$(MODE)),$(if $(filter x86_64,$(shell uname -m)),$(B)/tests/asan_wide.o))
+ASAN_WIDE := $(if $(filter asan,$(MODE)),$(if $(filter x86_64,$(ARCH)),$(B)/tests/asan_wide.o))
 $(B)/tests/asan_wide.o: KOPT := -O2 -fno-sanitize=all
 
 $(B)/moetop: $(B)/app/main.o $(ASAN_WIDE) $(B)/libmoetop.a
@@ -95,6 +106,9 @@ $(B)/libmoetop.so: $(LIBOBJ) $(ASAN_WIDE)
 $(B)/%_avx2.o:   ISA := -mavx2 -mfma -mf16c
 $(B)/%_avxvnni.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -mprefer-vector-width=512
+$(B)/%_neon.o:    ISA := -march=armv8-a
+$(B)/%_dotprod.o: ISA := -march=armv8.2-a+dotprod
+$(B)/%_i8mm.o:    ISA := -march=armv8.2-a+dotprod+i8mm+bf16
 $(B)/%/gemv_codebooks_avx512.o: ISA += -mavx512vbmi
 # -O3 under a sanitizer takes minutes a file, and so do its checks in line: there each access is checked by a call, and of UBSan
 # null, object-size and pointer-overflow are left to the scalar kernels. Fuzzing aims at parsers, not at these.
@@ -104,7 +118,8 @@ KOPT_asan    := --param asan-instrumentation-with-call-threshold=0 -fno-sanitize
 KOPT_fuzz    := -fno-sanitize=all
 # What is always inlined is a lot of code until it is optimised.
 KOPT_clang   := -O1 -Wno-pass-failed
-$(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(KOPT_$(MODE))
+KOPT_arm     := -O3 -g0
+$(SETS:%=$(B)/\%_%.o): KOPT := $(KOPT_$(MODE))
 # Most of what sanitizers compute is the scalar kernels.
 $(B)/%_scalar.o: KOPT := $(if $(filter asan,$(MODE)),-O2)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
@@ -200,6 +215,11 @@ test-all:
 	$(Q)$(MAKE) MODE=clang CC=clang build/clang/moetop
 	$(Q)$(MAKE) MODE=asan check
 	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" tsan-run)
+	$(Q)LIBS='$(LIBS)' MAKE='$(MAKE)' sh tests/arm.sh build
+# 64-bit Arm without a board: the cross compiler and qemu-user. ARM_ROOT: a folder with arm64's libraries.
+test-arm: moetop
+	$(Q)LIBS='$(LIBS)' MAKE='$(MAKE)' ARM_SUITES='$(ARM_SUITES)' sh tests/arm.sh test
+ARM_SUITES := check_kernels check_gemv check_formats check_conformance check_golden check_families check_sampler check_pool
 tsan-run: $(addprefix $(B)/tests/,$(SUITES)) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
 
@@ -222,7 +242,8 @@ help:
 	  'make            ./moetop, the release program (MODE=debug, asan, tsan: build/MODE/moetop)' \
 	  'make deps       install the packages it needs (apt, dnf, pacman, apk; elsewhere: their list)' \
 	  'make test       every suite and all fuzz corpora, as released; make check: the same of one MODE' \
-  'make test-all   the rest of the gate: ASan+UBSan over everything, TSan over threads, clang' \
+  'make test-all   the rest of the gate: ASan+UBSan over everything, TSan over threads, clang, a build for aarch64' \
+  'make test-arm   kernels, formats, families and texts of the build for aarch64, under qemu-user' \
 	  'make lint       columns, layers, circles, printed documents: seconds' \
 	  'make docs       print manual pages and default configuration from the tables' \
 	  'make format     clang-format over the C files' \
