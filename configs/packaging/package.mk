@@ -33,26 +33,27 @@ deb: $(TARBALL)
 # are the release's, but for those that load libraries; in one object, for our names meet those inside the libraries.
 # Beside it lie what share/moetop holds and the manual, as it looks for them in a clone: a folder to unpack anywhere.
 # Of curl's and GnuTLS' protocols that no static library exists for (and that are never asked for), each function gives 0.
-PORTABLE     := build/moetop-$(VERSION)-linux-$(shell uname -m)
+PORTABLE     := build/moetop-$(VERSION)-linux-$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 STATIC_LIBS  := $(patsubst %,-l:lib%.a,readline ncursesw tinfo yaml jansson utf8proc pcre2-8 microhttpd gnutls hogweed nettle gmp tasn1 \
   curl nghttp2 idn2 unistring zstd brotlidec brotlicommon z ssl crypto hwloc protobuf-c) -lpthread -lm
 LOADERS      := engine/base/library.c app/common/web.c app/serve/common/mhd.c
 ABSENT       := gss_ GSS_ ldap_ ber_ libssh2_ RTMP_ p11_kit_ psl_ udev_
 empty        :=
+tool          = $$($(CC) -print-prog-name=$(1))
 STATIC_LINK   = $(CC) $(CFLAGS_release) -static-pie -Wl,-z,relro,-z,now,--gc-sections -o $(1) $(2) -Wl,--start-group $(STATIC_LIBS) -Wl,--end-group
 portable: $(B)/app/main.o $(B)/libmoetop.a
 	$(Q)mkdir -p $(B)/portable
 	$(Q)for f in $(LOADERS); do $(CC) $(ALL_CFLAGS) -DMOETOP_STATIC -c -o $(B)/portable/$$(basename $$f .c).o $$f || exit 1; done
 	$(Q)cp $(B)/libmoetop.a $(B)/portable/ && ar d $(B)/portable/libmoetop.a $(notdir $(LOADERS:.c=.o))
-	$(Q)ld -r -o $(B)/portable/moetop.o $(B)/app/main.o $(addprefix $(B)/portable/,$(notdir $(LOADERS:.c=.o))) --whole-archive $(B)/portable/libmoetop.a
-	$(Q)objcopy --keep-global-symbol=main $(B)/portable/moetop.o
+	$(Q)$(CC) -nostdlib -r -o $(B)/portable/moetop.o $(B)/app/main.o $(addprefix $(B)/portable/,$(notdir $(LOADERS:.c=.o))) -Wl,--whole-archive $(B)/portable/libmoetop.a
+	$(Q)$(call tool,objcopy) --keep-global-symbol=main $(B)/portable/moetop.o
 	$(Q)$(call STATIC_LINK,$(B)/portable/first,$(B)/portable/moetop.o) 2>&1 | \
 	  sed -nE 's/.*undefined reference to .(($(subst $(empty) ,|,$(ABSENT)))[A-Za-z0-9_]*).*/long \1(void);\nlong \1(void) { return 0; }/p' | \
 	  awk '!seen[$$0]++' > $(B)/portable/absent.c
 	$(Q)$(CC) $(ALL_CFLAGS) -c -o $(B)/portable/absent.o $(B)/portable/absent.c
 	$(Q)rm -rf $(PORTABLE) && mkdir $(PORTABLE)
 	$(Q)$(call STATIC_LINK,$(PORTABLE)/moetop,$(B)/portable/moetop.o $(B)/portable/absent.o) 2> $(B)/portable/log || { grep -v warning: $(B)/portable/log >&2; exit 1; }
-	$(Q)strip $(PORTABLE)/moetop
+	$(Q)$(call tool,strip) $(PORTABLE)/moetop
 	$(Q)cp --parents $(CONFIGS) $(MANUAL) LICENSE README.md $(PORTABLE)
 	$(Q)find $(PORTABLE) -type f -print0 | LC_ALL=C sort -z | tar $(TAR_FLAGS) \
 	  --transform='s,^build/,,' -c | gzip -9n > $(PORTABLE).tar.gz
