@@ -14,9 +14,9 @@ PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdn
 PACKAGES_IF_THERE := oclgrind
 
 LIBS  = -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
-  -lpcre2-8 -lcrypto -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
+  -lpcre2-8 -lhwloc $(if $(SHARED),-lprotobuf-c,-l:libprotobuf-c.a) -lpthread -lm
 # Opened at their first use (engine/base/library.h), by the names that linking would note.
-LIBS_LATER := curl microhttpd dnnl clblast
+LIBS_LATER := curl microhttpd dnnl clblast crypto
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -117,13 +117,13 @@ $(B)/flags: .FORCE
 	$(Q)mkdir -p $(@D); printf '%s\n' "$$FLAGS" | cmp -s - $@ || printf '%s\n' "$$FLAGS" > $@
 
 # The file names of the libraries that are opened at their first use, from their own notes: LIBRARY_CURL "libcurl.so.4".
-$(B)/gen/libraries.h: $(B)/flags
+$(B)/gen/libraries.h: $(B)/flags Makefile
 	@mkdir -p $(@D)
 	$(Q)for l in $(LIBS_LATER); do f=$$($(CC) -print-file-name=lib$$l.so); \
 	  s=$$(LC_ALL=C readelf -d $$f 2>/dev/null | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'); \
 	  test -n "$$s" || { echo "lib$$l.so is not here: make deps" >&2; rm -f $@; exit 1; }; \
 	  printf '#define LIBRARY_%s "%s"\n' $$(echo $$l | tr a-z A-Z) $$s; done > $@
-$(B)/app/common/web.o $(B)/app/serve/common/mhd.o $(B)/engine/device/onednn/onednn.o $(B)/gpu/blas.o: $(B)/gen/libraries.h
+$(B)/engine/base/digest.o $(B)/app/common/web.o $(B)/app/serve/common/mhd.o $(B)/engine/device/onednn/onednn.o $(B)/gpu/blas.o: $(B)/gen/libraries.h
 
 # OpenCL sources become C string tables.
 $(B)/gen/kernels.inc: $(KERNELS)

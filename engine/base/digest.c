@@ -1,19 +1,39 @@
 /* See digest.h. */
 #include "engine/base/digest.h"
 
+#include "engine/base/library.h"
+
 #include <inttypes.h>
+#include <libraries.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
+
+/* clang-format off */
+#define FUNCTIONS(X) \
+    X(EVP_DigestFinal_ex) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_MD_CTX_free) \
+    X(EVP_MD_CTX_new) X(EVP_sha1) X(EVP_sha256)
+/* clang-format on */
+
+static struct {
+    FUNCTIONS(LIBRARY_POINTER)
+} crypto;
+static const char *const names[] = {FUNCTIONS(LIBRARY_NAME)};
+static struct library library = {.file = LIBRARY_CRYPTO,
+                                 .names = names,
+                                 .functions = &crypto,
+                                 .n = sizeof names / sizeof *names,
+                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
 void digest_init(struct digest *d, enum digest_kind kind, uint64_t bytes)
 {
     char head[32];
     int n = snprintf(head, sizeof head, "blob %" PRIu64, bytes);
 
-    d->state = EVP_MD_CTX_new();
+    d->state = library_open(&library, NULL) == 0 ? crypto.EVP_MD_CTX_new() : NULL;
     if (d->state &&
-        EVP_DigestInit_ex(d->state, kind == DIGEST_SHA256 ? EVP_sha256() : EVP_sha1(), NULL) != 1)
+        crypto.EVP_DigestInit_ex(
+            d->state, kind == DIGEST_SHA256 ? crypto.EVP_sha256() : crypto.EVP_sha1(), NULL) != 1)
         digest_release(d);
     if (kind == DIGEST_GIT_SHA1)
         digest_add(d, head, (size_t)n + 1);
@@ -21,7 +41,7 @@ void digest_init(struct digest *d, enum digest_kind kind, uint64_t bytes)
 
 void digest_add(struct digest *d, const void *data, size_t n)
 {
-    if (d->state && EVP_DigestUpdate(d->state, data, n) != 1)
+    if (d->state && crypto.EVP_DigestUpdate(d->state, data, n) != 1)
         digest_release(d);
 }
 
@@ -31,7 +51,7 @@ void digest_end(struct digest *d, char out[DIGEST_HEX])
     unsigned n = 0;
 
     out[0] = 0;
-    if (d->state && EVP_DigestFinal_ex(d->state, raw, &n) == 1)
+    if (d->state && crypto.EVP_DigestFinal_ex(d->state, raw, &n) == 1)
         for (unsigned i = 0; i < n && 2 * i + 3 <= DIGEST_HEX; i++)
             snprintf(out + 2 * i, 3, "%02x", raw[i]);
     digest_release(d);
@@ -39,6 +59,7 @@ void digest_end(struct digest *d, char out[DIGEST_HEX])
 
 void digest_release(struct digest *d)
 {
-    EVP_MD_CTX_free(d->state);
+    if (d->state)
+        crypto.EVP_MD_CTX_free(d->state);
     d->state = NULL;
 }
