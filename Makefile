@@ -20,11 +20,11 @@ PACKAGES_IF_THERE := oclgrind
 
 # Loaded at their first use (engine/base/library.h): OpenCL, CLBlast and oneDNN, where they are; and these, by the names that linking
 # would note.
-LIBS_LATER := curl microhttpd
+LIBS_LATER := curl microhttpd crypto
 NCURSES    = $(or $(shell pkg-config --libs ncursesw 2>/dev/null),-lncursesw -ltinfo)
 # Linked in where there is a static one: the runtime of ONNX's structures is small.
 PROTOBUF_C = $(if $(SHARED),-lprotobuf-c,$(if $(filter /%,$(shell $(CC) -print-file-name=libprotobuf-c.a)),-l:libprotobuf-c.a,-lprotobuf-c))
-LIBS  = -ldl -lyaml -lreadline $(NCURSES) -ljansson -lutf8proc -lpcre2-8 -lcrypto -lhwloc $(PROTOBUF_C) -lpthread -lm
+LIBS  = -ldl -lyaml -lreadline $(NCURSES) -ljansson -lutf8proc -lpcre2-8 -lhwloc $(PROTOBUF_C) -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
@@ -138,13 +138,13 @@ $(B)/app/common/paths.o $(B)/tests/check_cli.o: KOPT := -DMOETOP_PREFIX='"$(PREF
 $(B)/app/common/paths.o $(B)/tests/check_cli.o: $(B)/prefix
 
 # The file names of the libraries that are opened at their first use, from their own notes: LIBRARY_CURL "libcurl.so.4".
-$(B)/gen/libraries.h: $(B)/flags
+$(B)/gen/libraries.h: $(B)/flags Makefile
 	@mkdir -p $(@D)
 	$(Q)for l in $(LIBS_LATER); do f=$$($(CC) -print-file-name=lib$$l.so); \
 	  s=$$(LC_ALL=C readelf -d $$f 2>/dev/null | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'); \
 	  test -n "$$s" || { echo "lib$$l.so is not here: make deps" >&2; rm -f $@; exit 1; }; \
 	  printf '#define LIBRARY_%s "%s"\n' $$(echo $$l | tr a-z A-Z) $$s; done > $@
-$(B)/app/common/web.o $(B)/app/serve/common/mhd.o: $(B)/gen/libraries.h
+$(B)/engine/base/digest.o $(B)/app/common/web.o $(B)/app/serve/common/mhd.o: $(B)/gen/libraries.h
 
 # OpenCL sources become C string tables.
 $(B)/gen/kernels.inc: $(KERNELS)

@@ -36,7 +36,7 @@ deb: $(TARBALL)
 PORTABLE     := build/moetop-$(VERSION)-linux-$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 STATIC_LIBS  := $(patsubst %,-l:lib%.a,readline ncursesw tinfo yaml jansson utf8proc pcre2-8 microhttpd gnutls hogweed nettle gmp tasn1 \
   curl nghttp2 idn2 unistring zstd brotlidec brotlicommon z ssl crypto hwloc protobuf-c) -lpthread -lm
-LOADERS      := engine/base/library.c app/common/web.c app/serve/common/mhd.c
+LOADERS      := engine/base/library.c engine/base/digest.c app/common/web.c app/serve/common/mhd.c
 ABSENT       := gss_ GSS_ ldap_ ber_ libssh2_ RTMP_ p11_kit_ psl_ udev_
 empty        :=
 tool          = $$($(CC) -print-prog-name=$(1))

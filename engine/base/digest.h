@@ -18,7 +18,7 @@ struct digest {
 /* bytes: total size of the data to come, for Git's header. End or release it in any case. */
 void digest_init(struct digest *d, enum digest_kind kind, uint64_t bytes);
 void digest_add(struct digest *d, const void *data, size_t n);
-/* Lower-case hexadecimal, "" if memory ran out. d is empty then. */
+/* Lower-case hexadecimal, "" if memory ran out or libcrypto is not installed. d is empty then. */
 void digest_end(struct digest *d, char out[DIGEST_HEX]);
 void digest_release(struct digest *d);
 
