@@ -140,7 +140,7 @@ static void compare(struct engine *g, const char *golden_path)
 
 START_TEST(checkpoints_match)
 {
-    static const char *const sets[] = {"scalar", "avx2", "avx512"};
+    static const char *const sets[] = {"scalar", "avx2", "avx512", "neon", "i8mm"};
     char below[200], golden[200];
     struct error e;
 
@@ -584,7 +584,8 @@ static const enum dtype into[] = {DTYPE_Q8_0, DTYPE_Q4_0};
 
 START_TEST(converted_models_answer_alike)
 {
-    static const char *const sets[] = {"scalar", "avx2", "avxvnni", "avx512", "amx"};
+    static const char *const sets[] = {"scalar", "avx2", "avxvnni", "avx512",
+                                       "amx",    "neon", "dotprod", "i8mm"};
     static const int chunks[] = {1, 7, 16};
     char model[300], path[340], why[4200], how[80];
     const char *name = converted[_i / 2];

@@ -499,8 +499,8 @@ START_TEST(quantised_bits_do_not_depend_on_the_machine)
     static const struct {
         const char *kernels;
         int threads, chunk;
-    } ways[] = {{"scalar", 1, 75}, {"avx2", 2, 1}, {"avx512", 1, 7},
-                {NULL, 2, 75},     {NULL, 2, 16},  {NULL, 1, 33}};
+    } ways[] = {{"scalar", 1, 75}, {"avx2", 2, 1}, {"avx512", 1, 7}, {"neon", 2, 1},
+                {"dotprod", 1, 7}, {NULL, 2, 75},  {NULL, 2, 16},    {NULL, 1, 33}};
     static const enum kv_type caches[] = {KV_F16, KV_Q8_0};
     struct golden golden;
     float *first = NULL;

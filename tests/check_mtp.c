@@ -148,7 +148,7 @@ static void eval_prompt(struct engine *g, const struct reference *r)
 
 START_TEST(logits_are_the_references)
 {
-    static const char *const sets[] = {"scalar", "avx2", "avx512"};
+    static const char *const sets[] = {"scalar", "avx2", "avx512", "neon", "i8mm"};
     static const int chunks[] = {1, 7, 64};
     const char *family = families_with[_i];
     struct reference r = reference_of(family);

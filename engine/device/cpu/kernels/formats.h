@@ -7,24 +7,35 @@
 #include "engine/layout/format.h"
 
 /* struct kernels.dot and .gemv of each set. */
-#define FORMAT(id, name, ...)                                                       \
-    void dot_##name##_scalar(const void *weights, int groups, int width, int cols,  \
-                             const struct act_block *panel, int nt, float *out,     \
-                             ptrdiff_t out_stride);                                 \
-    void dot_##name##_avx2(const void *weights, int groups, int width, int cols,    \
-                           const struct act_block *panel, int nt, float *out,       \
-                           ptrdiff_t out_stride);                                   \
-    void dot_##name##_avxvnni(const void *weights, int groups, int width, int cols, \
-                              const struct act_block *panel, int nt, float *out,    \
-                              ptrdiff_t out_stride);                                \
-    void dot_##name##_avx512(const void *weights, int groups, int width, int cols,  \
-                             const struct act_block *panel, int nt, float *out,     \
-                             ptrdiff_t out_stride);                                 \
-    void dot_##name##_amx(const void *weights, int groups, int width, int cols,     \
-                          const struct act_block *panel, int nt, float *out,        \
-                          ptrdiff_t out_stride);                                    \
-    void gemv_##name##_avx2(const struct kernel_gemv *s, int cols, const struct act_block *a);     \
-    void gemv_##name##_avxvnni(const struct kernel_gemv *s, int cols, const struct act_block *a);  \
+#define NEON_FORMAT(name, set)                                                    \
+    void dot_##name##_##set(const void *weights, int groups, int width, int cols, \
+                            const struct act_block *panel, int nt, float *out,    \
+                            ptrdiff_t out_stride);                                \
+    void gemv_##name##_##set(const struct kernel_gemv *s, int cols, const struct act_block *a);
+#define FORMAT(id, name, ...)  \
+    NEON_FORMAT(name, neon)    \
+    NEON_FORMAT(name, dotprod) \
+    NEON_FORMAT(name, i8mm)
+#include "engine/file/formats.def"
+#undef NEON_FORMAT
+#define FORMAT(id, name, ...)                                                                     \
+    void dot_##name##_scalar(const void *weights, int groups, int width, int cols,                \
+                             const struct act_block *panel, int nt, float *out,                   \
+                             ptrdiff_t out_stride);                                               \
+    void dot_##name##_avx2(const void *weights, int groups, int width, int cols,                  \
+                           const struct act_block *panel, int nt, float *out,                     \
+                           ptrdiff_t out_stride);                                                 \
+    void dot_##name##_avxvnni(const void *weights, int groups, int width, int cols,               \
+                              const struct act_block *panel, int nt, float *out,                  \
+                              ptrdiff_t out_stride);                                              \
+    void dot_##name##_avx512(const void *weights, int groups, int width, int cols,                \
+                             const struct act_block *panel, int nt, float *out,                   \
+                             ptrdiff_t out_stride);                                               \
+    void dot_##name##_amx(const void *weights, int groups, int width, int cols,                   \
+                          const struct act_block *panel, int nt, float *out,                      \
+                          ptrdiff_t out_stride);                                                  \
+    void gemv_##name##_avx2(const struct kernel_gemv *s, int cols, const struct act_block *a);    \
+    void gemv_##name##_avxvnni(const struct kernel_gemv *s, int cols, const struct act_block *a); \
     void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a);
 #include "engine/file/formats.def"
 

@@ -120,7 +120,7 @@ struct kernel_recurrence {
 };
 
 struct kernels {
-    const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
+    const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm" */
     int width;        /* preferred row interleave of this set */
     /* NULL, or a set whose dot is faster with few tokens, with the same bits; and from how many
      * tokens this one is faster, if nothing was measured (shape_table.h). */
@@ -230,6 +230,9 @@ struct kernels {
 };
 
 extern const struct kernels kernels_scalar;
+#if defined(__aarch64__)
+extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
+#endif
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512;
 void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,

@@ -11,6 +11,7 @@
 #define PREFETCH_AVX512_GEMM_NEAR 1152
 #define PREFETCH_AVX2_GEMM 4096 /* with one or two tokens */
 #define PREFETCH_AMX_GEMM 4096
+#define PREFETCH_NEON_GEMM 4096 /* as AVX2, not measured */
 /* the router's four quarters */
 #define PREFETCH_ROUTER_FAR 3072
 #define PREFETCH_ROUTER_NEAR 1024

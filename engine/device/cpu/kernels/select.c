@@ -12,6 +12,10 @@
 #include <unistd.h>
 #endif
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 static const struct kernels *chosen;
 
 #if defined(__x86_64__)
@@ -118,6 +122,14 @@ static void find_sets(void)
 #include "engine/file/formats.def"
         sets[n_sets++] = &amx;
     }
+#elif defined(__aarch64__)
+    unsigned long has = getauxval(AT_HWCAP), more = getauxval(AT_HWCAP2);
+
+    sets[n_sets++] = &kernels_neon; /* part of 64-bit Arm */
+    if (has & HWCAP_ASIMDDP)
+        sets[n_sets++] = &kernels_dotprod;
+    if (has & HWCAP_ASIMDDP && more & HWCAP2_I8MM && more & HWCAP2_BF16)
+        sets[n_sets++] = &kernels_i8mm;
 #endif
 }
 

@@ -5,6 +5,7 @@
 #define ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -220,6 +221,11 @@ INLINE vi vi_down(vi x, int bits)
 INLINE vi vi_down_by(vi x, int bits)
 {
     return _mm256_srli_epi16(x, bits);
+}
+/* The low or the high four bits of every byte. */
+INLINE vi vi_nibbles(vi x, bool high)
+{
+    return vi_and(high ? vi_down(x, 4) : x, vi_set1_byte(15));
 }
 /* Lanes shifted as words. */
 INLINE vi vi_word_up(vi x, int bits)
