@@ -228,6 +228,21 @@ START_TEST(test_topology)
         topology_assign(node, 6, 4, core);
         ck_assert_mem_eq(core, four, sizeof four);
     }
+    { /* a board of four little and four big cores; one of three kinds; nothing known */
+        static const int kind[] = {0, 0, 0, 0, 1, 1, 2, 1}, want[] = {6, 4, 5, 7, 0, 1, 2, 3},
+                         none[] = {-1, -1, -1}, same[] = {0, 1, 2},
+                         little[] = {530, 530, 530, 530, 1024, 1024, 1024, 1024},
+                         hybrid[] = {1024, 1024, 700, 700}, unknown[] = {0, 0, 0};
+        int order[8];
+
+        topology_fast_first(kind, 8, order);
+        ck_assert_mem_eq(order, want, sizeof want);
+        topology_fast_first(none, 3, order);
+        ck_assert_mem_eq(order, same, sizeof same);
+        ck_assert_int_eq(topology_big(little, 8), 4);
+        ck_assert_int_eq(topology_big(hybrid, 4), 4);
+        ck_assert_int_eq(topology_big(unknown, 3), 3);
+    }
     ck_assert_int_eq(topology_quota("200000 100000\n"), 2);
     ck_assert_int_eq(topology_quota("250000 100000\n"), 3);
     ck_assert_int_eq(topology_quota("max 100000\n"), 0);

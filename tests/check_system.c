@@ -221,6 +221,48 @@ START_TEST(missing_is_not_zero)
 }
 END_TEST
 
+/* Boards with 64-bit Arm name no model, and their sensors otherwise. */
+START_TEST(an_arm_board_is_named)
+{
+    static const struct {
+        const char *cpuinfo, *board, *want;
+    } machines[] = {
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\nprocessor\t: 4\n"
+         "CPU implementer\t: 0x41\nCPU part\t: 0xd0b\n",
+         "Radxa ROCK 5B", "Radxa ROCK 5B, Cortex-A76 + Cortex-A55"},
+        {"CPU implementer\t: 0x41\nCPU part\t: 0xd40\nCPU implementer\t: 0x41\nCPU part\t: "
+         "0xd40\n",
+         "", "Neoverse-V1"},
+        {"CPU implementer\t: 0x99\nCPU part\t: 0x123\n", "", "Arm part 0x123 of 0x99"},
+        {"CPU part : 0xd40\nCPU implementer : nonsense\nCPU part", "A board", "A board"},
+        {"", "", ""},
+    };
+    static struct system_sample s;
+    struct system *sys;
+
+    machine();
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        put("/proc/cpuinfo", machines[i].cpuinfo);
+        put("/proc/device-tree/model", machines[i].board);
+        sys = system_new(root);
+        ck_assert_str_eq(system_cpu_name(sys), machines[i].want);
+        system_free(sys);
+    }
+    put("/sys/class/hwmon/hwmon1/name", "gpu_thermal\n");
+    put("/sys/class/thermal/thermal_zone0/type", "gpu-thermal\n");
+    put("/sys/class/thermal/thermal_zone0/temp", "11000\n");
+    put("/sys/class/thermal/thermal_zone1/type", "cpu-thermal\n");
+    put("/sys/class/thermal/thermal_zone1/temp", "48250\n");
+    put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "1800000\n");
+    put("/sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "2400000\n");
+    sys = system_new(root);
+    system_read(sys, &s);
+    ck_assert_float_eq_tol(s.temperature, 48.25f, 0.01f);
+    ck_assert_float_eq_tol(s.mhz, 2100.0f, 0.1f);
+    system_free(sys);
+}
+END_TEST
+
 START_TEST(nonsense_does_no_harm)
 {
     static struct system_sample s;
@@ -329,6 +371,7 @@ static Suite *suite(void)
     tcase_add_test(t, memory_groups_in_a_container);
     tcase_add_test(t, memory_groups_of_version_2);
     tcase_add_test(t, missing_is_not_zero);
+    tcase_add_test(t, an_arm_board_is_named);
     tcase_add_test(t, nonsense_does_no_harm);
     tcase_add_test(t, this_machine_agrees_with_a_second_account);
     tcase_add_test(t, the_meter_is_not_ours);

@@ -4,6 +4,7 @@
 #include "app/common/system_sample.h"
 
 #include "app/common/memory_group.h"
+#include "engine/base/cpu_name.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 
@@ -94,18 +95,24 @@ static float number_file(struct system *s, const char *path)
 
 static void find_cpu_name(struct system *s)
 {
-    const char *p;
+    char board[128] = "";
 
-    if (!slurp(s, "/proc/cpuinfo") || !(p = strstr(s->text, "model name")) || !(p = strchr(p, ':')))
-        return;
-    p += 1 + strspn(p + 1, " \t");
-    snprintf(s->cpu_name, sizeof s->cpu_name, "%.*s", (int)strcspn(p, "\n"), p);
+    if (slurp(s, "/proc/device-tree/model"))
+        snprintf(board, sizeof board, "%.*s", (int)strcspn(s->text, "\n"), s->text);
+    if (slurp(s, "/proc/cpuinfo"))
+        cpu_name_from(s->text, board, s->cpu_name, sizeof s->cpu_name);
 }
 
-/* A CPU sensor of hwmon, else the package's thermal zone. */
+/* A CPU sensor of hwmon, else the package's thermal zone; Arm boards name the one after the other,
+ * with a hyphen or without. */
 static void find_temperature(struct system *s)
 {
-    static const char *const chips[] = {"coretemp", "k10temp", "zenpower", "cpu_thermal"};
+    static const char *const chips[] = {"coretemp",    "k10temp",          "zenpower",
+                                        "cpu_thermal", "bigcore0_thermal", "soc_thermal",
+                                        "apm_xgene"};
+    static const char *const zones[] = {"x86_pkg_temp", "cpu-thermal",      "cpu_thermal",
+                                        "CPU-therm",    "bigcore0-thermal", "cpu0-thermal",
+                                        "soc-thermal"};
     char path[64];
 
     for (int i = 0; i < 32; i++) {
@@ -122,11 +129,14 @@ static void find_temperature(struct system *s)
     }
     for (int i = 0; i < 32; i++) {
         snprintf(path, sizeof path, "/sys/class/thermal/thermal_zone%d/type", i);
-        if (slurp(s, path) && !strncmp(s->text, "x86_pkg_temp", 12)) {
-            snprintf(s->temperature_path, sizeof s->temperature_path,
-                     "/sys/class/thermal/thermal_zone%d/temp", i);
-            return;
-        }
+        if (!slurp(s, path))
+            continue;
+        for (size_t z = 0; z < sizeof zones / sizeof *zones; z++)
+            if (!strncmp(s->text, zones[z], strlen(zones[z]))) {
+                snprintf(s->temperature_path, sizeof s->temperature_path,
+                         "/sys/class/thermal/thermal_zone%d/temp", i);
+                return;
+            }
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <hwloc.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +15,73 @@
 #define CORES_MAX 1024
 
 static struct {
-    int n, nodes, cpus[CORES_MAX], node[CORES_MAX], threads;
+    int n, nodes, cpus[CORES_MAX], node[CORES_MAX], big, threads;
 } machine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void topology_fast_first(const int *kind, int n, int *order)
+{
+    int at = 0;
+
+    assert(n >= 0 && n <= CORES_MAX);
+    for (int last = INT_MAX; at < n;) {
+        int best = INT_MIN;
+
+        for (int i = 0; i < n; i++)
+            if (kind[i] < last && kind[i] > best)
+                best = kind[i];
+        for (int i = 0; i < n; i++)
+            if (kind[i] == best)
+                order[at++] = i;
+        last = best;
+    }
+}
+
+int topology_big(const int *capacity, int n)
+{
+    int most = 0, big = 0;
+
+    for (int i = 0; i < n; i++)
+        most = capacity[i] > most ? capacity[i] : most;
+    for (int i = 0; i < n; i++)
+        big += !capacity[i] || 5 * (int64_t)capacity[i] >= 3 * (int64_t)most;
+    return big;
+}
+
+/* Sorts the cores, the fast kinds first, and returns how many are big. */
+static int sort_by_kind(hwloc_topology_t t, int *cpus, int *node_of, int n)
+{
+    static const char key[] = "LinuxCapacity";
+    int kind[CORES_MAX] = {0}, capacity[CORES_MAX] = {0}, order[CORES_MAX], cpu[CORES_MAX],
+        node[CORES_MAX];
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+
+    for (int i = 0; i < n; i++) {
+        struct hwloc_info_s *infos = NULL;
+        unsigned count = 0;
+
+        kind[i] = -1;
+        cpu[i] = cpus[i];
+        node[i] = node_of[i];
+        if (!set)
+            continue;
+        hwloc_bitmap_only(set, (unsigned)cpus[i]);
+        kind[i] = hwloc_cpukinds_get_by_cpuset(t, set, 0);
+        if (kind[i] < 0 ||
+            hwloc_cpukinds_get_info(t, (unsigned)kind[i], NULL, NULL, &count, &infos, 0) < 0)
+            continue;
+        for (unsigned k = 0; k < count; k++)
+            if (!strcmp(infos[k].name, key))
+                capacity[i] = atoi(infos[k].value);
+    }
+    hwloc_bitmap_free(set);
+    topology_fast_first(kind, n, order);
+    for (int i = 0; i < n; i++) {
+        cpus[i] = cpu[order[i]];
+        node_of[i] = node[order[i]];
+    }
+    return topology_big(capacity, n);
+}
 
 static int read_topology(hwloc_topology_t t, int *cpus, int *node_of, int max, int *nodes)
 {
@@ -151,12 +216,14 @@ static void read_machine(void)
     if (hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0)
             machine.n = read_topology(t, machine.cpus, machine.node, CORES_MAX, &machine.nodes);
+        if (machine.n > 0)
+            machine.big = sort_by_kind(t, machine.cpus, machine.node, machine.n);
         hwloc_topology_destroy(t);
     }
     if (machine.n < 1) {
         long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-        machine.n = online > 0 && online < CORES_MAX ? (int)online : 1;
+        machine.big = machine.n = online > 0 && online < CORES_MAX ? (int)online : 1;
         machine.nodes = 1;
         log_write(LOG_LEVEL_INFO, "hwloc finds no cores, as without /sys: %d on one node are taken",
                   machine.n);
@@ -165,7 +232,7 @@ static void read_machine(void)
             machine.node[i] = 0;
         }
     }
-    machine.threads = quota > 0 && quota < machine.n ? quota : machine.n;
+    machine.threads = quota > 0 && quota < machine.big ? quota : machine.big;
 }
 
 int topology_cores(void)

@@ -7,12 +7,12 @@
 
 /* Physical cores this process may run on (affinity mask honoured); at least 1. */
 int topology_cores(void);
-/* Default number of threads: physical cores, or the container's CPU quota rounded up if that is
- * less. */
+/* Default number of threads: physical cores without the little ones (topology_big), or the
+ * container's CPU quota rounded up if that is less. */
 int topology_default_threads(void);
 /* One logical CPU number for each of up to n threads: one per physical core, and on each node its
  * share of them (topology_assign), since every node adds its memory channels; threads of one node
- * are adjacent. Returns how many. */
+ * are adjacent, and the fast cores of a node come first. Returns how many. */
 int topology_core_cpus(int *cpus, int n);
 /* The node of each of those CPUs. */
 int topology_core_nodes(int *nodes, int n);
@@ -40,5 +40,12 @@ void topology_assign(const int *node, int n_cores, int n_threads, int *core);
 /* as topology_core_cpus would; node of each */
 int topology_assign_synthetic(const char *description, int n_threads, int *cpus, int *nodes);
 int topology_quota(const char *cpu_max);
+/* Where cores are of several kinds (hwloc's, the slowest 0; -1: unknown): order[i] is the core at
+ * place i, the fast kinds first, within a kind as they were. */
+void topology_fast_first(const int *kind, int n, int *order);
+/* How many of n cores are worth a thread: those with at least three fifths of the greatest capacity
+ * (Linux' cpu_capacity, 1024 that of the fastest core; 0: unknown, which counts). A layer waits for
+ * its slowest thread: a Cortex-A55 beside a Cortex-A76 would halve the speed. */
+int topology_big(const int *capacity, int n);
 
 #endif

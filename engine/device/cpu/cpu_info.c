@@ -1,29 +1,31 @@
 /* Properties of the processor without an open device: its name and memory, the kernels and their
  * preferences (device.h), whether oneDNN would multiply BF16. Any thread. */
+#include "engine/base/cpu_name.h"
 #include "engine/device/cpu/cpu.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+/* "" when there is no such file. */
+static void read_text(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "re");
+
+    text[f ? fread(text, 1, size - 1, f) : 0] = 0;
+    if (f)
+        fclose(f);
+}
+
 static void cpu_name(char *name, size_t size)
 {
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "re");
+    char text[16 << 10]; /* the first cores of more than a hundred suffice */
+    char board[128];
 
     snprintf(name, size, "CPU");
-    if (!f)
-        return;
-    while (fgets(line, sizeof line, f)) {
-        char *colon = strchr(line, ':');
-
-        if (strncmp(line, "model name", 10) == 0 && colon) {
-            line[strcspn(line, "\n")] = 0;
-            snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " "));
-            break;
-        }
-    }
-    fclose(f);
+    read_text("/proc/device-tree/model", board, sizeof board);
+    read_text("/proc/cpuinfo", text, sizeof text);
+    cpu_name_from(text, board, name, size);
 }
 
 int cpu_probe(struct device_info *out, int max, char *why, size_t why_size)

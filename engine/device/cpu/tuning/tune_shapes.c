@@ -56,6 +56,10 @@ static void drop(const uint8_t *p, size_t bytes)
     for (size_t i = 0; i < bytes; i += LINE)
         __asm__ volatile("clflushopt %0" : : "m"(p[i]));
     __asm__ volatile("mfence" : : : "memory");
+#elif defined(__aarch64__)
+    for (size_t i = 0; i < bytes; i += LINE)
+        __asm__ volatile("dc civac, %0" : : "r"(p + i) : "memory");
+    __asm__ volatile("dsb ish" : : : "memory");
 #endif
 }
 
