@@ -68,7 +68,7 @@ FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 LIBMOETOP := $(or $(SHARED),$(B)/libmoetop.a)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o $(B)/tests/serving.o $(B)/tests/replay.o
 
-.PHONY: all help lint format test test-all tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
+.PHONY: all help lint format test test-all test-arm tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
 all: $(if $(filter release,$(MODE)),moetop,$(B)/moetop)
 
@@ -113,7 +113,8 @@ KOPT_asan    := --param asan-instrumentation-with-call-threshold=0 -fno-sanitize
 KOPT_fuzz    := -fno-sanitize=all
 # What is always inlined is a lot of code until it is optimised.
 KOPT_clang   := -O1 -Wno-pass-failed
-$(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(KOPT_$(MODE))
+KOPT_arm     := -O3 -g0
+$(SETS:%=$(B)/\%_%.o): KOPT := $(KOPT_$(MODE))
 # Most of what sanitizers compute is the scalar kernels.
 $(B)/%_scalar.o: KOPT := $(if $(filter asan,$(MODE)),-O2)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
@@ -193,6 +194,11 @@ test-all:
 	$(Q)$(MAKE) MODE=clang CC=clang build/clang/moetop
 	$(Q)$(MAKE) MODE=asan check
 	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" tsan-run)
+	$(Q)LIBS='$(LIBS)' MAKE='$(MAKE)' sh tests/arm.sh build
+# 64-bit Arm without a board: the cross compiler and qemu-user. ARM_ROOT: a folder with arm64's libraries.
+test-arm: moetop
+	$(Q)LIBS='$(LIBS)' MAKE='$(MAKE)' ARM_SUITES='$(ARM_SUITES)' sh tests/arm.sh test
+ARM_SUITES := check_kernels check_gemv check_formats check_conformance check_golden check_families check_sampler check_pool
 tsan-run: $(addprefix $(B)/tests/,$(SUITES)) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
 
@@ -215,7 +221,8 @@ help:
 	  'make            ./moetop, the release program (MODE=debug, asan, tsan: build/MODE/moetop)' \
 	  'make deps       install the Debian packages it needs' \
 	  'make test       every suite and all fuzz corpora, as released; make check: the same of one MODE' \
-  'make test-all   the rest of the gate: ASan+UBSan over everything, TSan over threads, clang' \
+  'make test-all   the rest of the gate: ASan+UBSan over everything, TSan over threads, clang, a build for aarch64' \
+  'make test-arm   kernels, formats, families and texts of the build for aarch64, under qemu-user' \
 	  'make lint       columns, layers, circles, printed documents: seconds' \
 	  'make docs       print manual pages and default configuration from the tables' \
 	  'make format     clang-format over the C files' \

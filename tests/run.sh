@@ -4,7 +4,7 @@
 if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed skipped" in NAME.sum
     dir=$2 t=$3 log="$2/tests/$3.log" from=$(date +%s)
     broken=
-    "$dir/tests/$t" >"$log" 2>&1 || broken=1
+    $EMULATOR "$dir/tests/$t" >"$log" 2>&1 || broken=1
     line=$(grep -aE '^[0-9]+%: Checks: ' "$log" | tail -1)
     n=$(printf '%s\n' "$line" | sed -nE 's/.*Checks: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+).*/\1 \2 \3/p')
     set -- ${n:-0 0 1}
