@@ -93,6 +93,22 @@ static struct object read_object(const char *path)
 
 static struct object objects[FILES];
 
+/* Kernels of another architecture: the Makefile leaves NAME_SET.c out. */
+static bool is_foreign(const char *name)
+{
+#if defined(__x86_64__)
+    static const char *const sets[] = {"_neon", "_dotprod", "_i8mm"};
+#else
+    static const char *const sets[] = {"_avx2", "_avxvnni", "_avx512"};
+#endif
+    const char *set = strrchr(name, '_');
+
+    for (size_t i = 0; set && i < sizeof sets / sizeof *sets; i++)
+        if (strcmp(set, sets[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The objects of the sources below a folder, wherever those still are: an old build leaves more. */
 static void take_objects(const char *folder)
 {
@@ -117,6 +133,8 @@ static void take_objects(const char *folder)
             int node;
 
             name[strlen(name) - 2] = 0;
+            if (is_foreign(name))
+                continue;
             node = node_of(&files, name);
             files.folder[node] = node_of(&folders, folder);
             snprintf(path, sizeof path, "%s/%s.o", build, name);

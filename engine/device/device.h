@@ -372,8 +372,8 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
 int cpu_pack_width(void); /* 16 with AVX-512, else 8 */
 /* decoding with unpacked weights of this type is about as fast as with packed ones */
 bool cpu_reads_raw(enum dtype type);
-/* "scalar", "avx2", "avxvnni", "avx512", "amx": forces a kernel set before open (tests, --kernels);
- * NULL: the best. ERR_USAGE when this CPU lacks it. */
+/* "scalar", "avx2", "avxvnni", "avx512", "amx", on 64-bit Arm "neon", "dotprod", "i8mm": forces a
+ * kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */
 int cpu_kernels_select(const char *name, struct error *e);
 const char *cpu_kernels_name(void);
 
