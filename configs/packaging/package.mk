@@ -33,10 +33,11 @@ deb: $(TARBALL)
 # are the release's, but for those that load libraries; in one object, for our names meet those inside the libraries.
 # Beside it lie what share/moetop holds and the manual, as it looks for them in a clone: a folder to unpack anywhere.
 # Of curl's and GnuTLS' protocols that no static library exists for (and that are never asked for), each function gives 0.
-PORTABLE     := build/moetop-$(VERSION)-linux-$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
-STATIC_LIBS  := $(patsubst %,-l:lib%.a,readline ncursesw tinfo yaml jansson utf8proc pcre2-8 microhttpd gnutls hogweed nettle gmp tasn1 \
-  curl nghttp2 idn2 unistring zstd brotlidec brotlicommon z ssl crypto hwloc protobuf-c) -lpthread -lm
-LOADERS      := engine/base/library.c engine/base/digest.c app/common/web.c app/serve/common/mhd.c
+PORTABLE      = build/moetop-$(VERSION)-linux-$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+STATIC_LIBS   = $(patsubst %,-l:lib%.a,readline ncursesw tinfo yaml jansson utf8proc pcre2-8 microhttpd gnutls hogweed nettle gmp tasn1 \
+  curl nghttp2 idn2 unistring zstd brotlidec brotlicommon z ssl crypto hwloc protobuf-c \
+  $(if $(filter /%,$(shell $(CC) -print-file-name=libnghttp3.a)),nghttp3)) -lpthread -lm
+LOADERS       = engine/base/library.c engine/base/digest.c app/common/web.c app/serve/common/mhd.c
 ABSENT       := gss_ GSS_ ldap_ ber_ libssh2_ RTMP_ p11_kit_ psl_ udev_
 empty        :=
 tool          = $$($(CC) -print-prog-name=$(1))
@@ -82,7 +83,7 @@ PACKAGES_apk    := gcc musl-dev make pkgconf bash ncurses-dev readline-dev yaml-
   clblast-dev hwloc-dev check-dev subunit-dev jansson-dev utf8proc-dev pcre2-dev libmicrohttpd-dev curl-dev openssl-dev protobuf-c-dev \
   protobuf-c-compiler onnx-dev linux-headers tmux mandoc clang
 # `make portable` wants these beside them: static libraries.
-PACKAGES_STATIC := libnghttp2-dev libidn2-dev libzstd-dev libbrotli-dev libunistring-dev libgnutls28-dev nettle-dev libgmp-dev libtasn1-6-dev zlib1g-dev
+PACKAGES_STATIC := libnghttp2-dev libnghttp3-dev libidn2-dev libzstd-dev libbrotli-dev libunistring-dev libgnutls28-dev nettle-dev libgmp-dev libtasn1-6-dev zlib1g-dev
 MANAGER         := $(firstword $(foreach m,apt-get dnf pacman apk,$(if $(shell command -v $(m)),$(m))))
 APT             := DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends
 
