@@ -311,7 +311,7 @@ static const struct {
     {"system", "[{\"type\": \"image\"}]", "'system[0]'"},
     {"messages", "[]", "at least one"},
     {"messages", "[5]", "'messages[0].role'"},
-    {"messages", "[{\"role\": \"system\", \"content\": \"x\"}]", "user or assistant"},
+    {"messages", "[{\"role\": \"tool\", \"content\": \"x\"}]", "user, assistant or system"},
     {"messages", "[{\"role\": \"user\"}]", "'messages[0].content'"},
     {"messages", "[{\"role\": \"user\", \"content\": [7]}]", "'messages[0].content[0]'"},
     {"messages", "[{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"source\": {}}]}]",
