@@ -158,7 +158,7 @@ static const struct chat_command table[] = {
     {"/log", "", "[N]", "the newest N log lines (default: all that are kept), with their times",
      chat_log, NULL},
     {"/cache", "", "", "which tokens the last message computed again, and why", chat_cache, NULL},
-    {"/doctor", "", "", "what of this machine costs speed, with remedies; measures for some seconds",
+    {"/doctor", "", "", "what of this machine costs speed, with remedies; it measures for seconds",
      chat_doctor, NULL},
     {"/copy", "", "[N|code|all]",
      "copy the last answer, message N (1: the newest), the last block of code, or the chat",
