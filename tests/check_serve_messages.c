@@ -203,6 +203,16 @@ static const struct {
            "\"user\", \"content\": \"Go on.\"}"},
     {HELLO ", {\"role\": \"assistant\", \"content\": \"So\"}",
      HELLO ", {\"role\": \"assistant\", \"content\": \"So\"}"},
+    /* turns of one side are one; instructions in the middle belong to the user's */
+    {HELLO ", {\"role\": \"user\", \"content\": \"you\"}",
+     "{\"role\": \"user\", \"content\": \"Hello\\nyou\"}"},
+    {HELLO ", {\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"Be brief.\"}]}",
+     "{\"role\": \"user\", \"content\": \"Hello\\nBe brief.\"}"},
+    {"{\"role\": \"system\", \"content\": \"Be brief.\\n\"}, " HELLO,
+     "{\"role\": \"user\", \"content\": \"Be brief.\\nHello\"}"},
+    {HELLO ", {\"role\": \"assistant\", \"content\": \"So\"}, {\"role\": \"assistant\", "
+           "\"content\": \"it is.\"}, " HELLO,
+     HELLO ", {\"role\": \"assistant\", \"content\": \"So\\nit is.\"}, " HELLO},
 };
 
 static int tokens_of(const char *path, const char *messages, const char *tools)
@@ -232,6 +242,38 @@ START_TEST(messages_are_those_of_the_chat)
     for (size_t i = 0; i < sizeof same_prompts / sizeof *same_prompts; i++)
         ck_assert_int_eq(tokens_of(MESSAGES "/count_tokens", same_prompts[i].messages, FIND_TOOL),
                          tokens_of(CHAT, same_prompts[i].tokens_as, tool));
+}
+END_TEST
+
+static int tokens_with(const char *member, const char *value)
+{
+    char body[2048];
+    json_t *o;
+    int n;
+
+    snprintf(body, sizeof body, "{\"max_tokens\": 1, \"messages\": [" HELLO "], \"%s\": %s}",
+             member, value);
+    o = serving_post(MESSAGES "/count_tokens", body, 200);
+    n = (int)json_integer_value(json_object_get(o, "input_tokens"));
+    json_decref(o);
+    return n;
+}
+
+/* Claude Code's line for the accounts, and tools that a search would load. */
+START_TEST(what_is_not_for_the_model)
+{
+    static const char billing[] =
+        "[{\"type\": \"text\", \"text\": \"x-anthropic-billing-header: cc_version=2;\"}, "
+        "{\"type\": "
+        "\"text\", \"text\": \"Be brief.\"}, {\"type\": \"text\", \"text\": \"Be kind.\"}]";
+
+    ck_assert_int_eq(tokens_with("system", billing),
+                     tokens_with("system", "\"Be brief.\\nBe kind.\""));
+    ck_assert_int_eq(tokens_with("tools",
+                                 "[" FIND_TOOL ", {\"name\": \"later\", \"defer_loading\": true, "
+                                 "\"input_schema\": {\"type\": \"object\"}}]"),
+                     tokens_with("tools", "[" FIND_TOOL "]"));
+    ck_assert_int_gt(tokens_with("tools", "[" FIND_TOOL "]"), tokens_with("tools", "[]"));
 }
 END_TEST
 
@@ -438,6 +480,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(t, with_tools, serving_end_well);
     tcase_add_test(t, calls_are_blocks);
     tcase_add_test(t, messages_are_those_of_the_chat);
+    tcase_add_test(t, what_is_not_for_the_model);
     tcase_add_test(t, calls_are_demanded);
     tcase_add_test(t, an_answer_of_a_schema);
     tcase_add_test(t, what_is_wrong_is_named);
