@@ -858,11 +858,14 @@ START_TEST(libraries_are_opened_when_they_are_needed)
     expect("ldd $M >$T/needed && ! grep -E 'lib(curl|microhttpd|dnnl|clblast|crypto)' $T/needed",
            0);
     expect("mkdir -p $T/broken && for l in $(ls /usr/lib/*-linux-gnu | grep -E "
-           "'^lib(curl|microhttpd|dnnl|clblast)[.]so'); do : >$T/broken/$l; done; ls $T/broken/*",
+           "'^lib(curl|microhttpd|dnnl|clblast|crypto)[.]so'); do : >$T/broken/$l; done; ls "
+           "$T/broken/*",
            0);
     expect("LD_LIBRARY_PATH=$T/broken $M -p Hello --temp 0 -n 3", 0);
     expect_line("LD_LIBRARY_PATH=$T/broken $M --connect http://127.0.0.1:1 -p hi", 1,
                 "(install package lib");
+    expect_line("LD_LIBRARY_PATH=$T/broken $M -p Hello -n 3 --prompt-cache $T/prompts", 5,
+                "(install package libssl3)");
     expect("LD_LIBRARY_PATH=$T/broken timeout 60 $M --serve --port 0 --plain", 1);
     ck_assert_msg(strstr(err, "libmicrohttpd") && strstr(err, "(install package lib"), "%s", err);
 }

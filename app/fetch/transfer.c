@@ -342,7 +342,7 @@ static int finish(struct coming *f, struct error *e)
 
     digest_end(&f->digest, hash);
     if (!*hash)
-        return error_set(e, ERR_MEMORY, "%s: cannot be checked: out of memory", f->t->name);
+        return digest_failed(f->t->name, e);
     if (strcmp(hash, f->t->hash)) {
         unlink(f->t->part);
         return error_set(e, ERR_IO,

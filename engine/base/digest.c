@@ -22,6 +22,8 @@ static struct {
     FUNCTIONS(LIBRARY_MEMBER)
 } crypto = {FUNCTIONS(LIBRARY_ADDRESS)};
 
+static struct error failure;
+
 static bool loaded(void)
 {
     return true;
@@ -30,12 +32,13 @@ static bool loaded(void)
 static struct {
     FUNCTIONS(LIBRARY_MEMBER)
 } crypto;
+static struct error failure; /* written once, as the table is */
 
 static void load(void)
 {
     static const char *const names[] = {FUNCTIONS(LIBRARY_NAME) NULL};
 
-    library_load(LIBRARY_CRYPTO, "package libssl3", names, &crypto, sizeof crypto, NULL);
+    library_load(LIBRARY_CRYPTO, "package libssl3", names, &crypto, sizeof crypto, &failure);
 }
 
 static bool loaded(void)
@@ -43,7 +46,7 @@ static bool loaded(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, load);
-    return crypto.EVP_MD_CTX_new != NULL;
+    return !failure.code;
 }
 #endif
 
@@ -84,4 +87,11 @@ void digest_release(struct digest *d)
     if (d->state)
         crypto.EVP_MD_CTX_free(d->state);
     d->state = NULL;
+}
+
+int digest_failed(const char *what, struct error *e)
+{
+    if (failure.code)
+        return error_set(e, failure.code, "%s: %s", what, failure.text);
+    return error_set(e, ERR_MEMORY, "%s: no memory for its hash", what);
 }

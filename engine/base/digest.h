@@ -3,6 +3,8 @@
 #ifndef ENGINE_BASE_DIGEST_H
 #define ENGINE_BASE_DIGEST_H
 
+#include "engine/base/error.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +23,8 @@ void digest_add(struct digest *d, const void *data, size_t n);
 /* Lower-case hexadecimal, "" if memory ran out or libcrypto is not installed. d is empty then. */
 void digest_end(struct digest *d, char out[DIGEST_HEX]);
 void digest_release(struct digest *d);
+/* Why a digest is "": "WHAT: libcrypto.so.3 is not installed ..." or ERR_MEMORY. Returns the code.
+ */
+int digest_failed(const char *what, struct error *e);
 
 #endif

@@ -104,7 +104,7 @@ static int read_all(struct reading *r, int fd, const char *path, char hex[DIGEST
             digest_add(&d, r->piece, (size_t)got);
     }
     digest_end(&d, hex);
-    return rc == 0 && !hex[0] ? error_set(e, ERR_MEMORY, "no memory for the hash of %s", path) : rc;
+    return rc == 0 && !hex[0] ? digest_failed(path, e) : rc;
 }
 
 static int hash_part(struct reading *r, const char *path, char hex[DIGEST_HEX], struct error *e)
@@ -158,6 +158,5 @@ int weights_digest(const struct weight_file *f, const char *folder, void (*tell)
         digest_add(&all, config, n);
     digest_end(&all, hex);
     mem_free(r.piece);
-    return rc == 0 && !hex[0] ? error_set(e, ERR_MEMORY, "no memory for the hash of %s", f->path)
-                              : rc;
+    return rc == 0 && !hex[0] ? digest_failed(f->path, e) : rc;
 }

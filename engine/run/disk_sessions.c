@@ -72,7 +72,7 @@ static int make_key(struct engine *g, char key[DIGEST_HEX], struct error *e)
         digest_add(&d, sizes, sizeof sizes);
     }
     digest_end(&d, key);
-    return key[0] ? 0 : error_set(e, ERR_MEMORY, "no memory for the prompt cache");
+    return key[0] ? 0 : digest_failed("the prompt cache", e);
 }
 
 static bool keeps_all(const struct kv_layer *k)

@@ -117,7 +117,7 @@ int segment_seal(uint8_t *data, size_t bytes, struct error *e)
     char hex[DIGEST_HEX];
 
     if (!sum_of(data, bytes - SUM, hex))
-        return error_set(e, ERR_MEMORY, "no memory for the sum of a cached prompt");
+        return digest_failed("a cached prompt", e);
     memcpy(data + bytes - SUM, hex, SUM);
     return 0;
 }
@@ -176,7 +176,7 @@ int segment_open(uint8_t *data, size_t bytes, const struct segment_shape *shape,
         return error_set(e, ERR_INPUT, "it has %zu bytes instead of %zu", bytes,
                          segment_bytes(shape, out->place.n, out->place.copy));
     if (!sum_of(data, bytes - SUM, hex))
-        return error_set(e, ERR_MEMORY, "no memory for the sum of a cached prompt");
+        return digest_failed("a cached prompt", e);
     if (memcmp(data + bytes - SUM, hex, SUM) != 0)
         return error_set(e, ERR_INPUT, "it is damaged: its sum is another one");
     if (!ids_known(&out->place, shape->n_vocab))

@@ -132,28 +132,5 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
 #define DOT(name) dot_##name##_avx2
 #define GEMV(name) gemv_##name##_avx2
 #endif
-/* Groups of 16 rows, as packed by another set or a device, are done as two halves. Separate
- * functions, because the register allocator does worse with both in one. */
-#define FORMAT(id, name, ...)                                                                      \
-    static                                                                                         \
-        __attribute__((noinline)) void halves_##name(const void *weights, int groups, int width,   \
-                                                     int cols, const struct act_block *panel,      \
-                                                     int nt, float *out, ptrdiff_t out_stride)     \
-    {                                                                                              \
-        for (int first = 0; first < width; first += VL)                                            \
-            dot_rows(DTYPE_##id, weights, groups, width, first, cols, panel, nt, out, out_stride); \
-    }                                                                                              \
-    void DOT(name)(const void *weights, int groups, int width, int cols,                           \
-                   const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)        \
-    {                                                                                              \
-        if (width == VL)                                                                           \
-            dot_rows(DTYPE_##id, weights, groups, VL, 0, cols, panel, nt, out, out_stride);        \
-        else                                                                                       \
-            halves_##name(weights, groups, width, cols, panel, nt, out, out_stride);               \
-    }                                                                                              \
-    void GEMV(name)(const struct kernel_gemv *s, int cols, const struct act_block *a)              \
-    {                                                                                              \
-        gemv_any(DTYPE_##id, s, cols, a);                                                          \
-    }
-#include "engine/file/formats.def"
+#include "engine/device/cpu/kernels/formats_rows8.inc"
 #endif
