@@ -465,10 +465,21 @@ START_TEST(models_that_fit_and_do_not)
 }
 END_TEST
 
-/* 80 columns, but for words that are longer; colours only where they are asked for. */
+static void check_width(const struct strbuf *page, size_t most)
+{
+    for (const char *p = page->data; *p; p += *p == '\n') {
+        size_t n = strcspn(p, "\n");
+
+        ck_assert_msg(utf8_width(p, n) <= most, "%.*s", (int)n, p);
+        p += n;
+    }
+}
+
+/* 80 columns, but for words that are longer; fewer in a chat; colours only where they are asked
+ * for. */
 START_TEST(the_page_is_narrow)
 {
-    struct strbuf plain = {0}, coloured = {0};
+    struct strbuf plain = {0}, coloured = {0}, narrow = {0};
 
     machine("page");
     put("/proc/loadavg", "7.00 0.20 0.30 1/100 1234\n");
@@ -477,12 +488,12 @@ START_TEST(the_page_is_narrow)
     doctor_print(&d, &coloured, 80, true);
     ck_assert(!plain.failed && !strchr(plain.data, '\033'));
     ck_assert(strstr(coloured.data, "\033[33mwarn\033[0m") != NULL);
-    for (const char *p = plain.data; *p; p += *p == '\n') {
-        size_t n = strcspn(p, "\n");
-
-        ck_assert_msg(utf8_width(p, n) <= 80, "%.*s", (int)n, p);
-        p += n;
-    }
+    check_width(&plain, 80);
+    d.n_commands = 0; /* a line to type is not wrapped */
+    doctor_print(&d, &narrow, 58, false);
+    check_width(&narrow, 58);
+    ck_assert(strstr(narrow.data, "\nwarn  other load: 7.0 programs") != NULL);
+    strbuf_release(&narrow);
     ck_assert(strstr(plain.data, "0 bad, 1 warning. Most") != NULL);
     strbuf_release(&plain);
     strbuf_release(&coloured);

@@ -113,7 +113,7 @@ void doctor_examine(struct doctor *d);
 int doctor_count(const struct doctor *d, enum doctor_level level);
 const char *doctor_level_word(enum doctor_level level); /* "ok", "note", "warn", "bad" */
 
-/* The page, wrapped to `columns` (60 to 120 are kept). */
+/* The page, wrapped to `columns` (40 to 120 are kept). */
 void doctor_print(const struct doctor *d, struct strbuf *out, int columns, bool colour);
 struct json_t;
 struct json_t *doctor_json(const struct doctor *d); /* NULL: no memory */

@@ -4,9 +4,12 @@
 #include "engine/base/utf8.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #define INDENT 22 /* columns before what was found */
+#define LEVEL 6   /* and before the subject: a narrow page has both behind it */
+#define NARROW 60
 
 /* Words of a text from a column on, wrapped. Colour changes are outside of it. */
 static void put_wrapped(struct strbuf *b, const char *text, int indent, int columns)
@@ -35,35 +38,43 @@ static void put_wrapped(struct strbuf *b, const char *text, int indent, int colu
 static void put_finding(struct strbuf *b, const struct doctor_finding *f, int columns, bool colour)
 {
     static const char *const colours[] = {"32", "36", "33", "31;1"};
+    char text[sizeof f->subject + sizeof f->found + 2];
+    int indent = columns < NARROW ? LEVEL : INDENT;
 
     if (colour)
         strbuf_printf(b, "\033[%sm", colours[f->level]);
     strbuf_printf(b, "%-4s", doctor_level_word(f->level));
     if (colour)
         strbuf_puts(b, "\033[0m");
-    strbuf_printf(b, "  %-15s ", f->subject);
-    put_wrapped(b, f->found, INDENT, columns);
+    if (columns < NARROW) {
+        snprintf(text, sizeof text, "%s: %s", f->subject, f->found);
+        strbuf_puts(b, "  ");
+    } else {
+        snprintf(text, sizeof text, "%s", f->found);
+        strbuf_printf(b, "  %-15s ", f->subject);
+    }
+    put_wrapped(b, text, indent, columns);
     if (!f->remedy[0])
         return;
-    strbuf_printf(b, "%*s", INDENT, "");
+    strbuf_printf(b, "%*s", indent, "");
     if (colour)
         strbuf_puts(b, "\033[1m");
     strbuf_puts(b, "→ ");
     if (colour)
         strbuf_puts(b, "\033[0m");
-    put_wrapped(b, f->remedy, INDENT + 2, columns);
+    put_wrapped(b, f->remedy, indent + 2, columns);
 }
 
 void doctor_print(const struct doctor *d, struct strbuf *out, int columns, bool colour)
 {
     int bad = doctor_count(d, DOCTOR_BAD), warn = doctor_count(d, DOCTOR_WARN);
 
-    columns = columns < 60 ? 60 : columns > 120 ? 120 : columns;
+    columns = columns < 40 ? 40 : columns > 120 ? 120 : columns;
     put_wrapped(out, d->machine, 0, columns);
     for (int i = 0; i < d->n; i++)
         put_finding(out, &d->findings[i], columns, colour);
-    strbuf_printf(out, "\n%d bad, %d warning%s. Most worth typing here:\n", bad, warn,
-                  warn == 1 ? "" : "s");
+    strbuf_printf(out, "\n%d bad, %d warning%s.%sMost worth typing here:\n", bad, warn,
+                  warn == 1 ? "" : "s", columns < NARROW ? "\n" : " ");
     for (int i = 0; i < d->n_commands; i++) {
         strbuf_printf(out, "  %s\n      ", d->commands[i].line);
         put_wrapped(out, d->commands[i].why, 6, columns);
