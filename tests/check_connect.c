@@ -787,8 +787,8 @@ START_TEST(a_wrong_state_is_refused)
         "{\"layers\": -1}",
         "{\"layers\": 3, \"experts\": 4, \"experts_used\": 2}",
         "{\"layers\": 1024, \"experts\": 65536, \"experts_used\": 2}",
-        "{\"layers\": 1, \"experts\": 1, \"experts_used\": 1, \"routed\": [1], \"blocks\": [1], "
-        "\"cells\": {\"answer\": [1, 2]}}"};
+        ("{\"layers\": 1, \"experts\": 1, \"experts_used\": 1, \"routed\": [1], \"blocks\": [1], "
+         "\"cells\": {\"answer\": [1, 2]}}")};
     struct telemetry from, t = {0};
     json_t *o, *cells;
     struct error e;

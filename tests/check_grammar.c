@@ -180,6 +180,7 @@ START_TEST(drawn_texts_keep_to_it)
         c = id == stops[0] ? matcher_start(m) : matcher_accept(m, c, id);
         ck_assert_int_ne(c, MATCHER_DEAD);
     }
+    ck_assert_int_gt(ended, 0);
     sampler_release(&s);
     matcher_free(m);
     mem_free(logits);

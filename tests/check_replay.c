@@ -76,8 +76,8 @@ START_TEST(an_answer_is_derived_again)
 {
     static const char *const asked[] = {
         "-p 'Tell me about a fox.' -n 60 --temp 0",
-        "-p 'Tell me about a duck.' -n 80 --temp 0.9 --seed 18446744073709551614 --top-p "
-        "0.123456789",
+        ("-p 'Tell me about a duck.' -n 80 --temp 0.9 --seed 18446744073709551614 --top-p "
+         "0.123456789"),
         "-p 'Once upon a time' --raw -n 40 --temp 0.7 -sys ignored",
         "-sys 'Be short.' -p 'Tell me a story.' -n 60 --repeat-penalty 1.1 --stop the"};
     char arguments[1000];

@@ -455,8 +455,8 @@ END_TEST
 START_TEST(values_stream_by_the_schema)
 {
     static const char *const ways[] = {
-        "<function=f>\n<parameter=%s>\n%s\n</parameter>\n<parameter=z>\n\"\u00e9\n\n</parameter>\n"
-        "</function>",
+        ("<function=f>\n<parameter=%s>\n%s\n</parameter>\n<parameter=z>\n\"\u00e9\n\n</parameter>\n"
+         "</function>"),
         "f\n<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n",
         "<invoke name=\"f\">\n<parameter name=\"%s\">%s</parameter>\n</invoke>"};
     json_t *parameters = json_loads(schema, 0, NULL);

@@ -242,8 +242,9 @@ START_TEST(test_hostile)
         "pattern q4_0 4096 100000 one-first",
         "",
         "\x1b[2J",
-        "q4_0 128 4096 48                                                                          "
-        "                                      ",
+        ("q4_0 128 4096 48                                                                         "
+         " "
+         "                                      "),
     };
     struct tune t;
     struct error e;

@@ -168,8 +168,8 @@ START_TEST(test_garbage)
     static const char *const texts[] = {
         "drm-client-id:\n", "drm-client-id: 99999999999999999999999\ndrm-engine-: x\ndrm-cycles-",
         "drm-engine-a:1\n:\n\ndrm-client-id:1",
-        "drm-client-id: 1\ndrm-engine-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: "
-        "5\ndrm-total-cycles-b: 0\n"};
+        ("drm-client-id: 1\ndrm-engine-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: "
+         "5\ndrm-total-cycles-b: 0\n")};
     float use, mhz, temperature;
     char why[200];
 

@@ -16,7 +16,7 @@ const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libreadline\nleak:libpocl\nleak:libLLVM\nleak:libclang\nleak:libOpenCL\nleak:"
-           "libclblast\nleak:libdnnl\n"
+           "libclblast\nleak:libdnnl\nleak:libstdc++\n"
            "leak:libRusticlOpenCL\nleak:libMesaOpenCL\nleak:libigdrcl\n";
 }
 #endif

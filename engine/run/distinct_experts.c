@@ -64,12 +64,14 @@ bool distinct_experts_expect(const struct session *s, const int *ids, int n, flo
             continue;
         routed++;
         for (int i = 0; i <= n; i++) {
-            const uint16_t *row = s->routed + ((size_t)at[i] * layers + (size_t)l) * used;
-
-            for (size_t k = 0; k < used && at[i] != NOT_FOUND; k++)
-                add(&seen, row[k]);
-            if (at[i] == NOT_FOUND)
+            if (at[i] == NOT_FOUND) {
                 others += (float)used * (1 - ((float)seen.n + others) / (float)hp->n_experts);
+            } else {
+                const uint16_t *row = s->routed + ((size_t)at[i] * layers + (size_t)l) * used;
+
+                for (size_t k = 0; k < used; k++)
+                    add(&seen, row[k]);
+            }
             experts[i] += (float)seen.n + others;
         }
     }

@@ -377,13 +377,14 @@ void gemm_observe(const struct cpu_device *d, const struct matrix *w, int row,
     float *sum = d->observer ? d->observer->squares_of(d->observer->ctx, w, row, t1 - t0) : NULL;
 
     for (int t = t0; sum && t < t1; t++) {
+        if (!matrix_takes_rows(w)) {
+            add_panel_squares(d, in, t, sum);
+            continue;
+        }
         const float *x = in->rows + t * in->stride;
 
-        if (!matrix_takes_rows(w))
-            add_panel_squares(d, in, t, sum);
-        else
-            for (int c = 0; c < w->cols; c++)
-                sum[c] += x[c] * x[c];
+        for (int c = 0; c < w->cols; c++)
+            sum[c] += x[c] * x[c];
     }
 }
 

@@ -32,6 +32,17 @@ static bool gate_needs_rows(const struct expert_weights *w)
     return matrix_takes_rows(gate_of(w)) || matrix_takes_rows(&w->up);
 }
 
+/* A place in scratch memory that only some models have; NULL stays NULL. */
+static struct act_block *blocks_at(struct act_block *scratch, size_t first)
+{
+    return scratch ? scratch + first : NULL;
+}
+
+static float *floats_at(float *scratch, size_t first)
+{
+    return scratch ? scratch + first : NULL;
+}
+
 /* Whether nothing follows the weighted sum of a layer's experts: then parts of it are final. */
 static bool ends_plainly(const struct layer_shape *s)
 {
@@ -320,13 +331,14 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count,
                            .cols = hidden,
-                           .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
-                           .rows = d->gathered + first * (size_t)hidden,
+                           .panels = blocks_at(d->act, first * (size_t)(hidden / NUM_BLOCK)),
+                           .rows = floats_at(d->gathered, first * (size_t)hidden),
                            .stride = hidden,
                            .row = j->row + first};
 
         gate_up(d, tid, shape, w, r0, min_int(part, w->up.rows - r0), &in, t0, t1,
-                d->act_down + first * (widest / NUM_BLOCK), d->ffn + first * widest);
+                blocks_at(d->act_down, first * (widest / NUM_BLOCK)),
+                floats_at(d->ffn, first * widest));
     }
     phase_end(d, tid);
     p = (struct group_parts){.j = j,
@@ -344,8 +356,8 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
         const struct matrix *down = &expert_of(d, layer, group->expert)->down;
         struct input in = {.n = group->count,
                            .cols = down->cols,
-                           .panels = d->act_down + first * (widest / NUM_BLOCK),
-                           .rows = d->ffn + first * widest,
+                           .panels = blocks_at(d->act_down, first * (widest / NUM_BLOCK)),
+                           .rows = floats_at(d->ffn, first * widest),
                            .stride = down->cols,
                            .row = j->row + first};
         int r1 = min_int(r0 + CPU_WIDE, hidden);
@@ -462,8 +474,9 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             memcpy(experts, s->experts, (size_t)stride * sizeof *experts);
             memcpy(weights, s->weights, (size_t)stride * sizeof *weights);
         }
-        gate_up_row(d, tid, layer, task, rows, units, d->act_down + slot * (widest / NUM_BLOCK),
-                    d->ffn + slot * widest);
+        gate_up_row(d, tid, layer, task, rows, units,
+                    blocks_at(d->act_down, slot * (widest / NUM_BLOCK)),
+                    floats_at(d->ffn, slot * widest));
     }
     phase_end(d, tid);
     phase_open(d, tid, down_units);
@@ -474,8 +487,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             const struct matrix *w = &expert_of(d, layer, d->one_experts[slot])->down;
             struct input h = {.n = 1,
                               .cols = w->cols,
-                              .panels = d->act_down + (size_t)slot * (widest / NUM_BLOCK),
-                              .rows = d->ffn + (size_t)slot * widest,
+                              .panels = blocks_at(d->act_down, (size_t)slot * (widest / NUM_BLOCK)),
+                              .rows = floats_at(d->ffn, (size_t)slot * widest),
                               .stride = w->cols};
             bool last = slot + 1 == used;
             struct prefetch_hint next =
