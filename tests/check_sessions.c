@@ -379,6 +379,39 @@ static void count_phases(void *ctx, const struct routing *r)
     ((long *)ctx)[r->prefill] += r->rows;
 }
 
+/* Any request at any pass, and a device that fails once or for good on the way. */
+START_TEST(the_same_stories_under_random_plans)
+{
+    static const char *const plans[] = {"cpu",      "gpu",    "experts-gpu", "attention-gpu",
+                                        "layers:3", "hot:2M", "memory:3M",   "same"};
+    static const long fails[] = {0, 300, 900, 150};
+    const struct device_ops *const *backends = _i < 6 ? with_fake : fake_recurrent;
+    const struct story *want = alone(backends);
+    unsigned seed = (unsigned)_i * 7919 + 1;
+    struct error e = {0};
+    struct crowd c;
+
+    open_crowd(&c, backends, "attention-gpu");
+    fake_device_control(&(struct fake_control){.fail_at = fails[_i % 4], .lost = _i % 2});
+    while (step(&c)) {
+        char request[40];
+        bool prompts;
+
+        ck_assert_int_lt(c.steps, 10000);
+        seed = seed * 1103515245u + 12345u;
+        if (seed >> 16 & 3)
+            continue;
+        prompts = seed >> 18 & 1;
+        snprintf(request, sizeof request, "%s%s", prompts ? "prompt " : "",
+                 plans[(seed >> 20) % (prompts ? 8 : 7)]);
+        ck_assert_msg(engine_place(c.g, request, &e) >= 0, "%s: %s", request, e.text);
+    }
+    compare(&c, want, -1);
+    engine_close(c.g);
+    fake_device_control(NULL);
+}
+END_TEST
+
 START_TEST(no_pass_has_rows_of_both)
 {
     const struct story *want = alone(NULL);
@@ -802,6 +835,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_same_stories_under_two_plans);
     tcase_add_test(t, recurrent_layers_under_two_plans);
     tcase_add_loop_test(t, no_pass_has_rows_of_both, 0, 2);
+    tcase_add_loop_test(t, the_same_stories_under_random_plans, 0, 10);
     tcase_add_loop_test(t, interleaved_rings, 0, 3);
     tcase_add_loop_test(t, the_same_stories_of_rings, 0, 2);
     tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 5);
