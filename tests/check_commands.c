@@ -677,6 +677,17 @@ START_TEST(commands_say_what_they_did)
     expect_later(&t, "/place balanced", "the placement is balanced now");
     expect_later(&t, "/set place cpu", "the placement is cpu now");
     expect(&t, "/place nowhere", "nowhere");
+    expect(&t, "/place prompt", "/place prompt NAME: which placement reads prompts?");
+    expect(&t, "/place prompt nowhere", "nowhere");
+    expect_later(&t, "/place prompt hot", "the placement is cpu, prompts hot now");
+    /* its figures are published a little later than the event */
+    for (int i = 0; i < 2000 && !strstr(type(&t, "/place"), "now: cpu, prompts hot\n"); i++)
+        clock_sleep(CLOCK_MILLI);
+    expect(&t, "/place", "now: cpu, prompts hot\n");
+    expect_later(&t, "/place balanced", "the placement is balanced, prompts hot now");
+    expect_later(&t, "/set place-prompt cpu", "the placement is balanced, prompts cpu now");
+    expect_later(&t, "/place prompt same", "the placement is balanced now");
+    expect_later(&t, "/place cpu", "the placement is cpu now");
     expect_later(&t, "/doctor", "Most worth typing here:");
     ck_assert_ptr_null(strstr(type(&t, "/help"), "F1")); /* there are no keys here */
     talk_close(&t);

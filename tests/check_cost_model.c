@@ -141,6 +141,8 @@ static void setup(void)
     devs[1].head = 600000;
 }
 
+static const struct cost_model_plans nowhere;
+
 START_TEST(sizes_and_abilities)
 {
     struct cost_model *s;
@@ -202,7 +204,7 @@ START_TEST(layers_may_differ)
         ck_assert_uint_eq(in->expert_bytes[i], has ? 30 : 0);
         ck_assert_int_eq(in->devices[1].experts_can[i], has);
     }
-    ck_assert_msg(cost_model_measure(s, devices, 2, 5, NULL, NULL, &e) == 0, "%s", e.text);
+    ck_assert_msg(cost_model_measure(s, devices, 2, 5, &nowhere, &e) == 0, "%s", e.text);
     ck_assert(in->devices[0].expert_ns > 0 && in->devices[1].expert_ns > 0);
     cost_model_free(s);
     /* a kind that the device has no kernel for stays with the CPU, and that is said */
@@ -253,7 +255,7 @@ START_TEST(layers_of_one_operator)
         for (int x = 0; x < EXPERTS; x++)
             ck_assert_uint_eq(in->expert_bytes[l * EXPERTS + x], l % 2 ? 0 : 30);
     }
-    ck_assert_msg(cost_model_measure(s, devices, 2, 5, NULL, NULL, &e) == 0, "%s", e.text);
+    ck_assert_msg(cost_model_measure(s, devices, 2, 5, &nowhere, &e) == 0, "%s", e.text);
     ck_assert(in->devices[0].attention_ns > 0 && in->devices[1].attention_ns > 0);
     ck_assert(in->devices[0].expert_ns > 0 && in->devices[1].expert_ns > 0);
     cost_model_free(s);
@@ -283,12 +285,13 @@ START_TEST(costs_are_measured)
     struct planner_input *in;
     struct error e = {0};
     struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
+    const struct cost_model_plans home = {{cpu}, {cpu}};
 
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     in = cost_model_input(s);
     in->devices[0].head_ns = 123; /* known already: not measured again */
-    ck_assert_msg(cost_model_measure(s, devices, 2, 5, cpu, cpu, &e) == 0, "%s", e.text);
+    ck_assert_msg(cost_model_measure(s, devices, 2, 5, &home, &e) == 0, "%s", e.text);
     about(in->devices[0].attention_ns, 400000);
     about(in->devices[0].expert_ns, 300000);
     ck_assert(in->devices[0].head_ns == 123);
@@ -308,13 +311,15 @@ START_TEST(blocks_of_the_plan_are_left_alone)
 {
     struct cost_model *s;
     struct plan *gpu = plan_new("gpu", LAYERS, EXPERTS);
+    /* of the tokens, then of the prompts */
+    const struct cost_model_plans away = {{gpu}, {NULL}}, beside = {{NULL, gpu}, {NULL}};
 
     memset(gpu->attention, 1, LAYERS);
     memset(gpu->experts, 1, LAYERS * EXPERTS);
     gpu->head = 1;
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
-    ck_assert_int_eq(cost_model_measure(s, devices, 2, 5, gpu, NULL, NULL), 0);
+    ck_assert_int_eq(cost_model_measure(s, devices, 2, 5, _i ? &beside : &away, NULL), 0);
     ck_assert_int_eq(devs[1].puts, 0);
     ck_assert_int_eq(devs[1].resident, 0);
     plan_free(gpu);
@@ -328,7 +333,7 @@ START_TEST(a_full_context_leaves_attention_out)
 
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
-    ck_assert_int_eq(cost_model_measure(s, devices, 2, 16, NULL, NULL, NULL), 0);
+    ck_assert_int_eq(cost_model_measure(s, devices, 2, 16, &nowhere, NULL), 0);
     ck_assert(cost_model_input(s)->devices[1].attention_ns == 0);
     ck_assert(cost_model_input(s)->devices[1].expert_ns > 0);
     cost_model_free(s);
@@ -342,13 +347,14 @@ START_TEST(a_measurement_in_pieces)
     struct planner_input *in;
     struct error e = {0};
     struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
+    const struct cost_model_plans home = {{cpu}, {cpu}};
     int pieces = 0, rc;
 
     for (int stop = 0; stop < 40; stop += 3) {
         cost_model_new(&s, &model, &state, 0, NULL);
         cost_model_device(s, 1, devices[1]);
         for (int i = 0; i < stop; i++)
-            ck_assert_int_eq(cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e), 0);
+            ck_assert_int_eq(cost_model_measure_step(s, devices, 2, 5, &home, 1, &e), 0);
         cost_model_measure_stop(s);
         ck_assert_int_eq(devs[1].resident, 0);
         cost_model_free(s);
@@ -356,11 +362,11 @@ START_TEST(a_measurement_in_pieces)
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
     in = cost_model_input(s);
-    while ((rc = cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e)) == 0) {
+    while ((rc = cost_model_measure_step(s, devices, 2, 5, &home, 1, &e)) == 0) {
         int calls = devs[0].calls + devs[1].calls;
 
         pieces++;
-        rc = cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e);
+        rc = cost_model_measure_step(s, devices, 2, 5, &home, 1, &e);
         /* a job and its wait, or a chunk */
         ck_assert_int_le(devs[0].calls + devs[1].calls - calls, 2);
         if (rc)
@@ -391,7 +397,7 @@ START_TEST(every_call_may_fail)
         devs[1].fail_at = n;
         cost_model_new(&s, &model, &state, 0, NULL);
         cost_model_device(s, 1, devices[1]);
-        rc = cost_model_measure(s, devices, 2, 5, NULL, NULL, &e);
+        rc = cost_model_measure(s, devices, 2, 5, &nowhere, &e);
         cost_model_free(s);
         if (rc == 0)
             break;
@@ -444,7 +450,7 @@ static Suite *suite(void)
     tcase_add_test(t, layers_of_one_operator);
     tcase_add_test(t, kv_row_sizes);
     tcase_add_test(t, costs_are_measured);
-    tcase_add_test(t, blocks_of_the_plan_are_left_alone);
+    tcase_add_loop_test(t, blocks_of_the_plan_are_left_alone, 0, 2);
     tcase_add_test(t, a_full_context_leaves_attention_out);
     tcase_add_test(t, a_measurement_in_pieces);
     tcase_add_test(t, every_call_may_fail);

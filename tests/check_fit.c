@@ -412,13 +412,17 @@ START_TEST(the_devices_share_is_what_it_holds)
     static const struct {
         const char *place;
         bool own_memory, q8_cache;
-    } plans[] = {{"gpu", false, false},
-                 {"layers:3", false, true},
-                 {"experts:5", true, false},
-                 {"attention-gpu", false, false},
-                 {"configs/placements/half.yaml", true, true},
-                 {"configs/placements/attention.yaml", false, false},
-                 {"stream:3M", false, false}};
+        const char *prompts;
+    } plans[] = {{"gpu", false, false, NULL},
+                 {"layers:3", false, true, NULL},
+                 {"experts:5", true, false, NULL},
+                 {"attention-gpu", false, false, NULL},
+                 {"configs/placements/half.yaml", true, true, NULL},
+                 {"configs/placements/attention.yaml", false, false, NULL},
+                 {"stream:3M", false, false, NULL},
+                 {"cpu", false, false, "layers:3"},
+                 {"attention-gpu", true, false, "experts:5"},
+                 {"gpu", false, false, "cpu"}};
     struct opencl_tuning tuning = {.copy = plans[_i].own_memory};
     enum kv_type kv = plans[_i].q8_cache ? KV_Q8_0 : KV_F16;
     struct engine_config c = {.model_path = demo_model(),
@@ -441,7 +445,7 @@ START_TEST(the_devices_share_is_what_it_holds)
              strchr(plans[_i].place, '/') ? "/" : "", plans[_i].place);
     opencl_tune(&tuning);
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
-    ck_assert_msg(fit_measure_device(&c, place, &f, &e) == 0, "%s", e.text);
+    ck_assert_msg(fit_measure_device(&c, place, plans[_i].prompts, &f, &e) == 0, "%s", e.text);
     if (!f.device[0]) {
         support_skip("no OpenCL device");
         return;
@@ -451,6 +455,10 @@ START_TEST(the_devices_share_is_what_it_holds)
     ck_assert_msg((plan ? engine_plan_set(g, plan, &e) : engine_place(g, place, &e)) == 0 &&
                       engine_settle(g, &e) == 0,
                   "%s", e.text);
+    if (plans[_i].prompts) {
+        snprintf(place, sizeof place, "prompt %s", plans[_i].prompts);
+        ck_assert_msg(engine_place(g, place, &e) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
+    }
     t = engine_telemetry(g);
     ck_assert_int_eq(t->n_devices, 2);
     got = t->devices[1];
@@ -770,7 +778,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_table_prints_every_row);
     tcase_add_test(t, the_draft_model_is_counted);
     tcase_add_test(t, the_block_that_drafts_is_counted);
-    tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 7);
+    tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 10);
     tcase_add_loop_test(t, needed_is_the_peak, 0, sizeof peaks / sizeof *peaks);
     tcase_add_loop_test(t, needed_is_the_peak_of_every_family, 0,
                         sizeof families / sizeof *families);

@@ -123,6 +123,72 @@ static struct plan *run(const struct planner_input *in, const char *text, char *
     return p;
 }
 
+/* Two plans in effect by turns: what both have counts once; too much for a device is refused. */
+START_TEST(both_phases_fit_together)
+{
+    static struct world w;
+    char note[PLANNER_NOTE];
+    int refused = 0, fit = 0;
+
+    for (unsigned seed = 0; seed < 600; seed++) {
+        struct plan *a, *b;
+        struct error e = {0};
+        bool room = true;
+        int rc;
+
+        world_init(&w, seed);
+        a = run(&w.in, specs[_i], note);
+        b = run(&w.in, specs[seed % (unsigned)N_SPECS], note);
+        for (int d = 1; d < w.in.n_devices; d++) {
+            uint64_t x = planner_bytes(&w.in, a, d), y = planner_bytes(&w.in, b, d),
+                     both = planner_bytes_both(&w.in, a, b, d);
+
+            ck_assert(both >= (x > y ? x : y) && both <= x + y);
+            ck_assert_uint_eq(both, planner_bytes_both(&w.in, b, a, d));
+            ck_assert_uint_eq(planner_bytes_both(&w.in, a, a, d), x);
+            room = room && both <= w.in.devices[d].budget;
+        }
+        rc = planner_check_both(&w.in, a, b, &e);
+        ck_assert_int_eq(rc, room ? 0 : ERR_USAGE);
+        ck_assert(room || strstr(e.text, "together on"));
+        refused += rc < 0;
+        fit += rc == 0;
+        plan_free(a);
+        plan_free(b);
+    }
+    ck_assert_int_gt(fit, 100);
+    if (strcmp(specs[_i], "hot") == 0)
+        ck_assert_int_gt(refused, 10);
+}
+END_TEST
+
+START_TEST(a_request_names_its_phase)
+{
+    static const struct {
+        const char *request, *text;
+        enum plan_phase phase;
+    } good[] = {{"gpu", "gpu", PHASE_TOKENS},
+                {"prompt gpu", "gpu", PHASE_PROMPT},
+                {"prompt  hot:2M", "hot:2M", PHASE_PROMPT},
+                {"prompt same", "", PHASE_PROMPT}};
+    static const char *const bad[] = {"prompt",     "prompt ",           "prompts gpu",
+                                      "same",       "prompt x",          "promptgpu",
+                                      "gpu prompt", "prompt prompt gpu", "prompt same "};
+    struct planner_spec s;
+    enum plan_phase phase;
+    struct error e = {0};
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert_int_eq(planner_parse_request(&s, &phase, good[i].request, &e), 0);
+        ck_assert_int_eq(phase, good[i].phase);
+        ck_assert_str_eq(s.text, good[i].text);
+        ck_assert_int_eq(s.planner != NULL, *good[i].text != 0);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(planner_parse_request(&s, &phase, bad[i], &e) == ERR_USAGE, "%s", bad[i]);
+}
+END_TEST
+
 START_TEST(every_plan_is_valid_within_budget_and_repeatable)
 {
     static struct world w;
@@ -890,6 +956,8 @@ static Suite *suite(void)
     TCase *t = tcase_create("planner");
 
     tcase_add_loop_test(t, every_plan_is_valid_within_budget_and_repeatable, 0, N_SPECS);
+    tcase_add_loop_test(t, both_phases_fit_together, 0, N_SPECS);
+    tcase_add_test(t, a_request_names_its_phase);
     tcase_add_test(t, strategies_do_what_they_say);
     tcase_add_test(t, layers_with_fewer_experts);
     tcase_add_test(t, layers_without_a_mixer);

@@ -635,6 +635,14 @@ static void line(struct player *p, char *s)
         snprintf(p->t.plan, sizeof p->t.plan, "%s", a);
         event(p, (struct event){.kind = EVENT_PLAN, .text = a});
         publish(p);
+    } else if (strcmp(word, "prompts") == 0) { /* their own plan, and its rate; "same": none */
+        snprintf(p->t.prompt_plan, sizeof p->t.prompt_plan, "%s", strcmp(a, "same") ? a : "");
+        for (int i = 0; i < p->t.n_plans; i++)
+            if (strcmp(p->t.plans[i].name, a) == 0) {
+                p->t.plans[i].prompt_tokens = 100;
+                p->t.plans[i].prompt_tok_s = atof(b);
+            }
+        publish(p);
     } else if (strcmp(word, "plan") == 0) {
         struct plan_metrics *g = &p->t.plans[p->t.n_plans++];
 
@@ -1109,6 +1117,15 @@ START_TEST(a_wanted_placement_is_seen)
     ck_assert_str_eq(p.m.wanted_plan, "balanced"); /* what was asked for before it came first */
     ui_model_event(&p.m, &(struct event){.kind = EVENT_PLAN, .text = "cpu", .wishes = 2}, p.now);
     ck_assert_int_eq(p.m.wanted_plan[0], 0);
+    ui_model_placing(&p.m, "prompt gpu", 3, p.now);
+    ui_model_event(
+        &p.m, &(struct event){.kind = EVENT_PLAN, .text = "cpu, prompts gpu", .wishes = 3}, p.now);
+    ck_assert_int_eq(p.m.wanted_plan[0], 0);
+    ck_assert_str_eq(p.m.live.plan, "cpu");
+    ck_assert_str_eq(p.m.live.prompt_plan, "gpu");
+    ck_assert_str_eq(ui_plan_now(&p.m), "cpu");
+    ui_model_event(&p.m, &(struct event){.kind = EVENT_PLAN, .text = "hot", .wishes = 4}, p.now);
+    ck_assert_str_eq(p.m.live.prompt_plan, "");
     player_release(&p);
     fclose(null);
 }

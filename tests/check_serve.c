@@ -970,7 +970,8 @@ static void *tell_beside(void *arg)
 static void move_experts(void)
 {
 #ifndef MOETOP_DEBUG
-    static const char *const plans[] = {"gpu", "layers:4", "experts-gpu", "attention-gpu", "cpu"};
+    static const char *const plans[] = {"gpu",           "layers:4", "prompt cpu", "experts-gpu",
+                                        "attention-gpu", "cpu",      "prompt gpu", "prompt same"};
 
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         char body[64];

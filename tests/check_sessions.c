@@ -343,6 +343,100 @@ static void switch_places(const struct device_ops *const *backends, const char *
     engine_close(c.g);
 }
 
+/* Under plans for prompts and for tokens, which also change: then no row is computed on the side of
+ * the other phase. */
+static void apart(const struct device_ops *const *backends)
+{
+    static const char *const places[] = {"prompt gpu",  "gpu",         "prompt cpu",
+                                         "cpu",         "prompt same", "prompt experts-gpu",
+                                         "experts-gpu", "prompt gpu",  "attention-gpu"};
+    const struct story *want = alone(backends);
+    struct error e = {0};
+    struct crowd c;
+
+    open_crowd(&c, backends, "cpu");
+    while (step(&c))
+        if (c.steps % 7 == 3)
+            ck_assert_msg(engine_place(c.g, places[c.steps / 7 % 9], &e) >= 0, "%s", e.text);
+    compare(&c, want, -1);
+    engine_close(c.g);
+}
+
+START_TEST(the_same_stories_under_two_plans)
+{
+    apart(with_fake);
+}
+END_TEST
+
+START_TEST(recurrent_layers_under_two_plans)
+{
+    apart(fake_recurrent);
+}
+END_TEST
+
+static void count_phases(void *ctx, const struct routing *r)
+{
+    ((long *)ctx)[r->prefill] += r->rows;
+}
+
+/* Any request at any pass, and a device that fails once or for good on the way. */
+START_TEST(the_same_stories_under_random_plans)
+{
+    static const char *const plans[] = {"cpu",      "gpu",    "experts-gpu", "attention-gpu",
+                                        "layers:3", "hot:2M", "memory:3M",   "same"};
+    static const long fails[] = {0, 300, 900, 150};
+    const struct device_ops *const *backends = _i < 6 ? with_fake : fake_recurrent;
+    const struct story *want = alone(backends);
+    unsigned seed = (unsigned)_i * 7919 + 1;
+    struct error e = {0};
+    struct crowd c;
+
+    open_crowd(&c, backends, "attention-gpu");
+    fake_device_control(&(struct fake_control){.fail_at = fails[_i % 4], .lost = _i % 2});
+    while (step(&c)) {
+        char request[40];
+        bool prompts;
+
+        ck_assert_int_lt(c.steps, 10000);
+        seed = seed * 1103515245u + 12345u;
+        if (seed >> 16 & 3)
+            continue;
+        prompts = seed >> 18 & 1;
+        snprintf(request, sizeof request, "%s%s", prompts ? "prompt " : "",
+                 plans[(seed >> 20) % (prompts ? 8 : 7)]);
+        ck_assert_msg(engine_place(c.g, request, &e) >= 0, "%s: %s", request, e.text);
+    }
+    compare(&c, want, -1);
+    engine_close(c.g);
+    fake_device_control(NULL);
+}
+END_TEST
+
+START_TEST(no_pass_has_rows_of_both)
+{
+    const struct story *want = alone(NULL);
+    const char *const tokens = _i ? "gpu" : "cpu", *const prompts = _i ? "prompt cpu"
+                                                                       : "prompt gpu";
+    long rows[2] = {0};
+    struct error e = {0};
+    struct crowd c;
+
+    fake_device_control(NULL);
+    open_crowd(&c, with_fake, tokens);
+    ck_assert_int_eq(engine_place(c.g, prompts, &e), 0);
+    ck_assert_int_eq(engine_settle(c.g, &e), 0);
+    engine_observe_passes(c.g, count_phases, rows);
+    while (step(&c))
+        ck_assert_int_lt(c.steps, 10000);
+    compare(&c, want, -1);
+    ck_assert_int_gt(rows[0], 0);
+    ck_assert_int_gt(rows[1], 0);
+    ck_assert_int_eq(fake_device_work().attention,
+                     rows[_i ? 0 : 1] * engine_info(c.g)->model->hp.n_layers);
+    engine_close(c.g);
+}
+END_TEST
+
 START_TEST(the_same_stories_while_blocks_move)
 {
     switch_places(with_fake, "cpu"); /* opened beside the answers */
@@ -738,6 +832,10 @@ static Suite *suite(void)
     tcase_add_test(t, the_same_stories_over_opencl);
     tcase_add_test(t, the_same_stories_of_recurrent_layers);
     tcase_add_test(t, recurrent_layers_move);
+    tcase_add_test(t, the_same_stories_under_two_plans);
+    tcase_add_test(t, recurrent_layers_under_two_plans);
+    tcase_add_loop_test(t, no_pass_has_rows_of_both, 0, 2);
+    tcase_add_loop_test(t, the_same_stories_under_random_plans, 0, 10);
     tcase_add_loop_test(t, interleaved_rings, 0, 3);
     tcase_add_loop_test(t, the_same_stories_of_rings, 0, 2);
     tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 5);

@@ -40,8 +40,8 @@ static int hear(void *ctx, struct event *ev)
     return 0;
 }
 
-static struct engine *open_demo(const struct device_ops *const *backends, const char *placement,
-                                const char *script)
+static struct engine *open_apart(const struct device_ops *const *backends, const char *placement,
+                                 const char *prompts, const char *script)
 {
     struct engine_config c = {.context = 256,
                               .n_threads = 1,
@@ -51,6 +51,7 @@ static struct engine *open_demo(const struct device_ops *const *backends, const 
                               .convert = -1,
                               .backends = backends,
                               .placement = placement,
+                              .placement_prompt = prompts,
                               .placement_script = script};
     char path[4200];
     struct engine *g = NULL;
@@ -61,6 +62,12 @@ static struct engine *open_demo(const struct device_ops *const *backends, const 
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
+}
+
+static struct engine *open_demo(const struct device_ops *const *backends, const char *placement,
+                                const char *script)
+{
+    return open_apart(backends, placement, NULL, script);
 }
 
 /* Tells a story asked for in the same words; its turn. */
@@ -256,6 +263,191 @@ START_TEST(a_device_opens_beside_the_answer)
 }
 END_TEST
 
+/* ---- a plan for each phase ---- */
+
+static const char *const pair_plans[] = {"cpu", "gpu", "experts-gpu", "attention-gpu", "hot:3M"};
+#define PAIR_PLANS (int)(sizeof pair_plans / sizeof *pair_plans)
+
+/* Every pair: the same text, and each side has computed what its plan says and nothing else. */
+START_TEST(every_pair_of_plans_says_the_same)
+{
+    enum { TOKENS = 25 };
+    const char *want = reference(TOKENS), *tokens = pair_plans[_i / PAIR_PLANS],
+               *prompts = pair_plans[_i % PAIR_PLANS];
+    static struct heard h;
+
+    for (int k = 0; k < 2; k++) {
+        struct engine *g;
+        struct turn_done_event done;
+        struct fake_work w;
+        struct error e = {0};
+        int layers, used;
+        long read, made;
+        bool all[2] = {!strcmp(tokens, "gpu"), !strcmp(prompts, "gpu")},
+             mixers[2] = {all[0] || !strcmp(tokens, "attention-gpu"),
+                          all[1] || !strcmp(prompts, "attention-gpu")},
+             experts[2] = {all[0] || !strcmp(tokens, "experts-gpu"),
+                           all[1] || !strcmp(prompts, "experts-gpu")};
+
+        fake_device_control(NULL);
+        g = open_apart(k ? plain : fused, tokens, prompts, NULL);
+        layers = engine_info(g)->model->hp.n_layers;
+        used = engine_info(g)->model->hp.n_experts_used;
+        memset(&h, 0, sizeof h);
+        ck_assert_int_eq(tell_to(g, TOKENS, hear, &h, &done, &e), 0);
+        ck_assert_msg(strcmp(h.text, want) == 0, "%s, prompts %s: %s", tokens, prompts, h.text);
+        ck_assert_int_eq(h.notices, 0);
+        ck_assert_str_eq(engine_telemetry(g)->plan, tokens);
+        ck_assert_str_eq(engine_telemetry(g)->prompt_plan, prompts);
+        /* the last token's successor is drawn from its logits, it is not computed itself */
+        read = done.prompt_tokens;
+        made = TOKENS - 1;
+        w = fake_device_work();
+        ck_assert_int_eq(w.attention, layers * (made * mixers[0] + read * mixers[1]));
+        if (strcmp(tokens, "hot:3M") && strcmp(prompts, "hot:3M"))
+            ck_assert_int_eq(w.experts, layers * used * (made * experts[0] + read * experts[1]));
+        else /* whatever is hot in the phase that has such a plan */
+            ck_assert_int_gt(w.experts, layers * used * (made * experts[0] + read * experts[1]));
+        ck_assert_int_eq(w.head, made * all[0] + all[1]);
+        /* its keys and values move once, when the prompt ends, unless they are there */
+        ck_assert_int_eq(w.rows_read, mixers[1] && !mixers[0] ? layers * read : 0);
+        ck_assert_int_eq(w.rows_written, mixers[0] && !mixers[1] ? layers * read : 0);
+        ck_assert_int_eq(engine_telemetry(g)->handover_bytes > 0, mixers[0] != mixers[1]);
+        /* the map shows where tokens are computed now, whatever the prompt ran on */
+        for (int c = 0; c < layers * engine_info(g)->model->hp.n_experts; c++)
+            ck_assert(engine_telemetry(g)->ran_on[c] == PLAN_NO_DEVICE ||
+                      engine_telemetry(g)->ran_on[c] == engine_plan(g)->experts[c]);
+        engine_close(g);
+    }
+}
+END_TEST
+
+/* The next message is read where prompts are read: only what that device lacks goes back to it. */
+START_TEST(a_conversation_goes_to_and_fro)
+{
+    const char *want = reference(30);
+    struct engine *g;
+    static struct heard h;
+    struct fake_work w;
+    int layers;
+
+    fake_device_control(NULL);
+    g = open_apart(fused, "cpu", "gpu", NULL);
+    layers = engine_info(g)->model->hp.n_layers;
+    tell(g, &h, 30);
+    ck_assert_str_eq(h.text, want);
+    engine_session_rewind(g, 20);
+    w = fake_device_work();
+    tell(g, &h, 30);
+    ck_assert_str_eq(h.text, want);
+    ck_assert_int_eq(fake_device_work().rows_written, w.rows_written); /* it had the first 20 */
+    engine_session_rewind(g, engine_session_tokens(g, NULL) - 4);
+    {
+        static const int more[6] = {5, 6, 7, 8, 9, 10};
+        int made = 30 - 1 - 4; /* rows of the answer that are left: computed on the CPU */
+        struct error e = {0};
+
+        w = fake_device_work();
+        ck_assert_msg(engine_eval(g, more, 6, NULL, false, &e) == 0, "%s", e.text);
+        ck_assert_int_eq(fake_device_work().rows_written - w.rows_written, layers * made);
+    }
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(switches_of_either_phase_do_not_change_the_text)
+{
+    const char *want = reference(120);
+    static struct heard h;
+
+    fake_device_control(NULL);
+    for (int k = 0; k < 2; k++) {
+        struct engine *g = open_apart(k ? plain : fused, "cpu", "gpu",
+                                      "3:gpu,9:prompt cpu,14:hot:3M,20:prompt attention-gpu,27:cpu,"
+                                      "33:prompt same,41:layers:2,47:prompt experts-gpu,52:cpu,"
+                                      "60:prompt dynamic,80:prompt hot:2M,100:prompt same,110:cpu");
+        const struct telemetry *t = engine_telemetry(g);
+        struct error e;
+
+        for (int round = 0; round < 2; round++) {
+            tell(g, &h, 120);
+            ck_assert_str_eq(h.text, want);
+            ck_assert_msg(h.notices == 0, "%s", h.notice);
+            ck_assert(round || strstr(h.plans, "gpu, prompts cpu "));
+        }
+        ck_assert_int_eq(engine_settle(g, &e), 0);
+        ck_assert_int_eq(t->moves_pending, 0);
+        ck_assert_str_eq(t->prompt_plan, "");
+        ck_assert_uint_eq(t->devices[1].weight_bytes, 0); /* memory is what it was */
+        engine_close(g);
+    }
+}
+END_TEST
+
+static uint64_t bytes_there(struct engine *g)
+{
+    struct error e = {0};
+    static struct heard h;
+
+    ck_assert_msg(engine_settle(g, &e) == 0, "%s", e.text);
+    tell(g, &h, 2);
+    return engine_telemetry(g)->devices[1].weight_bytes;
+}
+
+static void ask(struct engine *g, const char *request)
+{
+    struct error e = {0};
+
+    ck_assert_msg(engine_place(g, request, &e) == 0, "%s: %s", request, e.text);
+    ck_assert_int_eq(engine_settle(g, &e), 0);
+    engine_session_rewind(g, 10);
+}
+
+/* What both plans want lies on the device once, what none wants does not lie there; and a device
+ * too small for both says so, and everything stays as it was. */
+START_TEST(a_device_holds_what_either_plan_wants)
+{
+    struct engine *g;
+    uint64_t all, experts, mixers;
+    struct error e = {0};
+    struct fake_work w;
+
+    fake_device_control(NULL);
+    g = open_demo(plain, "gpu", NULL);
+    engine_tick_set(g, NULL, NULL);
+    all = bytes_there(g);
+    ask(g, "experts-gpu");
+    experts = bytes_there(g);
+    ask(g, "attention-gpu");
+    mixers = bytes_there(g);
+    ck_assert(all > experts && experts > mixers && mixers > 0);
+    ask(g, "prompt experts-gpu");
+    ck_assert_uint_eq(bytes_there(g), experts + mixers);
+    ask(g, "gpu");
+    ck_assert_uint_eq(bytes_there(g), all);
+    ask(g, "cpu");
+    ck_assert_uint_eq(bytes_there(g), experts);
+    ask(g, "prompt gpu");
+    ck_assert_uint_eq(bytes_there(g), all);
+    ask(g, "prompt same"); /* its rows are copied home before its blocks go */
+    ck_assert_uint_eq(bytes_there(g), 0);
+    engine_close(g);
+
+    fake_device_control(&(struct fake_control){.says = (experts + mixers) * 8 / 10});
+    g = open_apart(plain, "attention-gpu", NULL, NULL);
+    ck_assert_int_eq(engine_place(g, "prompt hot", &e), ERR_USAGE);
+    ck_assert_msg(strstr(e.text, "attention-gpu for tokens and hot for prompts need") &&
+                      strstr(e.text, "together on") && strstr(e.text, "may hold"),
+                  "%s", e.text);
+    ck_assert_ptr_null(engine_prompt_plan(g));
+    ck_assert_uint_eq(bytes_there(g), mixers);
+    w = fake_device_work();
+    ck_assert_int_gt(w.attention, 0);
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
 static void fail_every_call(const struct device_ops *const *backends, const char *placement,
                             const char *script, bool lost, int step)
 {
@@ -296,6 +488,8 @@ START_TEST(the_text_survives_every_failure)
     fail_every_call(plain, "attention-gpu", NULL, lost, 13);
     fail_every_call(fused, "cpu", "2:gpu,6:hot:2M,9:attention-gpu", lost, 23);
     fail_every_call(fused, "stream:3M", NULL, lost, 23);
+    fail_every_call(fused, "prompt gpu", NULL, lost, 3);
+    fail_every_call(plain, "gpu", "0:prompt cpu,4:prompt gpu,8:cpu", lost, 29);
 }
 END_TEST
 
@@ -309,7 +503,8 @@ static void count_told(void *ctx, const char *line)
     n_told++;
 }
 
-static float *greedy(const struct device_ops *const *backends, const char *placement)
+static float *greedy(const struct device_ops *const *backends, const char *placement,
+                     const char *prompts)
 {
     enum { PROMPT = 5, NEW = 4 };
     struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"),
@@ -322,6 +517,7 @@ static float *greedy(const struct device_ops *const *backends, const char *place
                               .no_tokenizer = true,
                               .backends = backends,
                               .placement = placement,
+                              .placement_prompt = prompts,
                               .log = count_told};
     struct engine *g = NULL;
     struct error e = {0};
@@ -349,22 +545,21 @@ START_TEST(literally_every_call)
 {
     static const struct {
         const struct device_ops *const *backends;
-        const char *placement;
-    } cases[] = {{fused, "gpu"},
-                 {plain, "gpu"},
-                 {plain, "experts-gpu"},
-                 {fused, "attention-gpu"},
-                 {fused, "stream:20K"}};
+        const char *placement, *prompts;
+    } cases[] = {{fused, "gpu", NULL},         {plain, "gpu", NULL},
+                 {plain, "experts-gpu", NULL}, {fused, "attention-gpu", NULL},
+                 {fused, "stream:20K", NULL},  {fused, "cpu", "gpu"},
+                 {plain, "gpu", "cpu"},        {plain, "experts-gpu", "attention-gpu"}};
     const struct device_ops *const *backends = cases[_i / 2].backends;
-    const char *placement = cases[_i / 2].placement;
+    const char *placement = cases[_i / 2].placement, *prompts = cases[_i / 2].prompts;
     bool lost = _i & 1;
     const size_t bytes = 5 * 96 * sizeof(float);
     float *want, *got;
     long total, untold = 0;
 
     fake_device_control(NULL);
-    want = greedy(NULL, NULL);
-    got = greedy(backends, placement);
+    want = greedy(NULL, NULL, NULL);
+    got = greedy(backends, placement, prompts);
     total = fake_device_calls();
     ck_assert_mem_eq(got, want, bytes);
     free(got);
@@ -372,7 +567,7 @@ START_TEST(literally_every_call)
     for (long n = 1; n <= total; n++) {
         n_told = 0;
         fake_device_control(&(struct fake_control){.fail_at = n, .lost = lost});
-        got = greedy(backends, placement);
+        got = greedy(backends, placement, prompts);
         ck_assert_msg(memcmp(got, want, bytes) == 0, "%s: call %ld of %ld failed%s: other logits",
                       placement, n, total, lost ? " for good" : "");
         ck_assert_int_ge(fake_device_calls(), n); /* the call was reached */
@@ -543,8 +738,12 @@ static Suite *suite(void)
     tcase_add_test(t, switches_do_not_change_the_text);
     tcase_add_test(t, a_conversation_moves);
     tcase_add_test(t, a_device_opens_beside_the_answer);
+    tcase_add_loop_test(t, every_pair_of_plans_says_the_same, 0, PAIR_PLANS * PAIR_PLANS);
+    tcase_add_test(t, a_conversation_goes_to_and_fro);
+    tcase_add_test(t, switches_of_either_phase_do_not_change_the_text);
+    tcase_add_test(t, a_device_holds_what_either_plan_wants);
     tcase_add_loop_test(t, the_text_survives_every_failure, 0, 2);
-    tcase_add_loop_test(t, literally_every_call, 0, 10);
+    tcase_add_loop_test(t, literally_every_call, 0, 16);
     tcase_add_test(t, experts_are_streamed);
     tcase_add_test(t, a_device_without_room);
     tcase_add_test(t, deferred_experts_show_their_loss);

@@ -32,6 +32,7 @@ struct fake {
 static struct fake_control control;
 static const struct device_ops *over = &cpu_device_ops;
 static long calls;
+static struct fake_work work;
 static uint64_t largest;
 static atomic_bool may_open;
 
@@ -39,6 +40,7 @@ void fake_device_control(const struct fake_control *c)
 {
     control = c ? *c : (struct fake_control){0};
     calls = 0;
+    work = (struct fake_work){0};
     largest = 0;
     atomic_store(&may_open, !control.hold_open);
 }
@@ -56,6 +58,11 @@ void fake_device_let_open(void)
 long fake_device_calls(void)
 {
     return calls;
+}
+
+struct fake_work fake_device_work(void)
+{
+    return work;
 }
 
 uint64_t fake_device_largest_put(void)
@@ -85,7 +92,7 @@ static int fake_probe(struct device_info *out, int max, char *why, size_t why_si
     snprintf(out->name, sizeof out->name, "Fake");
     snprintf(out->selector, sizeof out->selector, "fake:0");
     snprintf(out->driver, sizeof out->driver, "1");
-    out->memory = out->max_alloc = (uint64_t)1 << 30;
+    out->memory = out->max_alloc = control.says ? control.says : (uint64_t)1 << 30;
     return 1;
 }
 
@@ -324,6 +331,7 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
         return rc;
     }
     f->stats.jobs++;
+    work.attention += j->rows;
     if (control.instant)
         return memset(j->y, 0, n * sizeof *j->y), 0;
     return f->cpu->attention(f->inner, j, e);
@@ -345,6 +353,8 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
             rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
     if (rc < 0 || (rc = may_fail(f, "experts", e)) < 0)
         return rc;
+    for (int i = 0; i < j->n_groups; i++)
+        work.experts += j->groups[i].count;
     if (control.instant)
         return 0;
     /* one job in flight is enough */
@@ -364,6 +374,7 @@ static int fake_head(struct device *d, const struct head_job *j, struct error *e
     if (rc < 0 || (rc = may_fail(f, "head", e)) < 0)
         return rc;
     f->stats.jobs++;
+    work.head += j->rows;
     if (control.instant)
         return 0;
     return f->cpu->head(f->inner, j, e);
@@ -387,6 +398,8 @@ static int fake_layers(struct device *d, const struct layers_job *j, struct erro
         return rc;
     }
     f->stats.jobs++;
+    work.attention += (long)j->rows * (j->last - j->first);
+    work.experts += (long)j->rows * hp->n_experts_used * (j->last - j->first);
     if (control.instant) /* routing is read as it stands: expert 0 */
         return memset(j->experts, 0,
                       (size_t)(j->last - j->first) * (size_t)(j->rows * hp->n_experts_used) *
@@ -411,6 +424,7 @@ static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error 
     struct fake *f = (struct fake *)d;
     int rc = may_fail(f, "kv_rows", e);
 
+    *(m->write ? &work.rows_written : &work.rows_read) += m->count;
     return rc < 0 ? rc : f->cpu->kv_rows(f->inner, m, e);
 }
 

@@ -17,6 +17,7 @@ struct fake_control {
     bool instant;      /* jobs are done without computing: for timing alone */
     int states;        /* attention blocks times sessions it has room for; 0: no limit */
     bool hold_open;    /* opening waits for fake_device_let_open */
+    uint64_t says;     /* bytes of memory it tells of; 0: 1 GiB */
 };
 /* Applies to every fake device from now on; counts start at 0. */
 void fake_device_control(const struct fake_control *c);
@@ -24,7 +25,13 @@ void fake_device_control(const struct fake_control *c);
  * slot goes with fake_device_plain_ops. */
 void fake_device_over(const struct device_ops *cpu);
 void fake_device_let_open(void);
-long fake_device_calls(void);           /* calls that could have failed so far */
+long fake_device_calls(void); /* calls that could have failed so far */
+/* What fake devices were given so far: rows times layers of attention, rows times experts' slots,
+ * rows of the head, and rows of a layer copied from and to them. */
+struct fake_work {
+    long attention, experts, head, rows_read, rows_written;
+};
+struct fake_work fake_device_work(void);
 uint64_t fake_device_largest_put(void); /* most bytes one block_put moved */
 
 #endif

@@ -227,6 +227,25 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
     m->dirty = true;
 }
 
+/* "cpu", or "cpu, prompts gpu". */
+static void plans_read(struct ui_model *m, const char *names)
+{
+    static const char word[] = ", prompts ";
+    const char *prompts = strstr(names, word);
+
+    snprintf(m->live.plan, sizeof m->live.plan, "%.*s",
+             (int)(prompts ? prompts - names : (long)strlen(names)), names);
+    snprintf(m->live.prompt_plan, sizeof m->live.prompt_plan, "%s",
+             prompts ? prompts + sizeof word - 1 : "");
+}
+
+const char *ui_plan_now(const struct ui_model *m)
+{
+    bool prompt = m->prefilling || (m->serving && m->live.phase == PHASE_PROMPT);
+
+    return prompt && m->live.prompt_plan[0] ? m->live.prompt_plan : m->live.plan;
+}
+
 void ui_model_placing(struct ui_model *m, const char *plan, uint64_t wish, uint64_t now)
 {
     m->wish = wish;
@@ -364,6 +383,9 @@ static void turn_done(struct ui_model *m, const struct event *ev)
     if (tokens > 1 && decode_ns)
         b->tok_s = (double)(tokens - 1) * 1e9 / (double)decode_ns;
     snprintf(b->plan, sizeof b->plan, "%s", m->live.plan);
+    if (m->live.prompt_plan[0])
+        snprintf(b->plan, sizeof b->plan, "%.30s, prompts %.30s", m->live.plan,
+                 m->live.prompt_plan);
 }
 
 static void engine_failed(struct ui_model *m, const char *why)
@@ -415,7 +437,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
     case EVENT_PLAN:
         if (ev->wishes >= m->wish) /* else an earlier request's: the newest is still pending */
             m->wanted_plan[0] = 0;
-        snprintf(m->live.plan, sizeof m->live.plan, "%s", ev->text ? ev->text : "");
+        plans_read(m, ev->text ? ev->text : "");
         break;
     case EVENT_NOTICE:
         if (ev->text && passes(ev->text))
@@ -468,7 +490,9 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
     int i;
 
     for (i = 0; i < m->n_cells; i++) {
-        bool moved = m->live.ran_on[i] != t->ran_on[i] && m->live.ran_on[i] != PLAN_NO_DEVICE;
+        /* not with the phase: then the whole map changes its colours */
+        bool moved = m->live.ran_on[i] != t->ran_on[i] && m->live.ran_on[i] != PLAN_NO_DEVICE &&
+                     m->live.phase == t->phase;
 
         if ((new_token && t->newest[i]) || moved) {
             m->light[i] = UI_LIGHT;
@@ -763,7 +787,9 @@ int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max)
     assert(out && max > 0);
     for (int i = 0; i < KEYS_PLANS; i++)
         n = plan_row_add(out, n, max, keys_plans[i], -1, KEYS_PLANS_FIRST + i);
-    n = plan_row_add(out, n, max, m->wanted_plan, -1, 0);
+    if (strncmp(m->wanted_plan, "prompt ", 7) != 0)
+        n = plan_row_add(out, n, max, m->wanted_plan, -1, 0);
+    n = plan_row_add(out, n, max, m->live.prompt_plan, -1, 0);
     for (int i = 0; i < m->live.n_plans && i < TELEMETRY_PLANS; i++)
         n = plan_row_add(out, n, max, m->live.plans[i].name, i, 0);
     return n;

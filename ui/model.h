@@ -81,7 +81,7 @@ struct ui_block {
     size_t len, size;
     bool open; /* text is still being appended */
     /* The status line of an answer. */
-    char plan[64], adapters[160]; /* adapters: with their strengths; "": none */
+    char plan[80], adapters[160]; /* adapters: with their strengths; "": none */
     double seconds, tok_s;        /* wall clock; rate while computing */
     bool paced;                   /* seconds includes time spent pacing */
     int tokens;
@@ -137,11 +137,11 @@ struct ui_server {
     bool on;
     bool whole; /* it reports everything: memory, devices, placement and experts are the server's */
     char host[64];
-    double running, waiting;             /* requests */
-    double decode_tok_s, prompt_tok_s;   /* of all its clients */
-    double kv, cached, accepted;         /* shares 0 .. 1 */
-    double draft_length;                 /* tokens of a pass with drafts */
-    char why[80];   /* why nothing is reported; "": something is */
+    double running, waiting;           /* requests */
+    double decode_tok_s, prompt_tok_s; /* of all its clients */
+    double kv, cached, accepted;       /* shares 0 .. 1 */
+    double draft_length;               /* tokens of a pass with drafts */
+    char why[80];                      /* why nothing is reported; "": something is */
     char waits[200]; /* the server is busy or lost, and waited for; "": it is not */
 };
 
@@ -206,8 +206,9 @@ struct ui_model {
     char waiting[256];                 /* first line of a queued message; empty: none */
     char note[160];                    /* replaces the hint below the input until note_until */
     uint64_t note_until;
-    char wanted_plan[64]; /* requested and not in effect yet; empty: none */
-    uint64_t wish;        /* number of that request (event.wishes) */
+    /* requested and not in effect yet ("prompt NAME": of prompts); empty: none */
+    char wanted_plan[80];
+    uint64_t wish; /* number of that request (event.wishes) */
     unsigned spin;
     uint64_t spin_at;
     double pace;            /* tokens a second, 0: unlimited */
@@ -326,6 +327,8 @@ const char *ui_heat_word(const struct ui_model *m);
 /* Next heat mode; a server's dashboard has no HEAT_ANSWER. */
 void ui_heat_next(struct ui_model *m);
 bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert);
+/* The plan of what is computed now: the prompts' while one is read, if they have their own. */
+const char *ui_plan_now(const struct ui_model *m);
 /* The plans that have keys, in key order, then other plans that were used, in order of use. */
 int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max);
 

@@ -38,7 +38,7 @@ static void try_plan(struct analysis_machine *a, const struct engine_config *c, 
     struct fit placed = a->fit;
     struct error ignored;
 
-    if (fit_measure_device(c, spec, &placed, &ignored) < 0 || !placed.device[0])
+    if (fit_measure_device(c, spec, NULL, &placed, &ignored) < 0 || !placed.device[0])
         return;
     *plan = (struct analysis_plan){.spec = spec, .bytes = placed.device_bytes};
     plan->fits = placed.device_bytes <= placed.device_memory &&

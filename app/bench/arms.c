@@ -160,7 +160,7 @@ static bool same_engine(const struct options *a, const struct options *b)
     char x[4096], y[4096];
 
     for (int i = 0; i < OPTION_COUNT; i++) {
-        if (i == OPTION_ID_place || i == OPTION_ID_routing)
+        if (i == OPTION_ID_place || i == OPTION_ID_place_prompt || i == OPTION_ID_routing)
             continue;
         option_value(a, &option_table[i], x, sizeof x);
         option_value(b, &option_table[i], y, sizeof y);
@@ -273,6 +273,7 @@ void bench_arms_release(struct bench *b)
         if (b->arms[i].owns_engine)
             engine_close(b->arms[i].g);
         plan_free(b->arms[i].plan);
+        plan_free(b->arms[i].prompt_plan);
         usage_release(&b->arms[i].usage);
         bench_routing_release(&b->arms[i].imposed);
         options_release(&b->arms[i].o);

@@ -22,7 +22,8 @@ struct bench_arm {
     struct options o;
     char label[128];
     struct engine *g;
-    struct plan *plan;              /* the strategy's first result for --place */
+    /* the strategies' first results for --place and --place-prompt */
+    struct plan *plan, *prompt_plan;
     struct imposed_routing imposed; /* experts NULL: the router chooses */
     struct usage usage;             /* of the newest warm-up, */
     uint64_t read_bytes;            /* and the bytes its tokens read, head included */

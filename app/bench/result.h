@@ -23,7 +23,7 @@ struct bench_result {
     int n_parallel;     /* texts in parallel, each of so many tokens; 0: one */
     char test_time[24]; /* ISO 8601, UTC */
     /* moetop's own columns */
-    char version[16], arm[128], placement[64], kernels[16], routing[16], test[96];
+    char version[16], arm[128], placement[144], kernels[16], routing[16], test[96];
     double median_ts, p05_ts, p95_ts;  /* of the repetitions */
     double token_p50_ms, token_p95_ms; /* single tokens; 0: none generated */
     double ttft_ms;                    /* prompt suite: time to first token; 0: not measured */

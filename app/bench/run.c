@@ -20,8 +20,14 @@
 
 int bench_place(struct bench_arm *a, struct error *e)
 {
+    int rc;
+
     engine_routing_impose(a->g, a->imposed.experts ? &a->imposed : NULL);
-    return place_kept(a->g, a->o.place ? a->o.place : "cpu", &a->plan, e);
+    /* the plan of the arm before must not count beside this one's */
+    if (engine_prompt_plan(a->g) && (rc = place_prompt_kept(a->g, NULL, NULL, e)) < 0)
+        return rc;
+    rc = place_kept(a->g, a->o.place ? a->o.place : "cpu", &a->plan, e);
+    return rc < 0 ? rc : place_prompt_kept(a->g, a->o.place_prompt, &a->prompt_plan, e);
 }
 
 void bench_count_routing(void *ctx, const struct routing *r)
@@ -188,8 +194,9 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     gmtime_r(&now, &utc);
     strftime(r->test_time, sizeof r->test_time, "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(r->arm, sizeof r->arm, "%s", a->label);
-    snprintf(r->placement, sizeof r->placement, "%s", plan->name);
-    if (a->o.place && strcmp(a->o.place, "cpu") != 0 && everything_home(plan))
+    place_names(a->g, r->placement);
+    if (a->o.place && strcmp(a->o.place, "cpu") != 0 && everything_home(plan) &&
+        !engine_prompt_plan(a->g))
         snprintf(r->remark, sizeof r->remark, "everything ran on the CPU");
     snprintf(r->kernels, sizeof r->kernels, "%s", info->kernels);
     snprintf(r->routing, sizeof r->routing, "%s", bench_routing_words[a->o.routing]);

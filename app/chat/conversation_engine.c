@@ -110,7 +110,9 @@ void conversation_apply(struct conversation *c, const struct option *option)
         if (c->pace > 0)
             c->pace_asked = c->pace;
         pace_send(c);
-    } else if (id != OPTION_ID_place) { /* a placement was requested before the option was set */
+    } else if (id != OPTION_ID_place &&
+               id != OPTION_ID_place_prompt) { /* a placement was requested before the option was
+                                                  set */
         sampling_send(c);
     }
     if (c->hooks.set)
@@ -122,15 +124,20 @@ int conversation_place(struct conversation *c, const char *spec)
     const struct engine_info *info = conversation_info(c);
     struct command k = {.kind = COMMAND_PLACE};
     struct plan *plan = NULL;
+    const char *rest = spec;
     struct error e = {0};
-    char name[64];
-    int rc = info ? place_resolve(spec, info, &plan, &e) : 0;
+    char name[80];
+    int rc;
+
+    k.phase = planner_phase(&rest);
+    rc = info ? place_resolve(spec, info, &plan, &e) : 0;
 
     if (rc < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
-    snprintf(name, sizeof name, "%s", plan ? plan->name : spec);
+    snprintf(name, sizeof name, "%s%s", plan && k.phase == PHASE_PROMPT ? "prompt " : "",
+             plan ? plan->name : spec);
     if (rc == 1) {
         k.kind = COMMAND_PLAN;
         k.plan = plan;
@@ -140,8 +147,10 @@ int conversation_place(struct conversation *c, const char *spec)
             return -1;
         }
     }
-    c->auto_asked = k.kind == COMMAND_PLACE && info && strcmp(spec, "auto") == 0;
-    c->auto_done = false;
+    if (k.phase == PHASE_TOKENS) {
+        c->auto_asked = k.kind == COMMAND_PLACE && info && strcmp(spec, "auto") == 0;
+        c->auto_done = false;
+    }
     if ((rc = command_send(c, &k)) < 0)
         return rc;
     c->places_sent++;

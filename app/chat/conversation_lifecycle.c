@@ -160,7 +160,7 @@ static void on_event(struct conversation *c, const struct event *ev)
 
         c->ready = true;
         if (!c->plan[0] && t)
-            snprintf(c->plan, sizeof c->plan, "%s", t->plan);
+            telemetry_plan_names(t, c->plan, sizeof c->plan);
         if (c->remote)
             stats_remote(&c->stats, remote_server(c->remote)->model,
                          remote_server(c->remote)->http.base);

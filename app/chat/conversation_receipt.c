@@ -164,8 +164,10 @@ static int make(struct conversation *c, const struct engine_info *info,
                 const struct turn_done_event *done, json_t **out, struct error *e)
 {
     struct chat_receipts *r = &c->receipts;
+    char plan[TELEMETRY_PLAN_NAMES];
     const struct receipt_of of = {.info = info,
-                                  .plan = conversation_telemetry(c)->plan,
+                                  .plan = telemetry_plan_names(conversation_telemetry(c), plan,
+                                                               sizeof plan),
                                   .settings = r->settings,
                                   .prompt = r->prompt,
                                   .n_prompt = r->n_prompt,

@@ -96,8 +96,8 @@ struct conversation {
     enum answer_part part;         /* of its newest text */
     /* its tokens so far, including those before /continue */
     int answered;
-    bool paced;    /* the pace limited its rate */
-    char plan[64]; /* in force */
+    bool paced;                      /* the pace limited its rate */
+    char plan[TELEMETRY_PLAN_NAMES]; /* in force, as EVENT_PLAN has it */
     /* placements: requested; the newest one to report when in force (by a command); decided */
     uint64_t places_sent, place_told, places_answered;
     size_t undone[64]; /* where each /undo ended the path, newest last; n_undone of them */

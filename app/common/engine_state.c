@@ -47,6 +47,10 @@ static const struct member engine[] = {
     MEMBER(telemetry, COUNT, disk.read_ns),
     MEMBER(telemetry, COUNT, disk.wait_ns),
     MEMBER(telemetry, TEXT, plan),
+    MEMBER(telemetry, TEXT, prompt_plan),
+    MEMBER(telemetry, WHOLE, phase),
+    MEMBER(telemetry, COUNT, handover_ns),
+    MEMBER(telemetry, COUNT, handover_bytes),
     MEMBER(telemetry, TEXT, cpu_only),
     MEMBER(telemetry, WHOLE, moves_pending),
     MEMBER(telemetry, COUNT, moves_pending_bytes),
@@ -79,7 +83,8 @@ static const struct member plan[] = {
     MEMBER(plan_metrics, COUNT, ttft_ns),       MEMBER(plan_metrics, COUNT, wait_ns),
     MEMBER(plan_metrics, COUNT, transfer_ns),   MEMBER(plan_metrics, COUNT, switches),
     MEMBER(plan_metrics, COUNT, switch_tokens), MEMBER(plan_metrics, COUNT, stall_ns),
-    MEMBER(plan_metrics, COUNT, stall_sum_ns),
+    MEMBER(plan_metrics, COUNT, stall_sum_ns),  MEMBER(plan_metrics, COUNT, prompt_tokens),
+    MEMBER(plan_metrics, COUNT, prompt_ns),     MEMBER(plan_metrics, REAL, prompt_tok_s),
 };
 
 #define N(table) (sizeof table / sizeof *table)

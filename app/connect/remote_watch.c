@@ -17,7 +17,7 @@ struct watch {
     bool none; /* it has no figures: rarely asked for */
     /* wishes reported as decided, the server's number of the newest one, the plan reported */
     uint64_t decided, awaited;
-    char plan[64];
+    char plan[TELEMETRY_PLAN_NAMES];
 };
 
 /* ---- figures ---- */
@@ -148,10 +148,12 @@ static void tell_plan(struct watch *w, uint64_t server_wishes, uint64_t sent)
 {
     struct event ev = {.kind = EVENT_PLAN};
     bool decided = w->decided < sent && server_wishes >= w->awaited;
+    char plan[TELEMETRY_PLAN_NAMES];
 
-    if (!decided && strcmp(w->plan, w->r->told.plan) == 0)
+    telemetry_plan_names(&w->r->told, plan, sizeof plan);
+    if (!decided && strcmp(w->plan, plan) == 0)
         return;
-    snprintf(w->plan, sizeof w->plan, "%s", w->r->told.plan);
+    memcpy(w->plan, plan, sizeof w->plan);
     if (decided)
         w->decided = sent;
     ev.text = mem_string(w->plan);

@@ -203,17 +203,18 @@ static int put_receipt(struct job *j)
 {
     const struct batch *b = j->batch;
     const struct engine_info *info = engine_info(b->engine);
-    const struct receipt_of of = {.info = info,
-                                  .plan = engine_telemetry(b->engine)->plan,
-                                  .model_sha256 = b->model,
-                                  .settings = receipt_settings_now(b->o, info,
-                                                                   j->line.turn.sampling.seed),
-                                  .said = &j->line.said,
-                                  .line = j->asked,
-                                  .prompt = j->line.turn.prompt.ids,
-                                  .n_prompt = j->line.turn.prompt.n,
-                                  .sessions = b->parallel,
-                                  .answer = &j->said};
+    char plan[TELEMETRY_PLAN_NAMES];
+    const struct receipt_of of = {
+        .info = info,
+        .plan = telemetry_plan_names(engine_telemetry(b->engine), plan, sizeof plan),
+        .model_sha256 = b->model,
+        .settings = receipt_settings_now(b->o, info, j->line.turn.sampling.seed),
+        .said = &j->line.said,
+        .line = j->asked,
+        .prompt = j->line.turn.prompt.ids,
+        .n_prompt = j->line.turn.prompt.n,
+        .sessions = b->parallel,
+        .answer = &j->said};
     json_t *receipt;
     int rc = receipt_make(&of, &receipt, &j->why);
 

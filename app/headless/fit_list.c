@@ -289,8 +289,10 @@ int fit_list_run(struct options *o, bool table, struct error *e)
     if ((rc = find(l, o, e)) == 0) {
         l->look.threads = o->threads > 0 ? o->threads : topology_default_threads();
         l->look.available = fit_available();
-        if (o->device || (o->place && *o->place && strcmp(o->place, "cpu")))
-            l->look.place = o->place && *o->place ? o->place : "gpu";
+        if (o->place_prompt && *o->place_prompt && strcmp(o->place_prompt, "same"))
+            l->look.prompts = o->place_prompt;
+        if (o->device || l->look.prompts || (o->place && *o->place && strcmp(o->place, "cpu")))
+            l->look.place = o->place && *o->place ? o->place : l->look.prompts ? "cpu" : "gpu";
         l->look.bandwidth = membw_read(NULL, 0, l->look.threads, METER_MS);
         l->look.config = &l->setup.config;
         for (size_t i = 0; i < l->files.n; i++)

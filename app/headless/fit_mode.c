@@ -32,6 +32,11 @@ static int print_layers(const struct engine_config *c, struct error *e)
     return rc;
 }
 
+static bool placed(const char *place, const char *none)
+{
+    return place && *place && strcmp(place, none);
+}
+
 int fit_run(struct options *o, struct error *e)
 {
     struct engine_setup s;
@@ -51,8 +56,9 @@ int fit_run(struct options *o, struct error *e)
     rc = print_layers(&s.config, e);
     if (rc == 0)
         rc = fit_measure(&s.config, &f, e);
-    if (rc == 0 && o->place && *o->place && strcmp(o->place, "cpu"))
-        rc = fit_measure_device(&s.config, o->place, &f, e);
+    if (rc == 0 && (placed(o->place, "cpu") || placed(o->place_prompt, "same")))
+        rc = fit_measure_device(&s.config, placed(o->place, "cpu") ? o->place : "cpu",
+                                placed(o->place_prompt, "same") ? o->place_prompt : NULL, &f, e);
     if (rc == 0) {
         if (s.page_auto && !fit_fits(&f) && !o->place)
             paged = fit_page(&s.config, &f, line, sizeof line) == 1;

@@ -133,9 +133,10 @@ static int ended(struct answer *a, struct stats *stats, int rc, struct error *e)
 static int keep_receipt(const struct options *o, const struct answer *a, const struct dialogue *d,
                         const struct turn *t, struct stats *stats, struct error *e)
 {
-    char model[DIGEST_HEX];
+    char model[DIGEST_HEX], plan[TELEMETRY_PLAN_NAMES];
     struct receipt_of of = {.info = engine_info(a->engine),
-                            .plan = engine_telemetry(a->engine)->plan,
+                            .plan = telemetry_plan_names(engine_telemetry(a->engine), plan,
+                                                         sizeof plan),
                             .model_sha256 = model,
                             .said = d,
                             .n_prompt = a->done.prompt_tokens,

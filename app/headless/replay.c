@@ -324,6 +324,7 @@ static void tell_same(const struct replay *r, const json_t *receipt, const char 
     char name[120];
 
     const struct engine_info *info = engine_info(r->g);
+    char names[TELEMETRY_PLAN_NAMES];
     const char *plan = json_string_value(json_object_get(receipt, "plan")),
                *kernels = json_string_value(json_object_get(receipt, "kernels"));
 
@@ -333,7 +334,8 @@ static void tell_same(const struct replay *r, const json_t *receipt, const char 
            (long long)json_integer_value(json_object_get(receipt, "threads")),
            kernels ? kernels : "?",
            (long long)json_integer_value(json_object_get(receipt, "sessions")),
-           engine_telemetry(r->g)->plan, info->n_threads, info->kernels, r->parallel, but,
+           telemetry_plan_names(engine_telemetry(r->g), names, sizeof names), info->n_threads,
+           info->kernels, r->parallel, but,
            json_is_string(json_object_get(receipt, "model_sha256"))
                ? ""
                : "; the chat had ended before its model was hashed");

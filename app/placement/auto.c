@@ -111,11 +111,15 @@ static int measure_all(struct engine *g, const int *ids, int n, struct candidate
 {
     int before = engine_session_tokens(g, NULL), room = engine_info(g)->context - TOKENS,
         from = before < room ? before : room, rc = 0;
-    struct plan *plan = plan_copy(engine_plan(g));
+    struct plan *plan = plan_copy(engine_plan(g)), *prompt = plan_copy(engine_prompt_plan(g));
 
-    if (!plan)
+    if (!plan || !prompt != !engine_prompt_plan(g)) {
+        plan_free(plan);
         return error_set(e, ERR_MEMORY, "out of memory for measuring placements");
+    }
     engine_counting_set(g, false);
+    if (prompt) /* the candidates need not fit beside it */
+        engine_prompt_plan_set(g, NULL, NULL);
     engine_session_rewind(g, from);
     if (from < PROMPT) {
         rc = engine_eval(g, ids, PROMPT - from, NULL, false, e);
@@ -133,7 +137,7 @@ static int measure_all(struct engine *g, const int *ids, int n, struct candidate
         rc = turns_run(&turns, e);
     }
     engine_session_rewind(g, before);
-    place_restore(g, plan);
+    place_restore(g, plan, prompt);
     engine_counting_set(g, true);
     return rc;
 }

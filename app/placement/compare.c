@@ -18,27 +18,34 @@
 #define BLOCK COMPARE_BLOCK
 #define RANGE_POINTS 9
 
-static int add_plan(struct compare *c, const char *text, double x, struct error *e)
+static int check_spec(const char *spec, struct error *e)
 {
-    const char *plus = strstr(text, "+defer:");
-    int defer = plus ? atoi(plus + 7) : 0;
-    struct compare_plan *more;
-    char spec[PLAN_NAME + 16];
     struct planner_spec parsed;
     char path[4096];
-    int rc = 0;
 
-    snprintf(spec, sizeof spec, "%.*s", (int)(plus ? plus - text : (long)strlen(text)), text);
-    if (strlen(spec) >= PLAN_NAME - 12)
+    return plan_file_find(spec, path, sizeof path) ? 0 : planner_parse(&parsed, spec, e);
+}
+
+static int add_plan(struct compare *c, const char *text, double x, struct error *e)
+{
+    const char *plus = strstr(text, "+defer:"), *other = strstr(text, "+prompt:"),
+               *end = plus ? plus : text + strlen(text);
+    int defer = plus ? atoi(plus + 7) : 0, rc;
+    struct compare_plan *more;
+    char spec[PLAN_NAME + 16], prompt[PLAN_NAME + 16] = "";
+
+    other = other && other < end ? other : NULL;
+    snprintf(spec, sizeof spec, "%.*s", (int)((other ? other : end) - text), text);
+    if (other)
+        snprintf(prompt, sizeof prompt, "%.*s", (int)(end - other - 8), other + 8);
+    if (strlen(spec) >= PLAN_NAME - 12 || strlen(prompt) >= PLAN_NAME - 12)
         return error_set(e, ERR_USAGE, "--compare: '%.30s...' is too long", text);
     if (plus && (defer < 1 || defer > 64))
         return error_set(
             e, ERR_USAGE,
             "--compare: '%s': write the number of experts that may be late, for example +defer:1",
             text);
-    if (!plan_file_find(spec, path, sizeof path))
-        rc = planner_parse(&parsed, spec, e);
-    if (rc < 0)
+    if ((rc = check_spec(spec, e)) < 0 || (other && (rc = check_spec(prompt, e)) < 0))
         return error_prefix(e, "--compare");
     if (c->n == COMPARE_MAX)
         return error_set(e, ERR_USAGE, "--compare: more than %d plans", COMPARE_MAX);
@@ -47,6 +54,7 @@ static int add_plan(struct compare *c, const char *text, double x, struct error 
     more = c->plans + c->n++;
     memset(more, 0, sizeof *more);
     strcpy(more->spec, spec);
+    strcpy(more->prompt, prompt);
     more->defer = defer;
     more->x = x;
     more->same_tokens = more->same_bits = true;
@@ -130,6 +138,7 @@ void compare_release(struct compare *c)
         series_release(&c->plans[i].decode);
         series_release(&c->plans[i].ratio);
         plan_free(c->plans[i].plan);
+        plan_free(c->plans[i].prompt_plan);
     }
     mem_free(c->plans);
     memset(c, 0, sizeof *c);
@@ -146,6 +155,7 @@ struct work {
     int *text;       /* n_gen + 1 tokens: the answer of the first plan */
     /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
     float *logits, *wanted;
+    const char *prompt;     /* the spec of the plan in force */
     double ns[COMPARE_MAX]; /* of the current block under each plan */
     struct turns turns;     /* arms and the stop callback */
 };
@@ -181,15 +191,25 @@ static void charge(struct compare_plan *p, const struct device_stats *before,
 static int apply(struct work *w, struct compare_plan *p, struct error *e)
 {
     uint64_t start = clock_now(), moved = engine_telemetry(w->g)->moved_bytes;
-    int rc = place_kept(w->g, p->spec, &p->plan, e);
-    double ms = (double)(clock_now() - start) * 1e-6;
+    /* the prompts' plan of the plan before must not count beside this one's */
+    int rc = strcmp(p->prompt, w->prompt) ? place_prompt_kept(w->g, NULL, NULL, e) : 0;
+    char names[PLACE_NAMES];
+    double ms;
+
+    w->prompt = p->prompt;
+    if (rc == 0)
+        rc = place_kept(w->g, p->spec, &p->plan, e);
+    if (rc == 0)
+        rc = place_prompt_kept(w->g, p->prompt, &p->prompt_plan, e);
+    ms = (double)(clock_now() - start) * 1e-6;
 
     p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
     p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
     engine_defer_set(w->g, p->defer);
-    snprintf(p->name, sizeof p->name, p->defer ? "%.48s+defer:%d" : "%.48s",
-             engine_plan(w->g)->name, p->defer);
-    p->on_device = plan_uses_devices(engine_plan(w->g));
+    snprintf(p->name, sizeof p->name, p->defer ? "%.120s+defer:%d" : "%.120s",
+             place_names(w->g, names), p->defer);
+    p->on_device = plan_uses_devices(engine_plan(w->g)) ||
+                   (engine_prompt_plan(w->g) && plan_uses_devices(engine_prompt_plan(w->g)));
     return rc;
 }
 
@@ -402,11 +422,12 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     const struct model *m = engine_info(g)->model;
     struct work w = {
         .c = c, .g = g, .ids = ids, .n_ids = n_ids, .n_vocab = m->hp.n_vocab, .n_gen = n_gen};
-    struct plan *before = plan_copy(engine_plan(g));
+    struct plan *before = plan_copy(engine_plan(g)), *prompt = plan_copy(engine_prompt_plan(g));
     int rc = 0;
 
+    w.prompt = "";
     if (n_ids + n_gen > engine_info(g)->context)
-        return plan_free(before),
+        return plan_free(before), plan_free(prompt),
                error_set(e, ERR_CONTEXT, "--compare: %d tokens do not fit the context of %d (-c)",
                          n_ids + n_gen, engine_info(g)->context);
     c->exact = dtype_is_quantised(m->type);
@@ -421,6 +442,8 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     if (!before || !w.text || !w.logits || !w.wanted)
         rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
     model_settle(m);
+    if (rc == 0 && prompt)
+        rc = place_prompt_kept(g, NULL, NULL, e);
     if (rc == 0)
         rc = measure(&w, repeats, e);
     for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
@@ -428,7 +451,7 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
                  d ? engine_info(g)->devices[d].selector : "cpu");
     engine_defer_set(g, 0);
     engine_session_clear(g);
-    place_restore(g, before);
+    place_restore(g, before, prompt);
     mem_free(w.text);
     mem_free(w.logits);
     mem_free(w.wanted);

@@ -18,9 +18,10 @@
 #define COMPARE_BLOCK 8 /* tokens under one plan before switching to the next */
 
 struct compare_plan {
-    char spec[PLAN_NAME], name[PLAN_NAME];
-    /* the strategy's first result; NULL: not computed yet, or it re-plans */
-    struct plan *plan;
+    /* "cpu+prompt:gpu": prompts have a plan of their own, prompt; "": the same */
+    char spec[PLAN_NAME], prompt[PLAN_NAME], name[2 * PLAN_NAME + 16];
+    /* the strategies' first results; NULL: not computed yet, or it re-plans */
+    struct plan *plan, *prompt_plan;
     double x;                      /* of a range: the count or size; else 0 */
     struct series prefill, decode; /* tokens a second: of whole prompts, of blocks */
     /* logarithm of a block's rate relative to the first plan's at the same place; 0 for the first
@@ -52,8 +53,9 @@ struct compare {
 };
 
 /* "cpu,gpu,hot:600M", also with ranges: layers:0..8, layers:0..32+4, experts:0..16, hot:0..600M,
- * memory:1G..2G (at most 9 points unless a step is given), and lossy ones: experts-gpu+defer:1.
- * Fills c->plans with specs. ERR_USAGE. */
+ * memory:1G..2G (at most 9 points unless a step is given), with
+ * another plan for prompts: cpu+prompt:gpu, and lossy ones: experts-gpu+defer:1. Fills c->plans
+ * with specs. ERR_USAGE. */
 int compare_parse(struct compare *c, const char *list, struct error *e);
 void compare_release(struct compare *c);
 /* Adds one prompt's measurements: the first plan prefills ids and generates n_gen tokens greedily,

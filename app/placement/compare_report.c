@@ -300,7 +300,10 @@ int compare_mode_run(struct options *o, struct error *e)
     int rc = compare_parse(&c, o->compare, e);
 
     plain.place = (char *)"cpu"; /* plans are applied one by one later */
-    plain.place_script = NULL;
+    plain.place_script = plain.place_prompt = NULL;
+    for (size_t i = 0; i < c.n && o->place_prompt && strcmp(o->place_prompt, "same"); i++)
+        if (!c.plans[i].prompt[0])
+            snprintf(c.plans[i].prompt, sizeof c.plans[i].prompt, "%s", o->place_prompt);
     if (rc == 0)
         rc = engine_setup_open(&plain, &g, e);
     if (rc == 0)

@@ -318,6 +318,7 @@ int suggest_mode_run(struct options *o, struct error *e)
                          "--budget 600M");
     rc = profile_read(&trained, &facts, o->suggest, e);
     plain.place = (char *)"cpu";
+    plain.place_prompt = NULL;
     plain.profile = NULL;
     if (rc == 0)
         rc = engine_setup_open(&plain, &g, e);

@@ -26,7 +26,7 @@ static int open_model(const struct options *o, const char *model, struct run *r,
     struct options own = *o;
 
     own.model = (char *)(uintptr_t)model;
-    own.place = NULL;
+    own.place = own.place_prompt = NULL;
     own.ubatch_size = DEVICE_OBSERVED;
     return score_open(&own, o->ctx_size ? o->ctx_size : CHUNK, &r->g, e);
 }

@@ -62,26 +62,31 @@ static void add_files(const char *folder, add_fn *add, void *ctx)
     free(found);
 }
 
+static bool places(const struct option *option)
+{
+    return is(option, OPTION_ID_place) || is(option, OPTION_ID_place_prompt);
+}
+
 const char *values_folder(const struct option *option)
 {
-    return is(option, OPTION_ID_place) || is(option, OPTION_ID_compare) ? "placements"
-           : is(option, OPTION_ID_theme)                                ? "themes"
-                                                                        : NULL;
+    return places(option) || is(option, OPTION_ID_compare) ? "placements"
+           : is(option, OPTION_ID_theme)                   ? "themes"
+                                                           : NULL;
 }
 
 int values_each(const struct option *option, bool own, add_fn *add, void *ctx)
 {
     const char *kind = values_folder(option);
     char folder[PATH_MAX], below[PATH_MAX + 32];
-    bool files = option->type == OPTION_PATH || is(option, OPTION_ID_place) ||
-                 is(option, OPTION_ID_theme) || is(option, OPTION_ID_bench_compare);
+    bool files = option->type == OPTION_PATH || places(option) || is(option, OPTION_ID_theme) ||
+                 is(option, OPTION_ID_bench_compare);
     int flags = files ? VALUES_FILES : 0;
 
     if (option->type == OPTION_WORD || (option->type == OPTION_TEXT && *option->words))
         add_words(option, add, ctx);
     else if ((option->type == OPTION_INT || option->type == OPTION_REAL) && *option->words)
         add(ctx, option->words);
-    if (is(option, OPTION_ID_place) || is(option, OPTION_ID_compare))
+    if (places(option) || is(option, OPTION_ID_compare))
         add_strategies(add, ctx);
     if (kind && paths_data(kind, folder, sizeof folder, NULL) == 0)
         add_files(folder, add, ctx);

@@ -109,7 +109,8 @@ static bool answers_at_once(const struct options *o)
     return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest &&
            !o->batch && !o->serve && !o->price && !o->spec_sweep &&
            !(o->place_script && *o->place_script) &&
-           (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
+           (!o->place || !*o->place || strcmp(o->place, "cpu") == 0) &&
+           (!o->place_prompt || !*o->place_prompt || strcmp(o->place_prompt, "same") == 0);
 }
 
 /* Measurements run without drafts unless these are requested. */

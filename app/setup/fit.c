@@ -270,23 +270,21 @@ static const struct device_ops *find_device(const struct engine_config *c, struc
     return NULL;
 }
 
-/* The blocks that a plan places on the device, except streamed experts. */
-static int count_blocks(const struct plan *p, struct block_id *out, bool *streams)
+/* The blocks that either plan places on the device, except experts that are streamed alone. */
+static int count_blocks(const struct plan *p, const struct plan *q, struct block_id *out,
+                        bool *streams)
 {
     int n = 0;
 
-    if (p->head)
+    if (p->head || q->head)
         out[n++] = (struct block_id){BLOCK_HEAD, 0, 0};
     for (int l = 0; l < p->n_layers; l++) {
-        if (p->attention[l])
+        if (p->attention[l] || q->attention[l])
             out[n++] = (struct block_id){BLOCK_ATTENTION, l, 0};
-        for (int x = 0; x < p->n_experts; x++) {
-            if (!plan_expert(p, l, x))
-                continue;
-            if (p->streamed[l * p->n_experts + x])
-                *streams = true;
-            else
-                out[n++] = (struct block_id){BLOCK_EXPERT, l, x};
+        for (int x = l * p->n_experts; x < (l + 1) * p->n_experts; x++) {
+            *streams |= (p->experts[x] && p->streamed[x]) || (q->experts[x] && q->streamed[x]);
+            if ((p->experts[x] && !p->streamed[x]) || (q->experts[x] && !q->streamed[x]))
+                out[n++] = (struct block_id){BLOCK_EXPERT, l, x - l * p->n_experts};
         }
     }
     return n;
@@ -319,8 +317,17 @@ static int make_plan(const struct fit *f, const struct engine_config *c, const c
     return rc;
 }
 
-int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out,
-                       struct error *e)
+/* A strategy or a plan file is meant, whatever devices there are. */
+static int check_place(const char *place, struct error *e)
+{
+    struct planner_spec spec;
+    char path[4096];
+
+    return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
+}
+
+int fit_measure_device(const struct engine_config *c, const char *place, const char *prompts,
+                       struct fit *out, struct error *e)
 {
     struct device_info info;
     const struct device_ops *ops = find_device(c, &info);
@@ -334,22 +341,26 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
                                .exact = c->exact,
                                .selector = info.selector,
                                .cache_dir = c->cache_dir};
-    struct planner_spec spec;
     struct model_footprint ignored;
     struct block_id *blocks = NULL;
     struct adapters *adapters = NULL;
     struct model *m = NULL;
-    struct plan *plan = NULL;
-    char path[4096];
+    struct plan *plan = NULL, *other = NULL;
+    char note[PLANNER_NOTE] = "";
     bool streams = false;
-    int rc;
+    int rc, n;
 
-    if (!ops || !ops->footprint)
-        return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
+    if (!ops || !ops->footprint) {
+        rc = check_place(place, e);
+        return rc == 0 && prompts ? check_place(prompts, e) : rc;
+    }
     if ((rc = fit_inspect(c, &m, &ignored, e)) < 0 ||
         (rc = adapters_open(&adapters, m, c->adapters, c->n_adapters, false, e)) < 0 ||
-        (rc = make_plan(out, c, place, m, &info, &plan, out->device_note, e)) < 0)
+        (rc = make_plan(out, c, place, m, &info, &plan, out->device_note, e)) < 0 ||
+        (prompts && (rc = make_plan(out, c, prompts, m, &info, &other, note, e)) < 0))
         goto out;
+    if (!out->device_note[0])
+        memcpy(out->device_note, note, sizeof note);
     blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
     if (!blocks) {
         rc = error_set(e, ERR_MEMORY, "out of memory for the table");
@@ -357,8 +368,8 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     }
     dc.model = m;
     dc.ropes = rope_variants(&m->hp, out->context);
-    if ((rc = ops->footprint(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device,
-                             e)) < 0)
+    n = count_blocks(plan, other ? other : plan, blocks, &streams);
+    if ((rc = ops->footprint(&dc, blocks, n, &out->on_device, e)) < 0)
         goto out;
     if (!streams)
         out->on_device.stream_bytes = 0;
@@ -375,6 +386,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
 out:
     mem_free(blocks);
     plan_free(plan);
+    plan_free(other);
     model_free(m);
     adapters_close(adapters);
     return rc;

@@ -102,7 +102,7 @@ static void look_at_device(const struct fit_look *l, struct fit_row *r,
     struct error ignored;
     struct fit placed = r->fit;
 
-    if (l->place && fit_measure_device(c, l->place, &placed, &ignored) == 0)
+    if (l->place && fit_measure_device(c, l->place, l->prompts, &placed, &ignored) == 0)
         r->placed = placed;
 }
 

@@ -28,6 +28,7 @@ struct fit_row {
 struct fit_look {
     const struct engine_config *config; /* of the options; its model_path is not used */
     const char *place;                  /* NULL: no device was given */
+    const char *prompts;                /* the same for prompts; NULL: that one */
     int threads;
     uint64_t available; /* bytes; UINT64_MAX: unknown */
     double bandwidth;   /* of memory, bytes/s; 0: unknown */

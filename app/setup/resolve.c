@@ -106,12 +106,14 @@ int place_resolve(const char *text, const struct engine_info *info, struct plan 
     const char *names[DEVICE_MAX];
     struct planner_spec spec;
     struct plan_shape shape;
+    const char *name = text;
+    enum plan_phase phase = planner_phase(&name);
     char path[4096];
     int rc;
 
     *plan = NULL;
-    if (!plan_file_find(text, path, sizeof path))
-        return planner_parse(&spec, text, e);
+    if (!plan_file_find(name, path, sizeof path))
+        return planner_parse_request(&spec, &phase, text, e);
     place_shape(&shape, names, info);
     rc = plan_file_read(plan, path, &shape, e);
     return rc < 0 ? rc : 1;
@@ -156,59 +158,120 @@ int place_save(const struct plan *p, const char *name, const struct engine_info 
     return rc;
 }
 
+static int plan_set(struct engine *g, enum plan_phase phase, struct plan *p, struct error *e)
+{
+    return phase == PHASE_PROMPT ? engine_prompt_plan_set(g, p, e) : engine_plan_set(g, p, e);
+}
+
 int place_apply(struct engine *g, const char *text, struct error *e)
 {
+    const char *name = text;
+    enum plan_phase phase = planner_phase(&name);
     struct plan *plan;
     int rc = place_resolve(text, engine_info(g), &plan, e);
 
     if (rc >= 0)
-        rc = rc ? engine_plan_set(g, plan, e) : engine_place(g, text, e);
+        rc = rc ? plan_set(g, phase, plan, e) : engine_place(g, text, e);
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
-int place_plan(struct engine *g, const struct plan *p, struct error *e)
+/* The user's text for prompts alone. */
+static int prompt_apply(struct engine *g, const char *text, struct error *e)
+{
+    char request[4096];
+
+    if (snprintf(request, sizeof request, "prompt %s", text) >= (int)sizeof request)
+        return error_set(e, ERR_USAGE, "placement '%.40s...': too long", text);
+    return place_apply(g, request, e);
+}
+
+static int copy_set(struct engine *g, enum plan_phase phase, const struct plan *p, struct error *e)
 {
     struct plan *copy = plan_copy(p);
     int rc;
 
     if (!copy)
         return error_set(e, ERR_MEMORY, "out of memory for a plan");
-    rc = engine_plan_set(g, copy, e);
+    rc = plan_set(g, phase, copy, e);
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
-void place_restore(struct engine *g, struct plan *p)
+int place_plan(struct engine *g, const struct plan *p, struct error *e)
 {
-    if (p && engine_plan_set(g, p, NULL) == 0)
-        engine_settle(g, NULL);
+    return copy_set(g, PHASE_TOKENS, p, e);
+}
+
+void place_restore(struct engine *g, struct plan *p, struct plan *prompts)
+{
+    if (engine_prompt_plan(g))
+        engine_prompt_plan_set(g, NULL, NULL);
+    if (p)
+        engine_plan_set(g, p, NULL);
+    if (prompts)
+        engine_prompt_plan_set(g, prompts, NULL);
+    engine_settle(g, NULL);
+}
+
+static int phase_kept(struct engine *g, enum plan_phase phase, const char *text, struct plan **kept,
+                      struct error *e)
+{
+    const struct plan *now = phase == PHASE_PROMPT ? engine_prompt_plan(g) : engine_plan(g);
+    struct planner_spec spec;
+    int rc;
+
+    if (*kept && now && plan_equal(*kept, now) && strcmp((*kept)->name, now->name) == 0)
+        return 0;
+    if (*kept)
+        return copy_set(g, phase, *kept, e);
+    rc = phase == PHASE_PROMPT ? prompt_apply(g, text, e) : place_apply(g, text, e);
+    if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
+        *kept = plan_copy(phase == PHASE_PROMPT ? engine_prompt_plan(g) : engine_plan(g));
+    return rc;
 }
 
 int place_kept(struct engine *g, const char *text, struct plan **kept, struct error *e)
 {
-    const struct plan *now = engine_plan(g);
-    struct planner_spec spec;
+    return phase_kept(g, PHASE_TOKENS, text, kept, e);
+}
+
+static bool says_same(const char *text)
+{
+    return !text || !*text || strcmp(text, PLANNER_SAME) == 0;
+}
+
+int place_prompt_kept(struct engine *g, const char *text, struct plan **kept, struct error *e)
+{
     int rc;
 
-    if (*kept && plan_equal(*kept, now) && strcmp((*kept)->name, now->name) == 0)
+    if (!says_same(text))
+        return phase_kept(g, PHASE_PROMPT, text, kept, e);
+    if (!engine_prompt_plan(g))
         return 0;
-    if (*kept)
-        return place_plan(g, *kept, e);
-    rc = place_apply(g, text, e);
-    if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
-        *kept = plan_copy(engine_plan(g));
-    return rc;
+    rc = engine_prompt_plan_set(g, NULL, e);
+    return rc < 0 ? rc : engine_settle(g, e);
+}
+
+const char *place_names(const struct engine *g, char out[PLACE_NAMES])
+{
+    const struct plan *prompts = engine_prompt_plan(g);
+
+    snprintf(out, PLACE_NAMES, "%s%s%s", engine_plan(g)->name, prompts ? ", prompts " : "",
+             prompts ? prompts->name : "");
+    return out;
 }
 
 int placement_request_init(struct placement_request *w, const struct options *o,
                            const char *cache_dir, struct error *e)
 {
-    *w = (struct placement_request){.place = mem_string(o->place),
-                                    .profile = mem_string(o->profile),
-                                    .script = mem_string(o->place_script),
-                                    .cache_dir = mem_string(cache_dir),
-                                    .bandwidth = o->bandwidth};
-    if (!w->place == !o->place && !w->profile == !o->profile && !w->script == !o->place_script &&
-        !w->cache_dir == !cache_dir)
+    *w = (struct placement_request){
+        .place = mem_string(o->place),
+        .prompt = says_same(o->place_prompt) ? NULL : mem_string(o->place_prompt),
+        .profile = mem_string(o->profile),
+        .script = mem_string(o->place_script),
+        .cache_dir = mem_string(cache_dir),
+        .bandwidth = o->bandwidth};
+    if (!w->place == !o->place && !w->prompt == says_same(o->place_prompt) &&
+        !w->profile == !o->profile && !w->script == !o->place_script && !w->cache_dir == !cache_dir)
         return 0;
     placement_request_release(w);
     return error_set(e, ERR_MEMORY, "out of memory");
@@ -217,6 +280,7 @@ int placement_request_init(struct placement_request *w, const struct options *o,
 void placement_request_release(struct placement_request *w)
 {
     mem_free(w->place);
+    mem_free(w->prompt);
     mem_free(w->profile);
     mem_free(w->script);
     mem_free(w->cache_dir);
@@ -270,6 +334,8 @@ int place_opened(void *ctx, struct engine *g, struct error *e)
     /* auto's measurement waits until the first answer is given (place_auto_due) */
     if (rc == 0 && strcmp(place, "cpu") != 0 && (strcmp(place, "auto") != 0 || measured))
         rc = place_apply(g, place, e);
+    if (rc == 0 && w->prompt)
+        rc = prompt_apply(g, w->prompt, e);
     if (rc == 0 && w->script)
         rc = engine_script_set(g, w->script, e);
     if (rc == 0 && w->bandwidth)

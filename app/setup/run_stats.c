@@ -161,6 +161,9 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     snprintf(s->type, sizeof s->type, "%s", dtype_info(info->model->type)->word);
     snprintf(s->kernels, sizeof s->kernels, "%s", info->kernels ? info->kernels : "");
     snprintf(s->plan, sizeof s->plan, "%s", t->plan);
+    snprintf(s->prompt_plan, sizeof s->prompt_plan, "%s", t->prompt_plan);
+    s->handover_ns = t->handover_ns;
+    s->handover_bytes = t->handover_bytes;
     s->n_threads = info->n_threads;
     take_pattern(s, info->model);
     take_adapters(s, info->adapters, t);
@@ -611,11 +614,17 @@ static void print_devices(const struct stats *s, FILE *f)
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_metrics *p = &s->plans[i];
 
-        if (!p->tokens && !p->switches) /* measured on the side, or never used */
+        bool prompts = p->prompt_tokens && s->prompt_plan[0];
+
+        if (!p->tokens && !p->switches && !prompts) /* measured on the side, or never used */
             continue;
-        row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f",
-            (unsigned long long)p->tokens, p->median_tok_s, p->q1_tok_s, p->q3_tok_s,
-            p->mean_tok_s);
+        if (p->tokens || p->switches)
+            row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f",
+                (unsigned long long)p->tokens, p->median_tok_s, p->q1_tok_s, p->q3_tok_s,
+                p->mean_tok_s);
+        if (prompts)
+            row(f, p->tokens || p->switches ? "" : p->name, "prompts: %llu tokens, %.1f tokens/s",
+                (unsigned long long)p->prompt_tokens, p->prompt_tok_s);
         if (p->switches)
             row(f, "",
                 "switched to %llu time%s in an answer: %.1f tokens each until all blocks had "
@@ -623,6 +632,11 @@ static void print_devices(const struct stats *s, FILE *f)
                 (unsigned long long)p->switches, p->switches == 1 ? "" : "s",
                 (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
     }
+    if (s->handover_ns && s->prompt_plan[0])
+        row(f, "handover",
+            "%.2f ms after the newest prompt: %.1f KiB of keys and values copied to where tokens "
+            "are computed",
+            (double)s->handover_ns * 1e-6, (double)s->handover_bytes / (1 << 10));
     if (s->bandwidth_on)
         row(f, "bandwidth semaphore", "on: %.1f MiB passed it, jobs waited %.1f ms for it in all",
             (double)s->bandwidth_taken / (1 << 20), (double)s->bandwidth_waited_ns * 1e-6);
@@ -646,8 +660,9 @@ static void print_model(const struct stats *s, FILE *f)
         row(f, "name", "%s, at %s", model, server);
         return;
     }
-    row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s", model, s->type, s->kernels,
-        s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
+    row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s%s%s", model, s->type, s->kernels,
+        s->n_threads, s->n_threads == 1 ? "" : "s", s->plan,
+        s->prompt_plan[0] ? " for tokens, for prompts " : "", s->prompt_plan);
     row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
     row(f, "read pattern", "%s, %s", s->pattern,
         s->pattern_measured ? "measured here" : "built in for this processor");
@@ -790,13 +805,14 @@ static json_t *plans_json(const struct stats *s)
         const struct plan_metrics *p = &s->plans[i];
 
         json_array_append_new(
-            list,
-            json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "name", p->name,
-                      "tokens", (json_int_t)p->tokens, "decode_ms", (double)p->decode_ns / 1e6,
-                      "mean_tok_s", p->mean_tok_s, "median_tok_s", p->median_tok_s, "sd_tok_s",
-                      p->sd_tok_s, "switches", (json_int_t)p->switches, "switch_tokens",
-                      (json_int_t)p->switch_tokens, "longest_stall_ms", (double)p->stall_ns / 1e6,
-                      "stall_ms", (double)p->stall_sum_ns / 1e6));
+            list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:f}", "name",
+                            p->name, "tokens", (json_int_t)p->tokens, "decode_ms",
+                            (double)p->decode_ns / 1e6, "mean_tok_s", p->mean_tok_s, "median_tok_s",
+                            p->median_tok_s, "sd_tok_s", p->sd_tok_s, "switches",
+                            (json_int_t)p->switches, "switch_tokens", (json_int_t)p->switch_tokens,
+                            "longest_stall_ms", (double)p->stall_ns / 1e6, "stall_ms",
+                            (double)p->stall_sum_ns / 1e6, "prompt_tokens",
+                            (json_int_t)p->prompt_tokens, "prompt_tok_s", p->prompt_tok_s));
     }
     return list;
 }
@@ -827,10 +843,11 @@ static json_t *to_json(const struct stats *s)
     stats_interpret(s, text, sizeof text);
     json_object_set_new(root, "moetop", json_string(MOETOP_VERSION));
     json_object_set_new(root, "model",
-                        json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:s, s:i, s:i}", "name", s->model,
-                                  "type", s->type, "kernels", s->kernels, "read_pattern",
+                        json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:s, s:s, s:i, s:i}", "name",
+                                  s->model, "type", s->type, "kernels", s->kernels, "read_pattern",
                                   s->pattern, "read_pattern_measured", s->pattern_measured,
-                                  "threads", s->n_threads, "plan", s->plan, "context_used",
+                                  "threads", s->n_threads, "plan", s->plan, "prompt_plan",
+                                  s->prompt_plan[0] ? s->prompt_plan : s->plan, "context_used",
                                   s->context_used, "context_size", s->context_size));
     json_object_set_new(root, "cache",
                         json_pack("{s:I, s:f, s:i, s:o, s:s?}", "lost_tokens",

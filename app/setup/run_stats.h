@@ -33,7 +33,7 @@ struct stats {
     uint64_t prefill_ns, decode_ns, total_ns;
     enum stop_reason reason; /* of the newest turn */
     /* the engine, as last sampled */
-    char model[200], type[16], kernels[16], plan[64];
+    char model[200], type[16], kernels[16], plan[64], prompt_plan[64];
     char server[400]; /* where the model runs (--connect); "": here */
     /* the read pattern that decode uses for most of the weights (patterns.h), and whether it was
      * measured */
@@ -56,8 +56,9 @@ struct stats {
     bool bandwidth_on; /* the bandwidth semaphore */
     uint64_t bandwidth_taken, bandwidth_waited_ns;
     struct speculation_figures speculation;
-    uint64_t moved_bytes;              /* weights and KV copied by changes of the placement */
-    uint64_t stall_ns, stall_token_ns; /* see telemetry */
+    uint64_t moved_bytes;                 /* weights and KV copied by changes of the placement */
+    uint64_t stall_ns, stall_token_ns;    /* see telemetry */
+    uint64_t handover_ns, handover_bytes; /* see struct telemetry */
     char stall_plan[64];
     struct {
         char name[128];

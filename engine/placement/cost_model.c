@@ -196,7 +196,7 @@ struct bench {
     bool begun; /* blocks of this stage are chosen */
     int first, layers, brought, sample;
     double t[REPEATS], one;
-    const struct plan *plans[2];
+    struct cost_model_plans plans;
     float *x, *y;
     /* job inputs must live until wait */
     struct expert_group groups[16];
@@ -209,18 +209,24 @@ static int used_of(const struct cost_model *s)
     return s->input.n_experts_used < 16 ? s->input.n_experts_used : 16;
 }
 
-/* Whether one of the first n plans has the block there: the current one, the requested one. */
-static bool planned_there(const struct bench *b, struct block_id id, int n)
+static bool has_there(const struct bench *b, const struct plan *p, struct block_id id)
 {
-    for (int i = 0; i < n; i++) {
-        const struct plan *p = b->plans[i];
+    return p && (id.kind == BLOCK_HEAD     ? p->head
+                 : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert)
+                                           : p->attention[id.layer]) == b->index;
+}
 
-        if (p && (id.kind == BLOCK_HEAD     ? p->head
-                  : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert)
-                                            : p->attention[id.layer]) == b->index)
-            return true;
-    }
-    return false;
+/* Whether a plan in effect has the block there; or, likewise, a requested one. */
+static bool runs_there(const struct bench *b, struct block_id id)
+{
+    return has_there(b, b->plans.in_force[PHASE_TOKENS], id) ||
+           has_there(b, b->plans.in_force[PHASE_PROMPT], id);
+}
+
+static bool planned_there(const struct bench *b, struct block_id id)
+{
+    return runs_there(b, id) || has_there(b, b->plans.wanted[PHASE_TOKENS], id) ||
+           has_there(b, b->plans.wanted[PHASE_PROMPT], id);
 }
 
 /* The i-th block that the stage needs on the device; false: no more. */
@@ -245,7 +251,7 @@ static void take_away(const struct cost_model *s, const struct bench *b)
     if (!b->index || !b->begun || s->input.devices[b->index].budget == 0)
         return;
     for (int i = 0; block_of(s, b, i, &id); i++)
-        if (!planned_there(b, id, 2))
+        if (!planned_there(b, id))
             b->ops->block_drop(b->dev, id);
 }
 
@@ -392,7 +398,7 @@ static int stage_piece(const struct cost_model *s, struct bench *b, struct plann
     int rc;
 
     while (b->index && block_of(s, b, b->brought, &id)) {
-        if (planned_there(b, id, 1)) {
+        if (runs_there(b, id)) {
             b->brought++;
             continue;
         }
@@ -445,8 +451,8 @@ void cost_model_measure_stop(struct cost_model *s)
 }
 
 int cost_model_measure_step(struct cost_model *s, struct device *const *devices, int n_devices,
-                            int kv_len, const struct plan *in_force, const struct plan *wanted,
-                            uint64_t budget_ns, struct error *e)
+                            int kv_len, const struct cost_model_plans *plans, uint64_t budget_ns,
+                            struct error *e)
 {
     uint64_t start = clock_now();
     struct bench *b;
@@ -457,8 +463,7 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
         return rc;
     b = s->bench;
     b->e = e;
-    b->plans[0] = in_force;
-    b->plans[1] = wanted;
+    b->plans = *plans;
     for (; b->index < n_devices && b->index < s->input.n_devices;
          b->index++, b->stage = ONE_EXPERT, b->begun = false) {
         const struct device_base *base = (const struct device_base *)devices[b->index];
@@ -491,10 +496,9 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
 }
 
 int cost_model_measure(struct cost_model *s, struct device *const *devices, int n_devices,
-                       int kv_len, const struct plan *in_force, const struct plan *wanted,
-                       struct error *e)
+                       int kv_len, const struct cost_model_plans *plans, struct error *e)
 {
-    int rc = cost_model_measure_step(s, devices, n_devices, kv_len, in_force, wanted, 0, e);
+    int rc = cost_model_measure_step(s, devices, n_devices, kv_len, plans, 0, e);
 
     return rc < 0 ? rc : 0;
 }

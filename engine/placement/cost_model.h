@@ -26,19 +26,24 @@ void cost_model_lost(struct cost_model *s, int index);
  * rest belongs to the cost model. */
 struct planner_input *cost_model_input(struct cost_model *s);
 
-/* Measures the missing costs with a few jobs on the model's own weights. Blocks that neither plan
- * (NULL: none) has on a device are uploaded and dropped again. KV rows at kv_len, which the next
+/* The plans of an engine by phase: blocks that they have on a device. NULL: none, or the tokens'.
+ */
+struct cost_model_plans {
+    const struct plan *in_force[PLAN_PHASES], *wanted[PLAN_PHASES];
+};
+
+/* Measures the missing costs with a few jobs on the model's own weights. Blocks that no plan
+ * has on a device are uploaded and dropped again. KV rows at kv_len, which the next
  * token overwrites anyway, are overwritten; with a full context attention is not measured. Takes
  * some tenths of a second per device. */
 int cost_model_measure(struct cost_model *s, struct device *const *devices, int n_devices,
-                       int kv_len, const struct plan *in_force, const struct plan *wanted,
-                       struct error *e);
+                       int kv_len, const struct cost_model_plans *plans, struct error *e);
 /* The same in pieces, for the pauses between tokens: about budget_ns per call (at least one job or
  * one chunk of an upload; 0: all of it). 1: complete, 0: call again, negative: failed. kv_len and
  * the plans may have changed since the last call. */
 int cost_model_measure_step(struct cost_model *s, struct device *const *devices, int n_devices,
-                            int kv_len, const struct plan *in_force, const struct plan *wanted,
-                            uint64_t budget_ns, struct error *e);
+                            int kv_len, const struct cost_model_plans *plans, uint64_t budget_ns,
+                            struct error *e);
 /* aborts a measurement in progress; call before its device is closed */
 void cost_model_measure_stop(struct cost_model *s);
 

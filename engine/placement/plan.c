@@ -32,11 +32,20 @@ struct plan *plan_copy(const struct plan *p)
 
     if (!q)
         return NULL;
-    memcpy(q->attention, p->attention, (size_t)p->n_layers);
-    memcpy(q->experts, p->experts, (size_t)p->n_layers * (size_t)p->n_experts);
-    memcpy(q->streamed, p->streamed, (size_t)p->n_layers * (size_t)p->n_experts);
-    q->head = p->head;
+    plan_assign(q, p);
     return q;
+}
+
+void plan_assign(struct plan *to, const struct plan *from)
+{
+    size_t cells = (size_t)from->n_layers * (size_t)from->n_experts;
+
+    assert(to->n_layers == from->n_layers && to->n_experts == from->n_experts);
+    memcpy(to->name, from->name, sizeof to->name);
+    memcpy(to->attention, from->attention, (size_t)from->n_layers);
+    memcpy(to->experts, from->experts, cells);
+    memcpy(to->streamed, from->streamed, cells);
+    to->head = from->head;
 }
 
 void plan_free(struct plan *p)

@@ -11,6 +11,10 @@
 #define PLAN_NAME 64
 #define PLAN_NO_DEVICE 255 /* no device */
 
+/* What a pass computes: a prompt's rows side by side are bound by arithmetic, an answer's tokens
+ * one after the other by the memory's speed. Each can have its own plan. */
+enum plan_phase { PHASE_TOKENS, PHASE_PROMPT, PLAN_PHASES };
+
 struct plan {
     char name[PLAN_NAME]; /* as the user typed it: "cpu", "hot:600M", a file's name */
     int n_layers, n_experts;
@@ -35,6 +39,9 @@ struct plan_difference {
 int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out);
 /* whether any block is not on the CPU */
 int plan_uses_devices(const struct plan *p);
+
+/* Copies places and name into a plan of the same shape. */
+void plan_assign(struct plan *to, const struct plan *from);
 
 static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)
 {

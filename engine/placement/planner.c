@@ -99,20 +99,67 @@ int planner_help(char *out, size_t size)
     return (int)n;
 }
 
+enum plan_phase planner_phase(const char **spec)
+{
+    static const char word[] = "prompt";
+
+    if (strncmp(*spec, word, sizeof word - 1) != 0 || (*spec)[sizeof word - 1] != ' ')
+        return PHASE_TOKENS;
+    *spec += sizeof word - 1;
+    *spec += strspn(*spec, " ");
+    return PHASE_PROMPT;
+}
+
+int planner_parse_request(struct planner_spec *out, enum plan_phase *phase, const char *request,
+                          struct error *e)
+{
+    *phase = request ? planner_phase(&request) : PHASE_TOKENS;
+    memset(out, 0, sizeof *out);
+    if (*phase == PHASE_PROMPT && strcmp(request, PLANNER_SAME) == 0)
+        return 0;
+    return planner_parse(out, request, e);
+}
+
 uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device)
 {
+    return planner_bytes_both(in, p, p, device);
+}
+
+uint64_t planner_bytes_both(const struct planner_input *in, const struct plan *a,
+                            const struct plan *b, int device)
+{
     int cells = in->n_layers * in->n_experts;
-    uint64_t sum = p->head == device ? in->head_bytes : 0;
+    uint64_t sum = a->head == device || b->head == device ? in->head_bytes : 0;
     bool passes = false;
 
     assert(device >= 0 && device < in->n_devices);
     for (int i = 0; i < in->n_layers; i++)
-        sum += p->attention[i] == device ? in->attention_bytes[i] : 0;
+        sum += a->attention[i] == device || b->attention[i] == device ? in->attention_bytes[i] : 0;
     for (int i = 0; i < cells; i++) {
-        passes |= p->experts[i] == device && p->streamed[i];
-        sum += p->experts[i] == device && !p->streamed[i] ? in->expert_bytes[i] : 0;
+        bool there_a = a->experts[i] == device, there_b = b->experts[i] == device;
+
+        passes |= (there_a && a->streamed[i]) || (there_b && b->streamed[i]);
+        if ((there_a && !a->streamed[i]) || (there_b && !b->streamed[i]))
+            sum += in->expert_bytes[i];
     }
     return sum + (passes ? in->devices[device].stream_bytes : 0);
+}
+
+int planner_check_both(const struct planner_input *in, const struct plan *tokens,
+                       const struct plan *prompts, struct error *e)
+{
+    for (int d = 1; d < in->n_devices; d++) {
+        uint64_t bytes = planner_bytes_both(in, tokens, prompts, d), room = in->devices[d].budget;
+
+        if (bytes > room)
+            return error_set(e, ERR_USAGE,
+                             "%s for tokens and %s for prompts need %.1f MiB together on %s, which "
+                             "may hold %.1f: give one a SIZE (hot:%.0fM), or both the same plan",
+                             tokens->name, prompts->name, (double)bytes / (1 << 20),
+                             in->devices[d].name ? in->devices[d].name : "the device",
+                             (double)room / (1 << 20), (double)room / (1 << 21));
+    }
+    return 0;
 }
 
 bool planner_can_attention(const struct planner_input *in, int device, int layer)

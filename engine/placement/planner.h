@@ -102,6 +102,13 @@ int planner_experts(const struct planner_input *in);
 const struct planner *planner_find(const char *name, size_t len); /* NULL: no such strategy */
 /* ERR_USAGE tells what is wrong and what is allowed. */
 int planner_parse(struct planner_spec *out, const char *spec, struct error *e);
+/* A request of /place, a script or a server's client may be for prompts only: "prompt hot:600M", or
+ * "prompt same" for the tokens' plan again (PLANNER_SAME). Moves *spec to what follows the word. */
+#define PLANNER_SAME "same"
+enum plan_phase planner_phase(const char **spec);
+/* planner_parse for such a request; "prompt same" leaves out->planner NULL. */
+int planner_parse_request(struct planner_spec *out, enum plan_phase *phase, const char *request,
+                          struct error *e);
 /* A new plan, named as typed. note: empty, or one line for the user (what stayed on the CPU, and
  * why). ERR_MEMORY. */
 int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out,
@@ -112,6 +119,12 @@ int planner_help(char *out, size_t size);
 
 /* Bytes of weights and KV that the plan puts on a device, including the streaming buffers. */
 uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device);
+/* Of two plans that are in effect by turns: what either puts there, counted once. */
+uint64_t planner_bytes_both(const struct planner_input *in, const struct plan *a,
+                            const struct plan *b, int device);
+/* ERR_USAGE names the first device whose budget that exceeds, and a remedy. */
+int planner_check_both(const struct planner_input *in, const struct plan *tokens,
+                       const struct plan *prompts, struct error *e);
 /* 0 if every device index exists and every device can run its blocks; else ERR_USAGE naming the
  * first that cannot. */
 int planner_check(const struct planner_input *in, const struct plan *p, struct error *e);

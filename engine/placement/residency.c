@@ -15,7 +15,10 @@ struct residency {
     const struct model *model;
     struct device *const *devices;
     int n_devices, n_layers, n_experts, n_blocks;
-    struct plan *want;
+    /* by phase; in effect: the tokens' is the caller's, prompt the prompts'. apart: the prompts
+     * have their own, else those two entries are not used */
+    struct plan *want[PLAN_PHASES], *prompt;
+    bool apart, was_apart;
     uint8_t *state; /* n_devices * n_blocks; device 0 unused */
     /* n_blocks: bytes uploaded so far of the current block */
     uint64_t *partial;
@@ -103,10 +106,13 @@ int residency_new(struct residency **out, const struct model *model, struct devi
     r->n_layers = model->hp.n_layers;
     r->n_experts = model->hp.n_experts;
     r->n_blocks = r->n_layers * (1 + r->n_experts) + 1;
-    r->want = plan_new("cpu", r->n_layers, r->n_experts);
+    for (int k = 0; k < PLAN_PHASES; k++)
+        r->want[k] = plan_new("cpu", r->n_layers, r->n_experts);
+    r->prompt = plan_new("cpu", r->n_layers, r->n_experts);
     r->state = mem_alloc((size_t)n_devices, (size_t)r->n_blocks);
     r->partial = mem_alloc((size_t)r->n_blocks, sizeof *r->partial);
-    if (!r->want || !r->state || !r->partial) {
+    if (!r->want[PHASE_TOKENS] || !r->want[PHASE_PROMPT] || !r->prompt || !r->state ||
+        !r->partial) {
         residency_free(r);
         return error_set(e, ERR_MEMORY, "out of memory for the placement");
     }
@@ -139,21 +145,23 @@ void residency_free(struct residency *r)
         if (r->streaming[d] && !r->lost[d])
             base(r, d)->ops->stream(r->devices[d], false, NULL);
     }
-    plan_free(r->want);
+    for (int k = 0; k < PLAN_PHASES; k++)
+        plan_free(r->want[k]);
+    plan_free(r->prompt);
     mem_free(r->state);
     mem_free(r->partial);
     mem_free(r);
 }
 
-int residency_want(struct residency *r, const struct plan *p, struct error *e)
+static int want(struct residency *r, enum plan_phase phase, const struct plan *p, struct error *e)
 {
     struct plan *copy = plan_copy(p);
 
     assert(p->n_layers == r->n_layers && p->n_experts == r->n_experts);
     if (!copy)
         return error_set(e, ERR_MEMORY, "out of memory for the placement");
-    plan_free(r->want);
-    r->want = copy;
+    plan_free(r->want[phase]);
+    r->want[phase] = copy;
     memset(r->refused, 0, sizeof r->refused);
     r->status.longest_step_ns = 0;
     for (int i = 0; i < r->n_blocks; i++)
@@ -162,20 +170,68 @@ int residency_want(struct residency *r, const struct plan *p, struct error *e)
     return 0;
 }
 
+int residency_want(struct residency *r, const struct plan *p, struct error *e)
+{
+    return want(r, PHASE_TOKENS, p, e);
+}
+
+int residency_want_prompt(struct residency *r, const struct plan *p, const struct plan *in_force,
+                          struct error *e)
+{
+    int rc = p ? want(r, PHASE_PROMPT, p, e) : 0;
+
+    if (rc == 0 && p && !r->apart)
+        plan_assign(r->prompt, in_force);
+    if (rc == 0)
+        r->apart = p != NULL;
+    r->was_apart |= r->apart;
+    return rc;
+}
+
 const struct plan *residency_wanted(const struct residency *r)
 {
-    return r->want;
+    return r->want[PHASE_TOKENS];
+}
+
+const struct plan *residency_wanted_prompt(const struct residency *r)
+{
+    return r->apart ? r->want[PHASE_PROMPT] : NULL;
+}
+
+const struct plan *residency_prompt(const struct residency *r, const struct plan *in_force)
+{
+    return r->apart ? r->prompt : in_force;
+}
+
+static int phases(const struct residency *r)
+{
+    return r->apart ? PLAN_PHASES : 1;
 }
 
 /* Accounting of one step. */
 struct step {
     struct residency *r;
-    struct plan *in_force;
+    struct plan *in_force[PLAN_PHASES];
+    enum plan_phase phase; /* whose blocks are being moved */
     const struct residency_kv *kv;
     struct residency_budget budget;
     uint64_t start_ns, spent;
     int worked; /* pieces of work done: the first is always allowed */
+    int left;   /* unused blocks that still have rows to give */
 };
+
+/* Whether some plan, requested or in effect, has block i resident on a device. */
+static bool used(const struct step *s, int device, int i)
+{
+    for (int k = 0; k < phases(s->r); k++) {
+        const struct plan *plans[] = {s->in_force[k], s->r->want[k]};
+
+        for (int n = 0; n < 2; n++)
+            if (*place_of((struct plan *)plans[n], i) == device && !streamed(s->r, plans[n], i))
+                return true;
+    }
+    return false;
+}
 
 static bool may_go_on(const struct step *s)
 {
@@ -193,20 +249,6 @@ static uint64_t piece(const struct step *s)
     return s->budget.bytes && left < RESIDENCY_CHUNK ? (left ? left : 1) : RESIDENCY_CHUNK;
 }
 
-static void switch_over(struct step *s, int i)
-{
-    uint8_t *place = place_of(s->in_force, i);
-    int from = *place, to = *place_of(s->r->want, i);
-    bool passes = streamed(s->r, s->r->want, i);
-
-    set_place(s->r, s->in_force, i, to, passes);
-    s->r->status.switches++;
-    if (from && from != to)
-        drop(s->r, from, i, s->kv);
-    if (passes)
-        drop(s->r, to, i, s->kv);
-}
-
 /* A device refused a block: it keeps what it runs, the block stays where it is. */
 static int refuse(struct step *s, int device, struct block_id id, struct error *e)
 {
@@ -214,12 +256,14 @@ static int refuse(struct step *s, int device, struct block_id id, struct error *
     struct residency *r = s->r;
 
     r->refused[device] = true;
+    for (int k = 0; k < phases(r); k++)
+        for (int i = 0; i < r->n_blocks; i++)
+            if (*place_of(r->want[k], i) == device && !same_place(r, r->want[k], s->in_force[k], i))
+                set_place(r, r->want[k], i, *place_of(s->in_force[k], i),
+                          streamed(r, s->in_force[k], i));
     for (int i = 0; i < r->n_blocks; i++)
-        if (*place_of(r->want, i) == device && !same_place(r, r->want, s->in_force, i)) {
-            set_place(r, r->want, i, *place_of(s->in_force, i), streamed(r, s->in_force, i));
-            if (*place_of(r->want, i) != device || streamed(r, r->want, i))
-                drop(r, device, i, s->kv);
-        }
+        if (!used(s, device, i))
+            drop(r, device, i, s->kv);
     if (e && e->code == 0)
         error_set(e, ERR_DEVICE, "no reason given");
     if (id.kind == BLOCK_HEAD)
@@ -242,6 +286,37 @@ static int move_rows(struct step *s, int layer, int device, struct error *e)
         s->worked += rc != 1 || spent > 0;
     }
     return rc;
+}
+
+/* Drops a block from a device where no plan uses it; rows of a layer that perhaps only this device
+ * has are copied first to where tokens are computed, which may take several steps. */
+static void leave(struct step *s, int device, int i)
+{
+    struct residency *r = s->r;
+    int keeper = i < r->n_layers ? *place_of(s->in_force[PHASE_TOKENS], i) : device;
+    struct error ignored;
+
+    if (*state_of(r, device, i) == ABSENT || used(s, device, i))
+        return;
+    if (r->was_apart && keeper != device && *state_of(r, device, i) == RESIDENT &&
+        !r->lost[device] && move_rows(s, i, keeper, &ignored) == 0)
+        s->left++;
+    else
+        drop(r, device, i, s->kv);
+}
+
+/* The rows of a layer are where the plan for tokens now wants them. */
+static void switch_over(struct step *s, int i)
+{
+    struct plan *want = s->r->want[s->phase], *in_force = s->in_force[s->phase];
+    int from = *place_of(in_force, i), to = *place_of(want, i);
+
+    set_place(s->r, in_force, i, to, streamed(s->r, want, i));
+    s->r->status.switches++;
+    if (from)
+        leave(s, from, i);
+    if (to)
+        leave(s, to, i);
 }
 
 /* Uploads a block; an expert on disk is held in memory meanwhile. */
@@ -298,23 +373,21 @@ static int upload(struct step *s, int device, int i, struct error *e)
 static int go_home(struct step *s, struct error *e)
 {
     struct residency *r = s->r;
+    const struct plan *in_force = s->in_force[s->phase];
 
     for (int i = 0; i < r->n_blocks; i++) {
-        int from = *place_of(s->in_force, i), to = *place_of(r->want, i), rc;
+        uint8_t *to = place_of(r->want[s->phase], i);
+        int from = *place_of((struct plan *)in_force, i), rc = 1;
 
         for (int d = 1; d < r->n_devices; d++) /* left over from an earlier plan */
-            if (d != from && d != to)
-                drop(r, d, i, s->kv);
-        if (from == 0 || to != 0)
+            leave(s, d, i);
+        if (from == 0 || *to != 0)
             continue;
-        if (i >= r->n_layers) {
-            switch_over(s, i);
-            continue;
-        }
-        rc = move_rows(s, i, 0, e);
+        if (i < r->n_layers && s->phase == PHASE_TOKENS)
+            rc = move_rows(s, i, 0, e);
         /* it still has the rows: it continues to compute them */
         if (rc < 0) {
-            *place_of(r->want, i) = (uint8_t)from;
+            *to = (uint8_t)from;
             return error_prefix(e, "%s: the attention of layer %d cannot move to the CPU",
                                 base(r, from)->info.selector, i);
         }
@@ -344,14 +417,15 @@ static int stream_open(struct step *s, int device, struct error *e)
 static void stream_close(struct step *s)
 {
     struct residency *r = s->r;
-    bool used[DEVICE_MAX] = {false};
+    bool in_use[DEVICE_MAX] = {false};
 
-    for (int i = 0; i < r->n_blocks; i++) {
-        used[*place_of(s->in_force, i)] |= streamed(r, s->in_force, i);
-        used[*place_of(r->want, i)] |= streamed(r, r->want, i);
-    }
+    for (int k = 0; k < phases(r); k++)
+        for (int i = 0; i < r->n_blocks; i++) {
+            in_use[*place_of(s->in_force[k], i)] |= streamed(r, s->in_force[k], i);
+            in_use[*place_of(r->want[k], i)] |= streamed(r, r->want[k], i);
+        }
     for (int d = 1; d < r->n_devices; d++)
-        if (r->streaming[d] && !used[d]) {
+        if (r->streaming[d] && !in_use[d]) {
             r->streaming[d] = false;
             if (!r->lost[d])
                 base(r, d)->ops->stream(r->devices[d], false, NULL);
@@ -361,38 +435,52 @@ static void stream_close(struct step *s)
 static int go_out(struct step *s, int i, struct error *e)
 {
     struct residency *r = s->r;
-    int to = *place_of(r->want, i), rc;
+    struct plan *want = r->want[s->phase];
+    int to = *place_of(want, i), rc;
 
-    if (to == 0 || same_place(r, r->want, s->in_force, i) || r->refused[to] || !r->devices[to] ||
-        !may_go_on(s))
+    if (to == 0 || same_place(r, want, s->in_force[s->phase], i) || r->refused[to] ||
+        !r->devices[to] || !may_go_on(s))
         return 0;
-    rc = streamed(r, r->want, i) ? stream_open(s, to, e) : upload(s, to, i, e);
-    if (rc == 1 && i < r->n_layers)
+    rc = streamed(r, want, i) ? stream_open(s, to, e) : upload(s, to, i, e);
+    if (rc == 1 && i < r->n_layers && s->phase == PHASE_TOKENS)
         rc = move_rows(s, i, to, e);
     if (rc == 1)
         switch_over(s, i);
     return rc < 0 ? refuse(s, to, block_at(r, i), e) : 0;
 }
 
+/* Last layer first and each layer whole: a run of layers on one device soon needs no round trip. */
+static int go_out_all(struct step *s, struct error *e)
+{
+    const struct residency *r = s->r;
+    int rc = 0;
+
+    for (int l = r->n_layers - 1; l >= 0 && rc == 0; l--) {
+        rc = go_out(s, l, e);
+        for (int x = 0; x < r->n_experts && rc == 0; x++)
+            rc = go_out(s, r->n_layers + l * r->n_experts + x, e);
+    }
+    return rc == 0 ? go_out(s, r->n_blocks - 1, e) : rc;
+}
+
 int residency_step(struct residency *r, struct plan *in_force, const struct residency_kv *kv,
                    struct residency_budget budget, struct error *e)
 {
-    struct step s = {
-        .r = r, .in_force = in_force, .kv = kv, .budget = budget, .start_ns = clock_now()};
+    struct step s = {.r = r,
+                     .in_force = {in_force, r->prompt},
+                     .kv = kv,
+                     .budget = budget,
+                     .start_ns = clock_now()};
     struct error local = {0};
+    bool settled = true;
     uint64_t took;
-    int rc = go_home(&s, &local);
+    int rc = 0;
 
     assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
-    /* last layer first and each layer whole: a run of layers on one device soon needs no round
-     * trip */
-    for (int l = r->n_layers - 1; l >= 0 && rc == 0; l--) {
-        rc = go_out(&s, l, &local);
-        for (int x = 0; x < r->n_experts && rc == 0; x++)
-            rc = go_out(&s, r->n_layers + l * r->n_experts + x, &local);
-    }
-    if (rc == 0)
-        rc = go_out(&s, r->n_blocks - 1, &local);
+    for (s.phase = 0; s.phase < (enum plan_phase)phases(r) && rc == 0; s.phase++)
+        rc = go_home(&s, &local);
+    for (s.phase = 0; s.phase < (enum plan_phase)phases(r) && rc == 0; s.phase++)
+        rc = go_out_all(&s, &local);
     stream_close(&s);
     took = clock_now() - s.start_ns;
     if (s.worked && took > r->status.longest_step_ns)
@@ -402,43 +490,56 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
             *e = local;
         return rc;
     }
-    if (!plan_equal(in_force, r->want))
-        return 0;
-    memcpy(in_force->name, r->want->name, sizeof in_force->name);
-    return 1;
+    for (int k = 0; k < phases(r); k++) {
+        settled = settled && plan_equal(s.in_force[k], r->want[k]);
+        if (plan_equal(s.in_force[k], r->want[k]))
+            memcpy(s.in_force[k]->name, r->want[k]->name, sizeof r->want[k]->name);
+    }
+    return settled && !s.left;
 }
 
 void residency_lost(struct residency *r, struct plan *in_force, int device)
 {
+    struct plan *plans[] = {in_force, r->prompt, r->want[PHASE_TOKENS], r->want[PHASE_PROMPT]};
+
     assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
     if (device <= 0 || device >= r->n_devices)
         return;
     r->lost[device] = true;
     for (int i = 0; i < r->n_blocks; i++) {
         *state_of(r, device, i) = ABSENT;
-        if (*place_of(r->want, i) == device)
-            set_place(r, r->want, i, 0, false);
-        if (*place_of(in_force, i) == device)
-            set_place(r, in_force, i, 0, false);
+        for (size_t k = 0; k < sizeof plans / sizeof *plans; k++)
+            if (*place_of(plans[k], i) == device)
+                set_place(r, plans[k], i, 0, false);
     }
+}
+
+/* Bytes of block i that a phase's plan still waits for, unless an earlier one does too. */
+static uint64_t bytes_missing(const struct residency *r, const struct plan *in_force, int phase,
+                              int i)
+{
+    int to = *place_of(r->want[phase], i);
+    uint64_t bytes;
+
+    if (!to || streamed(r, r->want[phase], i) || *state_of(r, to, i) == RESIDENT ||
+        (phase && *place_of(r->want[PHASE_TOKENS], i) == to &&
+         !same_place(r, r->want[PHASE_TOKENS], in_force, i)))
+        return 0;
+    bytes = model_block_bytes(r->model, block_at(r, i));
+    return bytes > r->partial[i] ? bytes - r->partial[i] : 0;
 }
 
 struct residency_status residency_status(const struct residency *r, const struct plan *in_force)
 {
+    const struct plan *now[PLAN_PHASES] = {in_force, r->prompt};
     struct residency_status s = r->status;
 
     assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
-    for (int i = 0; i < r->n_blocks; i++) {
-        int to = *place_of(r->want, i);
-
-        if (same_place(r, r->want, in_force, i))
-            continue;
-        s.pending++;
-        if (to && !streamed(r, r->want, i) && *state_of(r, to, i) != RESIDENT) {
-            uint64_t bytes = model_block_bytes(r->model, block_at(r, i));
-
-            s.pending_bytes += bytes > r->partial[i] ? bytes - r->partial[i] : 0;
-        }
-    }
+    for (int k = 0; k < phases(r); k++)
+        for (int i = 0; i < r->n_blocks; i++)
+            if (!same_place(r, r->want[k], now[k], i)) {
+                s.pending++;
+                s.pending_bytes += bytes_missing(r, in_force, k, i);
+            }
     return s;
 }

@@ -7,7 +7,13 @@
  * when it is resident on the new one: an expert and the head once their weights are there, an
  * attention block once its weights and all its KV rows are. It is dropped from the old device right
  * after the switch, which frees its memory. The CPU (device 0) always holds all weights: experts
- * and the head move back to it at once. */
+ * and the head move back to it at once.
+ *
+ * Prompts may have a plan of their own, requested and in effect likewise. Then a device holds the
+ * blocks that either plan has there, once: a block is dropped when neither has it there any more. A
+ * layer's rows are kept where the plan for tokens wants them; the prompts' device gets those it
+ * lacks when a pass needs them (engine/run/pass/forward.h), and gives up a block only after the
+ * rows that it alone has were copied. */
 #ifndef ENGINE_PLACEMENT_RESIDENCY_H
 #define ENGINE_PLACEMENT_RESIDENCY_H
 
@@ -59,6 +65,14 @@ void residency_free(struct residency *r);
  * changed. */
 int residency_want(struct residency *r, const struct plan *p, struct error *e);
 const struct plan *residency_wanted(const struct residency *r);
+/* The same for prompts; p NULL: from now on they have the tokens' plan (in_force), as at first. */
+int residency_want_prompt(struct residency *r, const struct plan *p, const struct plan *in_force,
+                          struct error *e);
+/* NULL: that of the tokens. */
+const struct plan *residency_wanted_prompt(const struct residency *r);
+/* The plan in effect for prompts: in_force if it is that of the tokens. Changed by residency_step
+ * and residency_lost only; stays valid as long as r and in_force. */
+const struct plan *residency_prompt(const struct residency *r, const struct plan *in_force);
 
 /* Call at the safe point. 1: settled, the requested plan (except refused blocks) is in effect; 0:
  * more to do; negative: a device refused a block, see e: both plans are consistent, that device

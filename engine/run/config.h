@@ -86,7 +86,7 @@ struct engine_config {
     uint64_t prompt_cache_weights;
     bool prompt_cache_optional; /* an unusable folder is a notice, not an error */
     /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
-    const char *placement;
+    const char *placement, *placement_prompt; /* of prompts; NULL: the same */
     /* "20:gpu,45:cpu": placements after so many generated tokens; NULL: none */
     const char *placement_script;
     /* lossy: experts per layer whose results may come one layer late (engine_defer_set); 0: none */

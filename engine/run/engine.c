@@ -246,12 +246,18 @@ static int take_session(struct engine *g, struct error *e)
 /* Applies the initial placement. */
 static int place_first(struct engine *g, const struct engine_config *c, struct error *e)
 {
+    char request[PLAN_NAME + 16];
     int rc;
 
     if ((rc = go_on(g, e)) < 0 || (rc = place_init(g, e)) < 0)
         return rc;
     if ((rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0)
         return rc;
+    if (c->placement_prompt) {
+        snprintf(request, sizeof request, "prompt %s", c->placement_prompt);
+        if ((rc = place_now(g, request, e)) < 0)
+            return rc;
+    }
     return c->placement_script ? engine_script_set(g, c->placement_script, e) : 0;
 }
 
@@ -343,9 +349,10 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->config.model_path = mem_string(c->model_path);
     g->config.device_selector = mem_string(c->device_selector);
     g->config.cache_dir = mem_string(c->cache_dir);
-    g->config.kernels = g->config.placement = g->config.placement_script = NULL;
+    g->config.kernels = g->config.placement = g->config.placement_prompt = NULL;
+    g->config.placement_script = NULL;
     g->pace = c->pace;
-    g->plan_at = -1;
+    g->plan_at[PHASE_TOKENS] = g->plan_at[PHASE_PROMPT] = g->charged = -1;
     if (!c->model_path) {
         rc = error_set(e, ERR_USAGE, "no model was named");
         goto out;
@@ -450,7 +457,8 @@ int engine_tune(struct engine *g)
     uint64_t done, total;
     int n = 0, pos = model_packed(g->model, &done, &total) &&
                              g->session->n_tokens < g->info.context &&
-                             !plan_uses_devices(g->in_force)
+                             !plan_uses_devices(g->in_force) &&
+                             !plan_uses_devices(place_of_phase(g, PHASE_PROMPT))
                          ? g->session->n_tokens
                          : -1;
 
@@ -476,13 +484,13 @@ bool engine_idle_step(struct engine *g)
 void engine_counting_set(struct engine *g, bool on)
 {
     if (!on && !g->uncounted)
-        g->spec_before = g->spec;
+        memcpy(g->spec_before, g->spec, sizeof g->spec);
     if (on && g->uncounted)
-        g->spec = g->spec_before; /* a re-planning strategy continues */
+        memcpy(g->spec, g->spec_before, sizeof g->spec); /* a re-planning strategy continues */
     g->uncounted = !on;
     if (on) {
         g->session->counted = g->session->n_tokens;
-        metrics_plan(g, residency_wanted(g->residency)->name);
+        metrics_plan(g);
     }
 }
 

@@ -147,11 +147,18 @@ void engine_pace_set(struct engine *g, double tokens_per_second);
  * is the error returned: ERR_USAGE, ERR_DEVICE, ERR_MEMORY. plan_set takes ownership of p, also on
  * failure; safe inside on_event. */
 int engine_plan_set(struct engine *g, struct plan *p, struct error *e);
-/* planner spec; opens the devices it needs, during a turn in parallel with the answer */
-int engine_place(struct engine *g, const char *spec, struct error *e);
-/* Whether the newest request of these two waits for its safe point or for devices that are
- * opening. */
-bool engine_place_waits(const struct engine *g);
+/* The same for prompts, which have the tokens' plan as long as they have none of their own. p NULL:
+ * they have it again. A pass of prompt rows is computed under it; while the two differ no pass has
+ * rows of both, passes of waiting prompts and of answers alternate. What either plan has on a
+ * device is resident there all the time: ERR_USAGE if that exceeds the device's budget. When a
+ * prompt is computed, its rows of every layer go to where tokens are computed (forward.h). */
+int engine_prompt_plan_set(struct engine *g, struct plan *p, struct error *e);
+/* A planner spec, or "prompt SPEC" or "prompt same" for prompts; opens the devices it needs, during
+ * a turn in parallel with the answer. */
+int engine_place(struct engine *g, const char *request, struct error *e);
+/* How many of these requests, the newest for tokens and for prompts, wait for their safe point or
+ * for devices that are opening. */
+int engine_place_waits(const struct engine *g);
 /* --place-script */
 int engine_script_set(struct engine *g, const char *script, struct error *e);
 int engine_profile_set(struct engine *g, const double *counts,
@@ -221,6 +228,8 @@ int engine_trace_start(struct engine *g, size_t room, struct error *e);
 void engine_timeline_set(struct engine *g, bool on);
 const struct trace *engine_trace(const struct engine *g);
 const struct plan *engine_plan(const struct engine *g);
+/* NULL: prompts have that one too */
+const struct plan *engine_prompt_plan(const struct engine *g);
 /* The planners' input: block sizes, budgets, abilities, measured costs, expert use so far. Opens
  * the other devices when `open_devices`, also CPUs posing as OpenCL devices when one was named;
  * measures missing costs when `measure` (outside a turn). Valid until the next call into the

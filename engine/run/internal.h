@@ -270,22 +270,26 @@ struct engine {
 
     /* placement */
     struct kv kv;
-    struct plan *in_force; /* the current placement; changes block by block */
+    /* the current placement of tokens; changes block by block. That of prompts: place_of_phase */
+    struct plan *in_force;
+    enum plan_phase phase; /* of the newest pass */
     struct residency *residency;
     struct bandwidth *bandwidth, own_bandwidth; /* bandwidth: the private or the shared one */
     struct cost_model *cost_model;
-    /* of the requested plan; planner NULL: a plan made elsewhere */
-    struct planner_spec spec;
-    struct planner_spec spec_before; /* saved while counting is off (engine_counting_set) */
+    /* of the requested plans; planner NULL: a plan made elsewhere, or the tokens' */
+    struct planner_spec spec[PLAN_PHASES];
+    /* saved while counting is off (engine_counting_set) */
+    struct planner_spec spec_before[PLAN_PHASES];
     /* number of generated tokens at which a re-planning strategy runs again */
     uint64_t replan_at;
     /* a turn has ended since the devices last measured their kernels */
     bool tune_due;
-    double *usage, *recent;   /* n_layers * n_experts, for planners */
-    double *profile;          /* counts used instead of the session's, or NULL */
-    struct plan *wanted_plan; /* pending until the safe point */
-    char *wanted_spec;
-    bool announced; /* PLAN was sent for the plan in effect */
+    double *usage, *recent; /* n_layers * n_experts, for planners */
+    double *profile;        /* counts used instead of the session's, or NULL */
+    /* pending until the safe point, at most one of the two for a phase */
+    struct plan *wanted_plan[PLAN_PHASES];
+    char *wanted_spec[PLAN_PHASES]; /* PLANNER_SAME: the prompts' plan is that of the tokens */
+    bool announced;                 /* PLAN was sent for the plan in effect */
     /* devices being opened by a thread; NULL: none */
     struct devices_async *devices_async;
     struct planner_step *script;
@@ -310,7 +314,8 @@ struct engine {
 
     struct telemetry t;
     struct plan_record *plans; /* TELEMETRY_PLANS */
-    int plan_at;               /* index of the plan being charged, -1: none */
+    /* indices of the phases' plans, and of the one being charged; -1: none */
+    int plan_at[PLAN_PHASES], charged;
     struct device_stats last_stats[DEVICE_MAX];
     uint64_t metrics_ns;                   /* when medians were last computed */
     struct expert_cache_stats disk_before; /* and the disk statistics at that time */
@@ -335,9 +340,10 @@ bool session_cancelled(struct session *s);
 /* without drafters (speculate_open) */
 int session_new(struct session **out, struct engine *g, struct error *e);
 void session_free(struct session *s);
-/* One pass of the first n parts of g->pass; n_tokens of every session grows by its rows. ERR_DEVICE
- * with *again: n_tokens is what is left of each; compute what is missing again. */
-int session_pass(struct engine *g, int n, bool *again, struct error *e);
+/* One pass of the first n parts of g->pass, under the plan of that phase; n_tokens of every session
+ * grows by its rows. ERR_DEVICE with *again: n_tokens is what is left of each; compute what is
+ * missing again. */
+int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e);
 /* Appends ids after the session's computed tokens, to be computed by passes; n_tokens shrinks where
  * the rotary table changes with the length, or where recurrent state must continue from an earlier
  * position. Returns the session's new length. */
@@ -397,7 +403,12 @@ void memory_pressure_check(struct engine *g);
 /* placement.c */
 int place_init(struct engine *g, struct error *e);
 void place_release(struct engine *g);
-int place_now(struct engine *g, const char *spec, struct error *e); /* at a safe point */
+/* At a safe point; a request of planner_parse_request. 1: not yet, call again. */
+int place_now(struct engine *g, const char *request, struct error *e);
+/* The plan in effect for a phase. */
+const struct plan *place_of_phase(const struct engine *g, enum plan_phase phase);
+/* Whether prompts and tokens have different plans in effect, so that no pass has rows of both. */
+bool place_apart(const struct engine *g);
 /* The safe point: applies pending requests and continues moving blocks. */
 void place_safe_point(struct engine *g);
 bool place_pending(const struct engine *g); /* moves are left to do */
@@ -518,8 +529,12 @@ void metrics_routed(struct engine *g, int first_row, int end_row, bool decode);
 void metrics_token(struct engine *g, bool told, uint64_t compute_ns);
 /* A pass of `rows` rows, with `answers` decoding sessions. */
 void metrics_pass(struct engine *g, int rows, int answers);
-/* charges this plan from now on */
-void metrics_plan(struct engine *g, const char *name);
+/* The plans in effect or on their way have changed. */
+void metrics_plan(struct engine *g);
+/* charges the plan of this phase from now on */
+void metrics_phase(struct engine *g, enum plan_phase phase);
+/* a pass computed so many rows of prompts, and nothing else */
+void metrics_prompt(struct engine *g, int rows, uint64_t ns);
 /* median of the newest tokens' computing time; 0: none yet */
 uint64_t metrics_token_ns(const struct engine *g);
 /* the switch happened during an answer */

@@ -11,6 +11,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define HALF_LIFE 16.0 /* tokens: decay of `now` */
@@ -49,7 +50,7 @@ void metrics_init(struct engine *g)
     g->t.speculation.wanted = g->drafts;
     g->utility.expert = distinct_experts_share(g->model, (double)g->token_weight_bytes);
     g->t.state = ENGINE_IDLE;
-    g->plan_at = -1;
+    g->plan_at[PHASE_TOKENS] = g->plan_at[PHASE_PROMPT] = g->charged = -1;
 }
 
 void metrics_turn(struct engine *g, const struct turn_done_event *turn)
@@ -100,8 +101,14 @@ void metrics_routed(struct engine *g, int first_row, int end_row, bool decode)
     }
 }
 
-/* The record of a plan; if all are in use, the one with the fewest tokens is replaced. */
-static int record_of(struct engine *g, const char *name)
+static uint64_t tokens_of(const struct plan_metrics *p)
+{
+    return p->tokens + p->prompt_tokens;
+}
+
+/* The record of a plan; if all are in use, the one with the fewest tokens is replaced, but not
+ * `kept` (-1: any). */
+static int record_of(struct engine *g, const char *name, int kept)
 {
     struct telemetry *t = &g->t;
     int at = 0;
@@ -112,8 +119,9 @@ static int record_of(struct engine *g, const char *name)
     if (t->n_plans < TELEMETRY_PLANS) {
         at = t->n_plans++;
     } else {
-        for (int i = 1; i < TELEMETRY_PLANS; i++)
-            if (t->plans[i].tokens < t->plans[at].tokens)
+        at = kept == 0;
+        for (int i = at + 1; i < TELEMETRY_PLANS; i++)
+            if (i != kept && tokens_of(&t->plans[i]) < tokens_of(&t->plans[at]))
                 at = i;
     }
     memset(&t->plans[at], 0, sizeof t->plans[at]);
@@ -131,10 +139,10 @@ static int sessions_open(const struct engine *g)
     return n;
 }
 
-/* Charges the devices' work since the last call to the current plan. */
+/* Charges the devices' work since the last call to the plan of the newest pass. */
 static void charge_devices(struct engine *g)
 {
-    struct plan_metrics *p = g->plan_at < 0 ? NULL : &g->t.plans[g->plan_at];
+    struct plan_metrics *p = g->charged < 0 ? NULL : &g->t.plans[g->charged];
     uint64_t busy = 0;
 
     g->t.kv_bytes = g->t.kv_used_bytes = g->t.scratch_bytes = 0;
@@ -149,14 +157,14 @@ static void charge_devices(struct engine *g)
         if (p) {
             p->wait_ns += now->wait_ns - before->wait_ns;
             p->transfer_ns += now->transfer_ns - before->transfer_ns;
-            g->plans[g->plan_at].busy_ns[d] += now->busy_ns - before->busy_ns;
-            busy += g->plans[g->plan_at].busy_ns[d];
+            g->plans[g->charged].busy_ns[d] += now->busy_ns - before->busy_ns;
+            busy += g->plans[g->charged].busy_ns[d];
         }
         *before = *now;
     }
     for (int d = 0; p && d < DEVICE_MAX; d++)
         p->share[d] = busy && d < g->n_devices
-                          ? (double)g->plans[g->plan_at].busy_ns[d] / (double)busy
+                          ? (double)g->plans[g->charged].busy_ns[d] / (double)busy
                           : 0.0;
     g->t.n_devices = g->n_devices;
     g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes +
@@ -164,16 +172,39 @@ static void charge_devices(struct engine *g)
                           g->draft_bytes;
 }
 
-void metrics_plan(struct engine *g, const char *name)
+void metrics_plan(struct engine *g)
 {
+    const struct plan *tokens = residency_wanted(g->residency),
+                      *prompts = residency_wanted_prompt(g->residency);
+
     charge_devices(g);
     if (g->uncounted) { /* trial, not counted */
-        g->plan_at = -1;
+        g->plan_at[PHASE_TOKENS] = g->plan_at[PHASE_PROMPT] = g->charged = -1;
         return;
     }
-    g->plan_at = record_of(g, name);
-    memset(g->t.plan, 0, sizeof g->t.plan);
-    memcpy(g->t.plan, name, strnlen(name, sizeof g->t.plan - 1));
+    g->plan_at[PHASE_TOKENS] = record_of(g, tokens->name, -1);
+    g->plan_at[PHASE_PROMPT] = prompts ? record_of(g, prompts->name, g->plan_at[PHASE_TOKENS])
+                                       : g->plan_at[PHASE_TOKENS];
+    g->charged = g->plan_at[g->phase];
+    snprintf(g->t.plan, sizeof g->t.plan, "%s", tokens->name);
+    snprintf(g->t.prompt_plan, sizeof g->t.prompt_plan, "%s", prompts ? prompts->name : "");
+}
+
+void metrics_phase(struct engine *g, enum plan_phase phase)
+{
+    g->phase = phase;
+    if (g->plan_at[phase] == g->charged)
+        return;
+    charge_devices(g);
+    g->charged = g->plan_at[phase];
+}
+
+void metrics_prompt(struct engine *g, int rows, uint64_t ns)
+{
+    if (g->plan_at[PHASE_PROMPT] < 0)
+        return;
+    g->t.plans[g->plan_at[PHASE_PROMPT]].prompt_tokens += (uint64_t)rows;
+    g->t.plans[g->plan_at[PHASE_PROMPT]].prompt_ns += ns;
 }
 
 void metrics_token(struct engine *g, bool told, uint64_t compute_ns)
@@ -182,24 +213,25 @@ void metrics_token(struct engine *g, bool told, uint64_t compute_ns)
 
     t->generated_tokens += told;
     t->session_generated_tokens++;
-    if (told && t->generated_tokens == 1 && g->plan_at >= 0)
-        t->plans[g->plan_at].ttft_ns = t->first_token_ns - t->turn_start_ns;
+    if (told && t->generated_tokens == 1 && g->plan_at[PHASE_TOKENS] >= 0)
+        t->plans[g->plan_at[PHASE_TOKENS]].ttft_ns = t->first_token_ns - t->turn_start_ns;
     if (!compute_ns)
         return;
     t->recent_us[t->recent_count++ % TELEMETRY_RECENT] =
         (uint32_t)(compute_ns / 1000 < UINT32_MAX ? compute_ns / 1000 : UINT32_MAX);
-    if (g->plan_at >= 0) {
-        struct plan_metrics *p = &t->plans[g->plan_at];
+    if (g->plan_at[PHASE_TOKENS] >= 0) {
+        struct plan_metrics *p = &t->plans[g->plan_at[PHASE_TOKENS]];
 
-        g->plans[g->plan_at].token_s[p->tokens++ % PLAN_WINDOW] = 1e-9 * (double)compute_ns;
+        g->plans[g->plan_at[PHASE_TOKENS]].token_s[p->tokens++ % PLAN_WINDOW] = 1e-9 *
+                                                                                (double)compute_ns;
         p->decode_ns += compute_ns;
     }
 }
 
 void metrics_switched(struct engine *g)
 {
-    if (g->plan_at >= 0 && g->busy && g->t.state == ENGINE_DECODE)
-        g->t.plans[g->plan_at].switches++;
+    if (g->plan_at[PHASE_TOKENS] >= 0 && g->busy && g->t.state == ENGINE_DECODE)
+        g->t.plans[g->plan_at[PHASE_TOKENS]].switches++;
 }
 
 uint64_t metrics_token_ns(const struct engine *g)
@@ -219,12 +251,12 @@ void metrics_stall(struct engine *g, uint64_t ns, bool pending)
 {
     struct telemetry *t = &g->t;
 
-    if (g->plan_at < 0)
+    if (g->plan_at[PHASE_TOKENS] < 0)
         return;
-    t->plans[g->plan_at].switch_tokens += pending;
-    t->plans[g->plan_at].stall_sum_ns += ns;
-    if (ns > t->plans[g->plan_at].stall_ns)
-        t->plans[g->plan_at].stall_ns = ns;
+    t->plans[g->plan_at[PHASE_TOKENS]].switch_tokens += pending;
+    t->plans[g->plan_at[PHASE_TOKENS]].stall_sum_ns += ns;
+    if (ns > t->plans[g->plan_at[PHASE_TOKENS]].stall_ns)
+        t->plans[g->plan_at[PHASE_TOKENS]].stall_ns = ns;
     if (ns <= t->stall_ns)
         return;
     t->stall_ns = ns;
@@ -247,6 +279,7 @@ static void plan_rates(struct engine *g)
             sorted[k] = 1.0 / g->plans[i].token_s[k];
         series_summarise_sorted(sorted, n, &f);
         p->mean_tok_s = clock_rate((double)p->tokens, p->decode_ns);
+        p->prompt_tok_s = clock_rate((double)p->prompt_tokens, p->prompt_ns);
         p->median_tok_s = f.median;
         p->sd_tok_s = f.sd;
         p->q1_tok_s = series_percentile(sorted, n, 25);
@@ -298,11 +331,22 @@ static void disk_rates(struct engine *g, uint64_t now)
     g->disk_before = *b;
 }
 
+/* Where each expert ran last; if prompts and tokens differ, where those that ran would run in this
+ * phase: the map shows what computes now. */
+static void ran_on(struct engine *g, enum plan_phase phase)
+{
+    const uint8_t *ran = g->forward.ran_on, *now = place_of_phase(g, phase)->experts;
+    bool apart = place_apart(g);
+
+    for (int i = 0; i < g->t.n_layers * g->t.n_experts; i++)
+        g->t.ran_on[i] = apart && ran[i] != PLAN_NO_DEVICE ? now[i] : ran[i];
+}
+
 void metrics_refresh(struct engine *g)
 {
     struct telemetry *t = &g->t;
     const struct model *m = g->model;
-    const struct plan *wanted = residency_wanted(g->residency);
+    enum plan_phase phase = g->busy ? g->phase : PHASE_TOKENS;
     struct residency_status s = residency_status(g->residency, g->in_force);
     uint64_t now = clock_now();
 
@@ -327,13 +371,20 @@ void metrics_refresh(struct engine *g)
     t->bandwidth_on = g->bandwidth->active;
     t->bandwidth_taken = atomic_load_explicit(&g->bandwidth->taken, memory_order_relaxed);
     t->bandwidth_waited_ns = atomic_load_explicit(&g->bandwidth->waited_ns, memory_order_relaxed);
-    memcpy(t->ran_on, g->forward.ran_on, (size_t)(t->n_layers * t->n_experts));
+    t->phase = phase;
+    t->handover_ns = g->forward.handover_ns;
+    t->handover_bytes = g->forward.handover_bytes;
+    ran_on(g, phase);
     t->disk = expert_cache_stats(m->cache);
     if (g->stored.cache)
         t->stored = prompt_cache_look(g->stored.cache);
     if (m->cache)
         expert_cache_map(m->cache, t->here);
-    memcpy(t->planned, wanted->experts, (size_t)(t->n_layers * t->n_experts));
+    memcpy(t->planned,
+           phase == PHASE_PROMPT && residency_wanted_prompt(g->residency)
+               ? residency_wanted_prompt(g->residency)->experts
+               : residency_wanted(g->residency)->experts,
+           (size_t)(t->n_layers * t->n_experts));
     if (now - g->metrics_ns >= MEDIAN_NS || t->state == ENGINE_IDLE) {
         disk_rates(g, now);
         g->metrics_ns = now;

@@ -28,7 +28,34 @@ static double block_ns(const struct job_cost *c, double handoff_ns)
     return (work > 0.1 * ns ? work : 0.1 * ns) / (double)c->blocks;
 }
 
-static void fill_input(struct engine *g, struct planner_input *in)
+/* The plan requested for a phase. */
+static const struct plan *wanted_of(const struct engine *g, enum plan_phase phase)
+{
+    const struct plan *prompts = residency_wanted_prompt(g->residency);
+
+    return phase == PHASE_PROMPT && prompts ? prompts : residency_wanted(g->residency);
+}
+
+const struct plan *place_of_phase(const struct engine *g, enum plan_phase phase)
+{
+    return phase == PHASE_PROMPT ? residency_prompt(g->residency, g->in_force) : g->in_force;
+}
+
+bool place_apart(const struct engine *g)
+{
+    const struct plan *prompts = place_of_phase(g, PHASE_PROMPT);
+
+    return prompts != g->in_force && !plan_equal(prompts, g->in_force);
+}
+
+static struct cost_model_plans plans_of(const struct engine *g)
+{
+    return (struct cost_model_plans){.in_force = {g->in_force, place_of_phase(g, PHASE_PROMPT)},
+                                     .wanted = {residency_wanted(g->residency),
+                                                residency_wanted_prompt(g->residency)}};
+}
+
+static void fill_input(struct engine *g, enum plan_phase phase, struct planner_input *in)
 {
     int cells = g->t.n_layers * g->t.n_experts;
 
@@ -38,8 +65,8 @@ static void fill_input(struct engine *g, struct planner_input *in)
     }
     in->usage = g->profile ? g->profile : g->usage;
     in->recent = g->recent;
-    in->current = residency_wanted(g->residency);
-    in->move_bytes = g->spec.planner && g->spec.planner->replans ? REPLAN_BYTES : 0;
+    in->current = wanted_of(g, phase);
+    in->move_bytes = g->spec[phase].planner && g->spec[phase].planner->replans ? REPLAN_BYTES : 0;
     for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
         const struct device_slot *s = &g->slots[d];
 
@@ -56,7 +83,7 @@ static void plan_chosen(struct engine *g)
 {
     g->announced = false;
     utility_forget(&g->utility);
-    metrics_plan(g, residency_wanted(g->residency)->name);
+    metrics_plan(g);
     metrics_switched(g);
 }
 
@@ -73,23 +100,39 @@ static uint64_t step_ns(const struct engine *g)
     return token_ns / STEP_SHARE > STEP_LEAST ? token_ns / STEP_SHARE : STEP_LEAST;
 }
 
-static int run_planner(struct engine *g, const struct planner_spec *spec, bool tell,
-                       struct error *e)
+/* Requests a plan for a phase (NULL: the prompts have the tokens'), unless both together are too
+ * much for a device. */
+static int want(struct engine *g, enum plan_phase phase, const struct plan *p, struct error *e)
+{
+    const struct plan *prompts = phase == PHASE_PROMPT ? p : residency_wanted_prompt(g->residency),
+                      *tokens = phase == PHASE_TOKENS ? p : residency_wanted(g->residency);
+    int rc = prompts ? planner_check_both(cost_model_input(g->cost_model), tokens, prompts, e) : 0;
+
+    if (rc < 0)
+        return rc;
+    return phase == PHASE_PROMPT ? residency_want_prompt(g->residency, p, g->in_force, e)
+                                 : residency_want(g->residency, p, e);
+}
+
+static int run_planner(struct engine *g, const struct planner_spec *spec, enum plan_phase phase,
+                       bool tell, struct error *e)
 {
     struct planner_input *in = cost_model_input(g->cost_model);
     char note[PLANNER_NOTE] = "";
     struct plan *p = NULL;
     int rc;
 
-    fill_input(g, in);
+    fill_input(g, phase, in);
     if ((rc = planner_run(spec, in, &p, note, e)) < 0)
         return rc;
     if (note[0] && tell && !g->why_told) /* the reason was already reported */
         engine_notice(g, "%s", note);
     g->why_told = false;
-    if (tell || !plan_equal(p, residency_wanted(g->residency)))
-        rc = residency_want(g->residency, p, e);
+    if (tell || !plan_equal(p, wanted_of(g, phase)))
+        rc = want(g, phase, p, e);
     plan_free(p);
+    if (rc == ERR_USAGE && !tell) /* with the other phase's plan too much: the last one stays */
+        rc = 0;
     return rc;
 }
 
@@ -98,6 +141,7 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
 static int place_ready(struct engine *g, const char *text, struct error *e)
 {
     bool balanced = strncmp(text, "balanced", 8) == 0;
+    struct cost_model_plans plans = plans_of(g);
     int rc;
 
     if (wants_device(text)) {
@@ -115,23 +159,37 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
         return 1;
     }
     rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
-                                 g->in_force, residency_wanted(g->residency),
-                                 g->busy ? step_ns(g) : 0, e);
+                                 &plans, g->busy ? step_ns(g) : 0, e);
     return rc;
 }
 
-int place_now(struct engine *g, const char *text, struct error *e)
+/* The prompts have the tokens' plan again. */
+static int same_now(struct engine *g, struct error *e)
 {
-    struct planner_spec spec, before = g->spec;
+    int rc = want(g, PHASE_PROMPT, NULL, e);
+
+    g->spec[PHASE_PROMPT].planner = NULL;
+    forward_placed(&g->forward, g->in_force, g->n_devices);
+    plan_chosen(g);
+    return rc;
+}
+
+int place_now(struct engine *g, const char *request, struct error *e)
+{
+    struct planner_spec spec, before;
+    enum plan_phase phase;
     int rc;
 
-    if ((rc = planner_parse(&spec, text, e)) < 0)
+    if ((rc = planner_parse_request(&spec, &phase, request, e)) < 0)
         return rc;
-    if ((rc = place_ready(g, text, e)) != 1)
+    if (!spec.planner)
+        return same_now(g, e);
+    if ((rc = place_ready(g, spec.text, e)) != 1)
         return rc < 0 ? rc : 1;
-    g->spec = spec;
-    if ((rc = run_planner(g, &spec, true, e)) < 0) {
-        g->spec = before;
+    before = g->spec[phase];
+    g->spec[phase] = spec;
+    if ((rc = run_planner(g, &spec, phase, true, e)) < 0) {
+        g->spec[phase] = before;
         return rc;
     }
     g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
@@ -165,22 +223,22 @@ static int take_home(const struct engine *g, struct plan *p)
 }
 
 /* 1: its devices are being opened, call again. */
-static int set_plan(struct engine *g, struct plan *p, struct error *e)
+static int set_plan(struct engine *g, struct plan *p, enum plan_phase phase, struct error *e)
 {
     struct planner_input *in;
     int rc, home;
 
-    if (plan_diff(g->in_force, p, NULL) && !devices_seek(g, true))
+    if (plan_diff(place_of_phase(g, phase), p, NULL) && !devices_seek(g, true))
         return 1;
     if ((home = take_home(g, p)))
         engine_notice(g,
                       "plan %s: %d blocks belong on a device that is not here; the CPU runs them",
                       p->name, home);
     in = cost_model_input(g->cost_model);
-    fill_input(g, in);
-    if ((rc = planner_check(in, p, e)) < 0 || (rc = residency_want(g->residency, p, e)) < 0)
+    fill_input(g, phase, in);
+    if ((rc = planner_check(in, p, e)) < 0 || (rc = want(g, phase, p, e)) < 0)
         return rc;
-    g->spec.planner = NULL;
+    g->spec[phase].planner = NULL;
     plan_chosen(g);
     return 0;
 }
@@ -206,22 +264,38 @@ static void kv_dropped_hook(void *ctx, int layer, int device)
     kv_dropped(&g->kv, layer, device);
 }
 
+/* Moves the attention of a layer to the CPU in the plan requested for a phase, if it is there. */
+static int take_layer(struct engine *g, enum plan_phase phase, int layer, int device,
+                      struct error *e)
+{
+    const struct plan *wanted = phase == PHASE_PROMPT ? residency_wanted_prompt(g->residency)
+                                                      : residency_wanted(g->residency);
+    struct plan *p;
+    int rc;
+
+    if (!wanted || wanted->attention[layer] != device)
+        return 0;
+    if (!(p = plan_copy(wanted)))
+        return error_set(e, ERR_MEMORY, "no memory for a plan");
+    p->attention[layer] = 0;
+    rc = want(g, phase, p, e);
+    plan_free(p);
+    return rc;
+}
+
 int place_give_back(struct engine *g, int device, struct error *e)
 {
     const struct residency_kv kv = {.step = kv_step_hook, .dropped = kv_dropped_hook, .ctx = g};
-    struct plan *p = plan_copy(residency_wanted(g->residency));
-    int layer, rc;
+    int layer = g->in_force->n_layers - 1, rc = 0;
 
-    if (!p)
-        return error_set(e, ERR_MEMORY, "no memory for a plan");
-    layer = p->n_layers - 1;
-    while (layer >= 0 && p->attention[layer] != device)
+    while (layer >= 0 && wanted_of(g, PHASE_TOKENS)->attention[layer] != device &&
+           wanted_of(g, PHASE_PROMPT)->attention[layer] != device)
         layer--;
-    if (layer >= 0)
-        p->attention[layer] = 0;
-    rc = layer >= 0 ? residency_want(g->residency, p, e) : 0;
-    plan_free(p);
-    if (layer < 0 || rc < 0)
+    if (layer < 0)
+        return 0;
+    for (int k = 0; k < PLAN_PHASES && rc == 0; k++)
+        rc = take_layer(g, (enum plan_phase)k, layer, device, e);
+    if (rc < 0)
         return rc;
     while ((rc = residency_step(g->residency, g->in_force, &kv, (struct residency_budget){0}, e)) ==
            0)
@@ -238,7 +312,16 @@ void place_device_lost(void *ctx, int device)
     residency_lost(g->residency, g->in_force, device);
 }
 
-/* Applies the pending request, as far as possible by now. */
+/* The newest request of a phase counts: drops a pending one, also of an answer that is over. */
+static void wish_drop(struct engine *g, enum plan_phase phase)
+{
+    plan_free(g->wanted_plan[phase]);
+    g->wanted_plan[phase] = NULL;
+    mem_free(g->wanted_spec[phase]);
+    g->wanted_spec[phase] = NULL;
+}
+
+/* Applies the pending requests, as far as possible by now. */
 static int apply_wanted(struct engine *g, struct error *e)
 {
     int rc = 0;
@@ -247,29 +330,45 @@ static int apply_wanted(struct engine *g, struct error *e)
         devices_async_poll(g, !g->busy);
     if (g->script_at < g->n_script &&
         (int)g->t.session_generated_tokens >= g->script[g->script_at].after) {
-        mem_free(g->wanted_spec);
-        g->wanted_spec = mem_string(g->script[g->script_at++].spec);
+        const char *request = g->script[g->script_at++].spec, *rest = request;
+        enum plan_phase phase = planner_phase(&rest);
+
+        wish_drop(g, phase);
+        g->wanted_spec[phase] = mem_string(request);
     }
-    if (g->wanted_plan && (rc = set_plan(g, g->wanted_plan, e)) != 1) {
-        plan_free(g->wanted_plan);
-        g->wanted_plan = NULL;
+    for (int k = 0; k < PLAN_PHASES && rc >= 0; k++) {
+        if (g->wanted_plan[k] &&
+            (rc = set_plan(g, g->wanted_plan[k], (enum plan_phase)k, e)) != 1) {
+            plan_free(g->wanted_plan[k]);
+            g->wanted_plan[k] = NULL;
+        }
+        if (g->wanted_spec[k] && (rc = place_now(g, g->wanted_spec[k], e)) != 1) {
+            mem_free(g->wanted_spec[k]);
+            g->wanted_spec[k] = NULL;
+        }
     }
-    if (g->wanted_spec && (rc = place_now(g, g->wanted_spec, e)) != 1) {
-        mem_free(g->wanted_spec);
-        g->wanted_spec = NULL;
-    }
-    if (g->spec.planner && g->spec.planner->replans &&
-        g->t.session_generated_tokens >= g->replan_at) {
-        rc = run_planner(g, &g->spec, false, e);
-        g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
-    }
+    if (g->t.session_generated_tokens < g->replan_at)
+        return rc;
+    for (int k = 0; k < PLAN_PHASES && rc >= 0; k++)
+        if (g->spec[k].planner && g->spec[k].planner->replans) {
+            rc = run_planner(g, &g->spec[k], (enum plan_phase)k, false, e);
+            g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
+        }
     return rc;
+}
+
+int engine_place_waits(const struct engine *g)
+{
+    int waits = 0;
+
+    for (int k = 0; k < PLAN_PHASES; k++)
+        waits += g->wanted_spec[k] || g->wanted_plan[k];
+    return waits;
 }
 
 bool place_waits(const struct engine *g)
 {
-    return g->wanted_spec || g->wanted_plan || g->devices_async || !g->announced ||
-           place_pending(g);
+    return engine_place_waits(g) || g->devices_async || !g->announced || place_pending(g);
 }
 
 void place_safe_point(struct engine *g)
@@ -296,8 +395,9 @@ void place_safe_point(struct engine *g)
             engine_notice(g, "%s", e.text);
     }
     if (rc == 1 && !g->announced) {
+        char names[TELEMETRY_PLAN_NAMES];
         struct event ev = {.kind = EVENT_PLAN,
-                           .text = mem_string(residency_wanted(g->residency)->name)};
+                           .text = mem_string(telemetry_plan_names(&g->t, names, sizeof names))};
 
         g->announced = true;
         engine_emit(g, &ev);
@@ -335,46 +435,35 @@ void place_release(struct engine *g)
     residency_free(g->residency);
     cost_model_free(g->cost_model);
     plan_free(g->in_force);
-    plan_free(g->wanted_plan);
-    mem_free(g->wanted_spec);
+    for (int k = 0; k < PLAN_PHASES; k++)
+        wish_drop(g, (enum plan_phase)k);
     mem_free(g->script);
     mem_free(g->usage);
     mem_free(g->recent);
     mem_free(g->profile);
 }
 
-/* The newest request counts: drops a pending one, also of an answer that is over. */
-static void wish_drop(struct engine *g)
-{
-    plan_free(g->wanted_plan);
-    g->wanted_plan = NULL;
-    mem_free(g->wanted_spec);
-    g->wanted_spec = NULL;
-}
-
-int engine_place(struct engine *g, const char *spec, struct error *e)
+int engine_place(struct engine *g, const char *request, struct error *e)
 {
     struct planner_spec parsed;
+    enum plan_phase phase;
     char *copy = NULL;
-    int rc = g->busy ? planner_parse(&parsed, spec, e) : place_now(g, spec, e);
+    int rc = planner_parse_request(&parsed, &phase, request, e);
 
-    if (rc >= 0 && g->busy && !(copy = mem_string(spec)))
+    if (rc >= 0 && !g->busy)
+        rc = place_now(g, request, e);
+    if (rc >= 0 && g->busy && !(copy = mem_string(request)))
         rc = error_set(e, ERR_MEMORY, "no memory for a placement");
     if (rc < 0) {
         g->announced = false;
         return rc;
     }
-    wish_drop(g);
-    g->wanted_spec = copy;
+    wish_drop(g, phase);
+    g->wanted_spec[phase] = copy;
     return rc;
 }
 
-bool engine_place_waits(const struct engine *g)
-{
-    return g->wanted_spec || g->wanted_plan;
-}
-
-int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
+static int plan_wished(struct engine *g, struct plan *p, enum plan_phase phase, struct error *e)
 {
     int rc;
 
@@ -387,16 +476,26 @@ int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
         return rc;
     }
     if (g->busy) {
-        wish_drop(g);
-        g->wanted_plan = p;
+        wish_drop(g, phase);
+        g->wanted_plan[phase] = p;
         return 0;
     }
-    if ((rc = set_plan(g, p, e)) < 0)
+    if ((rc = set_plan(g, p, phase, e)) < 0)
         g->announced = false;
     else
-        wish_drop(g);
+        wish_drop(g, phase);
     plan_free(p);
     return rc;
+}
+
+int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
+{
+    return plan_wished(g, p, PHASE_TOKENS, e);
+}
+
+int engine_prompt_plan_set(struct engine *g, struct plan *p, struct error *e)
+{
+    return p ? plan_wished(g, p, PHASE_PROMPT, e) : engine_place(g, "prompt " PLANNER_SAME, e);
 }
 
 int engine_profile_set(struct engine *g, const double *counts, struct error *e)
@@ -429,9 +528,11 @@ int engine_script_set(struct engine *g, const char *script, struct error *e)
     /* a script tells in advance what will be needed: open and measure it now, so that its steps are
      * on time */
     for (int i = 0; i < n && !g->busy; i++) {
+        const char *spec = steps[i].spec;
         struct error why = {0};
 
-        if (place_ready(g, steps[i].spec, &why) < 0)
+        planner_phase(&spec);
+        if (strcmp(spec, PLANNER_SAME) && place_ready(g, spec, &why) < 0)
             engine_notice(g, "%s: %s", steps[i].spec, why.text);
     }
     return 0;
@@ -442,20 +543,27 @@ const struct plan *engine_plan(const struct engine *g)
     return residency_wanted(g->residency);
 }
 
+const struct plan *engine_prompt_plan(const struct engine *g)
+{
+    return residency_wanted_prompt(g->residency);
+}
+
 const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named,
                                                  bool measure, struct error *e)
 {
     struct planner_input *in = cost_model_input(g->cost_model);
+    struct cost_model_plans plans;
 
     if (open_devices)
         devices_seek(g, named);
+    plans = plans_of(g);
     if (measure && g->n_devices > 1 &&
-        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
-                           g->in_force, residency_wanted(g->residency), e) < 0)
+        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->session->n_tokens, &plans,
+                           e) < 0)
         return NULL;
     if (in->target && !in->verdict)
         cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[in->target].device);
-    fill_input(g, in);
+    fill_input(g, PHASE_TOKENS, in);
     return in;
 }
 

@@ -1,7 +1,11 @@
 /* Assembles every pass: the next token of every decoding session, and chunks of waiting prompts.
  * Engine thread. The time of prefill beside decoding is limited, more so for few waiting prompts
- * (mixed_pass.h); the session served least comes first. Between passes is the safe point of all
- * sessions: cancelled turns end, placement moves blocks. */
+ * (mixed_pass.h); the session served least comes first. Where prompts and tokens have different
+ * plans (engine_prompt_plan_set) a pass has rows of one kind only, and while both wait they take
+ * turns, the prompts' with as many rows as a pass with both would have: a row computed on the other
+ * side would move its session's rows there and back. The two sides work one after the other, not at
+ * the same time: a pass has the CPU's threads and scratch to itself, whatever its plan. Between
+ * passes is the safe point of all sessions: cancelled turns end, placement moves blocks. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
@@ -57,13 +61,20 @@ static void add_part(struct engine *g, int n, struct session *s, int rows)
         .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};
 }
 
+static int count(const struct engine *g, bool (*wanted)(const struct session *s))
+{
+    int n = 0;
+
+    for (int i = 0; i < g->n_sessions; i++)
+        n += g->sessions[i] && wanted(g->sessions[i]);
+    return n;
+}
+
 /* Prefill rows allowed beside n answers, of `left` rows available. */
 static int room_beside(struct engine *g, int n, int left)
 {
-    int waiting = 0, rows;
+    int waiting = count(g, has_prompt), rows;
 
-    for (int i = 0; i < g->n_sessions; i++)
-        waiting += g->sessions[i] && has_prompt(g->sessions[i]);
     if (!n || !waiting)
         return left;
     rows = scheduler_rows(&g->scheduler, n, waiting);
@@ -74,19 +85,24 @@ static int room_beside(struct engine *g, int n, int left)
  * rows. */
 static int fill(struct engine *g, int *n_answers)
 {
-    int left = g->forward.max_rows, n = 0, room;
+    int left = g->forward.max_rows, n = 0, room, waiting;
     struct session *s;
+    bool turns, prompts;
 
     prefix_sharing_take(g);
-    for (; left > 0 && (s = least_served(g, n, answers)); left--) {
-        const struct session *waits = left == 1 ? least_served(g, n, has_prompt) : NULL;
+    waiting = count(g, answers);
+    turns = place_apart(g) && waiting && count(g, has_prompt);
+    prompts = turns && g->scheduler.prompts_next;
+    g->scheduler.prompts_next = turns && !prompts;
+    for (; !prompts && left > 0 && (s = least_served(g, n, answers)); left--) {
+        const struct session *waits = left == 1 && !turns ? least_served(g, n, has_prompt) : NULL;
 
         if (waits && waits->run.served < s->run.served)
             break; /* more answers than rows: leave a part for a prompt */
         add_part(g, n++, s, 1);
     }
     *n_answers = n;
-    room = room_beside(g, n, left);
+    room = turns && !prompts ? 0 : room_beside(g, prompts ? waiting : n, left);
     while (room > 0 && (s = least_served(g, n, has_prompt))) {
         int rows = session_rows_to_mark(s, waiting_rows(s) < room ? waiting_rows(s) : room);
 
@@ -109,6 +125,8 @@ static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
         rows += g->pass.parts[i].rows;
     scheduler_learn(&g->scheduler, n_answers, rows, ns);
     metrics_pass(g, all, n_answers);
+    if (!n_answers)
+        metrics_prompt(g, rows, ns);
 }
 
 /* Ends cancelled turns. */
@@ -141,7 +159,7 @@ static void run(struct engine *g, int n, int n_answers, uint64_t start)
             parts[i].session->run.begin = start;
     if (n_answers)
         metrics_timeline_begin(g, start);
-    rc = session_pass(g, n, &again, &e);
+    rc = session_pass(g, n, n > n_answers ? PHASE_PROMPT : PHASE_TOKENS, &again, &e);
     if (rc == 0)
         learn(g, n, n_answers, clock_now() - start);
     if (rc == 0 && n == n_answers)

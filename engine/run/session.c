@@ -439,7 +439,21 @@ static int score_rows(struct session *s, int row, int rows, struct error *e)
     return rc;
 }
 
-int session_pass(struct engine *g, int n, bool *again, struct error *e)
+/* The rows of prompts that end in this pass go to where their tokens are computed. */
+static void hand_over(struct engine *g, int n, enum plan_phase phase)
+{
+    bool apart = phase == PHASE_PROMPT && place_apart(g), any = false;
+
+    for (int i = 0; i < n && apart; i++) {
+        const struct pass_part *p = &g->pass.parts[i];
+
+        g->forward.hands_over[i] = p->logits && !p->all_logits;
+        any = any || g->forward.hands_over[i];
+    }
+    forward_hand_over(&g->forward, any ? g->in_force : NULL);
+}
+
+int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e)
 {
     const struct pass_part *parts = g->pass.parts;
     struct forward *f = &g->forward;
@@ -458,7 +472,9 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
     }
     for (int i = 0; i < n; i++)
         rope_reach(&g->rope, g->pass.spans[i].pos + g->pass.spans[i].rows);
-    forward_placed(f, g->in_force, g->n_devices);
+    metrics_phase(g, phase);
+    forward_placed(f, place_of_phase(g, phase), g->n_devices);
+    hand_over(g, n, phase);
     g->trace.token = parts->session->n_tokens;
     g->pass_ns = clock_now();
     rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e);
@@ -545,7 +561,7 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
             part->logits = logits + (size_t)(at - start) * n_vocab;
         else if (logits && !all_logits && last)
             part->logits = logits;
-        rc = session_pass(g, 1, &again, e);
+        rc = session_pass(g, 1, n > 1 ? PHASE_PROMPT : PHASE_TOKENS, &again, e);
         if (again && tries++ < RETRIES)
             continue;
         if (rc < 0)
@@ -593,7 +609,7 @@ int session_extend_all(struct session *const *s, int n, const int *ids, struct e
     for (int i = 0; i < n && rc >= 0; i++)
         rc = g->pass.ends[i] = session_append(s[i], &ids[i], 1, e);
     while (rc >= 0 && (parts = parts_missing(s, n, g->pass.ends)) > 0) {
-        rc = session_pass(g, parts, &again, e);
+        rc = session_pass(g, parts, PHASE_TOKENS, &again, e);
         if (again && tries++ < RETRIES)
             rc = 0;
     }

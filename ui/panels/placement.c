@@ -21,6 +21,7 @@ static const char *const explain_server[] = {
     "a line for each plan and its key: decode tokens a second of one answer, however many are made "
     "beside it: the median of the newest tokens of all; half of them lie between the quartiles",
     SHARED,
+    "prompts have a plan of their own with --place-prompt; p marks it",
     "Enter switches to the plan under the cursor; --place takes any other",
     NULL,
 };
@@ -28,6 +29,7 @@ static const char *const explain[] = {
     "a line for each plan and its key: decode tokens a second, the median of its newest tokens; "
     "half of them lie between the quartiles",
     SHARED,
+    "prompts have a plan of their own after /place prompt NAME; p marks it",
     "Enter switches to the plan under the cursor; /place NAME takes any other",
     NULL,
 };
@@ -65,7 +67,7 @@ static int placement_want(const struct ui_model *m, int width)
     if (ui_server_hides(&m->server))
         return 1;
     return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) +
-           (m->live.cpu_only[0] != 0) + streaming(m, &sum);
+           (m->live.prompt_plan[0] != 0) + (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
 
 static int placement_most(const struct ui_model *m, int width)
@@ -75,7 +77,8 @@ static int placement_most(const struct ui_model *m, int width)
 
     if (ui_server_hides(&m->server))
         return 1;
-    return ui_plan_rows(m, rows, UI_PLANS) + 4 + (m->live.cpu_only[0] != 0) + streaming(m, &sum);
+    return ui_plan_rows(m, rows, UI_PLANS) + 4 + (m->live.prompt_plan[0] != 0) +
+           (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
 
 static void placement_side(const struct ui_model *m, const struct panel_view *v, char *out,
@@ -193,7 +196,8 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
     struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT),
                  dim = theme_style(t, ROLE_STYLE_DIM);
     int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
-    bool wanted = strcmp(p->name, m->wanted_plan) == 0;
+    bool wanted = strcmp(p->name, m->wanted_plan) == 0,
+         prompts = strcmp(p->name, m->live.prompt_plan) == 0;
 
     if (selected) {
         name = theme_style(t, ROLE_STYLE_SELECT);
@@ -202,6 +206,8 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
     if (current || wanted)
         canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS),
                    wanted ? 0x25b9 : 0x25b8);
+    else if (prompts)
+        canvas_put(c, r.x, y, selected ? name : dim, 'p');
     if (p->key)
         canvas_printf(c, r.x + 1, y, selected ? name : dim, "F%d", p->key);
     canvas_text_fit(c, r.x + MARK_W, y, name_w, name, p->name);
@@ -209,6 +215,33 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
         canvas_text_right(c, x + 7, y, dim, "–");
     else
         row_figures(c, x, y, room, m, &m->live.plans[p->figures], current);
+}
+
+/* "tokens cpu · prompts gpu 630 tok/s": both plans, the one that computes now bright. */
+static void phases_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    const struct theme *t = &m->theme;
+    struct style dim = theme_style(t, ROLE_STYLE_DIM), now = theme_style(t, ROLE_STYLE_FIGURE),
+                 other = theme_style(t, ROLE_STYLE_TEXT);
+    bool prompt = ui_plan_now(m) == m->live.prompt_plan;
+    bool wide = (int)(strlen(m->live.plan) + strlen(m->live.prompt_plan)) + 18 <= r.w;
+    int end = r.x + r.w, x = r.x;
+    char a[24], text[40];
+
+    if (wide)
+        x += canvas_text_fit(c, x, y, end - x, dim, "tokens ");
+    x += canvas_text_fit(c, x, y, (end - x) / 2, prompt ? other : now, m->live.plan);
+    x += canvas_text_fit(c, x, y, end - x, dim, wide ? " · prompts " : ", prompts ");
+    x += canvas_text_fit(c, x, y, end - x, prompt ? now : other, m->live.prompt_plan);
+    for (int i = 0; i < m->live.n_plans && i < TELEMETRY_PLANS; i++) {
+        const struct plan_metrics *p = &m->live.plans[i];
+
+        if (strcmp(p->name, m->live.prompt_plan) || !p->prompt_tokens)
+            continue;
+        snprintf(text, sizeof text, " %s tok/s", draw_rate(a, p->prompt_tok_s));
+        if (x + (int)strlen(text) <= end)
+            canvas_text_fit(c, x, y, end - x, dim, text);
+    }
 }
 
 static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
@@ -246,6 +279,8 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
                  theme_style(&m->theme, ROLE_STYLE_GPU), theme_style(&m->theme, ROLE_STYLE_RULE));
         y++;
     }
+    if (m->live.prompt_plan[0] && y < r.y + r.h)
+        phases_draw(c, r, m, y++);
     if (streaming(m, &sum) && y < r.y + r.h) {
         snprintf(text, sizeof text, "streamed %s", draw_size(a, (double)sum.streamed_bytes, true));
         if (sum.prefetched)

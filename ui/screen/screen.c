@@ -278,7 +278,7 @@ static void title_brief(struct canvas *c, struct rect r, const struct ui_model *
     else if (!m->forgotten)
         snprintf(context, sizeof context, "%.0f %%", share * 100);
     snprintf(text, sizeof text, "%s tok/s · %s · %s %s · %s",
-             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
+             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? ui_plan_now(m) : "–",
              m->serving ? "sessions" : "ctx", context,
              m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
     canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR),
@@ -308,7 +308,7 @@ static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct 
 
     if (m->live.plan[0]) {
         x = canvas_text(c, x, 0, dim, " · ");
-        x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);
+        x += canvas_text_fit(c, x, 0, 20, bar, ui_plan_now(m));
     }
     if (m->wanted_plan[0]) {
         x = canvas_text(c, x, 0, brand, " ▹ ");

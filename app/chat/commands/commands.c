@@ -141,8 +141,10 @@ static const struct chat_command table[] = {
      "start; the loss of a lossy type is shown after the next answer",
      chat_kv, NULL},
     {"/place", "", "[NAME|FILE]",
-     "switch the placement; save NAME: save the current one; without a name: list them", chat_place,
-     chat_complete_place},
+     "switch the placement; prompt NAME: that of prompts, prompt same: the tokens' again; save "
+     "NAME: "
+     "save the current one; without a name: list them",
+     chat_place, chat_complete_place},
     {"/compare", "", "A B …",
      "run your last message under these placements in turn and compare them", chat_compare,
      chat_complete_place},

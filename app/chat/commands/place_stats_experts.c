@@ -9,6 +9,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/placement/planner.h"
 #include "ui/draw.h"
 
 #include <stdlib.h>
@@ -21,23 +22,37 @@ int chat_place(struct conversation *c, const char *arguments)
 
     if (!arguments[0] || strcmp(arguments, "help") == 0) {
         const struct telemetry *t = conversation_telemetry(c);
+        char names[TELEMETRY_PLAN_NAMES];
 
         text = place_help_text();
         if (t)
-            strbuf_printf(&b, "now: %s\n\n", t->plan);
+            strbuf_printf(&b, "now: %s\n\n", telemetry_plan_names(t, names, sizeof names));
         strbuf_puts(&b, text ? text : "");
         mem_free(text);
         return chat_output(c, &b);
     }
     if (strncmp(arguments, "save", 4) == 0 && (!arguments[4] || arguments[4] == ' '))
         return chat_place_save(c, arguments + 4 + strspn(arguments + 4, " "));
+    if (strcmp(arguments, "prompt") == 0) {
+        conversation_say(c, SAY_TROUBLE,
+                         "/place prompt NAME: which placement reads prompts? same: the tokens'");
+        return -1;
+    }
     return conversation_place_told(c, arguments);
 }
 
 void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list,
                          size_t *n)
 {
+    const char *rest = line + strcspn(line, " ");
+
+    rest += strspn(rest, " ");
+    if (planner_phase(&rest) == PHASE_PROMPT) {
+        chat_complete_values(&option_table[OPTION_ID_place_prompt], word, list, n);
+        return;
+    }
     chat_complete_values(&option_table[OPTION_ID_place], word, list, n);
+    chat_completion_add(list, n, "prompt", word);
 }
 
 /* Data of this and other chats, or of prompts, on disk. */

@@ -160,7 +160,14 @@ static int order_check(const struct option *option, const char *value, struct er
  * rejected value. */
 static int refused(struct conversation *c, const struct option *option, const char *value)
 {
-    return option == &option_table[OPTION_ID_place] && conversation_place_told(c, value) < 0;
+    char request[240];
+
+    if (option == &option_table[OPTION_ID_place])
+        return conversation_place_told(c, value) < 0;
+    if (option != &option_table[OPTION_ID_place_prompt])
+        return 0;
+    snprintf(request, sizeof request, "prompt %s", value);
+    return conversation_place_told(c, request) < 0;
 }
 
 int chat_set(struct conversation *c, const char *arguments)
@@ -198,7 +205,7 @@ int chat_set(struct conversation *c, const char *arguments)
     }
     option_value(o, option, value, sizeof value);
     /* reported when it is in force */
-    if (option != &option_table[OPTION_ID_place])
+    if (option != &option_table[OPTION_ID_place] && option != &option_table[OPTION_ID_place_prompt])
         conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
     if (remark_option(o, option, remark, sizeof remark))
         conversation_say(c, SAY_NOTICE, "%s", remark);

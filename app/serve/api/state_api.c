@@ -61,13 +61,14 @@ static int read_plan(const json_t *body, struct refusal *r)
 {
     const json_t *plan = field_get(body, "plan");
     struct planner_spec spec;
+    enum plan_phase phase;
     struct error e = {0};
 
     if (!plan)
         return refuse(r, 400, "missing_required_parameter", "plan", "'plan' is missing");
     if (!json_is_string(plan))
         return refuse(r, 400, "invalid_type", "plan", "'plan' must be a string");
-    if (planner_parse(&spec, json_string_value(plan), &e) < 0)
+    if (planner_parse_request(&spec, &phase, json_string_value(plan), &e) < 0)
         return refuse(r, 400, "invalid_value", "plan", "'plan': %s", e.text);
     return 0;
 }

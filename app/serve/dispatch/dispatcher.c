@@ -335,7 +335,7 @@ static void look_at_engine(struct dispatcher *h)
     f->stored = t->stored;
     f->kv_bytes = t->kv_bytes;
     f->kv_used_bytes = t->kv_used_bytes;
-    snprintf(f->plan, sizeof f->plan, "%s", t->plan);
+    telemetry_plan_names(t, f->plan, sizeof f->plan);
     for (int l = 0; l < t->n_layers && l < TELEMETRY_LAYERS; l++) {
         double bits = layer_entropy(t, l);
 
@@ -381,14 +381,19 @@ static void publish(struct dispatcher *h)
 /* Forwards the requests of the status's readers to the engine. */
 static void take_wishes(struct dispatcher *h)
 {
-    struct command place = {.kind = COMMAND_PLACE}, timeline = {.kind = COMMAND_TIMELINE};
+    struct command timeline = {.kind = COMMAND_TIMELINE};
     struct client *first = h->slots[0].client;
+    char *plans[PLAN_PHASES];
     int on;
 
-    if (!server_status_take(h->server->status, &place.text, &on))
+    if (!server_status_take(h->server->status, plans, &on))
         return;
-    if (place.text && client_send(first, &place, NULL) < 0)
-        server_say(h->server, "the placement is not switched: the engine has stopped");
+    for (int k = 0; k < PLAN_PHASES; k++) {
+        struct command place = {.kind = COMMAND_PLACE, .text = plans[k]};
+
+        if (place.text && client_send(first, &place, NULL) < 0)
+            server_say(h->server, "the placement is not switched: the engine has stopped");
+    }
     timeline.number = on;
     if (on >= 0)
         client_send(first, &timeline, NULL);

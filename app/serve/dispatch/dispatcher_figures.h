@@ -19,7 +19,7 @@ struct dispatcher_figures {
     struct disk_figures stored;
     uint64_t kv_bytes, kv_used_bytes;
     double expert_entropy; /* bits, mean over layers, of the first session; 0: no experts */
-    char plan[64];
+    char plan[TELEMETRY_PLAN_NAMES];
 };
 
 #endif

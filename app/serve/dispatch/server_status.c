@@ -9,6 +9,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/base/utf8.h"
+#include "engine/placement/planner.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,10 +38,18 @@ struct server_status {
     uint64_t read; /* prompt tokens computed */
     double firsts[FIRSTS];
     size_t n_firsts;
-    char *wish; /* mem_* memory; NULL: none */
+    char *wish[PLAN_PHASES]; /* mem_* memory; NULL: none */
     uint64_t wishes;
     int timeline; /* -1: unchanged */
 };
+
+static void wishes_free(struct server_status *b)
+{
+    for (int k = 0; k < PLAN_PHASES; k++) {
+        mem_free(b->wish[k]);
+        b->wish[k] = NULL;
+    }
+}
 
 struct server_status *server_status_new(void)
 {
@@ -59,7 +68,7 @@ void server_status_free(struct server_status *b)
         return;
     if (b->has_engine)
         telemetry_release(&b->engine);
-    mem_free(b->wish);
+    wishes_free(b);
     pthread_mutex_destroy(&b->lock);
     mem_free(b);
 }
@@ -251,8 +260,7 @@ void server_status_forget_engine(struct server_status *b)
     b->engine = (struct telemetry){0};
     b->state = (struct status_snapshot){0};
     b->n_marks = 0;
-    mem_free(b->wish);
-    b->wish = NULL;
+    wishes_free(b);
     b->wishes = 0;
     memset(b->view.sessions, 0, sizeof b->view.sessions);
     pthread_mutex_unlock(&b->lock);
@@ -277,15 +285,16 @@ void server_status_plan(struct server_status *b, const char *plan, uint64_t wish
 uint64_t server_status_place(struct server_status *b, const char *plan)
 {
     char *copy = mem_string(plan);
+    enum plan_phase phase = planner_phase(&plan);
     uint64_t number = 0;
 
     if (!copy)
         return 0;
     pthread_mutex_lock(&b->lock);
-    if (!b->wish) /* replaces a wish that was not taken yet, without a new number */
+    if (!b->wish[phase]) /* replaces a wish that was not taken yet, without a new number */
         b->wishes++;
-    mem_free(b->wish);
-    b->wish = copy;
+    mem_free(b->wish[phase]);
+    b->wish[phase] = copy;
     number = b->wishes;
     pthread_mutex_unlock(&b->lock);
     return number;
@@ -298,15 +307,20 @@ void server_status_timeline(struct server_status *b, bool on)
     pthread_mutex_unlock(&b->lock);
 }
 
-bool server_status_take(struct server_status *b, char **plan, int *timeline)
+bool server_status_take(struct server_status *b, char *plans[PLAN_PHASES], int *timeline)
 {
+    bool any = false;
+
     pthread_mutex_lock(&b->lock);
-    *plan = b->wish;
+    for (int k = 0; k < PLAN_PHASES; k++) {
+        plans[k] = b->wish[k];
+        b->wish[k] = NULL;
+        any = any || plans[k];
+    }
     *timeline = b->timeline;
-    b->wish = NULL;
     b->timeline = -1;
     pthread_mutex_unlock(&b->lock);
-    return *plan || *timeline >= 0;
+    return any || *timeline >= 0;
 }
 
 /* ---- readers ---- */

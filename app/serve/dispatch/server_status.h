@@ -38,20 +38,20 @@ void server_status_loading(struct server_status *b, uint64_t done, uint64_t tota
 /* The plan in force, after so many wishes of the engine's (struct event). */
 void server_status_plan(struct server_status *b, const char *plan, uint64_t wishes);
 
-/* Requests a placement (its name is copied) or turns the token timeline on or off; the dispatcher
- * takes it. Any thread. Returns the wish's number; 0: no memory. */
+/* Requests a placement (its name is copied; "prompt NAME" for prompts) or turns the token timeline
+ * on or off; the dispatcher takes it. Any thread. Returns the wish's number; 0: no memory. */
 uint64_t server_status_place(struct server_status *b, const char *plan);
 void server_status_timeline(struct server_status *b, bool on);
-/* The dispatcher's thread. true: *plan (mem_* memory, NULL: none) or *timeline (-1: unchanged) is
- * new. */
-bool server_status_take(struct server_status *b, char **plan, int *timeline);
+/* The dispatcher's thread. true: one of the plans (mem_* memory, NULL: none) or *timeline (-1:
+ * unchanged) is new. */
+bool server_status_take(struct server_status *b, char *plans[PLAN_PHASES], int *timeline);
 
 /* Any thread. *out is a copy. */
 void server_status_look(struct server_status *b, struct ui_serving *out);
 struct status_snapshot {
-    uint64_t done, total; /* loading: bytes */
-    uint64_t wishes;      /* decided, see struct event */
-    char plan[64];        /* in force; "": not known yet */
+    uint64_t done, total;            /* loading: bytes */
+    uint64_t wishes;                 /* decided, see struct event */
+    char plan[TELEMETRY_PLAN_NAMES]; /* in force; "": not known yet */
 };
 void status_snapshot(struct server_status *b, struct status_snapshot *out);
 /* Calls fn with the engine's newest state, owned by the status; not called if there is none. fn

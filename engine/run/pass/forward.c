@@ -47,7 +47,8 @@
     X(spans, z.rows)                             \
     X(strengths, z.rows)                         \
     X(head_strengths, z.rows)                    \
-    X(resume_at, z.rows)
+    X(resume_at, z.rows)                         \
+    X(hands_over, z.rows)
 /* clang-format on */
 
 struct sizes {
@@ -848,6 +849,28 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
     return rc == 0 && joins ? join(f, states, e) : rc;
 }
 
+void forward_hand_over(struct forward *f, const struct plan *next)
+{
+    f->next = next;
+    if (next)
+        f->handover_ns = f->handover_bytes = 0;
+}
+
+/* See forward.next. */
+static void hand_over(struct forward *f, int first, int last)
+{
+    uint64_t start = clock_now();
+    struct error ignored;
+
+    for (int l = first; l < last; l++)
+        for (int i = 0; i < f->n_spans; i++)
+            if (f->hands_over[i])
+                (void)kv_step(f->kv, f->spans[i].session, l, f->next->attention[l],
+                              f->spans[i].pos + f->spans[i].rows, UINT64_MAX, &f->handover_bytes,
+                              &ignored);
+    f->handover_ns += clock_now() - start;
+}
+
 int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
 {
@@ -882,6 +905,8 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
         } else {
             rc = run_layer(f, layer, false, e);
         }
+        if (rc == 0 && f->next)
+            hand_over(f, layer, last);
         layer = last;
     }
     mem_guard_disarm();

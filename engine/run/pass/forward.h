@@ -42,6 +42,14 @@ struct forward {
     const struct plan *plan; /* in effect; set by forward_placed */
     /* limits experts that run in parallel with a device sharing the memory; NULL: no limit */
     struct bandwidth *bandwidth;
+    /* The pass ends prompts, and their tokens have another plan (NULL: no): after each layer its
+     * rows of the spans with hands_over set are copied to that plan's device, from the first row on
+     * that it lacks, so once. The copies wait for the device and it for them: they do not run
+     * beside its arithmetic. What fails, or is not copied here, is copied by the next pass that
+     * needs it. Set by forward_hand_over. */
+    const struct plan *next;
+    bool *hands_over;                      /* (max_rows), by span */
+    uint64_t handover_ns, handover_bytes;  /* of the newest such pass */
     const struct imposed_routing *imposed; /* for measuring only; NULL: the router chooses */
     /* After ERR_DEVICE: whether recomputing helps, and how many leading rows of each span's session
      * are still valid. */
@@ -100,6 +108,8 @@ void forward_release(struct forward *f);
 /* Sets the plan for the next passes (kept by pointer), and the number of open slots; call it again
  * after every change of its contents. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
+/* For the next pass; NULL: nothing is handed over. The caller sets forward.hands_over. */
+void forward_hand_over(struct forward *f, const struct plan *next);
 /* One pass of n spans (copied), ids[i] the tokens of span i, together at most max_rows rows. Cache
  * rows that a layer's device lacks are copied to it first. states: for the MTP block, the hidden
  * states (rows, hidden) that each span's tokens are joined with; else unused. Leaves the residual

@@ -5,6 +5,7 @@
 #ifndef ENGINE_RUN_MIXED_PASS_H
 #define ENGINE_RUN_MIXED_PASS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct scheduler {
@@ -13,6 +14,7 @@ struct scheduler {
     double alone_ns;    /* of a row of the newest prompt computed alone; 0: unknown */
     int chunk;          /* rows of a chunk whose cost is known */
     int offered;        /* last result of scheduler_rows */
+    bool prompts_next;  /* used by scheduler.c: whose turn it is, where no pass has rows of both */
     int failures;       /* used by scheduler.c: consecutive passes lost to a failing device */
 };
 

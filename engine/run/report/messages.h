@@ -125,6 +125,7 @@ struct error;
 
 struct command {
     enum command_kind kind;
+    enum plan_phase phase; /* of COMMAND_PLAN; COMMAND_PLACE has it in its text (planner.h) */
     union {
         struct turn turn;
         struct sampling sampling;
@@ -152,9 +153,9 @@ enum event_kind {
     EVENT_TOKEN,        /* .token */
     EVENT_EMBEDDING,    /* .embedding: of the prompt; TURN_DONE follows */
     EVENT_TURN_DONE,    /* .done_turn */
-    /* .text: name of the plan now in effect; sent after each placement request, also a failed one.
-     * .wishes: how many COMMAND_PLAN and COMMAND_PLACE, in the order sent, are decided by then;
-     * later ones are still pending */
+    /* .text: name of the plan now in effect ("cpu, prompts gpu", telemetry_plan_names); sent after
+     * each placement request, also a failed one. .wishes: how many COMMAND_PLAN and COMMAND_PLACE,
+     * in the order sent, are decided by then; later ones are still pending */
     EVENT_PLAN,
     /* .text: one line for the user (turns dropped, device lost, fallback); a listener that takes it
      * sets it to NULL; else it goes to engine_config.log */

@@ -8,7 +8,9 @@
 #include "engine/device/device.h"
 #include "engine/layout/lora.h"
 #include "engine/model/expert_cache.h"
+#include "engine/placement/plan.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define TELEMETRY_LAYERS 1024
@@ -23,6 +25,8 @@ struct plan_metrics { /* every plan used in this session */
     char name[64];
     uint64_t tokens, decode_ns;
     double mean_tok_s, median_tok_s, sd_tok_s, q1_tok_s, q3_tok_s;
+    uint64_t prompt_tokens, prompt_ns; /* of passes with rows of prompts only */
+    double prompt_tok_s;
     uint64_t ttft_ns;              /* of the newest turn started under it; 0: none */
     uint64_t wait_ns, transfer_ns; /* total under this plan */
     double share[DEVICE_MAX];      /* of the busy time, by device */
@@ -120,8 +124,13 @@ struct telemetry {
      * computing waited for the disk */
     struct expert_cache_stats disk;
     double disk_rate, disk_hits, disk_share;
-    /* placement */
-    char plan[64];
+    /* placement: the plan of tokens, and of prompts if they have their own; of which of the two the
+     * newest pass was (idle: tokens) */
+    char plan[64], prompt_plan[64];
+    enum plan_phase phase;
+    /* what the change of sides cost after the newest prompt: copying its rows to where tokens are
+     * computed; 0: there was nothing to copy */
+    uint64_t handover_ns, handover_bytes;
     /* what only the CPU can compute of the model and so stays there under every plan: "latent
      * attention (MLA), 27 layers", "experts with adapters, 8 layers"; empty: nothing, or there is
      * no other device */
@@ -147,8 +156,9 @@ struct telemetry {
     /* tokens routed there: this answer (without its prefill), whole session with prefill */
     uint32_t *answer, *session;
     float *now;       /* decayed use, newest token adds 1, half-life 16 tokens */
-    uint8_t *ran_on;  /* device that last ran the expert; PLAN_NO_DEVICE: never */
-    uint8_t *planned; /* its device in the current plan */
+    uint8_t *ran_on;  /* device that last ran the expert, or would now (phase); PLAN_NO_DEVICE:
+                         never */
+    uint8_t *planned; /* its device in the current plan of this phase */
     uint8_t *here;    /* 0: it is on disk only */
     uint8_t *newest;  /* 1 + routing slot if the newest token chose it, else 0 */
 #define TELEMETRY_NO_EXPERT 0xffff
@@ -168,6 +178,10 @@ static inline int telemetry_blocks(const struct telemetry *t, int layer)
            : t->blocks[layer]                  ? t->blocks[layer]
                                                : t->n_experts;
 }
+
+/* "cpu", or "cpu, prompts gpu" where prompts have a plan of their own; returns out. */
+#define TELEMETRY_PLAN_NAMES 144
+const char *telemetry_plan_names(const struct telemetry *t, char *out, size_t size);
 
 /* Allocates the arrays, zeroed; ERR_MEMORY. Copying allocates nothing: both must have the same
  * shape. */

@@ -3,10 +3,16 @@
 #include "engine/run/report/telemetry.h"
 
 #include "engine/base/mem.h"
-#include "engine/placement/plan.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+
+const char *telemetry_plan_names(const struct telemetry *t, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s%s", t->plan, t->prompt_plan[0] ? ", prompts " : "", t->prompt_plan);
+    return out;
+}
 
 int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
 {

@@ -9,12 +9,22 @@
 #include <limits.h>
 #include <string.h>
 
-#define STAGING_ROWS 64 /* per copy step */
+/* per copy step: a copy costs a device two waits, however few rows it has */
+#define STAGING_BYTES ((size_t)2 << 20)
+#define STAGING_LEAST 64
+#define STAGING_MOST 512
+
+static int staged_rows(size_t row_bytes)
+{
+    size_t rows = row_bytes ? STAGING_BYTES / row_bytes : 0;
+
+    return rows < STAGING_LEAST ? STAGING_LEAST : rows > STAGING_MOST ? STAGING_MOST : (int)rows;
+}
 
 int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots,
             const struct state_config *c, struct error *e)
 {
-    size_t widest = 0;
+    size_t widest = 0, staged;
 
     memset(kv, 0, sizeof *kv);
     kv->slots = slots;
@@ -32,7 +42,8 @@ int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots,
                                           .window = ring ? shape->window : 0};
         kv->all_fixed += s.fixed_bytes;
         kv->all_copies += kv->layers[l].copy_bytes;
-        widest = s.token_bytes * STAGING_ROWS > widest ? s.token_bytes * STAGING_ROWS : widest;
+        staged = s.token_bytes * (size_t)staged_rows(s.token_bytes);
+        widest = staged > widest ? staged : widest;
         widest = s.fixed_bytes > widest ? s.fixed_bytes : widest;
     }
     if (kv->layers && widest)
@@ -392,8 +403,8 @@ int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t
                        ? pos
                        : kv_valid(kv, session, layer, source)) -
                   m.pos;
-        if (m.count > STAGING_ROWS)
-            m.count = STAGING_ROWS;
+        if (m.count > staged_rows(row))
+            m.count = staged_rows(row);
         if ((uint64_t)m.count > budget)
             m.count = (int)budget;
         if ((rc = copy(kv, source, &m, false, e)) < 0) {

@@ -262,7 +262,8 @@ static void obey(struct client *c, struct command *k)
     case COMMAND_PACE: engine_pace_set(w->engine, k->number); break;
     case COMMAND_PLAN:
         w->wishes++;
-        rc = engine_plan_set(w->engine, k->plan, &e);
+        rc = k->phase == PHASE_PROMPT ? engine_prompt_plan_set(w->engine, k->plan, &e)
+                                      : engine_plan_set(w->engine, k->plan, &e);
         k->plan = NULL;
         break;
     case COMMAND_PLACE:
@@ -313,8 +314,9 @@ static int on_engine_event(void *ctx, struct event *ev)
 {
     struct worker *w = ctx;
 
-    if (ev->kind == EVENT_PLAN) /* a newer request replaces a pending one: at most one waits */
-        ev->wishes = w->wishes - engine_place_waits(w->engine);
+    /* a newer request replaces a pending one: at most one waits for tokens, and one for prompts */
+    if (ev->kind == EVENT_PLAN)
+        ev->wishes = w->wishes - (uint64_t)engine_place_waits(w->engine);
     send_event(w->main, ev);
     event_taken(ev);
     return 0;
