@@ -157,6 +157,18 @@ struct joined_experts { /* joined_experts.c: of a layer */
     size_t step[JOINED_PARTS], bias_step[JOINED_PARTS]; /* bytes from expert to expert */
 };
 
+/* Every launch while a microbenchmark measures: device.trace. */
+struct launch_record {
+    const char *name;
+    size_t items, group; /* work-items, those of a work-group */
+    cl_event event;
+};
+
+struct launch_trace {
+    struct launch_record *at; /* n of at most room */
+    int n, room;
+};
+
 struct device {
     struct device_base base;
     struct cl_target target;
@@ -216,6 +228,7 @@ struct device {
     struct job_record *current;
     struct device_stats stats;
     uint64_t launches;
+    struct launch_trace *trace; /* NULL: nothing is measured */
 };
 
 /* errors: 0 or ERR_DEVICE with "OpenCL <device>: <what> failed: CL_..." */
@@ -224,8 +237,9 @@ int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
 void log_line(struct device *d, const char *line);
 
 /* kernel_set.c: which kernels the model's element types need, and which are usable */
-/* call before building: wanted types, interleave width of the rows */
-void kernel_set_choose(struct device *d);
+/* call before building: the kernels' form on d->target, the types that the model of
+ * d->base.config needs, how wide its rows are interleaved, maxima over its layers */
+void kernel_set_shape(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
 void kernel_set_release(struct device *d);
 /* compiler options of all programs */
