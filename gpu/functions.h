@@ -43,6 +43,7 @@
     F(ReleaseProgram)             \
     F(RetainCommandQueue)         \
     F(RetainContext)              \
+    F(RetainEvent)                \
     F(SetKernelArg)               \
     F(WaitForEvents)
 

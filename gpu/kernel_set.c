@@ -31,7 +31,7 @@ static int slots_for(const struct device *d, int rows)
 }
 
 /* Which element types the model has, how wide its rows are interleaved, what its experts need. */
-void kernel_set_choose(struct device *d)
+static void choose(struct device *d)
 {
     const struct model *m = d->base.config.model;
     struct block_matrix list[BLOCK_MATRICES];
@@ -55,6 +55,52 @@ void kernel_set_choose(struct device *d)
     while (d->route_sides < 8 && d->route_sides * 16 < d->padded_experts &&
            (cl_ulong)d->route_sides * 128 <= d->target.group_items)
         d->route_sides *= 2;
+    d->route_items = d->wide                              ? 1
+                     : d->row_items > 64 * d->route_sides ? d->row_items
+                                                          : 64 * d->route_sides;
+}
+
+static int greater(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Maxima over the layers, for the size of scratch. */
+static void find_most(struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
+
+        d->most_heads = greater(d->most_heads, m->heads * m->key_dim);
+        d->most_kv = greater(d->most_kv, m->kv_heads * m->key_dim);
+        d->normed = greater(d->normed, shape_normed_rows(hparams_layer(hp, l)));
+        if (m->gated)
+            d->most_gated = greater(d->most_gated, m->heads * m->key_dim);
+        d->most_part = greater(d->most_part, m->heads * (m->key_dim + 2));
+        d->most_ffn = greater(d->most_ffn,
+                              greater(f->experts ? f->width : 0, f->shared ? f->shared_width : 0));
+    }
+}
+
+void kernel_set_shape(struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
+    d->wide = opencl_tuning()->shape
+                  ? opencl_tuning()->shape == 2
+                  : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
+    d->dot8_function = !d->wide && d->target.has_dot8;
+    d->share = d->target.info.unified && !opencl_tuning()->copy;
+    d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
+    d->gemm_tile = !opencl_tuning()->tile ? GEMM_TILE : d->tile == 1 ? 1 : (d->tile + 3) / 4 * 4;
+    d->stride = (d->base.config.context + 15) / 16 * 16;
+    d->padded_experts = (hp->n_experts + 15) / 16 * 16;
+    find_most(d);
+    choose(d);
 }
 
 int kernel_set_tile(const struct device *d, enum dtype type, bool many)
@@ -119,9 +165,9 @@ static int widest_head(const struct device *d)
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
-        "norm",         "rms_rows", "quantise",   "part_gates", "rope",    "attend",
-        "attend_merge", "route",    "group_rows", "combine",    "kv_copy", "expand",
-        "scale_rows",   "add",      "add_bias",   "gather",     "scatter", "activate"};
+        "norm",         "rms_rows",   "quantise",   "part_gates", "rope",    "attend", "attend_one",
+        "attend_merge", "norm_route", "group_rows", "combine",    "kv_copy", "expand", "scale_rows",
+        "add",          "add_bias",   "gather",     "scatter",    "activate"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -129,14 +175,16 @@ static int build_core(struct device *d, struct error *e)
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
     snprintf(text + n, sizeof text - n,
-             " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DMAX_EXPERTS=%d -DROW_ITEMS=%d -DMAX_DIM=%d",
+             " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DROUTE_ITEMS=%d -DMAX_EXPERTS=%d"
+             " -DROW_ITEMS=%d -DMAX_DIM=%d",
              cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
-             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides,
+             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides, d->route_items,
              d->padded_experts ? d->padded_experts : 16, d->row_items, widest_head(d));
     if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
-        if (program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
+        if ((i != CORE_ATTEND_ONE || !d->wide) &&
+            program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
             return ERR_DEVICE;
     d->core_usable = true;
     return 0;

@@ -178,6 +178,22 @@ void launch_keep(struct device *d, cl_event ev)
     d->current->last = ev;
 }
 
+/* Not one of ours is allocated: what does not fit is left out, and missed at the end. */
+static void trace_launch(struct launch_trace *t, const char *name, int dims, const size_t *global,
+                         const size_t *local, cl_event ev)
+{
+    struct launch_record *r = &t->at[t->n];
+
+    if (t->n == t->room || cl.RetainEvent(ev) != CL_SUCCESS)
+        return;
+    t->n++;
+    *r = (struct launch_record){name, 1, 1, ev};
+    for (int i = 0; i < dims; i++) {
+        r->items *= global[i];
+        r->group *= local[i];
+    }
+}
+
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
            const size_t *local, struct error *e)
 {
@@ -188,6 +204,8 @@ int launch(struct device *d, cl_kernel k, const char *name, int dims, const size
         rc = cl.EnqueueNDRangeKernel(d->queue, k, (cl_uint)dims, NULL, global, local, 0, NULL, &ev);
     if (cl_check(d, rc, name, e) < 0)
         return ERR_DEVICE;
+    if (d->trace)
+        trace_launch(d->trace, name, dims, global, local, ev);
     launch_keep(d, ev);
     return 0;
 }

@@ -2,6 +2,7 @@
  * completely or not at all. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
+#include "gpu/microbench.h"
 #include "gpu/opencl.h"
 #include "engine/base/hash.h"
 #include "engine/base/mem.h"
@@ -144,55 +145,17 @@ static uint64_t test_key(const struct device *d)
     return h;
 }
 
-static int greater(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-/* Maxima over the layers, for the size of scratch. */
-static void find_most(struct device *d)
-{
-    const struct hparams *hp = &d->base.config.model->hp;
-
-    for (int l = 0; l < hp->n_layers; l++) {
-        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
-        const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
-
-        d->most_heads = greater(d->most_heads, m->heads * m->key_dim);
-        d->most_kv = greater(d->most_kv, m->kv_heads * m->key_dim);
-        d->normed = greater(d->normed, shape_normed_rows(hparams_layer(hp, l)));
-        if (m->gated)
-            d->most_gated = greater(d->most_gated, m->heads * m->key_dim);
-        d->most_part = greater(d->most_part, m->heads * (m->key_dim + 2));
-        d->most_ffn = greater(d->most_ffn,
-                              greater(f->experts ? f->width : 0, f->shared ? f->shared_width : 0));
-    }
-}
-
 /* Everything about the device that does not need a context: its target, and the form of its
  * kernels. */
 static int configure(struct device *d, const struct device_config *c, char *why, size_t why_size,
                      struct error *e)
 {
-    const struct hparams *hp = &c->model->hp;
-
     d->base.ops = &opencl_device_ops;
     d->base.config = *c;
     if (platform_choose(&d->target, c->selector, why, why_size, e) < 0)
         return e ? e->code : ERR_DEVICE;
     d->base.info = d->target.info;
-    /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
-    d->wide = opencl_tuning()->shape
-                  ? opencl_tuning()->shape == 2
-                  : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->dot8_function = !d->wide && d->target.has_dot8;
-    d->share = d->target.info.unified && !opencl_tuning()->copy;
-    d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
-    d->gemm_tile = !opencl_tuning()->tile ? GEMM_TILE : d->tile == 1 ? 1 : (d->tile + 3) / 4 * 4;
-    d->stride = (c->context + 15) / 16 * 16;
-    d->padded_experts = (hp->n_experts + 15) / 16 * 16;
-    find_most(d);
-    kernel_set_choose(d);
+    kernel_set_shape(d);
     return 0;
 }
 
@@ -322,6 +285,13 @@ static void stats(const struct device *d, struct device_stats *out)
     out->kv_used_bytes = d->stats.kv_bytes;
 }
 
+static int kernels(const struct device_config *c, const char *card,
+                   const struct device_pass *passes, int n_passes, struct device_kernel *out,
+                   int max, struct device_kernels *about, struct error *e)
+{
+    return microbench_kernels(&opencl_device_ops, c, card, passes, n_passes, out, max, about, e);
+}
+
 static int report(const char *selector, const char *cache_dir,
                   void (*log)(void *ctx, const char *line), void *log_ctx,
                   struct device_report *out, struct error *e)
@@ -378,4 +348,5 @@ const struct device_ops opencl_device_ops = {
     .prefetch = expert_swap_prefetch,
     .footprint = device_footprint,
     .report = report,
+    .kernels = kernels,
 };

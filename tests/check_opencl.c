@@ -514,7 +514,7 @@ START_TEST(test_shared_and_own_memory)
     ck_assert_uint_eq(now.uploaded_bytes - open.uploaded_bytes,
                       now.weight_bytes - now.shared_bytes + jobs * sizeof x);
     ck_assert_uint_eq(now.scratch_bytes, open.scratch_bytes);
-    /* Layers that lie wholly on the device: eleven kernels each for a token, and nothing but the
+    /* Layers that lie wholly on the device: nine kernels each for a token, and nothing but the
      * stream and the choices passes to and fro. */
     uint64_t launches = opencl_launches(d), up = now.uploaded_bytes, down = now.downloaded_bytes;
     int experts[4];
@@ -531,7 +531,7 @@ START_TEST(test_shared_and_own_memory)
                   "%s", e.text);
     opencl_device_ops.stats(d, &now);
     /* the end of a layer is the next one's norm */
-    ck_assert_uint_eq(opencl_launches(d) - launches, 2 * 10 + 1);
+    ck_assert_uint_eq(opencl_launches(d) - launches, 2 * 9 + 1);
     ck_assert_uint_eq(now.uploaded_bytes - up, 64 * 4);
     ck_assert_uint_eq(now.downloaded_bytes - down, 64 * 4 + sizeof experts + sizeof weights);
     for (int i = 0; i < n; i++)
@@ -1018,6 +1018,60 @@ START_TEST(test_hanging_driver)
 }
 END_TEST
 
+/* --microbench: each launch of a pass is the one that the list of gpu/pass_work.h describes (what
+ * it cannot match it refuses), layers fused or not; a prediction has as many. */
+static int launches_of(const struct device_kernel *k, int n, int pass, const char *name)
+{
+    int sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        ck_assert_msg(k[i].seconds > 0 && k[i].launches > 0, "%s: %g s", k[i].name, k[i].seconds);
+        if (k[i].pass == pass && (!name || strcmp(k[i].name, name) == 0))
+            sum += k[i].launches;
+    }
+    return sum;
+}
+
+START_TEST(test_microbench)
+{
+    static const struct device_pass passes[] = {{1, 100}, {1, 500}, {40, 0}};
+    struct setup set = {base_shape, KV_F16, 1, 0};
+    struct opencl_tuning tuning = {.shape = shapes[_i / 2], .tile = 4};
+    struct device_kernel measured[100], predicted[100];
+    struct device_kernels about;
+    struct error e;
+
+    if (!have_device(shapes[_i / 2]))
+        return;
+    set.shape.residual_scale = _i % 2 ? 0.5f : 0.0f; /* such layers run as single jobs */
+    struct tiny_model *t = tiny_model_new(&set.shape);
+    struct device_config c = config(t, &set);
+
+    opencl_tune(&tuning);
+    int n = opencl_device_ops.kernels(&c, NULL, passes, 3, measured, 100, &about, &e);
+
+    ck_assert_msg(n > 0, "%s", e.text);
+    ck_assert(!about.predicted && about.layers == 2 && about.of_layers == 2);
+    ck_assert_double_gt(about.read_rate, 0);
+    if (_i % 2 == 0)
+        ck_assert_int_eq(launches_of(measured, n, 0, NULL),
+                         2 * (shapes[_i / 2] == 1 ? 8 : 9) + 1 + 2);
+    ck_assert_int_eq(launches_of(measured, n, 0, "gate_up"), 2);
+    ck_assert_int_eq(launches_of(measured, n, 2, "norm_route"), _i % 2 ? 0 : 2);
+
+    int m = opencl_device_ops.kernels(&c, "h200", passes, 3, predicted, 100, &about, &e);
+
+    ck_assert_msg(m > 0, "%s", e.text);
+    ck_assert(about.predicted && about.layers == 2);
+    for (int p = 0; p < 3 && shapes[_i / 2] == 1; p++)
+        ck_assert_int_eq(launches_of(predicted, m, p, NULL), launches_of(measured, n, p, NULL));
+    ck_assert_int_eq(opencl_device_ops.kernels(&c, "none such", passes, 3, predicted, 100, &about,
+                                               &e),
+                     ERR_USAGE);
+    tiny_model_free(t);
+}
+END_TEST
+
 /* ---- Under oclgrind, which interprets kernels: every access within bounds, no two work-items of a
  * group at one place without a barrier between ---- */
 #define INTERPRETED "--interpreted"
@@ -1070,8 +1124,9 @@ START_TEST(test_interpreted)
     }
     snprintf(log, sizeof log, "%s/oclgrind-%d.log", support_tmpdir(), _i);
     snprintf(command, sizeof command,
-             "oclgrind --data-races --max-errors 20 --log %s /proc/%d/exe " INTERPRETED
-             " %d >/dev/null 2>&1",
+             /* it counts the local memory of all kernels of a program together */
+             "oclgrind --data-races --local-mem-size 65536 --max-errors 20 --log %s "
+             "/proc/%d/exe " INTERPRETED " %d >/dev/null 2>&1",
              log, getpid(), _i);
     ck_assert_msg(system(command) == 0, "%s", command);
     f = fopen(log, "r");
@@ -1113,6 +1168,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_float_types, 0, 2);
     tcase_add_loop_test(c, test_many_experts, 0, 2);
     tcase_add_test(c, test_joined_experts);
+    tcase_add_loop_test(c, test_microbench, 0, 4);
     tcase_add_test(c, test_clblast);
     tcase_add_test(c, test_wrong_kernels);
     tcase_add_test(c, test_damaged_cache);

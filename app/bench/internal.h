@@ -98,6 +98,9 @@ int bench_verify_context(const struct options *o, int depth);
 
 /* --microbench. */
 int bench_micro(const struct options *o, struct error *e);
+/* micro_device.c: devices other than the CPU. card: not NULL: predicted for that one. */
+int bench_micro_devices(const struct options *o, const char *path, const char *card,
+                        struct error *e);
 
 /* load_mode.c: --bench --connect, a server under load. */
 int bench_load(const struct options *o, struct error *e);

@@ -185,16 +185,14 @@ static int bench_logits(struct microbench_result *out, int n_vocab, struct error
     return LOGIT_ROWS;
 }
 
-static int measure(const struct options *o, struct error *e)
+static int measure(const struct options *o, const char *path, struct error *e)
 {
     struct microbench_result *m = mem_alloc(MICRO_MAX + LOGIT_ROWS, sizeof *m);
     double read = fmax(membw_read(NULL, 0, 1, READ_MS), cpu_read_bandwidth(1)),
            f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1), cache = second_level();
     struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
     struct model *model = NULL;
-    char path[4096];
-    int n, rc = m ? paths_model(o->model, path, sizeof path, e)
-                  : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
+    int n, rc = m ? 0 : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
 
     if (rc == 0)
         rc = model_inspect(&model, path, &options, NULL, e);
@@ -237,10 +235,16 @@ out:
 
 int bench_micro(const struct options *o, struct error *e)
 {
-    char kernels[16];
-    int rc;
+    char kernels[16], where[16], path[4096];
+    int rc = paths_model(o->model, path, sizeof path, e);
 
+    option_word(&option_table[OPTION_ID_microbench], o->microbench, where, sizeof where);
+    if (rc == 0 && strcmp(where, "here") != 0)
+        return bench_micro_devices(o, path, where, e);
     option_word(&option_table[OPTION_ID_kernels], o->kernels, kernels, sizeof kernels);
-    rc = cpu_kernels_select(o->kernels ? kernels : NULL, e);
-    return rc < 0 ? rc : measure(o, e);
+    if (rc == 0)
+        rc = cpu_kernels_select(o->kernels ? kernels : NULL, e);
+    if (rc == 0)
+        rc = measure(o, path, e);
+    return rc < 0 ? rc : bench_micro_devices(o, path, NULL, e);
 }

@@ -13,12 +13,12 @@
  * follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
- * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join (the
- * CPU has all), layers, fuses, report, stream, prefetch, footprint, tune, observe, together,
- * state_share, state_cut, state_trim, link_close. Emulated where NULL: layers by single jobs.
- * Computing allocates no memory of ours: scratch for max_rows rows is allocated at open, the state
- * of a session at state_open and block_put. In names and jobs `attention` is a layer's mixer of any
- * kind. */
+ * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join
+ * (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
+ * together, state_share, state_cut, state_trim, link_close. Emulated where NULL: layers by
+ * single jobs. Computing allocates no memory of ours: scratch for max_rows rows is allocated at
+ * open, the state of a session at state_open and block_put. In names and jobs `attention` is a
+ * layer's mixer of any kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -262,6 +262,31 @@ struct device_report {
     char supported[200], selftest[400], library[200];
 };
 
+/* A pass of the microbenchmark: so many tokens behind so many others. */
+struct device_pass {
+    int rows, depth;
+};
+
+/* A kernel of a pass in one shape. */
+#define DEVICE_KERNEL_SHAPE 40
+struct device_kernel {
+    int pass;                        /* index of it */
+    char name[24];                   /* of the kernel: "gate_up" */
+    char shape[DEVICE_KERNEL_SHAPE]; /* "2 x 896 x 4096 q4_0": experts, rows, columns, weights */
+    int launches;                    /* in the pass */
+    double seconds;                  /* of one of them */
+    /* of one of them: weights, keys and values read, each once; multiply-adds count two */
+    double bytes, ops;
+};
+
+/* What the figures are of. */
+struct device_kernels {
+    char device[128];
+    bool predicted, is_cpu_type;
+    int layers, of_layers; /* that the passes ran through */
+    double read_rate;      /* bytes/s that the device reads */
+};
+
 struct device_ops {
     bool drafts;         /* layers with recurrent state accept drafted rows */
     const char *name;    /* "cpu", "opencl" */
@@ -355,6 +380,15 @@ struct device_ops {
     int (*report)(const char *selector, const char *cache_dir,
                   void (*log)(void *ctx, const char *line), void *log_ctx,
                   struct device_report *out, struct error *e);
+    /* Optional: every kernel and shape of these passes through c->model, each pass followed by the
+     * head for one of its tokens, everything on the device that it can run; at most max. Returns
+     * how many. card NULL: measured, by opening a device with c (max_rows and context are set here;
+     * the model is loaded), on as many layers as fill some hundred megabytes. Else predicted for
+     * the card of that name, without a device; the model may come from model_inspect. ERR_USAGE: no
+     * such card; ERR_DEVICE: no device. Takes seconds, a minute when compilers must run. */
+    int (*kernels)(const struct device_config *c, const char *card,
+                   const struct device_pass *passes, int n_passes, struct device_kernel *out,
+                   int max, struct device_kernels *about, struct error *e);
 };
 
 struct device_base {

@@ -1,0 +1,503 @@
+/* See pass_work.h. One function a kernel, in the order of jobs.c. Loops whose loads a compiler can
+ * move before their first use are taken for unrolled by four, as compilers do without being
+ * asked. */
+#include "gpu/pass_work.h"
+#include "engine/base/mem.h"
+#include "engine/device/numerics.h"
+#include "engine/file/format_traits.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define UNROLLED 4
+#define CHUNK 256          /* of keys: attention.cl */
+#define LOAD_SLOTS 4       /* issue slots of a load, of local memory too */
+#define DOT8_SLOTS 2       /* of four products of bytes and their sum */
+#define ACTIVATE_STEPS 100 /* an activation, and quantising a block behind it */
+
+static double ceil_div(double a, double b)
+{
+    double q = (double)(long)(a / b);
+
+    return q * b < a ? q + 1 : q;
+}
+
+static const struct layer_shape *shape_of(const struct device *d, int layer)
+{
+    return hparams_layer(&d->base.config.model->hp, layer);
+}
+
+/* The last entry's shape is the text. */
+__attribute__((format(printf, 7, 8))) static void add(struct pass_work *p, const char *name,
+                                                      double groups, double group, double ops,
+                                                      struct kernel_work work, const char *format,
+                                                      ...)
+{
+    struct launch_work *l;
+    va_list ap;
+
+    if (p->n == p->room) {
+        int room = p->room ? 2 * p->room : 256;
+
+        if (!(l = mem_resize(p->at, (size_t)room, sizeof *l))) {
+            p->failed = true;
+            return;
+        }
+        p->at = l;
+        p->room = room;
+    }
+    l = &p->at[p->n++];
+    *l = (struct launch_work){.name = name,
+                              .items = (size_t)(groups * group),
+                              .group = (size_t)group,
+                              .ops = ops,
+                              .work = work};
+    va_start(ap, format);
+    vsnprintf(l->shape, sizeof l->shape, format, ap);
+    va_end(ap);
+}
+
+/* A kernel of single work-items, LINE of them a group. */
+static void add_line(struct pass_work *p, const char *name, double x, double y,
+                     struct kernel_work work, const char *rows, int n, int cols)
+{
+    add(p, name, ceil_div(x, CORE_ITEMS) * y, CORE_ITEMS, 0, work, "%d x %d%s", n, cols, rows);
+}
+
+/* A row by `items` work-items. */
+static struct kernel_work norm_work(const struct device *d, int rows, int used, double items)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    double n = hp->hidden, lap = ceil_div(ceil_div(n, items), UNROLLED),
+           blocks = ceil_div(n / 32, items), sums = hp->common.norms.kind == NORM_LAYER ? 2 : 1;
+
+    return (struct kernel_work){.far = 1,
+                                .near = (used ? lap : 0) + lap + blocks,
+                                .steps = sums * n / NUM_LANES + blocks * ACTIVATE_STEPS / 2,
+                                .bytes = n * 4,
+                                .slots = rows * n * 40};
+}
+
+static void add_norm(const struct device *d, struct pass_work *p, int rows, int used)
+{
+    add(p, "norm", rows, d->row_items, 0, norm_work(d, rows, used, d->row_items), "%d x %d%s", rows,
+        d->base.config.model->hp.hidden, used ? ", + experts" : "");
+}
+
+static void add_rms(const struct device *d, struct pass_work *p, int parts, int n)
+{
+    double items = d->wide ? 1 : 64;
+
+    add(p, "rms_rows", parts, items, 0,
+        (struct kernel_work){.far = 1,
+                             .near = 1 + ceil_div(ceil_div(n, items), UNROLLED),
+                             .steps = n / (double)NUM_LANES + 20,
+                             .slots = (double)parts * n * 20},
+        "%d x %d", parts, n);
+}
+
+static double matrix_bytes(const struct matrix *m)
+{
+    return (double)m->bytes;
+}
+
+static int terms_of(enum dtype type)
+{
+    return format_of[type].minimum || format_of[type].halves == 2 ? 2 : 1;
+}
+
+/* One token's row of a matrix: row_sum of quant.cl, or dot_rows of float.cl. per_round: its step,
+ * slots: its work-items. */
+static struct kernel_work row_work(enum dtype type, double cols, int per_round, int slots)
+{
+    double quarter = ceil_div(cols / 32, 4), rounds;
+    int terms = terms_of(type);
+
+    if (!dtype_is_quantised(type))
+        return (struct kernel_work){
+            .far = ceil_div(ceil_div(cols, 256), UNROLLED), .near = 1, .steps = cols / 256 + 64};
+    per_round = per_round / terms > 1 ? per_round / terms : 1;
+    per_round = per_round < quarter ? per_round : (int)quarter;
+    rounds = ceil_div(quarter, per_round);
+    return (struct kernel_work){.far = rounds *
+                                       ceil_div(ceil_div(4.0 * per_round, slots), UNROLLED),
+                                .near = rounds,
+                                .steps = quarter * terms};
+}
+
+/* Issue slots of a work-item of a GEMM for one block of 4 x 4 sums: products, loads of codes and
+ * activations sixteen bytes at a time, factors, and its part of unpacking both. */
+static double gemm_slots(enum dtype type)
+{
+    double products = 128 * DOT8_SLOTS, loads = 16 * 4 * LOAD_SLOTS,
+           sums = 16 * 5.0 * terms_of(type), factors = (4 * terms_of(type) + 12) * LOAD_SLOTS,
+           staging = 82;
+
+    return products + loads + sums + factors + staging;
+}
+
+/* tiles x groups work-groups that multiply `rows` rows of `cols` columns with many tokens. */
+static struct kernel_work tile_work(const struct device *d, enum dtype type, double groups,
+                                    double cols)
+{
+    double tile = kernel_set_tile(d, type, true);
+
+    if (!dtype_is_quantised(type)) /* four rows a group */
+        return (struct kernel_work){.far = ceil_div(cols, 256),
+                                    .steps = cols / 256 + 64,
+                                    .slots = groups * cols * tile * (LOAD_SLOTS / 4 + 4)};
+    return (struct kernel_work){.far = ceil_div(cols / 32, 4),
+                                .steps = cols / 32 * terms_of(type),
+                                .slots = groups * 16 * tile / 4 * cols / 32 * gemm_slots(type)};
+}
+
+/* Of the products of one work-group's shape: how many groups a matrix of so many rows takes. */
+static double row_groups(const struct device *d, enum dtype type, bool many, int rows)
+{
+    return ceil_div(rows, (double)kernel_set_rows(d, type, many));
+}
+
+static int matmul_step(const struct device *d)
+{
+    return 256 / d->width * 2; /* STEP of quant.cl */
+}
+
+static void add_matmul(const struct device *d, struct pass_work *p, const struct matrix *const *m,
+                       int n, int rows)
+{
+    enum dtype type = m[0]->type;
+    bool many = rows > 1;
+    struct group_shape g = kernel_set_group(d, type, many, false);
+    double tiles = ceil_div(rows, kernel_set_tile(d, type, many)), groups = 0, bytes = 0, ops = 0;
+    int total = 0;
+    char tokens[24] = "";
+    struct kernel_work w;
+
+    for (int i = 0; i < n; i++) {
+        groups += row_groups(d, type, many, m[i]->rows);
+        bytes += matrix_bytes(m[i]);
+        ops += 2.0 * m[i]->rows * m[i]->cols * rows;
+        total += m[i]->rows;
+    }
+    w = many ? tile_work(d, type, tiles * groups, m[0]->cols)
+             : row_work(type, m[0]->cols, matmul_step(d), d->slots);
+    w.bytes = bytes;
+    if (rows > 1)
+        snprintf(tokens, sizeof tokens, ", %d rows", rows);
+    add(p, "matmul", tiles * groups, (double)(g.x * g.y), ops, w, "%d x %d %s%s", total, m[0]->cols,
+        dtype_info(type)->word, tokens);
+}
+
+static void add_projection(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct layer_weights *l = &d->base.config.model->layers[layer];
+    const struct matrix *qkv[3] = {&l->q, &l->k, &l->v};
+    int n = shape_of(d, layer)->mixer.values_are_keys ? 2 : 3;
+    bool same = true;
+
+    for (int i = 1; i < n; i++)
+        same = same && qkv[i]->type == qkv[0]->type;
+    for (int i = 0; i < (same ? 1 : n); i++)
+        add_matmul(d, p, &qkv[i], same ? n : 1, rows);
+}
+
+/* Norms of values, queries and keys, and the gates' part. */
+static void add_heads(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct mixer_shape *s = &shape_of(d, layer)->mixer;
+
+    if (s->value_norm)
+        add_rms(d, p, rows * s->kv_heads, s->key_dim);
+    if (s->gated)
+        add_line(p, "part_gates", (double)rows * s->heads * s->key_dim, 1,
+                 (struct kernel_work){.near = 1,
+                                      .slots = (double)rows * s->heads * s->key_dim * 20},
+                 "", rows, s->heads * s->key_dim);
+    for (int i = 0; i < 2 && s->qk_norm != QK_NORM_NONE && !jobs_attends_one(d, s, rows); i++) {
+        bool whole = s->qk_norm == QK_NORM_WHOLE;
+        int heads = i ? s->kv_heads : s->heads;
+
+        add_rms(d, p, rows * (whole ? 1 : heads), s->key_dim * (whole ? heads : 1));
+    }
+}
+
+static double kv_bytes(const struct device *d, const struct mixer_shape *s)
+{
+    const struct device_config *c = &d->base.config;
+
+    return (double)(kv_type_bytes(c->kv_k, s->kv_heads * s->key_dim) +
+                    kv_type_bytes(c->kv_v, s->kv_heads * s->key_dim));
+}
+
+static void add_rope(const struct device *d, struct pass_work *p, const struct mixer_shape *s,
+                     int rows)
+{
+    int heads = s->heads + 2 * s->kv_heads;
+
+    add_line(p, "rope", s->key_dim, (double)heads * rows,
+             (struct kernel_work){
+                 .far = 1, .near = 1, .steps = 10, .slots = (double)rows * heads * s->key_dim * 60},
+             "", rows * heads, s->key_dim);
+}
+
+/* Keys that row 0 .. rows-1 behind depth others see together. */
+static double keys_seen(const struct mixer_shape *s, int rows, int depth)
+{
+    double keys = 0;
+
+    for (int r = 0; r < rows; r++) {
+        int n = depth + r + 1;
+
+        keys += s->window && n > s->window ? s->window : n;
+    }
+    return keys;
+}
+
+static void add_attend(const struct device *d, struct pass_work *p, const struct mixer_shape *s,
+                       int rows, int depth)
+{
+    int first = s->window && depth - s->window + 1 > 0 ? (depth - s->window + 1) / CHUNK : 0,
+        chunks = (depth + rows - 1) / CHUNK - first + 1, dim = s->key_dim,
+        step = (int)(d->part_bytes / ((size_t)s->heads * (size_t)chunks * (size_t)(dim + 2) * 4)),
+        longest = depth + rows < CHUNK ? depth + rows : CHUNK;
+    bool one = jobs_attends_one(d, s, rows);
+    double items = d->row_items, laps = ceil_div(longest, items), turns = ceil_div(dim, items);
+
+    step = step < 1 ? 1 : step;
+    for (int row = 0; row < rows; row += step) {
+        int n = rows - row < step ? rows - row : step;
+        double keys = keys_seen(s, n, depth + row), pairs = keys * s->heads * dim;
+
+        add(p, one ? "attend_one" : "attend", (double)chunks * s->heads * n, items, 4 * pairs,
+            (struct kernel_work){.far = laps * ceil_div(dim, 32) + turns * ceil_div(longest, 32) +
+                                        (one ? 1 : 0), /* the rotary table */
+                                 .near = one ? 3 : 1,
+                                 .steps = laps * dim + turns * longest + 60 +
+                                          (one ? 2 * (dim / NUM_LANES + 20) : 0),
+                                 .bytes = (n > 1 ? depth + row + n : keys) * kv_bytes(d, s),
+                                 .slots = pairs * 2 * (LOAD_SLOTS + 2)},
+            "%d x %d heads, %d keys", n, s->heads, depth + row + n);
+        add(p, "attend_merge",
+            ceil_div(s->heads * dim / (d->wide ? 32.0 : 1.0), CORE_ITEMS) * (double)n, CORE_ITEMS,
+            0,
+            (struct kernel_work){.near = 2 + 2 * ceil_div(chunks, UNROLLED),
+                                 .steps = 60 + 60 * ceil_div(chunks, UNROLLED),
+                                 .slots = (double)n * s->heads * dim * (100 + 60.0 * chunks)},
+            "%d x %d, %d chunks", n, s->heads * dim, chunks);
+    }
+}
+
+static void add_plain(struct pass_work *p, const char *name, int rows, int n)
+{
+    add_line(p, name, (double)rows * n, 1,
+             (struct kernel_work){.near = 1, .slots = (double)rows * n * 20}, "", rows, n);
+}
+
+static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
+                          int depth, int used)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct layer_shape *s = shape_of(d, layer);
+    const struct matrix *o = &d->base.config.model->layers[layer].o;
+
+    add_norm(d, p, rows, used);
+    add_projection(d, p, layer, rows);
+    add_heads(d, p, layer, rows);
+    if (!jobs_attends_one(d, &s->mixer, rows))
+        add_rope(d, p, &s->mixer, rows);
+    add_attend(d, p, &s->mixer, rows, depth);
+    add_matmul(d, p, &o, 1, rows);
+    if (hp->residual_scale != 0.0f)
+        add_plain(p, "scale_rows", rows, hp->hidden);
+    if (s->norms.after && !s->norms.before)
+        add_plain(p, "add", rows, hp->hidden);
+    if (s->norms.after)
+        add_norm(d, p, rows, 0);
+}
+
+/* gate_up and down of n_tiles tiles of experts like x, entries of which are real. */
+static void add_experts(const struct device *d, struct pass_work *p, const struct expert_weights *x,
+                        int n_experts, int n_tiles, int entries, bool many)
+{
+    int hidden = d->base.config.model->hp.hidden, ffn = x->up.rows;
+    bool gated = x->gate.rows > 0, quant = dtype_is_quantised(x->up.type);
+    enum dtype up = x->up.type, down = x->down.type;
+    struct group_shape g = kernel_set_group(d, up, many, true),
+                       dn = kernel_set_group(d, down, many, false);
+    double groups = n_tiles * ceil_div(ffn, quant ? 32 : 4), sides = gated ? 2 : 1,
+           out = n_tiles * row_groups(d, down, many, hidden);
+    struct kernel_work w = many ? tile_work(d, up, groups, hidden)
+                                : row_work(up, hidden, 16, d->gate_slots);
+
+    if (!many) {
+        w.far *= sides;
+        w.near *= sides;
+        w.steps *= sides;
+    }
+    w.near += 2;
+    w.steps += ACTIVATE_STEPS;
+    w.bytes = n_experts * (sides * matrix_bytes(&x->up));
+    add(p, "gate_up", groups, (double)(g.x * g.y), 2 * sides * entries * (double)ffn * hidden, w,
+        "%d x %d x %d %s", n_experts, (int)sides * ffn, hidden, dtype_info(up)->word);
+    w = many ? tile_work(d, down, out, ffn) : row_work(down, ffn, matmul_step(d), d->slots);
+    w.near += 2;
+    w.bytes = n_experts * matrix_bytes(&x->down);
+    add(p, "down", out, (double)(dn.x * dn.y), 2.0 * entries * (double)ffn * hidden, w,
+        "%d x %d x %d %s", n_experts, hidden, ffn, dtype_info(down)->word);
+}
+
+/* Steps that a wait for memory lasts: a stage of the router with more of them hides it. */
+#define STEPS_A_WAIT 46
+
+/* routing.cl: the norm, the router, the choice. */
+static void add_route(const struct device *d, struct pass_work *p, const struct ffn_shape *s,
+                      int rows)
+{
+    double n = d->base.config.model->hp.hidden, sides = d->wide ? 1 : d->route_sides,
+           items = d->route_items, rounds = ceil_div(d->padded_experts, 16 * sides),
+           quarter = n / 4, experts = s->experts,
+           softmax = s->router.kind == ROUTER_SOFTMAX ? 2 * experts + 30 : 0,
+           slot = experts / 16 + 16 + 10 + (softmax > 0 ? 0 : experts + 25);
+    struct kernel_work w = norm_work(d, rows, 0, items);
+
+    if (!d->wide && items > 64 * sides) {
+        double columns = 16 * items / (64 * sides), stages = ceil_div(quarter, columns);
+
+        w.far += rounds * (columns > STEPS_A_WAIT ? 1 : stages);
+        w.steps += rounds * (columns > STEPS_A_WAIT ? quarter : 0) + 4 * stages;
+    } else {
+        w.far += rounds * ceil_div(quarter, sides > 2 ? 16 : 32);
+        w.steps += rounds * quarter;
+    }
+    w.steps += softmax + s->used * slot;
+    w.near += 2;
+    w.bytes += n * d->padded_experts * 4;
+    w.slots += rows * n * d->padded_experts * (2 * LOAD_SLOTS + 1);
+    add(p, "norm_route", rows, items, 2.0 * rows * n * experts, w, "%d x %d of %d", rows, s->used,
+        s->experts);
+}
+
+/* The device routes and groups the rows by itself. */
+static void add_routed(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+    int used = s->used, entries = rows * used, tile = kernel_set_tile(d, x[0].up.type, rows > 1),
+        few = s->experts < entries ? s->experts : entries,
+        n_tiles = rows > 1 ? entries / tile + few : used;
+
+    add_route(d, p, s, rows);
+    if (rows > 1)
+        add(p, "group_rows", 1, d->row_items, 0,
+            (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
+                                 .steps = 4.0 * s->experts + 2.0 * entries / d->row_items},
+            "%d entries", entries);
+    add_experts(d, p, &x[0], few, n_tiles, entries, rows > 1);
+}
+
+int pass_work_expert(const struct ffn_shape *s, int entry)
+{
+    int used = s->used + s->shared, row = entry / used, slot = entry % used;
+
+    return slot < s->used ? (row * s->used + slot) % s->experts : s->experts;
+}
+
+static bool like(const struct expert_weights *a, const struct expert_weights *b)
+{
+    return a->up.type == b->up.type && a->down.type == b->down.type && a->up.rows == b->up.rows &&
+           !a->up.bias == !b->up.bias && !a->down.bias == !b->down.bias;
+}
+
+static int count_of(const struct ffn_shape *s, int expert, int rows)
+{
+    int n = 0;
+
+    for (int i = 0; i < rows * (s->used + s->shared); i++)
+        n += pass_work_expert(s, i) == expert;
+    return n;
+}
+
+/* Rows come from the host with their groups: like experts, at most BANK of them, are a launch. */
+static void add_grouped(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct layer_shape *shape = shape_of(d, layer);
+    const struct ffn_shape *s = &shape->ffn;
+    const struct expert_weights *x = d->base.config.model->layers[layer].experts, *first = NULL;
+    int hidden = d->base.config.model->hp.hidden, normed = rows * shape_normed_rows(shape), n = 0,
+        tiles = 0, entries = 0;
+    bool many = false;
+
+    for (int i = 0; i < shape_experts(shape); i++)
+        many = many || count_of(s, i, rows) > 1;
+    add_line(p, "quantise", (double)normed * hidden / 32, 1,
+             (struct kernel_work){.near = 1, .steps = 60, .slots = (double)normed * hidden * 10},
+             "", normed, hidden);
+    for (int i = 0; i < shape_experts(shape); i++) {
+        int count = count_of(s, i, rows), step = kernel_set_tile(d, x[i].up.type, many);
+
+        if (!count)
+            continue;
+        if (first && (n == BANK || !like(first, &x[i]))) {
+            add_experts(d, p, first, n, tiles, entries, many);
+            n = tiles = entries = 0;
+        }
+        first = n ? first : &x[i];
+        tiles += (count + step - 1) / step;
+        entries += count;
+        n++;
+    }
+    if (first)
+        add_experts(d, p, first, n, tiles, entries, many);
+}
+
+bool pass_work_runs(const struct device *d, int layer)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+
+    return kernel_set_runs(d, s, BLOCK_ATTENTION, d->base.config.model->layers[layer].q.type) &&
+           shape_experts(s) > 0 &&
+           kernel_set_runs(d, s, BLOCK_EXPERT,
+                           d->base.config.model->layers[layer].experts[0].up.type);
+}
+
+int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
+                   struct pass_work *out, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct matrix *head = &d->base.config.model->head;
+    bool open = false; /* a layer before this one has not ended */
+
+    memset(out, 0, sizeof *out);
+    for (int l = first; l < hp->n_layers && out->layers < layers; l++) {
+        bool fuses = kernel_set_fuses(d, l);
+
+        if (!pass_work_runs(d, l))
+            continue;
+        out->layers++;
+        if (open && !fuses)
+            add_plain(out, "combine", rows, hp->hidden);
+        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0);
+        if (fuses)
+            add_routed(d, out, l, rows);
+        else
+            add_grouped(d, out, l, rows);
+        open = fuses;
+    }
+    if (open)
+        add_plain(out, "combine", rows, hp->hidden);
+    if (kernel_set_runs(d, NULL, BLOCK_HEAD, head->type)) {
+        add_norm(d, out, 1, 0);
+        add_matmul(d, out, &head, 1, 1);
+    }
+    if (!out->failed)
+        return 0;
+    pass_work_release(out);
+    return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a list of kernels");
+}
+
+void pass_work_release(struct pass_work *p)
+{
+    mem_free(p->at);
+    memset(p, 0, sizeof *p);
+}

@@ -1,0 +1,40 @@
+/* See time_model.h. */
+#include "gpu/time_model.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* H200 (OpenCL 3.0 CUDA, driver 580): launch: an empty kernel; far: a block's chain of loads,
+ * 1.3 to 2.5 us for two to four of them; near: the norm's 128 groups of four loads, 21 us; step:
+ * the router's 1024 from registers loaded ahead; bytes: the largest matrix-vector product; slots:
+ * three products of matrices between 7 and 35 Top/s. */
+static const struct time_model models[] = {
+    {.card = "h200",
+     .name = "NVIDIA H200",
+     .launch = 4.8,
+     .far = 0.55,
+     .near = 0.15,
+     .step = 0.012,
+     .bytes = 3.1e6,
+     .slots = 27e6,
+     .group_items = 1024,
+     .align = 512},
+};
+
+const struct time_model *time_model_find(const char *card)
+{
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (strcmp(models[i].card, card) == 0)
+            return &models[i];
+    return NULL;
+}
+
+double time_model_seconds(const struct time_model *m, const struct kernel_work *w)
+{
+    double chain = w->far * m->far + w->near * m->near + w->steps * m->step,
+           read = w->bytes / m->bytes, issue = w->slots / m->slots, most = chain;
+
+    most = read > most ? read : most;
+    most = issue > most ? issue : most;
+    return (m->launch + most) * 1e-6;
+}
