@@ -16,6 +16,7 @@
 struct said {
     char text[8192], name[64], arguments[2048];
     char id[100]; /* of a response */
+    int cached;   /* tokens of the prompt that /v1/messages found in the cache */
 };
 
 static const char *string_of(const json_t *o, const char *name)
@@ -75,6 +76,13 @@ static void read_blocks(struct said *s, const json_t *list)
     }
 }
 
+static void read_cached(struct said *s, const json_t *message)
+{
+    const json_t *usage = json_object_get(message, "usage");
+
+    s->cached = (int)json_integer_value(json_object_get(usage, "cache_read_input_tokens"));
+}
+
 static void read_items(struct said *s, const json_t *response)
 {
     json_t *item, *part;
@@ -104,8 +112,11 @@ static void read_value(struct said *s, const json_t *o)
                                                          : json_object_get(choice, "message"));
     else if (json_object_get(o, "done"))
         read_message(s, json_object_get(o, "message"));
-    else if (strcmp(type, "message") == 0)
+    else if (strcmp(type, "message") == 0) {
         read_blocks(s, json_object_get(o, "content"));
+        read_cached(s, o);
+    } else if (strcmp(type, "message_start") == 0)
+        read_cached(s, json_object_get(o, "message"));
     else if (strcmp(type, "content_block_start") == 0)
         add(s->name, sizeof s->name, string_of(json_object_get(o, "content_block"), "name"));
     else if (strcmp(type, "content_block_delta") == 0) {
@@ -197,6 +208,9 @@ static void replay(const char *file)
         read_answer(&s, &r);
         if (want)
             check_said(file, &s, want);
+        ck_assert_msg(i == 0 || s.cached > 0 ||
+                          strcmp(string_of(request, "path"), "/v1/messages") != 0,
+                      "%s, request %zu: the prompt was read anew", file, i);
         free(want);
         free(text);
         free(r.head);
@@ -231,7 +245,7 @@ START_TEST(programs_get_what_they_need)
             replay(path);
     }
     closedir(d);
-    ck_assert_int_ge(n, 15);
+    ck_assert_int_ge(n, 16);
 }
 END_TEST
 

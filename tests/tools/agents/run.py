@@ -10,7 +10,8 @@ got. A table with versions is printed last; the exit status is 1 if any failed.
 The bundled model is too small to use tools by itself, so a proxy between the program and the server
 adds a grammar to each request: the k-th answer is the k-th text of `# say:` (a JSON list, null: let
 the model speak). Nothing else of a request is changed. --record keeps the requests, for the tests
-that replay them without network.
+that replay them without network; in a request of more than 16 KB texts are cut to 40 characters, for
+the shape is what is replayed, and instructions of many pages are not.
 """
 import argparse
 import http.client
@@ -36,6 +37,15 @@ def literal(text):
     """A grammar that allows this text alone."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'root ::= "{escaped}"'
+
+
+def cut(value, key=""):
+    """The value with its long texts cut, but for what is itself JSON or a grammar."""
+    if isinstance(value, dict):
+        return {k: cut(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [cut(v, key) for v in value]
+    return value[:40] if isinstance(value, str) and key not in ("grammar", "arguments") else value
 
 
 class Proxy(http.server.ThreadingHTTPServer):
@@ -154,7 +164,8 @@ def run(path, venvs, proxy, record):
     except subprocess.TimeoutExpired:
         good, why = False, ["300 s are over"]
     if record and good:
-        (record / f"{path.stem}.json").write_text(json.dumps(proxy.seen, indent=1))
+        seen = [cut(each) if len(json.dumps(each)) > 16_000 else each for each in proxy.seen]
+        (record / f"{path.stem}.json").write_text(json.dumps(seen, separators=(",", ":")))
     return ("ok" if good else "FAILED", versions(venv, packages),
             f"{len(proxy.seen)} requests, {time.monotonic() - begun:.1f} s: {why[0][:100]}")
 
