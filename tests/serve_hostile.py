@@ -3,7 +3,8 @@ Each documented field gets every value of a list (other types, no value, numbers
 then ROUNDS (2,000) bodies get several at once. Exit 0: every answer had a status below 500, was JSON (or a stream of it), told a refusal in a line,
 and the server still answers; at the end the answers of each endpoint by status, and the slowest. Run it against a build with the sanitizers
 (make MODE=asan), whose messages end the server. Its time there is the model's: with the bundled one a chat with tools takes 1.5 s (18,500 of
-them: hours), with the first of its eight layers alone 0.1 s and all 39,000 requests 20 minutes. An endpoint alone: its PATH."""
+them: hours), with the first of its eight layers alone (--override-kv) 0.1 s and all 39,000 requests 20 minutes. An endpoint alone: its PATH. SIGINT
+ends it with the same table."""
 import http.client, json, random, sys, time, urllib.parse
 
 where = urllib.parse.urlsplit(sys.argv[1])
@@ -110,6 +111,9 @@ def bodies(model):
         "/v1/embeddings": [{"model": model, "input": ["hi", "ho"], "encoding_format": "base64", "dimensions": 8, "user": "u"},
                            {"model": model, "input": [[5, 6], [7]], "encoding_format": "float"}, {"model": model, "input": [5, 6]}],
         "/embedding": [{"content": ["hi", "ho"], "embd_normalize": 2}, {"input": [5, 6]}],
+        "/completion": [{"prompt": "hi", "n_predict": 2, "stream": False, "cache_prompt": True, "n_probs": 0, "id_slot": -1, "response_fields": ["content"],
+                         "t_max_predict_ms": 1000, "stop": ["zz"]} | SAMPLING,
+                        {"prompt": [[5, 6], "hi"], "n_predict": 1}, {"prompt": [5, 6], "n_predict": 1, "stream": True, "json_schema": SCHEMA}],
         "/infill": [{"input_prefix": "a ", "input_suffix": " b", "prompt": "c", "n_predict": 2, "stream": False, "response_fields": ["content", "timings/prompt_n"],
                      "input_extra": [{"filename": "f", "text": "t"}, {"text": "u"}], "stop": ["zz"]} | SAMPLING,
                     {"input_prefix": "a ", "input_suffix": "", "n_predict": 2, "stream": True}],
@@ -225,13 +229,19 @@ for path, list_of in all_bodies.items():
     for body in list_of:
         check(path, dump(body), "as documented", must=(path != "/lora-adapters" or SAMPLING["lora"])  # there may be none
               and "previous_response_id" not in body and path not in SOME_MODELS)
-for path, list_of in all_bodies.items():
-    for body in list_of:
-        each_field(path, body)
-    print(path, sum(counts[path].values()), "asked", flush=True)
-for _ in range(rounds):
-    path = pick.choice(list(all_bodies))
-    several(path, pick.choice(all_bodies[path]))
+try:
+    for path, list_of in all_bodies.items():
+        for body in list_of:
+            each_field(path, body)
+        print(path, sum(counts[path].values()), "asked", flush=True)
+    for _ in range(rounds):
+        path = pick.choice(list(all_bodies))
+        several(path, pick.choice(all_bodies[path]))
+except KeyboardInterrupt:  # the time is over
+    print("interrupted")
+    if link:
+        link.close()
+        link = None
 for path in ("/health", "/props", "/v1/models", "/v1/models/%00", "/v1/models/" + "a" * 5000, "/v1/models/..%2f..", "/metrics", "/nothing", "/moetop/state", "/slots", "/slots?fail_on_no_slot",
              "/slots?fail_on_no_slot=" + "a" * 5000 + "&&=%00%"):
     status = ask(path, None, {}, "GET")[0]
