@@ -3,9 +3,10 @@
 
     run.py [--moetop PATH] [--venvs DIR] [--record DIR] [NAME ...]
 
-Each NAME.py beside this file is one program's plain workflow: its packages (`# pip:`) are installed
-from PyPI into a folder of their own, it runs with BASE_URL in its environment, and prints what it
-got. A table with versions is printed last; the exit status is 1 if any failed.
+Each NAME.py beside this file is one program's plain workflow: its packages (`# pip:`; `# of:` says
+what it follows where there are none) are installed from PyPI into a folder of their own, it runs
+with BASE_URL in its environment, and prints what it got. A table with versions is printed last; the
+exit status is 1 if any failed.
 
 The bundled model is too small to use tools by itself, so a proxy between the program and the server
 adds a grammar to each request: the k-th answer is the k-th text of `# say:` (a JSON list, null: let
@@ -29,7 +30,7 @@ import urllib.parse
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SPOKEN = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate",
-          "/v1/completions")
+          "/v1/completions", "/completion")
 HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive"}
 
 
@@ -117,7 +118,7 @@ def install(venv, packages):
     if not (venv / "bin/python").exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     have = venv / "installed"
-    if not have.exists() or have.read_text() != packages:
+    if packages and (not have.exists() or have.read_text() != packages):
         subprocess.run([venv / "bin/pip", "install", "-q", *packages.split()], check=True,
                        stdout=subprocess.DEVNULL)
         have.write_text(packages)
@@ -166,7 +167,7 @@ def run(path, venvs, proxy, record):
     if record and good:
         seen = [cut(each) if len(json.dumps(each)) > 16_000 else each for each in proxy.seen]
         (record / f"{path.stem}.json").write_text(json.dumps(seen, separators=(",", ":")))
-    return ("ok" if good else "FAILED", versions(venv, packages),
+    return ("ok" if good else "FAILED", versions(venv, packages) or header(path, "of"),
             f"{len(proxy.seen)} requests, {time.monotonic() - begun:.1f} s: {why[0][:100]}")
 
 
