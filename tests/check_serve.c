@@ -1210,6 +1210,8 @@ START_TEST(a_model_need_not_be_named)
                      serving_text_at(named, "message", "content"));
     ck_assert_str_eq(json_string_value(json_object_get(o, "model")), MODEL);
     json_decref(o);
+    json_object_set_new(plain, "model", json_string(""));
+    json_decref(serving_post_json(CHAT, plain, 200));
     json_object_del(plain, "model");
     o = serving_post_json(CHAT, plain, 200);
     ck_assert_str_eq(serving_text_at(o, "message", "content"),

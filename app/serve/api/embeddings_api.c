@@ -155,7 +155,8 @@ static int read_input(const struct job *j, const json_t *v, const void *with, st
         if (text_prompt_any(j, v, in->name, p, r) < 0)
             return -1;
     } else if (embedding_ids(&s, info, json_string_value(v), json_string_length(v), &stop, &p->ids,
-                             &p->n, &e) < 0) {
+                             &p->n, &e) < 0 &&
+               e.code != ERR_INPUT) { /* ERR_INPUT: empty */
         return refuse_error(r, &e);
     }
     if (!p->n)

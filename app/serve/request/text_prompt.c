@@ -96,9 +96,13 @@ int text_prompts(struct job *j, const json_t *v, bool list, const char *name, pr
 
     if (!v)
         return refuse(r, 400, "missing_required_parameter", name, "'%s' is missing", name);
+    if (n > SERVE_TASKS)
+        return refuse(r, 400, "invalid_value", name,
+                      "'%s' has %zu entries; at most %d are possible", name, n, SERVE_TASKS);
     if (n * (size_t)j->wish.n > SERVE_TASKS)
         return refuse(r, 400, "invalid_value", name,
-                      "'%s' has %zu entries, of %d choices each; at most %d are possible in all",
+                      "'%s' has %zu entries, and 'n' asks for %d choices of each; at most %d are "
+                      "possible in all",
                       name, n, (int)j->wish.n, SERVE_TASKS);
     if (!(prompts = mem_alloc(n, sizeof *prompts)))
         return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompts");
