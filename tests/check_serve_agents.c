@@ -16,7 +16,7 @@
 struct said {
     char text[8192], name[64], arguments[2048];
     char id[100]; /* of a response */
-    int cached;   /* tokens of the prompt that /v1/messages found in the cache */
+    int cached;   /* tokens of the prompt that were in the cache; of messages and responses */
 };
 
 static const char *string_of(const json_t *o, const char *name)
@@ -89,6 +89,9 @@ static void read_items(struct said *s, const json_t *response)
     size_t i, k;
 
     snprintf(s->id, sizeof s->id, "%s", string_of(response, "id"));
+    s->cached = (int)json_integer_value(
+        json_object_get(json_object_get(json_object_get(response, "usage"), "input_tokens_details"),
+                        "cached_tokens"));
     json_array_foreach(json_object_get(response, "output"), i, item)
     {
         if (json_object_get(item, "namespace")) {
@@ -193,6 +196,15 @@ static void check_said(const char *file, const struct said *s, const char *want)
     free(object);
 }
 
+/* Requests of an API that tells of its cache, by a program that goes on with its conversation. */
+static bool continues(const json_t *request, const json_t *before)
+{
+    const char *path = string_of(request, "path");
+
+    return strcmp(path, string_of(before, "path")) == 0 &&
+           (strcmp(path, "/v1/messages") == 0 || strcmp(path, "/v1/responses") == 0);
+}
+
 static void replay(const char *file)
 {
     json_t *requests = json_load_file(file, 0, NULL), *request;
@@ -215,8 +227,7 @@ static void replay(const char *file)
         read_answer(&s, &r);
         if (want)
             check_said(file, &s, want);
-        if (i && strcmp(string_of(request, "path"), "/v1/messages") == 0 &&
-            strcmp(string_of(json_array_get(requests, i - 1), "path"), "/v1/messages") == 0)
+        if (i && continues(request, json_array_get(requests, i - 1)))
             ck_assert_msg(s.cached > 0, "%s, request %zu: the prompt was read anew", file, i);
         free(want);
         free(text);
