@@ -55,6 +55,8 @@ START_TEST(chat_whole_and_streamed)
     ck_assert(strcasestr(r.head, "content-type: text/event-stream") != NULL);
     ck_assert_str_eq(r.body + r.n - strlen("data: [DONE]\n\n"), "data: [DONE]\n\n");
     ck_assert(strstr(r.body, "\"total_tokens\":51") != NULL);
+    /* nothing but the last chunk has a usage, not even null */
+    ck_assert_ptr_null(strstr(strstr(r.body, "\"usage\"") + 1, "\"usage\""));
     free(text);
     free(r.head);
     json_decref(o);

@@ -80,17 +80,15 @@ static json_t *body(const struct job *j, json_t *choices)
 /* Takes text. Sent with the probabilities of the new tokens. */
 static void put_choice(struct job *j, struct task *t, json_t *text, const char *finish)
 {
-    json_t *logprobs = NULL, *o;
+    json_t *logprobs = NULL;
 
     if (t->fresh && json_array_size(t->fresh)) {
         logprobs = logprobs_lists(t->fresh, &t->offset);
         json_array_clear(t->fresh);
     }
-    o = body(j, json_pack("[{s:i, s:o, s:o?, s:s?}]", "index", t->index, "text", text, "logprobs",
-                          logprobs, "finish_reason", finish));
-    if (j->wish.include_usage)
-        json_object_set_new(o, "usage", json_null());
-    job_event(j, NULL, o);
+    job_event(j, NULL,
+              body(j, json_pack("[{s:i, s:o, s:o?, s:s?}]", "index", t->index, "text", text,
+                                "logprobs", logprobs, "finish_reason", finish)));
 }
 
 /* Sends the prompt with the first text after it, when all of it is scored. */
