@@ -68,7 +68,7 @@ static const char *string_of(const json_t *o, const char *name)
 static void blocks_of(const struct reply *r, char out[1024], int *pieces)
 {
     char *at = r->body;
-    json_t *o;
+    json_t *o, *begun = NULL;
     int open = -1, next = 0;
 
     out[0] = 0;
@@ -96,11 +96,21 @@ static void blocks_of(const struct reply *r, char out[1024], int *pieces)
             ck_assert_int_eq(json_integer_value(json_object_get(o, "index")), open);
             open = -1;
             strcat(out, "|");
+        } else if (strcmp(type, "message_start") == 0) {
+            begun = json_incref(json_object_get(json_object_get(o, "message"), "usage"));
         } else if (strcmp(type, "message_delta") == 0) {
+            const json_t *usage = json_object_get(o, "usage");
+
             snprintf(out + n, 1024 - n, "%s", string_of(d, "stop_reason"));
+            ck_assert_int_gt(json_integer_value(json_object_get(usage, "output_tokens")), 0);
+            ck_assert(json_equal(json_object_get(usage, "input_tokens"),
+                                 json_object_get(begun, "input_tokens")));
+            ck_assert(json_equal(json_object_get(usage, "cache_read_input_tokens"),
+                                 json_object_get(begun, "cache_read_input_tokens")));
         }
     }
     ck_assert_int_eq(open, -1);
+    json_decref(begun);
 }
 
 /* What is said, and what a stream of messages tells of it. */
