@@ -263,7 +263,7 @@ START_TEST(programs_get_what_they_need)
             replay(path);
     }
     closedir(d);
-    ck_assert_int_ge(n, 23);
+    ck_assert_int_ge(n, 24);
 }
 END_TEST
 
