@@ -256,6 +256,32 @@ START_TEST(tools_of_other_kinds_are_not_shown)
 }
 END_TEST
 
+/* A conversation that was begun elsewhere. */
+START_TEST(items_of_other_servers)
+{
+    json_t *o = respond(
+               200, "{" SAID ", \"input\": [{\"role\": \"user\", \"content\": \"Where?\"}, "
+                    "{\"type\": \"web_search_call\", \"id\": \"ws_1\", \"status\": "
+                    "\"completed\"}, {\"type\": \"custom_tool_call\", \"call_id\": \"c\", "
+                    "\"name\": \"patch\", \"input\": \"a fox\"}, {\"type\": "
+                    "\"custom_tool_call_output\", \"call_id\": \"c\", \"output\": \"Done.\"}]}"),
+           *same = respond(200,
+                           "{" SAID ", \"input\": [{\"role\": \"user\", \"content\": \"Where?\"}, "
+                           "{\"type\": \"function_call\", \"call_id\": \"c\", \"name\": \"patch\", "
+                           "\"arguments\": \"{\\\"input\\\": \\\"a fox\\\"}\"}, {\"type\": "
+                           "\"function_call_output\", \"call_id\": \"c\", \"output\": "
+                           "\"Done.\"}]}");
+
+    ck_assert_int_eq(prompt_of(o), prompt_of(same));
+    ck_assert_str_eq(text_of(o), text_of(same));
+    json_decref(o);
+    json_decref(same);
+    check_refused(respond(400, "{\"input\": [{\"type\": \"mcp_call\"}]}"), "input[0]", "mcp_call");
+    check_refused(respond(400, "{\"input\": [{\"type\": \"custom_tool_call\", \"call_id\": 5}]}"),
+                  "input[0]", "");
+}
+END_TEST
+
 /* The request whose answer is a call of wood__find, with a function and a namespace that has one of
  * the same name. */
 static json_t *in_a_namespace(bool stream)
@@ -448,6 +474,7 @@ static Suite *suite(void)
     tcase_add_test(t, what_is_wrong_is_named);
     tcase_add_test(t, tools_of_other_kinds_are_not_shown);
     tcase_add_test(t, functions_of_a_namespace);
+    tcase_add_test(t, items_of_other_servers);
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(own, NULL, serving_end_well);
     tcase_add_test(own, a_folder_is_found_again);

@@ -27,7 +27,8 @@ static json_t *joined_name(const json_t *space, const json_t *name)
     return json_sprintf("%s__%s", json_string_value(space), json_string_value(name));
 }
 
-static void add_call(json_t *list, const json_t *item)
+/* arguments: taken. */
+static void add_call(json_t *list, const json_t *item, json_t *arguments)
 {
     json_t *m = assistant(list), *calls = json_object_get(m, "tool_calls"),
            *name = json_object_get(item, "name"), *space = json_object_get(item, "namespace");
@@ -38,9 +39,9 @@ static void add_call(json_t *list, const json_t *item)
     }
     name = json_is_string(name) && json_is_string(space) ? joined_name(space, name)
                                                          : json_incref(name);
-    json_array_append_new(calls, json_pack("{s:O*, s:{s:o*, s:O*}}", "id",
+    json_array_append_new(calls, json_pack("{s:O*, s:{s:o*, s:o*}}", "id",
                                            json_object_get(item, "call_id"), "function", "name",
-                                           name, "arguments", json_object_get(item, "arguments")));
+                                           name, "arguments", arguments));
 }
 
 /* In this server's format; encrypted reasoning of other servers is empty. */
@@ -89,14 +90,17 @@ static void add_item(json_t *list, const json_t *item, size_t i, struct refusal 
     if (!type || strcmp(type, "message") == 0) {
         add_message(list, item);
     } else if (strcmp(type, "function_call") == 0) {
-        add_call(list, item);
-    } else if (strcmp(type, "function_call_output") == 0) {
+        add_call(list, item, json_incref(json_object_get(item, "arguments")));
+    } else if (strcmp(type, "custom_tool_call") == 0) { /* its input is a text */
+        add_call(list, item, json_pack("{s:O*}", "input", json_object_get(item, "input")));
+    } else if (strcmp(type, "function_call_output") == 0 ||
+               strcmp(type, "custom_tool_call_output") == 0) {
         json_array_append_new(list, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id",
                                               json_object_get(item, "call_id"), "content",
                                               json_object_get(item, "output")));
     } else if (strcmp(type, "reasoning") == 0) {
         add_thought(list, item);
-    } else {
+    } else if (strcmp(type, "web_search_call") != 0) { /* of which the answer tells */
         snprintf(param, sizeof param, "input[%zu]", i);
         refuse(r, 400, "unsupported_value", param,
                "'%s' is of type '%.40s', which is not supported", param, type);
