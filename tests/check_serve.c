@@ -55,6 +55,8 @@ START_TEST(chat_whole_and_streamed)
     ck_assert(strcasestr(r.head, "content-type: text/event-stream") != NULL);
     ck_assert_str_eq(r.body + r.n - strlen("data: [DONE]\n\n"), "data: [DONE]\n\n");
     ck_assert(strstr(r.body, "\"total_tokens\":51") != NULL);
+    /* nothing but the last chunk has a usage, not even null */
+    ck_assert_ptr_null(strstr(strstr(r.body, "\"usage\"") + 1, "\"usage\""));
     free(text);
     free(r.head);
     json_decref(o);
@@ -1211,6 +1213,8 @@ START_TEST(a_model_need_not_be_named)
                      serving_text_at(named, "message", "content"));
     ck_assert_str_eq(json_string_value(json_object_get(o, "model")), MODEL);
     json_decref(o);
+    json_object_set_new(plain, "model", json_string(""));
+    json_decref(serving_post_json(CHAT, plain, 200));
     json_object_del(plain, "model");
     o = serving_post_json(CHAT, plain, 200);
     ck_assert_str_eq(serving_text_at(o, "message", "content"),

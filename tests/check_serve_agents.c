@@ -16,6 +16,7 @@
 struct said {
     char text[8192], name[64], arguments[2048];
     char id[100]; /* of a response */
+    int cached;   /* tokens of the prompt that were in the cache; of messages and responses */
 };
 
 static const char *string_of(const json_t *o, const char *name)
@@ -75,14 +76,28 @@ static void read_blocks(struct said *s, const json_t *list)
     }
 }
 
+static void read_cached(struct said *s, const json_t *message)
+{
+    const json_t *usage = json_object_get(message, "usage");
+
+    s->cached = (int)json_integer_value(json_object_get(usage, "cache_read_input_tokens"));
+}
+
 static void read_items(struct said *s, const json_t *response)
 {
     json_t *item, *part;
     size_t i, k;
 
     snprintf(s->id, sizeof s->id, "%s", string_of(response, "id"));
+    s->cached = (int)json_integer_value(
+        json_object_get(json_object_get(json_object_get(response, "usage"), "input_tokens_details"),
+                        "cached_tokens"));
     json_array_foreach(json_object_get(response, "output"), i, item)
     {
+        if (json_object_get(item, "namespace")) {
+            add(s->name, sizeof s->name, string_of(item, "namespace"));
+            add(s->name, sizeof s->name, "__");
+        }
         add(s->name, sizeof s->name, string_of(item, "name"));
         add(s->arguments, sizeof s->arguments, string_of(item, "arguments"));
         json_array_foreach(json_object_get(item, "content"), k, part)
@@ -102,10 +117,16 @@ static void read_value(struct said *s, const json_t *o)
     if (choice)
         read_message(s, json_object_get(choice, "delta") ? json_object_get(choice, "delta")
                                                          : json_object_get(choice, "message"));
-    else if (json_object_get(o, "done"))
+    else if (json_object_get(o, "done")) {
         read_message(s, json_object_get(o, "message"));
-    else if (strcmp(type, "message") == 0)
+        add(s->text, sizeof s->text, string_of(o, "response"));
+    } else if (json_object_get(o, "stop"))
+        add(s->text, sizeof s->text, string_of(o, "content"));
+    else if (strcmp(type, "message") == 0) {
         read_blocks(s, json_object_get(o, "content"));
+        read_cached(s, o);
+    } else if (strcmp(type, "message_start") == 0)
+        read_cached(s, json_object_get(o, "message"));
     else if (strcmp(type, "content_block_start") == 0)
         add(s->name, sizeof s->name, string_of(json_object_get(o, "content_block"), "name"));
     else if (strcmp(type, "content_block_delta") == 0) {
@@ -175,6 +196,15 @@ static void check_said(const char *file, const struct said *s, const char *want)
     free(object);
 }
 
+/* Requests of an API that tells of its cache, by a program that goes on with its conversation. */
+static bool continues(const json_t *request, const json_t *before)
+{
+    const char *path = string_of(request, "path");
+
+    return strcmp(path, string_of(before, "path")) == 0 &&
+           (strcmp(path, "/v1/messages") == 0 || strcmp(path, "/v1/responses") == 0);
+}
+
 static void replay(const char *file)
 {
     json_t *requests = json_load_file(file, 0, NULL), *request;
@@ -197,6 +227,8 @@ static void replay(const char *file)
         read_answer(&s, &r);
         if (want)
             check_said(file, &s, want);
+        if (i && continues(request, json_array_get(requests, i - 1)))
+            ck_assert_msg(s.cached > 0, "%s, request %zu: the prompt was read anew", file, i);
         free(want);
         free(text);
         free(r.head);
@@ -231,7 +263,7 @@ START_TEST(programs_get_what_they_need)
             replay(path);
     }
     closedir(d);
-    ck_assert_int_ge(n, 15);
+    ck_assert_int_ge(n, 24);
 }
 END_TEST
 

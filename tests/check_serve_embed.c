@@ -152,9 +152,9 @@ START_TEST(what_is_wrong_is_named)
         const char *said;
     } wrong[] = {
         {PATH, "{}", 400, "'input' is missing"},
-        {PATH, "{\"input\": \"\"}", 400, "empty"},
+        {PATH, "{\"input\": \"\"}", 400, "'input' is empty"},
         {PATH, "{\"input\": []}", 400, "empty"},
-        {PATH, "{\"input\": [\"a\", \"\"]}", 400, "empty"},
+        {PATH, "{\"input\": [\"a\", \"\"]}", 400, "'input' is empty"},
         {PATH, "{\"input\": 5}", 400, "'input'"},
         {PATH, "{\"input\": [\"a\", 5]}", 400, "'input'"},
         {PATH, "{\"input\": [1, 100000000]}", 400, "id of a token"},
@@ -221,6 +221,26 @@ START_TEST(beside_answers)
 END_TEST
 
 /* A hundred inputs share sessions and passes, and come in order. */
+/* As many as OpenAI takes, and no more. */
+START_TEST(the_most_inputs)
+{
+    json_t *inputs = json_array(), *one = json_pack("{s:o}", "input", inputs), *o;
+
+    for (int i = 0; i < 2048; i++)
+        json_array_append_new(inputs, json_pack("[i]", 16 + i % 100));
+    o = serving_post_json(PATH, one, 200);
+    ck_assert_uint_eq(json_array_size(json_object_get(o, "data")), 2048);
+    ck_assert(json_equal(vector(o, 47), vector(o, 2047)));
+    json_decref(o);
+    json_array_append_new(inputs, json_pack("[i]", 16));
+    o = serving_post_json(PATH, one, 400);
+    ck_assert_str_eq(string_of(json_object_get(o, "error"), "message"),
+                     "'input' has 2049 entries; at most 2048 are possible");
+    json_decref(o);
+    json_decref(one);
+}
+END_TEST
+
 START_TEST(many_at_once)
 {
     json_t *inputs = json_array(), *o, *one;
@@ -381,6 +401,7 @@ static Suite *suite(void)
     tcase_add_test(t, what_is_wrong_is_named);
     tcase_add_test(t, beside_answers);
     tcase_add_test(t, many_at_once);
+    tcase_add_test(t, the_most_inputs);
     tcase_add_test(t, lines_of_a_file);
     tcase_add_test(t, groups_of_lines);
     suite_add_tcase(s, t);

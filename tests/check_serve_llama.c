@@ -215,6 +215,92 @@ START_TEST(time_is_limited)
 END_TEST
 
 /* As llama.vim asks. */
+/* The same text as OpenAI's API gives; a list of prompts is answered by a list. */
+START_TEST(a_prompt_is_continued)
+{
+    json_t *o = serving_post("/completion",
+                             "{\"prompt\": \"Once upon a time\", \"n_predict\": 12, "
+                             "\"cache_prompt\": true, \"temperature\": 0}",
+                             200),
+           *other = serving_post("/v1/completions",
+                                 "{\"prompt\": \"Once upon a time\", \"max_tokens\": 12, "
+                                 "\"temperature\": 0}",
+                                 200),
+           *two = serving_post("/completions",
+                               "{\"prompt\": [\"Once upon a time\", [16, 17]], \"n_predict\": 12, "
+                               "\"temperature\": 0, \"response_fields\": [\"content\", \"index\"]}",
+                               200);
+
+    ck_assert_str_ne(string_of(o, "content"), "");
+    ck_assert_str_eq(string_of(o, "content"), serving_text_at(other, "text", NULL));
+    ck_assert_str_eq(string_of(o, "stop_type"), "limit");
+    ck_assert_int_eq(number_of(o, "tokens_predicted"), 12);
+    ck_assert_uint_eq(json_array_size(two), 2);
+    ck_assert_str_eq(string_of(json_array_get(two, 0), "content"), string_of(o, "content"));
+    ck_assert_int_eq(number_of(json_array_get(two, 1), "index"), 1);
+    ck_assert_uint_eq(json_object_size(json_array_get(two, 1)), 2);
+    json_decref(o);
+    json_decref(other);
+    json_decref(two);
+}
+END_TEST
+
+/* As an editor asks for it: events without a name, and the last one says that it is. */
+START_TEST(a_prompt_is_streamed)
+{
+    const char *ask = "{\"model\": \"" MODEL "\", \"prompt\": \"Once upon a time\", "
+                      "\"n_predict\": 40, \"stop\": [\"was\", \"\\n\\n\"], \"mirostat\": 0, "
+                      "\"temperature\": 0, \"stream\": ";
+    char text[2000] = "", body[400], *line, *rest;
+    json_t *o, *each;
+    bool ended = false;
+    struct reply r;
+
+    snprintf(body, sizeof body, "%sfalse}", ask);
+    o = serving_post("/completion", body, 200);
+    snprintf(body, sizeof body, "%strue}", ask);
+    r = serving_ask("POST", "/completion", NULL, body);
+    for (rest = r.body; (line = strtok_r(NULL, "\n", &rest));) {
+        ck_assert_int_eq(strncmp(line, "data: ", 6), 0);
+        ck_assert((each = json_loads(line + 6, 0, NULL)) != NULL && !ended);
+        strcat(text, string_of(each, "content"));
+        if ((ended = json_is_true(json_object_get(each, "stop"))))
+            ck_assert_str_eq(string_of(each, "stopping_word"), "was");
+        json_decref(each);
+    }
+    ck_assert(ended);
+    ck_assert_str_eq(text, string_of(o, "content"));
+    ck_assert_str_eq(string_of(o, "stop_type"), "word");
+    json_decref(o);
+    free(r.head);
+}
+END_TEST
+
+START_TEST(wrong_prompts_are_named)
+{
+    static const struct {
+        const char *body, *param;
+    } wrong[] = {
+        {"{\"n_predict\": 2}", "prompt"},
+        {"{\"prompt\": 5}", "prompt"},
+        {"{\"prompt\": []}", "prompt"},
+        {"{\"prompt\": [5, \"x\"]}", "prompt"},
+        {"{\"prompt\": \"x\", \"n_probs\": 3}", "n_probs"},
+        {"{\"prompt\": \"x\", \"n\": 2}", "n"},
+        {"{\"prompt\": \"x\", \"n_predict\": \"2\"}", "n_predict"},
+        {"{\"prompt\": \"x\", \"response_fields\": [1]}", "response_fields"},
+        {"{\"prompt\": \"x\", \"json_schema\": 5}", "json_schema"},
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        json_t *o = serving_post("/completion", wrong[i].body, 400);
+
+        ck_assert_str_eq(string_of(json_object_get(o, "error"), "param"), wrong[i].param);
+        json_decref(o);
+    }
+}
+END_TEST
+
 START_TEST(an_editors_request)
 {
     json_t *o = serving_post(INFILL,
@@ -559,8 +645,13 @@ static Suite *suite(void)
                                  NULL};
     const TTest *const ranks[] = {scores_are_the_models, forms_of_reranking,
                                   documents_are_only_text, wrong_documents_are_named, NULL};
-    const TTest *const plain[] = {what_a_model_cannot_is_said, embeddings_of_llama_server,
-                                  sessions_are_listed, NULL};
+    const TTest *const plain[] = {what_a_model_cannot_is_said,
+                                  embeddings_of_llama_server,
+                                  sessions_are_listed,
+                                  a_prompt_is_continued,
+                                  a_prompt_is_streamed,
+                                  wrong_prompts_are_named,
+                                  NULL};
 
     add_case(s, "infill", with_infill, gaps);
     add_case(s, "rerank", with_template, ranks);

@@ -68,7 +68,7 @@ static const char *string_of(const json_t *o, const char *name)
 static void blocks_of(const struct reply *r, char out[1024], int *pieces)
 {
     char *at = r->body;
-    json_t *o;
+    json_t *o, *begun = NULL;
     int open = -1, next = 0;
 
     out[0] = 0;
@@ -96,11 +96,21 @@ static void blocks_of(const struct reply *r, char out[1024], int *pieces)
             ck_assert_int_eq(json_integer_value(json_object_get(o, "index")), open);
             open = -1;
             strcat(out, "|");
+        } else if (strcmp(type, "message_start") == 0) {
+            begun = json_incref(json_object_get(json_object_get(o, "message"), "usage"));
         } else if (strcmp(type, "message_delta") == 0) {
+            const json_t *usage = json_object_get(o, "usage");
+
             snprintf(out + n, 1024 - n, "%s", string_of(d, "stop_reason"));
+            ck_assert_int_gt(json_integer_value(json_object_get(usage, "output_tokens")), 0);
+            ck_assert(json_equal(json_object_get(usage, "input_tokens"),
+                                 json_object_get(begun, "input_tokens")));
+            ck_assert(json_equal(json_object_get(usage, "cache_read_input_tokens"),
+                                 json_object_get(begun, "cache_read_input_tokens")));
         }
     }
     ck_assert_int_eq(open, -1);
+    json_decref(begun);
 }
 
 /* What is said, and what a stream of messages tells of it. */
@@ -471,6 +481,30 @@ START_TEST(an_item_is_cut_short)
 }
 END_TEST
 
+/* One list for the clients of OpenAI and of Anthropic. */
+START_TEST(models_in_anthropics_words)
+{
+    struct reply r = serving_ask("GET", "/v1/models?limit=20", NULL, NULL),
+                 one = serving_ask("GET", "/v1/models/" MODEL, NULL, NULL);
+    json_t *o = serving_read_json(&r, 200), *alone = serving_read_json(&one, 200);
+    const json_t *first = json_array_get(json_object_get(o, "data"), 0);
+
+    ck_assert_str_eq(string_of(first, "id"), MODEL);
+    ck_assert_str_eq(string_of(first, "type"), "model");
+    ck_assert_str_eq(string_of(first, "display_name"), MODEL);
+    ck_assert_str_eq(string_of(first, "created_at") + 19, ".000000000Z");
+    ck_assert_int_gt(json_integer_value(json_object_get(first, "max_model_len")), 0);
+    ck_assert_str_eq(string_of(o, "first_id"), MODEL);
+    ck_assert_str_eq(string_of(o, "last_id"), MODEL);
+    ck_assert(json_is_false(json_object_get(o, "has_more")));
+    ck_assert(json_equal(first, alone));
+    json_decref(o);
+    json_decref(alone);
+    free(r.head);
+    free(one.head);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve_messages");
@@ -486,6 +520,7 @@ static Suite *suite(void)
     tcase_add_test(t, what_is_wrong_is_named);
     tcase_add_test(t, a_call_is_cut_short);
     tcase_add_test(t, an_item_is_cut_short);
+    tcase_add_test(t, models_in_anthropics_words);
     suite_add_tcase(s, t);
     return s;
 }

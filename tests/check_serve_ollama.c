@@ -319,6 +319,29 @@ START_TEST(any_type_of_content)
 }
 END_TEST
 
+START_TEST(times_to_stay_loaded)
+{
+    static const struct {
+        const char *alive;
+        int status;
+    } all[] = {{"-1", 200},        {"1800", 200},     {"0.5", 200},     {"null", 200},
+               {"\"5m\"", 200},    {"\"10\"", 200},   {"\"-1m\"", 200}, {"\"0\"", 200},
+               {"\"1h30m\"", 200}, {"\"1.5h\"", 200}, {"\"\"", 400},    {"\"-\"", 400},
+               {"\"5 m\"", 400},   {"\"m\"", 400},    {"\"5mm\"", 400}, {"\"5m3\"", 400},
+               {"[]", 400},        {"true", 400}};
+    static const char *const with[] = {"\"messages\": []",
+                                       "\"messages\": [{\"role\": \"user\", "
+                                       "\"content\": \"hi\"}], \"options\": {\"num_predict\": 1}"};
+    char body[300];
+
+    for (size_t i = 0; i < 2 * sizeof all / sizeof *all; i++) {
+        snprintf(body, sizeof body, "{\"stream\": false, \"keep_alive\": %s, %s}", all[i / 2].alive,
+                 with[i % 2]);
+        json_decref(serving_post(CHAT_API, body, all[i / 2].status));
+    }
+}
+END_TEST
+
 START_TEST(what_is_wrong_is_told)
 {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -416,6 +439,7 @@ static Suite *suite(void)
     tcase_add_test(t, loads);
     tcase_add_test(t, models_are_listed);
     tcase_add_test(t, any_type_of_content);
+    tcase_add_test(t, times_to_stay_loaded);
     tcase_add_test(t, what_is_wrong_is_told);
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(tools, with_tools, serving_end_well);

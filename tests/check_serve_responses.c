@@ -208,6 +208,164 @@ START_TEST(what_is_wrong_is_named)
 }
 END_TEST
 
+/* ---- tools ---- */
+
+#define FOX_TOOL(more)                                                                         \
+    "{\"type\": \"function\", \"name\": \"find\", " more "\"strict\": false, \"parameters\": " \
+    "{\"type\": \"object\", \"properties\": {\"who\": {\"type\": \"string\"}}}}"
+#define FOREIGN                                                                                    \
+    "{\"type\": \"web_search\", \"external_web_access\": true}, {\"type\": \"custom\", \"name\": " \
+    "\"apply_patch\"}, {\"type\": \"mcp\", \"server_label\": \"x\"}"
+#define SPACE "{\"type\": \"namespace\", \"name\": \"wood\", \"description\": \"d\", \"tools\": ["
+
+static int prompt_with(const char *tools)
+{
+    json_t *o = respond(200, "{\"input\": \"Where?\", \"max_output_tokens\": 1, \"tools\": [%s]}",
+                        tools);
+    int n = prompt_of(o);
+
+    json_decref(o);
+    return n;
+}
+
+/* Programs list what OpenAI's servers run, whatever the server is. */
+START_TEST(tools_of_other_kinds_are_not_shown)
+{
+    static const struct {
+        const char *tools, *param, *said;
+    } wrong[] = {
+        {FOREIGN, "tools", "none of 'tools' is a function"},
+        {SPACE "]}", "tools", "none of 'tools' is a function"},
+        {FOX_TOOL("") ", {\"type\": \"functoin\"}", "tools[1]", "function or namespace"},
+        {"{\"name\": \"find\"}", "tools[0]", "function or namespace"},
+        {"5", "tools[0]", "function or namespace"},
+        {"{\"type\": \"namespace\", \"tools\": []}", "tools[0]", "without a 'name'"},
+        {"{\"type\": \"namespace\", \"name\": \"wood\", \"tools\": {}}", "tools[0]", "without"},
+        {SPACE "{\"type\": \"function\"}]}", "tools[0]", "'name'"},
+    };
+    json_t *o = respond(200, "{\"input\": \"Where?\", \"max_output_tokens\": 1, \"tools\": [%s]}",
+                        FOX_TOOL("") ", " FOREIGN);
+
+    ck_assert_uint_eq(json_array_size(json_object_get(o, "tools")), 4); /* as they were asked for */
+    ck_assert_int_eq(prompt_of(o), prompt_with(FOX_TOOL("")));
+    ck_assert_int_gt(prompt_of(o), prompt_with(""));
+    json_decref(o);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        check_refused(respond(400, "{\"input\": \"x\", \"tools\": [%s]}", wrong[i].tools),
+                      wrong[i].param, wrong[i].said);
+}
+END_TEST
+
+/* A conversation that was begun elsewhere. */
+START_TEST(items_of_other_servers)
+{
+    json_t *o = respond(
+               200, "{" SAID ", \"input\": [{\"role\": \"user\", \"content\": \"Where?\"}, "
+                    "{\"type\": \"web_search_call\", \"id\": \"ws_1\", \"status\": "
+                    "\"completed\"}, {\"type\": \"custom_tool_call\", \"call_id\": \"c\", "
+                    "\"name\": \"patch\", \"input\": \"a fox\"}, {\"type\": "
+                    "\"custom_tool_call_output\", \"call_id\": \"c\", \"output\": \"Done.\"}]}"),
+           *same = respond(200,
+                           "{" SAID ", \"input\": [{\"role\": \"user\", \"content\": \"Where?\"}, "
+                           "{\"type\": \"function_call\", \"call_id\": \"c\", \"name\": \"patch\", "
+                           "\"arguments\": \"{\\\"input\\\": \\\"a fox\\\"}\"}, {\"type\": "
+                           "\"function_call_output\", \"call_id\": \"c\", \"output\": "
+                           "\"Done.\"}]}");
+
+    ck_assert_int_eq(prompt_of(o), prompt_of(same));
+    ck_assert_str_eq(text_of(o), text_of(same));
+    json_decref(o);
+    json_decref(same);
+    check_refused(respond(400, "{\"input\": [{\"type\": \"mcp_call\"}]}"), "input[0]", "mcp_call");
+    check_refused(respond(400, "{\"input\": [{\"type\": \"custom_tool_call\", \"call_id\": 5}]}"),
+                  "input[0]", "");
+}
+END_TEST
+
+/* The request whose answer is a call of wood__find, with a function and a namespace that has one of
+ * the same name. */
+static json_t *in_a_namespace(bool stream)
+{
+    json_t *said = serving_made_to_say(
+               "<tool_call>\n{\"name\": \"wood__find\", \"arguments\": {\"who\": \"fox\"}}\n"
+               "</tool_call>\n<tool_call>\n{\"name\": \"find\", \"arguments\": {}}\n</tool_call>"),
+           *o = json_loads("{\"input\": \"Where?\", \"tools\": [" FOX_TOOL("") ", " SPACE FOX_TOOL(
+                               "\"description\": \"Finds.\", ") ", {\"type\": \"custom\"}]}]}",
+                           0, NULL);
+
+    json_object_set(o, "grammar", json_object_get(said, "grammar"));
+    json_object_set_new(o, "stream", json_boolean(stream));
+    json_decref(said);
+    return o;
+}
+
+static void check_call(const json_t *item, const char *space, const char *arguments)
+{
+    ck_assert_str_eq(string_of(item, "type"), "function_call");
+    ck_assert_str_eq(string_of(item, "name"), "find");
+    ck_assert_str_eq(string_of(item, "namespace"), space);
+    ck_assert_str_eq(string_of(item, "arguments"), arguments);
+}
+
+START_TEST(functions_of_a_namespace)
+{
+    json_t *asked = in_a_namespace(false), *o = serving_post_json(PATH, asked, 200), *stream, *item,
+           *again, *flat;
+    const json_t *output = json_object_get(o, "output");
+    int added = 0, done = 0;
+    char *body, *line, *rest;
+    struct reply r;
+
+    ck_assert_uint_eq(json_array_size(output), 2);
+    check_call(json_array_get(output, 0), "wood", "{\"who\": \"fox\"}");
+    check_call(json_array_get(output, 1), "", "{}");
+    ck_assert_ptr_null(json_object_get(json_array_get(output, 1), "namespace"));
+
+    /* its result: by the stored response, and as calls of a flat name */
+    again = respond(200,
+                    "{\"previous_response_id\": \"%s\", " SAID
+                    ", \"input\": [{\"type\": \"function_call_output\", \"call_id\": \"%s\", "
+                    "\"output\": \"There.\"}]}",
+                    string_of(o, "id"), string_of(json_array_get(output, 0), "call_id"));
+    flat = respond(200,
+                   "{" SAID ", \"input\": [{\"role\": \"user\", \"content\": \"Where?\"}, "
+                   "{\"type\": \"function_call\", \"call_id\": \"a\", \"name\": \"wood__find\", "
+                   "\"arguments\": \"{\\\"who\\\":\\\"fox\\\"}\"}, {\"type\": \"function_call\", "
+                   "\"call_id\": \"b\", \"name\": \"find\", \"arguments\": \"{}\"}, {\"type\": "
+                   "\"function_call_output\", \"call_id\": \"a\", \"output\": \"There.\"}]}");
+    ck_assert_int_eq(prompt_of(again), prompt_of(flat));
+    ck_assert_str_eq(text_of(again), text_of(flat));
+    json_decref(again);
+    json_decref(flat);
+
+    stream = in_a_namespace(true);
+    body = json_dumps(stream, 0);
+    r = serving_ask("POST", PATH, NULL, body);
+    for (rest = r.body; (line = strtok_r(NULL, "\n", &rest));) {
+        json_t *event = strncmp(line, "data: ", 6) == 0 ? json_loads(line + 6, 0, NULL) : NULL;
+        const char *type = string_of(event, "type");
+
+        item = json_object_get(event, "item");
+        if (strcmp(type, "response.output_item.added") == 0)
+            check_call(item, added++ ? "" : "wood", "");
+        if (strcmp(type, "response.function_call_arguments.done") == 0)
+            ck_assert_str_eq(string_of(event, "name"), "find");
+        if (strcmp(type, "response.output_item.done") == 0) {
+            check_call(item, done ? "" : "wood", done ? "{}" : "{\"who\": \"fox\"}");
+            done++;
+        }
+        json_decref(event);
+    }
+    ck_assert_int_eq(added, 2);
+    ck_assert_int_eq(done, 2);
+    free(body);
+    free(r.head);
+    json_decref(stream);
+    json_decref(asked);
+    json_decref(o);
+}
+END_TEST
+
 /* ---- folders ---- */
 
 START_TEST(a_folder_is_found_again)
@@ -314,6 +472,9 @@ static Suite *suite(void)
     tcase_add_test(t, streams_are_stored_as_well);
     tcase_add_test(t, items_are_referred_to);
     tcase_add_test(t, what_is_wrong_is_named);
+    tcase_add_test(t, tools_of_other_kinds_are_not_shown);
+    tcase_add_test(t, functions_of_a_namespace);
+    tcase_add_test(t, items_of_other_servers);
     suite_add_tcase(s, t);
     tcase_add_checked_fixture(own, NULL, serving_end_well);
     tcase_add_test(own, a_folder_is_found_again);

@@ -3,13 +3,14 @@ Each documented field gets every value of a list (other types, no value, numbers
 then ROUNDS (2,000) bodies get several at once. Exit 0: every answer had a status below 500, was JSON (or a stream of it), told a refusal in a line,
 and the server still answers; at the end the answers of each endpoint by status, and the slowest. Run it against a build with the sanitizers
 (make MODE=asan), whose messages end the server. Its time there is the model's: with the bundled one a chat with tools takes 1.5 s (18,500 of
-them: hours), with the first of its eight layers alone 0.1 s and all 39,000 requests 20 minutes. An endpoint alone: its PATH."""
+them: hours), with the first of its eight layers alone (--override-kv) 0.1 s and all 39,000 requests 20 minutes. Endpoints alone: what their paths begin with, PATH,PATH ... SIGINT
+ends it with the same table."""
 import http.client, json, random, sys, time, urllib.parse
 
 where = urllib.parse.urlsplit(sys.argv[1])
 seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
-only = sys.argv[4] if len(sys.argv) > 4 else ""  # what an endpoint's path begins with
+only = sys.argv[4] if len(sys.argv) > 4 else ""  # what paths begin with
 pick = random.Random(seed)
 JSON = {"Content-Type": "application/json"}
 
@@ -106,10 +107,17 @@ def bodies(model):
                            "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}],
         "/v1/responses ": [{"model": model, "input": [{"type": "item_reference", "id": "msg_0123456789abcdef012345670"}, {"role": "user", "content": "x"}],
                             "previous_response_id": "resp_0123456789abcdef01234567", "store": True, "stream": True, "max_output_tokens": 3},
-                           {"model": model, "input": "x", "store": True, "max_output_tokens": 2, "conversation": None, "prompt": None}],
+                           {"model": model, "input": "x", "store": True, "max_output_tokens": 2, "conversation": None, "prompt": None},
+                           {"model": model, "input": [{"role": "user", "content": "x"}, {"type": "function_call", "call_id": "c", "name": "look", "namespace": "n",
+                                                      "arguments": "{}"}], "max_output_tokens": 2,
+                            "tools": [{"type": "namespace", "name": "n", "description": "d", "tools": [{"type": "function", "name": "look", "parameters": {}}]},
+                                      {"type": "web_search"}]}],
         "/v1/embeddings": [{"model": model, "input": ["hi", "ho"], "encoding_format": "base64", "dimensions": 8, "user": "u"},
                            {"model": model, "input": [[5, 6], [7]], "encoding_format": "float"}, {"model": model, "input": [5, 6]}],
         "/embedding": [{"content": ["hi", "ho"], "embd_normalize": 2}, {"input": [5, 6]}],
+        "/completion": [{"prompt": "hi", "n_predict": 2, "stream": False, "cache_prompt": True, "n_probs": 0, "id_slot": -1, "response_fields": ["content"],
+                         "t_max_predict_ms": 1000, "stop": ["zz"]} | SAMPLING,
+                        {"prompt": [[5, 6], "hi"], "n_predict": 1}, {"prompt": [5, 6], "n_predict": 1, "stream": True, "json_schema": SCHEMA}],
         "/infill": [{"input_prefix": "a ", "input_suffix": " b", "prompt": "c", "n_predict": 2, "stream": False, "response_fields": ["content", "timings/prompt_n"],
                      "input_extra": [{"filename": "f", "text": "t"}, {"text": "u"}], "stop": ["zz"]} | SAMPLING,
                     {"input_prefix": "a ", "input_suffix": "", "n_predict": 2, "stream": True}],
@@ -220,18 +228,24 @@ model = json.loads(ask("/v1/models", None, {}, "GET")[2])["data"][0]["id"]
 SAMPLING["lora"] = [{"id": 0, "scale": 0.5}] if json.loads(ask("/lora-adapters", None, {}, "GET")[2]) else []
 # Only with --rerank-template-file and tokens for infilling (--override-kv) these are more than refused.
 SOME_MODELS = ("/infill", "/v1/rerank", "/v1/rerank ")
-all_bodies = {path: each for path, each in bodies(model).items() if path.startswith(only)}
+all_bodies = {path: each for path, each in bodies(model).items() if path.startswith(tuple(only.split(",")))}
 for path, list_of in all_bodies.items():
     for body in list_of:
         check(path, dump(body), "as documented", must=(path != "/lora-adapters" or SAMPLING["lora"])  # there may be none
               and "previous_response_id" not in body and path not in SOME_MODELS)
-for path, list_of in all_bodies.items():
-    for body in list_of:
-        each_field(path, body)
-    print(path, sum(counts[path].values()), "asked", flush=True)
-for _ in range(rounds):
-    path = pick.choice(list(all_bodies))
-    several(path, pick.choice(all_bodies[path]))
+try:
+    for path, list_of in all_bodies.items():
+        for body in list_of:
+            each_field(path, body)
+        print(path, sum(counts[path].values()), "asked", flush=True)
+    for _ in range(rounds):
+        path = pick.choice(list(all_bodies))
+        several(path, pick.choice(all_bodies[path]))
+except KeyboardInterrupt:  # the time is over
+    print("interrupted")
+    if link:
+        link.close()
+        link = None
 for path in ("/health", "/props", "/v1/models", "/v1/models/%00", "/v1/models/" + "a" * 5000, "/v1/models/..%2f..", "/metrics", "/nothing", "/moetop/state", "/slots", "/slots?fail_on_no_slot",
              "/slots?fail_on_no_slot=" + "a" * 5000 + "&&=%00%"):
     status = ask(path, None, {}, "GET")[0]

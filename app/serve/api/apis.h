@@ -35,6 +35,7 @@ void api_lora_list(struct exchange *x);
 void api_lora_set(struct exchange *x);
 void api_props(struct exchange *x);
 void api_slots(struct exchange *x);
+void api_completion(struct exchange *x);
 void api_infill(struct exchange *x);
 void api_rerank(struct exchange *x);
 void api_state(struct exchange *x);

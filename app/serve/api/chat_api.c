@@ -14,6 +14,8 @@
 
 /* ---- writing ---- */
 
+/* Of all chunks the last one alone has a "usage", as with llama-server and vLLM: where OpenAI says
+ * null some programs take it for that chunk. */
 static json_t *chunk(const struct job *j, json_t *choices, bool usage)
 {
     json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", j->id, "object",
@@ -21,8 +23,8 @@ static json_t *chunk(const struct job *j, json_t *choices, bool usage)
                           j->server->model_id, "system_fingerprint", SYSTEM_FINGERPRINT, "choices",
                           choices);
 
-    if (j->wish.include_usage)
-        json_object_set_new(o, "usage", usage ? usage_openai(j) : json_null());
+    if (usage)
+        json_object_set_new(o, "usage", usage_openai(j));
     return o;
 }
 

@@ -80,17 +80,15 @@ static json_t *body(const struct job *j, json_t *choices)
 /* Takes text. Sent with the probabilities of the new tokens. */
 static void put_choice(struct job *j, struct task *t, json_t *text, const char *finish)
 {
-    json_t *logprobs = NULL, *o;
+    json_t *logprobs = NULL;
 
     if (t->fresh && json_array_size(t->fresh)) {
         logprobs = logprobs_lists(t->fresh, &t->offset);
         json_array_clear(t->fresh);
     }
-    o = body(j, json_pack("[{s:i, s:o, s:o?, s:s?}]", "index", t->index, "text", text, "logprobs",
-                          logprobs, "finish_reason", finish));
-    if (j->wish.include_usage)
-        json_object_set_new(o, "usage", json_null());
-    job_event(j, NULL, o);
+    job_event(j, NULL,
+              body(j, json_pack("[{s:i, s:o, s:o?, s:s?}]", "index", t->index, "text", text,
+                                "logprobs", logprobs, "finish_reason", finish)));
 }
 
 /* Sends the prompt with the first text after it, when all of it is scored. */
@@ -174,44 +172,10 @@ static const struct dialect completions = {.piece = completion_piece,
 
 /* ---- reading ---- */
 
-static int read_prompt(const struct job *j, const json_t *v, struct prompt *p, struct refusal *r)
+static int read_prompt(const struct job *j, const json_t *v, const void *with, struct prompt *p,
+                       struct refusal *r)
 {
-    int rc;
-
-    if (!json_is_string(v) && !json_is_array(v))
-        return refuse(r, 400, "invalid_type", "prompt",
-                      "'prompt' must be a string, a list of ids, or a list of these");
-    rc = json_is_string(v) ? text_prompt(j, json_string_value(v), json_string_length(v), p, r)
-                           : text_prompt_ids(j, v, p, "prompt", r);
-    return rc < 0 ? rc : text_prompt_end(j, p, r);
-}
-
-/* One prompt, or a list of them. */
-static int read_prompts(struct job *j, struct refusal *r)
-{
-    const json_t *v = field_get(j->body, "prompt"), *first = json_array_get(v, 0);
-    bool list = json_is_string(first) || json_is_array(first);
-    size_t n = list ? json_array_size(v) : 1;
-    struct prompt *prompts;
-    int rc = 0;
-
-    if (!v)
-        return refuse(r, 400, "missing_required_parameter", "prompt", "'prompt' is missing");
-    if (n * (size_t)j->wish.n > SERVE_TASKS)
-        return refuse(r, 400, "invalid_value", "prompt",
-                      "%zu prompts of %d choices are asked for; at most %d choices are possible", n,
-                      (int)j->wish.n, SERVE_TASKS);
-    if (!(prompts = mem_alloc(n, sizeof *prompts)))
-        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompts");
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = read_prompt(j, list ? json_array_get(v, i) : v, &prompts[i], r);
-    if (rc == 0)
-        rc = job_tasks(j, prompts, (int)n, r);
-    else
-        for (size_t i = 0; i < n; i++)
-            mem_free(prompts[i].ids);
-    mem_free(prompts);
-    return rc;
+    return text_prompt_any(j, v, "prompt", p, r) < 0 ? -1 : text_prompt_end(j, p, r);
 }
 
 #define AT(member) offsetof(struct wish, member)
@@ -238,12 +202,15 @@ static int read_own(struct job *j, struct refusal *r)
 
 static int read_completion(struct job *j, struct refusal *r)
 {
+    const json_t *v;
+
     if (j->wish.max_tokens < 0)
         j->wish.max_tokens = MAX_TOKENS;
     if (request_body(j, r) < 0 || request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
         read_own(j, r) < 0)
         return -1;
-    return read_prompts(j, r);
+    v = field_get(j->body, "prompt");
+    return text_prompts(j, v, text_prompt_is_list(v), "prompt", read_prompt, NULL, r);
 }
 
 void api_completions(struct exchange *x)

@@ -137,35 +137,38 @@ static const struct dialect openai = {.whole_text = openai_whole},
 
 /* ---- reading ---- */
 
-/* truncate: a longer input is cut, not refused. */
-static int read_input(const struct job *j, const json_t *v, bool truncate, const char *name,
-                      struct prompt *p, struct refusal *r)
+struct input {
+    const char *name; /* of its field */
+    bool truncate;    /* a longer one is cut, not refused */
+};
+
+static int read_input(const struct job *j, const json_t *v, const void *with, struct prompt *p,
+                      struct refusal *r)
 {
     const struct engine_info *info = server_info(j->server);
     struct embedding_settings s = embedding_settings(j->server->embedding, info);
+    const struct input *in = with;
     struct stop stop = exchange_stop(j->x);
     struct error e = {0};
 
-    if (json_is_array(v)) {
-        if (text_prompt_ids(j, v, p, name, r) < 0)
+    if (!json_is_string(v)) {
+        if (text_prompt_any(j, v, in->name, p, r) < 0)
             return -1;
-    } else if (!json_is_string(v)) {
-        return refuse(r, 400, "invalid_type", name,
-                      "'%s' must be a string, a list of ids, or a list of these", name);
     } else if (embedding_ids(&s, info, json_string_value(v), json_string_length(v), &stop, &p->ids,
-                             &p->n, &e) < 0) {
+                             &p->n, &e) < 0 &&
+               e.code != ERR_INPUT) { /* ERR_INPUT: empty */
         return refuse_error(r, &e);
     }
     if (!p->n)
-        return refuse(r, 400, "invalid_value", name, "'%s' is empty", name);
-    if (p->n > info->context && truncate) {
+        return refuse(r, 400, "invalid_value", in->name, "'%s' is empty", in->name);
+    if (p->n > info->context && in->truncate) {
         p->n = info->context;
         if (json_is_string(v) && s.end >= 0) /* it may be the one that is pooled */
             p->ids[p->n - 1] = s.end;
     }
     if (p->n <= info->context)
         return 0;
-    return refuse(r, 400, "context_length_exceeded", name,
+    return refuse(r, 400, "context_length_exceeded", in->name,
                   "this model's maximum context length is exceeded: an input has %d tokens, the "
                   "context %d",
                   p->n, info->context);
@@ -174,28 +177,10 @@ static int read_input(const struct job *j, const json_t *v, bool truncate, const
 /* One input, or a list of them. */
 static int read_inputs(struct job *j, const char *name, bool truncate, struct refusal *r)
 {
-    const json_t *v = field_get(j->body, name), *first = json_array_get(v, 0);
-    bool list = json_is_string(first) || json_is_array(first);
-    size_t n = list ? json_array_size(v) : 1;
-    struct prompt *prompts;
-    int rc = 0;
+    const json_t *v = field_get(j->body, name);
+    struct input in = {name, truncate};
 
-    if (!v)
-        return refuse(r, 400, "missing_required_parameter", name, "'%s' is missing", name);
-    if (n > SERVE_TASKS)
-        return refuse(r, 400, "invalid_value", name,
-                      "'%s' has %zu entries; at most %d are possible", name, n, SERVE_TASKS);
-    if (!(prompts = mem_alloc(n, sizeof *prompts)))
-        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the inputs");
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = read_input(j, list ? json_array_get(v, i) : v, truncate, name, &prompts[i], r);
-    if (rc == 0)
-        rc = job_tasks(j, prompts, (int)n, r);
-    else
-        for (size_t i = 0; i < n; i++)
-            mem_free(prompts[i].ids);
-    mem_free(prompts);
-    return rc;
+    return text_prompts(j, v, text_prompt_is_list(v), name, read_input, &in, r);
 }
 
 /* The model, and what does not depend on the API. */

@@ -16,13 +16,23 @@
 /* ---- writing ---- */
 
 /* Anthropic counts cached tokens separately. */
+/* As a stream's end tells them. */
+static json_t *counts(int prompt, int cached, int completion, int thought)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:{s:i}, s:n}", "input_tokens", prompt - cached,
+                     "cache_creation_input_tokens", 0, "cache_read_input_tokens", cached,
+                     "output_tokens", completion, "output_tokens_details", "thinking_tokens",
+                     thought, "server_tool_use");
+}
+
 static json_t *usage(int prompt, int cached, int completion, int thought)
 {
-    return json_pack("{s:i, s:i, s:i, s:i, s:{s:i}, s:n, s:n, s:n, s:s}", "input_tokens",
-                     prompt - cached, "cache_creation_input_tokens", 0, "cache_read_input_tokens",
-                     cached, "output_tokens", completion, "output_tokens_details",
-                     "thinking_tokens", thought, "cache_creation", "inference_geo",
-                     "server_tool_use", "service_tier", "standard");
+    json_t *o = counts(prompt, cached, completion, thought);
+
+    json_object_set_new(o, "cache_creation", json_null());
+    json_object_set_new(o, "inference_geo", json_null());
+    json_object_set_new(o, "service_tier", json_string("standard"));
+    return o;
 }
 
 static json_t *text_block(const char *text, size_t n)
@@ -146,9 +156,10 @@ static void message_task_end(struct job *j, struct task *t)
         open_block(j, PART_ANSWER);
     close_block(j);
     put(j, "message_delta",
-        json_pack("{s:{s:s, s:o, s:n, s:n}, s:{s:i}}", "delta", "stop_reason", stop_reason(t),
+        json_pack("{s:{s:s, s:o, s:n, s:n}, s:o}", "delta", "stop_reason", stop_reason(t),
                   "stop_sequence", stop_sequence(t), "stop_details", "container", "usage",
-                  "output_tokens", t->done.completion_tokens));
+                  counts(t->n_prompt, t->done.cached_tokens, t->done.completion_tokens,
+                         t->reasoning_tokens)));
 }
 
 static void message_end(struct job *j)

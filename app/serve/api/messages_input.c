@@ -35,8 +35,8 @@ static json_t *function_tool(const json_t *tool, size_t i, struct refusal *r)
 
         refuse(
             r, 400, "unsupported_value", param,
-            "'%s' is of type '%.60s', which only Anthropic's servers run; here all tools are the "
-            "client's own",
+            "'%s' is of type '%.60s', which Anthropic's servers run or only its models know; here "
+            "tools have an 'input_schema'",
             param, word ? word : "?");
         return NULL;
     }

@@ -241,7 +241,8 @@ static void answer(struct exchange *x, const struct dialect *dialect,
 
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
-    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0) {
+    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0 &&
+             ollama_keep_alive(j, &why) == 0) {
         if (is_load(j)) {
             answer_load(x, j);
             job_free(j);

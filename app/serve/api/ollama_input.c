@@ -91,6 +91,38 @@ static int read_think(struct job *j, struct refusal *r)
     return 0;
 }
 
+/* As Go writes it: "5m", "1h30m", "-1ms", or a number alone. */
+static bool is_duration(const char *p)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s", "m", "h"};
+
+    p += *p == '-' || *p == '+';
+    if (*p && strspn(p, "0123456789") == strlen(p))
+        return true;
+    do {
+        size_t digits = strspn(p, "0123456789."), n = strcspn(p + digits, "0123456789."), i = 0;
+
+        p += digits;
+        while (i < sizeof units / sizeof *units &&
+               (strlen(units[i]) != n || strncmp(p, units[i], n) != 0))
+            i++;
+        if (!digits || i == sizeof units / sizeof *units)
+            return false;
+        p += n;
+    } while (*p);
+    return true;
+}
+
+int ollama_keep_alive(const struct job *j, struct refusal *r)
+{
+    const json_t *v = field_get(j->body, "keep_alive");
+
+    if (!v || json_is_number(v) || (json_is_string(v) && is_duration(json_string_value(v))))
+        return 0;
+    return refuse(r, 400, "invalid_value", "keep_alive",
+                  "'keep_alive' must be a number of seconds or a duration such as \"5m\"");
+}
+
 int ollama_fields(struct job *j, struct refusal *r)
 {
     if (!field_get(j->body, "stream"))

@@ -7,6 +7,7 @@
 #include "app/serve/request/job.h"
 #include "app/serve/request/request_fields.h"
 #include "app/serve/request/rerank_prompt.h"
+#include "app/serve/request/text_prompt.h"
 
 #include "engine/base/mem.h"
 
@@ -113,9 +114,6 @@ static int check_documents(const json_t *list, struct refusal *r)
     if (!json_is_array(list) || !n)
         return refuse(r, 400, "invalid_type", "documents",
                       "'documents' must be a list of strings, of at least one");
-    if (n > SERVE_TASKS)
-        return refuse(r, 400, "invalid_value", "documents",
-                      "'documents' has %zu entries; at most %d are possible", n, SERVE_TASKS);
     for (size_t i = 0; i < n; i++)
         if (!text_of(json_array_get(list, i)))
             return refuse(r, 400, "invalid_type", "documents",
@@ -139,31 +137,24 @@ static int read_fields(struct job *j, struct refusal *r)
     return check_documents(documents_of(j), r);
 }
 
+static int read_document(const struct job *j, const json_t *v, const void *with, struct prompt *p,
+                         struct refusal *r)
+{
+    return rerank_prompt(j, with, field_get(j->body, "query"), text_of(v), p, r);
+}
+
 /* One task a document, without an answer. */
 static int make_tasks(struct job *j, const struct rerank *k, struct refusal *r)
 {
-    const json_t *list = documents_of(j), *query = field_get(j->body, "query");
-    size_t n = json_array_size(list);
-    struct prompt *prompts = mem_alloc(n, sizeof *prompts);
-    int rc = 0;
-
-    if (!prompts)
-        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the documents");
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = rerank_prompt(j, k, query, text_of(json_array_get(list, i)), &prompts[i], r);
-    if (rc == 0)
-        rc = job_tasks(j, prompts, (int)n, r);
-    else
-        for (size_t i = 0; i < n; i++)
-            mem_free(prompts[i].ids);
-    mem_free(prompts);
-    for (int i = 0; i < j->n_tasks && rc == 0; i++) {
+    if (text_prompts(j, documents_of(j), true, "documents", read_document, k, r) < 0)
+        return -1;
+    for (int i = 0; i < j->n_tasks; i++) {
         struct turn *t = &j->tasks[i].turn;
 
         t->asked[t->n_asked++] = k->yes;
         t->asked[t->n_asked++] = k->no;
     }
-    return rc;
+    return 0;
 }
 
 static int read_rerank(struct job *j, struct refusal *r)

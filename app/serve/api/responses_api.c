@@ -79,13 +79,15 @@ static json_t *reasoning_item(const struct job *j, const struct strbuf *text, co
 static json_t *call_item(const struct job *j, const json_t *call, size_t i, const char *arguments,
                          const char *status)
 {
-    const json_t *f = json_object_get(call, "function");
+    const json_t *f = json_object_get(call, "function"), *space;
+    const char *name = json_string_value(json_object_get(f, "name"));
     char id[64];
 
     item_id(j, "fc_", i, id);
+    space = responses_namespace(j, &name);
     return json_pack(
-        "{s:s, s:s, s:s, s:O, s:O, s:o}", "type", "function_call", "id", id, "status", status,
-        "call_id", json_object_get(call, "id"), "name", json_object_get(f, "name"), "arguments",
+        "{s:s, s:s, s:s, s:O, s:s, s:O*, s:o}", "type", "function_call", "id", id, "status", status,
+        "call_id", json_object_get(call, "id"), "name", name, "namespace", space, "arguments",
         arguments ? json_string(arguments) : json_incref(json_object_get(f, "arguments")));
 }
 
@@ -268,13 +270,14 @@ static void response_call_piece(struct job *j, struct task *t, size_t i, const c
 static void response_call_end(struct job *j, struct task *t, const json_t *call, size_t i)
 {
     const json_t *function = json_object_get(call, "function");
+    const char *name = json_string_value(json_object_get(function, "name"));
     char id[64];
 
     item_id(j, "fc_", i, id);
+    responses_namespace(j, &name);
     put(j, "response.function_call_arguments.done",
-        json_pack("{s:s, s:i, s:O, s:O}", "item_id", id, "output_index", j->items, "arguments",
-                  json_object_get(function, "arguments"), "name",
-                  json_object_get(function, "name")));
+        json_pack("{s:s, s:i, s:O, s:s}", "item_id", id, "output_index", j->items, "arguments",
+                  json_object_get(function, "arguments"), "name", name));
     put_item(j, "response.output_item.done", call_item(j, call, i, NULL, call_status(t, i)));
     j->items++;
 }

@@ -27,7 +27,7 @@
 #define SERVE_STOPS 64 /* stop strings per request, and bytes of one */
 #define SERVE_STOP_BYTES 1024
 #define SERVE_CHOICES 128
-#define SERVE_TASKS 1024 /* choices for all prompts of a request */
+#define SERVE_TASKS 2048 /* choices for all prompts of a request; OpenAI takes as many inputs */
 
 struct access;
 struct server_status;

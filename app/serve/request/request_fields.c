@@ -24,12 +24,12 @@ static int check_model(struct job *j, struct refusal *r)
     const struct server *s = j->server;
     const json_t *v = field_get(j->body, "model");
     const char *name = json_string_value(v);
-    bool several = registry_id(s->registry, 1) != NULL;
+    bool several = registry_id(s->registry, 1) != NULL, none = !v || (name && !*name);
     int i;
 
-    if (!v && !several)
+    if (none && (!several || s->any_model))
         return 0;
-    if (!v)
+    if (none)
         return refuse(r, 400, "missing_required_parameter", "model",
                       "'model' is missing; '%.200s' is loaded, GET /v1/models lists all",
                       s->model_id);

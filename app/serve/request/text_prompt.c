@@ -52,6 +52,17 @@ int text_prompt_ids(const struct job *j, const json_t *v, struct prompt *p, cons
     return 0;
 }
 
+int text_prompt_any(const struct job *j, const json_t *v, const char *name, struct prompt *p,
+                    struct refusal *r)
+{
+    if (json_is_string(v))
+        return text_prompt(j, json_string_value(v), json_string_length(v), p, r);
+    if (json_is_array(v))
+        return text_prompt_ids(j, v, p, name, r);
+    return refuse(r, 400, "invalid_type", name,
+                  "'%s' must be a string, a list of ids, or a list of these", name);
+}
+
 int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r)
 {
     int context = server_info(j->server)->context;
@@ -67,4 +78,41 @@ int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r)
     if (p->n > 1) /* repeated prompt: all but its last token is cached */
         p->marks[p->n_marks++] = p->n - 1;
     return 0;
+}
+
+bool text_prompt_is_list(const json_t *v)
+{
+    const json_t *first = json_array_get(v, 0);
+
+    return json_is_string(first) || json_is_array(first);
+}
+
+int text_prompts(struct job *j, const json_t *v, bool list, const char *name, prompt_read_fn *read,
+                 const void *with, struct refusal *r)
+{
+    size_t n = list ? json_array_size(v) : 1;
+    struct prompt *prompts;
+    int rc = 0;
+
+    if (!v)
+        return refuse(r, 400, "missing_required_parameter", name, "'%s' is missing", name);
+    if (n > SERVE_TASKS)
+        return refuse(r, 400, "invalid_value", name,
+                      "'%s' has %zu entries; at most %d are possible", name, n, SERVE_TASKS);
+    if (n * (size_t)j->wish.n > SERVE_TASKS)
+        return refuse(r, 400, "invalid_value", name,
+                      "'%s' has %zu entries, and 'n' asks for %d choices of each; at most %d are "
+                      "possible in all",
+                      name, n, (int)j->wish.n, SERVE_TASKS);
+    if (!(prompts = mem_alloc(n, sizeof *prompts)))
+        return refuse(r, 503, "out_of_memory", NULL, "out of memory for the prompts");
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read(j, list ? json_array_get(v, i) : v, with, &prompts[i], r);
+    if (rc == 0)
+        rc = job_tasks(j, prompts, (int)n, r);
+    else
+        for (size_t i = 0; i < n; i++)
+            mem_free(prompts[i].ids);
+    mem_free(prompts);
+    return rc;
 }

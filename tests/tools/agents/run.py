@@ -3,14 +3,17 @@
 
     run.py [--moetop PATH] [--venvs DIR] [--record DIR] [NAME ...]
 
-Each NAME.py beside this file is one program's plain workflow: its packages (`# pip:`) are installed
-from PyPI into a folder of their own, it runs with BASE_URL in its environment, and prints what it
-got. A table with versions is printed last; the exit status is 1 if any failed.
+Each NAME.py beside this file is one program's plain workflow: its packages (`# pip:`; `# bare:` one
+whose requirements are installed without those named by `# without:`; `# of:` says what it follows
+where there are none) are installed from PyPI into a folder of their own, it runs
+with BASE_URL in its environment, and prints what it got. A table with versions is printed last; the
+exit status is 1 if any failed.
 
 The bundled model is too small to use tools by itself, so a proxy between the program and the server
 adds a grammar to each request: the k-th answer is the k-th text of `# say:` (a JSON list, null: let
 the model speak). Nothing else of a request is changed. --record keeps the requests, for the tests
-that replay them without network.
+that replay them without network; in a request of more than 16 KB texts are cut to 40 characters, for
+the shape is what is replayed, and instructions of many pages are not.
 """
 import argparse
 import http.client
@@ -28,7 +31,7 @@ import urllib.parse
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SPOKEN = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate",
-          "/v1/completions")
+          "/v1/completions", "/completion")
 HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive"}
 
 
@@ -36,6 +39,15 @@ def literal(text):
     """A grammar that allows this text alone."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'root ::= "{escaped}"'
+
+
+def cut(value, key=""):
+    """The value with its long texts cut, but for what is itself JSON or a grammar."""
+    if isinstance(value, dict):
+        return {k: cut(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [cut(v, key) for v in value]
+    return value[:40] if isinstance(value, str) and key not in ("grammar", "arguments") else value
 
 
 class Proxy(http.server.ThreadingHTTPServer):
@@ -103,20 +115,39 @@ def header(path, name):
     return found.group(1) if found else ""
 
 
-def install(venv, packages):
+def pip(venv, *arguments):
+    subprocess.run([venv / "bin/pip", "install", "-q", *arguments], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def name_of(requirement):
+    return re.split(r"[\[=<>~; ]", requirement)[0]
+
+
+def install(venv, path):
+    """Returns the names of what is told in the table."""
+    packages, bare = header(path, "pip").split(), header(path, "bare")
     if not (venv / "bin/python").exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    have = venv / "installed"
-    if not have.exists() or have.read_text() != packages:
-        subprocess.run([venv / "bin/pip", "install", "-q", *packages.split()], check=True,
-                       stdout=subprocess.DEVNULL)
-        have.write_text(packages)
+    have, wanted = venv / "installed", " ".join([*packages, bare]).strip()
+    if not have.exists() or have.read_text() != wanted:
+        if bare:
+            pip(venv, "--no-deps", bare)
+            code = ("import importlib.metadata as m, sys\n"
+                    "print(*(r for r in m.requires(sys.argv[1]) if 'extra ==' not in r), sep='\\n')")
+            needs = subprocess.run([venv / "bin/python", "-c", code, name_of(bare)], check=True,
+                                   text=True, capture_output=True).stdout.splitlines()
+            without = header(path, "without").split()
+            packages = packages + [r for r in needs if name_of(r) not in without]
+        if packages:
+            pip(venv, *packages)
+        have.write_text(wanted)
+    return [name_of(p) for p in ([bare] if bare else header(path, "pip").split())]
 
 
-def versions(venv, packages):
+def versions(venv, names):
     code = ("import importlib.metadata as m, sys\n"
             "print(', '.join(f'{p} {m.version(p)}' for p in sys.argv[1:]))")
-    names = [re.split(r"[\[=<>]", p)[0] for p in packages.split()]
     return subprocess.run([venv / "bin/python", "-c", code, *names], text=True,
                           capture_output=True).stdout.strip()
 
@@ -132,12 +163,11 @@ def serve(moetop):
 
 
 def run(path, venvs, proxy, record):
-    packages = header(path, "pip")
     venv = venvs / path.stem
     try:
-        install(venv, packages)
+        names = install(venv, path)
     except subprocess.CalledProcessError:
-        return "not installed", packages, ""
+        return "not installed", header(path, "pip"), ""
     proxy.begin(json.loads(header(path, "say") or "[]"))
     begun = time.monotonic()
     home = venv / "home"
@@ -154,8 +184,9 @@ def run(path, venvs, proxy, record):
     except subprocess.TimeoutExpired:
         good, why = False, ["300 s are over"]
     if record and good:
-        (record / f"{path.stem}.json").write_text(json.dumps(proxy.seen, indent=1))
-    return ("ok" if good else "FAILED", versions(venv, packages),
+        seen = [cut(each) if len(json.dumps(each)) > 16_000 else each for each in proxy.seen]
+        (record / f"{path.stem}.json").write_text(json.dumps(seen, separators=(",", ":")))
+    return ("ok" if good else "FAILED", versions(venv, names) or header(path, "of"),
             f"{len(proxy.seen)} requests, {time.monotonic() - begun:.1f} s: {why[0][:100]}")
 
 

@@ -1,10 +1,11 @@
-/* llama-server's /infill: the model writes what stands between two texts, for editors. Reading:
- * pool; writing: dispatcher. */
+/* llama-server's own forms of a text that the model writes: /completion, what follows a prompt, and
+ * /infill, what stands between two texts, for editors. Reading: pool; writing: dispatcher. */
 #include "app/serve/api/apis.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/infill_prompt.h"
 #include "app/serve/request/job.h"
 #include "app/serve/request/request_fields.h"
+#include "app/serve/request/text_prompt.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -16,8 +17,8 @@
 
 /* ---- writing ---- */
 
-static void infill_piece(struct job *j, struct task *t, enum answer_part part, const char *text,
-                         size_t n)
+static void llama_piece(struct job *j, struct task *t, enum answer_part part, const char *text,
+                        size_t n)
 {
     job_event(j, NULL,
               json_pack("{s:i, s:s%, s:b, s:i, s:i}", "index", t->index, "content", text, n, "stop",
@@ -98,31 +99,39 @@ static json_t *selected(const struct job *j, json_t *o)
     return out;
 }
 
-static void infill_task_end(struct job *j, struct task *t)
+static void llama_task_end(struct job *j, struct task *t)
 {
     job_event(j, NULL, selected(j, last_json(j, t, true)));
 }
 
-static void infill_end(struct job *j)
+static void llama_end(struct job *j)
 {
     /* the last event says that it is */
 }
 
-static void infill_failure(struct job *j, const struct refusal *r)
+static void llama_failure(struct job *j, const struct refusal *r)
 {
     job_event(j, NULL, refusal_json(r, API_OPENAI));
 }
 
-static json_t *infill_whole(struct job *j)
+static json_t *llama_whole(struct job *j)
 {
-    return selected(j, last_json(j, &j->tasks[0], false));
+    json_t *all = json_array(), *one;
+
+    for (int i = 0; i < j->n_tasks; i++)
+        json_array_append_new(all, selected(j, last_json(j, &j->tasks[i], false)));
+    if (j->n_tasks > 1)
+        return all;
+    one = json_incref(json_array_get(all, 0));
+    json_decref(all);
+    return one;
 }
 
-static const struct dialect infill = {.piece = infill_piece,
-                                      .task_end = infill_task_end,
-                                      .end = infill_end,
-                                      .failure = infill_failure,
-                                      .whole = infill_whole};
+static const struct dialect llama = {.piece = llama_piece,
+                                     .task_end = llama_task_end,
+                                     .end = llama_end,
+                                     .failure = llama_failure,
+                                     .whole = llama_whole};
 
 /* ---- reading ---- */
 
@@ -234,7 +243,33 @@ static int read_infill(struct job *j, struct refusal *r)
     return 0;
 }
 
+static int read_prompt(const struct job *j, const json_t *v, const void *with, struct prompt *p,
+                       struct refusal *r)
+{
+    return text_prompt_any(j, v, "prompt", p, r) < 0 ? -1 : text_prompt_end(j, p, r);
+}
+
+static int read_completion(struct job *j, struct refusal *r)
+{
+    const json_t *v, *scores;
+
+    if (request_body(j, r) < 0 || check_lists(field_get(j->body, "response_fields"), NULL, r) < 0 ||
+        read_own(j, r) < 0)
+        return -1;
+    scores = field_get(j->body, "n_probs");
+    if (scores && json_integer_value(scores) != 0)
+        return refuse(r, 400, "unsupported_value", "n_probs",
+                      "'n_probs' is not supported here: use 'logprobs' of /v1/completions");
+    v = field_get(j->body, "prompt");
+    return text_prompts(j, v, text_prompt_is_list(v), "prompt", read_prompt, NULL, r);
+}
+
+void api_completion(struct exchange *x)
+{
+    dispatcher_answer(x, &llama, "", read_completion);
+}
+
 void api_infill(struct exchange *x)
 {
-    dispatcher_answer(x, &infill, "infill-", read_infill);
+    dispatcher_answer(x, &llama, "infill-", read_infill);
 }
