@@ -303,6 +303,11 @@ $(B)/tests/golden_tool: $(B)/tests/golden_tool.o $(B)/tests/golden.o $(B)/tests/
 golden: $(B)/tests/golden_tool
 	$(Q)$< $(DIRS)
 
+# How decoding shares its work among cores of unequal speed; a benchmark, not a test.
+$(B)/tests/uneven_cores: $(B)/tests/uneven_cores.o $(B)/tests/tiny_model.o $(B)/libmoetop.a
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LIBS)
+
 # Masks of JSON schemas, asked by tests/tools/grammar_masks.py.
 $(B)/tests/grammar_masks: $(B)/tests/grammar_masks.o $(B)/libmoetop.a
 	@echo "LD   $@"
@@ -313,4 +318,4 @@ include configs/packaging/package.mk
 clean:
 	rm -rf build moetop
 
--include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(ASAN_WIDE:.o=.d) $(B)/tests/golden_tool.d $(B)/tests/grammar_masks.d
+-include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(ASAN_WIDE:.o=.d) $(B)/tests/golden_tool.d $(B)/tests/grammar_masks.d $(B)/tests/uneven_cores.d

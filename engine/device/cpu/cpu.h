@@ -18,6 +18,7 @@
 #include "engine/device/cpu/crowd.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/shape_table.h"
+#include "engine/device/cpu/shares.h"
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
 #include "engine/device/state.h"
@@ -168,6 +169,7 @@ struct cpu_device {
     bool own_pool; /* or device_config's */
     /* number of threads for jobs of several rows, of one */
     struct crowd reading, decoding;
+    struct shares reading_shares, decoding_shares;
     int n_threads, max_rows, context, chunks_max;
     int widest_ffn;          /* of any expert, rounded up to whole blocks */
     bool by_unit;            /* gate and up of one row, see gate_task */
