@@ -1088,6 +1088,50 @@ START_TEST(test_crowd_job)
 }
 END_TEST
 
+/* A window of threads that work at these speeds. */
+static bool shares_window(struct shares *s, const double *speed)
+{
+    double phases[POOL_MAX], ns[POOL_MAX];
+
+    for (int i = 0; i < s->n; i++) {
+        ns[i] = 1e7;
+        phases[i] = speed[i] * 1e-4 * ns[i];
+    }
+    return shares_judge(s, phases, ns);
+}
+
+/* Shares follow measured speeds where they differ, and stay where they do not. */
+START_TEST(test_shares)
+{
+    static const double same[] = {1, 0.97, 1, 0.95}, half[] = {2, 2, 1, 1}, none[] = {0, 0, 0, 0},
+                        absent[] = {2, 2, 1, 0};
+    struct shares s;
+    int moves = 0;
+
+    shares_init(&s, 4);
+    for (int i = 0; i < 10; i++)
+        ck_assert(!shares_window(&s, same));
+    ck_assert(!s.differ);
+    ck_assert(!shares_window(&s, none)); /* nothing was done */
+    for (int i = 0; i < 30; i++)
+        moves += shares_window(&s, half);
+    ck_assert(s.differ);
+    ck_assert_int_ge(moves, 1);
+    ck_assert_int_le(moves, 20); /* it comes to rest */
+    ck_assert_int_eq(s.share[0], POOL_SHARE);
+    ck_assert_int_le(abs(s.share[2] - POOL_SHARE / 2), POOL_SHARE / 20);
+    ck_assert(!shares_window(&s, half));
+    for (int i = 0; i < 10; i++) /* a thread that had nothing to do keeps what is known of it */
+        shares_window(&s, absent);
+    ck_assert_int_le(abs(s.share[3] - POOL_SHARE / 2), POOL_SHARE / 20);
+    for (int i = 0; i < 30; i++)
+        shares_window(&s, same);
+    ck_assert(!s.differ);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(s.share[i], POOL_SHARE);
+}
+END_TEST
+
 /* _i: of which layer, of layers that are alike (0) or not */
 START_TEST(test_kv_moves)
 {
@@ -1205,6 +1249,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits_disturbed);
     tcase_add_test(t, test_crowd);
     tcase_add_test(t, test_crowd_job);
+    tcase_add_test(t, test_shares);
     tcase_add_test(t, test_same_bits_narrow);
     tcase_add_test(t, test_same_bits_long);
     tcase_add_test(t, test_quantised_model);

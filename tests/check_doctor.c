@@ -402,6 +402,15 @@ START_TEST(memory_pages_swap_and_cache)
     d.place.cache = NULL;
     strcpy(d.place.cache_why, "it belongs to another user");
     expect("cache", DOCTOR_WARN, "another user", "--cache-dir");
+    ck_assert_ptr_null(nth("kernel choices", 0)); /* nothing was measured yet */
+    d.measures.tuned = (struct tune_count){.choices = 40};
+    expect("kernel choices", DOCTOR_OK, "40, measured on a quiet machine", NULL);
+    d.measures.tuned = (struct tune_count){.choices = 40, .busy = 17, .most = 62};
+    expect("kernel choices", DOCTOR_WARN,
+           "17 of 40 were measured while other programs took up to 62 %",
+           "quieter at a later start");
+    d.measures.tuned = (struct tune_count){.choices = 40, .busy = 17, .floats = 3, .most = 62};
+    expect("kernel choices", DOCTOR_WARN, "17 of 40", "3 of them are of float weights");
     d.measures.disk_rate = 0.1e9;
     expect("disk", DOCTOR_NOTE, "0.10 GB/s", "NVMe");
     d.measures.disk_rate = 0;

@@ -254,8 +254,13 @@ START_TEST(pieces)
         {0, 0, 44, 1, 32},  /* a dense layer */
     };
 
+    static const int half[] = {1024, 512}, same[] = {1024, 1024};
+
+    /* 192 units, 128 for the fast thread: pieces of 11, 11 and 2 give it 131 */
+    ck_assert_int_eq(piece_units(8, 24, 0, half, 2), 11);
+    ck_assert_int_eq(piece_units(8, 24, 0, same, 2), 24);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_int_eq(piece_units(cases[i].matrices, cases[i].units, cases[i].further,
+        ck_assert_int_eq(piece_units(cases[i].matrices, cases[i].units, cases[i].further, NULL,
                                      cases[i].threads),
                          cases[i].want);
 }

@@ -4,6 +4,9 @@
 #include "engine/base/topology.h"
 #include "tests/support.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -250,6 +253,194 @@ START_TEST(test_topology)
 }
 END_TEST
 
+/* Writes a file of a machine's /sys below the test's folder. */
+static void put(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(const char *path, const char *format, ...)
+{
+    char full[1024], command[1200];
+    va_list list;
+    FILE *f;
+
+    snprintf(full, sizeof full, "%s/machine%s", support_tmpdir(), path);
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", full);
+    if (!(f = fopen(full, "w"))) {
+        ck_assert_int_eq(system(command), 0);
+        f = fopen(full, "w");
+    }
+    ck_assert_ptr_nonnull(f);
+    va_start(list, format);
+    vfprintf(f, format, list);
+    va_end(list);
+    fclose(f);
+}
+
+/* One logical CPU: its core's CPUs and those that share each level of cache with it, as masks. */
+static void put_cpu(int cpu, int core, unsigned siblings, unsigned level2, unsigned level3, int mhz)
+{
+    static const struct {
+        int level;
+        const char *type, *size;
+    } caches[] = {{1, "Data", "48K"},
+                  {1, "Instruction", "64K"},
+                  {2, "Unified", "2048K"},
+                  {3, "Unified", "24576K"}};
+    char path[200];
+
+#define FILE_OF(name) \
+    (snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", cpu, name), path)
+    put(FILE_OF("topology/core_id"), "%d\n", core);
+    put(FILE_OF("topology/physical_package_id"), "0\n");
+    put(FILE_OF("topology/thread_siblings"), "%06x\n", siblings);
+    put(FILE_OF("topology/core_cpus"), "%06x\n", siblings);
+    put(FILE_OF("topology/core_siblings"), "%06x\n", (1u << 22) - 1);
+    put(FILE_OF("topology/package_cpus"), "%06x\n", (1u << 22) - 1);
+    put(FILE_OF("cpufreq/cpuinfo_max_freq"), "%d\n", mhz * 1000);
+    for (int i = 0; i < (level3 ? 4 : 3); i++) {
+        char name[64];
+        unsigned with = caches[i].level == 3 ? level3 : caches[i].level == 2 ? level2 : siblings;
+
+        snprintf(name, sizeof name, "cache/index%d/level", i);
+        put(FILE_OF(name), "%d\n", caches[i].level);
+        snprintf(name, sizeof name, "cache/index%d/type", i);
+        put(FILE_OF(name), "%s\n", caches[i].type);
+        snprintf(name, sizeof name, "cache/index%d/size", i);
+        put(FILE_OF(name), "%s\n", caches[i].size);
+        snprintf(name, sizeof name, "cache/index%d/shared_cpu_map", i);
+        put(FILE_OF(name), "%06x\n", with);
+    }
+#undef FILE_OF
+}
+
+/* What Linux shows of a Core Ultra 9 185H: six performance cores with two threads, two of them
+ * clocked higher, eight efficiency cores in groups of four, and two of low power outside the
+ * third-level cache. low: their greatest clock in MHz. level3: they have that cache, so that their
+ * clock alone gives them away. */
+static void core_ultra(int low, bool level3)
+{
+    const unsigned all = (1u << 22) - 1, ring = (1u << 20) - 1;
+
+    put("/sys/devices/system/cpu/online", "0-21\n");
+    put("/sys/devices/system/cpu/possible", "0-21\n");
+    put("/sys/devices/system/cpu/present", "0-21\n");
+    put("/sys/devices/cpu_core/cpus", "0-11\n");
+    put("/sys/devices/cpu_atom/cpus", "12-21\n");
+    put("/sys/devices/system/node/online", "0\n");
+    put("/sys/devices/system/node/node0/cpumap", "%06x\n", all);
+    put("/sys/devices/system/node/node0/cpulist", "0-21\n");
+    put("/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 32000000 kB\n");
+    put("/sys/devices/system/node/node0/distance", "10\n");
+    put("/proc/meminfo", "MemTotal: 32000000 kB\n");
+    put("/proc/mounts", "sysfs /sys sysfs rw 0 0\n");
+    put("/proc/self/cgroup", "0::/\n");
+    for (int i = 0; i < 22; i++) {
+        unsigned core = i < 12 ? 3u << (i & ~1) : 1u << i,
+                 group = i < 12   ? core
+                         : i < 20 ? 0xfu << (12 + (i - 12) / 4 * 4)
+                                  : 3u << 20;
+
+        put_cpu(i, i < 12 ? i / 2 * 4 : i + 20, core, group, i < 20 || level3 ? ring : 0,
+                i < 4    ? 5100
+                : i < 12 ? 4800
+                : i < 20 ? 3800
+                         : low);
+    }
+}
+
+#if defined(__x86_64__)
+/* The threads are on the performance cores, then on the efficiency cores, never on those of low
+ * power. */
+START_TEST(test_hybrid)
+{
+    static const int fast[] = {0, 2, 4, 6, 8, 10};
+    char root[600];
+    int cpus[64], kinds[TOPOLOGY_KINDS], n, efficient = 0;
+
+    core_ultra(_i == 1 ? 1200 : 2500, _i == 1);
+    snprintf(root, sizeof root, "%s/machine", support_tmpdir());
+    setenv("HWLOC_FSROOT", root, 1);
+    setenv("HWLOC_THISSYSTEM", "0", 1);
+    ck_assert_int_eq(topology_cores(), 14);
+    ck_assert_int_le(topology_default_threads(), 14);
+    ck_assert_int_eq(topology_kinds(kinds), 2);
+    ck_assert_int_eq(kinds[0], 6);
+    ck_assert_int_eq(kinds[1], 8);
+    ck_assert_int_eq(topology_nodes(), 1);
+    n = topology_core_cpus(cpus, 64);
+    ck_assert_int_eq(n, 14);
+    ck_assert_mem_eq(cpus, fast, sizeof fast);
+    for (int i = 6; i < n; i++) {
+        ck_assert_int_ge(cpus[i], 12);
+        ck_assert_int_le(cpus[i], 19);
+        efficient |= 1 << cpus[i];
+    }
+    ck_assert_int_eq(efficient, 0xff << 12);
+}
+END_TEST
+#endif
+
+/* Which cores are left out. */
+START_TEST(test_low_power)
+{
+    struct topology_core lunar[] = {{.cpu = 0, .mhz = 5000, .shared_cache = true},
+                                    {.cpu = 1, .mhz = 3700}},
+                         plain[] = {{.cpu = 0, .mhz = 5000}, {.cpu = 1, .mhz = 3000}},
+                         slow[] = {{.cpu = 0, .mhz = 2999}, {.cpu = 1, .mhz = 5000}},
+                         unknown[] = {{.cpu = 0}, {.cpu = 1, .mhz = 5000}};
+
+    ck_assert_int_eq(topology_hybrid(lunar, 2), 1);
+    ck_assert_int_eq(lunar[0].cpu, 0);
+    ck_assert_int_eq(topology_hybrid(plain, 2), 2); /* nobody has a third level */
+    ck_assert_int_eq(topology_hybrid(slow, 2), 1);
+    ck_assert_int_eq(slow[0].cpu, 1);
+    ck_assert_int_eq(topology_hybrid(unknown, 2), 2);
+}
+END_TEST
+
+/* Parts in proportion to shares: every task once whoever computes, and whoever is there has the
+ * absent ones' too. */
+START_TEST(test_shares)
+{
+    static const int share[] = {1024, 512, 1024};
+    static struct ring_work w;
+    struct error e;
+    double phases, sum = 0;
+    uint64_t ns;
+
+    ck_assert_int_eq(pool_new(&w.pool, 3, false, &e), 0);
+    for (int i = 0; i <= 3; i++)
+        ck_assert_int_eq(pool_part(w.pool, 100, 1, i), 100 * i / 3);
+    pool_shares_set(w.pool, share);
+    ck_assert_int_eq(pool_part(w.pool, 100, 1, 0), 0);
+    ck_assert_int_eq(pool_part(w.pool, 100, 1, 1), 40);
+    ck_assert_int_eq(pool_part(w.pool, 100, 1, 2), 60);
+    ck_assert_int_eq(pool_part(w.pool, 100, 1, 3), 100);
+    ck_assert_int_eq(pool_part(w.pool, 100, 7, 1), 5 * 7 + 7 * 1); /* whole chunks: 15 of 7 */
+    for (int timed = 0; timed < 2; timed++) {
+        memset(w.taken, 0, sizeof w.taken);
+        pool_timed_set(w.pool, timed);
+        for (int i = 0; i < 200; i++)
+            pool_run_elastic(w.pool, note, &w);
+        for (int i = 0; i < 12; i++)
+            ck_assert_int_eq(w.taken[100 + i], 200);
+    }
+    for (int i = 0; i < 3; i++) {
+        pool_timed_take(w.pool, i, &phases, &ns);
+        ck_assert(phases == 0 || ns > 0);
+        sum += phases;
+    }
+    ck_assert(sum > 199.999 && sum < 200.001); /* all of every phase, by someone */
+    pool_timed_take(w.pool, 0, &phases, &ns);
+    ck_assert(phases == 0 && ns == 0);
+    pool_timed_set(w.pool, false);
+    pool_elastic_limit(w.pool, 2);
+    pool_run_elastic(w.pool, note, &w);
+    ck_assert_int_eq(pool_part(w.pool, 90, 1, 1), 60);
+    ck_assert_int_eq(pool_part(w.pool, 90, 1, 2), 90);
+    ck_assert_int_eq(pool_part(w.pool, 90, 1, 3), 90);
+    pool_free(w.pool);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("pool");
@@ -261,6 +452,11 @@ static Suite *suite(void)
     tcase_add_test(t, test_limit);
     tcase_add_test(t, test_refused);
     tcase_add_test(t, test_topology);
+#if defined(__x86_64__)
+    tcase_add_loop_test(t, test_hybrid, 0, 2);
+#endif
+    tcase_add_test(t, test_low_power);
+    tcase_add_test(t, test_shares);
     suite_add_tcase(s, t);
     return s;
 }

@@ -523,6 +523,11 @@ static void line(struct player *p, char *s)
         p->t.n_devices = 2;
         p->t.devices[1].weight_bytes = 600ull << 20;
         publish(p);
+    } else if (strcmp(word, "kinds") == 0) { /* of cores: fast and slow threads, their share */
+        p->t.devices[0].fast_threads = strtoull(a, NULL, 10);
+        p->t.devices[0].slow_threads = strtoull(b, NULL, 10);
+        p->t.devices[0].slow_share = strtoull(c, NULL, 10);
+        publish(p);
     } else if (strcmp(word, "user") == 0) {
         ui_block_add(&p->m, UI_USER, rest);
     } else if (strcmp(word, "sampling") == 0) {

@@ -1,5 +1,6 @@
 /* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it
  * says cannot change the text of quantised weights. */
+#include "engine/base/load.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
 #include "engine/device/cpu/kernels/kernels.h"
@@ -21,8 +22,8 @@ START_TEST(test_lookup)
     struct tune t = {0};
 
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 24);
-    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 32, 64, 8}));
-    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 64, 48}));
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 32, 64, 8, {0}}));
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 64, 48, {0}}));
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 8);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 128, 64, 24), 48);
     /* the last slice of a matrix */
@@ -30,13 +31,13 @@ START_TEST(test_lookup)
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 100, 64, 24), 48);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 96, 24), 24);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q8_0, 32, 64, 24), 24);
-    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 32, 64, 9}));
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 32, 64, 9, {0}}));
     ck_assert_int_eq(t.n, 2);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 9);
     for (int i = 0; i < TUNE_MAX - 2; i++)
-        ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q8_0, 32, 32 + i, 9}));
-    ck_assert(!tune_set(&t, (struct tune_entry){DTYPE_F32, 32, 32, 9}));
-    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q8_0, 32, 32, 10}));
+        ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q8_0, 32, 32 + i, 9, {0}}));
+    ck_assert(!tune_set(&t, (struct tune_entry){DTYPE_F32, 32, 32, 9, {0}}));
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q8_0, 32, 32, 10, {0}}));
 }
 END_TEST
 
@@ -171,14 +172,14 @@ START_TEST(test_text)
     char text[4000];
     size_t n;
 
-    tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 4096, 48});
-    tune_set(&t, (struct tune_entry){DTYPE_BF16, 32, 448, 2});
-    tune_set(&t, (struct tune_entry){DTYPE_Q6_K, 64, 2048, TUNE_NEVER});
-    tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 11});
-    tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 12});
-    tune_pattern_set(&t, (struct tune_pattern){DTYPE_Q4_0, 4096, 2, READ_FOUR_TWICE});
-    tune_pattern_set(&t, (struct tune_pattern){DTYPE_F16, 448, 1, READ_ONE_PLAIN});
-    tune_pattern_set(&t, (struct tune_pattern){DTYPE_Q4_0, 4096, 2, READ_ONE_FIRST});
+    tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 4096, 48, {0}});
+    tune_set(&t, (struct tune_entry){DTYPE_BF16, 32, 448, 2, {0}});
+    tune_set(&t, (struct tune_entry){DTYPE_Q6_K, 64, 2048, TUNE_NEVER, {0}});
+    tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 11, {0}});
+    tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 12, {0}});
+    tune_pattern_set(&t, (struct tune_pattern){DTYPE_Q4_0, 4096, 2, READ_FOUR_TWICE, {0}});
+    tune_pattern_set(&t, (struct tune_pattern){DTYPE_F16, 448, 1, READ_ONE_PLAIN, {0}});
+    tune_pattern_set(&t, (struct tune_pattern){DTYPE_Q4_0, 4096, 2, READ_ONE_FIRST, {0}});
     n = tune_text(&t, key, text, sizeof text);
     ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\n"
                            "decode q4_k 16 12\npattern q4_0 4096 2 one-first\n"
@@ -199,7 +200,23 @@ START_TEST(test_text)
                          t.entry[i].from);
     /* no room: nothing rather than half */
     ck_assert_uint_eq(tune_text(&t, key, text, 30), 0);
+    /* what was measured beside others says so; what hardly was does not */
+    t.entry[0].when.busy = 62;
+    t.entry[2].when.busy = 100;
+    t.decode[0].when.busy = TUNE_BUSY - 1;
+    t.pattern[0].when.busy = TUNE_BUSY;
     n = tune_text(&t, key, text, sizeof text);
+    ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48 busy 62\nbf16 32 448 2\n"
+                           "q6_k 64 2048 never busy 100\ndecode q4_k 16 12\n"
+                           "pattern q4_0 4096 2 one-first busy 10\npattern f16 448 1 one-plain\n");
+    ck_assert_int_eq(tune_parse(&back, key, text, n, &e), 0);
+    ck_assert_int_eq(back.entry[0].when.busy, 62);
+    ck_assert_int_eq(back.entry[0].from, 48);
+    ck_assert_int_eq(back.entry[1].when.busy, 0);
+    ck_assert_int_eq(back.entry[2].when.busy, 100);
+    ck_assert_int_eq(back.entry[2].from, TUNE_NEVER);
+    ck_assert_int_eq(back.decode[0].when.busy, 0);
+    ck_assert_int_eq(back.pattern[0].when.busy, 10);
     /* another machine's: no error, and nothing of it counts */
     ck_assert_int_eq(tune_parse(&back, "a machin", text, n, &e), 0);
     ck_assert_int_eq(back.n, 0);
@@ -240,6 +257,15 @@ START_TEST(test_hostile)
         "pattern q4_0 0 2 one-first",
         "pattern q4_0 4096 2 one-first x",
         "pattern q4_0 4096 100000 one-first",
+        "q4_0 128 4096 48 busy",
+        "q4_0 128 4096 48 busy 9",
+        "q4_0 128 4096 48 busy 101",
+        "q4_0 128 4096 48 busy -20",
+        "q4_0 128 4096 48 busy 20 busy 20",
+        "q4_0 128 4096 48 busy 99999999999",
+        " busy 20",
+        "decode q4_0 4 5 busy 20",
+        "pattern q4_0 4096 2 busy 20",
         "",
         "\x1b[2J",
         ("q4_0 128 4096 48                                                                         "
@@ -267,7 +293,7 @@ END_TEST
 
 START_TEST(test_file)
 {
-    struct tune t = {.n = 1, .entry = {{DTYPE_Q4_0, 32, 64, 12}}}, back;
+    struct tune t = {.n = 1, .entry = {{DTYPE_Q4_0, 32, 64, 12, {0}}}}, back;
     char path[500], large[80000];
     struct error e;
     FILE *f;
@@ -288,6 +314,91 @@ START_TEST(test_file)
     ck_assert_int_eq(tune_read(&back, support_tmpdir(), key, &e), ERR_IO);
     snprintf(path, sizeof path, "%s/none/below/table", support_tmpdir());
     ck_assert_int_eq(tune_write(&t, path, key, &e), ERR_IO);
+}
+END_TEST
+
+static void read_all(const char *path, char *out, size_t size)
+{
+    FILE *f = fopen(path, "r");
+
+    ck_assert_ptr_nonnull(f);
+    out[fread(out, 1, size - 1, f)] = 0;
+    fclose(f);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* How much others compute, of a machine's own figures. */
+START_TEST(test_load)
+{
+    struct load a = {.own = 1000}, b = {.own = 1000}, none = {0};
+    const uint64_t tick = 10000000;
+
+    load_parse(&a, "cpu  100 20 30 800 50 1 2 7 0 0\ncpu0 1\ncpu1 2\nintr 5\n", tick);
+    ck_assert_uint_eq(a.busy, 160 * tick);
+    ck_assert_uint_eq(a.all, 1010 * tick);
+    ck_assert_int_eq(a.cpus, 2);
+    /* 102 ticks of two CPUs, 54 of them busy: a tick of each may belong to the while before */
+    load_parse(&b, "cpu  120 30 40 848 50 5 4 15\ncpu0 1\ncpu1 2\n", tick);
+    ck_assert_int_eq(load_others(&a, &b, tick), 50);
+    b.own += 40 * tick; /* of which this process computed 40 */
+    ck_assert_int_eq(load_others(&a, &b, tick), 11);
+    b.own += 40 * tick;
+    ck_assert_int_eq(load_others(&a, &b, tick), 0);
+    ck_assert_int_eq(load_others(&none, &a, tick), 0); /* no first look */
+    ck_assert_int_eq(load_others(&a, &a, tick), 0);    /* no time between them */
+    load_parse(&b, "cpu", tick);
+    ck_assert_uint_eq(b.all, 0);
+    ck_assert_int_eq(load_others(&a, &b, tick), 0);
+    load_parse(&b, "", tick);
+    ck_assert_uint_eq(b.all, 0);
+}
+END_TEST
+
+/* What was measured beside others is repeated where they are half as busy, once a process. */
+START_TEST(test_again)
+{
+    ck_assert(tune_again((struct tune_when){.busy = 60}, 30));
+    ck_assert(!tune_again((struct tune_when){.busy = 60}, 31));
+    ck_assert(tune_again((struct tune_when){.busy = TUNE_BUSY}, 0));
+    ck_assert(!tune_again((struct tune_when){.busy = TUNE_BUSY - 1}, 0)); /* was quiet */
+    ck_assert(!tune_again((struct tune_when){.busy = 60, .here = true}, 0));
+}
+END_TEST
+
+/* The doctor's count: tables of this version only, damaged ones left out. */
+START_TEST(test_folder)
+{
+    char folder[500], path[800];
+    struct tune_count c;
+
+    snprintf(folder, sizeof folder, "%s/count", support_tmpdir());
+    tune_folder_count(folder, &c); /* there is none */
+    ck_assert_int_eq(c.choices, 0);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    snprintf(path, sizeof path, "%s/kernels-1.tune", folder);
+    write_text(path, TUNE_KEY_PREFIX "a\nq4_0 32 64 8\nq4_0 32 96 8 busy 30\nbf16 32 64 8 busy 20\n"
+                                     "decode q4_0 4 3 busy 70\npattern q4_0 64 4 one-first\n");
+    snprintf(path, sizeof path, "%s/kernels-2.tune", folder);
+    write_text(path, TUNE_KEY_PREFIX "b\npattern q4_0 64 4 one-first busy 90\nrubbish\n");
+    snprintf(path, sizeof path, "%s/kernels-3.tune", folder);
+    write_text(path, "moetop 0.1 thresholds 3: a\nq4_0 32 64 8\n");
+    snprintf(path, sizeof path, "%s/kernels-4.tune.tmp", folder);
+    write_text(path, TUNE_KEY_PREFIX "d\nq4_0 32 64 8 busy 99\n");
+    snprintf(path, sizeof path, "%s/kernels-.tune", folder);
+    write_text(path, TUNE_KEY_PREFIX "e\nq4_0 32 64 8\n");
+    tune_folder_count(folder, &c);
+    ck_assert_int_eq(c.choices, 6);
+    ck_assert_int_eq(c.busy, 3);
+    ck_assert_int_eq(c.floats, 1);
+    ck_assert_int_eq(c.most, 70);
 }
 END_TEST
 
@@ -363,6 +474,8 @@ static void rewrite(const char *path, const char *to)
     while ((line = strtok(NULL, "\n"))) {
         if (strncmp(line, "pattern ", 8) == 0)
             continue;
+        if (strstr(line, " busy "))
+            *strstr(line, " busy ") = 0;
         *strrchr(line, ' ') = 0;
         sprintf(text + strlen(text), "%s %s\n", line, to);
     }
@@ -417,15 +530,6 @@ START_TEST(test_same_bits)
     tiny_model_free(m);
 }
 END_TEST
-
-static void read_all(const char *path, char *out, size_t size)
-{
-    FILE *f = fopen(path, "r");
-
-    ck_assert_ptr_nonnull(f);
-    out[fread(out, 1, size - 1, f)] = 0;
-    fclose(f);
-}
 
 /* Float weights: chosen before the first token, once; what the file says is what runs, so that a
  * second run cannot differ from the first. */
@@ -549,6 +653,97 @@ START_TEST(test_decode)
 }
 END_TEST
 
+/* A choice that the file says was measured on a busy machine is measured again, once, where the
+ * machine is quieter since the device was opened, and stays where it is not. */
+START_TEST(test_busy)
+{
+    static const char idle[] = "cpu 0 0 0 1000000 0 0 0 0\ncpu0 1\n",
+                      crowded[] = "cpu 990000 0 0 1010000 0 0 0 0\ncpu0 1\n";
+    struct tiny_shape shape = {.layers = 5,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .ffn = 256,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = DTYPE_Q8_0,
+                               .width = cpu_pack_width(),
+                               .seed = 11};
+    struct tiny_model *m = tiny_model_new(&shape);
+    struct device_config c = {.model = &m->model,
+                              .n_threads = 4,
+                              .max_rows = 4,
+                              .context = 64,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .rope_cos = {m->rope_cos},
+                              .rope_sin = {m->rope_sin},
+                              .fewer_threads = true};
+    char folder[500], stat[600], text[4000], made[4000], line[80], *end;
+    const char *path;
+    struct cpu_device *d;
+    struct device *device;
+    struct error e;
+    int n, repeated;
+
+    m->model.type = DTYPE_Q8_0;
+    snprintf(folder, sizeof folder, "%s/busy", support_tmpdir());
+    snprintf(stat, sizeof stat, "%s/stat", support_tmpdir());
+    c.cache_dir = folder;
+    ck_assert_int_eq(cpu_device_ops.open(&device, &c, &e), 0);
+    for (n = 0; n < 20 && cpu_device_ops.tune(device, 0) > 0; n++)
+        ;
+    ck_assert_int_lt(n, 20); /* nothing is measured twice */
+    cpu_device_ops.close(device);
+    path = table_of(folder);
+    if (!path[0]) { /* several memory nodes, and one kernel for all */
+        tiny_model_free(m);
+        return;
+    }
+    /* every line becomes one of a busy machine */
+    read_all(path, text, sizeof text);
+    end = strchr(text, '\n') + 1;
+    memcpy(made, text, (size_t)(end - text));
+    made[end - text] = 0;
+    for (char *p = strtok(end, "\n"); p; p = strtok(NULL, "\n")) {
+        if (strstr(p, " busy "))
+            *strstr(p, " busy ") = 0;
+        snprintf(line, sizeof line, "%s busy 100\n", p);
+        strcat(made, line);
+    }
+    for (int quiet = 0; quiet < 2; quiet++) {
+        write_text(path, made);
+        write_text(stat, idle);
+        ck_assert_int_eq(cpu_device_ops.open(&device, &c, &e), 0);
+        d = (struct cpu_device *)device;
+        d->stat_path = stat;
+        tuning_watch(d, &d->since, d->n_threads);
+        if (!quiet)
+            write_text(stat, crowded);
+        for (n = repeated = 0; n < 20; n++) {
+            int more = cpu_device_ops.tune(device, 0);
+
+            repeated += more;
+            if (!more)
+                break;
+        }
+        ck_assert_int_lt(n, 20);
+        cpu_device_ops.close(device);
+        read_all(path, text, sizeof text);
+        if (quiet) {
+            ck_assert_int_gt(repeated, 0);
+            ck_assert_msg(!strstr(text, "busy 100"), "kept: %s", text);
+        } else {
+            ck_assert_int_eq(repeated, 0);
+            ck_assert_str_eq(text, made);
+        }
+    }
+    tiny_model_free(m);
+}
+END_TEST
+
 /* Patterns are measured on the model's own weights, whatever else the machine does, once for each
  * type and row length, unless it is busy; and change no bit. */
 START_TEST(test_patterns)
@@ -660,6 +855,10 @@ static Suite *suite(void)
     tcase_add_test(t, test_float);
     tcase_add_test(t, test_unkept);
     tcase_add_test(t, test_decode);
+    tcase_add_test(t, test_busy);
+    tcase_add_test(t, test_load);
+    tcase_add_test(t, test_again);
+    tcase_add_test(t, test_folder);
     tcase_add_loop_test(t, test_patterns, 0, (int)(sizeof types / sizeof *types));
     suite_add_tcase(s, t);
     return s;

@@ -33,7 +33,7 @@ static void print_choices(const struct options *o, const struct model *model)
 {
     struct microbench_choice c[CHOICES_MAX];
     const char *folder = o->tune == DEVICE_TUNE_OFF ? NULL : paths_cache(o->cache_dir);
-    int threads = topology_default_threads(), decode,
+    int threads = topology_default_threads(), decode, busy = 0,
         n = cpu_choices(model, folder, o->exact, o->float_gemm, threads, c, CHOICES_MAX, &decode);
 
     printf("\nWhich kernels multiply a slice of weight rows, by the tokens that meet it:\n\n");
@@ -50,8 +50,14 @@ static void print_choices(const struct options *o, const struct model *model)
             snprintf(many, sizeof many, "%s from %d", c[i].large_batch, c[i].from);
         printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word,
                c[i].rows, c[i].cols, c[i].small_batch, many,
-               c[i].measured ? "measured" : "built in");
+               !c[i].measured ? "built in"
+               : c[i].busy    ? "busy"
+                              : "measured");
+        busy += c[i].busy > 0;
     }
+    if (busy)
+        printf("\nbusy: measured while other programs computed; --tune says when it is measured "
+               "again.\n");
     if (o->threads > 0)
         printf("\n-t asks for %d thread%s.\n", o->threads, o->threads == 1 ? "" : "s");
     else

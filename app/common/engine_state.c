@@ -73,6 +73,8 @@ static const struct member device[] = {
     MEMBER(device_stats, COUNT, failures),       MEMBER(device_stats, COUNT, stream_bytes),
     MEMBER(device_stats, COUNT, streamed_bytes), MEMBER(device_stats, COUNT, streamed),
     MEMBER(device_stats, COUNT, prefetched),     MEMBER(device_stats, COUNT, prefetch_hits),
+    MEMBER(device_stats, COUNT, fast_threads),   MEMBER(device_stats, COUNT, slow_threads),
+    MEMBER(device_stats, COUNT, slow_share),
 };
 
 static const struct member plan[] = {

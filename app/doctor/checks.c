@@ -21,6 +21,7 @@ static const struct {
     {"memory", doctor_check_memory},
     {"swap", doctor_check_swap},
     {"cache", doctor_check_cache},
+    {"tuning", doctor_check_tuning},
     {"disk", doctor_check_disk},
     {"GPU", doctor_check_gpus},
     {"OpenCL", doctor_check_drivers},

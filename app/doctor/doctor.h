@@ -10,6 +10,7 @@
 
 #include "app/options/options.h"
 #include "engine/base/strbuf.h"
+#include "engine/device/cpu/shape_table.h"
 #include "engine/device/device.h"
 
 #include <limits.h>
@@ -67,6 +68,7 @@ struct doctor_measures {
     char kernels[16]; /* the CPU's set in use, "avx2" */
     int n_devices;    /* besides the CPU */
     struct doctor_device devices[DEVICE_MAX];
+    struct tune_count tuned; /* kernel choices in the cache folder */
     char drivers[512]; /* why there is none, or which drivers were left out; "": nothing to say */
     size_t n_models, all_models; /* listed here; found on this machine */
     struct doctor_model models[DOCTOR_MODELS];

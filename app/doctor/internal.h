@@ -35,6 +35,7 @@ void doctor_check_nodes(struct doctor *d);
 void doctor_check_memory(struct doctor *d);
 void doctor_check_swap(struct doctor *d);
 void doctor_check_cache(struct doctor *d);
+void doctor_check_tuning(struct doctor *d);
 void doctor_check_disk(struct doctor *d);
 void doctor_check_gpus(struct doctor *d);
 void doctor_check_drivers(struct doctor *d);

@@ -273,4 +273,6 @@ void doctor_measure(const struct doctor_asked *a, uint64_t held, struct doctor_m
     measure_devices(a, out, tell, ctx);
     measure_models(a, held, out);
     measure_disk(out);
+    if (a->cache)
+        tune_folder_count(a->cache, &out->tuned);
 }

@@ -1,4 +1,4 @@
-/* The doctor's checks of the cache folder and the disk. */
+/* The doctor's checks of the cache folder, what is kept in it of the kernels, and the disk. */
 #include "app/doctor/internal.h"
 
 #include <stdlib.h>
@@ -77,6 +77,32 @@ void doctor_check_cache(struct doctor *d)
         }
     }
     doctor_find(d, DOCTOR_OK, "cache", "%s", cache);
+}
+
+void doctor_check_tuning(struct doctor *d)
+{
+    const struct tune_count *c = &d->measures.tuned;
+    struct doctor_finding *f;
+
+    if (!c->choices)
+        return;
+    if (!c->busy) {
+        doctor_find(d, DOCTOR_OK, "kernel choices", "%d, measured on a quiet machine", c->choices);
+        return;
+    }
+    f = doctor_find(d, DOCTOR_WARN, "kernel choices",
+                    "%d of %d were measured while other programs took up to %d %% of the machine: "
+                    "they may be slow ones",
+                    c->busy, c->choices, c->most);
+    if (c->floats)
+        doctor_remedy(f, "moetop --bench --tune again",
+                      "on a quiet machine, with each model: moetop --bench --tune again (%d of "
+                      "them are of float weights and kept until then)",
+                      c->floats);
+    else
+        doctor_remedy(f, "moetop --bench --tune again",
+                      "none where the machine is quieter at a later start: they are measured again "
+                      "after an answer; or at once: moetop --bench --tune again");
 }
 
 void doctor_check_disk(struct doctor *d)

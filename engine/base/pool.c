@@ -26,6 +26,7 @@
 
 /* longer than the imbalance of a decoding phase, shorter than a scheduler tick */
 #define SPIN_NS 60000
+#define TIMED_TASKS 4 /* of each thread in phases whose time is taken */
 #define INDEX_BITS 24 /* tasks of a phase; the other 40 bits last for years of phases */
 #define INDEX_MASK (((uint64_t)1 << INDEX_BITS) - 1)
 #define INSIDE ((uint64_t)0xffff)
@@ -42,6 +43,9 @@ struct gate {
 struct place {
     _Alignas(64) uint64_t phase;
     int total, taken, next, victim;
+    /* of timed runs */
+    uint64_t began, ns;
+    double phases;
 };
 
 /* The chunks that a thread takes before any other thread: the same rows of a matrix for every
@@ -63,6 +67,9 @@ struct pool {
     _Alignas(64) atomic_uint_fast64_t finished; /* phase << INDEX_BITS | tasks done */
     struct place place[POOL_MAX];
     struct part part[POOL_MAX];
+    /* set before a run: shares of the threads before i, of those that take part */
+    int share[POOL_MAX], before[POOL_MAX + 1], present;
+    bool timed;
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
     atomic_bool stop; /* read by threads that missed a run */
@@ -164,6 +171,14 @@ static int schedstat_open(void)
     return open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 }
 
+/* The parts of the first `present` threads. */
+static void divide(struct pool *p, int present)
+{
+    for (int i = 0; i < p->n; i++)
+        p->before[i + 1] = p->before[i] + (i < present ? p->share[i] : 0);
+    p->present = present;
+}
+
 uint64_t pool_waited(const struct pool *p, int i)
 {
     char line[80], *next;
@@ -225,6 +240,9 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
     p->n = n;
     atomic_store(&p->limit, n);
     p->created = 1;
+    for (int i = 0; i < n; i++)
+        p->share[i] = POOL_SHARE;
+    divide(p, n);
     for (int i = 1; i < n; i++)
         atomic_store(&p->schedstat[i], -1);
     atomic_store(&p->schedstat[0], schedstat_open());
@@ -284,6 +302,7 @@ static void run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx
 
     p->fn = fn;
     p->ctx = ctx;
+    divide(p, all ? p->n : atomic_load(&p->limit));
     atomic_store(&p->entry, entry_of(atomic_load(&p->start.word) + 1) | OPEN |
                                 (all ? ALL | (uint64_t)(p->n - 1) : 0));
     gate_open(&p->start);
@@ -344,11 +363,13 @@ void pool_phase_open(struct pool *p, int tid, int total)
     my->taken = 0;
     my->next = 0;
     my->victim = tid;
+    if (p->timed)
+        my->began = (uint64_t)now_ns();
 }
 
 int pool_part(const struct pool *p, int total, int chunk, int i)
 {
-    int64_t at = (((int64_t)total + chunk - 1) / chunk) * i / p->n * chunk;
+    int64_t at = (((int64_t)total + chunk - 1) / chunk) * p->before[i] / p->before[p->n] * chunk;
 
     assert(chunk > 0 && total >= 0);
     assert(i >= 0 && i <= p->n);
@@ -394,6 +415,31 @@ int pool_next_victim(const int *node, int n, int tid, int victim)
     return next >= lo && next < hi ? -1 : next;
 }
 
+void pool_shares_set(struct pool *p, const int *share)
+{
+    assert(one_thread(&p->owner) && !p->running);
+    for (int i = 0; i < p->n; i++) {
+        assert(share[i] >= 1 && share[i] <= POOL_SHARE);
+        p->share[i] = share[i];
+    }
+    divide(p, p->present);
+}
+
+void pool_timed_set(struct pool *p, bool timed)
+{
+    assert(one_thread(&p->owner) && !p->running);
+    p->timed = timed;
+}
+
+void pool_timed_take(struct pool *p, int i, double *phases, uint64_t *ns)
+{
+    assert(one_thread(&p->owner) && !p->running);
+    *phases = p->place[i].phases;
+    *ns = p->place[i].ns;
+    p->place[i].phases = 0;
+    p->place[i].ns = 0;
+}
+
 void pool_nodes_set(struct pool *p, const int *node)
 {
     assert(one_thread(&p->owner));
@@ -429,6 +475,10 @@ void pool_phase_close(struct pool *p, int tid)
     assert(my->taken <= my->total);
     if (p->n == 1 || my->total == 0)
         return;
+    if (p->timed && my->total >= TIMED_TASKS * p->present) {
+        my->ns += (uint64_t)now_ns() - my->began;
+        my->phases += (double)my->taken / my->total;
+    }
     if (my->taken) {
         do
             now = (f >> INDEX_BITS == my->phase ? f : my->phase << INDEX_BITS) +

@@ -41,8 +41,19 @@ void pool_barrier(struct pool *p, int tid);
  * work in a run that all threads take part in; there pool_barrier may end one, so that no thread is
  * behind the others. */
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
-/* From the next elastic run on only threads 0 .. n-1 take part; initially all do. */
+/* From the next elastic run on only threads 0 .. n-1 take part, and phases have no parts of the
+ * others; initially all do. */
 void pool_elastic_limit(struct pool *p, int n);
+/* From the next run on the threads' parts are in proportion to share[i] (1 .. POOL_SHARE), e.g. how
+ * fast their cores are; initially equal. */
+#define POOL_SHARE 1024
+void pool_shares_set(struct pool *p, const int *share);
+/* From the next run on: whether threads take the time of phases that have several tasks for each.
+ * It costs two looks at the clock a phase. */
+void pool_timed_set(struct pool *p, bool timed);
+/* What thread i did in timed runs since the last call, between runs: phases, each the share of it
+ * that the thread did; and its time in them without waiting for others, ns. */
+void pool_timed_take(struct pool *p, int i, double *phases, uint64_t *ns);
 /* How long thread i was runnable but had no core, ns since it started; always 0 where the system
  * does not report it. */
 uint64_t pool_waited(const struct pool *p, int i);
@@ -58,7 +69,7 @@ int pool_next_victim(const int *node, int n, int tid, int victim);
 /* For tests, between runs: overrides the machine's nodes. */
 void pool_nodes_set(struct pool *p, const int *node);
 /* Start of thread i's part of a phase, i at most the number of threads: what it takes first, the
- * same in every phase of this size. */
+ * same in every phase of this size and of runs with the same shares and limit. */
 int pool_part(const struct pool *p, int total, int chunk, int i);
 
 /* Hands out 0 .. total-1 in chunks, first come first served. One per phase of work; reset while no

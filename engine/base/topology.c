@@ -1,6 +1,7 @@
 /* See topology.h. hwloc supports more platforms and containers than parsing /sys ourselves. */
 #include "engine/base/topology.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/log.h"
 
 #include <assert.h>
@@ -14,8 +15,16 @@
 
 #define CORES_MAX 1024
 
+#if defined(__x86_64__) || defined(__i386__)
+#define X86 true
+#else
+#define X86 false
+#endif
+
 static struct {
     int n, nodes, cpus[CORES_MAX], node[CORES_MAX], big, threads;
+    /* cores of each kind, the fastest first, which is their order */
+    int kinds, of_kind[TOPOLOGY_KINDS];
 } machine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -48,39 +57,89 @@ int topology_big(const int *capacity, int n)
     return big;
 }
 
-/* Sorts the cores, the fast kinds first, and returns how many are big. */
-static int sort_by_kind(hwloc_topology_t t, int *cpus, int *node_of, int n)
+int topology_hybrid(struct topology_core *core, int n)
 {
-    static const char key[] = "LinuxCapacity";
-    int kind[CORES_MAX] = {0}, capacity[CORES_MAX] = {0}, order[CORES_MAX], cpu[CORES_MAX],
-        node[CORES_MAX];
-    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    int most = 0, left = 0;
+    bool shared = false;
 
     for (int i = 0; i < n; i++) {
-        struct hwloc_info_s *infos = NULL;
-        unsigned count = 0;
+        most = core[i].mhz > most ? core[i].mhz : most;
+        shared |= core[i].shared_cache;
+    }
+    for (int i = 0; i < n; i++)
+        if ((!shared || core[i].shared_cache) &&
+            (!core[i].mhz || 5 * (int64_t)core[i].mhz >= 3 * (int64_t)most))
+            core[left++] = core[i];
+    return left;
+}
 
-        kind[i] = -1;
-        cpu[i] = cpus[i];
-        node[i] = node_of[i];
-        if (!set)
-            continue;
-        hwloc_bitmap_only(set, (unsigned)cpus[i]);
-        kind[i] = hwloc_cpukinds_get_by_cpuset(t, set, 0);
-        if (kind[i] < 0 ||
-            hwloc_cpukinds_get_info(t, (unsigned)kind[i], NULL, NULL, &count, &infos, 0) < 0)
-            continue;
-        for (unsigned k = 0; k < count; k++)
-            if (!strcmp(infos[k].name, key))
-                capacity[i] = atoi(infos[k].value);
+/* What the system says about a core. */
+static void look_at(hwloc_topology_t t, hwloc_bitmap_t set, struct topology_core *c)
+{
+    struct hwloc_info_s *infos = NULL;
+    unsigned count = 0;
+
+    hwloc_bitmap_only(set, (unsigned)c->cpu);
+    c->kind = hwloc_cpukinds_get_by_cpuset(t, set, 0);
+    c->shared_cache = hwloc_get_next_obj_covering_cpuset_by_type(t, set, HWLOC_OBJ_L3CACHE, NULL);
+    if (c->kind < 0 ||
+        hwloc_cpukinds_get_info(t, (unsigned)c->kind, NULL, NULL, &count, &infos, 0) < 0)
+        return;
+    for (unsigned k = 0; k < count; k++) {
+        if (!strcmp(infos[k].name, "LinuxCapacity"))
+            c->capacity = atoi(infos[k].value);
+        if (!strcmp(infos[k].name, "FrequencyMaxMHz"))
+            c->mhz = atoi(infos[k].value);
+        if (!strcmp(infos[k].name, "CoreType"))
+            c->type = hash_bytes(HASH_START, infos[k].value, strlen(infos[k].value));
+    }
+}
+
+/* Whether two cores of neighbouring kinds are alike but for the clock that the best of them reach.
+ */
+static bool alike(const struct topology_core *a, const struct topology_core *b)
+{
+    if (a->kind == b->kind)
+        return true;
+    if (a->type || b->type)
+        return a->type == b->type;
+    return a->mhz && b->mhz && 100 * (int64_t)b->mhz >= 88 * (int64_t)a->mhz;
+}
+
+/* Sorts the cores, the fast kinds first, and leaves those of low power out. */
+static void sort_by_kind(hwloc_topology_t t)
+{
+    static struct topology_core core[CORES_MAX];
+    int kind[CORES_MAX], order[CORES_MAX], capacity[CORES_MAX];
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    bool hybrid = X86 && hwloc_cpukinds_get_nr(t, 0) > 1;
+
+    for (int i = 0; i < machine.n; i++) {
+        core[i] =
+            (struct topology_core){.cpu = machine.cpus[i], .node = machine.node[i], .kind = -1};
+        if (set)
+            look_at(t, set, &core[i]);
     }
     hwloc_bitmap_free(set);
-    topology_fast_first(kind, n, order);
-    for (int i = 0; i < n; i++) {
-        cpus[i] = cpu[order[i]];
-        node_of[i] = node[order[i]];
+    if (hybrid)
+        machine.n = topology_hybrid(core, machine.n);
+    for (int i = 0; i < machine.n; i++) {
+        kind[i] = core[i].kind;
+        /* an efficiency core is worth a thread with a smaller share of the work */
+        capacity[i] = hybrid ? 0 : core[i].capacity;
     }
-    return topology_big(capacity, n);
+    topology_fast_first(kind, machine.n, order);
+    machine.kinds = 0;
+    for (int i = 0; i < machine.n; i++) {
+        const struct topology_core *c = &core[order[i]];
+
+        machine.cpus[i] = c->cpu;
+        machine.node[i] = c->node;
+        if (i == 0 || (!alike(&core[order[i - 1]], c) && machine.kinds < TOPOLOGY_KINDS))
+            machine.of_kind[machine.kinds++] = 0;
+        machine.of_kind[machine.kinds - 1]++;
+    }
+    machine.big = topology_big(capacity, machine.n);
 }
 
 static int read_topology(hwloc_topology_t t, int *cpus, int *node_of, int max, int *nodes)
@@ -217,14 +276,15 @@ static void read_machine(void)
         if (hwloc_topology_load(t) == 0)
             machine.n = read_topology(t, machine.cpus, machine.node, CORES_MAX, &machine.nodes);
         if (machine.n > 0)
-            machine.big = sort_by_kind(t, machine.cpus, machine.node, machine.n);
+            sort_by_kind(t);
         hwloc_topology_destroy(t);
     }
     if (machine.n < 1) {
         long online = sysconf(_SC_NPROCESSORS_ONLN);
 
         machine.big = machine.n = online > 0 && online < CORES_MAX ? (int)online : 1;
-        machine.nodes = 1;
+        machine.nodes = machine.kinds = 1;
+        machine.of_kind[0] = machine.n;
         log_write(LOG_LEVEL_INFO, "hwloc finds no cores, as without /sys: %d on one node are taken",
                   machine.n);
         for (int i = 0; i < machine.n; i++) {
@@ -239,6 +299,13 @@ int topology_cores(void)
 {
     pthread_once(&once, read_machine);
     return machine.n;
+}
+
+int topology_kinds(int cores[TOPOLOGY_KINDS])
+{
+    pthread_once(&once, read_machine);
+    memcpy(cores, machine.of_kind, sizeof machine.of_kind);
+    return machine.kinds;
 }
 
 int topology_default_threads(void)

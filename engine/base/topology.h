@@ -3,12 +3,19 @@
 #ifndef ENGINE_BASE_TOPOLOGY_H
 #define ENGINE_BASE_TOPOLOGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* Physical cores this process may run on (affinity mask honoured); at least 1. */
+/* Physical cores this process may run on (affinity mask honoured), without those of low power
+ * (topology_hybrid); at least 1. */
 int topology_cores(void);
-/* Default number of threads: physical cores without the little ones (topology_big), or the
- * container's CPU quota rounded up if that is less. */
+/* Their kinds, the fastest first, as hwloc tells them apart: cores[k] of each. Returns how many; 1:
+ * all alike or not known. */
+#define TOPOLOGY_KINDS 4
+int topology_kinds(int cores[TOPOLOGY_KINDS]);
+/* Default number of threads: those cores without the little ones (topology_big), or the container's
+ * CPU quota rounded up if that is less. */
 int topology_default_threads(void);
 /* One logical CPU number for each of up to n threads: one per physical core, and on each node its
  * share of them (topology_assign), since every node adds its memory channels; threads of one node
@@ -47,5 +54,18 @@ void topology_fast_first(const int *kind, int n, int *order);
  * (Linux' cpu_capacity, 1024 that of the fastest core; 0: unknown, which counts). A layer waits for
  * its slowest thread: a Cortex-A55 beside a Cortex-A76 would halve the speed. */
 int topology_big(const int *capacity, int n);
+
+/* A core of an x86 processor whose cores are of several kinds. */
+struct topology_core {
+    int cpu, node;
+    int kind, capacity; /* hwloc's, -1: unknown; Linux', see topology_big */
+    int mhz;            /* of its greatest clock; 0: unknown */
+    uint64_t type;      /* hash of the processor's own word for it (Intel's Core, Atom); 0: none */
+    bool shared_cache;  /* it is below a third-level cache */
+};
+/* Removes the cores of low power, which are for a display at rest: outside the third-level cache
+ * that others share (Intel's LP-E cores on the tile of the system agent, from Meteor Lake on), or
+ * with less than three fifths of the greatest clock. Returns how many are left, in their order. */
+int topology_hybrid(struct topology_core *core, int n);
 
 #endif

@@ -240,6 +240,10 @@ struct device_stats {
     /* streamed experts: bytes of their buffers, bytes copied since open (part of uploaded_bytes),
      * copies, copies started by prefetch, and how many of those were used */
     uint64_t stream_bytes, streamed_bytes, streamed, prefetched, prefetch_hits;
+    /* the CPU where its cores are of several kinds (else 0): threads that decode on the fastest
+     * kind and on others, and the others' share of work, per mille of a fast thread's; 1000 until
+     * their speed is measured */
+    uint64_t fast_threads, slow_threads, slow_share;
 };
 
 /* The result of probe. */

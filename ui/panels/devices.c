@@ -11,6 +11,8 @@
 static const char *const explain[] = {
     "a bar for each core: this process, and all others beside it (grey)",
     "the percentage is of all cores together; cores: what top calls 100 %",
+    "decode, with cores of several kinds: threads on the fast ones, and on others with their share "
+    "of a fast one's work, as fast as they were measured to be",
     "holds: weights, keys and values that live on the device",
     "GPU: busy share of the engine that computes; N/A says why it cannot be read",
     "wait, copy: time a token the host waited for the device and spent on copies",
@@ -20,7 +22,7 @@ static const char *const explain[] = {
 };
 
 #define LEAST_PAST 4 /* least rows of a device's history: its name, a graph of two, a blank */
-#define LYING 9 /* columns per core from which its bar is horizontal */
+#define LYING 9      /* columns per core from which its bar is horizontal */
 
 static int core_rows(const struct ui_model *m, int width)
 {
@@ -33,7 +35,7 @@ static int devices_want(const struct ui_model *m, int width)
 {
     int extra = m->live.n_devices > 1 ? m->live.n_devices - 1 : 0, rows = core_rows(m, width);
 
-    return (rows > 3 ? 3 : rows) + 1 + 2 * extra;
+    return (rows > 3 ? 3 : rows) + 1 + (m->live.devices[0].fast_threads > 0) + 2 * extra;
 }
 
 static int devices_most(const struct ui_model *m, int width)
@@ -132,6 +134,19 @@ __attribute__((format(printf, 6, 0))) static int part(struct canvas *c, int x, i
     return x + glyph_text_width(text, strlen(text)) > end ? x : canvas_text(c, x, y, s, text) + 1;
 }
 
+/* Which threads decode, where cores are of several kinds. */
+static void kinds(char *out, size_t size, const struct device_stats *d, int width)
+{
+    int fast = (int)d->fast_threads, slow = (int)d->slow_threads;
+
+    if (!slow)
+        snprintf(out, size, "decode: %d fast core%s", fast, fast == 1 ? "" : "s");
+    else
+        snprintf(out, size,
+                 width < 36 ? "%d fast, %d at %d %%" : "decode: %d fast cores, %d at %d %%", fast,
+                 slow, (int)(d->slow_share + 5) / 10);
+}
+
 static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_system *s = &m->system;
@@ -166,6 +181,10 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
         if (!isnan(s->temperature) && r.w >= 40)
             part(c, x, r.y + rows, end, dim, " %.0f °C", s->temperature);
         rows++;
+    }
+    if (rows < r.h && m->live.devices[0].fast_threads) {
+        kinds(text, sizeof text, &m->live.devices[0], r.w);
+        canvas_text_fit(c, r.x + 5, r.y + rows++, r.w - 5, dim, text);
     }
     return rows;
 }

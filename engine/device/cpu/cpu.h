@@ -13,10 +13,12 @@
 #ifndef ENGINE_DEVICE_CPU_CPU_H
 #define ENGINE_DEVICE_CPU_CPU_H
 
+#include "engine/base/load.h"
 #include "engine/base/pool.h"
 #include "engine/device/cpu/crowd.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/shape_table.h"
+#include "engine/device/cpu/shares.h"
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
 #include "engine/device/state.h"
@@ -152,6 +154,13 @@ struct span_place {
     int pos, rows, row, drafted;
 };
 
+/* Begin of a while in which the device measures. */
+struct tuning_watch {
+    struct load load;
+    uint64_t waited, start;
+    int threads;
+};
+
 struct cpu_device {
     struct device_base base;
     const struct model *model;
@@ -160,6 +169,7 @@ struct cpu_device {
     bool own_pool; /* or device_config's */
     /* number of threads for jobs of several rows, of one */
     struct crowd reading, decoding;
+    struct shares reading_shares, decoding_shares;
     int n_threads, max_rows, context, chunks_max;
     int widest_ffn;          /* of any expert, rounded up to whole blocks */
     bool by_unit;            /* gate and up of one row, see gate_task */
@@ -215,6 +225,9 @@ struct cpu_device {
     struct onednn *library;
     bool bf16;                     /* it multiplies BF16 */
     struct tune tune;              /* of this model's shapes, as far as measured */
+    struct tuning_watch since;     /* opening or the last time that something was measured */
+    int busy;                      /* per cent since then; TUNE_BUSY_MOST: not known */
+    const char *stat_path;         /* of /proc/stat in tests; NULL */
     const struct tune *thresholds; /* that, or the candidates being measured */
     /* the current job */
     const float *const *strengths; /* of each of its rows (struct attention_job) */
@@ -394,6 +407,10 @@ void float_rows(const struct cpu_device *d, int tid, const float *weights, int r
  * measurements. */
 void tuning_open(struct cpu_device *d);
 int tuning_later(struct cpu_device *d, int pos);
+/* tuning/tune_busy.c: how much others took from the first `threads` threads, or of the machine,
+ * since the watch began: per cent, less than TUNE_BUSY_MOST */
+void tuning_watch(const struct cpu_device *d, struct tuning_watch *w, int threads);
+int tuning_busy(const struct cpu_device *d, const struct tuning_watch *w);
 /* tuning/tune_patterns.c: adds to fresh the unmeasured read patterns of the model's types and row
  * lengths that make up `least` bytes; returns how many */
 int tuning_patterns(struct cpu_device *d, size_t least, struct tune *fresh);

@@ -1,7 +1,10 @@
 /* See pieces.h. */
 #include "engine/device/cpu/pieces.h"
 
+#include "engine/base/pool.h"
+
 #include <assert.h>
+#include <math.h>
 
 #define PIECES_LEAST 4 /* per thread: if one is delayed, others can take some of its pieces */
 #define WORTH 32       /* smaller pieces must shorten the longest share by 1/WORTH */
@@ -25,36 +28,44 @@ static int units_before(int pieces, int matrices, int units, int further, int n)
     return rest * units + (left < units ? left : units);
 }
 
-/* Units of the thread with the most of them. */
-static int longest_share(int matrices, int units, int further, int n, int threads)
+/* Time of the thread that is done last: units of a full share. */
+static double longest_share(int matrices, int units, int further, int n, const int *share,
+                            int threads)
 {
-    int pieces = matrices * parts(units, n) + parts(further, n), longest = 0, before = 0;
+    int pieces = matrices * parts(units, n) + parts(further, n), before = 0;
+    long long sum = 0, all = 0;
+    double longest = 0;
 
-    for (int i = 1; i <= threads; i++) {
-        int upto = units_before((int)((long long)pieces * i / threads), matrices, units, further,
-                                n);
+    for (int i = 0; i < threads; i++)
+        all += share ? share[i] : 1;
+    for (int i = 0; i < threads; i++) {
+        int upto;
 
-        if (upto - before > longest)
-            longest = upto - before;
+        sum += share ? share[i] : 1;
+        upto = units_before((int)(pieces * sum / all), matrices, units, further, n);
+        longest = fmax(longest,
+                       (double)(upto - before) * (share ? (double)POOL_SHARE / share[i] : 1));
         before = upto;
     }
     return longest;
 }
 
-int piece_units(int matrices, int units, int further, int threads)
+int piece_units(int matrices, int units, int further, const int *share, int threads)
 {
-    int least = threads > 1 ? PIECES_LEAST * threads : 1, best = 1, share = 0;
+    int least = threads > 1 ? PIECES_LEAST * threads : 1, best = 1;
+    double time = 0;
 
     assert(matrices >= 0 && units >= 0 && further >= 0 && threads > 0);
     for (int n = PIECE_UNITS_MOST; n >= 1; n--) {
-        int pieces = matrices * parts(units, n) + parts(further, n), longest;
+        int pieces = matrices * parts(units, n) + parts(further, n);
+        double longest;
 
         if (pieces < least || (n > units && n > further))
             continue;
-        longest = longest_share(matrices, units, further, n, threads);
-        if (!share || longest < share - share / WORTH) {
+        longest = longest_share(matrices, units, further, n, share, threads);
+        if (!(time > 0) || longest < time - time / WORTH) {
             best = n;
-            share = longest;
+            time = longest;
         }
     }
     return best;

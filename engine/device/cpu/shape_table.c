@@ -9,6 +9,8 @@
 #include "engine/model/block.h"
 
 #include <assert.h>
+#include <dirent.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +60,11 @@ bool tune_set(struct tune *t, struct tune_entry entry)
     return true;
 }
 
+bool tune_again(struct tune_when w, int busy)
+{
+    return !w.here && w.busy >= TUNE_BUSY && 2 * busy <= w.busy;
+}
+
 int tune_default(enum dtype type, int quantised_from, bool bf16)
 {
     if (dtype_is_quantised(type))
@@ -73,9 +80,14 @@ static struct tune_decode *find_decode(struct tune *t, enum dtype type, int thre
     return NULL;
 }
 
+const struct tune_decode *tune_decode_find(const struct tune *t, enum dtype type, int threads)
+{
+    return find_decode((struct tune *)t, type, threads);
+}
+
 int tune_decode(const struct tune *t, enum dtype type, int threads)
 {
-    const struct tune_decode *p = find_decode((struct tune *)t, type, threads);
+    const struct tune_decode *p = tune_decode_find(t, type, threads);
 
     return p ? p->use : 0;
 }
@@ -115,7 +127,8 @@ bool tune_pattern_set(struct tune *t, struct tune_pattern entry)
 
 static void add_shape(struct tune *out, const struct matrix *w, int rows)
 {
-    tune_set(out, (struct tune_entry){w->type, rows < w->rows ? rows : w->rows, w->cols, 0});
+    tune_set(out, (struct tune_entry){
+                      .type = w->type, .rows = rows < w->rows ? rows : w->rows, .cols = w->cols});
 }
 
 /* The division in the phases of attention.c, experts.c and device.c. */
@@ -138,14 +151,23 @@ void tune_shapes(const struct model *m, struct tune *out)
         bool heads = s->kind == MIXER_ATTENTION || s->kind == MIXER_MLA;
         int keys = heads ? tune_heads(s->key_dim) * s->key_dim : CPU_WIDE,
             values = heads ? tune_heads(shape_value_dim(s)) * shape_value_dim(s) : CPU_WIDE;
-        const int rows[MATRIX_PARTS] = {
-            [MATRIX_Q] = keys,           [MATRIX_K] = keys,         [MATRIX_V] = values,
-            [MATRIX_O] = CPU_WIDE,       [MATRIX_IN] = CPU_WIDE,    [MATRIX_Z] = CPU_WIDE,
-            [MATRIX_B] = CPU_WIDE,       [MATRIX_A] = CPU_WIDE,     [MATRIX_Q_A] = CPU_WIDE,
-            [MATRIX_KV_A] = CPU_WIDE,    [MATRIX_K_B] = s->kv_rank, [MATRIX_V_B] = values,
-            [MATRIX_JOIN] = 2 * CPU_UNIT,
-            [MATRIX_GATE] = CPU_UNIT,    [MATRIX_UP] = CPU_UNIT,    [MATRIX_DOWN] = CPU_WIDE,
-            [MATRIX_HEAD] = 2 * CPU_UNIT};
+        const int rows[MATRIX_PARTS] = {[MATRIX_Q] = keys,
+                                        [MATRIX_K] = keys,
+                                        [MATRIX_V] = values,
+                                        [MATRIX_O] = CPU_WIDE,
+                                        [MATRIX_IN] = CPU_WIDE,
+                                        [MATRIX_Z] = CPU_WIDE,
+                                        [MATRIX_B] = CPU_WIDE,
+                                        [MATRIX_A] = CPU_WIDE,
+                                        [MATRIX_Q_A] = CPU_WIDE,
+                                        [MATRIX_KV_A] = CPU_WIDE,
+                                        [MATRIX_K_B] = s->kv_rank,
+                                        [MATRIX_V_B] = values,
+                                        [MATRIX_JOIN] = 2 * CPU_UNIT,
+                                        [MATRIX_GATE] = CPU_UNIT,
+                                        [MATRIX_UP] = CPU_UNIT,
+                                        [MATRIX_DOWN] = CPU_WIDE,
+                                        [MATRIX_HEAD] = 2 * CPU_UNIT};
 
         for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
             add_shape(out, list[i].w, rows[list[i].part]);
@@ -229,9 +251,18 @@ int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
     return best < n ? count[best] : TUNE_NEVER;
 }
 
+/* The end of a line. */
+static const char *mark(struct tune_when w, char text[24])
+{
+    if (w.busy >= TUNE_BUSY)
+        snprintf(text, 24, " busy %d\n", w.busy);
+    return w.busy >= TUNE_BUSY ? text : "\n";
+}
+
 size_t tune_text(const struct tune *t, const char *key, char *out, size_t size)
 {
     size_t n = (size_t)snprintf(out, size, "%s\n", key);
+    char end[24];
 
     for (int i = 0; i < t->n && n < size; i++) {
         const struct tune_entry *p = &t->entry[i];
@@ -239,17 +270,19 @@ size_t tune_text(const struct tune *t, const char *key, char *out, size_t size)
         n += (size_t)snprintf(out + n, size - n, "%s %d %d ", dtype_info(p->type)->word, p->rows,
                               p->cols);
         if (n < size)
-            n += (size_t)(p->from >= TUNE_NEVER ? snprintf(out + n, size - n, "never\n")
-                                                : snprintf(out + n, size - n, "%d\n", p->from));
+            n += (size_t)(p->from >= TUNE_NEVER
+                              ? snprintf(out + n, size - n, "never%s", mark(p->when, end))
+                              : snprintf(out + n, size - n, "%d%s", p->from, mark(p->when, end)));
     }
     for (int i = 0; i < t->n_decode && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "decode %s %d %d\n",
+        n += (size_t)snprintf(out + n, size - n, "decode %s %d %d%s",
                               dtype_info(t->decode[i].type)->word, t->decode[i].threads,
-                              t->decode[i].use);
+                              t->decode[i].use, mark(t->decode[i].when, end));
     for (int i = 0; i < t->n_pattern && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "pattern %s %d %d %s\n",
+        n += (size_t)snprintf(out + n, size - n, "pattern %s %d %d %s%s",
                               dtype_info(t->pattern[i].type)->word, t->pattern[i].cols,
-                              t->pattern[i].threads, pattern_of[t->pattern[i].id].word);
+                              t->pattern[i].threads, pattern_of[t->pattern[i].id].word,
+                              mark(t->pattern[i].when, end));
     return n < size ? n : 0;
 }
 
@@ -269,10 +302,10 @@ static int parse_line(const char *line, struct tune_entry *p)
     return p->rows < 1 || p->cols < 1 || p->from < 2 ? -1 : 0;
 }
 
-static bool take_pattern(struct tune *t, const char *line)
+static bool take_pattern(struct tune *t, const char *line, struct tune_when when)
 {
     char type[16], word[32], rest;
-    struct tune_pattern p;
+    struct tune_pattern p = {.when = when};
     int dtype, id;
 
     if (sscanf(line, "pattern %15s %9d %9d %31s %c", type, &p.cols, &p.threads, word, &rest) != 4 ||
@@ -283,16 +316,34 @@ static bool take_pattern(struct tune *t, const char *line)
     return p.cols >= 1 && p.threads >= 1 && p.threads <= POOL_MAX && tune_pattern_set(t, p);
 }
 
-/* Parses any line but the first into the table. */
-static bool take_line(struct tune *t, const char *line)
+/* Cuts the mark of a busy machine off a line. */
+static bool take_mark(char *line, struct tune_when *when)
 {
+    char *at = strstr(line, " busy "), rest;
+
+    if (!at)
+        return true;
+    if (sscanf(at, " busy %4d%c", &when->busy, &rest) != 1 || when->busy < TUNE_BUSY ||
+        when->busy > TUNE_BUSY_MOST)
+        return false;
+    *at = 0;
+    return true;
+}
+
+/* Parses any line but the first into the table. */
+static bool take_line(struct tune *t, char *line)
+{
+    struct tune_when when = {0};
     struct tune_decode d;
     struct tune_entry p;
     char type[16], rest;
     int word;
 
+    if (!take_mark(line, &when))
+        return false;
+    p.when = d.when = when;
     if (strncmp(line, "pattern ", 8) == 0)
-        return take_pattern(t, line);
+        return take_pattern(t, line, when);
     if (strncmp(line, "decode ", 7) != 0)
         return parse_line(line, &p) == 0 && tune_set(t, p);
     if (sscanf(line, "decode %15s %9d %9d %c", type, &d.threads, &d.use, &rest) != 3 ||
@@ -351,4 +402,64 @@ int tune_write(const struct tune *t, const char *path, const char *key, struct e
 
     mem_free(text);
     return rc;
+}
+
+static void count_when(struct tune_count *c, struct tune_when w, bool is_float)
+{
+    bool busy = w.busy >= TUNE_BUSY;
+
+    c->choices++;
+    c->busy += busy;
+    c->floats += busy && is_float;
+    if (busy && w.busy > c->most)
+        c->most = w.busy;
+}
+
+static void count_file(const char *path, struct tune *t, struct tune_count *out)
+{
+    char *text, *end;
+    struct error e;
+    size_t n;
+
+    if (cache_read(path, FILE_MOST, &text, &n, &e) < 0 || !text)
+        return;
+    /* other versions do not read it */
+    if ((end = memchr(text, '\n', n)) &&
+        strncmp(text, TUNE_KEY_PREFIX, sizeof TUNE_KEY_PREFIX - 1) == 0) {
+        char key[TUNE_KEY];
+
+        snprintf(key, sizeof key, "%.*s", (int)(end - text), text);
+        if (tune_parse(t, key, text, n, &e) == 0) {
+            for (int i = 0; i < t->n; i++)
+                count_when(out, t->entry[i].when, !dtype_is_quantised(t->entry[i].type));
+            for (int i = 0; i < t->n_decode; i++)
+                count_when(out, t->decode[i].when, false);
+            for (int i = 0; i < t->n_pattern; i++)
+                count_when(out, t->pattern[i].when, false);
+        }
+    }
+    mem_free(text);
+}
+
+void tune_folder_count(const char *folder, struct tune_count *out)
+{
+    static const char begin[] = TUNE_FILE_PREFIX, end[] = TUNE_FILE_SUFFIX;
+    struct tune *t = mem_alloc(1, sizeof *t);
+    DIR *dir = t ? opendir(folder) : NULL;
+    char path[PATH_MAX];
+    struct dirent *f;
+
+    *out = (struct tune_count){0};
+    while (dir && (f = readdir(dir))) {
+        size_t n = strlen(f->d_name);
+
+        if (n >= sizeof begin + sizeof end - 2 &&
+            strncmp(f->d_name, begin, sizeof begin - 1) == 0 &&
+            strcmp(f->d_name + n - (sizeof end - 1), end) == 0 &&
+            snprintf(path, sizeof path, "%s/%s", folder, f->d_name) < (int)sizeof path)
+            count_file(path, t, out);
+    }
+    if (dir)
+        closedir(dir);
+    mem_free(t);
 }

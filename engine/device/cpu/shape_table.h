@@ -13,7 +13,10 @@
  * Read patterns (patterns.h): for one token, by type, row length and number of threads; all give
  * the same bits, so they are measured after an answer.
  *
- * Pure functions except tune_read and tune_write; any thread. */
+ * A measurement while other programs compute is marked with how busy the machine was, and repeated,
+ * except of float weights, by a later start that finds it half as busy. The less busy one is kept.
+ *
+ * Pure functions except tune_read, tune_write and tune_folder_count; any thread. */
 #ifndef ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 #define ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 
@@ -37,13 +40,24 @@
 #define TUNE_KEY 320
 #define TUNE_DECODE_MAX 32
 #define TUNE_PATTERN_MAX 96
+/* per cent of the machine, or of the measuring threads' time, that others take (tune_busy.c): less
+ * is a quiet machine; no measurement is marked with TUNE_BUSY_MOST */
+#define TUNE_BUSY 10
+#define TUNE_BUSY_MOST 100
 /* least bytes of a type and row length for measuring their pattern: fewer fit in a cache */
 #define TUNE_PATTERN_LEAST ((size_t)64 << 20)
+
+/* When a choice was measured. */
+struct tune_when {
+    int busy;  /* per cent, 0 .. TUNE_BUSY_MOST; in the file 0 stands for less than TUNE_BUSY */
+    bool here; /* by this process, which does not repeat it; not in the file */
+};
 
 struct tune_entry {
     enum dtype type;
     int rows, cols; /* of one task's slice */
     int from;       /* tokens from which the kernel for many is used, 2 .. TUNE_NEVER */
+    struct tune_when when;
 };
 
 /* The number of a pool's threads that decodes fastest for a model whose weights are mostly of this
@@ -51,6 +65,7 @@ struct tune_entry {
 struct tune_decode {
     enum dtype type;
     int threads, use;
+    struct tune_when when;
 };
 
 /* The fastest pattern for so many threads reading weights of a type with rows of `cols`. */
@@ -58,6 +73,7 @@ struct tune_pattern {
     enum dtype type;
     int cols, threads;
     enum pattern_id id;
+    struct tune_when when;
 };
 
 struct tune {
@@ -73,7 +89,8 @@ int tune_from(const struct tune *t, enum dtype type, int rows, int cols, int oth
 const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols);
 /* Sets or replaces one. False: the table is full. */
 bool tune_set(struct tune *t, struct tune_entry entry);
-/* 0: not known. */
+/* NULL: not known; and the number alone, 0: not known. */
+const struct tune_decode *tune_decode_find(const struct tune *t, enum dtype type, int threads);
 int tune_decode(const struct tune *t, enum dtype type, int threads);
 bool tune_decode_set(struct tune *t, struct tune_decode entry);
 /* NULL: not known. */
@@ -103,14 +120,30 @@ int tune_fastest(const double ns[][TUNE_PAIRS], int n, int otherwise);
 /* Whether b, paired with a, is at least 5 % faster and beyond the noise. */
 bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS]);
 
+/* Whether a choice is to be measured again while the machine is this busy. */
+bool tune_again(struct tune_when w, int busy);
+
 /* The file's text: a line identifying the machine, kernels and library, then a line each: "type
- * rows cols tokens" or "… never", "decode type threads use", "pattern type cols threads word".
- * parse: ERR_INPUT for anything else, and the table is empty. */
+ * rows cols tokens" or "… never", "decode type threads use", "pattern type cols threads word", each
+ * with " busy N" at its end if the machine was. parse: ERR_INPUT for anything else, and the table
+ * is empty. */
 size_t tune_text(const struct tune *t, const char *key, char *out, size_t size);
 int tune_parse(struct tune *t, const char *key, const char *text, size_t n, struct error *e);
 /* 0 with an empty table if there is no file or it is for another machine; ERR_INPUT, ERR_IO. */
 int tune_read(struct tune *t, const char *path, const char *key, struct error *e);
 /* Temporary file and rename: a reader sees the old or the new one. ERR_IO. */
 int tune_write(const struct tune *t, const char *path, const char *key, struct error *e);
+
+/* The choices that this version keeps in a folder, for whichever kernels. */
+struct tune_count {
+    int choices, busy; /* all; measured on a busy machine */
+    int floats;        /* of the busy ones: of float weights, which only `--tune again` repeats */
+    int most;          /* per cent, the busiest */
+};
+void tune_folder_count(const char *folder, struct tune_count *out);
+/* The files' names in that folder, and what their first lines begin with. */
+#define TUNE_FILE_PREFIX "kernels-"
+#define TUNE_FILE_SUFFIX ".tune"
+#define TUNE_KEY_PREFIX "moetop " MOETOP_VERSION " thresholds 4: "
 
 #endif

@@ -14,11 +14,32 @@
 #include <stdio.h>
 #include <string.h>
 
+static int units(int rows)
+{
+    return (rows + CPU_UNIT - 1) / CPU_UNIT;
+}
+
+/* How large the tasks of one row's experts are. */
+static void choose_pieces(struct cpu_device *d)
+{
+    for (int l = 0; l < d->model->hp.n_layers; l++) {
+        const struct ffn_shape *s = &shape_of(d, l)->ffn;
+
+        d->gate_piece[l] = d->by_unit ? 1
+                                      : piece_units(s->used, units(s->width),
+                                                    s->shared ? units(s->shared_width) : 0,
+                                                    d->decoding_shares.share, d->n_threads);
+    }
+    d->down_piece = piece_units(1, units(d->model->hp.hidden), 0, d->decoding_shares.share,
+                                d->n_threads);
+}
+
 /* Runs a job of so many rows, in which each of the weights counted in `work` is multiplied with
  * one. */
 static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ctx, int tid, int n))
 {
     struct crowd *c = rows == 1 ? &d->decoding : &d->reading;
+    struct shares *s = rows == 1 ? &d->decoding_shares : &d->reading_shares;
     uint64_t start = clock_now(), end;
 
     for (int i = 0; i < d->n_threads; i++) {
@@ -28,8 +49,13 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
         d->threads[i].adapted[0].x = d->threads[i].adapted[1].x = NULL;
     }
     crowd_begin(c, d->pool);
+    /* with several memory nodes a thread's part is what lies in its node */
+    if (!d->by_unit)
+        shares_begin(s, d->pool);
     pool_run_elastic(d->pool, fn, d);
     end = clock_now();
+    if (!d->by_unit && shares_end(s, d->pool) && rows == 1)
+        choose_pieces(d);
     crowd_end(c, d->pool, end, end - start, work);
     d->strengths = NULL;
     d->stats.busy_ns += end - start;
@@ -332,25 +358,6 @@ static void cpu_close(struct device *device)
 
 /* Everything that follows from the configuration and the model's shapes; of memory it takes the
  * layers' layouts alone. */
-static int units(int rows)
-{
-    return (rows + CPU_UNIT - 1) / CPU_UNIT;
-}
-
-/* How large the tasks of one row's experts are. */
-static void choose_pieces(struct cpu_device *d)
-{
-    for (int l = 0; l < d->model->hp.n_layers; l++) {
-        const struct ffn_shape *s = &shape_of(d, l)->ffn;
-
-        d->gate_piece[l] = d->by_unit
-                               ? 1
-                               : piece_units(s->used, units(s->width),
-                                             s->shared ? units(s->shared_width) : 0, d->n_threads);
-    }
-    d->down_piece = piece_units(1, units(d->model->hp.hidden), 0, d->n_threads);
-}
-
 static int lay_out(struct cpu_device *d, const struct device_config *c, struct error *e)
 {
     int code;
@@ -448,6 +455,8 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     lay_scratch(d, &arena);
     for (int l = 0; l < c->model->hp.n_layers; l++)
         pack_router(d, l, d->router[l]);
+    shares_init(&d->reading_shares, d->n_threads);
+    shares_init(&d->decoding_shares, d->n_threads);
     choose_pieces(d);
     for (size_t i = 0, n = widest(d).ones; i < n; i++)
         d->ones[i] = 1.0f;
@@ -973,12 +982,28 @@ static int cpu_tune(struct device *device, int pos)
     return n;
 }
 
+static void kinds_stats(const struct cpu_device *d, struct device_stats *out)
+{
+    int cores[TOPOLOGY_KINDS];
+    double share = 0;
+
+    if (d->by_unit || topology_kinds(cores) < 2)
+        return;
+    out->fast_threads = (uint64_t)min_int(cores[0], d->decoding.use);
+    out->slow_threads = (uint64_t)d->decoding.use - out->fast_threads;
+    for (int i = cores[0]; i < d->decoding.use; i++)
+        share += (double)d->decoding_shares.share[i] / POOL_SHARE;
+    if (out->slow_threads)
+        out->slow_share = (uint64_t)(1000 * share / (double)out->slow_threads + 0.5);
+}
+
 static void cpu_stats(const struct device *device, struct device_stats *out)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
     size_t pages = (size_t)d->pool_kv.n_segments * (size_t)d->chunks_max - d->pool_kv.n_free;
 
     *out = d->stats;
+    kinds_stats(d, out);
     out->kv_used_bytes = pages * d->page_bytes + (size_t)d->pool_kv.n_open * d->fixed_bytes;
     for (int i = 0; i < d->pool_kv.n_states && d->ring_bytes; i++)
         if (d->pool_kv.states[i].rings)

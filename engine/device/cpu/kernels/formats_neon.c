@@ -195,6 +195,7 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
     return acc;
 }
 
+#define GEMV_TURN 2
 #include "engine/device/cpu/kernels/gemv.inc"
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)

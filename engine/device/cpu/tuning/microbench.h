@@ -51,6 +51,7 @@ struct microbench_choice {
     const char *small_batch, *large_batch;
     int from;      /* tokens from which `large_batch` does; TUNE_NEVER: never */
     bool measured; /* else the built-in threshold */
+    int busy;      /* per cent of the machine that others used meanwhile; 0: less than TUNE_BUSY */
 };
 
 /* For every shape of the model (from model_inspect), the choice of a CPU device opened with this

@@ -152,7 +152,8 @@ static bool wins(struct trial *t, struct tune *forced, int id, int other)
 static int measure(struct trial *t, enum dtype type, int cols)
 {
     struct cpu_device *d = t->d;
-    struct tune forced = {.n_pattern = 1, .pattern = {{type, cols, d->n_threads, 0}}};
+    struct tune forced = {.n_pattern = 1,
+                          .pattern = {{.type = type, .cols = cols, .threads = d->n_threads}}};
     const struct tune *old = d->thresholds;
     double ns[READ_PATTERNS][TUNE_PAIRS];
     uint64_t before = waited(d), start = clock_now();
@@ -191,7 +192,10 @@ int tuning_patterns(struct cpu_device *d, size_t least, struct tune *fresh)
     /* zeros, as blocks and as floats */
     token = mem_alloc(cols + NUM_BLOCK, sizeof(float));
     for (int i = 0; t && token && i < shapes.n && clock_now() < end; i++) {
-        struct tune_pattern p = {shapes.entry[i].type, shapes.entry[i].cols, d->n_threads, 0};
+        struct tune_pattern p = {
+            .type = shapes.entry[i].type, .cols = shapes.entry[i].cols, .threads = d->n_threads};
+        const struct tune_pattern *known = tune_pattern(&d->tune, p.type, p.cols, p.threads);
+        struct tuning_watch watch;
 
         t->d = d;
         t->in = (struct input){.n = 1,
@@ -199,11 +203,15 @@ int tuning_patterns(struct cpu_device *d, size_t least, struct tune *fresh)
                                .panels = (struct act_block *)(void *)token,
                                .rows = (float *)(void *)token,
                                .stride = p.cols};
-        if (tune_pattern(&d->tune, p.type, p.cols, p.threads) ||
+        if ((known && !tune_again(known->when, d->busy)) ||
             tune_pattern(fresh, p.type, p.cols, p.threads) || !collect(t, p.type, p.cols) ||
-            t->bytes < least || (id = measure(t, p.type, p.cols)) < 0)
+            t->bytes < least)
+            continue;
+        tuning_watch(d, &watch, d->n_threads);
+        if ((id = measure(t, p.type, p.cols)) < 0)
             continue;
         p.id = (enum pattern_id)id;
+        p.when.busy = tuning_busy(d, &watch);
         tune_pattern_set(fresh, p);
     }
     mem_free(token);

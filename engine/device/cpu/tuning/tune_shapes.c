@@ -65,7 +65,8 @@ static void drop(const uint8_t *p, size_t bytes)
 
 static uint64_t sample(struct trial *t, int n, int from, int repeat)
 {
-    struct tune forced = {.n = 1, .entry = {{t->w.type, t->rows, t->w.cols, from}}};
+    struct tune forced = {
+        .n = 1, .entry = {{.type = t->w.type, .rows = t->rows, .cols = t->w.cols, .from = from}}};
     struct input in = {
         .n = n, .cols = t->w.cols, .panels = t->panel, .rows = t->x, .stride = t->w.cols};
     const struct tune *old = t->d->thresholds;
@@ -171,8 +172,8 @@ static void make_key(const struct cpu_device *d, char *key)
     __get_cpuid(1, &signature, &b, &c, &dx);
 #endif
     /* asking for the version would open the library */
-    snprintf(key, TUNE_KEY, "moetop %s thresholds 3: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
-             d->base.info.name, signature, d->k->name, d->library ? onednn_version() : "not used",
+    snprintf(key, TUNE_KEY, TUNE_KEY_PREFIX "%.127s (%x), %s, oneDNN %s%s", d->base.info.name,
+             signature, d->k->name, d->library ? onednn_version() : "not used",
              d->bf16 ? " in bf16" : "");
 }
 
@@ -181,12 +182,19 @@ static bool make_path(const struct cpu_device *d, const char *key, char *path, s
     uint64_t h = hash_bytes(HASH_START, key, strlen(key));
 
     return d->base.config.cache_dir &&
-           snprintf(path, size, "%s/kernels-%016llx.tune", d->base.config.cache_dir,
-                    (unsigned long long)h) < (int)size;
+           snprintf(path, size, "%s/" TUNE_FILE_PREFIX "%016llx" TUNE_FILE_SUFFIX,
+                    d->base.config.cache_dir, (unsigned long long)h) < (int)size;
 }
 
-/* Stores new thresholds in the file. Those stored by another process meanwhile take precedence,
- * unless a new measurement was requested. */
+/* Whether what the file says stays, when a measurement so busy was made. */
+static bool stays(const struct cpu_device *d, struct tune_when there, struct tune_when fresh)
+{
+    return d->base.config.tune != DEVICE_TUNE_AGAIN && there.busy <= fresh.busy;
+}
+
+/* Stores new choices in the file. Those that another process stored meanwhile take precedence, of
+ * float weights always, else if the machine was no busier, unless a new measurement was requested:
+ * fresh becomes what is stored. */
 static int keep(struct cpu_device *d, struct tune *fresh, const char *path, const char *key,
                 struct error *e)
 {
@@ -194,15 +202,30 @@ static int keep(struct cpu_device *d, struct tune *fresh, const char *path, cons
 
     if (tune_read(&all, path, key, e) < 0)
         all.n = all.n_decode = all.n_pattern = 0;
-    for (int i = 0; i < fresh->n_decode; i++)
-        tune_decode_set(&all, fresh->decode[i]);
-    for (int i = 0; i < fresh->n_pattern; i++)
-        tune_pattern_set(&all, fresh->pattern[i]);
+    for (int i = 0; i < fresh->n_decode; i++) {
+        struct tune_decode *p = &fresh->decode[i];
+        const struct tune_decode *there = tune_decode_find(&all, p->type, p->threads);
+
+        if (there && stays(d, there->when, p->when))
+            *p = *there;
+        else
+            tune_decode_set(&all, *p);
+    }
+    for (int i = 0; i < fresh->n_pattern; i++) {
+        struct tune_pattern *p = &fresh->pattern[i];
+        const struct tune_pattern *there = tune_pattern(&all, p->type, p->cols, p->threads);
+
+        if (there && stays(d, there->when, p->when))
+            *p = *there;
+        else
+            tune_pattern_set(&all, *p);
+    }
     for (int i = 0; i < fresh->n; i++) {
         struct tune_entry *p = &fresh->entry[i];
         const struct tune_entry *there = tune_find(&all, p->type, p->rows, p->cols);
 
-        if (there && d->base.config.tune != DEVICE_TUNE_AGAIN)
+        if (there && (stays(d, there->when, p->when) ||
+                      (d->base.config.tune != DEVICE_TUNE_AGAIN && !dtype_is_quantised(p->type))))
             *p = *there;
         else if (p->from)
             tune_set(&all, *p);
@@ -210,13 +233,22 @@ static int keep(struct cpu_device *d, struct tune *fresh, const char *path, cons
     return tune_write(&all, path, key, e);
 }
 
+/* Whether a shape was never measured, or not as well as it can be now. */
+static bool missing(const struct cpu_device *d, const struct tune_entry *shape)
+{
+    const struct tune_entry *p = tune_find(&d->tune, shape->type, shape->rows, shape->cols);
+
+    return !p || (dtype_is_quantised(shape->type) && tune_again(p->when, d->busy));
+}
+
 /* Measures those of the model's shapes that are missing, float ones or quantised ones. */
 static int add_missing(struct cpu_device *d, bool quantised)
 {
     char path[4096], key[TUNE_KEY], line[sizeof((struct error *)0)->text + 80];
     struct tune shapes, fresh = {0};
+    struct tuning_watch watch;
     struct error e;
-    int done;
+    int done, busy;
     bool kept;
 
     make_key(d, key);
@@ -224,14 +256,19 @@ static int add_missing(struct cpu_device *d, bool quantised)
     tune_shapes(d->model, &shapes);
     for (int i = 0; i < shapes.n; i++)
         if (dtype_is_quantised(shapes.entry[i].type) == quantised &&
-            has_choice(d, shapes.entry[i].type) &&
-            !tune_find(&d->tune, shapes.entry[i].type, shapes.entry[i].rows, shapes.entry[i].cols))
+            has_choice(d, shapes.entry[i].type) && missing(d, &shapes.entry[i]))
             tune_set(&fresh, shapes.entry[i]);
-    if (!fresh.n || !kept || !(done = measure(d, &fresh)))
+    if (!fresh.n || !kept)
         return 0;
-    for (int i = 0; i < fresh.n && !quantised; i++) /* float shapes are decided permanently */
-        if (!fresh.entry[i].from)
+    tuning_watch(d, &watch, 1);
+    if (!(done = measure(d, &fresh)))
+        return 0;
+    busy = tuning_busy(d, &watch);
+    for (int i = 0; i < fresh.n; i++) {
+        fresh.entry[i].when.busy = busy;
+        if (!quantised && !fresh.entry[i].from) /* float shapes are decided permanently */
             fresh.entry[i].from = default_of(d, fresh.entry[i].type);
+    }
     if (keep(d, &fresh, path, key, &e) < 0) {
         snprintf(line, sizeof line,
                  "%s; which kernel is fastest for which shape will be measured again", e.text);
@@ -240,8 +277,10 @@ static int add_missing(struct cpu_device *d, bool quantised)
             return 0;
     }
     for (int i = 0; i < fresh.n; i++)
-        if (fresh.entry[i].from)
+        if (fresh.entry[i].from) {
+            fresh.entry[i].when.here = true;
             tune_set(&d->tune, fresh.entry[i]);
+        }
     return done;
 }
 
@@ -250,11 +289,13 @@ void tuning_open(struct cpu_device *d)
     char path[4096], key[TUNE_KEY], line[sizeof((struct error *)0)->text + 80];
     struct tune shapes, stored;
     struct error e;
-    int decode;
+    const struct tune_decode *decode;
 
     d->thresholds = &d->tune;
+    d->busy = TUNE_BUSY_MOST;
     if (d->base.config.tune == DEVICE_TUNE_OFF)
         return;
+    tuning_watch(d, &d->since, d->n_threads);
     make_key(d, key);
     if (d->base.config.tune != DEVICE_TUNE_AGAIN && make_path(d, key, path, sizeof path)) {
         if (tune_read(&stored, path, key, &e) < 0) {
@@ -271,10 +312,10 @@ void tuning_open(struct cpu_device *d)
         }
         for (int i = 0; i < stored.n_pattern; i++)
             tune_pattern_set(&d->tune, stored.pattern[i]);
-        decode = tune_decode(&stored, d->model->type, d->n_threads);
+        decode = tune_decode_find(&stored, d->model->type, d->n_threads);
         if (decode && d->base.config.fewer_threads) {
-            tune_decode_set(&d->tune, (struct tune_decode){d->model->type, d->n_threads, decode});
-            crowd_init(&d->decoding, decode);
+            tune_decode_set(&d->tune, *decode);
+            crowd_init(&d->decoding, decode->use);
         }
     }
     add_missing(d, false);
@@ -309,8 +350,12 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
                                 *kept = tune_find(&stored, p->type, p->rows, p->cols);
         bool quantised = dtype_is_quantised(p->type);
 
-        out[i] = (struct microbench_choice){p->type, p->rows, p->cols,     d->k->name,
-                                            NULL,    0,       kept != NULL};
+        out[i] = (struct microbench_choice){.type = p->type,
+                                            .rows = p->rows,
+                                            .cols = p->cols,
+                                            .small_batch = d->k->name,
+                                            .measured = kept != NULL,
+                                            .busy = kept ? kept->when.busy : 0};
         if (quantised ? d->k->small_batch_set != NULL : float_library && d->k != &kernels_scalar) {
             out[i].small_batch = quantised ? d->k->small_batch_set->name : d->k->name;
             out[i].large_batch = quantised ? d->k->name : "oneDNN";
@@ -346,17 +391,28 @@ enum pattern_id cpu_pattern_chosen(const char *cache_dir, enum dtype type, int c
 /* Measures decoding with all threads and with fewer. */
 static int add_decode(struct cpu_device *d, int pos)
 {
-    struct tune fresh = {.n_decode = 1, .decode = {{d->model->type, d->n_threads, 0}}};
+    struct tune fresh = {.n_decode = 1,
+                         .decode = {{.type = d->model->type, .threads = d->n_threads}}};
+    const struct tune_decode *known = tune_decode_find(&d->tune, d->model->type, d->n_threads);
+    struct tune_decode *p = &fresh.decode[0];
     char path[4096], key[TUNE_KEY];
+    struct tuning_watch watch;
     struct error e;
 
     make_key(d, key);
-    if (tune_decode(&d->tune, d->model->type, d->n_threads) ||
-        !make_path(d, key, path, sizeof path) || !(fresh.decode[0].use = tuning_decode(d, pos)))
+    if ((known && !tune_again(known->when, d->busy)) || !make_path(d, key, path, sizeof path))
         return 0;
-    tune_decode_set(&d->tune, fresh.decode[0]);
-    crowd_init(&d->decoding, fresh.decode[0].use);
+    tuning_watch(d, &watch, d->n_threads);
+    if (!(p->use = tuning_decode(d, pos))) {
+        if (known)
+            crowd_init(&d->decoding, known->use);
+        return 0;
+    }
+    p->when.busy = tuning_busy(d, &watch);
     keep(d, &fresh, path, key, &e);
+    p->when.here = true;
+    tune_decode_set(&d->tune, *p);
+    crowd_init(&d->decoding, p->use);
     return 1;
 }
 
@@ -370,16 +426,22 @@ static int add_patterns(struct cpu_device *d)
     make_key(d, key);
     if (!make_path(d, key, path, sizeof path) || !tuning_patterns(d, TUNE_PATTERN_LEAST, &fresh))
         return 0;
-    for (int i = 0; i < fresh.n_pattern; i++)
-        tune_pattern_set(&d->tune, fresh.pattern[i]);
     keep(d, &fresh, path, key, &e);
+    for (int i = 0; i < fresh.n_pattern; i++) {
+        fresh.pattern[i].when.here = true;
+        tune_pattern_set(&d->tune, fresh.pattern[i]);
+    }
     return fresh.n_pattern;
 }
 
 int tuning_later(struct cpu_device *d, int pos)
 {
+    int n;
+
     if (d->base.config.tune == DEVICE_TUNE_OFF)
         return 0;
-    return (d->k->small_batch_set ? add_missing(d, true) : 0) + add_patterns(d) +
-           add_decode(d, pos);
+    d->busy = tuning_busy(d, &d->since);
+    n = (d->k->small_batch_set ? add_missing(d, true) : 0) + add_patterns(d) + add_decode(d, pos);
+    tuning_watch(d, &d->since, d->n_threads);
+    return n;
 }

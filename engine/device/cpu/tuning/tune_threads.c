@@ -1,8 +1,9 @@
 /* The number of threads that decodes fastest (shape_table.h): the number of physical cores, unless
- * fewer are measured to be faster by more than the noise; fewer may saturate the memory, and with
- * two kinds of cores or on a busy machine the last ones may only slow it down. Prefill, which is
- * bound by computing, uses all of them. Engine thread, no job running: some layers of a token at a
- * time, with each number of threads in turn. */
+ * fewer are measured to be faster by more than the noise; fewer may saturate the memory, and on a
+ * busy machine the last ones may only slow it down. Threads are on the fast kinds of cores first,
+ * so a number also says which: those of the fastest kind alone are among the candidates. Prefill,
+ * which is bound by computing, uses all of them. Engine thread, no job running: some layers of a
+ * token at a time, with each number of threads in turn. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -10,7 +11,7 @@
 
 /* per sample: some milliseconds, and other weights than in the previous one */
 #define LAYERS 4
-#define CANDIDATES 4
+#define CANDIDATES (4 + TOPOLOGY_KINDS)
 #define BUDGET_NS (400 * CLOCK_MILLI)
 
 struct decode {
@@ -53,6 +54,7 @@ int tuning_decode(struct cpu_device *d, int pos)
     double ns[CANDIDATES][TUNE_PAIRS];
     uint64_t end = clock_now() + BUDGET_NS, took = 1;
     struct decode m;
+    int of_kind[TOPOLOGY_KINDS], cores = 0;
     float *memory;
 
     /* threads of one node are adjacent: the last ones of several nodes are a whole node's */
@@ -64,6 +66,9 @@ int tuning_decode(struct cpu_device *d, int pos)
     n = add_candidate(list, n, d->n_threads - 1);
     n = add_candidate(list, n, (3 * d->n_threads + 3) / 4);
     n = add_candidate(list, n, (d->n_threads + 1) / 2);
+    for (int k = 0, kinds = topology_kinds(of_kind); k < kinds; k++)
+        if ((cores += of_kind[k]) < d->n_threads) /* none of the slower kinds */
+            n = add_candidate(list, n, cores);
     m = (struct decode){{.rows = 1,
                          .pos = pos,
                          .x = memory,
