@@ -1124,9 +1124,8 @@ START_TEST(test_interpreted)
     }
     snprintf(log, sizeof log, "%s/oclgrind-%d.log", support_tmpdir(), _i);
     snprintf(command, sizeof command,
-             /* it counts the local memory of all kernels of a program together */
-             "oclgrind --data-races --local-mem-size 65536 --max-errors 20 --log %s "
-             "/proc/%d/exe " INTERPRETED " %d >/dev/null 2>&1",
+             "oclgrind --data-races --max-errors 20 --log %s /proc/%d/exe " INTERPRETED
+             " %d >/dev/null 2>&1",
              log, getpid(), _i);
     ck_assert_msg(system(command) == 0, "%s", command);
     f = fopen(log, "r");
