@@ -56,9 +56,8 @@ enum core_kernel {
     CORE_PART_GATES,
     CORE_ROPE,
     CORE_ATTEND,
-    CORE_ATTEND_ONE, /* not where WIDE */
     CORE_MERGE,
-    CORE_NORM_ROUTE,
+    CORE_ROUTE,
     CORE_GROUP,
     CORE_COMBINE,
     CORE_KV,
@@ -183,8 +182,7 @@ struct device {
     int tile, gemm_tile;               /* TILE and GEMM_TILE, or what a test wants */
     int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
     int row_items;                     /* of a group that computes a row (core.cl) */
-    int route_sides;                   /* sixteens of experts at once (routing.cl), */
-    int route_items;                   /* and work-items of a row there */
+    int route_sides;                   /* sixteens of experts at once (routing.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
@@ -377,6 +375,11 @@ struct expert_bank {
  */
 int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
                       int first, int end, int many, struct error *e);
+/* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
+ * all_weights; score_bias: NULL, or the scores'; tiles: the tiles and entries of a single row, too.
+ */
+int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
+               int rows, int base, bool tiles, struct error *e);
 /* Rows of x normed to h, which may be x, and to hq; without weights they are copied. used: not 0:
  * what the experts of a layer gave is added to x first: `used` of a row, in out, their weights from
  * place `base` of all_weights on. */
@@ -387,26 +390,10 @@ struct norm_rows {
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);
-/* Rows normed as above (used: 0), then through the layer's router: choices and weights to place
- * `base` of all_chosen and all_weights; score_bias: NULL, or the scores'; tiles: the tiles and
- * entries of a single row, too. */
-int jobs_route(struct device *d, const struct layer_shape *layer, const struct norm_rows *n,
-               cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e);
 /* Arguments of the merge of an attention's chunks. */
 int jobs_merge_flags(const struct mixer_shape *s);
 /* Work-items a row of it. */
 size_t jobs_merge_items(const struct device *d, const struct mixer_shape *s);
-/* Whether a job of so many rows has one kernel for norms of heads, rotation, cache and scores. */
-bool jobs_attends_one(const struct device *d, const struct mixer_shape *m, int rows);
-/* Where the rows of a span find their norms, cache and rotary table; pos: of the job's row 0;
- * chunks of keys from `first` on. */
-struct span_rows {
-    cl_mem q_norm, k_norm, keys, values, cos, sin;
-    int pos, stride, first, chunks;
-};
-/* Arguments of attend_one: from d->q, d->k, d->v to d->part. */
-int jobs_attend_one_args(struct device *d, const struct layer_shape *s, const struct span_rows *r,
-                         struct error *e);
 /* How far the elements of a rotated pair stand apart (attention.cl, rope). */
 int jobs_rope_apart(const struct mixer_shape *s);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);

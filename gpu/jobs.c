@@ -1,7 +1,6 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
  * waits, unless noted. Launches of one layer with one token: norm (with the end of the layer
- * before), q+k+v, attention with rotation and cache (where WIDE two), merge, output, norm+routing,
- * gate+up, down. */
+ * before), q+k+v, rotary+cache, attention, merge, output, norm, routing, gate+up, down. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 
@@ -19,25 +18,16 @@ static const struct layer_shape *shape_of(const struct device *d, int layer)
     return hparams_layer(&d->base.config.model->hp, layer);
 }
 
-/* The arguments that every norm has: of its rows, its weights and its kind. */
-static int norm_args(struct device *d, cl_kernel k, const struct norms_shape *s,
-                     const struct norm_rows *n, struct error *e)
-{
-    int hidden = d->base.config.model->hp.hidden;
-
-    return launch_args(d, k, 0, e, "mmmmmmmiffi", n->x, n->w, n->b, n->h, d->hq.q, d->hq.d, d->hq.s,
-                       hidden, (double)(1.0f / (float)hidden), (double)s->eps,
-                       (n->b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (n->w ? 0 : 4));
-}
-
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e)
 {
-    cl_kernel k = d->core[CORE_NORM];
+    int hidden = d->base.config.model->hp.hidden;
 
-    if (norm_args(d, k, s, n, e) < 0)
-        return ERR_DEVICE;
-    return launch_args(d, k, 11, e, "mmiii", d->out, d->all_weights, n->base, n->rows, n->used);
+    return launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffimmiii", n->x, n->w, n->b, n->h,
+                       d->hq.q, d->hq.d, d->hq.s, hidden, (double)(1.0f / (float)hidden),
+                       (double)s->eps,
+                       (n->b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (n->w ? 0 : 4), d->out,
+                       d->all_weights, n->base, n->rows, n->used);
 }
 
 static int norm_rows(struct device *d, const struct norms_shape *s, struct norm_rows n,
@@ -179,67 +169,10 @@ int jobs_rope_apart(const struct mixer_shape *s)
                                           : s->rope_dims / 2;
 }
 
-bool jobs_attends_one(const struct device *d, const struct mixer_shape *m, int rows)
-{
-    return rows == 1 && !d->wide && m->qk_norm != QK_NORM_WHOLE;
-}
-
-int jobs_attend_one_args(struct device *d, const struct layer_shape *s, const struct span_rows *r,
-                         struct error *e)
-{
-    const struct mixer_shape *m = &s->mixer;
-    int dim = m->key_dim;
-
-    return launch_args(d, d->core[CORE_ATTEND_ONE], 0, e, "mmmmmmmmmmiiiiiiiiififfi", d->q, d->k,
-                       d->v, r->q_norm, r->k_norm, r->keys, r->values, r->cos, r->sin, d->part,
-                       m->heads, m->kv_heads, dim, m->rope_dims, r->pos, m->window, r->stride,
-                       r->first, r->chunks, (double)shape_score_scale(m), jobs_rope_apart(m),
-                       (double)(1.0f / (float)dim), (double)s->norms.eps,
-                       m->qk_norm == QK_NORM_HEAD ? 1 : 0);
-}
-
-/* Rotation, cache and chunks of attention of a single row. */
-static int attend_one(struct device *d, int layer, const struct span_rows *r, struct error *e)
-{
-    const struct layer_shape *s = shape_of(d, layer);
-    size_t items = (size_t)d->row_items;
-
-    if (jobs_attend_one_args(d, s, r, e) < 0)
-        return ERR_DEVICE;
-    return launch_core(d, CORE_ATTEND_ONE, "attend_one", (size_t)r->chunks * items,
-                       (size_t)s->mixer.heads, 1, items, e);
-}
-
-static int rope(struct device *d, const struct mixer_shape *m, const struct span_rows *r, int row0,
-                int rows, struct error *e)
-{
-    if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                    r->keys, r->values, r->cos, r->sin, m->heads, m->kv_heads, m->key_dim,
-                    m->rope_dims, r->pos, row0, r->stride, (double)shape_score_scale(m),
-                    jobs_rope_apart(m)) < 0)
-        return ERR_DEVICE;
-    return launch_core(d, CORE_ROPE, "rope", (size_t)m->key_dim,
-                       (size_t)(m->heads + 2 * m->kv_heads), (size_t)rows, CORE_ITEMS, e);
-}
-
-static int attend(struct device *d, const struct mixer_shape *m, const struct span_rows *r, int row,
-                  int rows, struct error *e)
-{
-    size_t items = (size_t)d->row_items;
-
-    if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, r->keys, r->values,
-                    d->part, m->heads, m->kv_heads, m->key_dim, r->pos, row, m->window, r->stride,
-                    r->first, r->chunks) < 0)
-        return ERR_DEVICE;
-    return launch_core(d, CORE_ATTEND, "attend", (size_t)r->chunks * items, (size_t)m->heads,
-                       (size_t)rows, items, e);
-}
-
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
- * within its session. The kernels count positions relative to the job's row 0. one: the job's only
- * row, whose heads are not normed yet. */
+ * within its session. The kernels count positions relative to the job's row 0. */
 static int attend_span(struct device *d, struct block *b, int layer, const struct span *s, int row0,
-                       bool one, struct error *e)
+                       struct error *e)
 {
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
     struct kv_buffers *kv = span_kv(d, b, s->session, e);
@@ -247,28 +180,27 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
         stride = memory_kv_stride(d, layer);
     int first = window && s->pos - window + 1 > 0 ? (s->pos - window + 1) / 256 : 0,
         chunks = (s->pos + s->rows - 1) / 256 - first + 1;
-    size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4;
+    size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4,
+           items = (size_t)d->row_items;
     int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
 
-    if (!kv)
-        return ERR_DEVICE;
-    struct span_rows r = {.q_norm = b->q_norm,
-                          .k_norm = b->k_norm,
-                          .keys = kv->k,
-                          .values = kv->v,
-                          .cos = m->second_rope ? d->second_cos : d->rope_cos[s->rope],
-                          .sin = m->second_rope ? d->second_sin : d->rope_sin[s->rope],
-                          .pos = pos,
-                          .stride = stride,
-                          .first = first,
-                          .chunks = chunks};
-
-    if (!one && rope(d, m, &r, row0, s->rows, e) < 0)
+    if (!kv ||
+        launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
+                    kv->k, kv->v, m->second_rope ? d->second_cos : d->rope_cos[s->rope],
+                    m->second_rope ? d->second_sin : d->rope_sin[s->rope], heads, m->kv_heads, dim,
+                    m->rope_dims, pos, row0, stride, (double)shape_score_scale(m),
+                    jobs_rope_apart(m)) < 0 ||
+        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * m->kv_heads),
+                    (size_t)s->rows, CORE_ITEMS, e) < 0)
         return ERR_DEVICE;
     for (int row = row0; row < end; row += step) {
         int n = end - row < step ? end - row : step;
 
-        if ((one ? attend_one(d, layer, &r, e) : attend(d, m, &r, row, n, e)) < 0 ||
+        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, kv->k, kv->v,
+                        d->part, heads, m->kv_heads, dim, pos, row, window, stride, first,
+                        chunks) < 0 ||
+            launch_core(d, CORE_ATTEND, "attend", (size_t)chunks * items, (size_t)heads, (size_t)n,
+                        items, e) < 0 ||
             launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmmmiiiiiiiii", d->part, b->sinks,
                         d->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n,
                         window, first, chunks, jobs_merge_flags(m)) < 0 ||
@@ -347,7 +279,6 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
                   o = {&b->part[3], y};
     const struct span *span = s->at ? s->at : &s->one;
     int n = s->at ? s->n : 1, rows = s->rows, row = 0;
-    bool one = jobs_attends_one(d, &shape->mixer, rows);
 
     if (norm_rows(d, &shape->norms,
                   (struct norm_rows){d->x, b->norm_w, b->norm_b, d->h, rows, used, base}, e) < 0)
@@ -355,10 +286,10 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
     if (project(d, qkv, shape->mixer.values_are_keys ? 2 : 3, rows, e) < 0 ||
         make_values(d, layer, rows, e) < 0)
         return ERR_DEVICE;
-    if (part_gates(d, &shape->mixer, rows, e) < 0 || (!one && norm_heads(d, b, layer, rows, e) < 0))
+    if (part_gates(d, &shape->mixer, rows, e) < 0 || norm_heads(d, b, layer, rows, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < n; row += span[i++].rows)
-        if (attend_span(d, b, layer, &span[i], row, one, e) < 0)
+        if (attend_span(d, b, layer, &span[i], row, e) < 0)
             return ERR_DEVICE;
     if (jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e) < 0)
         return ERR_DEVICE;
@@ -802,23 +733,20 @@ static bool alike(struct device *d, int layer)
     return true;
 }
 
-int jobs_route(struct device *d, const struct layer_shape *layer, const struct norm_rows *n,
-               cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e)
+int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
+               int rows, int base, bool tiles, struct error *e)
 {
-    const struct ffn_shape *s = &layer->ffn;
     const struct router_shape *r = &s->router;
-    cl_kernel k = d->core[CORE_NORM_ROUTE];
     int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
                 (score_bias ? 8 : 0);
-    size_t items = (size_t)d->route_items;
+    size_t items = d->wide ? 1 : 64 * (size_t)d->route_sides;
 
-    if (norm_args(d, k, &layer->norms, n, e) < 0 ||
-        launch_args(d, k, 11, e, "mmmmmmmiiiiffi", router, score_bias, d->scores, d->all_chosen,
-                    d->all_weights, d->tiles, d->entries, base, s->experts, d->padded_experts,
-                    s->used, (double)r->jitter, r->factor != 0.0f ? (double)r->factor : 1.0,
-                    flags) < 0)
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmiiiiiffi", d->h, router, score_bias,
+                    d->scores, d->all_chosen, d->all_weights, d->tiles, d->entries, base,
+                    d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
+                    (double)r->jitter, r->factor != 0.0f ? (double)r->factor : 1.0, flags) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_NORM_ROUTE, "norm_route", (size_t)n->rows * items, 1, 1, items, e);
+    return launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e);
 }
 
 /* One layer from x to out: what its experts gave is not yet added to x. Its choices go to place
@@ -838,9 +766,10 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
 
     if (!a ||
         attention_block(d, a, layer, spans, before < 0 ? 0 : used, before, d->x, true, e) < 0 ||
-        jobs_route(
-            d, s, &(struct norm_rows){d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows},
-            a->router, a->score_bias, base, rows == 1 && !by_host, e) < 0)
+        norm_rows(d, &s->norms,
+                  (struct norm_rows){d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows},
+                  e) < 0 ||
+        jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
     return by_host ? layer_experts_by_host(d, layer, rows, base, e)
                    : layer_experts(d, layer, joined, rows, base, e);

@@ -55,9 +55,6 @@ static void choose(struct device *d)
     while (d->route_sides < 8 && d->route_sides * 16 < d->padded_experts &&
            (cl_ulong)d->route_sides * 128 <= d->target.group_items)
         d->route_sides *= 2;
-    d->route_items = d->wide                              ? 1
-                     : d->row_items > 64 * d->route_sides ? d->row_items
-                                                          : 64 * d->route_sides;
 }
 
 static int greater(int a, int b)
@@ -165,9 +162,9 @@ static int widest_head(const struct device *d)
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
-        "norm",         "rms_rows",   "quantise",   "part_gates", "rope",    "attend", "attend_one",
-        "attend_merge", "norm_route", "group_rows", "combine",    "kv_copy", "expand", "scale_rows",
-        "add",          "add_bias",   "gather",     "scatter",    "activate"};
+        "norm",         "rms_rows", "quantise",   "part_gates", "rope",    "attend",
+        "attend_merge", "route",    "group_rows", "combine",    "kv_copy", "expand",
+        "scale_rows",   "add",      "add_bias",   "gather",     "scatter", "activate"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -175,16 +172,14 @@ static int build_core(struct device *d, struct error *e)
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
     snprintf(text + n, sizeof text - n,
-             " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DROUTE_ITEMS=%d -DMAX_EXPERTS=%d"
-             " -DROW_ITEMS=%d -DMAX_DIM=%d",
+             " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DMAX_EXPERTS=%d -DROW_ITEMS=%d -DMAX_DIM=%d",
              cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
-             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides, d->route_items,
+             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides,
              d->padded_experts ? d->padded_experts : 16, d->row_items, widest_head(d));
     if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
-        if ((i != CORE_ATTEND_ONE || !d->wide) &&
-            program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
+        if (program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
             return ERR_DEVICE;
     d->core_usable = true;
     return 0;

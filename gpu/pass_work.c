@@ -65,24 +65,18 @@ static void add_line(struct pass_work *p, const char *name, double x, double y,
     add(p, name, ceil_div(x, CORE_ITEMS) * y, CORE_ITEMS, 0, work, "%d x %d%s", n, cols, rows);
 }
 
-/* A row by `items` work-items. */
-static struct kernel_work norm_work(const struct device *d, int rows, int used, double items)
-{
-    const struct hparams *hp = &d->base.config.model->hp;
-    double n = hp->hidden, lap = ceil_div(ceil_div(n, items), UNROLLED),
-           blocks = ceil_div(n / 32, items), sums = hp->common.norms.kind == NORM_LAYER ? 2 : 1;
-
-    return (struct kernel_work){.far = 1,
-                                .near = (used ? lap : 0) + lap + blocks,
-                                .steps = sums * n / NUM_LANES + blocks * ACTIVATE_STEPS / 2,
-                                .bytes = n * 4,
-                                .slots = rows * n * 40};
-}
-
 static void add_norm(const struct device *d, struct pass_work *p, int rows, int used)
 {
-    add(p, "norm", rows, d->row_items, 0, norm_work(d, rows, used, d->row_items), "%d x %d%s", rows,
-        d->base.config.model->hp.hidden, used ? ", + experts" : "");
+    double n = d->base.config.model->hp.hidden, items = d->row_items,
+           lap = ceil_div(ceil_div(n, items), UNROLLED), blocks = ceil_div(n / 32, items);
+
+    add(p, "norm", rows, items, 0,
+        (struct kernel_work){.far = 1,
+                             .near = (used ? lap : 0) + lap + blocks,
+                             .steps = 2 * n / NUM_LANES + blocks * ACTIVATE_STEPS / 2,
+                             .bytes = n * 4,
+                             .slots = rows * n * 40},
+        "%d x %d%s", rows, d->base.config.model->hp.hidden, used ? ", + experts" : "");
 }
 
 static void add_rms(const struct device *d, struct pass_work *p, int parts, int n)
@@ -214,7 +208,7 @@ static void add_heads(const struct device *d, struct pass_work *p, int layer, in
                  (struct kernel_work){.near = 1,
                                       .slots = (double)rows * s->heads * s->key_dim * 20},
                  "", rows, s->heads * s->key_dim);
-    for (int i = 0; i < 2 && s->qk_norm != QK_NORM_NONE && !jobs_attends_one(d, s, rows); i++) {
+    for (int i = 0; i < 2 && s->qk_norm != QK_NORM_NONE; i++) {
         bool whole = s->qk_norm == QK_NORM_WHOLE;
         int heads = i ? s->kv_heads : s->heads;
 
@@ -261,7 +255,6 @@ static void add_attend(const struct device *d, struct pass_work *p, const struct
         chunks = (depth + rows - 1) / CHUNK - first + 1, dim = s->key_dim,
         step = (int)(d->part_bytes / ((size_t)s->heads * (size_t)chunks * (size_t)(dim + 2) * 4)),
         longest = depth + rows < CHUNK ? depth + rows : CHUNK;
-    bool one = jobs_attends_one(d, s, rows);
     double items = d->row_items, laps = ceil_div(longest, items), turns = ceil_div(dim, items);
 
     step = step < 1 ? 1 : step;
@@ -269,12 +262,10 @@ static void add_attend(const struct device *d, struct pass_work *p, const struct
         int n = rows - row < step ? rows - row : step;
         double keys = keys_seen(s, n, depth + row), pairs = keys * s->heads * dim;
 
-        add(p, one ? "attend_one" : "attend", (double)chunks * s->heads * n, items, 4 * pairs,
-            (struct kernel_work){.far = laps * ceil_div(dim, 32) + turns * ceil_div(longest, 32) +
-                                        (one ? 1 : 0), /* the rotary table */
-                                 .near = one ? 3 : 1,
-                                 .steps = laps * dim + turns * longest + 60 +
-                                          (one ? 2 * (dim / NUM_LANES + 20) : 0),
+        add(p, "attend", (double)chunks * s->heads * n, items, 4 * pairs,
+            (struct kernel_work){.far = laps * ceil_div(dim, 32) + turns * ceil_div(longest, 32),
+                                 .near = 1,
+                                 .steps = laps * dim + turns * longest + 60,
                                  .bytes = (n > 1 ? depth + row + n : keys) * kv_bytes(d, s),
                                  .slots = pairs * 2 * (LOAD_SLOTS + 2)},
             "%d x %d heads, %d keys", n, s->heads, depth + row + n);
@@ -304,8 +295,7 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     add_norm(d, p, rows, used);
     add_projection(d, p, layer, rows);
     add_heads(d, p, layer, rows);
-    if (!jobs_attends_one(d, &s->mixer, rows))
-        add_rope(d, p, &s->mixer, rows);
+    add_rope(d, p, &s->mixer, rows);
     add_attend(d, p, &s->mixer, rows, depth);
     add_matmul(d, p, &o, 1, rows);
     if (hp->residual_scale != 0.0f)
@@ -347,51 +337,32 @@ static void add_experts(const struct device *d, struct pass_work *p, const struc
         "%d x %d x %d %s", n_experts, hidden, ffn, dtype_info(down)->word);
 }
 
-/* Steps that a wait for memory lasts: a stage of the router with more of them hides it. */
-#define STEPS_A_WAIT 46
-
-/* routing.cl: the norm, the router, the choice. */
-static void add_route(const struct device *d, struct pass_work *p, const struct ffn_shape *s,
-                      int rows)
-{
-    double n = d->base.config.model->hp.hidden, sides = d->wide ? 1 : d->route_sides,
-           items = d->route_items, rounds = ceil_div(d->padded_experts, 16 * sides),
-           quarter = n / 4, experts = s->experts,
-           softmax = s->router.kind == ROUTER_SOFTMAX ? 2 * experts + 30 : 0,
-           slot = experts / 16 + 16 + 10 + (softmax > 0 ? 0 : experts + 25);
-    struct kernel_work w = norm_work(d, rows, 0, items);
-
-    if (!d->wide && items > 64 * sides) {
-        double columns = 16 * items / (64 * sides), stages = ceil_div(quarter, columns);
-
-        w.far += rounds * (columns > STEPS_A_WAIT ? 1 : stages);
-        w.steps += rounds * (columns > STEPS_A_WAIT ? quarter : 0) + 4 * stages;
-    } else {
-        w.far += rounds * ceil_div(quarter, sides > 2 ? 16 : 32);
-        w.steps += rounds * quarter;
-    }
-    w.steps += softmax + s->used * slot;
-    w.near += 2;
-    w.bytes += n * d->padded_experts * 4;
-    w.slots += rows * n * d->padded_experts * (2 * LOAD_SLOTS + 1);
-    add(p, "norm_route", rows, items, 2.0 * rows * n * experts, w, "%d x %d of %d", rows, s->used,
-        s->experts);
-}
-
 /* The device routes and groups the rows by itself. */
 static void add_routed(const struct device *d, struct pass_work *p, int layer, int rows)
 {
+    const struct hparams *hp = &d->base.config.model->hp;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+    double n = hp->hidden, sides = d->wide ? 1 : d->route_sides, ahead = sides > 2 ? 16 : 32,
+           rounds = ceil_div(d->padded_experts, 16 * sides), experts = s->experts,
+           slot = experts / 16 + 16 + 10 + (s->router.kind == ROUTER_SOFTMAX ? 0 : experts + 25),
+           choice = (s->router.kind == ROUTER_SOFTMAX ? 2 * experts + 30 : 0) + s->used * slot;
     int used = s->used, entries = rows * used, tile = kernel_set_tile(d, x[0].up.type, rows > 1),
         few = s->experts < entries ? s->experts : entries,
         n_tiles = rows > 1 ? entries / tile + few : used;
 
-    add_route(d, p, s, rows);
+    add_norm(d, p, rows, 0);
+    add(p, "route", rows, d->wide ? 1 : 64 * sides, 2.0 * rows * n * experts,
+        (struct kernel_work){.far = rounds * ceil_div(n / 4, ahead),
+                             .near = 1,
+                             .steps = rounds * n / 4 + choice,
+                             .bytes = n * d->padded_experts * 4,
+                             .slots = rows * n * d->padded_experts * (2 * LOAD_SLOTS + 1)},
+        "%d x %d of %d", rows, used, s->experts);
     if (rows > 1)
         add(p, "group_rows", 1, d->row_items, 0,
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
-                                 .steps = 4.0 * s->experts + 2.0 * entries / d->row_items},
+                                 .steps = 4 * experts + 2.0 * entries / d->row_items},
             "%d entries", entries);
     add_experts(d, p, &x[0], few, n_tiles, entries, rows > 1);
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 6"
+#define VERDICT_FORMAT "moetop self-test 5"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -144,9 +144,9 @@ static void apply(struct device *d, const struct verdict *v)
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */
     d->attention_usable = !is_wrong(v, "part_gates") && !is_wrong(v, "rope") &&
-                          !is_wrong(v, "attend") && !is_wrong(v, "attend_one") &&
-                          !is_wrong(v, "kv_copy") && !is_wrong(v, "norm_route") &&
-                          !is_wrong(v, "group_rows") && !is_wrong(v, "combine");
+                          !is_wrong(v, "attend") && !is_wrong(v, "kv_copy") &&
+                          !is_wrong(v, "route") && !is_wrong(v, "group_rows") &&
+                          !is_wrong(v, "combine");
     for (int t = 0; t < DTYPE_COUNT; t++)
         for (int many = 0; many < 2; many++) {
             static const char *const kernels[] = {"matmul", "gate_up", "down"};

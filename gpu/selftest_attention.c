@@ -170,118 +170,6 @@ static void rotate(struct attention_test *t, int row)
     }
 }
 
-/* The reference of attend_one for row 0: its queries, ready, to q (heads, dim); its key and value
- * to the cache. */
-static void make_one(struct attention_test *t, float *q)
-{
-    const struct device *d = t->b->d;
-    const struct model *m = d->base.config.model;
-    const struct layer_shape *s = hparams_layer(&m->hp, selftest_attending(d));
-    const struct layer_weights *w = &m->layers[selftest_attending(d)];
-    const float *cos = t->cos + t->pos * t->half, *sin = t->sin + t->pos * t->half;
-    bool normed = s->mixer.qk_norm == QK_NORM_HEAD;
-    float head[REFERENCE_DIM], rotated[REFERENCE_DIM];
-
-    for (int h = 0; h < t->heads + t->kv_heads; h++) {
-        bool key = h >= t->heads;
-        int kv = h - t->heads;
-
-        memcpy(head, key ? t->k + kv * t->dim : t->q + h * t->dim, (size_t)t->dim * sizeof *head);
-        if (normed)
-            reference_rms(head, key ? w->k_norm : w->q_norm, t->dim, s->norms.eps, head);
-        reference_rotate(head, t->shape, cos, sin, key ? 1.0f : shape_score_scale(t->shape),
-                         key ? rotated : q + h * t->dim);
-        if (key) {
-            reference_cache_set(&t->cache, t->pos, 0, kv * t->dim, rotated, t->dim);
-            reference_cache_set(&t->cache, t->pos, 1, kv * t->dim, t->v + kv * t->dim, t->dim);
-        }
-    }
-}
-
-/* Norms of q and k of the layer, as the kernel finds them. */
-static int one_norms(struct attention_test *t, struct span_rows *r)
-{
-    struct selftest *b = t->b;
-    int layer = selftest_attending(b->d);
-    const struct layer_weights *w = &b->d->base.config.model->layers[layer];
-    const float *from[2] = {w->q_norm, w->k_norm};
-    cl_mem *to[2] = {&r->q_norm, &r->k_norm};
-
-    for (int i = 0; i < 2 && t->shape->qk_norm == QK_NORM_HEAD; i++)
-        if (memory_buffer(b->d, (size_t)t->dim * 4, to[i], "the self-test", b->e) < 0 ||
-            selftest_put(b, *to[i], from[i], (size_t)t->dim * 4) < 0)
-            return ERR_DEVICE;
-    return 0;
-}
-
-static int run_one(struct attention_test *t, const struct span_rows *r)
-{
-    struct selftest *b = t->b;
-    struct device *d = b->d;
-    size_t items = (size_t)d->row_items;
-    int layer = selftest_attending(d), window = t->shape->window;
-
-    if (jobs_attend_one_args(d, hparams_layer(&d->base.config.model->hp, layer), r, b->e) < 0 ||
-        selftest_core(b, CORE_ATTEND_ONE, "attend_one", (size_t)r->chunks * items, (size_t)t->heads,
-                      1, items) < 0 ||
-        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmmmiiiiiiiii", d->part, t->msinks,
-                    t->mgates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, t->pos, 0,
-                    1, window, r->first, r->chunks, jobs_merge_flags(t->shape)) < 0 ||
-        selftest_core(b, CORE_MERGE, "attend_merge", jobs_merge_items(d, t->shape), 1, 1, 32) < 0)
-        return ERR_DEVICE;
-    return selftest_get(b, d->heads_out, 0, t->got, (size_t)(t->heads * t->dim) * 4);
-}
-
-static int reference_head(struct attention_test *t, const float *q, int row, int head, float *want)
-{
-    if (reference_attend(&t->cache, q, head / (t->heads / t->kv_heads), t->dim, t->pos + row,
-                         t->shape->window, t->shape->sinks ? t->sinks[head] : -INFINITY, want) < 0)
-        return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-    for (int k = 0; k < t->dim && t->shape->gated; k++)
-        want[k] = want[k] * num_sigmoid(t->gates[(row * t->heads + head) * t->dim + k]);
-    return 0;
-}
-
-/* Row 0 by the kernel for one token, and its row of the cache. */
-static int test_one(struct attention_test *t)
-{
-    struct device *d = t->b->d;
-    int window = t->shape->window, rc,
-        first = window && t->pos - window + 1 > 0 ? (t->pos - window + 1) / 256 : 0;
-    size_t row = reference_cache_bytes(&t->cache), before = (size_t)t->pos * row;
-    struct span_rows r = {.keys = t->mk,
-                          .values = t->mv,
-                          .cos = rope_table(t, true),
-                          .sin = rope_table(t, false),
-                          .pos = t->pos,
-                          .stride = d->stride,
-                          .first = first,
-                          .chunks = t->pos / 256 - first + 1};
-    float *q = mem_alloc((size_t)(t->heads * t->dim), sizeof *q), want[REFERENCE_DIM];
-    bool right = true;
-
-    rc = q ? one_norms(t, &r)
-           : error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-    if (rc == 0)
-        rc = run_one(t, &r);
-    if (rc == 0)
-        rc = move_cache(t, t->back, false);
-    if (rc == 0) {
-        make_one(t, q);
-        right = memcmp(t->back, t->cache.rows, before + row) == 0;
-    }
-    for (int h = 0; h < t->heads && rc == 0; h++) {
-        rc = reference_head(t, q + h * t->dim, 0, h, want);
-        right = right && memcmp(t->got + h * t->dim, want, (size_t)t->dim * sizeof *want) == 0;
-    }
-    if (rc == 0 && !right)
-        selftest_wrong(t->b, "attend_one");
-    memory_release(&r.q_norm);
-    memory_release(&r.k_norm);
-    mem_free(q);
-    return rc;
-}
-
 /* Compares the rotated queries, the keys and values in the cache, and its previous contents. */
 static int test_rope_and_cache(struct attention_test *t)
 {
@@ -337,6 +225,7 @@ static int run_attend(struct attention_test *t)
 static int test_attend(struct attention_test *t)
 {
     struct device *d = t->b->d;
+    int window = t->shape->window;
     float want[REFERENCE_DIM];
     bool right = true;
 
@@ -346,8 +235,12 @@ static int test_attend(struct attention_test *t)
     for (int i = 0; i < t->rows * t->heads; i++) {
         int row = i / t->heads, head = i % t->heads;
 
-        if (reference_head(t, t->q + i * t->dim, row, head, want) < 0)
-            return ERR_MEMORY;
+        if (reference_attend(&t->cache, t->q + i * t->dim, head / (t->heads / t->kv_heads), t->dim,
+                             t->pos + row, window, t->shape->sinks ? t->sinks[head] : -INFINITY,
+                             want) < 0)
+            return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+        for (int k = 0; k < t->dim && t->shape->gated; k++)
+            want[k] = want[k] * num_sigmoid(t->gates[i * t->dim + k]);
         right = right && memcmp(t->got + i * t->dim, want, (size_t)t->dim * sizeof *want) == 0;
     }
     if (!right)
@@ -394,8 +287,6 @@ int selftest_attention(struct selftest *b)
     }
     if (rc == 0 && t.shape->gated)
         rc = test_gates(&t);
-    if (rc == 0 && jobs_attends_one(b->d, t.shape, 1))
-        rc = test_one(&t);
     if (rc == 0)
         rc = test_rope_and_cache(&t);
     if (rc == 0)

@@ -152,16 +152,14 @@ static int run_route(struct route_test *t, const float *h, cl_mem *router, cl_me
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
-    struct norm_rows rows = {.x = d->x, .h = d->h, .rows = t->rows}; /* no weights: copied */
     int n = t->hp->hidden, experts[ROUTE_MOST];
     float weights[ROUTE_MOST];
 
     if (memory_router(d, router, t->layer, b->e) < 0 ||
         upload(b, d->base.config.model->layers[t->layer].score_bias, (size_t)t->ffn->experts,
                score_bias) < 0 ||
-        selftest_put(b, d->x, h, (size_t)(t->rows * n) * 4) < 0 || job_begin(d, b->e) < 0 ||
-        jobs_route(d, hparams_layer(t->hp, t->layer), &rows, *router, *score_bias, 0, false, b->e) <
-            0 ||
+        selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 || job_begin(d, b->e) < 0 ||
+        jobs_route(d, t->ffn, *router, *score_bias, t->rows, 0, false, b->e) < 0 ||
         job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
         selftest_get(b, d->all_chosen, 0, experts, (size_t)t->count * 4) < 0 ||
         selftest_get(b, d->all_weights, 0, weights, (size_t)t->count * 4) < 0)
@@ -183,7 +181,7 @@ static int test_route(struct route_test *t)
     int rc = h && scores ? run_route(t, h, &router, &score_bias, scores, &right) : no_memory(t->b);
 
     if (rc == 0 && !right)
-        selftest_wrong(t->b, "norm_route");
+        selftest_wrong(t->b, "route");
     memory_release(&router);
     memory_release(&score_bias);
     mem_free(h);

@@ -47,62 +47,10 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
     }
 }
 
-/* Rule 6: element d's pair in a head, i below rot/2 where it is rotated, at `first` and first +
- * apart. apart: 1: pairs are (2i, 2i + 1), else (i, i + apart). */
-struct rope_pair {
-    int i, first, second; /* second: d is the second one */
-};
-
-static inline struct rope_pair rope_pair(int d, int apart)
-{
-    struct rope_pair p;
-
-    p.second = apart == 1 ? d & 1 : d >= apart;
-    p.i = apart == 1 ? d / 2 : p.second ? d - apart : d;
-    p.first = apart == 1 ? 2 * p.i : p.i;
-    return p;
-}
-
-static inline float rope_rotated(const struct rope_pair *p, float x0, float x1, float c, float s)
-{
-    float t = p->second ? x0 * s : x1 * s;
-
-    return p->second ? fma(x1, c, t) : fma(x0, c, -t);
-}
-
-/* Element d of a key or a value of `token` to its head's cache, kc at its block, vc at its row.
- * Q8_0: code and scale instead of y. */
-static inline void key_put(__global uchar *kc, int d, int token, float y, char code, ushort scale)
-{
-#if KV_K == 2
-    kc += d / 32 * (Q8_BYTES * 16);
-    kc[32 + d % 32 * 16 + token % 16] = as_uchar(code);
-    if (d % 32 == 0)
-        ((__global ushort *)kc)[token % 16] = scale;
-#elif KV_K == 1
-    ((__global ushort *)kc)[d * 16 + token % 16] = num_to_f16(y);
-#else
-    ((__global float *)kc)[d * 16 + token % 16] = y;
-#endif
-}
-
-static inline void value_put(__global uchar *vc, int d, float y, char code, ushort scale)
-{
-#if KV_V == 2
-    vc += d / 32 * Q8_BYTES;
-    vc[2 + d % 32] = as_uchar(code);
-    if (d % 32 == 0)
-        *(__global ushort *)vc = scale;
-#elif KV_V == 1
-    ((__global ushort *)vc)[d] = num_to_f16(y);
-#else
-    ((__global float *)vc)[d] = y;
-#endif
-}
-
 /* Rule 6 and the KV cache: one work-item per element of a head, heads in the order q, k, v. q is
  * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. stride:
- * capacity of the cache in tokens, each stored at its position modulo that. */
+ * capacity of the cache in tokens, each stored at its position modulo that. apart: 1: pairs are
+ * (2i, 2i + 1), else (i, i + apart), i below rot/2. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
@@ -117,35 +65,65 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *in = is_v           ? v + ((size_t)row * kv_heads + h) * dim
                                : head < heads ? q + ((size_t)row * heads + h) * dim
                                               : k + ((size_t)row * kv_heads + h) * dim;
-    struct rope_pair p = rope_pair(d, apart);
     float y = 0.0f;
-    char code = 0;
-    ushort block_scale = 0;
 
     if (d < dim)
         y = in[d];
-    if (!is_v && p.i < half_rot)
-        y = rope_rotated(&p, in[p.first], in[p.first + apart], cs[(size_t)token * half_rot + p.i],
-                         sn[(size_t)token * half_rot + p.i]);
+    int second = apart == 1 ? d & 1 : d >= apart, i = apart == 1 ? d / 2 : second ? d - apart : d;
+    if (!is_v && i < half_rot) {
+        int first = apart == 1 ? 2 * i : i;
+        float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
+              x0 = in[first], x1 = in[first + apart];
+
+        if (!second) {
+            float t = x1 * s;
+
+            y = fma(x0, c, -t);
+        } else {
+            float t = x0 * s;
+
+            y = fma(x1, c, t);
+        }
+    }
     kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
     vc += ((size_t)h * stride + slot) * V_ROW(dim);
 #if KV_K == 2 || KV_V == 2
     /* No work-item has returned: some compilers get a return before a barrier wrong. */
     __local float line[LINE];
     int lid = get_local_id(0);
+    char code;
 
     line[lid] = y;
     barrier(CLK_LOCAL_MEM_FENCE);
-    block_scale = kv_quantise(line, lid, &code);
+    ushort block_scale = kv_quantise(line, lid, &code);
 #endif
     if (d >= dim)
         return;
-    if (is_v)
-        value_put(vc, d, y, code, block_scale);
-    else if (head < heads)
+    if (is_v) {
+#if KV_V == 2
+        vc += d / 32 * Q8_BYTES;
+        vc[2 + lid] = as_uchar(code);
+        if (lid == 0)
+            *(__global ushort *)vc = block_scale;
+#elif KV_V == 1
+        ((__global ushort *)vc)[d] = num_to_f16(y);
+#else
+        ((__global float *)vc)[d] = y;
+#endif
+    } else if (head < heads) {
         qr[((size_t)row * heads + head) * dim + d] = y * scale;
-    else
-        key_put(kc, d, token, y, code, block_scale);
+    } else {
+#if KV_K == 2
+        kc += d / 32 * (Q8_BYTES * 16);
+        kc[32 + lid * 16 + token % 16] = as_uchar(code);
+        if (lid == 0)
+            ((__global ushort *)kc)[token % 16] = block_scale;
+#elif KV_K == 1
+        ((__global ushort *)kc)[d * 16 + token % 16] = num_to_f16(y);
+#else
+        ((__global float *)kc)[d * 16 + token % 16] = y;
+#endif
+    }
 }
 
 /* Dimension d of a key, `lane` of its block of 16 at kc, or where WIDE of all 16; KEY_SCALE first
@@ -234,77 +212,6 @@ static inline float value_sum(__local const float *p, __global const uchar *valu
 }
 #endif
 
-#if !WIDE
-/* The same of a key in local memory. */
-static inline float own_score(__local const float *q, __local const float *key, int dim)
-{
-    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    int quarter = dim / 4;
-
-#pragma unroll 8
-    for (int d = 0; d < quarter; d++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            acc[i] = fma(q[i * quarter + d], key[i * quarter + d], acc[i]);
-    return (acc[0] + acc[1]) + (acc[2] + acc[3]);
-}
-
-/* A chunk of keys begin .. end-1, counted as the cache has them, that starts at base: part gets the
- * values' sum, the maximum and the sum. own: the last key and value are key and value, not the
- * cache's. A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a
- * barrier, even a uniform one. */
-static inline void attend_chunk(__global const uchar *keys, __global const uchar *values,
-                                __global float *part, int begin, int end, int base, int dim,
-                                bool own, __local const float *key, __local const float *value,
-                                __local const float *q, __local float *p, __local float *lane,
-                                __local float *tops)
-{
-    int lid = get_local_id(0), cached = own ? end - 1 : end;
-    float top = -INFINITY;
-
-    for (int t = base + lid; t < base + CHUNK; t += ROW_ITEMS) {
-        float s = -INFINITY;
-
-        if (t >= begin && t < cached)
-            s = key_score(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16, dim);
-        else if (t >= begin && t < end)
-            s = own_score(q, key, dim);
-        top = fmax(top, s);
-        p[t - base] = s;
-    }
-    tops[lid] = top;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES) {
-        for (int i = lid; i < ROW_ITEMS; i += LANES)
-            top = fmax(top, tops[i]);
-        lane[lid] = top;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    top = max16(vload16(0, lane));
-    for (int t = lid; t < CHUNK; t += ROW_ITEMS)
-        p[t] = t + base >= begin && t + base < end ? num_exp1(p[t] - top) : 0.0f;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES) {
-        float sum = 0.0f;
-
-        for (int t = lid; t < CHUNK; t += LANES)
-            sum = sum + p[t];
-        lane[lid] = sum;
-    }
-    for (int d = lid; d < dim; d += ROW_ITEMS) {
-        float acc = value_sum(p + max(begin - base, 0), values + (size_t)begin * V_ROW(dim), d,
-                              dim, cached - begin);
-
-        part[d] = own ? fma(p[end - 1 - base], value[d], acc) : acc;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid == 0) {
-        part[dim] = top;
-        part[dim + 1] = num_fold(vload16(0, lane));
-    }
-}
-#endif
-
 /* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the
  * chunk's maximum and sum. Groups: (chunk from first_chunk, head, row from row0). */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
@@ -372,109 +279,52 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
     part[dim] = m;
     part[dim + 1] = num_fold(lanes);
 #else
+    /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
+     * even a uniform one. */
     __local float q[MAX_DIM], p[CHUNK], lane[LANES], tops[ROW_ITEMS];
+    int lid = get_local_id(0);
+    float top = -INFINITY;
 
-    for (int d = get_local_id(0); d < dim; d += ROW_ITEMS)
+    for (int d = lid; d < dim; d += ROW_ITEMS)
         q[d] = qr[d];
     barrier(CLK_LOCAL_MEM_FENCE);
-    attend_chunk(keys, values, part, begin, end, base, dim, false, q, q, q, p, lane, tops);
-#endif
-}
+    for (int t = base + lid; t < base + CHUNK; t += ROW_ITEMS) {
+        float s = -INFINITY;
 
-#if !WIDE
-/* A head of dim values at `in` to `out`: normed (rule 5) where w is there, rotated (rule 6) and
- * times scale. cs, sn: of the token. Has barriers. */
-static inline void own_head(__global const float *in, bool normed, __global const float *w,
-                            __global const float *cs, __global const float *sn, int dim,
-                            int half_rot, int apart, float scale, float inv_dim, float eps,
-                            __local float *line, __local float *lane, __local float *out)
-{
-    float squares = row_lanes(in, dim, true, 0.0f, false, line, lane),
-          r = num_rsqrt(fma(squares, inv_dim, eps));
-
-    for (int d = get_local_id(0); d < dim && normed; d += ROW_ITEMS)
-        line[d] = line[d] * r * w[d];
+        if (t >= begin && t < end)
+            s = key_score(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16, dim);
+        top = fmax(top, s);
+        p[t - base] = s;
+    }
+    tops[lid] = top;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int d = get_local_id(0); d < dim; d += ROW_ITEMS) {
-        struct rope_pair p = rope_pair(d, apart);
-        float y = line[d];
-
-        if (p.i < half_rot)
-            y = rope_rotated(&p, line[p.first], line[p.first + apart], cs[p.i], sn[p.i]);
-        out[d] = y * scale;
+    if (lid < LANES) {
+        for (int i = lid; i < ROW_ITEMS; i += LANES)
+            top = fmax(top, tops[i]);
+        lane[lid] = top;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-}
+    top = max16(vload16(0, lane));
+    for (int t = lid; t < CHUNK; t += ROW_ITEMS)
+        p[t] = t + base >= begin && t + base < end ? num_exp1(p[t] - top) : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        float sum = 0.0f;
 
-/* What the cache gives for element d of a line in local memory, of type 0, 1 or 2; code and scale:
- * of its block. */
-static inline float as_cached(int type, __local const float *line, int d, char *code,
-                              ushort *scale)
-{
-    ushort h;
-
-    *code = 0;
-    *scale = 0;
-    if (type == 0)
-        return line[d];
-#if KV_K == 2 || KV_V == 2
-    if (type == 2) {
-        *scale = kv_quantise(line + d / 32 * 32, d % 32, code);
-        return convert_float(*code) * vload_half(0, (const half *)scale);
+        for (int t = lid; t < CHUNK; t += LANES)
+            sum = sum + p[t];
+        lane[lid] = sum;
+    }
+    for (int d = lid; d < dim; d += ROW_ITEMS)
+        part[d] = value_sum(p + max(begin - base, 0), values + (size_t)begin * V_ROW(dim), d, dim,
+                            end - begin);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid == 0) {
+        part[dim] = top;
+        part[dim + 1] = num_fold(vload16(0, lane));
     }
 #endif
-    h = num_to_f16(line[d]);
-    return vload_half(0, (const half *)&h);
 }
-
-/* Attention of one token from the projected q, k and v: norms of heads (flags 1), rotation, the
- * cache, and a chunk as in attend. Every group makes its head's key and value for itself; the first
- * head that shares them stores them, in the chunk that they belong to, and no group reads them
- * there. pos: the token's. Groups: (chunk from first_chunk, head). */
-__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend_one(
-    __global const float *q, __global const float *k, __global const float *v,
-    __global const float *q_norm, __global const float *k_norm, __global uchar *keys,
-    __global uchar *values, __global const float *cs, __global const float *sn,
-    __global float *part, int heads, int kv_heads, int dim, int rot, int pos, int window,
-    int stride, int first_chunk, int n_chunks, float scale, int apart, float inv_dim, float eps,
-    int flags)
-{
-    __local float query[MAX_DIM], key[MAX_DIM], value[MAX_DIM], line[MAX_DIM], p[CHUNK],
-        lane[LANES], tops[ROW_ITEMS];
-    int chunk = first_chunk + get_group_id(0), head = get_group_id(1), shared = heads / kv_heads,
-        kv = head / shared, slot = pos % stride;
-    int begin = window && pos - window + 1 > 0 ? pos - window + 1 : 0, base = chunk * CHUNK,
-        laps = base - base % stride, end = min(pos + 1, base + CHUNK);
-    bool own = end == pos + 1, store = own && head % shared == 0;
-    char code;
-    ushort block_scale;
-
-    part += ((size_t)head * n_chunks + get_group_id(0)) * (dim + 2);
-    keys += (size_t)kv * K_HEAD(stride, dim);
-    values += (size_t)kv * stride * V_ROW(dim);
-    cs += (size_t)pos * (rot / 2);
-    sn += (size_t)pos * (rot / 2);
-    own_head(q + (size_t)head * dim, flags & 1, q_norm, cs, sn, dim, rot / 2, apart, scale, inv_dim,
-             eps, line, lane, query);
-    own_head(k + (size_t)kv * dim, flags & 1, k_norm, cs, sn, dim, rot / 2, apart, 1.0f, inv_dim,
-             eps, line, lane, value);
-    for (int d = get_local_id(0); d < dim; d += ROW_ITEMS) {
-        key[d] = as_cached(KV_K, value, d, &code, &block_scale);
-        if (store)
-            key_put(keys + (size_t)(slot / 16) * K_BLOCK(dim), d, pos, value[d], code, block_scale);
-        line[d] = v[(size_t)kv * dim + d];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int d = get_local_id(0); d < dim; d += ROW_ITEMS) {
-        value[d] = as_cached(KV_V, line, d, &code, &block_scale);
-        if (store)
-            value_put(values + (size_t)slot * V_ROW(dim), d, line[d], code, block_scale);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    attend_chunk(keys, values, part, max(begin, base) - laps, end - laps, base - laps, dim, own,
-                 key, value, query, p, lane, tops);
-}
-#endif
 
 /* Rule 7: the maximum over a head's chunks c0 .. c1, from p on, and 1 / the sum. sink: -INFINITY:
  * none. */

@@ -72,34 +72,35 @@ static inline float combined(__global const float *out, __global const float *we
     return acc;
 }
 
-/* Rule 5 and rule 1 for a row at x, by a work-group. h gets the normed row, hq/hd/hs its quantised
- * form. flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: the row is
- * copied. h may be x. used: not 0: first the layer before ends, the outputs of its experts, `step`
- * apart, being added to x (combine). Has barriers; h is not yet there for others. */
-#if WIDE
-static inline void norm_row(__global float *x, __global const float *w, __global const float *b,
-                            __global float *h, __global act_t *hq, __global float *hd,
-                            __global float *hs, int n, float inv_n, float eps, int flags,
-                            __global const float *out, __global const float *weights, size_t step,
-                            int used)
-#else
-static inline void norm_row(__global float *x, __global const float *w, __global const float *b,
-                            __global float *h, __global act_t *hq, __global float *hd,
-                            __global float *hs, int n, float inv_n, float eps, int flags,
-                            __global const float *out, __global const float *weights, size_t step,
-                            int used, __local float *tile, __local float *lane)
-#endif
+/* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
+ * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
+ * h may be x. used: not 0: first the layer before ends, the outputs of its experts being added to
+ * x (combine). */
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
+    __global float *x, __global const float *w, __global const float *b, __global float *h,
+    __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
+    int flags, __global const float *out, __global const float *weights, int base, int rows,
+    int used)
 {
+    size_t row = get_group_id(0);
+    int lid = get_local_id(0);
     float mean, r;
+
+    x += row * n;
+    h += row * n;
+    hq += row * n;
+    hd += row * (n / 32);
+    hs += row * (n / 32);
+    out += row * n;
+    weights += base + row * used;
 #if WIDE
     float16 lanes = (float16)(0.0f);
-    int lid = 0, items = 1;
 
     for (int i = 0; i < n / 16 && used; i++) {
         float16 acc = weights[0] * vload16(i, out);
 
         for (int s = 1; s < used; s++)
-            acc = fma((float16)(weights[s]), vload16(i, out + s * step), acc);
+            acc = fma((float16)(weights[s]), vload16(i, out + (size_t)s * rows * n), acc);
         vstore16(vload16(i, x) + acc, i, x);
     }
 
@@ -114,14 +115,14 @@ static inline void norm_row(__global float *x, __global const float *w, __global
     }
     r = num_rsqrt(fma(num_fold(lanes), inv_n, eps));
 #else
-    int lid = get_local_id(0), items = get_local_size(0), mean_of = flags & 2 ? 0 : n;
+    __local float lane[LANES], square[LANES], tile[ROW_TILE];
 
-    for (int i = lid; i < n && used; i += items)
-        x[i] = x[i] + combined(out, weights, i, step, used);
+    for (int i = lid; i < n && used; i += ROW_ITEMS)
+        x[i] = x[i] + combined(out, weights, i, (size_t)rows * n, used);
     barrier(CLK_GLOBAL_MEM_FENCE);
-    mean = row_lanes(x, mean_of, false, 0.0f, false, tile, lane) * inv_n;
-    r = num_rsqrt(
-        fma(row_lanes(x, n, true, mean, mean_of && n <= ROW_TILE, tile, lane), inv_n, eps));
+    mean = row_lanes(x, n, false, 0.0f, false, tile, lane) * inv_n;
+    mean = flags & 2 ? 0.0f : mean;
+    r = num_rsqrt(fma(row_lanes(x, n, true, mean, n <= ROW_TILE, tile, square), inv_n, eps));
 #endif
 #ifdef BROKEN_norm /* tests: one bit off, as a miscompiled kernel might be */
     r = r * 1.0000002f;
@@ -130,7 +131,7 @@ static inline void norm_row(__global float *x, __global const float *w, __global
         mean = 0.0f;
         r = 1.0f;
     }
-    for (int k = lid; k < n / 32; k += items) {
+    for (int k = lid; k < n / 32; k += ROW_ITEMS) {
         float16 y0 = (vload16(2 * k, x) - mean) * r, y1 = (vload16(2 * k + 1, x) - mean) * r;
 
         if (flags & 1) {
@@ -144,31 +145,6 @@ static inline void norm_row(__global float *x, __global const float *w, __global
         vstore16(y1, 2 * k + 1, h);
         quantise32(y0, y1, hq + 32 * k, hd + k, hs + k);
     }
-}
-
-/* One work-group a row. */
-__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
-    __global float *x, __global const float *w, __global const float *b, __global float *h,
-    __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
-    int flags, __global const float *out, __global const float *weights, int base, int rows,
-    int used)
-{
-    size_t row = get_group_id(0), k = row * (n / 32);
-
-    x += row * n;
-    h += row * n;
-    hq += row * n;
-    out += row * n;
-    weights += base + row * used;
-#if WIDE
-    norm_row(x, w, b, h, hq, hd + k, hs + k, n, inv_n, eps, flags, out, weights, (size_t)rows * n,
-             used);
-#else
-    __local float lane[LANES], tile[ROW_TILE];
-
-    norm_row(x, w, b, h, hq, hd + k, hs + k, n, inv_n, eps, flags, out, weights, (size_t)rows * n,
-             used, tile, lane);
-#endif
 }
 
 /* RMSNorm of rule 5 in place, for rows of any length: one work-group per row. For q and k, a head's

@@ -1,83 +1,21 @@
-/* The norm before the experts, the router and the grouping of rows by expert (rules 5 and 10 of
- * engine/device/numerics.h). Behind core.cl. Defined by the host beyond that: ROUTE_SIDES, groups
- * of sixteen experts that the router takes at once; ROUTE_ITEMS, work-items of a row: 1 where WIDE,
- * else at least ROW_ITEMS and 64 a side; MAX_EXPERTS, a multiple of 16. */
+/* The router and the grouping of rows by expert (rule 10 of engine/device/numerics.h). Behind
+ * core.cl. Defined by the host beyond that: ROUTE_SIDES, groups of sixteen experts that the router
+ * takes at once; MAX_EXPERTS, a multiple of 16. */
 
 #if !WIDE
-#define SIDE_EXPERTS (16 * ROUTE_SIDES)
-#define SUM_ITEMS (64 * ROUTE_SIDES) /* that add up: an expert's quarter of the columns each */
-
-#if ROUTE_ITEMS > SUM_ITEMS
-/* Few experts: all work-items load, each STAGE_EACH values of STAGE_COLS columns of each quarter,
- * and while those are added up from local memory the next ones are on their way. */
-#define STAGE_EACH 16
-#define STAGE_COLS (STAGE_EACH * ROUTE_ITEMS / SUM_ITEMS)
-#define STAGE_QUARTER (STAGE_COLS * SIDE_EXPERTS + 16) /* quarters begin in other banks */
-#define STAGE_VALUES (4 * STAGE_QUARTER)
-
-/* Columns done .. of each quarter of the experts at `router`, `left` of them. */
-static inline void stage_load(__global const float *router, int done, int quarter, int padded,
-                              int left, float *v)
-{
-#pragma unroll
-    for (int k = 0; k < STAGE_EACH; k++) {
-        int i = get_local_id(0) + k * ROUTE_ITEMS, expert = i % SIDE_EXPERTS,
-            column = done + i / SIDE_EXPERTS % STAGE_COLS,
-            first = i / (SIDE_EXPERTS * STAGE_COLS) * quarter;
-
-        v[k] = column < quarter && expert < left
-                   ? router[(size_t)(first + column) * padded + expert]
-                   : 0.0f;
-    }
-}
-
-/* The quarter's sum of one expert, of SUM_ITEMS; router: at the first of SIDE_EXPERTS. n: a
- * multiple of 4. Has barriers. */
-static inline float router_sum(__global const float *h, __global const float *router, int n,
-                               int padded, int left, __local float *stage)
-{
-    int lid = get_local_id(0), expert = lid / 64 * 16 + lid % 16, mine = lid / 16 % 4,
-        quarter = n / 4;
-    float sum = 0.0f, v[STAGE_EACH];
-
-    h += mine * quarter;
-    stage_load(router, 0, quarter, padded, left, v);
-    for (int done = 0; done < quarter; done += STAGE_COLS) {
-        __local const float *from = stage + mine * STAGE_QUARTER + expert;
-        int count = lid < SUM_ITEMS ? min(STAGE_COLS, quarter - done) : 0;
-
-#pragma unroll
-        for (int k = 0; k < STAGE_EACH; k++) {
-            int i = lid + k * ROUTE_ITEMS;
-
-            stage[i / (SIDE_EXPERTS * STAGE_COLS) * STAGE_QUARTER +
-                  i % (SIDE_EXPERTS * STAGE_COLS)] = v[k];
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        stage_load(router, done + STAGE_COLS, quarter, padded, left, v);
-#pragma unroll 16
-        for (int c = 0; c < count; c++)
-            sum = fma(from[c * SIDE_EXPERTS], h[done + c], sum);
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    return sum;
-}
-#else
-#define STAGE_VALUES 1
 #define ROUTER_AHEAD (ROUTE_SIDES > 2 ? 16 : 32) /* few work-items load more each */
 
-/* The same where the experts keep all work-items busy. */
-static inline float router_sum(__global const float *h, __global const float *router, int n,
-                               int padded, int left, __local float *stage)
+/* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
+static inline float router_sum(__global const float *h, __global const float *router, int begin,
+                               int end, int step)
 {
-    int lid = get_local_id(0), expert = lid / 64 * 16 + lid % 16, quarter = n / 4,
-        c = lid / 16 % 4 * quarter, end = expert < left ? c + quarter : c;
     float sum = 0.0f, v[ROUTER_AHEAD], x[ROUTER_AHEAD];
+    int c = begin;
 
     for (; c + ROUTER_AHEAD <= end; c += ROUTER_AHEAD) {
 #pragma unroll
         for (int k = 0; k < ROUTER_AHEAD; k++) {
-            v[k] = router[(size_t)(c + k) * padded + expert];
+            v[k] = router[(size_t)(c + k) * step];
             x[k] = h[c + k];
         }
 #pragma unroll
@@ -85,10 +23,9 @@ static inline float router_sum(__global const float *h, __global const float *ro
             sum = fma(v[k], x[k], sum);
     }
     for (; c < end; c++)
-        sum = fma(router[(size_t)c * padded + expert], h[c], sum);
+        sum = fma(router[(size_t)c * step], h[c], sum);
     return sum;
 }
-#endif
 #endif
 
 #if WIDE
@@ -109,6 +46,8 @@ static inline int best_left(__global const float *scores, int n_experts,
     return best;
 }
 #else
+#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* sixteens of experts in parallel */
+
 /* Shared by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
 struct choice {
     float score[MAX_EXPERTS], term[MAX_EXPERTS];
@@ -186,30 +125,25 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
 }
 #endif
 
-/* Rule 5 for a row before its experts (norm_row, norm_flags its flags), then rule 10: scores with
- * the transposed router (n, padded experts), then SparseMixer, or (flags 2) softmax, whose scores
- * become probabilities in place; flags 4: the chosen weights sum to 1; factor: times this. One
- * work-group per row. flags 1: a single row, so the tiles of its experts are written here too; 8:
- * scores have a bias. */
-__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void norm_route(
-    __global float *x, __global const float *w, __global const float *b, __global float *h,
-    __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
-    int norm_flags, __global const float *router, __global const float *score_bias,
+/* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
+ * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
+ * 1; factor: times this. One work-group per row. flags 1: a single row, so the tiles of its experts
+ * are written here too; 8: scores have a bias. */
+#if WIDE
+#define ROUTE_ITEMS 1
+#endif
+__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
+    __global const float *h, __global const float *router, __global const float *score_bias,
     __global float *scores, __global int *experts, __global float *weights, __global int4 *tiles,
-    __global int2 *entries, int base, int n_experts, int padded, int used, float jitter,
+    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter,
     float factor, int flags)
 {
-    size_t row = get_group_id(0), block = row * (n / 32);
+    size_t row = get_group_id(0);
 
-    x += row * n;
     h += row * n;
-    hq += row * n;
     scores += row * n_experts;
     experts += base + row * used;
     weights += base + row * used;
-#if WIDE
-    norm_row(x, w, b, h, hq, hd + block, hs + block, n, inv_n, eps, norm_flags, h, w, 0, 0);
-#endif
 #if WIDE
     for (int e = 0; e < padded; e += 16) {
         float16 sum[4], s;
@@ -274,27 +208,24 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void norm_rout
             weights[slot] = weights[slot] * scale;
     }
 #else
-    __local float sum[ROUTE_SIDES][4][16], lanes[LANES],
-        tile[STAGE_VALUES > ROW_TILE ? STAGE_VALUES : ROW_TILE];
+    __local float sum[ROUTE_ITEMS / 64][4][16];
     __local struct choice c;
     int lid = get_local_id(0), lane = lid % 16, quarter = lid / 16 % 4, side = lid / 64;
 
-    norm_row(x, w, b, h, hq, hd + block, hs + block, n, inv_n, eps, norm_flags, h, w, 0, 0, tile,
-             lanes);
-    barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
-    for (int from = 0; from < padded; from += SIDE_EXPERTS) {
-        int e = from + side * 16 + lane;
-        float acc = router_sum(h, router + from, n, padded, padded - from, tile);
+    for (int from = 0; from < padded; from += ROUTE_ITEMS / 4) {
+        int e = from + side * 16;
 
-        if (lid < SUM_ITEMS)
-            sum[side][quarter][lane] = acc;
+        if (e < padded)
+            sum[side][quarter][lane] =
+                router_sum(h, router + e + lane, (int)((long)quarter * n / 4),
+                           (int)((long)(quarter + 1) * n / 4), padded);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (lid < SUM_ITEMS && quarter == 0 && e < n_experts) {
+        if (quarter == 0 && e + lane < n_experts) {
             float score = (sum[side][0][lane] + sum[side][1][lane]) +
                           (sum[side][2][lane] + sum[side][3][lane]);
 
-            c.score[e] = flags & 8 ? score + score_bias[e] : score;
-            c.taken[e] = 0;
+            c.score[e + lane] = flags & 8 ? score + score_bias[e + lane] : score;
+            c.taken[e + lane] = 0;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
