@@ -646,6 +646,10 @@ START_TEST(test_decode)
     }
     read_all(table_of(folder), text, sizeof text);
     ck_assert_ptr_nonnull(strstr(text, "\ndecode q8_0 3 "));
+    /* what other suites took beside this one is no reason to measure again */
+    for (char *mark; (mark = strstr(text, " busy "));)
+        memmove(mark, strchr(mark, '\n'), strlen(strchr(mark, '\n')) + 1);
+    write_text(table_of(folder), text);
     ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
     ck_assert_int_eq(cpu_device_ops.tune(d, 0), 0); /* known from the file */
     cpu_device_ops.close(d);

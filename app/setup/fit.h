@@ -63,8 +63,9 @@ bool fit_fits(const struct fit *f);
 uint64_t fit_needed(const struct fit *f);
 void fit_print(const struct fit *f, FILE *out);
 /* After fit_measure: fills the device's part for a placement (a strategy or a plan file, as
- * --place); prompts: what --place-prompt names, NULL: the same. Devices are probed, not opened; measured costs are not available, so `balanced` is
- * computed as if all jobs cost the same. ERR_USAGE for a wrong strategy. */
+ * --place); prompts: what --place-prompt names, NULL: the same. Devices are probed, not opened;
+ * measured costs are not available, so `balanced` is computed as if all jobs cost the same.
+ * ERR_USAGE for a wrong strategy. */
 int fit_measure_device(const struct engine_config *c, const char *place, const char *prompts,
                        struct fit *out, struct error *e);
 
