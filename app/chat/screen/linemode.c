@@ -483,6 +483,9 @@ static void read_typed(struct linemode *m)
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     m->end_of_input = n <= 0;
+    /* Enter, typed while readline still had the terminal */
+    for (char *p = bytes; n > 0 && (p = memchr(p, '\r', (size_t)(bytes + n - p)));)
+        *p = '\n';
     strbuf_put(&m->input, bytes, n > 0 ? (size_t)n : 0);
     m->point = -1;
     while (m->input.len && (end = memchr(m->input.data, '\n', m->input.len)))
