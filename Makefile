@@ -143,7 +143,7 @@ $(B)/app/common/paths.o $(B)/tests/check_cli.o: $(B)/prefix
 # The file names of the libraries that are opened at their first use, from their own notes: LIBRARY_CURL "libcurl.so.4".
 $(B)/gen/libraries.h: $(B)/flags Makefile
 	@mkdir -p $(@D)
-	$(Q)for l in $(LIBS_LATER); do f=$$($(CC) -print-file-name=lib$$l.so); \
+	$(Q)for l in $(LIBS_LATER); do f=$$($(CC) $(patsubst -L%,-B%,$(filter -L%,$(LDFLAGS))) -print-file-name=lib$$l.so); \
 	  s=$$(LC_ALL=C readelf -d $$f 2>/dev/null | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'); \
 	  test -n "$$s" || { echo "lib$$l.so is not here: make deps" >&2; rm -f $@; exit 1; }; \
 	  printf '#define LIBRARY_%s "%s"\n' $$(echo $$l | tr a-z A-Z) $$s; done > $@

@@ -253,6 +253,7 @@ START_TEST(test_topology)
 }
 END_TEST
 
+#if defined(__x86_64__)
 /* Writes a file of a machine's /sys below the test's folder. */
 static void put(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(const char *path, const char *format, ...)
@@ -346,7 +347,6 @@ static void core_ultra(int low, bool level3)
     }
 }
 
-#if defined(__x86_64__)
 /* The threads are on the performance cores, then on the efficiency cores, never on those of low
  * power. */
 START_TEST(test_hybrid)

@@ -110,7 +110,7 @@ static bool alike(const struct topology_core *a, const struct topology_core *b)
 static void sort_by_kind(hwloc_topology_t t)
 {
     static struct topology_core core[CORES_MAX];
-    int kind[CORES_MAX], order[CORES_MAX], capacity[CORES_MAX];
+    int kind[CORES_MAX] = {0}, order[CORES_MAX], capacity[CORES_MAX];
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     bool hybrid = X86 && hwloc_cpukinds_get_nr(t, 0) > 1;
 
