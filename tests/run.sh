@@ -25,8 +25,8 @@ $t: ${line:-no result}"
 fi
 dir=$1; shift
 # The longest first, so that none is left alone at the end.
-longest='check_opencl check_serve check_conformance check_families check_cli check_opencl_engine check_bench check_connect check_replay
-check_expert_cache check_commands check_fit check_cpu_device check_fetch check_golden check_smoke check_quantize check_batch'
+longest='check_opencl check_serve check_mcp_chat check_sessions check_speculate check_conformance check_families check_cli check_opencl_engine check_bench check_connect
+check_replay check_expert_cache check_commands check_fit check_cpu_device check_fetch check_golden check_smoke check_quantize check_batch'
 if [ $# = 0 ]; then
     set -- $(cd "$dir/tests" && ls | grep '^check_' | grep -v '\.')
     set -- $(for t in $longest; do [ ! -x "$dir/tests/$t" ] || echo "$t"; done) \
