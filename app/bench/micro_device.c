@@ -16,7 +16,9 @@
 #define PROMPT 512 /* and of a prompt */
 
 /* Microseconds that a kernel should take for one token of Phi-tiny's shape (4096 columns, 16
- * experts of 448, two a token) on an H200 or an H100, and operations a second of a prompt's. */
+ * experts of 448, two a token) on an H200 or an H100, and operations a second of a prompt's. They
+ * stand beside predictions for that card; beside what another device takes they would say nothing.
+ */
 static const struct {
     const char *kernel;
     double us, ops;
@@ -35,7 +37,7 @@ static void print_target(const struct device_kernel *k, const struct device_pass
         else if (pass->rows == 1 && pass->depth == NEAR)
             snprintf(text, sizeof text, "%.0f us", targets[i].us);
     }
-    printf(" %-8s |\n", text);
+    printf(" %-8s |", text);
 }
 
 static void print_kernel(const struct device_kernel *k, const struct device_pass *pass,
@@ -53,7 +55,9 @@ static void print_kernel(const struct device_kernel *k, const struct device_pass
         snprintf(top, sizeof top, "%.2f", k->ops / k->seconds * 1e-12);
     printf("| %-12s | %-32s | %8d | %9.1f | %7s | %7s | %7s |", k->name, k->shape, k->launches,
            k->seconds * 1e6, speed, share, top);
-    print_target(k, pass);
+    if (about->predicted)
+        print_target(k, pass);
+    printf("\n");
 }
 
 static bool listed(const struct device_kernel *k, int n, const struct device_kernel *like)
@@ -75,10 +79,11 @@ static void print_pass(const struct device_kernel *k, int n, int pass, const str
         printf("\nA prompt of %d tokens%s:\n\n", p->rows, about->predicted ? " (predicted)" : "");
     else
         printf("\nOne token behind %d%s:\n\n", p->depth, about->predicted ? " (predicted)" : "");
-    printf("| %-12s | %-32s | %8s | %9s | %7s | %7s | %7s | %-8s |\n", "kernel", "shape",
-           "launches", "us", "GB/s", "of read", "Top/s", "target");
+    printf("| %-12s | %-32s | %8s | %9s | %7s | %7s | %7s |%s\n", "kernel", "shape", "launches",
+           "us", "GB/s", "of read", "Top/s", about->predicted ? " target   |" : "");
     printf("| ------------ | -------------------------------- | -------: | --------: | ------: | "
-           "------: | ------: | -------- |\n");
+           "------: | ------: |%s\n",
+           about->predicted ? " -------- |" : "");
     for (int i = 0; i < n; i++) {
         if (k[i].pass != pass)
             continue;
@@ -99,14 +104,16 @@ static void print_pass(const struct device_kernel *k, int n, int pass, const str
 static void print_all(const struct device_kernel *k, int n, const struct device_pass *passes,
                       int n_passes, const struct device_kernels *about)
 {
-    printf("\n%s kernels%s on %s, which reads %.1f GB/s", "OpenCL",
+    printf("\nOpenCL kernels%s on %s, which reads %.1f GB/s",
            about->predicted ? ", PREDICTED and not measured," : "", about->device,
            about->read_rate * 1e-9);
     if (about->layers < about->of_layers)
         printf("; %d of the model's %d layers", about->layers, about->of_layers);
-    printf(".\nTargets: for Phi-tiny's shape on an H200, which attend shares with attend_merge; "
-           "at most 7 launches a layer of one token;\n500 tokens/s of Q4_0, 400 of Q8_0 and "
-           "Q4_K_M, 12,000 of a prompt.\n");
+    printf(".\n");
+    if (about->predicted)
+        printf("Targets: for Phi-tiny's shape, which attend shares with attend_merge; at most 7 "
+               "launches a layer of one token;\n500 tokens/s of Q4_0, 400 of Q8_0 and Q4_K_M, "
+               "12,000 of a prompt.\n");
     for (int p = 0; p < n_passes; p++)
         print_pass(k, n, p, &passes[p], about);
 }

@@ -53,9 +53,8 @@ struct compare {
 };
 
 /* "cpu,gpu,hot:600M", also with ranges: layers:0..8, layers:0..32+4, experts:0..16, hot:0..600M,
- * memory:1G..2G (at most 9 points unless a step is given), with
- * another plan for prompts: cpu+prompt:gpu, and lossy ones: experts-gpu+defer:1. Fills c->plans
- * with specs. ERR_USAGE. */
+ * memory:1G..2G (at most 9 points unless a step is given), with another plan for prompts:
+ * cpu+prompt:gpu, and lossy ones: experts-gpu+defer:1. Fills c->plans with specs. ERR_USAGE. */
 int compare_parse(struct compare *c, const char *list, struct error *e);
 void compare_release(struct compare *c);
 /* Adds one prompt's measurements: the first plan prefills ids and generates n_gen tokens greedily,

@@ -172,12 +172,6 @@ static const struct dialect completions = {.piece = completion_piece,
 
 /* ---- reading ---- */
 
-static int read_prompt(const struct job *j, const json_t *v, const void *with, struct prompt *p,
-                       struct refusal *r)
-{
-    return text_prompt_any(j, v, "prompt", p, r) < 0 ? -1 : text_prompt_end(j, p, r);
-}
-
 #define AT(member) offsetof(struct wish, member)
 
 static int read_own(struct job *j, struct refusal *r)
@@ -210,7 +204,7 @@ static int read_completion(struct job *j, struct refusal *r)
         read_own(j, r) < 0)
         return -1;
     v = field_get(j->body, "prompt");
-    return text_prompts(j, v, text_prompt_is_list(v), "prompt", read_prompt, NULL, r);
+    return text_prompts(j, v, text_prompt_is_list(v), "prompt", text_prompt_whole, NULL, r);
 }
 
 void api_completions(struct exchange *x)

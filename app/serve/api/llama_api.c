@@ -243,12 +243,6 @@ static int read_infill(struct job *j, struct refusal *r)
     return 0;
 }
 
-static int read_prompt(const struct job *j, const json_t *v, const void *with, struct prompt *p,
-                       struct refusal *r)
-{
-    return text_prompt_any(j, v, "prompt", p, r) < 0 ? -1 : text_prompt_end(j, p, r);
-}
-
 static int read_completion(struct job *j, struct refusal *r)
 {
     const json_t *v, *scores;
@@ -261,7 +255,7 @@ static int read_completion(struct job *j, struct refusal *r)
         return refuse(r, 400, "unsupported_value", "n_probs",
                       "'n_probs' is not supported here: use 'logprobs' of /v1/completions");
     v = field_get(j->body, "prompt");
-    return text_prompts(j, v, text_prompt_is_list(v), "prompt", read_prompt, NULL, r);
+    return text_prompts(j, v, text_prompt_is_list(v), "prompt", text_prompt_whole, NULL, r);
 }
 
 void api_completion(struct exchange *x)

@@ -80,6 +80,12 @@ int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r)
     return 0;
 }
 
+int text_prompt_whole(const struct job *j, const json_t *v, const void *with, struct prompt *p,
+                      struct refusal *r)
+{
+    return text_prompt_any(j, v, "prompt", p, r) < 0 ? -1 : text_prompt_end(j, p, r);
+}
+
 bool text_prompt_is_list(const json_t *v)
 {
     const json_t *first = json_array_get(v, 0);

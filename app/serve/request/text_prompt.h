@@ -21,6 +21,9 @@ int text_prompt_end(const struct job *j, struct prompt *p, struct refusal *r);
 typedef int prompt_read_fn(const struct job *j, const json_t *v, const void *with, struct prompt *p,
                            struct refusal *r);
 
+/* One of the field "prompt", to be continued; with: not used. */
+int text_prompt_whole(const struct job *j, const json_t *v, const void *with, struct prompt *p,
+                      struct refusal *r);
 /* Is v a list of prompts, each a text or a list of ids, and no list of ids itself? */
 bool text_prompt_is_list(const json_t *v);
 /* The job's tasks: one (a choice) for each entry of v if list is true, else for v. name: of the
