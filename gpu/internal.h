@@ -17,6 +17,9 @@
 #define JOBS 32      /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
+/* Local memory of a work-group: below FULL kernels take half of it (common.cl). */
+#define LOCAL_LEAST (32u << 10)
+#define LOCAL_FULL (40u << 10)
 #define HEAD_ROWS 32 /* rows of logits per launch */
 #define ATTEND_BYTES \
     (32u << 20) /* partial sums of attention per launch, unless one row needs more */
@@ -30,6 +33,7 @@ struct cl_target {
     bool has_dot8, has_fp16, has_spir_local;
     cl_uint align;        /* bytes */
     cl_ulong group_items; /* work-items of a group at most */
+    cl_ulong local_bytes; /* local memory of a group at most */
 };
 
 /* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a
@@ -135,9 +139,25 @@ struct entry { /* row of h, row of out */
 };
 
 struct job_record {
-    cl_event first, last; /* kernels */
+    cl_event first, last; /* the first kernel; a marker behind the last command */
     cl_event copy[4];
     int n_copies;
+};
+
+#define PINNED_READS 128
+
+struct pinned_read {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+struct pinned { /* pinned.c */
+    cl_mem mem;
+    char *map; /* NULL: there is none */
+    size_t size, used;
+    struct pinned_read read[PINNED_READS]; /* n_reads, to be copied when they are there */
+    int n_reads;
 };
 
 enum blas_verdict { BLAS_UNKNOWN, BLAS_USED, BLAS_SLOWER, BLAS_WRONG, BLAS_MISSING };
@@ -176,13 +196,14 @@ struct device {
     cl_command_queue queue, upload;
     bool linked; /* context and queues are the link's, too */
     bool wide, share, lost;
+    bool small_local;                  /* kernels take half the local memory */
     bool dot8_function;                /* the kernels use cl_khr_integer_dot_product */
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */
     int tile, gemm_tile;               /* TILE and GEMM_TILE, or what a test wants */
     int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
     int row_items;                     /* of a group that computes a row (core.cl) */
-    int route_sides;                   /* sixteens of experts at once (routing.cl) */
+    int route_items;                   /* of a group of the router (routing.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
@@ -192,8 +213,8 @@ struct device {
     struct block *attention, *experts, head;
     struct joined_experts *joined; /* of each layer */
     /* scratch, all for max_rows rows */
-    cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights,
-        tiles, entries, mid, out, logits, kv_rows;
+    cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, arrivals, chosen,
+        chosen_weights, tiles, entries, mid, out, logits, kv_rows;
     cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES], second_cos,
         second_sin;
     struct rows_q hq, oq, mq;
@@ -222,6 +243,7 @@ struct device {
     void *staging_map;
     cl_event staging_event[2];
     int staging_half;
+    struct pinned pinned;
     /* events */
     struct job_record job[JOBS];
     int n_jobs;
@@ -341,6 +363,16 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
 int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
+
+/* pinned.c: size: what open takes. write: from where to write `data`, which is copied there if it
+ * is worth it; read: into what to read it. done: all jobs are; right: they did not fail, so what
+ * was read is copied to its place. */
+size_t pinned_size(const struct device *d);
+int pinned_open(struct device *d, struct error *e);
+void pinned_close(struct device *d);
+const void *pinned_write(struct device *d, const void *data, size_t bytes);
+void *pinned_read(struct device *d, void *data, size_t bytes);
+void pinned_done(struct device *d, bool right);
 
 /* selftest.c: fills core_usable, attention_usable and the *_wrong of the types; key: driver,
  * programs and model */

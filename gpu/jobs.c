@@ -739,14 +739,15 @@ int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_me
     const struct router_shape *r = &s->router;
     int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
                 (score_bias ? 8 : 0);
-    size_t items = d->wide ? 1 : 64 * (size_t)d->route_sides;
+    size_t items = (size_t)d->route_items,
+           groups = d->wide ? 1 : 4 * (up((size_t)s->experts, 16) / 16);
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmiiiiiffi", d->h, router, score_bias,
-                    d->scores, d->all_chosen, d->all_weights, d->tiles, d->entries, base,
-                    d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmiiiiiffi", d->h, router, score_bias,
+                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
+                    base, d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
                     (double)r->jitter, r->factor != 0.0f ? (double)r->factor : 1.0, flags) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e);
+    return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
 }
 
 /* One layer from x to out: what its experts gave is not yet added to x. Its choices go to place

@@ -19,11 +19,11 @@ static void note_matrix(struct device *d, const struct matrix *m)
     }
 }
 
-/* Work-items per row of one token: as many as a group of so many rows may have. 32 slots of 16 rows
- * read an H200's memory six to seven times as fast as four did; other numbers were not tried. */
-static int slots_for(const struct device *d, int rows)
+/* Work-items per row of one token in a group of so many rows, `items` altogether if a group may
+ * have them. 32 slots of 16 rows read an H200's memory six to seven times as fast as four did. */
+static int slots_for(const struct device *d, int rows, int items)
 {
-    int slots = 512 / rows;
+    int slots = items / rows;
 
     while (slots > 4 && (cl_ulong)(slots * rows) > d->target.group_items)
         slots /= 2;
@@ -46,15 +46,12 @@ static void choose(struct device *d)
         d->acts |= s->kind == FFN_NONE ? 0 : 1u << s->activation;
         d->biased |= s->bias;
     }
-    d->slots = slots_for(d, d->width);
-    d->gate_slots = slots_for(d, 32);
+    d->slots = slots_for(d, d->width, 512);
+    d->gate_slots = slots_for(d, 64, 1024);
     d->row_items = d->wide ? 1 : 64;
     while (!d->wide && d->row_items < 256 && (cl_ulong)d->row_items * 2 <= d->target.group_items)
         d->row_items *= 2;
-    d->route_sides = 1;
-    while (d->route_sides < 8 && d->route_sides * 16 < d->padded_experts &&
-           (cl_ulong)d->route_sides * 128 <= d->target.group_items)
-        d->route_sides *= 2;
+    d->route_items = d->wide ? 1 : d->target.group_items < 128 ? 64 : 128;
 }
 
 static int greater(int a, int b)
@@ -90,6 +87,7 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
+    d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
     d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
@@ -120,7 +118,7 @@ struct group_shape kernel_set_group(const struct device *d, enum dtype type, boo
         return (struct group_shape){64, 1};
     if (many && d->gemm_tile > 1)
         return (struct group_shape){16, (size_t)d->gemm_tile / 4};
-    return gate ? (struct group_shape){32, (size_t)d->gate_slots}
+    return gate ? (struct group_shape){32, 2 * (size_t)d->gate_slots}
                 : (struct group_shape){(size_t)d->width, (size_t)d->slots};
 }
 
@@ -133,8 +131,10 @@ static bool has_kernels(enum dtype t)
 void kernel_set_options(const struct device *d, char *out, size_t size)
 {
     /* -w: some drivers write the count of their warnings to the terminal */
-    snprintf(out, size, "-cl-std=CL1.2 -w -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d",
-             d->wide, d->acts ? d->acts : 1, d->biased, d->dot8_function);
+    snprintf(out, size,
+             "-cl-std=CL1.2 -w -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d"
+             " -DSMALL_LOCAL=%d",
+             d->wide, d->acts ? d->acts : 1, d->biased, d->dot8_function, d->small_local);
 }
 
 /* KV_Q8_0 has blocks of 32 dimensions. */
@@ -172,9 +172,9 @@ static int build_core(struct device *d, struct error *e)
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
     snprintf(text + n, sizeof text - n,
-             " -DKV_K=%d -DKV_V=%d -DROUTE_SIDES=%d -DMAX_EXPERTS=%d -DROW_ITEMS=%d -DMAX_DIM=%d",
+             " -DKV_K=%d -DKV_V=%d -DROUTE_ITEMS=%d -DMAX_EXPERTS=%d -DROW_ITEMS=%d -DMAX_DIM=%d",
              cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
-             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_sides,
+             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0, d->route_items,
              d->padded_experts ? d->padded_experts : 16, d->row_items, widest_head(d));
     if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;

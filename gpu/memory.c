@@ -118,7 +118,8 @@ static int scratch_list(struct device *d, struct scratch_item *list)
         ITEM(heads_out, rows * heads * 4),
         ITEM(y, rows * hidden * 4),
         ITEM(part, d->part_bytes),
-        ITEM(scores, rows * (size_t)hp->n_experts * 4),
+        ITEM(scores, rows * (size_t)d->padded_experts * 4 * 4),
+        ITEM(arrivals, rows * 4),
         ITEM(chosen, rows * used * 4),
         ITEM(chosen_weights, rows * used * 4),
         ITEM(tiles, (size_t)d->max_tiles * 16),
@@ -156,6 +157,12 @@ static cl_mem *scratch_place(struct device *d, const struct scratch_item *item)
     return (cl_mem *)(void *)((char *)d + item->at);
 }
 
+/* Pinned memory: for weights and, once pinned_open has been, for rows. */
+static uint64_t staging_bytes(const struct device *d)
+{
+    return d->share ? 0 : 2 * STAGING_HALF + pinned_size(d);
+}
+
 int memory_open(struct device *d, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -184,6 +191,9 @@ int memory_open(struct device *d, struct error *e)
         !(d->joined = mem_alloc(layers, sizeof *d->joined)) ||
         !(d->experts = mem_alloc(layers * (size_t)hp->n_experts, sizeof *d->experts)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
+    /* zeros, so far */
+    if (memory_upload(d, d->arrivals, d->entry_table, rows * 4, e) < 0)
+        return ERR_DEVICE;
     d->kv_open[0] = true;
     d->kv_room = 1;
     if (d->share)
@@ -197,8 +207,8 @@ int memory_open(struct device *d, struct error *e)
         d->staging_map = cl.EnqueueMapBuffer(d->upload, d->staging, CL_TRUE,
                                              CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0,
                                              NULL, NULL, &rc);
-    d->stats.staging_bytes = 2 * STAGING_HALF;
-    return cl_check(d, rc, "mapping the staging memory", e);
+    d->stats.staging_bytes = staging_bytes(d);
+    return cl_check(d, rc, "mapping the staging memory", e) < 0 ? ERR_DEVICE : pinned_open(d, e);
 }
 
 int memory_kv_values(const struct device *d, int layer)
@@ -267,7 +277,7 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
 
     for (int i = 0; i < n; i++)
         out->scratch_bytes += list[i].bytes;
-    out->staging_bytes = d->share ? 0 : 2 * STAGING_HALF;
+    out->staging_bytes = staging_bytes(d);
     for (int i = 0; i < n_blocks; i++) {
         out->weight_bytes += block_weight_bytes(d, blocks[i]);
         out->shared_bytes += shared_bytes(d, blocks[i]);
@@ -657,6 +667,7 @@ void memory_close(struct device *d)
         cl.Finish(d->upload);
     }
     memory_release(&d->staging);
+    pinned_close(d);
     mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used *
                                    (size_t)hp->hidden * 4);
     mem_free(d->scatter_at);

@@ -73,6 +73,7 @@ static void target_of(const struct time_model *m, struct cl_target *t)
 {
     snprintf(t->info.name, sizeof t->info.name, "%s", m->name);
     t->group_items = (cl_ulong)m->group_items;
+    t->local_bytes = (cl_ulong)m->local_bytes;
     t->align = (cl_uint)m->align;
 }
 

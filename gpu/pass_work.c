@@ -255,7 +255,10 @@ static void add_attend(const struct device *d, struct pass_work *p, const struct
         chunks = (depth + rows - 1) / CHUNK - first + 1, dim = s->key_dim,
         step = (int)(d->part_bytes / ((size_t)s->heads * (size_t)chunks * (size_t)(dim + 2) * 4)),
         longest = depth + rows < CHUNK ? depth + rows : CHUNK;
-    double items = d->row_items, laps = ceil_div(longest, items), turns = ceil_div(dim, items);
+    /* scores: 16 dimensions of four keys at once; values: 128 bytes a work-item at once, the first
+     * of them beside the scores */
+    double items = d->row_items, laps = ceil_div(longest, items), turns = ceil_div(dim, items),
+           tiles = ceil_div(longest * kv_bytes(d, s) / 2 / s->kv_heads, items * 128);
 
     step = step < 1 ? 1 : step;
     for (int row = 0; row < rows; row += step) {
@@ -263,9 +266,9 @@ static void add_attend(const struct device *d, struct pass_work *p, const struct
         double keys = keys_seen(s, n, depth + row), pairs = keys * s->heads * dim;
 
         add(p, "attend", (double)chunks * s->heads * n, items, 4 * pairs,
-            (struct kernel_work){.far = laps * ceil_div(dim, 32) + turns * ceil_div(longest, 32),
+            (struct kernel_work){.far = laps * ceil_div(dim / 4, 16) + tiles - 1,
                                  .near = 1,
-                                 .steps = laps * dim + turns * longest + 60,
+                                 .steps = laps * dim / 4 + turns * longest + 60,
                                  .bytes = (n > 1 ? depth + row + n : keys) * kv_bytes(d, s),
                                  .slots = pairs * 2 * (LOAD_SLOTS + 2)},
             "%d x %d heads, %d keys", n, s->heads, depth + row + n);
@@ -318,9 +321,9 @@ static void add_experts(const struct device *d, struct pass_work *p, const struc
     double groups = n_tiles * ceil_div(ffn, quant ? 32 : 4), sides = gated ? 2 : 1,
            out = n_tiles * row_groups(d, down, many, hidden);
     struct kernel_work w = many ? tile_work(d, up, groups, hidden)
-                                : row_work(up, hidden, 16, d->gate_slots);
+                                : row_work(up, hidden, d->small_local ? 8 : 16, d->gate_slots);
 
-    if (!many) {
+    if (!many && !quant) { /* one after the other */
         w.far *= sides;
         w.near *= sides;
         w.steps *= sides;
@@ -343,8 +346,8 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
     const struct hparams *hp = &d->base.config.model->hp;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct expert_weights *x = d->base.config.model->layers[layer].experts;
-    double n = hp->hidden, sides = d->wide ? 1 : d->route_sides, ahead = sides > 2 ? 16 : 32,
-           rounds = ceil_div(d->padded_experts, 16 * sides), experts = s->experts,
+    double n = hp->hidden, experts = s->experts, items = d->route_items,
+           groups = d->wide ? 1 : 4 * ceil_div(experts, 16),
            slot = experts / 16 + 16 + 10 + (s->router.kind == ROUTER_SOFTMAX ? 0 : experts + 25),
            choice = (s->router.kind == ROUTER_SOFTMAX ? 2 * experts + 30 : 0) + s->used * slot;
     int used = s->used, entries = rows * used, tile = kernel_set_tile(d, x[0].up.type, rows > 1),
@@ -352,12 +355,14 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
         n_tiles = rows > 1 ? entries / tile + few : used;
 
     add_norm(d, p, rows, 0);
-    add(p, "route", rows, d->wide ? 1 : 64 * sides, 2.0 * rows * n * experts,
-        (struct kernel_work){.far = rounds * ceil_div(n / 4, ahead),
-                             .near = 1,
-                             .steps = rounds * n / 4 + choice,
+    /* a stage of 8 times 16 bytes a work-item, each on its way while the one before is added up;
+     * the last group of a row chooses */
+    add(p, "route", groups * rows, items, 2.0 * rows * n * experts,
+        (struct kernel_work){.far = ceil_div(n / 4, 2 * items),
+                             .near = 3,
+                             .steps = n / 4 + choice,
                              .bytes = n * d->padded_experts * 4,
-                             .slots = rows * n * d->padded_experts * (2 * LOAD_SLOTS + 1)},
+                             .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)},
         "%d x %d of %d", rows, used, s->experts);
     if (rows > 1)
         add(p, "group_rows", 1, d->row_items, 0,

@@ -127,6 +127,8 @@ static void judge(struct cl_target *t)
         snprintf(t->info.why_not, sizeof t->info.why_not, "big-endian devices are not supported");
     else if ((t->group_items = device_number(t->id, CL_DEVICE_MAX_WORK_GROUP_SIZE, 8)) < 128)
         snprintf(t->info.why_not, sizeof t->info.why_not, "work-groups of 128 are needed");
+    else if ((t->local_bytes = device_number(t->id, CL_DEVICE_LOCAL_MEM_SIZE, 8)) < LOCAL_LEAST)
+        snprintf(t->info.why_not, sizeof t->info.why_not, "32 KB of local memory are needed");
 }
 
 static void describe(struct cl_target *t)

@@ -18,6 +18,7 @@ static const struct time_model models[] = {
      .bytes = 3.1e6,
      .slots = 27e6,
      .group_items = 1024,
+     .local_bytes = 48 << 10,
      .align = 512},
 };
 

@@ -21,7 +21,7 @@ struct time_model {
     double launch, far, near, step; /* microseconds each */
     double bytes, slots;            /* a microsecond */
     /* what the card's compiler and driver offer, from which the kernels' shapes follow */
-    int group_items;
+    int group_items, local_bytes;
     unsigned long align;
 };
 

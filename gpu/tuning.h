@@ -16,7 +16,8 @@ struct opencl_tuning {
     bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
                   staging memory */
     bool no_selftest;
-    int tile; /* tokens per tile, 0: the default; fewer compile faster */
+    bool small_local; /* treat the device as one with little local memory */
+    int tile;         /* tokens per tile, 0: the default; fewer compile faster */
     int blas; /* 1: test CLBlast at open, also on a CPU device; 2: and use it where it is right but
                * slower */
 };

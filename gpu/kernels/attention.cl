@@ -134,81 +134,124 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     if ((d) % 32 == 0 || (d) == (begin)) \
     key_scale = vload_half16(0, (__global const half *)KEYS_AT)
 #define KEY16 (convert_float16(vload16(d % 32, (__global const char *)KEYS_AT + 32)) * key_scale)
-#define KEY                                                                    \
-    (convert_float(((__global const char *)KEYS_AT)[32 + d % 32 * 16 + lane]) * \
-     vload_half(lane, (__global const half *)KEYS_AT))
+#define KEY4                                                                            \
+    (convert_float4(((__global const char4 *)(KEYS_AT + 32 + d % 32 * 16))[lane / 4]) * \
+     vloada_half4(lane / 4, (__global const half *)KEYS_AT))
 #else
 #define KEY_SCALE(d, begin)
 #if KV_K == 1
 #define KEY16 vload_half16(d, (__global const half *)kc)
-#define KEY vload_half(d * 16 + lane, (__global const half *)kc)
+#define KEY4 vloada_half4(d * 4 + lane / 4, (__global const half *)kc)
 #else
 #define KEY16 vload16(d, (__global const float *)kc)
-#define KEY ((__global const float *)kc)[d * 16 + lane]
+#define KEY4 ((__global const float4 *)kc)[d * 4 + lane / 4]
 #endif
 #endif
 #if KV_V == 2
 #define VALUE_BLOCK(p) ((p) + d / 32 * Q8_BYTES)
-#define VALUE(p)                                                          \
-    (convert_float(((__global const char *)VALUE_BLOCK(p))[2 + d % 32]) * \
-     vload_half(0, (__global const half *)VALUE_BLOCK(p)))
+#define VALUE(p)                                                         \
+    (convert_float(((__local const char *)VALUE_BLOCK(p))[2 + d % 32]) * \
+     vload_half(0, (__local const half *)VALUE_BLOCK(p)))
 #define VALUE8(p)                                                                    \
     (convert_float8(vload8(0, (__global const char *)VALUE_BLOCK(p) + 2 + d % 32)) * \
      (float8)(vload_half(0, (__global const half *)VALUE_BLOCK(p))))
 #elif KV_V == 1
-#define VALUE(p) vload_half(d, (__global const half *)(p))
+#define VALUE(p) vload_half(d, (__local const half *)(p))
 #define VALUE8(p) vload_half8(0, (__global const half *)(p) + d)
 #else
-#define VALUE(p) ((__global const float *)(p))[d]
+#define VALUE(p) ((__local const float *)(p))[d]
 #define VALUE8(p) vload8(0, (__global const float *)(p) + d)
 #endif
 
 #if !WIDE
-static inline float key_value(__global const uchar *kc, int lane, int d)
+#define KEYS_AHEAD 16 /* dimensions whose keys are loaded at once */
+
+/* Dimension d of four keys, lane .. lane+3 of their block. */
+static inline float4 four_keys(__global const uchar *kc, int lane, int d)
 {
-    return KEY;
+    return KEY4;
 }
 
-/* Rule 3 of q and a key: its quarters beside each other, 8 dimensions of each loaded at once. */
-static inline float key_score(__local const float *q, __global const uchar *kc, int lane, int dim)
+/* Rule 3 of q and four keys, dimensions begin .. end-1: a quarter. */
+static inline float4 key_quarter(__local const float *q, __global const uchar *kc, int lane,
+                                 int begin, int end)
 {
-    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f}, v[4][8];
-    int quarter = dim / 4, d = 0;
+    float4 acc = (float4)(0.0f), v[KEYS_AHEAD];
+    int d = begin;
 
-    for (; d + 8 <= quarter; d += 8) {
+    for (; d + KEYS_AHEAD <= end; d += KEYS_AHEAD) {
 #pragma unroll
-        for (int i = 0; i < 32; i++)
-            v[i / 8][i % 8] = key_value(kc, lane, i / 8 * quarter + d + i % 8);
+        for (int i = 0; i < KEYS_AHEAD; i++)
+            v[i] = four_keys(kc, lane, d + i);
 #pragma unroll
-        for (int i = 0; i < 32; i++)
-            acc[i / 8] = fma(q[i / 8 * quarter + d + i % 8], v[i / 8][i % 8], acc[i / 8]);
+        for (int i = 0; i < KEYS_AHEAD; i++)
+            acc = fma((float4)(q[d + i]), v[i], acc);
     }
-    for (; d < quarter; d++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            acc[i] = fma(q[i * quarter + d], key_value(kc, lane, i * quarter + d), acc[i]);
-    return (acc[0] + acc[1]) + (acc[2] + acc[3]);
-}
-
-/* Dimension d of n values, weighted with p, upwards. */
-#define VALUES_AHEAD 32
-static inline float value_sum(__local const float *p, __global const uchar *values, int d, int dim,
-                              int n)
-{
-    float acc = 0.0f, v[VALUES_AHEAD];
-    int t = 0;
-
-    for (; t + VALUES_AHEAD <= n; t += VALUES_AHEAD) {
-#pragma unroll
-        for (int k = 0; k < VALUES_AHEAD; k++)
-            v[k] = VALUE(values + (size_t)(t + k) * V_ROW(dim));
-#pragma unroll
-        for (int k = 0; k < VALUES_AHEAD; k++)
-            acc = fma(p[t + k], v[k], acc);
-    }
-    for (; t < n; t++)
-        acc = fma(p[t], VALUE(values + (size_t)t * V_ROW(dim)), acc);
+    for (; d < end; d++)
+        acc = fma((float4)(q[d]), four_keys(kc, lane, d), acc);
     return acc;
+}
+
+/* A chunk's values come through local memory, sixteen bytes a work-item at a time; the first of
+ * them are on their way while the scores are computed. */
+#define VALUE_LOADS (SMALL_LOCAL ? 4 : 8)
+#define VALUE_BYTES (ROW_ITEMS * VALUE_LOADS * 16)
+#define VALUE_COLUMNS ((MAX_DIM + ROW_ITEMS - 1) / ROW_ITEMS) /* of a work-item */
+
+/* `bytes` from there on. */
+static inline void values_load(__global const uchar *from, int bytes, uint4 *v)
+{
+#pragma unroll
+    for (int k = 0; k < VALUE_LOADS; k++) {
+        int i = get_local_id(0) + k * ROW_ITEMS;
+
+        if (16 * i < bytes)
+            v[k] = ((__global const uint4 *)from)[i];
+    }
+}
+
+/* Dimension d of values begin .. end-1 of the tile, weighted with p, upwards. */
+static inline float value_sum(__local const float *p, __local const uchar *tile, int d, int dim,
+                              int begin, int end, float acc)
+{
+#pragma unroll 8
+    for (int t = begin; t < end; t++)
+        acc = fma(p[t], VALUE(tile + (size_t)t * V_ROW(dim)), acc);
+    return acc;
+}
+
+/* Rule 7's sum of values begin .. end-1 of a chunk at `values`, weighted with p; v: the first ones.
+ * Has barriers, first of all. */
+static inline void weigh_values(__local const float *p, __global const uchar *values, int begin,
+                                int end, int dim, __local uint4 *tile, uint4 *v,
+                                __global float *out)
+{
+    int lid = get_local_id(0), tokens = VALUE_BYTES / V_ROW(dim);
+    float acc[VALUE_COLUMNS];
+
+    tokens = tokens < 8 ? tokens : tokens / 8 * 8; /* tiles begin at a multiple of 16 bytes */
+#pragma unroll
+    for (int k = 0; k < VALUE_COLUMNS; k++)
+        acc[k] = 0.0f;
+    for (int from = 0; from < end; from += tokens) {
+        int next = from + tokens;
+
+        barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (int k = 0; k < VALUE_LOADS; k++)
+            tile[lid + k * ROW_ITEMS] = v[k];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        values_load(values + next * V_ROW(dim), min(tokens, end - next) * (int)V_ROW(dim), v);
+#pragma unroll
+        for (int k = 0; k < VALUE_COLUMNS; k++)
+            if (lid + k * ROW_ITEMS < dim)
+                acc[k] = value_sum(p + from, (__local const uchar *)tile, lid + k * ROW_ITEMS, dim,
+                                   max(begin - from, 0), min(tokens, end - from), acc[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < VALUE_COLUMNS; k++)
+        if (lid + k * ROW_ITEMS < dim)
+            out[lid + k * ROW_ITEMS] = acc[k];
 }
 #endif
 
@@ -282,19 +325,37 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
     /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
      * even a uniform one. */
     __local float q[MAX_DIM], p[CHUNK], lane[LANES], tops[ROW_ITEMS];
-    int lid = get_local_id(0);
+    __local float4 score[4][CHUNK / 4];
+    __local uint4 tile[VALUE_BYTES / 16];
+    int lid = get_local_id(0), tokens = VALUE_BYTES / V_ROW(dim);
     float top = -INFINITY;
+    uint4 ahead[VALUE_LOADS];
 
+    begin -= base;
+    end -= base;
+    keys += (size_t)(base / 16) * K_BLOCK(dim);
+    values += (size_t)base * V_ROW(dim);
+    tokens = tokens < 8 ? tokens : tokens / 8 * 8;
+    values_load(values, min(tokens, end) * (int)V_ROW(dim), ahead);
     for (int d = lid; d < dim; d += ROW_ITEMS)
         q[d] = qr[d];
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int t = base + lid; t < base + CHUNK; t += ROW_ITEMS) {
+    for (int i = lid; i < CHUNK; i += ROW_ITEMS) {
+        int quarter = i / (CHUNK / 4), t = i % (CHUNK / 4) * 4;
+
+        if (t + 3 >= begin && t < end)
+            score[quarter][t / 4] = key_quarter(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16,
+                                                quarter * dim / 4, (quarter + 1) * dim / 4);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int t = lid; t < CHUNK; t += ROW_ITEMS) {
+        __local const float *sum = (__local const float *)score + t;
         float s = -INFINITY;
 
         if (t >= begin && t < end)
-            s = key_score(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16, dim);
+            s = (sum[0] + sum[CHUNK]) + (sum[2 * CHUNK] + sum[3 * CHUNK]);
         top = fmax(top, s);
-        p[t - base] = s;
+        p[t] = s;
     }
     tops[lid] = top;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -306,7 +367,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
     barrier(CLK_LOCAL_MEM_FENCE);
     top = max16(vload16(0, lane));
     for (int t = lid; t < CHUNK; t += ROW_ITEMS)
-        p[t] = t + base >= begin && t + base < end ? num_exp1(p[t] - top) : 0.0f;
+        p[t] = t >= begin && t < end ? num_exp1(p[t] - top) : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lid < LANES) {
         float sum = 0.0f;
@@ -315,9 +376,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
             sum = sum + p[t];
         lane[lid] = sum;
     }
-    for (int d = lid; d < dim; d += ROW_ITEMS)
-        part[d] = value_sum(p + max(begin - base, 0), values + (size_t)begin * V_ROW(dim), d, dim,
-                            end - begin);
+    weigh_values(p, values, max(begin, 0), end, dim, tile, ahead, part);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lid == 0) {
         part[dim] = top;
@@ -338,8 +397,8 @@ static inline float2 merge_factors(__global const float *p, int dim, int c0, int
     sum = sink > -INFINITY ? num_exp1(sink - m) : 0.0f;
 #pragma unroll 4
     for (int c = c0; c <= c1; c++)
-        sum = fma(p[(size_t)c * (dim + 2) + dim + 1],
-                  num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
+        sum = fma(p[(size_t)c * (dim + 2) + dim + 1], num_exp1(p[(size_t)c * (dim + 2) + dim] - m),
+                  sum);
     return (float2)(m, num_recip1(sum));
 }
 

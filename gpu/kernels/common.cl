@@ -4,7 +4,8 @@
  * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that
  * are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8_FUNCTION (1: the
  * compiler has cl_khr_integer_dot_product), ACTS (a bit for each enum activation that the model's
- * feed-forwards have), BIAS (1: experts have biases). */
+ * feed-forwards have), BIAS (1: experts have biases), SMALL_LOCAL (1: a work-group has 32 KB of
+ * local memory, not 48 or more). */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define CHUNK 256
@@ -254,5 +255,5 @@ static inline void quantise_line(__local float *x, __global act_t *q, __global f
                         : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
              : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
                          : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
-#define EXPERT(i, n) (step ? n##0 + (size_t)(i) * step : CHOOSE(i, n))
+#define EXPERT(i, n) (step ? n##0 + (size_t)(i)*step : CHOOSE(i, n))
 #define EXPERT_BIAS(i, n) (bias_step ? n##0 + (size_t)(i) * (bias_step / 4) : CHOOSE(i, n))

@@ -9,7 +9,9 @@
 #if !WIDE
 /* A GPU waits for memory once for all values that are loaded before the first of them is used: what
  * adds up in order loads many at a time, or finds them in local memory. */
-#define ROW_TILE 4096 /* columns of a row in local memory */
+#define ROW_TILE (SMALL_LOCAL ? 2048 : 4096) /* columns of a row in local memory */
+#define FOURS 4 /* times four columns that a work-item loads before it goes on */
+#define FOUR_AT(p, i) ((__global float4 *)(p))[i]
 
 /* Lane `lid` of rule 4 goes on over a row's piece in local memory: the sum of the values, or of the
  * squares of what they are above the mean. */
@@ -72,6 +74,59 @@ static inline float combined(__global const float *out, __global const float *we
     return acc;
 }
 
+#if !WIDE
+/* The same for four elements beside each other. */
+static inline float4 combined4(__global const float *out, __global const float *weights, size_t i,
+                               size_t step, int used)
+{
+    float4 acc = weights[0] * FOUR_AT(out, i);
+
+    for (int s = 1; s < used; s++)
+        acc = fma((float4)(weights[s]), FOUR_AT(out + s * step, i), acc);
+    return acc;
+}
+
+/* Rule 1 for `count` values in local memory by a work-group, four beside each other a work-item at
+ * a time: blocks of 32 from q, d and sum on. peak: the four's highest magnitude. Has barriers; x is
+ * overwritten. */
+static inline void quantise_row(__local float4 *x, __local const float *peak, int count,
+                                __global act_t *q, __global float *d, __global float *sum)
+{
+    int lid = get_local_id(0), items = get_local_size(0);
+
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = lid; i < count / 4; i += items) {
+        float amax = 0.0f, scale;
+        float4 v = x[i];
+
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            amax = fmax(amax, peak[i / 8 * 8 + k]);
+        bool none = !(amax >= 5.42101086e-20f) || amax > 1e30f;
+
+        scale = none ? 0.0f : amax * (1.0f / 127.0f);
+        v = none ? (float4)(0.0f) : v * num_recip1(scale);
+        v = select(v, (float4)(0.0f), isnan(v));
+        v = fmin(fmax(v, (float4)(-127.0f)), (float4)(127.0f));
+        v = (v + (float4)(12582912.0f)) - (float4)(12582912.0f);
+        ((__global char4 *)q)[i] = convert_char4(v);
+        x[i].x = (v.x + v.y) + (v.z + v.w); /* integers: exact in any order */
+        if (i % 8 == 0)
+            d[i / 8] = scale;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = lid; k < count / 32; k += items) {
+        float total = 0.0f;
+
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            total = total + x[8 * k + i].x;
+        sum[k] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+#endif
+
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
  * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
  * h may be x. used: not 0: first the layer before ends, the outputs of its experts being added to
@@ -115,14 +170,37 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
     }
     r = num_rsqrt(fma(num_fold(lanes), inv_n, eps));
 #else
-    __local float lane[LANES], square[LANES], tile[ROW_TILE];
+    __local float lane[LANES], square[LANES], peak[ROW_TILE / 4];
+    __local float4 tile[ROW_TILE / 4];
+    __local float *values = (__local float *)tile;
+    bool whole = n <= ROW_TILE;
 
-    for (int i = lid; i < n && used; i += ROW_ITEMS)
-        x[i] = x[i] + combined(out, weights, i, (size_t)rows * n, used);
-    barrier(CLK_GLOBAL_MEM_FENCE);
-    mean = row_lanes(x, n, false, 0.0f, false, tile, lane) * inv_n;
-    mean = flags & 2 ? 0.0f : mean;
-    r = num_rsqrt(fma(row_lanes(x, n, true, mean, n <= ROW_TILE, tile, square), inv_n, eps));
+    for (int first = lid; first < n / 4; first += FOURS * ROW_ITEMS) {
+        float4 v[FOURS];
+
+#pragma unroll
+        for (int k = 0; k < FOURS; k++) {
+            int i = first + k * ROW_ITEMS;
+
+            if (i < n / 4)
+                v[k] = FOUR_AT(x, i);
+            if (i < n / 4 && used)
+                v[k] = v[k] + combined4(out, weights, i, (size_t)rows * n, used);
+        }
+#pragma unroll
+        for (int k = 0; k < FOURS; k++) {
+            int i = first + k * ROW_ITEMS;
+
+            if (i < n / 4 && used)
+                FOUR_AT(x, i) = v[k];
+            if (i < n / 4 && whole)
+                tile[i] = v[k];
+        }
+    }
+    barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+    /* an RMS norm takes no mean */
+    mean = row_lanes(x, flags & 2 ? 0 : n, false, 0.0f, whole, values, lane) * inv_n;
+    r = num_rsqrt(fma(row_lanes(x, n, true, mean, whole, values, square), inv_n, eps));
 #endif
 #ifdef BROKEN_norm /* tests: one bit off, as a miscompiled kernel might be */
     r = r * 1.0000002f;
@@ -131,7 +209,8 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
         mean = 0.0f;
         r = 1.0f;
     }
-    for (int k = lid; k < n / 32; k += ROW_ITEMS) {
+#if WIDE
+    for (int k = 0; k < n / 32; k++) {
         float16 y0 = (vload16(2 * k, x) - mean) * r, y1 = (vload16(2 * k + 1, x) - mean) * r;
 
         if (flags & 1) {
@@ -145,6 +224,40 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
         vstore16(y1, 2 * k + 1, h);
         quantise32(y0, y1, hq + 32 * k, hd + k, hs + k);
     }
+#else
+    for (int at = 0; at < n; at += ROW_TILE) {
+        int count = min(ROW_TILE, n - at);
+
+        for (int first = lid; first < count / 4; first += FOURS * ROW_ITEMS) {
+            float4 y[FOURS];
+
+#pragma unroll
+            for (int k = 0; k < FOURS; k++) {
+                int i = first + k * ROW_ITEMS, c = at / 4 + i;
+
+                if (i >= count / 4)
+                    continue;
+                y[k] = ((whole ? tile[i] : FOUR_AT(x, c)) - mean) * r;
+                if (flags & 1)
+                    y[k] = fma(y[k], FOUR_AT(w, c), FOUR_AT(b, c));
+                else if (!(flags & 4))
+                    y[k] = y[k] * FOUR_AT(w, c);
+            }
+#pragma unroll
+            for (int k = 0; k < FOURS; k++) {
+                int i = first + k * ROW_ITEMS;
+                float4 a = fabs(y[k]);
+
+                if (i < count / 4) {
+                    FOUR_AT(h, at / 4 + i) = y[k];
+                    tile[i] = y[k];
+                    peak[i] = fmax(fmax(a.x, a.y), fmax(a.z, a.w));
+                }
+            }
+        }
+        quantise_row(tile, peak, count, hq + at, hd + at / 32, hs + at / 32);
+    }
+#endif
 }
 
 /* RMSNorm of rule 5 in place, for rows of any length: one work-group per row. For q and k, a head's

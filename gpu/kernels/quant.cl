@@ -135,7 +135,7 @@ static inline void block_terms(const struct block_factors *f, vec sum, vec secon
 }
 
 /* Block b of rows that begin at w. */
-#define BLOCK_OF(w, b, head, block)                                           \
+#define BLOCK_OF(w, b, head, block)                                          \
     __global const uchar *head = (w) + (size_t)((b) / PER) * (UNIT * WIDTH), \
                          *block = BLOCK_AT(head, (b) % PER)
 
@@ -161,8 +161,8 @@ static inline void quarter(__global const uchar *w, int begin, int end,
         for (int t = 0; t < TOKENS; t++) {
             vec x[TERMS], y[TERMS];
 
-            block_terms(&f, SUM_TO_VEC(s[t]), SUM_TO_VEC(SECOND_OF(s, second)[t]),
-                        ad[t][b], as[t][b], half_sum(a[t] + (size_t)b * 32), x, y);
+            block_terms(&f, SUM_TO_VEC(s[t]), SUM_TO_VEC(SECOND_OF(s, second)[t]), ad[t][b],
+                        as[t][b], half_sum(a[t] + (size_t)b * 32), x, y);
 #pragma unroll
             for (int i = 0; i < TERMS; i++)
                 acc[t] = fma(x[i], y[i], acc[t]);
@@ -204,13 +204,14 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
  * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
  * order. A chain of loads from global memory would leave a GPU idle.
  *
- * term: 4 * step * TERMS * rows pairs; part: 4 * rows. row: index of this one among `rows`, lane:
- * in its row group at w. Has barriers. All work-items get the sum. */
-static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
-                            __global const float *ad, __global const float *as, int lane, int row,
-                            int rows, int step, __local float2 *term, __local float *part)
+ * term: 4 * step * TERMS * rows pairs; part: 4 * rows, gets the quarters' sums. row: index of this
+ * one among `rows`, lane: in its row group at w; slot: of `slots`. Has barriers, as many for the
+ * same n and step. */
+static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
+                                __global const float *ad, __global const float *as, int lane,
+                                int row, int rows, int step, int slot, int slots,
+                                __local float2 *term, __local float *part)
 {
-    int slot = get_local_id(1), slots = get_local_size(1);
     float acc = 0.0f;
 
     step = min(step, (n + 3) / 4);
@@ -225,8 +226,8 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
                 vec x[TERMS], y[TERMS];
 
                 block_sums(block, b % PER, b, &a, lane, s, second);
-                block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]),
-                            ad[b], as[b], half_sum(a + (size_t)b * 32), x, y);
+                block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
+                            half_sum(a + (size_t)b * 32), x, y);
 #pragma unroll
                 for (int k = 0; k < TERMS; k++)
                     term[(i * TERMS + k) * rows + row] = (float2)(x[k], y[k]);
@@ -247,15 +248,29 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
     if (slot < 4)
         part[slot * rows + row] = acc;
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* the next call writes to `part` after its own barriers */
+}
+
+static inline float row_fold(__local const float *part, int row, int rows)
+{
     return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
 }
 
-/* `step` for a row group and for gate_up's 32 rows: 16 KB of local memory either way. */
+/* A row of ROW_MEMORY by all of the group's slots. All work-items get the sum. */
+static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
+                            __global const float *ad, __global const float *as, int lane, int rows,
+                            int step, __local float2 *term, __local float *part)
+{
+    row_quarters(w, n, a, ad, as, lane, lane, rows, step, get_local_id(1), get_local_size(1), term,
+                 part);
+    return row_fold(part, lane, rows);
+}
+
+/* `step` for a row group and for gate_up's 32 rows: 16 KB of local memory, and 8 or 16 KB a
+ * side. */
 #define STEP (256 / WIDTH * 2 / TERMS)
-#define GATE_STEP (16 / TERMS)
-#define ROW_MEMORY                                    \
-    __local float2 term[4 * STEP * TERMS * WIDTH];    \
+#define GATE_STEP ((SMALL_LOCAL ? 8 : 16) / TERMS)
+#define ROW_MEMORY                                 \
+    __local float2 term[4 * STEP * TERMS * WIDTH]; \
     __local float part[4 * WIDTH]
 
 #else
@@ -394,8 +409,8 @@ static inline void gemm_fold(int quarter, float acc[4][4], float odd[4][4], floa
 /* out[t][r]: token 4 lid_y + t times row 4 lid_x + r. n: 0: there is nothing to do. Has barriers.
  */
 static inline void gemm(__local struct gemm_step *s, const struct gemm_rows *m, int n,
-                        __global const act_t *a, __global const float *ad,
-                        __global const float *as, __local const int *row, float out[4][4])
+                        __global const act_t *a, __global const float *ad, __global const float *as,
+                        __local const int *row, float out[4][4])
 {
     float acc[4][4], odd[4][4];
     int quarter = 0;
@@ -512,8 +527,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
     ROW_MEMORY;
     int lane = get_local_id(0);
     size_t token = min(tile, tokens - 1);
-    float v = row_sum(w, n, a + token * cols, ad + token * n, as + token * n, lane, lane, WIDTH,
-                      STEP, term, part);
+    float v = row_sum(w, n, a + token * cols, ad + token * n, as + token * n, lane, WIDTH, STEP,
+                      term, part);
 #ifdef BROKEN_matmul
     v = v * 1.0000002f;
 #endif
@@ -546,7 +561,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #define GATE_Y 1
 #elif TOKENS == 1
 #define GATE_X 32
-#define GATE_Y GATE_SLOTS
+#define GATE_Y (2 * GATE_SLOTS) /* half of them for gate, half for up */
 #else
 #define GATE_X GEMM_X
 #define GATE_Y GEMM_Y
@@ -644,20 +659,18 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 #endif
     }
 #elif TOKENS == 1
-    __local float h[32], part[4 * 32];
-    __local float2 term[4 * GATE_STEP * TERMS * 32];
-    int x = get_local_id(0), y = get_local_id(1);
+    __local float h[32], part[2][4 * 32];
+    __local float2 term[2][4 * GATE_STEP * TERMS * 32];
+    int x = get_local_id(0), y = get_local_id(1), side = y / GATE_SLOTS;
     size_t row = what.y ? entries[what.x].x : 0, block = (size_t)what.x * (ffn / 32) + group;
     vec gate[1], up[1];
 
     at += (size_t)(x / WIDTH) * GROUP_BYTES(n);
-#pragma unroll 1
-    for (int k = ACT_GATED ? 0 : 1; k < 2; k++) {
-        up[0] = row_sum((k ? wu : wg) + at, n, a + row * cols, ad + row * n, as + row * n,
-                        x % WIDTH, x, 32, GATE_STEP, term, part);
-        if (k == 0)
-            gate[0] = up[0];
-    }
+    row_quarters((ACT_GATED && side == 0 ? wg : wu) + at, n, a + row * cols, ad + row * n,
+                 as + row * n, x % WIDTH, x, 32, GATE_STEP, y % GATE_SLOTS, GATE_SLOTS, term[side],
+                 part[side]);
+    gate[0] = row_fold(part[0], x, 32);
+    up[0] = row_fold(part[1], x, 32);
     if (y == 0) {
 #if BIAS
         if (biased)
@@ -713,8 +726,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
 {
     int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
-    __global const uchar *w =
-        EXPERT(what.z, d) + (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
+    __global const uchar *w = EXPERT(what.z, d) +
+                              (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
 #if BIAS
     __global const float *bias = EXPERT_BIAS(what.z, bd);
 #else
@@ -748,8 +761,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     ROW_MEMORY;
     int lane = get_local_id(0);
     size_t entry = what.x;
-    float v = row_sum(w, n, m + entry * ffn, md + entry * n, ms + entry * n, lane, lane, WIDTH,
-                      STEP, term, part);
+    float v = row_sum(w, n, m + entry * ffn, md + entry * n, ms + entry * n, lane, WIDTH, STEP,
+                      term, part);
 #ifdef BROKEN_down
     v = v * 1.0000002f;
 #endif

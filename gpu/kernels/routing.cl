@@ -1,30 +1,70 @@
 /* The router and the grouping of rows by expert (rule 10 of engine/device/numerics.h). Behind
- * core.cl. Defined by the host beyond that: ROUTE_SIDES, groups of sixteen experts that the router
- * takes at once; MAX_EXPERTS, a multiple of 16. */
+ * core.cl. Defined by the host beyond that: ROUTE_ITEMS, work-items of a group of the router, 1
+ * where WIDE, else 64 or more; MAX_EXPERTS, a multiple of 16. */
 
 #if !WIDE
-#define ROUTER_AHEAD (ROUTE_SIDES > 2 ? 16 : 32) /* few work-items load more each */
+#define ROUTE_FOURS \
+    (SMALL_LOCAL ? 4 : 8) /* times four values of the router that a work-item has on their way */
+#define STAGE_COLS (ROUTE_ITEMS * ROUTE_FOURS / 4)
 
-/* Columns begin .. end-1 of h against those of one expert, whose values stand `step` apart. */
-static inline float router_sum(__global const float *h, __global const float *router, int begin,
-                               int end, int step)
+/* Columns done .. of those that begin at `router`, `count` of them, sixteen experts each. */
+static inline void stage_load(__global const float *router, int done, int count, int padded,
+                              float4 *v)
 {
-    float sum = 0.0f, v[ROUTER_AHEAD], x[ROUTER_AHEAD];
-    int c = begin;
+#pragma unroll
+    for (int k = 0; k < ROUTE_FOURS; k++) {
+        int i = get_local_id(0) + k * ROUTE_ITEMS, column = done + i / 4;
 
-    for (; c + ROUTER_AHEAD <= end; c += ROUTER_AHEAD) {
-#pragma unroll
-        for (int k = 0; k < ROUTER_AHEAD; k++) {
-            v[k] = router[(size_t)(c + k) * step];
-            x[k] = h[c + k];
-        }
-#pragma unroll
-        for (int k = 0; k < ROUTER_AHEAD; k++)
-            sum = fma(v[k], x[k], sum);
+        v[k] = column < count ? FOUR_AT(router + (size_t)column * padded, i % 4) : (float4)(0.0f);
     }
-    for (; c < end; c++)
-        sum = fma(router[(size_t)c * step], h[c], sum);
+}
+
+/* A quarter's sums of sixteen experts by a work-group: all load, into local memory and a stage
+ * ahead of the additions, which the first sixteen do in rule 3's order. Has barriers. */
+static inline float router_sum(__global const float *h, __global const float *router, int count,
+                               int padded, __local float4 *stage, __local float *of_h)
+{
+    int lid = get_local_id(0);
+    float sum = 0.0f;
+    float4 v[ROUTE_FOURS];
+
+    stage_load(router, 0, count, padded, v);
+    for (int done = 0; done < count; done += STAGE_COLS) {
+        __local const float *from = (__local const float *)stage + lid;
+        int adds = lid < LANES ? min(STAGE_COLS, count - done) : 0;
+
+#pragma unroll
+        for (int k = 0; k < ROUTE_FOURS; k++)
+            stage[lid + k * ROUTE_ITEMS] = v[k];
+        for (int c = lid; c < STAGE_COLS; c += ROUTE_ITEMS)
+            of_h[c] = done + c < count ? h[done + c] : 0.0f;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        stage_load(router, done + STAGE_COLS, count, padded, v);
+#pragma unroll 16
+        for (int c = 0; c < adds; c++)
+            sum = fma(from[c * LANES], of_h[c], sum);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
     return sum;
+}
+
+/* A group's sums to `sums` and, in the group that comes last of `groups`, 1; arrivals: 0 before and
+ * after the launch. What groups tell each other goes through atomics, which caches do not hold
+ * back. Has barriers. */
+static inline int last_group(__global uint *sums, float sum, __global uint *arrivals, int groups,
+                             __local int *last)
+{
+    if (get_local_id(0) < LANES)
+        atomic_xchg(sums + get_local_id(0), as_uint(sum));
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0) {
+        *last = atomic_inc(arrivals) == (uint)groups - 1;
+        if (*last)
+            atomic_xchg(arrivals, 0u);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    return *last;
 }
 #endif
 
@@ -46,8 +86,6 @@ static inline int best_left(__global const float *scores, int n_experts,
     return best;
 }
 #else
-#define ROUTE_ITEMS (64 * ROUTE_SIDES) /* sixteens of experts in parallel */
-
 /* Shared by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
 struct choice {
     float score[MAX_EXPERTS], term[MAX_EXPERTS];
@@ -127,21 +165,19 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
 
 /* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
  * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
- * 1; factor: times this. One work-group per row. flags 1: a single row, so the tiles of its experts
- * are written here too; 8: scores have a bias. */
-#if WIDE
-#define ROUTE_ITEMS 1
-#endif
+ * 1; factor: times this. flags 1: a single row, so the tiles of its experts are written here too;
+ * 8: scores have a bias. Groups: (1, rows) where WIDE; else (4 quarters of the columns of each
+ * sixteen experts, rows), of which the last one that ends chooses. */
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global const float *score_bias,
-    __global float *scores, __global int *experts, __global float *weights, __global int4 *tiles,
-    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter,
-    float factor, int flags)
+    __global float *scores, __global uint *arrivals, __global int *experts, __global float *weights,
+    __global int4 *tiles, __global int2 *entries, int base, int n, int n_experts, int padded,
+    int used, float jitter, float factor, int flags)
 {
-    size_t row = get_group_id(0);
+    size_t row = get_group_id(1);
 
     h += row * n;
-    scores += row * n_experts;
+    scores += row * 4 * padded;
     experts += base + row * used;
     weights += base + row * used;
 #if WIDE
@@ -208,27 +244,30 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             weights[slot] = weights[slot] * scale;
     }
 #else
-    __local float sum[ROUTE_ITEMS / 64][4][16];
+    __local float4 stage[STAGE_COLS * LANES / 4];
+    __local float of_h[STAGE_COLS];
     __local struct choice c;
-    int lid = get_local_id(0), lane = lid % 16, quarter = lid / 16 % 4, side = lid / 64;
+    __local int last;
+    int lid = get_local_id(0), quarter = get_group_id(0) % 4, from = get_group_id(0) / 4 * LANES,
+        begin = (int)((long)quarter * n / 4), end = (int)((long)(quarter + 1) * n / 4);
+    __global uint *sums = (__global uint *)scores;
+    float sum = router_sum(h + begin, router + (size_t)begin * padded + from, end - begin, padded,
+                           stage, of_h);
 
-    for (int from = 0; from < padded; from += ROUTE_ITEMS / 4) {
-        int e = from + side * 16;
+    /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
+    if (!last_group(sums + quarter * padded + from, sum, arrivals + row, get_num_groups(0), &last))
+        n_experts = used = 0;
+    for (int e = lid; e < n_experts; e += ROUTE_ITEMS) {
+        float q[4], score;
 
-        if (e < padded)
-            sum[side][quarter][lane] =
-                router_sum(h, router + e + lane, (int)((long)quarter * n / 4),
-                           (int)((long)(quarter + 1) * n / 4), padded);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (quarter == 0 && e + lane < n_experts) {
-            float score = (sum[side][0][lane] + sum[side][1][lane]) +
-                          (sum[side][2][lane] + sum[side][3][lane]);
-
-            c.score[e + lane] = flags & 8 ? score + score_bias[e + lane] : score;
-            c.taken[e + lane] = 0;
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            q[i] = as_float(atomic_or(sums + i * padded + e, 0u));
+        score = (q[0] + q[1]) + (q[2] + q[3]);
+        c.score[e] = flags & 8 ? score + score_bias[e] : score;
+        c.taken[e] = 0;
     }
+    barrier(CLK_LOCAL_MEM_FENCE);
     float limit = 2.0f * jitter, sum_all = 0.0f;
 
     route_softmax(&c, flags & 2 ? n_experts : 0);
@@ -251,7 +290,7 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    if ((flags & 2) && lid == 0) {
+    if ((flags & 2) && lid == 0 && used) {
         float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
 
         for (int slot = 0; slot < used; slot++)
