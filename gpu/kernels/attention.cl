@@ -457,7 +457,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
 #if WIDE
     quantise32(vload16(0, values), vload16(1, values), yq + at, yd + k, ys + k);
 #else
-    quantise_line(values, yq + at, yd + k, ys + k);
+    quantise_line(values, get_local_id(0), true, yq + at, yd + k, ys + k);
 #endif
 }
 

@@ -200,15 +200,15 @@ static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __globa
 }
 
 #if !WIDE
-/* The same by 32 work-items, lid_x 0 .. 31, of whom each has put x[lid_x] there. Has barriers; x is
- * overwritten. */
-static inline void quantise_line(__local float *x, __global act_t *q, __global float *d,
-                                 __global float *sum)
+/* The same by 32 work-items that write, each element `at` of x in local memory, where it has put
+ * it. Has barriers, for the whole group; x is overwritten. */
+static inline void quantise_line(__local float *x, int at, bool writes, __global act_t *q,
+                                 __global float *d, __global float *sum)
 {
-    int lid = get_local_id(0);
-    float amax = 0.0f, v = x[lid], scale, total = 0.0f;
+    float amax = 0.0f, v, scale, total = 0.0f;
 
     barrier(CLK_LOCAL_MEM_FENCE);
+    v = x[at];
 #pragma unroll
     for (int i = 0; i < 32; i++)
         amax = fmax(amax, fabs(x[i]));
@@ -218,17 +218,19 @@ static inline void quantise_line(__local float *x, __global act_t *q, __global f
     v = none || isnan(v) ? 0.0f : v * num_recip1(scale);
     v = fmin(fmax(v, -127.0f), 127.0f);
     v = (v + 12582912.0f) - 12582912.0f;
-    q[lid] = (act_t)v;
     barrier(CLK_LOCAL_MEM_FENCE);
-    x[lid] = v;
+    if (writes) {
+        q[at] = (act_t)v;
+        x[at] = v;
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid)
-        return;
 #pragma unroll
     for (int i = 0; i < 32; i++) /* integers: exact in any order */
         total = total + x[i];
-    *d = scale;
-    *sum = total;
+    if (writes && at == 0) {
+        *d = scale;
+        *sum = total;
+    }
 }
 #endif
 

@@ -207,6 +207,7 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
  * term: 4 * step * TERMS * rows pairs; part: 4 * rows, gets the quarters' sums. row: index of this
  * one among `rows`, lane: in its row group at w; slot: of `slots`. Has barriers, as many for the
  * same n and step. */
+#define BLOCKS_AHEAD 2
 static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
                                 __global const float *ad, __global const float *as, int lane,
                                 int row, int rows, int step, int slot, int slots,
@@ -216,22 +217,34 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
 
     step = min(step, (n + 3) / 4);
     for (int done = 0; done < (n + 3) / 4; done += step) {
-        for (int i = slot; i < 4 * step; i += slots) {
-            int q = i / step, b = (int)((long)q * n / 4) + done + i % step;
+        for (int first = slot; first < 4 * step; first += BLOCKS_AHEAD * slots) {
+            vec x[BLOCKS_AHEAD][TERMS], y[BLOCKS_AHEAD][TERMS];
+            bool there[BLOCKS_AHEAD];
 
-            if (b < (int)((long)(q + 1) * n / 4)) {
+            /* a block that is not there: another one, for nothing; no branch keeps loads apart */
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++) {
+                int i = min(first + k * slots, 4 * step - 1), q = i / step,
+                    b = (int)((long)q * n / 4) + done + i % step;
+
+                there[k] = first + k * slots < 4 * step && b < (int)((long)(q + 1) * n / 4);
+                b = min(b, n - 1);
+
                 BLOCK_OF(w, b, head, block);
                 struct block_factors f = read_factors(head, b % PER, lane);
                 sum_t s[1], second[1];
-                vec x[TERMS], y[TERMS];
 
                 block_sums(block, b % PER, b, &a, lane, s, second);
                 block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
-                            half_sum(a + (size_t)b * 32), x, y);
-#pragma unroll
-                for (int k = 0; k < TERMS; k++)
-                    term[(i * TERMS + k) * rows + row] = (float2)(x[k], y[k]);
+                            half_sum(a + (size_t)b * 32), x[k], y[k]);
             }
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++)
+#pragma unroll
+                for (int j = 0; j < TERMS; j++)
+                    if (there[k])
+                        term[((first + k * slots) * TERMS + j) * rows + row] = (float2)(x[k][j],
+                                                                                        y[k][j]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slot < 4) {
@@ -678,9 +691,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 #endif
         h[x] = ACTIVATE(act, gate[0], up[0], limit);
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (x == 0 && y == 0 && what.y)
-        quantise32(vload16(0, h), vload16(1, h), m + block * 32, md + block, ms + block);
+    quantise_line(h, x, y == 0 && what.y, m + block * 32, md + block, ms + block);
 #else
     /* 32 rows of gate and the same of up are one tile of rows. */
     __local struct gemm_step s;
