@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define LEAST ((size_t)32 << 10) /* bytes for which it is worth a copy by the host */
+#define LEAST ((size_t)1 << 10) /* bytes for which it is worth a copy by the host */
 #define MOST ((size_t)32 << 20)
 #define ALIGN ((size_t)256)
 
