@@ -145,6 +145,7 @@ struct job_record {
 };
 
 #define PINNED_READS 128
+#define PINNED_MOST ((size_t)32 << 20) /* bytes */
 
 struct pinned_read {
     void *to;
@@ -364,12 +365,9 @@ int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct e
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
 
-/* pinned.c: size: what open takes. write: from where to write `data`, which is copied there if it
- * is worth it; read: into what to read it. done: all jobs are; right: they did not fail, so what
- * was read is copied to its place. */
-size_t pinned_size(const struct device *d);
-int pinned_open(struct device *d, struct error *e);
-void pinned_close(struct device *d);
+/* pinned.c: write: from where to write `data`, which is copied there if it is worth it; read: into
+ * what to read it. done: all jobs are; right: they did not fail, so what was read is copied to its
+ * place. */
 const void *pinned_write(struct device *d, const void *data, size_t bytes);
 void *pinned_read(struct device *d, void *data, size_t bytes);
 void pinned_done(struct device *d, bool right);

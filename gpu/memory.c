@@ -157,6 +157,44 @@ static cl_mem *scratch_place(struct device *d, const struct scratch_item *item)
     return (cl_mem *)(void *)((char *)d + item->at);
 }
 
+/* Of the pinned memory for rows (pinned.c): what one job of max_rows moves, if that is not too
+ * much: rows there and back, the outputs of their experts, choices. */
+static size_t pinned_size(const struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    size_t rows = (size_t)d->base.config.max_rows, used = (size_t)hp->n_experts_used,
+           size = rows * (size_t)hp->hidden * 4 * (2 + used) +
+                  rows * used * (size_t)hp->n_layers * 8 + 2048;
+
+    return d->share ? 0 : size < PINNED_MOST ? size : PINNED_MOST;
+}
+
+static int pinned_open(struct device *d, struct error *e)
+{
+    struct pinned *p = &d->pinned;
+    cl_int rc = CL_SUCCESS;
+
+    p->size = pinned_size(d);
+    if (!cl_injected(&rc))
+        p->mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, p->size,
+                                 NULL, &rc);
+    if (cl_check(d, rc, "pinned memory for rows", e) < 0)
+        return ERR_DEVICE;
+    if (!cl_injected(&rc))
+        p->map = cl.EnqueueMapBuffer(d->queue, p->mem, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0,
+                                     p->size, 0, NULL, NULL, &rc);
+    return cl_check(d, rc, "mapping the pinned memory for rows", e);
+}
+
+static void pinned_close(struct device *d)
+{
+    if (d->pinned.map) {
+        cl.EnqueueUnmapMemObject(d->queue, d->pinned.mem, d->pinned.map, 0, NULL, NULL);
+        cl.Finish(d->queue);
+    }
+    memory_release(&d->pinned.mem);
+}
+
 /* Pinned memory: for weights and, once pinned_open has been, for rows. */
 static uint64_t staging_bytes(const struct device *d)
 {
