@@ -446,7 +446,7 @@ START_TEST(the_devices_share_is_what_it_holds)
     opencl_tune(&tuning);
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
     ck_assert_msg(fit_measure_device(&c, place, plans[_i].prompts, &f, &e) == 0, "%s", e.text);
-    if (!f.device[0]) {
+    if (!f.n_on) {
         support_skip("no OpenCL device");
         return;
     }
@@ -462,7 +462,7 @@ START_TEST(the_devices_share_is_what_it_holds)
     t = engine_telemetry(g);
     ck_assert_int_eq(t->n_devices, 2);
     got = t->devices[1];
-    want = f.on_device;
+    want = f.on[0].has;
     ck_assert_uint_gt(got.weight_bytes, 0);
     ck_assert_uint_eq(got.weight_bytes, want.weight_bytes);
     ck_assert_uint_eq(got.shared_bytes, want.shared_bytes);
@@ -470,7 +470,7 @@ START_TEST(the_devices_share_is_what_it_holds)
     ck_assert_uint_eq(got.scratch_bytes, want.scratch_bytes);
     ck_assert_uint_eq(got.staging_bytes, want.staging_bytes);
     ck_assert_uint_eq(got.stream_bytes, want.stream_bytes);
-    ck_assert_uint_eq(f.device_bytes, got.weight_bytes + got.kv_bytes + got.scratch_bytes +
+    ck_assert_uint_eq(f.on[0].bytes, got.weight_bytes + got.kv_bytes + got.scratch_bytes +
                                           got.staging_bytes + got.stream_bytes);
     ck_assert_int_eq(got.staging_bytes > 0, plans[_i].own_memory);
     engine_close(g);

@@ -35,6 +35,8 @@ static void hear_log(void *ctx, const char *line)
     snprintf(notices + n, sizeof notices - n, "%s\n", line);
 }
 
+static const char *devices; /* NULL: CHECK_OPENCL's */
+
 static struct engine *open_model(const char *path, int convert, enum kv_type kv)
 {
     struct engine_config c = {.model_path = path,
@@ -49,7 +51,7 @@ static struct engine *open_model(const char *path, int convert, enum kv_type kv)
                               .exact = true,
                               .no_tokenizer = true,
                               .backends = backends,
-                              .device_selector = getenv("CHECK_OPENCL"),
+                              .device_selector = devices ? devices : getenv("CHECK_OPENCL"),
                               .cache_dir = cache_dir,
                               .log = hear_log};
     struct engine *g = NULL;
@@ -297,6 +299,52 @@ START_TEST(checkpoints_match)
 }
 END_TEST
 
+/* Two devices of PoCL, one with all processors and one with a single thread, of different sizes:
+ * each part of the model on the CPU, the one or the other, while the plans change. */
+START_TEST(two_opencl_devices)
+{
+    static const char *const plans[] = {"layers:0=2,1=3", "memory:0=2M,1=4M", "experts:1=5,0=6",
+                                        "hot:1=1M,0=3M",  "balanced",         "cpu"};
+    static struct heard want, got;
+    const struct telemetry *t;
+    struct engine *g;
+
+    if (getenv("CHECK_OPENCL"))
+        return; /* what is named there is one device */
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    if (!have_device())
+        return;
+    devices = "opencl:1,opencl:0";
+    g = open_demo();
+    answer(g, "Once upon a time there was a dragon who", 60, 0.8f, &want);
+    place(g, plans[0]);
+    t = engine_telemetry(g);
+    if (t->n_devices < 3) {
+        support_skip("one OpenCL device alone");
+        engine_close(g);
+        return;
+    }
+    ck_assert_str_eq(engine_info(g)->devices[1].selector, "opencl:1");
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        uint64_t jobs[2] = {t->devices[1].jobs, t->devices[2].jobs};
+
+        place(g, plans[i]);
+        engine_session_rewind(g, 20); /* rows go from device to device */
+        engine_session_clear(g);
+        answer(g, "Once upon a time there was a dragon who", 60, 0.8f, &got);
+        ck_assert_msg(strcmp(got.text, want.text) == 0, "plan %s: \"%s\" instead of \"%s\"",
+                      plans[i], got.text, want.text);
+        if (strchr(plans[i], '='))
+            ck_assert_msg(t->devices[1].jobs > jobs[0] && t->devices[2].jobs > jobs[1],
+                          "%s: nothing ran on one of them", plans[i]);
+        ck_assert_uint_le(t->devices[1].failures + t->devices[2].failures, 0);
+    }
+    ck_assert_uint_eq(t->devices[1].weight_bytes + t->devices[2].weight_bytes, 0);
+    engine_close(g);
+    devices = NULL;
+}
+END_TEST
+
 /* The device fails at the n-th call after a token and every one after it: the text goes on to its
  * end, and a line says why. */
 START_TEST(losing_the_device)
@@ -418,6 +466,7 @@ static Suite *suite(void)
     tcase_add_test(c, every_plan_same_text);
     tcase_add_loop_test(c, switching_keeps_the_text, 0, 2);
     tcase_add_loop_test(c, checkpoints_match, 0, 4);
+    tcase_add_test(c, two_opencl_devices);
     tcase_add_test(c, losing_the_device);
     tcase_add_loop_test(c, calls_all_over_fail, 0, 2);
     suite_add_tcase(s, c);

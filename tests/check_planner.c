@@ -39,6 +39,8 @@ static void world_init(struct world *w, unsigned seed)
     in->n_experts_used = 1 + (int)next_random(in->n_experts < 3 ? (unsigned)in->n_experts : 3);
     in->n_devices = 1 + (int)next_random(3);
     in->target = in->n_devices > 1 ? 1 + (int)next_random((unsigned)in->n_devices - 1) : 0;
+    if (in->n_devices == 3 && seed % 2)
+        in->also[in->n_also++] = 3 - in->target;
     cells = in->n_layers * in->n_experts;
     for (int i = 0; i < in->n_layers; i++) {
         w->attention_bytes[i] = 100 + next_random(900);
@@ -66,6 +68,7 @@ static void world_init(struct world *w, unsigned seed)
     for (int d = 0; d < in->n_devices; d++) {
         struct planner_device *v = &in->devices[d];
 
+        v->number = d - 1;
         v->budget = next_random(3) ? next_random(8000) : PLANNER_NO_LIMIT;
         v->head_can = next_random(3) > 0;
         v->attention_can = next_random(2) ? w->attention_can : NULL;
@@ -108,6 +111,14 @@ static const char *const specs[] = {
     "stream",
     "stream:1K",
     "stream:4K",
+    "layers:0=1,1=1",
+    "layers:first:1=2",
+    "experts:1=2,0=1",
+    "hot:0=1K,1=2K",
+    "memory:1=1K,0=500",
+    "balanced:0=1K,1=1K",
+    "dynamic:1=1K",
+    "stream:0=3K,1=2K",
 };
 #define N_SPECS ((int)(sizeof specs / sizeof *specs))
 
@@ -189,6 +200,24 @@ START_TEST(a_request_names_its_phase)
 }
 END_TEST
 
+/* By the rules in planner.h. */
+static uint64_t may_hold(const struct planner_input *in, const struct planner_spec *s, int device)
+{
+    uint64_t size = s->size;
+    bool used = device == in->target;
+
+    for (int i = 0; i < in->n_also; i++)
+        used |= in->also[i] == device;
+    if (s->n_shares)
+        used = false;
+    for (int i = 0; i < s->n_shares; i++)
+        if (s->share[i].number == device - 1) {
+            size = s->share[i].size;
+            used = true;
+        }
+    return !used ? 0 : size < in->devices[device].budget ? size : in->devices[device].budget;
+}
+
 START_TEST(every_plan_is_valid_within_budget_and_repeatable)
 {
     static struct world w;
@@ -211,9 +240,7 @@ START_TEST(every_plan_is_valid_within_budget_and_repeatable)
         planner_parse(&s, specs[_i], NULL);
         for (int d = 1; d < w.in.n_devices; d++) {
             used = planner_bytes(&w.in, p, d);
-            limit = d == w.in.target ? w.in.devices[d].budget : 0;
-            if (d == w.in.target && s.size < limit)
-                limit = s.size;
+            limit = may_hold(&w.in, &s, d);
             ck_assert_msg(used <= limit, "%s, seed %u: %lu bytes on device %d, %lu allowed",
                           specs[_i], seed, (unsigned long)used, d, (unsigned long)limit);
         }
@@ -764,6 +791,121 @@ START_TEST(auto_takes_the_verdict)
 }
 END_TEST
 
+static int count_on(const struct plan *p, int device)
+{
+    int n = p->head == device;
+
+    for (int i = 0; i < p->n_layers; i++)
+        n += p->attention[i] == device;
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        n += p->experts[i] == device;
+    return n;
+}
+
+/* The second device gets what the first one left, and the sizes are those of the spec. */
+START_TEST(several_gpus_are_filled_in_order)
+{
+    struct world w;
+    struct plan *p;
+    char note[PLANNER_NOTE];
+
+    plain(&w);
+    w.in.n_devices = 3;
+    w.in.devices[2] = w.in.devices[1];
+    w.in.devices[2].number = 1;
+    w.in.devices[1].budget = 4500; /* attention and head alone */
+    p = run(&w.in, "gpu", note);   /* nobody named the second one */
+    ck_assert_int_eq(count_on(p, 1), 5);
+    ck_assert_int_eq(count_on(p, 2), 0);
+    ck_assert_ptr_nonnull(strstr(note, "32 of 37 blocks do not fit"));
+    plan_free(p);
+
+    w.in.also[w.in.n_also++] = 2;
+    p = run(&w.in, "gpu", note);
+    ck_assert_int_eq(count_on(p, 1), 5);
+    ck_assert_int_eq(count_on(p, 2), 32);
+    ck_assert_str_eq(note, "");
+    plan_free(p);
+
+    p = run(&w.in, "layers:0=1,1=2", note); /* the last one, then the two before it */
+    for (int l = 0; l < 4; l++) {
+        int want = l == 3 ? 1 : l ? 2 : 0;
+
+        ck_assert_int_eq(p->attention[l], want);
+        for (int x = 0; x < 8; x++)
+            ck_assert_int_eq(plan_expert(p, l, x), want);
+    }
+    plan_free(p);
+
+    p = run(&w.in, "experts:1=1,0=2", note);
+    for (int x = 0; x < 8; x++)
+        ck_assert_int_eq(plan_expert(p, 2, x), x < 1 ? 2 : x < 3 ? 1 : 0);
+    plan_free(p);
+
+    w.in.devices[1].budget = PLANNER_NO_LIMIT;
+    p = run(&w.in, "hot:1=300,0=500", note); /* the hottest on the one named first */
+    ck_assert_int_eq(count_on(p, 2), 3);
+    ck_assert_int_eq(count_on(p, 1), 5);
+    for (int i = 0; i < 32; i++)
+        for (int k = 0; k < 32; k++)
+            if (p->experts[i] == 2 && p->experts[k] != 2)
+                ck_assert(w.usage[i] > w.usage[k]);
+    plan_free(p);
+
+    p = run(&w.in, "hot:300", note); /* of each */
+    ck_assert_int_eq(count_on(p, 1), 3);
+    ck_assert_int_eq(count_on(p, 2), 3);
+    plan_free(p);
+
+    p = run(&w.in, "hot:0=300,5=1G", note);
+    ck_assert_int_eq(count_on(p, 1), 3);
+    ck_assert_int_eq(count_on(p, 2), 0);
+    ck_assert_ptr_nonnull(strstr(note, "no device number 5"));
+    plan_free(p);
+
+    w.in.devices[1].budget = 4500;
+    w.in.devices[2].budget = 1000;
+    w.in.devices[2].streams = true;
+    w.in.devices[2].stream_bytes = 200;
+    p = run(&w.in, "stream", note); /* what neither holds goes through the last one */
+    ck_assert_int_eq(count_on(p, 1), 5);
+    ck_assert_int_eq(count_on(p, 2), 32);
+    ck_assert_uint_eq(planner_bytes(&w.in, p, 2), 1000);
+    ck_assert_ptr_nonnull(strstr(note, "24 of 32 experts"));
+    plan_free(p);
+}
+END_TEST
+
+/* Two GPUs that are as fast as the CPU share each layer with it. */
+START_TEST(balanced_uses_them_all)
+{
+    struct world w;
+    struct plan *one, *two;
+    char note[PLANNER_NOTE];
+
+    plain(&w);
+    w.in.n_experts_used = 4;
+    w.in.n_devices = 3;
+    for (int d = 0; d < 3; d++) {
+        w.in.devices[d] = w.in.devices[1];
+        w.in.devices[d].number = d - 1;
+        w.in.devices[d].attention_ns = w.in.devices[d].expert_ns = 100;
+        w.in.devices[d].head_ns = 500;
+    }
+    w.in.usage = NULL;
+    one = run(&w.in, "balanced", note);
+    w.in.also[w.in.n_also++] = 2;
+    two = run(&w.in, "balanced", note);
+    ck_assert_int_eq(count_on(one, 2), 0);
+    ck_assert_int_gt(count_on(two, 0), 0);
+    ck_assert_int_gt(count_on(two, 1), 0);
+    ck_assert_int_gt(count_on(two, 2), 0);
+    ck_assert(planner_token_ns(&w.in, two) < planner_token_ns(&w.in, one));
+    plan_free(one);
+    plan_free(two);
+}
+END_TEST
+
 START_TEST(several_gpus_are_modelled)
 {
     struct world w;
@@ -808,6 +950,15 @@ static const struct {
     {"balanced:x", "no size"},
     {"CPU", "no such strategy"},
     {"hot600M", "no such strategy"},
+    {"hot:0=1G,0=2G", "each device's number once"},
+    {"hot:0=1G,", "each device's number once"},
+    {"hot:=1G", "each device's number once"},
+    {"hot:0=", "0=4G,1=2G"},
+    {"memory:0=1G,2G", "memory:0=4G,1=2G"},
+    {"layers:0=x", "layers:0=12,1=8"},
+    {"experts:0=1,1=-1", "experts:0=12,1=8"},
+    {"hot:0=1,1=1,2=1,3=1,4=1,5=1,6=1,7=1,8=1", "once"},
+    {"gpu:0=1G", "nothing after a colon"},
     {"hot:"
      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
      "aaaaaaa",
@@ -894,6 +1045,9 @@ START_TEST(scripts_parse)
     ck_assert_str_eq(s[1].spec, "hot:600M");
     ck_assert_int_eq(s[2].after, 80);
     ck_assert_int_eq(planner_script_parse(s, 4, "0:plan.yaml", &e), 1);
+    ck_assert_int_eq(planner_script_parse(s, 4, "5:hot:0=4G,1=2G,20:layers:1=3,40:cpu", &e), 3);
+    ck_assert_str_eq(s[0].spec, "hot:0=4G,1=2G");
+    ck_assert_str_eq(s[1].spec, "layers:1=3");
     ck_assert_int_eq(planner_script_parse(s, 4, "", &e), 0);
     ck_assert_int_eq(planner_script_parse(s, 4, NULL, &e), 0);
 }
@@ -970,6 +1124,8 @@ static Suite *suite(void)
     tcase_add_test(t, dynamic_follows_use_without_flapping);
     tcase_add_test(t, dynamic_moves_at_most_its_budget);
     tcase_add_test(t, auto_takes_the_verdict);
+    tcase_add_test(t, several_gpus_are_filled_in_order);
+    tcase_add_test(t, balanced_uses_them_all);
     tcase_add_test(t, several_gpus_are_modelled);
     tcase_add_loop_test(t, bad_specs_are_named, 0, (int)(sizeof bad_specs / sizeof *bad_specs));
     tcase_add_test(t, unknown_name_lists_all);

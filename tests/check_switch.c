@@ -40,10 +40,11 @@ static int hear(void *ctx, struct event *ev)
     return 0;
 }
 
-static struct engine *open_apart(const struct device_ops *const *backends, const char *placement,
-                                 const char *prompts, const char *script)
+static struct engine *open_on(const struct device_ops *const *backends, const char *devices,
+                              const char *placement, const char *prompts, const char *script)
 {
-    struct engine_config c = {.context = 256,
+    struct engine_config c = {.device_selector = devices,
+                              .context = 256,
                               .n_threads = 1,
                               .ubatch = 16,
                               .kv_k = KV_F16,
@@ -62,6 +63,12 @@ static struct engine *open_apart(const struct device_ops *const *backends, const
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
+}
+
+static struct engine *open_apart(const struct device_ops *const *backends, const char *placement,
+                                 const char *prompts, const char *script)
+{
+    return open_on(backends, NULL, placement, prompts, script);
 }
 
 static struct engine *open_demo(const struct device_ops *const *backends, const char *placement,
@@ -146,6 +153,50 @@ START_TEST(every_plan_says_the_same)
                           plans[i], h.notice);
             engine_close(g);
         }
+}
+END_TEST
+
+/* Two devices beside the CPU, under plans that use both; then one of them is lost. */
+START_TEST(two_devices_say_the_same)
+{
+    static const char *const plans[] = {"layers:0=2,1=3",
+                                        "experts:1=5,0=4",
+                                        "hot:0=2M,1=3M",
+                                        "memory:0=3M,1=4M",
+                                        "gpu",
+                                        "experts-gpu",
+                                        "memory:3M",
+                                        "balanced",
+                                        "dynamic:1M",
+                                        "stream:0=3M,1=2M",
+                                        "layers:1=8"};
+    static const char script[] = "2:layers:0=2,1=3,6:hot:1=2M,0=1M,11:cpu,15:memory:0=3M,1=4M,"
+                                 "21:layers:1=4,27:experts:0=3,1=3,33:gpu";
+    const char *want = reference(40);
+    static struct heard h;
+
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int k = 0; k < 3; k++) {
+            struct engine *g;
+            const struct telemetry *t;
+
+            fake_device_control(&(struct fake_control){
+                .devices = 3, .fail_at = k == 2 ? 60 : 0, .lost = true, .only = 1});
+            g = open_on(k ? plain : fused, "fake:1,fake:0", plans[i], NULL, k == 1 ? script : NULL);
+            t = engine_telemetry(g);
+            tell(g, &h, 40);
+            ck_assert_msg(strcmp(h.text, want) == 0, "%s: %s", plans[i], h.text);
+            ck_assert_int_eq(t->n_devices, 3);
+            ck_assert_str_eq(engine_info(g)->devices[1].selector, "fake:1");
+            if (k == 0 && strchr(plans[i], '=') && strcmp(plans[i], "layers:1=8"))
+                ck_assert_msg(t->devices[1].jobs && t->devices[2].jobs, "%s", plans[i]);
+            if (k == 1)
+                ck_assert_msg(t->n_plans >= 6 && h.notices == 0, "%s: %s", plans[i], h.notice);
+            if (k == 2 && h.notices) /* the other one works on */
+                ck_assert_msg(strstr(h.notice, "fake:0") != NULL, "%s", h.notice);
+            engine_close(g);
+        }
+    fake_device_control(NULL);
 }
 END_TEST
 
@@ -735,6 +786,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 240);
     tcase_add_test(t, every_plan_says_the_same);
+    tcase_add_test(t, two_devices_say_the_same);
     tcase_add_test(t, switches_do_not_change_the_text);
     tcase_add_test(t, a_conversation_moves);
     tcase_add_test(t, a_device_opens_beside_the_answer);

@@ -1,6 +1,7 @@
 /* See fake_device.h. */
 #include "tests/fake_device.h"
 
+#include "engine/device/selector.h"
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
 #include "engine/device/state.h"
@@ -75,6 +76,8 @@ static int may_fail(struct fake *f, const char *what, struct error *e)
     calls++;
     if (control.delay_us)
         usleep(control.delay_us);
+    if (control.only && control.only != 1 + selector_number(f->base.info.selector))
+        return 0;
     if (!control.fail_at || calls < control.fail_at || (calls > control.fail_at && !control.lost))
         return 0;
     f->stats.failures++;
@@ -82,18 +85,24 @@ static int may_fail(struct fake *f, const char *what, struct error *e)
     return error_set(e, ERR_DEVICE, "fake failure of call %ld (%s)", calls, what);
 }
 
-static int fake_probe(struct device_info *out, int max, char *why, size_t why_size)
+static void describe(struct device_info *out, int number)
 {
-    if (why_size)
-        why[0] = 0;
-    if (max < 1)
-        return 1;
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "Fake");
-    snprintf(out->selector, sizeof out->selector, "fake:0");
+    snprintf(out->selector, sizeof out->selector, "fake:%d", number);
     snprintf(out->driver, sizeof out->driver, "1");
     out->memory = out->max_alloc = control.says ? control.says : (uint64_t)1 << 30;
-    return 1;
+}
+
+static int fake_probe(struct device_info *out, int max, char *why, size_t why_size)
+{
+    int n = control.devices ? control.devices : 1;
+
+    if (why_size)
+        why[0] = 0;
+    for (int i = 0; i < n && i < max; i++)
+        describe(&out[i], i);
+    return n;
 }
 
 static size_t block_of(const struct fake *f, struct block_id id)
@@ -158,7 +167,7 @@ static int open_as(struct device **out, const struct device_config *c, const str
     f->base.ops = ops;
     f->state_open[0] = true;
     f->base.config = *c;
-    fake_probe(&f->base.info, 1, NULL, 0);
+    describe(&f->base.info, c->selector ? selector_number(c->selector) : 0);
     f->put = mem_alloc((size_t)(hp->n_layers + hp->n_layers * hp->n_experts + 1), sizeof *f->put);
     rc = f->put ? f->cpu->open(&f->inner, &inner, e)
                 : error_set(e, ERR_MEMORY, "no memory for a fake device");

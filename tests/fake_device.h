@@ -12,6 +12,8 @@ extern const struct device_ops fake_device_ops, fake_device_plain_ops;
 struct fake_control {
     long fail_at;      /* this call (1, 2, ...) fails; 0: none */
     bool lost;         /* and every one after it */
+    int devices;       /* how many are found, fake:0 and on; 0: one */
+    int only;          /* alone fake:(only - 1) fails; 0: each */
     unsigned delay_us; /* every job takes so much longer */
     uint64_t memory;   /* bytes of blocks it takes; 0: no limit */
     bool instant;      /* jobs are done without computing: for timing alone */

@@ -38,15 +38,14 @@ static void try_plan(struct analysis_machine *a, const struct engine_config *c, 
     struct fit placed = a->fit;
     struct error ignored;
 
-    if (fit_measure_device(c, spec, NULL, &placed, &ignored) < 0 || !placed.device[0])
+    if (fit_measure_device(c, spec, NULL, &placed, &ignored) < 0 || !placed.n_on)
         return;
-    *plan = (struct analysis_plan){.spec = spec, .bytes = placed.device_bytes};
-    plan->fits = placed.device_bytes <= placed.device_memory &&
-                 (!placed.device_shares || fit_fits(&placed));
+    *plan = (struct analysis_plan){.spec = spec, .bytes = placed.on[0].bytes};
+    plan->fits = fit_fits_devices(&placed) && (!placed.on[0].shares || fit_fits(&placed));
     memcpy(plan->note, placed.device_note, sizeof plan->note);
-    memcpy(a->device, placed.device, sizeof a->device);
-    a->device_memory = placed.device_memory;
-    a->device_shares = placed.device_shares;
+    memcpy(a->device, placed.on[0].name, sizeof a->device);
+    a->device_memory = placed.on[0].memory;
+    a->device_shares = placed.on[0].shares;
     a->n_plans++;
 }
 

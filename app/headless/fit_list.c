@@ -102,10 +102,10 @@ static void print_device(const struct fit_row *r)
     const struct fit *f = &r->placed;
     char bytes[24], memory[24];
 
-    if (f->device[0])
-        printf("      on %s: %s of its %s%s\n", f->device, size_text(f->device_bytes, bytes),
-               size_text(f->device_memory, memory),
-               f->device_bytes > f->device_memory ? ", which do not fit: --place memory:SIZE" : "");
+    for (int i = 0; i < f->n_on; i++)
+        printf("      on %s: %s of its %s%s\n", f->on[i].name, size_text(f->on[i].bytes, bytes),
+               size_text(f->on[i].memory, memory),
+               f->on[i].bytes > f->on[i].memory ? ", which do not fit: --place memory:SIZE" : "");
 }
 
 static void print_row(const struct fit_row *r, size_t skipped, int width)
@@ -216,8 +216,8 @@ static json_t *row_json(const struct fit_row *r)
         r->in_cache, "fits_with", text_or_null(r->remedy), "fits_paged_with",
         text_or_null(r->paged), "quantize_to", text_or_null(r->smaller), "quantized_bytes",
         r->smaller ? json_integer((json_int_t)r->smaller_bytes) : json_null(), "device",
-        text_or_null(r->placed.device), "device_bytes",
-        r->placed.device[0] ? json_integer((json_int_t)r->placed.device_bytes) : json_null(),
+        text_or_null(r->placed.on[0].name), "device_bytes",
+        r->placed.n_on ? json_integer((json_int_t)r->placed.on[0].bytes) : json_null(),
         "disk_bytes_per_second", number_or_null(r->disk));
 }
 

@@ -3,15 +3,13 @@
  * estimate might refuse what would have worked. */
 #include "app/setup/fit.h"
 
-#include "app/setup/plan_file.h"
 #include "app/common/system_sample.h"
 #include "engine/base/digest.h"
 #include "engine/base/mem.h"
+#include "engine/device/state.h"
 #include "engine/model/model.h"
 #include "engine/text/tokenizer.h"
-#include "engine/placement/cost_model.h"
 #include "engine/run/medusa_heads.h"
-#include "engine/run/pass/rope.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -249,149 +247,6 @@ int fit_measure_fast(const struct engine_config *c, struct fit *out, struct erro
     return measure(c, false, out, e);
 }
 
-/* The first usable device that matches the selector; a CPU-type one only if a placement asks for
- * it, as when opening. NULL: none. */
-static const struct device_ops *find_device(const struct engine_config *c, struct device_info *out)
-{
-    struct device_info found[DEVICE_MAX];
-    char why[512];
-
-    for (const struct device_ops *const *b = c->backends; b && *b && b[1]; b++) {
-        int n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
-
-        for (int i = 0; i < n && i < DEVICE_MAX; i++) {
-            if (found[i].why_not[0] ||
-                (c->device_selector && strcmp(c->device_selector, found[i].selector)))
-                continue;
-            *out = found[i];
-            return *b;
-        }
-    }
-    return NULL;
-}
-
-/* The blocks that either plan places on the device, except experts that are streamed alone. */
-static int count_blocks(const struct plan *p, const struct plan *q, struct block_id *out,
-                        bool *streams)
-{
-    int n = 0;
-
-    if (p->head || q->head)
-        out[n++] = (struct block_id){BLOCK_HEAD, 0, 0};
-    for (int l = 0; l < p->n_layers; l++) {
-        if (p->attention[l] || q->attention[l])
-            out[n++] = (struct block_id){BLOCK_ATTENTION, l, 0};
-        for (int x = l * p->n_experts; x < (l + 1) * p->n_experts; x++) {
-            *streams |= (p->experts[x] && p->streamed[x]) || (q->experts[x] && q->streamed[x]);
-            if ((p->experts[x] && !p->streamed[x]) || (q->experts[x] && !q->streamed[x]))
-                out[n++] = (struct block_id){BLOCK_EXPERT, l, x - l * p->n_experts};
-        }
-    }
-    return n;
-}
-
-static int make_plan(const struct fit *f, const struct engine_config *c, const char *place,
-                     const struct model *m, const struct device_info *info, struct plan **plan,
-                     char note[PLANNER_NOTE], struct error *e)
-{
-    const char *names[] = {"cpu", info->selector};
-    const struct plan_shape shape = {.n_layers = m->hp.n_layers,
-                                     .n_experts = m->hp.n_experts,
-                                     .gpu = 1,
-                                     .devices = names,
-                                     .n_devices = 2};
-    const struct state_config state = {c->kv_k, c->kv_v, f->context, f->ubatch};
-    struct planner_spec spec;
-    struct cost_model *costs = NULL;
-    char path[4096];
-    int rc;
-
-    if (plan_file_find(place, path, sizeof path))
-        return plan_file_read(plan, path, &shape, e);
-    if ((rc = planner_parse(&spec, place, e)) < 0 ||
-        (rc = cost_model_new(&costs, m, &state, c->sessions, e)) < 0)
-        return rc;
-    cost_model_found(costs, 1, info);
-    rc = planner_run(&spec, cost_model_input(costs), plan, note, e);
-    cost_model_free(costs);
-    return rc;
-}
-
-/* A strategy or a plan file is meant, whatever devices there are. */
-static int check_place(const char *place, struct error *e)
-{
-    struct planner_spec spec;
-    char path[4096];
-
-    return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
-}
-
-int fit_measure_device(const struct engine_config *c, const char *place, const char *prompts,
-                       struct fit *out, struct error *e)
-{
-    struct device_info info;
-    const struct device_ops *ops = find_device(c, &info);
-    struct device_config dc = {.index = 1,
-                               .n_threads = 1,
-                               .max_rows = out->ubatch,
-                               .context = out->context,
-                               .sessions = c->sessions,
-                               .kv_k = c->kv_k,
-                               .kv_v = c->kv_v,
-                               .exact = c->exact,
-                               .selector = info.selector,
-                               .cache_dir = c->cache_dir};
-    struct model_footprint ignored;
-    struct block_id *blocks = NULL;
-    struct adapters *adapters = NULL;
-    struct model *m = NULL;
-    struct plan *plan = NULL, *other = NULL;
-    char note[PLANNER_NOTE] = "";
-    bool streams = false;
-    int rc, n;
-
-    if (!ops || !ops->footprint) {
-        rc = check_place(place, e);
-        return rc == 0 && prompts ? check_place(prompts, e) : rc;
-    }
-    if ((rc = fit_inspect(c, &m, &ignored, e)) < 0 ||
-        (rc = adapters_open(&adapters, m, c->adapters, c->n_adapters, false, e)) < 0 ||
-        (rc = make_plan(out, c, place, m, &info, &plan, out->device_note, e)) < 0 ||
-        (prompts && (rc = make_plan(out, c, prompts, m, &info, &other, note, e)) < 0))
-        goto out;
-    if (!out->device_note[0])
-        memcpy(out->device_note, note, sizeof note);
-    blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
-    if (!blocks) {
-        rc = error_set(e, ERR_MEMORY, "out of memory for the table");
-        goto out;
-    }
-    dc.model = m;
-    dc.ropes = rope_variants(&m->hp, out->context);
-    n = count_blocks(plan, other ? other : plan, blocks, &streams);
-    if ((rc = ops->footprint(&dc, blocks, n, &out->on_device, e)) < 0)
-        goto out;
-    if (!streams)
-        out->on_device.stream_bytes = 0;
-    snprintf(out->device, sizeof out->device, "%s (%s)", info.selector, info.name);
-    out->device_bytes = out->on_device.weight_bytes + out->on_device.kv_bytes +
-                        out->on_device.scratch_bytes + out->on_device.staging_bytes +
-                        out->on_device.stream_bytes;
-    out->total += out->apart;
-    out->apart = 0;
-    out->device_memory = info.memory;
-    out->device_shares = info.unified;
-    if (info.unified)
-        out->total += out->device_bytes - out->on_device.shared_bytes;
-out:
-    mem_free(blocks);
-    plan_free(plan);
-    plan_free(other);
-    model_free(m);
-    adapters_close(adapters);
-    return rc;
-}
-
 uint64_t fit_needed(const struct fit *f)
 {
     return f->total - f->program;
@@ -402,7 +257,7 @@ bool fit_fits(const struct fit *f)
     return fit_needed(f) <= f->available;
 }
 
-static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
+void fit_print_row(FILE *out, const char *label, uint64_t bytes, const char *note)
 {
     fprintf(out, "  %-26s %10.1f MiB%s%s\n", label, (double)bytes / (1 << 20), *note ? "   " : "",
             note);
@@ -415,24 +270,24 @@ void fit_print(const struct fit *f, FILE *out)
     int n;
 
     fprintf(out, "%s, %s\n", f->name, dtype_info(f->type)->word);
-    row(out, "attention weights", w->attention, "");
-    row(out, "expert weights", w->experts, "");
-    row(out, "routers and norms", w->router_norms, "");
-    row(out, "embeddings", w->embeddings, "");
-    row(out, "output head", w->head, "");
+    fit_print_row(out, "attention weights", w->attention, "");
+    fit_print_row(out, "expert weights", w->experts, "");
+    fit_print_row(out, "routers and norms", w->router_norms, "");
+    fit_print_row(out, "embeddings", w->embeddings, "");
+    fit_print_row(out, "output head", w->head, "");
     snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file",
              (double)w->packed / (1 << 20), (double)w->mapped / (1 << 20));
     if (f->untouched)
         snprintf(note + strlen(note), sizeof note - strlen(note),
                  ", %.1f MiB of that by no context: not counted", (double)f->untouched / (1 << 20));
-    row(out, "weights together", w->packed + w->mapped, note);
+    fit_print_row(out, "weights together", w->packed + w->mapped, note);
     if (w->on_disk) {
         snprintf(note, sizeof note, "of %.1f MiB of experts that stay on the disk (--expert-cache)",
                  (double)w->on_disk / (1 << 20));
-        row(out, "expert cache", w->cache, note);
+        fit_print_row(out, "expert cache", w->cache, note);
     }
     if (f->adapters)
-        row(out, "adapters", f->adapters, "in F32, beside the weights (--lora)");
+        fit_print_row(out, "adapters", f->adapters, "in F32, beside the weights (--lora)");
     n = snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
                  f->context_max);
     if (f->sessions > 1)
@@ -441,7 +296,7 @@ void fit_print(const struct fit *f, FILE *out)
         snprintf(note + strlen(note), sizeof note - strlen(note),
                  "; %d layer%s the newest %d alone", f->ring_layers,
                  f->ring_layers == 1 ? " keeps" : "s keep", f->ring_room);
-    row(out, "KV cache", f->kv, note);
+    fit_print_row(out, "KV cache", f->kv, note);
     n = snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     if (f->copies)
         n += snprintf(note + n, sizeof note - (size_t)n, "; of it %.1f MiB copies to go back to",
@@ -449,41 +304,25 @@ void fit_print(const struct fit *f, FILE *out)
     if (f->apart)
         snprintf(note + n, sizeof note - (size_t)n, "; %.1f MiB used with a placement alone",
                  (double)f->apart / (1 << 20));
-    row(out, "scratch", f->scratch, note);
+    fit_print_row(out, "scratch", f->scratch, note);
     if (f->draft)
-        row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
+        fit_print_row(out, "draft model", f->draft, "weights, KV cache and scratch (-md)");
     if (f->heads)
-        row(out, "Medusa heads", f->heads, "that draft (--medusa)");
+        fit_print_row(out, "Medusa heads", f->heads, "that draft (--medusa)");
     if (f->mtp)
-        row(out, "block that drafts", f->mtp,
-            "of this file, predicts further tokens (--spec-type mtp)");
-    row(out, "code and stacks", f->computing, "that computing alone touches");
-    row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
+        fit_print_row(out, "block that drafts", f->mtp,
+                      "of this file, predicts further tokens (--spec-type mtp)");
+    fit_print_row(out, "code and stacks", f->computing, "that computing alone touches");
+    fit_print_row(out, "this program", f->program,
+                  "with its libraries and the vocabulary; held already");
     if (f->library)
         fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n",
                 "oneDNN", "not counted");
-    if (f->device[0]) {
-        const struct device_stats *d = &f->on_device;
-
-        fprintf(out, "  on %s%s%s\n", f->device, *f->device_note ? ": " : "", f->device_note);
-        snprintf(note, sizeof note, "of it %.1f MiB are the host's memory, used in place",
-                 (double)d->shared_bytes / (1 << 20));
-        row(out, "  weights", d->weight_bytes, d->shared_bytes ? note : "");
-        row(out, "  KV cache", d->kv_bytes, "");
-        row(out, "  scratch", d->scratch_bytes, "");
-        if (d->staging_bytes)
-            row(out, "  staging", d->staging_bytes, "pinned, for uploads");
-        if (d->stream_bytes)
-            row(out, "  passing experts", d->stream_bytes, "");
-        snprintf(note, sizeof note, "it has %.1f MiB%s%s", (double)f->device_memory / (1 << 20),
-                 f->device_shares ? ", shared with the host" : "",
-                 f->device_bytes > f->device_memory ? ": IT DOES NOT FIT" : "");
-        row(out, "  together", f->device_bytes, note);
-    }
-    row(out, "needed", f->total,
-        f->device[0] && f->device_shares ? "the device's share included, weights once" : "");
+    fit_print_devices(f, out);
+    fit_print_row(out, "needed", f->total,
+                  f->n_on && f->on[0].shares ? "the device's share included, weights once" : "");
     if (f->available == UINT64_MAX)
         fprintf(out, "  %-26s %10s\n", "free", "unknown");
     else
-        row(out, "free", f->available, "without swapping");
+        fit_print_row(out, "free", f->available, "without swapping");
 }

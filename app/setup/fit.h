@@ -8,6 +8,14 @@
 
 #include <stdio.h>
 
+struct fit_device {
+    char name[200]; /* "opencl:0 (AMD Radeon 780M)" */
+    /* weights (and those used in place), KV, scratch, staging, streamed experts */
+    struct device_stats has;
+    uint64_t bytes, memory; /* all of these; what the device has */
+    bool shares; /* the host's memory: what is used in place is not counted twice in fit.total */
+};
+
 struct fit {
     struct model_footprint weights;
     uint64_t kv, scratch; /* at .context and .ubatch */
@@ -35,13 +43,11 @@ struct fit {
     /* oneDNN allocates memory that cannot be predicted (--float-gemm onednn) */
     bool library;
     char name[128];
-    /* What a placement other than cpu puts on the device; "" : none given, or no device. */
-    char device[200], device_note[PLANNER_NOTE];
-    /* weights (and those used in place), KV, scratch, staging, streamed experts */
-    struct device_stats on_device;
-    uint64_t device_bytes, device_memory;
-    /* shares the host's memory: what is used in place is not counted twice in total */
-    bool device_shares;
+    /* What a placement puts on devices other than the CPU: n_on of them. 0: none given, or there is
+     * no device. */
+    struct fit_device on[DEVICE_MAX];
+    int n_on;
+    char device_note[PLANNER_NOTE];
 };
 
 /* Bytes available without swapping, container limits included; UINT64_MAX: unknown. */
@@ -62,7 +68,14 @@ bool fit_fits(const struct fit *f);
 /* The part of total not yet allocated. */
 uint64_t fit_needed(const struct fit *f);
 void fit_print(const struct fit *f, FILE *out);
-/* After fit_measure: fills the device's part for a placement (a strategy or a plan file, as
+/* Whether all of it fits each device. */
+bool fit_fits_devices(const struct fit *f);
+/* The lines of fit_print about devices. */
+void fit_print_devices(const struct fit *f, FILE *out);
+/* A line of fit_print. */
+void fit_print_row(FILE *out, const char *what, uint64_t bytes, const char *note);
+/* fit_devices.c. After fit_measure: fills the devices' part for a placement (a strategy or a plan
+ * file, as
  * --place); prompts: what --place-prompt names, NULL: the same. Devices are probed, not opened;
  * measured costs are not available, so `balanced` is computed as if all jobs cost the same.
  * ERR_USAGE for a wrong strategy. */

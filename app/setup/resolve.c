@@ -61,6 +61,10 @@ char *place_help_text(void)
 
     planner_help(line, sizeof line);
     strbuf_puts(&b, line);
+    strbuf_puts(
+        &b,
+        "\nOf several devices (-dev opencl:0,opencl:1) a placement fills the first, then "
+        "the next.\nShares by number: hot:0=4G,1=2G, layers:0=12,1=8; a SIZE alone is for each.\n");
     strbuf_puts(&b, "\nPlan files (YAML, by path or by these names):\n");
     if (paths_data("placements", folder, sizeof folder, NULL) == 0)
         list_folder(&b, folder);

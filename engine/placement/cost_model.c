@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
+#include "engine/device/selector.h"
 #include "engine/device/state.h"
 #include "engine/model/expert_cache.h"
 #include "engine/placement/residency.h"
@@ -115,11 +116,26 @@ static struct planner_device *add_device(struct cost_model *s, int index,
     snprintf(s->names[index], sizeof s->names[index], "%s (%s)", info->selector, info->name);
     s->input.devices[index] = (struct planner_device){
         .name = s->names[index],
+        .number = selector_number(info->selector),
         .stream_bytes = stream_bytes(s->model),
         .unified = info->unified,
         .budget = info->memory ? (uint64_t)((double)info->memory * KEEP_FREE) : PLANNER_NO_LIMIT,
     };
     return &s->input.devices[index];
+}
+
+/* The first device is what strategies fill first, those after it what they fill then. */
+static void become_target(struct cost_model *s, int index)
+{
+    struct planner_input *in = &s->input;
+
+    if (!in->target)
+        in->target = index;
+    for (int i = 0; i < in->n_also; i++)
+        if (in->also[i] == index)
+            return;
+    if (index != in->target && in->n_also < PLANNER_DEVICES)
+        in->also[in->n_also++] = index;
 }
 
 void cost_model_found(struct cost_model *s, int index, const struct device_info *info)
@@ -129,8 +145,7 @@ void cost_model_found(struct cost_model *s, int index, const struct device_info 
     if (!d)
         return;
     d->fuses_layers = d->head_can = d->streams = true;
-    if (!s->input.target)
-        s->input.target = index;
+    become_target(s, index);
 }
 
 void cost_model_device(struct cost_model *s, int index, const struct device *dev)
@@ -162,8 +177,7 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
             s->experts_can[index][l * experts + x] =
                 residency_supports(dev, s->model, (struct block_id){BLOCK_EXPERT, l, x});
     }
-    if (!s->input.target)
-        s->input.target = index;
+    become_target(s, index);
 }
 
 void cost_model_lost(struct cost_model *s, int index)

@@ -15,8 +15,8 @@ struct cost_model;
 int cost_model_new(struct cost_model **out, const struct model *m, const struct state_config *state,
                    int n_sessions, struct error *e);
 void cost_model_free(struct cost_model *s);
-/* Adds device number `index` (its abilities and memory budget); the newest one beyond 0 becomes the
- * target if there is none yet. */
+/* Adds device number `index` (its abilities and memory budget); the first one beyond 0 becomes the
+ * target, those after it are what strategies fill next. */
 void cost_model_device(struct cost_model *s, int index, const struct device *d);
 /* The same for one that was probed but not opened, for estimates: assumed to run everything. */
 void cost_model_found(struct cost_model *s, int index, const struct device_info *info);

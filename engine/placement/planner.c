@@ -63,12 +63,86 @@ int planner_parse(struct planner_spec *out, const char *spec, struct error *e)
     return 0;
 }
 
+static const struct planner_share *share_of(const struct planner_spec *s,
+                                            const struct planner_input *in, int device)
+{
+    for (int i = 0; i < s->n_shares; i++)
+        if (s->share[i].number == in->devices[device].number)
+            return &s->share[i];
+    return NULL;
+}
+
+uint64_t planner_limit(const struct planner_spec *s, const struct planner_input *in, int device)
+{
+    const struct planner_share *share = share_of(s, in, device);
+    uint64_t budget = in->devices[device].budget, size = !s->n_shares ? s->size
+                                                         : share      ? share->size
+                                                                      : 0;
+
+    return size < budget ? size : budget;
+}
+
+int planner_count(const struct planner_spec *s, const struct planner_input *in, int device)
+{
+    const struct planner_share *share = share_of(s, in, device);
+
+    return !s->n_shares ? s->count : share ? share->count : 0;
+}
+
+/* The device of a number in specs; 0: there is none. */
+static int numbered(const struct planner_input *in, int number)
+{
+    for (int d = 1; d < in->n_devices; d++)
+        if (in->devices[d].number == number)
+            return d;
+    return 0;
+}
+
+/* The devices to fill, in order. missing: the number of one that the spec names and that is not
+ * there, or -1. */
+static int targets_of(const struct planner_spec *s, const struct planner_input *in,
+                      int out[PLANNER_DEVICES], int *missing)
+{
+    int n = 0;
+
+    *missing = -1;
+    for (int i = 0; i < s->n_shares; i++)
+        if ((out[n] = numbered(in, s->share[i].number)))
+            n++;
+        else
+            *missing = s->share[i].number;
+    if (s->n_shares || !in->target)
+        return n;
+    out[n++] = in->target;
+    for (int i = 0; i < in->n_also && n < PLANNER_DEVICES; i++)
+        out[n++] = in->also[i];
+    return n;
+}
+
+/* Fills one device after the other; what the last one says of the blocks that stay on the CPU is
+ * what there is to say. */
+static int fill_devices(const struct planner_spec *s, const struct planner_input *in,
+                        const int *targets, int n, struct plan *p, char note[PLANNER_NOTE])
+{
+    struct planner_input one = *in;
+    int rc = 0;
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        one.target = targets[i];
+        one.n_also = n - 1 - i;
+        note[0] = 0;
+        rc = s->planner->fill(s, &one, p, note);
+    }
+    return rc;
+}
+
 int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out,
                 char note[PLANNER_NOTE], struct error *e)
 {
     char unused[PLANNER_NOTE];
     char *line = note ? note : unused;
     struct plan *p = plan_new(s->text, in->n_layers, in->n_experts);
+    int targets[PLANNER_DEVICES], missing, n;
 
     assert(s->planner && s->planner->fill);
     assert(in->n_devices >= 1 && in->n_devices <= PLANNER_DEVICES);
@@ -77,14 +151,20 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
     line[0] = 0;
     if (!p)
         return error_set(e, ERR_MEMORY, "out of memory for a placement plan");
-    if (in->target <= 0 || in->target >= in->n_devices) {
+    n = targets_of(s, in, targets, &missing);
+    if (in->n_devices == 1 || (!n && missing < 0)) {
         if (!s->planner->alone)
             snprintf(line, PLANNER_NOTE,
                      "%s: there is no device beside the CPU; everything stays on the CPU", s->text);
-    } else if (s->planner->fill(s, in, p, line) < 0) {
+    } else if (fill_devices(s, in, targets, n, p, line) < 0) {
         plan_free(p);
         return error_set(e, ERR_MEMORY, "out of memory while planning '%s'", s->text);
     }
+    if (missing >= 0 && in->n_devices > 1)
+        snprintf(line, PLANNER_NOTE,
+                 "%s: there is no device number %d here (-dev names those to use); its share stays "
+                 "on the CPU",
+                 s->text, missing);
     *out = p;
     return 0;
 }
@@ -242,13 +322,28 @@ int planner_check(const struct planner_input *in, const struct plan *p, struct e
     return 0;
 }
 
+/* Up to the comma before the next step; one before "1=2G" belongs to the step's own list. */
+static size_t step_length(const char *script)
+{
+    size_t len = strcspn(script, ",");
+
+    while (script[len]) {
+        size_t digits = strspn(script + len + 1, "0123456789");
+
+        if (!digits || script[len + 1 + digits] != '=')
+            break;
+        len += 1 + strcspn(script + len + 1, ",");
+    }
+    return len;
+}
+
 int planner_script_parse(struct planner_step *out, int max, const char *script, struct error *e)
 {
     int n = 0;
 
     assert(max >= 0);
     while (script && *script) {
-        size_t len = strcspn(script, ",");
+        size_t len = step_length(script);
         char item[PLAN_NAME + 16], *colon;
         struct planner_step *s = out + n;
 

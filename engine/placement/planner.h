@@ -4,7 +4,9 @@
  * exhaustively. Any thread.
  *
  * A spec is what the user types: "cpu", "layers:12", "layers:first:12", "hot:600M". Sizes are
- * binary (4M = 4 * 2^20). Every plan returned is valid: blocks a device cannot run, or that do not
+ * binary (4M = 4 * 2^20). Several devices are filled one after the other, each with what those
+ * before it left: by "hot:0=4G,1=2G" the ones named, each within its size, else the input's target
+ * and those after it. Every plan returned is valid: blocks a device cannot run, or that do not
  * fit its budget, stay on the CPU, which the note reports. */
 #ifndef ENGINE_PLACEMENT_PLANNER_H
 #define ENGINE_PLACEMENT_PLANNER_H
@@ -24,6 +26,7 @@
  * measured. */
 struct planner_device {
     const char *name; /* for notes: "opencl:0 (PoCL)"; may be NULL */
+    int number;       /* in specs: 0 of "opencl:0" */
     /* bytes of weights and KV it may hold; PLANNER_NO_LIMIT. Ignored for the CPU: it holds all */
     uint64_t budget;
     /* n_layers, 1: this device runs the layer's attention; NULL: all */
@@ -43,6 +46,8 @@ struct planner_input {
     int n_devices; /* 1: the CPU alone */
     /* "the GPU": index of the device that strategies move work to; 0 if there is none */
     int target;
+    /* further ones that strategies fill when the target is full, in this order */
+    int also[PLANNER_DEVICES], n_also;
     struct planner_device devices[PLANNER_DEVICES];
     /* n_layers: weights and KV at this context; 0: the layer has no mixer to place */
     const uint64_t *attention_bytes;
@@ -74,9 +79,17 @@ struct planner {
     bool alone;
     /* after the colon; NULL: takes none */
     int (*parse)(struct planner_spec *s, const char *arguments, struct error *e);
-    /* p: everything on the CPU, to be modified. 0 or ERR_MEMORY. */
+    /* Puts blocks on in->target. p: everything on the CPU, or what was put on devices before this
+     * one, to be modified. 0 or ERR_MEMORY. */
     int (*fill)(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
                 char note[PLANNER_NOTE]);
+};
+
+/* What a spec gives to one device: "0=4G" (bytes), "0=12" (layers or experts of each layer). */
+struct planner_share {
+    int number; /* planner_device.number */
+    int count;
+    uint64_t size;
 };
 
 /* A parsed spec. Plain data. */
@@ -85,13 +98,20 @@ struct planner_spec {
     char text[PLAN_NAME]; /* as typed */
     int count;            /* layers:N, experts:N */
     bool first;           /* layers:first:N */
-    uint64_t size;        /* SIZE; PLANNER_NO_LIMIT when left out */
+    uint64_t size;        /* SIZE, of each device; PLANNER_NO_LIMIT when left out */
+    /* devices to fill, in this order, instead of the target and those after it; 0: none is named */
+    struct planner_share share[PLANNER_DEVICES];
+    int n_shares;
 };
 
 extern const struct planner planners[]; /* strategies.c */
 extern const int n_planners;
 /* Parses an argument of a strategy: a number from 0 to 1000000. Negative: it is none. */
 int planner_parse_number(const char *text, int *out);
+/* Bytes that a spec lets a device hold: its share or SIZE, at most its budget. */
+uint64_t planner_limit(const struct planner_spec *s, const struct planner_input *in, int device);
+/* Layers (or experts of each layer) that it asks for on a device. */
+int planner_count(const struct planner_spec *s, const struct planner_input *in, int device);
 /* Whether the device can run this block, according to the input. */
 bool planner_can_attention(const struct planner_input *in, int device, int layer);
 bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert);

@@ -10,12 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void filler_init(struct filler *f, const struct planner_input *in, struct plan *p, uint64_t size)
+void filler_init(struct filler *f, const struct planner_spec *s, const struct planner_input *in,
+                 struct plan *p)
 {
-    uint64_t budget = in->devices[in->target].budget;
+    uint64_t limit = planner_limit(s, in, in->target);
 
     *f = (struct filler){
-        .in = in, .p = p, .left = size < budget ? size : budget, .given = size < budget};
+        .in = in, .p = p, .left = limit, .given = limit < in->devices[in->target].budget};
+}
+
+/* Whether a device before this one has the block: it is none that stays behind. */
+static bool elsewhere(struct filler *f, int place)
+{
+    bool yes = place && place != f->in->target;
+
+    f->placed += yes;
+    return yes;
 }
 
 static bool take(struct filler *f, bool can, uint64_t bytes)
@@ -41,7 +51,8 @@ bool filler_attention(struct filler *f, int layer)
     assert(layer >= 0 && layer < f->in->n_layers);
     if (!f->in->attention_bytes[layer])
         return false; /* as below */
-    if (!take(f, planner_can_attention(f->in, d, layer), f->in->attention_bytes[layer]))
+    if (elsewhere(f, f->p->attention[layer]) ||
+        !take(f, planner_can_attention(f->in, d, layer), f->in->attention_bytes[layer]))
         return false;
     f->p->attention[layer] = (uint8_t)d;
     return true;
@@ -55,7 +66,8 @@ bool filler_expert(struct filler *f, int layer, int expert)
     assert(expert >= 0 && expert < f->in->n_experts);
     if (!planner_has_expert(f->in, layer, expert))
         return false; /* no such block, so none that stays behind */
-    if (!take(f, planner_can_expert(f->in, d, layer, expert), f->in->expert_bytes[cell]))
+    if (elsewhere(f, f->p->experts[cell]) ||
+        !take(f, planner_can_expert(f->in, d, layer, expert), f->in->expert_bytes[cell]))
         return false;
     f->p->experts[cell] = (uint8_t)d;
     return true;
@@ -63,7 +75,8 @@ bool filler_expert(struct filler *f, int layer, int expert)
 
 bool filler_head(struct filler *f)
 {
-    if (!take(f, f->in->devices[f->in->target].head_can, f->in->head_bytes))
+    if (elsewhere(f, f->p->head) ||
+        !take(f, f->in->devices[f->in->target].head_can, f->in->head_bytes))
         return false;
     f->p->head = (uint8_t)f->in->target;
     return true;
@@ -166,7 +179,7 @@ static int fill_everything(const struct planner_spec *s, const struct planner_in
     struct filler f;
     int rc;
 
-    filler_init(&f, in, p, s->size);
+    filler_init(&f, s, in, p);
     for (int l = in->n_layers - 1; l >= 0; l--)
         filler_attention(&f, l);
     filler_head(&f);
@@ -187,20 +200,30 @@ int planner_fill_memory(const struct planner_spec *s, const struct planner_input
     return fill_everything(s, in, p, false, note);
 }
 
+/* Everything that is on a device goes back to the CPU. */
+static void take_back(struct plan *p, int device)
+{
+    for (int l = 0; l < p->n_layers; l++)
+        p->attention[l] = p->attention[l] == device ? 0 : p->attention[l];
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        p->experts[i] = p->experts[i] == device ? 0 : p->experts[i];
+    p->head = p->head == device ? 0 : p->head;
+}
+
 int planner_fill_stream(const struct planner_spec *s, const struct planner_input *in,
                         struct plan *p, char note[PLANNER_NOTE])
 {
     const struct planner_device *d = &in->devices[in->target];
     const char *name = d->name ? d->name : "the device";
     int cells = in->n_layers * in->n_experts, passing = 0, there = 0;
-    uint64_t limit = s->size < d->budget ? s->size : d->budget;
+    uint64_t limit = planner_limit(s, in, in->target);
     struct filler f;
     int rc = fill_everything(s, in, p, true, note);
 
     for (int i = 0; i < cells; i++)
         there += p->experts[i] != 0;
-    if (rc < 0 || there == planner_experts(in))
-        return rc; /* all of it fits: no streaming needed */
+    if (rc < 0 || there == planner_experts(in) || in->n_also)
+        return rc; /* all of it fits, or the rest may fit the next device: no streaming needed */
     if (!d->streams || d->stream_bytes > limit) {
         snprintf(note, PLANNER_NOTE, "%s: %s; what does not fit stays on the CPU", s->text,
                  d->streams ? "the buffers for streaming do not fit"
@@ -208,10 +231,9 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
         return 0;
     }
     /* again, with memory reserved for the buffers */
-    memset(p->attention, 0, (size_t)in->n_layers);
-    memset(p->experts, 0, (size_t)cells);
-    p->head = 0;
-    filler_init(&f, in, p, limit == PLANNER_NO_LIMIT ? limit : limit - d->stream_bytes);
+    take_back(p, in->target);
+    filler_init(&f, s, in, p);
+    f.left -= limit == PLANNER_NO_LIMIT ? 0 : d->stream_bytes;
     for (int l = in->n_layers - 1; l >= 0; l--)
         filler_attention(&f, l);
     filler_head(&f);
@@ -231,19 +253,32 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
     return 0;
 }
 
+/* Whether a device before this one has any of the layer. */
+static bool layer_elsewhere(const struct planner_input *in, const struct plan *p, int layer)
+{
+    int d = p->attention[layer];
+
+    for (int x = 0; x < p->n_experts && (!d || d == in->target); x++)
+        d = plan_expert(p, layer, x);
+    return d && d != in->target;
+}
+
 int planner_fill_layers(const struct planner_spec *s, const struct planner_input *in,
                         struct plan *p, char note[PLANNER_NOTE])
 {
-    int n = s->count < in->n_layers ? s->count : in->n_layers;
+    int n = planner_count(s, in, in->target);
     struct filler f;
 
-    filler_init(&f, in, p, s->size);
-    for (int i = 0; i < n; i++) {
+    filler_init(&f, s, in, p);
+    for (int i = 0; i < in->n_layers && n > 0; i++) {
         int l = s->first ? i : in->n_layers - 1 - i;
 
+        if (layer_elsewhere(in, p, l))
+            continue;
         filler_attention(&f, l);
         for (int x = 0; x < in->n_experts; x++)
             filler_expert(&f, l, x);
+        n--;
     }
     filler_note(&f, s, true, note);
     if (!note[0] && s->count > in->n_layers)
@@ -252,16 +287,27 @@ int planner_fill_layers(const struct planner_spec *s, const struct planner_input
     return 0;
 }
 
+/* How many of the first experts of a layer devices before this one have. */
+static int experts_elsewhere(const struct planner_input *in, const struct plan *p, int layer)
+{
+    int n = 0;
+
+    while (n < p->n_experts && plan_expert(p, layer, n) && plan_expert(p, layer, n) != in->target)
+        n++;
+    return n;
+}
+
 int planner_fill_experts(const struct planner_spec *s, const struct planner_input *in,
                          struct plan *p, char note[PLANNER_NOTE])
 {
-    int n = s->count < in->n_experts ? s->count : in->n_experts;
+    int n = planner_count(s, in, in->target);
     struct filler f;
 
-    filler_init(&f, in, p, s->size);
-    for (int x = 0; x < n; x++)
+    filler_init(&f, s, in, p);
+    for (int k = 0; k < n && k < in->n_experts; k++)
         for (int l = in->n_layers - 1; l >= 0; l--)
-            filler_expert(&f, l, x);
+            if (k + experts_elsewhere(in, p, l) < in->n_experts)
+                filler_expert(&f, l, k + experts_elsewhere(in, p, l));
     filler_note(&f, s, true, note);
     if (!note[0] && s->count > in->n_experts)
         snprintf(note, PLANNER_NOTE,
@@ -276,7 +322,7 @@ int planner_fill_hot(const struct planner_spec *s, const struct planner_input *i
     struct filler f;
     int rc;
 
-    filler_init(&f, in, p, s->size);
+    filler_init(&f, s, in, p);
     rc = fill_experts_by_use(&f);
     filler_note(&f, s, false, note);
     if (!note[0] && f.full && !planner_usage(in))
@@ -292,7 +338,7 @@ int planner_fill_attention_gpu(const struct planner_spec *s, const struct planne
 {
     struct filler f;
 
-    filler_init(&f, in, p, s->size);
+    filler_init(&f, s, in, p);
     for (int l = in->n_layers - 1; l >= 0; l--)
         filler_attention(&f, l);
     filler_note(&f, s, true, note);
@@ -305,7 +351,7 @@ int planner_fill_experts_gpu(const struct planner_spec *s, const struct planner_
     struct filler f;
     int rc;
 
-    filler_init(&f, in, p, s->size);
+    filler_init(&f, s, in, p);
     rc = fill_experts_by_use(&f);
     filler_note(&f, s, true, note);
     return rc;
@@ -357,13 +403,24 @@ static bool make_room(struct swap_state *w, int cell)
     return true;
 }
 
+/* Bytes of experts that go to devices before this one. */
+static uint64_t moved_before(const struct planner_input *in, const struct plan *p)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < in->n_layers * in->n_experts; i++)
+        if (p->experts[i] && (!in->current || in->current->experts[i] != p->experts[i]))
+            bytes += in->expert_bytes[i];
+    return bytes;
+}
+
 int planner_fill_dynamic(const struct planner_spec *s, const struct planner_input *in,
                          struct plan *p, char note[PLANNER_NOTE])
 {
     int cells = in->n_layers * in->n_experts, *order;
-    uint64_t budget = in->devices[in->target].budget, moved = 0;
+    uint64_t moved = moved_before(in, p);
     struct swap_state w = {in, p, in->recent ? in->recent : in->usage,
-                           s->size < budget ? s->size : budget};
+                           planner_limit(s, in, in->target)};
 
     if (!w.use)
         return 0;
@@ -374,7 +431,7 @@ int planner_fill_dynamic(const struct planner_spec *s, const struct planner_inpu
     for (int i = 0; i < cells && in->current; i++) {
         int c = order[i];
 
-        if (in->current->experts[c] == in->target &&
+        if (!p->experts[c] && in->current->experts[c] == in->target &&
             planner_can_expert(in, in->target, c / in->n_experts, c % in->n_experts) &&
             in->expert_bytes[c] <= w.left) {
             p->experts[c] = (uint8_t)in->target;

@@ -7,12 +7,14 @@
 struct filler {
     const struct planner_input *in;
     struct plan *p;
-    uint64_t left;            /* bytes still free on the target */
-    bool given;               /* left is from the user's size, not the device's memory */
-    int placed, unable, full; /* blocks: on the target; not supported by it; that did not fit */
+    uint64_t left; /* bytes still free on the target */
+    bool given;    /* left is from the user's size, not the device's memory */
+    /* blocks: on the target or on a device before it; not supported by it; that did not fit */
+    int placed, unable, full;
 };
 
-void filler_init(struct filler *f, const struct planner_input *in, struct plan *p, uint64_t size);
+void filler_init(struct filler *f, const struct planner_spec *s, const struct planner_input *in,
+                 struct plan *p);
 bool filler_attention(struct filler *f, int layer);
 bool filler_expert(struct filler *f, int layer, int expert);
 bool filler_head(struct filler *f);

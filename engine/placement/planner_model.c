@@ -240,22 +240,28 @@ struct spot {
     const double *usage;
     int layer;
     uint8_t *attention, *place;
-    uint64_t *left; /* bytes free on the target */
+    uint64_t *left; /* bytes free on each device */
     double ns;
 };
 
-/* Keeps the caller's change if it is faster and fits (bytes needed less bytes freed); else returns
- * false. */
-static bool keep(struct spot *s, uint64_t takes, uint64_t frees)
+/* Whether the layer as the caller changed it is faster, by which it becomes the one to beat. */
+static bool faster(struct spot *s)
 {
     double ns = layer_ns(s->in, s->usage, s->layer, *s->attention, s->place);
 
-    if (ns >= s->ns - 1e-9 * s->ns || (takes > frees && takes - frees > *s->left))
+    if (ns >= s->ns - 1e-9 * s->ns)
         return false;
     s->ns = ns;
-    if (*s->left != PLANNER_NO_LIMIT)
-        *s->left = *s->left + frees - takes;
     return true;
+}
+
+/* bytes go from a device to another one. */
+static void account(struct spot *s, int from, int to, uint64_t bytes)
+{
+    if (s->left[from] != PLANNER_NO_LIMIT)
+        s->left[from] += bytes;
+    if (s->left[to] != PLANNER_NO_LIMIT)
+        s->left[to] -= bytes;
 }
 
 static uint64_t expert_size(const struct spot *s, int x)
@@ -263,59 +269,80 @@ static uint64_t expert_size(const struct spot *s, int x)
     return s->in->expert_bytes[s->layer * s->in->n_experts + x];
 }
 
-static bool flip_expert(struct spot *s, int x)
+static bool move_expert(struct spot *s, int x, int to)
 {
-    int d = s->in->target, was = s->place[x];
+    int was = s->place[x];
 
-    if (!was && !planner_can_expert(s->in, d, s->layer, x))
+    if (was == to || expert_size(s, x) > s->left[to] || !planner_can_expert(s->in, to, s->layer, x))
         return false;
-    s->place[x] = (uint8_t)(was ? 0 : d);
-    if (keep(s, was ? 0 : expert_size(s, x), was ? expert_size(s, x) : 0))
+    s->place[x] = (uint8_t)to;
+    if (faster(s)) {
+        account(s, was, to, expert_size(s, x));
         return true;
+    }
     s->place[x] = (uint8_t)was;
     return false;
 }
 
-static bool flip_attention(struct spot *s)
+static bool move_attention(struct spot *s, int to)
 {
-    int d = s->in->target, was = *s->attention;
+    int was = *s->attention;
     uint64_t bytes = s->in->attention_bytes[s->layer];
 
-    if (!was && !planner_can_attention(s->in, d, s->layer))
+    if (was == to || bytes > s->left[to] || !planner_can_attention(s->in, to, s->layer))
         return false;
-    *s->attention = (uint8_t)(was ? 0 : d);
-    if (keep(s, was ? 0 : bytes, was ? bytes : 0))
+    *s->attention = (uint8_t)to;
+    if (faster(s)) {
+        account(s, was, to, bytes);
         return true;
+    }
     *s->attention = (uint8_t)was;
     return false;
 }
 
-/* Moves x in and y out. */
+static bool fits_for(const struct spot *s, int device, uint64_t takes, uint64_t frees)
+{
+    return takes <= frees || takes - frees <= s->left[device];
+}
+
+/* x and y change places. */
 static bool exchange(struct spot *s, int x, int y)
 {
-    if (s->place[x] || !s->place[y] || !planner_can_expert(s->in, s->in->target, s->layer, x))
+    int of_x = s->place[x], of_y = s->place[y];
+
+    if (of_x == of_y || !planner_can_expert(s->in, of_y, s->layer, x) ||
+        !planner_can_expert(s->in, of_x, s->layer, y) ||
+        !fits_for(s, of_y, expert_size(s, x), expert_size(s, y)) ||
+        !fits_for(s, of_x, expert_size(s, y), expert_size(s, x)))
         return false;
-    s->place[x] = (uint8_t)s->in->target;
-    s->place[y] = 0;
-    if (keep(s, expert_size(s, x), expert_size(s, y)))
+    s->place[x] = (uint8_t)of_y;
+    s->place[y] = (uint8_t)of_x;
+    if (faster(s)) {
+        account(s, of_x, of_y, expert_size(s, x));
+        account(s, of_y, of_x, expert_size(s, y));
         return true;
-    s->place[x] = 0;
-    s->place[y] = (uint8_t)s->in->target;
+    }
+    s->place[x] = (uint8_t)of_x;
+    s->place[y] = (uint8_t)of_y;
     return false;
 }
 
+/* left: of each device; 0 for those that the spec does not use. */
 static void improve(const struct planner_input *in, const double *usage, struct plan *p,
-                    uint64_t left)
+                    uint64_t left[PLANNER_DEVICES])
 {
     for (int l = 0; l < in->n_layers; l++) {
-        struct spot s = {in, usage, l, &p->attention[l], p->experts + l * in->n_experts, &left, 0};
+        struct spot s = {in, usage, l, &p->attention[l], p->experts + l * in->n_experts, left, 0};
         bool better = true;
 
         s.ns = layer_ns(in, usage, l, *s.attention, s.place);
         for (int round = 0; better && round < ROUNDS; round++) {
-            better = flip_attention(&s);
+            better = false;
+            for (int d = 0; d < in->n_devices; d++)
+                better |= move_attention(&s, d);
             for (int x = 0; x < in->n_experts; x++)
-                better |= flip_expert(&s, x);
+                for (int d = 0; d < in->n_devices; d++)
+                    better |= move_expert(&s, x, d);
             for (int x = 0; x < in->n_experts; x++)
                 for (int y = 0; y < in->n_experts; y++)
                     better |= exchange(&s, x, y);
@@ -323,17 +350,18 @@ static void improve(const struct planner_input *in, const double *usage, struct 
     }
 }
 
-/* The target's experts of each layer, most used first. */
+/* Experts of each layer that the target can have and no device has yet, most used first. */
 struct ranking {
     int *rank, *have; /* (n_layers, n_experts); how many of a layer's */
 };
 
-static void rank_experts(const struct planner_input *in, const int *order, struct ranking *r)
+static void rank_experts(const struct planner_input *in, const struct plan *p, const int *order,
+                         struct ranking *r)
 {
     for (int i = 0; i < in->n_layers * in->n_experts; i++) {
         int l = order[i] / in->n_experts, x = order[i] % in->n_experts;
 
-        if (planner_can_expert(in, in->target, l, x))
+        if (!plan_expert(p, l, x) && planner_can_expert(in, in->target, l, x))
             r->rank[l * in->n_experts + r->have[l]++] = x;
     }
 }
@@ -345,17 +373,19 @@ static int kth_expert(const struct planner_input *in, const struct ranking *r, i
     return r->rank[layer * in->n_experts + (least ? r->have[layer] - 1 - k : k)];
 }
 
-/* Attention here or there, and the 0, 1, 2 ... most or least used experts on the target. place:
+/* Attention as it is or on the target, and the 0, 1, 2 ... most or least used experts there. place:
  * scratch. */
-static void layer_menu(const struct planner_input *in, const double *usage, const struct ranking *r,
-                       int l, uint8_t *place, struct menu *m)
+static void layer_menu(const struct planner_input *in, const double *usage, const struct plan *p,
+                       const struct ranking *r, int l, uint8_t *place, struct menu *m)
 {
-    for (int i = 0; i < (planner_can_attention(in, in->target, l) ? 4 : 2); i++) {
+    bool both = !p->attention[l] && planner_can_attention(in, in->target, l);
+
+    for (int i = 0; i < (both ? 4 : 2); i++) {
         int a = i / 2;
         bool least = i % 2;
         uint64_t bytes = a ? in->attention_bytes[l] : 0;
 
-        memset(place, 0, (size_t)in->n_experts);
+        memcpy(place, p->experts + l * in->n_experts, (size_t)in->n_experts);
         for (int k = 0; k <= r->have[l]; k++) {
             if (k) {
                 int x = kth_expert(in, r, l, least, k - 1);
@@ -364,16 +394,17 @@ static void layer_menu(const struct planner_input *in, const double *usage, cons
                 bytes += in->expert_bytes[l * in->n_experts + x];
             }
             m->choices[m->n++] = (struct choice){
-                bytes, layer_ns(in, usage, l, a ? in->target : 0, place), a, k, least};
+                bytes, layer_ns(in, usage, l, a ? in->target : p->attention[l], place), a, k,
+                least};
         }
     }
     hull(m);
 }
 
-static void head_menu(const struct planner_input *in, struct menu *m)
+static void head_menu(const struct planner_input *in, const struct plan *p, struct menu *m)
 {
-    m->choices[m->n++] = (struct choice){.ns = head_ns(in, 0)};
-    if (in->devices[in->target].head_can)
+    m->choices[m->n++] = (struct choice){.ns = head_ns(in, p->head)};
+    if (!p->head && in->devices[in->target].head_can)
         m->choices[m->n++] = (struct choice){in->head_bytes, head_ns(in, in->target), 1, 0, false};
     hull(m);
 }
@@ -387,11 +418,11 @@ static void take_choices(const struct planner_input *in, const struct ranking *r
     for (int l = 0; l < in->n_layers; l++) {
         const struct choice *c = now(&menus[l]);
 
-        p->attention[l] = c->attention ? target : 0;
+        p->attention[l] = c->attention ? target : p->attention[l];
         for (int k = 0; k < c->experts; k++)
             p->experts[l * in->n_experts + kth_expert(in, r, l, c->least, k)] = target;
     }
-    p->head = now(&menus[in->n_layers])->attention ? target : 0;
+    p->head = now(&menus[in->n_layers])->attention ? target : p->head;
 }
 
 int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in,
@@ -406,22 +437,26 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
     struct ranking r = {mem_alloc(n, sizeof *r.rank * (size_t)(in->n_experts ? in->n_experts : 1)),
                         mem_alloc(n, sizeof *r.have)};
     const struct planner_device *target = &in->devices[in->target];
-    uint64_t limit = s->size < target->budget ? s->size : target->budget;
+    uint64_t limit = planner_limit(s, in, in->target), left[PLANNER_DEVICES] = {PLANNER_NO_LIMIT};
     int rc = order && all && menus && place && r.rank && r.have ? 0 : ERR_MEMORY;
 
     if (rc < 0)
         goto out;
-    rank_experts(in, order, &r);
+    rank_experts(in, p, order, &r);
     for (size_t l = 0; l < n; l++)
         menus[l].choices = all + l * per_layer;
     for (int l = 0; l < in->n_layers; l++)
-        layer_menu(in, usage, &r, l, place, &menus[l]);
-    head_menu(in, &menus[in->n_layers]);
+        layer_menu(in, usage, p, &r, l, place, &menus[l]);
+    head_menu(in, p, &menus[in->n_layers]);
     choose(menus, (int)n, limit);
     take_choices(in, &r, menus, p);
-    if (limit != PLANNER_NO_LIMIT)
-        limit -= planner_bytes(in, p, in->target);
-    improve(in, usage, p, limit);
+    for (int d = 1; d < in->n_devices; d++) {
+        uint64_t bytes = planner_bytes(in, p, d);
+
+        left[d] = bytes || d == in->target ? planner_limit(s, in, d) : 0;
+        left[d] -= left[d] == PLANNER_NO_LIMIT ? 0 : bytes;
+    }
+    improve(in, usage, p, left);
     if (target->expert_ns <= 0 || in->devices[0].expert_ns <= 0)
         snprintf(note, PLANNER_NOTE, "%s: %s was not measured yet; equal speed is assumed", s->text,
                  target->expert_ns <= 0 && target->name ? target->name : "the CPU");

@@ -6,12 +6,55 @@
 
 #include <string.h>
 
+/* One "1=VALUE" of a list. */
+static int parse_share(struct planner_spec *s, char *item, bool sizes)
+{
+    struct planner_share *share = &s->share[s->n_shares];
+    char *value = strchr(item, '=');
+
+    if (s->n_shares == PLANNER_DEVICES || !value)
+        return -1;
+    *value++ = 0;
+    *share = (struct planner_share){.size = PLANNER_NO_LIMIT};
+    if (planner_parse_number(item, &share->number) < 0 ||
+        (sizes ? size_parse(value, &share->size) : planner_parse_number(value, &share->count)) < 0)
+        return -1;
+    for (int i = 0; i < s->n_shares; i++)
+        if (s->share[i].number == share->number)
+            return -1;
+    s->n_shares++;
+    return 0;
+}
+
+/* "0=4G,1=2G": devices by their numbers, with sizes or with counts. 1: it is such a list; 0: it is
+ * none. */
+static int parse_shares(struct planner_spec *s, const char *a, bool sizes, struct error *e)
+{
+    char list[PLAN_NAME], *rest = list, *item;
+
+    if (!a || !strchr(a, '='))
+        return 0;
+    memcpy(list, a, strlen(a) + 1); /* a part of s->text */
+    while ((item = strsep(&rest, ",")))
+        if (parse_share(s, item, sizes) < 0)
+            return error_set(e, ERR_USAGE,
+                             "placement '%s': write each device's number once and its %s, for "
+                             "example %s:%s",
+                             s->text, sizes ? "size" : "count", s->planner->name,
+                             sizes ? "0=4G,1=2G" : "0=12,1=8");
+    return 1;
+}
+
 static int parse_layers(struct planner_spec *s, const char *a, struct error *e)
 {
+    int rc;
+
     if (a && strncmp(a, "first:", 6) == 0) {
         s->first = true;
         a += 6;
     }
+    if ((rc = parse_shares(s, a, false, e)))
+        return rc < 0 ? rc : 0;
     if (!a || planner_parse_number(a, &s->count) < 0)
         return error_set(e, ERR_USAGE,
                          "placement '%s': give a number of layers: layers:N for the last N, "
@@ -22,6 +65,10 @@ static int parse_layers(struct planner_spec *s, const char *a, struct error *e)
 
 static int parse_experts(struct planner_spec *s, const char *a, struct error *e)
 {
+    int rc = parse_shares(s, a, false, e);
+
+    if (rc)
+        return rc < 0 ? rc : 0;
     if (!a || planner_parse_number(a, &s->count) < 0)
         return error_set(e, ERR_USAGE,
                          "placement '%s': give a number of experts of every layer: experts:N",
@@ -31,6 +78,10 @@ static int parse_experts(struct planner_spec *s, const char *a, struct error *e)
 
 static int parse_size_optional(struct planner_spec *s, const char *a, struct error *e)
 {
+    int rc = parse_shares(s, a, true, e);
+
+    if (rc)
+        return rc < 0 ? rc : 0;
     if (a && size_parse(a, &s->size) < 0)
         return error_set(e, ERR_USAGE,
                          "placement '%s': '%s' is no size; sizes look like 600M or 2G", s->text, a);

@@ -4,6 +4,7 @@
 #include "engine/run/internal.h"
 
 #include "engine/base/mem.h"
+#include "engine/device/selector.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,58 +23,53 @@ static int open_one(struct engine *g, const struct device_ops *ops, struct devic
     return rc;
 }
 
+static int open_candidate(struct engine *g, const struct found_device *c, int index,
+                          struct probed_device *out, char *why, size_t why_size)
+{
+    struct device_config config = {.model = g->model,
+                                   .index = index,
+                                   .n_threads = g->info.n_threads,
+                                   .max_rows = g->info.ubatch,
+                                   .context = g->info.context,
+                                   .kv_k = g->config.kv_k,
+                                   .kv_v = g->config.kv_v,
+                                   .exact = g->config.exact,
+                                   .selector = c->info.selector,
+                                   .cache_dir = g->config.cache_dir,
+                                   .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
+                                   .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
+                                   .second_cos = g->rope.second_cos,
+                                   .second_sin = g->rope.second_sin,
+                                   .log = devices_async_log,
+                                   .log_ctx = g};
+    struct error e = {0};
+
+    model_settle(g->model); /* other devices take packed weights only */
+    *out = (struct probed_device){.ops = c->ops, .info = c->info};
+    if (c->info.why_not[0])
+        snprintf(why, why_size, "%s: %s", c->info.selector, c->info.why_not);
+    else if (open_one(g, c->ops, &config, &out->device, &e) == 0)
+        return 0;
+    else
+        snprintf(why, why_size, "%s: %s", c->info.selector, e.text);
+    return -1;
+}
+
 int devices_open(struct engine *g, bool named, int first_index, struct probed_device *out, int max,
                  char *why, size_t why_size)
 {
     const char *selector = g->config.device_selector;
-    int n_out = 0;
+    struct found_device list[DEVICE_MAX];
+    int n, n_out = 0;
 
-    why[0] = 0;
-    for (const struct device_ops *const *list = g->config.backends; *list; list++) {
-        struct device_info found[DEVICE_MAX];
-        char none[256] = "";
-        int n;
-
-        if (*list == g->slots[0].ops)
+    n = selector_find(g->config.backends, selector, list, DEVICE_MAX, why, why_size);
+    for (int i = 0; i < n && n_out < (selector ? max : 1) && first_index + n_out < DEVICE_MAX;
+         i++) {
+        if (!selector && list[i].info.is_cpu_type && !named)
             continue;
-        memset(found, 0, sizeof found);
-        n = (*list)->probe(found, DEVICE_MAX, none, sizeof none);
-        if (n == 0 && none[0])
-            snprintf(why, why_size, "%s: %s", (*list)->name, none);
-        for (int i = 0; i < n && i < DEVICE_MAX && n_out < max && first_index + n_out < DEVICE_MAX;
-             i++) {
-            struct device_config c = {.model = g->model,
-                                      .index = first_index + n_out,
-                                      .n_threads = g->info.n_threads,
-                                      .max_rows = g->info.ubatch,
-                                      .context = g->info.context,
-                                      .kv_k = g->config.kv_k,
-                                      .kv_v = g->config.kv_v,
-                                      .exact = g->config.exact,
-                                      .selector = found[i].selector,
-                                      .cache_dir = g->config.cache_dir,
-                                      .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
-                                      .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
-                                      .second_cos = g->rope.second_cos,
-                                      .second_sin = g->rope.second_sin,
-                                      .log = devices_async_log,
-                                      .log_ctx = g};
-            struct error e = {0};
-
-            if (selector ? strcmp(selector, found[i].selector) != 0
-                         : found[i].is_cpu_type && !named)
-                continue;
-            if (engine_given_up(g)) /* a driver takes seconds */
-                return n_out;
-            model_settle(g->model); /* other devices take packed weights only */
-            out[n_out] = (struct probed_device){.ops = *list, .info = found[i]};
-            if (found[i].why_not[0])
-                snprintf(why, why_size, "%s: %s", found[i].selector, found[i].why_not);
-            else if (open_one(g, *list, &c, &out[n_out].device, &e) < 0)
-                snprintf(why, why_size, "%s: %s", found[i].selector, e.text);
-            else
-                n_out++;
-        }
+        if (engine_given_up(g)) /* a driver takes seconds */
+            return n_out;
+        n_out += open_candidate(g, &list[i], first_index + n_out, &out[n_out], why, why_size) == 0;
     }
     return n_out;
 }

@@ -160,7 +160,12 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
     }
     rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
                                  &plans, g->busy ? step_ns(g) : 0, e);
-    return rc;
+    if (rc != ERR_DEVICE)
+        return rc;
+    /* a device that fails is found out when it computes; the others' costs may be known */
+    engine_notice(g, "%s", e->text);
+    cost_model_measure_stop(g->cost_model);
+    return 1;
 }
 
 /* The prompts have the tokens' plan again. */
