@@ -90,10 +90,11 @@ START_TEST(ink_on_a_colour_can_be_read)
         snprintf(path, sizeof path, "%s/configs/themes/%s.yaml", support_root(), names[i]);
         ck_assert_msg(theme_file_load(&t, path, &e) == 0, "%s", e.text);
         for (int depth = THEME_16; depth <= THEME_256; depth++)
-            for (int step = 0; step < THEME_RAMP; step++) {
-                struct style s = theme_on(t.ramp_gpu[depth][step]);
+            for (int k = 0; k < THEME_RAMP * THEME_RAMPS; k++) {
+                int16_t colour = t.ramp[k % THEME_RAMPS][depth][k / THEME_RAMPS];
+                struct style s = theme_on(colour);
 
-                ck_assert_int_eq(s.bg, t.ramp_gpu[depth][step]);
+                ck_assert_int_eq(s.bg, colour);
                 ck_assert_msg(contrast(s.fg, s.bg) >= 4.5, "%s: %d on %d has %.2f", names[i], s.fg,
                               s.bg, contrast(s.fg, s.bg));
             }

@@ -755,13 +755,22 @@ void ui_heat_next(struct ui_model *m)
         m->heat = (m->heat + 1) % HEAT_MODES;
 }
 
-bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)
+int ui_cell_device(const struct ui_model *m, int layer, int expert)
 {
     int at = layer * m->live.n_experts + expert;
     int device = m->live.ran_on[at] != PLAN_NO_DEVICE ? m->live.ran_on[at] : m->live.planned[at];
 
     assert(layer >= 0 && layer < m->live.n_layers && expert >= 0 && expert < m->live.n_experts);
-    return device > 0;
+    return device < DEVICE_MAX ? device : 0;
+}
+
+const char *ui_device_word(const struct ui_model *m, int device)
+{
+    static const char *const numbered[DEVICE_MAX] = {"cpu",  "gpu1", "gpu2", "gpu3",
+                                                     "gpu4", "gpu5", "gpu6", "gpu7"};
+
+    assert(device >= 0 && device < DEVICE_MAX);
+    return device && m->live.n_devices <= 2 ? "gpu" : numbered[device];
 }
 
 static int plan_row_add(struct ui_plan_row *out, int n, int max, const char *name, int figures,

@@ -326,7 +326,10 @@ void ui_model_mark(struct ui_model *m, uint64_t serial);
 const char *ui_heat_word(const struct ui_model *m);
 /* Next heat mode; a server's dashboard has no HEAT_ANSWER. */
 void ui_heat_next(struct ui_model *m);
-bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert);
+/* The device that ran an expert last, else that of the plan; 0: the CPU. */
+int ui_cell_device(const struct ui_model *m, int layer, int expert);
+/* "cpu", "gpu", and where there are several of these "gpu1", "gpu2" ... */
+const char *ui_device_word(const struct ui_model *m, int device);
 /* The plan of what is computed now: the prompts' while one is read, if they have their own. */
 const char *ui_plan_now(const struct ui_model *m);
 /* The plans that have keys, in key order, then other plans that were used, in order of use. */

@@ -1,5 +1,6 @@
 /* See theme.h. The heat ramps increase evenly in lightness, so they are readable in grey and by
- * colour-blind users too; the CPU's goes through blue, the GPU's through orange. */
+ * colour-blind users too; the CPU's goes through blue, the GPU's through orange, a second
+ * GPU's through reddish purple. */
 #include "ui/theme.h"
 
 #include <assert.h>
@@ -34,6 +35,9 @@ static const struct {
     {"ramp-gpu",
      THEME_RAMP,
      {{-1}, {0, 0, 1, 1, 3, 3, 11, 11, 15}, {233, 52, 94, 130, 166, 208, 214, 221, 229}}},
+    {"ramp-gpu2",
+     THEME_RAMP,
+     {{-1}, {0, 0, 5, 5, 13, 13, 13, 15, 15}, {233, 53, 89, 126, 163, 170, 176, 219, 225}}},
     {"fade", THEME_FADE, {{-1}, {15, 7}, {231, 189}}},
 };
 
@@ -101,7 +105,7 @@ int theme_parse_style(const char *text, struct style *out)
 
 static int16_t *ramp_of(struct theme *t, size_t i, enum theme_depth depth)
 {
-    return i == 0 ? t->ramp_cpu[depth] : i == 1 ? t->ramp_gpu[depth] : t->fade[depth];
+    return i < THEME_RAMPS ? t->ramp[i][depth] : t->fade[depth];
 }
 
 void theme_init(struct theme *t)
@@ -239,4 +243,19 @@ const char *theme_role_meaning(enum theme_role role)
 {
     assert(role < THEME_ROLE_COUNT);
     return roles[role].meaning;
+}
+
+const int16_t *theme_ramp(const struct theme *t, int device)
+{
+    assert(device >= 0);
+    return t->ramp[device < THEME_RAMPS ? device : THEME_RAMPS - 1][t->depth];
+}
+
+struct style theme_device(const struct theme *t, int device)
+{
+    struct style s = theme_style(t, device ? ROLE_STYLE_GPU : ROLE_STYLE_CPU);
+
+    if (device > 1 && t->depth != THEME_MONO)
+        s.fg = theme_ramp(t, device)[THEME_RAMP / 2];
+    return s;
 }

@@ -53,15 +53,16 @@ enum theme_role {
 
 enum theme_depth { THEME_MONO, THEME_16, THEME_256 };
 
-#define THEME_RAMP 9 /* steps of a heat ramp, lowest use first */
-#define THEME_FADE 2 /* fading steps of the newest token's highlight, brightest first */
+#define THEME_RAMP 9  /* steps of a heat ramp, lowest use first */
+#define THEME_RAMPS 3 /* the CPU's, the GPU's, those of further GPUs: by device */
+#define THEME_FADE 2  /* fading steps of the newest token's highlight, brightest first */
 
 struct theme {
     enum theme_depth depth;
     bool ascii;                              /* the terminal shows ASCII only: no half blocks */
     struct style roles[THEME_ROLE_COUNT][3]; /* by depth */
     /* palette indices by depth; mono: unused */
-    int16_t ramp_cpu[3][THEME_RAMP], ramp_gpu[3][THEME_RAMP];
+    int16_t ramp[THEME_RAMPS][3][THEME_RAMP];
     int16_t fade[3][THEME_FADE];
 };
 
@@ -69,8 +70,9 @@ void theme_init(struct theme *t); /* the built-in design, THEME_256 */
 /* "255 on 236 bold", "bright-blue", "default", "dim": palette index or name, `on` background,
  * attributes. -1: not understood. */
 int theme_parse_style(const char *text, struct style *out);
-/* Sets a role or a ramp ("ramp-cpu", "ramp-gpu", "fade": as many palette indices as it has steps)
- * at one depth by its name in theme files. 0; -1: no such name; -2: the value is not understood. */
+/* Sets a role or a ramp ("ramp-cpu", "ramp-gpu", "ramp-gpu2", "fade": as many palette indices as it
+ * has steps) at one depth by its name in theme files. 0; -1: no such name; -2: the value is not
+ * understood. */
 int theme_assign(struct theme *t, const char *name, enum theme_depth depth, const char *value);
 /* The style for 8 colours: the bright ones are bold, bright blue is cyan (blue on black is hardly
  * readable where bold does not brighten), and grey is dim (bold black is black on many
@@ -79,6 +81,11 @@ struct style theme_of_eight(struct style s);
 /* A terminal's background, "rgb:ffff/ffff/ffff" (OSC 11) or "15;default;0" (COLORFGBG): 1 light, 0
  * dark, -1 not understood. */
 int theme_ground_is_light(const char *text);
+/* The heat ramp of a device at the theme's depth: THEME_RAMP palette indices. */
+const int16_t *theme_ramp(const struct theme *t, int device);
+/* What is written of a device: ROLE_STYLE_CPU, ROLE_STYLE_GPU, further GPUs in their ramp's colour.
+ */
+struct style theme_device(const struct theme *t, int device);
 /* Black or white on a colour of the palette, whichever is readable: a contrast of at least 4.5. */
 struct style theme_on(int16_t colour);
 struct style theme_style(const struct theme *t, enum theme_role role);

@@ -120,7 +120,7 @@ struct style token_ink_level_style(const struct theme *t, struct style s, int le
     if (t->depth == THEME_MONO)
         s.attrs |= plain[level];
     else
-        s = theme_on(t->ramp_gpu[t->depth][2 * level]);
+        s = theme_on(theme_ramp(t, 1)[2 * level]);
     return s;
 }
 

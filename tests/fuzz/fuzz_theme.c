@@ -33,8 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             colour_check(s.bg);
         }
         for (int i = 0; i < THEME_RAMP; i++) {
-            colour_check(t.ramp_cpu[depth][i]);
-            colour_check(t.ramp_gpu[depth][i]);
+            for (int r = 0; r < THEME_RAMPS; r++)
+                colour_check(t.ramp[r][depth][i]);
         }
         for (int i = 0; i < THEME_FADE; i++)
             colour_check(t.fade[depth][i]);

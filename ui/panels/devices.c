@@ -193,13 +193,11 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 {
     const struct ui_device *d = &m->devices[i];
     const struct device_stats *t = &m->live.devices[i];
-    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
-                 s = theme_style(&m->theme, ROLE_STYLE_GPU);
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), s = theme_device(&m->theme, i);
     char text[200];
     int x;
 
-    canvas_text(c, r.x, r.y, s,
-                m->live.n_devices > 2 ? (char[]){'g', 'p', 'u', (char)('0' + i), 0} : "gpu");
+    canvas_text(c, r.x, r.y, s, ui_device_word(m, i));
     if (isnan(d->use)) {
         x = canvas_text(c, r.x + 5, r.y, theme_style(&m->theme, ROLE_STYLE_TEXT),
                         d->why[0] ? "N/A" : "–");
@@ -250,14 +248,11 @@ static void past_draw(struct canvas *c, struct rect r, const struct ui_model *m)
         n += m->use[i].count > 0;
     rows = n ? r.h / n : 0;
     for (int i = 0; i < DEVICE_MAX && rows >= LEAST_PAST; i++) {
-        char name[24];
-
         if (!m->use[i].count)
             continue;
-        snprintf(name, sizeof name, i && m->live.n_devices > 2 ? "gpu%d" : i ? "gpu" : "cpu", i);
-        canvas_text(c, canvas_text(c, r.x, y, dim, name), y, dim, ", up to 100 %");
+        canvas_text(c, canvas_text(c, r.x, y, dim, ui_device_word(m, i)), y, dim, ", up to 100 %");
         draw_graph(c, (struct rect){r.x, y + 1, r.w, rows - 2}, &m->use[i], 1,
-                   theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU));
+                   theme_device(&m->theme, i));
         y += rows;
     }
 }

@@ -147,9 +147,9 @@ static struct map map_make(const struct ui_model *m, int top, int layer, struct 
 }
 
 struct heat {
-    int step, light;
-    bool gpu, always; /* used by every token */
-    bool away;        /* only on disk: all of the bin */
+    int step, light, device;
+    bool always; /* used by every token */
+    bool away;   /* only on disk: all of the bin */
 };
 
 static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p,
@@ -170,7 +170,7 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
         int at = layer * m->live.n_experts + e;
 
         sum += value(m, at);
-        h.gpu = h.gpu || ui_cell_on_gpu(m, layer, e);
+        h.device = ui_cell_device(m, layer, e) > h.device ? ui_cell_device(m, layer, e) : h.device;
         h.away = h.away && !m->live.here[at];
         h.light = m->light[at] > h.light ? m->light[at] : h.light;
     }
@@ -216,8 +216,8 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
         return t->fade[t->depth][UI_LIGHT - h.light];
     step = step + h.light < THEME_RAMP ? step + h.light : THEME_RAMP - 1;
     if (h.away)
-        return grey_of(t->ramp_cpu[t->depth][step], t->depth);
-    return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
+        return grey_of(theme_ramp(t, 0)[step], t->depth);
+    return theme_ramp(t, h.device)[step];
 }
 
 /* A row of cells: a layer, or a part of its experts. layer n_layers: none. */
@@ -269,9 +269,9 @@ static void glyph_draw(struct canvas *c, int x, int y, const struct theme *t, st
     s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
     canvas_put(c, x, y, s,
                a.always ? 's'
-                        : (unsigned char)(a.away  ? disk_glyphs
-                                          : a.gpu ? gpu_glyphs
-                                                  : heat_map_ramp)[a.step]);
+                        : (unsigned char)(a.away     ? disk_glyphs
+                                          : a.device ? gpu_glyphs
+                                                     : heat_map_ramp)[a.step]);
 }
 
 /* A coloured cell, and the one below it in the same line. */
@@ -362,13 +362,10 @@ static void legend_draw(struct canvas *c, struct rect r, const struct ui_model *
     bool tight = r.w < 24; /* no blanks between the words and the ramp */
     int x = canvas_text(c, r.x, y, dim, tight ? "rare" : "rare ");
 
-    for (int gpu = 0; gpu < (m->live.n_devices > 1 ? 2 : 1); gpu++) {
-        x = heat_map_legend(c, x, y, t, (gpu ? t->ramp_gpu : t->ramp_cpu)[t->depth],
-                            gpu ? gpu_glyphs : heat_map_ramp);
-        x = canvas_text(c, x, y, dim, gpu ? " " : tight ? "often " : " often ");
-        x = canvas_text(c, x, y, theme_style(t, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
-                        gpu ? "gpu" : "cpu") +
-            2;
+    for (int d = 0; d < m->live.n_devices && d < THEME_RAMPS; d++) {
+        x = heat_map_legend(c, x, y, t, theme_ramp(t, d), d ? gpu_glyphs : heat_map_ramp);
+        x = canvas_text(c, x, y, dim, d ? " " : tight ? "often " : " often ");
+        x = canvas_text(c, x, y, theme_device(t, d), ui_device_word(m, d)) + 2;
     }
 }
 
@@ -399,7 +396,7 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     }
     total = layer_total(m, layer);
     chosen = value(m, layer * m->live.n_experts + expert);
-    on = ui_cell_on_gpu(m, layer, expert);
+    on = ui_cell_device(m, layer, expert);
     if (total <= 0) {
         legend_draw(c, r, m, y);
         return;
@@ -409,7 +406,7 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
                  total > 0 ? chosen / total * 100 : 0);
     else if (r.w >= 40)
         snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert,
-                 on                                                 ? "gpu"
+                 on                                                 ? ui_device_word(m, on)
                  : m->live.here[layer * m->live.n_experts + expert] ? "cpu"
                                                                     : "disk",
                  draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
@@ -469,8 +466,7 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         int l = list[i].layer, e = list[i].column;
 
         canvas_printf(
-            c, r.x, r.y + 1 + i,
-            theme_style(&m->theme, ui_cell_on_gpu(m, l, e) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+            c, r.x, r.y + 1 + i, theme_device(&m->theme, ui_cell_device(m, l, e)),
             "L%-3d E%-3d %7s  %5.2f %%", l, e,
             m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)value(m, l * m->live.n_experts + e)),
             (cold ? -list[i].v : list[i].v) * 100);
@@ -514,7 +510,7 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     const struct theme *t = &m->theme;
     int at = layer * m->live.n_experts + expert,
         step = level(value(m, at), total, telemetry_routed(&m->live, layer)),
-        on = ui_cell_on_gpu(m, layer, expert);
+        on = ui_cell_device(m, layer, expert);
     bool always = always_met(m, layer, expert, expert + 1);
     struct style s = STYLE_PLAIN;
     char number[24];
@@ -629,14 +625,15 @@ static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
     for (int l = 0; l < layers; l++)
         for (int e = 0; e < telemetry_blocks(&m->live, l); e++) {
             all += value(m, l * n + e);
-            gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
-            gpu_cells += ui_cell_on_gpu(m, l, e);
+            gpu += ui_cell_device(m, l, e) ? value(m, l * n + e) : 0;
+            gpu_cells += ui_cell_device(m, l, e) > 0;
             here += m->live.here[l * n + e];
             cells++;
         }
     written = (size_t)snprintf(line, sizeof line,
-                               "gpu holds %d of %d experts and ran %.1f %% of %s choices",
-                               gpu_cells, cells, all > 0 ? gpu / all * 100 : 0,
+                               "%s %d of %d experts and ran %.1f %% of %s choices",
+                               m->live.n_devices > 2 ? "gpus hold" : "gpu holds", gpu_cells, cells,
+                               all > 0 ? gpu / all * 100 : 0,
                                m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
     if (m->live.disk.slots)
         snprintf(line + written, sizeof line - written, "; %d are in memory", here);

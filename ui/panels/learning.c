@@ -164,7 +164,7 @@ static struct heat cell_heat(const struct ui_model *m, const struct grid *g, int
 
 static int16_t colour(const struct theme *t, struct heat h)
 {
-    return h.there ? t->ramp_cpu[t->depth][h.step] : -1;
+    return h.there ? theme_ramp(t, 0)[h.step] : -1;
 }
 
 static void cell_draw(struct canvas *c, const struct ui_model *m, const struct grid *g, int y,
@@ -289,7 +289,7 @@ static void legend_draw(struct canvas *c, struct rect r, int y, const struct ui_
     struct style dim = theme_style(t, ROLE_STYLE_DIM);
     int x = canvas_text(c, r.x, y, dim, "little ");
 
-    x = heat_map_legend(c, x, y, t, t->ramp_cpu[t->depth], heat_map_ramp);
+    x = heat_map_legend(c, x, y, t, theme_ramp(t, 0), heat_map_ramp);
     x = canvas_text(c, x, y, dim, " much");
     if (x + 13 <= r.x + r.w)
         canvas_text(c, x + 2, y, dim, "A attention");

@@ -223,8 +223,7 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
                     r.w < 40 ? "▓ attention █ experts ░ route ▚ head"
                              : "▓ attention █ experts ░ routing ▚ head");
     for (i = 0; i < lanes && i + 1 < r.h; i++)
-        canvas_text(c, r.x, r.y + 1 + i,
-                    theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), i ? "gpu" : "cpu");
+        canvas_text(c, r.x, r.y + 1 + i, theme_device(&m->theme, i), ui_device_word(m, i));
     for (i = 0; i < t->n_spans; i++) {
         const struct telemetry_span *s = &t->spans[i];
         int from = (int)((uint64_t)s->start_us * (uint64_t)lane_w / total),
@@ -233,8 +232,7 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
         if (s->device >= lanes || 1 + s->device >= r.h)
             continue;
         for (x = from; x <= to && x < lane_w; x++)
-            canvas_put(c, r.x + 5 + x, r.y + 1 + s->device,
-                       theme_style(&m->theme, s->device ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+            canvas_put(c, r.x + 5 + x, r.y + 1 + s->device, theme_device(&m->theme, s->device),
                        span_glyph(s->kind));
     }
     y = 1 + lanes + 1;

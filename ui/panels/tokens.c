@@ -132,7 +132,6 @@ static void experts(struct canvas *c, int x, int y, int end, const struct ui_mod
                           (uint64_t)(m->cursor_layer * m->live.n_experts_used);
 
     for (int i = 0; i < m->live.n_experts_used; i++) {
-        bool gpu = row[i] != TELEMETRY_NO_EXPERT && ui_cell_on_gpu(m, m->cursor_layer, row[i]);
         char word[16];
 
         if (row[i] == TELEMETRY_NO_EXPERT)
@@ -142,8 +141,8 @@ static void experts(struct canvas *c, int x, int y, int end, const struct ui_mod
             canvas_put(c, x < end ? x : end - 1, y, theme_style(&m->theme, ROLE_STYLE_DIM), 0x2026);
             return;
         }
-        x = canvas_text(c, x, y, theme_style(&m->theme, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
-                        word) +
+        x = canvas_text(c, x, y,
+                        theme_device(&m->theme, ui_cell_device(m, m->cursor_layer, row[i])), word) +
             1;
     }
 }
@@ -216,10 +215,9 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
     if (!k->left && token->forbidden > FORBIDDEN_MARK)
         canvas_put(c, k->p, r.y, theme_style(t, ROLE_STYLE_TROUBLE), '!');
     if (k->left)
-        canvas_text_right(c, k->left, r.y,
-                          token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE)
-                                                            : dim,
-                          text);
+        canvas_text_right(
+            c, k->left, r.y,
+            token->forbidden > FORBIDDEN_MARK ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
     if (k->ms) {
         draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH),
                   theme_style(t, ROLE_STYLE_RULE));
