@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#define PAGE 4096
 #define BANK 16      /* experts bound to one launch (quant.cl, float.cl) */
 #define TILE 8       /* tokens of a tile where there are many */
 #define GEMM_TILE 32 /* the same of quant.cl where not WIDE: 128 work-items */
@@ -31,6 +32,7 @@ struct cl_target {
     struct device_info info;
     char platform_name[96], platform_version[96];
     bool has_dot8, has_fp16, has_spir_local;
+    bool coherent;        /* sees what the host writes meanwhile, and the host what it writes */
     cl_uint align;        /* bytes */
     cl_ulong group_items; /* work-items of a group at most */
     cl_ulong local_bytes; /* local memory of a group at most */
@@ -153,12 +155,36 @@ struct pinned_read {
     size_t bytes;
 };
 
-struct pinned { /* pinned.c */
+struct pinned { /* rows.c */
     cl_mem mem;
     char *map; /* NULL: there is none */
     size_t size, used;
     struct pinned_read read[PINNED_READS]; /* n_reads, to be copied when they are there */
     int n_reads;
+};
+
+/* Memory of the host that a job's rows may be in. */
+struct host_piece {
+    const char *at;
+    size_t bytes;
+    cl_mem mem; /* the same memory */
+    void *map;  /* the part of it that is the host's, as far as the driver knows; NULL: none */
+};
+
+#define BOUND_ROWS 8
+
+/* Instead of a buffer of the device, for the job that is being launched. */
+struct bound_rows {
+    cl_mem *slot, own; /* where the device has it, and what was there */
+    cl_mem part;       /* NULL: the whole piece */
+    struct host_piece *piece;
+    size_t offset, bytes;
+};
+
+struct host_rows { /* rows.c */
+    struct host_piece *piece;
+    int n, room, n_bound;
+    struct bound_rows bound[BOUND_ROWS];
 };
 
 enum blas_verdict { BLAS_UNKNOWN, BLAS_USED, BLAS_SLOWER, BLAS_WRONG, BLAS_MISSING };
@@ -245,6 +271,7 @@ struct device {
     cl_event staging_event[2];
     int staging_half;
     struct pinned pinned;
+    struct host_rows host_rows;
     /* events */
     struct job_record job[JOBS];
     int n_jobs;
@@ -364,8 +391,23 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
 int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
+/* A job's input, into one of the device's buffers or in place. */
+int launch_input(struct device *d, cl_mem *slot, const void *data, size_t bytes, struct error *e);
 
-/* pinned.c: write: from where to write `data`, which is copied there if it is worth it; read: into
+/* rows.c: see device_ops.host_rows. */
+void rows_offer(struct device *d, void *at, size_t bytes);
+void rows_close(struct device *d);
+/* For the job that is being launched: *slot, one of the device's buffers, is the host's memory
+ * itself. 1: it is; 0: it stays what it is, and data have to be copied. _at: it starts with the
+ * piece that the host offered, and data are *offset bytes behind that. */
+int rows_bind(struct device *d, cl_mem *slot, const void *data, size_t bytes);
+int rows_bind_at(struct device *d, cl_mem *slot, const void *data, size_t bytes, size_t *offset);
+/* The memory that a buffer is instead; NULL: it is the device's own. */
+const void *rows_bound(const struct device *d, const cl_mem *slot);
+cl_int rows_end(struct device *d);         /* behind the last command that uses them */
+void rows_unbind(struct device *d, int n); /* all but the first n, of which no command was enqueued
+                                            * or that are of a job that failed */
+/* write: from where to write `data`, which is copied there if it is worth it; read: into
  * what to read it. done: all jobs are; right: they did not fail, so what was read is copied to its
  * place. */
 const void *pinned_write(struct device *d, const void *data, size_t bytes);

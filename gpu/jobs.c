@@ -314,10 +314,13 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     struct block *b = resident(d, BLOCK_ATTENTION, j->layer, 0, e);
     struct spans spans = spans_of(j->spans, j->n_spans, j->rows, j->pos);
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
+    bool there;
 
-    if (!b || job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0 ||
-        attention_block(d, b, j->layer, &spans, 0, 0, d->y, false, e) < 0 ||
-        launch_read(d, d->y, 0, j->y, bytes, e) < 0)
+    if (!b || job_begin(d, e) < 0 || launch_input(d, &d->x, j->x, bytes, e) < 0)
+        return ERR_DEVICE;
+    there = rows_bind(d, &d->y, j->y, bytes);
+    if (attention_block(d, b, j->layer, &spans, 0, 0, d->y, false, e) < 0 ||
+        (!there && launch_read(d, d->y, 0, j->y, bytes, e) < 0))
         return ERR_DEVICE;
     return job_end(d, e);
 }
@@ -539,10 +542,10 @@ static void schedule_swapped(struct device *d, struct schedule *s)
 
 static int schedule_upload(struct device *d, const struct schedule *s, struct error *e)
 {
-    if (s->n_tiles && launch_write(d, d->tiles, 0, d->tile_table,
+    if (s->n_tiles && launch_input(d, &d->tiles, d->tile_table,
                                    (size_t)s->n_tiles * sizeof *d->tile_table, e) < 0)
         return ERR_DEVICE;
-    return launch_write(d, d->entries, 0, d->entry_table,
+    return launch_input(d, &d->entries, d->entry_table,
                         (size_t)s->n_entries * sizeof *d->entry_table, e);
 }
 
@@ -616,7 +619,8 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
     const struct hparams *hp = &d->base.config.model->hp;
     int n = 0, normed = j->rows * shape_normed_rows(shape_of(d, j->layer)),
         blocks = normed * hp->hidden / 32;
-    bool compact;
+    size_t row = (size_t)hp->hidden * 4;
+    bool compact, there;
 
     if (d->table_busy && job_harvest(d, e) < 0)
         return ERR_DEVICE;
@@ -624,13 +628,14 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
         n += j->groups[g].count;
     if (n == 0)
         return 0;
-    compact = n != j->rows * hp->n_experts_used && n > 4;
-    if (job_begin(d, e) < 0 ||
-        launch_write(d, d->h, 0, j->h, (size_t)normed * (size_t)hp->hidden * 4, e) < 0 ||
-        launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s,
+    if (job_begin(d, e) < 0 || launch_input(d, &d->h, j->h, (size_t)normed * row, e) < 0)
+        return ERR_DEVICE;
+    there = rows_bind(d, &d->out, j->out, (size_t)(j->rows * hp->n_experts_used) * row);
+    compact = !there && n != j->rows * hp->n_experts_used && n > 4;
+    if (launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s,
                     blocks) < 0 ||
         launch_core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, CORE_ITEMS, e) < 0 ||
-        run_groups(d, j, compact, e) < 0 || read_outputs(d, j, n, compact, e) < 0)
+        run_groups(d, j, compact, e) < 0 || (!there && read_outputs(d, j, n, compact, e) < 0))
         return ERR_DEVICE;
     return job_end(d, e);
 }
@@ -646,17 +651,41 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
         return ERR_DEVICE;
     for (int row = 0; row < j->rows; row += step) {
         int n = j->rows - row < step ? j->rows - row : step;
+        float *to = j->logits + (size_t)row * (size_t)hp->n_vocab;
+        size_t bytes = (size_t)n * (size_t)hp->n_vocab * 4;
+        bool there = rows_bind(d, &d->logits, to, bytes);
 
-        if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden,
+        o.y = d->logits;
+        if (launch_input(d, &d->x, j->x + (size_t)row * (size_t)hp->hidden,
                          (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
             norm_rows(d, &hp->common.norms,
                       (struct norm_rows){d->x, b->norm_w, b->norm_b, d->h, .rows = n}, e) < 0 ||
             jobs_multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
-            launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab,
-                        (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
+            (!there && launch_read(d, d->logits, 0, to, bytes, e) < 0) ||
+            cl_check(d, rows_end(d), "giving rows back to the host", e) < 0)
             return ERR_DEVICE;
     }
     return job_end(d, e);
+}
+
+/* Waits for the choices of a layer. NULL: failed. */
+static const int *read_choices(struct device *d, int base, int entries, struct error *e)
+{
+    const int *there = rows_bound(d, &d->all_chosen);
+    cl_int rc = CL_SUCCESS;
+
+    if (cl_injected(&rc))
+        ;
+    else if (there)
+        rc = cl.Finish(d->queue);
+    else
+        rc = cl.EnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4,
+                                  (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
+    if (cl_check(d, rc, "reading the routing", e) < 0)
+        return NULL;
+    d->stats.downloaded_bytes += there ? 0 : (uint64_t)entries * 4;
+    d->stats.row_bytes += there ? 0 : (uint64_t)entries * 4;
+    return there ? there + base : d->host_chosen;
 }
 
 /* The experts of a layer where the host must know the choices: more than one bank holds and not
@@ -665,18 +694,15 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
 {
     const struct hparams *hp = &d->base.config.model->hp;
     int entries = rows * hp->n_experts_used, n = 0, n_groups = 0;
-    cl_int rc = CL_SUCCESS;
+    const int *chosen = read_choices(d, base, entries, e);
 
-    if (!cl_injected(&rc))
-        rc = cl.EnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4,
-                                  (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
-    if (cl_check(d, rc, "reading the routing", e) < 0)
+    if (!chosen)
         return ERR_DEVICE;
     for (int x = 0; x < hp->n_experts; x++) {
         int first = n;
 
         for (int i = 0; i < entries; i++)
-            if (d->host_chosen[i] == x) {
+            if (chosen[i] == x) {
                 d->host_row[n] = i / hp->n_experts_used;
                 d->host_slot[n++] = i % hp->n_experts_used;
             }
@@ -788,24 +814,45 @@ static int combine(struct device *d, int rows, int base, struct error *e)
                        CORE_ITEMS, e);
 }
 
+/* The choices of the job's layers are in place: from element *base on of all_chosen and
+ * all_weights.
+ */
+static bool bind_choices(struct device *d, const struct layers_job *j, size_t bytes, int *base)
+{
+    size_t experts, weights;
+    int bound = d->host_rows.n_bound;
+
+    if (rows_bind_at(d, &d->all_chosen, j->experts, bytes, &experts) &&
+        rows_bind_at(d, &d->all_weights, j->weights, bytes, &weights) && experts == weights) {
+        *base = (int)(experts / 4);
+        return true;
+    }
+    rows_unbind(d, bound);
+    return false;
+}
+
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     struct spans spans = spans_of(j->spans, j->n_spans, j->rows, j->pos);
-    int per_layer = j->rows * hp->n_experts_used;
+    int per_layer = j->rows * hp->n_experts_used, base = 0;
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4,
            choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
+    bool x_there, chosen_there;
 
-    if (job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0)
+    if (job_begin(d, e) < 0)
         return ERR_DEVICE;
-    for (int l = j->first, before = -1, base = 0; l < j->last;
-         l++, before = base, base += per_layer)
+    x_there = rows_bind(d, &d->x, j->x, bytes);
+    chosen_there = bind_choices(d, j, choices, &base);
+    if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
+        return ERR_DEVICE;
+    for (int l = j->first, before = -1; l < j->last; l++, before = base, base += per_layer)
         if (whole_layer(d, l, &spans, before, base, e) < 0)
             return ERR_DEVICE;
-    if ((j->last > j->first && combine(d, j->rows, (j->last - j->first - 1) * per_layer, e) < 0) ||
-        launch_read(d, d->x, 0, j->x, bytes, e) < 0 ||
-        launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
-        launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)
+    if ((j->last > j->first && combine(d, j->rows, base - per_layer, e) < 0) ||
+        (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
+        (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
+                           launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)))
         return ERR_DEVICE;
     return job_end(d, e);
 }
@@ -819,6 +866,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
     int n = memory_kv_values(d, m->layer), stride = memory_kv_stride(d, m->layer),
         step = d->base.config.max_rows;
     size_t row = kv_type_bytes(d->base.config.kv_k, n) + kv_type_bytes(d->base.config.kv_v, n);
+    uint64_t rows_before = d->stats.row_bytes; /* these are none of a job's */
 
     if (m->fixed)
         return error_set(e, ERR_DEVICE, "OpenCL %s: it keeps no recurrent state",
@@ -840,5 +888,6 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
             job_end(d, e) < 0 || job_harvest(d, e) < 0)
             return ERR_DEVICE;
     }
+    d->stats.row_bytes = rows_before;
     return 0;
 }

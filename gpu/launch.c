@@ -42,7 +42,8 @@ int job_end(struct device *d, struct error *e)
 {
     cl_int rc = CL_SUCCESS;
 
-    if (d->current->first && !cl_injected(&rc))
+    rc = rows_end(d);
+    if (rc == CL_SUCCESS && d->current->first && !cl_injected(&rc))
         rc = cl.EnqueueMarkerWithWaitList(d->queue, 0, NULL, &d->current->last);
     d->current = NULL;
     if (rc == CL_SUCCESS && !cl_injected(&rc))
@@ -89,6 +90,7 @@ void job_forget(struct device *d)
     d->current = NULL;
     d->table_busy = false;
     pinned_done(d, false);
+    rows_unbind(d, 0);
 }
 
 static void scatter(struct device *d)
@@ -238,8 +240,14 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
     if (cl_check(d, rc, "clEnqueueWriteBuffer", e) < 0)
         return ERR_DEVICE;
     d->stats.uploaded_bytes += bytes;
+    d->stats.row_bytes += bytes;
     keep_copy(d, ev);
     return 0;
+}
+
+int launch_input(struct device *d, cl_mem *slot, const void *data, size_t bytes, struct error *e)
+{
+    return rows_bind(d, slot, data, bytes) ? 0 : launch_write(d, *slot, 0, data, bytes, e);
 }
 
 int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e)
@@ -267,6 +275,7 @@ int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t 
     if (cl_check(d, rc, "clEnqueueReadBuffer", e) < 0)
         return ERR_DEVICE;
     d->stats.downloaded_bytes += bytes;
+    d->stats.row_bytes += bytes;
     keep_copy(d, ev);
     return 0;
 }

@@ -11,8 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PAGE 4096
-
 bool memory_expert_alike(const struct expert_weights *x)
 {
     return (!x->gate.bytes || x->gate.type == x->up.type) &&
@@ -157,7 +155,7 @@ static cl_mem *scratch_place(struct device *d, const struct scratch_item *item)
     return (cl_mem *)(void *)((char *)d + item->at);
 }
 
-/* Of the pinned memory for rows (pinned.c): what one job of max_rows moves, if that is not too
+/* Of the pinned memory for rows (rows.c): what one job of max_rows moves, if that is not too
  * much: rows there and back, the outputs of their experts, choices. */
 static size_t pinned_size(const struct device *d)
 {
@@ -216,8 +214,8 @@ int memory_open(struct device *d, struct error *e)
             return ERR_DEVICE;
         d->stats.scratch_bytes += list[i].bytes;
     }
-    if (!(d->tile_table = mem_alloc((size_t)d->max_tiles, sizeof *d->tile_table)) ||
-        !(d->entry_table = mem_alloc(rows * used, sizeof *d->entry_table)) ||
+    if (!(d->tile_table = mem_pages((size_t)d->max_tiles * sizeof *d->tile_table)) ||
+        !(d->entry_table = mem_pages(rows * used * sizeof *d->entry_table)) ||
         !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) ||
         !(d->results = mem_pages(rows * used * (size_t)hp->hidden * 4)) ||
         !(d->host_chosen = mem_alloc(rows * used, sizeof(int))) ||
@@ -232,6 +230,8 @@ int memory_open(struct device *d, struct error *e)
     /* zeros, so far */
     if (memory_upload(d, d->arrivals, d->entry_table, rows * 4, e) < 0)
         return ERR_DEVICE;
+    rows_offer(d, d->tile_table, (size_t)d->max_tiles * sizeof *d->tile_table);
+    rows_offer(d, d->entry_table, rows * used * sizeof *d->entry_table);
     d->kv_open[0] = true;
     d->kv_room = 1;
     if (d->share)
@@ -685,6 +685,7 @@ void memory_close(struct device *d)
     const struct hparams *hp = &d->base.config.model->hp;
     struct scratch_item list[SCRATCH_MAX];
     int n = scratch_list(d, list);
+    size_t entries = (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used;
 
     if (d->attention)
         for (int l = 0; l < hp->n_layers; l++)
@@ -706,15 +707,15 @@ void memory_close(struct device *d)
     }
     memory_release(&d->staging);
     pinned_close(d);
-    mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used *
-                                   (size_t)hp->hidden * 4);
+    rows_close(d);
+    mem_pages_free(d->results, entries * (size_t)hp->hidden * 4);
     mem_free(d->scatter_at);
     mem_free(d->host_chosen);
     mem_free(d->host_row);
     mem_free(d->host_slot);
     mem_free(d->host_groups);
-    mem_free(d->tile_table);
-    mem_free(d->entry_table);
+    mem_pages_free(d->tile_table, (size_t)d->max_tiles * sizeof *d->tile_table);
+    mem_pages_free(d->entry_table, entries * sizeof *d->entry_table);
     mem_free(d->kv_open);
     mem_free(d->attention);
     mem_free(d->joined);

@@ -227,6 +227,7 @@ static int device_open(struct device **out, const struct device_config *c, struc
     if (kernel_set_build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
         blas_open(d, blas_key(d), opencl_tuning()->blas > 0, e) < 0 || upload_ropes(d, e) < 0)
         goto fail;
+    d->stats.row_bytes = 0; /* the self-test's */
     if (c->link && !*c->link)
         link_leave(d, c->link);
     *out = d;
@@ -342,6 +343,7 @@ const struct device_ops opencl_device_ops = {
     .layers = layers,
     .fuses = kernel_set_fuses,
     .wait = wait_all,
+    .host_rows = rows_offer,
     .kv_rows = kv_rows,
     .stats = stats,
     .stream = expert_swap_set,

@@ -11,6 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of OpenCL 2.0's headers; older devices do not know the question. */
+#define SVM_CAPABILITIES 0x1053
+#define SVM_FINE_GRAIN_BUFFER 2
+
 #define MAX_PLATFORMS 16
 #define MAX_DEVICES 32
 
@@ -146,6 +150,8 @@ static void describe(struct cl_target *t)
     if (cl.GetDeviceInfo(t->id, CL_DEVICE_TYPE, sizeof type, &type, NULL) == CL_SUCCESS)
         t->info.is_cpu_type = (type & CL_DEVICE_TYPE_CPU) != 0;
     t->info.unified = device_number(t->id, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0;
+    t->coherent = t->info.is_cpu_type ||
+                  (device_number(t->id, SVM_CAPABILITIES, 8) & SVM_FINE_GRAIN_BUFFER);
     t->info.memory = device_number(t->id, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
     t->info.max_alloc = device_number(t->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
     t->align = (cl_uint)device_number(t->id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 4) / 8;

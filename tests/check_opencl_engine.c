@@ -299,6 +299,58 @@ START_TEST(checkpoints_match)
 }
 END_TEST
 
+/* PoCL's memory is the host's: weights, activations, choices and logits are used where they are,
+ * under every plan and by prompts as by tokens. What a plan moves (keys and values) is not a
+ * token's. The same device used as one with memory of its own copies. */
+START_TEST(nothing_is_copied_on_shared_memory)
+{
+    static const char *const plans[] = {"gpu",    "experts:7", "attention-gpu", "experts-gpu",
+                                        "hot:2M", "layers:3",  "balanced",      "memory:3M"};
+    static struct heard want, got;
+    struct opencl_tuning before = *opencl_tuning(), copying = before;
+
+    if (!have_device())
+        return;
+    copying.copy = true;
+    for (int k = 0; k < 2; k++) {
+        const struct telemetry *t;
+        struct engine *g;
+
+        opencl_tune(k ? &copying : &before);
+        g = open_demo();
+        t = engine_telemetry(g);
+        answer(g, "Once upon a time there was a dragon who", 40, 0.8f, &want);
+        for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+            const struct device_stats *d = &t->devices[1];
+            uint64_t jobs, rows;
+
+            place(g, plans[i]);
+            if (!engine_info(g)->devices[1].unified) {
+                support_skip("this device has memory of its own");
+                break;
+            }
+            jobs = d->jobs;
+            rows = d->row_bytes;
+            engine_session_clear(g);
+            answer(g, "Once upon a time there was a dragon who", 40, 0.8f, &got);
+            ck_assert_str_eq(got.text, want.text);
+            if (!strcmp(plans[i], "balanced") && d->jobs == jobs)
+                continue;
+            ck_assert_msg(d->jobs > jobs, "%s: nothing ran on the device", plans[i]);
+            if (k)
+                ck_assert_msg(d->row_bytes > rows, "%s: where are the copies?", plans[i]);
+            else
+                ck_assert_msg(d->row_bytes == rows, "%s: %llu bytes of rows were copied", plans[i],
+                              (unsigned long long)(d->row_bytes - rows));
+        }
+        if (!k)
+            ck_assert_uint_le(t->devices[1].uploaded_bytes, 4 << 20); /* norms, rows of the cache */
+        engine_close(g);
+    }
+    opencl_tune(&before);
+}
+END_TEST
+
 /* Two devices of PoCL, one with all processors and one with a single thread, of different sizes:
  * each part of the model on the CPU, the one or the other, while the plans change. */
 START_TEST(two_opencl_devices)
@@ -466,6 +518,7 @@ static Suite *suite(void)
     tcase_add_test(c, every_plan_same_text);
     tcase_add_loop_test(c, switching_keeps_the_text, 0, 2);
     tcase_add_loop_test(c, checkpoints_match, 0, 4);
+    tcase_add_test(c, nothing_is_copied_on_shared_memory);
     tcase_add_test(c, two_opencl_devices);
     tcase_add_test(c, losing_the_device);
     tcase_add_loop_test(c, calls_all_over_fail, 0, 2);

@@ -586,6 +586,7 @@ static void print_paged(const struct stats *s, FILE *f)
 static void print_devices(const struct stats *s, FILE *f)
 {
     char name[sizeof s->device_names[0] * 4];
+    uint64_t tokens = s->prompt_tokens - s->cached_tokens + s->generated_tokens;
 
     fprintf(f, "devices\n");
     for (int d = 0; d < s->n_devices; d++) {
@@ -598,6 +599,10 @@ static void print_devices(const struct stats *s, FILE *f)
             (double)v->weight_bytes / (1 << 20), (double)v->kv_bytes / (1 << 20),
             clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
             (unsigned long long)v->failures);
+        if (d && v->jobs)
+            row(f, "", "%.0f bytes of rows copied a token%s",
+                (double)v->row_bytes / (double)(tokens ? tokens : 1),
+                v->row_bytes ? "" : ": the host's memory is used in place");
     }
     for (int d = 1; d < s->n_devices; d++) {
         const struct device_stats *v = &s->devices[d];
@@ -773,7 +778,7 @@ static json_t *devices_json(const struct stats *s)
 
         json_array_append_new(
             list,
-            json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+            json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                       "name", s->device_names[d], "weight_bytes", (json_int_t)v->weight_bytes,
                       "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
                       (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms",
@@ -782,7 +787,8 @@ static json_t *devices_json(const struct stats *s)
                       (json_int_t)v->failures, "stream_buffer_bytes", (json_int_t)v->stream_bytes,
                       "streamed_experts", (json_int_t)v->streamed, "streamed_bytes",
                       (json_int_t)v->streamed_bytes, "prefetched_experts",
-                      (json_int_t)v->prefetched, "prefetch_hits", (json_int_t)v->prefetch_hits));
+                      (json_int_t)v->prefetched, "prefetch_hits", (json_int_t)v->prefetch_hits,
+                      "row_bytes", (json_int_t)v->row_bytes));
     }
     return list;
 }

@@ -15,8 +15,8 @@
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join
  * (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
- * together, state_share, state_cut, state_trim, link_close. Emulated where NULL: layers by
- * single jobs. Computing allocates no memory of ours: scratch for max_rows rows is allocated at
+ * together, state_share, state_cut, state_trim, link_close, host_rows. Emulated where NULL: layers
+ * by single jobs. Computing allocates no memory of ours: scratch for max_rows rows is allocated at
  * open, the state of a session at state_open and block_put. In names and jobs `attention` is a
  * layer's mixer of any kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -234,6 +234,9 @@ struct device_stats {
     /* the part of weight_bytes that is host memory used in place, not a copy */
     uint64_t shared_bytes;
     uint64_t uploaded_bytes, downloaded_bytes; /* since open */
+    /* the part of these that are inputs and outputs of jobs: none where the host's are used in
+     * place */
+    uint64_t row_bytes;
     /* since open: kernels running, host waiting, copies */
     uint64_t busy_ns, wait_ns, transfer_ns;
     uint64_t jobs, failures;
@@ -353,6 +356,11 @@ struct device_ops {
     /* Optional: see join_job. */
     int (*join)(struct device *d, const struct join_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
+    /* Optional: from now on jobs have inputs and outputs in this memory of the host, which starts
+     * on a page; bytes 0: no longer, it is about to be freed. A device that shares the host's
+     * memory then reads and writes them there; others copy, as it does where this does not work.
+     * Between jobs. Allocates. */
+    void (*host_rows)(struct device *d, void *at, size_t bytes);
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
     void (*stats)(const struct device *d, struct device_stats *out);
     /* Optional. Streams experts that do not fit: while on, an experts job may name non-resident

@@ -148,6 +148,28 @@ static void note_cpu_only(struct engine *g)
     add_kept(out, sizeof g->t.cpu_only, "experts with adapters", adapted_experts);
 }
 
+void devices_offer_rows(struct engine *g, void *at, size_t bytes)
+{
+    for (int d = 0; d < g->n_devices; d++)
+        if (at && g->slots[d].ops->host_rows)
+            g->slots[d].ops->host_rows(g->slots[d].device, at, bytes);
+}
+
+/* All there are so far to a new device. */
+static void offer_rows(const struct engine *g, const struct device_slot *s)
+{
+    size_t row = (size_t)g->model->hp.n_vocab * sizeof(float);
+
+    if (!s->ops->host_rows)
+        return;
+    forward_offer_rows(&g->forward, s);
+    if (g->pass.logits)
+        s->ops->host_rows(s->device, g->pass.logits, (size_t)g->pass.n_logits * row);
+    for (int n = 0; n < g->n_sessions; n++)
+        if (g->sessions[n])
+            s->ops->host_rows(s->device, g->sessions[n]->logits, row);
+}
+
 /* Adds the devices of devices_open to the engine. */
 void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
                    bool named)
@@ -163,6 +185,7 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, const c
         }
         *s = (struct device_slot){
             .ops = found[i].ops, .device = found[i].device, .info = found[i].info};
+        offer_rows(g, s);
         g->devices[g->n_devices] = s->device;
         g->info.devices[g->n_devices] = s->info;
         cost_model_device(g->cost_model, g->n_devices, s->device);

@@ -416,6 +416,7 @@ void engine_close(struct engine *g)
     engine_close(g->draft_model);
     engine_close(g->mtp);
     medusa_heads_free(g->medusa);
+    pass_logits_free(g);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
     forward_release(&g->forward);
@@ -427,7 +428,6 @@ void engine_close(struct engine *g)
     mem_free(g->pass.states);
     mem_free(g->pass.wanted);
     mem_free(g->pass.ends);
-    mem_free(g->pass.logits);
     trace_release(&g->trace);
     trace_release(&g->timeline);
     rope_release(&g->rope);

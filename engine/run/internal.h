@@ -197,8 +197,9 @@ struct pass {
     const float **states; /* see session.states */
     int *wanted;          /* rows whose logits are needed: as many as logits has */
     int *ends;            /* session_extend_all: where each ends */
-    /* (n_sessions + engine.draft_rows, n_vocab), with several sessions or drafts */
+    /* (n_logits, n_vocab), with several sessions or drafts a row for each */
     float *logits;
+    int n_logits;
 };
 
 /* See memory_pressure.c. */
@@ -331,6 +332,8 @@ int engine_emit(struct engine *g, struct event *ev);
 bool engine_given_up(const struct engine *g);
 /* to the turn's on_event; frees what was not taken; records a cancel */
 int session_emit(struct session *s, struct event *ev);
+/* Frees the logits of passes with several rows; the devices are still open. */
+void pass_logits_free(struct engine *g);
 /* likewise: sends the log probabilities of the likeliest tokens by these logits, and of id, the
  * token there */
 void session_logprobs(struct session *s, const float *logits, int id);
@@ -390,6 +393,8 @@ struct probed_device {
  * why: one line if something failed. Accesses no mutable state of the engine: any thread. */
 int devices_open(struct engine *g, bool named, int first_index, struct probed_device *out, int max,
                  char *why, size_t why_size);
+/* Memory that rows of jobs are in from now on; 0 bytes: no longer (device_ops.host_rows). */
+void devices_offer_rows(struct engine *g, void *at, size_t bytes);
 void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
                    bool named);
 /* Probes the other back ends once. named: also accept CPUs posing as devices (PoCL), because the

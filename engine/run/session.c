@@ -13,10 +13,40 @@
 #include <limits.h>
 #include <string.h>
 
+static size_t logits_bytes(const struct engine *g)
+{
+    return (size_t)g->model->hp.n_vocab * sizeof(float);
+}
+
+void pass_logits_free(struct engine *g)
+{
+    if (!g->pass.logits)
+        return;
+    devices_offer_rows(g, g->pass.logits, 0);
+    mem_pages_free(g->pass.logits, (size_t)g->pass.n_logits * logits_bytes(g));
+    g->pass.logits = NULL;
+}
+
 #define TICK_NS (100 * CLOCK_MILLI)
 #define LONG_PASS_NS \
     (300 * CLOCK_MILLI) /* from this duration on the layer in progress is reported */
 #define RETRIES (2 * DEVICE_MAX + 2)
+
+/* Logits of a pass for so many rows, whose values are those of the newest pass alone. */
+static bool logits_room(struct engine *g, int rows)
+{
+    struct pass *p = &g->pass;
+    size_t row = logits_bytes(g);
+    float *now = rows > p->n_logits ? mem_pages((size_t)rows * row) : p->logits;
+
+    if (now && now != p->logits) {
+        pass_logits_free(g);
+        p->logits = now;
+        p->n_logits = rows;
+        devices_offer_rows(g, now, (size_t)rows * row);
+    }
+    return now != NULL;
+}
 
 /* Allocates the pass buffers for n sessions. */
 static int pass_room(struct engine *g, int n, struct error *e)
@@ -26,8 +56,7 @@ static int pass_room(struct engine *g, int n, struct error *e)
 
     if (!MEM_FIT(g->sessions, n) || !MEM_FIT(p->parts, n) || !MEM_FIT(p->spans, n) ||
         !MEM_FIT(p->ids, n) || !MEM_FIT(p->states, n) || !MEM_FIT(p->wanted, heads) ||
-        !MEM_FIT(p->ends, n) ||
-        (heads > 1 && !MEM_FIT(p->logits, heads * (size_t)g->model->hp.n_vocab)))
+        !MEM_FIT(p->ends, n) || (heads > 1 && !logits_room(g, (int)heads)))
         return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
     while (g->n_sessions < n)
         g->sessions[g->n_sessions++] = NULL;
@@ -105,7 +134,7 @@ int session_new(struct session **out, struct engine *g, struct error *e)
     for (int i = 0; i < adapters_count(g->adapters); i++)
         s->strengths[i] = adapters_at(g->adapters, i)->strength;
     s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
-    s->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *s->logits);
+    s->logits = mem_pages(logits_bytes(g));
     if (!s->tokens || !s->logits || history_init(s) < 0)
         rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
     else
@@ -118,6 +147,7 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         session_free(s);
         return rc;
     }
+    devices_offer_rows(g, s->logits, logits_bytes(g));
     *out = s;
     return 0;
 }
@@ -140,7 +170,8 @@ void session_free(struct session *s)
     matcher_free(s->matcher);
     checkpoints_free(s->checkpoints);
     mem_free(s->tokens);
-    mem_free(s->logits);
+    devices_offer_rows(s->engine, s->logits, 0);
+    mem_pages_free(s->logits, logits_bytes(s->engine));
     mem_free(s->routed);
     mem_free(s);
 }

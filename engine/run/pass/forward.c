@@ -20,20 +20,25 @@
 
 /* Buffers of a pass of max_rows rows: allocated at init, freed at the end, counted by
  * forward_footprint. APART: used (except for a few rows) only when a layer's blocks are sent one by
- * one; whole layers of one device use that device's own scratch. */
+ * one; whole layers of one device use that device's own scratch. ROWS: inputs and outputs of jobs,
+ * which devices may use in place: on pages of their own. */
 /* clang-format off */
-#define APART(X)                                 \
-    X(x_before, z.rows * z.hidden)               \
+#define APART_ROWS(X)                            \
     X(y, z.rows * z.hidden)                      \
     X(h, z.normed * z.rows * z.hidden)           \
-    X(scores, z.rows * z.experts)                \
     X(out, z.used * z.rows * z.hidden)
-#define BUFFERS(X)                               \
-    APART(X)                                     \
+#define APART_OTHERS(X)                          \
+    X(x_before, z.rows * z.hidden)               \
+    X(scores, z.rows * z.experts)
+#define APART(X) APART_ROWS(X) APART_OTHERS(X)
+#define ROWS(X)                                  \
+    APART_ROWS(X)                                \
     X(experts, z.layers * z.rows * z.used)       \
     X(weights, z.layers * z.rows * z.used)       \
+    X(x, z.rows * z.hidden)
+#define OTHERS(X)                                \
+    APART_OTHERS(X)                              \
     X(ran_on, z.layers * z.experts)              \
-    X(x, z.rows * z.hidden)                      \
     X(deferred.out, FORWARD_DEFERRED * z.hidden) \
     X(row, z.rows * z.used)                      \
     X(slot, z.rows * z.used)                     \
@@ -49,6 +54,7 @@
     X(head_strengths, z.rows)                    \
     X(resume_at, z.rows)                         \
     X(hands_over, z.rows)
+#define BUFFERS(X) ROWS(X) OTHERS(X)
 /* clang-format on */
 
 struct sizes {
@@ -102,10 +108,15 @@ size_t forward_apart_footprint(const struct hparams *hp, int max_rows)
 
 static bool take_buffers(struct forward *f, struct sizes z)
 {
+#define X(buffer, count)                                       \
+    if (!(f->buffer = mem_pages((count) * sizeof *f->buffer))) \
+        return false;
+    ROWS(X)
+#undef X
 #define X(buffer, count)                                    \
     if (!(f->buffer = mem_alloc(count, sizeof *f->buffer))) \
         return false;
-    BUFFERS(X)
+    OTHERS(X)
 #undef X
     return true;
 }
@@ -133,10 +144,27 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
 
 void forward_release(struct forward *f)
 {
+    struct sizes z;
+
+    if (!f->model)
+        return;
+    z = sizes_of(&f->model->hp, f->max_rows);
+#define X(buffer, count) mem_pages_free(f->buffer, (count) * sizeof *f->buffer);
+    ROWS(X)
+#undef X
 #define X(buffer, count) mem_free(f->buffer);
-    BUFFERS(X)
+    OTHERS(X)
 #undef X
     memset(f, 0, sizeof *f);
+}
+
+void forward_offer_rows(const struct forward *f, const struct device_slot *s)
+{
+    struct sizes z = sizes_of(&f->model->hp, f->max_rows);
+
+#define X(buffer, count) s->ops->host_rows(s->device, f->buffer, (count) * sizeof *f->buffer);
+    ROWS(X)
+#undef X
 }
 
 static bool fuses(const struct device_slot *s, int layer)

@@ -105,6 +105,8 @@ size_t forward_footprint(const struct hparams *hp, int max_rows);
  * experts on disk, or a trace. */
 size_t forward_apart_footprint(const struct hparams *hp, int max_rows);
 void forward_release(struct forward *f);
+/* Tells a device that has host_rows where the rows of jobs are. */
+void forward_offer_rows(const struct forward *f, const struct device_slot *s);
 /* Sets the plan for the next passes (kept by pointer), and the number of open slots; call it again
  * after every change of its contents. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);

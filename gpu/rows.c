@@ -1,0 +1,221 @@
+/* How the rows of jobs come to the device and back. Engine thread; nothing here waits.
+ *
+ * In place, where the device shares the host's memory and reads what the host writes without being
+ * told (bool share): the host offers the memory that its rows are in (device_ops.host_rows), a
+ * buffer is made of each piece, and a job's kernels get that buffer instead of the device's own.
+ * While a job runs the piece is the device's (unmapped), from its end on the host's again; what a
+ * job of another device does with other rows of it meanwhile is what
+ * CL_DEVICE_SVM_FINE_GRAIN_BUFFER allows.
+ *
+ * Else through pinned memory: drivers pin the pages of other memory before they copy from or to it.
+ * What that saves was not measured. Opened and closed by memory.c; without room, rows are copied
+ * from where they are. */
+#include "gpu/internal.h"
+#include "engine/base/mem.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define LEAST ((size_t)1 << 10) /* bytes for which it is worth a copy by the host */
+#define ALIGN ((size_t)256)
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void *take(struct pinned *p, size_t bytes)
+{
+    char *at;
+
+    if (!p->map || bytes < LEAST || rounded(bytes) > p->size - p->used)
+        return NULL;
+    at = p->map + p->used;
+    p->used += rounded(bytes);
+    return at;
+}
+
+const void *pinned_write(struct device *d, const void *data, size_t bytes)
+{
+    void *at = take(&d->pinned, bytes);
+
+    return at ? memcpy(at, data, bytes) : data;
+}
+
+void *pinned_read(struct device *d, void *data, size_t bytes)
+{
+    struct pinned *p = &d->pinned;
+    void *at = p->n_reads < PINNED_READS ? take(p, bytes) : NULL;
+
+    if (!at)
+        return data;
+    p->read[p->n_reads++] = (struct pinned_read){data, at, bytes};
+    return at;
+}
+
+void pinned_done(struct device *d, bool right)
+{
+    struct pinned *p = &d->pinned;
+
+    for (int i = 0; i < p->n_reads && right; i++)
+        memcpy(p->read[i].to, p->read[i].from, p->read[i].bytes);
+    p->n_reads = 0;
+    p->used = 0;
+}
+
+static void buffer_release(cl_mem *mem)
+{
+    if (*mem)
+        cl.ReleaseMemObject(*mem);
+    *mem = NULL;
+}
+
+static void forget(struct device *d, const void *at)
+{
+    struct host_rows *r = &d->host_rows;
+
+    for (int i = 0; i < r->n; i++)
+        if (r->piece[i].at == at) {
+            buffer_release(&r->piece[i].mem);
+            r->piece[i] = r->piece[--r->n];
+            return;
+        }
+}
+
+/* What fails here is copied: the buffer is no driver's duty. */
+void rows_offer(struct device *d, void *at, size_t bytes)
+{
+    struct host_rows *r = &d->host_rows;
+    struct host_piece p = {.at = at, .bytes = bytes};
+    cl_int rc = CL_SUCCESS;
+
+    forget(d, at);
+    if (!d->share || !d->target.coherent || d->lost || !bytes || (uintptr_t)at % PAGE ||
+        bytes > d->target.info.max_alloc || !MEM_ROOM(r->piece, r->n, r->room, 16))
+        return;
+    if (!cl_injected(&rc)) /* whole cache lines: the rest of the page is nobody's */
+        p.mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR,
+                                (bytes + 63) / 64 * 64, at, &rc);
+    if (rc == CL_SUCCESS && p.mem)
+        r->piece[r->n++] = p;
+}
+
+void rows_close(struct device *d)
+{
+    struct host_rows *r = &d->host_rows;
+
+    for (int i = 0; i < r->n; i++)
+        buffer_release(&r->piece[i].mem);
+    mem_free(r->piece);
+    memset(r, 0, sizeof *r);
+}
+
+static struct host_piece *piece_of(struct device *d, const void *data, size_t bytes)
+{
+    struct host_rows *r = &d->host_rows;
+
+    for (int i = 0; i < r->n; i++) {
+        struct host_piece *p = &r->piece[i];
+
+        if ((const char *)data >= p->at && (const char *)data + bytes <= p->at + p->bytes)
+            return p;
+    }
+    return NULL;
+}
+
+/* The host's part of a piece becomes the device's. */
+static cl_int give(struct device *d, struct host_piece *p)
+{
+    cl_int rc = CL_SUCCESS;
+
+    if (p->map && !cl_injected(&rc))
+        rc = cl.EnqueueUnmapMemObject(d->queue, p->mem, p->map, 0, NULL, NULL);
+    p->map = NULL;
+    return rc;
+}
+
+/* Binds bytes of a piece: whole, or from an offset on that the device can start at. */
+static int bind(struct device *d, cl_mem *slot, struct host_piece *p, const void *data,
+                size_t bytes, bool whole)
+{
+    struct host_rows *r = &d->host_rows;
+    struct bound_rows *b = &r->bound[r->n_bound];
+    const cl_buffer_region region = {(size_t)((const char *)data - p->at), bytes};
+    cl_int rc = CL_SUCCESS;
+    cl_mem part = NULL;
+
+    if (r->n_bound == BOUND_ROWS)
+        return 0;
+    if (!whole && region.origin) {
+        if (region.origin % (d->target.align ? d->target.align : PAGE))
+            return 0;
+        if (!cl_injected(&rc))
+            part = cl.CreateSubBuffer(p->mem, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                      &region, &rc);
+        if (rc != CL_SUCCESS || !part)
+            return 0;
+    }
+    if (give(d, p) != CL_SUCCESS) {
+        buffer_release(&part);
+        return 0;
+    }
+    *b = (struct bound_rows){slot, *slot, part, p, region.origin, bytes};
+    *slot = part ? part : p->mem;
+    r->n_bound++;
+    return 1;
+}
+
+int rows_bind(struct device *d, cl_mem *slot, const void *data, size_t bytes)
+{
+    struct host_piece *p = piece_of(d, data, bytes);
+
+    return p ? bind(d, slot, p, data, bytes, false) : 0;
+}
+
+int rows_bind_at(struct device *d, cl_mem *slot, const void *data, size_t bytes, size_t *offset)
+{
+    struct host_piece *p = piece_of(d, data, bytes);
+
+    *offset = p ? (size_t)((const char *)data - p->at) : 0;
+    return p ? bind(d, slot, p, data, bytes, true) : 0;
+}
+
+void rows_unbind(struct device *d, int n)
+{
+    struct host_rows *r = &d->host_rows;
+
+    while (r->n_bound > n) {
+        struct bound_rows *b = &r->bound[--r->n_bound];
+
+        *b->slot = b->own;
+        buffer_release(&b->part);
+    }
+}
+
+/* What the job's kernels were given is the host's again when they are done. */
+cl_int rows_end(struct device *d)
+{
+    struct host_rows *r = &d->host_rows;
+    cl_int rc = CL_SUCCESS;
+
+    for (int i = 0; i < r->n_bound; i++) {
+        struct bound_rows *b = &r->bound[i];
+
+        if (!b->piece->map && rc == CL_SUCCESS && !cl_injected(&rc))
+            b->piece->map = cl.EnqueueMapBuffer(d->queue, b->piece->mem, CL_FALSE,
+                                                CL_MAP_READ | CL_MAP_WRITE, b->offset, b->bytes, 0,
+                                                NULL, NULL, &rc);
+    }
+    rows_unbind(d, 0);
+    return rc;
+}
+
+const void *rows_bound(const struct device *d, const cl_mem *slot)
+{
+    const struct host_rows *r = &d->host_rows;
+
+    for (int i = 0; i < r->n_bound; i++)
+        if (r->bound[i].slot == slot)
+            return r->bound[i].piece->at;
+    return NULL;
+}
