@@ -123,6 +123,13 @@ static struct host_piece *piece_of(struct device *d, const void *data, size_t by
     return NULL;
 }
 
+/* A CPU's OpenCL computes with the host's caches: whose memory it is says the end of a job alone.
+ */
+static bool maps(const struct device *d)
+{
+    return !d->target.info.is_cpu_type || opencl_tuning()->map_rows;
+}
+
 /* The host's part of a piece becomes the device's. */
 static cl_int give(struct device *d, struct host_piece *p)
 {
@@ -201,7 +208,7 @@ cl_int rows_end(struct device *d)
     for (int i = 0; i < r->n_bound; i++) {
         struct bound_rows *b = &r->bound[i];
 
-        if (!b->piece->map && rc == CL_SUCCESS && !cl_injected(&rc))
+        if (maps(d) && !b->piece->map && rc == CL_SUCCESS && !cl_injected(&rc))
             b->piece->map = cl.EnqueueMapBuffer(d->queue, b->piece->mem, CL_FALSE,
                                                 CL_MAP_READ | CL_MAP_WRITE, b->offset, b->bytes, 0,
                                                 NULL, NULL, &rc);

@@ -15,6 +15,7 @@ struct opencl_tuning {
                            find it */
     bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
                   staging memory */
+    bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
     bool small_local; /* treat the device as one with little local memory */
     int tile;         /* tokens per tile, 0: the default; fewer compile faster */
