@@ -56,6 +56,7 @@ struct wish {
     enum embed_pooling embed; /* not NONE: the answer is an embedding */
     bool asks;                /* the answer is the probabilities of turn.asked */
     bool tools;               /* tool calls are parsed out of the text */
+    bool functions;           /* calls are sent in OpenAI's earlier form */
     bool call;                /* the answer is only such a call, constrained by j->grammar */
     struct sampling sampling; /* of the first choice */
     float strengths[LORA_ADAPTERS];
