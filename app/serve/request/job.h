@@ -68,7 +68,7 @@ struct job {
     const struct dialect *dialect;
     struct job *next; /* in the queue to the dispatcher; then in the list of running jobs */
     json_t *body;     /* the request */
-    int other_model;  /* index in the registry of the model it names; -1: the loaded one */
+    int other_model;  /* of the registry, to be loaded for it; -1: what is loaded is its model */
     char id[48];
     int64_t created;
     struct wish wish;
