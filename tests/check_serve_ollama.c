@@ -277,8 +277,13 @@ START_TEST(unloads)
         json_decref(serving_post("/api/show", "{\"model\": \"" MODEL "\"}", 200));
         ck_assert(!is_loaded());
         o = serving_post(loading[i], loading[i + 1], 200);
-        if (i == 0)
+        if (i == 0) {
+            json_int_t loading_ns = json_integer_value(json_object_get(o, "load_duration"));
+
             ck_assert_str_eq(string_of(json_object_get(o, "message"), "content"), HELLO_TEXT);
+            ck_assert(0 < loading_ns &&
+                      loading_ns < json_integer_value(json_object_get(o, "total_duration")));
+        }
         json_decref(o);
         ck_assert(is_loaded());
     }

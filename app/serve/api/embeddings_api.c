@@ -103,8 +103,9 @@ static void ollama_whole(struct job *j, struct strbuf *out)
         put_numbers(out, j->tasks[i].embedding,
                     finish_values(j, &j->tasks[i], j->server->embedding.normalize));
     }
-    strbuf_printf(out, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%d}",
-                  (unsigned long long)(clock_now() - j->x->begun_ns), job_usage(j).prompt);
+    strbuf_printf(out, "],\"total_duration\":%llu,\"load_duration\":%llu,\"prompt_eval_count\":%d}",
+                  (unsigned long long)(clock_now() - j->x->begun_ns),
+                  (unsigned long long)j->x->waited_ns, job_usage(j).prompt);
 }
 
 /* The earlier form, which is not normalised. */

@@ -77,7 +77,7 @@ static json_t *finish(json_t *o, const struct job *j)
     json_object_set_new(o, "done_reason", json_string(cut ? "length" : "stop"));
     json_object_set_new(o, "total_duration",
                         json_integer((json_int_t)(clock_now() - j->x->begun_ns)));
-    json_object_set_new(o, "load_duration", json_integer(0)); /* the model was loaded */
+    json_object_set_new(o, "load_duration", json_integer((json_int_t)j->x->waited_ns));
     json_object_set_new(o, "prompt_eval_count", json_integer(t->n_prompt));
     json_object_set_new(o, "prompt_eval_duration", json_integer((json_int_t)t->done.prefill_ns));
     json_object_set_new(o, "eval_count", json_integer(t->done.completion_tokens));

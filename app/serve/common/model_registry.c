@@ -503,6 +503,7 @@ static struct ticket *decide(struct model_registry *s, int loaded)
     s->wanted = s->first ? s->first->model : -1;
     for (struct ticket *t = ready; t; t = t->next) {
         t->x->admitted = true;
+        t->x->waited_ns = clock_now() - t->x->begun_ns;
         s->admitted++;
     }
     return ready;
