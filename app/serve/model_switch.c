@@ -231,7 +231,7 @@ static void fall_asleep(struct model_switch *k)
     atomic_store(&s->unloaded, true);
     drop_engine(s);
     k->used = 0;
-    server_say(s, "%s is unloaded, as keep_alive wishes; the next request loads it", k->id);
+    server_say(s, "unloaded, as keep_alive wishes: %s", k->id);
 }
 
 /* Whether the model's time without requests is over. */
@@ -287,7 +287,8 @@ static int begin(struct model_switch *k, int wanted, struct error *e)
         !dispatcher_idle(s->dispatcher))
         return 0;
     k->back = registry_loaded(s->registry);
-    server_say(s, "loading %s, which a request names", registry_id(s->registry, (size_t)wanted));
+    server_say(s, "loading %s, which a request %s", registry_id(s->registry, (size_t)wanted),
+               wanted == k->back ? "needs" : "names");
     return replace(k, e);
 }
 
