@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #define CHAT_API "/api/chat"
 #define GENERATE "/api/generate"
@@ -223,6 +225,147 @@ START_TEST(loads)
 }
 END_TEST
 
+/* ---- how long the model stays ---- */
+
+static bool is_loaded(void)
+{
+    json_t *o = get("/api/ps", 200);
+    bool loaded = json_array_size(json_object_get(o, "models")) > 0;
+
+    json_decref(o);
+    return loaded;
+}
+
+static void wait_until_unloaded(void)
+{
+    for (int i = 0; i < 200 && is_loaded(); i++)
+        usleep(50000);
+    ck_assert(!is_loaded());
+}
+
+/* Said to be unloaded it is; what needs no model is answered, and what needs one loads it. */
+START_TEST(unloads)
+{
+    static const char *const loading[] = {
+        CHAT_API,
+        "{" HELLO ", \"stream\": false, " SHORT "}",
+        "/v1/chat/completions",
+        "{" HELLO ", \"max_tokens\": 2}",
+        "/tokenize",
+        "{\"content\": \"Hello\"}",
+        "/api/embed",
+        "{\"input\": \"Hello\"}",
+        "/v1/completions",
+        "{\"prompt\": \"Hello\", \"max_tokens\": 2}",
+        CHAT_API,
+        "{\"messages\": []}",
+        GENERATE,
+        "{\"keep_alive\": \"5m\"}",
+    };
+    static const char *const others[] = {"/api/tags", "/v1/models", "/health", "/api/version"};
+
+    for (size_t i = 0; i < sizeof loading / sizeof *loading; i += 2) {
+        json_t *o = serving_post(GENERATE, "{\"keep_alive\": 0}", 200);
+
+        ck_assert_str_eq(string_of(o, "done_reason"), "unload");
+        json_decref(o);
+        wait_until_unloaded();
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            json_decref(get(others[k], 200));
+        json_decref(get("/slots", 503));
+        json_decref(serving_post(GENERATE, "{\"keep_alive\": 0}", 200)); /* once more: nothing */
+        json_decref(serving_post("/api/show", "{\"model\": \"" MODEL "\"}", 200));
+        ck_assert(!is_loaded());
+        o = serving_post(loading[i], loading[i + 1], 200);
+        if (i == 0) {
+            json_int_t loading_ns = json_integer_value(json_object_get(o, "load_duration"));
+
+            ck_assert_str_eq(string_of(json_object_get(o, "message"), "content"), HELLO_TEXT);
+            ck_assert(0 < loading_ns &&
+                      loading_ns < json_integer_value(json_object_get(o, "total_duration")));
+        }
+        json_decref(o);
+        ck_assert(is_loaded());
+    }
+}
+END_TEST
+
+/* The newest request of Ollama's API says how long; every other one lets that begin again. */
+START_TEST(goes_after_its_time)
+{
+    json_t *o = serving_post(
+               CHAT_API, "{" HELLO ", \"stream\": false, \"keep_alive\": \"1s\", " SHORT "}", 200),
+           *ps = get("/api/ps", 200);
+    const json_t *first = json_array_get(json_object_get(ps, "models"), 0);
+
+    ck_assert(strncmp(string_of(first, "expires_at"), "2318", 4) != 0);
+    json_decref(ps);
+    json_decref(o);
+    wait_until_unloaded();
+    o = serving_post(CHAT_API, "{" HELLO ", \"stream\": false, \"keep_alive\": 0, " SHORT "}", 200);
+    ck_assert_str_eq(string_of(json_object_get(o, "message"), "content"), HELLO_TEXT);
+    json_decref(o);
+    wait_until_unloaded();
+    json_decref(serving_post(CHAT_API, "{" HELLO ", \"stream\": false, " SHORT "}", 200));
+    ps = get("/api/ps", 200);
+    first = json_array_get(json_object_get(ps, "models"), 0);
+    ck_assert(strncmp(string_of(first, "expires_at"), "2318", 4) == 0);
+    json_decref(ps);
+}
+END_TEST
+
+static void *ask_and_unload(void *arg)
+{
+    for (int i = 0; i < 6; i++) {
+        struct reply r = serving_ask(
+            "POST", CHAT_API, NULL, "{" HELLO ", \"stream\": false, \"keep_alive\": 0, " SHORT "}");
+
+        ck_assert_msg(r.status == 200 && strstr(r.body, HELLO_TEXT), "%d %s", r.status, r.body);
+        free(r.head);
+    }
+    return NULL;
+}
+
+/* Whoever is being answered is answered to the end, whoever comes meanwhile waits for the model. */
+START_TEST(unloading_costs_nobody_an_answer)
+{
+    pthread_t threads[4];
+
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, ask_and_unload, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    wait_until_unloaded();
+}
+END_TEST
+
+/* While it was unloaded its file went away: requests are told, and the server stays. */
+START_TEST(a_file_that_is_gone)
+{
+    char path[300], away[320], copy[900];
+    json_t *o;
+
+    snprintf(path, sizeof path, "%s/gone.gguf", support_tmpdir());
+    snprintf(away, sizeof away, "%s.away", path);
+    snprintf(copy, sizeof copy, "cp '%s/configs/models/" MODEL ".gguf' '%s'", support_root(), path);
+    ck_assert_int_eq(system(copy), 0);
+    serving_start((const char *const[]){"-m", path, "--plain", NULL});
+    json_decref(serving_post(GENERATE, "{\"keep_alive\": 0}", 200));
+    wait_until_unloaded();
+    ck_assert_int_eq(rename(path, away), 0);
+    for (int i = 0; i < 2; i++) {
+        o = serving_post(CHAT_API, "{" HELLO ", \"stream\": false, " SHORT "}", 500);
+        ck_assert_msg(strstr(string_of(o, "error"), "cannot be loaded"), "%s",
+                      string_of(o, "error"));
+        json_decref(o);
+    }
+    ck_assert_int_eq(rename(away, path), 0);
+    o = serving_post(CHAT_API, "{" HELLO ", \"stream\": false, " SHORT "}", 200);
+    ck_assert_str_eq(string_of(json_object_get(o, "message"), "content"), HELLO_TEXT);
+    json_decref(o);
+}
+END_TEST
+
 START_TEST(models_are_listed)
 {
     json_t *tags = get("/api/tags", 200), *ps = get("/api/ps", 200),
@@ -428,7 +571,8 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("serve_ollama");
-    TCase *t = tcase_create("plain"), *tools = tcase_create("tools");
+    TCase *t = tcase_create("plain"), *tools = tcase_create("tools"),
+          *alone = tcase_create("alone");
 
     tcase_set_timeout(t, 120);
     tcase_set_timeout(tools, 120);
@@ -437,11 +581,18 @@ static Suite *suite(void)
     tcase_add_test(t, generates);
     tcase_add_test(t, options);
     tcase_add_test(t, loads);
+    tcase_add_test(t, unloads);
+    tcase_add_test(t, goes_after_its_time);
+    tcase_add_test(t, unloading_costs_nobody_an_answer);
     tcase_add_test(t, models_are_listed);
     tcase_add_test(t, any_type_of_content);
     tcase_add_test(t, times_to_stay_loaded);
     tcase_add_test(t, what_is_wrong_is_told);
     suite_add_tcase(s, t);
+    tcase_set_timeout(alone, 60);
+    tcase_add_checked_fixture(alone, NULL, serving_end_well);
+    tcase_add_test(alone, a_file_that_is_gone);
+    suite_add_tcase(s, alone);
     tcase_add_checked_fixture(tools, with_tools, serving_end_well);
     tcase_add_test(tools, calls);
     tcase_add_test(tools, results);

@@ -1,6 +1,7 @@
 /* engine/text/tool_calls: what models say of calls, found where it stands. */
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "engine/text/answer_parts.h"
 #include "engine/text/call_stream.h"
 #include "engine/text/tool_calls.h"
 #include "tests/support.h"
@@ -377,14 +378,15 @@ static int collect_text(void *ctx, const char *text, const struct tool_call *cal
     return 0;
 }
 
-/* The text in pieces of `step` bytes, each copied so that a sanitizer sees its end. */
-static void stream_in(struct streamed *s, const char *text, size_t step)
+/* The text in a piece of `first` bytes and then in pieces of `step` bytes, each copied so that a
+ * sanitizer sees its end. */
+static void stream_in(struct streamed *s, const char *text, size_t first, size_t step)
 {
     const struct call_stream_sink sink = {s, stream_begin, stream_arguments, stream_end};
     struct call_stream c = {0};
     size_t n = strlen(text);
 
-    for (size_t have = step < n ? step : n;; have = have + step < n ? have + step : n) {
+    for (size_t have = first < n ? first : n;; have = have + step < n ? have + step : n) {
         char *copy = malloc(have);
 
         memcpy(copy, text, have);
@@ -401,15 +403,15 @@ static int check_streamed(const char *text, const json_t *parameters)
 {
     struct streamed whole = {.calls = json_array(), .parameters = parameters};
     size_t n = strlen(text), told = 0;
-    static const size_t steps[] = {1, 2, 3, 5, 7, 16, 4096};
 
     tool_calls_each(text, 0, n, collect_text, &whole);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    /* every size of pieces, and every place to cut it in two */
+    for (size_t i = 1; i <= 2 * n; i++) {
         struct streamed s = {.calls = json_array(), .parameters = parameters};
         json_t *call;
         size_t k;
 
-        stream_in(&s, text, steps[i]);
+        stream_in(&s, text, i <= n ? i : i - n, i <= n ? i : n);
         told = json_array_size(s.calls);
         json_array_foreach(s.calls, k, call)
         {
@@ -452,6 +454,68 @@ START_TEST(calls_of_each_family_stream)
 }
 END_TEST
 
+/* The text of harmony's calls so far, and what was told of it. */
+struct harmony {
+    struct streamed told;
+    struct call_stream calls;
+    char text[300];
+    size_t n;
+};
+
+static void take_part(void *ctx, enum answer_part part, const char *text, size_t n)
+{
+    struct harmony *h = ctx;
+    const struct call_stream_sink sink = {&h->told, stream_begin, stream_arguments, stream_end};
+
+    if (part != PART_TOOL_CALL)
+        return;
+    ck_assert(h->n + n < sizeof h->text);
+    memcpy(h->text + h->n, text, n);
+    h->n += n;
+    call_stream_read(&h->calls, h->text, h->n, &sink);
+}
+
+/* gpt-oss names the tool in a header of control tokens; what follows is told byte by byte. */
+START_TEST(harmonys_calls_stream)
+{
+    static const struct {
+        const char *text;
+        bool control;
+    } tokens[] = {{"<|channel|>", true},
+                  {"analysis", false},
+                  {"<|message|>", true},
+                  {"Hm.", false},
+                  {"<|end|>", true},
+                  {"<|start|>", true},
+                  {"assistant", false},
+                  {"<|channel|>", true},
+                  {"commentary to=functions.f ", false},
+                  {"<|constrain|>", true},
+                  {"json", false},
+                  {"<|message|>", true},
+                  {"{\"a\": \"some words\", \"b\": [1, {\"c\": null}]}", false}};
+    struct harmony h = {.told.calls = json_array()};
+    struct answer_parts p;
+    size_t last = sizeof tokens / sizeof *tokens - 1;
+
+    answer_parts_init(&p, (struct answer_format){.harmony = true}, false);
+    for (size_t i = 0; i < last; i++)
+        answer_parts_push(&p, tokens[i].text, strlen(tokens[i].text), tokens[i].control, take_part,
+                          &h);
+    for (size_t i = 0; tokens[last].text[i]; i++) {
+        answer_parts_push(&p, tokens[last].text + i, 1, false, take_part, &h);
+        ck_assert_uint_eq(json_array_size(h.told.calls), 1);
+        ck_assert_int_eq(strncmp(h.told.arguments, tokens[last].text, strlen(h.told.arguments)), 0);
+        if (i == strlen("{\"a\": \"some wo"))
+            ck_assert_msg(strstr(h.told.arguments, "some"), "%s", h.told.arguments);
+    }
+    answer_parts_end(&p, take_part, &h);
+    ck_assert_str_eq(h.told.arguments, tokens[last].text);
+    ck_assert_str_eq(json_string_value(json_array_get(json_array_get(h.told.calls, 0), 0)), "f");
+    json_decref(h.told.calls);
+}
+END_TEST
+
 START_TEST(values_stream_by_the_schema)
 {
     static const char *const ways[] = {
@@ -490,7 +554,7 @@ START_TEST(long_arguments_do_not_wait)
 
         memset(text + n, 'x', 400);
         text[n + 400] = 0;
-        stream_in(&s, text, 10);
+        stream_in(&s, text, 10, 10);
         ck_assert_msg(strlen(s.arguments) >= 6 + 400 - 20, "%s: %zu of 400", starts[i],
                       strlen(s.arguments));
         json_decref(s.calls);
@@ -546,6 +610,7 @@ static Suite *suite(void)
     tcase_add_test(c, arguments_as_they_were_written);
     tcase_add_test(c, the_taker_may_stop);
     tcase_add_loop_test(c, calls_stream_as_they_are_read, 0, (int)(sizeof cases / sizeof *cases));
+    tcase_add_test(c, harmonys_calls_stream);
     tcase_add_loop_test(c, calls_of_each_family_stream, 0,
                         (int)(sizeof families / sizeof *families));
     tcase_add_loop_test(c, values_stream_by_the_schema, 0, (int)(sizeof typed / sizeof *typed));

@@ -50,6 +50,7 @@ struct ui_request {
 struct ui_serving {
     char where[64];
     bool ready, draining;
+    bool unloaded;                    /* there is no model until the next request */
     int n_sessions, running, waiting; /* choices being answered and waiting */
     int context;                      /* most tokens of a session */
     struct ui_session sessions[UI_SESSIONS];

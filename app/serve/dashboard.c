@@ -143,6 +143,7 @@ static void look(void *ctx, uint64_t now)
     d->serving.n_sessions = d->server->parallel;
     d->serving.context = info ? info->context : 0;
     d->serving.ready = atomic_load(&d->server->ready);
+    d->serving.unloaded = atomic_load(&d->server->unloaded) && !d->server->worker;
     d->serving.draining = atomic_load(&d->server->draining);
     if (d->named && !info)
         forget_model(d);

@@ -9,6 +9,7 @@
 #include "app/serve/request/rerank_prompt.h"
 #include "app/setup/fit_remedy.h"
 #include "app/setup/recommended.h"
+#include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
@@ -186,7 +187,7 @@ static int read_again(struct exchange *x)
     return request_pool_submit(x->server->pool, x);
 }
 
-/* Keeps the present model. */
+/* Keeps the present model, or none while that is unloaded. */
 static void give_up(struct model_switch *k, int model, const struct error *e)
 {
     struct refusal why = why_not(k, model, e);
@@ -195,25 +196,72 @@ static void give_up(struct model_switch *k, int model, const struct error *e)
 
     recommended_switch(k->o, k->setup->model_path, NULL, NULL, &ignored);
     registry_refuse(registry, model, &why);
-    registry_settle(registry, registry_loaded(registry), read_again);
+    if (!registry_asleep(registry))
+        registry_settle(registry, registry_loaded(registry), read_again);
+}
+
+/* Closes the engine, after the dispatcher was released. Requests find none from here on. */
+static void drop_engine(struct server *s)
+{
+    struct worker *old;
+
+    atomic_store(&s->ready, false);
+    old = s->worker;
+    s->worker = NULL;
+    registry_unlock(s->registry);
+    worker_stop(old);
+    server_status_forget_engine(s->status);
+}
+
+/* Nobody asked for as long as the newest keep_alive says. A request that is being read, or was
+ * submitted meanwhile, comes first. */
+static void fall_asleep(struct model_switch *k)
+{
+    struct server *s = k->server;
+
+    if (!dispatcher_idle(s->dispatcher) || !registry_quiet(s->registry))
+        return;
+    registry_lock(s->registry);
+    if (!dispatcher_idle(s->dispatcher)) {
+        registry_unlock(s->registry);
+        return;
+    }
+    dispatcher_release(s->dispatcher);
+    registry_sleep(s->registry);
+    atomic_store(&s->unloaded, true);
+    drop_engine(s);
+    k->used = 0;
+    server_say(s, "unloaded, as keep_alive wishes: %s", k->id);
+}
+
+/* Whether the model's time without requests is over. */
+static bool is_over(struct model_switch *k)
+{
+    struct server *s = k->server;
+    uint64_t at = registry_expires(s->registry);
+    struct dispatcher_figures f;
+
+    if (!at)
+        return false;
+    dispatcher_look(s->dispatcher, &f);
+    if (!dispatcher_idle(s->dispatcher) || f.requests != k->used) {
+        k->used = f.requests;
+        registry_use(s->registry);
+        return false;
+    }
+    return clock_now() >= at;
 }
 
 /* Nothing computes, no request is being read: k->next replaces the current engine. */
 static int replace(struct model_switch *k, struct error *e)
 {
     struct server *s = k->server;
-    struct worker *old;
     int rc;
 
     dispatcher_release(s->dispatcher);
     registry_lock(s->registry);
-    atomic_store(&s->ready, false);
-    old = s->worker;
-    s->worker = NULL;
-    registry_unlock(s->registry);
-    worker_stop(old);
+    drop_engine(s);
     release(&k->setup);
-    server_status_forget_engine(s->status);
     registry_lock(s->registry);
     k->setup = k->next;
     k->next = NULL;
@@ -239,7 +287,8 @@ static int begin(struct model_switch *k, int wanted, struct error *e)
         !dispatcher_idle(s->dispatcher))
         return 0;
     k->back = registry_loaded(s->registry);
-    server_say(s, "loading %s, which a request names", registry_id(s->registry, (size_t)wanted));
+    server_say(s, "loading %s, which a request %s", registry_id(s->registry, (size_t)wanted),
+               wanted == k->back ? "needs" : "names");
     return replace(k, e);
 }
 
@@ -251,10 +300,15 @@ int model_switch_step(struct model_switch *k, struct error *e)
     registry_watch(registry);
     if (k->changing && atomic_load(&k->server->ready)) {
         k->changing = false;
+        atomic_store(&k->server->unloaded, false);
         registry_settle(registry, k->next_model, read_again);
         return 1;
     }
-    return !k->changing && wanted >= 0 ? begin(k, wanted, e) : 0;
+    if (!k->changing && wanted >= 0)
+        return begin(k, wanted, e);
+    if (!k->changing && atomic_load(&k->server->ready) && is_over(k))
+        fall_asleep(k);
+    return 0;
 }
 
 int model_switch_recover(struct model_switch *k, struct error *e)
@@ -266,6 +320,15 @@ int model_switch_recover(struct model_switch *k, struct error *e)
         return e->code;
     why = why_not(k, k->next_model, e);
     registry_refuse(k->server->registry, k->next_model, &why);
+    if (registry_asleep(k->server->registry)) { /* nor was there one before */
+        dispatcher_release(k->server->dispatcher);
+        registry_lock(k->server->registry);
+        drop_engine(k->server);
+        dispatcher_forgive(k->server->dispatcher);
+        k->changing = false;
+        *e = (struct error){0};
+        return 0;
+    }
     k->back = -1;
     rc = prepare(k, back, e);
     return rc < 0 ? rc : replace(k, e);

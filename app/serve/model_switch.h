@@ -1,7 +1,8 @@
 /* The model that the server has loaded: that of the command line, or another one of the registry
  * when a request asks for it. The old engine is closed before the new one is opened, since two
  * seldom fit into memory; whether the new one will fit is checked while the old one still answers,
- * and if loading fails the previous one is reloaded. Main thread. */
+ * and if loading fails the previous one is reloaded. A model without requests for the time of the
+ * newest keep_alive is unloaded, until a request needs one. Main thread. */
 #ifndef APP_SERVE_MODEL_SWITCH_H
 #define APP_SERVE_MODEL_SWITCH_H
 
@@ -16,6 +17,7 @@ struct model_switch {
     struct engine_setup *next;  /* of the wanted one; NULL: none, or not checked yet */
     int next_model, back;       /* in the registry; back: the previous one, -1: none */
     bool changing;              /* next_model is being loaded */
+    uint64_t used;              /* requests to the engine when that was last looked at */
 };
 
 /* Checks the command line's model and the registry; loads nothing. Errors of engine_setup_prepare

@@ -296,8 +296,12 @@ static int title_model(struct canvas *c, int x, int width, const struct ui_model
     x += canvas_text_fit(c, x, 0, width >= 100 ? 44 : 30, bar, text);
     if (!m->loading)
         return x;
-    snprintf(text, sizeof text, "%sloading %.0f %%", m->model_name[0] ? " · " : "",
-             m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+    if (m->serving && m->serving->unloaded)
+        snprintf(text, sizeof text, " · unloaded");
+    else
+        snprintf(text, sizeof text, "%sloading %.0f %%", m->model_name[0] ? " · " : "",
+                 m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total
+                                   : 0);
     return canvas_text(c, x, 0, dim, text);
 }
 

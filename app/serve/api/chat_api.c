@@ -5,6 +5,7 @@
 #include "app/serve/api/usage.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/conversation_json.h"
+#include "app/serve/request/functions.h"
 #include "app/serve/request/job.h"
 #include "app/serve/request/request_fields.h"
 
@@ -71,8 +72,14 @@ static void chat_piece(struct job *j, struct task *t, enum answer_part part, con
 
 static void chat_call_begin(struct job *j, struct task *t, const json_t *call, size_t i)
 {
-    json_t *copy = json_copy((json_t *)(uintptr_t)call);
+    json_t *copy;
 
+    if (j->wish.functions) {
+        put_delta(j, t, json_pack("{s:O}", "function_call", json_object_get(call, "function")),
+                  NULL, NULL);
+        return;
+    }
+    copy = json_copy((json_t *)(uintptr_t)call);
     json_object_set_new(copy, "index", json_integer((json_int_t)i));
     put_delta(j, t, json_pack("{s:[o]}", "tool_calls", copy), NULL, NULL);
 }
@@ -80,8 +87,9 @@ static void chat_call_begin(struct job *j, struct task *t, const json_t *call, s
 static void chat_call_piece(struct job *j, struct task *t, size_t i, const char *json, size_t n)
 {
     put_delta(j, t,
-              json_pack("{s:[{s:I, s:{s:s%}}]}", "tool_calls", "index", (json_int_t)i, "function",
-                        "arguments", json, n),
+              j->wish.functions ? json_pack("{s:{s:s%}}", "function_call", "arguments", json, n)
+                                : json_pack("{s:[{s:I, s:{s:s%}}]}", "tool_calls", "index",
+                                            (json_int_t)i, "function", "arguments", json, n),
               NULL, NULL);
 }
 
@@ -90,9 +98,16 @@ static void chat_call_end(struct job *j, struct task *t, const json_t *call, siz
     /* the next call or the end says so */
 }
 
+static const char *finish_of(const struct job *j, const struct task *t)
+{
+    bool calls = j->wish.functions && strcmp(t->finish, "tool_calls") == 0;
+
+    return calls ? "function_call" : t->finish;
+}
+
 static void chat_task_end(struct job *j, struct task *t)
 {
-    put_delta(j, t, json_object(), take_fresh(t), t->finish);
+    put_delta(j, t, json_object(), take_fresh(t), finish_of(j, t));
 }
 
 static void chat_end(struct job *j)
@@ -119,7 +134,10 @@ static json_t *message_of(const struct task *t)
     if (t->reasoning.len)
         json_object_set_new(m, "reasoning_content",
                             json_stringn(t->reasoning.data, t->reasoning.len));
-    if (t->tool_calls)
+    if (t->tool_calls && t->job->wish.functions)
+        json_object_set(m, "function_call",
+                        json_object_get(json_array_get(t->tool_calls, 0), "function"));
+    else if (t->tool_calls)
         json_object_set(m, "tool_calls", t->tool_calls);
     return m;
 }
@@ -134,7 +152,7 @@ static json_t *chat_whole(struct job *j)
 
         json_array_append_new(choices, json_pack("{s:i, s:o, s:o?, s:s}", "index", t->index,
                                                  "message", message_of(t), "logprobs", logprobs,
-                                                 "finish_reason", t->finish));
+                                                 "finish_reason", finish_of(j, t)));
     }
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:o, s:o}", "id", j->id, "object",
                      "chat.completion", "created", (json_int_t)j->created, "model",
@@ -178,8 +196,8 @@ static int read_chat(struct job *j, struct refusal *r)
     struct prompt prompt = {0};
     int rc;
 
-    if (request_body(j, r) < 0 || request_common(j, r) < 0 || request_stops(j, "stop", r) < 0 ||
-        read_logprobs(j, r) < 0)
+    if (request_body(j, r) < 0 || functions_read(j, r) < 0 || request_common(j, r) < 0 ||
+        request_stops(j, "stop", r) < 0 || read_logprobs(j, r) < 0)
         return -1;
     from.list = field_get(j->body, "messages");
     rc = conversation_prompt(j, &from, &prompt, r);
@@ -196,7 +214,7 @@ static int apply_template(struct job *j, struct strbuf *text, struct refusal *r)
 {
     struct conversation_source from = {.name = "messages"};
 
-    if (!(j->body = request_json(j->x, r)))
+    if (!(j->body = request_json(j->x, r)) || functions_read(j, r) < 0)
         return -1;
     from.list = field_get(j->body, "messages");
     return conversation_text(j, &from, text, r);

@@ -2,6 +2,8 @@
  * task, so that they share passes with each other and with answers. Reading: pool; writing:
  * dispatcher. */
 #include "app/serve/api/apis.h"
+#include "app/serve/api/ollama_input.h"
+#include "app/serve/common/model_registry.h"
 #include "app/serve/common/route.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/job.h"
@@ -101,8 +103,9 @@ static void ollama_whole(struct job *j, struct strbuf *out)
         put_numbers(out, j->tasks[i].embedding,
                     finish_values(j, &j->tasks[i], j->server->embedding.normalize));
     }
-    strbuf_printf(out, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%d}",
-                  (unsigned long long)(clock_now() - j->x->begun_ns), job_usage(j).prompt);
+    strbuf_printf(out, "],\"total_duration\":%llu,\"load_duration\":%llu,\"prompt_eval_count\":%d}",
+                  (unsigned long long)(clock_now() - j->x->begun_ns),
+                  (unsigned long long)j->x->waited_ns, job_usage(j).prompt);
 }
 
 /* The earlier form, which is not normalised. */
@@ -232,11 +235,22 @@ static int read_llama(struct job *j, struct refusal *r)
     return read_inputs(j, field_get(j->body, "content") ? "content" : "input", false, r);
 }
 
+/* While a request thread reads a request, its model is not unloaded. */
+static int read_kept(struct job *j, const char *name, bool truncate, struct refusal *r)
+{
+    int64_t keep_ns;
+
+    if (ollama_keep_alive(j, &keep_ns, r) < 0 || read_inputs(j, name, truncate, r) < 0)
+        return -1;
+    registry_keep(j->server->registry, keep_ns);
+    return 0;
+}
+
 static int read_ollama(struct job *j, struct refusal *r)
 {
     return read_common(j, r) < 0
                ? -1
-               : read_inputs(j, "input", !json_is_false(field_get(j->body, "truncate")), r);
+               : read_kept(j, "input", !json_is_false(field_get(j->body, "truncate")), r);
 }
 
 static int read_ollama_old(struct job *j, struct refusal *r)
@@ -245,7 +259,7 @@ static int read_ollama_old(struct job *j, struct refusal *r)
         return -1;
     if (!json_is_string(field_get(j->body, "prompt")))
         return refuse(r, 400, "invalid_type", "prompt", "'prompt' must be a string");
-    return read_inputs(j, "prompt", true, r);
+    return read_kept(j, "prompt", true, r);
 }
 
 void api_embeddings(struct exchange *x)

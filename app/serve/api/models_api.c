@@ -9,14 +9,16 @@
 
 void api_health(struct exchange *x)
 {
-    if (atomic_load(&x->server->ready) && !atomic_load(&x->server->draining)) {
+    const struct server *s = x->server;
+
+    /* an unloaded model is loaded by the next request */
+    if ((atomic_load(&s->ready) || registry_asleep(s->registry)) && !atomic_load(&s->draining)) {
         reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
         return;
     }
     x->retry_after = 1;
     reply_json(x, 503,
-               json_pack("{s:s}", "status",
-                         atomic_load(&x->server->draining) ? "stopping" : "loading"));
+               json_pack("{s:s}", "status", atomic_load(&s->draining) ? "stopping" : "loading"));
 }
 
 /* OpenAI's fields, then Anthropic's, whose client reads the same list, and vLLM's for the context,
@@ -34,11 +36,12 @@ static json_t *model_json(const struct server *s, int i)
     if (info)
         json_object_set_new(o, "max_model_len", json_integer(info->context));
     if (registry_id(s->registry, 1))
-        json_object_set_new(o, "status",
-                            json_pack("{s:s}", "value",
-                                      registry_loaded(s->registry) != i ? "unloaded"
-                                      : atomic_load(&s->ready)          ? "loaded"
-                                                                        : "loading"));
+        json_object_set_new(
+            o, "status",
+            json_pack("{s:s}", "value",
+                      registry_loaded(s->registry) != i || registry_asleep(s->registry) ? "unloaded"
+                      : atomic_load(&s->ready)                                          ? "loaded"
+                                               : "loading"));
     return o;
 }
 

@@ -2,6 +2,7 @@
 #include "app/serve/api/apis.h"
 #include "app/serve/api/ollama_input.h"
 #include "app/serve/api/ollama_time.h"
+#include "app/serve/common/model_registry.h"
 #include "app/serve/dispatch/dispatcher.h"
 #include "app/serve/request/conversation_json.h"
 #include "app/serve/request/job.h"
@@ -76,7 +77,7 @@ static json_t *finish(json_t *o, const struct job *j)
     json_object_set_new(o, "done_reason", json_string(cut ? "length" : "stop"));
     json_object_set_new(o, "total_duration",
                         json_integer((json_int_t)(clock_now() - j->x->begun_ns)));
-    json_object_set_new(o, "load_duration", json_integer(0)); /* the model was loaded */
+    json_object_set_new(o, "load_duration", json_integer((json_int_t)j->x->waited_ns));
     json_object_set_new(o, "prompt_eval_count", json_integer(t->n_prompt));
     json_object_set_new(o, "prompt_eval_duration", json_integer((json_int_t)t->done.prefill_ns));
     json_object_set_new(o, "eval_count", json_integer(t->done.completion_tokens));
@@ -210,20 +211,6 @@ static int read_generate(struct job *j, struct refusal *r)
     return rc < 0 ? rc : job_tasks(j, &prompt, 1, r);
 }
 
-/* Without a message or a prompt the model is to be loaded, or (keep_alive 0) unloaded, which it is
- * not: the server's model stays. */
-static void answer_load(struct exchange *x, const struct job *j)
-{
-    const json_t *alive = field_get(j->body, "keep_alive");
-    const char *text = json_string_value(alive);
-    bool unload = alive && (text ? strcmp(text, "0") == 0 : json_number_value(alive) == 0);
-    json_t *o = line(j, "", 0, NULL, 0, NULL);
-
-    json_object_set_new(o, "done", json_true());
-    json_object_set_new(o, "done_reason", json_string(unload ? "unload" : "load"));
-    reply_json(x, 200, o);
-}
-
 /* Nothing to answer. */
 static bool is_load(const struct job *j)
 {
@@ -231,6 +218,43 @@ static bool is_load(const struct job *j)
 
     return !v || (is_chat(j) ? json_is_array(v) && !json_array_size(v)
                              : json_is_string(v) && !json_string_length(v));
+}
+
+/* Without a message or a prompt the model is loaded, which it is, or (keep_alive 0) unloaded as
+ * soon as nothing is answered. One that is not loaded needs nothing for that. */
+static int load(struct job *j, int64_t keep_ns, struct refusal *r)
+{
+    struct model_registry *registry = j->server->registry;
+    bool loaded = request_model(j, r) == 0;
+    json_t *o;
+
+    if (r->status || (!loaded && keep_ns != 0))
+        return -1;
+    if (loaded)
+        registry_keep(registry, keep_ns);
+    o = line(j, "", 0, NULL, 0, NULL);
+    json_object_set_new(o, "done", json_true());
+    json_object_set_new(o, "done_reason", json_string(keep_ns == 0 ? "unload" : "load"));
+    reply_json(j->x, 200, o);
+    job_free(j);
+    return 0;
+}
+
+/* Takes j unless it is refused, or its model is to be loaded first. */
+static int submit(struct job *j, int (*read)(struct job *j, struct refusal *r), struct refusal *r)
+{
+    struct server *s = j->server;
+    int64_t keep_ns;
+
+    if ((!registry_asleep(s->registry) && server_ready(s, r) < 0) ||
+        !(j->body = request_json(j->x, r)) || ollama_keep_alive(j, &keep_ns, r) < 0)
+        return -1;
+    if (is_load(j))
+        return load(j, keep_ns, r);
+    if (request_model(j, r) < 0 || read(j, r) < 0 || dispatcher_submit(s->dispatcher, j, r) < 0)
+        return -1;
+    registry_keep(s->registry, keep_ns);
+    return 0;
 }
 
 static void answer(struct exchange *x, const struct dialect *dialect,
@@ -241,16 +265,8 @@ static void answer(struct exchange *x, const struct dialect *dialect,
 
     if (!j)
         refuse(&why, 503, "out_of_memory", NULL, "out of memory for the request");
-    else if (server_ready(x->server, &why) == 0 && request_body(j, &why) == 0 &&
-             ollama_keep_alive(j, &why) == 0) {
-        if (is_load(j)) {
-            answer_load(x, j);
-            job_free(j);
-            return;
-        }
-        if (read(j, &why) == 0 && dispatcher_submit(x->server->dispatcher, j, &why) == 0)
-            return;
-    }
+    else if (submit(j, read, &why) == 0)
+        return;
     if (!j || !request_waits(j, &why))
         reply_refusal(x, &why);
     job_free(j);

@@ -3,7 +3,10 @@
 
 #include "app/serve/request/request_fields.h"
 
+#include "engine/base/clock.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -91,36 +94,51 @@ static int read_think(struct job *j, struct refusal *r)
     return 0;
 }
 
-/* As Go writes it: "5m", "1h30m", "-1ms", or a number alone. */
-static bool is_duration(const char *p)
-{
-    static const char *const units[] = {"ns", "us", "ms", "s", "m", "h"};
+#define KEEP_MOST_S 3e9 /* a century */
 
+/* As Go writes it: "5m", "1h30m", "-1ms", or a number of seconds alone. */
+static bool read_duration(const char *p, double *seconds)
+{
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+    double sign = *p == '-' ? -1 : 1;
+
+    *seconds = 0;
     p += *p == '-' || *p == '+';
-    if (*p && strspn(p, "0123456789") == strlen(p))
+    if (*p && strspn(p, "0123456789") == strlen(p)) {
+        *seconds = sign * strtod(p, NULL);
         return true;
+    }
     do {
         size_t digits = strspn(p, "0123456789."), n = strcspn(p + digits, "0123456789."), i = 0;
 
-        p += digits;
         while (i < sizeof units / sizeof *units &&
-               (strlen(units[i]) != n || strncmp(p, units[i], n) != 0))
+               (strlen(units[i].name) != n || strncmp(units[i].name, p + digits, n) != 0))
             i++;
         if (!digits || i == sizeof units / sizeof *units)
             return false;
-        p += n;
+        *seconds += sign * strtod(p, NULL) * units[i].seconds;
+        p += digits + n;
     } while (*p);
     return true;
 }
 
-int ollama_keep_alive(const struct job *j, struct refusal *r)
+int ollama_keep_alive(const struct job *j, int64_t *ns, struct refusal *r)
 {
     const json_t *v = field_get(j->body, "keep_alive");
+    double seconds = json_number_value(v);
 
-    if (!v || json_is_number(v) || (json_is_string(v) && is_duration(json_string_value(v))))
+    *ns = -1;
+    if (!v)
         return 0;
-    return refuse(r, 400, "invalid_value", "keep_alive",
-                  "'keep_alive' must be a number of seconds or a duration such as \"5m\"");
+    if (!json_is_number(v) && !(json_is_string(v) && read_duration(json_string_value(v), &seconds)))
+        return refuse(r, 400, "invalid_value", "keep_alive",
+                      "'keep_alive' must be a number of seconds or a duration such as \"5m\"");
+    if (seconds >= 0 && seconds < KEEP_MOST_S)
+        *ns = (int64_t)(seconds * (double)CLOCK_SECOND);
+    return 0;
 }
 
 int ollama_fields(struct job *j, struct refusal *r)

@@ -7,8 +7,9 @@
 /* Fields of j->body that chat and generate share: "options", "format", "think", "stream" (true if
  * absent). Replaced by OpenAI's fields, then read into j->wish, with j->stops and j->grammar. */
 int ollama_fields(struct job *j, struct refusal *r);
-/* Refuses what is no time; a time changes nothing, for the server's model stays. */
-int ollama_keep_alive(const struct job *j, struct refusal *r);
+/* "keep_alive": how long the model is to stay after this request, see registry_keep; *ns: -1 if the
+ * request does not say. */
+int ollama_keep_alive(const struct job *j, int64_t *ns, struct refusal *r);
 /* Messages in OpenAI's form. A new reference; NULL: refused. */
 json_t *ollama_messages(const json_t *list, struct refusal *r);
 /* Refuses images, which no model here reads; an empty list passes. */

@@ -11,6 +11,7 @@
 #include "app/serve/request/fields.h"
 #include "app/serve/request/request_fields.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/digest.h"
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
@@ -167,7 +168,20 @@ static void add_moved(void *ctx, const struct telemetry *t)
         *(uint64_t *)ctx += t->devices[i].weight_bytes;
 }
 
-/* The loaded model; it stays, so it expires when the server ends. */
+/* When the loaded model is unloaded, if nobody asks before; one that stays does in three centuries,
+ * as Ollama's do. */
+static json_t *expires_at(const struct server *s)
+{
+    uint64_t at = registry_expires(s->registry), now = clock_now(), left = at > now ? at - now : 0;
+    struct timespec t;
+
+    if (!at)
+        return json_string("2318-01-01T00:00:00Z");
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec += (time_t)(left / CLOCK_SECOND);
+    return ollama_time(t);
+}
+
 void api_ollama_ps(struct exchange *x)
 {
     const struct server *s = x->server;
@@ -177,7 +191,7 @@ void api_ollama_ps(struct exchange *x)
 
     if (server_ready(s, &(struct refusal){0}) == 0 && info) {
         o = model_json(s, (size_t)registry_loaded(s->registry));
-        json_object_set_new(o, "expires_at", json_string("2318-01-01T00:00:00Z"));
+        json_object_set_new(o, "expires_at", expires_at(s));
         server_status_telemetry(s->status, add_moved, &moved);
         json_object_set_new(o, "size_vram", json_integer((json_int_t)moved));
         json_object_set_new(o, "context_length", json_integer(info->context));

@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const struct route routes[] = {
-#define ROUTE(method, path, answer, open, at_once, form, help) \
-    {method, path, answer, open, at_once, form, help},
+#define ROUTE(method, path, answer, open, needs, form, help) \
+    {method, path, answer, open, needs, form, help},
 #include "app/serve/api/routes.def"
 #undef ROUTE
 };

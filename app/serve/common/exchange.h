@@ -30,6 +30,7 @@ struct exchange {
     struct strbuf body;
     bool read;          /* all of it */
     struct refusal why; /* detected while reading; status 0: none */
+    uint64_t waited_ns; /* for a model to be loaded */
     bool admitted;      /* it waited for a model, which is now loaded (model_registry.h) */
 
     pthread_mutex_t lock;

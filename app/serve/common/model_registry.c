@@ -42,7 +42,9 @@ struct model_registry {
     struct ticket *first, **last;
     int waiting, wanted, loaded;
     int admitted; /* released from the queue, but have not entered yet */
-    bool ended;
+    bool ended, asleep;
+    int64_t keep_ns;  /* negative: it stays */
+    uint64_t used_ns; /* when the model was last in use */
 };
 
 /* ---- what there is ---- */
@@ -131,6 +133,7 @@ int registry_open(struct model_registry **out, const char *path, const char *id,
     pthread_cond_init(&s->changed, NULL);
     s->last = &s->first;
     s->wanted = -1;
+    s->keep_ns = -1;
     for (size_t i = 0; i < n && rc == 0; i++)
         if ((rc = model_files_find(&f, folders[i], e)) < 0)
             error_prefix(e, "--models-dir");
@@ -284,12 +287,16 @@ static int no_memory(struct refusal *r)
 /* Under the lock. -1: t is still the caller's. */
 static int queue(struct model_registry *s, struct ticket *t, struct refusal *r)
 {
+    if (s->asleep && t->model < 0)
+        t->model = s->loaded;
     if (s->ended)
         return refuse(r, 503, "shutting_down", NULL, "the server is stopping");
     if (s->waiting >= SERVE_QUEUE)
         return refuse(r, 429, "queue_full", NULL,
                       "%d requests wait for a model already: try again in a moment", SERVE_QUEUE);
     put(s, t);
+    if (s->asleep && s->wanted < 0)
+        s->wanted = t->model;
     return 0;
 }
 
@@ -313,6 +320,8 @@ static bool enter(struct model_registry *s, struct exchange *x)
 {
     wait_at_door(s);
     if (s->wanted >= 0 && !s->ended && !x->admitted)
+        return false;
+    if (s->asleep && x->route->needs == NEEDS_MODEL && !s->ended)
         return false;
     s->inside++;
     s->admitted -= x->admitted;
@@ -382,6 +391,51 @@ int registry_waiting(struct model_registry *s)
     return n;
 }
 
+/* ---- unloading ---- */
+
+void registry_keep(struct model_registry *s, int64_t ns)
+{
+    pthread_mutex_lock(&s->lock);
+    s->keep_ns = ns;
+    s->used_ns = clock_now();
+    pthread_mutex_unlock(&s->lock);
+}
+
+uint64_t registry_expires(struct model_registry *s)
+{
+    uint64_t at;
+
+    pthread_mutex_lock(&s->lock);
+    at = s->keep_ns < 0 || s->asleep ? 0 : s->used_ns + (uint64_t)s->keep_ns;
+    pthread_mutex_unlock(&s->lock);
+    return at;
+}
+
+bool registry_asleep(struct model_registry *s)
+{
+    bool asleep;
+
+    pthread_mutex_lock(&s->lock);
+    asleep = s->asleep;
+    pthread_mutex_unlock(&s->lock);
+    return asleep;
+}
+
+void registry_use(struct model_registry *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->used_ns = clock_now();
+    pthread_mutex_unlock(&s->lock);
+}
+
+void registry_sleep(struct model_registry *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->asleep = true;
+    s->keep_ns = -1;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- main ---- */
 
 int registry_wanted(struct model_registry *s)
@@ -443,10 +497,13 @@ static struct ticket *decide(struct model_registry *s, int loaded)
     struct ticket *ready;
 
     s->loaded = loaded;
+    s->asleep = false;
+    s->used_ns = clock_now();
     ready = take(s, is_for, loaded);
     s->wanted = s->first ? s->first->model : -1;
     for (struct ticket *t = ready; t; t = t->next) {
         t->x->admitted = true;
+        t->x->waited_ns = clock_now() - t->x->begun_ns;
         s->admitted++;
     }
     return ready;
@@ -479,6 +536,8 @@ void registry_refuse(struct model_registry *s, int model, const struct refusal *
 
     pthread_mutex_lock(&s->lock);
     refused = take(s, names, model);
+    if (s->asleep)
+        s->wanted = s->first ? s->first->model : -1;
     pthread_mutex_unlock(&s->lock);
     refuse_all(refused, why);
 }

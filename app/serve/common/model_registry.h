@@ -39,8 +39,21 @@ void registry_leave(struct model_registry *s);
 int registry_want(struct model_registry *s, struct exchange *x, int model, struct refusal *r);
 int registry_waiting(struct model_registry *s); /* waiting requests */
 
+/* How long the loaded model stays without requests, as the newest request that says so wishes: ns,
+ * negative: until the server ends. */
+void registry_keep(struct model_registry *s, int64_t ns);
+/* When it goes, on the clock of clock_now; 0: never, or it is not loaded. */
+uint64_t registry_expires(struct model_registry *s);
+/* It was unloaded: the next request that needs a model loads one. Between registry_enter and
+ * registry_leave this does not change. */
+bool registry_asleep(struct model_registry *s);
+
 /* ---- main ---- */
 
+/* The model is in use, or was just now. */
+void registry_use(struct model_registry *s);
+/* Under registry_lock: it is unloaded now, until registry_settle. */
+void registry_sleep(struct model_registry *s);
 int registry_wanted(struct model_registry *s); /* -1: none */
 /* While a model is wanted: all that were admitted have left. */
 bool registry_quiet(struct model_registry *s);
@@ -51,7 +64,7 @@ void registry_unlock(struct model_registry *s);
  * own; -1: no memory. */
 void registry_settle(struct model_registry *s, int model, int (*read)(struct exchange *x));
 /* It cannot be loaded: its waiting requests are refused with the reason. The previous model is, or
- * will be, loaded. */
+ * will be, loaded; while none is (registry_asleep), the next request's is wanted. */
 void registry_refuse(struct model_registry *s, int model, const struct refusal *why);
 /* The server is stopping: all waiting requests are refused. */
 void registry_end(struct model_registry *s);

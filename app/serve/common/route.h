@@ -11,11 +11,18 @@
 
 struct exchange;
 
+/* What answering takes. */
+enum route_needs {
+    NEEDS_NOTHING, /* answered on the HTTP thread */
+    NEEDS_THREAD,  /* computation, or files: a request thread */
+    NEEDS_MODEL    /* the same, and the model: if it was unloaded it is loaded first */
+};
+
 struct route {
     const char *method, *path; /* a * at the end matches the non-empty rest */
     void (*answer)(struct exchange *x);
-    bool open;    /* needs no key */
-    bool at_once; /* answered on the HTTP thread: needs no computation */
+    bool open; /* needs no key */
+    enum route_needs needs;
     enum api_form form;
     const char *help;
 };

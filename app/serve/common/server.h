@@ -63,16 +63,17 @@ struct server {
     struct request_pool *pool;
     struct http *http;
     atomic_bool ready, draining;
+    atomic_bool unloaded; /* the registry is asleep: for server_ready */
 };
 
-/* Of the loaded model; NULL: it is being loaded. */
+/* Of the loaded model; NULL: it is being loaded, or unloaded. */
 static inline const struct engine_info *server_info(const struct server *s)
 {
     return s->worker ? worker_info(s->worker) : NULL;
 }
 
-/* Whether requests can be answered: 0, or -1 with *r saying that the model is being loaded. Any
- * thread. */
+/* Whether requests can be answered: 0, or -1 with *r saying that the model is being loaded, or is
+ * unloaded. Any thread. */
 int server_ready(const struct server *s, struct refusal *r);
 
 #endif

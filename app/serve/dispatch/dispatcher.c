@@ -468,9 +468,7 @@ int dispatcher_reopen(struct dispatcher *h, struct error *e)
 {
     int rc;
 
-    pthread_mutex_lock(&h->lock);
-    h->failure = (struct error){0};
-    pthread_mutex_unlock(&h->lock);
+    dispatcher_forgive(h);
     atomic_store(&h->stopping, false);
     atomic_store(&h->cancelling, false);
     rc = open_slots(h, e);
@@ -563,6 +561,13 @@ struct error dispatcher_failure(struct dispatcher *h)
     e = h->failure;
     pthread_mutex_unlock(&h->lock);
     return e;
+}
+
+void dispatcher_forgive(struct dispatcher *h)
+{
+    pthread_mutex_lock(&h->lock);
+    h->failure = (struct error){0};
+    pthread_mutex_unlock(&h->lock);
 }
 
 void dispatcher_look(struct dispatcher *h, struct dispatcher_figures *out)

@@ -23,6 +23,7 @@ bool dispatcher_idle(struct dispatcher *h); /* no task is running */
 void dispatcher_wake(struct dispatcher *h);
 /* The engine's error; code 0: none. */
 struct error dispatcher_failure(struct dispatcher *h);
+void dispatcher_forgive(struct dispatcher *h); /* forgets it; main thread, after a release */
 void dispatcher_look(struct dispatcher *h, struct dispatcher_figures *out);
 
 /* Takes j. Any thread. -1: refused, j is still the caller's. */

@@ -1,6 +1,7 @@
 /* See tool_answer.h. */
 #include "app/serve/dispatch/tool_answer.h"
 
+#include "app/serve/request/tools.h"
 #include "engine/base/mem.h"
 #include "engine/text/tool_calls.h"
 
@@ -8,13 +9,13 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* The request's tool of this name; NULL: none. */
-static const json_t *tool_named(const struct job *j, const char *name)
+/* The tool of this name in a member of the request; NULL: none. */
+static const json_t *tool_in(const struct job *j, const char *member, const char *name)
 {
     const json_t *tool;
     size_t i;
 
-    json_array_foreach(json_object_get(j->body, "tools"), i, tool)
+    json_array_foreach(json_object_get(j->body, member), i, tool)
     {
         const json_t *f = json_object_get(tool, "function");
         const char *its = json_string_value(json_object_get(f, "name"));
@@ -23,6 +24,17 @@ static const json_t *tool_named(const struct job *j, const char *name)
             return f;
     }
     return NULL;
+}
+
+static const json_t *tool_named(const struct job *j, const char *name)
+{
+    return tool_in(j, "tools", name);
+}
+
+/* The request has it, and its tool_choice does not allow it. */
+static bool is_forbidden(const struct job *j, const char *name)
+{
+    return tool_in(j, TOOLS_FORBIDDEN, name) && !tool_named(j, name);
 }
 
 /* ---- calls without a marker ---- */
@@ -162,10 +174,17 @@ static int add_call(void *ctx, const char *text, const struct tool_call *call)
     struct collector *c = ctx;
     json_t *name = tool_call_name(text, call);
     const json_t *tool = tool_named(c->job, json_string_value(name));
-    char *arguments = tool_call_arguments_text(text, call, json_object_get(tool, "parameters"));
-    int rc = json_is_string(name) && arguments
-                 ? json_array_append_new(c->calls, make_call(json_string_value(name), arguments))
-                 : -1;
+    char *arguments;
+    int rc;
+
+    if (is_forbidden(c->job, json_string_value(name))) {
+        json_decref(name);
+        return 0;
+    }
+    arguments = tool_call_arguments_text(text, call, json_object_get(tool, "parameters"));
+    rc = json_is_string(name) && arguments
+             ? json_array_append_new(c->calls, make_call(json_string_value(name), arguments))
+             : -1;
 
     c->strangers = c->strangers || !tool;
     mem_free(arguments);
@@ -183,7 +202,8 @@ static bool read_calls(struct task *t, const struct strbuf *said, bool known)
 {
     struct collector c = {t->job, json_array(), false};
 
-    if (tool_calls_each(said->data, 0, said->len, add_call, &c) <= 0 || (known && c.strangers)) {
+    if (tool_calls_each(said->data, 0, said->len, add_call, &c) <= 0 || (known && c.strangers) ||
+        !json_array_size(c.calls)) {
         json_decref(c.calls);
         return false;
     }
@@ -242,8 +262,8 @@ static bool begin(void *ctx, const char *name, const json_t **parameters)
     const json_t *tool = tool_named(t->job, name);
 
     *parameters = json_object_get(tool, "parameters");
-    return (tool || t->call.len) && !(t->sent_calls && only_one(t->job)) &&
-           send_begin(t, make_call(name, ""));
+    return (tool || t->call.len) && !is_forbidden(t->job, name) &&
+           !(t->sent_calls && only_one(t->job)) && send_begin(t, make_call(name, ""));
 }
 
 static const struct strbuf *written(const struct task *t)

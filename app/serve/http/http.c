@@ -297,7 +297,7 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *c, const c
     return MHD_YES;
 }
 
-/* The request is complete: calls its route here if the route is quick (at_once); otherwise suspends
+/* The request is complete: calls its route here if the route needs nothing; otherwise suspends
  * the connection and leaves the call to a request thread. */
 static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
 {
@@ -308,7 +308,7 @@ static enum MHD_Result answer(struct exchange *x, struct MHD_Connection *c)
                SERVE_BODY_MOST);
     if (x->why.status) {
         reply_refusal(x, &x->why);
-    } else if (x->route->at_once) {
+    } else if (x->route->needs == NEEDS_NOTHING) {
         registry_look(x->server->registry);
         x->route->answer(x);
         registry_leave(x->server->registry);

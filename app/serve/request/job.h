@@ -56,6 +56,7 @@ struct wish {
     enum embed_pooling embed; /* not NONE: the answer is an embedding */
     bool asks;                /* the answer is the probabilities of turn.asked */
     bool tools;               /* tool calls are parsed out of the text */
+    bool functions;           /* calls are sent in OpenAI's earlier form */
     bool call;                /* the answer is only such a call, constrained by j->grammar */
     struct sampling sampling; /* of the first choice */
     float strengths[LORA_ADAPTERS];
@@ -67,7 +68,7 @@ struct job {
     const struct dialect *dialect;
     struct job *next; /* in the queue to the dispatcher; then in the list of running jobs */
     json_t *body;     /* the request */
-    int other_model;  /* index in the registry of the model it names; -1: the loaded one */
+    int other_model;  /* of the registry, to be loaded for it; -1: what is loaded is its model */
     char id[48];
     int64_t created;
     struct wish wish;

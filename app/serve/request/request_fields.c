@@ -19,16 +19,16 @@ static int no_memory(struct refusal *r)
 
 /* ---- the body ---- */
 
-static int check_model(struct job *j, struct refusal *r)
+int request_model(struct job *j, struct refusal *r)
 {
     const struct server *s = j->server;
     const json_t *v = field_get(j->body, "model");
     const char *name = json_string_value(v);
     bool several = registry_id(s->registry, 1) != NULL, none = !v || (name && !*name);
-    int i;
+    int loaded = registry_loaded(s->registry), i = loaded;
 
     if (none && (!several || s->any_model))
-        return 0;
+        goto known;
     if (none)
         return refuse(r, 400, "missing_required_parameter", "model",
                       "'model' is missing; '%.200s' is loaded, GET /v1/models lists all",
@@ -36,13 +36,18 @@ static int check_model(struct job *j, struct refusal *r)
     if (!name)
         return refuse(r, 400, "invalid_type", "model", "'model' must be a string");
     i = registry_find(s->registry, name);
-    if (i == registry_loaded(s->registry) || (i < 0 && s->any_model))
-        return 0;
-    if ((j->other_model = i) >= 0)
-        return -1;
+    if (i < 0 && s->any_model)
+        i = loaded;
+    if (i >= 0)
+        goto known;
     return refuse(r, 404, "model_not_found", "model",
                   "the model '%.200s' does not exist here; this server's is '%.200s'%s", name,
                   s->model_id, several ? "; GET /v1/models lists all" : "");
+known:
+    if (i == loaded && !registry_asleep(s->registry))
+        return 0;
+    j->other_model = i;
+    return -1;
 }
 
 json_t *request_json(const struct exchange *x, struct refusal *r)
@@ -63,7 +68,7 @@ json_t *request_json(const struct exchange *x, struct refusal *r)
 int request_body(struct job *j, struct refusal *r)
 {
     j->body = request_json(j->x, r);
-    return j->body ? check_model(j, r) : -1;
+    return j->body ? request_model(j, r) : -1;
 }
 
 bool request_waits(struct job *j, struct refusal *r)

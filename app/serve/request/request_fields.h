@@ -7,8 +7,10 @@
 
 /* The body of x as a JSON object; NULL: refused. */
 json_t *request_json(const struct exchange *x, struct refusal *r);
-/* The same into j->body; its model must be the loaded one. -1 without a refusal: it is another one,
- * see request_waits. */
+/* Whether the model that j->body names is loaded. -1 without a refusal: it is another one
+ * (j->other_model) or was unloaded, see request_waits. */
+int request_model(struct job *j, struct refusal *r);
+/* The body into j->body, and request_model. */
 int request_body(struct job *j, struct refusal *r);
 /* A request that was not read because it is for another model waits for that: j is freed, its
  * exchange is read again. false: it was refused. */

@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_type(const json_t *v, const char *type)
+{
+    const char *its = json_string_value(json_object_get(v, "type"));
+
+    return its && strcmp(its, type) == 0;
+}
+
 static int check_tool(const json_t *tool, size_t i, struct refusal *r)
 {
     const json_t *f = json_object_get(tool, "function");
@@ -28,8 +35,30 @@ static int check_tool(const json_t *tool, size_t i, struct refusal *r)
 /* The parsed "tool_choice". */
 struct choice {
     bool none, required;
-    const char *name; /* of the only tool allowed; NULL: any */
+    const char *name;      /* of the only tool allowed; NULL: any */
+    const json_t *allowed; /* of allowed_tools: a list of tools; NULL: all */
 };
+
+/* {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}; in OpenAI's Responses
+ * mode and tools are beside the type. */
+static int read_allowed(const json_t *v, struct choice *c, struct refusal *r)
+{
+    const json_t *own = field_get(v, "allowed_tools");
+    const char *mode;
+
+    if (!own)
+        own = v;
+    mode = json_string_value(field_get(own, "mode"));
+    c->allowed = field_get(own, "tools");
+    c->required = mode && strcmp(mode, "required") == 0;
+    if (mode && !c->required && strcmp(mode, "auto") != 0)
+        return refuse(r, 400, "invalid_value", "tool_choice",
+                      "the 'mode' of 'tool_choice' must be auto or required");
+    if (!json_array_size(c->allowed))
+        return refuse(r, 400, "invalid_value", "tool_choice",
+                      "the 'tools' of 'tool_choice' must be a list of functions, at least one");
+    return 0;
+}
 
 static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
 {
@@ -37,6 +66,8 @@ static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
     const char *word = json_string_value(v);
 
     *c = (struct choice){0};
+    if (is_type(v, "allowed_tools"))
+        return read_allowed(v, c, r);
     if (json_is_object(v)) {
         /* in OpenAI's Responses the name is beside the type */
         c->name = json_string_value(json_object_get(f ? f : v, "name"));
@@ -49,7 +80,62 @@ static int read_choice(const struct job *j, struct choice *c, struct refusal *r)
     if (c->none || c->required)
         return 0;
     return refuse(r, 400, word ? "invalid_value" : "invalid_type", "tool_choice",
-                  "'tool_choice' must be auto, none, required or an object that names a function");
+                  "'tool_choice' must be auto, none, required or an object that names a function "
+                  "or allowed_tools");
+}
+
+/* ---- allowed tools ---- */
+
+static const char *name_of(const json_t *tool)
+{
+    const json_t *f = json_object_get(tool, "function");
+
+    return json_string_value(json_object_get(f ? f : tool, "name"));
+}
+
+static bool is_named(const json_t *list, const char *name)
+{
+    const json_t *each;
+    size_t i;
+
+    json_array_foreach(list, i, each)
+    {
+        const char *its = name_of(each);
+
+        if (its && strcmp(its, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The model sees the allowed ones alone; the others' names are kept, to recognize calls of them. */
+static int keep_allowed(struct job *j, const json_t *allowed, struct refusal *r)
+{
+    json_t *kept = json_array(), *others = json_array(), *tool;
+    const json_t *each;
+    size_t i;
+
+    json_array_foreach(json_object_get(j->body, "tools"), i, tool)
+    {
+        bool is_kept = is_named(allowed, name_of(tool));
+
+        if (json_array_append(is_kept ? kept : others, tool) < 0)
+            refuse(r, 503, "out_of_memory", NULL, "out of memory for the tools");
+    }
+    json_array_foreach(allowed, i, each)
+    {
+        const char *name = name_of(each);
+
+        /* tools of other kinds are in no list of functions */
+        if (!r->status && (name || !is_type(each, "mcp")) && (!name || !is_named(kept, name)))
+            refuse(r, 400, "invalid_value", "tool_choice",
+                   name ? "'tool_choice' names '%.100s', which is none of 'tools'"
+                        : "a tool of 'tool_choice' has no 'name'",
+                   name);
+    }
+    json_object_set_new(j->body, "tools", kept);
+    json_object_set_new(j->body, TOOLS_FORBIDDEN, others);
+    return r->status ? -1 : 0;
 }
 
 int tools_read(struct job *j, struct telling *t, struct refusal *r)
@@ -64,8 +150,12 @@ int tools_read(struct job *j, struct telling *t, struct refusal *r)
     if (list && !json_is_array(list))
         return refuse(r, 400, "invalid_type", "tools", "'tools' must be a list");
     json_array_foreach(list, i, tool) if (check_tool(tool, i, r) < 0) return -1;
+    json_object_del(j->body, TOOLS_FORBIDDEN);
     if (read_choice(j, &choice, r) < 0 ||
-        (choice.required && constraint_call(j, list, choice.name, r) < 0))
+        (choice.allowed && keep_allowed(j, choice.allowed, r) < 0))
+        return -1;
+    list = json_object_get(j->body, "tools");
+    if (choice.required && constraint_call(j, list, choice.name, r) < 0)
         return -1;
     if (chat)
         t->knows = chat_template_tools(chat);

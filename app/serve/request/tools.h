@@ -14,7 +14,11 @@ struct telling {
     char *text;              /* mem_*: the text about tools in the system message; NULL: none */
 };
 
-/* Checks "tools" and "tool_choice" of j->body. Sets j->wish.tools and, if a call is required,
+/* Member of a request's body: the tools that its "tool_choice" does not allow. */
+#define TOOLS_FORBIDDEN "moetop_forbidden_tools"
+
+/* Checks "tools" and "tool_choice" of j->body; with allowed_tools the others are moved from "tools"
+ * to TOOLS_FORBIDDEN. Sets j->wish.tools and, if a call is required,
  * j->wish.call and j->grammar. */
 int tools_read(struct job *j, struct telling *t, struct refusal *r);
 /* The template's variables: "tools", if it supports them, and "chat_template_kwargs". *given: a new
