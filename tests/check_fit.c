@@ -608,6 +608,7 @@ static double begin_peak(void)
 }
 
 static const char *const families[] = {
+    "afmoe",
     "bailing_hybrid",
     "deepseek_v2",
     "deepseek_v3",

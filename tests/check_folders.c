@@ -42,6 +42,7 @@ static const char *const folders[] = {"llama",
                                       "qwen2",
                                       "lfm2",
                                       "gemma4",
+                                      "afmoe",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",
