@@ -26,7 +26,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "gpt_oss",         "gpt2",           "opt-350m",
                                       "gemma4",          "bailing_hybrid", "nemotron_h",
                                       "bailing_moe",     "bailing_moe_v2", "qwen2",
-                                      "qwen3_vl_moe",    "lfm2",           "afmoe"};
+                                      "qwen3_vl_moe",    "lfm2",           "afmoe",
+                                      "dots1",           "smollm3"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -25,6 +25,11 @@ MOE = dict(moe_intermediate_size=8, num_experts=5, num_experts_per_tok=2)
 CONFIGS = {
     "afmoe": dict(TINY, **MOE, model_type="afmoe", num_dense_layers=1, num_shared_experts=1, global_attn_every_n_layers=2,
                   sliding_window=6, route_scale=1.7, mup_enabled=True, rms_norm_eps=1e-5),
+    "dots1": dict(TINY, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, model_type="dots1", n_group=2, topk_group=1,
+                  first_k_dense_replace=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
+                  attention_bias=False, sliding_window=None),
+    "smollm3": dict(TINY, model_type="smollm3", num_hidden_layers=4, no_rope_layer_interval=4,
+                    tie_word_embeddings=True, rms_norm_eps=1e-6),
 }
 
 
