@@ -614,6 +614,7 @@ static const char *const families[] = {
     "deepseek_v3",
     "dots1",
     "ernie4_5_moe",
+    "gemma3",
     "gemma4",
     "glm4_moe",
     "glm4_moe_lite",

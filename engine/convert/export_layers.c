@@ -20,10 +20,11 @@ static const struct mixer_shape *recurrent_of(const struct model *m)
     return NULL;
 }
 
+/* A layer with heads of its own, a part of them rotated; NULL: none. */
 static const struct mixer_shape *whole_of(const struct model *m)
 {
     for (int l = 0; l < m->hp.n_layers; l++)
-        if (mixer_of(m, l)->second_rope)
+        if (mixer_of(m, l)->second_rope && mixer_of(m, l)->rope == ROPE_PROPORTIONAL)
             return mixer_of(m, l);
     return NULL;
 }

@@ -4,7 +4,7 @@
     make_fresh.py [--to DIR] [--tokens N] [--seed N] [NAME ...]    folders of CONFIGS below (default: all)
 
 Written below --to (default: tests/golden/families): config.json, model.safetensors (BF16, as transformers names its tensors),
-golden.safetensors as make_goldens.py describes it. Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1, norms
+golden.safetensors as make_goldens.py describes it. Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1 (Gemma: 0.2), norms
 lie around 1, biases around 0. A seed is taken by make_goldens.py's rules.
 Needs torch, transformers 5.24, safetensors.
 """
@@ -30,6 +30,11 @@ CONFIGS = {
                   attention_bias=False, sliding_window=None),
     "smollm3": dict(TINY, model_type="smollm3", num_hidden_layers=4, no_rope_layer_interval=4,
                     tie_word_embeddings=True, rms_norm_eps=1e-6),
+    "gemma3": dict(TINY, model_type="gemma3_text", num_hidden_layers=4, sliding_window=6, tie_word_embeddings=True, rms_norm_eps=1e-6,
+                   layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                   query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh",
+                   rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}}),
 }
 
 
@@ -40,9 +45,12 @@ def draw(model, seed):
             continue
         x = torch.randn(p.shape, generator=g)
         if p.dim() == 1:
-            x = 0.1 * x if "bias" in name else 0.2 * x + (0 if model.config.model_type.startswith("gemma") else 1)
+            gemma = model.config.model_type.startswith("gemma")  # 1 + w; widely: its tied head would repeat each token
+            x = 0.1 * x if "bias" in name else x if gemma else 0.2 * x + 1
         elif "embed" not in name:
             x = x / p.shape[-1] ** 0.5 * 1.5
+        elif model.config.model_type.startswith("gemma"):  # scaled by the width's root, and the head too
+            x = 0.2 * x
         p.copy_(x.bfloat16().float())
 
 
