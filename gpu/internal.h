@@ -14,7 +14,8 @@
 #define BANK 16      /* experts bound to one launch (quant.cl, float.cl) */
 #define TILE 8       /* tokens of a tile where there are many */
 #define GEMM_TILE 32 /* the same of quant.cl where not WIDE: 128 work-items */
-#define PARTS 4      /* matrices of a block at most */
+#define PART_GATES 4 /* of attention whose gates have a matrix of their own */
+#define PARTS 5      /* matrices of a block at most: q, k, v, o, gates */
 #define JOBS 32      /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32

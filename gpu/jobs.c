@@ -87,7 +87,7 @@ static int part_gates(struct device *d, const struct mixer_shape *s, int rows, s
 {
     int n = rows * s->heads * s->key_dim;
 
-    if (!s->gated)
+    if (!s->gated || s->gate != GATE_WITHIN)
         return 0;
     if (launch_args(d, d->core[CORE_PART_GATES], 0, e, "mmmii", d->raw, d->q, d->gates, s->key_dim,
                     n) < 0)
@@ -154,7 +154,8 @@ static struct kv_buffers *span_kv(struct device *d, struct block *b, int session
 
 int jobs_merge_flags(const struct mixer_shape *s)
 {
-    return (s->sinks ? 1 : 0) | (s->gated ? 2 : 0);
+    return (s->sinks ? 1 : 0) | (s->gated ? 2 : 0) | (s->gate == GATE_HEADS ? 4 : 0) |
+           (s->gate_softplus ? 8 : 0);
 }
 
 size_t jobs_merge_items(const struct device *d, const struct mixer_shape *s)
@@ -273,10 +274,11 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
                            int used, int base, cl_mem y, bool add, struct error *e)
 {
     const struct layer_shape *shape = shape_of(d, layer);
-    struct output qkv[3] = {{&b->part[0], shape->mixer.gated ? d->raw : d->q},
+    struct output qkv[3] = {{&b->part[0],
+                             shape_query_dim(&shape->mixer) > shape->mixer.key_dim ? d->raw : d->q},
                             {&b->part[1], d->k},
                             {&b->part[2], d->v}},
-                  o = {&b->part[3], y};
+                  o = {&b->part[3], y}, gates = {&b->part[PART_GATES], d->gates};
     const struct span *span = s->at ? s->at : &s->one;
     int n = s->at ? s->n : 1, rows = s->rows, row = 0;
 
@@ -285,6 +287,8 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
         return ERR_DEVICE;
     if (project(d, qkv, shape->mixer.values_are_keys ? 2 : 3, rows, e) < 0 ||
         make_values(d, layer, rows, e) < 0)
+        return ERR_DEVICE;
+    if (shape_gates(&shape->mixer) && jobs_multiply(d, d->h, &d->hq, rows, &gates, 1, false, e) < 0)
         return ERR_DEVICE;
     if (part_gates(d, &shape->mixer, rows, e) < 0 || norm_heads(d, b, layer, rows, e) < 0)
         return ERR_DEVICE;

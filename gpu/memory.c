@@ -598,6 +598,8 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
                                        : id.kind == BLOCK_HEAD ? MATRIX_HEAD
                                                                : MATRIX_Q));
 
+        if (id.kind == BLOCK_ATTENTION && list[i].part == MATRIX_Z)
+            at = PART_GATES;
         assert(at >= 0 && at < PARTS); /* unsupported blocks are never put */
         b->n_parts = at + 1;
         rc = part_begin(d, &b->part[at], id.kind, list[i].w, e);

@@ -130,7 +130,7 @@ static uint64_t test_key(const struct device *d)
                              s->mixer.sinks,     s->mixer.gated,     s->ffn.activation,
                              s->mixer.qk_norm,   s->ffn.width,       s->ffn.shared_width,
                              s->ffn.experts,     s->ffn.router.kind, s->ffn.router.normalised,
-                             s->norms.kind};
+                             s->norms.kind,      (int)s->mixer.gate, s->mixer.gate_softplus};
 
         for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
             h = hash_add(h, (uint64_t)(unsigned)shape[i]);

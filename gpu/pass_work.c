@@ -186,7 +186,7 @@ static void add_matmul(const struct device *d, struct pass_work *p, const struct
 static void add_projection(const struct device *d, struct pass_work *p, int layer, int rows)
 {
     const struct layer_weights *l = &d->base.config.model->layers[layer];
-    const struct matrix *qkv[3] = {&l->q, &l->k, &l->v};
+    const struct matrix *qkv[3] = {&l->q, &l->k, &l->v}, *gates = &l->z;
     int n = shape_of(d, layer)->mixer.values_are_keys ? 2 : 3;
     bool same = true;
 
@@ -194,6 +194,8 @@ static void add_projection(const struct device *d, struct pass_work *p, int laye
         same = same && qkv[i]->type == qkv[0]->type;
     for (int i = 0; i < (same ? 1 : n); i++)
         add_matmul(d, p, &qkv[i], same ? n : 1, rows);
+    if (shape_gates(&shape_of(d, layer)->mixer))
+        add_matmul(d, p, &gates, 1, rows);
 }
 
 /* Norms of values, queries and keys, and the gates' part. */
@@ -203,7 +205,7 @@ static void add_heads(const struct device *d, struct pass_work *p, int layer, in
 
     if (s->value_norm)
         add_rms(d, p, rows * s->kv_heads, s->key_dim);
-    if (s->gated)
+    if (s->gated && s->gate == GATE_WITHIN)
         add_line(p, "part_gates", (double)rows * s->heads * s->key_dim, 1,
                  (struct kernel_work){.near = 1,
                                       .slots = (double)rows * s->heads * s->key_dim * 20},

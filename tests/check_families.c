@@ -17,35 +17,17 @@
 /* bailing_moe_v2's numbers are those of sarvam_moe's code, which reads the same layout;
  * bailing_moe's those of ernie4_5_moe's without a bias, the rows of q and k moved from pairs to
  * halves. */
-static const char *const folders[] = {"mixtral",
-                                      "olmoe",
-                                      "qwen2_moe",
-                                      "qwen2_moe-step2",
-                                      "qwen3_moe",
-                                      "llama",
-                                      "qwen3",
-                                      "granitemoe",
-                                      "glm4_moe",
-                                      "ernie4_5_moe",
-                                      "deepseek_v2",
-                                      "deepseek_v2-group",
-                                      "deepseek_v3",
-                                      "glm4_moe_lite",
-                                      "lfm2_moe",
-                                      "qwen3_5_moe",
-                                      "qwen3_next",
-                                      "granitemoehybrid",
-                                      "gpt_oss",
-                                      "gpt2",
-                                      "opt-350m",
-                                      "gemma4",
-                                      "bailing_hybrid",
-                                      "nemotron_h",
-                                      "bailing_moe",
-                                      "bailing_moe_v2",
-                                      "qwen2",
-                                      "qwen3_vl_moe",
-                                      "lfm2"};
+static const char *const folders[] = {"mixtral",         "olmoe",          "qwen2_moe",
+                                      "qwen2_moe-step2", "qwen3_moe",      "llama",
+                                      "qwen3",           "granitemoe",     "glm4_moe",
+                                      "ernie4_5_moe",    "deepseek_v2",    "deepseek_v2-group",
+                                      "deepseek_v3",     "glm4_moe_lite",  "lfm2_moe",
+                                      "qwen3_5_moe",     "qwen3_next",     "granitemoehybrid",
+                                      "gpt_oss",         "gpt2",           "opt-350m",
+                                      "gemma4",          "bailing_hybrid", "nemotron_h",
+                                      "bailing_moe",     "bailing_moe_v2", "qwen2",
+                                      "qwen3_vl_moe",    "lfm2",           "afmoe",
+                                      "dots1",           "smollm3",        "gemma3"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -330,6 +330,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
             continue;
         }
         w->q = random_matrix(t, s, mix->heads * shape_query_dim(mix), s->hidden, s->bias, &seed);
+        if (shape_gates(mix))
+            w->z = random_matrix(t, s, shape_gates(mix), s->hidden, 0, &seed);
         w->k = random_matrix(t, s, mix->kv_heads * mix->key_dim, s->hidden, s->bias, &seed);
         if (!mix->values_are_keys)
             w->v = random_matrix(t, s, mix->kv_heads * values, s->hidden, s->bias, &seed);

@@ -4,6 +4,8 @@
 
 #include "engine/convert/export_keys.h"
 
+#include <string.h>
+
 static const struct mixer_shape *mixer_of(const struct model *m, int layer)
 {
     return &hparams_layer(&m->hp, layer)->mixer;
@@ -18,10 +20,11 @@ static const struct mixer_shape *recurrent_of(const struct model *m)
     return NULL;
 }
 
+/* A layer with heads of its own, a part of them rotated; NULL: none. */
 static const struct mixer_shape *whole_of(const struct model *m)
 {
     for (int l = 0; l < m->hp.n_layers; l++)
-        if (mixer_of(m, l)->second_rope)
+        if (mixer_of(m, l)->second_rope && mixer_of(m, l)->rope == ROPE_PROPORTIONAL)
             return mixer_of(m, l);
     return NULL;
 }
@@ -152,6 +155,21 @@ static void put_two_heads(struct gguf_writer *w, const struct model *m, const st
         gguf_add_bool(w, mixer_of(m, l)->window > 0);
 }
 
+/* Which layers have a window, for families whose files may say so. */
+static void put_windows(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const struct family_rename *r = family->renamed;
+    char key[EXPORT_KEY];
+
+    while (r && r->json && strcmp(r->json, "sliding_window_pattern") != 0)
+        r++;
+    if (!r || !r->json || !m->hp.common.mixer.window)
+        return;
+    gguf_put_array(w, export_key(family, r->gguf, key), GGUF_BOOL, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_bool(w, mixer_of(m, l)->window > 0);
+}
+
 /* Sections of a position, of which a text has one. */
 static void put_sections(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
@@ -183,6 +201,8 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
         put_recurrent(w, m, family, recurrent, mtp);
     if (whole)
         put_two_heads(w, m, family, whole);
+    else
+        put_windows(w, m, family);
     if (family->gguf_sections)
         put_sections(w, m, family);
 }

@@ -393,8 +393,10 @@ static int add_second_rope(struct export *x)
     const struct hparams *hp = &x->m->hp;
     int n = hp->second_rope.of / 2;
     float *divisors;
+    char name[64];
 
-    if (!hp->second_rope.dims)
+    family_gguf_name(x->family, TENSOR_ROPE_FREQS, 0, false, false, name, sizeof name);
+    if (!hp->second_rope.dims || !name[0])
         return 0;
     if (!(divisors = export_keep(x, (size_t)n * sizeof *divisors)))
         return -1;

@@ -29,8 +29,10 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                ? "recurrence"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
-           : a->sinks != b->sinks || a->gated != b->gated || a->qk_norm != b->qk_norm ? "attention"
-                                                                                      : NULL;
+           : a->sinks != b->sinks || a->gated != b->gated || a->gate != b->gate ||
+                   a->qk_norm != b->qk_norm
+               ? "attention"
+               : NULL;
 }
 
 /* One group counts as none. */

@@ -42,8 +42,9 @@
  *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks
  * without a visible token are skipped. Where the head has a sink s, m is at least s, and sum begins
  * at num_exp(s - m) instead of +0. Where the output is gated, it is that result * num_sigmoid of
- * the gate. Without rotary embeddings rule 6 copies and q' = q * scale. Values may be normed by the
- * head before they are rounded: rule 5's x*r.
+ * the gate, or num_softplus of it; a gate may be that of a whole head. Without rotary embeddings
+ * rule 6 copies and q' = q * scale. Values may be normed by the head before they are rounded: rule
+ * 5's x*r.
  * 8. Expert: h = num_activate(gate, up) (gate and up by rule 2, each with its bias where there is
  * one; where the activation has no gate, of up alone), quantised again by rule 1 for down.
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention

@@ -338,7 +338,9 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
             return rc;
         mind_one_more(b);
     }
-    if (a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e)))
+    if ((a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e))) ||
+        (shape_gates(a) &&
+         (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, shape_gates(a), hp->hidden, e))))
         return rc;
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
 }

@@ -154,6 +154,21 @@ bool describe_per_layer(struct describer *d, const struct hparams *hp, const cha
     return true;
 }
 
+bool describe_windowed(struct describer *d, int layer, int period, bool first_sees_all)
+{
+    char spelled[160];
+    struct meta_value v = asked(d, "sliding_window_pattern", spelled, sizeof spelled),
+                      types = family_config(d->f, "layer_types");
+
+    if (types.type == META_ARRAY)
+        return describe_listed(d, "layer_types", layer, "sliding_attention");
+    if (v.type == META_ARRAY)
+        return describe_int_at(d, "sliding_window_pattern", layer, 0) != 0;
+    if (v.type == META_INT && v.i >= 0 && v.i <= 1024)
+        period = (int)v.i;
+    return !period || layer % period != (first_sees_all ? 0 : period - 1);
+}
+
 bool describe_is_gguf(const struct describer *d)
 {
     return weight_file_format(d->f) == WEIGHT_GGUF;

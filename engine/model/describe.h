@@ -38,6 +38,9 @@ void describe_only_number(struct describer *d, const char *name, double value);
 void describe_settings(const struct hparams *hp, struct describer *d);
 /* Whether there is a list under this name; it must have a value per layer then. */
 bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name);
+/* Whether a layer has a window: by layer_types; by GGUF's list or period under the name that
+ * sliding_window_pattern has there; else every layer but the last of `period`, or but the first. */
+bool describe_windowed(struct describer *d, int layer, int period, bool first_sees_all);
 bool describe_is_gguf(const struct describer *d);
 /* Whether the file has this tensor of that layer; false without tensors. */
 bool describe_has(const struct describer *d, enum tensor_role role, int layer);

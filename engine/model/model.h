@@ -43,8 +43,8 @@ struct layer_weights {
     /* FFN_DENSE_AND_ROUTED: before and after the routed experts, after the dense part, and before
      * the router, the weight times 1/sqrt(hidden) */
     struct norm_weights routed_norm, routed_after, shared_after, router_norm;
-    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; q of a gated mixer has twice as
-     * many rows: per head its query, then its gate */
+    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; q of a mixer whose
+     * gates are within it has twice as many rows: per head its query, then its gate */
     struct matrix q, k, v;
     struct matrix o; /* (hidden, heads*head_dim) */
     /* Recurrent mixers: projections in this order after q, k and v, where present. in: short
@@ -56,7 +56,8 @@ struct layer_weights {
     /* MLA has these instead of k and v: (q_rank, hidden), if present, and then q is (heads*key_dim,
      * q_rank); (kv_rank + rope_dims, hidden); and per head (heads*kv_rank, key_dim - rope_dims),
      * which maps a query to a latent row, and (heads*value_dim, kv_rank), which maps a latent row
-     * to values. If gated, z is (heads, hidden) */
+     * to values. If gated, z is (heads, hidden); of attention with gates apart (shape_gates,
+     * hidden) */
     struct matrix q_a, kv_a, k_b, v_b;
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; MLA: (q_rank) and
      * (kv_rank); NULL: none */

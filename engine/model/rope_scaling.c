@@ -45,12 +45,13 @@ static int read_factors(float **out, int n, const struct family *family,
     return 0;
 }
 
-/* A number of the scaling's settings: config.json's name in either of its two places, or GGUF's
+/* A number of the scaling's settings: config.json's name in any of its three places, or GGUF's
  * under "rope.scaling.". */
 static double number(const struct family *family, const struct weight_file *f, const char *gguf,
                      const char *json, double missing)
 {
-    static const char *const places[] = {"rope_scaling", "rope_parameters"};
+    static const char *const places[] = {"rope_scaling", "rope_parameters",
+                                         "rope_parameters.full_attention"};
     char key[160];
     struct meta_value v = {0};
 
@@ -59,9 +60,9 @@ static double number(const struct family *family, const struct weight_file *f, c
                  gguf ? gguf : "");
         v = gguf ? weight_file_meta(f, key) : v;
     }
-    for (int i = 0; i < 2 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
+    for (int i = 0; i < 3 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
         snprintf(key, sizeof key, "%s.%s", places[i], json);
-        v = weight_file_meta(f, key);
+        v = family_config(f, key);
     }
     return v.type == META_INT || v.type == META_FLOAT ? v.f : v.type == META_BOOL ? v.i : missing;
 }

@@ -27,6 +27,10 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
  * (i, i + key_dim/2), whose frequencies are those of a whole head (Gemma 4). */
 enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE, ROPE_PROPORTIONAL, ROPE_PAIRINGS };
 
+/* Where the gates of gated attention come from: parts of q's projection, or a matrix of their own
+ * (layer_weights.z), with a gate for each value of each head, or one a head. */
+enum gate_form { GATE_WITHIN, GATE_APART, GATE_HEADS };
+
 struct mixer_shape {
     enum mixer_kind kind;
     /* Recurrent kinds: heads are those of the values, kv_heads those of the keys. A short
@@ -40,8 +44,10 @@ struct mixer_shape {
     float scale;      /* of scores; 0: 1/sqrt(key_dim) */
     bool bias;        /* of q, k and v */
     enum qk_norm qk_norm;
-    bool sinks;             /* a learned score per head that only enters the softmax's sum */
-    bool gated; /* the output times sigmoid of a part of q's projection; MLA: of a number a head */
+    bool sinks; /* a learned score per head that only enters the softmax's sum */
+    /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
+    bool gated, gate_softplus;
+    enum gate_form gate;
     bool values_are_keys;   /* before any norm and rotation */
     bool value_norm;        /* each head of the values is RMS-normed, without weights */
     bool learned_positions; /* no rotation: a table is added to the embeddings */
@@ -106,8 +112,8 @@ enum shared_gate { SHARED_PLAIN, SHARED_SIGMOID };
 
 struct ffn_shape {
     enum ffn_kind kind;
-    int experts, used; /* routed ones; 0 in a dense layer */
-    int shared;        /* 1: one of shared_width is always used; also in a dense layer */
+    int experts, used;       /* routed ones; 0 in a dense layer */
+    int shared;              /* 1: one of shared_width is always used; also in a dense layer */
     int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
     enum shared_gate shared_gate;
     enum activation activation;
@@ -188,10 +194,20 @@ static inline int shape_value_dim(const struct mixer_shape *s)
     return s->value_dim ? s->value_dim : s->key_dim;
 }
 
-/* Values of a projected query head: followed by its gate if the output is gated. */
+/* Values of a projected query head: followed by its gate if that is within q's projection. */
 static inline int shape_query_dim(const struct mixer_shape *s)
 {
-    return s->key_dim + (s->kind == MIXER_ATTENTION && s->gated ? shape_value_dim(s) : 0);
+    bool within = s->kind == MIXER_ATTENTION && s->gated && s->gate == GATE_WITHIN;
+
+    return s->key_dim + (within ? shape_value_dim(s) : 0);
+}
+
+/* Attention: rows of the gates' own matrix; 0: there is none. */
+static inline int shape_gates(const struct mixer_shape *s)
+{
+    return !s->gated || s->gate == GATE_WITHIN
+               ? 0
+               : s->heads * (s->gate == GATE_HEADS ? 1 : shape_value_dim(s));
 }
 
 /* Normed rows per token for a layer's experts: a dense part beside routed experts has its own row,

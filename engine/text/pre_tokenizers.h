@@ -25,6 +25,12 @@
 #define LLAMA3 SUFFIXES WORD "|\\p{N}{1,3}" SIGNS
 #define O200K CASED_WORDS(SUFFIXES "?") "|\\p{N}{1,3}" CASED_SIGNS
 #define CJK "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+/* Groups of three digits from the right: a run's first one or two, if it has any left over. */
+#define DIGITS_FROM_RIGHT "(?<!\\p{N})\\p{N}{1,2}(?=(?:\\p{N}{3})*+(?!\\p{N}))|\\p{N}{3}"
+#define ASIAN                                                                                      \
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf" \
+    "\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af"  \
+    "\u1100-\u11ff]+"
 #define DEEPSEEK3                                           \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" LINES_AND_BLANKS
@@ -71,6 +77,7 @@ static const struct row {
     {"gpt-4o llama4 kanana2 talkie minimax-m2", {O200K}, 0},
     {"tekken", {CASED_WORDS("") "|\\p{N}" CASED_SIGNS}, PRE_BOS | PRE_WHOLE},
     {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", {"\\p{N}{1,3}", CJK, DEEPSEEK3}, 0},
+    {"afmoe", {DIGITS_FROM_RIGHT, ASIAN, DEEPSEEK3}, 0},
     /* the run's beginning is said so that a run that is not at the end costs its length once */
     {"deepseek-llm",
      {"[\\r\\n]", "\\s?[" CASED_LETTERS "]+",

@@ -419,7 +419,7 @@ static inline float merged(__global const float *p, int dim, int d, int c0, int 
 
 /* Rule 7, the chunks of each head added up, and rule 1 for the output projection: 32 columns of a
  * row a work-item where WIDE, else a work-group. flags: 1: heads have sinks, 2: the output is gated
- * (rows, heads, dim). */
+ * (rows, heads, dim), 4: by a gate a head (rows, heads), 8: by softplus. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
     __global const float *part, __global const float *sinks, __global const float *gates,
     __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
@@ -450,8 +450,11 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
         if (i == first || d == 0)
             factors = merge_factors(p, dim, c0, c1, flags & 1 ? sinks[head] : -INFINITY);
         values[i] = merged(p, dim, d, c0, c1, factors);
-        if (flags & 2)
-            values[i] = values[i] * num_sigmoid1(gates[at + i]);
+        if (flags & 2) {
+            float gate = gates[flags & 4 ? (size_t)(row0 + row) * heads + head : at + i];
+
+            values[i] = values[i] * (flags & 8 ? num_softplus1(gate) : num_sigmoid1(gate));
+        }
         y[at + i] = values[i];
     }
 #if WIDE

@@ -72,6 +72,18 @@ typedef float act_t;
         F c = fmin(fmax(-x, (F)(-80.0f)), (F)(80.0f));                              \
         return num_recip##N((F)(1.0f) + num_exp##N(c));                             \
     }                                                                               \
+    static inline F num_softplus##N(F x)                                            \
+    {                                                                               \
+        F u = num_exp##N(-fabs(x)), s = u * num_recip##N((F)(2.0f) + u), z = s * s; \
+        F p = fma((F)(1.0f / 15.0f), z, (F)(1.0f / 13.0f));                         \
+        p = fma(p, z, (F)(1.0f / 11.0f));                                           \
+        p = fma(p, z, (F)(1.0f / 9.0f));                                            \
+        p = fma(p, z, (F)(1.0f / 7.0f));                                            \
+        p = fma(p, z, (F)(1.0f / 5.0f));                                            \
+        p = fma(p, z, (F)(1.0f / 3.0f));                                            \
+        p = fma(p * z, s, s);                                                       \
+        return fma((F)(2.0f), p, fmax(x, (F)(0.0f)));                               \
+    }                                                                               \
     static inline F num_silu##N(F x)                                                \
     {                                                                               \
         return x * num_sigmoid##N(x);                                               \

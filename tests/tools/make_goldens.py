@@ -298,7 +298,7 @@ class Watch:
         self.logits, self.experts, self.stream, self.hooks = {}, {}, [], []
         for name, part in model.named_modules():
             kind, layer = type(part).__name__, re.search(r"layers\.(\d+)\.", name)
-            if layer and re.search(r"Top[kK]Router$|TextRouter$", kind):
+            if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$", kind):
                 self.hooks.append(part.register_forward_pre_hook(self.router(int(layer[1]), part)))
             elif layer and kind.endswith("Experts"):
                 self.hooks.append(part.register_forward_pre_hook(self.chosen(int(layer[1])), with_kwargs=True))
@@ -321,6 +321,9 @@ class Watch:
             if hasattr(part, "proj"):  # gemma4
                 x = part.norm(x) * part.scale * part.scalar_root_size
                 self.logits[layer] = part.proj(x).detach()
+                return
+            if hasattr(part, "gate"):  # afmoe
+                self.logits[layer] = part.gate(x).detach()
                 return
             self.logits[layer] = torch.nn.functional.linear(x.to(part.weight.dtype), part.weight, getattr(part, "bias", None)).detach()
         return hook

@@ -87,7 +87,7 @@ static void part_gates(struct expected *x, const struct mixer_shape *s, int row)
 {
     int dim = s->key_dim;
 
-    for (int h = 0; h < s->heads && s->gated; h++) {
+    for (int h = 0; h < s->heads && s->gated && s->gate == GATE_WITHIN; h++) {
         memcpy(x->gates + ((size_t)row * (size_t)s->heads + (size_t)h) * (size_t)dim,
                x->q + (2 * h + 1) * dim, (size_t)dim * sizeof *x->gates);
         memmove(x->q + h * dim, x->q + 2 * h * dim, (size_t)dim * sizeof *x->q);
@@ -114,6 +114,9 @@ static int project(struct expected *x, const struct attention_job *j, int row)
                    hp->hidden, x->h);
     if (reference_multiply(&w->q, x->h, x->q) < 0 || reference_multiply(&w->k, x->h, k) < 0 ||
         (!s->values_are_keys && reference_multiply(&w->v, x->h, v) < 0))
+        return ERR_MEMORY;
+    if (shape_gates(s) &&
+        reference_multiply(&w->z, x->h, x->gates + (size_t)row * (size_t)(s->heads * dim)) < 0)
         return ERR_MEMORY;
     if (s->values_are_keys)
         memcpy(v, k, (size_t)n * sizeof *v);
@@ -215,8 +218,11 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
         if (reference_attend(&x->cache[j->layer], q + h * dim, h / group, dim, j->pos + row,
                              s->window, sinks ? sinks[h] : -INFINITY, x->heads + h * dim) < 0)
             return ERR_MEMORY;
-    for (int i = 0; i < s->heads * dim && s->gated; i++)
-        x->heads[i] = x->heads[i] * num_sigmoid(x->gates[row * s->heads * dim + i]);
+    for (int i = 0; i < s->heads * dim && s->gated; i++) {
+        float gate = x->gates[row * s->heads * dim + (s->gate == GATE_HEADS ? i / dim : i)];
+
+        x->heads[i] = x->heads[i] * (s->gate_softplus ? num_softplus(gate) : num_sigmoid(gate));
+    }
     return 0;
 }
 

@@ -156,7 +156,7 @@ void tune_shapes(const struct model *m, struct tune *out)
                                         [MATRIX_V] = values,
                                         [MATRIX_O] = CPU_WIDE,
                                         [MATRIX_IN] = CPU_WIDE,
-                                        [MATRIX_Z] = CPU_WIDE,
+                                        [MATRIX_Z] = s->kind == MIXER_ATTENTION ? values : CPU_WIDE,
                                         [MATRIX_B] = CPU_WIDE,
                                         [MATRIX_A] = CPU_WIDE,
                                         [MATRIX_Q_A] = CPU_WIDE,

@@ -15,13 +15,13 @@
 static bool needs_panels(const struct layer_weights *w)
 {
     return !matrix_takes_rows(&w->q) || !matrix_takes_rows(&w->k) ||
-           (w->v.bytes && !matrix_takes_rows(&w->v));
+           (w->v.bytes && !matrix_takes_rows(&w->v)) || (w->z.bytes && !matrix_takes_rows(&w->z));
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
     return matrix_takes_rows(&w->q) || matrix_takes_rows(&w->k) ||
-           (w->v.bytes && matrix_takes_rows(&w->v));
+           (w->v.bytes && matrix_takes_rows(&w->v)) || (w->z.bytes && matrix_takes_rows(&w->z));
 }
 
 /* Rule 6 on one head of the row that stands at pos, times scale. */
@@ -62,7 +62,7 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
     rotate(d, a, at, x, pos, scale);
 }
 
-enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
+enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES, QKV_GATES };
 
 /* A task of the QKV phase: one head of one of the matrices, or as many as fill whole groups of
  * weight rows if heads are narrower. */
@@ -79,32 +79,49 @@ static int head_tasks(int heads, int each)
     return (heads + each - 1) / each;
 }
 
+/* Heads of a task of gates apart, and the gates of a head. */
+static int gate_heads_together(const struct mixer_shape *a, const struct layer_layout *l)
+{
+    return a->gate == GATE_HEADS ? NUM_LANES : l->value_heads;
+}
+
+static int gate_dim(const struct mixer_shape *a)
+{
+    return a->gate == GATE_HEADS ? 1 : shape_value_dim(a);
+}
+
 static int qkv_tasks(const struct cpu_device *d, int layer)
 {
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
     const struct layer_layout *l = layout_of(d, layer);
 
     return head_tasks(a->heads, l->key_heads) + head_tasks(a->kv_heads, l->key_heads) +
-           (a->values_are_keys ? 0 : head_tasks(a->kv_heads, l->value_heads));
+           (a->values_are_keys ? 0 : head_tasks(a->kv_heads, l->value_heads)) +
+           (shape_gates(a) ? head_tasks(a->heads, gate_heads_together(a, l)) : 0);
 }
 
-/* The query heads' tasks come first, then the keys', then the values'. */
+/* The query heads' tasks come first, then the keys', then the values', then the gates'. */
 static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
 {
     const struct layer_weights *w = &d->model->layers[layer];
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
     const struct layer_layout *l = layout_of(d, layer);
     const int q_tasks = head_tasks(a->heads, l->key_heads),
-              k_tasks = head_tasks(a->kv_heads, l->key_heads);
-    const struct matrix *const matrices[] = {&w->q, &w->k, &w->v};
-    const int begins[] = {0, q_tasks, q_tasks + k_tasks};
-    const int heads[] = {a->heads, a->kv_heads, a->kv_heads};
+              k_tasks = head_tasks(a->kv_heads, l->key_heads),
+              v_tasks = a->values_are_keys ? 0 : head_tasks(a->kv_heads, l->value_heads);
+    const struct matrix *const matrices[] = {&w->q, &w->k, &w->v, &w->z};
+    const int begins[] = {0, q_tasks, q_tasks + k_tasks, q_tasks + k_tasks + v_tasks};
+    const int heads[] = {a->heads, a->kv_heads, a->kv_heads, a->heads};
     enum qkv_kind kind = task < begins[QKV_KEYS]     ? QKV_QUERIES
                          : task < begins[QKV_VALUES] ? QKV_KEYS
-                                                     : QKV_VALUES;
-    int each = kind == QKV_VALUES ? l->value_heads : l->key_heads,
+                         : task < begins[QKV_GATES]  ? QKV_VALUES
+                                                     : QKV_GATES;
+    int each = kind == QKV_GATES    ? gate_heads_together(a, l)
+               : kind == QKV_VALUES ? l->value_heads
+                                    : l->key_heads,
         dim = kind == QKV_QUERIES  ? shape_query_dim(a)
               : kind == QKV_VALUES ? shape_value_dim(a)
+              : kind == QKV_GATES  ? gate_dim(a)
                                    : a->key_dim,
         first = (task - begins[kind]) * each;
 
@@ -143,6 +160,19 @@ static float *part_gates(struct cpu_device *d, const struct mixer_shape *a, int 
     return d->q + at * kd;
 }
 
+/* Gates become factors as they are made, but for sigmoids of a gate for each value: the kernel that
+ * multiplies with those applies the function itself. */
+static bool gates_are_factors(const struct mixer_shape *a)
+{
+    return a->gate_softplus || a->gate == GATE_HEADS;
+}
+
+static void finish_gates(const struct mixer_shape *a, float *gates, int n)
+{
+    for (int i = 0; i < n && gates_are_factors(a); i++)
+        gates[i] = a->gate_softplus ? num_softplus(gates[i]) : num_sigmoid(gates[i]);
+}
+
 /* Stores a head's values in the cache, normed if needed; the input is unchanged. */
 static void store_value(const struct cpu_device *d, int layer, const struct span_place *at,
                         int head, int pos, const float *x)
@@ -169,7 +199,11 @@ static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t
     bool whole = a->qk_norm == QK_NORM_WHOLE;
     int pos = s->pos + row - s->row;
 
-    if (a->gated && t->kind == QKV_QUERIES)
+    if (t->kind == QKV_GATES) {
+        finish_gates(a, heads, t->heads * t->dim);
+        return;
+    }
+    if (a->gated && a->gate == GATE_WITHIN && t->kind == QKV_QUERIES)
         heads = part_gates(d, a, row, t->first, t->heads, heads);
 
     if (whole && t->kind == QKV_KEYS)
@@ -229,7 +263,8 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         struct qkv_task t = qkv_task(d, layer, task % tasks);
-        bool in_place = t.kind == QKV_QUERIES && !a->gated;
+        bool in_place = t.kind == QKV_GATES ||
+                        (t.kind == QKV_QUERIES && shape_query_dim(a) == a->key_dim);
         ptrdiff_t stride = (ptrdiff_t)(in_place ? a->heads : t.most) * t.dim;
         int r0 = t.first * t.dim, r1 = r0 + t.heads * t.dim;
         float *out;
@@ -239,7 +274,8 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
                               in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
-        out = in_place ? d->q + t0 * stride + r0 : d->threads[tid].tile;
+        out = in_place ? (t.kind == QKV_GATES ? d->gates : d->q) + t0 * stride + r0
+                       : d->threads[tid].tile;
         if (in->n == 1)
             gemv(d, tid, t.w, r0, r1, in, out, qkv_hint(d, layer, tid, task + 1));
         else
@@ -477,11 +513,16 @@ static void merge_split(const struct cpu_device *d, int layer, int rows, int row
 static void gate_heads(const struct cpu_device *d, const struct mixer_shape *a, int row, int head,
                        int n, float *attended)
 {
-    size_t hd = (size_t)shape_value_dim(a),
-           at = ((size_t)row * (size_t)a->heads + (size_t)head) * hd;
+    size_t hd = (size_t)shape_value_dim(a), all = (size_t)n * hd,
+           first = (size_t)row * (size_t)a->heads + (size_t)head;
 
-    if (a->gated)
-        d->k->gate(attended, d->gates + at, n * (int)hd);
+    if (!a->gated)
+        return;
+    if (!gates_are_factors(a))
+        d->k->gate(attended, d->gates + first * hd, (int)all);
+    for (size_t i = 0; gates_are_factors(a) && i < all; i++)
+        attended[i] = attended[i] *
+                      d->gates[a->gate == GATE_HEADS ? first + i / hd : first * hd + i];
 }
 
 /* Writes one attended head of one row into the output projection's input. */
@@ -618,7 +659,8 @@ static double attention_work(const struct cpu_device *d, int layer, int rows)
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
 
     return (double)rows * d->model->hp.hidden * (a->key_dim + shape_value_dim(a)) *
-           (a->heads + a->kv_heads);
+               (a->heads + a->kv_heads) +
+           (double)rows * d->model->hp.hidden * shape_gates(a);
 }
 
 const struct cpu_mixer cpu_attention_mixer = {

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Tiny checkpoints of new families from nothing but a configuration, with golden numbers by transformers.
+
+    make_fresh.py [--to DIR] [--tokens N] [--seed N] [NAME ...]    folders of CONFIGS below (default: all)
+
+Written below --to (default: tests/golden/families): config.json, model.safetensors (BF16, as transformers names its tensors),
+golden.safetensors as make_goldens.py describes it. Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1 (Gemma: 0.2), norms
+lie around 1, biases around 0. A seed is taken by make_goldens.py's rules.
+Needs torch, transformers 5.24, safetensors.
+"""
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import make_goldens
+
+TINY = dict(vocab_size=48, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=8,
+            intermediate_size=24, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
+MOE = dict(moe_intermediate_size=8, num_experts=5, num_experts_per_tok=2)
+CONFIGS = {
+    "afmoe": dict(TINY, **MOE, model_type="afmoe", num_dense_layers=1, num_shared_experts=1, global_attn_every_n_layers=2,
+                  sliding_window=6, route_scale=1.7, mup_enabled=True, rms_norm_eps=1e-5),
+    "dots1": dict(TINY, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, model_type="dots1", n_group=2, topk_group=1,
+                  first_k_dense_replace=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
+                  attention_bias=False, sliding_window=None),
+    "smollm3": dict(TINY, model_type="smollm3", num_hidden_layers=4, no_rope_layer_interval=4,
+                    tie_word_embeddings=True, rms_norm_eps=1e-6),
+    "gemma3": dict(TINY, model_type="gemma3_text", num_hidden_layers=4, sliding_window=6, tie_word_embeddings=True, rms_norm_eps=1e-6,
+                   layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                   query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh",
+                   rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}}),
+}
+
+
+def draw(model, seed):
+    g = torch.Generator().manual_seed(seed)
+    for name, p in model.state_dict().items():
+        if not p.is_floating_point():
+            continue
+        x = torch.randn(p.shape, generator=g)
+        if p.dim() == 1:
+            gemma = model.config.model_type.startswith("gemma")  # 1 + w; widely: its tied head would repeat each token
+            x = 0.1 * x if "bias" in name else x if gemma else 0.2 * x + 1
+        elif "embed" not in name:
+            x = x / p.shape[-1] ** 0.5 * 1.5
+        elif model.config.model_type.startswith("gemma"):  # scaled by the width's root, and the head too
+            x = 0.2 * x
+        p.copy_(x.bfloat16().float())
+
+
+def save(model, config, to):
+    to.mkdir(parents=True, exist_ok=True)
+    model.bfloat16().save_pretrained(to)
+    for extra in ("generation_config.json",):
+        (to / extra).unlink(missing_ok=True)
+    weights = load_file(to / "model.safetensors")
+    save_file({k: v.bfloat16() if v.is_floating_point() else v for k, v in weights.items()}, to / "model.safetensors",
+              metadata={"format": "pt"})
+    (to / "config.json").write_text(json.dumps(dict(config, architectures=[type(model).__name__], torch_dtype="bfloat16"), indent=1) + "\n")
+
+
+def typed(numbers):
+    keep = ("input_ids", "logits", "greedy", "experts", "weights", "moe_layers")
+    return {k: (v.float() if v.is_floating_point() else v.int()).contiguous() for k, v in numbers.items() if k in keep}
+
+
+def make(name, to, tokens, first, **changes):
+    config = dict(CONFIGS[name], **changes)
+    for seed in range(first, first + 300):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32, attn_implementation="eager")
+        draw(model, seed)
+        save(model, config, to)
+        model = make_goldens.load(to)
+        ids = torch.randint(5, config["vocab_size"], (tokens,), generator=torch.Generator().manual_seed(seed))
+        out, gap = make_goldens.numbers(model, ids, 12)
+        if gap < 0.01 or len(set(out["greedy"].tolist())) < 4:
+            continue
+        double, _ = make_goldens.numbers(make_goldens.load(to, torch.float64), ids, 12)
+        if make_goldens.same_choices(out, double) and all(
+                make_goldens.same_choices(out, make_goldens.numbers(make_goldens.moved(make_goldens.load(to), 1e-4, k), ids, 12)[0])
+                for k in range(2)):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed is far enough from ties")
+    save_file(typed(out), to / "golden.safetensors")
+    size = sum(f.stat().st_size for f in to.iterdir())
+    print(json.dumps({"name": name, "seed": seed, "bytes": size, "std": round(float(out["logits"].std()), 2), "gap": round(gap, 3),
+                      "f64": float((out["logits"] - double["logits"]).abs().max())}), flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--to", type=Path, default=Path(__file__).resolve().parent.parent / "golden/families")
+    p.add_argument("--tokens", type=int, default=24)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--set", default="{}", help="JSON: other settings, for checkpoints that are not kept")
+    p.add_argument("--as", dest="alias", help="the folder's name, where it is not NAME")
+    p.add_argument("names", nargs="*")
+    a = p.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    for name in a.names or CONFIGS:
+        make(name, a.to / (a.alias or name), a.tokens, a.seed, **json.loads(a.set))
+
+
+if __name__ == "__main__":
+    main()
