@@ -3,7 +3,7 @@
  * Engine thread, inside open. */
 #include "gpu/internal.h"
 #include "engine/file/blocks.h"
-#include "engine/file/format_traits.h"
+#include "engine/layout/format.h"
 #include "engine/file/grids.h"
 #include "engine/base/strbuf.h"
 
@@ -202,14 +202,15 @@ static void format_options(const struct device *d, enum dtype type, int tokens, 
 {
     const struct format_traits *f = &format_of[type];
 
-    snprintf(out, size,
-             " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
-             " -DHIGH=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
-             " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DTYPE_%s",
-             tokens, d->width, f->blocks, format_head(type), format_block_bytes(type),
-             format_payload(type), f->bits, f->high, f->zero, f->minimum, f->factors, f->halves,
-             f->lookup, f->scale == SCALE_E8M0, f->words, d->slots, d->gate_slots,
-             dtype_info(type)->word);
+    snprintf(
+        out, size,
+        " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
+        " -DHIGH=%d -DFLIP=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
+        " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DTYPE_%s",
+        tokens, d->width, f->blocks, format_head(type), format_block_bytes(type),
+        format_payload(type), f->bits, f->high, FORMAT_FLIP, f->zero, f->minimum, f->factors,
+        f->halves, f->lookup, f->scale == SCALE_E8M0, f->words, d->slots, d->gate_slots,
+        dtype_info(type)->word);
     if (f->lookup)
         table_options(f, out + strlen(out), size - strlen(out));
 }

@@ -553,19 +553,22 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("golden");
-    TCase *t = tcase_create("golden");
+    TCase *t = tcase_create("golden"), *slow = tcase_create("whole texts by float weights");
 
     tcase_set_timeout(t, 240);
+    tcase_set_timeout(slow, 240);
+    tcase_set_tags(slow, "slow"); /* tests/arm.sh leaves them out */
     tcase_add_loop_test(t, checkpoints_match, 0, 4);
     tcase_add_test(t, bf16_arithmetic_is_near);
     tcase_add_test(t, router_table_is_exact);
     tcase_add_test(t, demo_q8_0_file);
-    tcase_add_loop_test(t, demo_folder, 0, 4);
+    tcase_add_loop_test(slow, demo_folder, 0, 4);
     tcase_add_test(t, the_manual_says_these_figures);
-    tcase_add_loop_test(t, logits_lie_as_far_apart_as_the_manual_says, 0, 2);
+    tcase_add_loop_test(slow, logits_lie_as_far_apart_as_the_manual_says, 0, 2);
     tcase_add_test(t, perplexity_is_as_near_as_the_manual_says);
     tcase_add_loop_test(t, quantised_bits_do_not_depend_on_the_machine, 0, 2);
     suite_add_tcase(s, t);
+    suite_add_tcase(s, slow);
     return s;
 }
 

@@ -1,6 +1,6 @@
 /* See tiny_model.h. */
 #include "tests/tiny_model.h"
-#include "engine/file/format_traits.h"
+#include "engine/layout/format.h"
 #include "engine/layout/pack.h"
 #include "engine/device/numerics.h"
 
@@ -377,7 +377,7 @@ float tiny_weight(const struct matrix *m, int row, int col)
         memcpy(&h, p + 2 * r, 2);
         p += 2 * m->width;
         if (m->type == DTYPE_Q8_0)
-            v = p[4 * (c / 4 * m->width + r) + c % 4] - 128;
+            v = (p[4 * (c / 4 * m->width + r) + c % 4] ^ FORMAT_FLIP ^ 0x80) - 128;
         else
             v = (p[4 * (c % 16 / 4 * m->width + r) + c % 4] >> (c < 16 ? 0 : 4) & 15) - 8;
         return (float)v * num_from_f16(h);

@@ -37,7 +37,7 @@ static const char *candidate(int i, const char *exe_dir, char *out, size_t size)
 
 int paths_data(const char *below, char *out, size_t size, struct error *e)
 {
-    char exe[PATH_MAX], dir[PATH_MAX + 64], full[PATH_MAX + 256], *slash;
+    char exe[PATH_MAX], dir[PATH_MAX + 64], full[PATH_MAX + 256], whole[PATH_MAX], *slash;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
 
     exe[n > 0 ? n : 0] = 0;
@@ -47,7 +47,8 @@ int paths_data(const char *below, char *out, size_t size, struct error *e)
         if (snprintf(full, sizeof full, "%s/%s", dir, below) >= (int)sizeof full ||
             access(full, R_OK) < 0)
             continue;
-        if (snprintf(out, size, "%s", full) >= (int)size)
+        /* a path that people read, type and copy has no ".." in it */
+        if (snprintf(out, size, "%s/%s", realpath(dir, whole) ? whole : dir, below) >= (int)size)
             break;
         return 0;
     }

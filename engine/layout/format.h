@@ -14,8 +14,7 @@
  *              high 2   2 x w words    word h, byte j, bits 2f, 2f+1 belong to element 16h + 4f + j
  *              payload  4 x w words    bits 4: word k, low nibbles elements 4k .. 4k+3, high
  *                                      nibbles elements 16+4k .. 16+4k+3
- *                       8 x w words    bits 8: word k, elements 4k .. 4k+3, each XOR 0x80, so that
- *                                      codes are unsigned
+ *                       8 x w words    bits 8: word k, elements 4k .. 4k+3, each XOR FORMAT_FLIP
  *
  * Where formats.def counts words, a superblock is d, m and that many words of the file, word k of
  * row r at k * w + r. Q3_K's words are turned first (turned.h).
@@ -26,6 +25,15 @@
 #define ENGINE_LAYOUT_FORMAT_H
 
 #include "engine/file/format_traits.h"
+
+/* Which of a code's bits are inverted where it has eight: x86's products of bytes take an unsigned
+ * factor, Arm's two signed ones, and a kernel limited by instructions has none to spare for what
+ * packing can do. */
+#if defined(__aarch64__)
+#define FORMAT_FLIP 0
+#else
+#define FORMAT_FLIP 0x80
+#endif
 
 /* One superblock of each of four rows, as the file has it, to rows r .. r+3 of the packed one. */
 void format_pack(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const from[4]);

@@ -121,7 +121,7 @@ static void put_simple(enum dtype type, uint8_t *to, int width, int r, const uin
     }
     if (f->high)
         put_high(to + head * width, r, high);
-    interleave4(q, f->bits, f->bits == 8 ? 0x80 : 0, to + payload * width + 4 * r,
+    interleave4(q, f->bits, f->bits == 8 ? FORMAT_FLIP : 0, to + payload * width + 4 * r,
                 4 * (size_t)width);
 }
 

@@ -163,8 +163,8 @@ static inline void block_words(__global const uchar *block, int j, int k, int la
                                uvec *hi)
 {
 #if BITS == 8
-    *lo = LOAD_WORDS(block, k);
-    *hi = LOAD_WORDS(block, 4 + k);
+    *lo = LOAD_WORDS(block, k) ^ (FLIP ^ 0x80u) * 0x01010101u;
+    *hi = LOAD_WORDS(block, 4 + k) ^ (FLIP ^ 0x80u) * 0x01010101u;
 #else
     uvec w = LOAD_WORDS(block + PAYLOAD * WIDTH, k);
 

@@ -201,17 +201,29 @@ static void show_frame(struct chat *s, uint64_t now)
         s->pump = s->frame;
 }
 
+/* Whether there are events, where the loop's poll did not look for them: before their time. Taking
+ * them unasked would put off the next look, which would be unasked again: an idle chat that wakes
+ * up a hundred times a second. */
+static bool events_wait(const struct chat *s)
+{
+    struct pollfd p[2] = {{conversation_fd(s->conversation), POLLIN, 0},
+                          {conversation_tools_fd(s->conversation), POLLIN, 0}};
+
+    return poll(p, 2, 0) > 0;
+}
+
 static void loop(struct chat *s)
 {
     bool waiting = false;
 
     while (!s->quit && !s->gone && !conversation_over(s->conversation)) {
         uint64_t now = clock_now();
+        const bool asked = due(&s->pump, now);
         struct pollfd p[4] = {
             {STDIN_FILENO, POLLIN, 0},
             {s->signal_fd, POLLIN, 0},
-            {due(&s->pump, now) ? conversation_fd(s->conversation) : -1, POLLIN, 0},
-            {due(&s->pump, now) ? conversation_tools_fd(s->conversation) : -1, POLLIN, 0},
+            {asked ? conversation_fd(s->conversation) : -1, POLLIN, 0},
+            {asked ? conversation_tools_fd(s->conversation) : -1, POLLIN, 0},
         };
         int rc = poll(p, 4, timeout_ms(s, now, waiting));
 
@@ -222,10 +234,8 @@ static void loop(struct chat *s)
             signals(s);
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
-        /* not polled before its time: there may be events */
-        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents || p[3].revents)) {
-            if (p[2].revents || p[3].revents)
-                stir(s, now);
+        if (due(&s->pump, now) && (asked ? p[2].revents || p[3].revents : events_wait(s))) {
+            stir(s, now);
             take_events(s, now);
         }
         if (due(&s->sample, now))

@@ -19,16 +19,13 @@ INLINE int most_words(enum dtype type)
     return 8;
 }
 
-#if defined(__ARM_FEATURE_MATMUL_INT8)
-#define SIGNED_CODES(type) false
-#define TOKEN_PAIRS 1
-#define NEON_DOT(sum, w, q, lane) vusdotq_laneq_s32(sum, neon_bytes(w), q, lane)
-#elif defined(__ARM_FEATURE_DOTPROD)
 /* Both factors have a sign. */
 #define SIGNED_CODES(type) (format_largest(type) > 127)
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define TOKEN_PAIRS 1
+#endif
+#if defined(__ARM_FEATURE_DOTPROD)
 #define NEON_DOT(sum, w, q, lane) vdotq_laneq_s32(sum, vreinterpretq_s8_s32(w), q, lane)
-#else
-#define SIGNED_CODES(type) (format_largest(type) > 127)
 #endif
 
 #if defined(NEON_DOT)
@@ -130,10 +127,10 @@ INLINE void multiply_pair(vi *s, vi *t, const vi *w, const int8_t *q, const int8
     for (int k = 0; k < n; k += 2) {
         int8x16_t x = pair_of(vld1q_s8(q + k / 4 * 16), vld1q_s8(r + k / 4 * 16), k % 4);
 
-        a = vusmmlaq_s32(a, neon_bytes(w[k].a), x);
-        b = vusmmlaq_s32(b, neon_bytes(w[k + 1].a), x);
-        c = vusmmlaq_s32(c, neon_bytes(w[k].b), x);
-        d = vusmmlaq_s32(d, neon_bytes(w[k + 1].b), x);
+        a = vmmlaq_s32(a, vreinterpretq_s8_s32(w[k].a), x);
+        b = vmmlaq_s32(b, vreinterpretq_s8_s32(w[k + 1].a), x);
+        c = vmmlaq_s32(c, vreinterpretq_s8_s32(w[k].b), x);
+        d = vmmlaq_s32(d, vreinterpretq_s8_s32(w[k + 1].b), x);
     }
     *s = (vi){vuzp1q_s32(a, b), vuzp1q_s32(c, d)};
     *t = (vi){vuzp2q_s32(a, b), vuzp2q_s32(c, d)};
@@ -149,10 +146,10 @@ INLINE vi multiply_odd(vi s, const vi *w, const int8_t *q, const int n)
         int8x16_t x = vreinterpretq_s8_s64(
             vld1q_dup_s64((const int64_t *)(const void *)(q + 4 * k)));
 
-        a = vusdotq_s32(a, neon_bytes(w[k].a), x);
-        b = vusdotq_s32(b, neon_bytes(w[k + 1].a), x);
-        c = vusdotq_s32(c, neon_bytes(w[k].b), x);
-        d = vusdotq_s32(d, neon_bytes(w[k + 1].b), x);
+        a = vdotq_s32(a, vreinterpretq_s8_s32(w[k].a), x);
+        b = vdotq_s32(b, vreinterpretq_s8_s32(w[k + 1].a), x);
+        c = vdotq_s32(c, vreinterpretq_s8_s32(w[k].b), x);
+        d = vdotq_s32(d, vreinterpretq_s8_s32(w[k + 1].b), x);
     }
     return vi_add(s, (vi){vpaddq_s32(a, b), vpaddq_s32(c, d)});
 }
@@ -181,16 +178,90 @@ INLINE bool is_whole(enum dtype type)
     return false;
 }
 
+#if defined(NEON_DOT)
+/* Whether a block is its payload alone. */
+INLINE bool plain_payload(enum dtype type)
+{
+    const struct format_traits *f = &format_of[type];
+
+    return !f->words && !f->high && !f->halves;
+}
+
+/* The low or the high four bits of every byte, as codes or as their values. */
+INLINE int8x16_t nibbles_of(enum dtype type, uint8x16_t x, const bool high)
+{
+    const int row = format_of[type].lookup;
+
+    x = high ? vshrq_n_u8(x, 4) : vandq_u8(x, vdupq_n_u8(15));
+    return row ? vqtbl1q_s8(vld1q_s8(blocks_values[row]), x) : vreinterpretq_s8_u8(x);
+}
+
+/* Four registers from *at, which advances. The compiler is not to know from where: this load has no
+ * offset, so each would be preceded by the sum of its address. */
+INLINE uint8x16x4_t load_four(const uint8_t **at)
+{
+    const uint8_t *p = *at;
+
+    __asm__("" : "+r"(p));
+    *at = p + 64;
+    return vld1q_u8_x4(p);
+}
+
+/* The integer sums of a block of VL rows. Its payload lies in one piece: four registers a load, two
+ * words of both halves of the rows, that are multiplied where they are. */
+INLINE vi plain_sums(enum dtype type, const uint8_t *payload, const struct act_block *a)
+{
+    const int8x16_t q = vld1q_s8(a->q), r = vld1q_s8(a->q + 16);
+    vi s = vi_set1(format_of[type].lookup ? 0 : sum_start(type, a));
+
+#define PART(code, v, lane)                             \
+    s.a = vdotq_laneq_s32(s.a, code(0), v, lane);       \
+    s.b = vdotq_laneq_s32(s.b, code(1), v, lane);       \
+    s.a = vdotq_laneq_s32(s.a, code(2), v, (lane) + 1); \
+    s.b = vdotq_laneq_s32(s.b, code(3), v, (lane) + 1)
+#define BYTE(i) vreinterpretq_s8_u8(x.val[i])
+#define LOW(i) nibbles_of(type, x.val[i], false)
+#define HIGH(i) nibbles_of(type, x.val[i], true)
+    uint8x16x4_t x = load_four(&payload);
+
+    if (format_of[type].bits == 8) {
+        PART(BYTE, q, 0);
+        x = load_four(&payload);
+        PART(BYTE, q, 2);
+        x = load_four(&payload);
+        PART(BYTE, r, 0);
+        x = load_four(&payload);
+        PART(BYTE, r, 2);
+        return s;
+    }
+    PART(LOW, q, 0);
+    PART(HIGH, r, 0);
+    x = load_four(&payload);
+    PART(LOW, q, 2);
+    PART(HIGH, r, 2);
+#undef PART
+#undef BYTE
+#undef LOW
+#undef HIGH
+    return s;
+}
+#endif
+
 INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblock_scales *sb,
                      int j, const struct act_block *a, vf acc)
 {
+    const uint8_t *data = block_data(type, superblock, VL, j);
     struct unpacked_block b;
 
 #if TOKEN_PAIRS
     b.paired = false;
 #endif
     read_block_scales(type, superblock, VL, 0, sb, j, &b);
-    unpack(type, block_data(type, superblock, VL, j), VL, 0, j, b.w);
+#if defined(NEON_DOT)
+    if (plain_payload(type))
+        return add_block(type, &b, vi_to_vf(plain_sums(type, data, a)), a, acc);
+#endif
+    unpack(type, data, VL, 0, j, b.w);
     block_step(type, &b, 1, a, 1, (vf(*)[GROUPS]) & acc);
     return acc;
 }

@@ -21,7 +21,7 @@ static int value_at(enum dtype type, const uint8_t *block, int width, int r, int
     const struct format_traits *f = &format_of[type];
     const uint8_t *payload = block + format_payload(type) * width;
     int byte = payload[4 * (i % (4 * f->bits) / 4 * width + r) + i % 4],
-        code = f->bits == 8 ? byte
+        code = f->bits == 8 ? byte ^ FORMAT_FLIP ^ 0x80
                : i < 16     ? byte & 15
                             : byte >> 4;
 
