@@ -1,7 +1,10 @@
 /* auto: measured beside a session, a device that wins and one that loses, the message, the stored
- * verdict, and what an interruption leaves. */
+ * verdict and what makes it void, the bounds of time (by a clock of the test's own) and of copies,
+ * a plan for each phase, and what an interruption leaves. */
 #include "app/placement/auto.h"
 #include "app/setup/resolve.h"
+#include "engine/placement/trial.h"
+#include "engine/placement/verdict.h"
 #include "engine/run/engine.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
@@ -99,8 +102,7 @@ static uint64_t counted(struct engine *g)
 static void judge(bool faster)
 {
     const char *expected = faster ? "auto (gpu)" : "auto (cpu)", *cache = NULL;
-    const char *verdict = faster ? "% faster here than the CPU alone: gpu"
-                                 : "% slower here; everything stays on the CPU";
+    const char *verdict = faster ? "auto: tokens gpu (" : "auto: tokens cpu (";
     struct engine *g = NULL;
     struct error e = {0};
     uint64_t counts = 0;
@@ -125,7 +127,11 @@ static void judge(bool faster)
     printf("%s\n", notice);
     ck_assert_str_eq(engine_telemetry(g)->plan, expected);
     ck_assert_msg(strstr(notice, verdict) != NULL, "%s", notice);
-    ck_assert_ptr_nonnull(strstr(notice, "fake:0 (Fake)"));
+    ck_assert_ptr_nonnull(strstr(notice, "; measured in "));
+    ck_assert_ptr_nonnull(strstr(notice, " prompts "));
+    ck_assert_ptr_nonnull(strstr(notice, "±"));
+    ck_assert_str_eq(engine_telemetry(g)->verdict.row[0].spec, "cpu");
+    ck_assert_int_gt(engine_telemetry(g)->verdict.n_rows, 2);
     ck_assert_int_gt(progress, 10);
     ck_assert_int_eq(verdicts(cache), 1);
     ck_assert(!place_auto_due(g, "auto"));
@@ -204,6 +210,166 @@ START_TEST(an_interruption_leaves_all_as_it_was)
 }
 END_TEST
 
+/* Every reading is 1 ms later than the one before: the time spent is a count of pieces. */
+static uint64_t ticks(void *ctx)
+{
+    uint64_t *now = ctx;
+
+    return *now += 1000000;
+}
+
+static uint64_t crawl(void *ctx)
+{
+    uint64_t *now = ctx;
+
+    return *now += 40000000;
+}
+
+START_TEST(time_is_bounded)
+{
+    const char *cache = cache_of(_i ? "crawls" : "ticks");
+    struct engine *g;
+    struct error e = {0};
+    const struct verdict *v;
+    uint64_t now = 0;
+
+    fake_device_control(&(struct fake_control){.instant = true});
+    g = open_demo(cache, NULL);
+    fill(g);
+    ck_assert(engine_auto_due(g));
+    ck_assert_msg(engine_auto(g, _i ? crawl : ticks, &now, &e) == 0, "%s", e.text);
+    v = &engine_telemetry(g)->verdict;
+    /* half a second, and the readings of one piece and the last */
+    ck_assert_uint_le(v->spent_ns, TRIAL_FIRST_NS + (_i ? 4 * 40000000 : 4 * 1000000));
+    ck_assert_uint_le(now, v->spent_ns + 3 * (_i ? 40000000 : 1000000));
+    ck_assert_uint_le(v->bytes, TRIAL_BYTES);
+    ck_assert_uint_gt(v->bytes, 0);
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].weight_bytes, 0);
+    if (_i) { /* too little time: nothing is moved, and not tried again at once */
+        ck_assert(!v->decided);
+        ck_assert_str_eq(v->spec[PHASE_TOKENS], "cpu");
+        ck_assert_str_eq(v->spec[PHASE_PROMPT], "cpu");
+        ck_assert(!engine_auto_due(g));
+        ck_assert(engine_place(g, "auto", &e) == 0);
+        ck_assert_ptr_nonnull(strstr(notice, "auto: not decided after 0."));
+    }
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
+START_TEST(the_allowance)
+{
+    ck_assert_uint_eq(trial_allowance(0, 0), 500000000);
+    ck_assert_uint_eq(trial_allowance(0, 400000000), 100000000);
+    ck_assert_uint_eq(trial_allowance(0, 600000000), 0);
+    ck_assert_uint_eq(trial_allowance(100000000000, 0), 2000000000);
+    ck_assert_uint_eq(trial_allowance(100000000000, 2000000001), 0);
+}
+END_TEST
+
+/* A verdict made by hand: found again, and void with another driver or machine. */
+START_TEST(verdicts_are_kept_and_made_void)
+{
+    struct verdict v = {.decided = true, .n_rows = 2, .layers = 4, .of_layers = 8}, got;
+    struct verdict_keys k = {"1.0", "a machine, 2 threads"}, other = k;
+    char path[500], why[VERDICT_LINE], line[VERDICT_LINE];
+    struct error e = {0};
+
+    snprintf(path, sizeof path, "%s/verdict-1", cache_of("by_hand"));
+    strcpy(v.spec[PHASE_TOKENS], "cpu");
+    strcpy(v.spec[PHASE_PROMPT], "gpu");
+    strcpy(v.best[PHASE_TOKENS], "gpu");
+    strcpy(v.best[PHASE_PROMPT], "gpu");
+    strcpy(v.row[0].spec, "cpu");
+    strcpy(v.row[1].spec, "gpu");
+    strcpy(v.device, "fake:0 (Fake)");
+    v.gain[PHASE_TOKENS] = -0.08;
+    v.error[PHASE_TOKENS] = 0.02;
+    v.gain[PHASE_PROMPT] = 2.5;
+    v.row[1].ns[PHASE_PROMPT] = 123456;
+    ck_assert_int_eq(verdict_read(&got, path, &k, why), 0);
+    ck_assert_str_eq(why, "");
+    ck_assert_msg(verdict_write(&v, path, &k, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(verdict_read(&got, path, &k, why), 1);
+    ck_assert(got.kept);
+    ck_assert(got.row[1].ns[PHASE_PROMPT] == 123456);
+    verdict_line(&got, line);
+    ck_assert_str_eq(line, "auto: tokens cpu (gpu 8 % slower, ± 2), prompts gpu (250 % faster than "
+                           "the CPU alone, ± 0); kept from a measurement in 0.00 s, 0 MB copied (4 "
+                           "of 8 layers)");
+    strcpy(other.driver, "1.1");
+    ck_assert_int_eq(verdict_read(&got, path, &other, why), 0);
+    ck_assert_str_eq(why, "auto: the driver is 1.1 now, not 1.0");
+    other = k;
+    strcpy(other.machine, "a machine, 4 threads");
+    ck_assert_int_eq(verdict_read(&got, path, &other, why), 0);
+    ck_assert_ptr_nonnull(strstr(why, "the machine is a machine, 4 threads now"));
+}
+END_TEST
+
+/* The stored file, by its own text changed to another driver's or to other winners. */
+static void edit(const char *cache, const char *from, const char *to)
+{
+    DIR *d = opendir(cache);
+    struct dirent *f;
+    char path[800], text[8192], out[8192], *at;
+    FILE *file;
+    size_t n;
+
+    while ((f = readdir(d)) && strncmp(f->d_name, "verdict-", 8) != 0)
+        ;
+    ck_assert_ptr_nonnull(f);
+    snprintf(path, sizeof path, "%s/%s", cache, f->d_name);
+    closedir(d);
+    file = fopen(path, "r");
+    n = fread(text, 1, sizeof text - 1, file);
+    text[n] = 0;
+    fclose(file);
+    ck_assert_msg((at = strstr(text, from)) != NULL, "%s", text);
+    n = (size_t)(at - text);
+    snprintf(out, sizeof out, "%.*s%s%s", (int)n, text, to, at + strlen(from));
+    file = fopen(path, "w");
+    fputs(out, file);
+    fclose(file);
+}
+
+START_TEST(another_driver_and_a_plan_for_each_phase)
+{
+    const char *cache = cache_of("phases");
+    struct engine *g;
+    struct error e = {0};
+    uint64_t now = 0;
+
+    fake_device_control(&(struct fake_control){.instant = true});
+    g = open_demo(cache, NULL);
+    fill(g);
+    ck_assert_msg(engine_auto(g, ticks, &now, &e) == 0, "%s", e.text);
+    engine_close(g);
+    edit(cache, "\ntokens ", "\ntokens gpu gpu 0.5 0.1\nold ");
+    edit(cache, "\nprompts ", "\nprompts cpu gpu -0.5 0.1\nold ");
+    g = open_demo(cache, "auto");
+    ck_assert(!engine_auto_due(g));
+    ck_assert_str_eq(engine_telemetry(g)->plan, "auto (gpu)");
+    ck_assert_str_eq(engine_telemetry(g)->prompt_plan, "auto (cpu)");
+    ck_assert_ptr_nonnull(engine_prompt_plan(g));
+    /* another plan ends auto's for prompts, the user's own stays */
+    ck_assert_msg(place_apply(g, "cpu", &e) == 0, "%s", e.text);
+    ck_assert_ptr_null(engine_prompt_plan(g));
+    ck_assert(place_apply(g, "prompt experts:1", &e) == 0);
+    ck_assert(place_apply(g, "auto", &e) == 0);
+    ck_assert_str_eq(engine_prompt_plan(g)->name, "experts:1");
+    engine_close(g);
+    edit(cache, "\ndriver 1\n", "\ndriver 0.9\n");
+    g = open_demo(cache, NULL);
+    ck_assert(place_auto_due(g, "auto"));
+    ck_assert_str_eq(notice,
+                     "auto: the driver is 1 now, not 0.9: what was measured before is void");
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("auto");
@@ -214,6 +380,10 @@ static Suite *suite(void)
     tcase_add_test(t, a_device_that_loses);
     tcase_add_test(t, a_named_plan_is_not_measured);
     tcase_add_test(t, an_interruption_leaves_all_as_it_was);
+    tcase_add_loop_test(t, time_is_bounded, 0, 2);
+    tcase_add_test(t, the_allowance);
+    tcase_add_test(t, verdicts_are_kept_and_made_void);
+    tcase_add_test(t, another_driver_and_a_plan_for_each_phase);
     suite_add_tcase(s, t);
     return s;
 }

@@ -85,6 +85,8 @@ static void pump(struct talk *t)
     conversation_pump(t->c);
 }
 
+static const char *talk_vendors; /* where drivers are looked for; NULL: nowhere */
+
 /* In a folder and a home of its own. more: options after the usual ones, NULL-terminated. */
 static void talk_open(struct talk *t, const char *const *more)
 {
@@ -111,7 +113,7 @@ static void talk_open(struct talk *t, const char *const *more)
     setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
     setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
     /* plans have their names without a device too */
-    setenv("OCL_ICD_VENDORS", "/nonexistent", 1);
+    setenv("OCL_ICD_VENDORS", talk_vendors ? talk_vendors : "/nonexistent", 1);
     ck_assert_msg(options_init(&t->o, &e) == 0 && options_parse(&t->o, argc, argv, &e) == 0, "%s",
                   e.text);
     ck_assert_msg(conversation_open(&t->c, &t->o, &hooks, &e) == 0, "%s", e.text);
@@ -690,6 +692,33 @@ START_TEST(commands_say_what_they_did)
     expect_later(&t, "/place cpu", "the placement is cpu now");
     expect_later(&t, "/doctor", "Most worth typing here:");
     ck_assert_ptr_null(strstr(type(&t, "/help"), "F1")); /* there are no keys here */
+    talk_close(&t);
+}
+END_TEST
+
+/* auto is measured after the next answer, on a device named on the command line, and told. */
+START_TEST(auto_is_measured_after_an_answer)
+{
+    const char *vendors = getenv("OCL_ICD_VENDORS");
+    struct talk t;
+    bool there = true;
+
+    /* --device names it, for PoCL is not used otherwise */
+    setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
+    talk_vendors = vendors ? vendors : "/etc/OpenCL/vendors";
+    talk_open(&t, (const char *const[]){"--device", "opencl:0", NULL});
+    talk_vendors = NULL;
+    expect_later(&t, "/place experts:1", "the placement is experts:1 now");
+    there = strstr(type(&t, "/place"), "opencl:0") != NULL;
+    expect_later(&t, "/place auto", "the placement is auto now");
+    if (there) {
+        chat_submit(t.c, "hi");
+        hear_out(&t, "; measured in ");
+        ck_assert_ptr_nonnull(strstr(t.said.data, "auto: tokens "));
+        for (int i = 0; i < 2000 && !strstr(type(&t, "/stats"), "experts-gpu   expected: "); i++)
+            clock_sleep(CLOCK_MILLI);
+        expect(&t, "/stats", "experts-gpu   expected: a token ");
+    }
     talk_close(&t);
 }
 END_TEST
@@ -1309,6 +1338,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_paced_answer_says_so);
     tcase_add_test(c, regen_tells_why_nothing_changes);
     tcase_add_test(c, commands_say_what_they_did);
+    tcase_add_test(c, auto_is_measured_after_an_answer);
     tcase_add_test(c, adapters_have_strengths);
     tcase_add_test(c, fewer_experts_and_back);
     tcase_add_test(c, other_types_of_keys_and_back);

@@ -5,6 +5,7 @@
 #include "engine/device/state.h"
 #include "engine/placement/residency.h"
 #include "engine/placement/cost_model.h"
+#include "engine/placement/verdict.h"
 #include "tests/support.h"
 
 #include <stdio.h>
@@ -408,33 +409,36 @@ START_TEST(every_call_may_fail)
 }
 END_TEST
 
-START_TEST(verdicts_are_kept_by_model_device_and_driver)
+START_TEST(verdicts_are_kept_by_model_and_device)
 {
+    struct verdict v = {.decided = true, .n_rows = 1, .spec = {"hot:600M", "gpu"}};
+    struct verdict_keys k = {"1.0", "a machine"}, other = {"1.1", "a machine"};
     struct cost_model *s;
     struct error e = {0};
-    char dir[300];
+    char dir[300], why[VERDICT_LINE];
 
+    strcpy(v.row[0].spec, "cpu");
     snprintf(dir, sizeof dir, "%s/cache", support_tmpdir());
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &k, why), 0);
+    ck_assert_ptr_null(cost_model_verdict(s, PHASE_TOKENS));
     ck_assert_ptr_null(cost_model_input(s)->verdict);
-    ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s",
-                  e.text);
+    ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], &k, &v, &e) == 0, "%s", e.text);
     cost_model_free(s);
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 1);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &other, why), 0);
+    ck_assert_str_eq(why, "auto: the driver is 1.1 now, not 1.0");
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &k, why), 1);
+    ck_assert_ptr_nonnull(cost_model_verdict(s, PHASE_TOKENS));
     ck_assert_str_eq(cost_model_input(s)->verdict, "hot:600M");
-    ck_assert(cost_model_input(s)->verdict_loss == -0.25);
-    strcpy(devs[1].base.info.driver, "1.1");
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
-    strcpy(devs[1].base.info.driver, "1.0");
+    cost_model_verdict(s, PHASE_PROMPT);
+    ck_assert_str_eq(cost_model_input(s)->verdict, "gpu");
     model.hash = 43;
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
-    ck_assert_int_eq(cost_model_verdict_load(s, NULL, devices[1]), 0);
-    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices[1], "cpu", 0, &e),
-                     ERR_IO);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &k, why), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, NULL, devices[1], &k, why), 0);
+    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices[1], &k, &v, &e), ERR_IO);
     cost_model_free(s);
 }
 END_TEST
@@ -454,7 +458,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_full_context_leaves_attention_out);
     tcase_add_test(t, a_measurement_in_pieces);
     tcase_add_test(t, every_call_may_fail);
-    tcase_add_test(t, verdicts_are_kept_by_model_device_and_driver);
+    tcase_add_test(t, verdicts_are_kept_by_model_and_device);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,6 +1,9 @@
 /* The engine with an OpenCL device beside the CPU: any plan and any switching between tokens leaves
  * text and logits as they are, and a device that goes away in the middle of an answer costs nothing
  * but a notice. Skips where there is no OpenCL device. */
+#include "engine/base/clock.h"
+#include "engine/placement/trial.h"
+#include "engine/placement/verdict.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
 #include "gpu/opencl.h"
@@ -470,6 +473,49 @@ static float *greedy(const struct device_ops *const *list, const char *placement
     return logits;
 }
 
+static uint64_t ticks(void *ctx)
+{
+    uint64_t *now = ctx;
+
+    return *now += CLOCK_MILLI;
+}
+
+/* On a real driver: what is copied, what it costs by counting, and that nothing stays. */
+START_TEST(auto_copies_a_few_layers)
+{
+    struct engine *g;
+    struct error e = {0};
+    struct device_stats before, after;
+    const struct verdict *v;
+    int ids[6] = {1, 2, 3, 4, 5, 6};
+    uint64_t now = 0, whole = 0;
+
+    if (!have_device())
+        return;
+    g = open_model(support_path("golden/phimoe/phimoe-window-f32"), DTYPE_Q8_0, KV_F16);
+    ck_assert_msg(engine_eval(g, ids, 6, NULL, false, &e) == 0, "%s", e.text);
+    ck_assert(engine_planner_input(g, true, true, false, &e) != NULL);
+    before = engine_telemetry(g)->devices[1];
+    ck_assert(engine_auto_due(g));
+    ck_assert_msg(engine_auto(g, ticks, &now, &e) == 0, "%s", e.text);
+    ck_assert(!engine_auto_due(g));
+    ck_assert_msg(engine_place(g, "cpu", &e) == 0, "%s", e.text);
+    after = engine_telemetry(g)->devices[1];
+    v = &engine_telemetry(g)->verdict;
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(engine_info(g)->model, &id);)
+        whole += model_block_bytes(engine_info(g)->model, id);
+    /* besides the rows that its jobs compute with */
+    ck_assert_uint_le(after.uploaded_bytes - before.uploaded_bytes,
+                      whole + after.row_bytes - before.row_bytes);
+    ck_assert_uint_le(v->bytes, TRIAL_BYTES);
+    ck_assert_uint_le(v->spent_ns, TRIAL_FIRST_NS + 4 * CLOCK_MILLI);
+    ck_assert_int_le(v->layers, TRIAL_LAYERS);
+    ck_assert_int_eq(engine_session_tokens(g, NULL), 6);
+    ck_assert_uint_eq(after.weight_bytes, before.weight_bytes);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(calls_all_over_fail)
 {
     static const char *const plans[] = {"gpu", "experts-gpu"};
@@ -523,6 +569,7 @@ static Suite *suite(void)
     tcase_add_test(c, nothing_is_copied_on_shared_memory);
     tcase_add_test(c, two_opencl_devices);
     tcase_add_test(c, losing_the_device);
+    tcase_add_test(c, auto_copies_a_few_layers);
     tcase_add_loop_test(c, calls_all_over_fail, 0, 2);
     suite_add_tcase(s, c);
     return s;

@@ -783,7 +783,7 @@ START_TEST(auto_takes_the_verdict)
     ck_assert_str_eq(p->name, "auto (experts-gpu)");
     plan_free(p);
     w.in.verdict = "cpu";
-    w.in.verdict_loss = 0.38;
+    w.in.verdict_line = "auto: gpu 38 % slower";
     p = run(&w.in, "auto", note);
     ck_assert_int_eq(count_experts(p), 0);
     ck_assert_ptr_nonnull(strstr(note, "38 % slower"));

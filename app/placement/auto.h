@@ -4,12 +4,11 @@
 
 #include "engine/run/engine.h"
 
-/* Without a stored result for this model and device: measures the candidates on a few tokens each,
- * in the session, which is restored afterwards, and stores the winner; then applies it.
- * ERR_CANCELLED: interrupted, nothing is stored. */
+/* Measures if it is due (engine_auto_due), within the time that is allowed, then applies auto to
+ * both phases, which tells the verdict in a line. ERR_CANCELLED: interrupted, nothing is stored. */
 int place_auto(struct engine *g, struct error *e);
 /* Whether that measurement is due after an answer: the placement that the user asked for is auto,
- * and there is no stored result. */
+ * and there is no verdict. */
 bool place_auto_due(struct engine *g, const char *place);
 
 #endif

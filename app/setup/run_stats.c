@@ -184,6 +184,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     memcpy(s->plans, t->plans, sizeof s->plans);
     s->speculation = t->speculation;
     s->moved_bytes = t->moved_bytes;
+    s->verdict = t->verdict;
     s->bandwidth_on = t->bandwidth_on;
     s->bandwidth_taken = t->bandwidth_taken;
     s->bandwidth_waited_ns = t->bandwidth_waited_ns;
@@ -583,6 +584,25 @@ static void print_paged(const struct stats *s, FILE *f)
         100 * disk_share(s));
 }
 
+/* What auto decided, and the table that it decided from. */
+static void print_verdict(const struct stats *s, FILE *f)
+{
+    char line[VERDICT_LINE];
+
+    verdict_line(&s->verdict, line);
+    row(f, "auto", "%s", line + strlen("auto: "));
+    for (int i = 0; i < s->verdict.n_rows; i++) {
+        const struct verdict_row *r = &s->verdict.row[i];
+        char prompt[80] = "not measured";
+
+        if (r->ns[PHASE_PROMPT] > 0)
+            snprintf(prompt, sizeof prompt, "%.3f ms (± %.0f %%)", r->ns[PHASE_PROMPT] * 1e-6,
+                     100 * r->error[PHASE_PROMPT]);
+        row(f, "", "%-13s expected: a token %.3f ms (± %.0f %%), a prompt's token %s", r->spec,
+            r->ns[PHASE_TOKENS] * 1e-6, 100 * r->error[PHASE_TOKENS], prompt);
+    }
+}
+
 static void print_devices(const struct stats *s, FILE *f)
 {
     char name[sizeof s->device_names[0] * 4];
@@ -637,6 +657,8 @@ static void print_devices(const struct stats *s, FILE *f)
                 (unsigned long long)p->switches, p->switches == 1 ? "" : "s",
                 (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
     }
+    if (s->verdict.n_rows)
+        print_verdict(s, f);
     if (s->handover_ns && s->prompt_plan[0])
         row(f, "handover",
             "%.2f ms after the newest prompt: %.1f KiB of keys and values copied to where tokens "
@@ -712,7 +734,7 @@ void stats_print(const struct stats *s, FILE *f)
     figure(f, "at its peak", known(s->last->rss_peak) / (1 << 20), "%.1f", "MiB");
     figure(f, "of the machine", 100 * memory_share(s), "%.1f", "%");
     figure(f, "free", known(s->last->memory_available) / (1 << 20), "%.1f", "MiB");
-    if (s->n_devices > 1 || s->n_plans > 1)
+    if (s->n_devices > 1 || s->n_plans > 1 || s->verdict.n_rows)
         print_devices(s, f);
     fprintf(f, "processor\n");
     row(f, "used", "%.2f of %d cores%s", cores_used(s), s->last->n_cores,
@@ -823,6 +845,28 @@ static json_t *plans_json(const struct stats *s)
     return list;
 }
 
+static json_t *verdict_json(const struct stats *s)
+{
+    const struct verdict *v = &s->verdict;
+    json_t *rows = json_array();
+    char line[VERDICT_LINE];
+
+    if (!v->n_rows)
+        return json_null();
+    verdict_line(v, line);
+    for (int i = 0; i < v->n_rows; i++)
+        json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "plan", v->row[i].spec,
+                                              "token_ms", v->row[i].ns[PHASE_TOKENS] * 1e-6,
+                                              "token_error", v->row[i].error[PHASE_TOKENS],
+                                              "prompt_token_ms", v->row[i].ns[PHASE_PROMPT] * 1e-6,
+                                              "prompt_token_error", v->row[i].error[PHASE_PROMPT]));
+    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:f, s:I, s:i, s:i, s:o}", "line", line, "tokens",
+                     v->spec[PHASE_TOKENS], "prompts", v->spec[PHASE_PROMPT], "decided",
+                     (int)v->decided, "kept", (int)v->kept, "seconds", (double)v->spent_ns * 1e-9,
+                     "copied_bytes", (json_int_t)v->bytes, "layers_sampled", v->layers, "layers",
+                     v->of_layers, "table", rows);
+}
+
 static json_t *paged_json(const struct stats *s)
 {
     const struct expert_cache_stats *p = &s->paged;
@@ -920,6 +964,7 @@ static json_t *to_json(const struct stats *s)
     json_object_set_new(root, "expert_cache", paged_json(s));
     json_object_set_new(root, "devices", devices_json(s));
     json_object_set_new(root, "placements", plans_json(s));
+    json_object_set_new(root, "auto", verdict_json(s));
     json_object_set_new(
         root, "moves",
         json_pack("{s:I, s:f, s:o, s:s}", "bytes", (json_int_t)s->moved_bytes, "longest_stall_ms",

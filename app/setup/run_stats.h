@@ -67,6 +67,7 @@ struct stats {
         uint64_t bytes, hash;
     } adapters[LORA_ADAPTERS];
     int n_adapters;
+    struct verdict verdict; /* of placement auto; n_rows 0: none */
     int n_layers, n_experts;
     bool mixer_alone[TELEMETRY_LAYERS]; /* layers without experts */
     /* (n_layers, n_experts): tokens routed there, whole session; owned */

@@ -3,7 +3,6 @@
 #include "engine/base/hash.h"
 #include "engine/placement/cost_model.h"
 
-#include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
@@ -11,6 +10,7 @@
 #include "engine/device/state.h"
 #include "engine/model/expert_cache.h"
 #include "engine/placement/residency.h"
+#include "engine/placement/verdict.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -19,9 +19,8 @@
 
 #define REPEATS 9
 #define WARM_UPS 2
-#define GPU_BLOCKS 4      /* layers whose blocks are uploaded to a device for measuring */
-#define VERDICT_MOST 4096 /* bytes of a verdict of auto */
-#define KEEP_FREE 0.9     /* share of a device's memory for plans */
+#define GPU_BLOCKS 4  /* layers whose blocks are uploaded to a device for measuring */
+#define KEEP_FREE 0.9 /* share of a device's memory for plans */
 
 struct cost_model {
     const struct model *model;
@@ -29,7 +28,9 @@ struct cost_model {
     uint64_t *attention_bytes, *expert_bytes;
     int *used;
     uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
-    char names[DEVICE_MAX][200], verdict[PLAN_NAME];
+    char names[DEVICE_MAX][200];
+    struct verdict verdict;
+    char line[VERDICT_LINE];
     struct bench *bench; /* a measurement in progress, or NULL */
 };
 
@@ -522,52 +523,49 @@ static void verdict_path(const struct cost_model *s, const char *cache_dir,
 {
     const struct device_base *b = (const struct device_base *)target;
     uint64_t h = s->model->hash ^ s->model->adapters ^ HASH_START;
-    const char *parts[] = {b->ops->name, b->info.name, b->info.driver};
+    const char *parts[] = {b->ops->name, b->info.name};
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         h = hash_bytes(h, parts[i], strlen(parts[i]));
     snprintf(out, size, "%s/verdict-%016llx", cache_dir, (unsigned long long)h);
 }
 
 int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
-                            const struct device *target)
+                            const struct device *target, const struct verdict_keys *k, char *why)
 {
-    char path[4096], spec[PLAN_NAME], *text;
-    double loss;
-    size_t n;
-    int got;
+    char path[4096];
 
+    if (why)
+        why[0] = 0;
     if (!cache_dir || !target)
         return 0;
     verdict_path(s, cache_dir, target, path, sizeof path);
-    if (cache_read(path, VERDICT_MOST, &text, &n, NULL) < 0 || !text)
+    if (!verdict_read(&s->verdict, path, k, why))
         return 0;
-    got = sscanf(text, "%63s %lf", spec, &loss);
-    mem_free(text);
-    if (got != 2 || !(loss > -1e6 && loss < 1e6))
-        return 0;
-    memcpy(s->verdict, spec, sizeof spec);
-    s->input.verdict = s->verdict;
-    s->input.verdict_loss = loss;
+    verdict_line(&s->verdict, s->line);
     return 1;
 }
 
 int cost_model_verdict_store(struct cost_model *s, const char *cache_dir,
-                             const struct device *target, const char *spec, double loss,
-                             struct error *e)
+                             const struct device *target, const struct verdict_keys *k,
+                             const struct verdict *v, struct error *e)
 {
-    char path[4096], text[VERDICT_MOST];
-    int rc;
+    char path[4096];
 
-    snprintf(s->verdict, sizeof s->verdict, "%s", spec);
-    s->input.verdict = s->verdict;
-    s->input.verdict_loss = loss;
+    s->verdict = *v;
+    snprintf(s->verdict.device, sizeof s->verdict.device, "%s", s->names[s->input.target]);
+    verdict_line(&s->verdict, s->line);
     if (!cache_dir)
         return 0;
     verdict_path(s, cache_dir, target, path, sizeof path);
-    snprintf(text, sizeof text, "%s %.4f\n%s\n%s\n", spec, loss, s->model->name,
-             s->names[s->input.target]);
-    if ((rc = cache_write(path, text, strlen(text), e)) < 0 && e)
-        error_set(e, rc, "%s; the verdict of auto is kept for this run only", e->text);
-    return rc;
+    return verdict_write(&s->verdict, path, k, e);
+}
+
+const struct verdict *cost_model_verdict(struct cost_model *s, enum plan_phase phase)
+{
+    bool there = s->verdict.n_rows > 0;
+
+    s->input.verdict = there ? s->verdict.spec[phase] : NULL;
+    s->input.verdict_line = there && phase == PHASE_TOKENS ? s->line : NULL;
+    return there ? &s->verdict : NULL;
 }

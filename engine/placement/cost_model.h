@@ -47,14 +47,17 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
 /* aborts a measurement in progress; call before its device is closed */
 void cost_model_measure_stop(struct cost_model *s);
 
-/* auto's verdict for this model on the target device and its driver, in cache_dir. load: 1 found
- * (and stored in the input), 0 none. */
+struct verdict;
+struct verdict_keys;
+/* auto's verdict for this model on the target device (verdict.h), in cache_dir. load: 1 found, 0
+ * none; why: as in verdict_read. */
 int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
-                            const struct device *target);
-/* loss: relative loss of tokens/s of the best plan with the device against the CPU, 0.12 = 12 %;
- * negative: gain. ERR_IO. */
+                            const struct device *target, const struct verdict_keys *k, char *why);
+/* ERR_IO: it is kept for this run only. */
 int cost_model_verdict_store(struct cost_model *s, const char *cache_dir,
-                             const struct device *target, const char *spec, double loss,
-                             struct error *e);
+                             const struct device *target, const struct verdict_keys *k,
+                             const struct verdict *v, struct error *e);
+/* Sets the input's verdict for a phase; NULL: there is none. */
+const struct verdict *cost_model_verdict(struct cost_model *s, enum plan_phase phase);
 
 #endif

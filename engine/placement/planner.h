@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define PLANNER_DEVICES 8
-#define PLANNER_NOTE 200
+#define PLANNER_NOTE 400
 #define PLANNER_NO_LIMIT UINT64_MAX
 
 /* Planner's view of a device. Costs are nanoseconds of one token (decode, one row); 0: not
@@ -62,10 +62,9 @@ struct planner_input {
     const double *recent;       /* the same, decayed (dynamic); NULL: usage */
     const struct plan *current; /* the last requested plan (dynamic); NULL: everything on the CPU */
     uint64_t move_bytes;        /* dynamic: upload at most this much per new plan; 0: no limit */
-    /* auto: the winning spec of the cached measurement; NULL: never measured */
-    const char *verdict;
-    /* auto: what the best GPU plan lost of the CPU's tokens/s, 0.12 = 12 %; negative: gained */
-    double verdict_loss;
+    /* auto: the phase's winning spec of the measurement; NULL: never measured; and the line that
+     * says why, or NULL */
+    const char *verdict, *verdict_line;
 };
 
 struct planner_spec;

@@ -480,15 +480,7 @@ int planner_fill_auto(const struct planner_spec *s, const struct planner_input *
     }
     rc = winner.planner->fill(&winner, in, p, note);
     snprintf(p->name, sizeof p->name, "auto (%.40s)", in->verdict);
-    if (winner.planner->fill != planner_fill_cpu && in->verdict_loss < 0 && !note[0])
-        snprintf(note, PLANNER_NOTE,
-                 "auto: %s makes this model %.0f %% faster here than the CPU alone: %.40s",
-                 in->devices[in->target].name ? in->devices[in->target].name : "the GPU",
-                 -100 * in->verdict_loss, in->verdict);
-    if (winner.planner->fill == planner_fill_cpu && in->verdict_loss > 0)
-        snprintf(note, PLANNER_NOTE,
-                 "auto: %s would make this model %.0f %% slower here; everything stays on the CPU",
-                 in->devices[in->target].name ? in->devices[in->target].name : "the GPU",
-                 100 * in->verdict_loss);
+    if (in->verdict_line && !note[0])
+        snprintf(note, PLANNER_NOTE, "%s", in->verdict_line);
     return rc;
 }

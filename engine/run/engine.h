@@ -250,9 +250,14 @@ void engine_progress(struct engine *g, const char *line);
  * clearing the session clears no counts. On again: restores the placement's strategy, but not the
  * session's tokens; the caller recomputes them. */
 void engine_counting_set(struct engine *g, bool on);
-/* Stores the verdict of placement auto for this model and device in cache_dir: spec won; the best
- * plan with the device was slower by `loss` (0.12: 12 %). */
-int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);
+/* Placement auto's measurement (engine/placement/trial.h), outside a turn. due: there is another
+ * device (it is opened, CPUs posing as devices excepted) and no verdict; or the one so far is not
+ * decided and the time computed since allows twice the time spent. engine_auto: measures within
+ * what is allowed, decides for both phases and stores the verdict; place "auto" applies it. now: a
+ * test's clock, in ns; NULL: clock_now. ERR_CANCELLED: nothing is stored. ERR_IO: only for this
+ * run. Both keep the session, its counts and the plans. */
+bool engine_auto_due(struct engine *g);
+int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct error *e);
 
 const struct telemetry *engine_telemetry(const struct engine *g); /* engine thread only */
 

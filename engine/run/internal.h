@@ -277,6 +277,10 @@ struct engine {
     struct residency *residency;
     struct bandwidth *bandwidth, own_bandwidth; /* bandwidth: the private or the shared one */
     struct cost_model *cost_model;
+    /* of all passes since the start, and the part of it that auto's stored verdict counts */
+    uint64_t computed_ns, computed_kept_ns;
+    bool auto_prompts; /* auto has given the prompts a plan of their own */
+    bool void_told;    /* why a stored verdict is void was said */
     /* of the requested plans; planner NULL: a plan made elsewhere, or the tokens' */
     struct planner_spec spec[PLAN_PHASES];
     /* saved while counting is off (engine_counting_set) */

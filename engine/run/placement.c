@@ -3,6 +3,7 @@
  * Engine thread. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/placement/trial.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -63,6 +64,7 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
         g->usage[i] = g->t.session[i];
         g->recent[i] = (double)g->t.now[i];
     }
+    cost_model_verdict(g->cost_model, phase);
     in->usage = g->profile ? g->profile : g->usage;
     in->recent = g->recent;
     in->current = wanted_of(g, phase);
@@ -136,6 +138,40 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, enum p
     return rc;
 }
 
+/* What the verdict depends on, each a line of text. */
+static void keys_of(const struct engine *g, struct verdict_keys *k)
+{
+    const struct device_base *cpu = (const struct device_base *)g->devices[0];
+    int target = cost_model_input(g->cost_model)->target;
+
+    snprintf(k->driver, sizeof k->driver, "%s", g->slots[target].info.driver);
+    snprintf(k->machine, sizeof k->machine, "%s, %d threads", cpu->info.name, g->info.n_threads);
+    for (char *c = k->driver; *c; c++)
+        *c = (char)(*c == '\n' ? ' ' : *c);
+    for (char *c = k->machine; *c; c++)
+        *c = (char)(*c == '\n' ? ' ' : *c);
+}
+
+/* The verdict of this run, or a stored one; NULL: none. */
+static const struct verdict *verdict_seek(struct engine *g)
+{
+    int target = cost_model_input(g->cost_model)->target;
+    const struct verdict *v = cost_model_verdict(g->cost_model, PHASE_TOKENS);
+    char why[VERDICT_LINE] = "";
+    struct verdict_keys k;
+
+    if (v || !target)
+        return v;
+    keys_of(g, &k);
+    cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[target].device, &k, why);
+    if (why[0] && !g->void_told)
+        engine_notice(g, "%s: what was measured before is void", why);
+    g->void_told |= why[0] != 0;
+    if ((v = cost_model_verdict(g->cost_model, PHASE_TOKENS)))
+        g->t.verdict = *v;
+    return v;
+}
+
 /* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1:
  * ready; 0: not yet, call again at the next safe point. */
 static int place_ready(struct engine *g, const char *text, struct error *e)
@@ -150,9 +186,7 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
     } else if (strcmp(text, "auto") == 0) {
         if (!devices_seek(g, false))
             return 0;
-        if (g->n_devices > 1)
-            cost_model_verdict_load(g->cost_model, g->config.cache_dir,
-                                    g->slots[cost_model_input(g->cost_model)->target].device);
+        verdict_seek(g);
     }
     if (!balanced || g->n_devices < 2) {
         cost_model_measure_stop(g->cost_model);
@@ -179,6 +213,32 @@ static int same_now(struct engine *g, struct error *e)
     return rc;
 }
 
+/* The prompts have the tokens' plan again, if it was auto that gave them another. */
+static int auto_prompts_end(struct engine *g, struct error *e)
+{
+    bool had = g->auto_prompts;
+
+    g->auto_prompts = false;
+    return had ? same_now(g, e) : 0;
+}
+
+/* auto for tokens was applied: decides for prompts too, unless the user gave them a plan. */
+static int auto_prompts_begin(struct engine *g, const struct planner_spec *spec, struct error *e)
+{
+    const struct verdict *v;
+    int rc;
+
+    if (residency_wanted_prompt(g->residency) && !g->auto_prompts)
+        return 0;
+    v = cost_model_verdict(g->cost_model, PHASE_PROMPT);
+    if (!v || strcmp(v->spec[PHASE_PROMPT], v->spec[PHASE_TOKENS]) == 0)
+        return auto_prompts_end(g, e);
+    g->spec[PHASE_PROMPT] = *spec;
+    rc = run_planner(g, spec, PHASE_PROMPT, true, e);
+    g->auto_prompts = rc == 0;
+    return rc;
+}
+
 int place_now(struct engine *g, const char *request, struct error *e)
 {
     struct planner_spec spec, before;
@@ -187,8 +247,10 @@ int place_now(struct engine *g, const char *request, struct error *e)
 
     if ((rc = planner_parse_request(&spec, &phase, request, e)) < 0)
         return rc;
-    if (!spec.planner)
+    if (!spec.planner) {
+        g->auto_prompts = false;
         return same_now(g, e);
+    }
     if ((rc = place_ready(g, spec.text, e)) != 1)
         return rc < 0 ? rc : 1;
     before = g->spec[phase];
@@ -197,6 +259,13 @@ int place_now(struct engine *g, const char *request, struct error *e)
         g->spec[phase] = before;
         return rc;
     }
+    if (phase == PHASE_PROMPT)
+        g->auto_prompts = false;
+    else
+        rc = strcmp(spec.text, "auto") == 0 ? auto_prompts_begin(g, &spec, e)
+                                            : auto_prompts_end(g, e);
+    if (rc < 0)
+        return rc;
     g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
     plan_chosen(g);
     return 0;
@@ -245,6 +314,9 @@ static int set_plan(struct engine *g, struct plan *p, enum plan_phase phase, str
         return rc;
     g->spec[phase].planner = NULL;
     plan_chosen(g);
+    if (phase == PHASE_TOKENS)
+        return auto_prompts_end(g, e);
+    g->auto_prompts = false;
     return 0;
 }
 
@@ -566,19 +638,109 @@ const struct planner_input *engine_planner_input(struct engine *g, bool open_dev
         cost_model_measure(g->cost_model, g->devices, g->n_devices, g->session->n_tokens, &plans,
                            e) < 0)
         return NULL;
-    if (in->target && !in->verdict)
-        cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[in->target].device);
+    verdict_seek(g);
     fill_input(g, PHASE_TOKENS, in);
     return in;
 }
 
-int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e)
+/* Computed so far, in the runs before this one too as far as the verdict was not decided. */
+static uint64_t computed_ns(const struct engine *g, const struct verdict *v)
 {
-    int target = cost_model_input(g->cost_model)->target;
+    return g->computed_ns - g->computed_kept_ns + (v ? v->computed_ns : 0);
+}
 
-    return target ? cost_model_verdict_store(g->cost_model, g->config.cache_dir,
-                                             g->slots[target].device, spec, loss, e)
-                  : 0;
+static int verdict_store(struct engine *g, const struct verdict *v, struct error *e)
+{
+    int target = cost_model_input(g->cost_model)->target, rc;
+    struct verdict_keys k;
+
+    keys_of(g, &k);
+    rc = cost_model_verdict_store(g->cost_model, g->config.cache_dir, g->slots[target].device, &k,
+                                  v, e);
+    g->computed_kept_ns = g->computed_ns;
+    g->t.verdict = *cost_model_verdict(g->cost_model, PHASE_TOKENS);
+    return rc;
+}
+
+bool engine_auto_due(struct engine *g)
+{
+    const struct verdict *v;
+    struct verdict more;
+
+    if (!devices_seek(g, false) || !cost_model_input(g->cost_model)->target)
+        return false;
+    if (!(v = verdict_seek(g)))
+        return true;
+    if (v->decided)
+        return false;
+    more = *v;
+    more.computed_ns = computed_ns(g, v);
+    if (trial_allowance(more.computed_ns, v->spent_ns) > v->spent_ns)
+        return true; /* twice the time of all attempts before */
+    verdict_store(g, &more, NULL);
+    return false;
+}
+
+struct auto_clock {
+    struct engine *g;
+    uint64_t (*now)(void *ctx);
+    void *ctx;
+    uint64_t limit_ns, begun;
+};
+
+static uint64_t auto_now(void *ctx)
+{
+    const struct auto_clock *c = ctx;
+
+    return c->now ? c->now(c->ctx) : clock_now();
+}
+
+static int auto_stop(void *ctx)
+{
+    const struct auto_clock *c = ctx;
+    char line[120];
+
+    snprintf(line, sizeof line, "auto: measuring, %.2f of %.2f s (Esc stops it)",
+             (double)(auto_now(ctx) - c->begun) * 1e-9, (double)c->limit_ns * 1e-9);
+    engine_progress(c->g, line);
+    return session_cancelled(c->g->session);
+}
+
+int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct error *e)
+{
+    const struct planner_input *in = engine_planner_input(g, true, false, false, e);
+    const struct verdict *before = in ? verdict_seek(g) : NULL;
+    uint64_t spent = before ? before->spent_ns : 0, computed = computed_ns(g, before);
+    struct auto_clock clock = {g, now, ctx, trial_allowance(computed, spent), 0};
+    struct cost_model_plans plans = plans_of(g);
+    struct trial_run run = {.model = g->model,
+                            .devices = g->devices,
+                            .input = in,
+                            .keep = {plans.in_force[0], plans.in_force[1], plans.wanted[0],
+                                     plans.wanted[1]},
+                            .kv_len = g->session->n_tokens,
+                            .max_rows = g->info.ubatch,
+                            .limit_ns = clock.limit_ns,
+                            .now = auto_now,
+                            .stop = auto_stop,
+                            .ctx = &clock};
+    struct trial_costs costs = {0};
+    struct verdict v = {0};
+    int rc;
+
+    if (!in)
+        return e ? e->code : ERR_DEVICE;
+    if (!in->target)
+        return 0;
+    clock.begun = auto_now(&clock);
+    rc = trial_measure(&costs, &run, e);
+    if (rc == ERR_CANCELLED)
+        engine_session_uncancel(g->session);
+    if (rc < 0 || (rc = verdict_decide(&v, &costs, in, e)) < 0)
+        return rc;
+    v.spent_ns = spent + costs.ns;
+    v.computed_ns = computed;
+    return verdict_store(g, &v, e);
 }
 
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second)

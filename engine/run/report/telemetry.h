@@ -9,6 +9,7 @@
 #include "engine/layout/lora.h"
 #include "engine/model/expert_cache.h"
 #include "engine/placement/plan.h"
+#include "engine/placement/verdict.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -135,6 +136,7 @@ struct telemetry {
      * attention (MLA), 27 layers", "experts with adapters, 8 layers"; empty: nothing, or there is
      * no other device */
     char cpu_only[128];
+    struct verdict verdict; /* of placement auto; n_rows 0: none */
     int moves_pending;
     uint64_t moves_pending_bytes, moved_bytes;
     /* the longest such wait of the session, and the time of a token just before it (median); 0:

@@ -1,0 +1,427 @@
+/* See trial.h. Engine thread. Every job is timed from its call to the end of wait(). On the CPU the
+ * samples walk through all layers, so that its caches hold no more of the weights than in decoding;
+ * the device has a few layers, as many as TRIAL_BYTES allow. */
+#include "engine/placement/trial.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/series.h"
+#include "engine/model/expert_cache.h"
+#include "engine/placement/residency.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENOUGH 5   /* samples of a job */
+#define WARM_UPS 2 /* runs of a job before the first sample */
+#define USED_MOST 16
+
+uint64_t trial_allowance(uint64_t computed_ns, uint64_t spent_ns)
+{
+    uint64_t share = computed_ns / TRIAL_SHARE,
+             allowed = share > TRIAL_FIRST_NS ? share : TRIAL_FIRST_NS;
+
+    return allowed > spent_ns ? allowed - spent_ns : 0;
+}
+
+struct state {
+    const struct trial_run *r;
+    struct trial_costs *c;
+    uint64_t begun;
+    int layer[TRIAL_LAYERS];                 /* c->layers sampled on the device */
+    bool head;                               /* likewise */
+    double last[2][PLAN_PHASES][TRIAL_JOBS]; /* ns of the newest run; 0: none yet */
+    int runs[2][PLAN_PHASES][TRIAL_JOBS];
+    float *x, *y;
+    struct expert_group groups[USED_MOST];
+    int *row, *slot; /* (USED_MOST * rows) */
+};
+
+/* Reads the clock, stops if asked to, and tells whether a piece that takes about ns still fits. */
+static int may_begin(const struct state *s, double ns, struct error *e)
+{
+    const struct trial_run *r = s->r;
+    uint64_t spent = r->now(r->ctx) - s->begun;
+
+    if (r->stop && r->stop(r->ctx))
+        return error_set(e, ERR_CANCELLED, "cancelled");
+    return spent < r->limit_ns && (double)(r->limit_ns - spent) >= ns;
+}
+
+static bool planned_there(const struct trial_run *r, struct block_id id)
+{
+    for (int k = 0; k < 2 * PLAN_PHASES; k++) {
+        const struct plan *p = r->keep[k];
+        int d = !p                        ? 0
+                : id.kind == BLOCK_HEAD   ? p->head
+                : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert)
+                                          : p->attention[id.layer];
+
+        if (d == r->input->target)
+            return true;
+    }
+    return false;
+}
+
+/* The sample's i-th expert of a layer: the layer's first ones. */
+static bool has_experts(const struct trial_run *r, int device, int layer, int used)
+{
+    for (int x = 0; x < used; x++)
+        if (!planner_has_expert(r->input, layer, x) ||
+            (device && !planner_can_expert(r->input, device, layer, x)))
+            return false;
+    return used > 0;
+}
+
+static bool has_attention(const struct trial_run *r, int device, int layer)
+{
+    return r->input->attention_bytes[layer] > 0 &&
+           (!device || planner_can_attention(r->input, device, layer));
+}
+
+/* The device's i-th block of the sample; false: there are no more. */
+static bool block_of(const struct state *s, int i, struct block_id *id)
+{
+    int used = s->c->used, per_layer = used + 1;
+
+    if (i == s->c->layers * per_layer) {
+        *id = (struct block_id){BLOCK_HEAD, 0, 0};
+        return s->head;
+    }
+    if (i > s->c->layers * per_layer)
+        return false;
+    *id = i % per_layer == used
+              ? (struct block_id){BLOCK_ATTENTION, s->layer[i / per_layer], 0}
+              : (struct block_id){BLOCK_EXPERT, s->layer[i / per_layer], i % per_layer};
+    return true;
+}
+
+/* Chooses layers that have all kinds of jobs and spread over the model. */
+static void choose_layers(struct state *s)
+{
+    const struct trial_run *r = s->r;
+    const struct planner_input *in = r->input;
+    int used = s->c->used, step = in->n_layers / TRIAL_LAYERS > 1 ? in->n_layers / TRIAL_LAYERS : 1;
+    uint64_t bytes = 0;
+
+    s->c->layers = 0;
+    for (int from = 0; from < step && s->c->layers == 0; from++)
+        for (int l = from; l < in->n_layers && s->c->layers < TRIAL_LAYERS; l += step) {
+            uint64_t more = in->attention_bytes[l];
+
+            if (!has_attention(r, in->target, l) || !has_experts(r, in->target, l, used))
+                continue;
+            for (int x = 0; x < used; x++)
+                more += in->expert_bytes[l * in->n_experts + x];
+            if (s->c->layers && bytes + more > TRIAL_BYTES)
+                return;
+            bytes += more;
+            s->layer[s->c->layers++] = l;
+        }
+    s->head = in->devices[in->target].head_can && bytes + in->head_bytes <= TRIAL_BYTES;
+}
+
+static struct device *device_of(const struct state *s, int side)
+{
+    return s->r->devices[side ? s->r->input->target : 0];
+}
+
+static const struct device_ops *ops_of(const struct state *s, int side)
+{
+    return ((const struct device_base *)device_of(s, side))->ops;
+}
+
+/* 1: all are there, 0: no time. */
+static int bring(struct state *s, struct error *e)
+{
+    struct expert_cache *cache = s->r->model->cache;
+    double last = 0;
+    struct block_id id;
+
+    for (int i = 0; block_of(s, i, &id); i++) {
+        bool held = cache && id.kind == BLOCK_EXPERT;
+        struct device_stats before, after;
+        int rc = 0;
+
+        if (planned_there(s->r, id))
+            continue;
+        while (rc == 0) {
+            uint64_t start = s->r->now(s->r->ctx);
+
+            if ((rc = may_begin(s, last, e)) != 1)
+                return rc;
+            if (held && (rc = expert_cache_hold(cache, id.layer, id.expert, e)) < 0)
+                return rc;
+            ops_of(s, 1)->stats(device_of(s, 1), &before);
+            rc = ops_of(s, 1)->block_put(device_of(s, 1), id, RESIDENCY_CHUNK, e);
+            ops_of(s, 1)->stats(device_of(s, 1), &after);
+            if (held)
+                expert_cache_give(cache, id.layer, id.expert);
+            s->c->bytes += after.uploaded_bytes - before.uploaded_bytes;
+            last = (double)(s->r->now(s->r->ctx) - start);
+        }
+        if (rc < 0)
+            return rc;
+    }
+    return 1;
+}
+
+static void take_away(const struct state *s)
+{
+    struct block_id id;
+
+    for (int i = 0; block_of(s, i, &id); i++)
+        if (!planned_there(s->r, id))
+            ops_of(s, 1)->block_drop(device_of(s, 1), id);
+}
+
+/* Experts on disk one after the other: each needs a slot only while it computes. */
+static int run_experts(struct state *s, int side, struct experts_job *j, struct error *e)
+{
+    struct expert_cache *cache = s->r->model->cache;
+    int n = j->n_groups, rc = 0;
+
+    if (!cache || side)
+        return ops_of(s, side)->experts(device_of(s, side), j, e);
+    j->n_groups = 1;
+    for (int i = 0; i < n && rc == 0; i++, j->groups++) {
+        int expert = j->groups->expert;
+
+        if ((rc = expert_cache_hold(cache, j->layer, expert, e)) < 0)
+            break;
+        rc = ops_of(s, 0)->experts(device_of(s, 0), j, e);
+        expert_cache_give(cache, j->layer, expert);
+    }
+    return rc;
+}
+
+static int run_job(struct state *s, int side, enum plan_phase phase, enum trial_job job, int layer,
+                   struct error *e)
+{
+    const struct device_ops *ops = ops_of(s, side);
+    struct device *d = device_of(s, side);
+    int rows = phase == PHASE_PROMPT ? s->c->rows : 1, routed = 0, each = 1, rc;
+    struct attention_job a = {
+        .layer = layer, .rows = rows, .pos = s->r->kv_len, .x = s->x, .y = s->y, .trial = true};
+    struct head_job h = {.rows = 1, .x = s->x, .logits = s->y};
+    struct experts_job x = {.layer = layer,
+                            .rows = rows,
+                            .h = s->x,
+                            .n_groups = job == TRIAL_EXPERT ? 1 : s->c->used,
+                            .groups = s->groups,
+                            .row = s->row,
+                            .slot = s->slot,
+                            .out = s->y};
+
+    if (job == TRIAL_ATTENTION) {
+        rc = ops->attention(d, &a, e);
+    } else if (job == TRIAL_HEAD) {
+        rc = ops->head(d, &h, e);
+    } else {
+        for (int i = 0; i < s->r->input->n_experts; i++)
+            routed += planner_has_expert(s->r->input, layer, i);
+        /* rows of a prompt spread evenly */
+        if (rows > 1 && routed > 0)
+            each = rows * s->c->used / routed > 1 ? rows * s->c->used / routed : 1;
+        each = each < rows ? each : rows;
+        for (int i = 0; i < x.n_groups; i++) {
+            s->groups[i] = (struct expert_group){i, i * each, each};
+            for (int k = 0; k < each; k++) {
+                s->row[i * each + k] = k;
+                s->slot[i * each + k] = i;
+            }
+        }
+        rc = run_experts(s, side, &x, e);
+    }
+    return rc < 0 ? rc : ops->wait(d, e);
+}
+
+static bool wanted(const struct state *s, int side, enum plan_phase phase, enum trial_job job)
+{
+    const struct trial_run *r = s->r;
+    int rows = phase == PHASE_PROMPT ? s->c->rows : 1;
+
+    if (phase == PHASE_PROMPT && (job == TRIAL_HEAD || rows < 2))
+        return false;
+    if (job == TRIAL_HEAD)
+        return !side || s->head;
+    if (job == TRIAL_ATTENTION)
+        return r->kv_len + rows <= ((const struct device_base *)device_of(s, 0))->config.context;
+    return true;
+}
+
+static int layer_of(const struct state *s, int side, int run)
+{
+    int n = s->r->input->n_layers;
+
+    if (side)
+        return s->layer[run % s->c->layers];
+    for (int i = 0; i < n; i++) { /* those that are like the device's */
+        int l = (run + i) % n;
+
+        if (has_attention(s->r, 0, l) && has_experts(s->r, 0, l, s->c->used))
+            return l;
+    }
+    return s->layer[0];
+}
+
+/* One run of a job, a sample if it is warm. 1: done, 0: no time. */
+static int sample(struct state *s, int side, enum plan_phase phase, enum trial_job job,
+                  struct error *e)
+{
+    struct trial_samples *t = &s->c->of[side][phase][job];
+    double *last = &s->last[side][phase][job];
+    int *runs = &s->runs[side][phase][job], rc = may_begin(s, *last, e);
+    uint64_t start = s->r->now(s->r->ctx);
+
+    if (rc != 1)
+        return rc;
+    if ((rc = run_job(s, side, phase, job, layer_of(s, side, (*runs)++), e)) < 0)
+        return rc;
+    *last = (double)(s->r->now(s->r->ctx) - start);
+    if (*runs <= WARM_UPS)
+        return 1;
+    memmove(t->ns + 1, t->ns, (TRIAL_SAMPLES - 1) * sizeof *t->ns);
+    t->ns[0] = *last > 0 ? *last : 1;
+    t->n += t->n < TRIAL_SAMPLES;
+    return 1;
+}
+
+/* A prompt's jobs may take a tenth of the time limit each, as the CPU's jobs of one row predict. */
+static void choose_rows(struct state *s)
+{
+    double most = 0, room;
+    int left = ((const struct device_base *)device_of(s, 0))->config.context - s->r->kv_len;
+
+    for (int j = 0; j < TRIAL_HEAD; j++)
+        most = s->last[0][PHASE_TOKENS][j] > most ? s->last[0][PHASE_TOKENS][j] : most;
+    room = (double)s->r->limit_ns / 10;
+    if (!s->c->rows)
+        s->c->rows = s->r->max_rows < TRIAL_ROWS ? s->r->max_rows : TRIAL_ROWS;
+    while (s->c->rows > 8 && (double)s->c->rows * most > room && !s->c->of[0][PHASE_PROMPT][0].n)
+        s->c->rows /= 2;
+    if (s->c->rows > left)
+        s->c->rows = left;
+}
+
+static bool complete(const struct state *s)
+{
+    for (int side = 0; side < 2; side++)
+        for (int k = 0; k < PLAN_PHASES; k++)
+            for (int j = 0; j < TRIAL_JOBS; j++)
+                if (wanted(s, side, (enum plan_phase)k, (enum trial_job)j) &&
+                    s->c->of[side][k][j].n < ENOUGH)
+                    return false;
+    return true;
+}
+
+/* Both sides in turn, so that changes of the machine's speed affect both alike. */
+static int rounds(struct state *s, struct error *e)
+{
+    for (int n = 0; n < ENOUGH + WARM_UPS || !complete(s); n++) {
+        for (int k = 0; k < PLAN_PHASES; k++)
+            for (int j = 0; j < TRIAL_JOBS; j++)
+                for (int i = 0; i < 2; i++) {
+                    int side = (n + i) % 2, rc;
+
+                    if (!wanted(s, side, (enum plan_phase)k, (enum trial_job)j))
+                        continue;
+                    rc = sample(s, side, (enum plan_phase)k, (enum trial_job)j, e);
+                    if (rc != 1)
+                        return rc;
+                }
+        if (n == 0)
+            choose_rows(s);
+        if (n > 4 * (ENOUGH + WARM_UPS))
+            break;
+    }
+    return 0;
+}
+
+static int open_state(struct state *s, struct error *e)
+{
+    const struct hparams *hp = &s->r->model->hp;
+    size_t rows = (size_t)(s->r->max_rows < TRIAL_ROWS ? s->r->max_rows : TRIAL_ROWS),
+           hidden = (size_t)hp->hidden, outputs = USED_MOST * rows * hidden,
+           logits = (size_t)hp->n_vocab;
+
+    s->x = mem_alloc(2 * rows * hidden, sizeof *s->x); /* shape_normed_rows at most */
+    s->y = mem_alloc(outputs > logits ? outputs : logits, sizeof *s->y);
+    s->row = mem_alloc(USED_MOST * rows, sizeof *s->row);
+    s->slot = mem_alloc(USED_MOST * rows, sizeof *s->slot);
+    if (!s->x || !s->y || !s->row || !s->slot)
+        return error_set(e, ERR_MEMORY, "out of memory for measuring placements");
+    for (size_t i = 0; i < 2 * rows * hidden; i++)
+        s->x[i] = (float)((int)((i * 7919) % 255) - 127) * 0.01f;
+    return 0;
+}
+
+int trial_measure(struct trial_costs *c, const struct trial_run *r, struct error *e)
+{
+    struct state s = {.r = r, .c = c, .begun = r->now(r->ctx)};
+    int rc;
+
+    c->used = r->input->n_experts_used < USED_MOST ? r->input->n_experts_used : USED_MOST;
+    c->of_layers = r->input->n_layers;
+    choose_layers(&s);
+    if (!c->layers)
+        rc = error_set(e, ERR_DEVICE, "%s computes no layer of this model",
+                       r->input->devices[r->input->target].name);
+    else if ((rc = open_state(&s, e)) == 0 && (rc = bring(&s, e)) == 1)
+        rc = rounds(&s, e);
+    if (c->layers && rc != ERR_DEVICE)
+        take_away(&s);
+    c->complete = rc >= 0 && complete(&s);
+    c->ns += r->now(r->ctx) - s.begun;
+    mem_free(s.x);
+    mem_free(s.y);
+    mem_free(s.row);
+    mem_free(s.slot);
+    return rc < 0 ? rc : 0;
+}
+
+/* The median, plus its standard error if `raised`; 0: not sampled. From the quartiles, since a
+ * disturbed sample can be far off: 1.25 sd / sqrt(n), sd = 0.74 of their distance. */
+static double cost(const struct trial_samples *t, bool raised)
+{
+    double sorted[TRIAL_SAMPLES], spread;
+
+    if (!t->n)
+        return 0;
+    memcpy(sorted, t->ns, sizeof sorted);
+    qsort(sorted, (size_t)t->n, sizeof *sorted, series_compare);
+    spread = series_percentile(sorted, (size_t)t->n, 75) -
+             series_percentile(sorted, (size_t)t->n, 25);
+    return series_percentile(sorted, (size_t)t->n, 50) +
+           (raised ? 1.25 * 0.74 * spread / sqrt((double)t->n) : 0);
+}
+
+void trial_input(const struct trial_costs *c, const struct planner_input *in, enum plan_phase phase,
+                 int step, struct planner_input *out)
+{
+    *out = *in;
+    for (int side = 0; side < 2; side++) {
+        struct planner_device *d = &out->devices[side ? in->target : 0];
+        double t[TRIAL_JOBS], calls = 1;
+
+        for (int j = 0; j < TRIAL_JOBS; j++)
+            t[j] = cost(&c->of[side][j == TRIAL_HEAD ? PHASE_TOKENS : phase][j],
+                        step == side * TRIAL_JOBS + j);
+        d->handoff_ns = 0;
+        d->expert_ns = t[TRIAL_EXPERTS] / (c->used ? c->used : 1);
+        if (side && c->used > 1 && t[TRIAL_EXPERTS] > t[TRIAL_EXPERT]) {
+            /* t = handoff + calls * expert */
+            d->expert_ns = (t[TRIAL_EXPERTS] - t[TRIAL_EXPERT]) / (c->used - 1);
+            if (t[TRIAL_EXPERT] > d->expert_ns)
+                d->handoff_ns = t[TRIAL_EXPERT] - d->expert_ns;
+        }
+        d->attention_ns = t[TRIAL_ATTENTION] > 2 * d->handoff_ns
+                              ? t[TRIAL_ATTENTION] - d->handoff_ns
+                              : t[TRIAL_ATTENTION] / 2;
+        d->head_ns = t[TRIAL_HEAD] > 2 * d->handoff_ns ? t[TRIAL_HEAD] - d->handoff_ns
+                                                       : t[TRIAL_HEAD] / 2;
+        if (phase == PHASE_PROMPT && c->used && in->n_experts > c->used)
+            calls = (double)in->n_experts / c->used; /* all experts of a layer have rows */
+        d->expert_ns *= calls;
+    }
+}
