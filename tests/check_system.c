@@ -1,4 +1,5 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
+#include "app/common/energy.h"
 #include "app/common/memory_group.h"
 #include "app/common/memory_left.h"
 #include "app/common/system_sample.h"
@@ -7,10 +8,12 @@
 #include "engine/base/file.h"
 #include "tests/support.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -114,6 +117,91 @@ static void expect_group(uint64_t limit, uint64_t left)
 
 /* Version 1, as it looks from the host: the limit of a group above counts, and what its files in
  * memory take can be had again. */
+/* Two packages with memory, of which one counter runs over; parts of a package are not added. */
+START_TEST(energy_is_counted)
+{
+    struct energy_reading r;
+    struct energy *g;
+    char path[600];
+
+    machine();
+    for (int p = 0; p < 2; p++) {
+        snprintf(path, sizeof path, "/sys/class/powercap/intel-rapl:%d/name", p);
+        put(path, p ? "package-1\n" : "package-0\n");
+        snprintf(path, sizeof path, "/sys/class/powercap/intel-rapl:%d/max_energy_range_uj", p);
+        put(path, "10000000\n");
+        snprintf(path, sizeof path, "/sys/class/powercap/intel-rapl:%d/energy_uj", p);
+        put(path, p ? "9000000\n" : "1000000\n");
+    }
+    put("/sys/class/powercap/intel-rapl:0:0/name", "core\n");
+    put("/sys/class/powercap/intel-rapl:0:0/energy_uj", "5\n");
+    put("/sys/class/powercap/intel-rapl:0:1/name", "dram\n");
+    put("/sys/class/powercap/intel-rapl:0:1/energy_uj", "100\n");
+    put("/sys/class/powercap/intel-rapl:2/name", "psys\n");
+    put("/sys/class/powercap/intel-rapl:2/energy_uj", "7\n");
+    put("/sys/class/drm/card1/device/hwmon/hwmon4/energy1_input", "2000000\n");
+    put("/sys/class/power_supply/AC/type", "Mains\n");
+    put("/sys/class/power_supply/BAT0/type", "Battery\n");
+    put("/sys/class/power_supply/BAT0/status", "Discharging\n");
+    put("/sys/class/power_supply/BAT0/current_now", "2000000\n");
+    put("/sys/class/power_supply/BAT0/voltage_now", "12500000\n");
+    g = energy_new(root);
+    ck_assert_str_eq(energy_why(g), "");
+    energy_read(g, &r);
+    ck_assert_double_eq(r.joules[ENERGY_PACKAGE], 0);
+    ck_assert(isnan(r.watts[ENERGY_PACKAGE]));
+    ck_assert_float_eq_tol(r.battery_watts, 25, 1e-4);
+    put("/sys/class/powercap/intel-rapl:0/energy_uj", "3500000\n"); /* 2.5 J */
+    put("/sys/class/powercap/intel-rapl:1/energy_uj", "500000\n");  /* over: 1.5 J */
+    put("/sys/class/powercap/intel-rapl:0:1/energy_uj", "250100\n");
+    put("/sys/class/powercap/intel-rapl:0:0/energy_uj", "900000\n");
+    put("/sys/class/powercap/intel-rapl:2/energy_uj", "99000000\n");
+    put("/sys/class/drm/card1/device/hwmon/hwmon4/energy1_input", "5000000\n");
+    put("/sys/class/power_supply/BAT0/power_now", "30000000\n");
+    energy_read(g, &r);
+    ck_assert_double_eq_tol(r.joules[ENERGY_PACKAGE], 4.25, 1e-9);
+    ck_assert_double_eq_tol(r.joules[ENERGY_GPU], 3, 1e-9);
+    ck_assert(r.watts[ENERGY_PACKAGE] > 0 && r.watts[ENERGY_GPU] > 0);
+    ck_assert_float_eq_tol(r.battery_watts, 30, 1e-4);
+    put("/sys/class/power_supply/BAT0/status", "Charging\n");
+    snprintf(path, sizeof path, "%s/sys/class/powercap/intel-rapl:0/energy_uj", root);
+    ck_assert_int_eq(unlink(path), 0);
+    put("/sys/class/powercap/intel-rapl:1/energy_uj", "nonsense\n");
+    energy_read(g, &r); /* what went away adds nothing more */
+    ck_assert_double_eq_tol(r.joules[ENERGY_PACKAGE], 4.25, 1e-9);
+    ck_assert(isnan(r.battery_watts));
+    energy_free(g);
+}
+END_TEST
+
+/* A sensor of power alone, and counters that are not there or not for us. */
+START_TEST(energy_says_why_not)
+{
+    struct energy_reading r;
+    struct energy *g;
+    char path[600];
+
+    machine();
+    put("/sys/class/drm/card0-HDMI-A-1/device/hwmon/hwmon9/power1_average", "1\n");
+    put("/sys/class/drm/card0/device/hwmon/hwmon2/power1_average", "15500000\n");
+    g = energy_new(root);
+    ck_assert_ptr_nonnull(strstr(energy_why(g), "tells of no counters"));
+    energy_read(g, &r);
+    ck_assert(isnan(r.joules[ENERGY_PACKAGE]) && isnan(r.joules[ENERGY_GPU]));
+    ck_assert_float_eq_tol(r.watts[ENERGY_GPU], 15.5f, 1e-4);
+    ck_assert(isnan(r.battery_watts));
+    energy_free(g);
+    put("/sys/class/powercap/intel-rapl:0/name", "package-0\n");
+    put("/sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n");
+    snprintf(path, sizeof path, "%s/sys/class/powercap/intel-rapl:0/energy_uj", root);
+    ck_assert_int_eq(chmod(path, 0), 0);
+    g = energy_new(root);
+    if (access(path, R_OK) < 0) /* root may read everything */
+        ck_assert_ptr_nonnull(strstr(energy_why(g), "sudo chmod a+r"));
+    energy_free(g);
+}
+END_TEST
+
 START_TEST(memory_groups_of_version_1)
 {
     snprintf(root, sizeof root, "%s/v1", support_tmpdir());
@@ -366,6 +454,8 @@ static Suite *suite(void)
     TCase *t = tcase_create("system");
 
     tcase_add_test(t, every_sensor_is_read);
+    tcase_add_test(t, energy_is_counted);
+    tcase_add_test(t, energy_says_why_not);
     tcase_add_test(t, memory_groups_of_version_1);
     tcase_add_test(t, waiting_for_memory_is_told);
     tcase_add_test(t, memory_groups_in_a_container);

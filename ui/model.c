@@ -21,7 +21,8 @@ int ui_model_init(struct ui_model *m)
     m->settle_ns = UI_SETTLE_NS;
     /* unknown before the first sample */
     for (int i = 0; i < DEVICE_MAX; i++)
-        m->devices[i].use = m->devices[i].mhz = m->devices[i].temperature = NAN;
+        m->devices[i].use = m->devices[i].mhz = m->devices[i].temperature = m->devices[i].watts =
+            NAN;
     m->loading = true;
     m->dirty = true;
     return 0;

@@ -119,6 +119,7 @@ struct ui_system {
     int n_cores;
     float core_use[UI_CORES], core_process_use[UI_CORES];
     float system_use, process_cores, mhz, temperature;
+    float watts, battery_watts; /* of the processor; from the battery, on which the machine runs */
     uint64_t rss, rss_peak, memory_total, memory_available, swap_used;
 };
 
@@ -128,7 +129,7 @@ struct ui_device {
     /* drawn in the second accent colour; CPU-type OpenCL devices too */
     bool is_gpu;
     float use;              /* 0 .. 1, NAN: see why */
-    float mhz, temperature; /* NAN: unknown */
+    float mhz, temperature, watts; /* NAN: unknown */
     char why[UI_NAME];      /* why use is not known */
 };
 

@@ -2,6 +2,7 @@
 #include "app/common/machine_view.h"
 
 #include "app/common/devices.h"
+#include "app/common/energy.h"
 #include "app/common/system_sample.h"
 #include "engine/base/mem.h"
 
@@ -11,6 +12,7 @@
 
 struct machine_view {
     struct system *system;
+    struct energy *energy;
     struct utilisation *watch;   /* of the GPU, by its kernel driver */
     struct system_sample sample; /* the newest; large */
     uint64_t busy_ns[DEVICE_MAX], busy_at;
@@ -20,7 +22,8 @@ struct machine_view *machine_view_new(void)
 {
     struct machine_view *v = mem_alloc(1, sizeof *v);
 
-    if (v && (!(v->system = system_new("")) || !(v->watch = devices_watch_new("")))) {
+    if (v && (!(v->system = system_new("")) || !(v->energy = energy_new("")) ||
+              !(v->watch = devices_watch_new("")))) {
         machine_view_free(v);
         v = NULL;
     }
@@ -32,6 +35,7 @@ void machine_view_free(struct machine_view *v)
     if (!v)
         return;
     system_free(v->system);
+    energy_free(v->energy);
     devices_watch_free(v->watch);
     mem_free(v);
 }
@@ -40,13 +44,15 @@ void machine_view_forget(struct machine_view *v, struct ui_model *m)
 {
     memset(v->busy_ns, 0, sizeof v->busy_ns);
     for (int i = 0; i < DEVICE_MAX; i++)
-        m->devices[i] = (struct ui_device){.use = NAN, .mhz = NAN, .temperature = NAN};
+        m->devices[i] =
+            (struct ui_device){.use = NAN, .mhz = NAN, .temperature = NAN, .watts = NAN};
 }
 
 static void take_system(struct machine_view *v, struct ui_model *m)
 {
     const struct system_sample *s = &v->sample;
     struct ui_system u = {.valid = true};
+    struct energy_reading energy;
 
     u.n_cores = s->n_cores < UI_CORES ? s->n_cores : UI_CORES;
     memcpy(u.core_use, s->core_use, sizeof *u.core_use * (size_t)u.n_cores);
@@ -55,6 +61,10 @@ static void take_system(struct machine_view *v, struct ui_model *m)
     u.process_cores = s->process_cores;
     u.mhz = s->mhz;
     u.temperature = s->temperature;
+    energy_read(v->energy, &energy);
+    u.watts = energy.watts[ENERGY_PACKAGE];
+    u.battery_watts = energy.battery_watts;
+    m->devices[1].watts = energy.watts[ENERGY_GPU];
     u.rss = s->rss;
     u.rss_peak = s->rss_peak;
     u.memory_total = s->memory_total;

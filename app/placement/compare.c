@@ -2,6 +2,7 @@
 #include "app/placement/compare.h"
 
 #include "app/setup/resolve.h"
+#include "app/common/energy.h"
 #include "app/common/system_sample.h"
 #include "app/common/turns.h"
 #include "app/setup/plan_file.h"
@@ -158,6 +159,7 @@ struct work {
     const char *prompt;     /* the spec of the plan in force */
     double ns[COMPARE_MAX]; /* of the current block under each plan */
     struct turns turns;     /* arms and the stop callback */
+    struct energy *energy;  /* NULL: no memory */
 };
 
 static int argmax(const float *logits, int n)
@@ -231,13 +233,27 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     }
 }
 
+/* Counted so far, of processor and GPU. */
+static double joules_now(struct work *w)
+{
+    struct energy_reading r;
+    double sum = 0;
+
+    if (!w->energy)
+        return 0;
+    energy_read(w->energy, &r);
+    for (int i = 0; i < ENERGY_SOURCES; i++)
+        sum += isnan(r.joules[i]) ? 0 : r.joules[i];
+    return sum;
+}
+
 /* Computes the tokens of the block under one plan. */
 static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
     int start = w->n_ids, from = w->from, n = w->block;
     struct device_stats before[DEVICE_MAX], after[DEVICE_MAX];
-    double ns = 0;
+    double ns = 0, joules;
     int n_devices, rc = apply(w, p, e);
 
     /* the previous token once more, untimed, so that caches and clocks are in the state of this
@@ -246,6 +262,7 @@ static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
     if (rc == 0)
         rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
     devices_now(w->g, before, &n_devices);
+    joules = joules_now(w);
     for (int i = from; i < from + n && rc == 0; i++) {
         uint64_t t = clock_now();
 
@@ -259,6 +276,7 @@ static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
     }
     if (rc < 0)
         return rc;
+    joules = joules_now(w) - joules;
     devices_now(w->g, after, &n_devices);
     /* KV rows of a lossy block would affect the next block of the others: compute them again */
     if (p->defer) {
@@ -273,6 +291,7 @@ static int one_block(struct work *w, size_t plan, bool counted, struct error *e)
     if (!counted)
         return 0;
     charge(p, before, after, n_devices, n);
+    p->joules += joules;
     w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
     w->ns[plan] = ns;
     return turns_sample(&p->decode, clock_rate(n, (uint64_t)ns), e);
@@ -402,6 +421,7 @@ static int measure(struct work *w, int repeats, struct error *e)
     int rc = machine && before ? say_text(w, e)
                                : error_set(e, ERR_MEMORY, "out of memory for the comparison");
 
+    w->energy = energy_new("");
     if (rc == 0)
         system_read(machine, before);
     for (int k = 0; k < repeats && rc == 0; k++)
@@ -411,6 +431,8 @@ static int measure(struct work *w, int repeats, struct error *e)
     if (engine_info(w->g)->n_devices > 1)
         /* the driver's own threads may wait for ours: that says nothing about other programs */
         w->c->load.delay_s = 0;
+    energy_free(w->energy);
+    w->energy = NULL;
     system_free(machine);
     mem_free(before);
     return rc;
@@ -516,6 +538,10 @@ void compare_verdict(const struct compare *c, size_t plan, char *out, size_t siz
         snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s",
                  100 * fabs(r - 1), first->name);
     n = strlen(out);
+    if (plan && n < size && p->joules > 0 && first->joules > 0)
+        n += (size_t)snprintf(out + n, size - n, ", %.0f %% %s energy",
+                              100 * fabs(p->joules / first->joules - 1),
+                              p->joules < first->joules ? "less" : "more");
     if (plan && n < size && compare_disturbed(c, why, sizeof why))
         snprintf(out + n, size - n, ", disturbed");
 }

@@ -36,6 +36,7 @@ struct compare_plan {
     double wait_ms, transfer_ms; /* a decoded token */
     uint64_t moved_bytes;        /* by switching to it, all switches */
     double switch_ms;            /* mean time until the plan was in force */
+    double joules;               /* of processor and GPU in all blocks; 0: no counter is readable */
     bool on_device;              /* any of it runs on a device other than the CPU */
 };
 

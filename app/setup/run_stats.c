@@ -33,10 +33,11 @@ int stats_open(struct stats *s, const struct options *o, struct error *e)
 
     *s = (struct stats){0};
     s->system = system_new("");
+    s->energy = energy_new("");
     s->first = mem_alloc(1, sizeof *s->first);
     s->last = mem_alloc(1, sizeof *s->last);
     s->begun = mem_alloc(1, sizeof *s->begun);
-    if (!s->system || !s->first || !s->last || !s->begun)
+    if (!s->system || !s->energy || !s->first || !s->last || !s->begun)
         return error_set(e, ERR_MEMORY, "out of memory");
     system_read(s->system, s->first);
     *s->last = *s->first;
@@ -56,6 +57,7 @@ int stats_open(struct stats *s, const struct options *o, struct error *e)
 void stats_release(struct stats *s)
 {
     system_free(s->system);
+    energy_free(s->energy);
     mem_free(s->first);
     mem_free(s->last);
     mem_free(s->begun);
@@ -70,6 +72,7 @@ void stats_restart(struct stats *s)
                           .first = s->first,
                           .last = s->last,
                           .begun = s->begun,
+                          .energy = s->energy,
                           .cache_dir = s->cache_dir};
 
     mem_free(s->experts);
@@ -83,12 +86,32 @@ void stats_restart(struct stats *s)
 void stats_begin_turn(struct stats *s)
 {
     system_read(s->system, s->begun);
+    energy_read(s->energy, &s->energy_begun);
+}
+
+static void add_energy(struct stats *s)
+{
+    struct energy_reading now;
+
+    energy_read(s->energy, &now);
+    for (int i = 0; i < ENERGY_SOURCES; i++)
+        s->joules[i] += now.joules[i] - s->energy_begun.joules[i];
+    s->energy_seconds += clock_seconds(now.time_ns - s->energy_begun.time_ns);
+}
+
+double stats_joules_a_token(const struct stats *s, enum energy_source source)
+{
+    uint64_t tokens = s->prompt_tokens - s->cached_tokens + s->generated_tokens;
+
+    return s->energy_seconds > 0 && tokens ? s->joules[source] / (double)tokens : NAN;
 }
 
 void stats_add_turn(struct stats *s, const struct turn_done_event *done)
 {
-    if (s->begun->time_ns)
+    if (s->begun->time_ns) {
         machine_load_end(s->system, s->begun, &s->load);
+        add_energy(s);
+    }
     s->begun->time_ns = 0;
     s->turns++;
     s->prompt_tokens += (uint64_t)done->prompt_tokens;
@@ -695,6 +718,23 @@ static void print_model(const struct stats *s, FILE *f)
         s->pattern_measured ? "measured here" : "built in for this processor");
 }
 
+/* Of the whole machine while turns ran: the counters do not know who computed. */
+static void print_energy(const struct stats *s, FILE *f)
+{
+    static const char *const labels[ENERGY_SOURCES] = {"of the processor", "of the GPU"};
+    const char *why = energy_why(s->energy);
+
+    if (!s->turns || s->server[0])
+        return;
+    fprintf(f, "energy\n");
+    for (int i = 0; i < ENERGY_SOURCES; i++)
+        if (s->energy_seconds > 0 && !isnan(s->joules[i]))
+            row(f, labels[i], "%.1f J in %.1f s of computing: %.1f W, %.3f J a token", s->joules[i],
+                s->energy_seconds, s->joules[i] / s->energy_seconds, stats_joules_a_token(s, i));
+    if (*why)
+        row(f, labels[ENERGY_PACKAGE], "N/A: %s", why);
+}
+
 void stats_print(const struct stats *s, FILE *f)
 {
     char text[768];
@@ -745,6 +785,7 @@ void stats_print(const struct stats *s, FILE *f)
         row(f, "waited for it", "%.0f %% of the threads' time", 100 * waited(s));
     figure(f, "frequency", s->last->mhz, "%.0f", "MHz");
     figure(f, "temperature", s->last->temperature, "%.0f", "°C");
+    print_energy(s, f);
     fprintf(f, "disk\n");
     figure(f, "read", since(s->first->read_bytes, s->last->read_bytes) / (1 << 20), "%.1f", "MiB");
     figure(f, "written", since(s->first->write_bytes, s->last->write_bytes) / (1 << 20), "%.1f",
@@ -949,6 +990,13 @@ static json_t *to_json(const struct stats *s)
                                   "others_cores_used", others_used(s), "waited_share", waited(s),
                                   "starved", starved(s), "mhz", number(s->last->mhz),
                                   "temperature_c", number(s->last->temperature)));
+    json_object_set_new(
+        root, "energy",
+        json_pack("{s:o, s:o, s:o, s:f, s:s}", "processor_joules",
+                  number(s->energy_seconds > 0 ? s->joules[ENERGY_PACKAGE] : NAN), "gpu_joules",
+                  number(s->energy_seconds > 0 ? s->joules[ENERGY_GPU] : NAN),
+                  "processor_joules_per_token", number(stats_joules_a_token(s, ENERGY_PACKAGE)),
+                  "seconds", s->energy_seconds, "why_not", energy_why(s->energy)));
     json_object_set_new(
         root, "disk",
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "read_bytes",

@@ -4,6 +4,7 @@
 #ifndef APP_SETUP_RUN_STATS_H
 #define APP_SETUP_RUN_STATS_H
 
+#include "app/common/energy.h"
 #include "app/common/machine_load.h"
 #include "app/options/options.h"
 #include "app/common/system_sample.h"
@@ -15,7 +16,11 @@ struct stats {
     struct system *system;
     struct system_sample *first, *last;
     struct system_sample *begun; /* of the running turn */
-    struct machine_load load;    /* what the machine did during the turns */
+    struct energy *energy;
+    struct energy_reading energy_begun; /* likewise */
+    double joules[ENERGY_SOURCES];      /* of all turns; NAN: not readable */
+    double energy_seconds;
+    struct machine_load load; /* what the machine did during the turns */
     /* turns */
     int turns;
     uint64_t prompt_tokens, cached_tokens, recomputed_tokens, generated_tokens;
@@ -84,6 +89,8 @@ void stats_release(struct stats *s);
 void stats_restart(struct stats *s);
 /* Around every turn: averages are over turns, without the time between them. */
 void stats_begin_turn(struct stats *s);
+/* NAN: not readable. Prompt tokens that were computed count too. */
+double stats_joules_a_token(const struct stats *s, enum energy_source source);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);
 /* What the newest turn computed again: tokens, seconds, the first token that differed, why (a
  * static text); 0 tokens: nothing. */

@@ -179,7 +179,11 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
         if (!isnan(s->mhz))
             x = part(c, x, r.y + rows, end, dim, " %.1f GHz", s->mhz * 1e-3);
         if (!isnan(s->temperature) && r.w >= 40)
-            part(c, x, r.y + rows, end, dim, " %.0f °C", s->temperature);
+            x = part(c, x, r.y + rows, end, dim, " %.0f °C", s->temperature);
+        if (!isnan(s->watts) && r.w >= 32)
+            x = part(c, x, r.y + rows, end, dim, " %.1f W", s->watts);
+        if (!isnan(s->battery_watts) && r.w >= 40)
+            part(c, x, r.y + rows, end, dim, " battery %.1f W", s->battery_watts);
         rows++;
     }
     if (rows < r.h && m->live.devices[0].fast_threads) {
@@ -222,6 +226,11 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         size_t n = strlen(text);
 
         snprintf(text + n, sizeof text - n, "  %.0f °C", d->temperature);
+    }
+    if (i == 1 && !isnan(d->watts)) {
+        size_t n = strlen(text);
+
+        snprintf(text + n, sizeof text - n, "  %.1f W", d->watts);
     }
     if (t->failures) {
         size_t n = strlen(text);
