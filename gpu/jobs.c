@@ -692,8 +692,9 @@ static const int *read_choices(struct device *d, int base, int entries, struct e
     return there ? there + base : d->host_chosen;
 }
 
-/* The experts of a layer where the host must know the choices: more than one bank holds and not
- * joined, of several types, or GEMMs whose sizes are arguments of a library. */
+/* A layer's experts, after reading the router's choices back to the host. Needed if there are more
+ * experts than one launch can bind (BANK) and they are not joined, if they differ in weight type or
+ * in having a bias, or if a library's GEMMs, which take their sizes as arguments, compute them. */
 static int layer_experts_by_host(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;

@@ -499,7 +499,12 @@ static void line(struct player *p, char *s)
         event(p, (struct event){.kind = EVENT_LOADING,
                                 .progress = {(uint64_t)size_of(a), (uint64_t)size_of(b)}});
     } else if (strcmp(word, "system") == 0) {
-        struct ui_system y = {.valid = true, .n_cores = atoi(a), .mhz = 3900, .temperature = NAN};
+        struct ui_system y = {.valid = true,
+                              .n_cores = atoi(a),
+                              .mhz = 3900,
+                              .temperature = NAN,
+                              .watts = NAN,
+                              .battery_watts = NAN};
         int i;
 
         y.system_use = (float)atof(b) / 100;
@@ -518,7 +523,7 @@ static void line(struct player *p, char *s)
 
         snprintf(g->name, sizeof g->name, "%s", a);
         g->use = b[0] == '-' ? NAN : (float)atof(b) / 100;
-        g->mhz = g->temperature = NAN;
+        g->mhz = g->temperature = g->watts = NAN;
         snprintf(g->why, sizeof g->why, "%s", b[0] == '-' ? strchr(rest, '-') + 2 : "");
         p->t.n_devices = 2;
         p->t.devices[1].weight_bytes = 600ull << 20;

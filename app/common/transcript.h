@@ -87,15 +87,16 @@ void transcript_release(struct transcript *t);
 int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);
 /* replaces the text of an entry */
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);
-/* The reasoning before answer i; "": none. ERR_MEMORY: nothing changed. */
+/* Sets the reasoning that precedes answer i (copied); "" removes it. ERR_MEMORY: nothing changed.
+ */
 int transcript_reasoning(struct transcript *t, size_t i, const char *text, struct error *e);
-/* What the model sees instead of everything before entry i, a user's message; "": all of it again.
- * ERR_MEMORY: nothing changed. */
+/* Sets what the model sees instead of everything before entry i, a user's message (copied); "": it
+ * sees all of it again. ERR_MEMORY: nothing changed. */
 int transcript_summary(struct transcript *t, size_t i, const char *text, struct error *e);
 /* The first entry after the system message that the model sees: the newest with a summary. */
 size_t transcript_view(const struct transcript *t);
-/* From its token first_token (counted from 1) on, answer i was computed under this placement.
- * ERR_MEMORY: nothing changed. */
+/* Records that answer i was computed under this placement from its token first_token (counted from
+ * 1) on. ERR_MEMORY: nothing changed. */
 int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token,
                       struct error *e);
 /* Adds a receipt to answer i; takes it. ERR_MEMORY: nothing changed. */

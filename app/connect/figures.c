@@ -132,7 +132,8 @@ static bool take_line(struct sample *samples, const char *line, size_t n)
     return any;
 }
 
-/* By kind, each from its first row with samples; NAN: none. */
+/* The value of each kind: of several metrics for one kind (metrics.def, best first) the first that
+ * the server reports, its samples summed, or averaged if it is a ratio. NAN: none was reported. */
 static void by_kind(const struct sample *samples, double *v)
 {
     for (int k = 0; k < KINDS; k++)

@@ -49,6 +49,18 @@ static void wrapped(FILE *f, const char *text, int column, int indent, int width
     fputc('\n', f);
 }
 
+/* Of an action's argument "no", "none" and 0 say that the action was not asked for: no default to
+ * tell of. */
+static bool has_default(const struct option *option)
+{
+    static const char *const nothing[] = {"", "no", "none", "0"};
+
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
+        if (strcmp(option->fallback, nothing[i]) == 0 && (i == 0 || option->place == OPTION_LINE))
+            return false;
+    return option->type != OPTION_FLAG;
+}
+
 static void help_row(FILE *f, const struct option *option, int width)
 {
     enum { INDENT = 32 };
@@ -62,7 +74,7 @@ static void help_row(FILE *f, const struct option *option, int width)
     else
         fprintf(f, "%*s", INDENT - n, "");
     n = snprintf(text, sizeof text, "%s", option->help);
-    if (option->type != OPTION_FLAG && *option->fallback && (size_t)n < sizeof text)
+    if (has_default(option) && (size_t)n < sizeof text)
         snprintf(text + n, sizeof text - (size_t)n, " (default: %s)", option->fallback);
     wrapped(f, text, INDENT, INDENT, width);
 }

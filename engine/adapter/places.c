@@ -352,7 +352,8 @@ static const char *spelling(const struct family_tensor *t, enum weight_format fo
     return names[0];
 }
 
-/* Whether tensors of the role hold the part of a block of that kind, routed or not. */
+/* Whether tensors of this role contain matrix `part` of block id. routed: for an expert block,
+ * whether it is a routed expert (else the shared one). */
 static bool role_holds(const struct role *r, struct block_id id, bool routed, enum matrix_part part)
 {
     bool fits = r->where == WHERE_MIXER    ? id.kind == BLOCK_ATTENTION

@@ -121,10 +121,11 @@ struct imposed_routing {
     const uint16_t *experts; /* (n_layers, period, used), distinct within a row */
 };
 
-/* Optional fused step: h = norm(x) of the expert norm (shape_normed_rows: the routed experts' norm,
- * and after all rows of it those of the dense part), scores, then experts and weights (rows,
- * n_experts_used): the chosen ones, best first, then the shared one; -1 and 0 in the rest of a row,
- * where the layer has fewer of them than others (shape_used). */
+/* Optional fused step: norm, router scores, choice. h: the rows of x normed; where
+ * shape_normed_rows is 2, `rows` rows with the routed experts' norm, then `rows` with that of the
+ * dense part (the shared expert). experts, weights (rows, n_experts_used): the chosen experts, best
+ * first, then the shared one if the layer has one. Unused places, where a layer uses fewer than
+ * others (shape_used), hold expert -1 and weight 0. */
 struct route_job {
     int layer, rows;
     const float *x;

@@ -77,8 +77,9 @@ static int open_cpu(struct engine *g, struct error *e)
     return 0;
 }
 
-/* The progress callback can cancel loading; the loaded share is unknown here. */
-static bool loading_ended(void *ctx)
+/* Polled while the tokenizer and the chat template load: true if the progress callback cancels. How
+ * much is loaded is not known here: the callback is told 1 of 1. */
+static bool loading_cancelled(void *ctx)
 {
     const struct engine_config *c = ctx;
 
@@ -98,7 +99,7 @@ static void add_stop(void *ctx, int id)
 
 static int load_tokenizer(struct engine *g, struct error *e)
 {
-    struct stop stop = {loading_ended, &g->config};
+    struct stop stop = {loading_cancelled, &g->config};
     struct chat_template_options o = {.name = g->config.chat_template,
                                       .file = g->config.chat_template_file,
                                       .globals = g->config.chat_template_globals,

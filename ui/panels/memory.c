@@ -1,5 +1,5 @@
-/* Memory: the model's, by kind, the resident memory of the process, and the machine's free memory.
- * Red beyond 90 %. */
+/* Panel Memory: the model's by kind, the resident memory of the process, and the machine's memory
+ * in use. Above 90 % in use the machine's row turns red and a warning is added. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 

@@ -107,8 +107,8 @@ int chat_stats(struct conversation *c, const char *arguments)
     return chat_output(c, &b);
 }
 
-/* L17/E9, also l17 e9 and 17 9. */
-/* "  12.3 s  the text": how long ago each was written; errors are marked. */
+/* /log N: the newest N lines of the log, as "  12.3 s ago  ! text"; "!" marks warnings and errors.
+ */
 int chat_log(struct conversation *c, const char *arguments)
 {
     uint64_t newest = log_newest(),
@@ -132,6 +132,7 @@ int chat_log(struct conversation *c, const char *arguments)
     return chat_output(c, &b);
 }
 
+/* Experts are named L17/E9, also l17 e9 and 17 9. */
 int chat_experts(struct conversation *c, const char *arguments)
 {
     int layer = -1, expert = -1, end = 0;
