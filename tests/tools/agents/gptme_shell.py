@@ -1,5 +1,5 @@
 # pip: gptme
-# say: ["```shell\necho a fox in the wood > found.txt\n```", "Done. The fox is in the wood."]
+# say: ["```shell\necho a fox in the wood > found.txt\n```", "Done. The fox is in the wood.", "Nothing is left to do.", "Nothing is left to do."]
 import os
 import pathlib
 import subprocess
