@@ -889,11 +889,12 @@ static json_t *plans_json(const struct stats *s)
 static json_t *verdict_json(const struct stats *s)
 {
     const struct verdict *v = &s->verdict;
-    json_t *rows = json_array();
     char line[VERDICT_LINE];
+    json_t *rows;
 
     if (!v->n_rows)
         return json_null();
+    rows = json_array();
     verdict_line(v, line);
     for (int i = 0; i < v->n_rows; i++)
         json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "plan", v->row[i].spec,

@@ -1,5 +1,5 @@
 # pip: gptme
-# say: ["```shell\necho a fox in the wood > found.txt\n```", "Done. The fox is in the wood.", "Nothing is left to do.", "Nothing is left to do."]
+# say: ["```shell\necho a fox in the wood > found.txt\n```", "Done. The fox is in the wood.", "```complete\n```", "Done."]
 import os
 import pathlib
 import subprocess
@@ -8,7 +8,7 @@ env = os.environ | {"OPENAI_BASE_URL": os.environ["BASE_URL"] + "/v1", "OPENAI_A
                     "MODEL": "local/" + os.environ["MODEL"]}
 work = pathlib.Path("work")
 work.mkdir(exist_ok=True)
-done = subprocess.run(["gptme", "--non-interactive", "--no-confirm", "--tools", "shell",
+done = subprocess.run(["gptme", "--non-interactive", "--no-confirm", "--tools", "shell,complete",
                        "--system", "short", "-m", env["MODEL"], "--workspace", str(work),
                        "Find the fox."], env=env, text=True, capture_output=True, timeout=200,
                       stdin=subprocess.DEVNULL)
