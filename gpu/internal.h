@@ -169,7 +169,8 @@ struct host_piece {
     const char *at;
     size_t bytes;
     cl_mem mem; /* the same memory */
-    void *map;  /* the part of it that is the host's, as far as the driver knows; NULL: none */
+    void
+        *map; /* it is the host's, as far as the driver knows; NULL: the device's, or nobody asks */
 };
 
 #define BOUND_ROWS 8
@@ -179,7 +180,6 @@ struct bound_rows {
     cl_mem *slot, own; /* where the device has it, and what was there */
     cl_mem part;       /* NULL: the whole piece */
     struct host_piece *piece;
-    size_t offset, bytes;
 };
 
 struct host_rows { /* rows.c */
@@ -395,7 +395,8 @@ int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t 
 /* A job's input, into one of the device's buffers or in place. */
 int launch_input(struct device *d, cl_mem *slot, const void *data, size_t bytes, struct error *e);
 
-/* rows.c: see device_ops.host_rows. */
+/* rows.c: see device_ops.host_rows. sees: whether that works with this driver. */
+bool rows_sees(struct device *d);
 void rows_offer(struct device *d, void *at, size_t bytes);
 void rows_close(struct device *d);
 /* For the job that is being launched: *slot, one of the device's buffers, is the host's memory

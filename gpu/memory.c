@@ -230,6 +230,7 @@ int memory_open(struct device *d, struct error *e)
     /* zeros, so far */
     if (memory_upload(d, d->arrivals, d->entry_table, rows * 4, e) < 0)
         return ERR_DEVICE;
+    d->target.coherent = rows_sees(d);
     rows_offer(d, d->tile_table, (size_t)d->max_tiles * sizeof *d->tile_table);
     rows_offer(d, d->entry_table, rows * used * sizeof *d->entry_table);
     d->kv_open[0] = true;

@@ -70,16 +70,78 @@ static void buffer_release(cl_mem *mem)
     *mem = NULL;
 }
 
+/* A CPU's OpenCL computes with the host's caches: whose memory it is says the end of a job alone.
+ */
+static bool maps(const struct device *d)
+{
+    return !d->target.info.is_cpu_type || opencl_tuning()->map_rows;
+}
+
+/* A piece becomes the host's, all of it: a driver that works on a copy of its own writes that back,
+ * and reads it anew when the piece becomes the device's. */
+static cl_int take_back(struct device *d, struct host_piece *p, cl_bool wait)
+{
+    cl_int rc = CL_SUCCESS;
+
+    if (maps(d) && !p->map && !cl_injected(&rc))
+        p->map = cl.EnqueueMapBuffer(d->queue, p->mem, wait, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                     p->bytes, 0, NULL, NULL, &rc);
+    return rc;
+}
+
+static cl_int give(struct device *d, struct host_piece *p)
+{
+    cl_int rc = CL_SUCCESS;
+
+    if (p->map && !cl_injected(&rc))
+        rc = cl.EnqueueUnmapMemObject(d->queue, p->mem, p->map, 0, NULL, NULL);
+    p->map = NULL;
+    return rc;
+}
+
+static void piece_release(struct device *d, struct host_piece *p)
+{
+    if (p->map && !d->lost && give(d, p) == CL_SUCCESS)
+        cl.Finish(d->queue);
+    buffer_release(&p->mem);
+}
+
 static void forget(struct device *d, const void *at)
 {
     struct host_rows *r = &d->host_rows;
 
     for (int i = 0; i < r->n; i++)
         if (r->piece[i].at == at) {
-            buffer_release(&r->piece[i].mem);
+            piece_release(d, &r->piece[i]);
             r->piece[i] = r->piece[--r->n];
             return;
         }
+}
+
+/* Whether a buffer made of the host's memory is that memory: bytes that the device copies from one
+ * half to the other are there for the host without a map, those that the host changed then without
+ * an unmap for the device. Drivers may keep a copy of their own instead. */
+bool rows_sees(struct device *d)
+{
+    enum { HALF = PAGE / 2 };
+    unsigned char *at = mem_pages(PAGE);
+    cl_int rc = CL_SUCCESS;
+    cl_mem mem = NULL;
+    bool sees = at != NULL && d->share && d->target.coherent;
+
+    if (sees && !cl_injected(&rc))
+        mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, PAGE, at, &rc);
+    for (int round = 1; round <= 3 && sees; round++) {
+        memset(at, round, HALF);
+        if (rc == CL_SUCCESS && !cl_injected(&rc))
+            rc = cl.EnqueueCopyBuffer(d->queue, mem, mem, 0, HALF, HALF, 0, NULL, NULL);
+        if (rc == CL_SUCCESS)
+            rc = cl.Finish(d->queue);
+        sees = rc == CL_SUCCESS && memcmp(at, at + HALF, HALF) == 0;
+    }
+    buffer_release(&mem);
+    mem_pages_free(at, PAGE);
+    return sees;
 }
 
 /* What fails here is copied: the buffer is no driver's duty. */
@@ -96,8 +158,10 @@ void rows_offer(struct device *d, void *at, size_t bytes)
     if (!cl_injected(&rc)) /* whole cache lines: the rest of the page is nobody's */
         p.mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR,
                                 (bytes + 63) / 64 * 64, at, &rc);
-    if (rc == CL_SUCCESS && p.mem)
+    if (rc == CL_SUCCESS && p.mem && take_back(d, &p, CL_TRUE) == CL_SUCCESS)
         r->piece[r->n++] = p;
+    else
+        buffer_release(&p.mem);
 }
 
 void rows_close(struct device *d)
@@ -105,7 +169,7 @@ void rows_close(struct device *d)
     struct host_rows *r = &d->host_rows;
 
     for (int i = 0; i < r->n; i++)
-        buffer_release(&r->piece[i].mem);
+        piece_release(d, &r->piece[i]);
     mem_free(r->piece);
     memset(r, 0, sizeof *r);
 }
@@ -121,24 +185,6 @@ static struct host_piece *piece_of(struct device *d, const void *data, size_t by
             return p;
     }
     return NULL;
-}
-
-/* A CPU's OpenCL computes with the host's caches: whose memory it is says the end of a job alone.
- */
-static bool maps(const struct device *d)
-{
-    return !d->target.info.is_cpu_type || opencl_tuning()->map_rows;
-}
-
-/* The host's part of a piece becomes the device's. */
-static cl_int give(struct device *d, struct host_piece *p)
-{
-    cl_int rc = CL_SUCCESS;
-
-    if (p->map && !cl_injected(&rc))
-        rc = cl.EnqueueUnmapMemObject(d->queue, p->mem, p->map, 0, NULL, NULL);
-    p->map = NULL;
-    return rc;
 }
 
 /* Binds bytes of a piece: whole, or from an offset on that the device can start at. */
@@ -166,7 +212,7 @@ static int bind(struct device *d, cl_mem *slot, struct host_piece *p, const void
         buffer_release(&part);
         return 0;
     }
-    *b = (struct bound_rows){slot, *slot, part, p, region.origin, bytes};
+    *b = (struct bound_rows){slot, *slot, part, p};
     *slot = part ? part : p->mem;
     r->n_bound++;
     return 1;
@@ -205,14 +251,8 @@ cl_int rows_end(struct device *d)
     struct host_rows *r = &d->host_rows;
     cl_int rc = CL_SUCCESS;
 
-    for (int i = 0; i < r->n_bound; i++) {
-        struct bound_rows *b = &r->bound[i];
-
-        if (maps(d) && !b->piece->map && rc == CL_SUCCESS && !cl_injected(&rc))
-            b->piece->map = cl.EnqueueMapBuffer(d->queue, b->piece->mem, CL_FALSE,
-                                                CL_MAP_READ | CL_MAP_WRITE, b->offset, b->bytes, 0,
-                                                NULL, NULL, &rc);
-    }
+    for (int i = 0; i < r->n_bound && rc == CL_SUCCESS; i++)
+        rc = take_back(d, r->bound[i].piece, CL_FALSE);
     rows_unbind(d, 0);
     return rc;
 }
