@@ -1,8 +1,10 @@
-/* How the rows of jobs come to the device and back. Engine thread; nothing here waits.
+/* How the rows of jobs come to the device and back. Engine thread. Offering memory, closing and
+ * rows_sees wait for the device; nothing that a job calls does. What fails is copied instead.
  *
- * In place, where the device shares the host's memory and reads what the host writes without being
- * told (bool share): the host offers the memory that its rows are in (device_ops.host_rows), a
- * buffer is made of each piece, and a job's kernels get that buffer instead of the device's own.
+ * In place, where the device shares the host's memory, coherently, and its driver works on it
+ * (cl_target.coherent, rows_sees): the host offers the memory that its rows are in
+ * (device_ops.host_rows), a buffer is made of each piece, and a job's kernels get that buffer
+ * instead of the device's own.
  * While a job runs the piece is the device's (unmapped), from its end on the host's again; what a
  * job of another device does with other rows of it meanwhile is what
  * CL_DEVICE_SVM_FINE_GRAIN_BUFFER allows.

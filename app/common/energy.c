@@ -8,7 +8,6 @@
 #include "engine/base/mem.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
@@ -76,11 +75,10 @@ static bool add_counter(struct energy *g, const char *folder, const char *name,
 
 /* A zone of powercap: a package, or the memory below one; "core" and "uncore" are parts of the
  * package, "psys" is more than it. */
-static void add_zone(struct energy *g, const char *folder)
+static void take_zone(struct energy *g, const char *folder)
 {
     char path[PATH + 40], name[40];
     double range = read_number(folder, "max_energy_range_uj");
-    int tried;
 
     snprintf(path, sizeof path, "%s/name", folder);
     if (read_text(path, name, sizeof name) < 0 ||
@@ -89,13 +87,10 @@ static void add_zone(struct energy *g, const char *folder)
     if (add_counter(g, folder, "energy_uj", ENERGY_PACKAGE, isnan(range) ? 0 : range))
         return;
     snprintf(path, sizeof path, "%s/energy_uj", folder);
-    tried = open(path, O_RDONLY | O_CLOEXEC);
-    if (tried < 0 && errno == EACCES)
+    if (access(path, F_OK) == 0 && access(path, R_OK) < 0)
         snprintf(g->why, sizeof g->why,
                  "only root may read the processor's counters: sudo chmod a+r "
                  "/sys/class/powercap/intel-rapl:*/energy_uj");
-    if (tried >= 0)
-        close(tried);
 }
 
 static void each(struct energy *g, const char *folder, const char *prefix,
@@ -113,11 +108,6 @@ static void each(struct energy *g, const char *folder, const char *prefix,
     }
     if (n >= 0)
         free(list);
-}
-
-static void take_zone(struct energy *g, const char *path)
-{
-    add_zone(g, path);
 }
 
 /* A GPU's hwmon folder. Of a GPU in the processor the driver's power may be the package's: it is
