@@ -207,9 +207,12 @@ static struct talk *begin(const char *servers, const char *grammar, const char *
 {
     static struct talk t;
     struct winsize size = {.ws_row = 40, .ws_col = 120};
-    const char *argv[] = {program(), "-t",        "2",     "--device",     "none", "-n",
-                          "100",     "--mcp",     servers, "--mcp-rounds", "3",    "--pace",
-                          "0",       "--grammar", grammar, more,           NULL};
+    /* Greedy: drawn by chance, one text has 66 to 76 tokens, and two of them with the tools fill
+     * the context of 1024 now and then: an answer cut short calls nothing. */
+    const char *argv[] = {program(),   "-t",     "2",     "--device", "none",
+                          "-n",        "100",    "--mcp", servers,    "--mcp-rounds",
+                          "3",         "--pace", "0",     "--temp",   "0",
+                          "--grammar", grammar,  more,    NULL};
 
     own_home();
     memset(&t, 0, sizeof t);

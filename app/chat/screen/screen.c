@@ -234,15 +234,9 @@ static void loop(struct chat *s)
             signals(s);
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
-        if (due(&s->pump, now)) {
-            bool there = asked ? p[2].revents || p[3].revents : events_wait(s);
-
-            if (there)
-                stir(s, now);
-            /* at every sample too: a step of the conversation may have left one that no event tells
-             */
-            if (there || due(&s->sample, now))
-                take_events(s, now);
+        if (due(&s->pump, now) && (asked ? p[2].revents || p[3].revents : events_wait(s))) {
+            stir(s, now);
+            take_events(s, now);
         }
         if (due(&s->sample, now))
             take_sample(s, now);
