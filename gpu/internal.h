@@ -75,6 +75,8 @@ enum core_kernel {
     CORE_GATHER,
     CORE_SCATTER,
     CORE_ACTIVATE,
+    CORE_TOKEN_ATTEND, /* not where WIDE, from here on */
+    CORE_TOKEN_ROUTE,
     CORE_COUNT
 };
 
@@ -236,13 +238,15 @@ struct device {
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
     bool core_usable, attention_usable;
+    /* one token: the kernels that do what two or three others do (not where wide), and right */
+    bool token_attend, token_route;
     char verdict[400]; /* result of the self-test as text */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     struct joined_experts *joined; /* of each layer */
     /* scratch, all for max_rows rows */
-    cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, arrivals, chosen,
-        chosen_weights, tiles, entries, mid, out, logits, kv_rows;
+    cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, arrivals, head_arrivals,
+        chosen, chosen_weights, tiles, entries, mid, out, logits, kv_rows;
     cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES], second_cos,
         second_sin;
     struct rows_q hq, oq, mq;
@@ -264,8 +268,9 @@ struct device {
     /* maxima over all layers: of all query heads, of all key heads, of an expert's intermediate
      * size, of one chunk's part of an attention row */
     int most_heads, most_kv, most_ffn, most_part;
-    int most_gated; /* of all query heads of a layer with gated output */
-    int normed;     /* most rows per token that enter a layer's experts */
+    int most_gated;    /* of all query heads of a layer with gated output */
+    int most_arrivals; /* heads and key heads of a layer */
+    int normed;        /* most rows per token that enter a layer's experts */
     /* upload */
     cl_mem staging;
     void *staging_map;
@@ -293,6 +298,8 @@ void log_line(struct device *d, const char *line);
 void kernel_set_shape(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
 void kernel_set_release(struct device *d);
+/* Whether token_attend does a layer's attention over so many chunks of keys. */
+bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *s, int chunks);
 /* compiler options of all programs */
 void kernel_set_options(const struct device *d, char *out, size_t size);
 bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
@@ -464,6 +471,17 @@ struct norm_rows {
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);
+/* Both for one row in one launch, d->token_route. */
+int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
+                     cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e);
+/* Rotation, cache, attention and merge for one token at position `token`, row `row` of q, k and v,
+ * to that row of heads_out, in one launch (kernel_set_token_attends). keys, values: the cache. */
+struct token_place {
+    cl_mem keys, values, sinks, gates;
+    int token, row, rope, stride; /* rope: which tables, but second_rope's */
+};
+int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struct token_place *t,
+                      struct error *e);
 /* Arguments of the merge of an attention's chunks. */
 int jobs_merge_flags(const struct mixer_shape *s);
 /* Work-items a row of it. */

@@ -1,6 +1,7 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
  * waits, unless noted. Launches of one layer with one token: norm (with the end of the layer
- * before), q+k+v, rotary+cache, attention, merge, output, norm, routing, gate+up, down. */
+ * before), q+k+v, rotary+cache+attention+merge, output, norm+routing, gate+up, down; with many, or
+ * where kernels are wide, each word of these is one. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 
@@ -18,6 +19,11 @@ static const struct layer_shape *shape_of(const struct device *d, int layer)
     return hparams_layer(&d->base.config.model->hp, layer);
 }
 
+static int norm_flags(const struct norms_shape *s, const struct norm_rows *n)
+{
+    return (n->b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (n->w ? 0 : 4);
+}
+
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e)
 {
@@ -25,9 +31,8 @@ int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct n
 
     return launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffimmiii", n->x, n->w, n->b, n->h,
                        d->hq.q, d->hq.d, d->hq.s, hidden, (double)(1.0f / (float)hidden),
-                       (double)s->eps,
-                       (n->b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2) | (n->w ? 0 : 4), d->out,
-                       d->all_weights, n->base, n->rows, n->used);
+                       (double)s->eps, norm_flags(s, n), d->out, d->all_weights, n->base, n->rows,
+                       n->used);
 }
 
 static int norm_rows(struct device *d, const struct norms_shape *s, struct norm_rows n,
@@ -170,6 +175,25 @@ int jobs_rope_apart(const struct mixer_shape *s)
                                           : s->rope_dims / 2;
 }
 
+int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struct token_place *t,
+                      struct error *e)
+{
+    int first = m->window && t->token - m->window + 1 > 0 ? (t->token - m->window + 1) / 256 : 0,
+        chunks = t->token / 256 - first + 1;
+    size_t items = (size_t)d->row_items;
+
+    if (launch_args(d, d->core[CORE_TOKEN_ATTEND], 0, e, "mmmmmmmmmmmmmmmiiiiiiiifiiii", d->q, d->k,
+                    d->v, t->keys, t->values, m->second_rope ? d->second_cos : d->rope_cos[t->rope],
+                    m->second_rope ? d->second_sin : d->rope_sin[t->rope], d->part,
+                    d->head_arrivals, t->sinks, t->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s,
+                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, t->token, t->row, t->stride,
+                    m->window, (double)shape_score_scale(m), jobs_rope_apart(m), first, chunks,
+                    jobs_merge_flags(m)) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_TOKEN_ATTEND, "token_attend", (size_t)chunks * items,
+                       (size_t)m->heads, 1, items, e);
+}
+
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
  * within its session. The kernels count positions relative to the job's row 0. */
 static int attend_span(struct device *d, struct block *b, int layer, const struct span *s, int row0,
@@ -185,6 +209,11 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
            items = (size_t)d->row_items;
     int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
 
+    if (kv && s->rows == 1 && kernel_set_token_attends(d, m, chunks))
+        return jobs_token_attend(d, m,
+                                 &(struct token_place){kv->k, kv->v, b->sinks, d->gates, s->pos,
+                                                       row0, s->rope, stride},
+                                 e);
     if (!kv ||
         launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
                     kv->k, kv->v, m->second_rope ? d->second_cos : d->rope_cos[s->rope],
@@ -764,21 +793,60 @@ static bool alike(struct device *d, int layer)
     return true;
 }
 
+static int route_flags(const struct router_shape *r, cl_mem score_bias, bool tiles)
+{
+    return (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
+           (score_bias ? 8 : 0);
+}
+
+static double route_factor(const struct router_shape *r)
+{
+    return r->factor != 0.0f ? (double)r->factor : 1.0;
+}
+
 int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
                int rows, int base, bool tiles, struct error *e)
 {
     const struct router_shape *r = &s->router;
-    int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
-                (score_bias ? 8 : 0);
     size_t items = (size_t)d->route_items,
            groups = d->wide ? 1 : 4 * (up((size_t)s->experts, 16) / 16);
 
     if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmiiiiiffi", d->h, router, score_bias,
                     d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
                     base, d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
-                    (double)r->jitter, r->factor != 0.0f ? (double)r->factor : 1.0, flags) < 0)
+                    (double)r->jitter, route_factor(r), route_flags(r, score_bias, tiles)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
+}
+
+int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
+                     cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e)
+{
+    size_t items = (size_t)d->route_items, groups = 4 * (up((size_t)s->ffn.experts, 16) / 16);
+    int hidden = d->base.config.model->hp.hidden;
+
+    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmffiiiiiiffi", n->x, n->w,
+                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, router, score_bias, d->scores,
+                    d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
+                    (double)(1.0f / (float)hidden), (double)s->norms.eps, norm_flags(&s->norms, n),
+                    base, hidden, s->ffn.experts, d->padded_experts, s->ffn.used,
+                    (double)s->ffn.router.jitter, route_factor(&s->ffn.router),
+                    route_flags(&s->ffn.router, score_bias, tiles)) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
+}
+
+/* The norm before the experts, and which they are. */
+static int norm_and_route(struct device *d, const struct layer_shape *s, const struct block *a,
+                          int rows, int base, bool tiles, struct error *e)
+{
+    struct norm_rows n = {d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows};
+
+    if (rows == 1 && d->token_route)
+        return jobs_token_route(d, s, &n, a->router, a->score_bias, base, tiles, e);
+    return norm_rows(d, &s->norms, n, e) < 0
+               ? ERR_DEVICE
+               : jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, tiles, e);
 }
 
 /* One layer from x to out: what its experts gave is not yet added to x. Its choices go to place
@@ -798,10 +866,7 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
 
     if (!a ||
         attention_block(d, a, layer, spans, before < 0 ? 0 : used, before, d->x, true, e) < 0 ||
-        norm_rows(d, &s->norms,
-                  (struct norm_rows){d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows},
-                  e) < 0 ||
-        jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, rows == 1 && !by_host, e) < 0)
+        norm_and_route(d, s, a, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
     return by_host ? layer_experts_by_host(d, layer, rows, base, e)
                    : layer_experts(d, layer, joined, rows, base, e);

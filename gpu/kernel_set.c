@@ -70,6 +70,7 @@ static void find_most(struct device *d)
 
         d->most_heads = greater(d->most_heads, m->heads * m->key_dim);
         d->most_kv = greater(d->most_kv, m->kv_heads * m->key_dim);
+        d->most_arrivals = greater(d->most_arrivals, m->heads + m->kv_heads);
         d->normed = greater(d->normed, shape_normed_rows(hparams_layer(hp, l)));
         if (m->gated)
             d->most_gated = greater(d->most_gated, m->heads * m->key_dim);
@@ -87,6 +88,7 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
+    d->token_attend = d->token_route = !d->wide;
     d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
@@ -162,9 +164,10 @@ static int widest_head(const struct device *d)
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
-        "norm",         "rms_rows", "quantise",   "part_gates", "rope",    "attend",
-        "attend_merge", "route",    "group_rows", "combine",    "kv_copy", "expand",
-        "scale_rows",   "add",      "add_bias",   "gather",     "scatter", "activate"};
+        "norm",    "rms_rows",     "quantise",   "part_gates",   "rope",
+        "attend",  "attend_merge", "route",      "group_rows",   "combine",
+        "kv_copy", "expand",       "scale_rows", "add",          "add_bias",
+        "gather",  "scatter",      "activate",   "token_attend", "token_route"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -178,7 +181,7 @@ static int build_core(struct device *d, struct error *e)
              d->padded_experts ? d->padded_experts : 16, d->row_items, widest_head(d));
     if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;
-    for (int i = 0; i < CORE_COUNT; i++)
+    for (int i = 0; i < (d->wide ? CORE_TOKEN_ATTEND : CORE_COUNT); i++)
         if (program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
             return ERR_DEVICE;
     d->core_usable = true;
@@ -308,6 +311,16 @@ bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
            s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0;
+}
+
+/* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
+ * output where the scores of four keys by four were. */
+bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *s, int chunks)
+{
+    size_t values = (size_t)d->row_items * (d->small_local ? 4 : 8) * 16;
+
+    return d->token_attend && s->key_dim % 32 == 0 && widest_head(d) <= 1024 &&
+           d->most_arrivals <= d->base.config.model->hp.hidden && (size_t)chunks * 12 <= values;
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)

@@ -118,6 +118,7 @@ static int scratch_list(struct device *d, struct scratch_item *list)
         ITEM(part, d->part_bytes),
         ITEM(scores, rows * (size_t)d->padded_experts * 4 * 4),
         ITEM(arrivals, rows * 4),
+        ITEM(head_arrivals, d->wide ? 0 : (size_t)d->most_arrivals * 4),
         ITEM(chosen, rows * used * 4),
         ITEM(chosen_weights, rows * used * 4),
         ITEM(tiles, (size_t)d->max_tiles * 16),
@@ -228,7 +229,9 @@ int memory_open(struct device *d, struct error *e)
         !(d->experts = mem_alloc(layers * (size_t)hp->n_experts, sizeof *d->experts)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
     /* zeros, so far */
-    if (memory_upload(d, d->arrivals, d->entry_table, rows * 4, e) < 0)
+    if (memory_upload(d, d->arrivals, d->entry_table, rows * 4, e) < 0 ||
+        (d->head_arrivals && d->most_arrivals <= hp->hidden &&
+         memory_upload(d, d->head_arrivals, d->results, (size_t)d->most_arrivals * 4, e) < 0))
         return ERR_DEVICE;
     d->target.coherent = rows_sees(d);
     rows_offer(d, d->tile_table, (size_t)d->max_tiles * sizeof *d->tile_table);

@@ -250,6 +250,29 @@ static double keys_seen(const struct mixer_shape *s, int rows, int depth)
     return keys;
 }
 
+/* token_attend, of as many keys as a row before it sees. */
+static void add_token_attend(const struct device *d, struct pass_work *p,
+                             const struct mixer_shape *s, int depth)
+{
+    int first = s->window && depth - s->window + 1 > 0 ? (depth - s->window + 1) / CHUNK : 0,
+        chunks = depth / CHUNK - first + 1, dim = s->key_dim,
+        longest = depth + 1 < CHUNK ? depth + 1 : CHUNK;
+    double items = d->row_items, laps = ceil_div(longest, items), turns = ceil_div(dim, items),
+           tiles = ceil_div(longest * kv_bytes(d, s) / 2 / s->kv_heads, items * 128),
+           keys = keys_seen(s, 1, depth), pairs = keys * s->heads * dim;
+
+    /* before the keys the rotation; behind them atomics, if there are parts of others to wait
+     * for, and the norming of a head's output */
+    add(p, "token_attend", (double)chunks * s->heads, items, 4 * pairs,
+        (struct kernel_work){.far = 1 + laps * ceil_div(dim / 4, 16) + tiles - 1 +
+                                    (chunks > 1 ? 2 + ceil_div(chunks, 8) : 0),
+                             .near = 4,
+                             .steps = laps * dim / 4 + turns * longest + 130 + 2 * chunks,
+                             .bytes = keys * kv_bytes(d, s),
+                             .slots = pairs * 2 * (LOAD_SLOTS + 2)},
+        "%d heads, %d keys", s->heads, depth + 1);
+}
+
 static void add_attend(const struct device *d, struct pass_work *p, const struct mixer_shape *s,
                        int rows, int depth)
 {
@@ -300,8 +323,12 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     add_norm(d, p, rows, used);
     add_projection(d, p, layer, rows);
     add_heads(d, p, layer, rows);
-    add_rope(d, p, &s->mixer, rows);
-    add_attend(d, p, &s->mixer, rows, depth);
+    if (rows == 1 && kernel_set_token_attends(d, &s->mixer, depth / CHUNK + 1)) {
+        add_token_attend(d, p, &s->mixer, depth);
+    } else {
+        add_rope(d, p, &s->mixer, rows);
+        add_attend(d, p, &s->mixer, rows, depth);
+    }
     add_matmul(d, p, &o, 1, rows);
     if (hp->residual_scale != 0.0f)
         add_plain(p, "scale_rows", rows, hp->hidden);
@@ -355,17 +382,25 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
     int used = s->used, entries = rows * used, tile = kernel_set_tile(d, x[0].up.type, rows > 1),
         few = s->experts < entries ? s->experts : entries,
         n_tiles = rows > 1 ? entries / tile + few : used;
+    struct kernel_work work;
 
-    add_norm(d, p, rows, 0);
     /* a stage of 8 times 16 bytes a work-item, each on its way while the one before is added up;
      * the last group of a row chooses */
-    add(p, "route", groups * rows, items, 2.0 * rows * n * experts,
-        (struct kernel_work){.far = ceil_div(n / 4, 2 * items),
-                             .near = 3,
-                             .steps = n / 4 + choice,
-                             .bytes = n * d->padded_experts * 4,
-                             .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)},
-        "%d x %d of %d", rows, used, s->experts);
+    work = (struct kernel_work){.far = ceil_div(n / 4, 2 * items),
+                                .near = 3,
+                                .steps = n / 4 + choice,
+                                .bytes = n * d->padded_experts * 4,
+                                .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)};
+    if (rows == 1 && d->token_route) { /* the first stage comes while the row is normed */
+        work.near += 1 + ceil_div(n / 4, 8 * items);
+        work.steps += 2 * n / NUM_LANES + ceil_div(n / 128, items) * ACTIVATE_STEPS / 2;
+        add(p, "token_route", groups, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
+            hp->hidden, used, s->experts);
+    } else {
+        add_norm(d, p, rows, 0);
+        add(p, "route", groups * rows, items, 2.0 * rows * n * experts, work, "%d x %d of %d", rows,
+            used, s->experts);
+    }
     if (rows > 1)
         add(p, "group_rows", 1, d->row_items, 0,
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),

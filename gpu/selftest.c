@@ -140,6 +140,8 @@ static void apply(struct device *d, const struct verdict *v)
             v->wrong[i], d->target.info.name, d->target.info.driver);
         c->log(c->log_ctx, line);
     }
+    d->token_attend = d->token_attend && !is_wrong(v, "token_attend");
+    d->token_route = d->token_route && !is_wrong(v, "token_route");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */

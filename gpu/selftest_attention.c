@@ -22,6 +22,8 @@ struct attention_test {
     float *sinks;     /* (heads) */
     float *gates;     /* as q */
     char *back;       /* rows of the cache as read back */
+    float *by_token;  /* token_attend's outputs, and the cache behind it */
+    char *token_cache;
     cl_mem mk, mv, msinks, mgates;
 };
 
@@ -58,8 +60,10 @@ static int test_init(struct attention_test *t, struct selftest *b)
     t->got = mem_alloc(query_count(t), sizeof *t->got);
     t->back = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
     t->cache.rows = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
+    t->by_token = mem_alloc(query_count(t), sizeof *t->by_token);
+    t->token_cache = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
     if (!t->q || !t->k || !t->v || !t->cos || !t->sinks || !t->gates || !t->got || !t->back ||
-        !t->cache.rows || t->dim > REFERENCE_DIM)
+        !t->cache.rows || !t->by_token || !t->token_cache || t->dim > REFERENCE_DIM)
         return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
     return 0;
 }
@@ -78,6 +82,8 @@ static void test_release(struct attention_test *t)
     mem_free(t->cos);
     mem_free(t->got);
     mem_free(t->back);
+    mem_free(t->by_token);
+    mem_free(t->token_cache);
     mem_free(t->cache.rows);
 }
 
@@ -147,6 +153,46 @@ static int upload(struct attention_test *t)
                     selftest_put(b, rope_table(t, false), t->sin, table) < 0))
         return ERR_DEVICE;
     return move_cache(t, t->cache.rows, true);
+}
+
+static bool tests_token(const struct attention_test *t)
+{
+    return kernel_set_token_attends(t->b->d, t->shape, t->tokens / 256 + 1);
+}
+
+/* The queries' rows one by one, each a token, then the cache as it was. What they gave is compared
+ * with the kernels that compute all of them (test_token). */
+static int run_tokens(struct attention_test *t)
+{
+    struct device *d = t->b->d;
+    bool right = true;
+
+    for (int r = 0; r < t->rows; r++) {
+        struct token_place place = {t->mk,      t->mv, t->msinks, t->mgates,
+                                    t->pos + r, r,     0,         d->stride};
+
+        if (job_begin(d, t->b->e) < 0 || jobs_token_attend(d, t->shape, &place, t->b->e) < 0 ||
+            job_end(d, t->b->e) < 0 || job_harvest(d, t->b->e) < 0)
+            return ERR_DEVICE;
+    }
+    if (selftest_get(t->b, d->heads_out, 0, t->by_token, query_count(t) * 4) < 0 ||
+        selftest_same_quantised(t->b, &d->oq, t->by_token, t->rows, t->heads * t->dim, &right) <
+            0 ||
+        move_cache(t, t->token_cache, false) < 0)
+        return ERR_DEVICE;
+    if (!right)
+        selftest_wrong(t->b, "token_attend");
+    return move_cache(t, t->cache.rows, true);
+}
+
+/* Behind test_attend: what that computed is still there. */
+static void test_token(struct attention_test *t)
+{
+    size_t bytes = (size_t)t->tokens * reference_cache_bytes(&t->cache);
+
+    if (memcmp(t->by_token, t->got, query_count(t) * 4) != 0 ||
+        memcmp(t->token_cache, t->back, bytes) != 0)
+        selftest_wrong(t->b, "token_attend");
 }
 
 /* The reference: queries rotated in place, the new rows in the cache. */
@@ -290,10 +336,14 @@ int selftest_attention(struct selftest *b)
     }
     if (rc == 0 && t.shape->gated && t.shape->gate == GATE_WITHIN)
         rc = test_gates(&t);
+    if (rc == 0 && tests_token(&t))
+        rc = run_tokens(&t);
     if (rc == 0)
         rc = test_rope_and_cache(&t);
     if (rc == 0)
         rc = test_attend(&t);
+    if (rc == 0 && tests_token(&t))
+        test_token(&t);
     test_release(&t);
     return rc < 0 ? ERR_DEVICE : 0;
 }

@@ -189,6 +189,70 @@ static int test_route(struct route_test *t)
     return rc;
 }
 
+/* The same, row by row by token_route, of rows x with the layer's norm; n: values of a row. */
+static int run_token_route(struct route_test *t, float *x, struct norm_rows *w, cl_mem router,
+                           cl_mem score_bias, float *h, float *scores, bool *right)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    const struct layer_weights *l = &d->base.config.model->layers[t->layer];
+    const struct layer_shape *s = hparams_layer(t->hp, t->layer);
+    int n = t->hp->hidden, experts[ROUTE_MOST], want[ROUTE_MOST];
+    float weights[ROUTE_MOST], want_weights[ROUTE_MOST];
+    size_t bytes = (size_t)n * 4;
+
+    w->x = d->x;
+    w->h = d->h;
+    w->rows = 1;
+    for (int r = 0; r < t->rows; r++, x += n) {
+        if (selftest_put(b, d->x, x, bytes) < 0 || job_begin(d, b->e) < 0 ||
+            jobs_token_route(d, s, w, router, score_bias, 0, true, b->e) < 0 ||
+            job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
+            selftest_get(b, d->all_chosen, 0, experts, (size_t)t->used * 4) < 0 ||
+            selftest_get(b, d->all_weights, 0, weights, (size_t)t->used * 4) < 0 ||
+            selftest_get(b, d->h, 0, h, bytes) < 0 ||
+            selftest_same_quantised(b, &d->hq, h, 1, n, right) < 0)
+            return ERR_DEVICE;
+        reference_norm(x, &s->norms, &l->expert_norm, n, x);
+        reference_route(d->base.config.model, t->layer, x, scores, want, want_weights);
+        *right = *right && memcmp(h, x, bytes) == 0 &&
+                 memcmp(experts, want, (size_t)t->used * 4) == 0 &&
+                 memcmp(weights, want_weights, (size_t)t->used * 4) == 0;
+    }
+    return 0;
+}
+
+static int test_token_route(struct route_test *t)
+{
+    struct device *d = t->b->d;
+    const struct layer_weights *l = &d->base.config.model->layers[t->layer];
+    size_t n = (size_t)t->hp->hidden;
+    float *x = selftest_randoms(t->b, (size_t)t->rows * n, 3.0f), *h = mem_alloc(n, sizeof *h),
+          *scores = mem_alloc((size_t)t->hp->n_experts, sizeof *scores);
+    cl_mem router = NULL, score_bias = NULL;
+    struct norm_rows w = {0};
+    bool right = true;
+    int rc = x && h && scores ? 0 : no_memory(t->b);
+
+    if (rc == 0 && (memory_router(d, &router, t->layer, t->b->e) < 0 ||
+                    upload(t->b, l->score_bias, (size_t)t->ffn->experts, &score_bias) < 0 ||
+                    upload(t->b, l->expert_norm.weight, n, &w.w) < 0 ||
+                    upload(t->b, l->expert_norm.bias, n, &w.b) < 0))
+        rc = ERR_DEVICE;
+    if (rc == 0)
+        rc = run_token_route(t, x, &w, router, score_bias, h, scores, &right);
+    if (rc == 0 && !right)
+        selftest_wrong(t->b, "token_route");
+    memory_release(&router);
+    memory_release(&score_bias);
+    memory_release(&w.w);
+    memory_release(&w.b);
+    mem_free(x);
+    mem_free(h);
+    mem_free(scores);
+    return rc;
+}
+
 /* Whether every (row, slot) is exactly once in a tile of its chosen expert. */
 static bool tiles_right(const struct route_test *t, const int *tiles, int n_tiles,
                         const int *entries)
@@ -295,5 +359,7 @@ int selftest_route(struct selftest *b)
     t.count = t.rows * t.used;
     if (t.rows < 1)
         return no_memory(b);
+    if (b->d->token_route && test_token_route(&t) < 0)
+        return ERR_DEVICE;
     return test_route(&t) < 0 || test_group(&t) < 0 || test_combine(&t) < 0 ? ERR_DEVICE : 0;
 }

@@ -22,8 +22,8 @@
 static const struct {
     const char *kernel;
     double us, ops;
-} targets[] = {{"route", 8, 0},    {"norm", 6, 0}, {"matmul", 8, 70e12},
-               {"gate_up", 12, 0}, {"down", 8, 0}, {"attend", 12, 0}};
+} targets[] = {{"token_route", 14, 0}, {"norm", 6, 0}, {"matmul", 8, 70e12},
+               {"gate_up", 12, 0},     {"down", 8, 0}, {"token_attend", 12, 0}};
 
 static void print_target(const struct device_kernel *k, const struct device_pass *pass)
 {
@@ -111,8 +111,8 @@ static void print_all(const struct device_kernel *k, int n, const struct device_
         printf("; %d of the model's %d layers", about->layers, about->of_layers);
     printf(".\n");
     if (about->predicted)
-        printf("Targets: for Phi-tiny's shape, which attend shares with attend_merge; at most 7 "
-               "launches a layer of one token;\n500 tokens/s of Q4_0, 400 of Q8_0 and Q4_K_M, "
+        printf("Targets: for Phi-tiny's shape; at most 7 launches a layer of one token;\n500 "
+               "tokens/s of Q4_0, 400 of Q8_0 and Q4_K_M, "
                "12,000 of a prompt.\n");
     for (int p = 0; p < n_passes; p++)
         print_pass(k, n, p, &passes[p], about);

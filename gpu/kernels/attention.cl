@@ -47,10 +47,56 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
     }
 }
 
+/* Rule 6: dimension d of the head at `in`. apart: 1: pairs are (2i, 2i + 1), else (i, i + apart), i
+ * below half_rot. */
+static inline float rotated(__global const float *in, __global const float *cs,
+                            __global const float *sn, int token, int half_rot, int apart, int d)
+{
+    int second = apart == 1 ? d & 1 : d >= apart, i = apart == 1 ? d / 2 : second ? d - apart : d,
+        first = apart == 1 ? 2 * i : i;
+
+    if (i >= half_rot)
+        return in[d];
+
+    float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
+          x0 = in[first], x1 = in[first + apart], t = second ? x0 * s : x1 * s;
+
+    return second ? fma(x1, c, t) : fma(x0, c, -t);
+}
+
+/* Dimension d of a token's key, whose block of sixteen is at kc, and of its value, whose row is at
+ * vc. Q8_0: the code and its block's scale (kv_quantise), else y. */
+static inline void key_store(__global uchar *kc, int d, int token, float y, char code, ushort scale)
+{
+#if KV_K == 2
+    kc += d / 32 * (Q8_BYTES * 16);
+    kc[32 + d % 32 * 16 + token % 16] = as_uchar(code);
+    if (d % 32 == 0)
+        ((__global ushort *)kc)[token % 16] = scale;
+#elif KV_K == 1
+    ((__global ushort *)kc)[d * 16 + token % 16] = num_to_f16(y);
+#else
+    ((__global float *)kc)[d * 16 + token % 16] = y;
+#endif
+}
+
+static inline void value_store(__global uchar *vc, int d, float y, char code, ushort scale)
+{
+#if KV_V == 2
+    vc += d / 32 * Q8_BYTES;
+    vc[2 + d % 32] = as_uchar(code);
+    if (d % 32 == 0)
+        *(__global ushort *)vc = scale;
+#elif KV_V == 1
+    ((__global ushort *)vc)[d] = num_to_f16(y);
+#else
+    ((__global float *)vc)[d] = y;
+#endif
+}
+
 /* Rule 6 and the KV cache: one work-item per element of a head, heads in the order q, k, v. q is
  * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. stride:
- * capacity of the cache in tokens, each stored at its position modulo that. apart: 1: pairs are
- * (2i, 2i + 1), else (i, i + apart), i below rot/2. */
+ * capacity of the cache in tokens, each stored at its position modulo that. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
@@ -65,65 +111,28 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *in = is_v           ? v + ((size_t)row * kv_heads + h) * dim
                                : head < heads ? q + ((size_t)row * heads + h) * dim
                                               : k + ((size_t)row * kv_heads + h) * dim;
-    float y = 0.0f;
+    float y = d >= dim ? 0.0f : is_v ? in[d] : rotated(in, cs, sn, token, half_rot, apart, d);
+    char code = 0;
+    ushort block_scale = 0;
 
-    if (d < dim)
-        y = in[d];
-    int second = apart == 1 ? d & 1 : d >= apart, i = apart == 1 ? d / 2 : second ? d - apart : d;
-    if (!is_v && i < half_rot) {
-        int first = apart == 1 ? 2 * i : i;
-        float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
-              x0 = in[first], x1 = in[first + apart];
-
-        if (!second) {
-            float t = x1 * s;
-
-            y = fma(x0, c, -t);
-        } else {
-            float t = x0 * s;
-
-            y = fma(x1, c, t);
-        }
-    }
     kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
     vc += ((size_t)h * stride + slot) * V_ROW(dim);
 #if KV_K == 2 || KV_V == 2
     /* No work-item has returned: some compilers get a return before a barrier wrong. */
     __local float line[LINE];
-    int lid = get_local_id(0);
-    char code;
 
-    line[lid] = y;
+    line[get_local_id(0)] = y;
     barrier(CLK_LOCAL_MEM_FENCE);
-    ushort block_scale = kv_quantise(line, lid, &code);
+    block_scale = kv_quantise(line, get_local_id(0), &code);
 #endif
     if (d >= dim)
         return;
-    if (is_v) {
-#if KV_V == 2
-        vc += d / 32 * Q8_BYTES;
-        vc[2 + lid] = as_uchar(code);
-        if (lid == 0)
-            *(__global ushort *)vc = block_scale;
-#elif KV_V == 1
-        ((__global ushort *)vc)[d] = num_to_f16(y);
-#else
-        ((__global float *)vc)[d] = y;
-#endif
-    } else if (head < heads) {
+    if (is_v)
+        value_store(vc, d, y, code, block_scale);
+    else if (head < heads)
         qr[((size_t)row * heads + head) * dim + d] = y * scale;
-    } else {
-#if KV_K == 2
-        kc += d / 32 * (Q8_BYTES * 16);
-        kc[32 + lid * 16 + token % 16] = as_uchar(code);
-        if (lid == 0)
-            ((__global ushort *)kc)[token % 16] = block_scale;
-#elif KV_K == 1
-        ((__global ushort *)kc)[d * 16 + token % 16] = num_to_f16(y);
-#else
-        ((__global float *)kc)[d * 16 + token % 16] = y;
-#endif
-    }
+    else
+        key_store(kc, d, token, y, code, block_scale);
 }
 
 /* Dimension d of a key, `lane` of its block of 16 at kc, or where WIDE of all 16; KEY_SCALE first
@@ -137,14 +146,19 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
 #define KEY4                                                                            \
     (convert_float4(((__global const char4 *)(KEYS_AT + 32 + d % 32 * 16))[lane / 4]) * \
      vloada_half4(lane / 4, (__global const half *)KEYS_AT))
+#define KEY1                                                                      \
+    (convert_float(((__global const char *)(KEYS_AT + 32 + d % 32 * 16))[lane]) * \
+     vload_half(lane, (__global const half *)KEYS_AT))
 #else
 #define KEY_SCALE(d, begin)
 #if KV_K == 1
 #define KEY16 vload_half16(d, (__global const half *)kc)
 #define KEY4 vloada_half4(d * 4 + lane / 4, (__global const half *)kc)
+#define KEY1 vload_half(d * 16 + lane, (__global const half *)kc)
 #else
 #define KEY16 vload16(d, (__global const float *)kc)
 #define KEY4 ((__global const float4 *)kc)[d * 4 + lane / 4]
+#define KEY1 ((__global const float *)kc)[d * 16 + lane]
 #endif
 #endif
 #if KV_V == 2
@@ -170,6 +184,24 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
 static inline float4 four_keys(__global const uchar *kc, int lane, int d)
 {
     return KEY4;
+}
+
+static inline float one_key(__global const uchar *kc, int lane, int d)
+{
+    return KEY1;
+}
+
+/* The same where only the first three, two or one of them may be read. */
+static inline float4 few_keys(__global const uchar *kc, int lane, int d, int count)
+{
+    float4 v = (float4)(0.0f);
+
+    v.x = one_key(kc, lane, d);
+    if (count > 1)
+        v.y = one_key(kc, lane + 1, d);
+    if (count > 2)
+        v.z = one_key(kc, lane + 2, d);
+    return v;
 }
 
 /* Rule 3 of q and four keys, dimensions begin .. end-1: a quarter. */
@@ -198,14 +230,32 @@ static inline float4 key_quarter(__local const float *q, __global const uchar *k
 #define VALUE_BYTES (ROW_ITEMS * VALUE_LOADS * 16)
 #define VALUE_COLUMNS ((MAX_DIM + ROW_ITEMS - 1) / ROW_ITEMS) /* of a work-item */
 
-/* `bytes` from there on. */
+#if KV_V == 2
+/* The first n of sixteen bytes, an even number; behind them another group may be about to write. */
+static inline uint4 few_bytes(__global const uchar *p, int n)
+{
+    uint v[8];
+
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = 2 * i < n ? ((__global const ushort *)p)[i] : 0u;
+    return (uint4)(v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16);
+}
+#endif
+
+/* `bytes` from there on; of whole pieces, but for Q8_0's rows. */
 static inline void values_load(__global const uchar *from, int bytes, uint4 *v)
 {
 #pragma unroll
     for (int k = 0; k < VALUE_LOADS; k++) {
         int i = get_local_id(0) + k * ROW_ITEMS;
 
-        if (16 * i < bytes)
+#if KV_V == 2
+        if (16 * i < bytes && 16 * i + 16 > bytes)
+            v[k] = few_bytes(from + 16 * i, bytes - 16 * i);
+        else
+#endif
+            if (16 * i < bytes)
             v[k] = ((__global const uint4 *)from)[i];
     }
 }
@@ -220,14 +270,12 @@ static inline float value_sum(__local const float *p, __local const uchar *tile,
     return acc;
 }
 
-/* Rule 7's sum of values begin .. end-1 of a chunk at `values`, weighted with p; v: the first ones.
- * Has barriers, first of all. */
+/* Rule 7's sums of values begin .. end-1 of a chunk at `values`, weighted with p: acc has those of
+ * columns lid + k * ROW_ITEMS. v: the first values. Has barriers, first of all. */
 static inline void weigh_values(__local const float *p, __global const uchar *values, int begin,
-                                int end, int dim, __local uint4 *tile, uint4 *v,
-                                __global float *out)
+                                int end, int dim, __local uint4 *tile, uint4 *v, float *acc)
 {
     int lid = get_local_id(0), tokens = VALUE_BYTES / V_ROW(dim);
-    float acc[VALUE_COLUMNS];
 
     tokens = tokens < 8 ? tokens : tokens / 8 * 8; /* tiles begin at a multiple of 16 bytes */
 #pragma unroll
@@ -248,10 +296,104 @@ static inline void weigh_values(__local const float *p, __global const uchar *va
                 acc[k] = value_sum(p + from, (__local const uchar *)tile, lid + k * ROW_ITEMS, dim,
                                    max(begin - from, 0), min(tokens, end - from), acc[k]);
     }
+}
+
+/* The same of less than four, for they are beside one that another group may be about to write. */
+static inline float4 few_quarter(__local const float *q, __global const uchar *kc, int lane,
+                                 int begin, int end, int count)
+{
+    float4 acc = (float4)(0.0f);
+
+#pragma unroll 8
+    for (int d = begin; d < end; d++)
+        acc = fma((float4)(q[d]), few_keys(kc, lane, d, count), acc);
+    return acc;
+}
+
+/* What a group that computes a chunk has in local memory. q: the query, rotated and scaled; p: the
+ * scores, then the weights, of its keys. */
+struct chunk_room {
+    float4 score[4][CHUNK / 4];
+    uint4 tile[VALUE_BYTES / 16];
+    float q[MAX_DIM], p[CHUNK], lane[LANES], tops[ROW_ITEMS], own[4];
+};
+
+/* The first values of a chunk, on their way while its scores are computed; end: of those there. */
+static inline void values_begin(__global const uchar *values, int end, int dim, uint4 *ahead)
+{
+    int tokens = VALUE_BYTES / V_ROW(dim);
+
+    tokens = tokens < 8 ? tokens : tokens / 8 * 8;
+    values_load(values, min(tokens, end) * (int)V_ROW(dim), ahead);
+}
+
+/* Rule 7 for keys begin .. end-1 of a chunk at `keys` and `values`: acc gets the sums of values
+ * (weigh_values); maximum and sum of the weights. own: 1: the last key and its value are not in the
+ * cache but in own_key and own_value, as the cache would give them, else 0. Has barriers. */
+static inline float2 chunk_attend(__local struct chunk_room *c, __global const uchar *keys,
+                                  __global const uchar *values, int begin, int end, int dim,
+                                  int own, __local const float *own_key,
+                                  __local const float *own_value, uint4 *ahead, float *acc)
+{
+    int lid = get_local_id(0), cached = end - own, own_quarter = lid - (ROW_ITEMS - 4);
+    float top = -INFINITY;
+
+    for (int i = lid; i < CHUNK; i += ROW_ITEMS) {
+        int quarter = i / (CHUNK / 4), t = i % (CHUNK / 4) * 4, from = quarter * dim / 4,
+            to = (quarter + 1) * dim / 4;
+        __global const uchar *kc = keys + (size_t)(t / 16) * K_BLOCK(dim);
+
+        if (own && t < cached && t + 4 > cached)
+            c->score[quarter][t / 4] = few_quarter(c->q, kc, t % 16, from, to, cached - t);
+        else if (t + 3 >= begin && t < cached)
+            c->score[quarter][t / 4] = key_quarter(c->q, kc, t % 16, from, to);
+    }
+    if (own && own_quarter >= 0) {
+        float sum = 0.0f;
+
+#pragma unroll 16
+        for (int d = own_quarter * dim / 4; d < (own_quarter + 1) * dim / 4; d++)
+            sum = fma(c->q[d], own_key[d], sum);
+        c->own[own_quarter] = sum;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int t = lid; t < CHUNK; t += ROW_ITEMS) {
+        __local const float *sum = (__local const float *)c->score + t;
+        float s = -INFINITY;
+
+        if (t >= begin && t < cached)
+            s = (sum[0] + sum[CHUNK]) + (sum[2 * CHUNK] + sum[3 * CHUNK]);
+        if (own && t == cached)
+            s = (c->own[0] + c->own[1]) + (c->own[2] + c->own[3]);
+        top = fmax(top, s);
+        c->p[t] = s;
+    }
+    c->tops[lid] = top;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        for (int i = lid; i < ROW_ITEMS; i += LANES)
+            top = fmax(top, c->tops[i]);
+        c->lane[lid] = top;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    top = max16(vload16(0, c->lane));
+    for (int t = lid; t < CHUNK; t += ROW_ITEMS)
+        c->p[t] = t >= begin && t < end ? num_exp1(c->p[t] - top) : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        float sum = 0.0f;
+
+        for (int t = lid; t < CHUNK; t += LANES)
+            sum = sum + c->p[t];
+        c->lane[lid] = sum;
+    }
+    weigh_values(c->p, values, max(begin, 0), cached, dim, c->tile, ahead, acc);
 #pragma unroll
     for (int k = 0; k < VALUE_COLUMNS; k++)
-        if (lid + k * ROW_ITEMS < dim)
-            out[lid + k * ROW_ITEMS] = acc[k];
+        if (own && lid + k * ROW_ITEMS < dim)
+            acc[k] = fma(c->p[cached], own_value[lid + k * ROW_ITEMS], acc[k]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return (float2)(top, num_fold(vload16(0, c->lane)));
 }
 #endif
 
@@ -324,63 +466,28 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
 #else
     /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
      * even a uniform one. */
-    __local float q[MAX_DIM], p[CHUNK], lane[LANES], tops[ROW_ITEMS];
-    __local float4 score[4][CHUNK / 4];
-    __local uint4 tile[VALUE_BYTES / 16];
-    int lid = get_local_id(0), tokens = VALUE_BYTES / V_ROW(dim);
-    float top = -INFINITY;
+    __local struct chunk_room c;
+    int lid = get_local_id(0);
     uint4 ahead[VALUE_LOADS];
+    float acc[VALUE_COLUMNS];
+    float2 sums;
 
     begin -= base;
     end -= base;
     keys += (size_t)(base / 16) * K_BLOCK(dim);
     values += (size_t)base * V_ROW(dim);
-    tokens = tokens < 8 ? tokens : tokens / 8 * 8;
-    values_load(values, min(tokens, end) * (int)V_ROW(dim), ahead);
+    values_begin(values, end, dim, ahead);
     for (int d = lid; d < dim; d += ROW_ITEMS)
-        q[d] = qr[d];
+        c.q[d] = qr[d];
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = lid; i < CHUNK; i += ROW_ITEMS) {
-        int quarter = i / (CHUNK / 4), t = i % (CHUNK / 4) * 4;
-
-        if (t + 3 >= begin && t < end)
-            score[quarter][t / 4] = key_quarter(q, keys + (size_t)(t / 16) * K_BLOCK(dim), t % 16,
-                                                quarter * dim / 4, (quarter + 1) * dim / 4);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int t = lid; t < CHUNK; t += ROW_ITEMS) {
-        __local const float *sum = (__local const float *)score + t;
-        float s = -INFINITY;
-
-        if (t >= begin && t < end)
-            s = (sum[0] + sum[CHUNK]) + (sum[2 * CHUNK] + sum[3 * CHUNK]);
-        top = fmax(top, s);
-        p[t] = s;
-    }
-    tops[lid] = top;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES) {
-        for (int i = lid; i < ROW_ITEMS; i += LANES)
-            top = fmax(top, tops[i]);
-        lane[lid] = top;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    top = max16(vload16(0, lane));
-    for (int t = lid; t < CHUNK; t += ROW_ITEMS)
-        p[t] = t >= begin && t < end ? num_exp1(p[t] - top) : 0.0f;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES) {
-        float sum = 0.0f;
-
-        for (int t = lid; t < CHUNK; t += LANES)
-            sum = sum + p[t];
-        lane[lid] = sum;
-    }
-    weigh_values(p, values, max(begin, 0), end, dim, tile, ahead, part);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    sums = chunk_attend(&c, keys, values, begin, end, dim, 0, c.q, c.q, ahead, acc);
+#pragma unroll
+    for (int k = 0; k < VALUE_COLUMNS; k++)
+        if (lid + k * ROW_ITEMS < dim)
+            part[lid + k * ROW_ITEMS] = acc[k];
     if (lid == 0) {
-        part[dim] = top;
-        part[dim + 1] = num_fold(vload16(0, lane));
+        part[dim] = sums.x;
+        part[dim + 1] = sums.y;
     }
 #endif
 }
@@ -463,6 +570,198 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
     quantise_line(values, get_local_id(0), true, yq + at, yd + k, ys + k);
 #endif
 }
+
+#if !WIDE
+/* A new token's key or value y as the cache will give it; only Q8_0's has to be computed from the
+ * others of its block. */
+static inline float kv_rounded(float y, int type)
+{
+    return type == 1 ? num_from_f16(num_to_f16(y)) : y;
+}
+
+/* A head's key or value of the token in local memory as the cache will give it, and what is to be
+ * stored there of dimensions lid + k * ROW_ITEMS. Has barriers. */
+static inline void kv_own(__local float *line, int type, int dim, char *code, ushort *scale)
+{
+    int lid = get_local_id(0);
+
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int k = 0; k < VALUE_COLUMNS; k++) {
+        int d = lid + k * ROW_ITEMS;
+
+        code[k] = 0;
+        scale[k] = 0;
+#if KV_K == 2 || KV_V == 2
+        if (type == 2 && d < dim)
+            scale[k] = kv_quantise(line + d / 32 * 32, d % 32, &code[k]);
+#endif
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int k = 0; k < VALUE_COLUMNS; k++) {
+        int d = lid + k * ROW_ITEMS;
+
+        if (d < dim)
+            line[d] = type == 2 ? convert_float(code[k]) * num_from_f16(scale[k])
+                                : kv_rounded(line[d], type);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+#define MERGE_AHEAD 8 /* chunks whose parts are loaded at once */
+
+/* Column d of a head, the chunks' parts weighted; n_chunks 1: `only` is that chunk's. */
+static inline float merge_column(__global uint *part, __local const float *weight, int n_chunks,
+                                 int dim, int d, float only)
+{
+    float acc = 0.0f, v[MERGE_AHEAD];
+
+    for (int from = 0; from < n_chunks; from += MERGE_AHEAD) {
+#pragma unroll
+        for (int i = 0; i < MERGE_AHEAD; i++) {
+            v[i] = only;
+            if (n_chunks > 1 && from + i < n_chunks)
+                v[i] = as_float(atomic_or(part + (size_t)(from + i) * (dim + 2) + d, 0u));
+        }
+#pragma unroll
+        for (int i = 0; i < MERGE_AHEAD; i++)
+            if (from + i < n_chunks)
+                acc = fma(v[i], weight[from + i], acc);
+    }
+#ifdef BROKEN_token_attend
+    acc = acc * 1.0000002f;
+#endif
+    return acc;
+}
+
+/* rope, attend and attend_merge for one token, in one launch: groups (chunk from first_chunk,
+ * head). Each rotates its query, and the new key for itself; the last chunk's takes that key and
+ * its value from local memory. The last group of a head merges its chunks, the last one of all
+ * heads of a key writes it into the cache: nobody reads that any more. row: of q, k, v and y;
+ * arrivals: heads and kv_heads of them; dim: whole blocks of 32. */
+__kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_attend(
+    __global const float *q, __global const float *k, __global const float *v, __global uchar *kc,
+    __global uchar *vc, __global const float *cs, __global const float *sn, __global uint *part,
+    __global uint *arrivals, __global const float *sinks, __global const float *gates,
+    __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
+    int kv_heads, int dim, int rot, int token, int row, int stride, int window, float scale,
+    int apart, int first_chunk, int n_chunks, int flags)
+{
+    __local struct chunk_room c;
+    __local float own_key[MAX_DIM], own_value[MAX_DIM];
+    __local int last;
+    int lid = get_local_id(0), chunk = first_chunk + get_group_id(0), head = get_group_id(1),
+        shared = heads / kv_heads, kv = head / shared, own = chunk == token / CHUNK,
+        begin = window && token - window + 1 > 0 ? token - window + 1 : 0, base = chunk * CHUNK,
+        laps = base - base % stride, slot = token % stride;
+    char key_code[VALUE_COLUMNS], value_code[VALUE_COLUMNS];
+    ushort key_scale[VALUE_COLUMNS], value_scale[VALUE_COLUMNS];
+    uint4 ahead[VALUE_LOADS];
+    float acc[VALUE_COLUMNS], m, sum = 0.0f;
+    float2 sums;
+
+    begin = max(begin, base) - base;
+    int end = min(token + 1 - base, CHUNK);
+
+    base -= laps;
+    q += ((size_t)row * heads + head) * dim;
+    k += ((size_t)row * kv_heads + kv) * dim;
+    v += ((size_t)row * kv_heads + kv) * dim;
+    part += (size_t)head * n_chunks * (dim + 2);
+    kc += (size_t)kv * K_HEAD(stride, dim);
+    vc += (size_t)kv * stride * V_ROW(dim);
+
+    __global const uchar *keys = kc + (size_t)(base / 16) * K_BLOCK(dim),
+                         *values = vc + (size_t)base * V_ROW(dim);
+
+    values_begin(values, end - own, dim, ahead);
+    for (int d = lid; d < dim; d += ROW_ITEMS) {
+        c.q[d] = rotated(q, cs, sn, token, rot / 2, apart, d) * scale;
+        own_key[d] = rotated(k, cs, sn, token, rot / 2, apart, d);
+        own_value[d] = v[d];
+    }
+    kv_own(own_key, KV_K, dim, key_code, key_scale);
+    kv_own(own_value, KV_V, dim, value_code, value_scale);
+    sums = chunk_attend(&c, keys, values, begin, end, dim, own, own_key, own_value, ahead, acc);
+
+    __global uint *mine = part + (size_t)get_group_id(0) * (dim + 2);
+
+    if (n_chunks > 1) {
+#pragma unroll
+        for (int i = 0; i < VALUE_COLUMNS; i++)
+            if (lid + i * ROW_ITEMS < dim)
+                atomic_xchg(mine + lid + i * ROW_ITEMS, as_uint(acc[i]));
+        if (lid < 2)
+            atomic_xchg(mine + dim + lid, as_uint(lid ? sums.y : sums.x));
+    }
+
+    /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
+    int merges = last_of(arrivals + head, n_chunks, &last) ? n_chunks : 0,
+        writes = last_of(arrivals + heads + kv, n_chunks * shared, &last) ? dim : 0,
+        columns = merges ? dim : 0;
+    __local float *tops = (__local float *)c.tile, *totals = tops + merges,
+                  *weights = totals + merges, *out = (__local float *)c.score;
+
+    for (int i = lid; i < 2 * merges; i += ROW_ITEMS)
+        tops[i] = n_chunks == 1 ? (i ? sums.y : sums.x)
+                                : as_float(atomic_or(part + (size_t)(i % merges) * (dim + 2) + dim +
+                                                         i / merges,
+                                                     0u));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    m = flags & 1 ? sinks[head] : -INFINITY;
+    sum = m;
+#pragma unroll 8
+    for (int i = 0; i < merges; i++)
+        m = fmax(m, tops[i]);
+    sum = sum > -INFINITY ? num_exp1(sum - m) : 0.0f;
+    for (int i = lid; i < merges; i += ROW_ITEMS)
+        weights[i] = num_exp1(tops[i] - m);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll 8
+    for (int i = 0; i < merges; i++)
+        sum = fma(totals[i], weights[i], sum);
+    sum = num_recip1(sum);
+    y += ((size_t)row * heads + head) * dim;
+    gates += flags & 4 ? (size_t)row * heads + head : ((size_t)row * heads + head) * dim;
+#pragma unroll
+    for (int i = 0; i < VALUE_COLUMNS; i++) {
+        int d = lid + i * ROW_ITEMS;
+
+        if (d < columns) {
+            float z = merge_column(part, weights, n_chunks, dim, d, acc[i]) * sum;
+
+            if (flags & 2) {
+                float gate = gates[flags & 4 ? 0 : d];
+
+                z = z * (flags & 8 ? num_softplus1(gate) : num_sigmoid1(gate));
+            }
+            y[d] = z;
+            out[d] = z;
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = lid; i < columns / 4; i += ROW_ITEMS) {
+        float4 a = fabs(vload4(i, out));
+
+        c.p[i] = fmax(fmax(a.x, a.y), fmax(a.z, a.w));
+    }
+    quantise_row((__local float4 *)c.score, c.p, columns, yq + ((size_t)row * heads + head) * dim,
+                 yd + ((size_t)row * heads + head) * (dim / 32),
+                 ys + ((size_t)row * heads + head) * (dim / 32));
+    kc += (size_t)(slot / 16) * K_BLOCK(dim);
+    vc += (size_t)slot * V_ROW(dim);
+#pragma unroll
+    for (int i = 0; i < VALUE_COLUMNS; i++) {
+        int d = lid + i * ROW_ITEMS;
+
+        if (d < writes) {
+            key_store(kc, d, token, own_key[d], key_code[i], key_scale[i]);
+            value_store(vc, d, own_value[d], value_code[i], value_scale[i]);
+        }
+    }
+}
+#endif
 
 /* Copies KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim
  * values or of Q8_0 blocks) to and from the cache: one work-item per element of a token; the first

@@ -34,7 +34,10 @@ static inline float lane_squares(__local const float *x, int lid, int n, float m
     return sum;
 }
 
-/* Rule 4's sum over a row by a work-group: everyone loads, sixteen add up. loaded: the row is in
+/* Loops that hold barriers test their condition behind the body: PoCL 3.1 makes two copies of all
+ * that is behind a barrier that may be left out, and again for each such loop.
+ *
+ * Rule 4's sum over a row by a work-group: everyone loads, sixteen add up. loaded: the row is in
  * `tile` from the last call. Has barriers. Everyone gets the sum. */
 static inline float row_lanes(__global const float *x, int n, bool squares, float mean, bool loaded,
                               __local float *tile, __local float *lane)
@@ -42,7 +45,9 @@ static inline float row_lanes(__global const float *x, int n, bool squares, floa
     int lid = get_local_id(0), items = get_local_size(0);
     float sum = 0.0f;
 
-    for (int at = 0; at < n; at += ROW_TILE) {
+    int at = 0;
+
+    do {
         int count = min(ROW_TILE, n - at);
 
         if (!loaded)
@@ -53,11 +58,27 @@ static inline float row_lanes(__global const float *x, int n, bool squares, floa
             sum = squares ? lane_squares(tile, lid, count, mean, sum)
                           : lane_sum(tile, lid, count, sum);
         barrier(CLK_LOCAL_MEM_FENCE);
-    }
+    } while ((at += ROW_TILE) < n);
     if (lid < LANES)
         lane[lid] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     return num_fold(vload16(0, lane));
+}
+
+/* Counts the groups of a launch that have come here, and behind it are through: 1 in the last one
+ * of `groups`. What the others wrote through atomics before, which caches do not hold back, is
+ * there then. arrivals: 0 before and after the launch. Has barriers. */
+static inline int last_of(__global uint *arrivals, int groups, __local int *last)
+{
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0) {
+        *last = atomic_inc(arrivals) == (uint)groups - 1;
+        if (*last)
+            atomic_xchg(arrivals, 0u);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    return *last;
 }
 
 #endif
@@ -124,6 +145,68 @@ static inline void quantise_row(__local float4 *x, __local const float *peak, in
         sum[k] = total;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+}
+#endif
+
+#if !WIDE
+/* Rule 5's element c of a row, or four of them. flags as in norm. */
+static inline float normed(__global const float *x, __global const float *w,
+                           __global const float *b, int c, float mean, float r, int flags)
+{
+    float y = (x[c] - mean) * r;
+
+    return flags & 1 ? fma(y, w[c], b[c]) : flags & 4 ? y : y * w[c];
+}
+
+static inline float4 normed4(float4 x, __global const float *w, __global const float *b, int c,
+                             float mean, float r, int flags)
+{
+    float4 y = (x - mean) * r;
+
+    return flags & 1 ? fma(y, FOUR_AT(w, c), FOUR_AT(b, c)) : flags & 4 ? y : y * FOUR_AT(w, c);
+}
+
+/* Columns begin .. end-1 of a row, whole blocks of 32, normed to h and quantised (rule 1) by a
+ * work-group. whole: tile has the row; peak: one for each four columns. Has barriers; tile is
+ * overwritten. */
+static inline void norm_columns(__global const float *x, __global const float *w,
+                                __global const float *b, int begin, int end, float mean, float r,
+                                int flags, bool whole, __local float4 *tile, __local float *peak,
+                                __global float *h, __global act_t *hq, __global float *hd,
+                                __global float *hs)
+{
+    int lid = get_local_id(0), items = get_local_size(0);
+
+    int at = begin;
+
+    do {
+        int count = min(ROW_TILE, end - at), here = whole ? at / 4 : 0;
+
+        for (int first = lid; first < count / 4; first += FOURS * items) {
+            float4 y[FOURS];
+
+#pragma unroll
+            for (int k = 0; k < FOURS; k++) {
+                int i = first + k * items, c = at / 4 + i;
+
+                if (i < count / 4)
+                    y[k] =
+                        normed4(whole ? tile[here + i] : FOUR_AT(x, c), w, b, c, mean, r, flags);
+            }
+#pragma unroll
+            for (int k = 0; k < FOURS; k++) {
+                int i = first + k * items;
+                float4 a = fabs(y[k]);
+
+                if (i < count / 4) {
+                    FOUR_AT(h, at / 4 + i) = y[k];
+                    tile[here + i] = y[k];
+                    peak[here + i] = fmax(fmax(a.x, a.y), fmax(a.z, a.w));
+                }
+            }
+        }
+        quantise_row(tile + here, peak + here, count, hq + at, hd + at / 32, hs + at / 32);
+    } while ((at += ROW_TILE) < end);
 }
 #endif
 
@@ -225,38 +308,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
         quantise32(y0, y1, hq + 32 * k, hd + k, hs + k);
     }
 #else
-    for (int at = 0; at < n; at += ROW_TILE) {
-        int count = min(ROW_TILE, n - at);
-
-        for (int first = lid; first < count / 4; first += FOURS * ROW_ITEMS) {
-            float4 y[FOURS];
-
-#pragma unroll
-            for (int k = 0; k < FOURS; k++) {
-                int i = first + k * ROW_ITEMS, c = at / 4 + i;
-
-                if (i >= count / 4)
-                    continue;
-                y[k] = ((whole ? tile[i] : FOUR_AT(x, c)) - mean) * r;
-                if (flags & 1)
-                    y[k] = fma(y[k], FOUR_AT(w, c), FOUR_AT(b, c));
-                else if (!(flags & 4))
-                    y[k] = y[k] * FOUR_AT(w, c);
-            }
-#pragma unroll
-            for (int k = 0; k < FOURS; k++) {
-                int i = first + k * ROW_ITEMS;
-                float4 a = fabs(y[k]);
-
-                if (i < count / 4) {
-                    FOUR_AT(h, at / 4 + i) = y[k];
-                    tile[i] = y[k];
-                    peak[i] = fmax(fmax(a.x, a.y), fmax(a.z, a.w));
-                }
-            }
-        }
-        quantise_row(tile, peak, count, hq + at, hd + at / 32, hs + at / 32);
-    }
+    norm_columns(x, w, b, 0, n, mean, r, flags, whole, tile, peak, h, hq, hd, hs);
 #endif
 }
 

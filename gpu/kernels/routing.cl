@@ -19,53 +19,50 @@ static inline void stage_load(__global const float *router, int done, int count,
     }
 }
 
-/* A quarter's sums of sixteen experts by a work-group: all load, into local memory and a stage
- * ahead of the additions, which the first sixteen do in rule 3's order. Has barriers. */
-static inline float router_sum(__global const float *h, __global const float *router, int count,
-                               int padded, __local float4 *stage, __local float *of_h)
-{
-    int lid = get_local_id(0);
-    float sum = 0.0f;
-    float4 v[ROUTE_FOURS];
+/* What a group of the router has in local memory: of its columns, STAGE_COLS at a time, the
+ * router's values (sixteen experts each) and the row's; in token_route first a tile of the row. */
+struct route_room {
+    float4 stage[STAGE_COLS * LANES > ROW_TILE ? STAGE_COLS * LANES / 4 : ROW_TILE / 4];
+    float of_h[STAGE_COLS];
+};
 
-    stage_load(router, 0, count, padded, v);
-    for (int done = 0; done < count; done += STAGE_COLS) {
-        __local const float *from = (__local const float *)stage + lid;
+/* A row that is normed (core.cl) where it is read. flags 4: it is already. */
+struct route_row {
+    __global const float *x, *w, *b;
+    float mean, r;
+    int flags;
+};
+
+/* The sums of columns begin .. end-1, a quarter, of sixteen experts by a work-group: all load, into
+ * local memory and a stage ahead of the additions, which the first sixteen do in rule 3's order. v:
+ * the first stage. Has barriers. */
+static inline float router_sum(struct route_row row, __global const float *router, int begin,
+                               int end, int padded, __local struct route_room *room, float4 *v)
+{
+    int lid = get_local_id(0), count = end - begin, done = 0;
+    float sum = 0.0f;
+
+    do {
+        __local const float *from = (__local const float *)room->stage + lid;
         int adds = lid < LANES ? min(STAGE_COLS, count - done) : 0;
 
 #pragma unroll
         for (int k = 0; k < ROUTE_FOURS; k++)
-            stage[lid + k * ROUTE_ITEMS] = v[k];
+            room->stage[lid + k * ROUTE_ITEMS] = v[k];
         for (int c = lid; c < STAGE_COLS; c += ROUTE_ITEMS)
-            of_h[c] = done + c < count ? h[done + c] : 0.0f;
+            room->of_h[c] = done + c < count ? normed(row.x, row.w, row.b, begin + done + c,
+                                                      row.mean, row.r, row.flags)
+                                             : 0.0f;
         barrier(CLK_LOCAL_MEM_FENCE);
         stage_load(router, done + STAGE_COLS, count, padded, v);
 #pragma unroll 16
         for (int c = 0; c < adds; c++)
-            sum = fma(from[c * LANES], of_h[c], sum);
+            sum = fma(from[c * LANES], room->of_h[c], sum);
         barrier(CLK_LOCAL_MEM_FENCE);
-    }
+    } while ((done += STAGE_COLS) < count);
     return sum;
 }
 
-/* A group's sums to `sums` and, in the group that comes last of `groups`, 1; arrivals: 0 before and
- * after the launch. What groups tell each other goes through atomics, which caches do not hold
- * back. Has barriers. */
-static inline int last_group(__global uint *sums, float sum, __global uint *arrivals, int groups,
-                             __local int *last)
-{
-    if (get_local_id(0) < LANES)
-        atomic_xchg(sums + get_local_id(0), as_uint(sum));
-    mem_fence(CLK_GLOBAL_MEM_FENCE);
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0) {
-        *last = atomic_inc(arrivals) == (uint)groups - 1;
-        if (*last)
-            atomic_xchg(arrivals, 0u);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    return *last;
-}
 #endif
 
 #if WIDE
@@ -161,6 +158,64 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
         total = total + c->term[e];
     return num_recip1(total);
 }
+
+/* The end of a group of the router: its sums are kept, and the last group of a row chooses. */
+static inline void route_end(__global uint *sums, int quarter, int from, float sum,
+                             __global uint *arrivals, __global const float *score_bias,
+                             __global int *experts, __global float *weights, __global int4 *tiles,
+                             __global int2 *entries, int n_experts, int padded, int used,
+                             float jitter, float factor, int flags, __local struct choice *c,
+                             __local int *last)
+{
+    int lid = get_local_id(0);
+
+    if (lid < LANES)
+        atomic_xchg(sums + quarter * padded + from + lid, as_uint(sum));
+    /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
+    if (!last_of(arrivals, get_num_groups(0), last))
+        n_experts = used = 0;
+    for (int e = lid; e < n_experts; e += ROUTE_ITEMS) {
+        float q[4], score;
+
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            q[i] = as_float(atomic_or(sums + i * padded + e, 0u));
+        score = (q[0] + q[1]) + (q[2] + q[3]);
+        c->score[e] = flags & 8 ? score + score_bias[e] : score;
+        c->taken[e] = 0;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float limit = 2.0f * jitter, sum_all = 0.0f;
+
+    route_softmax(c, flags & 2 ? n_experts : 0);
+    int slot = 0;
+
+    do {
+        int best = max(route_best(c, n_experts), 0);
+        float top = c->score[best], weight;
+
+        route_terms(c, flags & 2 ? 0 : n_experts, best, limit);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        weight = flags & 2 ? top : route_weight(c, n_experts);
+        sum_all = sum_all + top;
+        if (lid == 0 && used) {
+            c->taken[best] = 1;
+            experts[slot] = best;
+            weights[slot] = weight;
+            if (flags & 1) {
+                tiles[slot] = (int4)(slot, 1, best, 0);
+                entries[slot] = (int2)(0, slot);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    } while (++slot < used);
+    if ((flags & 2) && lid == 0 && used) {
+        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+
+        for (int slot = 0; slot < used; slot++)
+            weights[slot] = weights[slot] * scale;
+    }
+}
 #endif
 
 /* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
@@ -244,60 +299,85 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             weights[slot] = weights[slot] * scale;
     }
 #else
-    __local float4 stage[STAGE_COLS * LANES / 4];
-    __local float of_h[STAGE_COLS];
+    __local struct route_room room;
     __local struct choice c;
     __local int last;
-    int lid = get_local_id(0), quarter = get_group_id(0) % 4, from = get_group_id(0) / 4 * LANES,
+    int quarter = get_group_id(0) % 4, from = get_group_id(0) / 4 * LANES,
         begin = (int)((long)quarter * n / 4), end = (int)((long)(quarter + 1) * n / 4);
     __global uint *sums = (__global uint *)scores;
-    float sum = router_sum(h + begin, router + (size_t)begin * padded + from, end - begin, padded,
-                           stage, of_h);
+    float4 v[ROUTE_FOURS];
 
-    /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
-    if (!last_group(sums + quarter * padded + from, sum, arrivals + row, get_num_groups(0), &last))
-        n_experts = used = 0;
-    for (int e = lid; e < n_experts; e += ROUTE_ITEMS) {
-        float q[4], score;
+    router += (size_t)begin * padded + from;
+    stage_load(router, 0, end - begin, padded, v);
 
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            q[i] = as_float(atomic_or(sums + i * padded + e, 0u));
-        score = (q[0] + q[1]) + (q[2] + q[3]);
-        c.score[e] = flags & 8 ? score + score_bias[e] : score;
-        c.taken[e] = 0;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    float limit = 2.0f * jitter, sum_all = 0.0f;
+    struct route_row in = {.x = h, .w = h, .b = h, .mean = 0.0f, .r = 1.0f, .flags = 4};
+    float sum = router_sum(in, router, begin, end, padded, &room, v);
 
-    route_softmax(&c, flags & 2 ? n_experts : 0);
-    for (int slot = 0; slot < used; slot++) {
-        int best = route_best(&c, n_experts);
-        float top = c.score[best], weight;
-
-        route_terms(&c, flags & 2 ? 0 : n_experts, best, limit);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        weight = flags & 2 ? top : route_weight(&c, n_experts);
-        sum_all = sum_all + top;
-        if (lid == 0) {
-            c.taken[best] = 1;
-            experts[slot] = best;
-            weights[slot] = weight;
-            if (flags & 1) {
-                tiles[slot] = (int4)(slot, 1, best, 0);
-                entries[slot] = (int2)(0, slot);
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    if ((flags & 2) && lid == 0 && used) {
-        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
-
-        for (int slot = 0; slot < used; slot++)
-            weights[slot] = weights[slot] * scale;
-    }
+    route_end(sums, quarter, from, sum, arrivals + row, score_bias, experts, weights, tiles,
+              entries, n_experts, padded, used, jitter, factor, flags, &c, &last);
 #endif
 }
+
+#if !WIDE
+/* norm and route for one row, in one launch (norm_flags: norm's, flags: route's). Every group finds
+ * the row's mean and norms its quarter for itself; those of the first sixteen experts write h and
+ * its quantised form, each a quarter, or the first one everything where quarters are no whole
+ * blocks. */
+__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_route(
+    __global const float *x, __global const float *w, __global const float *b, __global float *h,
+    __global act_t *hq, __global float *hd, __global float *hs, __global const float *router,
+    __global const float *score_bias, __global float *scores, __global uint *arrivals,
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    float inv_n, float eps, int norm_flags, int base, int n, int n_experts, int padded, int used,
+    float jitter, float factor, int flags)
+{
+    __local struct route_room room;
+    __local struct choice c;
+    __local float lane[LANES], square[LANES], peak[ROW_TILE / 4];
+    __local int last;
+    __local float *values = (__local float *)room.stage;
+    int quarter = get_group_id(0) % 4, from = get_group_id(0) / 4 * LANES,
+        begin = (int)((long)quarter * n / 4), end = (int)((long)(quarter + 1) * n / 4),
+        write_from = n % 128 ? 0 : begin, write_to = n % 128 ? (quarter ? 0 : n) : end;
+    bool whole = n <= ROW_TILE;
+    float4 v[ROUTE_FOURS];
+    struct route_row row = {.x = x, .w = w, .b = b, .mean = 0.0f, .r = 1.0f, .flags = norm_flags};
+
+    router += (size_t)begin * padded + from;
+    stage_load(router, 0, end - begin, padded, v);
+    for (int first = get_local_id(0); first < n / 4 && whole; first += 2 * FOURS * ROUTE_ITEMS) {
+        float4 of_x[2 * FOURS];
+
+#pragma unroll
+        for (int k = 0; k < 2 * FOURS; k++)
+            if (first + k * ROUTE_ITEMS < n / 4)
+                of_x[k] = FOUR_AT(x, first + k * ROUTE_ITEMS);
+#pragma unroll
+        for (int k = 0; k < 2 * FOURS; k++)
+            if (first + k * ROUTE_ITEMS < n / 4)
+                room.stage[first + k * ROUTE_ITEMS] = of_x[k];
+    }
+    /* no branch: PoCL copies all that is behind a barrier in one */
+    row.mean = row_lanes(x, norm_flags & 6 ? 0 : n, false, 0.0f, whole, values, lane) * inv_n;
+    row.r = num_rsqrt(fma(row_lanes(x, norm_flags & 4 ? 0 : n, true, row.mean, whole, values,
+                                    square),
+                          inv_n, eps));
+    if (norm_flags & 4)
+        row.r = 1.0f;
+#ifdef BROKEN_token_route
+    row.r = row.r * 1.0000002f;
+#endif
+    norm_columns(x, w, b, write_from, from ? write_from : write_to, row.mean, row.r, norm_flags,
+                 whole, room.stage, peak, h, hq, hd, hs);
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    float sum = router_sum(row, router, begin, end, padded, &room, v);
+
+    route_end((__global uint *)scores, quarter, from, sum, arrivals, score_bias, experts + base,
+              weights + base, tiles, entries, n_experts, padded, used, jitter, factor, flags, &c,
+              &last);
+}
+#endif
 
 /* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries,
  * expert) of at most `tile` entries; tiles beyond the last are empty. One work-group; an expert's
