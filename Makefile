@@ -254,6 +254,7 @@ help:
 	  'make fuzz       libFuzzer over the parsers, FUZZ_SECONDS each (CC=clang)' \
 	  'make install    PREFIX, DESTDIR; make uninstall' \
 	  'make dist       a tarball that builds offline; make deb, rpm, arch: packages from it; all below build/' \
+	  "                their MAINTAINER='NAME <MAIL>' and HOMEPAGE=URL are yours to say" \
 	  'make portable   one file for any Linux, the CPU alone (make deps-portable before)' \
 	  'make compile_commands.json    for editors' \
 	  'sh tests/run.sh build/release check_engine    one suite'

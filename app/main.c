@@ -85,10 +85,26 @@ static void tell(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
+/* --json is short for --report-json -. */
+static int choose_json(struct options *o, struct error *e)
+{
+    if (!o->fit && !o->doctor && !(o->analyze && *o->analyze))
+        return error_set(e, ERR_USAGE, "--json goes with --fit, --analyze or --doctor");
+    if (o->report_json && strcmp(o->report_json, "-"))
+        return error_set(e, ERR_USAGE,
+                         "--json prints what --report-json %s would write into that file; leave "
+                         "one of the two away",
+                         o->report_json);
+    return options_set(o, &option_table[OPTION_ID_report_json], "-", ORIGIN_FLAG, NULL, e);
+}
+
 static int run_mode(struct options *o, struct error *e)
 {
     const struct mode *m = mode_choose(o);
+    int rc;
 
+    if (o->json && (rc = choose_json(o, e)) < 0)
+        return rc;
     if (o->connect && !mode_connects(m))
         return error_set(e, ERR_USAGE,
                          "--connect: --%s computes with a model on this machine; leave one of the "

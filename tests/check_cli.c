@@ -103,6 +103,8 @@ static const struct {
     {"$M -m '' -p x", 2, "-m"},
     {"$M --doctor -m /no/such/model.gguf >$T/doctor", 1, "findings is bad"},
     {"$M --doctor >/dev/full", 5, "No space left on device"},
+    {"$M --json -p x", 2, "--json goes with --fit, --analyze or --doctor"},
+    {"$M --doctor --json --report-json $T/d.json", 2, "leave one of the two away"},
     {"$M -p x --override-kv temp", 2, "--override-kv: 'temp' is no override; write KEY=TYPE:VALUE"},
     {"$M -p x --override-kv general.architecture=str:strange,*.block_count=int:2", 3,
      "architecture strange"},
@@ -748,7 +750,7 @@ START_TEST(analyze_says_what_a_model_is)
                       strstr(out, "* experts are 80 % of the parameters") &&
                       strstr(out, "* fits here: "),
                   "%s", out);
-    snprintf(command, sizeof command, "$M --analyze '%s' --report-json -", support_demo());
+    snprintf(command, sizeof command, "$M --analyze '%s' --json", support_demo());
     expect(command, 0);
     ck_assert_ptr_nonnull(root = json_loads(out, 0, NULL));
     parameters = json_object_get(root, "parameters");

@@ -418,6 +418,23 @@ START_TEST(memory_pages_swap_and_cache)
 }
 END_TEST
 
+START_TEST(measured_choices_under_a_limit)
+{
+    machine("choices");
+    d.measures.tuned = (struct tune_count){.choices = 40, .busy = 17, .most = 62};
+    expect("kernel choices", DOCTOR_WARN, "17 of 40", "quieter at a later start");
+    ck_assert_str_eq(d.commands[0].line, "moetop --bench --tune again");
+    /* another measurement would be no better */
+    put("/sys/fs/cgroup/cpu.max", "50000 100000\n");
+    expect("kernel choices", DOCTOR_NOTE, "17 of 40 were measured under the processor limit",
+           "raise the limit first");
+    for (int i = 0; i < d.n_commands; i++)
+        ck_assert_msg(!strstr(d.commands[i].line, "--tune"), "%s", d.commands[i].line);
+    put("/sys/fs/cgroup/cpu.max", "200000 100000\n"); /* both threads whole */
+    expect("kernel choices", DOCTOR_WARN, "17 of 40", "quieter at a later start");
+}
+END_TEST
+
 START_TEST(terminals)
 {
     machine("terminal");
@@ -615,6 +632,7 @@ static Suite *suite(void)
     tcase_add_test(t, devices_are_judged_by_their_tests);
     tcase_add_test(t, nodes_of_memory);
     tcase_add_test(t, memory_pages_swap_and_cache);
+    tcase_add_test(t, measured_choices_under_a_limit);
     tcase_add_test(t, terminals);
     tcase_add_test(t, models_that_fit_and_do_not);
     tcase_add_test(t, the_page_is_narrow);

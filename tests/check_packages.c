@@ -46,6 +46,35 @@ START_TEST(versions_are_the_makefile_s)
 }
 END_TEST
 
+/* A package's maintainer and home page are what `make deb MAINTAINER=… HOMEPAGE=…` replaces. */
+START_TEST(owners_can_be_replaced)
+{
+    static const struct {
+        const char *file, *maintainer, *homepage;
+    } places[] = {
+        {"configs/packaging/debian/control", "\nMaintainer: ", "\nHomepage: "},
+        {"configs/packaging/moetop.spec", "\n* Fri Nov 27 2026 ", "\nURL:            "},
+        {"configs/packaging/PKGBUILD", "# Maintainer: ", "\nurl='"},
+    };
+    char owner[200], page[200], line[400], *end;
+
+    read_text("configs/packaging/package.mk", makefile, sizeof makefile);
+    ck_assert_ptr_nonnull(end = strstr(makefile, "\nMAINTAINER ?= "));
+    snprintf(owner, sizeof owner, "%.*s", (int)strcspn(end + 15, "\n"), end + 15);
+    word_behind("\nHOMEPAGE   ?= ", page, sizeof page);
+    read_text(places[_i].file, text, sizeof text);
+    snprintf(line, sizeof line, "%s%s", places[_i].maintainer, owner);
+    ck_assert_msg(strstr(text, line) != NULL, "%s: not %s", places[_i].file, owner);
+    snprintf(line, sizeof line, "%s%s", places[_i].homepage, page);
+    ck_assert_msg(strstr(text, line) != NULL, "%s: not %s", places[_i].file, page);
+    snprintf(line, sizeof line, "'s|%s|$(call in_sed", owner);
+    ck_assert_msg(strstr(makefile, line) != NULL, "package.mk replaces another name than %s",
+                  owner);
+    snprintf(line, sizeof line, "'s|%s|$(call in_sed", page);
+    ck_assert_msg(strstr(makefile, line) != NULL, "package.mk replaces another page than %s", page);
+}
+END_TEST
+
 /* Every library that `make deps` installs to build with, on Debian, is what the package asks for.
  */
 START_TEST(debian_builds_with_what_make_deps_installs)
@@ -79,6 +108,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("packages");
 
     tcase_add_loop_test(t, versions_are_the_makefile_s, 0, 2);
+    tcase_add_loop_test(t, owners_can_be_replaced, 0, 3);
     tcase_add_test(t, debian_builds_with_what_make_deps_installs);
     suite_add_tcase(s, t);
     return s;

@@ -246,14 +246,9 @@ START_TEST(test_topology)
         ck_assert_int_eq(topology_big(hybrid, 4), 4);
         ck_assert_int_eq(topology_big(unknown, 3), 3);
     }
-    ck_assert_int_eq(topology_quota("200000 100000\n"), 2);
-    ck_assert_int_eq(topology_quota("250000 100000\n"), 3);
-    ck_assert_int_eq(topology_quota("max 100000\n"), 0);
-    ck_assert_int_eq(topology_quota(""), 0);
 }
 END_TEST
 
-#if defined(__x86_64__)
 /* Writes a file of a machine's /sys below the test's folder. */
 static void put(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(const char *path, const char *format, ...)
@@ -275,6 +270,7 @@ static void put(const char *path, const char *format, ...)
     fclose(f);
 }
 
+#if defined(__x86_64__)
 /* One logical CPU: its core's CPUs and those that share each level of cache with it, as masks. */
 static void put_cpu(int cpu, int core, unsigned siblings, unsigned level2, unsigned level3, int mhz)
 {
@@ -378,6 +374,35 @@ START_TEST(test_hybrid)
 END_TEST
 #endif
 
+/* Threads by default: the quota of either version's group, of this process's or one above, rounded
+ * up. */
+START_TEST(test_quota)
+{
+    char root[600];
+
+    snprintf(root, sizeof root, "%s/machine", support_tmpdir());
+    put("/proc/self/cgroup", "3:cpu,cpuacct:/old\n0::/unit\n");
+    put("/proc/self/mountinfo", "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
+                                "31 22 0:27 / /cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
+    ck_assert_int_eq(topology_quota(root), 0);
+    put("/sys/fs/cgroup/unit/cpu.max", "max 100000\n");
+    ck_assert_int_eq(topology_quota(root), 0);
+    put("/sys/fs/cgroup/unit/cpu.max", "250000 100000\n");
+    ck_assert_int_eq(topology_quota(root), 3);
+    put("/sys/fs/cgroup/cpu.max", "200000 100000\n");
+    ck_assert_int_eq(topology_quota(root), 2);
+    put("/cpu/old/cpu.cfs_quota_us", "-1\n");
+    put("/cpu/old/cpu.cfs_period_us", "100000\n");
+    ck_assert_int_eq(topology_quota(root), 2);
+    put("/cpu/old/cpu.cfs_quota_us", "50000\n");
+    ck_assert_int_eq(topology_quota(root), 1);
+    put("/cpu/old/cpu.cfs_quota_us", "200000000\n"); /* more than any machine has */
+    put("/sys/fs/cgroup/unit/cpu.max", "garbage\n");
+    put("/sys/fs/cgroup/cpu.max", "\n");
+    ck_assert_int_eq(topology_quota(root), 0);
+}
+END_TEST
+
 /* Which cores are left out. */
 START_TEST(test_low_power)
 {
@@ -456,6 +481,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, test_hybrid, 0, 2);
 #endif
     tcase_add_test(t, test_low_power);
+    tcase_add_test(t, test_quota);
     tcase_add_test(t, test_shares);
     suite_add_tcase(s, t);
     return s;

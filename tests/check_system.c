@@ -1,8 +1,8 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
 #include "app/common/energy.h"
-#include "app/common/memory_group.h"
 #include "app/common/memory_left.h"
 #include "app/common/system_sample.h"
+#include "engine/base/control_group.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/base/file.h"

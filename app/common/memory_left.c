@@ -1,7 +1,7 @@
 /* See memory_left.h. */
 #include "app/common/memory_left.h"
 
-#include "app/common/memory_group.h"
+#include "engine/base/control_group.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
  * adds, drops or reorders lines makes a sensor unavailable but never wrong. */
 #include "app/common/system_sample.h"
 
-#include "app/common/memory_group.h"
+#include "engine/base/control_group.h"
 #include "engine/base/cpu_name.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"

@@ -2,9 +2,9 @@
  * how much there is, and swap. */
 #include "app/doctor/internal.h"
 
-#include "app/common/memory_group.h"
 #include "app/common/memory_left.h"
 #include "app/common/system_sample.h"
+#include "engine/base/control_group.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 

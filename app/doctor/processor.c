@@ -2,8 +2,9 @@
  * else uses it. */
 #include "app/doctor/internal.h"
 
-#include "app/common/memory_group.h"
 #include "app/common/system_sample.h"
+
+#include "engine/base/control_group.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* The doctor's checks of the cache folder, what is kept in it of the kernels, and the disk. */
 #include "app/doctor/internal.h"
 
+#include "engine/base/control_group.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,12 +84,21 @@ void doctor_check_cache(struct doctor *d)
 void doctor_check_tuning(struct doctor *d)
 {
     const struct tune_count *c = &d->measures.tuned;
+    double quota = cpu_group_quota(d->place.root);
     struct doctor_finding *f;
 
     if (!c->choices)
         return;
     if (!c->busy) {
         doctor_find(d, DOCTOR_OK, "kernel choices", "%d, measured on a quiet machine", c->choices);
+        return;
+    }
+    /* threads that a quota stops now and then measure no better a second time */
+    if (quota > 0 && quota < d->measures.threads) {
+        f = doctor_find(d, DOCTOR_NOTE, "kernel choices",
+                        "%d of %d were measured under the processor limit: they may be slow ones",
+                        c->busy, c->choices);
+        doctor_remedy(f, "", "raise the limit first; then moetop --bench --tune again");
         return;
     }
     f = doctor_find(d, DOCTOR_WARN, "kernel choices",

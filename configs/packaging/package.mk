@@ -5,6 +5,12 @@ DIST      := moetop-$(VERSION)
 TARBALL   := build/$(DIST).tar.gz
 TREE      = { git ls-files -z -- . ':!.*' 2>/dev/null | grep -z . || find * -path build -prune -o -type f ! -name moetop -print0; } | LC_ALL=C sort -z
 DATE      = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y Makefile))
+# Whose packages they are: for who publishes them to say (make deb MAINTAINER='NAME <MAIL>' HOMEPAGE=https://…). The files in here hold
+# these same two, at a domain that nobody can own (RFC 2606).
+MAINTAINER ?= the moetop authors <moetop@moetop.invalid>
+HOMEPAGE   ?= https://moetop.invalid/
+in_sed      = $(subst |,\|,$(subst &,\&,$(subst \,\\,$(1))))
+OWNED       = sed -e 's|the moetop authors <moetop@moetop.invalid>|$(call in_sed,$(MAINTAINER))|' -e 's|https://moetop.invalid/|$(call in_sed,$(HOMEPAGE))|'
 # A tool that is needed here, and what brings it.
 need = @command -v $(1) >/dev/null || { echo 'make $@ needs $(1): apt-get install $(2)' >&2; exit 1; }
 
@@ -22,8 +28,9 @@ deb: $(TARBALL)
 	$(call need,dh,debhelper)
 	$(Q)rm -rf build/deb && mkdir -p build/deb && tar -xzf $(TARBALL) -C build/deb
 	$(Q)cp -r $(PACKAGING)/debian build/deb/$(DIST)/debian
+	$(Q)$(OWNED) $(PACKAGING)/debian/control > build/deb/$(DIST)/debian/control
 	$(Q)printf 'moetop (%s) unstable; urgency=medium\n\n  * See README.md and the manual pages.\n\n -- %s  %s\n' $(VERSION) \
-	  "$$(sed -n 's/^Maintainer: //p' $(PACKAGING)/debian/control)" "$$(LC_ALL=C date -u -d @$(DATE) '+%a, %d %b %Y %T +0000')" \
+	  "$$(sed -n 's/^Maintainer: //p' build/deb/$(DIST)/debian/control)" "$$(LC_ALL=C date -u -d @$(DATE) '+%a, %d %b %Y %T +0000')" \
 	  > build/deb/$(DIST)/debian/changelog
 	$(Q)cd build/deb/$(DIST) && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS $(if $(filter-out cc,$(CC)),CC="$(CC)") \
 	  DEB_BUILD_OPTIONS="parallel=$$(nproc) $(DEB_BUILD_OPTIONS)" dpkg-buildpackage -us -uc -b
@@ -64,13 +71,13 @@ portable: $(B)/app/main.o $(B)/libmoetop.a
 rpm: $(TARBALL)
 	$(call need,rpmbuild,rpm)
 	$(Q)mkdir -p build/rpm/SOURCES && cp $(TARBALL) build/rpm/SOURCES
-	$(Q)sed 's/^Version: .*/Version:        $(VERSION)/' $(PACKAGING)/moetop.spec > build/rpm/moetop.spec
+	$(Q)$(OWNED) -e 's/^Version: .*/Version:        $(VERSION)/' $(PACKAGING)/moetop.spec > build/rpm/moetop.spec
 	$(Q)env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS rpmbuild $(if $(wildcard /etc/debian_version),--nodeps) --define '_topdir $(CURDIR)/build/rpm' \
 	  $(if $(filter-out cc,$(CC)),--define 'moetop_cc $(CC)') -bb build/rpm/moetop.spec
 	@find build/rpm/RPMS -name '*.rpm'
 arch: $(TARBALL)
 	$(Q)mkdir -p build/arch && cp $(TARBALL) build/arch
-	$(Q)sed -e 's/^pkgver=.*/pkgver=$(VERSION)/' -e "s/SKIP/$$(sha256sum < $(TARBALL) | cut -d' ' -f1)/" $(PACKAGING)/PKGBUILD > build/arch/PKGBUILD
+	$(Q)$(OWNED) -e 's/^pkgver=.*/pkgver=$(VERSION)/' -e "s/SKIP/$$(sha256sum < $(TARBALL) | cut -d' ' -f1)/" $(PACKAGING)/PKGBUILD > build/arch/PKGBUILD
 	@if command -v makepkg >/dev/null && [ "$$(id -u)" != 0 ]; then cd build/arch && makepkg -f; else echo 'build/arch holds the PKGBUILD and its source; makepkg makes the package there, not as root'; fi
 
 # What `make deps` installs. Debian's list is in the Makefile.

@@ -1,12 +1,14 @@
 /* See topology.h. hwloc supports more platforms and containers than parsing /sys ourselves. */
 #include "engine/base/topology.h"
 
+#include "engine/base/control_group.h"
 #include "engine/base/hash.h"
 #include "engine/base/log.h"
 
 #include <assert.h>
 #include <hwloc.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,34 +245,17 @@ int topology_assign_synthetic(const char *description, int n_threads, int *cpus,
     return n_threads;
 }
 
-int topology_quota(const char *cpu_max)
+int topology_quota(const char *root)
 {
-    long quota, period;
+    double cpus = cpu_group_quota(root);
 
-    if (sscanf(cpu_max, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0 ||
-        quota / period >= CORES_MAX)
-        return 0;
-    return (int)((quota + period - 1) / period);
-}
-
-static int cgroup_quota(void)
-{
-    char text[64];
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    int n = 0;
-
-    if (!f)
-        return 0;
-    if (fgets(text, sizeof text, f))
-        n = topology_quota(text);
-    fclose(f);
-    return n;
+    return cpus < CORES_MAX ? (int)ceil(cpus) : 0;
 }
 
 static void read_machine(void)
 {
     hwloc_topology_t t;
-    int quota = cgroup_quota();
+    int quota = topology_quota("");
 
     if (hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0)

@@ -37,8 +37,7 @@ struct topology_slice {
 void topology_bind(void *p, const struct topology_slice *slices, int n);
 
 /* Pure pieces, for the tests: the same answers from a synthetic description ("node:2 core:4 pu:2"),
- * and from the text of a cgroup's cpu.max ("200000 100000": 2; "max 100000": 0, no limit). The
- * synthetic call returns -1 when hwloc refuses the text. */
+ * -1 when hwloc refuses the text, and from the files of a machine below `root`. */
 int topology_from_synthetic(const char *description, int *cpus, int max, int *nodes);
 /* node[i] of each of n_cores cores -> core[t] of each of n_threads <= n_cores threads: a node gets
  * threads in proportion to its cores, the rest going to the nodes that lose most by rounding, lower
@@ -46,7 +45,8 @@ int topology_from_synthetic(const char *description, int *cpus, int max, int *no
 void topology_assign(const int *node, int n_cores, int n_threads, int *core);
 /* as topology_core_cpus would; node of each */
 int topology_assign_synthetic(const char *description, int n_threads, int *cpus, int *nodes);
-int topology_quota(const char *cpu_max);
+/* CPUs that the control groups leave (control_group.h), rounded up; 0: no limit. */
+int topology_quota(const char *root);
 /* Where cores are of several kinds (hwloc's, the slowest 0; -1: unknown): order[i] is the core at
  * place i, the fast kinds first, within a kind as they were. */
 void topology_fast_first(const int *kind, int n, int *order);

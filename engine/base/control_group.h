@@ -1,13 +1,14 @@
-/* The memory that a control group leaves to this process, of version 1 (separate memory hierarchy)
- * or 2 (unified hierarchy), or of both if they are mixed. Any thread; nothing is allocated. */
-#ifndef APP_COMMON_MEMORY_GROUP_H
-#define APP_COMMON_MEMORY_GROUP_H
+/* The memory and the processor time that control groups leave to this process, of version 1
+ * (separate hierarchies) or 2 (unified hierarchy), or of both if they are mixed. Any thread;
+ * nothing is allocated. */
+#ifndef ENGINE_BASE_CONTROL_GROUP_H
+#define ENGINE_BASE_CONTROL_GROUP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEMORY_GROUP_UNKNOWN UINT64_MAX /* as SYSTEM_UNKNOWN of system_sample.h */
+#define MEMORY_GROUP_UNKNOWN UINT64_MAX /* system_sample.h hands it on as SYSTEM_UNKNOWN */
 
 struct memory_group {
     /* bytes: the smallest limit on the path to the root; MEMORY_GROUP_UNKNOWN: none */

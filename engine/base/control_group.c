@@ -1,7 +1,7 @@
-/* See memory_group.h. Where the trees are mounted comes from mountinfo: in a container the mount
+/* See control_group.h. Where the trees are mounted comes from mountinfo: in a container the mount
  * shows only the part below its own group, while /proc/self/cgroup may name the path on the host.
  */
-#include "app/common/memory_group.h"
+#include "engine/base/control_group.h"
 
 #include <fcntl.h>
 #include <stdio.h>
