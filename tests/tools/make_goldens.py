@@ -395,6 +395,7 @@ def numbers(model, ids, n_greedy):
         weights = torch.stack([watch.experts[i][1].reshape(len(ids), -1) for i in layers])
         if weights.shape != experts.shape:  # (T, E), zero where not chosen
             weights = weights.gather(-1, experts)
+        weights = weights * getattr(model.config, "moe_routed_scaling_factor", 1.0)  # laguna: behind the experts
         order = weights.argsort(dim=-1, descending=True, stable=True)
         if model.config.model_type == "phimoe":  # expert 1 first
             order = torch.arange(2).expand_as(experts)
