@@ -27,7 +27,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "gemma4",          "bailing_hybrid", "nemotron_h",
                                       "bailing_moe",     "bailing_moe_v2", "qwen2",
                                       "qwen3_vl_moe",    "lfm2",           "afmoe",
-                                      "dots1",           "smollm3",        "gemma3"};
+                                      "dots1",           "smollm3",        "gemma3",
+                                      "laguna"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

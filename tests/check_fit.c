@@ -471,7 +471,7 @@ START_TEST(the_devices_share_is_what_it_holds)
     ck_assert_uint_eq(got.staging_bytes, want.staging_bytes);
     ck_assert_uint_eq(got.stream_bytes, want.stream_bytes);
     ck_assert_uint_eq(f.on[0].bytes, got.weight_bytes + got.kv_bytes + got.scratch_bytes +
-                                          got.staging_bytes + got.stream_bytes);
+                                         got.staging_bytes + got.stream_bytes);
     ck_assert_int_eq(got.staging_bytes > 0, plans[_i].own_memory);
     engine_close(g);
     opencl_tune(NULL);
@@ -608,20 +608,35 @@ static double begin_peak(void)
 }
 
 static const char *const families[] = {
-    "afmoe",         "bailing_hybrid",
-    "deepseek_v2",   "deepseek_v3",
-    "dots1",         "ernie4_5_moe",
-    "gemma3",        "gemma4",
-    "glm4_moe",      "glm4_moe_lite",
-    "gpt2",          "gpt_oss",
-    "granitemoe",    "granitemoehybrid",
-    "lfm2_moe",      "llama",
-    "mixtral",       "nemotron_h",
-    "olmoe",         "opt-350m",
-    "qwen2_moe",     "qwen3",
-    "qwen3_5_moe",   "qwen3_moe",
-    "qwen3_next",    "smollm3",
-    "gpt_oss-mxfp4", "qwen3_moe-gptq-g32-act",
+    "afmoe",
+    "bailing_hybrid",
+    "deepseek_v2",
+    "deepseek_v3",
+    "dots1",
+    "ernie4_5_moe",
+    "gemma3",
+    "gemma4",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "gpt2",
+    "gpt_oss",
+    "granitemoe",
+    "granitemoehybrid",
+    "lfm2_moe",
+    "laguna",
+    "llama",
+    "mixtral",
+    "nemotron_h",
+    "olmoe",
+    "opt-350m",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_5_moe",
+    "qwen3_moe",
+    "qwen3_next",
+    "smollm3",
+    "gpt_oss-mxfp4",
+    "qwen3_moe-gptq-g32-act",
 };
 
 static void fill_contexts(struct engine *g, int sessions, int context)

@@ -46,6 +46,7 @@ static const char *const folders[] = {"llama",
                                       "dots1",
                                       "smollm3",
                                       "gemma3",
+                                      "laguna",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

@@ -59,6 +59,29 @@ static void put_heads(struct gguf_writer *w, const struct model *m, const struct
     }
 }
 
+/* Names in GGUF of what `renamed` says; NULL: the family has no such key. */
+static const char *renamed_key(const struct family *family, const char *json)
+{
+    const struct family_rename *r = family->renamed;
+
+    while (r && r->json && strcmp(r->json, json) != 0)
+        r++;
+    return r ? r->gguf : NULL;
+}
+
+/* For families whose layers may differ in it. */
+static void put_queries(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    char key[EXPORT_KEY];
+
+    if (!renamed_key(family, "num_attention_heads_per_layer"))
+        return;
+    gguf_put_array(w, export_key(family, "attention.head_count", key), GGUF_I32,
+                   (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_i32(w, mixer_of(m, l)->heads);
+}
+
 static void put_widths(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     char key[EXPORT_KEY];
@@ -158,14 +181,12 @@ static void put_two_heads(struct gguf_writer *w, const struct model *m, const st
 /* Which layers have a window, for families whose files may say so. */
 static void put_windows(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
-    const struct family_rename *r = family->renamed;
+    const char *name = renamed_key(family, "sliding_window_pattern");
     char key[EXPORT_KEY];
 
-    while (r && r->json && strcmp(r->json, "sliding_window_pattern") != 0)
-        r++;
-    if (!r || !r->json || !m->hp.common.mixer.window)
+    if (!name || !m->hp.common.mixer.window)
         return;
-    gguf_put_array(w, export_key(family, r->gguf, key), GGUF_BOOL, (size_t)m->hp.n_layers);
+    gguf_put_array(w, export_key(family, name, key), GGUF_BOOL, (size_t)m->hp.n_layers);
     for (int l = 0; l < m->hp.n_layers; l++)
         gguf_add_bool(w, mixer_of(m, l)->window > 0);
 }
@@ -195,6 +216,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
 
     if (export_heads_listed(m))
         put_heads(w, m, family);
+    put_queries(w, m, family);
     if (export_widths_listed(family))
         put_widths(w, m, family);
     if (recurrent)

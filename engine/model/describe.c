@@ -169,6 +169,49 @@ bool describe_windowed(struct describer *d, int layer, int period, bool first_se
     return !period || layer % period != (first_sees_all ? 0 : period - 1);
 }
 
+/* Rotated values of a head in a layer with a window. */
+static int windowed_dims(const struct hparams *hp, struct describer *d)
+{
+    const struct mixer_shape *m = &hp->common.mixer;
+    float part = describe_float(d, "rope_parameters.sliding_attention.partial_rotary_factor", 1.0f);
+    int dims = hp->second_rope.dims ? hp->second_rope.dims : m->rope_dims;
+
+    if (!describe_is_gguf(d))
+        dims = part > 0.0f && part <= 1.0f ? (int)((double)m->key_dim * (double)part) : 0;
+    if (dims < 2 || dims % 2 || dims > m->key_dim)
+        describe_refuse(d,
+                        "%d of %d values of a head are rotated in layers with a window; the "
+                        "number must be even, and not larger",
+                        dims, m->key_dim);
+    return dims;
+}
+
+void describe_two_ropes(struct hparams *hp, struct describer *d, int period, bool first_sees_all)
+{
+    static const char *const plain[] = {"default", NULL}, *const scaled[] = {"default", "yarn",
+                                                                             "linear", "llama3",
+                                                                             NULL};
+    int dims = windowed_dims(hp, d);
+
+    describe_only(d, "rope_parameters.sliding_attention.rope_type", plain);
+    describe_only(d, "rope_parameters.full_attention.rope_type", scaled);
+    (void)describe_per_layer(d, hp, "layer_types");
+    hp->second_rope.theta = hp->second_rope.theta > 0.0f ? hp->second_rope.theta : hp->rope_theta;
+    hp->second_rope.dims = 0;
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct mixer_shape *m = &hp->layers[l].mixer;
+
+        if (!m->window || !describe_windowed(d, l, period, first_sees_all)) {
+            m->window = 0;
+            continue;
+        }
+        m->second_rope = true;
+        m->rope_dims = hp->second_rope.dims = hp->second_rope.of = dims;
+    }
+    if (!hp->second_rope.dims)
+        hp->second_rope.theta = 0.0f;
+}
+
 bool describe_is_gguf(const struct describer *d)
 {
     return weight_file_format(d->f) == WEIGHT_GGUF;
@@ -279,6 +322,7 @@ static int shared_width(struct describer *d, int width)
 static bool is_dense(struct describer *d, int layer, int first, int step)
 {
     return layer < first || (layer + 1) % step ||
+           describe_listed(d, "mlp_layer_types", layer, "dense") ||
            layer % describe_int(d, "moe_layer_freq", 1, 1, 1024) ||
            numbered(d, "mlp_only_layers", layer);
 }

@@ -41,6 +41,10 @@ bool describe_per_layer(struct describer *d, const struct hparams *hp, const cha
 /* Whether a layer has a window: by layer_types; by GGUF's list or period under the name that
  * sliding_window_pattern has there; else every layer but the last of `period`, or but the first. */
 bool describe_windowed(struct describer *d, int layer, int period, bool first_sees_all);
+/* Takes the window from layers without one (describe_windowed) and rotates those with one by the
+ * second table: config.json has its base and part under rope_parameters.sliding_attention, GGUF
+ * under names in _swa. Of its config.json only scalings that are computed per kind of layer. */
+void describe_two_ropes(struct hparams *hp, struct describer *d, int period, bool first_sees_all);
 bool describe_is_gguf(const struct describer *d);
 /* Whether the file has this tensor of that layer; false without tensors. */
 bool describe_has(const struct describer *d, enum tensor_role role, int layer);

@@ -61,11 +61,13 @@ int hparams_partial_rotary(int head_dim, const struct family *family, const stru
 
 double hparams_rotary_part(const struct family *family, const struct weight_file *f)
 {
-    static const char *const json[FAMILY_NAMES] = {"rope_scaling.partial_rotary_factor",
-                                                   "rope_parameters.partial_rotary_factor",
-                                                   "partial_rotary_factor"};
+    static const char *const json[1 + FAMILY_NAMES] = {
+        "rope_parameters.full_attention.partial_rotary_factor",
+        "rope_scaling.partial_rotary_factor", "rope_parameters.partial_rotary_factor",
+        "partial_rotary_factor"};
+    bool by_layer = family->part_unsaid > 0.0f; /* others read the first one themselves */
     char name[128];
-    struct meta_value v = family_meta(family, f, NULL, json, name, sizeof name);
+    struct meta_value v = family_meta(family, f, NULL, json + !by_layer, name, sizeof name);
     bool number = v.type == META_INT || v.type == META_FLOAT;
 
     return number && v.f > 0.0 && v.f <= 1.0 ? v.f : 0.0;

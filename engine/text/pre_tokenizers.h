@@ -69,6 +69,7 @@ static const struct row {
     {"dbrx smaug-bpe chatglm-bpe", {LLAMA3}, 0},
     {"glm4 glm5", {LLAMA3}, PRE_WHOLE},
     {"qwen2", {QWEN2}, PRE_NFC},
+    {"laguna", {"[^\\n]+|\\n+", QWEN2}, 0},
     {"deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2", {QWEN2}, 0},
     {"qwen35",
      {SUFFIXES "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "

@@ -21,6 +21,7 @@ import make_goldens
 
 TINY = dict(vocab_size=48, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=8,
             intermediate_size=24, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
+SMALL = dict(TINY, hidden_size=24)
 MOE = dict(moe_intermediate_size=8, num_experts=5, num_experts_per_tok=2)
 CONFIGS = {
     "afmoe": dict(TINY, **MOE, model_type="afmoe", num_dense_layers=1, num_shared_experts=1, global_attn_every_n_layers=2,
@@ -30,6 +31,11 @@ CONFIGS = {
                   attention_bias=False, sliding_window=None),
     "smollm3": dict(TINY, model_type="smollm3", num_hidden_layers=4, no_rope_layer_interval=4,
                     tie_word_embeddings=True, rms_norm_eps=1e-6),
+    "laguna": dict(SMALL, **MOE, model_type="laguna", num_attention_heads_per_layer=[4, 6], num_key_value_heads=2, shared_expert_intermediate_size=8, sliding_window=6, moe_routed_scaling_factor=1.6, rms_norm_eps=1e-6,
+                   layer_types=["full_attention", "sliding_attention"], gating="per-head", mlp_layer_types=["dense", "sparse"],
+                   rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "partial_rotary_factor": 0.5,
+                                                       "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0},
+                                    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}),
     "gemma3": dict(TINY, model_type="gemma3_text", num_hidden_layers=4, sliding_window=6, tie_word_embeddings=True, rms_norm_eps=1e-6,
                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
                    query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh",

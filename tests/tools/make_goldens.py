@@ -40,20 +40,21 @@ SIZES = {
     "families/bailing_moe": dict(hidden_size=32, moe_intermediate_size=16, vocab_size=108),
     "families/bailing_moe_v2": dict(hidden_size=32, moe_intermediate_size=16, moe_shared_expert_intermediate_size=16, vocab_size=108),
     "families/deepseek_v2": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, vocab_size=96),
-    "families/deepseek_v2-group": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, vocab_size=96),
+    "families/deepseek_v2-group": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, n_routed_experts=8, vocab_size=96),
     "families/deepseek_v3": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, vocab_size=96),
-    "families/ernie4_5_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, vocab_size=108),
+    "families/ernie4_5_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, moe_num_experts=7, vocab_size=108),
     "families/gemma4": dict(hidden_size=32, intermediate_size=24, moe_intermediate_size=16, vocab_size=108,
                             vocab_size_per_layer_input=108, image_token_id=100, audio_token_id=98, boi_token_id=99),
     "families/glm4_moe": dict(hidden_size=32, head_dim=16, intermediate_size=64, moe_intermediate_size=12, vocab_size=104),
-    "families/glm4_moe_lite": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, v_head_dim=16, vocab_size=96),
+    "families/glm4_moe_lite": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, v_head_dim=16, n_routed_experts=7,
+                                   vocab_size=96),
     "families/gpt2": dict(n_embd=32, vocab_size=97),
     "families/gpt_oss": dict(hidden_size=32, head_dim=16, intermediate_size=20, vocab_size=110),
     "families/gpt_oss-mxfp4": dict(hidden_size=32, head_dim=16, vocab_size=110),
     "families/granitemoe": dict(hidden_size=32, intermediate_size=16, vocab_size=99),
     "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, intermediate_size=16, shared_intermediate_size=24, vocab_size=96),
     "families/lfm2": dict(hidden_size=32, vocab_size=108),
-    "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, vocab_size=108),
+    "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, num_experts=7, vocab_size=108),
     "families/llama": dict(hidden_size=32, intermediate_size=96, vocab_size=108),
     "families/mixtral": dict(hidden_size=64, intermediate_size=16, vocab_size=96),
     "families/nemotron_h": dict(hidden_size=32, intermediate_size=64, head_dim=16,
@@ -72,7 +73,8 @@ SIZES = {
     "families/qwen3_moe-gptq-g32-act": dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, vocab_size=112),
     "families/qwen3_next": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
                                 shared_expert_intermediate_size=16, vocab_size=108),
-    "families/qwen3_vl_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, vocab_size=108),
+    "families/qwen3_vl_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, num_experts=7, num_local_experts=7,
+                                  vocab_size=108),
     # heads of 8: 64 wide; 320 ids as tests of tokenizers need
     "phimoe/phimoe-16x-bf16": dict(hidden_size=32, intermediate_size=32, num_hidden_layers=3),
     "phimoe/phimoe-longrope-f32": dict(hidden_size=32, vocab_size=96),
@@ -223,7 +225,7 @@ def make_config(pattern, sizes):
 def beyond(name, config, sizes):
     """Of an expert or a layer that a configuration with fewer of them has not."""
     text = config.get("text_config", config)
-    n = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts")
+    n = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts") or text.get("moe_num_experts")
     expert, layer = re.search(r"experts\.(\d+)\.", name), re.search(r"layers\.(\d+)\.", name)
     return bool(n and expert and int(expert[1]) >= n or layer and int(layer[1]) >= sizes.get("num_hidden_layers", float("inf")))
 
@@ -393,6 +395,7 @@ def numbers(model, ids, n_greedy):
         weights = torch.stack([watch.experts[i][1].reshape(len(ids), -1) for i in layers])
         if weights.shape != experts.shape:  # (T, E), zero where not chosen
             weights = weights.gather(-1, experts)
+        weights = weights * getattr(model.config, "moe_routed_scaling_factor", 1.0)  # laguna: behind the experts
         order = weights.argsort(dim=-1, descending=True, stable=True)
         if model.config.model_type == "phimoe":  # expert 1 first
             order = torch.arange(2).expand_as(experts)

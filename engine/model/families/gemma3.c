@@ -86,6 +86,8 @@ static void layers(struct hparams *hp, struct describer *d)
 
     describe_only(d, "rope_parameters.sliding_attention.rope_type", plain);
     describe_never(d, "use_bidirectional_attention");
+    describe_only_number(d, "rope_parameters.sliding_attention.partial_rotary_factor", 1.0);
+    describe_only_number(d, "rope_parameters.full_attention.partial_rotary_factor", 1.0);
     hp->embedding_scale = sqrtf((float)hp->hidden);
     (void)describe_per_layer(d, hp, "layer_types");
     for (int l = 0; l < hp->n_layers; l++) {

@@ -27,6 +27,21 @@
     {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096}, \
     {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, \
      {"rope_scaling.rope_theta", "rope_parameters.rope_theta", "rope_theta"}, 10000.0, 1.0, 1e12}
+/* Layers with a window are rotated by a base and a part of their heads of their own
+ * (describe_two_ropes), those that see all are scaled. base: of the latter where config.json has
+ * none */
+#define KEYS_POSITIONS_TWO(base) \
+    {FIELD(context_max), KEY_INT, {"context_length"}, {"max_position_embeddings"}, \
+     4096, 1, 1 << 27}, \
+    {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096}, \
+    {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, \
+     {"rope_parameters.full_attention.rope_theta", "rope_theta"}, base, 1.0, 1e12}, \
+    {FIELD(second_rope.theta), KEY_FLOAT, {"rope.freq_base_swa"}, \
+     {"rope_parameters.sliding_attention.rope_theta", "rope_theta"}, 0.0, 1.0, 1e12}, \
+    {FIELD(second_rope.dims), KEY_INT, {"rope.dimension_count_swa"}, {NULL}, 0, 2, 4096}, \
+    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"}, \
+     0, 0, 1 << 27}
+#define RENAMED_WINDOWS {"sliding_window_pattern", "attention.sliding_window_pattern"}
 #define KEYS_EPS \
     {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon", \
      "attention.layer_norm_epsilon"}, \
@@ -209,6 +224,12 @@
     .rope_short = {"rope_scaling.short_factor", "rope_parameters.short_factor"}, \
     .rope_long = {"rope_scaling.long_factor", "rope_parameters.long_factor"}, \
     .tied = "tie_word_embeddings"
+
+/* with KEYS_POSITIONS_TWO */
+#define ROPE_NAMES_TWO \
+    .rope_kind = {"rope_parameters.full_attention.rope_type", "rope_parameters.rope_type", \
+                  "rope_scaling.rope_type", "rope_scaling.type"}, \
+    .part_unsaid = 1.0f, .tied = "tie_word_embeddings"
 /* clang-format on */
 
 #endif
