@@ -7,6 +7,7 @@
 #include "app/common/memory_left.h"
 #include "app/devices.h"
 #include "app/fetch/hub.h"
+#include "app/lab/routing.h"
 #include "app/modes.h"
 #include "app/options/options.h"
 #include "app/common/paths.h"
@@ -88,13 +89,19 @@ static void tell(void *ctx, const char *line)
 static int run_mode(struct options *o, struct error *e)
 {
     const struct mode *m = mode_choose(o);
+    struct error ignored = {0};
+    int rc, ended;
 
     if (o->connect && !mode_connects(m))
         return error_set(e, ERR_USAGE,
                          "--connect: --%s computes with a model on this machine; leave one of the "
                          "two away",
                          m->name);
-    return m->run(o, e);
+    if ((rc = routing_begin(o, e)) == 0)
+        rc = m->run(o, e);
+    if ((ended = routing_end(rc < 0 ? &ignored : e)) < 0 && rc >= 0)
+        rc = ended;
+    return rc;
 }
 
 static int read_options(struct options *o, int argc, char **argv, struct error *e)
