@@ -77,7 +77,7 @@ static void warn_of_unused(void)
 /* Modes that only print tables need no model, and must not download one. */
 static bool model_is_needed(const struct options *o)
 {
-    return !o->print_config && !o->list_devices && !o->doctor &&
+    return !o->print_config && !o->list_devices && !o->doctor && !o->routing_report.n &&
            !(o->place && !strcmp(o->place, "help"));
 }
 
