@@ -75,7 +75,7 @@ static int make_load(struct layer_report *r, const struct trace *t, struct error
     r->entropy.value = figure_entropy(r->counts, r->experts);
     r->gini.value = figure_gini(r->counts, r->experts, s->room);
     r->max_mean.value = figure_max_mean(r->counts, r->experts);
-    r->entropy_share = r->entropy.value / log2(r->experts);
+    r->entropy_share = r->experts > 1 ? r->entropy.value / log2(r->experts) : 0;
     for (int x = 0; x < r->experts; x++)
         r->unused += (r->counts[x] == 0) / (double)r->experts;
     resample(s, r->experts, n_blocks);

@@ -202,25 +202,25 @@ int trace_lines_read(const char *path, int fd, struct trace_head *h, uint64_t *n
     struct lines s = {.path = path, .fd = fd, .head = h, .layer = -1};
     int from = file_open(path, &kind, e), rc = 0;
     FILE *f = from < 0 ? NULL : fdopen(from, "r");
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t got;
+    char *line = mem_alloc(LINE_MAX_BYTES, 1);
 
     *torn = false;
     *n = 0;
-    if (!f)
-        return from < 0 ? from : error_set(e, ERR_MEMORY, "out of memory for %s", path);
-    while (rc == 0 && (got = getline(&line, &room, f)) >= 0) {
+    if (from >= 0 && (!f || !line))
+        rc = error_set(e, ERR_MEMORY, "out of memory for %s", path);
+    if (from < 0)
+        rc = from;
+    while (rc == 0 && fgets(line, (int)LINE_MAX_BYTES, f)) {
+        size_t got = strlen(line);
+
         s.line++;
-        if (line[got - 1] != '\n') {
-            *torn = true;
+        if (!got || line[got - 1] != '\n') {
+            *torn = feof(f) != 0;
+            if (!*torn)
+                rc = wrong(&s, "longer than any line of a trace, or no text", e);
             break;
         }
-        if ((size_t)got > LINE_MAX_BYTES)
-            rc = wrong(&s, "longer than any line of a trace", e);
-        else
-            rc = s.line == 1 ? read_first(&s, line, (size_t)got, e)
-                             : read_line(&s, line, (size_t)got, e);
+        rc = s.line == 1 ? read_first(&s, line, got, e) : read_line(&s, line, got, e);
     }
     if (rc == 0 && ferror(f))
         rc = error_set(e, ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
@@ -239,8 +239,11 @@ int trace_lines_read(const char *path, int fd, struct trace_head *h, uint64_t *n
     if (rc == 0)
         rc = put_records(&s, e);
     *n = s.n;
-    fclose(f);
-    free(line); /* the C library's */
+    if (f)
+        fclose(f);
+    else if (from >= 0)
+        close(from);
+    mem_free(line);
     mem_free(s.experts);
     mem_free(s.weights);
     mem_free(s.scores);
