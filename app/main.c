@@ -97,7 +97,7 @@ static int run_mode(struct options *o, struct error *e)
                          "--connect: --%s computes with a model on this machine; leave one of the "
                          "two away",
                          m->name);
-    if ((rc = routing_begin(o, e)) == 0)
+    if ((rc = routing_begin(o, m->name, e)) == 0)
         rc = m->run(o, e);
     if ((ended = routing_end(rc < 0 ? &ignored : e)) < 0 && rc >= 0)
         rc = ended;

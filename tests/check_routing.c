@@ -190,6 +190,7 @@ START_TEST(wrong_flags_are_refused)
 {
     ck_assert_int_eq(sh("$M -p x --routing-trace b.txt >out 2>err"), 2);
     ck_assert_int_eq(sh("$M -p x --routing-scores >out 2>err"), 2);
+    ck_assert_int_eq(sh("$M --tokenize --routing-trace b.jsonl >out 2>err </dev/null"), 2);
     ck_assert_int_eq(sh("$M -p x --routing-trace /no/such/folder/b.jsonl >out 2>err"), 5);
     ck_assert_int_eq(sh("ln -sf /dev/full full.jsonl; $M -p x --routing-trace full.jsonl >out "
                         "2>err"),

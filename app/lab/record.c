@@ -21,7 +21,7 @@ struct open_sequence {
 
 struct recorder {
     char *path;
-    bool scores;
+    bool scores, failed;         /* failed: a write; nothing comes behind it */
     struct trace_writer *writer; /* NULL: no model yet */
     struct trace_head head;
     uint8_t *classes; /* by token */
@@ -146,9 +146,13 @@ static void place_message(const struct routing *r, int pos, struct trace_token *
 int recorder_rows(struct recorder *r, const struct routing *from, struct error *e)
 {
     const struct trace_head *h = &r->head;
-    struct open_sequence *s = sequence_of(r, from);
-    int rc = s ? 0 : error_set(e, ERR_MEMORY, "out of memory for the routing trace");
+    struct open_sequence *s;
+    int rc;
 
+    if (r->failed)
+        return 0;
+    s = sequence_of(r, from);
+    rc = s ? 0 : error_set(e, ERR_MEMORY, "out of memory for the routing trace");
     for (int i = 0; i < from->rows && rc == 0; i++) {
         struct trace_token t = {.seed = (int64_t)from->seed,
                                 .sequence = s->number,
@@ -175,7 +179,10 @@ int recorder_rows(struct recorder *r, const struct routing *from, struct error *
         rc = trace_writer_token(r->writer, &t, r->experts, r->weights,
                                 h->scores ? r->row_scores : NULL, e);
     }
-    return rc < 0 ? rc : trace_writer_flush(r->writer, e);
+    if (rc == 0)
+        rc = trace_writer_flush(r->writer, e);
+    r->failed = rc < 0;
+    return rc;
 }
 
 int recorder_close(struct recorder *r, struct error *e)

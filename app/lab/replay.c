@@ -16,6 +16,7 @@ struct tale {
 struct teller { /* a session, and what it repeats */
     const struct session *session;
     struct tale *tale;
+    int reached; /* the first position of it that was not asked for yet */
 };
 
 struct routing_replay {
@@ -119,6 +120,14 @@ static struct tale *choose(struct routing_replay *r, const int *ids, int rows)
     return again;
 }
 
+/* Its sequence is not at its end: these rows are computed again (another rotary table, a device
+ * that failed). */
+static bool goes_on(const struct routing_replay *r, const struct teller *who, const int *ids,
+                    int rows)
+{
+    return who->tale && who->reached < who->tale->n && alike(r, who->tale, 0, ids, rows) == rows;
+}
+
 /* NULL: no memory. */
 static struct teller *teller_of(struct routing_replay *r, const struct session *s)
 {
@@ -161,9 +170,13 @@ int routing_replay_rows(struct routing_replay *r, const struct session *s, int p
 
     if (!who)
         return error_set(e, ERR_MEMORY, "out of memory for --routing-replay");
-    if (pos == 0 && (who->tale = choose(r, ids, rows)))
-        who->tale->taken = true;
+    if (pos == 0 && !goes_on(r, who, ids, rows)) {
+        *who = (struct teller){.session = s, .tale = choose(r, ids, rows)};
+        if (who->tale)
+            who->tale->taken = true;
+    }
     same = who->tale ? alike(r, who->tale, pos, ids, rows) : 0;
+    who->reached = pos + same > who->reached ? pos + same : who->reached;
     if (same < rows)
         return part(r, who->tale, pos, ids, same, e);
     for (int i = 0; i < rows; i++) {

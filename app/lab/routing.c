@@ -31,7 +31,20 @@ static int impose(void *ctx, const struct session *s, int pos, const int *ids, i
     return routing_replay_rows(lab.replay, s, pos, ids, n, experts, weights, stride, e);
 }
 
-int routing_begin(const struct options *o, struct error *e)
+/* Modes that compute the user's text with one model, and no more than once. */
+static bool computes(const char *mode)
+{
+    static const char *const those[] = {
+        "chat",       "one-shot",         "batch",         "serve",  "embed",
+        "perplexity", "perplexity-lines", "kl-divergence", "choices"};
+
+    for (size_t i = 0; i < sizeof those / sizeof *those; i++)
+        if (!strcmp(mode, those[i]))
+            return true;
+    return false;
+}
+
+int routing_begin(const struct options *o, const char *mode, struct error *e)
 {
     int rc;
 
@@ -43,6 +56,11 @@ int routing_begin(const struct options *o, struct error *e)
         return error_set(e, ERR_USAGE,
                          "--routing-trace and --routing-replay are of a model on this machine: "
                          "leave --connect away");
+    if (!computes(mode))
+        return error_set(e, ERR_USAGE,
+                         "--%s: not with --%s; routing is that of the chat, -p, --batch, --serve, "
+                         "--embed, --perplexity, --perplexity-lines, --kl-divergence and --choices",
+                         o->routing_trace ? "routing-trace" : "routing-replay", mode);
     if (o->routing_trace &&
         (rc = recorder_open(&lab.recorder, o->routing_trace, o->routing_scores, e)) < 0)
         return rc;

@@ -23,7 +23,7 @@
 struct trace_writer {
     struct trace_head head;
     struct trace_columns columns;
-    bool lines;
+    bool lines, broken; /* broken: a write failed, and the file ends there */
     int fd;
     char *path, *part; /* part: of records */
     uint64_t n, start; /* records, and where the first one is */
@@ -152,10 +152,13 @@ int trace_writer_flush(struct trace_writer *w, struct error *e)
 {
     int rc = 0;
 
-    if (w->buffer.failed)
+    if (w->buffer.failed) {
+        w->broken = true;
         return error_set(e, ERR_MEMORY, "out of memory for the routing trace %s", w->path);
+    }
     if (w->buffer.len && file_write_all(w->fd, w->buffer.data, w->buffer.len) < 0)
         rc = failed(w->lines ? w->path : w->part, e);
+    w->broken = w->broken || rc < 0;
     strbuf_clear(&w->buffer);
     return rc;
 }
@@ -350,7 +353,8 @@ int trace_writer_close(struct trace_writer *w, struct error *e)
 
     if (!w)
         return 0;
-    rc = trace_writer_flush(w, e);
+    rc = w->broken ? error_set(e, ERR_IO, "%s: not all of the trace was written", w->path)
+                   : trace_writer_flush(w, e);
     if (close(w->fd) < 0 && rc == 0)
         rc = failed(w->lines ? w->path : w->part, e);
     if (rc == 0 && !w->lines) {

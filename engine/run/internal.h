@@ -211,7 +211,7 @@ struct memory_pressure {
     bool told;                       /* the current shortage was reported */
 };
 
-/* The buffers of routing_hooks (report/routing_tap.c). */
+/* The buffers of routing_hooks (routing/tap.c). */
 struct routing_tap {
     struct imposed_routing imposed; /* of the pass */
     uint16_t *experts;              /* (n_layers, most rows, used); NULL: nothing is imposed */
@@ -540,7 +540,7 @@ int history_init(struct session *s);
 /* a span of the newest pass, which began at its row `row` */
 void history_write(struct session *s, const struct span *span, int row);
 
-/* report/routing_tap.c: routing_hooks */
+/* routing/tap.c: routing_hooks */
 /* Allocates what they need and begins them. ERR_MEMORY, and what begin() returns. */
 int routing_tap_open(struct engine *g, struct error *e);
 void routing_tap_release(struct engine *g);
