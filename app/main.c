@@ -7,6 +7,7 @@
 #include "app/common/memory_left.h"
 #include "app/devices.h"
 #include "app/fetch/hub.h"
+#include "app/lab/routing.h"
 #include "app/modes.h"
 #include "app/options/options.h"
 #include "app/common/paths.h"
@@ -76,7 +77,7 @@ static void warn_of_unused(void)
 /* Modes that only print tables need no model, and must not download one. */
 static bool model_is_needed(const struct options *o)
 {
-    return !o->print_config && !o->list_devices && !o->doctor &&
+    return !o->print_config && !o->list_devices && !o->doctor && !o->routing_report.n &&
            !(o->place && !strcmp(o->place, "help"));
 }
 
@@ -88,8 +89,9 @@ static void tell(void *ctx, const char *line)
 /* --json is short for --report-json -. */
 static int choose_json(struct options *o, struct error *e)
 {
-    if (!o->fit && !o->doctor && !(o->analyze && *o->analyze))
-        return error_set(e, ERR_USAGE, "--json goes with --fit, --analyze or --doctor");
+    if (!o->fit && !o->doctor && !o->routing_report.n && !(o->analyze && *o->analyze))
+        return error_set(e, ERR_USAGE,
+                         "--json goes with --fit, --analyze, --doctor or --routing-report");
     if (o->report_json && strcmp(o->report_json, "-"))
         return error_set(e, ERR_USAGE,
                          "--json prints what --report-json %s would write into that file; leave "
@@ -101,7 +103,8 @@ static int choose_json(struct options *o, struct error *e)
 static int run_mode(struct options *o, struct error *e)
 {
     const struct mode *m = mode_choose(o);
-    int rc;
+    struct error ignored = {0};
+    int rc, ended;
 
     if (o->json && (rc = choose_json(o, e)) < 0)
         return rc;
@@ -110,7 +113,11 @@ static int run_mode(struct options *o, struct error *e)
                          "--connect: --%s computes with a model on this machine; leave one of the "
                          "two away",
                          m->name);
-    return m->run(o, e);
+    if ((rc = routing_begin(o, m->name, e)) == 0)
+        rc = m->run(o, e);
+    if ((ended = routing_end(rc < 0 ? &ignored : e)) < 0 && rc >= 0)
+        rc = ended;
+    return rc;
 }
 
 static int read_options(struct options *o, int argc, char **argv, struct error *e)

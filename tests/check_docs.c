@@ -117,7 +117,8 @@ END_TEST
 
 static const char *const pages[] = {"moetop.1",        "moetop.yaml.5",  "moetop-screen.7",
                                     "moetop-models.7", "moetop-serve.1", "moetop-placement.7",
-                                    "moetop-train.1",  "moetop-bench.1", "moetop-numerics.7"};
+                                    "moetop-train.1",  "moetop-bench.1", "moetop-numerics.7",
+                                    "moetop-lab.7"};
 #define PAGES (int)(sizeof pages / sizeof *pages)
 
 /* Every page in man/ is one of these, and the main page leads to it. */
@@ -340,6 +341,7 @@ START_TEST(every_mode_is_reached)
                 {"spec-sweep", {"--spec-sweep", "K=1..8"}},
                 {"replay", {"--replay", "receipts.json"}},
                 {"profile-experts", {"--profile-experts", "text.txt"}},
+                {"routing-report", {"--routing-report", "trace.jsonl"}},
                 {"suggest", {"--suggest", "profile.json"}},
                 {"bench", {"--bench"}},
                 {"bench", {"--microbench"}},

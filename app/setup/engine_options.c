@@ -5,6 +5,7 @@
 #include "app/setup/engine_options.h"
 
 #include "app/common/devices.h"
+#include "app/lab/routing.h"
 #include "app/setup/fit_remedy.h"
 #include "app/setup/resolve.h"
 #include "app/setup/remarks.h"
@@ -118,6 +119,8 @@ static bool drafts(const struct options *o)
 {
     bool measures = o->bench || o->microbench || o->compare || o->profile_experts || o->suggest;
 
+    if (o->routing_replay) /* what is drafted need not be the trace's */
+        return false;
     return !measures || o->origin[OPTION_ID_spec_type].from == ORIGIN_FLAG ||
            o->origin[OPTION_ID_model_draft].from == ORIGIN_FLAG ||
            o->origin[OPTION_ID_medusa].from == ORIGIN_FLAG;
@@ -189,7 +192,8 @@ static int expert_cache_size(const struct options *o, struct engine_setup *s, st
 static bool keeps_prompts(const struct options *o)
 {
     return o->prompt_cache && *o->prompt_cache && !o->bench && !o->microbench && !o->compare &&
-           !o->profile_experts && !o->suggest && !o->price && !o->batch_experts;
+           !o->profile_experts && !o->suggest && !o->price && !o->batch_experts &&
+           !routing_hooks_get();
 }
 
 static int prompt_cache_of(const struct options *o, struct engine_setup *s, struct error *e)
@@ -217,7 +221,7 @@ int engine_setup_warm(const struct options *o, struct engine_setup *s, struct er
     char folder[PATH_MAX], below[PATH_MAX + 8];
 
     paths_home("STATE", folder, sizeof folder);
-    if (s->config.prompt_cache || !o->warm_chats || !folder[0])
+    if (s->config.prompt_cache || !o->warm_chats || !folder[0] || routing_hooks_get())
         return 0;
     snprintf(below, sizeof below, "%s/warm/", folder);
     file_make_folders(below, NULL);
@@ -274,6 +278,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .chat_optional = o->raw || o->bench || o->microbench,
         .opened = place_opened,
         .opened_ctx = &s->request,
+        .routing = routing_hooks_get(),
         .stop = on_stop,
         .memory_left = on_memory,
         .memory_stalled = on_stalls,

@@ -151,6 +151,60 @@ static void copy_text(const json_t *o, const char *key, char *out, size_t size)
     snprintf(out, size, "%s", s ? s : "");
 }
 
+/* Adds the rows of (layers, experts) to the counts. */
+static int add_counts(struct usage *u, const json_t *layers, double *row, const char *path,
+                      struct error *e)
+{
+    for (int l = 0; l < u->n_layers; l++) {
+        if (json_array_size(layers) != (size_t)u->n_layers ||
+            read_numbers(json_array_get(layers, (size_t)l), row, u->n_experts) < 0)
+            return error_set(e, ERR_INPUT,
+                             "%s: damaged: logical_count is no array of %d layers of %d counts",
+                             path, u->n_layers, u->n_experts);
+        for (int x = 0; x < u->n_experts; x++)
+            u->count[l * u->n_experts + x] += row[x];
+    }
+    return 0;
+}
+
+/* SGLang's expert distribution: logical_count, (layers, experts) or (steps, layers, experts)
+ * (python/sglang/srt/eplb/expert_location.py, init_by_eplb). */
+static int read_logical(struct usage *u, struct profile_facts *facts, const char *path,
+                        const json_t *counts, struct error *e)
+{
+    bool steps = json_is_array(json_array_get(json_array_get(counts, 0), 0));
+    const json_t *first = steps ? json_array_get(counts, 0) : counts;
+    size_t layers = json_array_size(first), experts = json_array_size(json_array_get(first, 0));
+    double most = 0, *row;
+    int rc;
+
+    if (!layers || !experts || layers > SHAPE_MAX || experts > SHAPE_MAX)
+        return error_set(e, ERR_INPUT, "%s: damaged: logical_count is no array of layers of counts",
+                         path);
+    if (!(row = mem_alloc(experts, sizeof *row)))
+        return error_set(e, ERR_MEMORY, "out of memory for the profile");
+    if ((rc = usage_init(u, (int)layers, (int)experts, 1, e)) < 0) {
+        mem_free(row);
+        return rc;
+    }
+    for (size_t i = 0; i < (steps ? json_array_size(counts) : 1) && rc == 0; i++)
+        rc = add_counts(u, steps ? json_array_get(counts, i) : counts, row, path, e);
+    for (int l = 0; l < u->n_layers && rc == 0; l++) {
+        double sum = 0;
+
+        for (int x = 0; x < u->n_experts; x++)
+            sum += u->count[l * u->n_experts + x];
+        most = sum > most ? sum : most;
+    }
+    u->tokens = (uint64_t)most; /* calls, as in an imatrix */
+    snprintf(facts->model, sizeof facts->model, "logical_count");
+    snprintf(facts->source, sizeof facts->source, "%s", path);
+    mem_free(row);
+    if (rc < 0)
+        usage_release(u);
+    return rc;
+}
+
 static int read_json(struct usage *u, struct profile_facts *facts, const char *path,
                      struct error *e)
 {
@@ -163,6 +217,10 @@ static int read_json(struct usage *u, struct profile_facts *facts, const char *p
 
     if (rc < 0)
         return rc;
+    if (json_is_array(json_object_get(root, "logical_count"))) {
+        rc = read_logical(u, facts, path, json_object_get(root, "logical_count"), e);
+        goto out;
+    }
     if (!format || strcmp(format, "moetop-profile") != 0 ||
         json_integer_value(json_object_get(root, "version")) != 1 || !hash) {
         rc = error_set(

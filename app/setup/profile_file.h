@@ -1,5 +1,6 @@
 /* Expert profiles on disk: JSON with the model's hash, so that counts are never used for another
- * model or quantisation; and llama.cpp's imatrix GGUF files, which hold counts too. Any thread:
+ * model or quantisation; llama.cpp's imatrix GGUF files, which hold counts too; and SGLang's JSON
+ * with logical_count. Any thread:
  * nothing is kept. */
 #ifndef APP_SETUP_PROFILE_FILE_H
 #define APP_SETUP_PROFILE_FILE_H
@@ -29,8 +30,8 @@ struct profile_facts {
 /* JSON text, mem_* memory. ERR_MEMORY. */
 int profile_json(const struct usage *u, const struct profile_facts *facts, char **text, size_t *len,
                  struct error *e);
-/* path: JSON, or an imatrix GGUF (found by content). u is initialised on success. ERR_IO,
- * ERR_INPUT, ERR_MEMORY. */
+/* path: JSON of either kind, or an imatrix GGUF (found by content). u is initialised on success.
+ * ERR_IO, ERR_INPUT, ERR_MEMORY. */
 int profile_read(struct usage *u, struct profile_facts *facts, const char *path, struct error *e);
 void profile_facts_release(struct profile_facts *facts);
 /* 0 when the profile is of this model; ERR_INPUT says what differs. hash 0 in the facts: only the

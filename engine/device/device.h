@@ -112,13 +112,17 @@ struct attention_job {
     const float *const *strengths;
 };
 
-/* For measuring only: experts forced on every row instead of the router's choice; the router's
- * scores are still computed. A row at position p of layer l gets experts[(l * period + p % period)
- * * used ..], each with weight 1 / used. Owned by the caller, constant while in use. Only for the
- * CPU: while it is on, the engine sends no layers job to another device. */
+/* Experts forced on every row instead of the router's choice, for measuring and for replaying
+ * recorded ones; the router's scores are still computed. A row at position p of layer l gets
+ * experts[(l * period + p % period) * used ..]; by_row: row r of the job gets experts[(l * period +
+ * r) * used ..]. The same of weights; NULL: each has weight 1 / used. Owned by the caller, constant
+ * while in use. Only for the CPU: while it is on, the engine sends no layers job to another device.
+ */
 struct imposed_routing {
     int period;
     const uint16_t *experts; /* (n_layers, period, used), distinct within a row */
+    const float *weights;    /* likewise, or NULL */
+    bool by_row;             /* a job has at most `period` rows */
 };
 
 /* Optional fused step: norm, router scores, choice. h: the rows of x normed; where

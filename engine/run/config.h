@@ -33,6 +33,7 @@ struct medusa_request {
 };
 
 struct shared_resources;
+struct routing_hooks;
 struct engine;
 struct tokenizer;
 struct chat_template;
@@ -135,6 +136,7 @@ struct engine_config {
      * file). A negative code fails the opening. May be NULL. */
     int (*opened)(void *ctx, struct engine *g, struct error *e);
     void *opened_ctx;
+    const struct routing_hooks *routing; /* must outlive the engine; NULL: none */
 };
 
 /* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first needs
@@ -166,6 +168,7 @@ struct session;
  * during the callback. */
 struct routing {
     const struct session *session;
+    const struct model *model;
     int rows, pos, n_layers, used;
     const int *ids; /* rows token ids */
     /* (n_layers, rows, used), layers `layer_stride` values apart */
@@ -173,6 +176,34 @@ struct routing {
     const float *weights;
     size_t layer_stride;
     bool prefill;
+    /* only for routing_hooks.rows: the router's scores before softmax, sigmoid and bias,
+     * (n_layers, rows, n_experts), layers `score_stride` values apart, NULL unless asked for; the
+     * turn's prompt and the sampler's seed (prompt NULL: an evaluation); whether the experts were
+     * imposed */
+    const float *scores;
+    size_t score_stride;
+    const struct prompt *prompt;
+    uint64_t seed;
+    bool imposed;
+};
+
+/* Recording and imposing of routing (app/lab). Engine's thread, outside the guard of a pass. While
+ * hooks are set, every sequence is computed whole by its own session: no prefix is taken from
+ * another session, and a prompt that leaves the session's tokens is computed from its start. */
+struct routing_hooks {
+    /* At the end of engine_open, by that thread. A negative code fails it. */
+    int (*begin)(void *ctx, const struct engine_info *info, struct error *e);
+    /* Rows of a session once they are its own: drafted ones when they are accepted, recomputed ones
+     * never again. A negative code ends the pass's turns. May be NULL. */
+    int (*rows)(void *ctx, const struct routing *r, struct error *e);
+    /* Fills the experts and weights (n_layers, rows, used) of tokens that a session is about to
+     * compute from position pos on, layers `stride` values apart, in the place of those that a
+     * layer's router chooses (hparams_layer(..)->ffn.used of them). A negative code ends the
+     * turns. May be NULL. */
+    int (*impose)(void *ctx, const struct session *s, int pos, const int *ids, int rows,
+                  uint16_t *experts, float *weights, size_t stride, struct error *e);
+    bool scores; /* rows gets scores: layers are computed one by one */
+    void *ctx;
 };
 
 #endif

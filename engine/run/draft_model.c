@@ -179,6 +179,7 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.experts_used = 0;
     c.experts_least = 0;
     c.opened = NULL;
+    c.routing = NULL;
     return c;
 }
 

@@ -393,6 +393,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->config.prompt_cache = NULL; /* the caller's */
     /* at the start no token is delayed: the plan is in effect before the first one */
     rc = engine_settle(g, e);
+    if (rc == 0)
+        rc = routing_tap_open(g, e);
     if (rc == 0 && c->opened && (rc = go_on(g, e)) == 0)
         rc = c->opened(c->opened_ctx, g, e);
     if (rc == 0)
@@ -440,6 +442,7 @@ void engine_close(struct engine *g)
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
     mem_free(g->plans);
+    routing_tap_release(g);
     mem_free(g->used_trained);
     mem_free((char *)g->config.model_path);
     mem_free((char *)g->config.device_selector);

@@ -211,6 +211,15 @@ struct memory_pressure {
     bool told;                       /* the current shortage was reported */
 };
 
+/* The buffers of routing_hooks (routing/tap.c). */
+struct routing_tap {
+    struct imposed_routing imposed; /* of the pass */
+    uint16_t *experts;              /* (n_layers, most rows, used); NULL: nothing is imposed */
+    float *weights, *scores;        /* likewise; (n_layers, most rows, n_experts) or NULL */
+    int failed;                     /* what rows() returned, for the end of the pass */
+    struct error error;
+};
+
 struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
@@ -316,6 +325,8 @@ struct engine {
     void *observer_ctx;
     void (*pass_observer)(void *ctx, const struct routing *r);
     void *pass_observer_ctx;
+
+    struct routing_tap routing;
 
     struct telemetry t;
     struct plan_record *plans; /* TELEMETRY_PLANS */
@@ -528,6 +539,17 @@ size_t history_footprint(const struct hparams *hp, int context);
 int history_init(struct session *s);
 /* a span of the newest pass, which began at its row `row` */
 void history_write(struct session *s, const struct span *span, int row);
+
+/* routing/tap.c: routing_hooks */
+/* Allocates what they need and begins them. ERR_MEMORY, and what begin() returns. */
+int routing_tap_open(struct engine *g, struct error *e);
+void routing_tap_release(struct engine *g);
+/* Before a pass of n spans: what it imposes and keeps. What impose() returns. */
+int routing_tap_begin(struct engine *g, int n, struct error *e);
+/* Rows that became the session's, without the first `first` of them. */
+void routing_tap_rows(struct session *s, const struct routing *from, int first);
+/* After a pass, and after the rows of accepted drafts: what rows() returned. */
+int routing_tap_end(struct engine *g, struct error *e);
 
 /* metrics.c: telemetry's numbers */
 void metrics_init(struct engine *g);

@@ -23,7 +23,18 @@ struct maker {
 struct ids {
     int *at, n, room;
     int marks[PROMPT_MARKS], n_marks; /* of struct prompt */
+    int *messages, n_messages;        /* likewise: pairs of start and role */
 };
+
+static int ids_message(struct ids *v, enum role role, struct error *e)
+{
+    if (!MEM_FIT(v->messages, 2 * (v->n_messages + 1)))
+        return error_set(e, ERR_MEMORY, "no memory for a prompt of %d messages", v->n_messages);
+    v->messages[2 * v->n_messages] = v->n;
+    v->messages[2 * v->n_messages + 1] = (int)role;
+    v->n_messages++;
+    return 0;
+}
 
 /* Records the start of a message, or of the answer. */
 static void ids_mark(struct ids *v, int at)
@@ -145,7 +156,7 @@ static int encode(const struct maker *maker, const struct message *m, size_t n, 
     int *ids = NULL, n_ids = 0, *starts, rc;
 
     n -= open_ended ? 1 : 0;
-    out->n = out->n_marks = 0;
+    out->n = out->n_marks = out->n_messages = 0;
     starts = mem_alloc(n + 1, sizeof *starts);
     if (!starts)
         return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
@@ -157,12 +168,14 @@ static int encode(const struct maker *maker, const struct message *m, size_t n, 
         int before = out->n;
 
         ids_mark(out, before);
-        if ((rc = check_wanted(maker, e)) == 0)
+        if ((rc = check_wanted(maker, e)) == 0 && (rc = ids_message(out, m[i].role, e)) == 0)
             rc = append_message(maker, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
         if (counts)
             counts[i] = out->n - before;
     }
     ids_mark(out, out->n);
+    if (rc == 0)
+        rc = ids_message(out, ROLE_ASSISTANT, e);
     if (rc == 0)
         rc = ids_append(out, ids + (n ? starts[n] : 0), n_ids - (n ? starts[n] : 0), e);
     mem_free(ids);
@@ -176,7 +189,7 @@ static int encode_raw(const struct maker *m, const struct dialogue *t, struct id
     const struct hparams *hp = &m->info->model->hp;
     int *ids = NULL, n = 0, rc = 0;
 
-    out->n = out->n_marks = 0;
+    out->n = out->n_marks = out->n_messages = 0;
     if (hp->add_bos && hp->bos >= 0)
         rc = ids_append(out, &hp->bos, 1, e);
     for (size_t i = 0; i < t->n_messages && rc == 0; i++) {
@@ -401,6 +414,11 @@ int prompt_make(const struct engine_info *info, struct prompt_history *h, const 
         rc = check_length(&s.out, info->context, e);
     if (rc == 0 && h)
         rc = history_begin(h, &s.out, d->raw ? h->dropped_messages : s.drop, info->context, e);
+    if (rc == 0 && !MEM_FIT(s.out.at, s.out.n + 2 * s.out.n_messages))
+        rc = error_set(e, ERR_MEMORY, "no memory for a prompt of %d tokens", s.out.n);
+    if (rc == 0 && s.out.n_messages)
+        memcpy(s.out.at + s.out.n, s.out.messages, 2 * (size_t)s.out.n_messages * sizeof(int));
+    mem_free(s.out.messages);
     if (rc < 0) {
         mem_free(s.out.at);
         return rc;
@@ -411,6 +429,7 @@ int prompt_make(const struct engine_info *info, struct prompt_history *h, const 
     out->n = s.out.n;
     memcpy(out->marks, s.out.marks, sizeof out->marks);
     out->n_marks = s.out.n_marks;
+    out->n_messages = s.out.n_messages;
     out->dropped_turns = s.drop ? count_turns(d, s.drop) : 0;
     return 0;
 }

@@ -330,6 +330,7 @@ static struct routing routing_of(const struct session *s, const struct span *spa
     size_t used = (size_t)f->model->hp.n_experts_used;
 
     return (struct routing){.session = s,
+                            .model = f->model,
                             .rows = span->rows,
                             .pos = span->pos,
                             .n_layers = f->model->hp.n_layers,
@@ -418,6 +419,11 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
         struct routing r = routing_of(s, span, row, !decode);
 
         g->observer(g->observer_ctx, &r);
+    }
+    if (g->config.routing) {
+        struct routing r = routing_of(s, span, row, !decode);
+
+        routing_tap_rows(s, &r, first);
     }
     s->counted = end;
     history_write(s, span, row);
@@ -508,7 +514,9 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
     hand_over(g, n, phase);
     g->trace.token = parts->session->n_tokens;
     g->pass_ns = clock_now();
-    rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e);
+    rc = g->config.routing ? routing_tap_begin(g, n, e) : 0;
+    if (rc == 0)
+        rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e);
     g->t.layer_at = 0;
     if (rc == 0)
         rc = pass_heads(g, n, e);
@@ -533,6 +541,8 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
         if (rc == ERR_DEVICE && f->resumes && s->checkpoints)
             s->n_tokens = checkpoints_resume(s->checkpoints, s->n_tokens);
     }
+    if (rc == 0 && g->config.routing)
+        rc = routing_tap_end(g, e);
     *again = rc == ERR_DEVICE && f->resumes;
     return rc < 0 ? rc : model_check(g->model, e);
 }

@@ -283,6 +283,8 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     if (n <= 0)
         return error_set(e, ERR_INPUT, "the prompt is empty");
     cached = r->scores || r->pooling ? 0 : common_prefix(s, ids, n);
+    if (g->config.routing && cached < s->n_tokens)
+        cached = 0;
     r->begin = clock_now();
     session_rewind(s, cached);
     r->kept = cached;
@@ -300,7 +302,7 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
     r->end = rc;
-    if (!r->scores && !r->pooling) {
+    if (!r->scores && !r->pooling && !g->config.routing) {
         prefix_sharing_choose(s);
         disk_sessions_choose(s);
     }

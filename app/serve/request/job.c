@@ -120,7 +120,7 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
     t->turn.sampling.seed += (uint64_t)(index % (int)w->n);
     t->turn.grammar = grammar_share(j->grammar);
     t->turn.begun = j->opening ? mem_string(j->opening) : NULL;
-    t->turn.prompt.ids = copy_ids(p->ids, p->n);
+    t->turn.prompt.ids = copy_ids(p->ids, p->n + 2 * p->n_messages);
     if (w->echo)
         t->prompt = copy_ids(p->ids, p->n);
     t->n_prompt = p->n;

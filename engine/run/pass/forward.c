@@ -737,14 +737,16 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
 {
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
-    size_t pairs = (size_t)(f->rows * hp->n_experts_used);
+    size_t pairs = (size_t)(f->rows * hp->n_experts_used),
+           scores = (size_t)f->rows * (size_t)hp->n_experts;
     struct route_job route = {.layer = layer,
                               .rows = f->rows,
                               .spans = f->spans,
                               .n_spans = f->n_spans,
                               .x = f->x,
                               .h = f->h,
-                              .scores = f->scores,
+                              .scores = f->kept_scores ? f->kept_scores + (size_t)layer * scores
+                                                       : f->scores,
                               .experts = f->experts + (size_t)layer * pairs,
                               .weights = f->weights + (size_t)layer * pairs,
                               .imposed = f->imposed};
@@ -925,7 +927,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             }
         }
         if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) &&
-            !(f->imposed && f->fused_device[layer] != 0)) {
+            !f->kept_scores && !(f->imposed && f->fused_device[layer] != 0)) {
             while (last < hp->n_layers && last - layer < fused &&
                    f->fused_device[last] == f->fused_device[layer])
                 last++;

@@ -50,7 +50,10 @@ struct forward {
     const struct plan *next;
     bool *hands_over;                      /* (max_rows), by span */
     uint64_t handover_ns, handover_bytes;  /* of the newest such pass */
-    const struct imposed_routing *imposed; /* for measuring only; NULL: the router chooses */
+    const struct imposed_routing *imposed; /* NULL: the router chooses */
+    /* (n_layers, rows, n_experts): where every layer's router scores of the newest pass go; layers
+     * are not fused then. NULL: nowhere */
+    float *kept_scores;
     /* After ERR_DEVICE: whether recomputing helps, and how many leading rows of each span's session
      * are still valid. */
     bool resumes;

@@ -54,7 +54,16 @@ struct prompt {
     /* ascending start positions of its newest messages and of the answer, where other prompts may
      * diverge (checkpoints.h) */
     int marks[PROMPT_MARKS], n_marks;
+    /* the messages, behind the n ids and in their memory: n_messages pairs of the position where
+     * one starts, ascending, and its enum role; 0: not known. What comes after the last one's start
+     * may be the beginning of the answer, which is a message too */
+    int n_messages;
 };
+
+static inline const int *prompt_messages(const struct prompt *p)
+{
+    return p->ids + p->n;
+}
 
 /* An embedding of a prompt, from the hidden states after the final norm. */
 enum embed_pooling {

@@ -97,8 +97,8 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
         x[i] = x[i] * *scale;
 }
 
-/* Experts and weights from the router's input of a row. */
-static void choose(const struct cpu_device *d, int layer, int pos,
+/* Experts and weights from the router's input of a row; place: of the row in imposed. */
+static void choose(const struct cpu_device *d, int layer, int place,
                    const struct imposed_routing *imposed, const float *h, float *scores,
                    int *experts, float *weights)
 {
@@ -116,14 +116,14 @@ static void choose(const struct cpu_device *d, int layer, int pos,
                   weights);
     for (int i = 0; i < n && d->model->layers[layer].expert_scale; i++)
         weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
-    if (imposed)
+    if (imposed) {
+        size_t at = (size_t)(layer * imposed->period + place) * (size_t)stride;
+
         for (int i = 0; i < n; i++) {
-            experts[i] =
-                imposed->experts[(size_t)(layer * imposed->period + pos % imposed->period) *
-                                     (size_t)stride +
-                                 (size_t)i];
-            weights[i] = 1.0f / (float)n;
+            experts[i] = imposed->experts[at + (size_t)i];
+            weights[i] = imposed->weights ? imposed->weights[at + (size_t)i] : 1.0f / (float)n;
         }
+    }
     if (s->shared) {
         experts[n] = s->experts;
         weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[s->experts]) : 1.0f;
@@ -134,16 +134,17 @@ static void choose(const struct cpu_device *d, int layer, int pos,
     }
 }
 
-void route_row(const struct cpu_device *d, int layer, int pos,
+void route_row(const struct cpu_device *d, int layer, int row,
                const struct imposed_routing *imposed, const float *x, float *h, float *second,
                float *scores, int *experts, float *weights)
 {
+    int place = !imposed ? 0 : imposed->by_row ? row : row_position(d, row) % imposed->period;
     const struct layer_shape *s = shape_of(d, layer);
     const struct layer_weights *w = &d->model->layers[layer];
     bool apart = shape_normed_rows(s) > 1;
 
     norm_row(d, &s->norms, apart ? &w->router_norm : &w->expert_norm, x, h);
-    choose(d, layer, pos, imposed, h, scores, experts, weights);
+    choose(d, layer, place, imposed, h, scores, experts, weights);
     if (apart) {
         norm_row(d, &s->norms, &w->routed_norm, x, h);
         norm_row(d, &s->norms, &w->expert_norm, x, second);
@@ -381,8 +382,8 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
     const struct layer_shape *shape = shape_of(d, layer);
     bool panels = false;
 
-    route_row(d, layer, row_position(d, 0), d->layers_job->imposed, x, s->row, s->second, s->router,
-              s->experts, s->weights);
+    route_row(d, layer, 0, d->layers_job->imposed, x, s->row, s->second, s->router, s->experts,
+              s->weights);
     for (int i = 0; i < shape_used(shape); i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
@@ -573,9 +574,8 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
               *h = panels ? d->threads[tid].row : place,
               *second = panels ? d->threads[tid].second : place2;
 
-        route_row(d, layer, row_position(d, t), d->layers_job->imposed,
-                  x + (size_t)t * (size_t)hidden, h, second, d->threads[tid].router,
-                  experts + t * stride, weights + t * stride);
+        route_row(d, layer, t, d->layers_job->imposed, x + (size_t)t * (size_t)hidden, h, second,
+                  d->threads[tid].router, experts + t * stride, weights + t * stride);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
         if (panels && apart)

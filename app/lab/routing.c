@@ -1,0 +1,88 @@
+/* See routing.h. */
+#include "app/lab/routing.h"
+
+#include "app/lab/record.h"
+#include "app/lab/replay.h"
+
+#include <string.h>
+
+/* One a run: main() opens and closes it, the engine's thread uses it in between. */
+static struct {
+    struct recorder *recorder;
+    struct routing_replay *replay;
+    struct routing_hooks hooks;
+} lab;
+
+static int begin(void *ctx, const struct engine_info *info, struct error *e)
+{
+    int rc = lab.recorder ? recorder_model(lab.recorder, info, e) : 0;
+
+    return rc == 0 && lab.replay ? routing_replay_model(lab.replay, info, e) : rc;
+}
+
+static int rows(void *ctx, const struct routing *r, struct error *e)
+{
+    return recorder_rows(lab.recorder, r, e);
+}
+
+static int impose(void *ctx, const struct session *s, int pos, const int *ids, int n,
+                  uint16_t *experts, float *weights, size_t stride, struct error *e)
+{
+    return routing_replay_rows(lab.replay, s, pos, ids, n, experts, weights, stride, e);
+}
+
+/* Modes that compute the user's text with one model, and no more than once. */
+static bool computes(const char *mode)
+{
+    static const char *const those[] = {
+        "chat",       "one-shot",         "batch",         "serve",  "embed",
+        "perplexity", "perplexity-lines", "kl-divergence", "choices"};
+
+    for (size_t i = 0; i < sizeof those / sizeof *those; i++)
+        if (!strcmp(mode, those[i]))
+            return true;
+    return false;
+}
+
+int routing_begin(const struct options *o, const char *mode, struct error *e)
+{
+    int rc;
+
+    if (o->routing_scores && !o->routing_trace)
+        return error_set(e, ERR_USAGE, "--routing-scores belongs to --routing-trace FILE");
+    if (!o->routing_trace && !o->routing_replay)
+        return 0;
+    if (o->connect)
+        return error_set(e, ERR_USAGE,
+                         "--routing-trace and --routing-replay are of a model on this machine: "
+                         "leave --connect away");
+    if (!computes(mode))
+        return error_set(e, ERR_USAGE,
+                         "--%s: not with --%s; routing is that of the chat, -p, --batch, --serve, "
+                         "--embed, --perplexity, --perplexity-lines, --kl-divergence and --choices",
+                         o->routing_trace ? "routing-trace" : "routing-replay", mode);
+    if (o->routing_trace &&
+        (rc = recorder_open(&lab.recorder, o->routing_trace, o->routing_scores, e)) < 0)
+        return rc;
+    if (o->routing_replay && (rc = routing_replay_open(&lab.replay, o->routing_replay, e)) < 0)
+        return rc;
+    lab.hooks = (struct routing_hooks){.begin = begin,
+                                       .rows = lab.recorder ? rows : NULL,
+                                       .impose = lab.replay ? impose : NULL,
+                                       .scores = o->routing_trace && o->routing_scores};
+    return 0;
+}
+
+const struct routing_hooks *routing_hooks_get(void)
+{
+    return lab.recorder || lab.replay ? &lab.hooks : NULL;
+}
+
+int routing_end(struct error *e)
+{
+    int rc = recorder_close(lab.recorder, e);
+
+    routing_replay_close(lab.replay);
+    memset(&lab, 0, sizeof lab);
+    return rc;
+}

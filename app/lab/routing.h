@@ -1,0 +1,18 @@
+/* --routing-trace, --routing-replay: recording what every answer's tokens chose, and giving them
+ * what others chose. One of them a run: opened before an engine is, closed after it; the engine's
+ * thread calls in between. */
+#ifndef APP_LAB_ROUTING_H
+#define APP_LAB_ROUTING_H
+
+#include "app/options/options.h"
+#include "engine/run/config.h"
+
+/* Checks the flags against the mode of this name (app/modes.h), and opens the trace to be replayed.
+ * ERR_USAGE, and errors of trace_open. */
+int routing_begin(const struct options *o, const char *mode, struct error *e);
+/* For engine_config.routing; NULL: neither was asked for. */
+const struct routing_hooks *routing_hooks_get(void);
+/* Finishes the trace; the first error counts. */
+int routing_end(struct error *e);
+
+#endif

@@ -1,0 +1,642 @@
+/* Routing traces: the same whatever computes them, replayed to the same text, readable after a
+ * kill; damaged files are refused; the report's figures are numpy's. With the real program on the
+ * bundled model. */
+#include "app/lab/record.h"
+#include "app/lab/replay.h"
+#include "app/lab/report.h"
+#include "app/setup/profile_file.h"
+#include "engine/base/mem.h"
+#include "engine/model/model.h"
+#include "engine/run/engine.h"
+#include "gpu/opencl.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROMPT "-p 'Tell me a story about a fox.' --temp 0.9 --seed 7 -n 90"
+
+static const char *program(void)
+{
+    static char path[600];
+    const char *build = getenv("CHECK_BUILD");
+
+    if (build && build[0] == '/')
+        snprintf(path, sizeof path, "%s/moetop", build);
+    else
+        snprintf(path, sizeof path, "%s/%s/moetop", support_root(),
+                 build ? build : "build/release");
+    return path;
+}
+
+/* Of the whole suite, made by main(): support_tmpdir's goes with the test that asks for it. */
+static char folder[] = "/tmp/moetop-routing-XXXXXX";
+
+static const char *at(const char *name)
+{
+    static char ring[8][400];
+    static int i;
+
+    i = (i + 1) & 7;
+    snprintf(ring[i], sizeof ring[i], "%s/%s", folder, name);
+    return ring[i];
+}
+
+/* A shell command in the folder of this test, $M the program with the bundled model, $T without;
+ * its exit code. */
+static int sh(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int sh(const char *format, ...)
+{
+    char command[4096];
+    va_list args;
+    int n, status;
+
+    n = snprintf(command, sizeof command, "cd '%s' || exit 99; T='%s'; M=\"$T -m %s\"; ", folder,
+                 program(), support_demo());
+    va_start(args, format);
+    vsnprintf(command + n, sizeof command - (size_t)n, format, args);
+    va_end(args);
+    status = system(command);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static struct trace *open_trace(const char *name)
+{
+    struct trace *t;
+    struct error e = {0};
+    int rc = trace_open(&t, at(name), &e);
+
+    ck_assert_msg(rc == 0, "%s", e.text);
+    return t;
+}
+
+static void same_traces(const struct trace *a, const struct trace *b)
+{
+    struct trace_columns c = trace_columns(&a->head);
+
+    ck_assert_uint_eq(a->n, b->n);
+    ck_assert_int_eq(a->head.scores, b->head.scores);
+    for (int k = 0; k < TRACE_COLUMN_COUNT; k++)
+        for (uint64_t i = 0; i < a->n && c.bytes[k]; i++)
+            ck_assert_msg(memcmp(trace_at(a, (enum trace_column)k, i),
+                                 trace_at(b, (enum trace_column)k, i), c.bytes[k]) == 0,
+                          "token %d, %s", (int)i, c.name[k]);
+}
+
+/* Traces that the tests start from: lines, with scores, columns. */
+static void setup(void)
+{
+    if (access(at("a.safetensors"), F_OK) == 0)
+        return;
+    ck_assert_int_eq(sh("$M " PROMPT " >text 2>err"), 0);
+    ck_assert_int_eq(sh("$M " PROMPT " --routing-trace a.jsonl >out 2>err && cmp out text"), 0);
+    ck_assert_int_eq(
+        sh("$M " PROMPT " --routing-trace s.jsonl --routing-scores >out 2>err && cmp out text"), 0);
+    ck_assert_int_eq(sh("$M " PROMPT " --routing-trace a.safetensors >out 2>err && cmp out text"),
+                     0);
+}
+
+START_TEST(formats_hold_the_same)
+{
+    struct trace *a = open_trace("a.jsonl"), *b = open_trace("a.safetensors");
+
+    same_traces(a, b);
+    ck_assert_uint_eq(a->n, 100); /* 11 of the prompt, 90 - 1 of the answer */
+    ck_assert_int_eq(a->sequences, 1);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(trace_int(a, COLUMN_POSITION, (uint64_t)i), i);
+        ck_assert_int_eq(trace_int(a, COLUMN_MESSAGE, (uint64_t)i), i >= 10);
+        ck_assert_int_eq(*trace_at(a, COLUMN_ROLE, (uint64_t)i), i >= 10 ? 2 : 1);
+        ck_assert_int_eq(*trace_at(a, COLUMN_ANSWER, (uint64_t)i), i >= 11);
+    }
+    trace_close(a);
+    trace_close(b);
+    ck_assert_int_eq(access(at("a.safetensors.part"), F_OK), -1);
+    /* scores beside it, and nothing else */
+    ck_assert_int_eq(sh("sed 's/,\"scores\":\\[[^]]*\\]//;s/\"scores\":true/\"scores\":false/' "
+                        "s.jsonl | cmp - a.jsonl"),
+                     0);
+}
+END_TEST
+
+static const char *const settings[] = {"-t 1",
+                                       "-t 3 -ub 7",
+                                       "--kernels scalar",
+                                       "--place gpu --device opencl:0",
+                                       "--place hot:2M --device opencl:0",
+                                       "--spec-type ngram",
+                                       "--spec-type lookup --spec-draft-n-max 4",
+                                       "--parallel 1 -ub 1"};
+
+START_TEST(settings_do_not_change_it)
+{
+    static struct device_info info[DEVICE_MAX];
+    const char *s = settings[_i];
+    char why[300];
+    int scored;
+
+    if (strstr(s, "opencl") && opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why) < 1) {
+        support_skip("no OpenCL device: %s", why);
+        return;
+    }
+    ck_assert_int_eq(sh("$M " PROMPT " %s --routing-trace b.jsonl >out 2>err", s), 0);
+    ck_assert_msg(sh("cmp a.jsonl b.jsonl && cmp out text") == 0, "%s", s);
+    scored = sh("$M " PROMPT " %s --routing-scores --routing-trace b.jsonl >out 2>err", s);
+    ck_assert_int_eq(scored, 0);
+    ck_assert_msg(sh("cmp s.jsonl b.jsonl && cmp out text") == 0, "%s", s);
+    ck_assert_int_eq(sh("$M " PROMPT " %s --routing-replay a.safetensors >out 2>err", s), 0);
+    ck_assert_msg(sh("cmp out text") == 0, "%s", s);
+}
+END_TEST
+
+START_TEST(replaying_gives_the_same_text)
+{
+    ck_assert_int_eq(
+        sh("$M " PROMPT " --routing-replay a.jsonl --routing-trace r.jsonl >out 2>err"), 0);
+    ck_assert_int_eq(sh("cmp out text && sed 's/\"replay\"/\"router\"/' r.jsonl | cmp - a.jsonl"),
+                     0);
+    ck_assert_int_eq(sh("! grep -q router r.jsonl"), 0);
+}
+END_TEST
+
+static const struct {
+    const char *args, *says;
+} refused[] = {
+    {"-p 'Another text.' -n 3 --routing-replay a.jsonl", "none of its 1 sequences begins"},
+    {"-p 'Tell me a story about a fox.' --temp 0.9 --seed 7 -n 99 --ignore-eos --routing-replay "
+     "a.jsonl",
+     "too short"},
+    {"-p 'Tell me a story about a fox.' --temp 0.9 --seed 8 -n 90 --routing-replay a.jsonl",
+     "the texts differ"},
+    {"-p x --routing-replay other.jsonl", "is of 8 layers of 17 experts"},
+    {"-p x --routing-replay /no/such.jsonl", "No such file"},
+};
+
+START_TEST(other_texts_are_refused)
+{
+    ck_assert_int_eq(sh("sed 's/\"experts\":16/\"experts\":17/' a.jsonl >other.jsonl"), 0);
+    ck_assert_int_eq(sh("$M %s >out 2>err", refused[_i].args), _i == 4 ? 5 : 1);
+    ck_assert_msg(sh("grep -q '%s' err", refused[_i].says) == 0, "%s", refused[_i].says);
+}
+END_TEST
+
+START_TEST(wrong_flags_are_refused)
+{
+    ck_assert_int_eq(sh("$M -p x --routing-trace b.txt >out 2>err"), 2);
+    ck_assert_int_eq(sh("$M -p x --routing-scores >out 2>err"), 2);
+    ck_assert_int_eq(sh("$M --tokenize --routing-trace b.jsonl >out 2>err </dev/null"), 2);
+    ck_assert_int_eq(sh("$M -p x --routing-trace /no/such/folder/b.jsonl >out 2>err"), 5);
+    ck_assert_int_eq(sh("ln -sf /dev/full full.jsonl; $M -p x --routing-trace full.jsonl >out "
+                        "2>err"),
+                     5);
+}
+END_TEST
+
+/* Lines that are answered side by side: whole sequences, from which each is replayed. */
+START_TEST(batches_have_sequences)
+{
+    static const char *const with[] = {"1", "3"};
+    struct trace *t;
+
+    ck_assert_int_eq(
+        sh("printf '%%s\\n' '{\"prompt\":\"A fox\"}' '{\"prompt\":\"A fox and a bear\"}' "
+           "'{\"prompt\":\"A fox\"}' >in"),
+        0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(sh("$M --batch in --parallel %s -n 20 --seed 3 --routing-trace b%d.jsonl "
+                            "2>err | grep -o '\"text\":\"[^\"]*' >out%d",
+                            with[i], i, i),
+                         0);
+    t = open_trace("b1.jsonl");
+    ck_assert_int_eq(t->sequences, 3);
+    trace_close(t);
+    ck_assert_int_eq(sh("cmp out0 out1"), 0);
+    ck_assert_int_eq(sh("for f in b0 b1; do tail -n +2 $f.jsonl | sed 's/\"sequence\":[0-9]*//' | "
+                        "sort >$f.sorted; done; cmp b0.sorted b1.sorted"),
+                     0);
+    ck_assert_int_eq(
+        sh("$M --batch in --parallel 3 -n 20 --seed 3 --routing-replay b0.jsonl 2>err | "
+           "grep -o '\"text\":\"[^\"]*' | cmp - out0"),
+        0);
+}
+END_TEST
+
+static double perplexity(const char *args)
+{
+    double value = 0;
+    FILE *f;
+
+    ck_assert_int_eq(sh("$T %s --perplexity default --chunks 8 -c 128 2>err >out", args), 0);
+    ck_assert_ptr_nonnull(f = fopen(at("out"), "r"));
+    ck_assert_int_eq(fscanf(f, "Final estimate: PPL = %lf", &value), 1);
+    fclose(f);
+    return value;
+}
+
+/* The loss of a quantisation with its own routing, and with the original's. */
+START_TEST(quantisation_with_the_originals_experts)
+{
+    char args[1200];
+    double exact, own, replayed, again;
+
+    ck_assert_int_eq(sh("$T --quantize q2_k %s q.gguf >out 2>err", support_demo()), 0);
+    snprintf(args, sizeof args, "-m %s --routing-trace p.safetensors", support_demo());
+    exact = perplexity(args);
+    snprintf(args, sizeof args, "-m %s --routing-replay p.safetensors", support_demo());
+    again = perplexity(args);
+    own = perplexity("-m q.gguf");
+    replayed = perplexity("-m q.gguf --routing-replay p.safetensors");
+    ck_assert(exact == again && own > exact);
+    ck_assert_msg(replayed != own && replayed > exact, "%g: %g, with the routing %g", exact, own,
+                  replayed);
+}
+END_TEST
+
+/* ---- the hooks ---- */
+
+struct seen {
+    struct routing observed; /* of the newest pass; its arrays are the engine's */
+    int rows, passes, wrong, scored;
+    int fail_at; /* the pass whose rows are refused; -1: none */
+};
+
+static void observe(void *ctx, const struct routing *r)
+{
+    ((struct seen *)ctx)->observed = *r;
+}
+
+/* The router's choice follows from the scores: the best one is chosen first. */
+static int best_score(const struct routing *r, int layer, int row)
+{
+    const float *s = r->scores + (size_t)layer * r->score_stride +
+                     (size_t)(row * r->model->hp.n_experts);
+    int best = 0;
+
+    for (int x = 1; x < r->model->hp.n_experts; x++)
+        if (s[x] > s[best])
+            best = x;
+    return best;
+}
+
+static int note(void *ctx, const struct routing *r, struct error *e)
+{
+    struct seen *s = ctx;
+    const struct routing *o = &s->observed;
+
+    s->wrong += r->rows != o->rows || r->pos != o->pos || r->ids != o->ids ||
+                r->experts != o->experts || r->weights != o->weights || r->imposed;
+    for (int l = 0; l < r->n_layers; l++)
+        for (int i = 0; i < r->rows && r->scores; i++)
+            s->scored += best_score(r, l, i) ==
+                         r->experts[(size_t)l * r->layer_stride + (size_t)(i * r->used)];
+    s->rows += r->rows;
+    return s->passes++ == s->fail_at ? error_set(e, ERR_IO, "the disk is full") : 0;
+}
+
+/* What observers see, whose rows check_golden compares with those of transformers; and a recorder's
+ * failure ends the evaluation. */
+START_TEST(hooks_see_what_observers_see)
+{
+    struct seen seen = {.fail_at = -1};
+    struct routing_hooks hooks = {.rows = note, .scores = _i == 1, .ctx = &seen};
+    struct engine_config c = {.model_path = support_demo(), .ubatch = 16, .routing = &hooks};
+    struct engine *g;
+    struct error e = {0};
+    int ids[60];
+
+    for (int i = 0; i < 60; i++)
+        ids[i] = 100 + 7 * i;
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    engine_observe(g, observe, &seen);
+    ck_assert_int_eq(engine_eval(g, ids, 50, NULL, false, &e), 0);
+    for (int i = 50; i < 60; i++)
+        ck_assert_int_eq(engine_eval(g, ids + i, 1, NULL, false, &e), 0);
+    ck_assert_int_eq(seen.rows, 60);
+    ck_assert_int_eq(seen.passes, 14);
+    ck_assert_int_eq(seen.wrong, 0);
+    ck_assert_int_eq(seen.scored, _i == 1 ? 60 * engine_info(g)->model->hp.n_layers : 0);
+    seen.fail_at = seen.passes;
+    ck_assert_int_eq(engine_eval(g, ids, 1, NULL, false, &e), ERR_IO);
+    ck_assert_str_eq(e.text, "the disk is full");
+    engine_close(g);
+}
+END_TEST
+
+/* ---- what a kill leaves ---- */
+
+START_TEST(a_kill_leaves_what_was_written)
+{
+    const char *name = _i ? "k.safetensors" : "k.jsonl", *left = _i ? "k.safetensors.part" : name;
+    struct trace *whole, *t;
+    struct trace_columns c;
+
+    ck_assert_int_eq(
+        sh("$M --perplexity default -c 128 --chunks 12 --routing-trace w.jsonl >out 2>err"), 0);
+    ck_assert_int_eq(
+        sh("rm -f k.*; $M --perplexity default -c 128 -t 1 --routing-trace %s >out 2>err & "
+           "p=$!; while [ $(cat %s 2>/dev/null | wc -c) -lt 60000 ]; do :; done; "
+           "kill -9 $p; wait $p; true",
+           name, left),
+        0);
+    whole = open_trace("w.jsonl");
+    t = open_trace(left);
+    c = trace_columns(&t->head);
+    ck_assert_uint_gt(t->n, 20);
+    ck_assert_uint_le(t->n, whole->n);
+    for (uint64_t i = 0; i < t->n; i++)
+        for (int k = 0; k < TRACE_COLUMN_COUNT; k++)
+            ck_assert(!c.bytes[k] || !memcmp(trace_at(t, (enum trace_column)k, i),
+                                             trace_at(whole, (enum trace_column)k, i), c.bytes[k]));
+    trace_close(t);
+    trace_close(whole);
+    ck_assert_int_eq(sh("$T --routing-report %s >out 2>err", left), 0);
+}
+END_TEST
+
+/* ---- damaged files ---- */
+
+static void write_bytes(const char *name, const char *data, size_t n)
+{
+    FILE *f = fopen(at(name), "wb");
+
+    ck_assert(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
+}
+
+static char *read_bytes(const char *name, size_t *n)
+{
+    FILE *f = fopen(at(name), "rb");
+    char *data = malloc(1 << 22);
+
+    ck_assert_ptr_nonnull(f);
+    *n = fread(data, 1, (1 << 22) - 1, f);
+    data[*n] = 0;
+    fclose(f);
+    return data;
+}
+
+/* Opens it; a report of what is accepted must come out. Returns whether it was accepted. */
+static bool survives(const char *name)
+{
+    struct trace_report r;
+    struct error e = {0};
+    struct trace *t;
+    json_t *o;
+
+    if (trace_open(&t, at(name), &e) < 0) {
+        ck_assert(e.text[0] && !strchr(e.text, '\n') && !t);
+        ck_assert_msg(e.code == ERR_INPUT, "%s", e.text);
+        return false;
+    }
+    if (trace_report_make(&r, t, &e) == 0) {
+        ck_assert_ptr_nonnull(o = report_figures_json(&r, 1, NULL));
+        json_decref(o);
+        trace_report_release(&r);
+    }
+    trace_close(t);
+    return true;
+}
+
+START_TEST(cut_files_are_noticed)
+{
+    size_t n, step;
+    char *data = read_bytes(_i ? "a.safetensors" : "a.jsonl", &n);
+    struct trace *t;
+
+    step = n / 60;
+    for (size_t cut = 0; cut < n; cut += step) {
+        bool taken;
+
+        write_bytes(_i ? "cut.safetensors" : "cut.jsonl", data, cut);
+        taken = survives(_i ? "cut.safetensors" : "cut.jsonl");
+        /* lines are good up to where they end; columns are not */
+        ck_assert_int_eq(taken, !_i && cut > (size_t)(strchr(data, '\n') - data));
+    }
+    if (!_i) {
+        write_bytes("cut.jsonl", data, n - 5);
+        t = open_trace("cut.jsonl");
+        ck_assert(t->torn && t->n == 99);
+        trace_close(t);
+    }
+    free(data);
+}
+END_TEST
+
+static const struct {
+    const char *from, *to;
+} changes[] = {
+    {"\"moetop_routing\":1", "\"moetop_routing\":2"},
+    {"\"layers\":8", "\"layers\":99999999999"},
+    {"\"layers\":8", "\"layers\":-8"},
+    {"\"slots\":2", "\"slots\":1"},
+    {"\"experts\":16", "\"experts\":4"},
+    {"\"routed\":[16", "\"routed\":[1"},
+    {"\"used\":[2", "\"used\":[70000"},
+    {"\"position\":1,", "\"position\":99999999999,"},
+    {"\"position\":1,", "\"position\":-1,"},
+    {"\"sequence\":0", "\"sequence\":7"},
+    {"\"token\":4095", "\"token\":-4095"},
+    {"\"token\":4095", "\"token\":1e999"},
+    {"\"role\":\"user\"", "\"role\":\"king\""},
+    {"\"layer\":1,", "\"layer\":8,"},
+    {"\"weights\":[1,1]", "\"weights\":[NaN,1]"},
+    {"\"weights\":[1,1]", "\"weights\":[1e39,1]"},
+    {"\"weights\":[1,1]", "\"weights\":[1]"},
+    {"\"experts\":[15,8]", "\"experts\":[15,15]"},
+    {"\"experts\":[15,8]", "\"experts\":[16,8]"},
+    {"\"experts\":[15,8]", "\"experts\":[15,8,3]"},
+    {"\"experts\":[15,8]", "\"experts\":[15,-2]"},
+    {"\"by\":\"router\"", "\"by\":7"},
+};
+
+START_TEST(wrong_values_are_refused)
+{
+    size_t n;
+    char *data = read_bytes("a.jsonl", &n), *at_text = strstr(data, changes[_i].from);
+    size_t before;
+    char *made = malloc(n + 100);
+
+    ck_assert_msg(at_text != NULL, "%s", changes[_i].from);
+    before = (size_t)(at_text - data);
+    snprintf(made, n + 100, "%.*s%s%s", (int)before, data, changes[_i].to,
+             at_text + strlen(changes[_i].from));
+    write_bytes("wrong.jsonl", made, strlen(made));
+    ck_assert_msg(!survives("wrong.jsonl"), "%s", changes[_i].to);
+    ck_assert_int_eq(sh("$T --routing-report wrong.jsonl >out 2>err"), 1);
+    ck_assert_int_eq(sh("test $(wc -l <err) = 1"), 0);
+    free(data);
+    free(made);
+}
+END_TEST
+
+/* One byte of the columns anything: refused, or a trace with a report. */
+START_TEST(any_byte_may_be_wrong)
+{
+    size_t n;
+    char *data = read_bytes("a.safetensors", &n);
+
+    for (size_t i = 0; i < n; i += n / 150) {
+        char was = data[i];
+
+        data[i] = (char)(was ^ (char)(0x80 | i % 127));
+        write_bytes("bit.safetensors", data, n);
+        survives("bit.safetensors");
+        data[i] = was;
+    }
+    free(data);
+}
+END_TEST
+
+/* ---- the report ---- */
+
+START_TEST(figures_by_hand)
+{
+    static const double counts[] = {4, 0, 2, 2}, other[] = {0, 8, 0, 0};
+    static const double table[] = {10, 20, 30, 40};
+    double room[4];
+    struct chi_square t = figure_chi_square(table, 2, 2),
+                      tests[3] = {{.p = 0.04, .dof = 1},
+                                  {.p = 0.01, .dof = 1},
+                                  {.p = 0.03, .dof = 1}},
+                      *all[3] = {&tests[0], &tests[1], &tests[2]};
+
+    ck_assert_double_eq_tol(figure_entropy(counts, 4), 1.5, 1e-12);
+    ck_assert_double_eq_tol(figure_gini(counts, 4, room), 0.375, 1e-12);
+    ck_assert_double_eq_tol(figure_max_mean(counts, 4), 2, 1e-12);
+    ck_assert_double_eq_tol(figure_divergence(counts, other, 4), 1, 1e-12);
+    ck_assert_double_eq_tol(figure_divergence(counts, counts, 4), 0, 1e-12);
+    ck_assert_int_eq(t.dof, 1);
+    ck_assert_double_eq_tol(t.chi2, 100.0 / 126, 1e-12);
+    ck_assert_double_eq_tol(t.p, erfc(sqrt(t.chi2 / 2)), 1e-12);
+    ck_assert_int_eq(figure_holm(all, 3, NULL), 0);
+    ck_assert_double_eq_tol(tests[1].p_holm, 0.03, 1e-12);
+    ck_assert_double_eq_tol(tests[2].p_holm, 0.06, 1e-12);
+    ck_assert_double_eq_tol(tests[0].p_holm, 0.06, 1e-12);
+}
+END_TEST
+
+static const char *python(void)
+{
+    static const char *const known[] = {"python3", "/work/venv/bin/python"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (sh("%s -c 'import numpy' 2>/dev/null", known[i]) == 0)
+            return known[i];
+    return NULL;
+}
+
+START_TEST(figures_are_numpys)
+{
+    const char *with = python();
+
+    if (!with) {
+        support_skip("python3 has no numpy");
+        return;
+    }
+    ck_assert_int_eq(sh("$T --quantize q4_0 %s q.gguf >out 2>err", support_demo()), 0);
+    ck_assert_int_eq(sh("$M --perplexity default -c 128 --routing-trace p.safetensors >out 2>err"),
+                     0);
+    ck_assert_int_eq(sh("$T -m q.gguf --perplexity default -c 128 --routing-trace q.jsonl "
+                        "--routing-scores >out 2>err"),
+                     0);
+    ck_assert_int_eq(sh("$T --routing-report s.jsonl --report-json s.json >out 2>err"), 0);
+    ck_assert_int_eq(sh("$T --routing-report p.safetensors --routing-report q.jsonl --report-json "
+                        "both.json --report-html both.html >out 2>err"),
+                     0);
+    ck_assert_int_eq(sh("%s %s s.json s.jsonl", with, support_path("tools/routing_report.py")), 0);
+    ck_assert_int_eq(sh("%s %s both.json p.safetensors q.jsonl", with,
+                        support_path("tools/routing_report.py")),
+                     0);
+    /* and the check itself notices a figure that is off by a ten-thousandth */
+    ck_assert_int_eq(sh("sed '0,/\"persistence\": 0\\.\\([0-9]\\)/s//\"persistence\": 0.0001\\1/' "
+                        "s.json >wrong.json; %s %s wrong.json s.jsonl >out",
+                        with, support_path("tools/routing_report.py")),
+                     1);
+}
+END_TEST
+
+START_TEST(a_page_stands_alone)
+{
+    ck_assert_int_eq(sh("$T --routing-report s.jsonl --report-html s.html --report-json - "
+                        ">s.json 2>err"),
+                     0);
+    ck_assert_int_eq(sh("grep -q '<svg' s.html && ! grep -qE '(src|href)=' s.html"), 0);
+    ck_assert_int_eq(sh("grep -q moetop-routing-report s.json"), 0);
+    ck_assert_int_eq(sh("$T --routing-report a --routing-report b --routing-report c 2>err >out"),
+                     2);
+}
+END_TEST
+
+/* SGLang's counts are written, and read again as a profile. */
+START_TEST(counts_become_a_profile)
+{
+    struct profile_facts facts;
+    struct error e = {0};
+    struct usage u;
+    double sum = 0;
+
+    static const char steps[] = "{\"logical_count\":[[[1,2],[3,4]],[[5,6],[7,8]]]}";
+
+    ck_assert_int_eq(sh("$T --routing-report a.jsonl --routing-counts counts.json >out 2>err"), 0);
+    ck_assert_msg(profile_read(&u, &facts, at("counts.json"), &e) == 0, "%s", e.text);
+    ck_assert(u.n_layers == 8 && u.n_experts == 16 && facts.hash == 0);
+    for (int x = 0; x < 16; x++)
+        sum += u.count[x];
+    ck_assert(sum == 200);
+    usage_release(&u);
+    profile_facts_release(&facts);
+    write_bytes("steps.json", steps, strlen(steps));
+    ck_assert_msg(profile_read(&u, &facts, at("steps.json"), &e) == 0, "%s", e.text);
+    ck_assert(u.n_layers == 2 && u.n_experts == 2 && u.count[0] == 6 && u.count[3] == 12);
+    usage_release(&u);
+    static const char *const bad[] = {
+        "[]", "[[]]", "[[1,2],[3]]", "[[1,-2]]", "[[\"a\"]]", "[[[1]],[[1],[2]]]", "[1]"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[100];
+
+        snprintf(text, sizeof text, "{\"logical_count\":%s}", bad[i]);
+        write_bytes("bad.json", text, strlen(text));
+        ck_assert_msg(profile_read(&u, &facts, at("bad.json"), &e) == ERR_INPUT, "%s", bad[i]);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("routing");
+    TCase *t = tcase_create("traces"), *files = tcase_create("files");
+    char command[100];
+    int rc;
+
+    if (!mkdtemp(folder))
+        return 1;
+
+    tcase_add_unchecked_fixture(t, setup, NULL);
+    tcase_add_test(t, formats_hold_the_same);
+    tcase_add_loop_test(t, settings_do_not_change_it, 0, sizeof settings / sizeof *settings);
+    tcase_add_test(t, replaying_gives_the_same_text);
+    tcase_add_loop_test(t, other_texts_are_refused, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(t, wrong_flags_are_refused);
+    tcase_add_test(t, batches_have_sequences);
+    tcase_add_test(t, quantisation_with_the_originals_experts);
+    tcase_add_loop_test(t, hooks_see_what_observers_see, 0, 2);
+    tcase_add_loop_test(t, a_kill_leaves_what_was_written, 0, 2);
+    suite_add_tcase(s, t);
+    tcase_add_unchecked_fixture(files, setup, NULL);
+    tcase_add_loop_test(files, cut_files_are_noticed, 0, 2);
+    tcase_add_loop_test(files, wrong_values_are_refused, 0, sizeof changes / sizeof *changes);
+    tcase_add_test(files, any_byte_may_be_wrong);
+    tcase_add_test(files, figures_by_hand);
+    tcase_add_test(files, figures_are_numpys);
+    tcase_add_test(files, a_page_stands_alone);
+    tcase_add_test(files, counts_become_a_profile);
+    suite_add_tcase(s, files);
+    rc = support_run(s);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) ? 1 : rc;
+}
