@@ -788,7 +788,7 @@ START_TEST(routing_can_be_imposed)
     float *plain = mem_alloc(n_vocab, sizeof *plain),
           *imposed = mem_alloc(n_vocab, sizeof *imposed);
     uint16_t *table = mem_alloc((size_t)hp->n_layers * 5 * row, sizeof *table);
-    struct imposed_routing r = {5, table};
+    struct imposed_routing r = {.period = 5, .experts = table};
     struct chosen c = {.want = &r};
     struct error e = {0};
     int ids[24];

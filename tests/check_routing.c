@@ -9,6 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
+#include "tests/golden.h"
 #include "tests/support.h"
 
 #include <math.h>
@@ -328,6 +329,114 @@ START_TEST(hooks_see_what_observers_see)
 }
 END_TEST
 
+/* ---- other models: dense layers, shared experts, groups, layers without a feed-forward ---- */
+
+static const char *const families[] = {"qwen3_next",   "deepseek_v3", "nemotron_h", "gpt_oss",
+                                       "ernie4_5_moe", "glm4_moe",    "lfm2_moe"};
+
+static int record_begin(void *ctx, const struct engine_info *info, struct error *e)
+{
+    return recorder_model(ctx, info, e);
+}
+
+static int record_rows(void *ctx, const struct routing *r, struct error *e)
+{
+    return recorder_rows(ctx, r, e);
+}
+
+static int replay_begin(void *ctx, const struct engine_info *info, struct error *e)
+{
+    return routing_replay_model(ctx, info, e);
+}
+
+static int replay_rows(void *ctx, const struct session *s, int pos, const int *ids, int rows,
+                       uint16_t *experts, float *weights, size_t stride, struct error *e)
+{
+    return routing_replay_rows(ctx, s, pos, ids, rows, experts, weights, stride, e);
+}
+
+/* Logits of the golden prompt's last token, computed in chunks of 7. */
+static float *logits_with(const char *model, const struct routing_hooks *hooks,
+                          const struct golden *golden)
+{
+    struct engine_config c = {.model_path = model,
+                              .context = 512,
+                              .ubatch = 64,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .convert = -1,
+                              .no_tokenizer = true,
+                              .exact = true, /* as the golden data */
+                              .routing = hooks};
+    float *logits = calloc((size_t)golden->n_vocab, sizeof *logits);
+    struct engine *g;
+    struct error e = {0};
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_eval_chunked(g, golden->input_ids, golden->n, 7, logits, false, &e) == 0,
+                  "%s: %s", model, e.text);
+    engine_close(g);
+    return logits;
+}
+
+/* Of the golden file's layer `l`, which is the model's `layer`. */
+static void same_as_golden(const struct trace *t, const struct golden *g, int l, int layer)
+{
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->used; k++) {
+            size_t theirs = (size_t)((l * g->n + i) * g->used + k);
+            int mine = 0;
+
+            while (mine < t->head.used[layer] &&
+                   trace_expert(t, (uint64_t)i, layer, mine) != g->experts[theirs])
+                mine++;
+            ck_assert_msg(mine < t->head.used[layer], "layer %d, token %d: no expert %d", layer, i,
+                          g->experts[theirs]);
+            ck_assert_float_eq_tol(trace_weight(t, (uint64_t)i, layer, mine), g->weights[theirs],
+                                   1e-4f);
+        }
+}
+
+START_TEST(families_are_recorded_and_replayed)
+{
+    char model[600], path[700], why[300];
+    struct recorder *recorder;
+    struct routing_replay *replay;
+    struct routing_hooks hooks = {.begin = record_begin, .rows = record_rows, .scores = _i & 1};
+    struct golden golden;
+    struct error e = {0};
+    float *plain, *recorded, *replayed;
+    size_t bytes;
+    struct trace *t;
+
+    snprintf(model, sizeof model, "%s", support_path("golden/families"));
+    snprintf(model + strlen(model), sizeof model - strlen(model), "/%s", families[_i]);
+    snprintf(path, sizeof path, "%s/golden.safetensors", model);
+    ck_assert_msg(golden_open(&golden, path, why, sizeof why) == 0, "%s", why);
+    bytes = (size_t)golden.n_vocab * sizeof *plain;
+    plain = logits_with(model, NULL, &golden);
+    ck_assert_int_eq(recorder_open(&recorder, at("family.safetensors"), hooks.scores, &e), 0);
+    hooks.ctx = recorder;
+    recorded = logits_with(model, &hooks, &golden);
+    ck_assert_msg(recorder_close(recorder, &e) == 0, "%s", e.text);
+    t = open_trace("family.safetensors");
+    ck_assert_int_eq((int)t->n, golden.n);
+    ck_assert_ptr_nonnull(golden.experts);
+    for (int l = 0; l < golden.n_layers; l++)
+        same_as_golden(t, &golden, l, golden.moe_layers ? golden.moe_layers[l] : l);
+    trace_close(t);
+    ck_assert_msg(routing_replay_open(&replay, at("family.safetensors"), &e) == 0, "%s", e.text);
+    hooks = (struct routing_hooks){.begin = replay_begin, .impose = replay_rows, .ctx = replay};
+    replayed = logits_with(model, &hooks, &golden);
+    routing_replay_close(replay);
+    ck_assert(memcmp(plain, recorded, bytes) == 0 && memcmp(plain, replayed, bytes) == 0);
+    free(plain);
+    free(recorded);
+    free(replayed);
+    golden_close(&golden);
+}
+END_TEST
+
 /* ---- what a kill leaves ---- */
 
 START_TEST(a_kill_leaves_what_was_written)
@@ -625,6 +734,8 @@ int main(void)
     tcase_add_test(t, batches_have_sequences);
     tcase_add_test(t, quantisation_with_the_originals_experts);
     tcase_add_loop_test(t, hooks_see_what_observers_see, 0, 2);
+    tcase_add_loop_test(t, families_are_recorded_and_replayed, 0,
+                        sizeof families / sizeof *families);
     tcase_add_loop_test(t, a_kill_leaves_what_was_written, 0, 2);
     suite_add_tcase(s, t);
     tcase_add_unchecked_fixture(files, setup, NULL);

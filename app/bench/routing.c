@@ -88,7 +88,8 @@ int bench_routing_init(struct imposed_routing *out, enum bench_routing kind, int
     mem_free(ranks);
     if (rc < 0)
         mem_free(table);
-    *out = (struct imposed_routing){rc < 0 ? 0 : period, rc < 0 ? NULL : table};
+    *out = (struct imposed_routing){.period = rc < 0 ? 0 : period,
+                                    .experts = rc < 0 ? NULL : table};
     return rc < 0 ? error_set(e, rc, "out of memory for the routing") : 0;
 }
 
