@@ -102,6 +102,11 @@ static const struct {
     {"mkdir -p $T/empty; $M -m $T/empty -p x", 3, "empty"},
     {"$M -m '' -p x", 2, "-m"},
     {"$M --doctor -m /no/such/model.gguf >$T/doctor", 1, "findings is bad"},
+    {"[ -e /usr/local/share/moetop ] && { echo '1 of 1 findings is bad' >&2; exit 1; }; "
+     "mkdir -p $T/alone && cp $M $T/alone/moetop && $T/alone/moetop --doctor >$T/doctor; s=$?; "
+     "grep -q 'the bundled model cannot be opened: models/' $T/doctor && "
+     "grep -q '^  moetop -hf ' $T/doctor && exit $s",
+     1, "findings is bad"},
     {"$M --doctor >/dev/full", 5, "No space left on device"},
     {"$M --json -p x", 2, "--json goes with --fit, --analyze or --doctor"},
     {"$M --doctor --json --report-json $T/d.json", 2, "leave one of the two away"},

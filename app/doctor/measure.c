@@ -66,27 +66,31 @@ static void ask_cache(struct doctor_asked *a, struct doctor_place *p, const stru
         snprintf(p->cache_why, sizeof p->cache_why, "%.290s", why.text);
 }
 
-/* The settings, for the bundled model where the chosen one is missing: the others are looked at
- * with them. */
+/* The settings, by which all models are looked at: they do not depend on the model. Where the chosen
+ * one is missing the bundled one stands in, and where that is missing any path that exists. */
 static int ask_setup(struct doctor_asked *a, const struct options *o, struct error *e)
 {
+    static char root[] = "/";
+    char *const stands_in[] = {NULL, root};
     int rc = engine_setup_init(o, &a->setup, &a->why);
-    struct options *bundled;
+    struct options *other;
 
-    if (rc != ERR_MODEL || !o->model) {
+    if (rc != ERR_MODEL) {
         if (rc < 0)
             *e = a->why;
         else
             a->why = (struct error){0};
         return rc;
     }
-    snprintf(a->chosen, sizeof a->chosen, "%s", o->model);
-    if (!(bundled = mem_alloc(1, sizeof *bundled)))
+    snprintf(a->chosen, sizeof a->chosen, "%s", o->model ? o->model : "the bundled model");
+    if (!(other = mem_alloc(1, sizeof *other)))
         return error_set(e, ERR_MEMORY, "out of memory for the doctor");
-    *bundled = *o;
-    bundled->model = NULL;
-    rc = engine_setup_init(bundled, &a->setup, e);
-    mem_free(bundled);
+    *other = *o;
+    for (int i = o->model ? 0 : 1; rc == ERR_MODEL && i < 2; i++) {
+        other->model = stands_in[i];
+        rc = engine_setup_init(other, &a->setup, e);
+    }
+    mem_free(other);
     return rc;
 }
 
@@ -204,6 +208,15 @@ static void measure_disk(struct doctor_measures *out)
     weight_file_close(f);
 }
 
+/* Why a model cannot be opened, without its name, which the finding begins with. */
+static void put_why(const struct error *why, const char *named, char *out, size_t size)
+{
+    size_t n = strlen(named);
+    bool begins = strncmp(why->text, named, n) == 0 && why->text[n] == ':';
+
+    snprintf(out, size, "%.290s", why->text + (begins ? n + 1 + (why->text[n + 1] == ' ') : 0));
+}
+
 static void measure_model(const struct doctor_asked *a, struct fit_look *look, const char *path,
                           struct doctor_measures *out)
 {
@@ -218,11 +231,7 @@ static void measure_model(const struct doctor_asked *a, struct fit_look *look, c
     m->chosen = strcmp(path, a->chosen) == 0;
     fit_row_look(look, path, row);
     if (row->why.code) {
-        size_t n = strlen(path);
-        bool named = strncmp(row->why.text, path, n) == 0 && row->why.text[n] == ':';
-
-        snprintf(m->why_not, sizeof m->why_not, "%.290s",
-                 row->why.text + (named ? n + 1 + (row->why.text[n + 1] == ' ') : 0));
+        put_why(&row->why, path, m->why_not, sizeof m->why_not);
     } else {
         m->bytes = row->file_bytes;
         m->fits = fit_fits(&row->fit);
@@ -254,7 +263,7 @@ static void measure_models(const struct doctor_asked *a, uint64_t held, struct d
         out->all_models++;
         snprintf(m->path, sizeof m->path, "%s", a->chosen);
         snprintf(m->name, sizeof m->name, "%.190s", a->chosen);
-        snprintf(m->why_not, sizeof m->why_not, "%.290s", a->why.text);
+        put_why(&a->why, a->chosen, m->why_not, sizeof m->why_not);
         m->chosen = true;
     } else {
         measure_model(a, &look, a->chosen, out);

@@ -150,7 +150,9 @@ void doctor_choose_commands(struct doctor *d)
         add_model_command(d, best, " -p Hi --compare cpu,gpu", "is the GPU faster with %s?");
     if (best)
         add_model_command(d, best, " --bench", "measure %s in llama-bench's terms");
+    else
+        add_command(d, "moetop -hf USER/REPO:Q4_K_M", "download a model of the Hugging Face Hub%s",
+                    "");
     add_command(d, "moetop --fit ~", "which models below your home folder fit%s", "");
     add_command(d, "moetop --list-devices", "test and measure every device%s", "");
-    add_command(d, "moetop", "the chat%s", "");
 }

@@ -118,3 +118,16 @@ check-musl: $(B)/gen/onnx.pb-c.h $(B)/gen/kernels.inc
 	$(Q)for f in $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(SRC)); do musl-gcc $(filter-out -MMD -MP,$(BASE_CFLAGS)) -w -fsyntax-only \
 	  -DMOETOP_PREFIX='"$(PREFIX)"' -idirafter /usr/include -idirafter /usr/include/$(shell $(CC) -print-multiarch) $$f || exit 1; done
 	@echo 'musl has all that is used; the vector kernels were not read'
+
+# Whether FreeBSD has all that engine/ uses: every file but the vector kernels is compiled with FreeBSD's headers, which Zig brings
+# (pip install ziglang), and of the other libraries with theirs from here.
+.PHONY: check-freebsd
+ZIG := $(or $(shell command -v zig),python3 -m ziglang)
+FREEBSD_HEADERS := CL hwloc hwloc.h jansson.h jansson_config.h oneapi openssl pcre2.h protobuf-c utf8proc.h
+check-freebsd: $(B)/gen/onnx.pb-c.h $(B)/gen/libraries.h
+	@$(ZIG) version >/dev/null || { echo 'make $@ needs zig: pip install ziglang' >&2; exit 1; }
+	$(Q)mkdir -p build/freebsd && for h in $(FREEBSD_HEADERS); do for d in /usr/include /usr/include/$(shell $(CC) -print-multiarch); do \
+	  [ ! -e $$d/$$h ] || cp -rL $$d/$$h build/freebsd/; done; done
+	$(Q)for f in $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(filter engine/%,$(SRC))); do $(ZIG) cc -target x86_64-freebsd \
+	  $(filter-out -MMD -MP,$(BASE_CFLAGS)) -w -O0 -idirafter build/freebsd -c -o build/freebsd/object $$f || exit 1; done
+	@echo 'FreeBSD has all that engine/ uses; the vector kernels were not compiled'

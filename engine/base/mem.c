@@ -42,6 +42,14 @@ static int may_allocate(void)
     return 1;
 }
 
+/* Where the system has huge pages on demand. */
+static void ask_huge(void *p, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+}
+
 /* Rows of activations are a page or more apart: without huge pages every row is a TLB miss. */
 static void want_huge(void *p, size_t bytes)
 {
@@ -49,7 +57,7 @@ static void want_huge(void *p, size_t bytes)
               end = ((uintptr_t)p + bytes) & ~(HUGE_PAGE - 1);
 
     if (end > begin)
-        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+        ask_huge((void *)begin, end - begin);
 }
 
 void *mem_alloc(size_t count, size_t size)
@@ -116,7 +124,7 @@ void *mem_pages(size_t bytes)
             munmap(p, (size_t)(aligned - p));
         if (p + want + extra > aligned + want)
             munmap(aligned + want, (size_t)(p + want + extra - (aligned + want)));
-        madvise(aligned, want, MADV_HUGEPAGE);
+        ask_huge(aligned, want);
     }
     atomic_fetch_add(&pages_total, want);
     return aligned;

@@ -186,7 +186,11 @@ size_t membw_far_bytes(void)
 
     /* the page cache is not free memory, but is reclaimed at once */
     if (left == UINT64_MAX)
+#ifdef _SC_AVPHYS_PAGES
         left = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+#else
+        left = (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
+#endif
     own = own > MOST_BYTES ? MOST_BYTES : own;
     own = own > left / 4 ? (size_t)(left / 4) : own;
     if (own >= LEAST_BYTES)

@@ -7,6 +7,7 @@
  * phase whose tasks are all done). `entry` counts the workers inside; a closed run cannot be
  * entered, and the caller waits only for the threads inside. */
 #include "engine/base/pool.h"
+#include "engine/base/futex.h"
 #include "engine/base/mem.h"
 #include "engine/base/one_thread.h"
 #include "engine/base/topology.h"
@@ -14,15 +15,16 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__FreeBSD__)
+#include <pthread_np.h>
+#endif
 
 /* longer than the imbalance of a decoding phase, shorter than a scheduler tick */
 #define SPIN_NS 60000
@@ -123,7 +125,7 @@ static void gate_reach(struct gate *g, unsigned until)
     while ((int)((now = atomic_load(&g->word)) - until) < 0) {
         atomic_fetch_add(&g->sleepers, 1);
         if (atomic_load(&g->word) == now)
-            syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+            futex_wait(&g->word, now);
         atomic_fetch_sub(&g->sleepers, 1);
     }
 }
@@ -137,7 +139,7 @@ static void gate_wait(struct gate *g, unsigned seen)
 static void gate_wake(struct gate *g)
 {
     if (atomic_load(&g->sleepers) > 0)
-        syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+        futex_wake(&g->word);
 }
 
 static void gate_open(struct gate *g)

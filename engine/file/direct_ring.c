@@ -6,12 +6,14 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <linux/io_uring.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <linux/io_uring.h>
+#endif
 
 /* A queue shared by kernel and program: indices are not wrapped, but masked at use. */
 struct shared {
@@ -39,6 +41,7 @@ struct direct_ring {
     struct request requests[DIRECT_RING_MOST];
 };
 
+#if defined(__linux__)
 static void *map(int fd, size_t bytes, off_t what)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
@@ -99,6 +102,75 @@ static void open_ring(struct direct_ring *r)
         close_ring(r);
 }
 
+/* Submits requests to the kernel and waits for some; returns how many were accepted, negative: an
+ * error. */
+static long enter(const struct direct_ring *r, unsigned submit, unsigned wait)
+{
+    long rc;
+
+    do
+        rc = syscall(SYS_io_uring_enter, r->fd, submit, wait, wait ? IORING_ENTER_GETEVENTS : 0,
+                     NULL, 0);
+    while (rc < 0 && errno == EINTR && wait);
+    return rc;
+}
+
+static bool submit(struct direct_ring *r, int number)
+{
+    const struct request *q = &r->requests[number];
+    unsigned tail = atomic_load_explicit(r->submit.tail, memory_order_relaxed),
+             at = tail & r->submit.mask;
+
+    r->entries[at] = (struct io_uring_sqe){.opcode = IORING_OP_READ,
+                                           .fd = q->span.fd,
+                                           .off = (uint64_t)q->span.at,
+                                           .addr = (uint64_t)(uintptr_t)q->buffer,
+                                           .len = (unsigned)q->span.bytes,
+                                           .user_data = (uint64_t)number};
+    r->order[at] = at;
+    atomic_store_explicit(r->submit.tail, tail + 1, memory_order_release);
+    if (enter(r, 1, 0) == 1)
+        return true;
+    atomic_store_explicit(r->submit.tail, tail, memory_order_release); /* it was not accepted */
+    return false;
+}
+
+/* The number of the next completed read, and its result. */
+static int wait_kernel(struct direct_ring *r, ssize_t *got)
+{
+    unsigned head = atomic_load_explicit(r->complete.head, memory_order_relaxed);
+    const struct io_uring_cqe *c = &r->done[head & r->complete.mask];
+    int number;
+
+    while (head == atomic_load_explicit(r->complete.tail, memory_order_acquire))
+        enter(r, 0, 1);
+    number = (int)c->user_data;
+    *got = c->res;
+    atomic_store_explicit(r->complete.head, head + 1, memory_order_release);
+    return number;
+}
+
+#else
+static void close_ring(struct direct_ring *r)
+{
+}
+
+static void open_ring(struct direct_ring *r)
+{
+}
+
+static bool submit(struct direct_ring *r, int number)
+{
+    return false;
+}
+
+static int wait_kernel(struct direct_ring *r, ssize_t *got)
+{
+    assert(false); /* submit accepts none */
+    return -1;
+}
+#endif
+
 int direct_ring_new(struct direct_ring **out, const struct direct_file *d, int depth,
                     struct error *e)
 {
@@ -133,39 +205,6 @@ int direct_ring_depth(const struct direct_ring *r)
     return r->depth;
 }
 
-/* Submits requests to the kernel and waits for some; returns how many were accepted, negative: an
- * error. */
-static long enter(const struct direct_ring *r, unsigned submit, unsigned wait)
-{
-    long rc;
-
-    do
-        rc = syscall(SYS_io_uring_enter, r->fd, submit, wait, wait ? IORING_ENTER_GETEVENTS : 0,
-                     NULL, 0);
-    while (rc < 0 && errno == EINTR && wait);
-    return rc;
-}
-
-static bool submit(struct direct_ring *r, int number)
-{
-    const struct request *q = &r->requests[number];
-    unsigned tail = atomic_load_explicit(r->submit.tail, memory_order_relaxed),
-             at = tail & r->submit.mask;
-
-    r->entries[at] = (struct io_uring_sqe){.opcode = IORING_OP_READ,
-                                           .fd = q->span.fd,
-                                           .off = (uint64_t)q->span.at,
-                                           .addr = (uint64_t)(uintptr_t)q->buffer,
-                                           .len = (unsigned)q->span.bytes,
-                                           .user_data = (uint64_t)number};
-    r->order[at] = at;
-    atomic_store_explicit(r->submit.tail, tail + 1, memory_order_release);
-    if (enter(r, 1, 0) == 1)
-        return true;
-    atomic_store_explicit(r->submit.tail, tail, memory_order_release); /* it was not accepted */
-    return false;
-}
-
 void direct_ring_begin(struct direct_ring *r, int number, const struct tensor_view *t,
                        size_t offset, size_t bytes, uint8_t *buffer)
 {
@@ -175,21 +214,6 @@ void direct_ring_begin(struct direct_ring *r, int number, const struct tensor_vi
     *q = (struct request){
         .span = direct_span(r->file, t, offset, bytes), .buffer = buffer, .busy = true};
     q->later = r->fd < 0 || q->span.bytes > INT32_MAX || !submit(r, number);
-}
-
-/* The number of the next completed read, and its result. */
-static int wait_kernel(struct direct_ring *r, ssize_t *got)
-{
-    unsigned head = atomic_load_explicit(r->complete.head, memory_order_relaxed);
-    const struct io_uring_cqe *c = &r->done[head & r->complete.mask];
-    int number;
-
-    while (head == atomic_load_explicit(r->complete.tail, memory_order_acquire))
-        enter(r, 0, 1);
-    number = (int)c->user_data;
-    *got = c->res;
-    atomic_store_explicit(r->complete.head, head + 1, memory_order_release);
-    return number;
 }
 
 static int one_later(const struct direct_ring *r)

@@ -75,6 +75,7 @@ static void put_key(struct gguf_writer *w, const char *key, uint32_t type)
 /* A file without a name until it is whole: a process that is killed leaves nothing behind. */
 static int open_nameless(struct gguf_writer *w)
 {
+#ifdef O_TMPFILE
     char folder[PATH_MAX];
 
     path_folder(w->path, folder, sizeof folder);
@@ -84,6 +85,7 @@ static int open_nameless(struct gguf_writer *w)
         return 0;
     if (w->fd >= 0)
         close(w->fd); /* no /proc: it could not be linked to a name */
+#endif
     return -1;
 }
 

@@ -222,8 +222,10 @@ static void *packer_main(void *arg)
            (i = pool_share_take(&l->mapping, 1, l->n_pieces)) < l->n_pieces)
         weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset,
                          l->pieces[i].bytes);
+#if defined(__linux__)
     if (!l->slow)
-        setpriority(PRIO_PROCESS, (id_t)gettid(), PACK_NICE); /* only this thread, on Linux */
+        setpriority(PRIO_PROCESS, (id_t)gettid(), PACK_NICE); /* only this thread: Linux' way */
+#endif
     pack_behind(l);
     return NULL;
 }

@@ -11,12 +11,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/fs.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <linux/fs.h>
+#endif
 
 #define INSIDE ((uint64_t)64 << 10) /* most bytes of a tensor stored in the graph */
 #define TELL ((uint64_t)16 << 20)   /* bytes between two progress calls */
@@ -310,7 +312,11 @@ static bool clone(const struct onnx_store *s, const char *path)
 {
     int from = open(path, O_RDONLY | O_CLOEXEC),
         to = open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+#ifdef FICLONE
     bool done = from >= 0 && to >= 0 && ioctl(to, FICLONE, from) == 0;
+#else
+    bool done = false;
+#endif
 
     if (from >= 0)
         close(from);

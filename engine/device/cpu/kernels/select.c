@@ -60,8 +60,12 @@ static int has_amx(void)
         !__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+#if defined(__linux__)
     return (a >> 17 & 3) == 3 &&
            syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+#else
+    return 0;
+#endif
 }
 #endif
 
