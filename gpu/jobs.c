@@ -290,8 +290,8 @@ static int norm_after(struct device *d, const struct block *b, int layer, int ro
 
     if (!s->after)
         return 0;
-    if (!s->before && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
-                       launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
+    if (norms_sum(s) && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
+                         launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
         return ERR_DEVICE;
     return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }

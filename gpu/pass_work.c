@@ -332,7 +332,7 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     add_matmul(d, p, &o, 1, rows);
     if (hp->residual_scale != 0.0f)
         add_plain(p, "scale_rows", rows, hp->hidden);
-    if (s->norms.after && !s->norms.before)
+    if (norms_sum(&s->norms))
         add_plain(p, "add", rows, hp->hidden);
     if (s->norms.after)
         add_norm(d, p, rows, 0);

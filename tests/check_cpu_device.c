@@ -68,7 +68,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
         ck_assert_int_eq(ops->wait(dev, &e), 0);
     }
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
-        x[i] = norms->after && !norms->before ? y[i] : x[i] + y[i];
+        x[i] = norms_sum(norms) ? y[i] : x[i] + y[i];
     struct route_job r = {.layer = layer,
                           .rows = rows,
                           .x = x,

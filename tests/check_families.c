@@ -28,7 +28,9 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "bailing_moe",     "bailing_moe_v2", "qwen2",
                                       "qwen3_vl_moe",    "lfm2",           "afmoe",
                                       "dots1",           "smollm3",        "gemma3",
-                                      "laguna"};
+                                      "laguna",          "olmo2",          "olmo3",
+                                      "flex_olmo",       "mellum",         "exaone_moe",
+                                      "solar_open"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -342,7 +342,7 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
             w->sinks = random_floats(t, (size_t)mix->heads, 3.0f, 0.0f, &seed);
         random_experts(t, s, &shape->ffn, w, &seed);
     }
-    if (hp->common.norms.before || !hp->common.norms.after)
+    if (!norms_sum(&hp->common.norms))
         t->model.output_norm = random_norm(t, s->hidden, &seed);
     if (hp->common.norms.kind != NORM_LAYER)
         t->model.output_norm.bias = NULL;

@@ -129,9 +129,10 @@ static void put_layer(struct strbuf *b, const struct layer_shape *s, enum kv_typ
     strbuf_puts(b, INDENT);
     put_ffn(b, &s->ffn);
     strbuf_printf(b, INDENT "%s %s", shape_norm_word(s->norms.kind),
-                  !s->norms.after   ? "before"
-                  : s->norms.before ? "before and after"
-                                    : "after");
+                  !s->norms.after        ? "before"
+                  : s->norms.before      ? "before and after"
+                  : norms_sum(&s->norms) ? "after"
+                                         : "after, of outputs");
     put_state(b, &state);
 }
 

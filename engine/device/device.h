@@ -90,8 +90,8 @@ struct span {
 };
 
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
- * output WITHOUT the residual: o_proj(attn(norm(x))) + bias, normed if norms.after; but with a norm
- * after and none before, y is the new residual stream, norm(x + ...). KV rows pos .. pos+rows-1 of
+ * output WITHOUT the residual: o_proj(attn(norm(x))) + bias, normed if norms.after; but if
+ * norms_sum, y is the new residual stream, norm(x + ...). KV rows pos .. pos+rows-1 of
  * a span's session are written, row i reads 0 .. pos+i (window permitting). In a layer with a ring
  * the row at p replaces the one state_room before it. A session has one span. spans NULL: all rows
  * are session 0's, from pos on, with the first rotary table. A layer with recurrent state continues

@@ -614,7 +614,7 @@ static int bind_around(struct binding *b, struct norm_weights *before, struct no
     const struct norms_shape *s = &hparams_layer(&b->model->hp, layer)->norms;
     int rc = s->before ? bind_norm(b, before, role, layer, e) : 0;
 
-    return rc || !s->after ? rc : bind_norm(b, after, s->before ? role_after : role, layer, e);
+    return rc || !s->after ? rc : bind_norm(b, after, norms_sum(s) ? role : role_after, layer, e);
 }
 
 /* Norms of a dense part and routed experts in parallel. */
@@ -758,7 +758,7 @@ static int bind_ends(struct binding *b, struct error *e)
         return rc;
     b->counted = &b->total.router_norms;
     if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
-        (m->hp.common.norms.before &&
+        (!norms_sum(&m->hp.common.norms) &&
          (rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e))))
         return rc;
     b->counted = &b->total.head;

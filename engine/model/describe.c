@@ -195,12 +195,19 @@ void describe_two_ropes(struct hparams *hp, struct describer *d, int period, boo
 
     describe_only(d, "rope_parameters.sliding_attention.rope_type", plain);
     describe_only(d, "rope_parameters.full_attention.rope_type", scaled);
+    describe_only(d, "rope_scaling.rope_type", scaled);
+    describe_only(d, "rope_scaling.type", scaled);
+    /* official codes read neither where the layers' own are expected */
+    describe_only(d, "rope_parameters.rope_type", plain);
+    describe_never(d, "rope_parameters.rope_theta");
     (void)describe_per_layer(d, hp, "layer_types");
     hp->second_rope.theta = hp->second_rope.theta > 0.0f ? hp->second_rope.theta : hp->rope_theta;
     hp->second_rope.dims = 0;
     for (int l = 0; l < hp->n_layers; l++) {
         struct mixer_shape *m = &hp->layers[l].mixer;
 
+        if (!m->window && describe_listed(d, "layer_types", l, "sliding_attention"))
+            describe_refuse(d, "layer %d has a window, but its config.json no sliding_window", l);
         if (!m->window || !describe_windowed(d, l, period, first_sees_all)) {
             m->window = 0;
             continue;

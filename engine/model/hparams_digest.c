@@ -87,6 +87,8 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
     FIELD(s->norms.eps);
     add_flag(d, s->norms.before);
     add_flag(d, s->norms.after);
+    if (s->norms.outputs) /* so that other models keep their numbers */
+        add_flag(d, true);
     add_flag(d, s->scaled);
 }
 

@@ -133,9 +133,16 @@ struct norms_shape {
     enum norm_kind kind;
     float eps;
     /* the operator; both: its output is normed as well (sandwich, Gemma); only after: the sum is,
-     * and there is none before the head (OPT-350m) */
-    bool before, after;
+     * and there is none before the head (OPT-350m); outputs: with after and without before, only
+     * the operator's output is normed (OLMo 2) */
+    bool before, after, outputs;
 };
+
+/* Whether the norm after an operator is that of its sum with the stream. */
+static inline bool norms_sum(const struct norms_shape *s)
+{
+    return s->after && !s->before && !s->outputs;
+}
 
 struct layer_shape {
     struct mixer_shape mixer;

@@ -145,10 +145,10 @@ static const char *around(struct network *n, int layer, const char *word,
     y = operate(n, layer, s->before ? network_norm(n, name[0], s, before, x) : x);
     if (!y)
         return NULL;
-    if (s->before && s->after)
+    if (s->after && !norms_sum(s))
         y = network_norm(n, name[1], s, after, y);
     x = ONNX(n->g, "Add", x, network_scale(n, y, n->m->hp.residual_scale));
-    return s->after && !s->before ? network_norm(n, name[1], s, after, x) : x;
+    return norms_sum(s) ? network_norm(n, name[1], s, after, x) : x;
 }
 
 static const char *layer(struct network *n, int l, const char *x)

@@ -229,9 +229,7 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
 /* Whether the output of a layer's operator replaces the stream: a norm after the sum. */
 static bool becomes(const struct expected *x, int layer)
 {
-    const struct norms_shape *s = &shape_of(x, layer)->norms;
-
-    return s->after && !s->before;
+    return norms_sum(&shape_of(x, layer)->norms);
 }
 
 int expected_attention(struct expected *x, const struct attention_job *j)

@@ -1,6 +1,8 @@
-/* Family glm4_moe: GLM-4.5. Names after modeling_glm4_moe.py (Hugging Face) and llama.cpp's
- * gguf-py/gguf/constants.py. Sigmoid scores with a bias for the choice; the layers behind the last
- * one predict further tokens and are not computed. Constant data. */
+/* Families glm4_moe (GLM-4.5) and solar_open (Upstage's Solar Open 100B: the same without norms of
+ * q and k, whole heads rotated, which GGUF calls glm4moe). Names after modeling_glm4_moe.py and
+ * modeling_solar_open.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py. Sigmoid scores
+ * with a bias for the choice; the layers behind the last one predict further tokens and are not
+ * computed. Constant data. */
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
@@ -46,4 +48,23 @@ const struct family family_glm4_moe = {
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
     .stops = stops,
+};
+
+static const char *const solar_stops[] = {"<|endoftext|>", "<|flush|>", "<|end|>", "<|calls|>",
+                                          NULL};
+
+const struct family family_solar_open = {
+    .name = "solar_open",
+    .exported = true,
+    .exported_as = &family_glm4_moe,
+    .json = {"SolarOpenForCausalLM", "solar_open"},
+    .shape = {.ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .part_unsaid = 1.0f,
+    .theta_unsaid = 1000000.0f,
+    .keys = keys,
+    .tensors = tensors,
+    .normalised = "norm_topk_prob",
+    ROPE_NAMES,
+    .stops = solar_stops,
 };

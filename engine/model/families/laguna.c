@@ -47,6 +47,35 @@ static const struct family_tensor tensors[] = {
 };
 /* clang-format on */
 
+/* clang-format off */
+static const struct family_key mellum_keys[] = {
+    KEYS_SIZES,
+    KEYS_POSITIONS_TWO(500000.0),
+    {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon"}, {"rms_norm_eps"},
+     1e-6, 1e-12, 1.0},
+    KEYS_EXPERTS("moe_intermediate_size"),
+    KEYS_END,
+};
+
+static const struct family_rename mellum_renamed[] = {
+    RENAMED_WINDOWS,
+    {NULL, NULL},
+};
+
+static const struct family_tensor mellum_tensors[] = {
+    TENSORS_ENDS,
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    TENSORS_QK_NORM,
+    TENSORS_EXPERTS,
+    TENSORS_DENSE,
+    TENSORS_END,
+};
+/* clang-format on */
+
+/* as its official code does */
+static const char *const mellum_ignored[] = {"mtp.*", NULL};
+static const char *const mellum_stops[] = {"<|endoftext|>", "<|im_end|>", NULL};
 static const char *const stops[] = {"</assistant>", NULL};
 
 /* One gate a head, or one for each value: config.json's word, or in GGUF the matrix's rows. */
@@ -69,16 +98,26 @@ static int heads_of(struct describer *d, int layer, int common)
     return describe_int_at(d, HEADS, layer, all);
 }
 
+static void refuse_one_rope(struct describer *d)
+{
+    if (!describe_is_gguf(d) &&
+        family_config(d->f, "rope_parameters.full_attention.rope_theta").type == META_NONE)
+        describe_refuse(d, "its config.json has no rope_parameters.full_attention.rope_theta");
+}
+
+/* Without layer_types every layer of config.json sees all. */
+static bool unlisted(const struct hparams *hp, struct describer *d)
+{
+    return !describe_is_gguf(d) && !describe_per_layer(d, hp, "layer_types");
+}
+
 static void layers(struct hparams *hp, struct describer *d)
 {
     describe_never(d, "moe_router_logit_softcapping");
     describe_never(d, "moe_apply_router_weight_on_input");
-    if (!describe_is_gguf(d) &&
-        family_config(d->f, "rope_parameters.full_attention").type == META_NONE &&
-        family_config(d->f, "rope_parameters.full_attention.rope_theta").type == META_NONE)
-        describe_refuse(d, "its config.json has no rope_parameters.full_attention");
-    if (!describe_is_gguf(d) && !describe_per_layer(d, hp, "layer_types"))
-        hp->common.mixer.window = 0;
+    refuse_one_rope(d);
+    for (int l = 0; l < hp->n_layers && unlisted(hp, d); l++)
+        hp->layers[l].mixer.window = 0;
     (void)describe_per_layer(d, hp, HEADS);
     describe_two_ropes(hp, d, 4, true);
     for (int l = 0; l < hp->n_layers; l++) {
@@ -91,6 +130,34 @@ static void layers(struct hparams *hp, struct describer *d)
         m->gate = gates(d, m, l);
     }
 }
+
+/* Files of llama.cpp have the window in three of four layers, those of its config.json alone in
+ * none. */
+static void mellum_layers(struct hparams *hp, struct describer *d)
+{
+    refuse_one_rope(d);
+    for (int l = 0; l < hp->n_layers && unlisted(hp, d); l++)
+        hp->layers[l].mixer.window = 0;
+    describe_two_ropes(hp, d, 4, false);
+}
+
+const struct family family_mellum = {
+    .name = "mellum",
+    .gguf = {"mellum"},
+    .exported = true,
+    .json = {"MellumForCausalLM", "mellum"},
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},
+              .ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .keys = mellum_keys,
+    .tensors = mellum_tensors,
+    .layers = mellum_layers,
+    .renamed = mellum_renamed,
+    .normalised = "norm_topk_prob",
+    ROPE_NAMES_TWO,
+    .ignored = mellum_ignored,
+    .stops = mellum_stops,
+};
 
 const struct family family_laguna = {
     .name = "laguna",

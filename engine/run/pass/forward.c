@@ -685,7 +685,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     const struct norms_shape *norms = &hparams_layer(&f->model->hp, layer)->norms;
-    bool becomes = norms->after && !norms->before;
+    bool becomes = norms_sum(norms);
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
     int rc;
 

@@ -567,10 +567,10 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
         size_t at = (size_t)t * (size_t)hidden;
         float *row = added + at;
 
-        if (!s->before)
+        if (norms_sum(s))
             d->k->add(row, x + at, hidden);
         norm_row(d, s, w, row, row);
-        if (residual && s->before)
+        if (residual && !norms_sum(s))
             d->k->add(residual + at, row, hidden);
         else if (residual)
             memcpy(residual + at, row, (size_t)hidden * sizeof *row);

@@ -73,10 +73,10 @@ static void add_normed(const struct cpu_device *d, int tid, int layer, const flo
         norm_row(d, &s->norms, &w->shared_after, out + s->ffn.used * stride, dense);
         d->k->add(sum, dense, hidden);
     }
-    if (s->norms.before)
+    if (!norms_sum(&s->norms))
         norm_row(d, &s->norms, &w->expert_after, sum, sum);
     d->k->add(x, sum, hidden);
-    if (!s->norms.before)
+    if (norms_sum(&s->norms))
         norm_row(d, &s->norms, &w->expert_after, x, x);
 }
 
