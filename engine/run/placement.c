@@ -384,9 +384,16 @@ int place_give_back(struct engine *g, int device, struct error *e)
 void place_device_lost(void *ctx, int device)
 {
     struct engine *g = ctx;
+    const struct device_slot *s = &g->slots[device];
+    char line[DEVICE_WHY + 80];
 
     cost_model_lost(g->cost_model, device);
     residency_lost(g->residency, g->in_force, device);
+    if (s->health.trouble != TROUBLE_WRONG || !g->config.wrong)
+        return;
+    snprintf(line, sizeof line, "%s computed wrongly: %s",
+             s->info.selector[0] ? s->info.selector : s->ops->name, s->health.why);
+    g->config.wrong(g->config.callback_ctx, line);
 }
 
 /* The newest request of a phase counts: drops a pending one, also of an answer that is over. */

@@ -129,7 +129,7 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     assert(max_rows > 0);
     memset(f, 0, sizeof *f);
     f->model = m;
-    f->slots = slots;
+    f->slots = f->audit.slots = slots;
     f->kv = kv;
     f->max_rows = max_rows;
     f->scratch_bytes = forward_footprint(&m->hp, max_rows);
@@ -155,6 +155,7 @@ void forward_release(struct forward *f)
 #define X(buffer, count) mem_free(f->buffer);
     OTHERS(X)
 #undef X
+    audit_release(&f->audit);
     memset(f, 0, sizeof *f);
 }
 
@@ -255,12 +256,55 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     if (f->hooks.notice)
         f->hooks.notice(f->hooks.ctx, line);
     if (s->lost) {
+        s->health.trouble = TROUBLE_LOST;
+        snprintf(s->health.why, sizeof s->health.why, "%s: %.250s", what, e->text);
         f->hooks.device_lost(f->hooks.ctx, device);
         forward_placed(f, f->plan, f->n_devices);
         rc = bring_home(f, device, e);
     }
     mem_guard_arm("forward");
     return rc;
+}
+
+/* An audit found that a device computes wrongly: it is disabled, and the token computed again. If
+ * all of its jobs before were audited, this pass alone; else everything. Always ERR_DEVICE. */
+static int demote(struct forward *f, int device, struct error *e)
+{
+    struct device_slot *s = &f->slots[device];
+    struct device_health *h = &s->health;
+    const char *name = s->info.selector[0] ? s->info.selector : s->ops->name;
+    bool all = h->audited + 1 < h->jobs;
+    char line[700];
+    int again = 0;
+
+    mem_guard_disarm();
+    s->lost = true;
+    h->trouble = TROUBLE_WRONG;
+    snprintf(h->why, sizeof h->why, "%s", f->audit.found);
+    f->hooks.device_lost(f->hooks.ctx, device);
+    forward_placed(f, f->plan, f->n_devices);
+    if (all && f->hooks.distrust)
+        again = f->hooks.distrust(f->hooks.ctx, device);
+    for (int i = 0; i < f->n_spans && all; i++)
+        f->resume_at[i] = 0;
+    if (!all)
+        bring_home(f, device, NULL);
+    f->resumes = true;
+    snprintf(line, sizeof line,
+             "%s computes wrongly: %s. It gets no more work; the CPU computes this token again%s",
+             name, h->why, all ? ", and everything before it" : "");
+    if (again)
+        snprintf(line + strlen(line), sizeof line - strlen(line), " (%d tokens)", again);
+    if (f->hooks.notice)
+        f->hooks.notice(f->hooks.ctx, line);
+    mem_guard_arm("forward");
+    return error_set(e, ERR_DEVICE, "%s computes wrongly: %s", name, h->why);
+}
+
+/* The result of an audit; ERR_DEVICE: continue from resume_at. */
+static int audited(struct forward *f, int device, int result, struct error *e)
+{
+    return result == 1 ? demote(f, device, e) : 0;
 }
 
 /* Copies the rows of a layer before those of this pass to a device. If no device has them any more
@@ -388,6 +432,21 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     f->deferred.layer = layer;
 }
 
+/* Whether a device's next job, a layer's attention, is audited; what that needs is copied. */
+static bool audit_begins(struct forward *f, int device, int layer)
+{
+    bool ready;
+
+    if (!audit_due(&f->audit, device, BLOCK_ATTENTION, layer))
+        return false;
+    mem_guard_disarm(); /* copying rows may allocate */
+    ready = audit_ready(&f->audit, layer, f->spans, f->n_spans);
+    mem_guard_arm("forward");
+    if (!ready)
+        audit_missed(&f->audit, device);
+    return ready;
+}
+
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     struct attention_job j = {.layer = layer,
@@ -403,7 +462,10 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         struct device_slot *s = &f->slots[d];
         uint64_t start = clock_now(), ns;
         int rc = kv_ensure(f, layer, d, e);
+        bool audit = rc == 0 && audit_begins(f, d, layer);
 
+        if (audit)
+            start = clock_now();
         if (rc == 0)
             rc = s->ops->attention(s->device, &j, e);
         if (rc == 0) {
@@ -421,7 +483,7 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
             count_cost(f, &s->attention, ns, 1);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
             rows_written(f, layer, d);
-            return 0;
+            return audit ? audited(f, d, audit_attention(&f->audit, d, &j), e) : 0;
         }
         state_void(f, layer, d);
         if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
@@ -578,6 +640,17 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
     return rc;
 }
 
+static int audit_of_experts(struct forward *f, int device, const struct experts_job *j,
+                            struct error *e)
+{
+    int result;
+
+    mem_guard_disarm(); /* experts may be read from disk */
+    result = audit_experts(&f->audit, device, j);
+    mem_guard_arm("forward");
+    return audited(f, device, result, e);
+}
+
 struct passing {
     struct forward *f;
     int device;
@@ -587,8 +660,10 @@ static int pass_batch(void *ctx, const struct experts_job *j, struct error *e)
 {
     const struct passing *p = ctx;
     struct device_slot *s = &p->f->slots[p->device];
+    bool audit = audit_due(&p->f->audit, p->device, BLOCK_EXPERT, j->layer);
+    int rc = finish(s, s->ops->experts(s->device, j, e), e);
 
-    return finish(s, s->ops->experts(s->device, j, e), e);
+    return rc == 0 && audit ? audit_of_experts(p->f, p->device, j, e) : rc;
 }
 
 /* Runs a device's experts that are on disk and streamed to it, before the resident ones; only the
@@ -625,14 +700,15 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
     uint64_t start[DEVICE_MAX] = {0};
+    bool audit[DEVICE_MAX] = {false};
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
         struct experts_job j;
         int passed = pass_experts(f, layer, d, e);
 
-        if (passed < 0 && passed != ERR_DEVICE) {
-            rc = passed; /* the disk's failure, not the device's */
+        if (passed < 0 && (passed != ERR_DEVICE || s->health.trouble == TROUBLE_WRONG)) {
+            rc = passed; /* the disk's failure, not the device's; or it was demoted */
             continue;
         }
         j = experts_of(f, layer, d);
@@ -645,6 +721,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (s->info.unified)
             share_memory(f, layer, d);
+        audit[d] = audit_due(&f->audit, d, BLOCK_EXPERT, layer);
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
         if (state[d] < 0)
@@ -677,6 +754,12 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         if (state[d] < 0 && rc == 0)
             rc = cpu_experts(f, layer, d, e);
     }
+    for (int d = 1; d < f->n_devices && rc == 0; d++)
+        if (audit[d] && state[d] == 1) {
+            struct experts_job j = experts_of(f, layer, d);
+
+            rc = audit_of_experts(f, d, &j, e);
+        }
     return rc;
 }
 
@@ -777,9 +860,9 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     return rc;
 }
 
-/* Layers first .. last - 1 in one job of one device. The residual stream is saved in case the
- * device fails half-way. */
-static int run_fused(struct forward *f, int first, int last, struct error *e)
+/* Layers first .. last - 1 in one job of one device; audit: a single one, compared with the CPU's.
+ * The residual stream is saved in case the device fails half-way. */
+static int run_fused(struct forward *f, int first, int last, bool audit, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float),
@@ -808,6 +891,13 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
         rc = kv_ensure(f, l, d, e);
     if (d)
         memcpy(f->x_before, f->x, bytes);
+    if (audit && rc == 0) {
+        mem_guard_disarm(); /* copying rows may allocate */
+        audit = audit_ready(&f->audit, first, f->spans, f->n_spans);
+        mem_guard_arm("forward");
+        if (!audit)
+            audit_missed(&f->audit, d);
+    }
     start = clock_now();
     if (rc == 0)
         rc = finish(s, s->ops->layers(s->device, &j, e), e);
@@ -819,7 +909,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
                 if (f->experts[(size_t)l * pairs + i] >= 0)
                     f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
         }
-        return 0;
+        return audit ? audited(f, d, audit_layer(&f->audit, d, &j, f->x_before, f->y), e) : 0;
     }
     for (int l = first; l < last; l++)
         state_void(f, l, d);
@@ -829,6 +919,12 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     for (int l = first; l < last && rc == 0; l++)
         rc = run_layer(f, l, true, e);
     return rc;
+}
+
+/* Whether the CPU can compute a whole layer, too; else its operators are audited one by one. */
+static bool audit_fuses(const struct forward *f, int layer)
+{
+    return !pages(f, layer) && fuses(&f->slots[0], layer);
 }
 
 /* Joins the hidden states with the embeddings in f->y. */
@@ -904,6 +1000,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
 {
     const struct hparams *hp = &f->model->hp;
     int rc, rows, layer = 0;
+    bool audit;
 
     assert(f->plan && n > 0);
     expert_cache_pass(f->model->cache);
@@ -929,7 +1026,14 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             while (last < hp->n_layers && last - layer < fused &&
                    f->fused_device[last] == f->fused_device[layer])
                 last++;
-            rc = run_fused(f, layer, last, e);
+            last = audit_reach(&f->audit, f->fused_device[layer], layer, last, &audit);
+            if (audit && !audit_fuses(f, layer)) {
+                f->audit.each = true;
+                rc = run_layer(f, layer, false, e);
+                f->audit.each = false;
+            } else {
+                rc = run_fused(f, layer, last, audit, e);
+            }
         } else {
             rc = run_layer(f, layer, false, e);
         }
@@ -964,14 +1068,19 @@ static int run_head(struct forward *f, const float *x, const float *const *stren
     mem_guard_arm("head");
     for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
-        uint64_t start = clock_now(), end;
+        uint64_t start, end;
+        bool audit = audit_due(&f->audit, d, BLOCK_HEAD, 0);
 
+        start = clock_now();
         rc = finish(s, s->ops->head(s->device, &j, e), e);
         end = clock_now();
         if (rc == 0) {
             count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
-            rc = scale_logits(f, logits, rows, e);
+            if (audit)
+                rc = audited(f, d, audit_head(&f->audit, d, &j), e);
+            if (rc == 0)
+                rc = scale_logits(f, logits, rows, e);
             break;
         }
         if (d == 0 || (rc = job_failed(f, d, "head", e)) < 0)

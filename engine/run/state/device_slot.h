@@ -4,6 +4,7 @@
 #define ENGINE_RUN_DEVICE_SLOT_H
 
 #include "engine/device/device.h"
+#include "engine/run/state/device_health.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +15,8 @@ struct device_slot {
     struct device *device;
     struct device_info info;
     int failures;
-    bool lost; /* failed twice: gets no more jobs */
+    bool lost; /* failed twice, or computed wrongly: gets no more jobs */
+    struct device_health health;
     /* Cost of single jobs in passes of one row, for planners: blocks computed, and in how many
      * jobs. */
     struct job_cost {
