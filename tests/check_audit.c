@@ -4,12 +4,14 @@
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
+#include "engine/run/state/slow_device.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #define TOKENS 24
 
@@ -100,6 +102,14 @@ static void tell(struct engine *g, struct heard *h, int max_tokens)
     ck_assert_int_eq(done.completion_tokens, max_tokens);
 }
 
+static const struct device_health *health(struct engine *g, int device)
+{
+    struct error e = {0};
+
+    engine_settle(g, &e);
+    return &engine_telemetry(g)->health[device];
+}
+
 /* What the CPU alone says. */
 static const char *reference(int max_tokens)
 {
@@ -109,14 +119,6 @@ static const char *reference(int max_tokens)
     tell(g, &h, max_tokens);
     engine_close(g);
     return h.text;
-}
-
-static const struct device_health *health(struct engine *g, int device)
-{
-    struct error e = {0};
-
-    engine_settle(g, &e);
-    return &engine_telemetry(g)->health[device];
 }
 
 static const char *const plans[] = {"gpu",       "experts-gpu", "attention-gpu", "layers:3",
@@ -276,6 +278,216 @@ START_TEST(the_other_device_stays)
 }
 END_TEST
 
+/* What this run wrote into the prompt cache goes too, and nothing more is written. */
+START_TEST(the_prompt_cache_is_withdrawn)
+{
+    static struct heard h;
+    char command[4400];
+
+    for (int k = 0; k < 2; k++) {
+        const char *folder = support_put(support_tmpdir(), k ? "right" : "wrong", "");
+        struct engine *g;
+
+        remove(folder);
+        fake_device_control(&(struct fake_control){.wrong_at = k ? 0 : 40, .wrong_on = true});
+        g = open_as(&(
+            struct setting){.backends = fused, .placement = "gpu", .audit = 300, .cache = folder});
+        for (int round = 0; round < 12 && !strstr(h.notices, "wrong"); round++) {
+            tell(g, &h, TOKENS);
+            while (engine_idle_step(g))
+                ;
+            engine_session_clear(g);
+        }
+        ck_assert_int_eq(strstr(h.notices, "wrong") != NULL, !k);
+        tell(g, &h, TOKENS);
+        engine_close(g);
+        snprintf(command, sizeof command, "ls '%s' | grep -qv '^weights-'", folder);
+        ck_assert_int_eq(system(command) == 0, k);
+        memset(&h, 0, sizeof h);
+    }
+    fake_device_control(NULL);
+}
+END_TEST
+
+/* ---- more than a device can do ---- */
+
+/* Jobs find no memory: the CPU computes them, blocks go back, the rest stays and works on. */
+START_TEST(a_device_out_of_memory_keeps_what_fits)
+{
+    const char *want = reference(TOKENS), *placement = plans[_i / 2];
+    static struct heard h;
+
+    for (long jobs = 0; jobs <= 40; jobs += 10) {
+        struct engine *g;
+        const struct device_health *x;
+        bool reached;
+
+        fake_device_control(&(struct fake_control){.memory_at = 30, .memory_jobs = jobs});
+        g = open_as(&(struct setting){
+            .backends = _i % 2 ? plain : fused, .placement = placement, .audit = 1});
+        tell(g, &h, TOKENS);
+        reached = fake_device_jobs() >= 30;
+        x = health(g, 1);
+        ck_assert_msg(strcmp(h.text, want) == 0, "%s, %ld jobs: %s", placement, jobs, h.text);
+        ck_assert_int_eq(x->trouble, reached ? TROUBLE_MEMORY : TROUBLE_NONE);
+        ck_assert(!engine_telemetry(g)->devices[1].failures == !reached);
+        ck_assert_int_eq(x->returned > 0, reached);
+        ck_assert(!reached ||
+                  strstr(h.notices, "is out of memory (fake device: no memory for job"));
+        if (reached && jobs == 0) {
+            ck_assert_int_eq(x->returned, 1);
+            ck_assert_ptr_nonnull(strstr(h.notices, "1 block goes back to the CPU"));
+            ck_assert(plan_uses_devices(engine_plan(g)));
+        }
+        engine_close(g);
+    }
+    fake_device_control(NULL);
+}
+END_TEST
+
+/* A device that is slow while it holds too much gives back until it is not. */
+START_TEST(a_slow_device_keeps_what_it_can_do)
+{
+    const char *want = reference(90);
+    static struct heard h;
+    struct engine *g;
+    const struct device_health *x;
+    uint64_t bytes;
+
+    fake_device_control(
+        &(struct fake_control){.slow_at = _i ? 320 : 40, .slow_us = 60000, .slow_bytes = 3 << 20});
+    g = open_as(&(struct setting){.backends = _i ? plain : fused, .placement = "gpu"});
+    tell(g, &h, 90);
+    x = health(g, 1);
+    ck_assert_str_eq(h.text, want);
+    ck_assert_msg(x->trouble == TROUBLE_SLOW, "%s", h.notices);
+    ck_assert_ptr_nonnull(
+        strstr(h.notices, "fake:0 has become slow (jobs take more than ten times"));
+    ck_assert_ptr_nonnull(strstr(h.notices, "1 block goes back"));
+    ck_assert_ptr_nonnull(strstr(h.notices, "2 blocks go back"));
+    bytes = engine_telemetry(g)->devices[1].weight_bytes;
+    printf("%d blocks went back, %llu bytes stayed\n", x->returned, (unsigned long long)bytes);
+    ck_assert_uint_le(bytes, 3 << 20);
+    ck_assert_uint_gt(bytes, 0);
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
+/* What is slow, and what is not. */
+START_TEST(slow_is_ten_times_the_median_several_times)
+{
+    struct slow_device s = {0};
+    uint64_t now = CLOCK_SECOND;
+    struct slow_job j = {.kind = SLOW_EXPERTS, .rows = 1, .depth = 100, .units = 4};
+    int sure = 0;
+
+#define JOB(ms, share)                                         \
+    (j.start_ns = now, j.end_ns = now += (uint64_t)((ms)*1e6), \
+     j.waited_ns = (uint64_t)((double)(j.end_ns - j.start_ns) * (share)), slow_device_job(&s, &j))
+    for (int i = 0; i < 20; i++)
+        ck_assert_int_ne(JOB(8, 1), SLOW_SURE);
+    for (int i = 0; i < 100; i++) /* nine times is not ten; noise is not in a row */
+        ck_assert_int_eq(JOB(i % 4 ? 8 : 75, 1), SLOW_NOT);
+    for (int i = 0; i < 100; i++)
+        ck_assert_int_ne(JOB(i % 4 ? 400 : 8, 1), SLOW_SURE);
+    for (int i = 0; i < 100; i++) /* something else was computed meanwhile */
+        ck_assert_int_ne(JOB(400, 0.2), SLOW_SURE);
+    for (int i = 0; i < 100; i++) { /* the first job after a pause */
+        now += 2 * CLOCK_SECOND;
+        ck_assert_int_eq(JOB(400, 1), SLOW_UNKNOWN);
+    }
+    j.depth = 50000; /* nothing is known of such jobs */
+    ck_assert_int_eq(JOB(400, 1), SLOW_UNKNOWN);
+    j.depth = 100;
+    j.kind = SLOW_HEAD;
+    ck_assert_int_eq(JOB(400, 1), SLOW_UNKNOWN);
+    j.kind = SLOW_EXPERTS;
+    ck_assert_int_eq(JOB(8, 1), SLOW_NOT);
+    for (int i = 0; i < 20; i++) {
+        if (i < 3)
+            ck_assert_int_eq(JOB(100, 1), SLOW_UNKNOWN);
+        else
+            sure += JOB(100, 1) == SLOW_SURE;
+    }
+    ck_assert_int_eq(sure, 9); /* the fourth, then every second */
+    j.units = 400;             /* so many experts take so long */
+    ck_assert_int_eq(JOB(400, 1), SLOW_NOT);
+#undef JOB
+}
+END_TEST
+
+/* ---- the program ---- */
+
+static char out[65536], err[65536];
+
+static void read_back(const char *name, char *text, size_t size)
+{
+    char path[4300];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
+    f = fopen(path, "r");
+    ck_assert(f != NULL);
+    text[fread(text, 1, size - 1, f)] = 0;
+    fclose(f);
+}
+
+/* The program with a faulty device (tests/faulty.c); its exit status. */
+static int run(const char *fault, const char *flags)
+{
+    char line[8192];
+    const char *build = getenv("CHECK_BUILD");
+    int status;
+
+    snprintf(line, sizeof line,
+             "cd '%s' && T='%s' && export XDG_CONFIG_HOME=$T/none XDG_STATE_HOME=$T/state "
+             "XDG_CACHE_HOME=$T/cache FAULT=%s && %s/tests/faulty -m "
+             "configs/models/tiny-storyteller-Q8_0.gguf -p 'Tell me a story about a fox.' --temp "
+             "0.9 --seed 7 -n 40 %s >$T/out 2>$T/err </dev/null",
+             support_root(), support_tmpdir(), fault, build ? build : "build/release", flags);
+    status = system(line);
+    read_back("out", out, sizeof out);
+    read_back("err", err, sizeof err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#define SAYS(text, what) ck_assert_msg(strstr(text, what) != NULL, "no %s: %s", what, text)
+
+START_TEST(the_program_says_so)
+{
+    static char want[65536];
+
+    ck_assert_msg(run("none", "--place cpu") == 0, "%s", err);
+    memcpy(want, out, sizeof want);
+    ck_assert_msg(run("none", "--place gpu --audit 1 --stats") == 0, "%s", err);
+    ck_assert_str_eq(out, want);
+    SAYS(err, "jobs audited, all equal");
+    ck_assert_msg(run("none", "--place gpu --audit 0 --stats") == 0, "%s", err);
+    SAYS(err, "no audits (--audit)");
+    /* one bit: the text is right, the exit code is not 0 */
+    ck_assert_msg(run("wrong:30", "--place gpu --audit 1 --stats") == 6, "%s", err);
+    ck_assert_str_eq(out, want);
+    SAYS(err, "fake:0 computes wrongly: ");
+    SAYS(err, "input checksum ");
+    SAYS(err, "WRONG: ");
+    SAYS(err, "moetop: fake:0 computed wrongly: ");
+    ck_assert_msg(run("wrong:30", "--place gpu --audit 1 --stats-json $T/json") == 6, "%s", err);
+    read_back("json", out, sizeof out);
+    SAYS(out, "\"trouble\": \"wrong\"");
+    SAYS(out, "\"auditable\": ");
+    ck_assert_msg(run("memory:30", "--place gpu --stats") == 0, "%s", err);
+    ck_assert_str_eq(out, want);
+    SAYS(err, "OUT OF MEMORY: ");
+    SAYS(err, "went back to the CPU");
+    ck_assert_msg(run("lost:60", "--place gpu --stats") == 0, "%s", err);
+    ck_assert_str_eq(out, want);
+    SAYS(err, "LOST: ");
+    ck_assert_msg(run("none", "--audit -1") == 2, "%s", err);
+    ck_assert_msg(run("none", "--audit often") == 2, "%s", err);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("audit");
@@ -285,6 +497,11 @@ static Suite *suite(void)
     tcase_add_loop_test(t, one_wrong_bit_is_found, 0, 2 * FIXED_PLANS);
     tcase_add_loop_test(t, everything_before_is_computed_again, 0, PLANS);
     tcase_add_test(t, the_other_device_stays);
+    tcase_add_test(t, the_prompt_cache_is_withdrawn);
+    tcase_add_loop_test(t, a_device_out_of_memory_keeps_what_fits, 0, 2 * FIXED_PLANS);
+    tcase_add_loop_test(t, a_slow_device_keeps_what_it_can_do, 0, 2);
+    tcase_add_test(t, slow_is_ten_times_the_median_several_times);
+    tcase_add_test(t, the_program_says_so);
     suite_add_tcase(s, t);
     return s;
 }

@@ -240,6 +240,44 @@ static int bring_home(struct forward *f, int device, struct error *e)
     return rc ? error_set(e, ERR_DEVICE, "a device failed and took cached keys with it") : 0;
 }
 
+/* A device needs less to do: the engine takes blocks from it before the next pass. */
+static void strained(struct forward *f, int device, enum device_trouble trouble, const char *why)
+{
+    struct device_slot *s = &f->slots[device];
+
+    s->strained = true;
+    s->health.trouble = trouble;
+    snprintf(s->health.why, sizeof s->health.why, "%.300s", why);
+}
+
+/* A job of a device other than the CPU was done: is it slow? */
+static void watch(struct forward *f, int device, enum slow_kind kind, int units, uint64_t start,
+                  uint64_t end, uint64_t waited)
+{
+    struct device_slot *s = &f->slots[device];
+    struct slow_job j = {.kind = kind,
+                         .rows = f->rows,
+                         .units = units,
+                         .start_ns = start,
+                         .end_ns = end,
+                         .waited_ns = waited};
+    enum slow_verdict v;
+    char why[100];
+
+    if (!device)
+        return;
+    for (int i = 0; i < f->n_spans; i++)
+        j.depth = f->spans[i].pos > j.depth ? f->spans[i].pos : j.depth;
+    v = slow_device_job(&s->pace, &j);
+    if (v == SLOW_NOT && s->health.trouble == TROUBLE_SLOW)
+        s->strains = 0;
+    if (v != SLOW_SURE)
+        return;
+    snprintf(why, sizeof why, "jobs take more than ten times their median, the newest %.1f ms",
+             (double)(end - start) * 1e-6);
+    strained(f, device, TROUBLE_SLOW, why);
+}
+
 /* A job of a device other than the CPU failed: reports it, and disables the device the second time.
  * 0: run the job on the CPU; ERR_DEVICE: continue from resume_at. */
 static int job_failed(struct forward *f, int device, const char *what, struct error *e)
@@ -248,6 +286,10 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     char line[700];
     int rc = 0;
 
+    if (e->code == ERR_MEMORY) {
+        strained(f, device, TROUBLE_MEMORY, e->text);
+        return 0;
+    }
     mem_guard_disarm(); /* reporting a failure and copying rows may allocate */
     s->lost = s->failures++ > 0;
     snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the answer continues",
@@ -462,24 +504,26 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         struct device_slot *s = &f->slots[d];
         uint64_t start = clock_now(), ns;
         int rc = kv_ensure(f, layer, d, e);
-        bool audit = rc == 0 && audit_begins(f, d, layer);
+        bool audit = rc == 0 && audit_begins(f, d, layer), deferred;
 
         if (audit)
             start = clock_now();
         if (rc == 0)
             rc = s->ops->attention(s->device, &j, e);
+        deferred = f->deferred.n > 0;
         if (rc == 0) {
-            struct error deferred;
-            int deferred_rc = run_deferred(f, &deferred);
+            struct error late;
+            int deferred_rc = run_deferred(f, &late);
 
             rc = finish(s, 0, e);
             if (deferred_rc < 0 && e)
-                *e = deferred;
+                *e = late;
             if (deferred_rc < 0)
                 return deferred_rc;
         }
         if (rc == 0) {
             ns = clock_now() - start;
+            watch(f, d, SLOW_ATTENTION, 1, start, start + ns, deferred ? 0 : ns);
             count_cost(f, &s->attention, ns, 1);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
             rows_written(f, layer, d);
@@ -663,6 +707,8 @@ static int pass_batch(void *ctx, const struct experts_job *j, struct error *e)
     bool audit = audit_due(&p->f->audit, p->device, BLOCK_EXPERT, j->layer);
     int rc = finish(s, s->ops->experts(s->device, j, e), e);
 
+    if (rc == ERR_MEMORY) /* of the device: not that of the cache on disk */
+        return ERR_DEVICE;
     return rc == 0 && audit ? audit_of_experts(p->f, p->device, j, e) : rc;
 }
 
@@ -700,6 +746,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
     uint64_t start[DEVICE_MAX] = {0};
+    uint64_t beside = 0; /* when the CPU's own were done */
     bool audit[DEVICE_MAX] = {false};
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
@@ -733,6 +780,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         share_memory(f, layer, 0);
         rc = cpu_experts(f, layer, 0, e);
     }
+    beside = clock_now();
     for (int d = 1; d < f->n_devices; d++) {
         struct device_slot *s = &f->slots[d];
         struct error failed = {0};
@@ -746,6 +794,9 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (state[d] == 1) {
             end = clock_now();
+            watch(f, d, SLOW_EXPERTS, f->n_groups[d], start[d], end,
+                  f->n_groups[0] ? end - beside : end - start[d]);
+            beside = end; /* the next one may have been waiting */
             /* else it may have finished before the CPU: the time is unknown */
             if (!f->n_groups[0])
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
@@ -902,6 +953,8 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
     if (rc == 0)
         rc = finish(s, s->ops->layers(s->device, &j, e), e);
     if (rc == 0) {
+        if (!audit)
+            watch(f, d, SLOW_LAYERS, last - first, start, clock_now(), clock_now() - start);
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
         for (int l = first; l < last; l++) {
             rows_written(f, l, d);
@@ -1075,6 +1128,7 @@ static int run_head(struct forward *f, const float *x, const float *const *stren
         rc = finish(s, s->ops->head(s->device, &j, e), e);
         end = clock_now();
         if (rc == 0) {
+            watch(f, d, SLOW_HEAD, rows, start, end, end - start);
             count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
             if (audit)
