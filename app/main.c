@@ -12,6 +12,7 @@
 #include "app/options/options.h"
 #include "app/common/paths.h"
 #include "app/common/signals.h"
+#include "app/common/wrong_device.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/membw.h"
@@ -206,6 +207,8 @@ int main(int argc, char **argv)
 {
     static struct options o;
     struct error e = {0};
+    char line[700];
+    bool wrong = false;
     int rc, log_fd = -1;
 
     fill_descriptors();
@@ -226,11 +229,15 @@ int main(int argc, char **argv)
         devices_guard(paths_cache(o.cache_dir), o.list_devices);
     if (rc >= 0 && (rc = run_mode(&o, &e)) >= 0)
         rc = flush_stdout(&e);
+    if (rc >= 0 && (wrong = wrong_device_found(line, sizeof line)))
+        fprintf(stderr, "moetop: %s\n", line);
     if (rc < 0 && e.text[0])
         log_write(LOG_LEVEL_ERROR, "%s", e.text);
     if (rc < 0 && e.text[0])
         fprintf(stderr, "moetop: %s\n", e.text);
     log_close(&o, log_fd);
     options_release(&o);
+    if (wrong)
+        return WRONG_DEVICE_EXIT;
     return rc < 0 && output_is_gone() ? OUTPUT_EXIT_GONE : error_exit_code(rc);
 }

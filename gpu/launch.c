@@ -16,8 +16,11 @@ int cl_check(struct device *d, cl_int code, const char *what, struct error *e)
         code == CL_INVALID_COMMAND_QUEUE)
         d->lost = true;
     d->stats.failures++;
-    return error_set(e, ERR_DEVICE, "OpenCL %s: %s failed: %s", d->target.info.name, what,
-                     opencl_word(code));
+    return error_set(e,
+                     code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_HOST_MEMORY
+                         ? ERR_MEMORY
+                         : ERR_DEVICE,
+                     "OpenCL %s: %s failed: %s", d->target.info.name, what, opencl_word(code));
 }
 
 void log_line(struct device *d, const char *line)

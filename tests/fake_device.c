@@ -20,7 +20,7 @@ struct fake {
     /* bytes of each block that are there: layers, then layers * experts, then the head */
     uint64_t *put;
     struct experts_job pending; /* done when waited for */
-    bool has_pending, streams;
+    bool has_pending, streams, pending_wrong;
     struct {
         int layer, expert;
         bool guessed, wanted;
@@ -32,7 +32,7 @@ struct fake {
 
 static struct fake_control control;
 static const struct device_ops *over = &cpu_device_ops;
-static long calls;
+static long calls, jobs;
 static struct fake_work work;
 static uint64_t largest;
 static atomic_bool may_open;
@@ -40,7 +40,7 @@ static atomic_bool may_open;
 void fake_device_control(const struct fake_control *c)
 {
     control = c ? *c : (struct fake_control){0};
-    calls = 0;
+    calls = jobs = 0;
     work = (struct fake_work){0};
     largest = 0;
     atomic_store(&may_open, !control.hold_open);
@@ -66,6 +66,11 @@ struct fake_work fake_device_work(void)
     return work;
 }
 
+long fake_device_jobs(void)
+{
+    return jobs;
+}
+
 uint64_t fake_device_largest_put(void)
 {
     return largest;
@@ -83,6 +88,32 @@ static int may_fail(struct fake *f, const char *what, struct error *e)
     f->stats.failures++;
     f->has_pending = false;
     return error_set(e, ERR_DEVICE, "fake failure of call %ld (%s)", calls, what);
+}
+
+/* A job with results begins. 1: its results are to be wrong; ERR_MEMORY. */
+static int job_fate(struct fake *f, struct error *e)
+{
+    jobs++;
+    if (control.only && control.only != 1 + selector_number(f->base.info.selector))
+        return 0;
+    if (control.slow_at && jobs >= control.slow_at && f->stats.weight_bytes > control.slow_bytes)
+        usleep(control.slow_us);
+    if (control.memory_at && jobs >= control.memory_at &&
+        jobs <= control.memory_at + control.memory_jobs) {
+        f->stats.failures++;
+        return error_set(e, ERR_MEMORY, "fake device: no memory for job %ld", jobs);
+    }
+    return control.wrong_at &&
+           (jobs == control.wrong_at || (control.wrong_on && jobs > control.wrong_at));
+}
+
+static void flip(float *value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, value, sizeof bits);
+    bits ^= 1;
+    memcpy(value, &bits, sizeof bits);
 }
 
 static void describe(struct device_info *out, int number)
@@ -331,10 +362,12 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
 {
     struct fake *f = (struct fake *)d;
     size_t n = (size_t)j->rows * (size_t)f->base.config.model->hp.hidden;
-    int rc = resident(f, BLOCK_ATTENTION, j->layer, 0, e);
+    int rc = resident(f, BLOCK_ATTENTION, j->layer, 0, e), fate = 0;
 
     if (rc == 0)
         rc = may_fail(f, "attention", e);
+    if (rc == 0 && (fate = job_fate(f, e)) < 0)
+        rc = fate;
     if (rc < 0) {
         memset(j->y, 0xff, n * sizeof *j->y);
         return rc;
@@ -343,13 +376,28 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
     work.attention += j->rows;
     if (control.instant)
         return memset(j->y, 0, n * sizeof *j->y), 0;
-    return f->cpu->attention(f->inner, j, e);
+    rc = f->cpu->attention(f->inner, j, e);
+    if (fate)
+        flip(j->y + n / 2);
+    return rc;
+}
+
+static int do_pending(struct fake *f, struct error *e)
+{
+    const struct experts_job *j = &f->pending;
+    size_t at = (size_t)(j->slot[j->groups[0].first] * j->rows + j->row[j->groups[0].first]);
+    int rc = f->cpu->experts(f->inner, j, e);
+
+    f->has_pending = false;
+    if (rc == 0 && f->pending_wrong)
+        flip(j->out + at * (size_t)f->base.config.model->hp.hidden);
+    return rc;
 }
 
 static int fake_experts(struct device *d, const struct experts_job *j, struct error *e)
 {
     struct fake *f = (struct fake *)d;
-    int rc = 0;
+    int rc = 0, fate = 0;
 
     for (int i = 0; i < DEVICE_STREAM; i++)
         f->slot[i].wanted = false;
@@ -360,17 +408,18 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
             pass_through(f, j->layer, j->groups[i].expert, false);
         else
             rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
-    if (rc < 0 || (rc = may_fail(f, "experts", e)) < 0)
-        return rc;
+    if (rc < 0 || (rc = may_fail(f, "experts", e)) < 0 || (fate = job_fate(f, e)) < 0)
+        return rc < 0 ? rc : fate;
     for (int i = 0; i < j->n_groups; i++)
         work.experts += j->groups[i].count;
     if (control.instant)
         return 0;
     /* one job in flight is enough */
-    if (f->has_pending && (rc = f->cpu->experts(f->inner, &f->pending, e)) < 0)
+    if (f->has_pending && (rc = do_pending(f, e)) < 0)
         return rc;
     f->pending = *j;
     f->has_pending = true;
+    f->pending_wrong = fate > 0;
     f->stats.jobs++;
     return 0;
 }
@@ -378,22 +427,25 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
 static int fake_head(struct device *d, const struct head_job *j, struct error *e)
 {
     struct fake *f = (struct fake *)d;
-    int rc = resident(f, BLOCK_HEAD, 0, 0, e);
+    int rc = resident(f, BLOCK_HEAD, 0, 0, e), fate = 0;
 
-    if (rc < 0 || (rc = may_fail(f, "head", e)) < 0)
-        return rc;
+    if (rc < 0 || (rc = may_fail(f, "head", e)) < 0 || (fate = job_fate(f, e)) < 0)
+        return rc < 0 ? rc : fate;
     f->stats.jobs++;
     work.head += j->rows;
     if (control.instant)
         return 0;
-    return f->cpu->head(f->inner, j, e);
+    rc = f->cpu->head(f->inner, j, e);
+    if (fate)
+        flip(j->logits);
+    return rc;
 }
 
 static int fake_layers(struct device *d, const struct layers_job *j, struct error *e)
 {
     struct fake *f = (struct fake *)d;
     const struct hparams *hp = &f->base.config.model->hp;
-    int rc = 0;
+    int rc = 0, fate = 0;
 
     for (int l = j->first; l < j->last && rc == 0; l++) {
         rc = resident(f, BLOCK_ATTENTION, l, 0, e);
@@ -402,6 +454,8 @@ static int fake_layers(struct device *d, const struct layers_job *j, struct erro
     }
     if (rc == 0)
         rc = may_fail(f, "layers", e);
+    if (rc == 0 && (fate = job_fate(f, e)) < 0)
+        rc = fate;
     if (rc < 0) { /* half-way: the residual stream is spoilt */
         memset(j->x, 0xff, (size_t)hp->hidden * sizeof *j->x);
         return rc;
@@ -414,7 +468,10 @@ static int fake_layers(struct device *d, const struct layers_job *j, struct erro
                       (size_t)(j->last - j->first) * (size_t)(j->rows * hp->n_experts_used) *
                           sizeof *j->experts),
                0;
-    return f->cpu->layers(f->inner, j, e);
+    rc = f->cpu->layers(f->inner, j, e);
+    if (fate)
+        flip(j->x + hp->hidden / 2);
+    return rc;
 }
 
 static int fake_wait(struct device *d, struct error *e)
@@ -422,10 +479,7 @@ static int fake_wait(struct device *d, struct error *e)
     struct fake *f = (struct fake *)d;
     int rc = may_fail(f, "wait", e);
 
-    if (rc < 0 || !f->has_pending)
-        return rc;
-    f->has_pending = false;
-    return f->cpu->experts(f->inner, &f->pending, e);
+    return rc < 0 || !f->has_pending ? rc : do_pending(f, e);
 }
 
 static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error *e)

@@ -20,6 +20,15 @@ struct fake_control {
     int states;        /* attention blocks times sessions it has room for; 0: no limit */
     bool hold_open;    /* opening waits for fake_device_let_open */
     uint64_t says;     /* bytes of memory it tells of; 0: 1 GiB */
+    /* Jobs with results (attention, experts, head, layers) count 1, 2, ...; 0: none of these. As
+     * with fail_at, `only` names one device. */
+    long wrong_at;    /* this one has one bit of its result wrong */
+    bool wrong_on;    /* and every later one */
+    long memory_at;   /* this one finds no memory (ERR_MEMORY) ... */
+    long memory_jobs; /* ... and as many after it */
+    long slow_at;     /* this one and all after it take slow_us longer ... */
+    unsigned slow_us;
+    uint64_t slow_bytes; /* ... while more than so many bytes of blocks are there */
 };
 /* Applies to every fake device from now on; counts start at 0. */
 void fake_device_control(const struct fake_control *c);
@@ -34,6 +43,7 @@ struct fake_work {
     long attention, experts, head, rows_read, rows_written;
 };
 struct fake_work fake_device_work(void);
+long fake_device_jobs(void);            /* with results, so far */
 uint64_t fake_device_largest_put(void); /* most bytes one block_put moved */
 
 #endif

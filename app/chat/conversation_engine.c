@@ -110,6 +110,9 @@ void conversation_apply(struct conversation *c, const struct option *option)
         if (c->pace > 0)
             c->pace_asked = c->pace;
         pace_send(c);
+    } else if (id == OPTION_ID_audit) {
+        conversation_notify(c,
+                            (struct command){.kind = COMMAND_AUDIT, .number = c->options->audit});
     } else if (id != OPTION_ID_place &&
                id != OPTION_ID_place_prompt) { /* a placement was requested before the option was
                                                   set */

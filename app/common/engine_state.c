@@ -61,6 +61,7 @@ static const struct member engine[] = {
     MEMBER(telemetry, YES, bandwidth_on),
     MEMBER(telemetry, COUNT, bandwidth_taken),
     MEMBER(telemetry, COUNT, bandwidth_waited_ns),
+    MEMBER(telemetry, WHOLE, audit),
 };
 
 static const struct member device[] = {
@@ -75,6 +76,13 @@ static const struct member device[] = {
     MEMBER(device_stats, COUNT, prefetched),     MEMBER(device_stats, COUNT, prefetch_hits),
     MEMBER(device_stats, COUNT, fast_threads),   MEMBER(device_stats, COUNT, slow_threads),
     MEMBER(device_stats, COUNT, slow_share),     MEMBER(device_stats, COUNT, row_bytes),
+};
+
+static const struct member health[] = {
+    MEMBER(device_health, COUNT, inexact), MEMBER(device_health, COUNT, audited),
+    MEMBER(device_health, COUNT, missed),  MEMBER(device_health, COUNT, audit_ns),
+    MEMBER(device_health, COUNT, jobs),    MEMBER(device_health, WHOLE, returned),
+    MEMBER(device_health, WHOLE, trouble), MEMBER(device_health, TEXT, why),
 };
 
 static const struct member plan[] = {
@@ -290,6 +298,8 @@ json_t *engine_state_json(const struct telemetry *t)
         json_object_set_new(lists, cells[k].name, cells_json(t, k));
     json_object_set_new(o, "devices",
                         list_json(t->devices, t->n_devices, sizeof *t->devices, device, N(device)));
+    json_object_set_new(o, "health",
+                        list_json(t->health, t->n_devices, sizeof *t->health, health, N(health)));
     json_object_set_new(o, "plans",
                         list_json(t->plans, t->n_plans, sizeof *t->plans, plan, N(plan)));
     json_object_set_new(o, "layers", json_integer(t->n_layers));
@@ -310,6 +320,11 @@ int engine_state_read(struct telemetry *t, const json_t *o, struct error *e)
     members_read(t, engine, N(engine), o);
     t->n_devices = list_read(t->devices, DEVICE_MAX, sizeof *t->devices, device, N(device),
                              json_object_get(o, "devices"));
+    list_read(t->health, DEVICE_MAX, sizeof *t->health, health, N(health),
+              json_object_get(o, "health"));
+    for (int d = 0; d < DEVICE_MAX; d++)
+        if ((int)t->health[d].trouble < 0 || t->health[d].trouble > TROUBLE_WRONG)
+            t->health[d].trouble = TROUBLE_NONE;
     t->n_plans = list_read(t->plans, TELEMETRY_PLANS, sizeof *t->plans, plan, N(plan),
                            json_object_get(o, "plans"));
     t->serial++;

@@ -1,5 +1,6 @@
 /* Manual pages: hand-written text with markers that are replaced by tables. Main thread. Templates
  * rather than one big printf: text stays text, and an unknown marker is a build error. */
+#include "app/common/wrong_device.h"
 #include "app/headless/documents.h"
 
 #include "app/chat/commands/commands.h"
@@ -160,6 +161,7 @@ static void print_exit(FILE *f)
 #define X(name, exit_code, word, text) {exit_code, text},
         ERROR_TABLE(X)
 #undef X
+            {WRONG_DEVICE_EXIT, WRONG_DEVICE_MEANING},
     };
     const size_t n = sizeof rows / sizeof *rows;
 

@@ -12,6 +12,7 @@
 #include "app/common/memory_left.h"
 #include "app/common/paths.h"
 #include "app/common/signals.h"
+#include "app/common/wrong_device.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
@@ -82,6 +83,11 @@ static void on_remark(void *ctx, const char *line)
 {
     log_write(LOG_LEVEL_INFO, "%s", line);
     on_log(ctx, line);
+}
+
+static void on_wrong(void *ctx, const char *line)
+{
+    wrong_device_note(line);
 }
 
 static uint64_t on_memory(void *ctx)
@@ -276,6 +282,8 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .cache_dir = paths_cache(o->cache_dir),
         .chat_template = chat_template_word(o, s->chat_template, sizeof s->chat_template),
         .chat_optional = o->raw || o->bench || o->microbench,
+        .audit = o->audit,
+        .wrong = on_wrong,
         .opened = place_opened,
         .opened_ctx = &s->request,
         .routing = routing_hooks_get(),

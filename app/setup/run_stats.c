@@ -204,6 +204,8 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->n_devices = t->n_devices;
     s->n_plans = t->n_plans;
     memcpy(s->devices, t->devices, sizeof s->devices);
+    memcpy(s->health, t->health, sizeof s->health);
+    s->audit = t->audit;
     memcpy(s->plans, t->plans, sizeof s->plans);
     s->speculation = t->speculation;
     s->moved_bytes = t->moved_bytes;
@@ -626,6 +628,36 @@ static void print_verdict(const struct stats *s, FILE *f)
     }
 }
 
+static const char *const troubles[] = {
+    [TROUBLE_NONE] = "none", [TROUBLE_SLOW] = "slow",   [TROUBLE_MEMORY] = "memory",
+    [TROUBLE_LOST] = "lost", [TROUBLE_WRONG] = "wrong",
+};
+
+static void print_health(const struct stats *s, int d, FILE *f)
+{
+    static const char *const words[] = {[TROUBLE_SLOW] = "SLOW",
+                                        [TROUBLE_MEMORY] = "OUT OF MEMORY",
+                                        [TROUBLE_LOST] = "LOST",
+                                        [TROUBLE_WRONG] = "WRONG"};
+    const struct device_health *h = &s->health[d];
+    uint64_t exact = h->jobs - h->inexact;
+
+    if (!h->jobs)
+        return;
+    if (!s->audit)
+        row(f, "", "no audits (--audit)");
+    else if (!exact)
+        row(f, "", "no audits: float weights");
+    else
+        row(f, "", "%llu of %llu jobs audited%s, %.1f ms%s", (unsigned long long)h->audited,
+            (unsigned long long)exact, h->trouble == TROUBLE_WRONG ? " and equal" : ", all equal",
+            (double)h->audit_ns * 1e-6, h->inexact ? "; others have float weights" : "");
+    if (h->trouble != TROUBLE_NONE)
+        row(f, "", "%s: %s", words[h->trouble], h->why);
+    if (h->returned)
+        row(f, "", "%d blocks went back to the CPU", h->returned);
+}
+
 static void print_devices(const struct stats *s, FILE *f)
 {
     char name[sizeof s->device_names[0] * 4];
@@ -646,6 +678,8 @@ static void print_devices(const struct stats *s, FILE *f)
             row(f, "", "%.0f bytes of rows copied a token%s",
                 (double)v->row_bytes / (double)(tokens ? tokens : 1),
                 v->row_bytes ? "" : ": the host's memory is used in place");
+        if (d)
+            print_health(s, d, f);
     }
     for (int d = 1; d < s->n_devices; d++) {
         const struct device_stats *v = &s->devices[d];
@@ -838,10 +872,12 @@ static json_t *devices_json(const struct stats *s)
 
     for (int d = 0; d < s->n_devices; d++) {
         const struct device_stats *v = &s->devices[d];
+        const struct device_health *h = &s->health[d];
 
         json_array_append_new(
             list,
-            json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+            json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+                      " s:I, s:I, s:I, s:f, s:i, s:s, s:s}",
                       "name", s->device_names[d], "weight_bytes", (json_int_t)v->weight_bytes,
                       "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
                       (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms",
@@ -851,7 +887,11 @@ static json_t *devices_json(const struct stats *s)
                       "streamed_experts", (json_int_t)v->streamed, "streamed_bytes",
                       (json_int_t)v->streamed_bytes, "prefetched_experts",
                       (json_int_t)v->prefetched, "prefetch_hits", (json_int_t)v->prefetch_hits,
-                      "row_bytes", (json_int_t)v->row_bytes));
+                      "row_bytes", (json_int_t)v->row_bytes, "audited", (json_int_t)h->audited,
+                      "auditable", (json_int_t)(h->jobs - h->inexact), "audits_missed",
+                      (json_int_t)h->missed, "audit_ms", (double)h->audit_ns / 1e6,
+                      "returned_blocks", h->returned, "trouble", troubles[h->trouble],
+                      "trouble_why", h->why));
     }
     return list;
 }

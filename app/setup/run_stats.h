@@ -56,6 +56,8 @@ struct stats {
     struct expert_cache_stats paged; /* experts on disk; slots 0: none */
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
+    struct device_health health[DEVICE_MAX];
+    int audit; /* of telemetry */
     char device_names[DEVICE_MAX][160];
     struct plan_metrics plans[TELEMETRY_PLANS];
     bool bandwidth_on; /* the bandwidth semaphore */

@@ -116,6 +116,7 @@ struct engine_config {
     const struct model *mtp_of;
     struct sampling sampling; /* default for turns without their own; all zero: greedy */
     double pace;              /* engine_pace_set */
+    int audit;                /* engine_audit_set */
     /* progress of loading, on the opening thread; non-zero return: ERR_CANCELLED */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     /* Polled often and from any of the engine's threads while it is open: true ends the opening
@@ -131,6 +132,9 @@ struct engine_config {
     /* notices without an event callback; the engine's thread */
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
+    /* A device was found to compute wrongly (engine_audit_set), in this line; the engine's thread.
+     * May be NULL. */
+    void (*wrong)(void *ctx, const char *line);
     /* Called once at the end of engine_open, on the opening thread (the worker's in a chat):
      * applies the application's settings to the loaded engine before the first token (profile, plan
      * file). A negative code fails the opening. May be NULL. */

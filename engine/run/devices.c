@@ -170,6 +170,16 @@ static void offer_rows(const struct engine *g, const struct device_slot *s)
             s->ops->host_rows(s->device, g->sessions[n]->logits, row);
 }
 
+void devices_audit(struct engine *g)
+{
+    struct error e = {0};
+
+    g->forward.audit.every = g->config.audit;
+    if (g->n_devices > 1 &&
+        audit_open(&g->forward.audit, g->model, g->slots, &g->kv, g->info.ubatch, &e) < 0)
+        engine_notice(g, "%s", e.text);
+}
+
 /* Adds the devices of devices_open to the engine. */
 void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
                    bool named)
@@ -193,6 +203,7 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, const c
     }
     if (g->n_devices > 1)
         note_cpu_only(g);
+    devices_audit(g);
     g->why_told = g->n_devices == 1 && named;
     if (g->why_told)
         engine_notice(g, "%s: the CPU does all the work",

@@ -109,7 +109,7 @@ int disk_sessions_open(struct engine *g, struct error *e)
     return rc == ERR_IO ? error_prefix(e, "--prompt-cache") : rc;
 }
 
-void disk_sessions_stop(struct engine *g)
+void disk_sessions_stop(struct engine *g, const char *why)
 {
     if (!g->stored.cache || g->stored.stopped)
         return;
@@ -117,9 +117,21 @@ void disk_sessions_stop(struct engine *g)
     for (int i = 0; i < g->n_sessions; i++)
         if (g->sessions[i])
             g->sessions[i]->stored.due = false;
-    engine_notice(g, "%s from here on: what is computed with other experts is another state",
+    engine_notice(g, "%s from here on: %s",
                   g->config.prompt_cache_optional ? "chats are not kept warm"
-                                                  : "the prompt cache on the disk is left alone");
+                                                  : "the prompt cache on the disk is left alone",
+                  why);
+}
+
+void disk_sessions_distrust(struct engine *g)
+{
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i] && turn_running(g->sessions[i]))
+            disk_sessions_cancel(g->sessions[i]);
+    if (!g->stored.cache)
+        return;
+    disk_sessions_stop(g, "what a device that computes wrongly had a part in is removed");
+    prompt_cache_withdraw(g->stored.cache);
 }
 
 /* ---- reading ---- */

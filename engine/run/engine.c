@@ -208,6 +208,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
     g->forward.hooks = (struct forward_hooks){.before_layer = session_hooks_layer,
                                               .notice = session_hooks_notice,
                                               .device_lost = place_device_lost,
+                                              .distrust = session_hooks_distrust,
                                               .ctx = g};
     g->forward.trace = &g->trace;
     g->forward.bandwidth = g->bandwidth;
@@ -454,6 +455,14 @@ void engine_close(struct engine *g)
 const struct engine_info *engine_info(const struct engine *g)
 {
     return &g->info;
+}
+
+void engine_audit_set(struct engine *g, int n)
+{
+    g->config.audit = n > 0 ? n : 0;
+    for (int d = 1; d < g->n_devices; d++)
+        g->slots[d].health.until = 0;
+    devices_audit(g);
 }
 
 int engine_tune(struct engine *g)

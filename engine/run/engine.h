@@ -139,6 +139,11 @@ int engine_turn(struct engine *g, const struct turn *t,
 int engine_drafting_set(struct engine *g, const struct drafting *d, struct error *e);
 /* 0: off; safe inside on_event. Ignored while several turns are under way. */
 void engine_pace_set(struct engine *g, double tokens_per_second);
+/* Of the jobs of devices other than the CPU one in n is computed by the CPU as well and compared
+ * bit for bit (pass/audit.h); 0: none. A device that differs is disabled with a NOTICE, in the
+ * middle of an answer, which continues: if all of its jobs were audited, its token is computed
+ * again, else all tokens of all sessions. Between passes. */
+void engine_audit_set(struct engine *g, int n);
 /* Requests a plan: from now on blocks move a little at each safe point and engine_idle_step, and
  * each switches device on its own: an expert or the head once its weights are there, a layer's
  * mixer once every session's rows or state are there too. PLAN is sent when all have moved. The CPU

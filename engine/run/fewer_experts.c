@@ -55,7 +55,7 @@ int engine_experts_used_set(struct engine *g, int n, struct error *e)
     if (n < 0 || n > most)
         return error_set(e, ERR_USAGE, "--experts-used %d: a token of this model uses %d; 1 to %d",
                          n, most, most);
-    disk_sessions_stop(g);
+    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
     fewer_experts_use(g, n, g->forward.least);
     lossy_changed(g);
     return 0;
@@ -72,7 +72,7 @@ int engine_experts_least_set(struct engine *g, float least, struct error *e)
     if (!(least >= 0.0f && least <= 1.0f))
         return error_set(e, ERR_USAGE, "--experts-weight %g: a weight from 0 to 1 is expected",
                          (double)least);
-    disk_sessions_stop(g);
+    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
     fewer_experts_use(g, g->experts_used, least);
     lossy_changed(g);
     return 0;

@@ -380,6 +380,7 @@ void lossy_changed(struct engine *g);
 
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
+int session_hooks_distrust(void *ctx, int device);
 void session_rewind(struct session *s, int n_tokens);
 /* Sets the adapter strengths, one per adapter: if they differ, drops all computed tokens; returns
  * how many. */
@@ -412,6 +413,8 @@ int devices_open(struct engine *g, bool named, int first_index, struct probed_de
 void devices_offer_rows(struct engine *g, void *at, size_t bytes);
 void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
                    bool named);
+/* Prepares audits, once there is a device to audit. */
+void devices_audit(struct engine *g);
 /* Probes the other back ends once. named: also accept CPUs posing as devices (PoCL), because the
  * user named a device. During an answer a thread does it: returns false, call again later. */
 bool devices_seek(struct engine *g, bool named);
@@ -444,8 +447,11 @@ int place_give_back(struct engine *g, int device, struct error *e);
 int disk_sessions_open(struct engine *g, struct error *e);
 /* Before sessions close: waits some seconds for unwritten data. */
 void disk_sessions_close(struct engine *g);
-/* Stops reading and writing for good, with a notice. No-op if no cache is open. */
-void disk_sessions_stop(struct engine *g);
+/* Stops reading and writing for good, with a notice that says why. No-op if no cache is open. */
+#define DISK_SESSIONS_OTHER "what is computed with other experts is another state"
+void disk_sessions_stop(struct engine *g, const char *why);
+/* What this run computed cannot be relied on: stops likewise, and removes what it wrote. */
+void disk_sessions_distrust(struct engine *g);
 /* After a turn's prompt is in the session: chooses what to read from disk. */
 void disk_sessions_choose(struct session *s);
 bool disk_sessions_reading(const struct session *s); /* a read is pending */

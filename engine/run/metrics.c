@@ -360,6 +360,9 @@ void metrics_refresh(struct engine *g)
     t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns)
                                               : 0.0;
     t->pace = g->pace;
+    t->audit = g->config.audit;
+    for (int d = 1; d < g->n_devices; d++)
+        t->health[d] = g->slots[d].health;
     t->n_adapters = adapters_count(g->adapters);
     t->adapter_bytes = adapters_bytes(g->adapters);
     memcpy(t->strengths, g->session->strengths, sizeof t->strengths);

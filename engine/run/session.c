@@ -317,6 +317,29 @@ int session_hooks_layer(void *ctx, int layer)
     return pass_ends_early(g);
 }
 
+/* Empties every session: those in the pass, or with a turn, compute their tokens again, the others
+ * with their next one. */
+int session_hooks_distrust(void *ctx, int device)
+{
+    struct engine *g = ctx;
+    int n = 0;
+
+    disk_sessions_distrust(g);
+    for (int i = 0; i < g->n_sessions; i++) {
+        struct session *s = g->sessions[i];
+
+        if (!s)
+            continue;
+        n += s->n_tokens;
+        s->n_tokens = 0;
+        s->token_waits = s->token_waits && turn_running(s);
+        s->as_opened = lossy_as_opened(g) ? INT_MAX : 0;
+        tell_drafters(s, 0, 0, NULL);
+        cut(s, 0);
+    }
+    return n;
+}
+
 void session_hooks_notice(void *ctx, const char *line)
 {
     engine_notice(ctx, "%s", line);

@@ -15,6 +15,8 @@ static const char *const explain[] = {
     "of a fast one's work, as fast as they were measured to be",
     "holds: weights, keys and values that live on the device",
     "GPU: busy share of the engine that computes; N/A says why it cannot be read",
+    "audited: jobs that the CPU computed as well (--audit); WRONG: one of them differed, and the "
+    "device gets no more work",
     "wait, copy: time a token the host waited for the device and spent on copies",
     "zoomed (z): how busy each was, newest at the right, a bar for each time its figures changed; "
     "the CPU's is this process, of all cores",
@@ -193,12 +195,38 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
     return rows;
 }
 
+/* What is the matter with a device, or how much of its work was audited; returns whether it is
+ * trouble. */
+static bool health(char *out, size_t size, const struct device_stats *t,
+                   const struct device_health *h)
+{
+    static const char *const words[] = {[TROUBLE_NONE] = "",
+                                        [TROUBLE_SLOW] = "slow: ",
+                                        [TROUBLE_MEMORY] = "out of memory: ",
+                                        [TROUBLE_LOST] = "LOST: ",
+                                        [TROUBLE_WRONG] = "WRONG: "};
+
+    if (h->returned && (h->trouble == TROUBLE_SLOW || h->trouble == TROUBLE_MEMORY))
+        snprintf(out, size, "%s%d block%s back on the CPU", words[h->trouble], h->returned,
+                 h->returned == 1 ? "" : "s");
+    else if (h->trouble != TROUBLE_NONE)
+        snprintf(out, size, "%s%s", words[h->trouble], h->why);
+    else if (t->failures)
+        snprintf(out, size, "%d failed", (int)t->failures);
+    else if (h->audited)
+        snprintf(out, size, "%llu audited", (unsigned long long)h->audited);
+    else
+        out[0] = 0;
+    return h->trouble != TROUBLE_NONE;
+}
+
 static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m, int i)
 {
     const struct ui_device *d = &m->devices[i];
     const struct device_stats *t = &m->live.devices[i];
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), s = theme_device(&m->theme, i);
-    char text[200];
+    char text[200], state[DEVICE_WHY + 20];
+    bool trouble;
     int x;
 
     canvas_text(c, r.x, r.y, s, ui_device_word(m, i));
@@ -232,10 +260,11 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 
         snprintf(text + n, sizeof text - n, "  %.1f W", d->watts);
     }
-    if (t->failures) {
+    trouble = health(state, sizeof state, t, &m->live.health[i]);
+    if (state[0] && !trouble) {
         size_t n = strlen(text);
 
-        snprintf(text + n, sizeof text - n, "  %d failed", (int)t->failures);
+        snprintf(text + n, sizeof text - n, "  %s", state);
     }
     if (r.w >= 36 && d->name[0]) {
         size_t n = strlen(text);
@@ -243,7 +272,8 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         snprintf(text + n, sizeof text - n, "  %s", d->name);
     }
     canvas_text_fit(c, r.x + 5, r.y + 1, r.w - 5,
-                    t->failures ? theme_style(&m->theme, ROLE_STYLE_TROUBLE) : dim, text);
+                    trouble || t->failures ? theme_style(&m->theme, ROLE_STYLE_TROUBLE) : dim,
+                    trouble ? state : text);
     return 2;
 }
 

@@ -332,6 +332,13 @@ static void look_at_engine(struct dispatcher *h)
         return;
     h->looked_ns = clock_now();
     f->passes = t->passes;
+    f->audited = 0;
+    f->devices_wrong = f->devices_lost = 0;
+    for (int d = 1; d < t->n_devices && d < DEVICE_MAX; d++) {
+        f->audited += t->health[d].audited;
+        f->devices_wrong += t->health[d].trouble == TROUBLE_WRONG;
+        f->devices_lost += t->health[d].trouble == TROUBLE_LOST;
+    }
     f->stored = t->stored;
     f->kv_bytes = t->kv_bytes;
     f->kv_used_bytes = t->kv_used_bytes;

@@ -16,6 +16,8 @@ struct dispatcher_figures {
     uint64_t held_tokens;           /* in the KV caches of the sessions */
     /* the engine's own, at most a second old */
     struct pass_figures passes;
+    uint64_t audited; /* jobs of devices (telemetry.h, health) */
+    int devices_wrong, devices_lost;
     struct disk_figures stored;
     uint64_t kv_bytes, kv_used_bytes;
     double expert_entropy; /* bits, mean over layers, of the first session; 0: no experts */

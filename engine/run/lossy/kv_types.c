@@ -56,7 +56,7 @@ int engine_kv_types_set(struct engine *g, enum kv_type k, enum kv_type v, struct
         return 0;
     if ((rc = may(g, k, v, e)) < 0)
         return rc;
-    disk_sessions_stop(g);
+    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
     for (int i = 0; i < g->n_sessions; i++)
         if (g->sessions[i])
             session_rewind(g->sessions[i], 0);

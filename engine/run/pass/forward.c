@@ -129,7 +129,7 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     assert(max_rows > 0);
     memset(f, 0, sizeof *f);
     f->model = m;
-    f->slots = slots;
+    f->slots = f->audit.slots = slots;
     f->kv = kv;
     f->max_rows = max_rows;
     f->scratch_bytes = forward_footprint(&m->hp, max_rows);
@@ -155,6 +155,7 @@ void forward_release(struct forward *f)
 #define X(buffer, count) mem_free(f->buffer);
     OTHERS(X)
 #undef X
+    audit_release(&f->audit);
     memset(f, 0, sizeof *f);
 }
 
@@ -239,6 +240,44 @@ static int bring_home(struct forward *f, int device, struct error *e)
     return rc ? error_set(e, ERR_DEVICE, "a device failed and took cached keys with it") : 0;
 }
 
+/* A device needs less to do: the engine takes blocks from it before the next pass. */
+static void strained(struct forward *f, int device, enum device_trouble trouble, const char *why)
+{
+    struct device_slot *s = &f->slots[device];
+
+    s->strained = true;
+    s->health.trouble = trouble;
+    snprintf(s->health.why, sizeof s->health.why, "%.300s", why);
+}
+
+/* A job of a device other than the CPU was done: is it slow? */
+static void watch(struct forward *f, int device, enum slow_kind kind, int units, uint64_t start,
+                  uint64_t end, uint64_t waited)
+{
+    struct device_slot *s = &f->slots[device];
+    struct slow_job j = {.kind = kind,
+                         .rows = f->rows,
+                         .units = units,
+                         .start_ns = start,
+                         .end_ns = end,
+                         .waited_ns = waited};
+    enum slow_verdict v;
+    char why[100];
+
+    if (!device)
+        return;
+    for (int i = 0; i < f->n_spans; i++)
+        j.depth = f->spans[i].pos > j.depth ? f->spans[i].pos : j.depth;
+    v = slow_device_job(&s->pace, &j);
+    if (v == SLOW_NOT && s->health.trouble == TROUBLE_SLOW)
+        s->strains = 0;
+    if (v != SLOW_SURE)
+        return;
+    snprintf(why, sizeof why, "jobs take more than ten times their median, the newest %.1f ms",
+             (double)(end - start) * 1e-6);
+    strained(f, device, TROUBLE_SLOW, why);
+}
+
 /* A job of a device other than the CPU failed: reports it, and disables the device the second time.
  * 0: run the job on the CPU; ERR_DEVICE: continue from resume_at. */
 static int job_failed(struct forward *f, int device, const char *what, struct error *e)
@@ -247,6 +286,10 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     char line[700];
     int rc = 0;
 
+    if (e->code == ERR_MEMORY) {
+        strained(f, device, TROUBLE_MEMORY, e->text);
+        return 0;
+    }
     mem_guard_disarm(); /* reporting a failure and copying rows may allocate */
     s->lost = s->failures++ > 0;
     snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the answer continues",
@@ -255,12 +298,55 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     if (f->hooks.notice)
         f->hooks.notice(f->hooks.ctx, line);
     if (s->lost) {
+        s->health.trouble = TROUBLE_LOST;
+        snprintf(s->health.why, sizeof s->health.why, "%s: %.250s", what, e->text);
         f->hooks.device_lost(f->hooks.ctx, device);
         forward_placed(f, f->plan, f->n_devices);
         rc = bring_home(f, device, e);
     }
     mem_guard_arm("forward");
     return rc;
+}
+
+/* An audit found that a device computes wrongly: it is disabled, and the token computed again. If
+ * all of its jobs before were audited, this pass alone; else everything. Always ERR_DEVICE. */
+static int demote(struct forward *f, int device, struct error *e)
+{
+    struct device_slot *s = &f->slots[device];
+    struct device_health *h = &s->health;
+    const char *name = s->info.selector[0] ? s->info.selector : s->ops->name;
+    bool all = h->audited + 1 < h->jobs;
+    char line[700];
+    int again = 0;
+
+    mem_guard_disarm();
+    s->lost = true;
+    h->trouble = TROUBLE_WRONG;
+    snprintf(h->why, sizeof h->why, "%s", f->audit.found);
+    f->hooks.device_lost(f->hooks.ctx, device);
+    forward_placed(f, f->plan, f->n_devices);
+    if (all && f->hooks.distrust)
+        again = f->hooks.distrust(f->hooks.ctx, device);
+    for (int i = 0; i < f->n_spans && all; i++)
+        f->resume_at[i] = 0;
+    if (!all)
+        bring_home(f, device, NULL);
+    f->resumes = true;
+    snprintf(line, sizeof line,
+             "%s computes wrongly: %s. It gets no more work; the CPU computes this token again%s",
+             name, h->why, all ? ", and everything before it" : "");
+    if (again)
+        snprintf(line + strlen(line), sizeof line - strlen(line), " (%d tokens)", again);
+    if (f->hooks.notice)
+        f->hooks.notice(f->hooks.ctx, line);
+    mem_guard_arm("forward");
+    return error_set(e, ERR_DEVICE, "%s computes wrongly: %s", name, h->why);
+}
+
+/* The result of an audit; ERR_DEVICE: continue from resume_at. */
+static int audited(struct forward *f, int device, int result, struct error *e)
+{
+    return result == 1 ? demote(f, device, e) : 0;
 }
 
 /* Copies the rows of a layer before those of this pass to a device. If no device has them any more
@@ -388,6 +474,21 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     f->deferred.layer = layer;
 }
 
+/* Whether a device's next job, a layer's attention, is audited; what that needs is copied. */
+static bool audit_begins(struct forward *f, int device, int layer)
+{
+    bool ready;
+
+    if (!audit_due(&f->audit, device, BLOCK_ATTENTION, layer))
+        return false;
+    mem_guard_disarm(); /* copying rows may allocate */
+    ready = audit_ready(&f->audit, layer, f->spans, f->n_spans);
+    mem_guard_arm("forward");
+    if (!ready)
+        audit_missed(&f->audit, device);
+    return ready;
+}
+
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     struct attention_job j = {.layer = layer,
@@ -403,25 +504,30 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         struct device_slot *s = &f->slots[d];
         uint64_t start = clock_now(), ns;
         int rc = kv_ensure(f, layer, d, e);
+        bool audit = rc == 0 && audit_begins(f, d, layer), deferred;
 
+        if (audit)
+            start = clock_now();
         if (rc == 0)
             rc = s->ops->attention(s->device, &j, e);
+        deferred = f->deferred.n > 0;
         if (rc == 0) {
-            struct error deferred;
-            int deferred_rc = run_deferred(f, &deferred);
+            struct error late;
+            int deferred_rc = run_deferred(f, &late);
 
             rc = finish(s, 0, e);
             if (deferred_rc < 0 && e)
-                *e = deferred;
+                *e = late;
             if (deferred_rc < 0)
                 return deferred_rc;
         }
         if (rc == 0) {
             ns = clock_now() - start;
+            watch(f, d, SLOW_ATTENTION, 1, start, start + ns, deferred ? 0 : ns);
             count_cost(f, &s->attention, ns, 1);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
             rows_written(f, layer, d);
-            return 0;
+            return audit ? audited(f, d, audit_attention(&f->audit, d, &j), e) : 0;
         }
         state_void(f, layer, d);
         if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
@@ -578,6 +684,17 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
     return rc;
 }
 
+static int audit_of_experts(struct forward *f, int device, const struct experts_job *j,
+                            struct error *e)
+{
+    int result;
+
+    mem_guard_disarm(); /* experts may be read from disk */
+    result = audit_experts(&f->audit, device, j);
+    mem_guard_arm("forward");
+    return audited(f, device, result, e);
+}
+
 struct passing {
     struct forward *f;
     int device;
@@ -587,8 +704,12 @@ static int pass_batch(void *ctx, const struct experts_job *j, struct error *e)
 {
     const struct passing *p = ctx;
     struct device_slot *s = &p->f->slots[p->device];
+    bool audit = audit_due(&p->f->audit, p->device, BLOCK_EXPERT, j->layer);
+    int rc = finish(s, s->ops->experts(s->device, j, e), e);
 
-    return finish(s, s->ops->experts(s->device, j, e), e);
+    if (rc == ERR_MEMORY) /* of the device: not that of the cache on disk */
+        return ERR_DEVICE;
+    return rc == 0 && audit ? audit_of_experts(p->f, p->device, j, e) : rc;
 }
 
 /* Runs a device's experts that are on disk and streamed to it, before the resident ones; only the
@@ -625,14 +746,16 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
     uint64_t start[DEVICE_MAX] = {0};
+    uint64_t beside = 0; /* when the CPU's own were done */
+    bool audit[DEVICE_MAX] = {false};
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
         struct experts_job j;
         int passed = pass_experts(f, layer, d, e);
 
-        if (passed < 0 && passed != ERR_DEVICE) {
-            rc = passed; /* the disk's failure, not the device's */
+        if (passed < 0 && (passed != ERR_DEVICE || s->health.trouble == TROUBLE_WRONG)) {
+            rc = passed; /* the disk's failure, not the device's; or it was demoted */
             continue;
         }
         j = experts_of(f, layer, d);
@@ -645,6 +768,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (s->info.unified)
             share_memory(f, layer, d);
+        audit[d] = audit_due(&f->audit, d, BLOCK_EXPERT, layer);
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
         if (state[d] < 0)
@@ -656,6 +780,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         share_memory(f, layer, 0);
         rc = cpu_experts(f, layer, 0, e);
     }
+    beside = clock_now();
     for (int d = 1; d < f->n_devices; d++) {
         struct device_slot *s = &f->slots[d];
         struct error failed = {0};
@@ -669,6 +794,9 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (state[d] == 1) {
             end = clock_now();
+            watch(f, d, SLOW_EXPERTS, f->n_groups[d], start[d], end,
+                  f->n_groups[0] ? end - beside : end - start[d]);
+            beside = end; /* the next one may have been waiting */
             /* else it may have finished before the CPU: the time is unknown */
             if (!f->n_groups[0])
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
@@ -677,6 +805,12 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         if (state[d] < 0 && rc == 0)
             rc = cpu_experts(f, layer, d, e);
     }
+    for (int d = 1; d < f->n_devices && rc == 0; d++)
+        if (audit[d] && state[d] == 1) {
+            struct experts_job j = experts_of(f, layer, d);
+
+            rc = audit_of_experts(f, d, &j, e);
+        }
     return rc;
 }
 
@@ -779,9 +913,9 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     return rc;
 }
 
-/* Layers first .. last - 1 in one job of one device. The residual stream is saved in case the
- * device fails half-way. */
-static int run_fused(struct forward *f, int first, int last, struct error *e)
+/* Layers first .. last - 1 in one job of one device; audit: a single one, compared with the CPU's.
+ * The residual stream is saved in case the device fails half-way. */
+static int run_fused(struct forward *f, int first, int last, bool audit, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float),
@@ -810,10 +944,19 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
         rc = kv_ensure(f, l, d, e);
     if (d)
         memcpy(f->x_before, f->x, bytes);
+    if (audit && rc == 0) {
+        mem_guard_disarm(); /* copying rows may allocate */
+        audit = audit_ready(&f->audit, first, f->spans, f->n_spans);
+        mem_guard_arm("forward");
+        if (!audit)
+            audit_missed(&f->audit, d);
+    }
     start = clock_now();
     if (rc == 0)
         rc = finish(s, s->ops->layers(s->device, &j, e), e);
     if (rc == 0) {
+        if (!audit)
+            watch(f, d, SLOW_LAYERS, last - first, start, clock_now(), clock_now() - start);
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
         for (int l = first; l < last; l++) {
             rows_written(f, l, d);
@@ -821,7 +964,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
                 if (f->experts[(size_t)l * pairs + i] >= 0)
                     f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
         }
-        return 0;
+        return audit ? audited(f, d, audit_layer(&f->audit, d, &j, f->x_before, f->y), e) : 0;
     }
     for (int l = first; l < last; l++)
         state_void(f, l, d);
@@ -831,6 +974,12 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     for (int l = first; l < last && rc == 0; l++)
         rc = run_layer(f, l, true, e);
     return rc;
+}
+
+/* Whether the CPU can compute a whole layer, too; else its operators are audited one by one. */
+static bool audit_fuses(const struct forward *f, int layer)
+{
+    return !pages(f, layer) && fuses(&f->slots[0], layer);
 }
 
 /* Joins the hidden states with the embeddings in f->y. */
@@ -906,6 +1055,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
 {
     const struct hparams *hp = &f->model->hp;
     int rc, rows, layer = 0;
+    bool audit;
 
     assert(f->plan && n > 0);
     expert_cache_pass(f->model->cache);
@@ -931,7 +1081,14 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             while (last < hp->n_layers && last - layer < fused &&
                    f->fused_device[last] == f->fused_device[layer])
                 last++;
-            rc = run_fused(f, layer, last, e);
+            last = audit_reach(&f->audit, f->fused_device[layer], layer, last, &audit);
+            if (audit && !audit_fuses(f, layer)) {
+                f->audit.each = true;
+                rc = run_layer(f, layer, false, e);
+                f->audit.each = false;
+            } else {
+                rc = run_fused(f, layer, last, audit, e);
+            }
         } else {
             rc = run_layer(f, layer, false, e);
         }
@@ -966,14 +1123,20 @@ static int run_head(struct forward *f, const float *x, const float *const *stren
     mem_guard_arm("head");
     for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
-        uint64_t start = clock_now(), end;
+        uint64_t start, end;
+        bool audit = audit_due(&f->audit, d, BLOCK_HEAD, 0);
 
+        start = clock_now();
         rc = finish(s, s->ops->head(s->device, &j, e), e);
         end = clock_now();
         if (rc == 0) {
+            watch(f, d, SLOW_HEAD, rows, start, end, end - start);
             count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
-            rc = scale_logits(f, logits, rows, e);
+            if (audit)
+                rc = audited(f, d, audit_head(&f->audit, d, &j), e);
+            if (rc == 0)
+                rc = scale_logits(f, logits, rows, e);
             break;
         }
         if (d == 0 || (rc = job_failed(f, d, "head", e)) < 0)

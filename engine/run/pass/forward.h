@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/placement/bandwidth.h"
 #include "engine/placement/plan.h"
+#include "engine/run/pass/audit.h"
 #include "engine/run/state/device_slot.h"
 
 #include <stdbool.h>
@@ -29,6 +30,10 @@ struct forward_hooks {
     /* A device failed for the second time and is disabled. Must remove its blocks from the current
      * plan. */
     void (*device_lost)(void *ctx, int device);
+    /* A device computed wrongly, and not all of its jobs before were audited: nothing computed
+     * since it was opened can be relied on. Must empty every session, whose tokens are then
+     * computed again. Returns how many. */
+    int (*distrust)(void *ctx, int device);
     void *ctx;
 };
 
@@ -38,6 +43,7 @@ struct forward {
     int n_devices, max_rows;
     struct kv *kv; /* the engine's */
     struct forward_hooks hooks;
+    struct audit audit;      /* audit.every is the engine's to set */
     struct trace *trace;     /* NULL: none */
     const struct plan *plan; /* in effect; set by forward_placed */
     /* limits experts that run in parallel with a device sharing the memory; NULL: no limit */

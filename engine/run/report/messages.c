@@ -57,6 +57,7 @@ void command_release(struct command *c)
         break;
     case COMMAND_SAMPLING:
     case COMMAND_PACE:
+    case COMMAND_AUDIT:
     case COMMAND_EXPERT:
     case COMMAND_TIMELINE:
     case COMMAND_CLEAR:

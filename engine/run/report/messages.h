@@ -117,6 +117,7 @@ enum command_kind {
     /* .text: planner spec ("hot:600M"), resolved by the engine against its counts */
     COMMAND_PLACE,
     COMMAND_PACE,   /* .number: tokens a second, 0: off */
+    COMMAND_AUDIT,  /* .number: one job in so many, 0: none */
     COMMAND_EXPERT, /* .expert: which tokens chose it; the reply is EVENT_REPORT */
     /* .number: 1: trace one token a second into the telemetry; 0: stop */
     COMMAND_TIMELINE,

@@ -10,6 +10,7 @@
 #include "engine/model/expert_cache.h"
 #include "engine/placement/plan.h"
 #include "engine/placement/verdict.h"
+#include "engine/run/state/device_health.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -120,6 +121,8 @@ struct telemetry {
     uint64_t token_weight_bytes, token_kv_bytes;
     int n_devices;
     struct device_stats devices[DEVICE_MAX];
+    int audit; /* one job of a device in so many is audited; 0: none */
+    struct device_health health[DEVICE_MAX];
     /* experts that stay on disk (slots 0: none), since the start; and recently: bytes a second
      * while the disk read, the share of requested experts that were in memory, and of the time that
      * computing waited for the disk */

@@ -4,6 +4,8 @@
 #define ENGINE_RUN_DEVICE_SLOT_H
 
 #include "engine/device/device.h"
+#include "engine/run/state/device_health.h"
+#include "engine/run/state/slow_device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +16,13 @@ struct device_slot {
     struct device *device;
     struct device_info info;
     int failures;
-    bool lost; /* failed twice: gets no more jobs */
+    bool lost; /* failed twice, or computed wrongly: gets no more jobs */
+    struct device_health health;
+    struct slow_device pace;
+    /* the newest pass found it slow or without memory: blocks go back at the safe point, twice as
+     * many as the last time */
+    bool strained;
+    int strains;
     /* Cost of single jobs in passes of one row, for planners: blocks computed, and in how many
      * jobs. */
     struct job_cost {

@@ -216,6 +216,34 @@ void kv_written(struct kv *kv, int session, int layer, int device, int pos, int 
     overwritten(kv, h, layer, h->end);
 }
 
+void kv_written_too(struct kv *kv, int session, int layer, int device, int pos, int rows,
+                    int drafted)
+{
+    struct kv_held *h = held_at(kv, session, layer, device);
+
+    assert(kv->layers[layer].fixed_bytes || !kv->layers[layer].row_bytes || h->end == pos);
+    h->begin = pos ? h->begin : 0;
+    h->ahead = kv->layers[layer].fixed_bytes ? drafted : 0;
+    h->end = pos + rows - h->ahead;
+    overwritten(kv, h, layer, h->end);
+}
+
+void kv_forget(struct kv *kv, int session, int layer, int device)
+{
+    const struct device_slot *s = &kv->slots[device];
+    bool any = false;
+
+    *held_at(kv, session, layer, device) = (struct kv_held){0};
+    for (int l = 0; l < kv->n_layers; l++)
+        any = any || (kv->layers[l].row_bytes && kv_valid(kv, session, l, device) > 0);
+    if (any || s->lost)
+        return;
+    if (s->ops->state_cut)
+        s->ops->state_cut(s->device, session, 0);
+    if (s->ops->state_trim)
+        s->ops->state_trim(s->device);
+}
+
 int kv_share(struct kv *kv, int from, int to, int n)
 {
     const struct device_slot *cpu = &kv->slots[0];

@@ -79,6 +79,12 @@ int kv_share(struct kv *kv, int from, int to, int n);
 /* A job wrote rows pos .. pos + rows - 1 of a layer on a device, or advanced its state, except for
  * the last `drafted` rows. */
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows, int drafted);
+/* The same for a second device that computed the same after kv_written. */
+void kv_written_too(struct kv *kv, int session, int layer, int device, int pos, int rows,
+                    int drafted);
+/* A device's rows or state of a layer are of no use: if it has none of the session's other layers
+ * either, their memory goes back to the system. */
+void kv_forget(struct kv *kv, int session, int layer, int device);
 /* A job for rows up to `end` failed: its layer's recurrent state on that device is void, and the
  * rows that would have been overwritten. */
 void kv_failed(struct kv *kv, int session, int layer, int device, int end);

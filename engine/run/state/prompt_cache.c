@@ -29,6 +29,7 @@
 struct entry {
     char name[DIGEST_HEX];
     struct segment_place place; /* ids are its own memory */
+    bool own;                   /* written by this process */
 };
 
 struct prompt_cache {
@@ -564,10 +565,28 @@ void prompt_cache_write(struct prompt_cache *c, uint8_t *data, size_t bytes,
     pthread_mutex_lock(&c->lock);
     c->fresh.place = *place;
     c->fresh.place.ids = ids;
+    c->fresh.own = true;
     segment_name(place, c->fresh.name);
     c->data = data;
     c->bytes = bytes;
     pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void prompt_cache_withdraw(struct prompt_cache *c)
+{
+    char path[PATH_MAX + NAME_BYTES + 2];
+
+    pthread_mutex_lock(&c->lock);
+    while (c->data)
+        pthread_cond_wait(&c->done, &c->lock);
+    for (size_t i = c->n; i-- > 0;) {
+        if (!c->entries[i].own)
+            continue;
+        file_of(c, c->entries[i].name, path, sizeof path);
+        unlink(path);
+        forget(c, c->entries[i].name);
+    }
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -43,6 +43,8 @@ bool prompt_cache_writable(struct prompt_cache *c);
 /* Takes ownership of data (segment_begin's, filled), seals and writes it; not while busy. */
 void prompt_cache_write(struct prompt_cache *c, uint8_t *data, size_t bytes,
                         const struct segment_place *place);
+/* Removes the pieces that this process wrote; waits for the write in progress. */
+void prompt_cache_withdraw(struct prompt_cache *c);
 struct disk_figures prompt_cache_look(struct prompt_cache *c);
 
 #endif

@@ -260,6 +260,7 @@ static void obey(struct client *c, struct command *k)
             engine_session_sampling_set(c->session, &k->sampling);
         break;
     case COMMAND_PACE: engine_pace_set(w->engine, k->number); break;
+    case COMMAND_AUDIT: engine_audit_set(w->engine, (int)k->number); break;
     case COMMAND_PLAN:
         w->wishes++;
         rc = k->phase == PHASE_PROMPT ? engine_prompt_plan_set(w->engine, k->plan, &e)
