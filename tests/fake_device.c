@@ -422,6 +422,7 @@ static int fake_wait(struct device *d, struct error *e)
     struct fake *f = (struct fake *)d;
     int rc = may_fail(f, "wait", e);
 
+    f->stats.waits++;
     if (rc < 0 || !f->has_pending)
         return rc;
     f->has_pending = false;
