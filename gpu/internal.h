@@ -380,6 +380,8 @@ void joined_experts_close(struct device *d, int layer);
 /* launch.c */
 int job_begin(struct device *d, struct error *e);
 int job_end(struct device *d, struct error *e); /* flushes */
+/* whether the newest job, and so each, has ended; never waits */
+bool job_done(const struct device *d);
 /* waits for everything and adds up the times */
 int job_harvest(struct device *d, struct error *e);
 void job_forget(struct device *d);

@@ -5,8 +5,12 @@
 #include "gpu/internal.h"
 #include "engine/base/clock.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
+
+#define POLL_NS (2 * CLOCK_MILLI)
+#define POLL_CPU_NS (CLOCK_MILLI / 5)
 
 int cl_check(struct device *d, cl_int code, const char *what, struct error *e)
 {
@@ -106,6 +110,25 @@ static void scatter(struct device *d)
     d->scatter_n = 0;
 }
 
+bool job_done(const struct device *d)
+{
+    const struct job_record *r = d->n_jobs ? &d->job[d->n_jobs - 1] : NULL;
+
+    return !r || (r->last && event_status(r->last) <= CL_COMPLETE);
+}
+
+/* Looks whether the newest job has ended, for some time before the host sleeps until then: waking
+ * it takes longer than most jobs of a token. A CPU's OpenCL may need the core for its own threads.
+ */
+static void poll(const struct device *d, uint64_t start)
+{
+    uint64_t most = d->target.info.is_cpu_type ? POLL_CPU_NS : POLL_NS;
+
+    while (!job_done(d) && clock_now() - start < most)
+        if (d->target.info.is_cpu_type)
+            sched_yield();
+}
+
 int job_harvest(struct device *d, struct error *e)
 {
     cl_int rc = CL_SUCCESS, failed = CL_SUCCESS;
@@ -113,8 +136,10 @@ int job_harvest(struct device *d, struct error *e)
 
     if (d->n_jobs == 0)
         return 0;
+    poll(d, start);
     if (!cl_injected(&rc))
         rc = cl.Finish(d->queue);
+    d->stats.waits++;
     d->stats.wait_ns += clock_now() - start;
     for (int i = 0; i < d->n_jobs && rc == CL_SUCCESS; i++) {
         struct job_record *r = &d->job[i];

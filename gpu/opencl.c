@@ -343,6 +343,7 @@ const struct device_ops opencl_device_ops = {
     .layers = layers,
     .fuses = kernel_set_fuses,
     .wait = wait_all,
+    .done = job_done,
     .host_rows = rows_offer,
     .kv_rows = kv_rows,
     .stats = stats,

@@ -479,6 +479,7 @@ static int fake_wait(struct device *d, struct error *e)
     struct fake *f = (struct fake *)d;
     int rc = may_fail(f, "wait", e);
 
+    f->stats.waits++;
     return rc < 0 || !f->has_pending ? rc : do_pending(f, e);
 }
 

@@ -76,6 +76,7 @@ static const struct member device[] = {
     MEMBER(device_stats, COUNT, prefetched),     MEMBER(device_stats, COUNT, prefetch_hits),
     MEMBER(device_stats, COUNT, fast_threads),   MEMBER(device_stats, COUNT, slow_threads),
     MEMBER(device_stats, COUNT, slow_share),     MEMBER(device_stats, COUNT, row_bytes),
+    MEMBER(device_stats, COUNT, waits),
 };
 
 static const struct member health[] = {
@@ -95,6 +96,7 @@ static const struct member plan[] = {
     MEMBER(plan_metrics, COUNT, switch_tokens), MEMBER(plan_metrics, COUNT, stall_ns),
     MEMBER(plan_metrics, COUNT, stall_sum_ns),  MEMBER(plan_metrics, COUNT, prompt_tokens),
     MEMBER(plan_metrics, COUNT, prompt_ns),     MEMBER(plan_metrics, REAL, prompt_tok_s),
+    MEMBER(plan_metrics, REAL, expected_tok_s), MEMBER(plan_metrics, REAL, expected_prompt_tok_s),
 };
 
 #define N(table) (sizeof table / sizeof *table)

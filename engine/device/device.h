@@ -15,7 +15,7 @@
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join
  * (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
- * together, state_share, state_cut, state_trim, link_close, host_rows. Emulated where NULL: layers
+ * together, state_share, state_cut, state_trim, link_close, host_rows, done. Emulated where NULL: layers
  * by single jobs. Computing allocates no memory of ours: scratch for max_rows rows is allocated at
  * open, the state of a session at state_open and block_put. In names and jobs `attention` is a
  * layer's mixer of any kind. */
@@ -245,6 +245,7 @@ struct device_stats {
     /* since open: kernels running, host waiting, copies */
     uint64_t busy_ns, wait_ns, transfer_ns;
     uint64_t jobs, failures;
+    uint64_t waits; /* for jobs, since open: of a pass at most one a layer and block */
     /* streamed experts: bytes of their buffers, bytes copied since open (part of uploaded_bytes),
      * copies, copies started by prefetch, and how many of those were used */
     uint64_t stream_bytes, streamed_bytes, streamed, prefetched, prefetch_hits;
@@ -361,6 +362,8 @@ struct device_ops {
     /* Optional: see join_job. */
     int (*join)(struct device *d, const struct join_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
+    /* Optional: whether wait() would return at once. Never waits. */
+    bool (*done)(const struct device *d);
     /* Optional: from now on jobs have inputs and outputs in this memory of the host, which starts
      * on a page; bytes 0: no longer, it is about to be freed. A device that shares the host's
      * memory then reads and writes them there; others copy, as it does where this does not work.

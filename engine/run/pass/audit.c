@@ -183,6 +183,26 @@ int audit_reach(struct audit *a, int device, int first, int last, bool *due)
     return last;
 }
 
+bool audit_spares(struct audit *a, int device, int n)
+{
+    struct device_health *h = &a->slots[device].health;
+
+    if (!a->open || !a->every)
+        return true;
+    if (!h->until)
+        h->until = next_in(a);
+    return !a->each && h->until > (uint64_t)n;
+}
+
+void audit_spared(struct audit *a, int device, enum block_kind kind, bool whole, int first,
+                  int last)
+{
+    for (int l = first; l < last; l++)
+        (void)count(a, device,
+                    a->open && (kind == BLOCK_EXPERT || a->exact_mixer[l]) &&
+                        (!(whole || kind == BLOCK_EXPERT) || a->exact_experts[l]));
+}
+
 /* ---- how ---- */
 
 static int finish(struct audit *a, int device, int rc)

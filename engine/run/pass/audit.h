@@ -49,6 +49,11 @@ void audit_missed(struct audit *a, int device);
 /* For a job of whole layers: how far it may reach. *due: its first layer is to be audited, alone
  * (last is then first + 1). Counts the layers of the job. */
 int audit_reach(struct audit *a, int device, int first, int last, bool *due);
+/* Whether none of a device's next n jobs is due; then audit_spared counts one of them, of the
+ * mixers or the experts of layers first .. last - 1, or (whole) of both. */
+bool audit_spares(struct audit *a, int device, int n);
+void audit_spared(struct audit *a, int device, enum block_kind kind, bool whole, int first,
+                  int last);
 /* Before a layer's mixer runs on a device: copies what the CPU needs to compute the same. false:
  * not possible, or too much (256 MiB). */
 bool audit_ready(struct audit *a, int layer, const struct span *spans, int n);

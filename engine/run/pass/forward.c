@@ -6,6 +6,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/run/state/kv.h"
+#include "engine/run/pass/blocks.h"
+#include "engine/run/pass/microbatch.h"
 #include "engine/run/pass/paging.h"
 #include "engine/run/report/trace.h"
 
@@ -53,7 +55,14 @@
     X(strengths, z.rows)                         \
     X(head_strengths, z.rows)                    \
     X(resume_at, z.rows)                         \
-    X(hands_over, z.rows)
+    X(hands_over, z.rows)                        \
+    MICROBATCHES(X)
+/* of the groups of rows that a prompt's pass is split into: each has a part of a span at both ends */
+#define MICROBATCHES(X)                                            \
+    X(microbatch, FORWARD_MICROBATCHES)                            \
+    X(microbatch_groups, FORWARD_MICROBATCHES * DEVICE_MAX * z.experts) \
+    X(microbatch_spans, z.rows + FORWARD_MICROBATCHES)             \
+    X(microbatch_resume, z.rows + FORWARD_MICROBATCHES)
 #define BUFFERS(X) ROWS(X) OTHERS(X)
 /* clang-format on */
 
@@ -61,15 +70,14 @@ struct sizes {
     size_t layers, rows, hidden, experts, used, normed;
 };
 
-/* Most normed rows per token for any layer's experts. */
-static size_t normed_rows(const struct hparams *hp)
+int blocks_normed_rows(const struct hparams *hp)
 {
     int most = 1;
 
     for (int l = 0; l < hp->n_layers; l++)
         if (shape_normed_rows(hparams_layer(hp, l)) > most)
             most = shape_normed_rows(hparams_layer(hp, l));
-    return (size_t)most;
+    return most;
 }
 
 static struct sizes sizes_of(const struct hparams *hp, int max_rows)
@@ -79,7 +87,7 @@ static struct sizes sizes_of(const struct hparams *hp, int max_rows)
                           .hidden = (size_t)hp->hidden,
                           .experts = (size_t)hp->n_experts,
                           .used = (size_t)hp->n_experts_used,
-                          .normed = normed_rows(hp)};
+                          .normed = (size_t)blocks_normed_rows(hp)};
 }
 
 size_t forward_footprint(const struct hparams *hp, int max_rows)
@@ -349,9 +357,7 @@ static int audited(struct forward *f, int device, int result, struct error *e)
     return result == 1 ? demote(f, device, e) : 0;
 }
 
-/* Copies the rows of a layer before those of this pass to a device. If no device has them any more
- * they are recomputed. */
-static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
+int blocks_kv_ensure(struct forward *f, int layer, int device, struct error *e)
 {
     int rc = 0;
 
@@ -369,13 +375,13 @@ static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
 }
 
 /* A failed job may have changed recurrent state and the oldest rows of a ring: they are void. */
-static void state_void(struct forward *f, int layer, int device)
+void blocks_state_void(struct forward *f, int layer, int device)
 {
     for (int i = 0; i < f->n_spans; i++)
         kv_failed(f->kv, f->spans[i].session, layer, device, f->spans[i].pos + f->spans[i].rows);
 }
 
-static void rows_written(struct forward *f, int layer, int device)
+void blocks_rows_written(struct forward *f, int layer, int device)
 {
     for (int i = 0; i < f->n_spans; i++)
         kv_written(f->kv, f->spans[i].session, layer, device, f->spans[i].pos, f->spans[i].rows,
@@ -387,6 +393,16 @@ static int finish(struct device_slot *s, int rc, struct error *e)
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
+int blocks_wait(struct device_slot *s, int rc, struct error *e)
+{
+    return finish(s, rc, e);
+}
+
+int blocks_failed(struct forward *f, int device, const char *what, struct error *e)
+{
+    return job_failed(f, device, what, e);
+}
+
 static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int blocks)
 {
     if (f->rows == 1) {
@@ -394,6 +410,28 @@ static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int b
         c->blocks += (uint64_t)blocks;
         c->jobs++;
     }
+}
+
+uint64_t blocks_busy_ns(const struct device_slot *s)
+{
+    struct device_stats stats;
+
+    s->ops->stats(s->device, &stats);
+    return stats.busy_ns;
+}
+
+/* A device's job of one row took ns from its first launch to the end of the wait. busy: its
+ * kernels' time before it. */
+static void count_handoff(struct forward *f, int d, uint64_t ns, uint64_t busy)
+{
+    struct device_slot *s = &f->slots[d];
+    uint64_t ran = d && f->rows == 1 ? blocks_busy_ns(s) - busy : 0;
+
+    if (!ran || ran > ns)
+        return;
+    s->handoff.ns += ns - ran;
+    s->handoff.blocks++;
+    s->handoff.jobs++;
 }
 
 /* Of the pass's rows; NULL: no adapter applies to any. */
@@ -489,21 +527,26 @@ static bool audit_begins(struct forward *f, int device, int layer)
     return ready;
 }
 
+struct attention_job blocks_attention_job(struct forward *f, int layer)
+{
+    return (struct attention_job){.layer = layer,
+                                  .rows = f->rows,
+                                  .x = f->x,
+                                  .y = f->y,
+                                  .spans = f->spans,
+                                  .n_spans = f->n_spans,
+                                  .strengths = strengths_of(f)};
+}
+
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
-    struct attention_job j = {.layer = layer,
-                              .rows = f->rows,
-                              .x = f->x,
-                              .y = f->y,
-                              .spans = f->spans,
-                              .n_spans = f->n_spans,
-                              .strengths = strengths_of(f)};
+    struct attention_job j = blocks_attention_job(f, layer);
     int d = on_cpu ? 0 : f->plan->attention[layer];
 
     for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
-        uint64_t start = clock_now(), ns;
-        int rc = kv_ensure(f, layer, d, e);
+        uint64_t busy = d && f->rows == 1 ? blocks_busy_ns(s) : 0, start = clock_now(), ns;
+        int rc = blocks_kv_ensure(f, layer, d, e);
         bool audit = rc == 0 && audit_begins(f, d, layer), deferred;
 
         if (audit)
@@ -525,11 +568,13 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
             ns = clock_now() - start;
             watch(f, d, SLOW_ATTENTION, 1, start, start + ns, deferred ? 0 : ns);
             count_cost(f, &s->attention, ns, 1);
+            if (!f->deferred.n)
+                count_handoff(f, d, ns, busy);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
-            rows_written(f, layer, d);
+            blocks_rows_written(f, layer, d);
             return audit ? audited(f, d, audit_attention(&f->audit, d, &j), e) : 0;
         }
-        state_void(f, layer, d);
+        blocks_state_void(f, layer, d);
         if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
             return rc;
     }
@@ -568,7 +613,7 @@ static void group_rows(struct forward *f, int layer)
     }
 }
 
-static struct experts_job experts_of(struct forward *f, int layer, int d)
+struct experts_job blocks_experts_job(struct forward *f, int layer, int d)
 {
     return (struct experts_job){.layer = layer,
                                 .rows = f->rows,
@@ -595,8 +640,7 @@ static int cpu_batch(void *ctx, const struct experts_job *j, struct error *e)
     return rc;
 }
 
-/* Takes bucket tokens for the weights that a device will read from shared memory. */
-static void share_memory(struct forward *f, int layer, int d)
+void blocks_share_memory(struct forward *f, int layer, int d)
 {
     const struct expert_group *g = f->groups + d * f->model->hp.n_experts;
     uint64_t bytes = 0;
@@ -669,7 +713,7 @@ static void meanwhile(void *ctx)
 
 static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *e)
 {
-    struct experts_job j = experts_of(f, layer, owed_by);
+    struct experts_job j = blocks_experts_job(f, layer, owed_by);
     const struct paging paging = {.cache = f->model->cache,
                                   .groups = f->groups + owed_by * f->model->hp.n_experts,
                                   .run = cpu_batch,
@@ -695,6 +739,11 @@ static int audit_of_experts(struct forward *f, int device, const struct experts_
     return audited(f, device, result, e);
 }
 
+int blocks_cpu_experts(struct forward *f, int layer, struct error *e)
+{
+    return cpu_experts(f, layer, 0, e);
+}
+
 struct passing {
     struct forward *f;
     int device;
@@ -718,7 +767,7 @@ static int pass_experts(struct forward *f, int layer, int d, struct error *e)
 {
     int n = f->model->hp.n_experts, passing = 0;
     const uint8_t *streamed = f->plan->streamed + (size_t)layer * (size_t)n;
-    struct experts_job j = experts_of(f, layer, d);
+    struct experts_job j = blocks_experts_job(f, layer, d);
     struct expert_group *groups = f->groups + d * n;
     struct passing ctx = {f, d};
     const struct paging paging = {
@@ -745,7 +794,7 @@ static int pass_experts(struct forward *f, int layer, int d, struct error *e)
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
-    uint64_t start[DEVICE_MAX] = {0};
+    uint64_t start[DEVICE_MAX] = {0}, busy[DEVICE_MAX] = {0};
     uint64_t beside = 0; /* when the CPU's own were done */
     bool audit[DEVICE_MAX] = {false};
 
@@ -758,7 +807,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
             rc = passed; /* the disk's failure, not the device's; or it was demoted */
             continue;
         }
-        j = experts_of(f, layer, d);
+        j = blocks_experts_job(f, layer, d);
         if (!j.n_groups)
             continue;
         if (passed < 0) {
@@ -767,8 +816,9 @@ static int run_experts(struct forward *f, int layer, struct error *e)
             continue;
         }
         if (s->info.unified)
-            share_memory(f, layer, d);
+            blocks_share_memory(f, layer, d);
         audit[d] = audit_due(&f->audit, d, BLOCK_EXPERT, layer);
+        busy[d] = f->rows == 1 ? blocks_busy_ns(s) : 0;
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
         if (state[d] < 0)
@@ -777,7 +827,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     if (rc == 0 && !(pages(f, layer) && f->n_groups[0]))
         prefetch(f, layer);
     if (rc == 0 && f->n_groups[0]) {
-        share_memory(f, layer, 0);
+        blocks_share_memory(f, layer, 0);
         rc = cpu_experts(f, layer, 0, e);
     }
     beside = clock_now();
@@ -798,8 +848,10 @@ static int run_experts(struct forward *f, int layer, struct error *e)
                   f->n_groups[0] ? end - beside : end - start[d]);
             beside = end; /* the next one may have been waiting */
             /* else it may have finished before the CPU: the time is unknown */
-            if (!f->n_groups[0])
+            if (!f->n_groups[0]) {
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
+                count_handoff(f, d, end - start[d], busy[d]);
+            }
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
         }
         if (state[d] < 0 && rc == 0)
@@ -807,29 +859,34 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     }
     for (int d = 1; d < f->n_devices && rc == 0; d++)
         if (audit[d] && state[d] == 1) {
-            struct experts_job j = experts_of(f, layer, d);
+            struct experts_job j = blocks_experts_job(f, layer, d);
 
             rc = audit_of_experts(f, d, &j, e);
         }
     return rc;
 }
 
-/* Runs the layer's mixer, adding to or replacing the residual stream (struct attention_job); in a
- * layer without one only runs deferred experts. */
-static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
+void blocks_add_mixer(struct forward *f, int layer)
 {
     const struct norms_shape *norms = &hparams_layer(&f->model->hp, layer)->norms;
     bool becomes = norms_sum(norms);
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
+
+    for (size_t i = 0; i < n; i++)
+        f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
+}
+
+/* Runs the layer's mixer, adding to or replacing the residual stream (struct attention_job); in a
+ * layer without one only runs deferred experts. */
+static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
+{
     int rc;
 
     if (hparams_layer(&f->model->hp, layer)->mixer.kind == MIXER_NONE)
         return run_deferred(f, e);
-    if ((rc = run_attention(f, layer, on_cpu, e)) < 0)
-        return rc;
-    for (size_t i = 0; i < n; i++)
-        f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
-    return 0;
+    if ((rc = run_attention(f, layer, on_cpu, e)) == 0)
+        blocks_add_mixer(f, layer);
+    return rc;
 }
 
 static void choose_nobody(struct forward *f, int layer)
@@ -867,7 +924,7 @@ static void leave_out(struct forward *f, int layer, int row, int *experts, float
         weights[i] *= before / after;
 }
 
-static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct error *e)
+int blocks_route(struct forward *f, int layer, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
@@ -884,19 +941,14 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
                               .experts = f->experts + (size_t)layer * pairs,
                               .weights = f->weights + (size_t)layer * pairs,
                               .imposed = f->imposed};
-    struct combine_job combine = {
-        .layer = layer, .rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
-    uint64_t start;
+    uint64_t start = clock_now();
     int rc;
 
-    if ((rc = run_mixer(f, layer, attention_on_cpu, e)) < 0)
-        return rc;
-    add_deferred(f);
     if (hparams_layer(hp, layer)->ffn.kind == FFN_NONE) {
         choose_nobody(f, layer);
+        memset(f->n_groups, 0, sizeof f->n_groups);
         return 0;
     }
-    start = clock_now();
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
     for (int r = 0; r < f->rows && f->least > 0; r++)
@@ -905,33 +957,75 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     group_rows(f, layer);
     choose_deferred(f, layer, route.weights);
     trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
-    if ((rc = run_experts(f, layer, e)) < 0)
-        return rc;
-    start = clock_now();
-    rc = finish(cpu, cpu->ops->combine(cpu->device, &combine, e), e);
+    return 0;
+}
+
+int blocks_combine(struct forward *f, int layer, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    size_t pairs = (size_t)(f->rows * f->model->hp.n_experts_used);
+    struct combine_job combine = {.layer = layer,
+                                  .rows = f->rows,
+                                  .out = f->out,
+                                  .weights = f->weights + (size_t)layer * pairs,
+                                  .x = f->x};
+    uint64_t start = clock_now();
+    int rc = finish(cpu, cpu->ops->combine(cpu->device, &combine, e), e);
+
     trace_span(f->trace, TRACE_COMBINE, layer, 0, start, clock_now());
     return rc;
+}
+
+static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct error *e)
+{
+    int rc;
+
+    if ((rc = run_mixer(f, layer, attention_on_cpu, e)) < 0)
+        return rc;
+    add_deferred(f);
+    if ((rc = blocks_route(f, layer, e)) < 0 ||
+        hparams_layer(&f->model->hp, layer)->ffn.kind == FFN_NONE)
+        return rc;
+    if ((rc = run_experts(f, layer, e)) < 0)
+        return rc;
+    return blocks_combine(f, layer, e);
+}
+
+struct layers_job blocks_layers_job(struct forward *f, int first, int last)
+{
+    size_t pairs = (size_t)(f->rows * f->model->hp.n_experts_used);
+
+    return (struct layers_job){.first = first,
+                               .last = last,
+                               .rows = f->rows,
+                               .spans = f->spans,
+                               .n_spans = f->n_spans,
+                               .x = f->x,
+                               .experts = f->experts + (size_t)first * pairs,
+                               .weights = f->weights + (size_t)first * pairs,
+                               .imposed = f->imposed,
+                               .strengths = strengths_of(f)};
+}
+
+void blocks_layers_ran(struct forward *f, int first, int last, int device)
+{
+    const struct hparams *hp = &f->model->hp;
+    size_t pairs = (size_t)(f->rows * hp->n_experts_used);
+
+    for (int l = first; l < last; l++)
+        for (size_t i = 0; i < pairs; i++)
+            if (f->experts[(size_t)l * pairs + i] >= 0)
+                f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)device;
 }
 
 /* Layers first .. last - 1 in one job of one device; audit: a single one, compared with the CPU's.
  * The residual stream is saved in case the device fails half-way. */
 static int run_fused(struct forward *f, int first, int last, bool audit, struct error *e)
 {
-    const struct hparams *hp = &f->model->hp;
-    size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float),
-           pairs = (size_t)(f->rows * hp->n_experts_used);
+    size_t bytes = (size_t)f->rows * (size_t)f->model->hp.hidden * sizeof(float);
     int d = f->fused_device[first], rc = 0;
     struct device_slot *s = &f->slots[d];
-    struct layers_job j = {.first = first,
-                           .last = last,
-                           .rows = f->rows,
-                           .spans = f->spans,
-                           .n_spans = f->n_spans,
-                           .x = f->x,
-                           .experts = f->experts + (size_t)first * pairs,
-                           .weights = f->weights + (size_t)first * pairs,
-                           .imposed = f->imposed,
-                           .strengths = strengths_of(f)};
+    struct layers_job j = blocks_layers_job(f, first, last);
     uint64_t start;
 
     /* the device for the next attention was lost */
@@ -941,7 +1035,7 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
         add_deferred(f);
     }
     for (int l = first; l < last && rc == 0; l++)
-        rc = kv_ensure(f, l, d, e);
+        rc = blocks_kv_ensure(f, l, d, e);
     if (d)
         memcpy(f->x_before, f->x, bytes);
     if (audit && rc == 0) {
@@ -958,16 +1052,13 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
         if (!audit)
             watch(f, d, SLOW_LAYERS, last - first, start, clock_now(), clock_now() - start);
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
-        for (int l = first; l < last; l++) {
-            rows_written(f, l, d);
-            for (size_t i = 0; i < pairs; i++)
-                if (f->experts[(size_t)l * pairs + i] >= 0)
-                    f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
-        }
+        for (int l = first; l < last; l++)
+            blocks_rows_written(f, l, d);
+        blocks_layers_ran(f, first, last, d);
         return audit ? audited(f, d, audit_layer(&f->audit, d, &j, f->x_before, f->y), e) : 0;
     }
     for (int l = first; l < last; l++)
-        state_void(f, l, d);
+        blocks_state_void(f, l, d);
     if (d == 0 || (rc = job_failed(f, d, "layers", e)) < 0)
         return rc;
     memcpy(f->x, f->x_before, bytes);
@@ -1054,7 +1145,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
                  const float *const *states, int n, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
-    int rc, rows, layer = 0;
+    int rc, rows, layer = 0, split;
     bool audit;
 
     assert(f->plan && n > 0);
@@ -1062,6 +1153,11 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     mem_guard_arm("forward");
     rc = begin(f, spans, ids, states, n, e);
     rows = f->rows;
+    if (rc == 0 && (split = microbatch_count(f)) > 1) {
+        layer = hp->n_layers;
+        if ((rc = microbatch_layers(f, split, e)) == 0 && f->next)
+            hand_over(f, 0, layer);
+    }
     while (layer < hp->n_layers && rc == 0) {
         int last = layer + 1, fused = rows == 1           ? hp->n_layers
                                       : rows < FUSED_ROWS ? FUSED_ROWS / rows

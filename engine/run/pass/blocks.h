@@ -1,0 +1,41 @@
+/* The steps of a layer that a pass is made of: forward.c has them and takes one after the other,
+ * microbatch.c takes those of several groups of rows in turn. Inside engine/run/pass.
+ * Thread: the engine's. */
+#ifndef ENGINE_RUN_BLOCKS_H
+#define ENGINE_RUN_BLOCKS_H
+
+#include "engine/base/error.h"
+#include "engine/run/pass/pass.h"
+
+/* Most normed rows per token for any layer's experts. */
+int blocks_normed_rows(const struct hparams *hp);
+/* Copies the rows of a layer before those of this pass to a device. If no device has them any more
+ * they are recomputed. */
+int blocks_kv_ensure(struct forward *f, int layer, int device, struct error *e);
+/* A job of a layer's mixer there has written its rows; or has failed. */
+void blocks_rows_written(struct forward *f, int layer, int device);
+void blocks_state_void(struct forward *f, int layer, int device);
+struct attention_job blocks_attention_job(struct forward *f, int layer);
+struct layers_job blocks_layers_job(struct forward *f, int first, int last);
+/* The device ran those layers with all their experts. */
+void blocks_layers_ran(struct forward *f, int first, int last, int device);
+/* f->y to the residual stream. */
+void blocks_add_mixer(struct forward *f, int layer);
+/* Routing on the host, then one group of rows an expert, listed under its device. A layer without a
+ * feed-forward: nobody is chosen, no group is left. */
+int blocks_route(struct forward *f, int layer, struct error *e);
+/* What the groups of a device ask of it. */
+struct experts_job blocks_experts_job(struct forward *f, int layer, int device);
+/* Takes bucket tokens for the weights that a device will read from shared memory. */
+void blocks_share_memory(struct forward *f, int layer, int device);
+/* The CPU's groups. */
+int blocks_cpu_experts(struct forward *f, int layer, struct error *e);
+int blocks_combine(struct forward *f, int layer, struct error *e);
+/* ns that the device's kernels have run since it was opened; 0: it does not tell. */
+uint64_t blocks_busy_ns(const struct device_slot *s);
+int blocks_wait(struct device_slot *s, int rc, struct error *e);
+/* A job of a device other than the CPU failed: reports it, and disables the device the second time.
+ * 0: run the job on the CPU; ERR_DEVICE: continue from resume_at. */
+int blocks_failed(struct forward *f, int device, const char *what, struct error *e);
+
+#endif

@@ -1,0 +1,241 @@
+/* Both sides compute at the same time: a prompt's groups of rows (microbatch.h) give the same bits
+ * under every plan, also when the device fails at any call; a device has its experts before the CPU
+ * goes on; a token waits once a layer. The second device is the fake one, which computes when it is
+ * waited for: what overlaps is seen from the order of calls, not from the clock. */
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+#include "engine/run/pass/microbatch.h"
+#include "tests/fake_device.h"
+#include "tests/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROMPT 150
+#define VOCAB_MOST 70000
+
+static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
+static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+
+static struct engine *open_demo(const struct device_ops *const *backends, const char *placement)
+{
+    struct engine_config c = {.context = 256,
+                              .n_threads = 1,
+                              .ubatch = PROMPT,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = -1,
+                              .backends = backends,
+                              .placement = placement};
+    char path[4200];
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    c.model_path = path;
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+/* The prompt's last logits and those of a token behind it: 2 * vocab. */
+static float *logits_of(struct engine *g)
+{
+    int ids[PROMPT], vocab = engine_info(g)->model->hp.n_vocab, next = 7;
+    float *logits = calloc(2 * (size_t)vocab, sizeof *logits);
+    struct error e = {0};
+
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = 3 + i * 37 % (vocab - 3);
+    ck_assert_msg(engine_eval(g, ids, PROMPT, logits, false, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_eval(g, &next, 1, logits + vocab, false, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_session_tokens(g, NULL), PROMPT + 1);
+    return logits;
+}
+
+/* Runs it; the CPU's logits must be the result. */
+static void same_as(const float *want, struct engine *g, const char *what)
+{
+    size_t n = 2 * (size_t)engine_info(g)->model->hp.n_vocab;
+    float *got = logits_of(g);
+
+    ck_assert_msg(memcmp(want, got, n * sizeof *got) == 0, "%s: other logits", what);
+    free(got);
+}
+
+static float *reference(void)
+{
+    struct engine *g = open_demo(NULL, NULL);
+    float *logits = logits_of(g);
+
+    engine_close(g);
+    return logits;
+}
+
+START_TEST(groups_of_rows_give_the_same_bits)
+{
+    static const char *const plans[] = {"layers:3",    "layers:first:2", "experts:5", "hot:4M",
+                                        "experts-gpu", "attention-gpu",  "memory:6M", "balanced"};
+    float *want = reference();
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int k = 0; k < 2; k++) {
+            struct engine *g = open_demo(k ? plain : fused, plans[i]);
+
+            same_as(want, g, plans[i]);
+            engine_close(g);
+        }
+    free(want);
+}
+END_TEST
+
+START_TEST(any_call_may_fail)
+{
+    static const char *const plans[] = {"layers:2", "experts:5", "attention-gpu"};
+    float *want = reference();
+    const char *plan = plans[_i / 2];
+    long total, tried = 0;
+    struct engine *g;
+
+    fake_device_control(NULL);
+    g = open_demo(fused, plan);
+    same_as(want, g, plan);
+    engine_close(g);
+    total = fake_device_calls();
+    for (long n = 1; n <= total; n += 5, tried++) {
+        char what[80];
+
+        fake_device_control(&(struct fake_control){.fail_at = n, .lost = _i % 2});
+        snprintf(what, sizeof what, "%s, call %ld of %ld failed", plan, n, total);
+        g = open_demo(fused, plan);
+        same_as(want, g, what);
+        engine_close(g);
+    }
+    fake_device_control(NULL);
+    ck_assert_int_gt(tried, 3);
+    free(want);
+}
+END_TEST
+
+/* Whether one of the CPU's spans of this kind is within a span of the device's experts. */
+static bool beside_experts(const struct trace *t, enum trace_kind kind)
+{
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < t->n; k++)
+            if (t->entries[i].device == 1 && t->entries[i].kind == TRACE_EXPERTS &&
+                t->entries[k].device == 0 && t->entries[k].kind == kind &&
+                t->entries[k].start_ns >= t->entries[i].start_ns &&
+                t->entries[k].end_ns <= t->entries[i].end_ns)
+                return true;
+    return false;
+}
+
+START_TEST(the_cpu_goes_on_while_a_device_computes)
+{
+    static const struct {
+        const char *plan;
+        bool experts;
+    } cases[] = {{"experts-gpu", false}, {"experts:5", true}};
+    struct error e = {0};
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < 2; i++) {
+        struct engine *g = open_demo(plain, cases[i].plan);
+
+        ck_assert_int_eq(engine_trace_start(g, 10000, &e), 0);
+        free(logits_of(g));
+        ck_assert_int_eq(engine_trace_start(g, 0, &e), 0);
+        /* another group's attention; in a layer of both, the CPU's own experts */
+        ck_assert(beside_experts(engine_trace(g), TRACE_ATTENTION));
+        ck_assert(beside_experts(engine_trace(g), TRACE_EXPERTS) == cases[i].experts);
+        engine_close(g);
+    }
+}
+END_TEST
+
+static uint64_t waits_of(struct engine *g)
+{
+    struct device_stats s;
+
+    g->slots[1].ops->stats(g->slots[1].device, &s);
+    return s.waits;
+}
+
+START_TEST(a_token_waits_once_a_layer)
+{
+    static const char *const plans[] = {"experts-gpu", "experts:16", "attention-gpu"};
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        struct engine *g = open_demo(plain, plans[i]);
+        int next = 5, layers = engine_info(g)->model->hp.n_layers;
+        float *logits = calloc(VOCAB_MOST, sizeof *logits);
+        struct error e = {0};
+        uint64_t before;
+
+        free(logits_of(g));
+        before = waits_of(g);
+        for (int t = 0; t < 3; t++)
+            ck_assert_int_eq(engine_eval(g, &next, 1, logits, false, &e), 0);
+        ck_assert_uint_eq(waits_of(g) - before, 3 * (uint64_t)layers);
+        free(logits);
+        engine_close(g);
+    }
+}
+END_TEST
+
+/* Into how many groups a pass of so many rows is split. */
+static int groups(struct engine *g, int rows)
+{
+    struct forward f = g->forward;
+
+    f.rows = rows;
+    f.n_spans = 0;
+    return microbatch_count(&f);
+}
+
+START_TEST(a_pass_is_split_where_two_sides_share_it)
+{
+    static const struct {
+        const char *plan;
+        int of_63, of_128, of_512;
+    } cases[] = {{"cpu", 1, 1, 1},
+                 {"gpu", 1, 1, 1},
+                 {"experts:5", 1, 2, 2},
+                 {"attention-gpu", 1, 2, 2},
+                 {"layers:2", 1, 2, FORWARD_MICROBATCHES}};
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine *g = open_demo(fused, cases[i].plan);
+
+        free(logits_of(g));
+        ck_assert_int_eq(groups(g, 63), cases[i].of_63);
+        ck_assert_int_eq(groups(g, 128), cases[i].of_128);
+        ck_assert_int_eq(groups(g, 512), cases[i].of_512);
+        engine_close(g);
+    }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("overlap");
+    TCase *t = tcase_create("overlap");
+
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, groups_of_rows_give_the_same_bits);
+    tcase_add_loop_test(t, any_call_may_fail, 0, 6);
+    tcase_add_test(t, the_cpu_goes_on_while_a_device_computes);
+    tcase_add_test(t, a_token_waits_once_a_layer);
+    tcase_add_test(t, a_pass_is_split_where_two_sides_share_it);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
