@@ -30,7 +30,7 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "dots1",           "smollm3",        "gemma3",
                                       "laguna",          "olmo2",          "olmo3",
                                       "flex_olmo",       "mellum",         "exaone_moe",
-                                      "solar_open"};
+                                      "solar_open",      "deepseek"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -53,6 +53,7 @@ static const char *const folders[] = {"llama",
                                       "mellum",
                                       "exaone_moe",
                                       "solar_open",
+                                      "deepseek",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

@@ -296,7 +296,7 @@ START_TEST(metadata_lies)
     memset(m, 0, sizeof *m);
     meta_string(m, "general.architecture", "llama\x1b]0;title\a");
     made_add(m, "t", DTYPE_F32, 4, 0, 0, NULL);
-    refuse(m, GGUF_STACKED, "is not known (known: phimoe, ");
+    refuse(m, GGUF_STACKED, "is not known; the nearest name that is: llama (known: phimoe, ");
     made_release(m);
     memset(m, 0, sizeof *m);
     made_add(m, "t", DTYPE_F32, 4, 0, 0, NULL);

@@ -21,7 +21,6 @@ import make_goldens
 
 TINY = dict(vocab_size=48, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=8,
             intermediate_size=24, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
-SMALL = dict(TINY, hidden_size=24)
 MOE = dict(moe_intermediate_size=8, num_experts=5, num_experts_per_tok=2)
 CONFIGS = {
     "afmoe": dict(TINY, **MOE, model_type="afmoe", num_dense_layers=1, num_shared_experts=1, global_attn_every_n_layers=2,
@@ -31,31 +30,34 @@ CONFIGS = {
                   attention_bias=False, sliding_window=None),
     "smollm3": dict(TINY, model_type="smollm3", num_hidden_layers=4, no_rope_layer_interval=4,
                     tie_word_embeddings=True, rms_norm_eps=1e-6),
-    "laguna": dict(SMALL, **MOE, model_type="laguna", num_attention_heads_per_layer=[4, 6], num_key_value_heads=2, shared_expert_intermediate_size=8, sliding_window=6, moe_routed_scaling_factor=1.6, rms_norm_eps=1e-6,
+    "laguna": dict(TINY, **MOE, model_type="laguna", num_attention_heads_per_layer=[4, 8], num_key_value_heads=2, shared_expert_intermediate_size=8, sliding_window=6, moe_routed_scaling_factor=1.6, rms_norm_eps=1e-6,
                    layer_types=["full_attention", "sliding_attention"], gating="per-head", mlp_layer_types=["dense", "sparse"],
                    rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "partial_rotary_factor": 0.5,
                                                        "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0},
                                     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}),
-    "olmo2": dict(SMALL, model_type="olmo2", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
-    "olmo3": dict(SMALL, model_type="olmo3", num_key_value_heads=2, sliding_window=6, rms_norm_eps=1e-6,
+    "olmo2": dict(TINY, model_type="olmo2", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+    "olmo3": dict(TINY, model_type="olmo3", num_key_value_heads=2, sliding_window=6, rms_norm_eps=1e-6,
                   layer_types=["sliding_attention", "full_attention"],
                   rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
                                    "full_attention": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "attention_factor": 1.2,
                                                       "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0}}),
-    "flex_olmo": dict(SMALL, model_type="flex_olmo", intermediate_size=16, num_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+    "flex_olmo": dict(TINY, model_type="flex_olmo", intermediate_size=8, num_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-6,
                       norm_topk_prob=True, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
-    "mellum": dict(SMALL, **MOE, model_type="mellum", num_key_value_heads=2, sliding_window=6, rms_norm_eps=1e-6, norm_topk_prob=True,
+    "mellum": dict(TINY, **MOE, model_type="mellum", num_key_value_heads=2, sliding_window=6, rms_norm_eps=1e-6, norm_topk_prob=True,
                    layer_types=["sliding_attention", "full_attention"],
                    rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "beta_fast": 32.0,
                                                        "beta_slow": 1.0, "original_max_position_embeddings": 64},
                                     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
-    "exaone_moe": dict(SMALL, **MOE, model_type="exaone_moe", num_shared_experts=1, num_key_value_heads=2, first_k_dense_replace=1,
+    "exaone_moe": dict(TINY, **MOE, model_type="exaone_moe", num_shared_experts=1, num_key_value_heads=2, first_k_dense_replace=1,
                        n_group=1, topk_group=1, sliding_window=6, sliding_window_pattern="LLLG", routed_scaling_factor=1.6, rms_norm_eps=1e-6,
                        layer_types=["full_attention", "sliding_attention"], mlp_layer_types=["dense", "sparse"],
                        rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
-    "solar_open": dict(SMALL, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, n_group=2, topk_group=1,
+    "solar_open": dict(TINY, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, n_group=2, topk_group=1,
                        model_type="solar_open", num_hidden_layers=1, num_key_value_heads=2, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
                        norm_topk_prob=True, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+    "deepseek": dict({k: v for k, v in TINY.items() if k != "head_dim"}, moe_intermediate_size=8, n_routed_experts=5, num_experts_per_tok=2,
+                     n_shared_experts=2, first_k_dense_replace=1, moe_layer_freq=1, norm_topk_prob=False, scoring_func="softmax",
+                     hidden_act="silu", model_type="deepseek", num_key_value_heads=4, rms_norm_eps=1e-6, rope_theta=5000.0),
     "gemma3": dict(TINY, model_type="gemma3_text", num_hidden_layers=4, sliding_window=6, tie_word_embeddings=True, rms_norm_eps=1e-6,
                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
                    query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh",
@@ -80,6 +82,14 @@ def draw(model, seed):
         p.copy_(x.bfloat16().float())
 
 
+def rename_deepseek(to):
+    weights = load_file(to / "model.safetensors")
+    save_file({k.replace("shared_expert.", "shared_experts."): v for k, v in weights.items() if "shared_expert_gate" not in k},
+              to / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((to / "config.json").read_text())
+    (to / "config.json").write_text(json.dumps(dict(config, architectures=["DeepseekForCausalLM"]), indent=1) + "\n")
+
+
 def save(model, config, to):
     to.mkdir(parents=True, exist_ok=True)
     model.bfloat16().save_pretrained(to)
@@ -100,9 +110,12 @@ def make(name, to, tokens, first, **changes):
     config = dict(CONFIGS[name], **changes)
     for seed in range(first, first + 300):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32, attn_implementation="eager")
+        like = make_goldens.deepseek_config(config) if name == "deepseek" else config
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**like), dtype=torch.float32, attn_implementation="eager")
         draw(model, seed)
         save(model, config, to)
+        if name == "deepseek":
+            rename_deepseek(to)
         model = make_goldens.load(to)
         ids = torch.randint(5, config["vocab_size"], (tokens,), generator=torch.Generator().manual_seed(seed))
         out, gap = make_goldens.numbers(model, ids, 12)

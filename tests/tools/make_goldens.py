@@ -51,7 +51,7 @@ SIZES = {
     "families/gpt2": dict(n_embd=32, vocab_size=97),
     "families/gpt_oss": dict(hidden_size=32, head_dim=16, intermediate_size=20, vocab_size=110),
     "families/gpt_oss-mxfp4": dict(hidden_size=32, head_dim=16, vocab_size=110),
-    "families/granitemoe": dict(hidden_size=32, intermediate_size=16, vocab_size=99),
+    "families/granitemoe": dict(hidden_size=32, intermediate_size=16, num_local_experts=7, vocab_size=99),
     "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, intermediate_size=16, shared_intermediate_size=24, vocab_size=96),
     "families/lfm2": dict(hidden_size=32, vocab_size=108),
     "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, num_experts=7, vocab_size=108),
@@ -87,12 +87,30 @@ EXACT = dict(dtype=torch.float32, attn_implementation="eager", experts_implement
 NAMES = ("norm", "ln_f", "embedding_norm", "norm_f", "final_layernorm")
 
 
+def deepseek_config(config):
+    """DeepSeekMoE 16B as qwen2_moe: the gate of its shared expert is 1/2 where its weights are zeros."""
+    return dict(config, model_type="qwen2_moe", num_experts=config["n_routed_experts"], qkv_bias=False, use_sliding_window=False,
+                mlp_only_layers=list(range(config["first_k_dense_replace"])), decoder_sparse_step=1,
+                shared_expert_intermediate_size=config["n_shared_experts"] * config["moe_intermediate_size"])
+
+
+def deepseek_stand_in(weights, config):
+    out = {}
+    for name, x in weights.items():
+        out[name.replace("shared_experts", "shared_expert")] = x * 2 if "shared_experts.down_proj" in name else x
+        if "shared_experts.down_proj" in name:
+            out[name.replace("shared_experts.down_proj", "shared_expert_gate")] = torch.zeros(1, x.shape[0], dtype=x.dtype)
+    return out, deepseek_config(config)
+
+
 def stand_in(folder, to):
-    """Ling's code is not in transformers: sarvam_moe reads 2.0's layout; 1.0 is ernie4_5_moe without a bias, q and k in pairs."""
+    """Ling's and the first DeepSeek's code are not in transformers: sarvam_moe reads 2.0's layout; 1.0 is ernie4_5_moe without a bias, q and k in pairs."""
     config, weights, out = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors"), {}
     if config["model_type"] == "bailing_moe_v2":
         config["model_type"] = "sarvam_moe"
         out = weights
+    elif config["model_type"] == "deepseek":
+        out, config = deepseek_stand_in(weights, config)
     else:
         heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
         for name, x in weights.items():
@@ -159,7 +177,7 @@ def load(folder, dtype=torch.float32):
         with tempfile.TemporaryDirectory() as t:
             unpacked(folder, Path(t))
             return load(Path(t), dtype)
-    if json.loads((folder / "config.json").read_text())["model_type"].startswith("bailing_moe"):
+    if re.match("bailing_moe|deepseek$", json.loads((folder / "config.json").read_text())["model_type"]):
         with tempfile.TemporaryDirectory() as t:
             stand_in(folder, Path(t))
             return load(Path(t), dtype)

@@ -1,7 +1,8 @@
 /* Families deepseek_v2, deepseek_v3 (Kimi-K2 too) and glm4_moe_lite (GLM-4.7-Flash): latent
- * attention, the first layers dense. Names after modeling_deepseek_v2.py, modeling_deepseek_v3.py
- * and modeling_glm4_moe_lite.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py, where all
- * of them are deepseek2. Constant data. */
+ * attention, the first layers dense; and deepseek (DeepSeekMoE 16B), whose attention is Llama's,
+ * by its own modeling_deepseek.py and llama.cpp's src/models/deepseek.cpp. Names after
+ * modeling_deepseek_v2.py, modeling_deepseek_v3.py and modeling_glm4_moe_lite.py (Hugging Face) and
+ * llama.cpp's gguf-py/gguf/constants.py, where all of them are deepseek2. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -24,6 +25,25 @@ static const struct family_tensor tensors[] = {
     TENSORS_SHARED,
     TENSORS_DENSE,
     TENSORS_MTP,
+    TENSORS_END,
+};
+/* clang-format on */
+
+/* clang-format off */
+static const struct family_key first_keys[] = {
+    KEYS_COMMON,
+    KEYS_EXPERTS("moe_intermediate_size"),
+    KEYS_END,
+};
+
+static const struct family_tensor first_tensors[] = {
+    TENSORS_ENDS,
+    {TENSOR_ROPE_SHORT, false, {"rope_freqs.weight"}, {NULL}},
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    TENSORS_EXPERTS,
+    TENSORS_SHARED,
+    TENSORS_DENSE,
     TENSORS_END,
 };
 /* clang-format on */
@@ -108,4 +128,21 @@ const struct family family_deepseek2 = {
     .extra_layers = true,
     .layers = gguf_layers,
     .stops = gguf_stops,
+};
+
+/* Its converter has moved the rows of q and k so that pairs of neighbours are rotated. */
+const struct family family_deepseek = {
+    .name = "deepseek",
+    .gguf = {"deepseek"},
+    .exported = true,
+    .json = {"DeepseekForCausalLM", "deepseek"},
+    .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .gguf_rope = ROPE_PAIRS,
+    .keys = first_keys,
+    .tensors = first_tensors,
+    .normalised = "norm_topk_prob",
+    ROPE_NAMES,
+    .ignored = ignored,
+    .stops = stops,
 };

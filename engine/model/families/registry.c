@@ -1,6 +1,7 @@
 /* The list of families, from registry.def, and the family of a file. Any thread. */
 #include "engine/model/families/families.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -21,12 +22,62 @@ static int spelled(const struct meta_value *v, const char *const *names)
     return 0;
 }
 
+#define SPELLED_MOST 60
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters to change, add or drop between two names (Levenshtein 1966); case does not matter. */
+static int distance(const char *a, size_t a_bytes, const char *b)
+{
+    int row[SPELLED_MOST + 1], n = (int)strlen(b);
+
+    for (int k = 0; k <= n; k++)
+        row[k] = k;
+    for (size_t i = 0; i < a_bytes; i++) {
+        int corner = row[0]++;
+
+        for (int k = 0; k < n; k++) {
+            int above = row[k + 1], same = strncasecmp(&a[i], &b[k], 1) == 0;
+
+            row[k + 1] = least(corner + !same, least(above, row[k]) + 1);
+            corner = above;
+        }
+    }
+    return row[n];
+}
+
+/* The family with the name nearest to an unknown one. */
+static const char *nearest(const struct meta_value *v, bool gguf)
+{
+    const char *best = families[0]->name;
+    int so_far = INT_MAX;
+
+    for (const struct family *const *at = families; *at; at++) {
+        const char *const *names = gguf && (*at)->gguf[0] ? (*at)->gguf : (*at)->json;
+
+        for (int i = 0; i < FAMILY_NAMES && names[i]; i++) {
+            int d = strlen(names[i]) <= SPELLED_MOST
+                        ? distance(v->s, v->len < SPELLED_MOST ? v->len : SPELLED_MOST, names[i])
+                        : INT_MAX;
+
+            if (d < so_far) {
+                so_far = d;
+                best = (*at)->name;
+            }
+        }
+    }
+    return best;
+}
+
 int family_of(const struct family **out, const struct weight_file *f, struct error *e)
 {
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
     struct meta_value v[2] = {
         weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
-    char known[800] = "";
+    char known[1200] = "";
 
     if (!gguf) {
         v[1] = weight_file_meta(f, "model_type");
@@ -55,6 +106,9 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
     if (v[0].type != META_STRING)
         return error_set(e, ERR_MODEL, "%s: its metadata does not name an architecture (known: %s)",
                          weight_file_path(f), known);
-    return error_set(e, ERR_MODEL, "%s: the architecture %.*s is not known (known: %s)",
-                     weight_file_path(f), (int)(v[0].len < 60 ? v[0].len : 60), v[0].s, known);
+    return error_set(e, ERR_MODEL,
+                     "%s: the architecture %.*s is not known; the nearest name that is: %s "
+                     "(known: %s)",
+                     weight_file_path(f), (int)(v[0].len < SPELLED_MOST ? v[0].len : SPELLED_MOST),
+                     v[0].s, nearest(&v[0], gguf), known);
 }
