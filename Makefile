@@ -216,7 +216,7 @@ check: $(TESTS) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
 	$(Q)$(MAKE) MODE=$(MODE) fuzz-replay
 # Suites in which threads meet: those that TSan must see.
-TSAN_SUITES := $(filter check_chat check_worker check_ring check_pool check_cpu_device check_engine check_serve,$(notdir $(TESTS)))
+TSAN_SUITES := $(filter check_chat check_worker check_ring check_pool check_cpu_device check_engine check_serve check_soak,$(notdir $(TESTS)))
 # README's command: the program as it is shipped. The rest of the gate is the same suites under sanitizers, and a second compiler.
 test: moetop
 	$(Q)$(MAKE) MODE=release check

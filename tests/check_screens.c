@@ -528,6 +528,14 @@ static void line(struct player *p, char *s)
         p->t.n_devices = 2;
         p->t.devices[1].weight_bytes = 600ull << 20;
         publish(p);
+    } else if (strcmp(word, "health") == 0) { /* trouble, blocks given back, audited, why */
+        struct device_health *x = &p->t.health[1];
+
+        x->trouble = (enum device_trouble)atoi(a);
+        x->returned = atoi(b);
+        x->audited = strtoull(c, NULL, 10);
+        snprintf(x->why, sizeof x->why, "%s", d[0] ? strstr(rest, d) : "");
+        publish(p);
     } else if (strcmp(word, "kinds") == 0) { /* of cores: fast and slow threads, their share */
         p->t.devices[0].fast_threads = strtoull(a, NULL, 10);
         p->t.devices[0].slow_threads = strtoull(b, NULL, 10);

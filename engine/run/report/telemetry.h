@@ -10,7 +10,7 @@
 #include "engine/model/expert_cache.h"
 #include "engine/placement/plan.h"
 #include "engine/placement/verdict.h"
-#include "engine/run/state/device_health.h"
+#include "engine/run/report/device_health.h"
 
 #include <stddef.h>
 #include <stdint.h>

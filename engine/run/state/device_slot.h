@@ -4,7 +4,7 @@
 #define ENGINE_RUN_DEVICE_SLOT_H
 
 #include "engine/device/device.h"
-#include "engine/run/state/device_health.h"
+#include "engine/run/report/device_health.h"
 #include "engine/run/state/slow_device.h"
 
 #include <stdbool.h>
