@@ -88,6 +88,7 @@ static const struct member plan[] = {
     MEMBER(plan_metrics, COUNT, switch_tokens), MEMBER(plan_metrics, COUNT, stall_ns),
     MEMBER(plan_metrics, COUNT, stall_sum_ns),  MEMBER(plan_metrics, COUNT, prompt_tokens),
     MEMBER(plan_metrics, COUNT, prompt_ns),     MEMBER(plan_metrics, REAL, prompt_tok_s),
+    MEMBER(plan_metrics, REAL, expected_tok_s), MEMBER(plan_metrics, REAL, expected_prompt_tok_s),
 };
 
 #define N(table) (sizeof table / sizeof *table)

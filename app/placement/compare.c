@@ -194,7 +194,9 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
 {
     uint64_t start = clock_now(), moved = engine_telemetry(w->g)->moved_bytes;
     /* the prompts' plan of the plan before must not count beside this one's */
-    int rc = strcmp(p->prompt, w->prompt) ? place_prompt_kept(w->g, NULL, NULL, e) : 0;
+    int rc = strcmp(p->prompt, w->prompt) || engine_prompt_plan(w->g)
+                 ? place_prompt_kept(w->g, NULL, NULL, e)
+                 : 0;
     char names[PLACE_NAMES];
     double ms;
 
@@ -205,6 +207,10 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
         rc = place_prompt_kept(w->g, p->prompt, &p->prompt_plan, e);
     ms = (double)(clock_now() - start) * 1e-6;
 
+    if (!p->expected_decode)
+        p->expected_decode = engine_expected(w->g, PHASE_TOKENS);
+    if (!p->expected_prefill)
+        p->expected_prefill = engine_expected(w->g, PHASE_PROMPT);
     p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
     p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
     engine_defer_set(w->g, p->defer);
@@ -438,6 +444,14 @@ static int measure(struct work *w, int repeats, struct error *e)
     return rc;
 }
 
+static bool wants_devices(const struct compare *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (strcmp(c->plans[i].spec, "cpu") != 0 || c->plans[i].prompt[0])
+            return true;
+    return false;
+}
+
 int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen,
                    int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
 {
@@ -466,6 +480,9 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     model_settle(m);
     if (rc == 0 && prompt)
         rc = place_prompt_kept(g, NULL, NULL, e);
+    /* what the cost model expects is compared, too */
+    if (rc == 0 && wants_devices(c) && !engine_planner_input(g, true, true, true, e))
+        rc = e ? e->code : ERR_DEVICE;
     if (rc == 0)
         rc = measure(&w, repeats, e);
     for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)

@@ -37,7 +37,10 @@ struct compare_plan {
     uint64_t moved_bytes;        /* by switching to it, all switches */
     double switch_ms;            /* mean time until the plan was in force */
     double joules;               /* of processor and GPU in all blocks; 0: no counter is readable */
-    bool on_device;              /* any of it runs on a device other than the CPU */
+    /* tokens a second that the cost model expected before anything ran under the plan; 0: unknown
+     */
+    double expected_decode, expected_prefill;
+    bool on_device; /* any of it runs on a device other than the CPU */
 };
 
 struct compare {

@@ -56,6 +56,16 @@ static const char *text_word(const struct compare *c, const struct compare_plan 
     return p->same_bits ? "same bits" : p->same_tokens ? "same text" : "DIFFERS";
 }
 
+/* "52.1 (+4 %)": tokens a second that were expected of a plan, and how far it is from them. */
+static const char *expected_word(double expected, double measured, char *out, size_t size)
+{
+    if (expected > 0 && measured > 0)
+        snprintf(out, size, "%.2f (%+.0f %%)", expected, 100 * (measured / expected - 1));
+    else
+        snprintf(out, size, "-");
+    return out;
+}
+
 static double per_token(const struct compare *c, double total)
 {
     return c->tokens ? total / (double)c->tokens : 0;
@@ -63,27 +73,34 @@ static double per_token(const struct compare *c, double total)
 
 static void put_markdown(FILE *f, const struct compare *c)
 {
-    fprintf(f, "| %-21s | %20s | %20s | %-30s | %-24s | %9s | %9s | %10s | %9s | %-9s |\n",
-            "placement", "prefill t/s", "decode t/s", "against the first", "busy", "wait/tok",
-            "copy/tok", "moved", "switch", "text");
-    fprintf(f, "| --------------------- | -------------------: | -------------------: | "
-               "------------------------------ | ------------------------ | "
+    fprintf(
+        f,
+        "| %-21s | %20s | %18s | %20s | %18s | %-30s | %-24s | %9s | %9s | %10s | %9s | %-9s |\n",
+        "placement", "prefill t/s", "expected", "decode t/s", "expected", "against the first",
+        "busy", "wait/tok", "copy/tok", "moved", "switch", "text");
+    fprintf(f, "| --------------------- | -------------------: | -----------------: | "
+               "-------------------: | -----------------: | ------------------------------ | "
+               "------------------------ | "
                "--------: | --------: | ---------: | --------: | --------- |\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
         struct series_figures a, b;
-        char verdict[120], busy[120], moved[16], lossy[64];
+        char verdict[120], busy[120], moved[16], lossy[64], prefill[32], decode[32];
 
         series_summarise(&p->prefill, &a);
         series_summarise(&p->decode, &b);
         compare_verdict(c, i, verdict, sizeof verdict);
         shares(c, i, busy, sizeof busy);
         fprintf(f,
-                "| %-21s | %10.2f ± %7.2f | %10.2f ± %7.2f | %-30s | %-24s | %6.2f ms | %6.2f ms | "
+                "| %-21s | %10.2f ± %7.2f | %18s | %10.2f ± %7.2f | %18s | %-30s | %-24s | %6.2f "
+                "ms | %6.2f ms | "
                 "%10s | %6.1f ms | %-9s |\n",
-                p->name, a.median, a.sd, b.median, b.sd, verdict, busy, per_token(c, p->wait_ms),
-                per_token(c, p->transfer_ms), size_format(p->moved_bytes, moved, sizeof moved),
-                p->switch_ms, text_word(c, p, lossy, sizeof lossy));
+                p->name, a.median, a.sd,
+                expected_word(p->expected_prefill, a.median, prefill, sizeof prefill), b.median,
+                b.sd, expected_word(p->expected_decode, b.median, decode, sizeof decode), verdict,
+                busy, per_token(c, p->wait_ms), per_token(c, p->transfer_ms),
+                size_format(p->moved_bytes, moved, sizeof moved), p->switch_ms,
+                text_word(c, p, lossy, sizeof lossy));
     }
 }
 
@@ -91,10 +108,12 @@ static void put_csv(FILE *f, const struct compare *c)
 {
     char why[160];
 
-    fprintf(f, "placement,prefill_median_ts,prefill_sd_ts,decode_median_ts,decode_mean_ts,decode_"
-               "sd_ts,blocks,ratio,differs,wait_ms_per_token,"
-               "transfer_ms_per_token,moved_bytes,switch_ms,same_tokens,same_bits,worst_difference,"
-               "deferred,kl_per_token,changed_tokens,disturbed\n");
+    fprintf(
+        f,
+        "placement,prefill_median_ts,prefill_sd_ts,decode_median_ts,decode_mean_ts,decode_"
+        "sd_ts,blocks,ratio,differs,wait_ms_per_token,"
+        "transfer_ms_per_token,moved_bytes,switch_ms,same_tokens,same_bits,worst_difference,"
+        "deferred,kl_per_token,changed_tokens,disturbed,expected_prefill_ts,expected_decode_ts\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
         struct series_figures a, b;
@@ -105,12 +124,12 @@ static void put_csv(FILE *f, const struct compare *c)
         series_summarise(&p->decode, &b);
         fprintf(f,
                 "\"%s\",%.4f,%.4f,%.4f,%.4f,%.4f,%zu,%.5f,%d,%.4f,%.4f,%llu,%.3f,%d,%d,%g,%d,%.6f,%"
-                "d,%d\n",
+                "d,%d,%.4f,%.4f\n",
                 p->name, a.median, a.sd, b.median, b.mean, b.sd, b.n, ratio, differs,
                 per_token(c, p->wait_ms), per_token(c, p->transfer_ms),
                 (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens, p->same_bits,
                 p->worst_difference, p->defer, kl_of(c, p), p->changed,
-                compare_disturbed(c, why, sizeof why));
+                compare_disturbed(c, why, sizeof why), p->expected_prefill, p->expected_decode);
     }
 }
 
@@ -147,8 +166,10 @@ static void put_json(FILE *f, const struct compare *c)
                 a.median, a.mean, a.sd, b.median, b.mean, b.sd);
         for (size_t k = 0; k < p->decode.n; k++)
             fprintf(f, "%s%.4f", k ? ", " : "", p->decode.values[k]);
-        fprintf(f, "]}, \"ratio\": %.5f, \"differs\": %s, \"verdict\": ", ratio,
-                differs ? "true" : "false");
+        fprintf(f,
+                "]}, \"expected_prefill_ts\": %.4f, \"expected_decode_ts\": %.4f, "
+                "\"ratio\": %.5f, \"differs\": %s, \"verdict\": ",
+                p->expected_prefill, p->expected_decode, ratio, differs ? "true" : "false");
         report_quoted(f, verdict);
         fputs(", \"busy_share\": {", f);
         for (int d = 0; d < c->n_devices; d++) {

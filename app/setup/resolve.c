@@ -247,10 +247,14 @@ int place_prompt_kept(struct engine *g, const char *text, struct plan **kept, st
 {
     int rc;
 
-    if (!says_same(text))
+    if (!says_same(text) || (kept && *kept))
         return phase_kept(g, PHASE_PROMPT, text, kept, e);
     if (!engine_prompt_plan(g))
         return 0;
+    if (kept) { /* the strategy for tokens gave prompts a plan of their own */
+        *kept = plan_copy(engine_prompt_plan(g));
+        return *kept ? 0 : error_set(e, ERR_MEMORY, "out of memory for a plan");
+    }
     rc = engine_prompt_plan_set(g, NULL, e);
     return rc < 0 ? rc : engine_settle(g, e);
 }
@@ -259,6 +263,8 @@ const char *place_names(const struct engine *g, char out[PLACE_NAMES])
 {
     const struct plan *prompts = engine_prompt_plan(g);
 
+    if (prompts && strcmp(prompts->name, engine_plan(g)->name) == 0)
+        prompts = NULL; /* one strategy, which decided for each phase */
     snprintf(out, PLACE_NAMES, "%s%s%s", engine_plan(g)->name, prompts ? ", prompts " : "",
              prompts ? prompts->name : "");
     return out;

@@ -626,6 +626,34 @@ static void print_verdict(const struct stats *s, FILE *f)
     }
 }
 
+/* "tokens 52.1 tokens/s (measured: 4 % less)", at `at`. */
+static size_t expected_rate(char *out, size_t size, size_t at, const char *what, double expected,
+                            double measured)
+{
+    int n;
+
+    if (expected <= 0 || at >= size)
+        return at;
+    n = snprintf(out + at, size - at, "%s%s %.1f tokens/s", at ? ", " : "", what, expected);
+    at += n > 0 ? (size_t)n : 0;
+    if (measured <= 0 || at >= size)
+        return at;
+    n = snprintf(out + at, size - at, " (measured: %.0f %% %s)",
+                 100 * fabs(measured / expected - 1), measured < expected ? "less" : "more");
+    return at + (n > 0 ? (size_t)n : 0);
+}
+
+/* What the cost model expected of a plan, and how wrong that was. */
+static void expected_row(const struct plan_metrics *p, FILE *f)
+{
+    char text[200] = "";
+    size_t at = expected_rate(text, sizeof text, 0, "tokens", p->expected_tok_s, p->median_tok_s);
+
+    at = expected_rate(text, sizeof text, at, "prompts", p->expected_prompt_tok_s, p->prompt_tok_s);
+    if (at)
+        row(f, "", "expected: %s", text);
+}
+
 static void print_devices(const struct stats *s, FILE *f)
 {
     char name[sizeof s->device_names[0] * 4];
@@ -642,6 +670,9 @@ static void print_devices(const struct stats *s, FILE *f)
             (double)v->weight_bytes / (1 << 20), (double)v->kv_bytes / (1 << 20),
             clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
             (unsigned long long)v->failures);
+        if (d && v->waits)
+            row(f, "", "waited for %.1f times a token (%llu jobs)",
+                (double)v->waits / (double)(tokens ? tokens : 1), (unsigned long long)v->jobs);
         if (d && v->jobs)
             row(f, "", "%.0f bytes of rows copied a token%s",
                 (double)v->row_bytes / (double)(tokens ? tokens : 1),
@@ -673,6 +704,7 @@ static void print_devices(const struct stats *s, FILE *f)
         if (prompts)
             row(f, p->tokens || p->switches ? "" : p->name, "prompts: %llu tokens, %.1f tokens/s",
                 (unsigned long long)p->prompt_tokens, p->prompt_tok_s);
+        expected_row(p, f);
         if (p->switches)
             row(f, "",
                 "switched to %llu time%s in an answer: %.1f tokens each until all blocks had "

@@ -18,9 +18,12 @@
 #include <string.h>
 
 #define REPEATS 9
+#define PROMPT_REPEATS 5
 #define WARM_UPS 2
-#define GPU_BLOCKS 4  /* layers whose blocks are uploaded to a device for measuring */
-#define KEEP_FREE 0.9 /* share of a device's memory for plans */
+#define PROMPT_ROWS 256   /* of a prompt's job: enough for the kernels that read a weight once */
+#define PROMPT_ENTRIES 32 /* of them, that an expert gets */
+#define GPU_BLOCKS 4      /* layers whose blocks are uploaded to a device for measuring */
+#define KEEP_FREE 0.9     /* share of a device's memory for plans */
 
 struct cost_model {
     const struct model *model;
@@ -199,8 +202,17 @@ struct planner_input *cost_model_input(struct cost_model *s)
 }
 
 /* The measured jobs, in this order on every device: one expert, all of a token's at once (the slope
- * is an expert's time, the rest the handoff), attention, head. */
-enum stage { ONE_EXPERT, ALL_EXPERTS, ATTENTION, HEAD, STAGES };
+ * is an expert's time, the rest the handoff), attention, head; then with rows of a prompt. */
+enum stage {
+    ONE_EXPERT,
+    ALL_EXPERTS,
+    ATTENTION,
+    HEAD,
+    PROMPT_EXPERTS,
+    PROMPT_ATTENTION,
+    PROMPT_HOST,
+    STAGES
+};
 
 /* A measurement in progress: resumable, so that it can be spread over the pauses between tokens. */
 struct bench {
@@ -215,13 +227,31 @@ struct bench {
     float *x, *y;
     /* job inputs must live until wait */
     struct expert_group groups[16];
-    int row[16], slot[16];
+    int row[16 * PROMPT_ENTRIES], slot[16 * PROMPT_ENTRIES];
+    int prompt_rows;         /* of a prompt's job on this device */
+    float *scores, *weights; /* (PROMPT_ROWS, n_experts), (PROMPT_ROWS, n_experts_used) */
+    int *experts;            /* likewise */
     struct error *e;
 };
 
 static int used_of(const struct cost_model *s)
 {
     return s->input.n_experts_used < 16 ? s->input.n_experts_used : 16;
+}
+
+static bool of_prompt(const struct bench *b)
+{
+    return b->stage >= PROMPT_EXPERTS;
+}
+
+static int rows_of(const struct bench *b)
+{
+    int rows = of_prompt(b) ? b->prompt_rows : 1;
+
+    /* each expert of a job has all of its rows */
+    return (b->stage == PROMPT_EXPERTS || b->stage == PROMPT_HOST) && rows > PROMPT_ENTRIES
+               ? PROMPT_ENTRIES
+               : rows;
 }
 
 static bool has_there(const struct bench *b, const struct plan *p, struct block_id id)
@@ -250,8 +280,12 @@ static bool block_of(const struct cost_model *s, const struct bench *b, int i, s
     int used = used_of(s);
 
     switch (b->stage) {
-    case ATTENTION: *id = (struct block_id){BLOCK_ATTENTION, b->first + i, 0}; return i < b->layers;
+    case ATTENTION:
+    case PROMPT_ATTENTION:
+        *id = (struct block_id){BLOCK_ATTENTION, b->first + i, 0};
+        return i < b->layers;
     case HEAD: *id = (struct block_id){BLOCK_HEAD, 0, 0}; return i < 1;
+    case PROMPT_HOST: return false;
     default:
         *id = (struct block_id){BLOCK_EXPERT, b->first + i / used, i % used};
         return i < b->layers * used;
@@ -304,13 +338,35 @@ static int bring(const struct cost_model *s, struct bench *b, struct block_id id
     return rc;
 }
 
+/* Routing and combination, of which the rows' outputs are whatever stands there. */
+static int run_host(const struct cost_model *s, struct bench *b, int layer)
+{
+    size_t rows = (size_t)rows_of(b), hidden = (size_t)s->model->hp.hidden;
+    struct route_job r = {.layer = layer,
+                          .rows = (int)rows,
+                          .x = b->x,
+                          .h = b->y,
+                          .scores = b->scores,
+                          .experts = b->experts,
+                          .weights = b->weights};
+    struct combine_job c = {.layer = layer,
+                            .rows = (int)rows,
+                            .out = b->y,
+                            .weights = b->weights,
+                            .x = b->x + rows * hidden};
+    int rc = b->ops->route(b->dev, &r, b->e);
+
+    return rc < 0 ? rc : b->ops->combine(b->dev, &c, b->e);
+}
+
 static int run_job(const struct cost_model *s, struct bench *b, int layer)
 {
+    int rows = rows_of(b), each = rows;
     struct attention_job a = {
-        .layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y, .trial = true};
+        .layer = layer, .rows = rows, .pos = b->kv_len, .x = b->x, .y = b->y, .trial = true};
     struct head_job h = {.rows = 1, .x = b->x, .logits = b->y};
     struct experts_job x = {.layer = layer,
-                            .rows = 1,
+                            .rows = rows,
                             .h = b->x,
                             .n_groups = b->stage == ONE_EXPERT ? 1 : used_of(s),
                             .groups = b->groups,
@@ -319,15 +375,19 @@ static int run_job(const struct cost_model *s, struct bench *b, int layer)
                             .out = b->y};
     int rc;
 
-    if (b->stage == ATTENTION) {
+    if (b->stage == PROMPT_HOST) {
+        rc = run_host(s, b, layer);
+    } else if (b->stage == ATTENTION || b->stage == PROMPT_ATTENTION) {
         rc = b->ops->attention(b->dev, &a, b->e);
     } else if (b->stage == HEAD) {
         rc = b->ops->head(b->dev, &h, b->e);
     } else {
         for (int i = 0; i < x.n_groups; i++) {
-            b->groups[i] = (struct expert_group){.expert = i, .first = i, .count = 1};
-            b->row[i] = 0;
-            b->slot[i] = i;
+            b->groups[i] = (struct expert_group){i, i * each, each};
+            for (int k = 0; k < each; k++) {
+                b->row[i * each + k] = k;
+                b->slot[i * each + k] = i;
+            }
         }
         rc = run_held(s, b, &x);
     }
@@ -357,6 +417,16 @@ static int usable_layers(const struct cost_model *s, const struct bench *b, enum
     return n;
 }
 
+static double attention_cost(const struct bench *b, const struct planner_device *v)
+{
+    return of_prompt(b) ? v->prompt_attention_ns : v->attention_ns;
+}
+
+static double expert_cost(const struct bench *b, const struct planner_device *v)
+{
+    return of_prompt(b) ? v->prompt_expert_ns : v->expert_ns;
+}
+
 /* Whether the stage has anything to measure here. */
 static bool stage_begin(const struct cost_model *s, struct bench *b, const struct planner_device *v)
 {
@@ -369,25 +439,39 @@ static bool stage_begin(const struct cost_model *s, struct bench *b, const struc
     b->begun = true;
     switch (b->stage) {
     case ATTENTION:
-        if (v->attention_ns <= 0 && b->kv_len >= 0)
+    case PROMPT_ATTENTION:
+        if (attention_cost(b, v) <= 0 && b->kv_len >= 0 && rows_of(b) > 0)
             b->layers = usable_layers(s, b, BLOCK_ATTENTION, 1, max, &b->first);
+        return b->layers > 0;
+    case PROMPT_HOST:
+        if (!b->index && s->input.prompt_host_ns <= 0 && used_of(s) && rows_of(b) > 0)
+            b->layers = usable_layers(s, b, BLOCK_EXPERT, 1, max, &b->first);
         return b->layers > 0;
     case HEAD: b->layers = 1; return v->head_ns <= 0 && v->head_can;
     default:
-        if (v->expert_ns <= 0 && used_of(s))
+        if (expert_cost(b, v) <= 0 && used_of(s) && rows_of(b) > 0)
             b->layers = usable_layers(s, b, BLOCK_EXPERT, used_of(s), max, &b->first);
         return b->layers > 0;
     }
 }
 
-static void stage_end(const struct cost_model *s, struct bench *b, struct planner_device *v)
+static void stage_end(struct cost_model *s, struct bench *b, struct planner_device *v)
 {
     int used = used_of(s);
     double ns;
 
-    qsort(b->t, REPEATS, sizeof *b->t, series_compare);
-    ns = b->t[REPEATS / 2];
-    if (b->stage == ONE_EXPERT) {
+    qsort(b->t, (size_t)b->sample, sizeof *b->t, series_compare);
+    ns = b->t[b->sample / 2];
+    if (of_prompt(b)) {
+        double work = ns > 2 * v->handoff_ns ? ns - v->handoff_ns : ns / 2 + 1;
+
+        if (b->stage == PROMPT_HOST)
+            s->input.prompt_host_ns = work / rows_of(b);
+        else if (b->stage == PROMPT_ATTENTION)
+            v->prompt_attention_ns = work / rows_of(b);
+        else
+            v->prompt_expert_ns = work / (used * rows_of(b));
+    } else if (b->stage == ONE_EXPERT) {
         b->one = ns;
     } else if (b->stage == ALL_EXPERTS) {
         /* t = handoff + calls * expert; noise may make the slope negative */
@@ -406,7 +490,7 @@ static void stage_end(const struct cost_model *s, struct bench *b, struct planne
 }
 
 /* One piece: a chunk of an upload, or one sample. 1: the stage is done. */
-static int stage_piece(const struct cost_model *s, struct bench *b, struct planner_device *v)
+static int stage_piece(struct cost_model *s, struct bench *b, struct planner_device *v)
 {
     struct block_id id;
     uint64_t start;
@@ -427,7 +511,7 @@ static int stage_piece(const struct cost_model *s, struct bench *b, struct plann
         return rc;
     if (b->sample >= 0)
         b->t[b->sample] = (double)(clock_now() - start);
-    if (++b->sample < REPEATS)
+    if (++b->sample < (of_prompt(b) ? PROMPT_REPEATS : REPEATS))
         return 0;
     stage_end(s, b, v);
     return 1;
@@ -436,19 +520,26 @@ static int stage_piece(const struct cost_model *s, struct bench *b, struct plann
 static int bench_open(struct cost_model *s, struct error *e)
 {
     const struct hparams *hp = &s->model->hp;
-    int widest = hp->n_vocab > 16 * hp->hidden ? hp->n_vocab : 16 * hp->hidden;
+    int slots = hp->n_experts_used > 16 ? hp->n_experts_used : 16,
+        outputs = (slots * PROMPT_ENTRIES > PROMPT_ROWS ? slots * PROMPT_ENTRIES : PROMPT_ROWS) *
+                  hp->hidden,
+        widest = hp->n_vocab > outputs ? hp->n_vocab : outputs;
     struct bench *b = mem_alloc(1, sizeof *b);
 
     s->bench = b;
     if (b) {
-        b->x = mem_alloc(2 * (size_t)hp->hidden, sizeof *b->x); /* shape_normed_rows at most */
+        /* shape_normed_rows at most */
+        b->x = mem_alloc(2 * PROMPT_ROWS * (size_t)hp->hidden, sizeof *b->x);
         b->y = mem_alloc((size_t)widest, sizeof *b->y);
+        b->scores = mem_alloc(PROMPT_ROWS * (size_t)hp->n_experts, sizeof *b->scores);
+        b->weights = mem_alloc(PROMPT_ROWS * (size_t)hp->n_experts_used, sizeof *b->weights);
+        b->experts = mem_alloc(PROMPT_ROWS * (size_t)hp->n_experts_used, sizeof *b->experts);
     }
-    if (!b || !b->x || !b->y) {
+    if (!b || !b->x || !b->y || !b->scores || !b->weights || !b->experts) {
         cost_model_measure_stop(s);
         return error_set(e, ERR_MEMORY, "out of memory for measuring the devices");
     }
-    for (int i = 0; i < hp->hidden; i++)
+    for (int i = 0; i < 2 * PROMPT_ROWS * hp->hidden; i++)
         b->x[i] = (float)((i * 7919) % 255 - 127) * 0.01f;
     return 0;
 }
@@ -461,6 +552,9 @@ void cost_model_measure_stop(struct cost_model *s)
         take_away(s, s->bench);
     mem_free(s->bench->x);
     mem_free(s->bench->y);
+    mem_free(s->bench->scores);
+    mem_free(s->bench->weights);
+    mem_free(s->bench->experts);
     mem_free(s->bench);
     s->bench = NULL;
 }
@@ -489,11 +583,15 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
         b->dev = devices[b->index];
         b->ops = base->ops;
         b->kv_len = kv_len < base->config.context ? kv_len : -1;
+        b->prompt_rows = base->config.max_rows < PROMPT_ROWS ? base->config.max_rows : PROMPT_ROWS;
+        if (b->prompt_rows > base->config.context - kv_len)
+            b->prompt_rows = base->config.context - kv_len;
         for (; b->stage < STAGES; b->stage++, b->begun = false) {
             if (!b->begun && !stage_begin(s, b, v))
                 continue;
             do {
-                if (b->stage == ATTENTION && b->kv_len < 0)
+                if ((b->stage == ATTENTION && b->kv_len < 0) ||
+                    (of_prompt(b) && b->prompt_rows <= 0))
                     rc = 1; /* the context has filled up meanwhile */
                 else
                     rc = stage_piece(s, b, v);

@@ -34,7 +34,9 @@ struct planner_device {
     const uint8_t *experts_can; /* n_layers * n_experts; NULL: all */
     bool head_can;
     double attention_ns, expert_ns, head_ns;
-    double handoff_ns;     /* fixed cost of a job: launch, transfer, wait */
+    double handoff_ns; /* fixed cost of a job: launch, transfer, wait */
+    /* of a prompt's row: attention of a layer, one expert */
+    double prompt_attention_ns, prompt_expert_ns;
     bool streams;          /* non-resident experts can be streamed to it ... */
     uint64_t stream_bytes; /* ... in buffers of so many bytes */
     bool unified;          /* shares the host's memory */
@@ -62,6 +64,11 @@ struct planner_input {
     const double *recent;       /* the same, decayed (dynamic); NULL: usage */
     const struct plan *current; /* the last requested plan (dynamic); NULL: everything on the CPU */
     uint64_t move_bytes;        /* dynamic: upload at most this much per new plan; 0: no limit */
+    double
+        prompt_host_ns; /* of a prompt's row in a layer: routing and what follows it on the CPU */
+    /* balanced: share of the time that a plan must save to be worth it; 0: the costs are exact */
+    double doubt;
+    int prompt_rows; /* the plan is for prompts, in passes of so many rows; 0: for tokens */
     /* auto: the phase's winning spec of the measurement; NULL: never measured; and the line that
      * says why, or NULL */
     const char *verdict, *verdict_line;
@@ -147,10 +154,13 @@ int planner_check_both(const struct planner_input *in, const struct plan *tokens
 /* 0 if every device index exists and every device can run its blocks; else ERR_USAGE naming the
  * first that cannot. */
 int planner_check(const struct planner_input *in, const struct plan *p, struct error *e);
-/* Modelled time of one decoded token, in ns: per layer attention, then the slower of host and
+/* Rows from which a prompt's pass is split into groups that overlap (run/pass/microbatch.h). */
+#define PLANNER_OVERLAP 128
+/* Modelled time in ns. Of one decoded token: per layer attention, then the slower of host and
  * device experts (which work at once), the numbers on each being multinomial in the devices' shares
  * of the use; then the head. A cost not measured is assumed to be the CPU's, or 1 ns a byte where
- * that is missing too. */
+ * that is missing too. Of a prompt's pass (prompt_rows): its groups of rows step by step, as
+ * run/pass/microbatch.h takes them; in passes too short to be split one layer after the other. */
 double planner_token_ns(const struct planner_input *in, const struct plan *p);
 /* Share of expert calls whose expert is on a device other than the CPU, by the input's usage
  * (uniform where unknown). */

@@ -13,7 +13,15 @@
 #include <string.h>
 
 #define ROUNDS 8 /* of the search in a layer */
+#define GROUPS 2 /* of rows, in a prompt's pass whose layers are divided */
 
+/* Of a row: measured there, else on the CPU, else as a token's, else by the bytes. */
+static double prompt_ns_of(double there, double cpu, double token, double bytes)
+{
+    return there > 0 ? there : cpu > 0 ? cpu : token > 0 ? token : bytes;
+}
+
+/* Of all rows of a pass: one token's, or a prompt's. */
 static double attention_ns(const struct planner_input *in, int device, int layer)
 {
     double ns = in->devices[device].attention_ns > 0 ? in->devices[device].attention_ns
@@ -21,6 +29,11 @@ static double attention_ns(const struct planner_input *in, int device, int layer
 
     if (!in->attention_bytes[layer])
         return 0;
+    if (in->prompt_rows)
+        return prompt_ns_of(in->devices[device].prompt_attention_ns,
+                            in->devices[0].prompt_attention_ns, ns,
+                            (double)in->attention_bytes[layer]) *
+               in->prompt_rows;
     return ns > 0 ? ns : (double)in->attention_bytes[layer];
 }
 
@@ -28,16 +41,21 @@ static double expert_ns(const struct planner_input *in, int device, int layer)
 {
     double ns = in->devices[device].expert_ns > 0 ? in->devices[device].expert_ns
                                                   : in->devices[0].expert_ns;
-    double sum = 0;
+    double sum = 0, mean;
     int n = 0;
 
-    if (ns > 0)
+    if (ns > 0 && !in->prompt_rows)
         return ns;
     for (int x = 0; x < in->n_experts; x++) {
         sum += (double)in->expert_bytes[layer * in->n_experts + x];
         n += planner_has_expert(in, layer, x);
     }
-    return n ? sum / n : 0;
+    mean = n ? sum / n : 0;
+    if (in->prompt_rows)
+        return prompt_ns_of(in->devices[device].prompt_expert_ns, in->devices[0].prompt_expert_ns,
+                            ns, mean) *
+               in->prompt_rows;
+    return mean;
 }
 
 static double head_ns(const struct planner_input *in, int device)
@@ -127,11 +145,177 @@ static double layer_ns(const struct planner_input *in, const double *usage, int 
     return t;
 }
 
+/* ---- a prompt's pass whose groups of rows overlap: what microbatch.c does, step by step, with
+ * times instead of work ---- */
+
+enum stage { BEGIN, MIXED, ROUTED, OWN, COMBINE, DONE };
+
+struct simulated {
+    enum stage stage;
+    int layer, mixed; /* layers whose mixer is done ... */
+    double mixed_at;  /* ... the last one at this time */
+    double ready;     /* its jobs on devices end */
+};
+
+struct simulation {
+    const struct planner_input *in;
+    const double *usage;
+    const struct plan *p;
+    int n;                           /* groups */
+    double now;                      /* the CPU's time */
+    double free_at[PLANNER_DEVICES]; /* when the device's job ends */
+    struct simulated group[2 * GROUPS];
+    /* of the layer whose shares these are */
+    int shares_of;
+    double share[PLANNER_DEVICES];
+};
+
+static const double *shares(struct simulation *s, int layer)
+{
+    if (s->shares_of != layer)
+        layer_shares(s->in, s->usage, layer, s->p->experts + layer * s->in->n_experts, s->share);
+    s->shares_of = layer;
+    return s->share;
+}
+
+/* Of one group's rows that choose experts of the device. */
+static double experts_ns(struct simulation *s, int d, int layer)
+{
+    int used = s->in->used ? s->in->used[layer] : s->in->n_experts_used;
+
+    return used * shares(s, layer)[d] * expert_ns(s->in, d, layer) / s->n;
+}
+
+/* The device that has all of the layer and fuses it; 0: none. */
+static int fused_on(struct simulation *s, int layer)
+{
+    int a = s->p->attention[layer];
+
+    return a && s->in->devices[a].fuses_layers && shares(s, layer)[a] >= 1 - 1e-12 ? a : 0;
+}
+
+static void give(struct simulation *s, struct simulated *g, int d, double ns)
+{
+    s->free_at[d] = s->now + ns + s->in->devices[d].handoff_ns;
+    g->ready = s->free_at[d] > g->ready ? s->free_at[d] : g->ready;
+}
+
+static void simulate_begin(struct simulation *s, struct simulated *g)
+{
+    int a = s->p->attention[g->layer], fused = fused_on(s, g->layer);
+    double ns = attention_ns(s->in, a, g->layer) / s->n;
+
+    if (fused)
+        give(s, g, a, ns + experts_ns(s, a, g->layer));
+    else if (a)
+        give(s, g, a, ns);
+    else
+        s->now += ns;
+    g->mixed_at = a ? g->ready : s->now;
+    g->mixed = ++g->layer;
+    if (!fused)
+        g->layer--;
+    g->stage = !fused ? MIXED : g->layer < s->in->n_layers ? BEGIN : DONE;
+}
+
+static void simulate_step(struct simulation *s, struct simulated *g)
+{
+    double host = s->in->prompt_host_ns * s->in->prompt_rows / s->n;
+
+    switch (g->stage) {
+    case BEGIN: simulate_begin(s, g); return;
+    case MIXED: s->now += host; break;
+    case ROUTED:
+        for (int d = 1; d < s->in->n_devices; d++)
+            if (shares(s, g->layer)[d] > 0)
+                give(s, g, d, experts_ns(s, d, g->layer));
+        break;
+    case OWN: s->now += experts_ns(s, 0, g->layer); break;
+    case COMBINE: g->stage = ++g->layer < s->in->n_layers ? BEGIN : DONE; return;
+    case DONE: return;
+    }
+    g->stage++;
+}
+
+/* Whether the group's next step gives a device work: the latest time that one of them is free;
+ * negative: none. */
+static double needs_device(struct simulation *s, const struct simulated *g)
+{
+    int a = s->p->attention[g->layer];
+    double at = -1;
+
+    if (g->stage == BEGIN && a)
+        return s->free_at[a];
+    for (int d = 1; d < s->in->n_devices && g->stage == ROUTED; d++)
+        if (shares(s, g->layer)[d] > 0 && s->free_at[d] > at)
+            at = s->free_at[d];
+    return at;
+}
+
+/* When its next step may be taken; negative: that depends on the group before. */
+static double may_step(struct simulation *s, const struct simulated *g)
+{
+    double at = needs_device(s, g);
+
+    if (g->stage == BEGIN && g != s->group) {
+        if (g[-1].mixed <= g->layer)
+            return -1;
+        at = g[-1].mixed == g->layer + 1 && g[-1].mixed_at > at ? g[-1].mixed_at : at;
+    }
+    if (g->stage != OWN && g->ready > at)
+        at = g->ready;
+    return at > 0 ? at : 0;
+}
+
+/* A prompt's pass. */
+static double overlapped_ns(const struct planner_input *in, const double *usage,
+                            const struct plan *p)
+{
+    struct simulation s = {.in = in, .usage = usage, .p = p, .n = 2 * GROUPS, .shares_of = -1};
+
+    for (int l = 0; l < in->n_layers; l++)
+        if (!fused_on(&s, l) && (p->attention[l] || shares(&s, l)[0] < 1 - 1e-12))
+            s.n = GROUPS; /* a layer is divided */
+    for (;;) {
+        struct simulated *next = NULL;
+        double soonest = -1;
+        bool feeds = false;
+
+        for (int i = 0; i < s.n; i++) {
+            struct simulated *g = &s.group[i];
+            double at = g->stage == DONE ? -1 : may_step(&s, g);
+            bool fed;
+
+            if (at < 0)
+                continue;
+            soonest = soonest < 0 || at < soonest ? at : soonest;
+            if (at > s.now)
+                continue;
+            fed = needs_device(&s, g) >= 0 || g->stage == MIXED || g->stage == ROUTED;
+            if (!next || (fed && !feeds)) {
+                next = g;
+                feeds = fed;
+            }
+        }
+        if (soonest < 0)
+            break;
+        if (next)
+            simulate_step(&s, next);
+        else
+            s.now = soonest;
+    }
+    for (int i = 0; i < s.n; i++)
+        s.now = s.group[i].ready > s.now ? s.group[i].ready : s.now;
+    return s.now + head_ns(in, p->head);
+}
+
 double planner_token_ns(const struct planner_input *in, const struct plan *p)
 {
     const double *usage = planner_usage(in);
     double t = head_ns(in, p->head);
 
+    if (in->prompt_rows >= PLANNER_OVERLAP)
+        return overlapped_ns(in, usage, p);
     assert(p->n_layers == in->n_layers && p->n_experts == in->n_experts);
     for (int l = 0; l < in->n_layers; l++)
         t += layer_ns(in, usage, l, p->attention[l], p->experts + l * in->n_experts);
@@ -425,6 +609,112 @@ static void take_choices(const struct planner_input *in, const struct ranking *r
     p->head = now(&menus[in->n_layers])->attention ? target : p->head;
 }
 
+/* Whether layer l is one of n that are spread evenly over all. */
+static bool chosen_evenly(int l, int n, int layers)
+{
+    return (long)(l + 1) * n / layers > (long)l * n / layers;
+}
+
+/* What a prompt's plan moves to the target: so many layers' attention, experts of all layers
+ * together, or whole layers instead. */
+struct division {
+    int attention, experts;
+    int last; /* of the last layer's experts, fewer: nothing overlaps with them */
+    bool whole;
+};
+
+/* base with it, as far as it fits. */
+static void divide(const struct planner_spec *s, const struct planner_input *in,
+                   const struct ranking *r, const struct plan *base, struct division v,
+                   struct plan *p)
+{
+    struct filler f;
+
+    memcpy(p->attention, base->attention, (size_t)in->n_layers);
+    memcpy(p->experts, base->experts, (size_t)in->n_layers * (size_t)in->n_experts);
+    filler_init(&f, s, in, p);
+    for (int l = 0; l < in->n_layers; l++) {
+        bool there = chosen_evenly(l, v.attention, in->n_layers);
+        int have = r->have[l], n = v.whole ? (there ? have : 0)
+                                           : (int)((long)(l + 1) * v.experts / in->n_layers -
+                                                   (long)l * v.experts / in->n_layers);
+
+        if (there && !p->attention[l])
+            filler_attention(&f, l);
+        n = n < have ? n : have;
+        n = l == in->n_layers - 1 && !v.whole ? (n > v.last ? n - v.last : 0) : n;
+        /* evenly from the most to the least used: the share that so many of them have */
+        for (int k = 0; k < n; k++)
+            filler_expert(&f, l, r->rank[l * in->n_experts + (2 * k + 1) * have / (2 * n)]);
+    }
+}
+
+/* Keeps the division if its pass is shorter. */
+static void try_division(const struct planner_spec *s, const struct planner_input *in,
+                         const struct ranking *r, const struct plan *base, struct division v,
+                         struct plan *p, struct division *best, double *best_ns)
+{
+    double ns;
+
+    divide(s, in, r, base, v, p);
+    ns = planner_token_ns(in, p);
+    if (*best_ns > 0 && ns >= *best_ns)
+        return;
+    *best = v;
+    *best_ns = ns;
+}
+
+/* Takes a plan back that saves less than the model may be wrong by: what both sides do at the same
+ * time slows each down, by an amount that nobody measures before. */
+static void worth_it(const struct planner_input *in, const struct plan *base, struct plan *p)
+{
+    double before = planner_token_ns(in, base);
+
+    if (planner_token_ns(in, p) < (1 - in->doubt) * before)
+        return;
+    memcpy(p->attention, base->attention, (size_t)in->n_layers);
+    memcpy(p->experts, base->experts, (size_t)in->n_layers * (size_t)in->n_experts);
+    p->head = base->head;
+}
+
+/* A prompt's rows keep both sides busy wherever its blocks are: what counts is how much each has to
+ * do, spread evenly over the layers, so that neither waits long for the other. */
+static int fill_prompt(const struct planner_spec *s, const struct planner_input *in,
+                       const struct ranking *r, struct plan *p)
+{
+    struct plan *base = plan_copy(p);
+    struct division best = {0};
+    int layers = in->n_layers, experts = in->n_experts, step = layers > 8 ? layers / 8 : 1,
+        coarse = experts > 16 ? experts / 16 : 1, fine, around;
+    double ns = 0;
+
+    if (!base)
+        return ERR_MEMORY;
+    for (int a = 0; a <= layers; a += step)
+        for (int k = 0; k <= experts; k += coarse)
+            try_division(s, in, r, base, (struct division){.attention = a, .experts = k * layers},
+                         p, &best, &ns);
+    around = best.experts;
+    fine = coarse * layers > 16 ? coarse * layers / 16 : 1;
+    for (int k = around - coarse * layers; k <= around + coarse * layers; k += fine)
+        if (k >= 0 && k <= layers * experts)
+            try_division(s, in, r, base,
+                         (struct division){.attention = best.attention, .experts = k}, p, &best,
+                         &ns);
+    for (int k = 1; k <= best.experts / layers + 1; k += coarse)
+        try_division(
+            s, in, r, base,
+            (struct division){.attention = best.attention, .experts = best.experts, .last = k}, p,
+            &best, &ns);
+    for (int w = 1; w <= layers; w++)
+        try_division(s, in, r, base, (struct division){.attention = w, .whole = true}, p, &best,
+                     &ns);
+    divide(s, in, r, base, best, p);
+    worth_it(in, base, p);
+    plan_free(base);
+    return 0;
+}
+
 int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in,
                           struct plan *p, char note[PLANNER_NOTE])
 {
@@ -438,11 +728,16 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
                         mem_alloc(n, sizeof *r.have)};
     const struct planner_device *target = &in->devices[in->target];
     uint64_t limit = planner_limit(s, in, in->target), left[PLANNER_DEVICES] = {PLANNER_NO_LIMIT};
-    int rc = order && all && menus && place && r.rank && r.have ? 0 : ERR_MEMORY;
+    struct plan *base = plan_copy(p);
+    int rc = order && all && menus && place && r.rank && r.have && base ? 0 : ERR_MEMORY;
 
     if (rc < 0)
         goto out;
     rank_experts(in, p, order, &r);
+    if (in->prompt_rows >= PLANNER_OVERLAP) {
+        rc = fill_prompt(s, in, &r, p);
+        goto out;
+    }
     for (size_t l = 0; l < n; l++)
         menus[l].choices = all + l * per_layer;
     for (int l = 0; l < in->n_layers; l++)
@@ -457,10 +752,12 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
         left[d] -= left[d] == PLANNER_NO_LIMIT ? 0 : bytes;
     }
     improve(in, usage, p, left);
+    worth_it(in, base, p);
     if (target->expert_ns <= 0 || in->devices[0].expert_ns <= 0)
         snprintf(note, PLANNER_NOTE, "%s: %s was not measured yet; equal speed is assumed", s->text,
                  target->expert_ns <= 0 && target->name ? target->name : "the CPU");
 out:
+    plan_free(base);
     mem_free(order);
     mem_free(all);
     mem_free(menus);

@@ -236,6 +236,9 @@ const struct plan *engine_prompt_plan(const struct engine *g);
  * engine; target 0: there is only the CPU. NULL on error. */
 const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named,
                                                  bool measure, struct error *e);
+/* Tokens a second that the cost model expects of the plan for a phase (of prompts: in whole
+ * passes); 0: the costs of a side that it uses are not known. */
+double engine_expected(struct engine *g, enum plan_phase phase);
 /* The bandwidth semaphore (engine/placement/bandwidth.h); auto: inactive until bandwidth_decide.
  * Between tokens. */
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second);

@@ -421,6 +421,9 @@ bool place_apart(const struct engine *g);
 /* The safe point: applies pending requests and continues moving blocks. */
 void place_safe_point(struct engine *g);
 bool place_pending(const struct engine *g); /* moves are left to do */
+/* Tokens a second that the cost model expects of the plan requested for a phase; unchanged while
+ * the costs of a side that it uses are not known. */
+void place_expect(struct engine *g, enum plan_phase phase, double *tok_s);
 /* they are, or a request is pending, or a device is being opened */
 bool place_waits(const struct engine *g);
 void place_device_lost(void *ctx, int device); /* hook of forward */

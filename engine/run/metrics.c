@@ -186,6 +186,8 @@ void metrics_plan(struct engine *g)
     g->plan_at[PHASE_PROMPT] = prompts ? record_of(g, prompts->name, g->plan_at[PHASE_TOKENS])
                                        : g->plan_at[PHASE_TOKENS];
     g->charged = g->plan_at[g->phase];
+    place_expect(g, PHASE_TOKENS, &g->t.plans[g->plan_at[PHASE_TOKENS]].expected_tok_s);
+    place_expect(g, PHASE_PROMPT, &g->t.plans[g->plan_at[PHASE_PROMPT]].expected_prompt_tok_s);
     snprintf(g->t.plan, sizeof g->t.plan, "%s", tokens->name);
     snprintf(g->t.prompt_plan, sizeof g->t.prompt_plan, "%s", prompts ? prompts->name : "");
 }

@@ -16,6 +16,13 @@
 #define REPLAN_TOKENS 16                  /* between two runs of a re-planning strategy */
 #define REPLAN_BYTES ((uint64_t)64 << 20) /* most bytes it may move at a time */
 
+/* A split that saves less of a token's, or a prompt's, time may be none: what both sides do at once
+ * slows each down */
+#define DOUBT 0.1
+#define DOUBT_PROMPT 0.03
+#define LEARNT 16 /* jobs from which their own times replace those that were measured before */
+#define LEARNT_ROWS 256 /* likewise, rows of prompts */
+
 static bool wants_device(const char *spec)
 {
     return strcmp(spec, "cpu") != 0 && strcmp(spec, "auto") != 0;
@@ -68,10 +75,20 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
     in->usage = g->profile ? g->profile : g->usage;
     in->recent = g->recent;
     in->current = wanted_of(g, phase);
+    in->prompt_rows = phase == PHASE_PROMPT ? g->info.ubatch : 0;
+    in->doubt = phase == PHASE_PROMPT ? DOUBT_PROMPT : DOUBT;
     in->move_bytes = g->spec[phase].planner && g->spec[phase].planner->replans ? REPLAN_BYTES : 0;
     for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
         const struct device_slot *s = &g->slots[d];
 
+        if (s->handoff.jobs >= LEARNT)
+            in->devices[d].handoff_ns = (double)s->handoff.ns / (double)s->handoff.jobs;
+        if (s->prompt_attention.blocks >= LEARNT_ROWS)
+            in->devices[d].prompt_attention_ns = (double)s->prompt_attention.ns /
+                                                 (double)s->prompt_attention.blocks;
+        if (s->prompt_expert.blocks >= LEARNT_ROWS)
+            in->devices[d].prompt_expert_ns = (double)s->prompt_expert.ns /
+                                              (double)s->prompt_expert.blocks;
         if (s->attention.blocks)
             in->devices[d].attention_ns = block_ns(&s->attention, in->devices[d].handoff_ns);
         if (s->expert.blocks)
@@ -79,6 +96,48 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
         if (s->head.blocks)
             in->devices[d].head_ns = block_ns(&s->head, in->devices[d].handoff_ns);
     }
+}
+
+/* Whether the costs of each kind of block are known on the devices that the plan has it on. */
+static bool costs_known(const struct planner_input *in, const struct plan *p)
+{
+    bool attention[PLANNER_DEVICES] = {0}, experts[PLANNER_DEVICES] = {0}, known = true;
+
+    for (int l = 0; l < in->n_layers; l++) {
+        attention[p->attention[l]] |= in->attention_bytes[l] > 0;
+        for (int x = 0; x < in->n_experts; x++)
+            experts[plan_expert(p, l, x)] |= planner_has_expert(in, l, x);
+    }
+    for (int d = 0; d < in->n_devices; d++) {
+        const struct planner_device *v = &in->devices[d];
+
+        known = known &&
+                (!attention[d] || (in->prompt_rows ? v->prompt_attention_ns : v->attention_ns) > 0);
+        known = known &&
+                (!experts[d] || (in->prompt_rows ? v->prompt_expert_ns : v->expert_ns) > 0);
+    }
+    return known && in->devices[p->head].head_ns > 0;
+}
+
+void place_expect(struct engine *g, enum plan_phase phase, double *tok_s)
+{
+    struct planner_input *in = cost_model_input(g->cost_model);
+    const struct plan *p = wanted_of(g, phase);
+    double ns;
+
+    fill_input(g, phase, in);
+    if (!costs_known(in, p))
+        return;
+    ns = planner_token_ns(in, p);
+    *tok_s = ns > 0 ? 1e9 * (in->prompt_rows ? in->prompt_rows : 1) / ns : 0;
+}
+
+double engine_expected(struct engine *g, enum plan_phase phase)
+{
+    double tok_s = 0;
+
+    place_expect(g, phase, &tok_s);
+    return tok_s;
 }
 
 static void plan_chosen(struct engine *g)
@@ -239,6 +298,25 @@ static int auto_prompts_begin(struct engine *g, const struct planner_spec *spec,
     return rc;
 }
 
+/* A strategy that decides from costs decides for prompts by theirs, unless the user gave them a
+ * plan. */
+static int own_prompts(struct engine *g, const struct planner_spec *spec, struct error *e)
+{
+    int rc;
+
+    if (strcmp(spec->text, "auto") == 0)
+        return auto_prompts_begin(g, spec, e);
+    if (strcmp(spec->planner->name, "balanced") != 0 || g->n_devices < 2 ||
+        g->info.ubatch < PLANNER_OVERLAP)
+        return auto_prompts_end(g, e);
+    if (residency_wanted_prompt(g->residency) && !g->auto_prompts)
+        return 0;
+    g->spec[PHASE_PROMPT] = *spec;
+    rc = run_planner(g, spec, PHASE_PROMPT, false, e);
+    g->auto_prompts = rc == 0 && residency_wanted_prompt(g->residency);
+    return rc;
+}
+
 int place_now(struct engine *g, const char *request, struct error *e)
 {
     struct planner_spec spec, before;
@@ -262,8 +340,7 @@ int place_now(struct engine *g, const char *request, struct error *e)
     if (phase == PHASE_PROMPT)
         g->auto_prompts = false;
     else
-        rc = strcmp(spec.text, "auto") == 0 ? auto_prompts_begin(g, &spec, e)
-                                            : auto_prompts_end(g, e);
+        rc = own_prompts(g, &spec, e);
     if (rc < 0)
         return rc;
     g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;

@@ -31,6 +31,8 @@ void blocks_share_memory(struct forward *f, int layer, int device);
 /* The CPU's groups. */
 int blocks_cpu_experts(struct forward *f, int layer, struct error *e);
 int blocks_combine(struct forward *f, int layer, struct error *e);
+/* ns that the device's kernels have run since it was opened; 0: it does not tell. */
+uint64_t blocks_busy_ns(const struct device_slot *s);
 int blocks_wait(struct device_slot *s, int rc, struct error *e);
 /* A job of a device other than the CPU failed: reports it, and disables the device the second time.
  * 0: run the job on the CPU; ERR_DEVICE: continue from resume_at. */

@@ -324,6 +324,28 @@ static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int b
     }
 }
 
+uint64_t blocks_busy_ns(const struct device_slot *s)
+{
+    struct device_stats stats;
+
+    s->ops->stats(s->device, &stats);
+    return stats.busy_ns;
+}
+
+/* A device's job of one row took ns from its first launch to the end of the wait. busy: its
+ * kernels' time before it. */
+static void count_handoff(struct forward *f, int d, uint64_t ns, uint64_t busy)
+{
+    struct device_slot *s = &f->slots[d];
+    uint64_t ran = d && f->rows == 1 ? blocks_busy_ns(s) - busy : 0;
+
+    if (!ran || ran > ns)
+        return;
+    s->handoff.ns += ns - ran;
+    s->handoff.blocks++;
+    s->handoff.jobs++;
+}
+
 /* Of the pass's rows; NULL: no adapter applies to any. */
 static const float *const *strengths_of(const struct forward *f)
 {
@@ -420,7 +442,7 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
 
     for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
-        uint64_t start = clock_now(), ns;
+        uint64_t busy = d && f->rows == 1 ? blocks_busy_ns(s) : 0, start = clock_now(), ns;
         int rc = blocks_kv_ensure(f, layer, d, e);
 
         if (rc == 0)
@@ -438,6 +460,8 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         if (rc == 0) {
             ns = clock_now() - start;
             count_cost(f, &s->attention, ns, 1);
+            if (!f->deferred.n)
+                count_handoff(f, d, ns, busy);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
             blocks_rows_written(f, layer, d);
             return 0;
@@ -647,7 +671,7 @@ static int pass_experts(struct forward *f, int layer, int d, struct error *e)
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
-    uint64_t start[DEVICE_MAX] = {0};
+    uint64_t start[DEVICE_MAX] = {0}, busy[DEVICE_MAX] = {0};
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
@@ -668,6 +692,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (s->info.unified)
             blocks_share_memory(f, layer, d);
+        busy[d] = f->rows == 1 ? blocks_busy_ns(s) : 0;
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
         if (state[d] < 0)
@@ -693,8 +718,10 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         if (state[d] == 1) {
             end = clock_now();
             /* else it may have finished before the CPU: the time is unknown */
-            if (!f->n_groups[0])
+            if (!f->n_groups[0]) {
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
+                count_handoff(f, d, end - start[d], busy[d]);
+            }
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
         }
         if (state[d] < 0 && rc == 0)

@@ -27,7 +27,7 @@ struct pipeline {
     struct flight {
         struct group *group; /* NULL: the device is idle */
         enum { MIXER, EXPERTS, LAYERS } kind;
-        uint64_t start;
+        uint64_t start, busy; /* ns; the device's kernels until then */
     } flight[DEVICE_MAX];
     int failed; /* the device whose job failed; 0: none */
     const char *what;
@@ -150,6 +150,38 @@ static enum trace_kind traced(const struct flight *j)
     return j->kind == MIXER ? TRACE_ATTENTION : j->kind == EXPERTS ? TRACE_EXPERTS : TRACE_LAYERS;
 }
 
+static int entries_of(const struct group *g, int d)
+{
+    const struct expert_group *of = g->f->groups + d * g->f->model->hp.n_experts;
+    int n = 0;
+
+    for (int i = 0; i < g->f->n_groups[d]; i++)
+        n += of[i].count;
+    return n;
+}
+
+static void count(struct job_cost *c, uint64_t ns, int blocks)
+{
+    c->ns += ns;
+    c->blocks += (uint64_t)blocks;
+    c->jobs++;
+}
+
+/* What the job cost: the CPU's time, or the kernels' by the device's own clock. Whole layers are of
+ * both kinds. */
+static void learn(struct pipeline *p, int d, const struct flight *j, const struct group *g)
+{
+    struct device_slot *s = &p->pass->slots[d];
+    uint64_t ns = d ? blocks_busy_ns(s) - j->busy : clock_now() - j->start;
+
+    if (!ns || j->kind == LAYERS)
+        return;
+    if (j->kind == MIXER)
+        count(&s->prompt_attention, ns, g->f->rows);
+    else
+        count(&s->prompt_expert, ns, entries_of(g, d));
+}
+
 /* The device's job has ended. */
 static int collect(struct pipeline *p, int d, struct error *e)
 {
@@ -164,6 +196,7 @@ static int collect(struct pipeline *p, int d, struct error *e)
         p->what = j->kind == MIXER ? "attention" : j->kind == EXPERTS ? "experts" : "layers";
         return rc;
     }
+    learn(p, d, j, g);
     trace_span(p->pass->trace, traced(j), g->layer, d, j->start, clock_now());
     if (j->kind == MIXER)
         blocks_rows_written(g->f, g->layer, d);
@@ -180,12 +213,13 @@ static int collect(struct pipeline *p, int d, struct error *e)
 }
 
 /* A job was given to a device: one of the CPU's is done by now. */
-static int sent(struct pipeline *p, struct group *g, int d, int kind, uint64_t start, int rc,
-                const char *what, struct error *e)
+static int sent(struct pipeline *p, struct group *g, int d, int kind, uint64_t start, uint64_t busy,
+                int rc, const char *what, struct error *e)
 {
     p->flight[d].group = g;
     p->flight[d].kind = kind;
     p->flight[d].start = start;
+    p->flight[d].busy = busy;
     g->on |= 1 << d;
     if (rc < 0) {
         p->flight[d].group = NULL;
@@ -219,7 +253,7 @@ static int begin_layer(struct pipeline *p, struct group *g, struct error *e)
     int last, d = next_device(p, g, &last), rc = 0;
     bool fused = f->fused_device[g->layer] != PLAN_NO_DEVICE && !trace_active(f->trace);
     struct device_slot *s = &f->slots[d];
-    uint64_t start = clock_now();
+    uint64_t start = clock_now(), busy = d ? blocks_busy_ns(s) : 0;
 
     g->last = last;
     g->stage = MIXED;
@@ -233,12 +267,12 @@ static int begin_layer(struct pipeline *p, struct group *g, struct error *e)
         struct layers_job j = blocks_layers_job(f, g->layer, last);
 
         rc = rc < 0 ? rc : s->ops->layers(s->device, &j, e);
-        return sent(p, g, d, LAYERS, start, rc, "layers", e);
+        return sent(p, g, d, LAYERS, start, busy, rc, "layers", e);
     }
     struct attention_job j = blocks_attention_job(f, g->layer);
 
     rc = rc < 0 ? rc : s->ops->attention(s->device, &j, e);
-    return sent(p, g, d, MIXER, start, rc, "attention", e);
+    return sent(p, g, d, MIXER, start, busy, rc, "attention", e);
 }
 
 static int route(struct group *g, struct error *e)
@@ -258,24 +292,30 @@ static int send_experts(struct pipeline *p, struct group *g, struct error *e)
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
         struct experts_job j = blocks_experts_job(f, g->layer, d);
-        uint64_t start = clock_now();
+        uint64_t start = clock_now(), busy = blocks_busy_ns(s);
 
         if (!j.n_groups)
             continue;
         if (s->info.unified)
             blocks_share_memory(f, g->layer, d);
-        rc = sent(p, g, d, EXPERTS, start, s->ops->experts(s->device, &j, e), "experts", e);
+        rc = sent(p, g, d, EXPERTS, start, busy, s->ops->experts(s->device, &j, e), "experts", e);
     }
     return rc;
 }
 
 static int own_experts(struct group *g, struct error *e)
 {
+    uint64_t start;
+    int rc;
+
     g->stage = COMBINE;
     if (!g->f->n_groups[0])
         return 0;
     blocks_share_memory(g->f, g->layer, 0);
-    return blocks_cpu_experts(g->f, g->layer, e);
+    start = clock_now();
+    if ((rc = blocks_cpu_experts(g->f, g->layer, e)) == 0)
+        count(&g->f->slots[0].prompt_expert, clock_now() - start, entries_of(g, 0));
+    return rc;
 }
 
 static int end_layer(const struct pipeline *p, struct group *g, struct error *e)

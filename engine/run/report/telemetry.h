@@ -28,6 +28,8 @@ struct plan_metrics { /* every plan used in this session */
     double mean_tok_s, median_tok_s, sd_tok_s, q1_tok_s, q3_tok_s;
     uint64_t prompt_tokens, prompt_ns; /* of passes with rows of prompts only */
     double prompt_tok_s;
+    /* what the cost model expected when the plan was chosen; 0: costs are not known */
+    double expected_tok_s, expected_prompt_tok_s;
     uint64_t ttft_ns;              /* of the newest turn started under it; 0: none */
     uint64_t wait_ns, transfer_ns; /* total under this plan */
     double share[DEVICE_MAX];      /* of the busy time, by device */

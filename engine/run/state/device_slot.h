@@ -20,6 +20,12 @@ struct device_slot {
     struct job_cost {
         uint64_t ns, blocks, jobs;
     } attention, expert, head;
+    /* Likewise of prompts: rows, and rows of experts, that were computed in groups. On devices the
+     * time that their kernels ran, by their own clock. */
+    struct job_cost prompt_attention, prompt_expert;
+    /* What such a job of a device took beyond its kernels: launches, copies and the wait, of jobs
+     * that the host waited for at once. */
+    struct job_cost handoff;
 };
 
 #endif
