@@ -124,6 +124,7 @@ START_TEST(plans_by_turns_give_the_same_bits)
 {
     static const struct device_ops *const backends[] = {&fake_device_ops, &cpu_device_ops, NULL};
     struct engine *g = open_demo(backends);
+    struct series_figures decode;
     struct compare c;
     char *text = NULL;
     size_t n;
@@ -141,6 +142,8 @@ START_TEST(plans_by_turns_give_the_same_bits)
         ck_assert_uint_eq(p->prefill.n, 2);
         ck_assert_uint_eq(p->decode.n, 6); /* blocks of 8, 8, 4, twice */
         ck_assert_uint_eq(p->ratio.n, 6);
+        ck_assert_msg(p->expected_decode > 0 && p->expected_prefill > 0, "%s: nothing expected",
+                      p->spec);
     }
     ck_assert(!c.plans[0].on_device && c.plans[1].on_device && c.plans[3].on_device);
     ck_assert(c.plans[1].moved_bytes > 0);
@@ -158,6 +161,15 @@ START_TEST(plans_by_turns_give_the_same_bits)
     ck_assert(json_is_true(
         json_object_get(json_array_get(json_object_get(root, "placements"), 1), "same_bits")));
     json_decref(root);
+    free(text);
+    /* what was expected stands beside what was measured, and how far that is from it */
+    series_summarise(&c.plans[0].decode, &decode);
+    c.plans[0].expected_decode = 2 * decode.median;
+    f = open_memstream(&text, &n);
+    compare_write(f, REPORT_MD, &c);
+    fclose(f);
+    ck_assert_ptr_nonnull(strstr(text, "expected |"));
+    ck_assert_ptr_nonnull(strstr(text, "(-50 %)"));
     free(text);
     compare_release(&c);
     engine_close(g);

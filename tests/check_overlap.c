@@ -220,6 +220,52 @@ START_TEST(a_pass_is_split_where_two_sides_share_it)
 }
 END_TEST
 
+START_TEST(short_prompts_have_the_plan_of_tokens)
+{
+    struct engine *g = open_demo(NULL, NULL);
+    struct planner_spec balanced, chosen;
+    struct error e = {0};
+
+    ck_assert_int_eq(planner_parse(&balanced, "balanced", &e), 0);
+    ck_assert_int_eq(planner_parse(&chosen, "auto", &e), 0);
+    g->auto_prompts = true;
+    g->spec[PHASE_PROMPT] = balanced;
+    ck_assert_int_eq(place_phase_of(g, PHASE_PROMPT, PLANNER_OVERLAP - 1), PHASE_TOKENS);
+    ck_assert_int_eq(place_phase_of(g, PHASE_PROMPT, PLANNER_OVERLAP), PHASE_PROMPT);
+    g->spec[PHASE_PROMPT] = chosen;
+    ck_assert_int_eq(place_phase_of(g, PHASE_PROMPT, 5), PHASE_PROMPT);
+    g->auto_prompts = false; /* the user's own */
+    g->spec[PHASE_PROMPT] = balanced;
+    ck_assert_int_eq(place_phase_of(g, PHASE_PROMPT, 5), PHASE_PROMPT);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(balanced_expects_a_rate_for_each_phase)
+{
+    static const char *const prompts[] = {NULL, "cpu"};
+    struct error e = {0};
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < 2; i++) {
+        struct engine *g = open_demo(fused, "cpu");
+        const struct plan *p;
+
+        ck_assert_double_eq(engine_expected(g, PHASE_PROMPT), 0);
+        if (prompts[i])
+            ck_assert_int_eq(engine_place(g, "prompt cpu", &e), 0);
+        ck_assert_msg(engine_place(g, "balanced", &e) == 0, "%s", e.text);
+        ck_assert_double_gt(engine_expected(g, PHASE_PROMPT), 0);
+        ck_assert_double_gt(engine_expected(g, PHASE_TOKENS), 0);
+        /* unless the user gave them a plan, prompts have one of the same strategy */
+        p = engine_prompt_plan(g); /* none: as that of tokens */
+        ck_assert(prompts[i] ? p && !strcmp(p->name, "cpu") : !p || !strcmp(p->name, "balanced"));
+        free(logits_of(g));
+        engine_close(g);
+    }
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("overlap");
@@ -231,6 +277,8 @@ static Suite *suite(void)
     tcase_add_test(t, the_cpu_goes_on_while_a_device_computes);
     tcase_add_test(t, a_token_waits_once_a_layer);
     tcase_add_test(t, a_pass_is_split_where_two_sides_share_it);
+    tcase_add_test(t, short_prompts_have_the_plan_of_tokens);
+    tcase_add_test(t, balanced_expects_a_rate_for_each_phase);
     suite_add_tcase(s, t);
     return s;
 }

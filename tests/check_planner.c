@@ -629,6 +629,83 @@ START_TEST(balanced_beats_every_other_split)
 }
 END_TEST
 
+/* A prompt's pass of 512 rows; ns of a row: attention 100 here, 400 there, an expert 25 and 100,
+ * the host's part 10. */
+static void prompts(struct world *w)
+{
+    plain(w);
+    w->in.prompt_rows = 512;
+    w->in.prompt_host_ns = 10;
+    w->in.usage = NULL;
+    w->in.devices[0].prompt_attention_ns = 100;
+    w->in.devices[0].prompt_expert_ns = 25;
+    w->in.devices[0].head_ns = 1000;
+    w->in.devices[1].prompt_attention_ns = 400;
+    w->in.devices[1].prompt_expert_ns = 100;
+}
+
+START_TEST(a_prompt_is_as_long_as_its_steps)
+{
+    struct world w;
+    char note[PLANNER_NOTE];
+    struct plan *p;
+    double cpu = 4 * 512 * (100 + 2 * 25 + 10) + 1000, group = 256 * (100 + 10), sent;
+
+    prompts(&w);
+    p = run(&w.in, "cpu", note);
+    ck_assert_double_eq_tol(planner_token_ns(&w.in, p), cpu, 1e-3);
+    /* the device's experts, of one group after the other: the CPU has gone ahead with the next
+     * group and waits for the device ever after; each job costs its launch and wait, too */
+    for (int i = 0; i < 32; i++)
+        p->experts[i] = 1;
+    w.in.devices[1].handoff_ns = 5000;
+    sent = 256 * 2 * 100 + 5000;
+    ck_assert_double_eq_tol(planner_token_ns(&w.in, p), group + 8 * sent + 1000, 1e-3);
+    /* too short to be split: as a token, one layer after the other */
+    w.in.prompt_rows = PLANNER_OVERLAP - 1;
+    ck_assert_double_gt(planner_token_ns(&w.in, p),
+                        4 * (PLANNER_OVERLAP - 1) * (100 + 2 * 100) + 4 * 5000);
+    plan_free(p);
+}
+END_TEST
+
+START_TEST(balanced_keeps_both_sides_busy_with_a_prompt)
+{
+    struct world w;
+    char note[PLANNER_NOTE];
+    struct plan *p, *cpu;
+    double alone, ideal, got;
+
+    prompts(&w);
+    p = run(&w.in, "balanced", note);
+    cpu = run(&w.in, "cpu", note);
+    alone = planner_token_ns(&w.in, cpu);
+    ideal = alone * 0.8; /* a fifth of it there: the device is a quarter as fast */
+    got = planner_token_ns(&w.in, p);
+    ck_assert_double_lt(got, 0.92 * alone);
+    ck_assert_double_gt(got, ideal - 1e-6);
+    ck_assert_int_gt(count_experts(p) + count_attention(p), 0);
+    plan_free(p);
+    /* one expert is all that fits */
+    w.in.devices[1].budget = 150;
+    p = run(&w.in, "balanced", note);
+    ck_assert_uint_le(planner_bytes(&w.in, p, 1), 150);
+    plan_free(p);
+    /* nothing is gained where the device is too slow, or less than the costs may be wrong by */
+    w.in.devices[1].budget = PLANNER_NO_LIMIT;
+    w.in.doubt = 0.5;
+    p = run(&w.in, "balanced", note);
+    ck_assert_int_eq(count_experts(p) + count_attention(p), 0);
+    plan_free(p);
+    w.in.doubt = 0;
+    w.in.devices[1].prompt_attention_ns = w.in.devices[1].prompt_expert_ns = 1e6;
+    p = run(&w.in, "balanced", note);
+    ck_assert_int_eq(count_experts(p) + count_attention(p), 0);
+    plan_free(p);
+    plan_free(cpu);
+}
+END_TEST
+
 START_TEST(balanced_keeps_off_a_slow_gpu_and_uses_a_fast_one)
 {
     struct world w;
@@ -1119,6 +1196,8 @@ static Suite *suite(void)
     tcase_add_test(t, memory_takes_attention_first);
     tcase_add_test(t, notes_say_what_stayed);
     tcase_add_test(t, balanced_beats_every_other_split);
+    tcase_add_test(t, a_prompt_is_as_long_as_its_steps);
+    tcase_add_test(t, balanced_keeps_both_sides_busy_with_a_prompt);
     tcase_add_test(t, balanced_keeps_off_a_slow_gpu_and_uses_a_fast_one);
     tcase_add_test(t, model_of_a_token_by_hand);
     tcase_add_test(t, dynamic_follows_use_without_flapping);

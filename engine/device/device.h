@@ -13,12 +13,12 @@
  * follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
- * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join
- * (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
- * together, state_share, state_cut, state_trim, link_close, host_rows, done. Emulated where NULL: layers
- * by single jobs. Computing allocates no memory of ours: scratch for max_rows rows is allocated at
- * open, the state of a session at state_open and block_put. In names and jobs `attention` is a
- * layer's mixer of any kind. */
+ * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join (the
+ * CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
+ * together, state_share, state_cut, state_trim, link_close, host_rows, done. Emulated where NULL:
+ * layers by single jobs. Computing allocates no memory of ours: scratch for max_rows rows is
+ * allocated at open, the state of a session at state_open and block_put. In names and jobs
+ * `attention` is a layer's mixer of any kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 

@@ -435,6 +435,9 @@ bool place_apart(const struct engine *g);
 /* The safe point: applies pending requests and continues moving blocks. */
 void place_safe_point(struct engine *g);
 bool place_pending(const struct engine *g); /* moves are left to do */
+/* The phase whose plan a pass of so many rows has: where balanced made the prompts' plan, passes
+ * too short to be split have the tokens'. */
+enum plan_phase place_phase_of(const struct engine *g, enum plan_phase phase, int rows);
 /* Tokens a second that the cost model expects of the plan requested for a phase; unchanged while
  * the costs of a side that it uses are not known. */
 void place_expect(struct engine *g, enum plan_phase phase, double *tok_s);

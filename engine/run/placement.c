@@ -56,6 +56,19 @@ bool place_apart(const struct engine *g)
     return prompts != g->in_force && !plan_equal(prompts, g->in_force);
 }
 
+static bool is_balanced(const struct planner_spec *s)
+{
+    return s->planner && strcmp(s->planner->name, "balanced") == 0;
+}
+
+enum plan_phase place_phase_of(const struct engine *g, enum plan_phase phase, int rows)
+{
+    return phase == PHASE_PROMPT && g->auto_prompts && is_balanced(&g->spec[PHASE_PROMPT]) &&
+                   rows < PLANNER_OVERLAP
+               ? PHASE_TOKENS
+               : phase;
+}
+
 static struct cost_model_plans plans_of(const struct engine *g)
 {
     return (struct cost_model_plans){.in_force = {g->in_force, place_of_phase(g, PHASE_PROMPT)},
@@ -306,7 +319,7 @@ static int own_prompts(struct engine *g, const struct planner_spec *spec, struct
 
     if (strcmp(spec->text, "auto") == 0)
         return auto_prompts_begin(g, spec, e);
-    if (strcmp(spec->planner->name, "balanced") != 0 || g->n_devices < 2 ||
+    if (!is_balanced(spec) || g->n_devices < 2 ||
         g->info.ubatch < PLANNER_OVERLAP)
         return auto_prompts_end(g, e);
     if (residency_wanted_prompt(g->residency) && !g->auto_prompts)

@@ -517,7 +517,7 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
 {
     const struct pass_part *parts = g->pass.parts;
     struct forward *f = &g->forward;
-    int rc;
+    int rc, rows = 0;
 
     *again = false;
     g->pass.n = n;
@@ -529,7 +529,9 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
                                          parts[i].drafted, g->adapters ? s->strengths : NULL};
         g->pass.ids[i] = s->tokens + s->n_tokens;
         g->pass.states[i] = states_of(s);
+        rows += parts[i].rows;
     }
+    phase = place_phase_of(g, phase, rows);
     for (int i = 0; i < n; i++)
         rope_reach(&g->rope, g->pass.spans[i].pos + g->pass.spans[i].rows);
     metrics_phase(g, phase);

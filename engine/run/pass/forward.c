@@ -57,11 +57,11 @@
     X(resume_at, z.rows)                         \
     X(hands_over, z.rows)                        \
     MICROBATCHES(X)
-/* of the groups of rows that a prompt's pass is split into: each has a part of a span at both ends */
-#define MICROBATCHES(X)                                            \
-    X(microbatch, FORWARD_MICROBATCHES)                            \
+/* of the groups of rows that a prompt's pass is split into: a span may be cut at both ends */
+#define MICROBATCHES(X)                                                 \
+    X(microbatch, FORWARD_MICROBATCHES)                                 \
     X(microbatch_groups, FORWARD_MICROBATCHES * DEVICE_MAX * z.experts) \
-    X(microbatch_spans, z.rows + FORWARD_MICROBATCHES)             \
+    X(microbatch_spans, z.rows + FORWARD_MICROBATCHES)                  \
     X(microbatch_resume, z.rows + FORWARD_MICROBATCHES)
 #define BUFFERS(X) ROWS(X) OTHERS(X)
 /* clang-format on */

@@ -453,13 +453,11 @@ static int give_up(struct pipeline *p, int rc, struct error *e)
     struct forward *f = p->pass;
 
     drain(p);
-    if (rc != ERR_DEVICE)
-        return rc;
-    if (!p->failed) { /* rows are missing that a lost device had */
+    if (!p->failed && rc == ERR_DEVICE) /* rows are missing that a lost device had */
         for (int l = 0; l < f->model->hp.n_layers; l++)
             (void)blocks_kv_ensure(f, l, f->plan->attention[l], NULL);
+    if (!p->failed)
         return rc;
-    }
     for (int l = 0; l < f->model->hp.n_layers; l++)
         blocks_state_void(f, l, f->plan->attention[l]);
     rc = blocks_failed(f, p->failed, p->what, e);
