@@ -247,6 +247,9 @@ INLINE vi plain_sums(enum dtype type, const uint8_t *payload, const struct act_b
 }
 #endif
 
+/* Kept as numbers for a superblock, factors that are bytes would go through memory. */
+#define HALVES_AT_USE(type) (format_of[type].halves == 1 && !format_of[type].words)
+
 INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblock_scales *sb,
                      int j, const struct act_block *a, vf acc)
 {
@@ -257,6 +260,11 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
     b.paired = false;
 #endif
     read_block_scales(type, superblock, VL, 0, sb, j, &b);
+    if (HALVES_AT_USE(type)) {
+        for (int h = 0; h < 2; h++)
+            b.half[h] = read_half(superblock, VL, 0, 2 * j + h);
+        b.base = vf_mul(b.half[0], vf_set1(-SUM_BASE));
+    }
 #if defined(NEON_DOT)
     if (plain_payload(type))
         return add_block(type, &b, vi_to_vf(plain_sums(type, data, a)), a, acc);

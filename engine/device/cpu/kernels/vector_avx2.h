@@ -199,7 +199,7 @@ INLINE vi vi_xor(vi a, vi b)
 {
     return _mm256_xor_si256(a, b);
 }
-/* x with those bits that the mask has. */
+/* x, which has none of the mask's bits, with those of `bits`. */
 INLINE vi vi_merge(vi x, vi bits, vi mask)
 {
     return vi_or(x, vi_and(bits, mask));

@@ -215,7 +215,7 @@ INLINE vi vi_xor(vi a, vi b)
 {
     return _mm512_xor_si512(a, b);
 }
-/* x with those bits that the mask has. */
+/* x, which has none of the mask's bits, with those of `bits`. */
 INLINE vi vi_merge(vi x, vi bits, vi mask)
 {
     return _mm512_ternarylogic_epi32(x, bits, mask, 0xf8);

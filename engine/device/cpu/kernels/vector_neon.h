@@ -293,10 +293,11 @@ INLINE vi vi_set1_pair(int x)
 
     return (vi){v, v};
 }
-/* x with those bits that the mask has. */
+/* x, which has none of the mask's bits, with those of `bits`. */
 INLINE vi vi_merge(vi x, vi bits, vi mask)
 {
-    return vi_or(x, vi_and(bits, mask));
+    return (vi){vbslq_s32((uint32x4_t)mask.a, bits.a, x.a),
+                vbslq_s32((uint32x4_t)mask.b, bits.b, x.b)};
 }
 INLINE vi vi_add_bytes(vi a, vi b)
 {
