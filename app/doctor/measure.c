@@ -66,8 +66,8 @@ static void ask_cache(struct doctor_asked *a, struct doctor_place *p, const stru
         snprintf(p->cache_why, sizeof p->cache_why, "%.290s", why.text);
 }
 
-/* The settings, by which all models are looked at: they do not depend on the model. Where the chosen
- * one is missing the bundled one stands in, and where that is missing any path that exists. */
+/* The settings, by which all models are looked at: they do not depend on the model. Where the
+ * chosen one is missing the bundled one stands in, else any path that exists. */
 static int ask_setup(struct doctor_asked *a, const struct options *o, struct error *e)
 {
     static char root[] = "/";
