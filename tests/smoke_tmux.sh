@@ -63,7 +63,7 @@ for panel in speed memory devices experts placement tokens; do
 done
 step "commands, completion, an unknown command"
 keys '/hel' Tab && see '> /help' && keys Enter && see '/regen'
-keys '/st' && see '^ /stats' && keys Down && see '^▸/stats' && keys Enter && see 'first token' && keys '/re' && keys Down Down && see '^▸/redo' && keys Up Tab \
+keys '/st' && see '^ /stats' && keys Down && see '^▸/stats' && keys Enter && see 'first token' && keys '/re' && see '^ /redo' && keys Down Down && see '^▸/redo' && keys Up Tab \
     && gone '▸/redo' && keys C-u
 keys '/set temp 0' Enter && see 'temp is 0 now'
 keys '/tellme' Enter && see 'there is no command /tellme'

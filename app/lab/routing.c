@@ -3,7 +3,6 @@
 
 #include "app/lab/record.h"
 #include "app/lab/replay.h"
-#include "app/setup/engine_options.h"
 
 #include <string.h>
 
@@ -71,15 +70,18 @@ int routing_begin(const struct options *o, const char *mode, struct error *e)
                                        .rows = lab.recorder ? rows : NULL,
                                        .impose = lab.replay ? impose : NULL,
                                        .scores = o->routing_trace && o->routing_scores};
-    engine_setup_routing(&lab.hooks);
     return 0;
+}
+
+const struct routing_hooks *routing_hooks_get(void)
+{
+    return lab.recorder || lab.replay ? &lab.hooks : NULL;
 }
 
 int routing_end(struct error *e)
 {
     int rc = recorder_close(lab.recorder, e);
 
-    engine_setup_routing(NULL);
     routing_replay_close(lab.replay);
     memset(&lab, 0, sizeof lab);
     return rc;

@@ -10,6 +10,8 @@
 /* Checks the flags against the mode of this name (app/modes.h), and opens the trace to be replayed.
  * ERR_USAGE, and errors of trace_open. */
 int routing_begin(const struct options *o, const char *mode, struct error *e);
+/* For engine_config.routing; NULL: neither was asked for. */
+const struct routing_hooks *routing_hooks_get(void);
 /* Finishes the trace; the first error counts. */
 int routing_end(struct error *e);
 

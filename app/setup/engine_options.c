@@ -5,6 +5,7 @@
 #include "app/setup/engine_options.h"
 
 #include "app/common/devices.h"
+#include "app/lab/routing.h"
 #include "app/setup/fit_remedy.h"
 #include "app/setup/resolve.h"
 #include "app/setup/remarks.h"
@@ -26,13 +27,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static const struct routing_hooks *routing; /* engine_setup_routing */
-
-void engine_setup_routing(const struct routing_hooks *hooks)
-{
-    routing = hooks;
-}
 
 /* ---- numbers ---- */
 
@@ -204,7 +198,8 @@ static int expert_cache_size(const struct options *o, struct engine_setup *s, st
 static bool keeps_prompts(const struct options *o)
 {
     return o->prompt_cache && *o->prompt_cache && !o->bench && !o->microbench && !o->compare &&
-           !o->profile_experts && !o->suggest && !o->price && !o->batch_experts && !routing;
+           !o->profile_experts && !o->suggest && !o->price && !o->batch_experts &&
+           !routing_hooks_get();
 }
 
 static int prompt_cache_of(const struct options *o, struct engine_setup *s, struct error *e)
@@ -232,7 +227,7 @@ int engine_setup_warm(const struct options *o, struct engine_setup *s, struct er
     char folder[PATH_MAX], below[PATH_MAX + 8];
 
     paths_home("STATE", folder, sizeof folder);
-    if (s->config.prompt_cache || !o->warm_chats || !folder[0] || routing)
+    if (s->config.prompt_cache || !o->warm_chats || !folder[0] || routing_hooks_get())
         return 0;
     snprintf(below, sizeof below, "%s/warm/", folder);
     file_make_folders(below, NULL);
@@ -291,7 +286,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .wrong = on_wrong,
         .opened = place_opened,
         .opened_ctx = &s->request,
-        .routing = routing,
+        .routing = routing_hooks_get(),
         .stop = on_stop,
         .memory_left = on_memory,
         .memory_stalled = on_stalls,

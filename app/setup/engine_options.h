@@ -26,9 +26,6 @@ struct engine_setup {
     struct adapter_list adapters;
 };
 
-/* For engine_config.routing of engines that are set up from now on, kept by pointer; NULL: nothing
- * (as at the start). Main thread, before a mode runs. */
-void engine_setup_routing(const struct routing_hooks *hooks);
 /* Converts the options to the engine's settings; looks at the model's path only. Nothing to release
  * on failure. */
 int engine_setup_init(const struct options *o, struct engine_setup *s, struct error *e);

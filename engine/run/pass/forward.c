@@ -272,7 +272,8 @@ static void watch(struct forward *f, int device, enum slow_kind kind, int units,
     enum slow_verdict v;
     char why[100];
 
-    if (!device)
+    /* One on the processor is slow when that is busy, and then blocks on it are so everywhere. */
+    if (!device || s->info.is_cpu_type)
         return;
     for (int i = 0; i < f->n_spans; i++)
         j.depth = f->spans[i].pos > j.depth ? f->spans[i].pos : j.depth;
