@@ -451,7 +451,7 @@ static int set_prompt(const json_t *before, struct prompt *prompt, struct error 
     mem_free(prompt->ids);
     prompt->ids = ids;
     prompt->n = (int)n;
-    prompt->n_marks = 0; /* they were positions in the other prompt */
+    prompt->n_marks = prompt->n_messages = 0; /* they were positions in the other prompt */
     return 0;
 }
 

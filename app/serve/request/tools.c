@@ -249,9 +249,11 @@ int tools_prompt(const struct job *j, struct prompt *p, struct refusal *r)
     if (rc == 0 && p->n + n >= info->context)
         rc = error_set(&e, ERR_CONTEXT, "the prompt has %d tokens, the context %d", p->n + n,
                        info->context);
-    if (rc == 0 && !MEM_FIT(p->ids, p->n + n))
+    if (rc == 0 && !MEM_FIT(p->ids, p->n + n + 2 * p->n_messages))
         rc = error_set(&e, ERR_MEMORY, "out of memory for the prompt");
     if (rc == 0) {
+        /* the list of messages stays behind them */
+        memmove(p->ids + p->n + n, p->ids + p->n, 2 * (size_t)p->n_messages * sizeof *ids);
         memcpy(p->ids + p->n, ids, (size_t)n * sizeof *ids);
         p->n += n;
         p->goes_on = true;
