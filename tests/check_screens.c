@@ -528,6 +528,9 @@ static void line(struct player *p, char *s)
         p->t.n_devices = 2;
         p->t.devices[1].weight_bytes = 600ull << 20;
         publish(p);
+    } else if (strcmp(word, "unified") == 0) { /* the GPU's weights are the host's, in place */
+        p->t.devices[1].shared_bytes = p->t.devices[1].weight_bytes;
+        publish(p);
     } else if (strcmp(word, "health") == 0) { /* trouble, blocks given back, audited, why */
         struct device_health *x = &p->t.health[1];
 

@@ -319,8 +319,7 @@ static int own_prompts(struct engine *g, const struct planner_spec *spec, struct
 
     if (strcmp(spec->text, "auto") == 0)
         return auto_prompts_begin(g, spec, e);
-    if (!is_balanced(spec) || g->n_devices < 2 ||
-        g->info.ubatch < PLANNER_OVERLAP)
+    if (!is_balanced(spec) || g->n_devices < 2 || g->info.ubatch < PLANNER_OVERLAP)
         return auto_prompts_end(g, e);
     if (residency_wanted_prompt(g->residency) && !g->auto_prompts)
         return 0;

@@ -48,7 +48,7 @@ static double copies(const struct ui_model *m)
     double sum = 0;
 
     for (int i = 1; i < m->live.n_devices && i < DEVICE_MAX; i++)
-        sum += (double)m->live.devices[i].weight_bytes;
+        sum += (double)(m->live.devices[i].weight_bytes - m->live.devices[i].shared_bytes);
     return sum;
 }
 
