@@ -5,8 +5,9 @@
  * The last half of the threads is made FACTOR times slower by waiting, in each product of a slice
  * of weights, as often as the product took. Or by a control group: FILE is where the kernel is told
  * its threads (tests/tools/slow_core.sh makes one, with 1/FACTOR of a core), and nothing waits. A
- * quota does not make a core slow, it stops it, for a millisecond or more, which is longer than a
- * phase; the model is larger then, so that phases are not all shorter than that.
+ * quota does not make a core slow, it stops it, for a millisecond of every two at best, and whoever
+ * waits for the end of a phase waits for that too. So the model's one layer is large then, with
+ * phases of tens of milliseconds (1.8 GB); with shorter ones it is chance that is measured.
  *
  * Prints the time of a token's layers with equal cores; with slow ones and equal parts; with parts
  * by measured speed; and with eight fixed shares of the slow ones, the best of which is the best
@@ -25,10 +26,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LAYERS 4
+#define LAYERS 4 /* at most */
 #define EXPERTS 8
-#define TURN 25 /* tokens of a mode before the next one's */
-#define FIXED 8 /* shares of the slow threads, in so many parts of a fast one's */
+#define TURN 25      /* tokens of a mode before the next one's; of a group's large layer, which */
+#define TURN_LARGE 5 /* takes tens of milliseconds */
+#define FIXED 8      /* shares of the slow threads, in so many parts of a fast one's */
 
 enum mode { EVEN, SLOW_EQUAL, SLOW_SHARED, SLOW_FIXED, MODES = SLOW_FIXED + FIXED };
 
@@ -38,6 +40,7 @@ static _Thread_local bool slow_thread;
 static volatile bool slow_on;
 static double factor = 2;
 static const char *group; /* NULL: slow threads wait */
+static int turn = TURN;
 
 static void gemv_slowed(const struct kernel_gemv *s, int cols, const struct act_block *x)
 {
@@ -126,14 +129,14 @@ static double tenth(double *ns, int n)
 
 static double turns(double *ns, int n)
 {
-    int first = n / TURN / 2, last = n / TURN;
+    int first = n / turn / 2, last = n / turn;
 
     for (int t = first; t < last; t++) {
         double sum = 0;
 
-        for (int k = 0; k < TURN; k++)
-            sum += ns[t * TURN + k];
-        ns[t] = sum / TURN;
+        for (int k = 0; k < turn; k++)
+            sum += ns[t * turn + k];
+        ns[t] = sum / turn;
     }
     qsort(ns + first, (size_t)(last - first), sizeof *ns, series_compare);
     return ns[(first + last) / 2];
@@ -142,13 +145,13 @@ static double turns(double *ns, int n)
 int main(int argc, char **argv)
 {
     int threads = argc > 1 ? atoi(argv[1]) : 2, tokens = argc > 3 ? atoi(argv[3]) : 4000;
-    struct tiny_shape shape = {.layers = LAYERS,
-                               .hidden = argc > 4 ? 2048 : 1024,
+    struct tiny_shape shape = {.layers = argc > 4 ? 1 : LAYERS,
+                               .hidden = argc > 4 ? 8192 : 1024,
                                .heads = 16,
                                .kv_heads = 4,
                                .head_dim = 64,
-                               .ffn = argc > 4 ? 8192 : 768,
-                               .experts = EXPERTS,
+                               .ffn = argc > 4 ? 65536 : 768,
+                               .experts = argc > 4 ? 2 : EXPERTS,
                                .vocab = 64,
                                .context = 64,
                                .type = DTYPE_Q4_0,
@@ -171,7 +174,10 @@ int main(int argc, char **argv)
     int fast, found = SLOW_FIXED;
 
     factor = argc > 2 ? atof(argv[2]) : 2;
-    group = argc > 4 ? argv[4] : NULL;
+    if (argc > 4) {
+        group = argv[4];
+        turn = TURN_LARGE;
+    }
     if (threads < 2 || threads > POOL_MAX || !(factor >= 1 && factor <= 100) || tokens < 100) {
         fprintf(stderr, "usage: uneven_cores [THREADS [FACTOR [TOKENS [FILE]]]]\n");
         return 2;
@@ -189,15 +195,15 @@ int main(int argc, char **argv)
         pool_run(d[i]->pool, mark, &(bool){i != EVEN});
         ns[i] = mem_alloc((size_t)tokens, sizeof *ns[i]);
     }
-    for (int t = 0; t + TURN <= tokens; t += TURN)
+    for (int t = 0; t + turn <= tokens; t += turn)
         for (int i = 0; i < MODES; i++)
-            for (int k = t; k < t + TURN; k++)
+            for (int k = t; k < t + turn; k++)
                 ns[i][k] = token(d[i], (enum mode)i, x, k);
     for (int i = 0; i < MODES; i++)
         at[i] = group ? turns(ns[i], tokens) : tenth(ns[i], tokens);
     fast = (threads + 1) / 2;
     best = at[EVEN] * threads / (fast + (threads - fast) / factor);
-    printf("%d threads, %d of them %.2f times slower, %s kernels, us a token of %d layers\n",
+    printf("%d threads, %d of them %.2f times slower, %s kernels, us a token, layers: %d\n",
            threads, threads - fast, factor, plain->name, shape.layers);
     for (int i = SLOW_FIXED; i < MODES; i++)
         found = at[i] < at[found] ? i : found;

@@ -3,7 +3,7 @@
 # gives each 1/FACTOR of a core, by a quota of the shortest period that the kernel takes. Root, with version 1 of the processor's
 # controller mounted, or version 2 where it may be given to children. The program is at nice -20, its session and its group have the
 # greatest weight, so that others hardly disturb it.
-threads=${1:-2} factor=${2:-2} tokens=${3:-1000}
+threads=${1:-2} factor=${2:-2} tokens=${3:-200}
 program=build/release/tests/uneven_cores
 slow=$((threads / 2))
 period=$(awk "BEGIN { print int(1000 * $factor) }") # us; the least quota is 1000
