@@ -150,7 +150,14 @@ static void stir(struct chat *s, uint64_t now)
 {
     s->stirred_at = now;
     if (s->sample.at > now + s->model.settle_ns)
-        s->sample.at = now;
+        s->sample.at = s->model.settle_at = now;
+}
+
+/* Reading /proc and drawing the same figures twice a second is all that an idle chat would do. */
+static bool rests(const struct chat *s, uint64_t now)
+{
+    return now - s->stirred_at > IDLE_AFTER_NS && !conversation_working(s->conversation) &&
+           s->model.settle_ns < IDLE_SAMPLE_NS;
 }
 
 /* late: the pending input ends in a lone Esc, and nothing has followed it. */
@@ -185,11 +192,7 @@ static void take_sample(struct chat *s, uint64_t now)
     if (t)
         ui_model_telemetry(&s->model, t, now);
     chat_machine_take(s, now);
-    s->sample.at = now + s->model.settle_ns;
-    /* reading /proc twice a second is all that an idle chat would do */
-    if (now - s->stirred_at > IDLE_AFTER_NS && !conversation_working(s->conversation) &&
-        s->model.settle_ns < IDLE_SAMPLE_NS)
-        s->sample.at = now + IDLE_SAMPLE_NS;
+    s->sample.at = now + (rests(s, now) ? IDLE_SAMPLE_NS : s->model.settle_ns);
 }
 
 static void show_frame(struct chat *s, uint64_t now)
@@ -243,6 +246,8 @@ static void loop(struct chat *s)
         if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))
             conversation_timeline(s->conversation, s->traced = !s->traced);
         ui_model_tick(&s->model, now);
+        if (rests(s, now) && s->model.settle_at < s->sample.at)
+            s->model.settle_at = s->sample.at;
         /* a key or an event may have ended it, or asked another one */
         s->model.dirty |= question_take(&s->question, s->conversation);
         s->model.dirty |= question_tick(&s->question, now);
