@@ -28,6 +28,22 @@ int ui_model_init(struct ui_model *m)
     return 0;
 }
 
+void ui_model_beside(struct ui_model *m, const float *difference)
+{
+    size_t n = (size_t)m->n_cells;
+    bool first = !m->beside;
+
+    mem_free(m->beside);
+    m->beside = difference && n ? mem_alloc(n, sizeof *m->beside) : NULL;
+    if (m->beside) {
+        memcpy(m->beside, difference, n * sizeof *m->beside);
+        m->heat = first ? HEAT_BESIDE : m->heat;
+    } else if (m->heat == HEAT_BESIDE) {
+        m->heat = HEAT_ANSWER;
+    }
+    m->dirty = true;
+}
+
 static void telemetry_arrays_free(struct ui_model *m)
 {
     mem_free(m->live.answer);
@@ -39,6 +55,7 @@ static void telemetry_arrays_free(struct ui_model *m)
     mem_free(m->live.here);
     mem_free(m->light);
     mem_free(m->token_experts);
+    ui_model_beside(m, NULL);
     memset(&m->live, 0, sizeof m->live);
     m->light = NULL;
     m->token_experts = NULL;
@@ -745,6 +762,7 @@ const char *ui_heat_word(const struct ui_model *m)
 {
     return m->heat == HEAT_ANSWER    ? "this answer"
            : m->heat == HEAT_SESSION ? m->serving || m->training ? "since the start" : "session"
+           : m->heat == HEAT_BESIDE  ? "1 against 2"
            : m->training             ? "newest step"
                                      : "now";
 }
@@ -752,6 +770,8 @@ const char *ui_heat_word(const struct ui_model *m)
 void ui_heat_next(struct ui_model *m)
 {
     m->heat = (m->heat + 1) % HEAT_MODES;
+    if (m->heat == HEAT_BESIDE && !m->beside)
+        m->heat = (m->heat + 1) % HEAT_MODES;
     if ((m->serving || m->training) && m->heat == HEAT_ANSWER)
         m->heat = (m->heat + 1) % HEAT_MODES;
 }

@@ -128,9 +128,9 @@ struct ui_device {
     char name[UI_NAME];
     /* drawn in the second accent colour; CPU-type OpenCL devices too */
     bool is_gpu;
-    float use;              /* 0 .. 1, NAN: see why */
+    float use;                     /* 0 .. 1, NAN: see why */
     float mhz, temperature, watts; /* NAN: unknown */
-    char why[UI_NAME];      /* why use is not known */
+    char why[UI_NAME];             /* why use is not known */
 };
 
 /* What a remote server (--connect) reports. NAN: not reported. */
@@ -173,7 +173,8 @@ struct ui_search {
 /* What the colours of the newest answer's tokens show (ui/token_ink.h). */
 enum token_ink { INK_OFF, INK_PROBABILITY, INK_SURPRISE, INK_TIME, INK_EXPERT, INK_MODES };
 
-enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
+/* HEAT_BESIDE: how two models' answers differ, where there are two. */
+enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_BESIDE, HEAT_MODES };
 
 /* Rows of the placement panel. */
 #define UI_PLANS (TELEMETRY_PLANS + 8)
@@ -257,6 +258,9 @@ struct ui_model {
         enum heat_mode heat;
     } taken;
     enum heat_mode heat;
+    /* Of each cell: its share of its layer's choices in the first answer less that in the second;
+     * (n_layers, n_experts), owned; NULL: nothing to compare. */
+    float *beside;
     /* at the map's cursor: tokens show their experts of this layer */
     int cursor_layer, cursor_expert;
     bool expert_marked; /* the map is focused: that expert's tokens are marked in the text */
@@ -324,6 +328,9 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
 
 /* Highlights the marked token's experts on the map. */
 void ui_model_mark(struct ui_model *m, uint64_t serial);
+/* What HEAT_BESIDE shows, (n_layers, n_experts), copied; NULL: nothing to compare any more. The
+ * map turns to it when there was nothing before. */
+void ui_model_beside(struct ui_model *m, const float *difference);
 const char *ui_heat_word(const struct ui_model *m);
 /* Next heat mode; a server's dashboard has no HEAT_ANSWER. */
 void ui_heat_next(struct ui_model *m);

@@ -31,6 +31,9 @@ struct conversation_hooks {
     void (*view)(void *ctx);
     /* Puts a text into the input line (/edit, /compact). */
     void (*edit)(void *ctx, const char *text);
+    /* The second engine's answer (--beside): its name with no text as it begins, then pieces of
+     * text; NULL: it has ended. NULL: it is not displayed. */
+    void (*beside)(void *ctx, const char *name, const char *text, size_t len);
     /* Copies to the clipboard; false: there is none. */
     bool (*copy)(void *ctx, const char *text, size_t len);
     /* An option was changed by /set; theme, mouse and the like are applied by the display. */
@@ -63,6 +66,8 @@ int conversation_close(struct conversation *c, struct error *e);
 int conversation_fd(const struct conversation *c);
 /* likewise: something has changed about the tools of --mcp; -1: there are none */
 int conversation_tools_fd(const struct conversation *c);
+/* likewise: events of the second engine of --beside */
+int conversation_beside_fd(const struct conversation *c);
 void conversation_pump(struct conversation *c);
 /* Submits a message. While an answer runs it is queued. 0; -1: refused with a notice; the caller
  * keeps the text. */
@@ -169,6 +174,13 @@ const struct model_files *conversation_models(struct conversation *c, bool anew,
 int conversation_model(struct conversation *c, const char *path);
 /* The path of the current model, or of the one being opened. */
 const char *conversation_model_path(const struct conversation *c);
+
+/* --beside: what one of the two said to the last message; NULL: there are not two answers. */
+struct said;
+const struct said *conversation_beside_said(const struct conversation *c, bool second);
+/* Keeps in the votes' file which was better: "1", "2", "both", "neither"; why: may be empty. -1
+ * with a notice. */
+int conversation_vote(struct conversation *c, const char *vote, const char *why);
 
 /* For app/chat/commands. */
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)

@@ -121,6 +121,7 @@ static int turn_begin(struct conversation *c, bool go_on)
     if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 &&
         conversation_tell(c, &said, true, &e) == 0 && reseed(c, &turn)) {
         conversation_receipt_begin(c, &turn, go_on);
+        conversation_beside_begin(c, go_on, turn.sampling.seed);
         return conversation_turn_begin(c, &said, &turn);
     }
     dialogue_release(&said);

@@ -44,10 +44,11 @@ int conversation_open(struct conversation **out, struct options *o,
     c->pace = c->pace_asked = pace_from_options(o, true);
     if ((rc = conversation_file_open(c, e)) >= 0 && (rc = prompt_system(o, &text, e)) >= 0 &&
         (rc = system_set(c, text, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0 &&
-        (rc = conversation_tools_open(c, e)) >= 0)
+        (rc = conversation_tools_open(c, e)) >= 0 && (rc = conversation_beside_open(c, e)) >= 0)
         rc = conversation_link_open(c, e);
     mem_free(text);
     if (rc < 0) {
+        conversation_beside_close(c);
         conversation_tools_close(c);
         stats_release(&c->stats);
         autosave_release(&c->autosave, false);
@@ -72,6 +73,7 @@ int conversation_close(struct conversation *c, struct error *e)
         stats_finish(&c->stats, c->options, stderr, e);
     prompter_release(&c->prompter);
     conversation_receipts_settle(c);
+    conversation_beside_close(c);
     conversation_tools_close(c);
     conversation_link_close(c);
     mem_free(c->change.wanted);
@@ -154,6 +156,7 @@ static void writing_ended(struct conversation *c, enum stop_reason stop)
 
 static void on_event(struct conversation *c, const struct event *ev)
 {
+    conversation_beside_note(c, ev);
     switch (ev->kind) {
     case EVENT_READY: {
         const struct telemetry *t = conversation_telemetry(c);
@@ -276,6 +279,7 @@ void conversation_pump(struct conversation *c)
         handle(c, &ev);
     prompt_take(c);
     conversation_tools_pump(c);
+    conversation_beside_pump(c);
     conversation_model_settle(c);
     if (!conversation_link_there(c))
         return;
@@ -287,6 +291,7 @@ void conversation_stop(struct conversation *c)
 {
     if (!c->busy && conversation_busy(c))
         conversation_tools_stop(c);
+    conversation_beside_stop(c);
     prompter_stop(&c->prompter);
     conversation_link_cancel(c);
 }

@@ -21,7 +21,7 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
 
 bool conversation_busy(const struct conversation *c)
 {
-    return c->busy || c->tools.due || round_on(&c->tools.round);
+    return c->busy || c->beside_busy || c->tools.due || round_on(&c->tools.round);
 }
 
 bool conversation_working(const struct conversation *c)

@@ -1,6 +1,7 @@
 /* The tokens of the chat's last answer, as long as they are kept, and their alternatives. An answer
  * is identified by its text, so that branches and /undo can restore an earlier one. UI thread. */
 #include "app/chat/internal.h"
+#include "app/lab/said.h"
 #include "engine/base/mem.h"
 #include "engine/text/tokenizer.h"
 
@@ -102,23 +103,6 @@ void conversation_token_text(const struct conversation *c, int id, char *out, si
         detokenizer_finish(&d, out, size);
 }
 
-/* "\u2423fox": makes blanks and line ends visible. */
-static void put_token(struct strbuf *b, const struct conversation *c, int id)
-{
-    char text[64];
-
-    conversation_token_text(c, id, text, sizeof text);
-    for (const char *p = text; *p; p++)
-        if (*p == ' ')
-            strbuf_puts(b, "\u2423");
-        else if (*p == '\n')
-            strbuf_puts(b, "\u21b5");
-        else
-            strbuf_put(b, p, 1);
-    if (!text[0])
-        strbuf_printf(b, "(token %d)", id);
-}
-
 /* The newest answer's ids, for the engine's thread. */
 struct request_fields {
     int n, at;
@@ -188,14 +172,14 @@ int conversation_token_say(struct conversation *c, size_t at)
     }
     k = &a.tokens[at];
     strbuf_printf(&b, "token %zu of %zu: ", at + 1, a.n);
-    put_token(&b, c, k->id);
+    said_token_put(&b, conversation_info(c), k->id);
     strbuf_puts(&b, ", ");
     put_figures(&b, k);
     if (k->forbidden > 0.0f)
         strbuf_printf(&b, "; the grammar kept out %.1f %%", k->forbidden * 100);
     for (int i = 0; i < k->likely.n; i++) {
         strbuf_printf(&b, "\n%3d  %5.1f %%  ", i + 1, exp(k->likely.logprobs[i]) * 100);
-        put_token(&b, c, k->likely.ids[i]);
+        said_token_put(&b, conversation_info(c), k->likely.ids[i]);
     }
     if (c->hooks.say && b.data)
         c->hooks.say(c->hooks.ctx, SAY_OUTPUT, b.data);

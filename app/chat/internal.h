@@ -90,7 +90,9 @@ struct conversation {
     bool ready, busy, over, worker_gone;
     /* placements are to be measured after an answer; the measurement is running */
     bool auto_asked, auto_done, measuring;
-    int calls;       /* conversation_call's that have not finished yet */
+    int calls;             /* conversation_call's that have not finished yet */
+    struct beside *beside; /* --beside; NULL: there is none */
+    bool beside_busy;      /* it answers what the chat has answered, or will next */
     bool shadow_due; /* the next answer is lossy (fewer or deferred experts): measure its loss */
     struct strbuf answer, thought; /* text and reasoning of the running answer */
     enum answer_part part;         /* of its newest text */
@@ -163,6 +165,18 @@ void shadow_words(const struct engine *g, char *out, size_t size);
 /* "keys in q8_0, values in f16"; likewise. */
 void shadow_kv_words(const struct engine *g, char *out, size_t size);
 extern const char *const kv_words[3]; /* of enum kv_type */
+
+/* conversation_beside.c */
+/* The options of --beside; nothing is loaded yet. ERR_USAGE. */
+int conversation_beside_open(struct conversation *c, struct error *e);
+void conversation_beside_close(struct conversation *c);
+/* An answer of the chat begins, with this seed; go_on: it continues an earlier one. */
+void conversation_beside_begin(struct conversation *c, bool go_on, uint64_t seed);
+/* An event of the chat's engine, while the answer is the running one. */
+void conversation_beside_note(struct conversation *c, const struct event *ev);
+/* Its own events; after the chat's. */
+void conversation_beside_pump(struct conversation *c);
+void conversation_beside_stop(struct conversation *c);
 
 /* conversation_receipt.c */
 /* An answer begins, with these settings; its prompt is ready. */

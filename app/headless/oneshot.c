@@ -3,7 +3,10 @@
 #include "app/headless/oneshot.h"
 
 #include "app/connect/answer.h"
+#include "app/common/paths.h"
+#include "app/headless/oneshot_beside.h"
 #include "app/headless/tool_talk.h"
+#include "app/lab/second.h"
 #include "app/mcp/telling.h"
 #include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
@@ -20,6 +23,7 @@
 #include "engine/run/report/trace.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,6 +39,9 @@ struct answer {
     bool receipt;          /* requested */
     struct receipt_text said;
     struct tool_talk *talk; /* with --mcp; NULL: no tools */
+    bool beside;            /* --beside: */
+    struct said first;      /* what this model said, */
+    uint64_t seed;          /* with this seed */
 };
 
 bool oneshot_wanted(const struct options *o)
@@ -85,6 +92,8 @@ static int on_event(void *ctx, struct event *ev)
         receipt_text_note(&a->said, ev);
     if (a->talk)
         tool_talk_note(a->talk, ev);
+    if (a->beside)
+        said_note(&a->first, ev);
     if (ev->kind == EVENT_TOKEN && ev->token.len)
         return put_part(a, &ev->token) || signals_last();
     if (ev->kind == EVENT_NOTICE && ev->text)
@@ -193,13 +202,17 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
     struct turn t = {.max_tokens = o->n_predict,
                      .ignore_eos = o->ignore_eos,
                      .stops = o->stop.items,
-                     .n_stops = o->stop.n};
+                     .n_stops = o->stop.n,
+                     .probabilities = a->beside,
+                     .logprobs = a->beside,
+                     .top_logprobs = a->beside ? SAID_LIKELY : 0};
     struct chat_tools knows = {0};
     int rc;
 
     if ((rc = grammar_from_options(o, &t.grammar, e)) < 0)
         return rc;
     sampling_from_options(o, &t.sampling);
+    a->seed = t.sampling.seed;
     stats_begin_turn(stats);
     if (a->talk && engine_info(a->engine)->chat)
         knows = chat_template_tools(engine_info(a->engine)->chat);
@@ -266,6 +279,23 @@ static void measure_after(const struct options *o, struct answer *a)
         fprintf(stderr, "moetop: auto: %s\n", e.text);
 }
 
+/* --beside: the second answer, after the first one's. */
+static int ask_second(const struct options *o, struct answer *a, const struct dialogue *d,
+                      struct stats *stats, struct error *e)
+{
+    char path[PATH_MAX];
+    int rc = paths_model(o->model, path, sizeof path, e);
+
+    if (rc < 0)
+        return rc;
+    second_name(path, NULL, a->first.name, sizeof a->first.name);
+    a->first.end = a->done;
+    if ((rc = said_experts(&a->first, engine_telemetry(a->engine), e)) < 0)
+        return rc;
+    return oneshot_beside(o, d, a->seed, &a->first, engine_info(a->engine),
+                          o->stats_json ? &stats->beside : NULL, e);
+}
+
 #define TRACE_SPANS ((size_t)1 << 20) /* 24 MiB; some 8000 tokens of 32 layers */
 
 static const char *device_name(void *ctx, int device)
@@ -314,13 +344,16 @@ static void end_talk(struct answer *a)
 
 static int local_run(struct options *o, struct error *e)
 {
-    struct answer a = {.tty = isatty(STDOUT_FILENO), .receipt = o->stats_json != NULL};
+    struct answer a = {
+        .tty = isatty(STDOUT_FILENO), .receipt = o->stats_json != NULL, .beside = second_wanted(o)};
     struct tool_talk tools;
     struct stats stats = {0};
     struct dialogue d = {0};
     int rc, stats_rc;
 
     signals_catch();
+    if (a.beside && (rc = oneshot_beside_check(o, e)) < 0)
+        return rc;
     if ((rc = read_dialogue(o, &d, e)) < 0 || (rc = begin_talk(o, &a, &tools, &d, e)) < 0)
         goto out;
     if ((rc = stats_open(&stats, o, e)) < 0 || (rc = engine_setup_open(o, &a.engine, e)) < 0)
@@ -334,6 +367,8 @@ static int local_run(struct options *o, struct error *e)
         rc = tell_loss(a.engine, &a.done, e);
     if ((o->experts_used > 0 || o->experts_weight > 0) && rc >= 0)
         rc = tell_fewer(a.engine, &a.done, e);
+    if (a.beside && rc >= 0)
+        rc = ask_second(o, &a, &d, &stats, e);
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
@@ -350,6 +385,7 @@ out:
     dialogue_release(&d);
     stats_release(&stats);
     receipt_text_release(&a.said);
+    said_release(&a.first);
     engine_close(a.engine);
     return rc;
 }

@@ -63,6 +63,7 @@ void stats_release(struct stats *s)
     mem_free(s->begun);
     mem_free(s->experts);
     json_decref(s->receipt);
+    json_decref(s->beside);
     *s = (struct stats){0};
 }
 
@@ -77,6 +78,7 @@ void stats_restart(struct stats *s)
 
     mem_free(s->experts);
     json_decref(s->receipt);
+    json_decref(s->beside);
     *s = fresh;
     system_read(s->system, s->first);
     *s->last = *s->first;
@@ -1093,6 +1095,8 @@ static json_t *to_json(const struct stats *s)
                   number(s->stall_token_ns ? (double)s->stall_ns / (double)s->stall_token_ns : NAN),
                   "longest_stall_plan", s->stall_plan));
     json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
+    if (s->beside)
+        json_object_set(root, "beside", s->beside);
     if (s->receipt)
         json_object_set(root, "receipt", s->receipt);
     json_object_set_new(root, "interpretation", json_string(text));

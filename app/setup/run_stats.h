@@ -81,6 +81,7 @@ struct stats {
     uint32_t *experts;
     /* of the newest answer (app/setup/receipt.h), owned; NULL: none was made */
     struct json_t *receipt;
+    struct json_t *beside; /* the comparison of --beside; likewise */
 };
 
 /* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is reported

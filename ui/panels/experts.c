@@ -27,6 +27,8 @@ static const char *const explain[] = {
     CELLS,
     "a bright number: the layer that is computed, where a token or a piece of the prompt takes "
     "long; the map follows it until its cursor is moved",
+    "with --beside, 1 against 2: how much more often one answer chose an expert than the other; "
+    "blue: the chat's, orange: the second one's",
     "answer: this answer's tokens; session: all, your messages included; now: the newest tokens "
     "weigh most (half as much 16 tokens back)",
     MOVES,
@@ -68,7 +70,16 @@ static double value(const struct ui_model *m, int at)
 {
     return m->heat == HEAT_ANSWER    ? m->live.answer[at]
            : m->heat == HEAT_SESSION ? m->live.session[at]
+           : m->heat == HEAT_BESIDE  ? fabs((double)m->beside[at])
                                      : (double)m->live.now[at];
+}
+
+/* Whose colour a cell has: the device that runs it; in a comparison the answer (0, 1) that chose it
+ * more often. */
+static int cell_side(const struct ui_model *m, int layer, int expert)
+{
+    return m->heat != HEAT_BESIDE ? ui_cell_device(m, layer, expert)
+                                  : m->beside[layer * m->live.n_experts + expert] < 0;
 }
 
 static double layer_total(const struct ui_model *m, int layer)
@@ -76,6 +87,8 @@ static double layer_total(const struct ui_model *m, int layer)
     double sum = 0;
     int e;
 
+    if (m->heat == HEAT_BESIDE) /* the values are shares */
+        return telemetry_routed(&m->live, layer) > 0;
     for (e = 0; e < telemetry_routed(&m->live, layer); e++)
         sum += value(m, layer * m->live.n_experts + e);
     return sum;
@@ -170,8 +183,8 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
         int at = layer * m->live.n_experts + e;
 
         sum += value(m, at);
-        h.device = ui_cell_device(m, layer, e) > h.device ? ui_cell_device(m, layer, e) : h.device;
-        h.away = h.away && !m->live.here[at];
+        h.device = cell_side(m, layer, e) > h.device ? cell_side(m, layer, e) : h.device;
+        h.away = h.away && !m->live.here[at] && m->heat != HEAT_BESIDE;
         h.light = m->light[at] > h.light ? m->light[at] : h.light;
     }
     h.step = h.always ? THEME_RAMP / 2
@@ -401,7 +414,10 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         legend_draw(c, r, m, y);
         return;
     }
-    if (m->heat == HEAT_NOW)
+    if (m->heat == HEAT_BESIDE)
+        snprintf(line, sizeof line, "L%d E%d: %.1f %% more of %s's choices", layer, expert,
+                 chosen * 100, cell_side(m, layer, expert) ? "2" : "1");
+    else if (m->heat == HEAT_NOW)
         snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert,
                  total > 0 ? chosen / total * 100 : 0);
     else if (r.w >= 40)
@@ -415,7 +431,7 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert,
                  draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
                  chosen / total * 100);
-    if (m->heat != HEAT_NOW && (int)strlen(line) > r.w)
+    if (m->heat != HEAT_NOW && m->heat != HEAT_BESIDE && (int)strlen(line) > r.w)
         snprintf(line, sizeof line, "L%d E%d %.1f %%", layer, expert, chosen / total * 100);
     canvas_text_fit(c, r.x, y, r.w,
                     theme_style(&m->theme, v->focused ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
@@ -465,11 +481,12 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     for (int i = 0; i < n && i + 1 < r.h; i++) {
         int l = list[i].layer, e = list[i].column;
 
-        canvas_printf(
-            c, r.x, r.y + 1 + i, theme_device(&m->theme, ui_cell_device(m, l, e)),
-            "L%-3d E%-3d %7s  %5.2f %%", l, e,
-            m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)value(m, l * m->live.n_experts + e)),
-            (cold ? -list[i].v : list[i].v) * 100);
+        canvas_printf(c, r.x, r.y + 1 + i, theme_device(&m->theme, cell_side(m, l, e)),
+                      "L%-3d E%-3d %7s  %5.2f %%", l, e,
+                      m->heat == HEAT_NOW || m->heat == HEAT_BESIDE
+                          ? ""
+                          : draw_count(a, (uint64_t)value(m, l * m->live.n_experts + e)),
+                      (cold ? -list[i].v : list[i].v) * 100);
     }
     canvas_clip_set(c, before);
 }
@@ -510,7 +527,7 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     const struct theme *t = &m->theme;
     int at = layer * m->live.n_experts + expert,
         step = level(value(m, at), total, telemetry_routed(&m->live, layer)),
-        on = ui_cell_device(m, layer, expert);
+        on = cell_side(m, layer, expert);
     bool always = always_met(m, layer, expert, expert + 1);
     struct style s = STYLE_PLAIN;
     char number[24];
@@ -520,7 +537,8 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     step = always ? THEME_RAMP / 2 : step;
 
     if (t->depth != THEME_MONO) {
-        s.bg = heat_colour(t, (struct heat){step, m->light[at], on, always, !m->live.here[at]});
+        s.bg = heat_colour(t, (struct heat){step, m->light[at], on, always,
+                                            !m->live.here[at] && m->heat != HEAT_BESIDE});
         s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_DIM).fg;
         canvas_fill(c, r, s, ' ');
     } else if (on) {
@@ -528,7 +546,10 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     }
     if (m->light[at] > 1)
         s.attrs |= STYLE_BOLD;
-    cell_number(number, value(m, at), r.w - 1, m->heat == HEAT_NOW);
+    if (m->heat == HEAT_BESIDE)
+        cell_number(number, 100 * value(m, at), r.w - 1, true);
+    else
+        cell_number(number, value(m, at), r.w - 1, m->heat == HEAT_NOW);
     if (always)
         snprintf(number, sizeof number, "all");
     if (cursor)
@@ -580,7 +601,8 @@ static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m
     canvas_text(c, r.x, r.y, dim, "layer");
     for (int e = 0; e < n; e++)
         canvas_printf(c, r.x + 6 + e * z->cell_w, r.y, dim, "%*d", z->cell_w - 1, e);
-    canvas_text(c, behind, r.y, dim, "entropy");
+    if (m->heat != HEAT_BESIDE)
+        canvas_text(c, behind, r.y, dim, "entropy");
     for (int l = z->top; l < m->live.n_layers && l - z->top < z->shown; l++) {
         int y = r.y + 1 + (l - z->top) * z->tall, middle = y + (z->tall - 1) / 2;
         double total = layer_total(m, l);
@@ -589,7 +611,7 @@ static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m
         for (int e = 0; e < n; e++)
             zoom_cell(c, (struct rect){r.x + 6 + e * z->cell_w, y, z->cell_w, z->tall}, m, l, e,
                       total, l == m->cursor_layer && e == cursor_expert);
-        if (total > 0)
+        if (total > 0 && m->heat != HEAT_BESIDE)
             canvas_printf(c, behind, middle, text, "%.2f", entropy(m, l));
     }
 }
@@ -610,8 +632,9 @@ static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model
     } else {
         return;
     }
-    rank_draw(c, most, m, "most chosen", false);
-    rank_draw(c, least, m, "least chosen", true);
+    rank_draw(c, most, m, m->heat == HEAT_BESIDE ? "differ most" : "most chosen", false);
+    if (m->heat != HEAT_BESIDE)
+        rank_draw(c, least, m, "least chosen", true);
 }
 
 /* Distribution of the choices over the devices. */
@@ -621,6 +644,12 @@ static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
     double gpu = 0, all = 0;
     char line[160], a[24];
     size_t written;
+
+    if (m->heat == HEAT_BESIDE) {
+        canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
+                        "percent of its layer's choices more in answer 1 (blue) or 2 (orange)");
+        return;
+    }
 
     for (int l = 0; l < layers; l++)
         for (int e = 0; e < telemetry_blocks(&m->live, l); e++) {

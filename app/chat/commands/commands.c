@@ -140,6 +140,9 @@ static const struct chat_command table[] = {
      "KV cache type from here on: f32, f16 or q8_0 (KEYS VALUES: one for each); undo: as at the "
      "start; the loss of a lossy type is shown after the next answer",
      chat_kv, NULL},
+    {"/vote", "", "WHICH [WHY]",
+     "with --beside: keep which of the two answers is better (1, 2, both, neither) as JSON",
+     chat_vote, NULL},
     {"/place", "", "[NAME|FILE]",
      "switch the placement; prompt NAME: that of prompts, prompt same: the tokens' again; save "
      "NAME: "

@@ -50,6 +50,7 @@ struct chat {
     _Atomic double memory_speed, memory_earlier;
     char *help;
     struct strbuf menu, menu_line; /* chat_menu's, and the line it was made for */
+    size_t beside_block;           /* of the second engine's running answer, from 1; 0: none */
     struct question question;      /* whether a tool may be called */
     int menu_at, menu_drawn;       /* the chosen command, -1: none; the one that it was made with */
     int signal_fd;

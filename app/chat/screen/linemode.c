@@ -271,6 +271,23 @@ static void on_say(void *ctx, enum conversation_say kind, const char *text)
         say_beside(m, kind, text);
 }
 
+/* The second engine's answer, below a line with its name. */
+static void on_beside(void *ctx, const char *name, const char *text, size_t len)
+{
+    struct linemode *m = ctx;
+    char line[160];
+
+    if (text && len) {
+        put(m, text, len);
+        return;
+    }
+    fresh_line(m);
+    if (!text)
+        return;
+    snprintf(line, sizeof line, m->reader ? "The second answer, by %s:" : "2 %s:", name);
+    puts_line(m, line);
+}
+
 /* The result of a tool is for the model; that it ran is told. */
 static void tool_ran(struct linemode *m, const struct transcript_entry *entry)
 {
@@ -566,9 +583,10 @@ static bool is_busy(const struct linemode *m)
 static int step(struct linemode *m, struct error *e)
 {
     bool busy = is_busy(m);
-    struct pollfd fds[3] = {{.fd = conversation_fd(m->c), .events = POLLIN},
+    struct pollfd fds[4] = {{.fd = conversation_fd(m->c), .events = POLLIN},
                             {.fd = -1, .events = POLLIN},
-                            {.fd = conversation_tools_fd(m->c), .events = POLLIN}};
+                            {.fd = conversation_tools_fd(m->c), .events = POLLIN},
+                            {.fd = conversation_beside_fd(m->c), .events = POLLIN}};
     sigset_t none;
 
     if (!m->end_of_input && m->input.len < (1 << 20))
@@ -584,13 +602,13 @@ static int step(struct linemode *m, struct error *e)
     }
     /* Signals are blocked except in ppoll, so none is lost between the test and the wait. */
     sigemptyset(&none);
-    if (!interrupted && !ended && ppoll(fds, 3, NULL, &none) < 0 && errno != EINTR)
+    if (!interrupted && !ended && ppoll(fds, 4, NULL, &none) < 0 && errno != EINTR)
         return error_set(e, ERR_IO, "cannot wait for input: %s", strerror(errno));
     if (ended)
         return error_set(e, ERR_CANCELLED, "ended by a signal; the chat is saved");
     if (interrupted)
         return interrupt(m, e);
-    if (fds[0].revents || fds[2].revents)
+    if (fds[0].revents || fds[2].revents || fds[3].revents)
         conversation_pump(m->c);
     if (fds[1].revents && m->prompting)
         rl_callback_read_char();
@@ -644,6 +662,7 @@ int linemode_run(struct options *o, struct error *e)
     struct conversation_hooks hooks = {.ctx = &m,
                                        .event = on_event,
                                        .say = on_say,
+                                       .beside = on_beside,
                                        .added = on_added,
                                        .changed = on_changed,
                                        .edit = on_edit,

@@ -209,10 +209,11 @@ static void show_frame(struct chat *s, uint64_t now)
  * up a hundred times a second. */
 static bool events_wait(const struct chat *s)
 {
-    struct pollfd p[2] = {{conversation_fd(s->conversation), POLLIN, 0},
-                          {conversation_tools_fd(s->conversation), POLLIN, 0}};
+    struct pollfd p[3] = {{conversation_fd(s->conversation), POLLIN, 0},
+                          {conversation_tools_fd(s->conversation), POLLIN, 0},
+                          {conversation_beside_fd(s->conversation), POLLIN, 0}};
 
-    return poll(p, 2, 0) > 0;
+    return poll(p, 3, 0) > 0;
 }
 
 static void loop(struct chat *s)
@@ -222,13 +223,14 @@ static void loop(struct chat *s)
     while (!s->quit && !s->gone && !conversation_over(s->conversation)) {
         uint64_t now = clock_now();
         const bool asked = due(&s->pump, now);
-        struct pollfd p[4] = {
+        struct pollfd p[5] = {
             {STDIN_FILENO, POLLIN, 0},
             {s->signal_fd, POLLIN, 0},
             {asked ? conversation_fd(s->conversation) : -1, POLLIN, 0},
             {asked ? conversation_tools_fd(s->conversation) : -1, POLLIN, 0},
+            {asked ? conversation_beside_fd(s->conversation) : -1, POLLIN, 0},
         };
-        int rc = poll(p, 4, timeout_ms(s, now, waiting));
+        int rc = poll(p, 5, timeout_ms(s, now, waiting));
 
         if (rc < 0 && errno != EINTR)
             break;
@@ -237,7 +239,8 @@ static void loop(struct chat *s)
             signals(s);
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
-        if (due(&s->pump, now) && (asked ? p[2].revents || p[3].revents : events_wait(s))) {
+        if (due(&s->pump, now) &&
+            (asked ? p[2].revents || p[3].revents || p[4].revents : events_wait(s))) {
             stir(s, now);
             take_events(s, now);
         }

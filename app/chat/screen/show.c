@@ -5,10 +5,12 @@
 #include "app/chat/cache_doctor.h"
 #include "app/common/model_places.h"
 #include "app/connect/server.h"
+#include "app/lab/said.h"
 #include "app/mcp/record.h"
 #include "app/setup/screen/panels_option.h"
 #include "app/setup/screen/screen_setup.h"
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 #include "engine/file/dtype.h"
 #include "ui/chatview.h"
 #include "ui/input_line.h"
@@ -131,6 +133,42 @@ void chat_say(void *ctx, enum conversation_say kind, const char *text)
         chatview_scroll_to_last(&s->model);
 }
 
+/* How the experts of the two answers differ, for the map. */
+static void beside_map(struct chat *s)
+{
+    const struct said *first = conversation_beside_said(s->conversation, false),
+                      *second = conversation_beside_said(s->conversation, true);
+    float *difference = first && second ? said_difference(first, second) : NULL;
+
+    ui_model_beside(&s->model, difference);
+    mem_free(difference);
+}
+
+/* The second engine's answer grows in a block of output. */
+static void hook_beside(void *ctx, const char *name, const char *text, size_t len)
+{
+    struct chat *s = ctx;
+    char head[160];
+
+    if (!text) {
+        s->beside_block = 0;
+        beside_map(s);
+        return;
+    }
+    if (!len) {
+        snprintf(head, sizeof head, "2 %s:\n", name);
+        if (ui_block_add(&s->model, UI_OUTPUT, head))
+            s->beside_block = s->model.n_blocks;
+    } else if (s->beside_block && s->beside_block <= s->model.n_blocks) {
+        struct ui_block *b = &s->model.blocks[s->beside_block - 1];
+
+        ui_block_append(&s->model, b, text, len);
+        b->wrap.width = 0;
+    }
+    s->model.dirty = true;
+    chatview_scroll_end(&s->model);
+}
+
 /* The line that marks where the model's view begins. */
 static void hook_view(void *ctx)
 {
@@ -203,6 +241,7 @@ static void hook_changed(void *ctx)
     /* the same answer may be a different block */
     ui_model_forget(&s->model);
     ui_block_truncate(&s->model, 0);
+    s->beside_block = 0;
     for (i = 0; i < t->n; i++) {
         const struct transcript_entry *from = &t->entries[i];
         struct ui_block *b = entry_show(s, from);
@@ -324,6 +363,7 @@ struct conversation_hooks chat_hooks(struct chat *s)
         .ctx = s,
         .event = hook_event,
         .say = chat_say,
+        .beside = hook_beside,
         .added = hook_added,
         .changed = hook_changed,
         .view = hook_view,
