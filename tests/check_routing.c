@@ -681,6 +681,70 @@ START_TEST(a_page_stands_alone)
 }
 END_TEST
 
+/* In the chat: begun and ended between answers, whose text stays; a trace begun in the middle holds
+ * the whole text, for the session is then computed from its start. */
+START_TEST(the_chat_records)
+{
+    static const char chat[] = "--cache-dir . -t 2 --seed 7 --temp 0.9 -n 40 --pace off 2>err";
+    struct trace *whole, *first, *later;
+
+    ck_assert_int_eq(sh("printf 'Tell me of a fox.\\nAnd a hen?\\n/quit\\n' | "
+                        "$M %s --routing-trace w.jsonl >plain",
+                        chat),
+                     0);
+    ck_assert_int_eq(sh("printf '%%s\\n' /routing-trace '/routing-trace x.txt' "
+                        "'/routing-trace off' '/routing-trace c.jsonl' 'Tell me of a fox.' "
+                        "'/routing-trace off' '/routing-trace scores c.safetensors' "
+                        "'/routing-trace d.jsonl' 'And a hen?' /quit | $M %s >said",
+                        chat),
+                     0);
+    ck_assert_int_eq(sh("cat said err | grep -q 'no routing is recorded' && cat said err | grep -q "
+                        "'x.txt: a .jsonl or a .safetensors' && cat said err | grep -q "
+                        "'nothing is recorded' && cat said err | grep -q 'c.safetensors is being "
+                        "recorded' && ! test -e d.jsonl"),
+                     0);
+    whole = open_trace("w.jsonl");
+    first = open_trace("c.jsonl");
+    later = open_trace("c.safetensors");
+    ck_assert_int_eq(later->sequences, 1);
+    ck_assert(!first->head.scores && later->head.scores);
+    ck_assert_uint_gt(later->n, first->n + 20);
+    for (uint64_t i = 0; i < first->n; i++) {
+        ck_assert_int_eq(trace_int(first, COLUMN_TOKEN, i), trace_int(whole, COLUMN_TOKEN, i));
+        for (int l = 0; l < 8; l++)
+            ck_assert_int_eq(trace_expert(first, i, l, 0), trace_expert(whole, i, l, 0));
+    }
+    ck_assert_int_eq(trace_int(later, COLUMN_TOKEN, later->n - 1),
+                     trace_int(whole, COLUMN_TOKEN, whole->n - 1));
+    ck_assert_int_eq(trace_int(later, COLUMN_POSITION, later->n - 1),
+                     trace_int(whole, COLUMN_POSITION, whole->n - 1));
+    trace_close(whole);
+    trace_close(first);
+    trace_close(later);
+}
+END_TEST
+
+/* A folder of drawings: twice the same bytes, and the numbers are those of the report. */
+START_TEST(drawings_are_files)
+{
+    ck_assert_int_eq(sh("$T --routing-report s.jsonl --report-figures f/one --report-json s.json "
+                        ">out 2>err && $T --routing-report s.jsonl --report-figures f/two >out"),
+                     0);
+    ck_assert_int_eq(sh("diff -r f/one f/two && ls f/one >names && grep -c '' names | grep -qx 14"),
+                     0);
+    ck_assert_int_eq(sh("cd f/one && for i in *.svg; do grep -q '^<svg' $i && grep -q '</svg>' $i "
+                        "|| exit 1; done"),
+                     0);
+    ck_assert_int_eq(sh("grep -q \"\\\"median\\\": $(sed -n 2s/0,//p f/one/margin.csv),\" s.json"),
+                     0);
+    ck_assert_int_eq(sh("$T --routing-report s.jsonl --routing-report a.jsonl --report-figures "
+                        "f/both >out && test -s f/both/1-load.csv -a -s f/both/2-gini.svg -a -s "
+                        "f/both/overlap.csv"),
+                     0);
+    ck_assert_int_eq(sh("$T --routing-report s.jsonl --report-figures s.jsonl/x 2>err >out"), 5);
+}
+END_TEST
+
 /* SGLang's counts are written, and read again as a profile. */
 START_TEST(counts_become_a_profile)
 {
@@ -745,6 +809,8 @@ int main(void)
     tcase_add_test(files, figures_by_hand);
     tcase_add_test(files, figures_are_numpys);
     tcase_add_test(files, a_page_stands_alone);
+    tcase_add_test(files, drawings_are_files);
+    tcase_add_test(t, the_chat_records);
     tcase_add_test(files, counts_become_a_profile);
     suite_add_tcase(s, files);
     rc = support_run(s);

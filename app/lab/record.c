@@ -30,6 +30,7 @@ struct recorder {
     size_t n_open;
     int16_t *experts;
     float *weights, *row_scores;
+    uint64_t n; /* tokens written */
 };
 
 int recorder_open(struct recorder **out, const char *path, bool scores, struct error *e)
@@ -89,7 +90,8 @@ int recorder_model(struct recorder *r, const struct engine_info *info, struct er
         return 0;
     if (r->writer)
         return error_set(e, ERR_USAGE,
-                         "--routing-trace %s is of %s: a trace is of one model; begin another run",
+                         "--routing-trace %s is of %s: a trace is of one model; end it first, or "
+                         "begin another run",
                          r->path, r->head.model);
     r->head = head;
     cells = (size_t)(head.layers * head.slots);
@@ -178,11 +180,22 @@ int recorder_rows(struct recorder *r, const struct routing *from, struct error *
         }
         rc = trace_writer_token(r->writer, &t, r->experts, r->weights,
                                 h->scores ? r->row_scores : NULL, e);
+        r->n += rc == 0;
     }
     if (rc == 0)
         rc = trace_writer_flush(r->writer, e);
     r->failed = rc < 0;
     return rc;
+}
+
+const char *recorder_path(const struct recorder *r)
+{
+    return r->path;
+}
+
+uint64_t recorder_tokens(const struct recorder *r)
+{
+    return r->n;
 }
 
 int recorder_close(struct recorder *r, struct error *e)

@@ -12,6 +12,8 @@ int recorder_open(struct recorder **out, const char *path, bool scores, struct e
  * first one's. ERR_IO. */
 int recorder_model(struct recorder *r, const struct engine_info *info, struct error *e);
 int recorder_rows(struct recorder *r, const struct routing *from, struct error *e);
+const char *recorder_path(const struct recorder *r);
+uint64_t recorder_tokens(const struct recorder *r);      /* written so far */
 int recorder_close(struct recorder *r, struct error *e); /* accepts NULL */
 
 struct trace_head;

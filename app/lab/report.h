@@ -119,8 +119,10 @@ uint64_t figure_draw(uint64_t *state, uint64_t n);
 void report_text(FILE *f, const struct trace_report *r, size_t n, const struct trace_comparison *c);
 json_t *report_figures_json(const struct trace_report *r, size_t n,
                             const struct trace_comparison *c);
+struct report_drawings;
 /* One HTML page that needs nothing beside it. ERR_MEMORY, ERR_IO. */
 int report_page_write(const char *path, const struct trace_report *r, size_t n,
-                      const struct trace_comparison *c, struct error *e);
+                      const struct trace_comparison *c, const struct report_drawings *d,
+                      struct error *e);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "app/common/report_format.h"
 #include "app/lab/report.h"
+#include "app/lab/report_drawings.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 
@@ -56,6 +57,22 @@ static int put_json(FILE *f, const void *ctx, struct error *e)
     return 0;
 }
 
+static int put_drawings(const struct options *o, const struct figures *x, struct error *e)
+{
+    struct report_drawings d;
+    int rc;
+
+    if (!o->report_html && !o->report_figures)
+        return 0;
+    rc = report_drawings_make(&d, x->reports, x->n, x->comparison, e);
+    if (rc == 0 && o->report_html)
+        rc = report_page_write(o->report_html, x->reports, x->n, x->comparison, &d, e);
+    if (rc == 0 && o->report_figures)
+        rc = report_drawings_write(&d, o->report_figures, e);
+    report_drawings_release(&d);
+    return rc;
+}
+
 static int put(const struct options *o, const struct figures *x, struct error *e)
 {
     bool only_json = o->report_json && !strcmp(o->report_json, "-");
@@ -69,8 +86,8 @@ static int put(const struct options *o, const struct figures *x, struct error *e
         rc = error_set(e, ERR_IO, "the report cannot be written: %s", strerror(errno));
     if (rc == 0 && o->report_json && !only_json)
         rc = report_file(o->report_json, put_json, x, e);
-    if (rc == 0 && o->report_html)
-        rc = report_page_write(o->report_html, x->reports, x->n, x->comparison, e);
+    if (rc == 0)
+        rc = put_drawings(o, x, e);
     if (rc == 0 && o->routing_counts)
         rc = write_counts(o->routing_counts, x->reports, e);
     return rc;

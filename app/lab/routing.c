@@ -3,6 +3,7 @@
 
 #include "app/lab/record.h"
 #include "app/lab/replay.h"
+#include "engine/run/engine.h"
 
 #include <string.h>
 
@@ -71,6 +72,51 @@ int routing_begin(const struct options *o, const char *mode, struct error *e)
                                        .impose = lab.replay ? impose : NULL,
                                        .scores = o->routing_trace && o->routing_scores};
     return 0;
+}
+
+int routing_record(struct engine *g, const char *path, bool scores, uint64_t *recorded,
+                   struct error *e)
+{
+    int rc;
+
+    *recorded = 0;
+    if (!path && !lab.recorder)
+        return error_set(e, ERR_USAGE,
+                         "/routing-trace: nothing is recorded; /routing-trace FILE begins");
+    if (path && lab.recorder)
+        return error_set(e, ERR_USAGE,
+                         "/routing-trace: %s is being recorded; /routing-trace off "
+                         "ends it",
+                         recorder_path(lab.recorder));
+    if (path) {
+        if ((rc = recorder_open(&lab.recorder, path, scores, e)) < 0)
+            return rc;
+        lab.hooks.begin = begin;
+        lab.hooks.rows = rows;
+        lab.hooks.scores = scores;
+        if ((rc = engine_routing_hooks_set(g, &lab.hooks, e)) == 0)
+            return 0;
+    } else {
+        struct error ignored;
+
+        *recorded = recorder_tokens(lab.recorder);
+        lab.hooks.rows = NULL;
+        lab.hooks.scores = false;
+        rc = 0;
+        (void)engine_routing_hooks_set(g, lab.replay ? &lab.hooks : NULL, &ignored);
+    }
+    {
+        struct error ignored;
+        int closed = recorder_close(lab.recorder, rc < 0 ? &ignored : e);
+
+        lab.recorder = NULL;
+        return rc < 0 ? rc : closed;
+    }
+}
+
+const char *routing_recorded_path(void)
+{
+    return lab.recorder ? recorder_path(lab.recorder) : NULL;
 }
 
 const struct routing_hooks *routing_hooks_get(void)

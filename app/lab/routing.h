@@ -1,17 +1,25 @@
 /* --routing-trace, --routing-replay: recording what every answer's tokens chose, and giving them
  * what others chose. One of them a run: opened before an engine is, closed after it; the engine's
- * thread calls in between. */
+ * thread calls in between, and begins and ends further traces (/routing-trace). */
 #ifndef APP_LAB_ROUTING_H
 #define APP_LAB_ROUTING_H
 
 #include "app/options/options.h"
 #include "engine/run/config.h"
 
+#include <stdint.h>
+
 /* Checks the flags against the mode of this name (app/modes.h), and opens the trace to be replayed.
  * ERR_USAGE, and errors of trace_open. */
 int routing_begin(const struct options *o, const char *mode, struct error *e);
 /* For engine_config.routing; NULL: neither was asked for. */
 const struct routing_hooks *routing_hooks_get(void);
+/* /routing-trace: begins a trace in the engine that runs, or (path NULL) finishes the one there is;
+ * *recorded: its tokens. The engine's thread, outside a turn. ERR_USAGE, ERR_IO, ERR_MEMORY. */
+int routing_record(struct engine *g, const char *path, bool scores, uint64_t *recorded,
+                   struct error *e);
+/* The trace that is being written; NULL: none. The engine's thread. */
+const char *routing_recorded_path(void);
 /* Finishes the trace; the first error counts. */
 int routing_end(struct error *e);
 

@@ -251,6 +251,10 @@ struct bandwidth *engine_bandwidth(struct engine *g);
 /* Synthetic routing for benchmarks (see struct imposed_routing), until called with NULL. The text
  * computed under it means nothing. */
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r);
+/* Other routing hooks from here on (kept by pointer; NULL: none); calls their begin. All sessions
+ * are emptied, so that their next turns are computed whole, and the prompt cache on disk is not
+ * used any more. Outside a turn. Errors of begin, ERR_MEMORY: there are no hooks then. */
+int engine_routing_hooks_set(struct engine *g, const struct routing_hooks *h, struct error *e);
 void engine_tell(struct engine *g, const char *line); /* sends a NOTICE of the application */
 /* progress of long work: sends PROGRESS, a line that the next one replaces */
 void engine_progress(struct engine *g, const char *line);
