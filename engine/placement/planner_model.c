@@ -155,6 +155,7 @@ struct simulated {
     int layer, mixed; /* layers whose mixer is done ... */
     double mixed_at;  /* ... the last one at this time */
     double ready;     /* its jobs on devices end */
+    bool own_done;    /* the CPU's experts, before the devices' were sent */
 };
 
 struct simulation {
@@ -230,7 +231,10 @@ static void simulate_step(struct simulation *s, struct simulated *g)
             if (shares(s, g->layer)[d] > 0)
                 give(s, g, d, experts_ns(s, d, g->layer));
         break;
-    case OWN: s->now += experts_ns(s, 0, g->layer); break;
+    case OWN:
+        s->now += g->own_done ? 0 : experts_ns(s, 0, g->layer);
+        g->own_done = false;
+        break;
     case COMBINE: g->stage = ++g->layer < s->in->n_layers ? BEGIN : DONE; return;
     case DONE: return;
     }
@@ -252,10 +256,17 @@ static double needs_device(struct simulation *s, const struct simulated *g)
     return at;
 }
 
+/* Whether the CPU's experts come first, for the devices with the others are busy. */
+static bool early(struct simulation *s, const struct simulated *g)
+{
+    return g->stage == ROUTED && !g->own_done && needs_device(s, g) > s->now &&
+           shares(s, g->layer)[0] > 0;
+}
+
 /* When its next step may be taken; negative: that depends on the group before. */
 static double may_step(struct simulation *s, const struct simulated *g)
 {
-    double at = needs_device(s, g);
+    double at = early(s, g) ? s->now : needs_device(s, g);
 
     if (g->stage == BEGIN && g != s->group) {
         if (g[-1].mixed <= g->layer)
@@ -291,7 +302,8 @@ static double overlapped_ns(const struct planner_input *in, const double *usage,
             soonest = soonest < 0 || at < soonest ? at : soonest;
             if (at > s.now)
                 continue;
-            fed = needs_device(&s, g) >= 0 || g->stage == MIXED || g->stage == ROUTED;
+            fed = !early(&s, g) &&
+                  (needs_device(&s, g) >= 0 || g->stage == MIXED || g->stage == ROUTED);
             if (!next || (fed && !feeds)) {
                 next = g;
                 feeds = fed;
@@ -299,10 +311,14 @@ static double overlapped_ns(const struct planner_input *in, const double *usage,
         }
         if (soonest < 0)
             break;
-        if (next)
+        if (next && early(&s, next)) {
+            s.now += experts_ns(&s, 0, next->layer);
+            next->own_done = true;
+        } else if (next) {
             simulate_step(&s, next);
-        else
+        } else {
             s.now = soonest;
+        }
     }
     for (int i = 0; i < s.n; i++)
         s.now = s.group[i].ready > s.now ? s.group[i].ready : s.now;

@@ -18,6 +18,7 @@ struct group {
     int layer, last; /* in `layer`; the job in flight ends before `last` */
     int mixed;       /* layers whose mixer is done */
     int on;          /* devices with a job of it, a bit each */
+    bool own_done;   /* the CPU's experts of the layer, before the devices' were sent */
 };
 
 struct pipeline {
@@ -313,11 +314,14 @@ static int send_experts(struct pipeline *p, struct group *g, struct error *e)
 
 static int own_experts(struct group *g, struct error *e)
 {
+    bool early = g->stage == ROUTED, done = g->own_done;
     uint64_t start;
     int rc;
 
-    g->stage = COMBINE;
-    if (!g->f->n_groups[0])
+    g->own_done = early;
+    if (!early)
+        g->stage = COMBINE;
+    if (done || !g->f->n_groups[0])
         return 0;
     blocks_share_memory(g->f, g->layer, 0);
     start = clock_now();
@@ -358,11 +362,20 @@ static int busy(const struct pipeline *p)
     return mask;
 }
 
+/* Whether the CPU's experts are computed first, for the devices with the group's others are busy.
+ */
+static bool early(const struct pipeline *p, const struct group *g)
+{
+    return g->stage == ROUTED && !g->own_done && g->f->n_groups[0] && (needs(p, g) & busy(p));
+}
+
 /* Whether a group's next step can be taken now. */
 static bool ready(const struct pipeline *p, const struct group *g)
 {
     int last;
 
+    if (early(p, g))
+        return true;
     if (g->stage == DONE || (needs(p, g) & busy(p)))
         return false;
     if (g->stage == BEGIN) {
@@ -383,7 +396,7 @@ static struct group *choose(struct pipeline *p)
 
         if (!ready(p, g))
             continue;
-        if (needs(p, g) || g->stage == MIXED || g->stage == ROUTED)
+        if (!early(p, g) && (needs(p, g) || g->stage == MIXED || g->stage == ROUTED))
             return g;
         other = other ? other : g;
     }
@@ -395,7 +408,7 @@ static int step(struct pipeline *p, struct group *g, struct error *e)
     switch (g->stage) {
     case BEGIN: return begin_layer(p, g, e);
     case MIXED: return route(g, e);
-    case ROUTED: return send_experts(p, g, e);
+    case ROUTED: return early(p, g) ? own_experts(g, e) : send_experts(p, g, e);
     case OWN: return own_experts(g, e);
     case COMBINE: return end_layer(p, g, e);
     case DONE: break;
