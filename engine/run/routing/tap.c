@@ -1,6 +1,7 @@
 /* The engine's side of struct routing_hooks: what every pass hands out, and what it takes. Engine
  * thread; the buffers are allocated at open. */
 #include "engine/base/mem.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 static size_t cells_of(const struct engine *g, int per_row)
