@@ -143,7 +143,7 @@ static const struct chat_command table[] = {
     {"/vote", "", "WHICH [WHY]",
      "with --beside: keep which of the two answers is better (1, 2, both, neither) as JSON",
      chat_vote, NULL},
-    {"/routing-trace", "", "[FILE|off]",
+    {"/routing-trace", "", "FILE",
      "record which experts every token chooses from here on (.jsonl or .safetensors); scores FILE: "
      "with the router's scores, too; off: end the trace",
      chat_routing_trace, chat_complete_files},
