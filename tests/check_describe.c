@@ -666,7 +666,7 @@ static const struct {
       "clamped SwiGLU, biases"}},
     {"deepseek_v3",
      {"layer 0 ", "layers 1-2 ", "latent 32, queries through 40, rotary 16 (pairs)",
-      "4 of 16, width 12, a shared one of 12", "the best 2 of 4 groups", "keeps 96 bytes a token"}},
+      "4 of 8, width 12, a shared one of 12", "the best 2 of 4 groups", "keeps 96 bytes a token"}},
     {"nemotron_h",
      {"layer 7 ", "no mixer", "no feed-forward", "keeps nothing", "squared ReLU",
       "a Mamba 2 mixer"}},

@@ -191,6 +191,19 @@ static void put_windows(struct gguf_writer *w, const struct model *m, const stru
         gguf_add_bool(w, mixer_of(m, l)->window > 0);
 }
 
+/* Which layers are rotated, for families whose files say so. */
+static void put_rotated(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const char *name = renamed_key(family, "layer_rope_theta");
+    char key[EXPORT_KEY];
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_I32, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_i32(w, mixer_of(m, l)->rope != ROPE_NONE);
+}
+
 /* Sections of a position, of which a text has one. */
 static void put_sections(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
@@ -225,6 +238,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
         put_two_heads(w, m, family, whole);
     else
         put_windows(w, m, family);
+    put_rotated(w, m, family);
     if (family->gguf_sections)
         put_sections(w, m, family);
 }

@@ -298,6 +298,33 @@ static bool is_qkv(const struct export *x, struct block_id id, enum matrix_part 
     return x->family->gguf_qkv && id.kind == BLOCK_ATTENTION && part <= MATRIX_V;
 }
 
+/* Gate and up of an expert that is always used, of a family that has no GGUF name for either. */
+static bool is_gate_up(const struct export *x, struct block_id id, enum matrix_part part)
+{
+    char name[160];
+
+    if (id.kind != BLOCK_EXPERT || part > MATRIX_UP || part < MATRIX_GATE ||
+        id.expert != hparams_layer(&x->m->hp, id.layer)->ffn.experts)
+        return false;
+    family_gguf_name(x->family, export_role_of(x->m, id, MATRIX_UP), id.layer, false, false, name,
+                     sizeof name);
+    return !*name;
+}
+
+/* The two, which are adjacent in struct expert_weights, as one tensor. */
+static int add_gate_up(struct export *x, int layer, const struct matrix *gate)
+{
+    struct part *p;
+
+    if (add_matrix(x, TENSOR_SHARED_GATE_UP, layer, gate, 2, 0))
+        return -1;
+    p = &x->parts[x->n_parts - 1];
+    p->stride = sizeof *gate;
+    p->matrices = 1;
+    p->rows = p->dims[0] = 2 * gate->rows;
+    return 0;
+}
+
 /* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
 static int add_block(struct export *x, struct block_id id, int experts)
 {
@@ -310,6 +337,8 @@ static int add_block(struct export *x, struct block_id id, int experts)
     for (int i = 0; i < n && !bad; i++)
         bad = is_joint(x, id, list[i].part) ? add_joint(x, id.layer, list[i].w)
               : is_qkv(x, id, list[i].part) ? list[i].part == MATRIX_Q && add_qkv(x, id.layer)
+              : is_gate_up(x, id, list[i].part)
+                  ? list[i].part == MATRIX_GATE && add_gate_up(x, id.layer, list[i].w)
               : fused && list[i].part == MATRIX_GATE ? add_fused(x, id, list[i].w, experts)
               : fused && list[i].part == MATRIX_UP   ? 0
                                                      : add_one(x, id, &list[i], experts, stride);

@@ -67,6 +67,18 @@ int describe_int_at(struct describer *d, const char *name, int i, int missing)
                                                                                      : missing;
 }
 
+double describe_number_at(struct describer *d, const char *name, int i, double missing)
+{
+    char spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
+
+    if (v.type == META_ARRAY)
+        v = (size_t)i < v.len ? meta_at(&v, (size_t)i) : (struct meta_value){0};
+    return v.type == META_INT || v.type == META_FLOAT ? v.f
+           : v.type == META_BOOL                      ? (double)v.i
+                                                      : missing;
+}
+
 void describe_only(struct describer *d, const char *name, const char *const *words)
 {
     char spelled[160];

@@ -27,6 +27,8 @@ bool describe_listed(struct describer *d, const char *name, int i, const char *w
 /* Element i of a list of numbers or flags, or a single number that applies to all; `missing` if
  * absent. */
 int describe_int_at(struct describer *d, const char *name, int i, int missing);
+/* The same of any number; flags are 0 and 1. */
+double describe_number_at(struct describer *d, const char *name, int i, double missing);
 /* Error if a text is none of these words (NULL-terminated), or a flag is set: those variants are
  * not computed. */
 void describe_only(struct describer *d, const char *name, const char *const *words);

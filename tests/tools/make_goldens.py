@@ -36,17 +36,19 @@ from transformers import AutoConfig, AutoModelForCausalLM
 # What differs from a pattern 64 wide. Experts stay 32 wide where a suite rounds them to blocks of 32; elsewhere they are 12, 16 or 20.
 # Fewer experts and groups than the pattern: as many as leave a rest behind vectors of 8 and 16, or fill none.
 SIZES = {
-    "families/bailing_hybrid": dict(hidden_size=32, intermediate_size=64, num_experts=9, n_group=3, vocab_size=96),
-    "families/bailing_moe": dict(hidden_size=32, moe_intermediate_size=16, vocab_size=108),
-    "families/bailing_moe_v2": dict(hidden_size=32, moe_intermediate_size=16, moe_shared_expert_intermediate_size=16, vocab_size=108),
+    "families/bailing_hybrid": dict(hidden_size=32, intermediate_size=64, num_experts=6, n_group=3, vocab_size=96),
+    "families/bailing_moe": dict(hidden_size=32, moe_intermediate_size=16, num_experts=7, vocab_size=108),
+    "families/bailing_moe_v2": dict(hidden_size=32, moe_intermediate_size=16, num_experts=9,
+                                    moe_shared_expert_intermediate_size=16, vocab_size=108),
     "families/deepseek_v2": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, n_routed_experts=7, vocab_size=96),
     "families/deepseek_v2-group": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, n_routed_experts=8, vocab_size=96),
-    "families/deepseek_v3": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, vocab_size=96),
+    "families/deepseek_v3": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=12, n_routed_experts=8, vocab_size=96),
     "families/ernie4_5_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, moe_num_experts=7, vocab_size=108),
     "families/gemma4": dict(hidden_size=32, intermediate_size=24, moe_intermediate_size=16, num_experts=7, vocab_size=108,
                             vocab_size_per_layer_input=108, image_token_id=100, audio_token_id=98, boi_token_id=99),
-    "families/glm4_moe": dict(hidden_size=32, head_dim=16, intermediate_size=64, moe_intermediate_size=12, vocab_size=104),
-    "families/glm4_moe_lite": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, v_head_dim=16, n_routed_experts=7,
+    "families/glm4_moe": dict(hidden_size=32, head_dim=16, intermediate_size=64, moe_intermediate_size=12, n_routed_experts=9,
+                              vocab_size=104),
+    "families/glm4_moe_lite": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, v_head_dim=16, n_routed_experts=5,
                                    vocab_size=96),
     "families/gpt2": dict(n_embd=32, vocab_size=97),
     "families/gpt_oss": dict(hidden_size=32, head_dim=16, intermediate_size=20, vocab_size=110),
@@ -54,9 +56,9 @@ SIZES = {
     "families/granitemoe": dict(hidden_size=32, intermediate_size=16, num_local_experts=7, vocab_size=99),
     "families/granitemoehybrid": dict(hidden_size=32, mamba_expand=4, intermediate_size=16, shared_intermediate_size=24, vocab_size=96),
     "families/lfm2": dict(hidden_size=32, vocab_size=108),
-    "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, num_experts=7, vocab_size=108),
+    "families/lfm2_moe": dict(hidden_size=32, intermediate_size=64, num_experts=5, vocab_size=108),
     "families/llama": dict(hidden_size=32, intermediate_size=96, vocab_size=108),
-    "families/mixtral": dict(hidden_size=64, intermediate_size=16, vocab_size=96),
+    "families/mixtral": dict(hidden_size=64, intermediate_size=16, num_local_experts=5, vocab_size=96),
     "families/nemotron_h": dict(hidden_size=32, intermediate_size=64, head_dim=16, n_routed_experts=7,
                                 moe_shared_expert_intermediate_size=32, vocab_size=112),
     "families/olmoe": dict(hidden_size=32, intermediate_size=16, num_experts=7, vocab_size=108),
@@ -64,14 +66,14 @@ SIZES = {
     "families/qwen2": dict(hidden_size=32, intermediate_size=64, vocab_size=108),
     "families/qwen2_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
                                shared_expert_intermediate_size=40, vocab_size=106),
-    "families/qwen2_moe-step2": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
+    "families/qwen2_moe-step2": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, num_experts=7,
                                      shared_expert_intermediate_size=40, vocab_size=98),
     "families/qwen3": dict(hidden_size=32, head_dim=16, intermediate_size=96, vocab_size=118),
-    "families/qwen3_5_moe": dict(hidden_size=32, num_experts=7, vocab_size=108, image_token_id=104, video_token_id=105,
+    "families/qwen3_5_moe": dict(hidden_size=32, num_experts=5, vocab_size=108, image_token_id=104, video_token_id=105,
                                  vision_start_token_id=106, vision_end_token_id=107),
     "families/qwen3_moe": dict(hidden_size=32, head_dim=16, intermediate_size=64, moe_intermediate_size=12, num_experts=20, vocab_size=96),
     "families/qwen3_moe-gptq-g32-act": dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, vocab_size=112),
-    "families/qwen3_next": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16,
+    "families/qwen3_next": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, num_experts=7,
                                 shared_expert_intermediate_size=16, vocab_size=108),
     "families/qwen3_vl_moe": dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, num_experts=7, num_local_experts=7,
                                   vocab_size=108),
@@ -268,8 +270,9 @@ def new_shapes(pattern, to, sizes):
     (to / "config.json").write_text(json.dumps(made, indent=2) + end)
     if "bailing_moe" in to.name:
         was, new = (json.loads((d / "config.json").read_text()) for d in (pattern, to))
-        widths = {was[k]: new[k] for k in ("vocab_size", "hidden_size", "moe_intermediate_size")}
-        return {k: tuple(widths.get(n, n) for n in x.shape) for k, x in load_file(pattern / "model.safetensors").items()}
+        widths = {was[k]: new[k] for k in ("vocab_size", "hidden_size", "moe_intermediate_size", "num_experts")}
+        return {k: tuple(widths.get(n, n) for n in x.shape) for k, x in load_file(pattern / "model.safetensors").items()
+                if not beyond(k, made, sizes)}
     before, after = AutoConfig.from_pretrained(pattern), AutoConfig.from_pretrained(to)
     for config in (before, after):
         if hasattr(config, "quantization_config"):

@@ -1,7 +1,9 @@
-/* Family dots1: rednote's dots.llm1 (142B-A14B). Sigmoid scores with a bias for the choice, from
- * the best groups where there are any; shared experts, the first layers dense; some layers may have
- * a window. Names and sums after modeling_dots1.py (Hugging Face) and llama.cpp's
- * src/models/dots1.cpp. Constant data. */
+/* Families dots1 (rednote's dots.llm1, 142B-A14B) and hy_v3 (Tencent's Hy3, 30B-A3B and larger).
+ * Sigmoid scores with a bias for the choice, from the best groups where there are any; shared
+ * experts, the first layers dense; some layers of dots1 may have a window. hy_v3's block that
+ * predicts further tokens is left out, as its official code does. Names and sums after
+ * modeling_dots1.py and modeling_hy_v3.py (Hugging Face), in the first published files too, and
+ * llama.cpp's src/models/dots1.cpp and hy-v3.cpp. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -23,6 +25,33 @@ static const struct family_tensor tensors[] = {
     TENSORS_EXPERTS,
     TENSORS_ROUTER_BIAS,
     TENSORS_SHARED,
+    TENSORS_DENSE,
+    TENSORS_END,
+};
+
+static const struct family_key hy_keys[] = {
+    KEYS_COMMON,
+    KEYS_EXPERTS("moe_intermediate_size"),
+    {FIELD(common.ffn.router.factor), KEY_FLOAT, {"expert_weights_scale"},
+     {"router_scaling_factor"}, 2.826, 1e-6, 1e6},
+    KEYS_END,
+};
+
+static const struct family_tensor hy_tensors[] = {
+    TENSORS_ENDS,
+    {TENSOR_ROPE_SHORT, false, {"rope_freqs.weight"}, {NULL}},
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    TENSORS_QK_NORM,
+    TENSORS_EXPERTS,
+    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"},
+     {HF "mlp.e_score_correction_bias", HF "mlp.expert_bias"}},
+    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"},
+     {HF "mlp.shared_experts.gate_proj.weight", HF "mlp.shared_mlp.gate_proj.weight"}},
+    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"},
+     {HF "mlp.shared_experts.up_proj.weight", HF "mlp.shared_mlp.up_proj.weight"}},
+    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},
+     {HF "mlp.shared_experts.down_proj.weight", HF "mlp.shared_mlp.down_proj.weight"}},
     TENSORS_DENSE,
     TENSORS_END,
 };
@@ -60,4 +89,33 @@ const struct family family_dots1 = {
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
     .stops = stops,
+};
+
+static const char *const hy_stops[] = {"<|hy_eos|>", NULL};
+
+/* Without a list the first layer is dense. */
+static void hy_layers(struct hparams *hp, struct describer *d)
+{
+    if (!describe_flag(d, "qk_norm", true) || !describe_flag(d, "moe_router_use_sigmoid", true))
+        describe_refuse(d, "qk_norm or moe_router_use_sigmoid of its config.json is false, which "
+                           "is not computed for hy_v3");
+    (void)describe_per_layer(d, hp, "mlp_layer_types");
+}
+
+const struct family family_hy_v3 = {
+    .name = "hy_v3",
+    .gguf = {"hy_v3"},
+    .exported = true,
+    .json = {"HYV3ForCausalLM", "hy_v3"},
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},
+              .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .extra_layers = true,
+    .theta_unsaid = 11158840.0f,
+    .keys = hy_keys,
+    .tensors = hy_tensors,
+    .layers = hy_layers,
+    .normalised = "route_norm",
+    ROPE_NAMES,
+    .stops = hy_stops,
 };

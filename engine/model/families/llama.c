@@ -1,7 +1,10 @@
-/* Families llama (Llama 2 and 3, and what is like them) and mixtral (the same with experts). Names
- * after modeling_llama.py, modeling_mixtral.py (Hugging Face) and llama.cpp's
- * gguf-py/gguf/constants.py, where both are "llama" and the converter has moved the rows of q and k
- * so that pairs of neighbours are rotated. Constant data. */
+/* Families llama (Llama 2 and 3, and what is like them), mixtral (the same with experts) and
+ * minimax_m2 (MiniMax-M2, 230B-A10B: Mixtral with sigmoid scores and a bias, norms of whole q and
+ * k, a part of each head rotated). Names after modeling_llama.py, modeling_mixtral.py and
+ * modeling_minimax_m2.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py, where the first
+ * two are "llama" and the converter has moved the rows of q and k so that pairs of neighbours are
+ * rotated. Constant data. */
+#include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
@@ -18,6 +21,30 @@ static const struct family_key mixtral_keys[] = {
     {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"},
      0, 0, 1 << 27},
     KEYS_END,
+};
+
+static const struct family_key minimax_keys[] = {
+    KEYS_SIZES,
+    {FIELD(context_max), KEY_INT, {"context_length"}, {"max_position_embeddings"},
+     4096, 1, 1 << 27},
+    {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {"rotary_dim"}, 0, 2, 4096},
+    {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"},
+     {"rope_scaling.rope_theta", "rope_parameters.rope_theta", "rope_theta"}, 10000.0, 1.0, 1e12},
+    {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon"}, {"rms_norm_eps"},
+     1e-6, 1e-12, 1.0},
+    KEYS_EXPERTS("intermediate_size"),
+    KEYS_END,
+};
+
+static const struct family_tensor minimax_tensors[] = {
+    TENSORS_ENDS,
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    TENSORS_QK_NORM,
+    TENSORS_EXPERTS_BLOCK,
+    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"},
+     {HF "block_sparse_moe.e_score_correction_bias", HF "mlp.e_score_correction_bias"}},
+    TENSORS_END,
 };
 
 static const struct family_tensor tensors[] = {
@@ -53,4 +80,36 @@ const struct family family_mixtral = {
     .theta_unsaid = 1e6f,
     .keys = mixtral_keys,
     OF_BOTH,
+};
+
+static const char *const minimax_stops[] = {"[e~[", NULL};
+
+/* Of the published config.json. */
+static void minimax_layers(struct hparams *hp, struct describer *d)
+{
+    static const char *const whole[] = {"per_layer", NULL};
+
+    (void)hp;
+    describe_only(d, "qk_norm_type", whole);
+    if (!describe_flag(d, "use_qk_norm", true) || !describe_flag(d, "use_routing_bias", true))
+        describe_refuse(d, "use_qk_norm or use_routing_bias of its config.json is false, which is "
+                           "not computed for minimax_m2");
+    describe_never(d, "shared_intermediate_size");
+}
+
+const struct family family_minimax_m2 = {
+    .name = "minimax_m2",
+    .gguf = {"minimax-m2"},
+    .exported = true,
+    .json = {"MiniMaxM2ForCausalLM", "minimax_m2"},
+    .shape = {.mixer = {.qk_norm = QK_NORM_WHOLE},
+              .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .theta_unsaid = 5e6f,
+    .part_unsaid = 1.0f,
+    .keys = minimax_keys,
+    .tensors = minimax_tensors,
+    .layers = minimax_layers,
+    ROPE_NAMES,
+    .stops = minimax_stops,
 };

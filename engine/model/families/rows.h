@@ -149,7 +149,8 @@
 
 #define TENSORS_EXPERTS_NAMED(gate, up, down, other_gate, other_up, other_down) \
     {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, \
-     {HF "block_sparse_moe.gate.weight", HF "mlp.router.weight", HF "mlp.gate.weight"}}, \
+     {HF "block_sparse_moe.gate.weight", HF "mlp.router.weight", HF "mlp.gate.weight", \
+      HF "mlp.router.gate.weight"}}, \
     {TENSOR_GATE, false, {"blk.%l.ffn_gate.%e.weight"}, {gate, other_gate}}, \
     {TENSOR_UP, false, {"blk.%l.ffn_up.%e.weight"}, {up, other_up}}, \
     {TENSOR_DOWN, false, {"blk.%l.ffn_down.%e.weight"}, {down, other_down}}, \
