@@ -1,6 +1,6 @@
-/* --routing-trace, --routing-replay: recording what every answer's tokens chose, and giving them
- * what others chose. One of them a run: opened before an engine is, closed after it; the engine's
- * thread calls in between. */
+/* --routing-trace, --routing-replay, --expert-edit: recording what every answer's tokens chose,
+ * giving them what others chose, and changing what can be chosen. One of them a run: opened before
+ * an engine is, closed after it; the engine's thread calls in between. */
 #ifndef APP_LAB_ROUTING_H
 #define APP_LAB_ROUTING_H
 
@@ -12,6 +12,8 @@
 int routing_begin(const struct options *o, const char *mode, struct error *e);
 /* For engine_config.routing; NULL: neither was asked for. */
 const struct routing_hooks *routing_hooks_get(void);
+/* For engine_config.expert_edits: the lines of --expert-edit; *n 0: none. */
+const char *const *routing_edits(int *n);
 /* Finishes the trace; the first error counts. */
 int routing_end(struct error *e);
 
