@@ -338,7 +338,7 @@ static float *plain_forward(const struct tiny_shape *s, int n)
                     dot += (double)w->router[e * H + i] * h[i];
                 scores[e] = (float)dot;
             }
-            num_sparsemixer(scores, hp->n_experts, ffn->router.jitter, 2, experts, weights);
+            num_sparsemixer(scores, NULL, hp->n_experts, ffn->router.jitter, 2, experts, weights);
             for (int i = 0; i < 2; i++) {
                 const struct expert_weights *ew = &w->experts[experts[i]];
                 double *g = mul(&ew->gate, h), *u = mul(&ew->up, h), *e;

@@ -164,7 +164,7 @@ START_TEST(router_table_is_exact)
         ck_assert_int_le(n, 512);
         for (int k = 0; k < n; k++)
             scores[k] = (float)json_number_value(json_array_get(in, (size_t)k));
-        num_sparsemixer(scores, n, (float)json_number_value(json_object_get(c, "jitter")), 2,
+        num_sparsemixer(scores, NULL, n, (float)json_number_value(json_object_get(c, "jitter")), 2,
                         experts, weights);
         for (size_t k = 0; k < 2; k++) {
             ck_assert_int_eq(experts[k],

@@ -189,7 +189,7 @@ START_TEST(test_router_table)
         ck_assert(n > 0 && n <= 512 && k > 0 && k <= 8);
         for (int j = 0; j < n; j++)
             scores[j] = (float)json_number_value(json_array_get(s, (size_t)j));
-        num_sparsemixer(scores, n, (float)json_number_value(json_object_get(c, "jitter")), k,
+        num_sparsemixer(scores, NULL, n, (float)json_number_value(json_object_get(c, "jitter")), k,
                         chosen, got);
         for (int j = 0; j < k; j++) {
             ck_assert_msg(chosen[j] == json_integer_value(json_array_get(experts, (size_t)j)),

@@ -64,7 +64,7 @@ TOOL = {"type": "function", "function": {"name": "look", "description": "looks",
 SAMPLING = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.01, "typical_p": 1.0, "presence_penalty": 0.1, "frequency_penalty": 0.1,
             "repetition_penalty": 1.1, "repeat_penalty": 1.1, "repeat_last_n": 8, "seed": 7, "logit_bias": {"5": 1.0}, "top_n_sigma": 1.0, "xtc_probability": 0.1,
             "xtc_threshold": 0.1, "dry_multiplier": 0.5, "dry_base": 1.5, "dry_allowed_length": 2, "dry_penalty_last_n": 8, "dry_sequence_breakers": ["\n"],
-            "samplers": ["top_k", "temperature"], "ignore_eos": False, "lora": [], "user": "u", "metadata": {"k": "v"}, "store": False}
+            "samplers": ["top_k", "temperature"], "ignore_eos": False, "lora": [], "expert_edits": ["off L0/E1", "weight L*/E2 0.5"], "user": "u", "metadata": {"k": "v"}, "store": False}
 
 def bodies(model):
     said = [{"role": "system", "content": "s"}, {"role": "user", "name": "n", "content": [{"type": "text", "text": "hi"}]},

@@ -33,7 +33,7 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
     conversation_turn_save(c);
 }
 
-/* The active adapters, by name and strength, as many as fit. */
+/* The active adapters, by name and strength, and the edits of experts, as many as fit. */
 static void note_adapters(struct conversation *c, char *out, size_t size)
 {
     const struct telemetry *t = conversation_telemetry(c);
@@ -45,6 +45,8 @@ static void note_adapters(struct conversation *c, char *out, size_t size)
         if (t->strengths[i] != 0)
             n += (size_t)snprintf(out + n, size - n, "%s%.48s %g", n ? ", " : "",
                                   adapters_at(info->adapters, i)->name, (double)t->strengths[i]);
+    if (t && t->n_edits && n < size)
+        snprintf(out + n, size - n, "%sexperts edited: %.100s", n ? ", " : "", t->edits);
 }
 
 /* The tokens of /continue are added to those already there. */

@@ -148,6 +148,13 @@ static bool adapters_changed(struct conversation *c, const struct engine_info *i
     return false;
 }
 
+static bool edits_changed(struct conversation *c)
+{
+    const struct telemetry *t = conversation_telemetry(c);
+
+    return t && t->edits_others;
+}
+
 static const char *none_of(struct conversation *c, const struct engine_info *info,
                            const struct turn_done_event *done)
 {
@@ -157,6 +164,8 @@ static const char *none_of(struct conversation *c, const struct engine_info *inf
         return r->none;
     if (done->altered)
         return "a lossy setting was changed in the chat (/experts-used, /kv)";
+    if (edits_changed(c))
+        return "experts were edited in the chat (/expert)";
     return adapters_changed(c, info) ? "the adapters' strengths were changed in the chat" : NULL;
 }
 

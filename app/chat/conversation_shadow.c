@@ -1,6 +1,6 @@
-/* The loss of lossy commands (/experts-used, /kv): the first answer after them is computed again,
- * exactly and lossily, and loss and gain are printed. Requested by the UI thread, done by the
- * engine's between two answers. */
+/* The loss of lossy commands (/experts-used, /kv) and the effect of /expert: the first answer after
+ * them is computed again, exactly and lossily, and loss and gain are printed. Requested by the UI
+ * thread, done by the engine's between two answers. */
 #include "app/chat/internal.h"
 
 #include "engine/base/mem.h"
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define SHADOW_LEAST 8 /* shorter answers are not measured */
+#define SHADOW_SHOWN 6 /* tokens of largest divergence that are listed */
 
 /* "1 of 2 experts a token, none below weight 0.1" */
 void shadow_words(const struct engine *g, char *out, size_t size)
@@ -60,11 +61,17 @@ static bool other_types(const struct engine *g)
 }
 
 /* Names the lossy settings, and the commands that undo them. */
-static void words_of(const struct engine *g, char *out, size_t size, const char **undo)
+static void words_of(struct engine *g, char *out, size_t size, const char **undo)
 {
+    const struct expert_edits *x = engine_session_edits(engine_session(g));
     bool types = other_types(g);
 
     *out = 0;
+    if (x && !types && !fewer(g)) {
+        snprintf(out, size, "%d expert%s edited (%.150s)", x->n, x->n == 1 ? "" : "s", x->text);
+        *undo = "/expert on takes it back";
+        return;
+    }
     *undo = fewer(g) ? types ? "/experts-used undo and /kv undo take it back"
                              : "/experts-used undo takes it back"
                      : "/kv undo takes it back";
@@ -82,6 +89,71 @@ struct shadow {
     int from;
 };
 
+static void put_text(struct strbuf *b, const struct tokenizer *t, const int *ids, int n)
+{
+    struct detokenizer d;
+    char piece[512];
+
+    detokenizer_init(&d, t, false);
+    for (int i = 0; i < n; i++) {
+        size_t len = detokenizer_push(&d, ids[i], piece, sizeof piece);
+
+        for (size_t k = 0; k < len; k++)
+            strbuf_putc(b,
+                        piece[k] == '\n' || piece[k] == '\r' || piece[k] == '\t' ? ' ' : piece[k]);
+    }
+}
+
+/* A token in quotes. */
+static void put_token(struct strbuf *b, const struct tokenizer *t, int id)
+{
+    strbuf_putc(b, '\'');
+    put_text(b, t, &id, 1);
+    strbuf_putc(b, '\'');
+}
+
+/* Both answers where they part, and the tokens whose next one was moved most. */
+static void side_by_side(struct strbuf *b, const struct tokenizer *t, const struct shadow_loss *l)
+{
+    bool shown[SHADOW_TOKENS] = {false};
+    int same = 0;
+
+    while (same < l->tokens && same < l->n_answer && l->ids[same] == l->answer[same])
+        same++;
+    if (!t)
+        return;
+    if (same == l->tokens || (same == l->n_answer && same == l->tokens)) {
+        strbuf_printf(b, "the first %d tokens are the same with and without\n", same);
+    } else {
+        strbuf_printf(b, "with and without part after %d tokens\nwith:    ", same);
+        put_text(b, t, l->ids, l->tokens);
+        strbuf_puts(b, "\nwithout: ");
+        put_text(b, t, l->answer, l->n_answer);
+        strbuf_puts(b, "\n");
+    }
+    for (int k = 0; k < SHADOW_SHOWN && k < l->tokens; k++) {
+        int at = -1;
+
+        for (int i = 0; i < l->tokens; i++)
+            if (!shown[i] && l->kl[i] > 0 && (at < 0 || l->kl[i] > l->kl[at]))
+                at = i;
+        if (at < 0)
+            break;
+        shown[at] = true;
+    }
+    for (int i = 0; i < l->tokens; i++) {
+        if (!shown[i])
+            continue;
+        strbuf_printf(b, "KL %.3g after token %d ", l->kl[i], i + 1);
+        put_token(b, t, l->ids[i]);
+        strbuf_puts(b, ": with, ");
+        put_token(b, t, l->top[i]);
+        strbuf_puts(b, " is likeliest, without, ");
+        put_token(b, t, l->exact_top[i]);
+        strbuf_puts(b, "\n");
+    }
+}
+
 /* Prints both for comparison. */
 static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
 {
@@ -97,6 +169,7 @@ static int do_shadow(void *ctx, struct engine *g, char **text, struct error *e)
     if ((rc = engine_shadow(g, s->from, &loss, e)) < 0)
         return rc;
     words_of(g, words, sizeof words, &undo);
+    side_by_side(&b, engine_info(g)->tokenizer, &loss);
     strbuf_printf(
         &b,
         "%s: %.*f tokens/s, the exact run %.*f (%+.0f %%); mean KL divergence %.3g nats a "

@@ -44,7 +44,7 @@ struct transcript_entry {
     char *summary;
     /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
     char plan[64], stop[16];
-    char adapters[160]; /* applied adapters with their strengths: "stories 0.5, tone 1"; "": none */
+    char adapters[160]; /* applied adapters with their strengths, edits of experts; "": none */
     struct transcript_plan *plans; /* in order, owned; none: only their names are known */
     size_t n_plans;
     /* of an answer: its receipts (app/setup/receipt_chat.h), a list, owned; NULL: none */

@@ -1,6 +1,7 @@
 /* See routing.h. */
 #include "app/lab/routing.h"
 
+#include "app/lab/edit_file.h"
 #include "app/lab/record.h"
 #include "app/lab/replay.h"
 #include "engine/run/engine.h"
@@ -12,6 +13,7 @@ static struct {
     struct recorder *recorder;
     struct routing_replay *replay;
     struct routing_hooks hooks;
+    struct edit_lines edits;
 } lab;
 
 static int begin(void *ctx, const struct engine_info *info, struct error *e)
@@ -45,12 +47,33 @@ static bool computes(const char *mode)
     return false;
 }
 
+static int edits_begin(const struct options *o, const char *mode, struct error *e)
+{
+    if (o->routing_replay)
+        return error_set(e, ERR_USAGE,
+                         "--expert-edit: not with --routing-replay, whose trace says "
+                         "who computes");
+    if (o->connect)
+        return error_set(e, ERR_USAGE,
+                         "--expert-edit is of a model on this machine: leave "
+                         "--connect away");
+    if (!computes(mode))
+        return error_set(e, ERR_USAGE,
+                         "--expert-edit: not with --%s; experts are edited in the chat, -p, "
+                         "--batch, --serve, --embed, --perplexity, --perplexity-lines, "
+                         "--kl-divergence and --choices",
+                         mode);
+    return edit_file_read(&lab.edits, o->expert_edit, e);
+}
+
 int routing_begin(const struct options *o, const char *mode, struct error *e)
 {
     int rc;
 
     if (o->routing_scores && !o->routing_trace)
         return error_set(e, ERR_USAGE, "--routing-scores belongs to --routing-trace FILE");
+    if (o->expert_edit && (rc = edits_begin(o, mode, e)) < 0)
+        return rc;
     if (!o->routing_trace && !o->routing_replay)
         return 0;
     if (o->connect)
@@ -124,11 +147,18 @@ const struct routing_hooks *routing_hooks_get(void)
     return lab.recorder || lab.replay ? &lab.hooks : NULL;
 }
 
+const char *const *routing_edits(int *n)
+{
+    *n = (int)lab.edits.n;
+    return (const char *const *)lab.edits.lines;
+}
+
 int routing_end(struct error *e)
 {
     int rc = recorder_close(lab.recorder, e);
 
     routing_replay_close(lab.replay);
+    edit_lines_release(&lab.edits);
     memset(&lab, 0, sizeof lab);
     return rc;
 }

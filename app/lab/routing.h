@@ -1,6 +1,7 @@
-/* --routing-trace, --routing-replay: recording what every answer's tokens chose, and giving them
- * what others chose. One of them a run: opened before an engine is, closed after it; the engine's
- * thread calls in between, and begins and ends further traces (/routing-trace). */
+/* --routing-trace, --routing-replay, --expert-edit: recording what every answer's tokens chose,
+ * giving them what others chose, and changing what can be chosen. One of them a run: opened before
+ * an engine is, closed after it; the engine's thread calls in between, and begins and ends further
+ * traces (/routing-trace). */
 #ifndef APP_LAB_ROUTING_H
 #define APP_LAB_ROUTING_H
 
@@ -20,6 +21,8 @@ int routing_record(struct engine *g, const char *path, bool scores, uint64_t *re
                    struct error *e);
 /* The trace that is being written; NULL: none. The engine's thread. */
 const char *routing_recorded_path(void);
+/* For engine_config.expert_edits: the lines of --expert-edit; *n 0: none. */
+const char *const *routing_edits(int *n);
 /* Finishes the trace; the first error counts. */
 int routing_end(struct error *e);
 

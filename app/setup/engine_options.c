@@ -308,6 +308,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
             return error_prefix(e, "-md");
         s->config.drafting.model = s->draft_path;
     }
+    s->config.expert_edits = routing_edits(&s->config.n_expert_edits);
     s->device = mem_string(o->device);
     s->chat_template_file = mem_string(o->chat_template_file);
     s->config.device_selector = s->device;

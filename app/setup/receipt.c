@@ -27,6 +27,7 @@ static const enum option_id decisive[] = {
     OPTION_ID_yarn_beta_fast,
     OPTION_ID_lora,
     OPTION_ID_lora_scaled,
+    OPTION_ID_expert_edit,
     OPTION_ID_defer_experts,
     OPTION_ID_experts_used,
     OPTION_ID_experts_weight,

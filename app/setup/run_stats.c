@@ -192,6 +192,8 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->n_threads = info->n_threads;
     take_pattern(s, info->model);
     take_adapters(s, info->adapters, t);
+    s->n_edits = t->n_edits;
+    snprintf(s->edits, sizeof s->edits, "%s", t->edits);
     s->context_used = t->context_used;
     s->context_size = t->context_size;
     s->weights_packed = t->weights_packed;
@@ -809,6 +811,8 @@ void stats_print(const struct stats *s, FILE *f)
 
     print_model(s, f);
     print_adapters(s, f);
+    if (s->n_edits)
+        row(f, "edited experts", "%d: %s", s->n_edits, s->edits);
     fprintf(f, "speed\n");
     row(f, "tokens",
         "%llu prompt (%llu from the cache, %llu recomputed) + %llu generated = %llu in %d turn%s",
@@ -1084,6 +1088,8 @@ static json_t *to_json(const struct stats *s)
                   whole(since(s->first->disk_writes, s->last->disk_writes))));
     json_object_set_new(root, "speculation", drafts_json(&s->speculation));
     json_object_set_new(root, "adapters", adapters_json(s));
+    json_object_set_new(root, "expert_edits", json_string(s->edits));
+    json_object_set_new(root, "edited_experts", json_integer(s->n_edits));
     json_object_set_new(root, "expert_cache", paged_json(s));
     json_object_set_new(root, "devices", devices_json(s));
     json_object_set_new(root, "placements", plans_json(s));

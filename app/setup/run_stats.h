@@ -73,6 +73,8 @@ struct stats {
         int rank_least, rank_most, matrices, expert_matrices, unplaced;
         uint64_t bytes, hash;
     } adapters[LORA_ADAPTERS];
+    int n_edits; /* edited experts; their lines, cut off */
+    char edits[200];
     int n_adapters;
     struct verdict verdict; /* of placement auto; n_rows 0: none */
     int n_layers, n_experts;

@@ -87,6 +87,7 @@ struct span {
     /* LORA_ADAPTERS strengths of the session, by adapter; NULL: no adapters. For the code that
      * builds jobs: devices read the jobs' own */
     const float *strengths;
+    const struct expert_edits *edits; /* likewise: of its session's routing; NULL: none */
 };
 
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
@@ -141,6 +142,9 @@ struct route_job {
     const struct imposed_routing *imposed; /* NULL: the router's choice */
     const struct span *spans;              /* as in attention_job; used only with imposed */
     int n_spans;
+    /* per row, for the layer: NULL: none; NULL: for no row. imposed comes before them. Only the
+     * route job knows edits: the engine sends layers that they touch to no layers job */
+    const struct expert_edits *const *edits;
 };
 
 /* Rows of one expert: entries first .. first+count-1 of experts_job.row / .slot. */

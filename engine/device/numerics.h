@@ -305,12 +305,14 @@ static inline float num_dot(const float *a, const float *b, int n)
  * expert 2 the argmax of the rest, its weight from its own masked softmax (max and mask from the
  * rest, the factor clamped from below by the new maximum). Not renormalised. Ties: the lowest
  * index. */
-static inline void num_sparsemixer(const float *scores, int n, float jitter, int k, int *experts,
-                                   float *weights)
+static inline void num_sparsemixer(const float *scores, const uint8_t *off, int n, float jitter,
+                                   int k, int *experts, float *weights)
 {
     uint64_t taken[8] = {0}; /* up to 512 experts */
     float limit = 2.0f * jitter;
 
+    for (int e = 0; off && e < n; e++)
+        taken[e >> 6] |= (uint64_t)(off[e] != 0) << (e & 63);
     for (int slot = 0; slot < k; slot++) {
         int best = -1;
         float max = 0.0f, sum = 0.0f;
@@ -332,8 +334,9 @@ static inline void num_sparsemixer(const float *scores, int n, float jitter, int
             sum = sum + num_exp(scores[e] - max);
         }
         experts[slot] = best;
-        weights[slot] = num_recip(sum);
-        taken[best >> 6] |= (uint64_t)1 << (best & 63);
+        weights[slot] = best < 0 ? 0.0f : num_recip(sum);
+        if (best >= 0)
+            taken[best >> 6] |= (uint64_t)1 << (best & 63);
     }
 }
 
@@ -380,6 +383,75 @@ static inline void num_choose_groups(const struct router_shape *r, float *choice
     }
 }
 
+/* The best of those not taken; -1: all are. */
+static inline int num_best(const float *choice, const uint64_t *taken, int n)
+{
+    int best = -1;
+
+    for (int e = 0; e < n; e++)
+        if (!(taken[e >> 6] >> (e & 63) & 1) && (best < 0 || choice[e] > choice[best]))
+            best = e;
+    return best;
+}
+
+/* num_route with experts that the router does not have: those with off[e] (n) take no part in any
+ * maximum, sum or group. A group's score is that of the experts it has left. If fewer than k are
+ * left, the last places get expert -1 and weight 0. */
+static inline void num_route_without(const struct router_shape *r, const float *scores,
+                                     const float *bias, const uint8_t *off, int n, int k,
+                                     int *experts, float *weights)
+{
+    float p[NUM_EXPERTS], choice[NUM_EXPERTS], max = -INFINITY, sum = 0.0f, scale;
+    uint64_t taken[NUM_EXPERTS / 64] = {0};
+    int size = r->groups > 1 ? n / r->groups : n;
+
+    if (r->kind == ROUTER_SPARSEMIXER) {
+        num_sparsemixer(scores, off, n, r->jitter, k, experts, weights);
+        return;
+    }
+    for (int e = 0; e < n; e++)
+        max = !off[e] && scores[e] > max ? scores[e] : max;
+    for (int e = 0; e < n; e++) {
+        if (off[e])
+            continue;
+        p[e] = r->kind == ROUTER_SIGMOID ? num_sigmoid(scores[e]) : num_exp(scores[e] - max);
+        sum = sum + p[e];
+    }
+    scale = r->kind == ROUTER_SIGMOID ? 1.0f : num_recip(sum);
+    for (int e = 0; e < n; e++) {
+        p[e] = off[e] ? 0.0f : p[e] * scale;
+        choice[e] = off[e] ? -INFINITY : bias ? p[e] + bias[e] : p[e];
+        taken[e >> 6] |= (uint64_t)(off[e] != 0) << (e & 63);
+    }
+    for (int g = 0; r->groups > 1 && r->choice_bias && g < r->groups; g++) {
+        int only = -1, left = 0;
+
+        for (int e = g * size; e < (g + 1) * size; e++)
+            if (!off[e]) {
+                only = e;
+                left++;
+            }
+        if (left == 1 && size > 1) /* its sum of two is then its own */
+            choice[only == g * size ? only + 1 : g * size] = 0.0f;
+    }
+    if (r->groups > 1)
+        num_choose_groups(r, choice, n);
+    sum = 0.0f;
+    for (int slot = 0; slot < k; slot++) {
+        int best = num_best(choice, taken, n);
+
+        experts[slot] = best;
+        weights[slot] = best < 0 ? 0.0f : p[best];
+        if (best >= 0)
+            taken[best >> 6] |= (uint64_t)1 << (best & 63);
+        sum = sum + weights[slot];
+    }
+    scale = (r->normalised ? num_recip(sum + r->floor) : 1.0f) *
+            (r->factor != 0.0f ? r->factor : 1.0f);
+    for (int slot = 0; slot < k; slot++)
+        weights[slot] = experts[slot] < 0 ? 0.0f : weights[slot] * scale;
+}
+
 /* Rule 10. scores (n) become k experts, the likeliest first, and their weights. Softmax: p_e =
  * num_exp(s_e - max), over their sum, taken upwards; sigmoid: num_sigmoid(s_e). bias (n) or NULL is
  * added for the choice alone. Normalised: over the sum of the chosen ones, in the order of choice,
@@ -392,7 +464,7 @@ static inline void num_route(const struct router_shape *r, const float *scores, 
     uint64_t taken[NUM_EXPERTS / 64] = {0};
 
     if (r->kind == ROUTER_SPARSEMIXER) {
-        num_sparsemixer(scores, n, r->jitter, k, experts, weights);
+        num_sparsemixer(scores, NULL, n, r->jitter, k, experts, weights);
         return;
     }
     for (int e = 1; e < n; e++)

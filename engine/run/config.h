@@ -56,6 +56,9 @@ struct engine_config {
     /* LoRA adapters, and the initial strengths of sessions (engine/adapter/adapter.h) */
     const struct adapter_request *adapters;
     int n_adapters;
+    /* lines of expert_edits_read: the initial edits of sessions; n_expert_edits 0: none */
+    const char *const *expert_edits;
+    int n_expert_edits;
     /* bytes for experts that stay on disk (model_options.expert_cache); 0: all are loaded */
     uint64_t expert_cache;
     /* memory usable without swapping, bytes; 0: not known (model_options.memory) */
@@ -151,7 +154,9 @@ struct engine_info {
     const struct tokenizer *tokenizer; /* NULL: none */
     const struct chat_template *chat;  /* NULL: none */
     const struct adapters *adapters;   /* NULL: none */
-    struct error chat_error;           /* why there is none; code 0: nothing is wrong */
+    /* of engine_config.expert_edits: those of new sessions; NULL: none */
+    struct expert_edits *edits;
+    struct error chat_error; /* why there is none; code 0: nothing is wrong */
     int context, n_threads, ubatch;
     const char *kernels;
     int n_devices;

@@ -37,9 +37,9 @@ static void tell_hashing(void *ctx)
                   "prompt cache are theirs");
 }
 
-/* Hash of everything except the tokens, the rotary variant and the adapters' strengths, which each
- * piece stores itself. Kernels, threads, placement and chunks are not in it: they do not change a
- * bit. */
+/* Hash of everything except the tokens, the rotary variant, the adapters' strengths and the edits
+ * of experts, which each piece stores itself. Kernels, threads, placement and chunks are not in it:
+ * they do not change a bit. */
 static int make_key(struct engine *g, char key[DIGEST_HEX], struct error *e)
 {
     const struct engine_config *c = &g->config;
@@ -136,12 +136,14 @@ void disk_sessions_distrust(struct engine *g)
 
 /* ---- reading ---- */
 
-/* Hash of the adapters' strengths; 0: no adapters. */
+/* Hash of the adapters' strengths and the edits of experts; 0: neither. */
 static uint64_t strengths_of(const struct session *s)
 {
     size_t n = (size_t)adapters_count(s->engine->adapters);
 
-    return n ? hash_bytes(HASH_START, s->strengths, n * sizeof *s->strengths) : 0;
+    uint64_t h = n ? hash_bytes(HASH_START, s->strengths, n * sizeof *s->strengths) : 0;
+
+    return s->edits ? hash_add(h, s->edits->hash) : h;
 }
 
 /* The place of the first piece of a session's state. */

@@ -169,6 +169,8 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.overrides = NULL;
     c.adapters = NULL;
     c.n_adapters = 0;
+    c.expert_edits = NULL;
+    c.n_expert_edits = 0;
     c.chat_template = c.chat_template_file = c.chat_template_globals = NULL;
     c.placement = c.placement_script = c.prompt_cache = NULL;
     c.chat_optional = true;

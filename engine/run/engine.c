@@ -188,6 +188,19 @@ static int open_adapters(struct engine *g, const struct engine_config *c, struct
     return rc;
 }
 
+static int open_edits(struct engine *g, const struct engine_config *c, struct error *e)
+{
+    int rc = 0;
+
+    if (c->n_expert_edits)
+        rc = expert_edits_read(&g->edits, NULL, &g->model->hp, c->expert_edits, c->n_expert_edits,
+                               e);
+    g->info.edits = g->edits;
+    g->config.expert_edits = NULL; /* the caller's */
+    g->config.n_expert_edits = 0;
+    return rc;
+}
+
 /* Opens the parts that compute, once the model is loaded. */
 static int open_parts(struct engine *g, const struct engine_config *c, struct error *e)
 {
@@ -374,7 +387,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
-    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_adapters(g, c, e)) < 0)
+    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 ||
+        (rc = open_adapters(g, c, e)) < 0 || (rc = open_edits(g, c, e)) < 0)
         goto out;
     if (g->model->has_mtp && engine_mtp_wanted(c) && (rc = take_resources(g, e)) < 0)
         goto out;
@@ -440,6 +454,7 @@ void engine_close(struct engine *g)
     tokenizer_free(g->tokenizer);
     model_free(g->model);
     adapters_close(g->adapters);
+    expert_edits_free(g->edits);
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
     mem_free(g->plans);
@@ -578,6 +593,24 @@ int engine_session_strengths_set(struct session *s, const float *strengths)
 const float *engine_session_strengths(const struct session *s)
 {
     return s->strengths;
+}
+
+int engine_session_edits_set(struct session *s, struct expert_edits *edits, struct error *e)
+{
+    int again;
+
+    if (edits && (s->engine->routing.experts || s->engine->forward.imposed))
+        return error_set(e, ERR_USAGE,
+                         "the routing is imposed (--routing-replay): experts cannot "
+                         "be edited");
+    again = session_edits(s, edits);
+    metrics_refresh(s->engine);
+    return again;
+}
+
+struct expert_edits *engine_session_edits(const struct session *s)
+{
+    return s->edits;
 }
 
 void engine_session_close(struct session *s)

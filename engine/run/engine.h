@@ -89,6 +89,10 @@ void engine_session_close(struct session *s); /* accepts NULL */
  * many. Not during its turn; a turn may bring its own strengths. */
 int engine_session_strengths_set(struct session *s, const float *strengths);
 const float *engine_session_strengths(const struct session *s);
+/* The same for the edits of routing (engine/device/expert_edits.h): takes a reference of its own,
+ * NULL: none. Not while recorded routing is imposed, which comes before them: ERR_USAGE. */
+int engine_session_edits_set(struct session *s, struct expert_edits *edits, struct error *e);
+struct expert_edits *engine_session_edits(const struct session *s); /* NULL: none; not shared */
 /* Drops the session's tokens; expert counts stay. Not during its turn. */
 void engine_session_forget(struct session *s);
 /* Starts a turn on a session: the prompt's ids are queued for engine_step. t must stay valid until
@@ -209,16 +213,24 @@ int engine_kv_types_set(struct engine *g, enum kv_type k, enum kv_type v, struct
 void engine_kv_types(const struct engine *g, enum kv_type *k, enum kv_type *v);
 void engine_kv_types_opened(const struct engine *g, enum kv_type *k, enum kv_type *v);
 /* Whether any of these settings is lossy: fewer experts, deferred ones, keys or values in less than
- * F16 or than the engine was opened with. */
+ * F16 or than the engine was opened with; or the routing of the chat's session is edited. */
 bool engine_lossy(const struct engine *g);
 /* What that costs and gains on the session's current tokens, from position `from` on (at most 64
- * tokens): all is computed twice more, exactly and with the settings, these tokens one by one. The
- * divergence of the next token's distribution from the exact run's, in nats, how many tokens greedy
- * decoding would choose differently, and tokens per second. The session keeps its tokens, computed
- * with the settings in effect. Outside a turn. */
+ * tokens): all is computed twice more, exactly (experts not edited) and with the settings, these
+ * tokens one by one. The divergence of the next token's distribution from the exact run's, in nats,
+ * how many tokens greedy decoding would choose differently, and tokens per second. The session
+ * keeps its tokens, computed with the settings in effect. Outside a turn. */
+#define SHADOW_TOKENS 64
 struct shadow_loss {
     int tokens, changed;
     double mean_kl, largest_kl, exact_rate, rate;
+    /* per token: the token, the divergence of the distribution after it, and the likeliest next one
+     * of the exact run and of the other */
+    int ids[SHADOW_TOKENS], exact_top[SHADOW_TOKENS], top[SHADOW_TOKENS];
+    double kl[SHADOW_TOKENS];
+    /* the exact run's own answer to the same prompt, drawn with the session's sampling and seed:
+     * n_answer tokens, at most as many as `tokens`, without the one that ends it */
+    int answer[SHADOW_TOKENS], n_answer;
 };
 int engine_shadow(struct engine *g, int from, struct shadow_loss *out, struct error *e);
 /* between turns: continues moving blocks, tunes once after each turn; true: more moves are left */

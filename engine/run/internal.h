@@ -4,6 +4,7 @@
 #define ENGINE_RUN_INTERNAL_H
 
 #include "engine/base/wake.h"
+#include "engine/device/expert_edits.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/grammar/matcher.h"
 #include "engine/text/grammar/vocabulary.h"
@@ -146,6 +147,7 @@ struct session {
     enum rope_variant variant;
     /* adapter strengths, of the computed tokens and of those to come */
     float strengths[LORA_ADAPTERS];
+    struct expert_edits *edits;      /* likewise, of the routing; a reference, NULL: none */
     struct checkpoints *checkpoints; /* NULL: every layer keeps all rows */
     /* (context, n_layers, used): experts chosen at each position */
     uint16_t *routed;
@@ -224,8 +226,9 @@ struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
     struct model *model;
-    struct adapters *adapters; /* NULL: none */
-    struct state_config state; /* of every session */
+    struct adapters *adapters;  /* NULL: none */
+    struct expert_edits *edits; /* of new sessions; NULL: none */
+    struct state_config state;  /* of every session */
     struct tokenizer *tokenizer;
     struct grammar_vocabulary *vocabulary; /* made with the first grammar; NULL: not yet */
     struct chat_template *chat;
@@ -385,6 +388,8 @@ void session_rewind(struct session *s, int n_tokens);
 /* Sets the adapter strengths, one per adapter: if they differ, drops all computed tokens; returns
  * how many. */
 int session_strengths(struct session *s, const float *strengths);
+/* Likewise, the edits of routing (NULL: none); takes a reference of its own. */
+int session_edits(struct session *s, struct expert_edits *edits);
 /* Rows up to the start of the next message of the prompt, at most n. */
 int session_rows_to_mark(const struct session *s, int n);
 

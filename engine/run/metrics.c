@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
+#include "engine/device/expert_edits.h"
 #include "engine/device/state.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
@@ -344,6 +345,23 @@ static void ran_on(struct engine *g, enum plan_phase phase)
         g->t.ran_on[i] = apart && ran[i] != PLAN_NO_DEVICE ? now[i] : ran[i];
 }
 
+/* The edits of the chat's session, if they are others than before. */
+static void take_edits(struct engine *g)
+{
+    const struct expert_edits *x = g->session->edits;
+    struct telemetry *t = &g->t;
+
+    t->edits_others = !expert_edits_equal(x, g->edits);
+    if (t->edits_hash == (x ? x->hash : 0))
+        return;
+    t->edits_hash = x ? x->hash : 0;
+    t->n_edits = x ? x->n : 0;
+    snprintf(t->edits, sizeof t->edits, "%s", x ? x->text : "");
+    for (int l = 0; l < t->n_layers; l++)
+        for (int i = 0; i < t->n_experts; i++)
+            t->edited[l * t->n_experts + i] = expert_edits_marks(x, l, i);
+}
+
 void metrics_refresh(struct engine *g)
 {
     struct telemetry *t = &g->t;
@@ -366,6 +384,7 @@ void metrics_refresh(struct engine *g)
     for (int d = 1; d < g->n_devices; d++)
         t->health[d] = g->slots[d].health;
     t->n_adapters = adapters_count(g->adapters);
+    take_edits(g);
     t->adapter_bytes = adapters_bytes(g->adapters);
     memcpy(t->strengths, g->session->strengths, sizeof t->strengths);
     t->token_kv_bytes = state_read_bytes(&m->hp, g->config.kv_k, g->config.kv_v,

@@ -7,10 +7,11 @@
 
 #include <string.h>
 
-/* Rows computed with other adapter strengths differ. */
-static bool same_strengths(const struct session *s, const struct session *other)
+/* Rows computed with other adapter strengths or edited experts differ. */
+static bool same_weights(const struct session *s, const struct session *other)
 {
-    return memcmp(s->strengths, other->strengths, sizeof s->strengths) == 0;
+    return memcmp(s->strengths, other->strengths, sizeof s->strengths) == 0 &&
+           expert_edits_equal(s->edits, other->edits);
 }
 
 /* Tokens that it holds, or will after its turn's prefill. */
@@ -40,7 +41,7 @@ void prefix_sharing_choose(struct session *s)
         int n;
 
         if (!other || other == s || (turn_running(other) && other->run.leader) ||
-            !same_strengths(s, other))
+            !same_weights(s, other))
             continue;
         if ((n = alike(s, other)) > s->run.lead) {
             s->run.leader = other;
@@ -64,7 +65,7 @@ static void take(struct session *s)
     n = leader->n_tokens < n ? leader->n_tokens : n;
     s->run.leader = NULL;
     if (n / NUM_CHUNK * NUM_CHUNK > s->n_tokens && s->variant == leader->variant &&
-        same_strengths(s, leader))
+        same_weights(s, leader))
         shared = kv_share(&s->engine->kv, leader->number, s->number, n / NUM_CHUNK * NUM_CHUNK);
     if (shared <= s->n_tokens)
         return;

@@ -133,6 +133,7 @@ int session_new(struct session **out, struct engine *g, struct error *e)
     s->spec.from = DRAFTER_COUNT;
     for (int i = 0; i < adapters_count(g->adapters); i++)
         s->strengths[i] = adapters_at(g->adapters, i)->strength;
+    s->edits = expert_edits_share(g->edits);
     s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
     s->logits = mem_pages(logits_bytes(g));
     if (!s->tokens || !s->logits || history_init(s) < 0)
@@ -168,6 +169,7 @@ void session_free(struct session *s)
         drafter_free(s->spec.drafters[i], s->spec.ops[i]);
     sampler_release(&s->sampler);
     matcher_free(s->matcher);
+    expert_edits_free(s->edits);
     checkpoints_free(s->checkpoints);
     mem_free(s->tokens);
     devices_offer_rows(s->engine, s->logits, 0);
@@ -237,6 +239,19 @@ int session_strengths(struct session *s, const float *strengths)
     if (!n || memcmp(s->strengths, strengths, n * sizeof *strengths) == 0)
         return 0;
     memcpy(s->strengths, strengths, n * sizeof *strengths);
+    session_rewind(s, 0);
+    return computed;
+}
+
+int session_edits(struct session *s, struct expert_edits *edits)
+{
+    struct expert_edits *before = s->edits;
+    int computed = s->n_tokens;
+
+    if (expert_edits_equal(before, edits))
+        return 0;
+    s->edits = expert_edits_share(edits);
+    expert_edits_free(before);
     session_rewind(s, 0);
     return computed;
 }
@@ -526,7 +541,8 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
 
         g->pass.spans[i] = (struct span){s->number,        s->n_tokens,
                                          parts[i].rows,    (int)s->variant,
-                                         parts[i].drafted, g->adapters ? s->strengths : NULL};
+                                         parts[i].drafted, g->adapters ? s->strengths : NULL,
+                                         s->edits};
         g->pass.ids[i] = s->tokens + s->n_tokens;
         g->pass.states[i] = states_of(s);
         rows += parts[i].rows;

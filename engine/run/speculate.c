@@ -680,7 +680,7 @@ bool speculate_drawn(struct session *s, int id)
 bool speculate_next(struct session *s)
 {
     struct speculation *p = &s->spec;
-    struct span row = {s->number, s->n_tokens, 1, (int)s->variant, 0, NULL};
+    struct span row = {s->number, s->n_tokens, 1, (int)s->variant, 0, NULL, NULL};
     size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
 
     if (!p->drawn)

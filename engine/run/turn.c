@@ -367,6 +367,8 @@ int turn_begin(struct session *s, const struct turn *t,
     if (rc == 0) {
         if (t->adapters)
             session_strengths(s, t->strengths);
+        if (t->edited)
+            session_edits(s, t->edits);
         place_safe_point(g);
         rc = take_prompt(s, t->prompt.ids, t->prompt.n, e);
     }

@@ -18,7 +18,8 @@
         "grey, or letters without colours: it lies on the disk alone (--expert-cache)",            \
         "bright: chosen by the newest token, or just arrived on another device",                   \
         "a small square (s without colours): a shared expert or a dense layer, which every token " \
-        "meets; an empty row: a layer without experts, a mixer alone"
+        "meets; an empty row: a layer without experts, a mixer alone",                             \
+        "x: the expert is edited (/expert, --expert-edit)"
 #define MOVES                                                                                \
     "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the " \
     "hottest"
@@ -163,6 +164,7 @@ struct heat {
     int step, light, device;
     bool always; /* used by every token */
     bool away;   /* only on disk: all of the bin */
+    bool edited; /* /expert: some of the bin */
 };
 
 static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p,
@@ -185,6 +187,7 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
         sum += value(m, at);
         h.device = cell_side(m, layer, e) > h.device ? cell_side(m, layer, e) : h.device;
         h.away = h.away && !m->live.here[at] && m->heat != HEAT_BESIDE;
+        h.edited |= m->live.edited[at] != 0;
         h.light = m->light[at] > h.light ? m->light[at] : h.light;
     }
     h.step = h.always ? THEME_RAMP / 2
@@ -281,10 +284,26 @@ static void glyph_draw(struct canvas *c, int x, int y, const struct theme *t, st
 
     s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
     canvas_put(c, x, y, s,
-               a.always ? 's'
-                        : (unsigned char)(a.away     ? disk_glyphs
-                                          : a.device ? gpu_glyphs
-                                                     : heat_map_ramp)[a.step]);
+               a.edited   ? 'x'
+               : a.always ? 's'
+                          : (unsigned char)(a.away     ? disk_glyphs
+                                            : a.device ? gpu_glyphs
+                                                       : heat_map_ramp)[a.step]);
+}
+
+/* An edited cell: a cross on its heat. */
+static void mark_draw(struct canvas *c, int x, int y, const struct theme *t, int16_t heat)
+{
+    struct style s = theme_style(t, ROLE_STYLE_NEW);
+
+    s.bg = heat;
+    canvas_put(c, x, y, s, 'x');
+}
+
+/* above: the upper one is there. */
+static uint32_t shape_of_block(const struct map *p, bool above, bool always, int column)
+{
+    return !above ? 0x2584 : p->halves ? 0x2580 : !always ? 0x2588 : column ? ' ' : 0x25aa;
 }
 
 /* A coloured cell, and the one below it in the same line. */
@@ -301,13 +320,14 @@ static void block_draw(struct canvas *c, int x, int y, const struct ui_model *m,
         s.fg = heat_colour(t, cell_heat(m, p, lower, column));
     else if (below)
         s.bg = heat_colour(t, cell_heat(m, p, lower, column));
-    for (int k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
-        canvas_put(c, x + k, y, s,
-                   !above      ? 0x2584
-                   : p->halves ? 0x2580
-                   : !a.always ? 0x2588
-                   : k         ? ' '
-                               : 0x25aa);
+    if (above && a.edited)
+        mark_draw(c, x, y, t, heat_colour(t, a));
+    else if (below && cell_heat(m, p, lower, column).edited)
+        mark_draw(c, x, y, t, heat_colour(t, cell_heat(m, p, lower, column)));
+    else
+        canvas_put(c, x, y, s, shape_of_block(p, above, a.always, 0));
+    if (p->cell_w > 1)
+        canvas_put(c, x + 1, y, s, shape_of_block(p, above, a.always, 1));
 }
 
 static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, const struct map *p,
@@ -538,7 +558,8 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
 
     if (t->depth != THEME_MONO) {
         s.bg = heat_colour(t, (struct heat){step, m->light[at], on, always,
-                                            !m->live.here[at] && m->heat != HEAT_BESIDE});
+                                            !m->live.here[at] && m->heat != HEAT_BESIDE,
+                                            m->live.edited[at]});
         s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_DIM).fg;
         canvas_fill(c, r, s, ' ');
     } else if (on) {
@@ -557,6 +578,8 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     if (cursor)
         canvas_fill(c, (struct rect){r.x, r.y + (r.h - 1) / 2, r.w, 1}, s, ' ');
     canvas_text(c, r.x, r.y + (r.h - 1) / 2, s, number);
+    if (m->live.edited[at])
+        canvas_put(c, r.x + r.w - 1, r.y + (r.h - 1) / 2, s, 'x');
 }
 
 static void layers_shown(struct state *s, const struct ui_model *m, int first, int n)

@@ -136,6 +136,11 @@ static const struct chat_command table[] = {
      "lossy: N experts per token from here on; weight X: skip those below X; defer N: add N one "
      "layer later; undo: all; the loss is shown after the next answer",
      chat_experts_used, NULL},
+    {"/expert", "", "[EDIT]",
+     "edit which experts are chosen: off L17/E9, on L17/E9, weight L17/E9 0.5, only L17/E9,E3, "
+     "swap L17 E3 E9; on: undo all; without one: list the edits; the next answer is compared with "
+     "the one without them",
+     chat_expert_edit, NULL},
     {"/kv", "", "[TYPE]",
      "KV cache type from here on: f32, f16 or q8_0 (KEYS VALUES: one for each); undo: as at the "
      "start; the loss of a lossy type is shown after the next answer",

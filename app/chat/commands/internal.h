@@ -49,6 +49,7 @@ int chat_model(struct conversation *c, const char *arguments);
 int chat_lora(struct conversation *c, const char *arguments);
 int chat_experts_used(struct conversation *c, const char *arguments);
 int chat_vote(struct conversation *c, const char *arguments);
+int chat_expert_edit(struct conversation *c, const char *arguments);
 int chat_kv(struct conversation *c, const char *arguments);
 int chat_routing_trace(struct conversation *c, const char *arguments);
 int chat_mcp(struct conversation *c, const char *arguments);

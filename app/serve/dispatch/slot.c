@@ -11,7 +11,8 @@ static int common_prefix(const struct slot *s, const struct turn *t)
     const struct prompt *p = &t->prompt;
     int n = s->n_held < p->n ? s->n_held : p->n, i = 0;
 
-    if (memcmp(s->strengths, t->strengths, sizeof s->strengths) != 0)
+    if (memcmp(s->strengths, t->strengths, sizeof s->strengths) != 0 ||
+        !expert_edits_equal(s->edits, t->edits))
         return 0;
     while (i < n && s->held[i] == p->ids[i])
         i++;
@@ -58,6 +59,8 @@ int slot_begin(struct slot *s, struct task *t)
     s->n_held = t->n_prompt < info->context ? t->n_prompt : info->context;
     memcpy(s->held, t->turn.prompt.ids, (size_t)s->n_held * sizeof *s->held);
     memcpy(s->strengths, t->turn.strengths, sizeof s->strengths);
+    expert_edits_free(s->edits);
+    s->edits = expert_edits_share(t->turn.edits);
     s->used_ns = clock_now();
     s->prompt = t->n_prompt;
     s->cached = s->read = s->made = 0;
@@ -100,4 +103,5 @@ void slot_release(struct slot *s)
     if (s->client && s->number > 0)
         client_close(s->client);
     mem_free(s->held);
+    expert_edits_free(s->edits);
 }

@@ -14,6 +14,7 @@ struct slot {
     struct task *task;              /* NULL: idle */
     int *held, n_held;              /* ids in the KV cache; their maximum */
     float strengths[LORA_ADAPTERS]; /* of adapters, with which they were computed */
+    struct expert_edits *edits;     /* likewise; a reference, NULL: none */
     uint64_t used_ns;               /* when a task began; 0: never */
     /* of the task, or of the last one: tokens of its prompt, the cached ones, those computed by
      * now; tokens of the answer, and when the first and the newest were made */

@@ -70,6 +70,7 @@ void job_free(struct job *j)
         mem_free(j->stops[i]);
     mem_free(j->stops);
     grammar_free(j->grammar);
+    expert_edits_free(j->edits);
     mem_free(j->opening);
     strbuf_release(&j->line);
     json_decref(j->body);
@@ -115,7 +116,9 @@ static int fill_task(struct job *j, struct task *t, const struct prompt *p, int 
                             .score_prompt = w->logprobs && w->echo,
                             .embed = w->embed,
                             .most_ns = (uint64_t)w->most_ms * CLOCK_MILLI,
-                            .adapters = true};
+                            .adapters = true,
+                            .edited = true,
+                            .edits = expert_edits_share(j->edits)};
     memcpy(t->turn.strengths, w->strengths, sizeof w->strengths);
     t->turn.sampling.seed += (uint64_t)(index % (int)w->n);
     t->turn.grammar = grammar_share(j->grammar);

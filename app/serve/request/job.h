@@ -72,10 +72,11 @@ struct job {
     char id[48];
     int64_t created;
     struct wish wish;
-    const char *format_name; /* its API's name for "response_format" */
-    struct grammar *grammar; /* constraint of the answers, a reference; NULL: none */
-    char *opening;           /* text with which such an answer starts; NULL: none */
-    char **stops;            /* until the turns have copies */
+    struct expert_edits *edits; /* of its routing: a reference; NULL: none */
+    const char *format_name;    /* its API's name for "response_format" */
+    struct grammar *grammar;    /* constraint of the answers, a reference; NULL: none */
+    char *opening;              /* text with which such an answer starts; NULL: none */
+    char **stops;               /* until the turns have copies */
     size_t n_stops;
     struct task *tasks;
     int n_tasks, n_prompts, left; /* tasks; prompts of them; tasks not over yet */

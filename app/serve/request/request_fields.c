@@ -203,11 +203,48 @@ static int read_sampling(struct job *j, struct refusal *r)
     return check_bias(j, r);
 }
 
+#define EDITS_MOST 256 /* lines of a request, and bytes of one */
+#define EDIT_BYTES 4096
+
+/* "expert_edits": ["off L17/E9", ...], in the place of those of --expert-edit */
+static int edits_read(struct job *j, const json_t *list, struct refusal *r)
+{
+    const struct engine_info *info = server_info(j->server);
+    const char *lines[EDITS_MOST];
+    size_t n = list ? json_array_size(list) : 0;
+    struct error e = {0};
+    int rc;
+
+    if (!list) {
+        j->edits = expert_edits_share(info->edits);
+        return 0;
+    }
+    if (!json_is_array(list) || n > EDITS_MOST)
+        return refuse(r, 400, "invalid_type", "expert_edits",
+                      "'expert_edits' must be a list of at most %d strings such as \"off L17/E9\"",
+                      EDITS_MOST);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *line = json_array_get(list, i);
+
+        lines[i] = json_string_value(line);
+        if (!lines[i] || json_string_length(line) > EDIT_BYTES ||
+            strlen(lines[i]) != json_string_length(line))
+            return refuse(r, 400, "invalid_type", "expert_edits",
+                          "'expert_edits'[%zu] must be a string such as \"off L17/E9\"", i);
+    }
+    rc = expert_edits_read(&j->edits, NULL, &info->model->hp, lines, (int)n, &e);
+    if (rc == 0)
+        return 0;
+    return rc == ERR_USAGE ? refuse(r, 400, "invalid_value", "expert_edits", "%s", e.text)
+                           : refuse_error(r, &e);
+}
+
 int request_common(struct job *j, struct refusal *r)
 {
     if (fields_read(j->body, common, sizeof common / sizeof *common, &j->wish, r) < 0 ||
         read_stream_options(j, r) < 0 || read_sampling(j, r) < 0 ||
-        lora_read(j->server, field_get(j->body, "lora"), j->wish.strengths, r) < 0)
+        lora_read(j->server, field_get(j->body, "lora"), j->wish.strengths, r) < 0 ||
+        edits_read(j, field_get(j->body, "expert_edits"), r) < 0)
         return -1;
     return constraint_read(j, r);
 }

@@ -545,11 +545,12 @@ static inline int row_position(const struct cpu_device *d, int row)
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
 /* The norms of a row of the job, and its routing. h becomes the input of routed experts,
- * second that of a dense part beside them; imposed: NULL, or replaces the router's choice. Slots
- * beyond the layer's own get the expert -1. */
+ * second that of a dense part beside them; imposed: NULL, or replaces the router's choice; edits:
+ * NULL, or those of the row's session. Slots beyond the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int row,
-               const struct imposed_routing *imposed, const float *x, float *h, float *second,
-               float *scores, int *experts, float *weights);
+               const struct imposed_routing *imposed, const struct expert_edits *edits,
+               const float *x, float *h, float *second, float *scores, int *experts,
+               float *weights);
 /* Combines a row's experts, stride apart from out on and not yet weighted, into its x: rule 9, with
  * the norms and the scale after it. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,

@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/device/expert_edits.h"
 #include "engine/run/state/kv.h"
 #include "engine/run/pass/blocks.h"
 #include "engine/run/pass/microbatch.h"
@@ -54,6 +55,7 @@
     X(spans, z.rows)                             \
     X(strengths, z.rows)                         \
     X(head_strengths, z.rows)                    \
+    X(edits, z.rows)                             \
     X(resume_at, z.rows)                         \
     X(hands_over, z.rows)                        \
     MICROBATCHES(X)
@@ -925,6 +927,26 @@ static void leave_out(struct forward *f, int layer, int row, int *experts, float
         weights[i] *= before / after;
 }
 
+/* Whether the layer's routing is edited for some row of the pass. */
+static bool edits_touch(const struct forward *f, int layer)
+{
+    for (int i = 0; i < f->n_spans && f->edited; i++)
+        if (expert_edits_of(f->spans[i].edits, layer))
+            return true;
+    return false;
+}
+
+/* Outputs of routed places without an expert, as in leave_out. */
+static void zero_absent(struct forward *f, int layer, int row, const int *experts)
+{
+    size_t hidden = (size_t)f->model->hp.hidden;
+
+    for (int i = 0; i < hparams_layer(&f->model->hp, layer)->ffn.used; i++)
+        if (experts[i] < 0)
+            memset(f->out + ((size_t)i * (size_t)f->rows + (size_t)row) * hidden, 0,
+                   hidden * sizeof *f->out);
+}
+
 int blocks_route(struct forward *f, int layer, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
@@ -941,7 +963,8 @@ int blocks_route(struct forward *f, int layer, struct error *e)
                                                        : f->scores,
                               .experts = f->experts + (size_t)layer * pairs,
                               .weights = f->weights + (size_t)layer * pairs,
-                              .imposed = f->imposed};
+                              .imposed = f->imposed,
+                              .edits = f->edited ? f->edits : NULL};
     uint64_t start = clock_now();
     int rc;
 
@@ -952,6 +975,8 @@ int blocks_route(struct forward *f, int layer, struct error *e)
     }
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
+    for (int r = 0; r < f->rows && edits_touch(f, layer); r++)
+        zero_absent(f, layer, r, route.experts + r * hp->n_experts_used);
     for (int r = 0; r < f->rows && f->least > 0; r++)
         leave_out(f, layer, r, route.experts + r * hp->n_experts_used,
                   route.weights + r * hp->n_experts_used);
@@ -1105,14 +1130,17 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
     f->n_spans = n;
     f->resumes = false;
     f->deferred.n = 0;
-    f->adapted = false;
+    f->adapted = f->edited = false;
     for (int i = 0; i < n; f->rows += spans[i++].rows) {
         assert(spans[i].rows > 0 && spans[i].rows <= f->max_rows - f->rows);
         f->spans[i] = spans[i];
         f->resume_at[i] = spans[i].pos;
         f->adapted |= spans[i].strengths != NULL;
-        for (int r = 0; r < spans[i].rows; r++)
+        f->edited |= spans[i].edits != NULL;
+        for (int r = 0; r < spans[i].rows; r++) {
             f->strengths[f->rows + r] = spans[i].strengths;
+            f->edits[f->rows + r] = spans[i].edits;
+        }
         for (int r = 0; r < spans[i].rows && rc == 0; r++)
             rc = model_embed(f->model, ids[i][r], spans[i].pos + r,
                              to + (size_t)(f->rows + r) * hidden, e);
@@ -1174,9 +1202,10 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             }
         }
         if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) &&
-            !f->kept_scores && !(f->imposed && f->fused_device[layer] != 0)) {
+            !f->kept_scores && !(f->imposed && f->fused_device[layer] != 0) &&
+            !edits_touch(f, layer)) {
             while (last < hp->n_layers && last - layer < fused &&
-                   f->fused_device[last] == f->fused_device[layer])
+                   f->fused_device[last] == f->fused_device[layer] && !edits_touch(f, last))
                 last++;
             last = audit_reach(&f->audit, f->fused_device[layer], layer, last, &audit);
             if (audit && !audit_fuses(f, layer)) {

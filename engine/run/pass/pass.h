@@ -67,6 +67,9 @@ struct forward {
     /* per row, and per row of the head: its span's; adapted: some are not NULL */
     const float **strengths, **head_strengths;
     bool adapted;
+    /* likewise, of their routing; layers that they touch are not fused */
+    const struct expert_edits **edits;
+    bool edited;
     int *experts; /* (n_layers, rows, used) */
     float *weights;
     /* (n_layers, n_experts): device that last ran the expert; PLAN_NO_DEVICE: never */

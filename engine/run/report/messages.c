@@ -34,6 +34,7 @@ void turn_release(struct turn *t)
     mem_free(t->stops);
     mem_free(t->begun);
     grammar_free(t->grammar);
+    expert_edits_free(t->edits);
     memset(t, 0, sizeof *t);
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/layout/lora.h"
 #include "engine/base/message.h"
+#include "engine/device/expert_edits.h"
 #include "engine/placement/plan.h"
 #include "engine/run/sampling/sampling.h"
 #include "engine/text/answer_parts.h"
@@ -108,6 +109,9 @@ struct turn {
     /* true: sets the session's adapter strengths, one each, from here on; else they stay */
     bool adapters;
     float strengths[LORA_ADAPTERS];
+    /* likewise, the edits of its routing: a reference, or NULL for none */
+    bool edited;
+    struct expert_edits *edits;
 };
 
 enum command_kind {

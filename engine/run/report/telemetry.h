@@ -116,6 +116,13 @@ struct telemetry {
     int n_adapters;
     float strengths[LORA_ADAPTERS];
     uint64_t adapter_bytes;
+    /* edits of the routing of the chat's session: how many experts, hash (0: none), text (cut off),
+     * whether they differ from those of the start */
+    int n_edits;
+    uint64_t edits_hash;
+    char edits[200];
+    bool edits_others;
+    uint8_t *edited; /* (n_layers, n_experts): 1: the expert is off, weighted or swapped */
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
     uint64_t kv_used_bytes; /* part of kv_bytes in use; kv_bytes is for whole contexts */

@@ -30,9 +30,10 @@ int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
     t->planned = mem_alloc(cells, 1);
     t->newest = mem_alloc(cells, 1);
     t->here = mem_alloc(cells, 1);
+    t->edited = mem_alloc(cells, 1);
     t->routes = mem_alloc(TELEMETRY_ROUTES * (route ? route : 1), sizeof *t->routes);
     if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest ||
-        !t->here || !t->routes) {
+        !t->here || !t->edited || !t->routes) {
         telemetry_release(t);
         return ERR_MEMORY;
     }
@@ -50,6 +51,7 @@ void telemetry_release(struct telemetry *t)
     mem_free(t->planned);
     mem_free(t->newest);
     mem_free(t->here);
+    mem_free(t->edited);
     mem_free(t->routes);
     memset(t, 0, sizeof *t);
 }
@@ -70,6 +72,7 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     to->planned = keep.planned;
     to->newest = keep.newest;
     to->here = keep.here;
+    to->edited = keep.edited;
     to->routes = keep.routes;
     memcpy(to->answer, from->answer, cells * sizeof *to->answer);
     memcpy(to->session, from->session, cells * sizeof *to->session);
@@ -78,6 +81,7 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     memcpy(to->planned, from->planned, cells);
     memcpy(to->newest, from->newest, cells);
     memcpy(to->here, from->here, cells);
+    memcpy(to->edited, from->edited, cells);
     memcpy(to->routes, from->routes,
            TELEMETRY_ROUTES * (size_t)from->n_layers * (size_t)from->n_experts_used *
                sizeof *to->routes);

@@ -630,8 +630,8 @@ static void route_region(void *ctx, int tid, int n)
         float *h = j->h + at, *second = h + (size_t)j->rows * (size_t)hp->hidden,
               *scores = d->threads[tid].router;
 
-        route_row(d, j->layer, t, j->imposed, j->x + at, h, second, scores,
-                  j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+        route_row(d, j->layer, t, j->imposed, j->edits ? j->edits[t] : NULL, j->x + at, h, second,
+                  scores, j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
                    (size_t)shape->ffn.experts * sizeof *scores);

@@ -3,6 +3,7 @@
  * (decoding) all experts of the layer are in the same two phases, and the second adds the weighted
  * results to the residual stream at once. */
 #include "engine/device/cpu/cpu.h"
+#include "engine/device/expert_edits.h"
 
 #include <assert.h>
 #include <string.h>
@@ -97,10 +98,25 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
         x[i] = x[i] * *scale;
 }
 
+/* The router's choice among the experts that are on, with edited weights; then who computes. */
+static void choose_edited(const struct cpu_device *d, int layer, const struct expert_edits *edits,
+                          const float *scores, int *experts, float *weights)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    size_t at = expert_edits_at(edits, layer, 0);
+
+    num_route_without(&s->router, scores, d->model->layers[layer].router_bias, edits->off + at,
+                      s->experts, s->used, experts, weights);
+    for (int i = 0; i < s->used && experts[i] >= 0; i++) {
+        weights[i] = weights[i] * edits->factor[at + (size_t)experts[i]];
+        experts[i] = edits->becomes[at + (size_t)experts[i]];
+    }
+}
+
 /* Experts and weights from the router's input of a row; place: of the row in imposed. */
 static void choose(const struct cpu_device *d, int layer, int place,
-                   const struct imposed_routing *imposed, const float *h, float *scores,
-                   int *experts, float *weights)
+                   const struct imposed_routing *imposed, const struct expert_edits *edits,
+                   const float *h, float *scores, int *experts, float *weights)
 {
     const struct hparams *hp = &d->model->hp;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
@@ -111,11 +127,15 @@ static void choose(const struct cpu_device *d, int layer, int place,
         d->k->router(d->router[layer], router_groups(s), hp->hidden, h, scores);
     if (d->model->layers[layer].score_bias)
         d->k->add(scores, d->model->layers[layer].score_bias, s->experts);
-    if (s->experts)
+    edits = imposed ? NULL : expert_edits_of(edits, layer);
+    if (edits)
+        choose_edited(d, layer, edits, scores, experts, weights);
+    else if (s->experts)
         num_route(&s->router, scores, d->model->layers[layer].router_bias, s->experts, n, experts,
                   weights);
     for (int i = 0; i < n && d->model->layers[layer].expert_scale; i++)
-        weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
+        if (experts[i] >= 0)
+            weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
     if (imposed) {
         size_t at = (size_t)(layer * imposed->period + place) * (size_t)stride;
 
@@ -135,8 +155,8 @@ static void choose(const struct cpu_device *d, int layer, int place,
 }
 
 void route_row(const struct cpu_device *d, int layer, int row,
-               const struct imposed_routing *imposed, const float *x, float *h, float *second,
-               float *scores, int *experts, float *weights)
+               const struct imposed_routing *imposed, const struct expert_edits *edits,
+               const float *x, float *h, float *second, float *scores, int *experts, float *weights)
 {
     int place = !imposed ? 0 : imposed->by_row ? row : row_position(d, row) % imposed->period;
     const struct layer_shape *s = shape_of(d, layer);
@@ -144,7 +164,7 @@ void route_row(const struct cpu_device *d, int layer, int row,
     bool apart = shape_normed_rows(s) > 1;
 
     norm_row(d, &s->norms, apart ? &w->router_norm : &w->expert_norm, x, h);
-    choose(d, layer, place, imposed, h, scores, experts, weights);
+    choose(d, layer, place, imposed, edits, h, scores, experts, weights);
     if (apart) {
         norm_row(d, &s->norms, &w->routed_norm, x, h);
         norm_row(d, &s->norms, &w->expert_norm, x, second);
@@ -382,8 +402,8 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
     const struct layer_shape *shape = shape_of(d, layer);
     bool panels = false;
 
-    route_row(d, layer, 0, d->layers_job->imposed, x, s->row, s->second, s->router, s->experts,
-              s->weights);
+    route_row(d, layer, 0, d->layers_job->imposed, NULL, x, s->row, s->second, s->router,
+              s->experts, s->weights);
     for (int i = 0; i < shape_used(shape); i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
@@ -574,8 +594,8 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
               *h = panels ? d->threads[tid].row : place,
               *second = panels ? d->threads[tid].second : place2;
 
-        route_row(d, layer, t, d->layers_job->imposed, x + (size_t)t * (size_t)hidden, h, second,
-                  d->threads[tid].router, experts + t * stride, weights + t * stride);
+        route_row(d, layer, t, d->layers_job->imposed, NULL, x + (size_t)t * (size_t)hidden, h,
+                  second, d->threads[tid].router, experts + t * stride, weights + t * stride);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
         if (panels && apart)
