@@ -1,10 +1,12 @@
 /* The cost model: sizes, abilities, measured costs with a device whose jobs take known times, the
  * verdict file. */
+#include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/state.h"
 #include "engine/placement/residency.h"
 #include "engine/placement/cost_model.h"
+#include "engine/placement/costs.h"
 #include "engine/placement/verdict.h"
 #include "tests/support.h"
 
@@ -443,6 +445,65 @@ START_TEST(verdicts_are_kept_by_model_and_device)
 }
 END_TEST
 
+static void put_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+START_TEST(costs_are_kept)
+{
+    const struct verdict_keys k = {"driver 1", "machine, 2 threads"};
+    struct planner_input in = {.n_devices = 2, .prompt_host_ns = 5}, got = {.n_devices = 2};
+    struct verdict_keys other = k;
+    char dir[400], path[440], text[700];
+    struct error e = {0};
+    int uses;
+
+    snprintf(dir, sizeof dir, "%s/costs", support_tmpdir());
+    snprintf(path, sizeof path, "%s/costs-1", dir);
+    ck_assert_int_eq(cache_check(dir, &e), 0);
+    in.devices[0].expert_ns = 7;
+    in.devices[1].handoff_ns = 40;
+    in.devices[1].launch_ns = 10;
+    in.devices[1].prompt_expert_ns = 3;
+    ck_assert_int_eq(costs_read(&got, 1, path, &k, &uses), 0);
+    ck_assert_msg(costs_write(&in, 1, path, &k, COSTS_USES - 1, &e) == 0, "%s", e.text);
+    got.devices[1].prompt_expert_ns = 4; /* measured by this run: stays */
+    ck_assert_int_eq(costs_read(&got, 1, path, &k, &uses), 1);
+    ck_assert_int_eq(uses, COSTS_USES - 1);
+    ck_assert_double_eq(got.devices[0].expert_ns, 7);
+    ck_assert_double_eq(got.devices[1].handoff_ns, 40);
+    ck_assert_double_eq(got.devices[1].launch_ns, 10);
+    ck_assert_double_eq(got.devices[1].prompt_expert_ns, 4);
+    ck_assert_double_eq(got.prompt_host_ns, 5);
+    strcpy(other.driver, "driver 2");
+    ck_assert_int_eq(costs_read(&got, 1, path, &other, &uses), 0);
+    other = k;
+    strcpy(other.machine, "machine, 3 threads");
+    ck_assert_int_eq(costs_read(&got, 1, path, &other, &uses), 0);
+    ck_assert_int_eq(costs_write(&in, 1, path, &k, COSTS_USES, &e), 0);
+    ck_assert_int_eq(costs_read(&got, 1, path, &k, &uses), 0); /* measured anew */
+    for (int i = 0; i < 5; i++) {
+        static const char *const bad[] = {"nan", "-1", "1e300", "inf", "x"};
+
+        snprintf(text, sizeof text,
+                 "moetop costs 1\ndriver %s\nmachine %s\nuses 1\nhost 1\ncpu 0 0 0 0 0 0 0\n"
+                 "device 0 0 0 %s 0 0 0\n",
+                 k.driver, k.machine, bad[i]);
+        put_file(path, text);
+        memset(&got, 0, sizeof got);
+        ck_assert_int_eq(costs_read(&got, 1, path, &k, &uses), 0);
+        ck_assert_double_eq(got.devices[1].expert_ns, 0);
+    }
+    put_file(path, "moetop costs 2\n");
+    ck_assert_int_eq(costs_read(&got, 1, path, &k, &uses), 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("cost_model");
@@ -459,6 +520,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_measurement_in_pieces);
     tcase_add_test(t, every_call_may_fail);
     tcase_add_test(t, verdicts_are_kept_by_model_and_device);
+    tcase_add_test(t, costs_are_kept);
     suite_add_tcase(s, t);
     return s;
 }

@@ -266,6 +266,100 @@ START_TEST(balanced_expects_a_rate_for_each_phase)
 }
 END_TEST
 
+/* What experts cost is not what was measured: after rows enough balanced decides again. */
+START_TEST(balanced_decides_again_by_what_it_learns)
+{
+    struct engine *g = open_demo(plain, "cpu");
+    int vocab = engine_info(g)->model->hp.n_vocab, layers = engine_info(g)->model->hp.n_layers;
+    struct planner_input *in = cost_model_input(g->cost_model);
+    float *logits = malloc((size_t)vocab * sizeof *logits);
+    struct error e = {0};
+    int ids[PROMPT], before, after;
+
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = 3 + i * 37 % (vocab - 3);
+    fake_device_control(NULL);
+    ck_assert_msg(engine_place(g, "gpu", &e) == 0, "%s", e.text); /* opens it */
+    in->devices[0] = (struct planner_device){.name = "the CPU",
+                                             .budget = PLANNER_NO_LIMIT,
+                                             .head_can = true,
+                                             .attention_ns = 100,
+                                             .expert_ns = 100,
+                                             .head_ns = 100,
+                                             .prompt_attention_ns = 100,
+                                             .prompt_expert_ns = 1e6};
+    in->devices[1].attention_ns = in->devices[1].expert_ns = in->devices[1].head_ns = 1e9;
+    in->devices[1].prompt_attention_ns = 1e9;
+    in->devices[1].prompt_expert_ns = 1e6;
+    in->prompt_host_ns = 1;
+    ck_assert_msg(engine_place(g, "balanced", &e) == 0, "%s", e.text);
+    ck_assert_ptr_nonnull(engine_prompt_plan(g));
+    before = plan_diff(engine_plan(g), engine_prompt_plan(g), NULL);
+    ck_assert_int_gt(before, layers); /* experts on both sides */
+    ck_assert_int_eq(engine_eval(g, ids, PROMPT, logits, false, &e), 0);
+    /* the CPU's learnt cost beats the device's by far */
+    for (int i = 0; i < 300; i++) {
+        job_cost_add(&g->slots[0].prompt_expert, 1000, 1);
+        job_cost_add(&g->slots[1].prompt_expert, 1000000000, 1);
+    }
+    for (int i = 0; i < 2; i++) /* what is still on its way arrives first */
+        place_safe_point(g);
+    after = engine_prompt_plan(g) ? plan_diff(engine_plan(g), engine_prompt_plan(g), NULL) : 0;
+    ck_assert_msg(after < before, "%d blocks, before %d", after, before);
+    ck_assert_int_eq(after, 0);
+    free(logits);
+    engine_close(g);
+}
+END_TEST
+
+/* A device that becomes slow in the middle of prompts that overlap gives blocks back. */
+START_TEST(a_device_slow_in_prompts_is_noticed)
+{
+    struct engine *g = open_demo(plain, "experts-gpu");
+    int vocab = engine_info(g)->model->hp.n_vocab;
+    float *logits = malloc((size_t)vocab * sizeof *logits);
+    struct error e = {0};
+    int ids[PROMPT];
+
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = 3 + i * 37 % (vocab - 3);
+    fake_device_control(NULL);
+    for (int n = 0; n < 6 && !g->slots[1].health.returned; n++) {
+        struct fake_control slow = {.slow_at = 1, .slow_us = 120000};
+
+        if (n == 2)
+            fake_device_control(&slow);
+        engine_session_clear(g);
+        ck_assert_msg(engine_eval(g, ids, PROMPT, logits, false, &e) == 0, "%s", e.text);
+        place_safe_point(g);
+        ck_assert(n >= 2 || !g->slots[1].health.returned);
+    }
+    ck_assert_int_eq(g->slots[1].health.trouble, TROUBLE_SLOW);
+    ck_assert_int_gt(g->slots[1].health.returned, 0);
+    ck_assert(!g->slots[1].lost);
+    free(logits);
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
+START_TEST(a_held_up_job_says_nothing)
+{
+    struct job_cost c = {0};
+
+    ck_assert_double_eq(job_cost_typical(&c), 0);
+    job_cost_add(&c, 100, 0);
+    ck_assert_uint_eq(c.jobs, 0);
+    for (int i = 0; i < 9; i++)
+        job_cost_add(&c, i % 3 ? 200 : 100000, 2);
+    ck_assert_double_eq(job_cost_typical(&c), 100);
+    ck_assert_uint_eq(c.blocks, 18);
+    for (int i = 0; i < JOB_RECENT; i++) /* the newest count */
+        job_cost_add(&c, 30, 1);
+    ck_assert_double_eq(job_cost_typical(&c), 30);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("overlap");
@@ -279,6 +373,9 @@ static Suite *suite(void)
     tcase_add_test(t, a_pass_is_split_where_two_sides_share_it);
     tcase_add_test(t, short_prompts_have_the_plan_of_tokens);
     tcase_add_test(t, balanced_expects_a_rate_for_each_phase);
+    tcase_add_test(t, balanced_decides_again_by_what_it_learns);
+    tcase_add_test(t, a_device_slow_in_prompts_is_noticed);
+    tcase_add_test(t, a_held_up_job_says_nothing);
     suite_add_tcase(s, t);
     return s;
 }

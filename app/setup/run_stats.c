@@ -209,6 +209,8 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->n_plans = t->n_plans;
     memcpy(s->devices, t->devices, sizeof s->devices);
     memcpy(s->health, t->health, sizeof s->health);
+    memcpy(s->launch_ns, t->launch_ns, sizeof s->launch_ns);
+    memcpy(s->handoff_wait_ns, t->handoff_wait_ns, sizeof s->handoff_wait_ns);
     s->audit = t->audit;
     memcpy(s->plans, t->plans, sizeof s->plans);
     s->speculation = t->speculation;
@@ -709,6 +711,9 @@ static void print_devices(const struct stats *s, FILE *f)
         if (d && v->waits)
             row(f, "", "waited for %.1f times a token (%llu jobs)",
                 (double)v->waits / (double)(tokens ? tokens : 1), (unsigned long long)v->jobs);
+        if (d && s->launch_ns[d] + s->handoff_wait_ns[d])
+            row(f, "", "a job takes %.3f ms to launch and %.3f ms to wait beyond its kernels",
+                (double)s->launch_ns[d] * 1e-6, (double)s->handoff_wait_ns[d] * 1e-6);
         if (d && v->jobs)
             row(f, "", "%.0f bytes of rows copied a token%s",
                 (double)v->row_bytes / (double)(tokens ? tokens : 1),

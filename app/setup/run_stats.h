@@ -57,7 +57,8 @@ struct stats {
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
     struct device_health health[DEVICE_MAX];
-    int audit; /* of telemetry */
+    uint64_t launch_ns[DEVICE_MAX], handoff_wait_ns[DEVICE_MAX]; /* struct telemetry */
+    int audit;                                                   /* of telemetry */
     char device_names[DEVICE_MAX][160];
     struct plan_metrics plans[TELEMETRY_PLANS];
     bool bandwidth_on; /* the bandwidth semaphore */

@@ -9,6 +9,7 @@
 #include "engine/device/selector.h"
 #include "engine/device/state.h"
 #include "engine/model/expert_cache.h"
+#include "engine/placement/costs.h"
 #include "engine/placement/residency.h"
 #include "engine/placement/verdict.h"
 
@@ -32,6 +33,7 @@ struct cost_model {
     int *used;
     uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
     char names[DEVICE_MAX][200];
+    int uses[DEVICE_MAX]; /* runs that have used the stored costs of a device */
     struct verdict verdict;
     char line[VERDICT_LINE];
     struct bench *bench; /* a measurement in progress, or NULL */
@@ -223,6 +225,8 @@ struct bench {
     bool begun; /* blocks of this stage are chosen */
     int first, layers, brought, sample;
     double t[REPEATS], one;
+    double launch[REPEATS]; /* of t, the part until the job was given */
+    double launched;        /* ns at which the newest job was given */
     struct cost_model_plans plans;
     float *x, *y;
     /* job inputs must live until wait */
@@ -391,6 +395,7 @@ static int run_job(const struct cost_model *s, struct bench *b, int layer)
         }
         rc = run_held(s, b, &x);
     }
+    b->launched = (double)clock_now();
     return rc < 0 ? rc : b->ops->wait(b->dev, b->e);
 }
 
@@ -461,7 +466,7 @@ static void stage_end(struct cost_model *s, struct bench *b, struct planner_devi
     double ns;
 
     qsort(b->t, (size_t)b->sample, sizeof *b->t, series_compare);
-    ns = b->t[b->sample / 2];
+    ns = b->t[b->sample / 4]; /* what disturbs only adds */
     if (of_prompt(b)) {
         double work = ns > 2 * v->handoff_ns ? ns - v->handoff_ns : ns / 2 + 1;
 
@@ -473,6 +478,8 @@ static void stage_end(struct cost_model *s, struct bench *b, struct planner_devi
             v->prompt_expert_ns = work / (used * rows_of(b));
     } else if (b->stage == ONE_EXPERT) {
         b->one = ns;
+        qsort(b->launch, (size_t)b->sample, sizeof *b->launch, series_compare);
+        v->launch_ns = b->index ? b->launch[b->sample / 4] : 0;
     } else if (b->stage == ALL_EXPERTS) {
         /* t = handoff + calls * expert; noise may make the slope negative */
         v->expert_ns = used > 1 && ns > b->one ? (ns - b->one) / (used - 1) : ns / used;
@@ -480,6 +487,7 @@ static void stage_end(struct cost_model *s, struct bench *b, struct planner_devi
             v->expert_ns = ns / used; /* launching is part of the CPU's work */
         else
             v->handoff_ns = b->one > v->expert_ns ? b->one - v->expert_ns : 0;
+        v->launch_ns = v->launch_ns < v->handoff_ns ? v->launch_ns : v->handoff_ns;
     } else {
         *(b->stage == HEAD ? &v->head_ns : &v->attention_ns) = ns > 2 * v->handoff_ns
                                                                    ? ns - v->handoff_ns
@@ -509,8 +517,10 @@ static int stage_piece(struct cost_model *s, struct bench *b, struct planner_dev
     start = clock_now();
     if ((rc = run_job(s, b, b->first + (b->sample + WARM_UPS) % b->layers)) < 0)
         return rc;
-    if (b->sample >= 0)
+    if (b->sample >= 0) {
         b->t[b->sample] = (double)(clock_now() - start);
+        b->launch[b->sample] = b->launched - (double)start;
+    }
     if (++b->sample < (of_prompt(b) ? PROMPT_REPEATS : REPEATS))
         return 0;
     stage_end(s, b, v);
@@ -616,8 +626,9 @@ int cost_model_measure(struct cost_model *s, struct device *const *devices, int 
     return rc < 0 ? rc : 0;
 }
 
-static void verdict_path(const struct cost_model *s, const char *cache_dir,
-                         const struct device *target, char *out, size_t size)
+/* A file of what holds for this model on a device. */
+static void kept_path(const struct cost_model *s, const char *word, const char *cache_dir,
+                      const struct device *target, char *out, size_t size)
 {
     const struct device_base *b = (const struct device_base *)target;
     uint64_t h = s->model->hash ^ s->model->adapters ^ HASH_START;
@@ -625,7 +636,29 @@ static void verdict_path(const struct cost_model *s, const char *cache_dir,
 
     for (int i = 0; i < 2; i++)
         h = hash_bytes(h, parts[i], strlen(parts[i]));
-    snprintf(out, size, "%s/verdict-%016llx", cache_dir, (unsigned long long)h);
+    snprintf(out, size, "%s/%s-%016llx", cache_dir, word, (unsigned long long)h);
+}
+
+int cost_model_costs_load(struct cost_model *s, int index, const char *cache_dir,
+                          const struct device *dev, const struct verdict_keys *k)
+{
+    char path[4096];
+
+    if (!cache_dir || index <= 0 || index >= s->input.n_devices)
+        return 0;
+    kept_path(s, "costs", cache_dir, dev, path, sizeof path);
+    return costs_read(&s->input, index, path, k, &s->uses[index]);
+}
+
+int cost_model_costs_store(struct cost_model *s, int index, const char *cache_dir,
+                           const struct device *dev, const struct verdict_keys *k, struct error *e)
+{
+    char path[4096];
+
+    if (!cache_dir || index <= 0 || index >= s->input.n_devices)
+        return 0;
+    kept_path(s, "costs", cache_dir, dev, path, sizeof path);
+    return costs_write(&s->input, index, path, k, s->uses[index] + 1, e);
 }
 
 int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
@@ -637,7 +670,7 @@ int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
         why[0] = 0;
     if (!cache_dir || !target)
         return 0;
-    verdict_path(s, cache_dir, target, path, sizeof path);
+    kept_path(s, "verdict", cache_dir, target, path, sizeof path);
     if (!verdict_read(&s->verdict, path, k, why))
         return 0;
     verdict_line(&s->verdict, s->line);
@@ -655,7 +688,7 @@ int cost_model_verdict_store(struct cost_model *s, const char *cache_dir,
     verdict_line(&s->verdict, s->line);
     if (!cache_dir)
         return 0;
-    verdict_path(s, cache_dir, target, path, sizeof path);
+    kept_path(s, "verdict", cache_dir, target, path, sizeof path);
     return verdict_write(&s->verdict, path, k, e);
 }
 

@@ -49,6 +49,14 @@ void cost_model_measure_stop(struct cost_model *s);
 
 struct verdict;
 struct verdict_keys;
+/* The costs for this model on a device (costs.h), in cache_dir (NULL: none). load: fills those that
+ * are missing; 1 found, 0 none. store: the input's of now. */
+int cost_model_costs_load(struct cost_model *s, int index, const char *cache_dir,
+                          const struct device *dev, const struct verdict_keys *k);
+/* ERR_IO: they are measured again by the next run. */
+int cost_model_costs_store(struct cost_model *s, int index, const char *cache_dir,
+                           const struct device *dev, const struct verdict_keys *k, struct error *e);
+
 /* auto's verdict for this model on the target device (verdict.h), in cache_dir. load: 1 found, 0
  * none; why: as in verdict_read. */
 int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,

@@ -35,6 +35,7 @@ struct planner_device {
     bool head_can;
     double attention_ns, expert_ns, head_ns;
     double handoff_ns; /* fixed cost of a job: launch, transfer, wait */
+    double launch_ns;  /* the part of it in which the CPU gives the job, and can do nothing else */
     /* of a prompt's row: attention of a layer, one expert */
     double prompt_attention_ns, prompt_expert_ns;
     bool streams;          /* non-resident experts can be streamed to it ... */

@@ -197,7 +197,10 @@ static int fused_on(struct simulation *s, int layer)
 
 static void give(struct simulation *s, struct simulated *g, int d, double ns)
 {
-    s->free_at[d] = s->now + ns + s->in->devices[d].handoff_ns;
+    const struct planner_device *v = &s->in->devices[d];
+
+    s->now += v->launch_ns;
+    s->free_at[d] = s->now + ns + v->handoff_ns - v->launch_ns;
     g->ready = s->free_at[d] > g->ready ? s->free_at[d] : g->ready;
 }
 

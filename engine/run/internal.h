@@ -299,6 +299,10 @@ struct engine {
     struct planner_spec spec_before[PLAN_PHASES];
     /* number of generated tokens at which a re-planning strategy runs again */
     uint64_t replan_at;
+    /* rows computed of each phase; and at how many of them balanced decides again, by what was
+     * learnt until then */
+    uint64_t computed_rows[PLAN_PHASES], rebalance_at[PLAN_PHASES];
+    int costs_sought; /* devices up to here were looked up among the costs of earlier runs */
     /* a turn has ended since the devices last measured their kernels */
     bool tune_due;
     double *usage, *recent; /* n_layers * n_experts, for planners */
@@ -579,6 +583,8 @@ void metrics_token(struct engine *g, bool told, uint64_t compute_ns);
 void metrics_pass(struct engine *g, int rows, int answers);
 /* The plans in effect or on their way have changed. */
 void metrics_plan(struct engine *g);
+/* What the cost model expects of the plans requested, by what is known now. */
+void metrics_expect(struct engine *g);
 /* charges the plan of this phase from now on */
 void metrics_phase(struct engine *g, enum plan_phase phase);
 /* a pass computed so many rows of prompts, and nothing else */

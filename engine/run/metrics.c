@@ -173,6 +173,14 @@ static void charge_devices(struct engine *g)
                           g->draft_bytes;
 }
 
+void metrics_expect(struct engine *g)
+{
+    if (g->plan_at[PHASE_TOKENS] >= 0)
+        place_expect(g, PHASE_TOKENS, &g->t.plans[g->plan_at[PHASE_TOKENS]].expected_tok_s);
+    if (g->plan_at[PHASE_PROMPT] >= 0)
+        place_expect(g, PHASE_PROMPT, &g->t.plans[g->plan_at[PHASE_PROMPT]].expected_prompt_tok_s);
+}
+
 void metrics_plan(struct engine *g)
 {
     const struct plan *tokens = residency_wanted(g->residency),
@@ -187,8 +195,7 @@ void metrics_plan(struct engine *g)
     g->plan_at[PHASE_PROMPT] = prompts ? record_of(g, prompts->name, g->plan_at[PHASE_TOKENS])
                                        : g->plan_at[PHASE_TOKENS];
     g->charged = g->plan_at[g->phase];
-    place_expect(g, PHASE_TOKENS, &g->t.plans[g->plan_at[PHASE_TOKENS]].expected_tok_s);
-    place_expect(g, PHASE_PROMPT, &g->t.plans[g->plan_at[PHASE_PROMPT]].expected_prompt_tok_s);
+    metrics_expect(g);
     snprintf(g->t.plan, sizeof g->t.plan, "%s", tokens->name);
     snprintf(g->t.prompt_plan, sizeof g->t.prompt_plan, "%s", prompts ? prompts->name : "");
 }
@@ -381,8 +388,13 @@ void metrics_refresh(struct engine *g)
                                               : 0.0;
     t->pace = g->pace;
     t->audit = g->config.audit;
-    for (int d = 1; d < g->n_devices; d++)
+    for (int d = 1; d < g->n_devices; d++) {
         t->health[d] = g->slots[d].health;
+        t->launch_ns[d] = (uint64_t)job_cost_typical(&g->slots[d].launch);
+        t->handoff_wait_ns[d] = (uint64_t)job_cost_typical(&g->slots[d].handoff);
+        t->handoff_wait_ns[d] -= t->launch_ns[d] < t->handoff_wait_ns[d] ? t->launch_ns[d]
+                                                                         : t->handoff_wait_ns[d];
+    }
     t->n_adapters = adapters_count(g->adapters);
     take_edits(g);
     t->adapter_bytes = adapters_bytes(g->adapters);

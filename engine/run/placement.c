@@ -22,6 +22,7 @@
 #define DOUBT_PROMPT 0.03
 #define LEARNT 16 /* jobs from which their own times replace those that were measured before */
 #define LEARNT_ROWS 256 /* likewise, rows of prompts */
+#define REBALANCE 128   /* rows after which balanced decides again; then twice as many, and so on */
 
 static bool wants_device(const char *spec)
 {
@@ -31,9 +32,9 @@ static bool wants_device(const char *spec)
 /* Per block, without the fixed cost of its job, which planners count separately. */
 static double block_ns(const struct job_cost *c, double handoff_ns)
 {
-    double ns = (double)c->ns, work = ns - handoff_ns * (double)c->jobs;
+    double ns = job_cost_typical(c), work = ns - handoff_ns * (double)c->jobs / (double)c->blocks;
 
-    return (work > 0.1 * ns ? work : 0.1 * ns) / (double)c->blocks;
+    return work > 0.1 * ns ? work : 0.1 * ns;
 }
 
 /* The plan requested for a phase. */
@@ -94,14 +95,14 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
     for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
         const struct device_slot *s = &g->slots[d];
 
-        if (s->handoff.jobs >= LEARNT)
-            in->devices[d].handoff_ns = (double)s->handoff.ns / (double)s->handoff.jobs;
+        if (s->handoff.jobs >= LEARNT) {
+            in->devices[d].handoff_ns = job_cost_typical(&s->handoff);
+            in->devices[d].launch_ns = job_cost_typical(&s->launch);
+        }
         if (s->prompt_attention.blocks >= LEARNT_ROWS)
-            in->devices[d].prompt_attention_ns = (double)s->prompt_attention.ns /
-                                                 (double)s->prompt_attention.blocks;
+            in->devices[d].prompt_attention_ns = job_cost_typical(&s->prompt_attention);
         if (s->prompt_expert.blocks >= LEARNT_ROWS)
-            in->devices[d].prompt_expert_ns = (double)s->prompt_expert.ns /
-                                              (double)s->prompt_expert.blocks;
+            in->devices[d].prompt_expert_ns = job_cost_typical(&s->prompt_expert);
         if (s->attention.blocks)
             in->devices[d].attention_ns = block_ns(&s->attention, in->devices[d].handoff_ns);
         if (s->expert.blocks)
@@ -210,18 +211,53 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, enum p
     return rc;
 }
 
-/* What the verdict depends on, each a line of text. */
-static void keys_of(const struct engine *g, struct verdict_keys *k)
+/* What a device's verdict and costs depend on, each a line of text. */
+static void keys_of(const struct engine *g, int device, struct verdict_keys *k)
 {
     const struct device_base *cpu = (const struct device_base *)g->devices[0];
-    int target = cost_model_input(g->cost_model)->target;
 
-    snprintf(k->driver, sizeof k->driver, "%s", g->slots[target].info.driver);
+    snprintf(k->driver, sizeof k->driver, "%s", g->slots[device].info.driver);
     snprintf(k->machine, sizeof k->machine, "%s, %d threads", cpu->info.name, g->info.n_threads);
     for (char *c = k->driver; *c; c++)
         *c = (char)(*c == '\n' ? ' ' : *c);
     for (char *c = k->machine; *c; c++)
         *c = (char)(*c == '\n' ? ' ' : *c);
+}
+
+/* What jobs cost in the runs before, of devices added since the last call. */
+static void costs_load(struct engine *g)
+{
+    for (int d = g->costs_sought + 1; d < g->n_devices; d++) {
+        struct verdict_keys k;
+
+        keys_of(g, d, &k);
+        cost_model_costs_load(g->cost_model, d, g->config.cache_dir, g->slots[d].device, &k);
+        g->costs_sought = d;
+    }
+}
+
+/* Whether jobs of this run have told what they cost there. */
+static bool has_learnt(const struct device_slot *s)
+{
+    return s->handoff.jobs >= LEARNT || s->prompt_attention.blocks >= LEARNT_ROWS ||
+           s->prompt_expert.blocks >= LEARNT_ROWS;
+}
+
+/* For the next run. A cache that cannot be written is none: it measures again. */
+static void costs_store(struct engine *g)
+{
+    struct planner_input *in = g->cost_model ? cost_model_input(g->cost_model) : NULL;
+    struct verdict_keys k;
+
+    if (!in || g->n_devices < 2)
+        return;
+    fill_input(g, PHASE_TOKENS, in);
+    for (int d = 1; d < g->n_devices && d < in->n_devices; d++)
+        if (!g->slots[d].lost && has_learnt(&g->slots[d])) {
+            keys_of(g, d, &k);
+            cost_model_costs_store(g->cost_model, d, g->config.cache_dir, g->slots[d].device, &k,
+                                   NULL);
+        }
 }
 
 /* The verdict of this run, or a stored one; NULL: none. */
@@ -234,7 +270,7 @@ static const struct verdict *verdict_seek(struct engine *g)
 
     if (v || !target)
         return v;
-    keys_of(g, &k);
+    keys_of(g, target, &k);
     cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[target].device, &k, why);
     if (why[0] && !g->void_told)
         engine_notice(g, "%s: what was measured before is void", why);
@@ -264,6 +300,7 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
         cost_model_measure_stop(g->cost_model);
         return 1;
     }
+    costs_load(g);
     rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
                                  &plans, g->busy ? step_ns(g) : 0, e);
     if (rc != ERR_DEVICE)
@@ -356,8 +393,47 @@ int place_now(struct engine *g, const char *request, struct error *e)
     if (rc < 0)
         return rc;
     g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
+    for (int k = 0; k < PLAN_PHASES; k++)
+        g->rebalance_at[k] = g->computed_rows[k] + REBALANCE;
     plan_chosen(g);
     return 0;
+}
+
+/* balanced decides again for a phase, by the costs and the use of experts that were learnt since;
+ * a plan that would gain less than the model may be wrong by is not worth moving for. */
+static int rebalance(struct engine *g, enum plan_phase phase, struct error *e)
+{
+    struct planner_input *in = cost_model_input(g->cost_model);
+    const struct plan *now = wanted_of(g, phase);
+    char note[PLANNER_NOTE];
+    struct plan *p;
+    int rc;
+
+    fill_input(g, phase, in);
+    if ((rc = planner_run(&g->spec[phase], in, &p, note, e)) < 0)
+        return rc;
+    if (planner_token_ns(in, p) < (1 - in->doubt) * planner_token_ns(in, now) &&
+        (rc = want(g, phase, p, e)) == ERR_USAGE)
+        rc = 0; /* with the other phase's plan too much: the last one stays */
+    plan_free(p);
+    if (rc >= 0)
+        metrics_expect(g);
+    return rc;
+}
+
+static int rebalance_due(struct engine *g, struct error *e)
+{
+    int rc = 0;
+
+    for (int k = 0; k < PLAN_PHASES && rc >= 0; k++) {
+        uint64_t rows = g->computed_rows[k];
+
+        if (g->n_devices < 2 || !is_balanced(&g->spec[k]) || rows < g->rebalance_at[k])
+            continue;
+        g->rebalance_at[k] = rows + 2 * (rows > REBALANCE ? rows : REBALANCE);
+        rc = rebalance(g, (enum plan_phase)k, e);
+    }
+    return rc;
 }
 
 /* Moves blocks of a plan that are on devices this engine does not have to the CPU; returns how
@@ -612,7 +688,9 @@ static int apply_wanted(struct engine *g, struct error *e)
             g->wanted_spec[k] = NULL;
         }
     }
-    if (g->t.session_generated_tokens < g->replan_at)
+    if (rc >= 0 && !place_pending(g))
+        rc = rebalance_due(g, e);
+    if (rc < 0 || g->t.session_generated_tokens < g->replan_at)
         return rc;
     for (int k = 0; k < PLAN_PHASES && rc >= 0; k++)
         if (g->spec[k].planner && g->spec[k].planner->replans) {
@@ -700,6 +778,7 @@ int place_init(struct engine *g, struct error *e)
 void place_release(struct engine *g)
 {
     devices_async_poll(g, true);
+    costs_store(g);
     residency_free(g->residency);
     cost_model_free(g->cost_model);
     plan_free(g->in_force);
@@ -845,7 +924,7 @@ static int verdict_store(struct engine *g, const struct verdict *v, struct error
     int target = cost_model_input(g->cost_model)->target, rc;
     struct verdict_keys k;
 
-    keys_of(g, &k);
+    keys_of(g, target, &k);
     rc = cost_model_verdict_store(g->cost_model, g->config.cache_dir, g->slots[target].device, &k,
                                   v, e);
     g->computed_kept_ns = g->computed_ns;

@@ -562,6 +562,7 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
     if (rc == 0)
         rc = pass_heads(g, n, e);
     g->computed_ns += clock_now() - g->pass_ns;
+    g->computed_rows[phase] += (uint64_t)f->rows;
     for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
         if (parts[i].session->run.scores)
             rc = score_rows(parts[i].session, row, parts[i].rows, e);

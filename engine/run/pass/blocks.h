@@ -33,6 +33,10 @@ int blocks_cpu_experts(struct forward *f, int layer, struct error *e);
 int blocks_combine(struct forward *f, int layer, struct error *e);
 /* ns that the device's kernels have run since it was opened; 0: it does not tell. */
 uint64_t blocks_busy_ns(const struct device_slot *s);
+/* A job of a device was done: is it slow? Times and units as in struct slow_job; the CPU's never
+ * are. */
+void blocks_watch(struct forward *f, int device, enum slow_kind kind, int units, uint64_t start,
+                  uint64_t end, uint64_t waited);
 int blocks_wait(struct device_slot *s, int rc, struct error *e);
 /* A job of a device other than the CPU failed: reports it, and disables the device the second time.
  * 0: run the job on the CPU; ERR_DEVICE: continue from resume_at. */

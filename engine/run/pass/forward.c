@@ -260,8 +260,7 @@ static void strained(struct forward *f, int device, enum device_trouble trouble,
     snprintf(s->health.why, sizeof s->health.why, "%.300s", why);
 }
 
-/* A job of a device other than the CPU was done: is it slow? */
-static void watch(struct forward *f, int device, enum slow_kind kind, int units, uint64_t start,
+void blocks_watch(struct forward *f, int device, enum slow_kind kind, int units, uint64_t start,
                   uint64_t end, uint64_t waited)
 {
     struct device_slot *s = &f->slots[device];
@@ -408,11 +407,8 @@ int blocks_failed(struct forward *f, int device, const char *what, struct error 
 
 static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int blocks)
 {
-    if (f->rows == 1) {
-        c->ns += ns;
-        c->blocks += (uint64_t)blocks;
-        c->jobs++;
-    }
+    if (f->rows == 1)
+        job_cost_add(c, ns, blocks);
 }
 
 uint64_t blocks_busy_ns(const struct device_slot *s)
@@ -423,18 +419,18 @@ uint64_t blocks_busy_ns(const struct device_slot *s)
     return stats.busy_ns;
 }
 
-/* A device's job of one row took ns from its first launch to the end of the wait. busy: its
- * kernels' time before it. */
-static void count_handoff(struct forward *f, int d, uint64_t ns, uint64_t busy)
+/* A device's job of one row took ns from its first launch to the end of the wait, of which the host
+ * launched for launch_ns. busy: its kernels' time before it. */
+static void count_handoff(struct forward *f, int d, uint64_t ns, uint64_t launch_ns, uint64_t busy)
 {
     struct device_slot *s = &f->slots[d];
     uint64_t ran = d && f->rows == 1 ? blocks_busy_ns(s) - busy : 0;
 
     if (!ran || ran > ns)
         return;
-    s->handoff.ns += ns - ran;
-    s->handoff.blocks++;
-    s->handoff.jobs++;
+    job_cost_add(&s->handoff, ns - ran, 1);
+    /* a driver may compute while it is given the job */
+    job_cost_add(&s->launch, launch_ns < ns - ran ? launch_ns : ns - ran, 1);
 }
 
 /* Of the pass's rows; NULL: no adapter applies to any. */
@@ -548,14 +544,17 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
 
     for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
-        uint64_t busy = d && f->rows == 1 ? blocks_busy_ns(s) : 0, start = clock_now(), ns;
+        uint64_t busy = d && f->rows == 1 ? blocks_busy_ns(s) : 0, start = clock_now(), begun, ns,
+                 launch;
         int rc = blocks_kv_ensure(f, layer, d, e);
         bool audit = rc == 0 && audit_begins(f, d, layer), deferred;
 
+        begun = clock_now();
         if (audit)
-            start = clock_now();
+            start = begun;
         if (rc == 0)
             rc = s->ops->attention(s->device, &j, e);
+        launch = clock_now() - begun;
         deferred = f->deferred.n > 0;
         if (rc == 0) {
             struct error late;
@@ -569,10 +568,10 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         }
         if (rc == 0) {
             ns = clock_now() - start;
-            watch(f, d, SLOW_ATTENTION, 1, start, start + ns, deferred ? 0 : ns);
+            blocks_watch(f, d, SLOW_ATTENTION, 1, start, start + ns, deferred ? 0 : ns);
             count_cost(f, &s->attention, ns, 1);
             if (!f->deferred.n)
-                count_handoff(f, d, ns, busy);
+                count_handoff(f, d, ns, launch, busy);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
             blocks_rows_written(f, layer, d);
             return audit ? audited(f, d, audit_attention(&f->audit, d, &j), e) : 0;
@@ -797,7 +796,7 @@ static int pass_experts(struct forward *f, int layer, int d, struct error *e)
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0; /* 0: nothing to do, 1: running, -1: failed */
-    uint64_t start[DEVICE_MAX] = {0}, busy[DEVICE_MAX] = {0};
+    uint64_t start[DEVICE_MAX] = {0}, busy[DEVICE_MAX] = {0}, launch[DEVICE_MAX] = {0};
     uint64_t beside = 0; /* when the CPU's own were done */
     bool audit[DEVICE_MAX] = {false};
 
@@ -824,6 +823,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         busy[d] = f->rows == 1 ? blocks_busy_ns(s) : 0;
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
+        launch[d] = clock_now() - start[d];
         if (state[d] < 0)
             rc = job_failed(f, d, "experts", e);
     }
@@ -847,13 +847,13 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (state[d] == 1) {
             end = clock_now();
-            watch(f, d, SLOW_EXPERTS, f->n_groups[d], start[d], end,
-                  f->n_groups[0] ? end - beside : end - start[d]);
+            blocks_watch(f, d, SLOW_EXPERTS, f->n_groups[d], start[d], end,
+                         f->n_groups[0] ? end - beside : end - start[d]);
             beside = end; /* the next one may have been waiting */
             /* else it may have finished before the CPU: the time is unknown */
             if (!f->n_groups[0]) {
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
-                count_handoff(f, d, end - start[d], busy[d]);
+                count_handoff(f, d, end - start[d], launch[d], busy[d]);
             }
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
         }
@@ -1076,7 +1076,7 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
         rc = finish(s, s->ops->layers(s->device, &j, e), e);
     if (rc == 0) {
         if (!audit)
-            watch(f, d, SLOW_LAYERS, last - first, start, clock_now(), clock_now() - start);
+            blocks_watch(f, d, SLOW_LAYERS, last - first, start, clock_now(), clock_now() - start);
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
         for (int l = first; l < last; l++)
             blocks_rows_written(f, l, d);
@@ -1256,7 +1256,7 @@ static int run_head(struct forward *f, const float *x, const float *const *stren
         rc = finish(s, s->ops->head(s->device, &j, e), e);
         end = clock_now();
         if (rc == 0) {
-            watch(f, d, SLOW_HEAD, rows, start, end, end - start);
+            blocks_watch(f, d, SLOW_HEAD, rows, start, end, end - start);
             count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
             if (audit)

@@ -28,7 +28,7 @@ struct pipeline {
     struct flight {
         struct group *group; /* NULL: the device is idle */
         enum { MIXER, EXPERTS, LAYERS } kind;
-        uint64_t start, busy; /* ns; the device's kernels until then */
+        uint64_t start, given, busy; /* ns; the device's kernels until then */
     } flight[DEVICE_MAX];
     int failed; /* the device whose job failed; 0: none */
     const char *what;
@@ -166,13 +166,6 @@ static int entries_of(const struct group *g, int d)
     return n;
 }
 
-static void count(struct job_cost *c, uint64_t ns, int blocks)
-{
-    c->ns += ns;
-    c->blocks += (uint64_t)blocks;
-    c->jobs++;
-}
-
 /* What the job cost: the CPU's time, or the kernels' by the device's own clock. Whole layers are of
  * both kinds. */
 static void learn(struct pipeline *p, int d, const struct flight *j, const struct group *g)
@@ -183,9 +176,23 @@ static void learn(struct pipeline *p, int d, const struct flight *j, const struc
     if (!ns || j->kind == LAYERS)
         return;
     if (j->kind == MIXER)
-        count(&s->prompt_attention, ns, g->f->rows);
+        job_cost_add(&s->prompt_attention, ns, g->f->rows);
     else
-        count(&s->prompt_expert, ns, entries_of(g, d));
+        job_cost_add(&s->prompt_expert, ns, entries_of(g, d));
+}
+
+/* Is the device slow? Its job ended at `end`, which the CPU has waited for since `from`; so it has
+ * while it gave the job. A group is a copy of the pass, but the devices' slots are the engine's. */
+static void watch(const struct flight *j, const struct group *g, int d, uint64_t from, uint64_t end)
+{
+    uint64_t waited = end - from + j->given - j->start;
+
+    if (j->kind == MIXER)
+        blocks_watch(g->f, d, SLOW_ATTENTION, 1, j->start, end, waited);
+    else if (j->kind == EXPERTS)
+        blocks_watch(g->f, d, SLOW_EXPERTS, g->f->n_groups[d], j->start, end, waited);
+    else
+        blocks_watch(g->f, d, SLOW_LAYERS, g->last - g->layer, j->start, end, waited);
 }
 
 /* The device's job has ended. */
@@ -193,6 +200,7 @@ static int collect(struct pipeline *p, int d, struct error *e)
 {
     struct flight *j = &p->flight[d];
     struct group *g = j->group;
+    uint64_t from = clock_now();
     int rc = blocks_wait(&p->pass->slots[d], 0, e);
 
     j->group = NULL;
@@ -203,6 +211,7 @@ static int collect(struct pipeline *p, int d, struct error *e)
         return rc;
     }
     learn(p, d, j, g);
+    watch(j, g, d, from, clock_now());
     trace_span(p->pass->trace, traced(j), g->layer, d, j->start, clock_now());
     if (j->kind == MIXER)
         blocks_rows_written(g->f, g->layer, d);
@@ -225,6 +234,7 @@ static int sent(struct pipeline *p, struct group *g, int d, int kind, uint64_t s
     p->flight[d].group = g;
     p->flight[d].kind = kind;
     p->flight[d].start = start;
+    p->flight[d].given = clock_now();
     p->flight[d].busy = busy;
     g->on |= 1 << d;
     if (d)
@@ -326,7 +336,7 @@ static int own_experts(struct group *g, struct error *e)
     blocks_share_memory(g->f, g->layer, 0);
     start = clock_now();
     if ((rc = blocks_cpu_experts(g->f, g->layer, e)) == 0)
-        count(&g->f->slots[0].prompt_expert, clock_now() - start, entries_of(g, 0));
+        job_cost_add(&g->f->slots[0].prompt_expert, clock_now() - start, entries_of(g, 0));
     return rc;
 }
 

@@ -132,6 +132,9 @@ struct telemetry {
     struct device_stats devices[DEVICE_MAX];
     int audit; /* one job of a device in so many is audited; 0: none */
     struct device_health health[DEVICE_MAX];
+    /* what a job of one row takes beyond its kernels: until it is given, and from then on; typical,
+     * 0: not learnt */
+    uint64_t launch_ns[DEVICE_MAX], handoff_wait_ns[DEVICE_MAX];
     /* experts that stay on disk (slots 0: none), since the start; and recently: bytes a second
      * while the disk read, the share of requested experts that were in memory, and of the time that
      * computing waited for the disk */

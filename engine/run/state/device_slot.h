@@ -5,6 +5,7 @@
 
 #include "engine/device/device.h"
 #include "engine/run/report/device_health.h"
+#include "engine/run/state/job_cost.h"
 #include "engine/run/state/slow_device.h"
 
 #include <stdbool.h>
@@ -25,15 +26,13 @@ struct device_slot {
     int strains;
     /* Cost of single jobs in passes of one row, for planners: blocks computed, and in how many
      * jobs. */
-    struct job_cost {
-        uint64_t ns, blocks, jobs;
-    } attention, expert, head;
+    struct job_cost attention, expert, head;
     /* Likewise of prompts: rows, and rows of experts, that were computed in groups. On devices the
      * time that their kernels ran, by their own clock. */
     struct job_cost prompt_attention, prompt_expert;
     /* What such a job of a device took beyond its kernels: launches, copies and the wait, of jobs
-     * that the host waited for at once. */
-    struct job_cost handoff;
+     * that the host waited for at once; and the part of it in which the host launched. */
+    struct job_cost handoff, launch;
 };
 
 #endif
