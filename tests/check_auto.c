@@ -3,9 +3,11 @@
  * a plan for each phase, and what an interruption leaves. */
 #include "app/placement/auto.h"
 #include "app/setup/resolve.h"
+#include "engine/base/clock.h"
 #include "engine/placement/trial.h"
 #include "engine/placement/verdict.h"
 #include "engine/run/engine.h"
+#include "engine/run/internal.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
 
@@ -268,6 +270,84 @@ START_TEST(the_allowance)
 }
 END_TEST
 
+/* 2 % of what was computed, this run's and the earlier ones', all attempts together. */
+START_TEST(the_share_is_counted)
+{
+    const uint64_t piece = 40000000;
+    const char *cache = cache_of("share");
+    struct engine *g;
+    struct error e = {0};
+    uint64_t now = 0, spent = 0, computed = 0;
+    int attempts = 0;
+
+    fake_device_control(&(struct fake_control){.instant = true});
+    g = open_demo(cache, NULL);
+    fill(g);
+    for (int hours = 0; hours < 40; hours++) {
+        g->computed_ns += 100 * CLOCK_SECOND;
+        computed = g->computed_ns;
+        if (!engine_auto_due(g))
+            continue;
+        ck_assert_msg(engine_auto(g, crawl, &now, &e) == 0, "%s", e.text);
+        attempts++;
+        spent = engine_telemetry(g)->verdict.spent_ns;
+        ck_assert_uint_le(spent, (computed / TRIAL_SHARE > TRIAL_FIRST_NS ? computed / TRIAL_SHARE
+                                                                          : TRIAL_FIRST_NS) +
+                                     4 * piece * (uint64_t)attempts);
+        if (engine_telemetry(g)->verdict.decided)
+            break;
+    }
+    ck_assert_int_ge(attempts, 2); /* the first had too little */
+    ck_assert(engine_telemetry(g)->verdict.decided);
+    ck_assert(!engine_auto_due(g));
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
+/* Prompts that both sides read at the same time are expected to take less than on either. */
+START_TEST(prompts_are_expected_to_overlap)
+{
+    enum { LAYERS = 6, EXPERTS = 4 };
+    static uint64_t attention[LAYERS], experts[LAYERS * EXPERTS];
+    struct planner_input in = {.n_layers = LAYERS,
+                               .n_experts = EXPERTS,
+                               .n_experts_used = EXPERTS,
+                               .n_devices = 2,
+                               .target = 1,
+                               .attention_bytes = attention,
+                               .expert_bytes = experts,
+                               .head_bytes = 1};
+    struct trial_costs c = {.rows = 64, .layers = 4, .of_layers = LAYERS, .used = EXPERTS};
+    struct verdict v[2] = {{0}, {0}};
+    struct error e = {0};
+
+    for (int i = 0; i < LAYERS * EXPERTS; i++)
+        attention[i / EXPERTS] = experts[i] = 1000;
+    in.devices[0] = in.devices[1] =
+        (struct planner_device){.name = "one", .budget = PLANNER_NO_LIMIT, .head_can = true};
+    for (int side = 0; side < 2; side++) /* both sides alike, launches free */
+        for (int k = 0; k < PLAN_PHASES; k++)
+            for (int j = 0; j < TRIAL_JOBS; j++) {
+                struct trial_samples *t = &c.of[side][k][j];
+
+                for (t->n = 0; t->n < TRIAL_SAMPLES; t->n++)
+                    t->ns[t->n] = j == TRIAL_EXPERT ? 1e6 : j == TRIAL_HEAD ? 1 : 4e6;
+            }
+    c.complete = true;
+    for (int i = 0; i < 2; i++) {
+        c.pass_rows = i ? 512 : 64;
+        ck_assert_msg(verdict_decide(&v[i], &c, &in, &e) == 0, "%s", e.text);
+    }
+    for (int i = 0; i < 2; i++) /* one after the other nothing is gained, and never for a token */
+        ck_assert_str_eq(v[i].spec[PHASE_TOKENS], "cpu");
+    ck_assert_str_eq(v[0].spec[PHASE_PROMPT], "cpu");
+    ck_assert_str_ne(v[1].spec[PHASE_PROMPT], "cpu");
+    ck_assert_double_gt(v[1].gain[PHASE_PROMPT], 0.3);
+    ck_assert_double_lt(v[1].gain[PHASE_PROMPT], 1.001); /* at most twice as fast */
+}
+END_TEST
+
 /* A verdict made by hand: found again, and void with another driver or machine. */
 START_TEST(verdicts_are_kept_and_made_void)
 {
@@ -378,6 +458,8 @@ static Suite *suite(void)
     tcase_set_timeout(t, 240);
     tcase_add_test(t, a_device_that_wins);
     tcase_add_test(t, a_device_that_loses);
+    tcase_add_test(t, the_share_is_counted);
+    tcase_add_test(t, prompts_are_expected_to_overlap);
     tcase_add_test(t, a_named_plan_is_not_measured);
     tcase_add_test(t, an_interruption_leaves_all_as_it_was);
     tcase_add_loop_test(t, time_is_bounded, 0, 2);

@@ -381,6 +381,38 @@ START_TEST(jsonl_sql_and_markdown)
 }
 END_TEST
 
+/* Where the machine tells, a row says what a token costs; else there is no figure, not a zero. */
+START_TEST(energy_is_in_every_format)
+{
+    static const struct {
+        enum report_format format;
+        const char *known, *unknown;
+    } all[] = {{REPORT_MD, "| 0.25 J a token, 12.5 W |", "|  |"},
+               {REPORT_JSON, "\"joules_a_token\": 0.25", "\"joules_a_token\": null"},
+               {REPORT_CSV, "\"0.25", NULL}};
+    struct bench_result r;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *text;
+
+        fill(&r, 0, 16, 100, 0.01);
+        r.arm[0] = r.remark[0] = 0;
+        r.disturbed = false;
+        r.joules_a_token = 0.25;
+        r.watts = 12.5;
+        text = written(all[i].format, &r, 1);
+        ck_assert_msg(strstr(text, all[i].known) != NULL, "%s", text);
+        free(text);
+        r.joules_a_token = r.watts = NAN;
+        text = written(all[i].format, &r, 1);
+        ck_assert_ptr_null(strstr(text, all[i].known));
+        ck_assert_msg(!all[i].unknown || strstr(text, all[i].unknown), "%s", text);
+        free(text);
+        bench_result_release(&r);
+    }
+}
+END_TEST
+
 static const char *report(const char *name, const char *text)
 {
     static char path[2][400];
@@ -906,6 +938,7 @@ static Suite *suite(void)
     tcase_add_test(t, csv_begins_with_their_columns);
     tcase_add_test(t, json_is_an_array_with_their_names_and_figures);
     tcase_add_test(t, jsonl_sql_and_markdown);
+    tcase_add_test(t, energy_is_in_every_format);
     tcase_add_test(t, memory_is_read_between_samples);
     tcase_add_test(t, a_share_is_of_the_memory_around_it);
     tcase_add_test(t, reports_are_compared);

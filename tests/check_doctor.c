@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char root[256];
 static struct error e;
@@ -58,6 +59,8 @@ static void machine(const char *name)
                                 "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
                                 "31 22 0:30 / /home rw,nosuid - ext4 /dev/sda2 rw\n"
                                 "32 22 0:31 / /tmp rw,nosuid,noexec shared:1 - tmpfs tmpfs rw\n");
+    put("/sys/class/powercap/intel-rapl:0/name", "package-0\n");
+    put("/sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n");
     put("/proc/loadavg", "0.10 0.20 0.30 1/100 1234\n");
     put("/sys/devices/system/cpu/online", "0-1\n");
     put("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
@@ -171,6 +174,26 @@ START_TEST(a_good_machine_has_nothing_to_mend)
     expect("memory speed", DOCTOR_OK, "60.0 GB/s of 89.6 GB/s (2 modules of DDR5", NULL);
     d.measures.memory_rate = 30e9;
     expect("memory speed", DOCTOR_WARN, "30.0 GB/s of 89.6 GB/s", "one module in each channel");
+}
+END_TEST
+
+START_TEST(energy_that_cannot_be_read_has_a_remedy)
+{
+    char path[600];
+
+    machine("energy");
+    expect("energy", DOCTOR_OK, "the processor's counters are readable", NULL);
+    snprintf(path, sizeof path, "%s/sys/class/powercap/intel-rapl:0/energy_uj", root);
+    if (geteuid() != 0) { /* root reads them all */
+        ck_assert_int_eq(chmod(path, 0), 0);
+        expect("energy", DOCTOR_NOTE, "N/A: only root may read", "let everybody read them");
+        ck_assert_str_eq(nth("energy", 0)->command,
+                         "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj");
+    }
+    ck_assert_int_eq(unlink(path), 0);
+    expect("energy", DOCTOR_NOTE, "sudo modprobe intel_rapl_msr", NULL);
+    put("/sys/class/drm/card1/device/hwmon/hwmon4/energy1_input", "2000000\n");
+    expect("energy", DOCTOR_NOTE, "a GPU's are readable", NULL);
 }
 END_TEST
 
@@ -622,6 +645,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_good_machine_has_nothing_to_mend);
+    tcase_add_test(t, energy_that_cannot_be_read_has_a_remedy);
     tcase_add_test(t, modules_that_are_not_listed_are_not_guessed);
     tcase_add_test(t, no_table_of_the_firmware_is_trusted);
     tcase_add_test(t, a_laptop_saves_power);

@@ -197,6 +197,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
     memset(mine, 0, b->n_arms * sizeof *mine);
     r->n_results += b->n_arms;
     memset(b->load, 0, b->n_arms * sizeof *b->load);
+    memset(b->energies, 0, b->n_arms * sizeof *b->energies);
     for (size_t i = 0; i < b->n_arms; i++) {
         series_clear(&b->token_ms[i]);
         usage_clear(&b->arms[i].usage);
@@ -300,6 +301,8 @@ static void release(struct run *r)
     mem_free(r->tests);
     mem_free(b->token_ms);
     mem_free(b->load);
+    mem_free(b->energies);
+    energy_free(b->energy);
     mem_free(b->logits);
     mem_free(b->text);
     system_free(b->system);
@@ -319,8 +322,10 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     b->system = system_new("");
     b->token_ms = mem_alloc(b->n_arms, sizeof *b->token_ms);
     b->load = mem_alloc(b->n_arms, sizeof *b->load);
+    b->energy = energy_new("");
+    b->energies = mem_alloc(b->n_arms, sizeof *b->energies);
     b->logits = mem_alloc((size_t)info->model->hp.n_vocab, sizeof *b->logits);
-    if (!b->system || !b->token_ms || !b->load || !b->logits)
+    if (!b->system || !b->token_ms || !b->load || !b->energies || !b->logits)
         return error_set(e, ERR_MEMORY, "out of memory for the benchmark");
     for (size_t i = 1; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->model->hp.n_vocab != info->model->hp.n_vocab)
@@ -422,6 +427,15 @@ static void warn_disturbed(const struct run *r)
                 r->n_results, r->results[worst].remark);
 }
 
+/* The table has no column for what most machines hide. */
+static void tell_energy(const struct run *r)
+{
+    const char *why = r->b.energy ? energy_why(r->b.energy) : "";
+
+    if (*why)
+        fprintf(stderr, "moetop: energy: N/A: %s\n", why);
+}
+
 static int verify_passes(struct run *r, struct options *o, struct error *e)
 {
     int depth = r->tests[0].n_depth, rc;
@@ -465,8 +479,10 @@ int bench_mode_run(struct options *o, struct error *e)
                          &r.n_results, e);
     else if (rc == 0)
         rc = run_tests(&r, o, e);
-    if (rc == 0)
+    if (rc == 0) {
         warn_disturbed(&r);
+        tell_energy(&r);
+    }
     if (rc == 0 && o->bench_output)
         rc = report_file(o->bench_output, put_report, &r, e);
     if (rc == 0 && o->plot)

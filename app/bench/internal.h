@@ -4,6 +4,7 @@
 #ifndef APP_BENCH_INTERNAL_H
 #define APP_BENCH_INTERNAL_H
 
+#include "app/common/energy.h"
 #include "app/common/machine_load.h"
 #include "app/bench/result.h"
 #include "app/bench/routing.h"
@@ -58,7 +59,17 @@ struct bench {
     struct series *token_ms;
     struct system_sample before; /* at the start of the current repetition */
     struct machine_load *load;
+    struct energy *energy; /* NULL: no memory */
+    struct energy_reading energy_before;
+    struct bench_energy {
+        double joules[ENERGY_SOURCES], seconds; /* NAN: not readable */
+        long tokens;
+    } * energies;
 };
+
+/* Around the counted part of a repetition, of so many tokens: what the machine did meanwhile. */
+void bench_load_begin(struct bench *b);
+void bench_load_end(struct bench *b, size_t arm, int tokens);
 
 /* parallel.c: like bench_once, of several texts. */
 int bench_once_parallel(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed,

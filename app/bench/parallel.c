@@ -106,13 +106,13 @@ int bench_once_parallel(struct bench *b, size_t arm, const struct bench_test *t,
     if (rc == 0 && b->counting)
         rc = begin_count(a, t, e);
     if (counted)
-        machine_load_begin(b->system, &b->before);
+        bench_load_begin(b);
     start = clock_now();
     if (rc == 0)
         rc = measure(b, arm, t, s, ids, seed, counted, e);
     *ns = (double)(clock_now() - start);
     if (counted)
-        machine_load_end(b->system, &b->before, &b->load[arm]);
+        bench_load_end(b, arm, (t->n_prompt + t->n_gen) * t->parallel);
     engine_observe(a->g, NULL, NULL);
     mem_free(a->chosen);
     a->chosen = NULL;

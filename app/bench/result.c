@@ -96,7 +96,9 @@ enum column_type { TEXT, INT, REAL, BOOL };
     X(REAL, experts_imbalance, r->experts_imbalance) \
     X(BOOL, disturbed, r->disturbed)                 \
     X(TEXT, remark, r->remark)                       \
-    X(INT, n_parallel, r->n_parallel > 1 ? r->n_parallel : 1)
+    X(INT, n_parallel, r->n_parallel > 1 ? r->n_parallel : 1) \
+    X(REAL, joules_a_token, r->joules_a_token) \
+    X(REAL, watts, r->watts)
 /* clang-format on */
 
 struct column {
@@ -248,7 +250,7 @@ void bench_write_begin(FILE *f, enum report_format format)
 
 static void put_markdown(FILE *f, const struct bench_result *r, const struct series_figures *rates)
 {
-    char name[128], test[128], model[200], roof[24] = "", arm[96], routing[48];
+    char name[128], test[128], model[200], roof[24] = "", arm[96], routing[48], energy[64] = "";
 
     bench_test_name(r, name, sizeof name);
     /* a prompt, printed completely in the other formats */
@@ -261,11 +263,14 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
     snprintf(arm, sizeof arm, "%.60s", r->placement);
     snprintf(routing, sizeof routing, "%s%s", r->routing_imposed ? "routing imposed: " : "",
              r->routing_imposed ? r->routing : "");
+    if (r->joules_a_token > 0) /* not NAN */
+        snprintf(energy, sizeof energy, "%.3g J a token, %.3g W%s", r->joules_a_token, r->watts,
+                 r->arm[0] || routing[0] || r->remark[0] || r->disturbed ? "; " : "");
     fprintf(f,
             "| %-30s | %6.2f GiB | %8.2f B | %-10s | %7d | %-16s | %15s | %10.2f ± %.2f | %11s | "
-            "%s%s%s%s%s%s |\n",
+            "%s%s%s%s%s%s%s |\n",
             model, (double)r->model_size / (1024.0 * 1024 * 1024), (double)r->model_n_params * 1e-9,
-            r->backends, r->n_threads, arm, test, rates->mean, rates->sd, roof, r->arm,
+            r->backends, r->n_threads, arm, test, rates->mean, rates->sd, roof, energy, r->arm,
             r->arm[0] && (r->remark[0] || routing[0]) ? "; " : "", routing,
             routing[0] && r->remark[0] ? "; " : "", r->remark,
             r->disturbed && !r->remark[0] ? "disturbed" : "");

@@ -39,6 +39,8 @@ struct bench_result {
     /* CPUs' worth of this process, of all others; NAN: unknown */
     double cpu_use, others_use, mhz;
     uint64_t read_bytes, write_bytes, read_calls, write_calls;
+    /* of processor and GPU together, prompts' tokens counted too; NAN: not readable */
+    double joules_a_token, watts;
     /* share of all experts used; maximum over mean, averaged over the layers; 0: not counted */
     double experts_seen, experts_imbalance;
     bool routing_imposed; /* experts were not chosen by the router */

@@ -57,6 +57,40 @@ static int eval(const struct bench *b, const struct bench_arm *a, int from, int 
     return rc;
 }
 
+void bench_load_begin(struct bench *b)
+{
+    if (b->energy)
+        energy_read(b->energy, &b->energy_before);
+    machine_load_begin(b->system, &b->before);
+}
+
+void bench_load_end(struct bench *b, size_t arm, int tokens)
+{
+    struct bench_energy *x = &b->energies[arm];
+    struct energy_reading now;
+
+    machine_load_end(b->system, &b->before, &b->load[arm]);
+    if (!b->energy)
+        return;
+    energy_read(b->energy, &now);
+    for (int i = 0; i < ENERGY_SOURCES; i++)
+        x->joules[i] += now.joules[i] - b->energy_before.joules[i];
+    x->seconds += (double)(now.time_ns - b->energy_before.time_ns) * 1e-9;
+    x->tokens += tokens;
+}
+
+/* Processor and GPU together; what is not readable is not counted. */
+static void describe_energy(const struct bench_energy *x, struct bench_result *r)
+{
+    double sum = NAN;
+
+    for (int i = 0; i < ENERGY_SOURCES; i++)
+        if (!isnan(x->joules[i]))
+            sum = (isnan(sum) ? 0 : sum) + x->joules[i];
+    r->joules_a_token = x->tokens && x->seconds > 0 ? sum / (double)x->tokens : NAN;
+    r->watts = x->tokens && x->seconds > 0 ? sum / x->seconds : NAN;
+}
+
 int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted,
                double *ns, struct error *e)
 {
@@ -81,7 +115,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
         engine_observe(g, count_batch, a);
     }
     if (counted)
-        machine_load_begin(b->system, &b->before);
+        bench_load_begin(b);
     start = clock_now();
     if (t->n_prompt)
         rc = eval(b, a, t->n_depth, t->n_prompt, seed, true, e);
@@ -95,7 +129,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     }
     *ns = (double)(clock_now() - start);
     if (counted)
-        machine_load_end(b->system, &b->before, &b->load[arm]);
+        bench_load_end(b, arm, t->n_prompt + t->n_gen);
     engine_observe(g, NULL, NULL);
     engine_session_rewind(g, t->n_depth);
     return rc < 0 ? rc : signals_check(e);
@@ -230,5 +264,6 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
             /* the driver's own threads may wait for ours: that says nothing about other programs */
             b->load[arm].delay_s = 0;
     describe_load(&b->load[arm], r);
+    describe_energy(&b->energies[arm], r);
     describe_use(&a->usage, r);
 }

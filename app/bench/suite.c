@@ -58,6 +58,7 @@ static int add_results(struct suite *s, size_t *first, struct error *e)
     memset(*s->results + *first, 0, 2 * n * sizeof **s->results);
     *s->n += 2 * n;
     memset(b->load, 0, n * sizeof *b->load);
+    memset(b->energies, 0, n * sizeof *b->energies);
     for (size_t i = 0; i < n; i++)
         series_clear(&b->token_ms[i]);
     return 0;
@@ -85,9 +86,9 @@ static int measure_turn(struct suite *s, size_t arm, const char *prompt,
     struct turn_done_event done;
     int rc;
 
-    machine_load_begin(b->system, &b->before);
+    bench_load_begin(b);
     rc = one_turn(s, arm, prompt, &b->token_ms[arm], &done, e);
-    machine_load_end(b->system, &b->before, &b->load[arm]);
+    bench_load_end(b, arm, rc < 0 ? 0 : done.prompt_tokens + done.completion_tokens);
     if (rc < 0)
         return rc;
     read->n_prompt = done.prompt_tokens;

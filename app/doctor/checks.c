@@ -15,6 +15,7 @@ static const struct {
     {"clock", doctor_check_clock},
     {"limits", doctor_check_limits},
     {"load", doctor_check_load},
+    {"energy", doctor_check_energy},
     {"memory speed", doctor_check_memory_speed},
     {"huge pages", doctor_check_huge_pages},
     {"memory nodes", doctor_check_nodes},

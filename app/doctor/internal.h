@@ -29,6 +29,7 @@ void doctor_check_processor(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_limits(struct doctor *d);
 void doctor_check_load(struct doctor *d);
+void doctor_check_energy(struct doctor *d);
 void doctor_check_memory_speed(struct doctor *d);
 void doctor_check_huge_pages(struct doctor *d);
 void doctor_check_nodes(struct doctor *d);

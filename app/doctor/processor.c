@@ -2,10 +2,12 @@
  * else uses it. */
 #include "app/doctor/internal.h"
 
+#include "app/common/energy.h"
 #include "app/common/system_sample.h"
 
 #include "engine/base/control_group.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,4 +242,29 @@ void doctor_check_load(struct doctor *d)
                     "%.1f programs want %d CPU%s: every figure here is too low", load, n,
                     n == 1 ? "" : "s");
     doctor_remedy(f, "", "stop the other programs, or measure when they are done (top)");
+}
+
+/* Whether the machine tells what an answer costs, which --stats, --bench and --compare print. */
+void doctor_check_energy(struct doctor *d)
+{
+    static const char cut[] = ": sudo chmod ";
+    struct energy *g = energy_new(d->place.root);
+    struct energy_reading now;
+    const char *why = g ? energy_why(g) : "", *remedy = strstr(why, cut);
+    struct doctor_finding *f;
+
+    if (!g)
+        return;
+    energy_read(g, &now);
+    if (!*why) {
+        doctor_find(d, DOCTOR_OK, "energy", "the processor's counters are readable%s",
+                    isnan(now.joules[ENERGY_GPU]) ? "" : ", and a GPU's");
+    } else {
+        f = doctor_find(d, DOCTOR_NOTE, "energy", "N/A: %.*s%s",
+                        remedy ? (int)(remedy - why) : (int)strlen(why), why,
+                        isnan(now.joules[ENERGY_GPU]) ? "" : "; a GPU's are readable");
+        if (remedy)
+            doctor_remedy(f, remedy + 2, "let everybody read them, until the next start:");
+    }
+    energy_free(g);
 }

@@ -363,6 +363,7 @@ int trial_measure(struct trial_costs *c, const struct trial_run *r, struct error
 
     c->used = r->input->n_experts_used < USED_MOST ? r->input->n_experts_used : USED_MOST;
     c->of_layers = r->input->n_layers;
+    c->pass_rows = r->max_rows;
     choose_layers(&s);
     if (!c->layers)
         rc = error_set(e, ERR_DEVICE, "%s computes no layer of this model",
@@ -399,7 +400,10 @@ static double cost(const struct trial_samples *t, bool raised)
 void trial_input(const struct trial_costs *c, const struct planner_input *in, enum plan_phase phase,
                  int step, struct planner_input *out)
 {
+    bool overlaps = phase == PHASE_PROMPT && c->pass_rows >= PLANNER_OVERLAP && c->rows > 0;
+
     *out = *in;
+    out->prompt_rows = overlaps ? c->pass_rows : 0;
     for (int side = 0; side < 2; side++) {
         struct planner_device *d = &out->devices[side ? in->target : 0];
         double t[TRIAL_JOBS], calls = 1;
@@ -423,5 +427,8 @@ void trial_input(const struct trial_costs *c, const struct planner_input *in, en
         if (phase == PHASE_PROMPT && c->used && in->n_experts > c->used)
             calls = (double)in->n_experts / c->used; /* all experts of a layer have rows */
         d->expert_ns *= calls;
+        d->launch_ns = d->launch_ns < d->handoff_ns ? d->launch_ns : d->handoff_ns;
+        d->prompt_attention_ns = overlaps ? d->attention_ns / c->rows : 0;
+        d->prompt_expert_ns = overlaps ? d->expert_ns / c->rows : 0;
     }
 }

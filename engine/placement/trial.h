@@ -32,6 +32,7 @@ struct trial_samples {
 struct trial_costs {
     struct trial_samples of[2][PLAN_PHASES][TRIAL_JOBS];
     int rows, layers, of_layers; /* sampled on the device */
+    int pass_rows;               /* of a prompt's pass: -ub */
     int used;                    /* experts of a sample */
     uint64_t bytes, ns;          /* copied; measured in all */
     bool complete;               /* every job has enough samples */
@@ -57,8 +58,9 @@ struct trial_run {
 int trial_measure(struct trial_costs *c, const struct trial_run *r, struct error *e);
 
 /* The input with these costs instead of its own, for planner_run and planner_token_ns: of a token,
- * or of `rows` rows of a prompt, whose experts are counted as `used` jobs. step: -1, or the number
- * of a cost that is raised by its standard error (0 .. TRIAL_STEPS - 1). */
+ * or of `rows` rows of a prompt, whose experts are counted as `used` jobs; of a pass of pass_rows
+ * whose groups overlap, by the costs of a row (prompt_rows), if it has PLANNER_OVERLAP or more.
+ * step: -1, or the number of a cost that is raised by its standard error (0 .. TRIAL_STEPS - 1). */
 #define TRIAL_STEPS (2 * TRIAL_JOBS)
 void trial_input(const struct trial_costs *c, const struct planner_input *in, enum plan_phase phase,
                  int step, struct planner_input *out);

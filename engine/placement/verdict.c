@@ -28,6 +28,7 @@ static void predict(const struct trial_costs *c, const struct planner_input *in,
 
     trial_input(c, in, phase, -1, &with);
     *ns = planner_token_ns(&with, p);
+    rows = with.prompt_rows ? with.prompt_rows : rows;
     for (int step = 0; step < TRIAL_STEPS; step++) {
         double d;
 
