@@ -90,9 +90,10 @@ static void tell(void *ctx, const char *line)
 /* --json is short for --report-json -. */
 static int choose_json(struct options *o, struct error *e)
 {
-    if (!o->fit && !o->doctor && !o->routing_report.n && !(o->analyze && *o->analyze))
+    if (!o->fit && !o->doctor && !o->routing_report.n && !o->ablate && !(o->analyze && *o->analyze))
         return error_set(e, ERR_USAGE,
-                         "--json goes with --fit, --analyze, --doctor or --routing-report");
+                         "--json goes with --fit, --analyze, --doctor, --routing-report or "
+                         "--ablate");
     if (o->report_json && strcmp(o->report_json, "-"))
         return error_set(e, ERR_USAGE,
                          "--json prints what --report-json %s would write into that file; leave "

@@ -108,7 +108,7 @@ static const struct {
      "grep -q '^  moetop -hf ' $T/doctor && exit $s",
      1, "findings is bad"},
     {"$M --doctor >/dev/full", 5, "No space left on device"},
-    {"$M --json -p x", 2, "--json goes with --fit, --analyze, --doctor or --routing-report"},
+    {"$M --json -p x", 2, "--json goes with --fit, --analyze, --doctor, --routing-report or --abl"},
     {"$M --doctor --json --report-json $T/d.json", 2, "leave one of the two away"},
     {"$M -p x --override-kv temp", 2, "--override-kv: 'temp' is no override; write KEY=TYPE:VALUE"},
     {"$M -p x --override-kv general.architecture=str:strange,*.block_count=int:2", 3,

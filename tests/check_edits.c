@@ -10,6 +10,7 @@
 #include "gpu/opencl.h"
 #include "tests/support.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -468,6 +469,86 @@ START_TEST(both_answers)
 }
 END_TEST
 
+/* ---- ablation ---- */
+
+static double number(const char *file, const char *key)
+{
+    json_t *o = json_load_file(file, 0, NULL);
+    double v = json_number_value(json_object_get(o, key));
+
+    ck_assert_ptr_nonnull(o);
+    json_decref(o);
+    return v;
+}
+
+/* A cell is the difference of two runs of --perplexity, one of them with the expert off. */
+START_TEST(a_cell_is_two_perplexities)
+{
+    char path[100];
+    json_t *o;
+    double base, other;
+
+    ck_assert_int_eq(sh("$M --perplexity default -c 128 --chunks 4 --ablate layer:3 --report-json "
+                        "a.json --report-html a.html >out 2>err && grep -q '<svg' a.html"),
+                     0);
+    ck_assert_int_eq(sh("$M --perplexity default -c 128 --chunks 4 --quality-json p.json >out "
+                        "2>err"),
+                     0);
+    snprintf(path, sizeof path, "%s/p.json", folder);
+    base = log(number(path, "perplexity"));
+    snprintf(path, sizeof path, "%s/a.json", folder);
+    o = json_load_file(path, 0, NULL);
+    ck_assert_uint_eq(json_array_size(json_object_get(o, "cells")), 16);
+    ck_assert_double_eq_tol(json_number_value(json_object_get(o, "base")), base, 1e-9);
+    for (size_t i = 0; i < 16; i += 5) {
+        const json_t *c = json_array_get(json_object_get(o, "cells"), i);
+        double loss = json_number_value(json_object_get(c, "loss"));
+
+        ck_assert_int_eq(sh("echo '[off L3/E%d]' >c.yaml; $M --perplexity default -c 128 --chunks "
+                            "4 --expert-edit c.yaml --quality-json c.json >out 2>err",
+                            (int)json_integer_value(json_object_get(c, "expert"))),
+                         0);
+        snprintf(path, sizeof path, "%s/c.json", folder);
+        other = log(number(path, "perplexity"));
+        ck_assert_double_eq_tol(loss, other - base, 1e-9);
+        ck_assert(json_number_value(json_object_get(c, "low")) <= loss);
+        ck_assert(json_number_value(json_object_get(c, "high")) >= loss);
+    }
+    json_decref(o);
+    for (int i = 0; i < 2; i++) {
+        const char *python = i ? "/work/venv/bin/python" : "python3";
+
+        if (sh("%s -c 'import numpy' 2>err", python) == 0)
+            ck_assert_int_eq(sh("%s '%s' a.json >out", python, support_path("tools/ablation.py")),
+                             0);
+    }
+}
+END_TEST
+
+START_TEST(questions_are_ablated)
+{
+    ck_assert_int_eq(sh("printf '%%s\\n' '{\"question\":\"Once upon a time there was "
+                        "a\",\"options\":[\"fox\",\"the\"],\"answer\":0}' '{\"question\":\"She was "
+                        "very\",\"options\":[\"of\",\"happy\",\"park\"],\"answer\":1}' >q.jsonl"),
+                     0);
+    ck_assert_int_eq(sh("$M --choices q.jsonl --ablate all --report-html a.svg --json >a.json "
+                        "2>err && grep -q '^<svg' a.svg"),
+                     0);
+    ck_assert_int_eq(sh("test $(grep -c '\"right\"' a.json) = 129"), 0);
+}
+END_TEST
+
+START_TEST(ablation_is_refused)
+{
+    static const char *const args[] = {"all", "layer:9 --perplexity default",
+                                       "layer:x --perplexity default",
+                                       "all --perplexity default --choices q.jsonl"};
+
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++)
+        ck_assert_int_eq(sh("$M --ablate %s >out 2>err", args[i]), 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("edits");
@@ -490,6 +571,9 @@ int main(void)
     tcase_add_test(bits, stored_states_are_apart);
     tcase_add_test(bits, the_trace_obeys);
     tcase_add_test(bits, refused);
+    tcase_add_test(bits, a_cell_is_two_perplexities);
+    tcase_add_test(bits, questions_are_ablated);
+    tcase_add_test(bits, ablation_is_refused);
     suite_add_tcase(s, bits);
     tcase_add_loop_test(sessions, each_session_has_its_own, 0, sizeof models / sizeof *models);
     tcase_add_test(sessions, both_answers);

@@ -1,9 +1,10 @@
 /* --choices: multiple-choice questions; the model's answer is the most probable option. An option's
  * score is its log-probability after the question; the normalised one is divided by its bytes, as
  * in lm-evaluation-harness. */
-#include "app/quality/quality.h"
+#include "app/quality/choices.h"
 
 #include "app/common/signals.h"
+#include "app/quality/quality.h"
 #include "app/quality/score.h"
 #include "app/setup/test_text.h"
 #include "engine/base/json.h"
@@ -132,6 +133,91 @@ static int score_option(struct engine *g, int bos, const char *question, const c
     return rc;
 }
 
+static int score_options(struct engine *g, int bos, const struct question *q, double *scores,
+                         struct error *e)
+{
+    int rc = 0;
+
+    for (int i = 0; i < q->n && rc == 0; i++)
+        rc = score_option(g, bos, q->text, json_string_value(json_array_get(q->options, (size_t)i)),
+                          &scores[i], e);
+    return rc;
+}
+
+/* ---- asked more than once ---- */
+
+struct choice_list {
+    json_t **roots; /* which the questions point into */
+    struct question *all;
+    size_t n;
+};
+
+static int add_line(void *ctx, const char *line, size_t size, int number, struct error *e)
+{
+    struct choice_list *l = ctx;
+    json_t *root = json_read(line, size, "the line", e);
+
+    if (!root)
+        return ERR_INPUT;
+    if (!MEM_FIT(l->roots, l->n + 1) || !MEM_FIT(l->all, l->n + 1)) {
+        json_decref(root);
+        return error_set(e, ERR_MEMORY, "out of memory for the questions");
+    }
+    l->roots[l->n] = root;
+    l->all[l->n] = (struct question){0};
+    return read_question(root, &l->all[l->n++], e);
+}
+
+int choices_read(struct choice_list **out, const char *text, size_t size, struct error *e)
+{
+    struct choice_list *l = mem_alloc(1, sizeof *l);
+    int rc = l ? score_lines("questions", text, size, add_line, l, e)
+               : error_set(e, ERR_MEMORY, "out of memory for the questions");
+
+    *out = NULL;
+    if (rc < 0)
+        choices_free(l);
+    else
+        *out = l;
+    return rc;
+}
+
+void choices_free(struct choice_list *l)
+{
+    if (!l)
+        return;
+    for (size_t i = 0; i < l->n; i++)
+        json_decref(l->roots[i]);
+    mem_free(l->roots);
+    mem_free(l->all);
+    mem_free(l);
+}
+
+int choices_count(const struct choice_list *l)
+{
+    return (int)l->n;
+}
+
+int choices_ask(const struct choice_list *l, int i, struct engine *g, int bos, double *surprise,
+                bool *right, struct error *e)
+{
+    const struct question *q = &l->all[i];
+    double scores[OPTIONS], sum = 0.0;
+    int rc = score_options(g, bos, q, scores, e), best = 0;
+
+    if (rc < 0)
+        return rc;
+    for (int k = 1; k < q->n; k++)
+        best = scores[k] > scores[best] ? k : best;
+    for (int k = 0; k < q->n; k++)
+        sum += exp(scores[k] - scores[best]);
+    *surprise = log(sum) + scores[best] - scores[q->answer];
+    *right = best == q->answer;
+    return 0;
+}
+
+/* ---- --choices ---- */
+
 struct tally {
     struct engine *g;
     int bos;
@@ -143,15 +229,14 @@ struct tally {
 static int answer(struct tally *t, const struct question *q, struct error *e)
 {
     double best = -DBL_MAX, best_normalised = -DBL_MAX;
-    int chosen = 0, normalised = 0, rc = 0;
+    double all[OPTIONS] = {0};
+    int chosen = 0, normalised = 0, rc = score_options(t->g, t->bos, q, all, e);
     json_t *scores = json_array();
 
     for (int i = 0; i < q->n && rc == 0; i++) {
-        const json_t *option = json_array_get(q->options, (size_t)i);
-        double score, each;
+        double score = all[i],
+               each = score / (double)json_string_length(json_array_get(q->options, (size_t)i));
 
-        rc = score_option(t->g, t->bos, q->text, json_string_value(option), &score, e);
-        each = score / (double)json_string_length(option);
         if (score > best) {
             best = score;
             chosen = i;

@@ -1,5 +1,5 @@
 /* How well a model predicts: --perplexity of a text or of the lines of a file, --kl-divergence from
- * another setting, --price of lossy ones, --choices; and activation statistics on a text, for
+ * another setting, --price of lossy ones, --choices, --ablate of every expert; and activation statistics on a text, for
  * --quantize. Main thread, synchronous engine. Results on stdout, and as JSON with --quality-json.
  */
 #ifndef APP_QUALITY_QUALITY_H
@@ -18,6 +18,8 @@ bool divergence_wanted(const struct options *o);
 int divergence_run(struct options *o, struct error *e);
 bool price_wanted(const struct options *o);
 int price_run(struct options *o, struct error *e);
+bool ablate_wanted(const struct options *o);
+int ablate_run(struct options *o, struct error *e);
 bool choices_wanted(const struct options *o);
 int choices_run(struct options *o, struct error *e);
 /* The importance matrix of `model` on the text of --imatrix-text, written to `out`; a line on
