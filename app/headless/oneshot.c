@@ -4,6 +4,7 @@
 
 #include "app/connect/answer.h"
 #include "app/headless/tool_talk.h"
+#include "app/lab/lens_dump.h"
 #include "app/mcp/telling.h"
 #include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
@@ -334,6 +335,8 @@ static int local_run(struct options *o, struct error *e)
         rc = tell_loss(a.engine, &a.done, e);
     if ((o->experts_used > 0 || o->experts_weight > 0) && rc >= 0)
         rc = tell_fewer(a.engine, &a.done, e);
+    if (o->lens && rc >= 0)
+        rc = lens_dump(a.engine, a.done.prompt_tokens, o->lens_swaps, o->lens, e);
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));

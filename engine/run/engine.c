@@ -494,6 +494,24 @@ bool engine_idle_step(struct engine *g)
     return (!g->busy && disk_sessions_step(g, true)) || place_pending(g);
 }
 
+int engine_routing_hooks_set(struct engine *g, const struct routing_hooks *h, struct error *e)
+{
+    int rc;
+
+    routing_tap_release(g);
+    g->config.routing = h;
+    if ((rc = routing_tap_open(g, e)) < 0) {
+        routing_tap_release(g);
+        g->config.routing = NULL;
+        return rc;
+    }
+    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i])
+            engine_session_forget(g->sessions[i]);
+    return 0;
+}
+
 void engine_counting_set(struct engine *g, bool on)
 {
     if (!on && !g->uncounted)

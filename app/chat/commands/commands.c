@@ -140,9 +140,9 @@ static const struct chat_command table[] = {
      "KV cache type from here on: f32, f16 or q8_0 (KEYS VALUES: one for each); undo: as at the "
      "start; the loss of a lossy type is shown after the next answer",
      chat_kv, NULL},
-    {"/routing-trace", "", "[FILE|off]",
+    {"/routing-trace", "", "FILE",
      "record which experts every token chooses from here on (.jsonl or .safetensors); scores FILE: "
-     "with the router's scores, too; off: end the trace",
+     "with the router's scores, too; off: end the trace; without a name: whether one is recorded",
      chat_routing_trace, chat_complete_files},
     {"/place", "", "[NAME|FILE]",
      "switch the placement; prompt NAME: that of prompts, prompt same: the tokens' again; save "

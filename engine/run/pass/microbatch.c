@@ -63,7 +63,7 @@ int microbatch_count(struct forward *f)
 {
     int n = f->rows / MICROBATCH_ROWS, most = divided(f) ? 2 : FORWARD_MICROBATCHES;
 
-    if (n < 2 || f->n_devices < 2 || f->model->cache || f->imposed || f->kept_scores ||
+    if (n < 2 || f->n_devices < 2 || f->model->cache || f->imposed || f->kept_scores || f->tap ||
         f->least > 0 || float_sums_vary(f) || !shared(f) ||
         f->model->hp.hidden < f->model->hp.n_layers)
         return 1;

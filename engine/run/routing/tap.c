@@ -35,28 +35,9 @@ void routing_tap_release(struct engine *g)
     mem_free(g->routing.scores);
     mem_free(g->routing.experts);
     mem_free(g->routing.weights);
-}
-
-int engine_routing_hooks_set(struct engine *g, const struct routing_hooks *h, struct error *e)
-{
-    int rc;
-
-    routing_tap_release(g);
     g->routing = (struct routing_tap){0};
     g->forward.kept_scores = NULL;
     g->forward.imposed = NULL;
-    g->config.routing = h;
-    if ((rc = routing_tap_open(g, e)) < 0) {
-        routing_tap_release(g);
-        g->routing = (struct routing_tap){0};
-        g->config.routing = NULL;
-        return rc;
-    }
-    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
-    for (int i = 0; i < g->n_sessions; i++)
-        if (g->sessions[i])
-            engine_session_forget(g->sessions[i]);
-    return 0;
 }
 
 /* Measurements of the program's own are neither recorded nor imposed on. */
