@@ -7,6 +7,7 @@
 #include "app/common/memory_left.h"
 #include "app/devices.h"
 #include "app/fetch/hub.h"
+#include "app/lab/lens_dump.h"
 #include "app/lab/routing.h"
 #include "app/modes.h"
 #include "app/options/options.h"
@@ -115,7 +116,7 @@ static int run_mode(struct options *o, struct error *e)
                          "--connect: --%s computes with a model on this machine; leave one of the "
                          "two away",
                          m->name);
-    if ((rc = routing_begin(o, m->name, e)) == 0)
+    if ((rc = lens_check(o, m->name, e)) == 0 && (rc = routing_begin(o, m->name, e)) == 0)
         rc = m->run(o, e);
     if ((ended = routing_end(rc < 0 ? &ignored : e)) < 0 && rc >= 0)
         rc = ended;

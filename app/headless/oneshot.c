@@ -7,6 +7,7 @@
 #include "app/headless/oneshot_beside.h"
 #include "app/headless/tool_talk.h"
 #include "app/lab/second.h"
+#include "app/lab/lens_dump.h"
 #include "app/mcp/telling.h"
 #include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
@@ -369,6 +370,8 @@ static int local_run(struct options *o, struct error *e)
         rc = tell_fewer(a.engine, &a.done, e);
     if (a.beside && rc >= 0)
         rc = ask_second(o, &a, &d, &stats, e);
+    if (o->lens && rc >= 0)
+        rc = lens_dump(a.engine, a.done.prompt_tokens, o->lens_swaps, o->lens, e);
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));

@@ -111,6 +111,11 @@ struct attention_job {
     int n_spans;
     bool trial;
     const float *const *strengths;
+    /* Only for the CPU and a single span; NULL: nowhere. Of a softmax mixer: (heads, score_stride),
+     * the scores of the last row's heads with the keys at the positions that it sees, scaled,
+     * before softmax; the others stay as they are. */
+    float *scores;
+    int score_stride;
 };
 
 /* Experts forced on every row instead of the router's choice, for measuring and for replaying
@@ -124,6 +129,7 @@ struct imposed_routing {
     const uint16_t *experts; /* (n_layers, period, used), distinct within a row */
     const float *weights;    /* likewise, or NULL */
     bool by_row;             /* a job has at most `period` rows */
+    int only;                /* 1 + the one layer that it holds for; 0: for all */
 };
 
 /* Optional fused step: norm, router scores, choice. h: the rows of x normed; where

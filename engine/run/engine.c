@@ -509,6 +509,24 @@ bool engine_idle_step(struct engine *g)
     return (!g->busy && disk_sessions_step(g, true)) || place_pending(g);
 }
 
+int engine_routing_hooks_set(struct engine *g, const struct routing_hooks *h, struct error *e)
+{
+    int rc;
+
+    routing_tap_release(g);
+    g->config.routing = h;
+    if ((rc = routing_tap_open(g, e)) < 0) {
+        routing_tap_release(g);
+        g->config.routing = NULL;
+        return rc;
+    }
+    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i])
+            engine_session_forget(g->sessions[i]);
+    return 0;
+}
+
 void engine_counting_set(struct engine *g, bool on)
 {
     if (!on && !g->uncounted)
@@ -583,28 +601,6 @@ struct session *engine_session(struct engine *g)
 void engine_session_forget(struct session *s)
 {
     session_rewind(s, 0);
-}
-
-int engine_routing_hooks_set(struct engine *g, const struct routing_hooks *h, struct error *e)
-{
-    int rc;
-
-    routing_tap_release(g);
-    g->routing = (struct routing_tap){0};
-    g->forward.kept_scores = NULL;
-    g->forward.imposed = NULL;
-    g->config.routing = h;
-    if ((rc = routing_tap_open(g, e)) < 0) {
-        routing_tap_release(g);
-        g->routing = (struct routing_tap){0};
-        g->config.routing = NULL;
-        return rc;
-    }
-    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
-    for (int i = 0; i < g->n_sessions; i++)
-        if (g->sessions[i])
-            engine_session_forget(g->sessions[i]);
-    return 0;
 }
 
 int engine_session_strengths_set(struct session *s, const float *strengths)

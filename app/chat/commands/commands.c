@@ -150,7 +150,7 @@ static const struct chat_command table[] = {
      chat_vote, NULL},
     {"/routing-trace", "", "FILE",
      "record which experts every token chooses from here on (.jsonl or .safetensors); scores FILE: "
-     "with the router's scores, too; off: end the trace",
+     "with the router's scores, too; off: end the trace; without a name: whether one is recorded",
      chat_routing_trace, chat_complete_files},
     {"/place", "", "[NAME|FILE]",
      "switch the placement; prompt NAME: that of prompts, prompt same: the tokens' again; save "

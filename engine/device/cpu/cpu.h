@@ -232,6 +232,9 @@ struct cpu_device {
     /* the current job */
     const float *const *strengths; /* of each of its rows (struct attention_job) */
     const struct attention_job *attention_job;
+    /* of an attention job that asks for scores: where to, and the last row's position; else NULL */
+    float *kept_scores;
+    int kept_stride, kept_pos;
     const struct experts_job *experts_job;
     int entries; /* of its groups together */
     const struct route_job *route_job;

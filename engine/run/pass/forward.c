@@ -485,7 +485,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     struct expert_group *groups = f->groups; /* the CPU's */
 
     f->deferred.n = 0;
-    if (!f->defer || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
+    if (!f->defer || f->tap || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
@@ -534,13 +534,21 @@ struct attention_job blocks_attention_job(struct forward *f, int layer)
                                   .y = f->y,
                                   .spans = f->spans,
                                   .n_spans = f->n_spans,
-                                  .strengths = strengths_of(f)};
+                                  .strengths = strengths_of(f),
+                                  .scores = f->tap ? f->tap->scores : NULL,
+                                  .score_stride = f->tap ? f->tap->score_stride : 0};
+}
+
+static void tapped(const struct forward *f, enum tap_point where, int layer)
+{
+    if (f->tap)
+        f->tap->at(f->tap->ctx, f, where, layer);
 }
 
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     struct attention_job j = blocks_attention_job(f, layer);
-    int d = on_cpu ? 0 : f->plan->attention[layer];
+    int d = on_cpu || f->tap ? 0 : f->plan->attention[layer];
 
     for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
@@ -1006,15 +1014,21 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
 {
     int rc;
 
+    tapped(f, TAP_BEFORE, layer);
     if ((rc = run_mixer(f, layer, attention_on_cpu, e)) < 0)
         return rc;
+    tapped(f, TAP_MIXED, layer);
     add_deferred(f);
-    if ((rc = blocks_route(f, layer, e)) < 0 ||
-        hparams_layer(&f->model->hp, layer)->ffn.kind == FFN_NONE)
+    if ((rc = blocks_route(f, layer, e)) < 0)
         return rc;
-    if ((rc = run_experts(f, layer, e)) < 0)
-        return rc;
-    return blocks_combine(f, layer, e);
+    if (hparams_layer(&f->model->hp, layer)->ffn.kind != FFN_NONE) {
+        if ((rc = run_experts(f, layer, e)) < 0)
+            return rc;
+        tapped(f, TAP_EXPERTS, layer);
+        rc = blocks_combine(f, layer, e);
+    }
+    tapped(f, TAP_AFTER, layer);
+    return rc;
 }
 
 struct layers_job blocks_layers_job(struct forward *f, int first, int last)
@@ -1202,7 +1216,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             }
         }
         if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) &&
-            !f->kept_scores && !(f->imposed && f->fused_device[layer] != 0) &&
+            !f->kept_scores && !f->tap && !(f->imposed && f->fused_device[layer] != 0) &&
             !edits_touch(f, layer)) {
             while (last < hp->n_layers && last - layer < fused &&
                    f->fused_device[last] == f->fused_device[layer] && !edits_touch(f, last))

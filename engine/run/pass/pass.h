@@ -18,6 +18,9 @@
 struct kv;
 struct trace;
 
+struct forward;
+enum tap_point { TAP_BEFORE, TAP_MIXED, TAP_EXPERTS, TAP_AFTER };
+
 struct forward_hooks {
     /* Called before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and
      * progress; it may allocate (elsewhere in a pass debug builds abort on that: mem_guard_arm). */
@@ -31,6 +34,18 @@ struct forward_hooks {
      * computed again. Returns how many. */
     int (*distrust)(void *ctx, int device);
     void *ctx;
+};
+
+/* Looks into a pass (lenses): layers are computed one by one and not split, mixers by the CPU,
+ * nothing is deferred. The bits stay. */
+struct pass_tap {
+    /* Before a layer's first operator: f->x. After its mixer: f->x, and f->y, what was added. After
+     * its routed and shared experts: f->h, scores, out (not yet weighed), experts, weights. After
+     * the layer: f->x. May not allocate. */
+    void (*at)(void *ctx, const struct forward *f, enum tap_point where, int layer);
+    void *ctx;
+    float *scores; /* as attention_job.scores */
+    int score_stride;
 };
 
 struct forward {
@@ -56,6 +71,7 @@ struct forward {
     /* (n_layers, rows, n_experts): where every layer's router scores of the newest pass go; layers
      * are not fused then. NULL: nowhere */
     float *kept_scores;
+    const struct pass_tap *tap; /* NULL: nobody looks */
     /* After ERR_DEVICE: whether recomputing helps, and how many leading rows of each span's session
      * are still valid. */
     bool resumes;

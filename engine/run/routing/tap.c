@@ -35,6 +35,9 @@ void routing_tap_release(struct engine *g)
     mem_free(g->routing.scores);
     mem_free(g->routing.experts);
     mem_free(g->routing.weights);
+    g->routing = (struct routing_tap){0};
+    g->forward.kept_scores = NULL;
+    g->forward.imposed = NULL;
 }
 
 /* Measurements of the program's own are neither recorded nor imposed on. */

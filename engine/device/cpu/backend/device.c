@@ -610,7 +610,11 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
     if (!code) {
         d->attention_job = j;
         d->strengths = j->strengths;
+        d->kept_scores = j->scores;
+        d->kept_stride = j->score_stride;
+        d->kept_pos = row_position(d, j->rows - 1);
         run(d, j->rows, mixer_of(d, j->layer)->work(d, j->layer, j->rows), attention_region);
+        d->kept_scores = NULL;
         fixed_end(d, j->layer, j->layer + 1);
     }
     d->trial = false;

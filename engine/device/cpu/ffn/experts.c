@@ -136,7 +136,7 @@ static void choose(const struct cpu_device *d, int layer, int place,
     for (int i = 0; i < n && d->model->layers[layer].expert_scale; i++)
         if (experts[i] >= 0)
             weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
-    if (imposed) {
+    if (imposed && (!imposed->only || imposed->only == layer + 1)) {
         size_t at = (size_t)(layer * imposed->period + place) * (size_t)stride;
 
         for (int i = 0; i < n; i++) {

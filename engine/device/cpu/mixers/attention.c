@@ -301,8 +301,8 @@ static void visible(const struct cpu_device *d, int layer, int p, int *lo, int *
  * key/value head each, row by row. */
 struct queries {
     const struct kv_state *state;
-    int layer, kv_head, pos, rows, heads;
-    const float *q; /* (rows * heads, key_dim) */
+    int layer, kv_head, pos, rows, head, heads; /* head: the first */
+    const float *q;                             /* (rows * heads, key_dim) */
 };
 
 /* Results of a chunk, one per query. */
@@ -326,13 +326,11 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 {
     for (int r = 0; r < a->rows; r++) {
         int first = r * a->heads;
-        struct queries one = {a->state,
-                              a->layer,
-                              a->kv_head,
-                              a->pos + r,
-                              1,
-                              a->heads,
-                              a->q + (size_t)first * (size_t)shape_of(d, a->layer)->mixer.key_dim};
+        struct queries one = {
+            a->state,   a->layer,
+            a->kv_head, a->pos + r,
+            1,          a->head,
+            a->heads,   a->q + (size_t)first * (size_t)shape_of(d, a->layer)->mixer.key_dim};
 
         attend_chunk(d, s, chunk, &one,
                      &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride,
@@ -378,6 +376,9 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
             p[t - from] = -INFINITY;
         for (int t = min_int(end, first_hi + i / a->heads); t < from + n; t++)
             p[t - from] = -INFINITY;
+        if (d->kept_scores && a->pos + i / a->heads == d->kept_pos)
+            memcpy(d->kept_scores + (a->head + i % a->heads) * d->kept_stride + begin,
+                   p + (begin - from), (size_t)(end - begin) * sizeof *p);
         d->k->softmax(p, n, to->max + i * to->m_stride, to->sum + i * to->m_stride);
     }
     d->k->values[d->kv_v](values, width, s->scores + (begin - from), nq, common - begin, false,
@@ -472,13 +473,11 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
             size_t at = split_at(d, m, rows, row, head) + (size_t)chunk;
-            struct queries a = {span->state,
-                                layer,
-                                kvh,
-                                span->pos + r0,
-                                n,
-                                heads,
-                                gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
+            struct queries a = {
+                span->state, layer,
+                kvh,         span->pos + r0,
+                n,           head,
+                heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
 
             attend_chunk(d, s, chunk, &a,
                          &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
@@ -560,13 +559,11 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
-            struct queries a = {span->state,
-                                layer,
-                                kvh,
-                                span->pos + r0,
-                                n,
-                                heads,
-                                gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
+            struct queries a = {
+                span->state, layer,
+                kvh,         span->pos + r0,
+                n,           head,
+                heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
             float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)

@@ -253,8 +253,8 @@ static struct input latents_phase(struct cpu_device *d, int tid, int layer, int 
  */
 struct queries {
     const struct kv_state *state;
-    int layer, pos, rows, heads;
-    const float *q; /* (rows * heads, row_dims) */
+    int layer, pos, rows, head, heads; /* head: the first */
+    const float *q;                    /* (rows * heads, row_dims) */
 };
 
 /* Results of a chunk, one per query. */
@@ -274,7 +274,8 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 
     for (int r = 0; r < a->rows; r++) {
         ptrdiff_t first = r * a->heads;
-        struct queries one = {a->state, a->layer, a->pos + r, 1, a->heads, a->q + first * dims};
+        struct queries one = {a->state, a->layer, a->pos + r,         1,
+                              a->head,  a->heads, a->q + first * dims};
         struct partial at = {to->o + first * to->o_stride, to->max + first * to->m_stride,
                              to->sum + first * to->m_stride, to->o_stride, to->m_stride};
 
@@ -309,6 +310,9 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
 
         for (int t = min_int(n, first + i / a->heads); t < filled; t++)
             p[t] = -INFINITY;
+        if (d->kept_scores && a->pos + i / a->heads == d->kept_pos)
+            memcpy(d->kept_scores + (a->head + i % a->heads) * d->kept_stride + begin, p,
+                   (size_t)min_int(n, first + i / a->heads) * sizeof *p);
         d->k->softmax(p, filled, to->max + i * to->m_stride, to->sum + i * to->m_stride);
     }
     d->k->latent_values[d->kv_k](rows, dims, rank, s->scores, nq, common, false, to->o,
@@ -429,13 +433,14 @@ static void attend_phase(struct cpu_device *d, int tid, int layer, int rows,
         /* the longest first */
         r0 = (steps - 1 - task / share->groups / chunks) * share->step;
         n = min_int(share->step, span->rows - r0);
-        q = (struct queries){
-            span->state,
-            layer,
-            span->pos + r0,
-            n,
-            share->heads,
-            gather_queries(d, s, a->heads, row_dims(a), span->row + r0, n, head, share->heads)};
+        q = (struct queries){span->state,
+                             layer,
+                             span->pos + r0,
+                             n,
+                             head,
+                             share->heads,
+                             gather_queries(d, s, a->heads, row_dims(a), span->row + r0, n, head,
+                                            share->heads)};
         if (share->split) {
             int chunk = task / share->groups % chunks;
             size_t at = split_at(d, share, rows, span->row + r0, head) + (size_t)chunk;

@@ -1,0 +1,239 @@
+/* Lenses: what --lens writes against numpy's own forward passes and the official codes' streams, on
+ * small checkpoints of many families; that looking changes no bit; flags. */
+#include "app/lab/lens_dump.h"
+#include "engine/base/mem.h"
+#include "engine/model/model.h"
+#include "engine/run/lens/lens.h"
+#include "tests/golden.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/moetop-lens-XXXXXX";
+
+static int sh(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int sh(const char *format, ...)
+{
+    const char *build = getenv("CHECK_BUILD");
+    char command[4096];
+    va_list args;
+    int n, status;
+
+    n = snprintf(command, sizeof command, "cd '%s' || exit 99; M=\"%s/%s/moetop -m %s\"; ", folder,
+                 build && build[0] == '/' ? "" : support_root(), build ? build : "build/release",
+                 support_demo());
+    va_start(args, format);
+    vsnprintf(command + n, sizeof command - (size_t)n, format, args);
+    va_end(args);
+    status = system(command);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static const char *python(void)
+{
+    static const char *const known[] = {"python3", "/work/venv/bin/python"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (sh("%s -c 'import numpy' 2>/dev/null", known[i]) == 0)
+            return known[i];
+    return NULL;
+}
+
+static void family_path(char *out, size_t size, const char *name, const char *file)
+{
+    snprintf(out, size, "%s/golden/families/%s/%s", support_path(""), name, file);
+}
+
+static struct engine *open_family(const char *name, struct golden *golden)
+{
+    char path[600], why[300];
+    struct error e = {0};
+    struct engine *g;
+
+    family_path(path, sizeof path, name, "golden.safetensors");
+    ck_assert_msg(golden_open(golden, path, why, sizeof why) == 0, "%s", why);
+    family_path(path, sizeof path, name, "");
+    ck_assert_msg(golden_engine(&g, path, NULL, 2, -1, true, &e) == 0, "%s: %s", name, e.text);
+    return g;
+}
+
+/* own: numpy knows the whole forward pass */
+static const struct family {
+    const char *name;
+    bool attributes, pattern;
+} families[] = {
+    {"mixtral", true, true},     {"qwen3_moe", true, true},  {"qwen2_moe", true, true},
+    {"granitemoe", true, true},  {"gpt_oss", true, true},    {"gemma4", true, true},
+    {"deepseek_v3", true, true}, {"qwen3_next", true, true}, {"lfm2_moe", true, true},
+    {"olmo2", true, true},       {"opt-350m", false, true},
+};
+
+/* The file agrees with numpy, and the engine goes on with the bits that it had. */
+START_TEST(families_are_numpys)
+{
+    const struct family *f = &families[_i];
+    struct golden golden;
+    struct error e = {0};
+    struct engine *g = open_family(f->name, &golden);
+    size_t n_vocab = (size_t)golden.n_vocab;
+    float *before = mem_alloc(n_vocab, sizeof *before), *after = mem_alloc(n_vocab, sizeof *after);
+    const char *with = python();
+    char path[600], model[600], truth[600];
+    int n = golden.n;
+
+    ck_assert(before && after);
+    ck_assert_msg(engine_eval(g, golden.input_ids, n - 1, NULL, false, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_eval(g, golden.input_ids + n - 1, 1, before, false, &e) == 0, "%s",
+                  e.text);
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, f->name);
+    ck_assert_msg(lens_dump(g, 1, true, path, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_session_tokens(g, NULL), n);
+    engine_session_rewind(g, n - 1);
+    ck_assert_msg(engine_eval(g, golden.input_ids + n - 1, 1, after, false, &e) == 0, "%s", e.text);
+    ck_assert_msg(memcmp(before, after, n_vocab * sizeof *before) == 0, "other bits behind a lens");
+    engine_close(g);
+    golden_close(&golden);
+    mem_free(before);
+    mem_free(after);
+    if (!with) {
+        support_skip("python3 has no numpy");
+        return;
+    }
+    if (!f->attributes)
+        return;
+    family_path(model, sizeof model, f->name, "");
+    family_path(truth, sizeof truth, f->name, "golden.safetensors");
+    ck_assert_msg(sh("%s %s %s %s %s >%s.txt || { cat %s.txt; false; }", with,
+                     support_path("tools/lens.py"), path, model, truth, f->name, f->name) == 0,
+                  "%s", f->name);
+}
+END_TEST
+
+/* Without numpy: a logit is its parts' sum, attention sums to 1, the last lens is the logit. */
+START_TEST(parts_make_the_logit)
+{
+    const struct family *f = &families[_i];
+    struct golden golden;
+    struct error e = {0};
+    struct engine *g = open_family(f->name, &golden);
+    struct lens *l;
+    int target = golden.input_ids[golden.n - 1], pos = golden.n - 2, n;
+    float *by, *logits = mem_alloc((size_t)golden.n_vocab, sizeof *logits);
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    double sum = 0;
+
+    ck_assert_msg(engine_eval(g, golden.input_ids, pos, NULL, false, &e) == 0, "%s", e.text);
+    ck_assert_msg(lens_new(&l, g, golden.n, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_lens(g, l, 0, pos + 1, &e), ERR_USAGE);
+    ck_assert_int_eq(engine_lens(g, l, 0, golden.n, &e), ERR_USAGE);
+    ck_assert_msg(engine_lens(g, l, golden.input_ids[pos], pos, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_lens_logits(g, l, l->layers, logits, &e) == 0, "%s", e.text);
+    ck_assert_float_eq(logits[target], l->logits[target]);
+    ck_assert_int_eq(l->attributes, f->attributes);
+    n = 2 + l->layers * (1 + l->slots);
+    by = mem_alloc((size_t)n, sizeof *by);
+    if (f->attributes) {
+        double capped;
+
+        ck_assert_msg(engine_lens_parts(g, l, target, by, &e) == 0, "%s", e.text);
+        for (int i = 0; i < n; i++)
+            sum += (double)by[i];
+        capped = hp->logit_cap != 0 ? (double)hp->logit_cap * tanh(sum / (double)hp->logit_cap)
+                                    : sum;
+        ck_assert_double_eq_tol(capped, (double)l->logits[target],
+                                2e-5 * fmax(1, fabs((double)l->logits[target])));
+    } else {
+        ck_assert_int_eq(engine_lens_parts(g, l, target, by, &e), ERR_USAGE);
+    }
+    for (int i = 0; i < l->layers; i++) {
+        const struct layer_shape *s = hparams_layer(hp, i);
+        bool looks = s->mixer.kind == MIXER_ATTENTION || s->mixer.kind == MIXER_MLA;
+
+        for (int h = 0; h < l->heads; h++) {
+            const float *row = l->pattern + (size_t)(i * l->heads + h) * (size_t)l->positions;
+
+            sum = 0;
+            for (int p = 0; p < l->positions; p++)
+                sum += (double)row[p];
+            if (!looks || h >= s->mixer.heads)
+                ck_assert_double_eq(sum, 0);
+            else if (!s->mixer.sinks)
+                ck_assert_double_eq_tol(sum, 1, 1e-6);
+            else
+                ck_assert(sum > 0 && sum < 1);
+            ck_assert_float_eq(row[pos + 1], 0);
+        }
+    }
+    lens_free(l);
+    mem_free(by);
+    mem_free(logits);
+    engine_close(g);
+    golden_close(&golden);
+}
+END_TEST
+
+/* The program's flag: the text stays, the file is the same whatever computes it. */
+START_TEST(the_flag_records_an_answer)
+{
+    static const char answer[] = "-p 'Tell me a story about a fox.' --temp 0.9 --seed 7 -n 40";
+
+    ck_assert_int_eq(sh("$M %s >plain 2>err && $M %s --lens a.safetensors --lens-swaps >out && cmp "
+                        "out plain && test -s a.safetensors && ! test -e a.safetensors.part",
+                        answer, answer),
+                     0);
+    ck_assert_int_eq(sh("$M %s --lens b.safetensors --lens-swaps --kernels scalar -t 1 >out && "
+                        "cmp a.safetensors b.safetensors",
+                        answer),
+                     0);
+    ck_assert_int_eq(
+        sh("$M %s --routing-trace t.jsonl >out && $M %s --routing-trace u.jsonl --lens "
+           "c.safetensors >out && cmp t.jsonl u.jsonl",
+           answer, answer),
+        0);
+}
+END_TEST
+
+static const struct wrong {
+    const char *flags, *says;
+    int status;
+} wrongs[] = {
+    {"-p a --lens x.txt", "a .safetensors file", 2},
+    {"-p a --lens-swaps", "belongs to --lens", 2},
+    {"--perplexity default --lens x.safetensors", "goes with -p", 2},
+    {"-p a -n 1 --lens x.safetensors", "no token to look at", 2},
+    {"-p Hello -n 8 --lens /nowhere/x.safetensors", "/nowhere/x.safetensors", 5},
+};
+
+START_TEST(wrong_flags_are_refused)
+{
+    const struct wrong *w = &wrongs[_i];
+
+    ck_assert_int_eq(sh("$M %s >out 2>err", w->flags), w->status);
+    ck_assert_msg(sh("grep -q -e '%s' err || { cat err; false; }", w->says) == 0, "%s", w->flags);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("lens");
+    TCase *t = tcase_create("lens");
+    char command[100];
+    int rc;
+
+    if (!mkdtemp(folder))
+        return 1;
+    tcase_add_loop_test(t, families_are_numpys, 0, sizeof families / sizeof *families);
+    tcase_add_loop_test(t, parts_make_the_logit, 0, sizeof families / sizeof *families);
+    tcase_add_test(t, the_flag_records_an_answer);
+    tcase_add_loop_test(t, wrong_flags_are_refused, 0, sizeof wrongs / sizeof *wrongs);
+    suite_add_tcase(s, t);
+    rc = support_run(s);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) ? 1 : rc;
+}
