@@ -188,13 +188,13 @@ static int build_core(struct device *d, struct error *e)
     return 0;
 }
 
-/* Lookup table of sixteen values for formats.cl. */
+/* Lookup tables of sixteen values each for formats.cl and words.cl. */
 static void table_options(const struct format_traits *f, char *out, size_t size)
 {
     const int8_t *v = blocks_values[f->lookup];
     size_t n = 0;
 
-    for (int k = 0; k < 4 && n < size; k++, v += 4)
+    for (int k = 0; k < 4 << f->high && n < size; k++, v += 4)
         n += (size_t)snprintf(out + n, size - n, " -DTABLE%d=0x%02x%02x%02x%02xu", k,
                               v[3] + f->zero, v[2] + f->zero, v[1] + f->zero, v[0] + f->zero);
 }
@@ -248,7 +248,7 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
 {
     struct type_kernels *t = &d->type[type];
     bool quant = dtype_is_quantised(type);
-    char text[512], what[80];
+    char text[1024], what[80];
     size_t n;
 
     kernel_set_options(d, text, sizeof text);

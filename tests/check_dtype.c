@@ -89,7 +89,7 @@ START_TEST(finite_blocks)
         rounds = format_of[type].words ? 6000 : 40000; /* slow to read */
         for (int i = 0; i < rounds; i++) {
             int count = 1 + i % 19, at;
-            uint8_t blocks[19 * 210];
+            uint8_t blocks[19 * 212];
             float x[19 * 256];
             bool finite = true, said;
 

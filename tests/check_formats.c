@@ -107,7 +107,7 @@ START_TEST(dots)
     for (int round = 0; round < (format_of[type].words ? 20 : 60); round++) {
         int width = round & 1 ? 16 : 8, block = dtype_info(type)->block,
             nt = 1 + (int)below(round % 25 ? 24 : KERNEL_TILE), stride = width + (int)below(4);
-        int cols = block * (1 + (int)below(block == 256 ? 9 : 30)),
+        int cols = block * (1 + (int)below(block > 64 ? COLS_MAX / (unsigned)block : 30)),
             groups = pack_groups(ROWS, width);
         size_t group_bytes = dtype_row_bytes(type, cols) * (size_t)width;
 

@@ -41,7 +41,15 @@ static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
         else if (format_of[type].scale == SCALE_SPREAD)
             for (int i = 0; i < width; i++)
                 at[4 * (format_of[type].words * width - width + i) + 3] &= 0x3f;
-        else if (format_of[type].scale == SCALE_F16)
+        else if (format_of[type].scale == SCALE_F32)
+            for (int i = 0; i < width; i++) {
+                uint32_t x = num_bits(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
+                uint16_t half[2] = {(uint16_t)x, (uint16_t)(x >> 16)};
+
+                memcpy(at + 2 * i, &half[0], 2);
+                memcpy(at + 2 * (width + i), &half[1], 2);
+            }
+        else if (SCALE_IS_F16(format_of[type].scale))
             for (int i = 0; i < width * (format_of[type].minimum ? 2 : 1); i++) {
                 uint16_t h = num_to_f16(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
 

@@ -1,6 +1,8 @@
 /* GGUF files: good ones read right, damaged ones refused with one clear line each. Run under ASan
  * and UBSan by `make test`. */
+#include "engine/file/packed.h"
 #include "engine/file/weights.h"
+#include "engine/layout/pack.h"
 #include "tests/build_file.h"
 #include "tests/support.h"
 
@@ -389,6 +391,165 @@ START_TEST(flipped_bytes)
 }
 END_TEST
 
+/* Rows with one scale for all their superblocks (ik_llama.cpp's types), as its own functions read
+ * them: golden/rows has rows of 512 columns, golden/dequant of 256. */
+START_TEST(rows_with_a_scale)
+{
+    static const struct {
+        const char *at;
+        uint32_t gguf;
+        enum dtype shown;
+        int64_t cols;
+    } files[] = {
+        {"rows/iq4_kss", 146, DTYPE_IQ4_KS, 512},   {"rows/iq2_ks", 145, DTYPE_IQ2_KS, 512},
+        {"dequant/iq2_ks", 145, DTYPE_IQ2_KS, 256}, {"dequant/iq3_ks", 156, DTYPE_IQ3_KS, 256},
+        {"dequant/iq4_ks", 144, DTYPE_IQ4_KS, 256}, {"dequant/iq5_ks", 152, DTYPE_IQ5_KS, 256}};
+    static uint8_t rows[4096], packed[4096];
+    static float want[2048], got[512];
+    const uint64_t cols = (uint64_t)files[_i].cols;
+    struct made_file m = {0};
+    struct weight_file *f;
+    const struct tensor_view *t;
+    struct error e = {0};
+    struct bytes b;
+    char at[64];
+    uint32_t head[2];
+    FILE *golden;
+
+    snprintf(at, sizeof at, "golden/%s.bin", files[_i].at);
+    ck_assert_ptr_nonnull(golden = fopen(support_path(at), "rb"));
+    ck_assert_uint_eq(fread(head, 4, 2, golden), 2);
+    ck_assert(head[0] * head[1] <= sizeof rows && head[0] * cols <= 2048);
+    ck_assert_uint_eq(fread(rows, head[1], head[0], golden), head[0]);
+    ck_assert_uint_eq(fread(want, 4, head[0] * cols, golden), head[0] * cols);
+    fclose(golden);
+    meta_string(&m, "general.architecture", "phimoe");
+    made_add(&m, "w.weight", DTYPE_F16, head[0], head[1] / 2, 0, rows);
+    b = made_gguf(&m);
+    patch(&b, "w.weight", 4, &cols, 8);
+    patch(&b, "w.weight", 4 + 16, &files[_i].gguf, 4);
+    ck_assert_int_eq(save(&b, in_tmp("rows.gguf")), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    t = weight_file_find(f, "w.weight");
+    ck_assert(t->type == files[_i].shown && t->packed && t->bytes == head[0] * head[1]);
+    packed_rows(t, 0, 1, (int)head[0], packed);
+    for (uint32_t r = 0; r < head[0]; r++) {
+        packed_values(t, r, got);
+        ck_assert_mem_eq(got, want + r * cols, cols * 4);
+        row_to_f32(t->type, packed + r * dtype_row_bytes(t->type, (int64_t)cols), (int64_t)cols,
+                   got);
+        ck_assert_mem_eq(got, want + r * cols, cols * 4);
+    }
+    weight_file_close(f);
+    b.size -= 32; /* the last row is cut */
+    refuse(&b, "rows.gguf", ERR_MODEL, "truncated");
+    free(b.data);
+    made_release(&m);
+}
+END_TEST
+
+/* Four rows interleaved, as ik_llama.cpp repacked the blocks of golden/dequant. */
+START_TEST(rows_in_groups)
+{
+    static const struct {
+        const char *name;
+        uint32_t gguf;
+        enum dtype shown;
+    } files[] = {{"iq2_k", 337, DTYPE_IQ2_K},   {"iq3_k", 338, DTYPE_IQ3_K},
+                 {"iq4_k", 339, DTYPE_IQ4_K},   {"iq5_k", 340, DTYPE_IQ5_K},
+                 {"iq4_ks", 344, DTYPE_IQ4_KS}, {"iq5_ks", 352, DTYPE_IQ5_KS}};
+    static uint8_t plain[1024], grouped[1024], packed[1024];
+    static float values[1024], got[256];
+    const uint64_t cols = 256;
+    struct made_file m = {0};
+    struct weight_file *f;
+    const struct tensor_view *t;
+    struct error e = {0};
+    struct bytes b;
+    char at[64];
+    uint32_t head[2], more[2];
+    FILE *golden;
+
+    snprintf(at, sizeof at, "golden/dequant/%s.bin", files[_i].name);
+    ck_assert_ptr_nonnull(golden = fopen(support_path(at), "rb"));
+    ck_assert_uint_eq(fread(head, 4, 2, golden), 2);
+    ck_assert(head[0] * head[1] <= sizeof plain && head[0] <= 4);
+    ck_assert_uint_eq(fread(plain, head[1], head[0], golden), head[0]);
+    ck_assert_uint_eq(fread(values, 4, head[0] * 256, golden), head[0] * 256);
+    fclose(golden);
+    snprintf(at, sizeof at, "golden/rows/%s_r4.bin", files[_i].name);
+    ck_assert_ptr_nonnull(golden = fopen(support_path(at), "rb"));
+    ck_assert_uint_eq(fread(more, 4, 2, golden), 2);
+    ck_assert(more[0] == 4 && more[1] == head[1]);
+    ck_assert_uint_eq(fread(grouped, more[1], 4, golden), 4);
+    fclose(golden);
+    meta_string(&m, "general.architecture", "phimoe");
+    made_add(&m, "w.weight", DTYPE_F16, 4, head[1] / 2, 0, grouped);
+    b = made_gguf(&m);
+    patch(&b, "w.weight", 4, &cols, 8);
+    patch(&b, "w.weight", 4 + 16, &files[_i].gguf, 4);
+    ck_assert_int_eq(save(&b, in_tmp("groups.gguf")), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    t = weight_file_find(f, "w.weight");
+    ck_assert(t->type == files[_i].shown && t->packed);
+    packed_rows(t, 0, 1, 4, packed);
+    for (uint32_t r = 0; r < 4; r++) {
+        packed_values(t, r, got);
+        ck_assert_mem_eq(got, values + r % head[0] * 256, sizeof got);
+        ck_assert_mem_eq(packed + r * head[1], plain + r % head[0] * head[1], head[1]);
+    }
+    weight_file_close(f);
+    free(b.data);
+    made_release(&m);
+    memset(&m, 0, sizeof m);
+    meta_string(&m, "general.architecture", "phimoe");
+    made_add(&m, "w.weight", DTYPE_F16, 3, head[1] / 2, 0, grouped);
+    b = made_gguf(&m);
+    patch(&b, "w.weight", 4, &cols, 8);
+    patch(&b, "w.weight", 4 + 16, &files[_i].gguf, 4);
+    refuse(&b, "groups.gguf", ERR_MODEL, "lies in groups of 4 rows, but has 3");
+    free(b.data);
+    made_release(&m);
+}
+END_TEST
+
+/* Groups of 128 under the type id of Q2_0, whose groups have 64. */
+START_TEST(wide_groups)
+{
+    const uint64_t cols = 256;
+    const uint32_t id = 42;
+    struct made_file m = {0};
+    struct bytes b;
+
+    meta_string(&m, "general.architecture", "phimoe");
+    made_add(&m, "w.weight", DTYPE_F16, 8, 34, 0, NULL); /* 8 rows of two blocks of 34 bytes */
+    made_add(&m, "x", DTYPE_F32, 8, 0, 0, NULL);
+    b = made_gguf(&m);
+    patch(&b, "w.weight", 4, &cols, 8);
+    patch(&b, "w.weight", 4 + 16, &id, 4);
+    refuse(&b, "wide.gguf", ERR_MODEL, "w.weight has Q2_0 in groups of 128");
+    free(b.data);
+    made_release(&m);
+}
+END_TEST
+
+/* Pieces cut by bytes: said so, and what joins them. */
+START_TEST(pieces)
+{
+    static const char *const names[][2] = {{"m.Q4_K_M.gguf.part1of3", "m.Q4_K_M.gguf.part'*"},
+                                           {"m.gguf-split-a", "m.gguf-split-'*"},
+                                           {"m.gguf.part-aa", "m.gguf.part-'*"},
+                                           {"m.gguf.001", "m.gguf.'*"}};
+    struct bytes b = sample();
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        refuse(&b, names[i][0], ERR_MODEL, names[i][1]);
+        refuse(&b, names[i][0], ERR_MODEL, "join all of them");
+    }
+    free(b.data);
+}
+END_TEST
+
 START_TEST(demo_file)
 {
     struct weight_file *f;
@@ -419,6 +580,10 @@ static Suite *suite(void)
     tcase_add_test(t, split_sets);
     tcase_add_test(t, shrinks_while_open);
     tcase_add_test(t, flipped_bytes);
+    tcase_add_loop_test(t, rows_with_a_scale, 0, 6);
+    tcase_add_loop_test(t, rows_in_groups, 0, 6);
+    tcase_add_test(t, wide_groups);
+    tcase_add_test(t, pieces);
     tcase_add_test(t, demo_file);
     suite_add_tcase(s, t);
     return s;

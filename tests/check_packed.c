@@ -44,6 +44,11 @@
     "\"float\", \"symmetric\": true, \"strategy\": \"channel\"}}}}"
 #define MXFP4 "{\"quant_method\": \"mxfp4\", \"unused\": %d}"
 
+#define MXFP4_CT                                                                        \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", " \
+    "\"config_groups\": {\"group_0\": {\"weights\": {\"num_bits\": 4, \"type\": "       \
+    "\"float\", \"symmetric\": true, \"strategy\": \"group\", \"group_size\": %d}}}}"
+
 #define PARTS 5
 static const struct {
     const char *name, *config;
@@ -77,10 +82,11 @@ static const struct {
     /* codes less their zero points need 9 bits */
     {"gptq8-g32-asym", GPTQ8, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_F32},
     {"ct-int8-g32", INT8, 32, {".weight_packed", ".weight_scale", ".weight_shape"}, DTYPE_Q8_0},
+    {"ct-mxfp4", MXFP4_CT, 32, {".weight_packed", ".weight_scale"}, DTYPE_MXFP4},
 };
 /* clang-format off */
 enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, CT_ASYM, CT_ACT, V2, SYM8, ACT8,
-       ASYM8, CT8, GOLDEN };
+       ASYM8, CT8, CT_MX, GOLDEN };
 /* clang-format on */
 
 static struct weight_file *source, *further; /* further: of what came later */
@@ -501,6 +507,7 @@ static const struct {
     {"{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\", \"x\": %d}", "fmt e5m2"},
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", \"x\": %d}",
      "format nvfp4-pack-quantized"},
+    {MXFP4_CT, "group_size 8"},
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"x\": %d}",
      "no config_groups"},
     {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "

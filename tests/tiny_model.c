@@ -36,7 +36,10 @@ void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m)
 
     frexpf(d, &e);
     switch (f->scale) {
+    case SCALE_F16_1:
+    case SCALE_F16_2:
     case SCALE_F16: memcpy(block + f->at, h, f->minimum ? 4 : 2); break;
+    case SCALE_F32: memcpy(block + f->at, &d, 4); break;
     case SCALE_E8M0: block[f->at] = (uint8_t)(e < -126 ? 0 : e > 124 ? 252 : e + 127); break;
     case SCALE_SPREAD: /* a digit to each of four fields */
         for (int k = 0; k < 4; k++)

@@ -361,6 +361,11 @@ static int add_tensor(struct export *x, const struct tensor_view *t, struct matr
         return error_set(e, ERR_MODEL,
                          "%s: tensor %.80s: GGUF files have names of at most 63 bytes",
                          weight_file_path(x->m->file), t->name);
+    if (t->packed)
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s has one of ik_llama.cpp's types (shown as %s) whose rows "
+                         "are not written again; quantise from a file of another type",
+                         weight_file_path(x->m->file), t->name, dtype_info(t->type)->word);
     snprintf(p->name, sizeof p->name, "%s", t->name);
     p->n_dims = t->n_dims;
     memcpy(p->dims, t->dims, sizeof p->dims);

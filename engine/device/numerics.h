@@ -14,13 +14,14 @@
  * (Q4_K, Q5_K: d * scale of the sub-block, which is exact; MXFP4: 2^(e-128), codes being doubled).
  * Where halves have integer factors (Q6_K, Q2_K, Q3_K, IQ2_XS, IQ2_S, IQ1_M): s_b = f0*s0 + f1*s1
  * with the two halves' sums, below 2^24. Scales in quarters and eighths (IQ3_XXS, IQ2, IQ1) are
- * taken out of the codes or factors and into dw_b, which stays exact. NVFP4: each half contributes
- * on its own, the first one first, with its own dw_b. Types with a minimum (Q4_1, Q5_1; Q4_K, Q5_K:
- * m_b = -(dmin * min), exact; Q2_K: m_b = -dmin) then do acc = fma((float)sa_b, m_b * da_b, acc)
- * with sa_b the integer sum of the block's activations (Q2_K: of the halves' sums times their
- * minima) (m_b negative where the format subtracts). Blocks are cut into four contiguous quarters,
- * quarter i = blocks floor(i*n/4) .. floor((i+1)*n/4)-1, each summed upwards from +0; result (q0 +
- * q1) + (q2 + q3), then + bias when there is one.
+ * taken out of the codes or factors and into dw_b, which stays exact. NVFP4 and IQ2_K to
+ * IQ6_K: each half contributes on its own, the first one first, with its own dw_b (IQ*_K: d * its
+ * factor, exact). IQ4_KS and IQ5_KS: dw_b is an F32 number * factor, rounded. Types with a minimum
+ * (Q4_1, Q5_1; Q4_K, Q5_K: m_b = -(dmin * min), exact; Q2_K: m_b = -dmin) then do acc =
+ * fma((float)sa_b, m_b * da_b, acc) with sa_b the integer sum of the block's activations (Q2_K: of
+ * the halves' sums times their minima) (m_b negative where the format subtracts). Blocks are cut
+ * into four contiguous quarters, quarter i = blocks floor(i*n/4) .. floor((i+1)*n/4)-1, each summed
+ * upwards from +0; result (q0 + q1) + (q2 + q3), then + bias when there is one.
  * 3. Float dot product (router; also the scores q.k over head_dim): the same four quarters over
  * single elements, fma per element.
  * 4. Sums over a vector (norms, softmax): 16 lanes, lane j adds elements j, j+16, ... upwards from

@@ -11,11 +11,20 @@
 #include <assert.h>
 #include <string.h>
 
-/* IQ4_NL; E2M1, doubled. */
+/* IQ4_NL; E2M1, doubled; IQ2_K, IQ3_K, IQ5_K, IQ6_K (ik_llama.cpp, ggml-common.h: iq2nl_values,
+ * iq3nl_values, iq5nl_values, iq6nl_values). */
 const int8_t blocks_values[][16] = {
     {0},
     {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
     {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12},
+    {-31, -13, 1, 17},
+    {-63, -40, -23, -10, 1, 13, 28, 47},
+    {-126, -114, -103, -92, -83, -74, -65, -57, -50, -43, -36, -30, -24, -18, -12, -6},
+    {-1, 5, 11, 17, 23, 29, 36, 43, 51, 59, 68, 77, 87, 97, 109, 121},
+    {-127, -121, -115, -109, -104, -98, -93, -88, -84, -79, -74, -70, -66, -62, -58, -54},
+    {-51, -47, -44, -40, -37, -34, -31, -28, -25, -22, -19, -16, -13, -11, -8, -5},
+    {-2, 0, 3, 6, 9, 12, 14, 17, 20, 23, 27, 30, 33, 36, 40, 44},
+    {47, 51, 55, 59, 63, 68, 72, 77, 82, 87, 92, 98, 103, 109, 115, 121},
 };
 
 bool blocks_readable(enum dtype type)
@@ -29,6 +38,14 @@ static uint16_t half_at(const uint8_t *p)
 
     memcpy(&h, p, 2);
     return h;
+}
+
+static float single_at(const uint8_t *p)
+{
+    float x;
+
+    memcpy(&x, p, 4);
+    return x;
 }
 
 /* 16 bytes: elements 0..15 in the low nibbles, 16..31 in the high ones. */
@@ -133,8 +150,11 @@ static void block_codes(enum dtype type, const uint8_t *p, int j, struct block_f
 static float scale_at(enum dtype type, const uint8_t *p)
 {
     switch (format_of[type].scale) {
-    case SCALE_F16: return num_from_f16(half_at(p + format_of[type].at));
+    case SCALE_F16:
+    case SCALE_F16_1:
+    case SCALE_F16_2: return num_from_f16(half_at(p + format_of[type].at));
     case SCALE_E8M0: return num_from_e8m0_half(p[format_of[type].at]);
+    case SCALE_F32: return single_at(p + format_of[type].at);
     default: return 0.0f;
     }
 }
@@ -239,6 +259,19 @@ static bool exponents_finite(const uint8_t *p, size_t n, size_t step)
     return !bad;
 }
 
+/* F32 scales, whose products with factor and value are below 2^15 times them. */
+static bool factored_finite(const uint8_t *p, size_t n, size_t step)
+{
+    bool good = true;
+
+    for (; n; n--, p += step) {
+        float x = single_at(p);
+
+        good = good && x - x == 0.0f && x < 0x1p112f && x > -0x1p112f;
+    }
+    return good;
+}
+
 static bool spread_finite(enum dtype type, const uint8_t *p, size_t n, size_t step)
 {
     bool good = true;
@@ -263,7 +296,10 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
         case SCALE_E8M0: return exponents_finite(p + format_of[type].at, n, step);
         case SCALE_SPREAD: return spread_finite(type, p, n, step);
         case SCALE_E4M3: return true;
-        case SCALE_F16: break;
+        case SCALE_F32: return factored_finite(p + format_of[type].at, n, step);
+        case SCALE_F16:
+        case SCALE_F16_1:
+        case SCALE_F16_2: break;
         }
         return !format_of[type].bits ||
                scales_finite(p + format_of[type].at, n, step, format_of[type].minimum ? 2 : 0);

@@ -199,6 +199,168 @@ static void nvfp4(const uint8_t *words, int j, struct block_fields *out)
     }
 }
 
+/* A bit a column: minus or plus one. */
+static void q1_0(const uint8_t *words, int j, struct block_fields *out)
+{
+    for (int i = 0; i < 32; i++)
+        out->value[i] = (int8_t)(2 * (words[4 * j + i / 8] >> i % 8 & 1) - 1);
+}
+
+/* Four columns a byte: -1, 0, 1, 2. */
+static void q2_0(const uint8_t *words, int j, struct block_fields *out)
+{
+    for (int i = 0; i < 32; i++)
+        out->value[i] = (int8_t)((words[8 * j + i / 4] >> 2 * (i % 4) & 3) - 1);
+}
+
+/* ---- ik_llama.cpp's formats of uneven steps (iqk_quantize.cpp, dequantize_row_iq2_k ..) ---- */
+
+/* Bit n of the 16-bit field whose place is `before` the words. */
+static int field_bit(const uint8_t *words, int before, int n)
+{
+    uint16_t field;
+
+    memcpy(&field, words - before, 2);
+    return field >> n & 1;
+}
+
+/* Both halves' values of codes: where a half's bit of the field after the scale is set, all of them
+ * are `step` more. */
+static void put_uneven(enum dtype type, const uint8_t *words, int j, int step, const uint8_t *code,
+                       struct block_fields *out)
+{
+    const int before = format_head(type) - 2, row = format_of[type].lookup;
+
+    for (int i = 0; i < 32; i++)
+        out->value[i] = (int8_t)(blocks_values[row + code[i] / 16][code[i] % 16] +
+                                 step * field_bit(words, before, 2 * j + i / 16));
+}
+
+static void scale_halves(struct block_fields *out, int first, int second)
+{
+    out->d[0] *= (float)first;
+    out->d[1] *= (float)second;
+}
+
+static void iq2_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = words[8 + j / 4 * 32 + i] >> 2 * (j % 4) & 3;
+    put_uneven(DTYPE_IQ2_K, words, j, 5, code, out);
+    scale_halves(out, (words[j] & 15) - 8, (words[j] >> 4) - 8);
+}
+
+static void iq3_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+    int sign[2];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = (uint8_t)((words[8 + j / 4 * 32 + i] >> 2 * (j % 4) & 3) |
+                            (words[72 + i] >> j & 1) << 2);
+    put_uneven(DTYPE_IQ3_K, words, j, 4, code, out);
+    for (int h = 0; h < 2; h++)
+        sign[h] = field_bit(words, 2, 2 * j + h) ? -1 : 1;
+    scale_halves(out, sign[0] * (2 * (words[j] & 15) + 1), sign[1] * (2 * (words[j] >> 4) + 1));
+}
+
+/* IQ4_K, IQ5_K: two bits of each factor in four bytes, then four bits of each in eight. */
+static void six_bit_halves(const uint8_t *words, int j, struct block_fields *out)
+{
+    int high = words[j / 2] >> 4 * (j % 2), low = words[4 + j];
+
+    scale_halves(out, ((low & 15) | (high & 3) << 4) - 32,
+                 ((low >> 4) | (high >> 2 & 3) << 4) - 32);
+}
+
+static void iq4_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = words[12 + 16 * j + i % 16] >> i / 16 * 4 & 15;
+    put_uneven(DTYPE_IQ4_K, words, j, 4, code, out);
+    six_bit_halves(words, j, out);
+}
+
+static void iq5_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = (uint8_t)((words[12 + j / 2 * 32 + i] >> j % 2 * 4 & 15) |
+                            (words[140 + i] >> j & 1) << 4);
+    put_uneven(DTYPE_IQ5_K, words, j, 2, code, out);
+    six_bit_halves(words, j, out);
+}
+
+/* The values are those of the table with which ik_llama.cpp multiplies: its conversion to floats
+ * takes the polynomial that the table rounds. */
+static void iq6_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = (uint8_t)((words[16 + j / 2 * 32 + i] >> j % 2 * 4 & 15) |
+                            (words[144 + j / 4 * 32 + i] >> 2 * (j % 4) & 3) << 4);
+    put_uneven(DTYPE_IQ6_K, words, j, 1, code, out);
+    scale_halves(out, (int8_t)words[2 * j], (int8_t)words[2 * j + 1]);
+}
+
+/* ---- The same with a factor and a step for a whole block ---- */
+
+static void put_block(enum dtype type, int factor, int step, const uint8_t *code,
+                      struct block_fields *out)
+{
+    const int row = format_of[type].lookup;
+
+    scale_block(out, (float)factor);
+    for (int i = 0; i < 32; i++)
+        out->value[i] = (int8_t)(blocks_values[row + code[i] / 16][code[i] % 16] + step);
+}
+
+static void iq2_ks(const uint8_t *words, int j, struct block_fields *out)
+{
+    int low = words[j / 2] >> j % 2 * 4 & 15, high = field_bit(words, 2, 8 + j);
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = words[4 + j / 4 * 32 + i] >> 2 * (j % 4) & 3;
+    put_block(DTYPE_IQ2_KS, (low | high << 4) - 16, 5 * field_bit(words, 2, j), code, out);
+}
+
+static void iq3_ks(const uint8_t *words, int j, struct block_fields *out)
+{
+    int low = words[j % 4] >> j / 4 * 4 & 15, high = field_bit(words, 2, j);
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = (uint8_t)((words[4 + j / 4 * 32 + i] >> 2 * (j % 4) & 3) |
+                            (words[68 + i] >> j & 1) << 2);
+    put_block(DTYPE_IQ3_KS, (low | high << 4) - 16, 4 * field_bit(words, 2, 8 + j), code, out);
+}
+
+static void iq4_ks(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = words[8 + 16 * j + i % 16] >> i / 16 * 4 & 15;
+    put_block(DTYPE_IQ4_KS, (words[j] & 254) - 127, 4 * (words[j] & 1), code, out);
+}
+
+static void iq5_ks(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint8_t code[32];
+
+    for (int i = 0; i < 32; i++)
+        code[i] = (uint8_t)((words[8 + j / 2 * 32 + i] >> j % 2 * 4 & 15) |
+                            (words[136 + i] >> j & 1) << 4);
+    put_block(DTYPE_IQ5_KS, (words[j] & 254) - 127, 2 * (words[j] & 1), code, out);
+}
+
 void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fields *out)
 {
     switch (type) {
@@ -214,6 +376,17 @@ void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fie
     case DTYPE_TQ1_0: tq1_0(words, j, out); break;
     case DTYPE_TQ2_0: two_bits(words, 0, j, 1, out->value); break;
     case DTYPE_NVFP4: nvfp4(words, j, out); break;
+    case DTYPE_Q1_0: q1_0(words, j, out); break;
+    case DTYPE_Q2_0: q2_0(words, j, out); break;
+    case DTYPE_IQ2_K: iq2_k(words, j, out); break;
+    case DTYPE_IQ3_K: iq3_k(words, j, out); break;
+    case DTYPE_IQ4_K: iq4_k(words, j, out); break;
+    case DTYPE_IQ5_K: iq5_k(words, j, out); break;
+    case DTYPE_IQ6_K: iq6_k(words, j, out); break;
+    case DTYPE_IQ2_KS: iq2_ks(words, j, out); break;
+    case DTYPE_IQ3_KS: iq3_ks(words, j, out); break;
+    case DTYPE_IQ4_KS: iq4_ks(words, j, out); break;
+    case DTYPE_IQ5_KS: iq5_ks(words, j, out); break;
     default: assert(false);
     }
 }

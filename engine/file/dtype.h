@@ -34,9 +34,25 @@ enum dtype {
 /* How files store a superblock's scale: a half, or a power of two (E8M0: 2^(e-128), half of its
  * value in OCP's MX formats, since the values are doubled here). The words of a superblock may
  * contain a half whose digits are spread over other fields, and scales per half block, a byte each
- * (E4M3 without a sign, halved for the same reason). */
-enum scale_kind { SCALE_F16, SCALE_E8M0, SCALE_SPREAD, SCALE_E4M3 };
-#define SCALE_BYTES(kind) ((kind) == SCALE_F16 ? 2 : (kind) == SCALE_E8M0 ? 1 : 0)
+ * (E4M3 without a sign, halved for the same reason). Or a half and one or two fields of 16 bits
+ * behind it, which belong to the words. Or an F32 number, which is packed like two halves. */
+enum scale_kind {
+    SCALE_F16,
+    SCALE_E8M0,
+    SCALE_SPREAD,
+    SCALE_E4M3,
+    SCALE_F16_1,
+    SCALE_F16_2,
+    SCALE_F32
+};
+#define SCALE_BYTES(kind)        \
+    ((kind) == SCALE_F16     ? 2 \
+     : (kind) == SCALE_F16_1 ? 4 \
+     : (kind) == SCALE_F32   ? 4 \
+     : (kind) == SCALE_F16_2 ? 6 \
+     : (kind) == SCALE_E8M0  ? 1 \
+                             : 0)
+#define SCALE_IS_F16(kind) ((kind) == SCALE_F16 || (kind) == SCALE_F16_1 || (kind) == SCALE_F16_2)
 
 /* Bytes of a quantised superblock's head, and of 32 codes in a block: columns of formats.def. */
 #define DTYPE_HEAD(scale, minimum, factors, halves) \

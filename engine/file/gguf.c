@@ -5,6 +5,7 @@
  * index of offsets, because their elements have no fixed size. */
 #include "engine/base/mem.h"
 #include "engine/file/reader.h"
+#include "engine/file/row_scaled.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -66,14 +67,23 @@ struct cursor {
     int rc;
 };
 
-/* Types of other quantisation families, for naming the file's type in the error message. */
+/* Types that are not read, for naming the file's type in the error message; from 97 on those of
+ * ik_llama.cpp. */
 static const struct {
     uint32_t id;
     const char *name;
 } foreign[] = {
-    {9, "q8_1"},     {10, "q2_k"},  {11, "q3_k"},  {15, "q8_k"},  {16, "iq2_xxs"}, {17, "iq2_xs"},
-    {18, "iq3_xxs"}, {19, "iq1_s"}, {21, "iq3_s"}, {22, "iq2_s"}, {23, "iq4_xs"},  {24, "i8"},
-    {25, "i16"},     {28, "f64"},   {29, "iq1_m"}, {34, "tq1_0"}, {35, "tq2_0"},   {39, "mxfp4"},
+    {9, "q8_1"},         {15, "q8_k"},       {24, "i8"},          {25, "i16"},
+    {28, "f64"},         {31, "q4_0_4_4"},   {32, "q4_0_4_8"},    {33, "q4_0_8_8"},
+    {36, "i2_s"},        {133, "q6_0"},      {134, "iq1_bn"},     {135, "iq2_bn"},
+    {151, "q8_kv"},      {153, "iq2_kt"},    {154, "iq3_kt"},     {155, "iq4_kt"},
+    {157, "iq2_kl"},     {158, "iq1_kt"},    {202, "q4_0_r8"},    {206, "q5_0_r4"},
+    {208, "q8_0_r8"},    {210, "q2_k_r4"},   {211, "q3_k_r4"},    {212, "q4_k_r4"},
+    {213, "q5_k_r4"},    {214, "q6_k_r4"},   {216, "iq2_xxs_r4"}, {217, "iq2_xs_r4"},
+    {218, "iq3_xxs_r4"}, {219, "iq1_s_r4"},  {220, "iq4_nl_r4"},  {221, "iq3_s_r4"},
+    {222, "iq2_s_r4"},   {223, "iq4_xs_r8"}, {229, "iq1_m_r4"},   {230, "bf16_r16"},
+    {233, "q6_0_r4"},    {335, "iq2_bn_r4"}, {353, "mxfp4_r8"},   {397, "q8_k_r16"},
+    {398, "q8_kv_r8"},   {399, "q8_k_r8"},
 };
 
 static int fail(struct cursor *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -329,6 +339,7 @@ struct entry {
     const char *name;
     size_t name_bytes;
     enum dtype type;
+    const struct packed *mark; /* of row_scaled.h */
     int n_dims;
     int64_t dims[GGUF_DIMS];
     uint64_t offset; /* in the data section */
@@ -361,15 +372,33 @@ static int read_entry(struct cursor *c, struct entry *t, uint64_t alignment)
     t->offset = take_u64(c, "a tensor's offset");
     if (c->rc)
         return c->rc;
-    if ((type = dtype_from_gguf(id)) < 0)
+    if ((type = dtype_from_gguf(id)) < 0 && (type = row_scaled_type(id)) < 0)
         return fail(c, "tensor %s has the type %s (%u), which is not supported", name,
                     foreign_name(id), id);
     t->type = (enum dtype)type;
+    t->mark = row_scaled_mark(id);
     if (t->offset % alignment)
         return fail(c,
                     "tensor %s begins at offset %llu, which is no multiple of the alignment %llu",
                     name, (unsigned long long)t->offset, (unsigned long long)alignment);
-    return c->rc = file_shape_bytes(c->path, name, t->type, t->n_dims, t->dims, &t->bytes, c->e);
+    c->rc = file_shape_bytes(c->path, name, t->type, t->n_dims, t->dims, &t->bytes, c->e);
+    if (!c->rc && row_scaled_type(id) >= 0) { /* no more than those of the type: no overflow */
+        int64_t cols = t->dims[t->n_dims - 1];
+
+        t->bytes = t->bytes / dtype_row_bytes(t->type, cols) * row_scaled_bytes(id, cols);
+    }
+    return c->rc;
+}
+
+/* Whether tensor i of n has blocks of 128 weights where Q2_0 has 64: a fork of llama.cpp gave them
+ * the same type id. Told by where the next tensor begins. */
+static bool has_wide_q2_0(const struct entry *t, uint64_t i, uint64_t n, uint64_t alignment)
+{
+    uint64_t bytes = t[i].bytes / 36 * 34;
+
+    return t[i].type == DTYPE_Q2_0 && i + 1 < n && t[i].dims[t[i].n_dims - 1] % 128 == 0 &&
+           t[i + 1].offset > t[i].offset && t[i + 1].offset - t[i].offset < t[i].bytes &&
+           t[i + 1].offset - t[i].offset == (bytes + alignment - 1) / alignment * alignment;
 }
 
 static int read_tensors(struct weight_file *f, int map, struct cursor *c, uint64_t count,
@@ -394,6 +423,13 @@ static int read_tensors(struct weight_file *f, int map, struct cursor *c, uint64
     for (uint64_t i = 0; i < count; i++) {
         int name_bytes = (int)t[i].name_bytes;
 
+        if (has_wide_q2_0(t, i, count, alignment)) {
+            fail(c,
+                 "tensor %.*s has Q2_0 in groups of 128 weights, as a fork of llama.cpp writes "
+                 "them; take the file with groups of 64 (its name often has g64)",
+                 name_bytes, t[i].name);
+            goto out;
+        }
         if (t[i].offset > room || t[i].bytes > room - t[i].offset) {
             fail(c,
                  "tensor %.*s needs %zu bytes at offset %llu, but the file ends %zu bytes into the "
@@ -406,6 +442,7 @@ static int read_tensors(struct weight_file *f, int map, struct cursor *c, uint64
             c->rc = ERR_MEMORY;
             goto out;
         }
+        f->tensors[f->n_tensors - 1].view.packed = t[i].mark;
         end = t[i].offset + t[i].bytes > end ? t[i].offset + t[i].bytes : end;
     }
     if (count && room - end >= alignment)
@@ -542,7 +579,7 @@ static int gguf_open(struct weight_file *f, const char *path, bool tokenizer_onl
     if (!f->n_tensors && !tokenizer_only)
         return error_set(e, ERR_MODEL, "%s: holds no tensors, only metadata (a vocabulary file?)",
                          first);
-    return 0;
+    return row_scaled_show(f, e);
 }
 
 static void gguf_close(struct weight_file *f)

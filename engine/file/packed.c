@@ -8,6 +8,7 @@
 #include "engine/base/path.h"
 #include "engine/file/blocks.h"
 #include "engine/file/reader.h"
+#include "engine/file/row_scaled.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -23,6 +24,8 @@ struct scheme {
 /* clang-format off */
 static const struct scheme schemes[] = {
     [PACKING_MXFP4] = {"_blocks", "", {"_scales", NULL}, NULL, NULL, NULL, false, {NULL}},
+    [PACKING_MXFP4_ROWS] = {".weight_packed", ".weight", {".weight_scale"}, NULL, NULL, NULL, false,
+                            {".input_global_scale", NULL}},
     [PACKING_GPTQ] = {".qweight", ".weight", {".scales"}, ".qzeros", ".g_idx", NULL, false, {NULL}},
     [PACKING_AWQ] = {".qweight", ".weight", {".scales"}, ".qzeros", NULL, NULL, false, {NULL}},
     [PACKING_WORDS] = {".weight_packed", ".weight", {".weight_scale"}, ".weight_zero_point",
@@ -399,6 +402,23 @@ static int show_mxfp4(const struct showing *s, struct packed *p)
     return 0;
 }
 
+/* (rows, columns / 2), and a scale for 32 columns. */
+static int show_mxfp4_rows(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *t = &p->codes;
+    int rc;
+
+    if (t->type != DTYPE_U8 || t->n_dims != 2 || t->dims[1] % 16)
+        return wrong_shape(s, t, "rows of 32 columns, two a byte, are needed, u8");
+    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
+        return rc;
+    p->rows = t->dims[0];
+    p->cols = t->dims[1] * 2;
+    if (p->scales.type != DTYPE_U8 || !has_shape(&p->scales, p->rows, p->cols / 32))
+        return wrong_shape(s, &p->scales, "a scale for each 32 columns is needed, u8");
+    return 0;
+}
+
 /* A scale per row, per 128 x 128 elements, or for all; of each matrix, if there are several. */
 static int show_fp8(const struct showing *s, struct packed *p)
 {
@@ -449,6 +469,7 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     case PACKING_AWQ: rc = show_columns(s, p); break;
     case PACKING_WORDS: rc = show_rows(s, p); break;
     case PACKING_MXFP4: rc = show_mxfp4(s, p); break;
+    case PACKING_MXFP4_ROWS: rc = show_mxfp4_rows(s, p); break;
     default: rc = show_fp8(s, p); break;
     }
     if (rc)
@@ -460,9 +481,9 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     mem_free((void *)(uintptr_t)t->name);
     t->name = name;
     t->packed = p;
-    t->type = p->kind == PACKING_MXFP4 ? DTYPE_MXFP4
-              : p->kind == PACKING_FP8 ? DTYPE_F8
-                                       : integer_type(p);
+    t->type = p->kind == PACKING_MXFP4 || p->kind == PACKING_MXFP4_ROWS ? DTYPE_MXFP4
+              : p->kind == PACKING_FP8                                  ? DTYPE_F8
+                                                                        : integer_type(p);
     if (t->type == DTYPE_F32) {
         mem_free(p->order);
         p->order = NULL;
@@ -664,9 +685,11 @@ void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, vo
     uint8_t *to = out;
 
     assert(n >= 0 && n <= PACKED_ROWS && first >= 0 && first + (int64_t)step * (n - 1) < p->rows);
-    if (t->type == DTYPE_F32 || t->type == DTYPE_F8) {
+    if (t->type == DTYPE_F32 || t->type == DTYPE_F8 || p->kind == PACKING_ROWS) {
         for (int r = 0; r < n; r++, first += step, to += row)
-            if (t->type == DTYPE_F8)
+            if (p->kind == PACKING_ROWS)
+                row_scaled_row(t, first, to);
+            else if (t->type == DTYPE_F8)
                 put_fp8(p, first, to);
             else
                 packed_values(t, first, (float *)(void *)to);
@@ -675,7 +698,7 @@ void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, vo
     /* block by block: rows sharing a word, or a cache line, are read together */
     for (int64_t b = 0; b < p->cols / 32; b++, to += block)
         for (int r = 0; r < n; r++)
-            if (p->kind == PACKING_MXFP4)
+            if (t->type == DTYPE_MXFP4)
                 put_mxfp4(p, first + (int64_t)r * step, b, to + (size_t)r * row);
             else if (t->type == DTYPE_Q8_0)
                 put_bytes(p, first + (int64_t)r * step, b, to + (size_t)r * row);
@@ -691,7 +714,9 @@ void packed_values(const struct tensor_view *t, int64_t row, float *out)
 
     assert(row >= 0 && row < p->rows);
     switch (p->kind) {
+    case PACKING_ROWS: row_scaled_values(t, row, out); return;
     case PACKING_MXFP4:
+    case PACKING_MXFP4_ROWS:
         for (int64_t b = 0; b < p->cols / 32; b++) {
             put_mxfp4(p, row, b, block);
             blocks_to_f32(DTYPE_MXFP4, block, 32, out + b * 32);

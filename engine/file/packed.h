@@ -1,8 +1,8 @@
-/* Packed matrices of Hugging Face folders, whose codes, scales and zero points are separate tensors
- * (packing.h): each is shown as one tensor with the name and an element type that holds the same
- * values as its unpacked equivalent, and its rows are assembled on request.
+/* Packed matrices: of Hugging Face folders, whose codes, scales and zero points are separate
+ * tensors (packing.h): each is shown as one tensor with the name and an element type that holds the
+ * same values as its unpacked equivalent, and its rows are assembled on request.
  *
- *     MXFP4             MXFP4
+ *     MXFP4             MXFP4 (gpt-oss's, and compressed-tensors')
  *     GPTQ, AWQ, words  Q4_0 where every zero point is 8, else Q5_0, whose fifth bit can hold every
  *                       code less its zero point (Q4_1's minimum would have to be a product of 15
  *                       bits, of which F16 has 11). Of 8 bits: Q8_0 where every zero point is 128.
@@ -10,6 +10,8 @@
  *                       that are no multiples of 32 columns, other zero points of 8 bits. Columns
  *                       with scattered groups (act-order) are sorted by group
  *     FP8               F8
+ *
+ * And of GGUF files whose rows have one scale: row_scaled.h.
  *
  * Thread: see weights.h. Owner: the weight file. */
 #ifndef ENGINE_FILE_PACKED_H
@@ -31,6 +33,7 @@ struct packed {
     int bits, per;      /* of a code; codes in a word of 32 */
     /* NULL, or the file's column at each place in the rows of Q4_0, Q5_0 and Q8_0 */
     uint16_t *order;
+    int row_type;       /* ROWS: of row_scaled.c's table */
     int64_t matrix;     /* FP8: rows of one matrix of the tensor */
     int64_t tall, wide; /* FP8: rows and columns of a scale */
 };

@@ -164,22 +164,38 @@ static void read_group_scheme(struct packing *p, const json_t *weights, bool int
     read_group(p, weights);
 }
 
+/* The weights of a config_group of MXFP4. */
+static void read_mxfp4_scheme(struct packing *p, const json_t *weights)
+{
+    want_number(p, weights, "num_bits", 4);
+    want_number(p, weights, "group_size", 32);
+    want_word(p, weights, "type", "float");
+    if (!json_is_true(json_object_get(weights, "symmetric")))
+        refuse(p, "asymmetric weights");
+    read_order(p, weights, false);
+}
+
 static void read_compressed(struct packing *p, const json_t *q)
 {
     const json_t *groups = json_object_get(q, "config_groups"), *group;
-    bool integers = strcasecmp(word(q, "format"), "pack-quantized") == 0;
+    bool integers = strcasecmp(word(q, "format"), "pack-quantized") == 0,
+         mxfp4 = strcasecmp(word(q, "format"), "mxfp4-pack-quantized") == 0;
     const char *name;
     int before = 0;
     size_t n = 0;
 
-    p->kind = integers ? PACKING_WORDS : PACKING_FP8;
-    if (!integers && strcasecmp(word(q, "format"), "float-quantized") != 0)
+    p->kind = integers ? PACKING_WORDS : mxfp4 ? PACKING_MXFP4_ROWS : PACKING_FP8;
+    if (!integers && !mxfp4 && strcasecmp(word(q, "format"), "float-quantized") != 0)
         refuse(p, "format %.40s", *word(q, "format") ? word(q, "format") : "missing");
     if (!json_object_size(groups))
         refuse(p, "no config_groups");
     json_object_foreach((json_t *)groups, name, group)
     {
         want_word(p, group, "format", word(q, "format"));
+        if (mxfp4) {
+            read_mxfp4_scheme(p, json_object_get(group, "weights"));
+            continue;
+        }
         read_group_scheme(p, json_object_get(group, "weights"), integers, n == 0);
         p->varied |= n++ && p->group != before;
         before = p->group;

@@ -11,7 +11,10 @@ enum packing_kind {
     PACKING_MXFP4, /* gpt-oss: transformers, integrations/mxfp4.py */
     PACKING_GPTQ,  /* AutoGPTQ, nn_modules/qlinear/qlinear_cuda_old.py */
     PACKING_AWQ,   /* AutoAWQ, modules/linear/gemm.py */
+    /* compressed-tensors, compressors/mxfp4 */
+    PACKING_MXFP4_ROWS,
     PACKING_WORDS, /* compressed-tensors, compressors/pack_quantized */
+    PACKING_ROWS,  /* ik_llama.cpp's GGUF types with one scale a row: row_scaled.h */
     PACKING_FP8    /* transformers, integrations/finegrained_fp8.py; compressed-tensors */
 };
 

@@ -123,6 +123,36 @@ static int find_gguf(const char *folder, char *out, size_t size)
     return found == 1;
 }
 
+/* The end of a name of a piece that `split` or a script cut a GGUF file into, by bytes:
+ * NAME.gguf.part1of3, NAME.gguf-split-a, NAME.gguf.part-aa, NAME.gguf.001. NULL: none. */
+static const char *piece_ending(const char *path)
+{
+    const char *base = strrchr(path, '/'), *at = NULL;
+
+    for (const char *p = base ? base : path; (p = strstr(p, ".gguf")); p += 5)
+        at = p + 5;
+    if (!at || !*at)
+        return NULL;
+    if (strncmp(at, "-split-", 7) == 0 || strncmp(at, ".part", 5) == 0 ||
+        strncmp(at, "-part", 5) == 0 || (*at == '.' && strspn(at + 1, "0123456789") >= 2))
+        return at;
+    return NULL;
+}
+
+static int refuse_piece(const char *path, struct error *e)
+{
+    const char *ending = piece_ending(path);
+    int whole = (int)(ending - path), mark = 1;
+
+    while (ending[mark] && strchr("abcdefghijklmnopqrstuvwxyz-", ending[mark]) &&
+           !(ending[mark - 1] == '-' && mark > 1))
+        mark++;
+    return error_set(e, ERR_MODEL,
+                     "%s: one of the pieces that a GGUF file was cut into; join all of them, in "
+                     "their order, first: cat '%.*s'* > '%.*s'",
+                     path, whole + mark, path, whole, path);
+}
+
 static int choose(const char *path, bool tokenizer_only, char *real, size_t size,
                   const struct format_ops **ops, struct error *e)
 {
@@ -138,6 +168,8 @@ static int choose(const char *path, bool tokenizer_only, char *real, size_t size
         *ops = find_gguf(path, real, size) ? &format_gguf : &format_safetensors;
         return 0;
     }
+    if (piece_ending(path))
+        return refuse_piece(path, e);
     if ((rc = mapping_open(&m, path, e)))
         return rc;
     memcpy(head, m.data, m.size < sizeof head ? m.size : sizeof head);

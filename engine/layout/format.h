@@ -17,7 +17,7 @@
  *                       8 x w words    bits 8: word k, elements 4k .. 4k+3, each XOR FORMAT_FLIP
  *
  * Where formats.def counts words, a superblock is d, m and that many words of the file, word k of
- * row r at k * w + r. Q3_K's words are turned first (turned.h).
+ * row r at k * w + r. Some formats' words are turned first (turned.h).
  *
  * Pure functions: any thread. */
 /* clang-format on */

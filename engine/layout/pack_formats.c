@@ -175,7 +175,7 @@ static void put_signed_factors(uint8_t *to, int width, int r, const uint8_t *con
     }
 }
 
-/* Words unchanged; Q3_K's transposed. */
+/* Words unchanged, or turned. */
 static void put_words(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     const struct format_traits *f = &format_of[type];
@@ -187,8 +187,8 @@ static void put_words(enum dtype type, uint8_t *to, int width, int r, const uint
         for (int k = 0; k < head / 2; k++)
             memcpy(to + 2 * (k * width + r + i), p[i] + f->at + 2 * k, 2);
         words[i] = p[i] + format_words_at(type);
-        if (type == DTYPE_Q3_K) {
-            turned_from_file(words[i], turned[i]);
+        if (turned_type(type)) {
+            turned_from_file(type, words[i], turned[i]);
             words[i] = (const uint8_t *)turned[i];
         }
     }

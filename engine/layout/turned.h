@@ -1,6 +1,10 @@
-/* Q3_K's words turned: the file keeps a code's lowest two bits and its third 32 bytes apart, which
- * costs kernels two multiplications where one would do. The same bits in another order, as many of
- * them; all words of a row's superblock, three of them for each k = 0 .. 7, byte b of
+/* Words turned: the same bits in another order, as many of them, so that a kernel finds four
+ * columns in the four bytes of a word. Per format, of a row's superblock:
+ *
+ * Q1_0, whose bit i is column i: bit k of byte b belongs to column 4k + b.
+ * Q2_0, whose bits 2i, 2i + 1 are column i: bits 2k, 2k + 1 of byte b belong to column 4k + b.
+ * Q3_K, which keeps a code's lowest two bits and its third 32 bytes apart, so that kernels would
+ * take two multiplications where one does; all words, three of them for each k = 0 .. 7, byte b of
  * which belongs to element 4k + b of the blocks:
  *
  *     3k        bits 0 .. 2 block 0, 3 .. 5 block 1, 6 .. 7 the lower ones of block 6
@@ -15,12 +19,17 @@
 #ifndef ENGINE_LAYOUT_TURNED_H
 #define ENGINE_LAYOUT_TURNED_H
 
+#include "engine/file/dtype.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 
-#define TURNED_WORDS 27
+#define TURNED_WORDS 27 /* the most of a format */
 
-/* Input and output must not overlap. */
-void turned_from_file(const uint8_t *file, uint32_t turned[TURNED_WORDS]);
-void turned_to_file(const uint32_t turned[TURNED_WORDS], uint8_t *file);
+/* Whether the words of that format are packed turned. */
+bool turned_type(enum dtype type);
+/* All words of a superblock of such a type. Input and output must not overlap. */
+void turned_from_file(enum dtype type, const uint8_t *file, uint32_t turned[TURNED_WORDS]);
+void turned_to_file(enum dtype type, const uint32_t turned[TURNED_WORDS], uint8_t *file);
 
 #endif

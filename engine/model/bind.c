@@ -235,6 +235,9 @@ int bind_values(struct binding *b, const float **vector, enum tensor_role role, 
     if (has != n)
         return error_set(e, ERR_MODEL, "%s: tensor %s has %lld values; the model needs %lld",
                          weight_file_path(b->model->file), t->name, (long long)has, (long long)n);
+    if (t->packed && form == VECTOR_TURNED)
+        return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
+                         weight_file_path(b->model->file), t->name);
     b->used[t->index] = 1;
     if ((rc = add_vector(b, vector, t, 0, n, e)))
         return rc;
@@ -678,7 +681,8 @@ static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_
         return ERR_MODEL;
     if ((rc = check_shape(b, t, rows ? rows : t->dims[0], cols, 0, e)))
         return rc;
-    if (!row_readable(t->type) || t->packed)
+    if (!row_readable(t->type) ||
+        (t->packed && (t->packed->kind != PACKING_ROWS || role == TENSOR_POSITIONS)))
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s%s, which is not supported",
                          weight_file_path(b->model->file), t->name, dtype_info(t->type)->word,
                          t->packed ? ", packed" : "");

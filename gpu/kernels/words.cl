@@ -185,6 +185,155 @@ static inline uvec tq1_code(__global const uchar *words, int j, int k, int lane)
 }
 #endif
 
+#if defined(TYPE_iq2_k) || defined(TYPE_iq3_k) || defined(TYPE_iq4_k) || defined(TYPE_iq5_k) || \
+    defined(TYPE_iq6_k)
+#define UNEVEN 1 /* a factor and a step for each half */
+#elif defined(TYPE_iq2_ks) || defined(TYPE_iq3_ks) || defined(TYPE_iq4_ks) || defined(TYPE_iq5_ks)
+#define UNEVEN 2 /* for a block */
+#else
+#define UNEVEN 0
+#endif
+
+#if UNEVEN
+#if defined(TYPE_iq2_k) || defined(TYPE_iq2_ks)
+#define UNEVEN_STEP 5u
+#elif defined(TYPE_iq5_k) || defined(TYPE_iq5_ks)
+#define UNEVEN_STEP 2u
+#elif defined(TYPE_iq6_k)
+#define UNEVEN_STEP 1u
+#else
+#define UNEVEN_STEP 4u
+#endif
+#if defined(TYPE_iq4_k) || defined(TYPE_iq5_k)
+#define UNEVEN_FIRST 3 /* word of codes */
+#elif defined(TYPE_iq6_k)
+#define UNEVEN_FIRST 4
+#elif defined(TYPE_iq2_ks) || defined(TYPE_iq3_ks)
+#define UNEVEN_FIRST 1
+#else
+#define UNEVEN_FIRST 2
+#endif
+/* Bit n of the k-th field of 16 bits after the scale. */
+static inline uvec field_bit(__global const uchar *words, int k, int n, int lane)
+{
+    __global const uchar *head = words - HEAD * WIDTH;
+
+    return FIELD(LOAD_SHORTS(head + 2 * (1 + k) * WIDTH), n, 1);
+}
+
+/* looked_up of another sixteen values. */
+#if HIGH
+static inline uvec looked_up_in(uvec c, uint a, uint b, uint e, uint f)
+{
+    uvec m2 = (uvec)(0u) - (c >> WORD(2) & WORD(1)), m3 = (uvec)(0u) - (c >> WORD(3) & WORD(1));
+    uvec low = (uvec)(a) ^ ((uvec)(a ^ b) & m2), high = (uvec)(e) ^ ((uvec)(e ^ f) & m2);
+
+    return (low ^ ((low ^ high) & m3)) >> ((c & WORD(3)) << WORD(3)) & WORD(255);
+}
+
+/* The value of a code of five or six bits. */
+static inline uvec uneven_value(uvec c)
+{
+    uvec x = looked_up(c), m4 = (uvec)(0u) - (c >> WORD(4) & WORD(1));
+
+    x = x ^ ((x ^ looked_up_in(c, TABLE4, TABLE5, TABLE6, TABLE7)) & m4);
+#if HIGH == 2
+    uvec y = looked_up_in(c, TABLE8, TABLE9, TABLE10, TABLE11),
+         m5 = (uvec)(0u) - (c >> WORD(5) & WORD(1));
+
+    y = y ^ ((y ^ looked_up_in(c, TABLE12, TABLE13, TABLE14, TABLE15)) & m4);
+    x = x ^ ((x ^ y) & m5);
+#endif
+    return x;
+}
+
+static inline uvec uneven_values(uvec w)
+{
+    return uneven_value(w & WORD(63)) | uneven_value(w >> WORD(8) & WORD(63)) << WORD(8) |
+           uneven_value(w >> WORD(16) & WORD(63)) << WORD(16) |
+           uneven_value(w >> WORD(24)) << WORD(24);
+}
+#else
+#define uneven_values(w) looked_up_word(w)
+#endif
+
+/* The codes of word k of block j, and their values. */
+static inline uvec uneven_word(__global const uchar *words, int j, int k, int lane)
+{
+#if BITS < 4
+    uvec x = DOWN(LOAD_WORDS(words, UNEVEN_FIRST + j / 4 * 8 + k), j % 4 * 2) & EACH_BYTE(3u), more;
+
+#if BITS == 3
+    x = x | (DOWN(LOAD_WORDS(words, UNEVEN_FIRST + 16 + k), j) & EACH_BYTE(1u)) << WORD(2);
+#endif
+#elif HIGH == 0
+    uvec x = DOWN(LOAD_WORDS(words, UNEVEN_FIRST + 4 * j + k % 4), k / 4 * 4) & EACH_BYTE(15u),
+         more;
+#else
+    uvec x = DOWN(LOAD_WORDS(words, UNEVEN_FIRST + j / 2 * 8 + k), j % 2 * 4) & EACH_BYTE(15u),
+         more;
+
+#if HIGH == 1
+    x = x | (DOWN(LOAD_WORDS(words, UNEVEN_FIRST + 32 + k), j) & EACH_BYTE(1u)) << WORD(4);
+#else
+    x = x | (DOWN(LOAD_WORDS(words, UNEVEN_FIRST + 32 + j / 4 * 8 + k), j % 4 * 2) & EACH_BYTE(3u))
+                << WORD(4);
+#endif
+#endif
+#if UNEVEN == 1
+    more = field_bit(words, 0, 2 * j + k / 4, lane);
+#elif defined(TYPE_iq2_ks)
+    more = field_bit(words, 0, j, lane);
+#elif defined(TYPE_iq3_ks)
+    more = field_bit(words, 0, 8 + j, lane);
+#else
+    more = FIELD(LOAD_WORDS(words, j / 4), j % 4 * 8, 1);
+#endif
+    return uneven_values(x) + more * EACH_BYTE(UNEVEN_STEP);
+}
+
+#if UNEVEN == 2
+/* A block's factor. */
+static inline vec uneven_block_factor(__global const uchar *words, int j, int lane)
+{
+#if defined(TYPE_iq2_ks)
+    return TO_FLOAT(FIELD(LOAD_WORDS(words, 0), j * 4, 4) | field_bit(words, 0, 8 + j, lane)
+                                                                << WORD(4)) -
+           (vec)(16.0f);
+#elif defined(TYPE_iq3_ks)
+    return TO_FLOAT(FIELD(LOAD_WORDS(words, 0), j % 4 * 8 + j / 4 * 4, 4) |
+                    field_bit(words, 0, j, lane) << WORD(4)) -
+           (vec)(16.0f);
+#else
+    return TO_FLOAT(byte_at(words, j, lane) & WORD(254)) - (vec)(127.0f);
+#endif
+}
+#endif
+
+#if UNEVEN == 1
+/* The factor of one of block j's halves. */
+static inline vec uneven_factor(__global const uchar *words, int j, int h, int lane)
+{
+#if defined(TYPE_iq2_k) || defined(TYPE_iq3_k)
+    uvec x = FIELD(LOAD_WORDS(words, j / 4), j % 4 * 8 + 4 * h, 4);
+
+#ifdef TYPE_iq2_k
+    return TO_FLOAT(x) - (vec)(8.0f);
+#else
+    return odd_number(x) *
+           ((vec)(1.0f) - (vec)(2.0f) * TO_FLOAT(field_bit(words, 1, 2 * j + h, lane)));
+#endif
+#elif defined(TYPE_iq6_k)
+    return SIGNED(LOAD_WORDS(words, j / 2) << (uvec)(24 - j % 2 * 16 - 8 * h));
+#else
+    return TO_FLOAT(FIELD(LOAD_WORDS(words, 1 + j / 4), j % 4 * 8 + 4 * h, 4) |
+                    FIELD(LOAD_WORDS(words, 0), 4 * j + 2 * h, 2) << WORD(4)) -
+           (vec)(32.0f);
+#endif
+}
+#endif
+#endif
+
 /* Word k of block j: four codes as unsigned bytes. */
 static inline uvec code_word(__global const uchar *words, int j, int k, int lane)
 {
@@ -196,6 +345,14 @@ static inline uvec code_word(__global const uchar *words, int j, int k, int lane
     return two_bits(words, 0, j, k, lane);
 #elif defined(TYPE_tq1_0)
     return tq1_code(words, j, k, lane);
+#elif defined(TYPE_q1_0) /* words are turned: a bit of each byte, codes are 0 and 2 */
+    uvec x = LOAD_WORDS(words, j);
+
+    return (k ? DOWN(x, k - 1) : x << WORD(1)) & EACH_BYTE(2u);
+#elif UNEVEN
+    return uneven_word(words, j, k, lane);
+#elif defined(TYPE_q2_0)
+    return DOWN(LOAD_WORDS(words, 2 * j + k / 4), k % 4 * 2) & EACH_BYTE(3u);
 #elif defined(TYPE_nvfp4) /* of a half's eight bytes the low nibbles, then the high ones */
     uvec x = LOAD_WORDS(words, 1 + 4 * j + k / 4 * 2 + k % 2);
 
@@ -214,7 +371,10 @@ static inline void block_words(__global const uchar *words, int j, int k, int la
 {
     *lo = code_word(words, j, k, lane);
     *hi = code_word(words, j, 4 + k, lane);
-#if DOT8 && HALVES /* signed bytes; none of the subtractions borrows */
+#if FLIPPED
+    *lo = *lo ^ EACH_BYTE(128u);
+    *hi = *hi ^ EACH_BYTE(128u);
+#elif DOT8 && HALVES /* signed bytes; none of the subtractions borrows */
     *lo = ((*lo | EACH_BYTE(128u)) - EACH_BYTE(OFFSET)) ^ EACH_BYTE(128u);
     *hi = ((*hi | EACH_BYTE(128u)) - EACH_BYTE(OFFSET)) ^ EACH_BYTE(128u);
 #endif
@@ -257,7 +417,12 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
     return f16_to_vec(FIELD(a, 12, 4) | (DOWN(a, 24) & WORD(0xf0)) | (DOWN(b, 4) & WORD(0xf00)) |
                       (DOWN(b, 16) & WORD(0xf000))) *
            (vec)(0.125f);
-#elif defined(TYPE_nvfp4)
+#elif defined(TYPE_iq4_ks) || defined(TYPE_iq5_ks) /* an F32 number like two halves */
+    return AS_FLOAT(LOAD_SHORTS(head) | LOAD_SHORTS(head + 2 * WIDTH) << WORD(16)) *
+           uneven_block_factor(words, j, lane);
+#elif UNEVEN == 2
+    return LOAD_SCALES(head) * uneven_block_factor(words, j, lane);
+#elif defined(TYPE_nvfp4) || UNEVEN
     return (vec)(1.0f); /* its halves have their own */
 #else
     return LOAD_SCALES(head);
@@ -296,6 +461,9 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 
     *first = odd_number(x & WORD(7));
     *second = odd_number(FIELD(x, 3, 3));
+#elif UNEVEN == 1
+    *first = LOAD_SCALES(head) * uneven_factor(words, j, 0, lane);
+    *second = LOAD_SCALES(head) * uneven_factor(words, j, 1, lane);
 #elif defined(TYPE_nvfp4)
     *first = e4m3_half(byte_at(words, 2 * j, lane));
     *second = e4m3_half(byte_at(words, 2 * j + 1, lane));

@@ -40,6 +40,9 @@ def values(name, t):
         group = torch.arange(t["qweight"].shape[0]) // (t["qweight"].shape[0] // len(t["scales"]))
         difference = codes(t["qweight"], 4, 1, AWQ) - codes(t["qzeros"], 4, 1, AWQ)[group]
         return (t["scales"].float()[group] * difference.float()).T
+    if name == "ct-mxfp4":
+        x = FP4[torch.stack([t["weight_packed"] & 15, t["weight_packed"] >> 4], -1).long()].flatten(-2)
+        return x * torch.exp2(t["weight_scale"].float() - 127).repeat_interleave(32, 1)
     if name.startswith("ct"):
         rows, columns = t["weight_shape"].tolist()
         bits = 8 if "int8" in name else 4

@@ -37,8 +37,18 @@ FORMATS = {
     "IQ2_S": (22, 28, 256, 82, {1: f16(-11)}, "IQ4_NL"), "IQ1_S": (19, 24, 256, 50, {1: f16(-8)}, "IQ4_NL"),
     "IQ1_M": (29, 31, 256, 56, {53: 0xC0, 55: 0x10}, "IQ4_NL"),        # the scale's digits stand in the words of factors
     "TQ1_0": (34, 36, 256, 54, {53: f16(-6)}, "Q4_0"), "TQ2_0": (35, 37, 256, 66, {65: f16(-6)}, "Q4_0"),
+    "Q1_0": (41, 40, 128, 18, {1: f16(-6)}, "Q8_0"), "Q2_0": (42, 41, 64, 18, {1: f16(-6)}, "Q8_0"),
+    "IQ2_K": (137, 137, 256, 76, {1: f16(-10)}, "IQ4_NL"), "IQ3_K": (138, 138, 256, 110, {1: f16(-12)}, "IQ4_NL"),
+    "IQ4_K": (139, 139, 256, 144, {1: f16(-16)}, "IQ4_NL"), "IQ5_K": (140, 140, 256, 176, {1: f16(-16)}, "IQ4_NL"),
+    "IQ6_K": (141, 141, 256, 212, {1: f16(-18)}, "Q8_0"),
+    "IQ4_KS": (144, 144, 256, 136, {}, "IQ4_NL"), "IQ4_KSS": (146, 146, 256, 128, {}, "IQ4_NL"),
+    "IQ5_KS": (152, 152, 256, 168, {}, "IQ4_NL"), "IQ2_KS": (145, 145, 256, 70, {}, "IQ4_NL"),
+    "IQ3_KS": (156, 156, 256, 102, {}, "IQ4_NL"),
     "MXFP4": (39, 38, 32, 17, {0: 120}, None), "NVFP4": (40, 39, 64, 36, {0: 2, 1: 2, 2: 2, 3: 2}, "Q4_0"),
 }
+# formats whose rows begin with one scale
+ROW_SCALES = {"IQ4_KS": struct.pack("<f", 2 ** -19), "IQ4_KSS": struct.pack("<f", 2 ** -19), "IQ5_KS": struct.pack("<f", 2 ** -19),
+              "IQ2_KS": struct.pack("<e", 2 ** -13), "IQ3_KS": struct.pack("<e", 2 ** -14)}
 MIXES = {"Q4_K_M": ("Q4_K", "Q6_K", 15), "Q5_K_M": ("Q5_K", "Q6_K", 17), "Q3_K_M": ("Q3_K", "Q5_K", 12)}
 CHUNK = 1 << 22                    # bytes made at a time, about
 
@@ -381,7 +391,7 @@ def value(v):
 
 def tensor_bytes(dims, fmt):
     _, _, per, size, _, _ = FORMATS[fmt]
-    return math.prod(dims) // per * size
+    return math.prod(dims) // per * size + math.prod(dims[1:]) * len(ROW_SCALES.get(fmt, b""))
 
 
 def write(s, path, name):
@@ -402,7 +412,9 @@ def write(s, path, name):
             left = math.prod(dims) // FORMATS[fmt][2]
             if spread:
                 f.write(around(rng, left, *spread))
-            while left and not spread:
+            for _ in range(math.prod(dims[1:]) if fmt in ROW_SCALES else 0):
+                f.write(ROW_SCALES[fmt] + blocks(rng, fmt, dims[0] // FORMATS[fmt][2]))
+            while left and not spread and fmt not in ROW_SCALES:
                 count = min(left, CHUNK // FORMATS[fmt][3])
                 f.write(blocks(rng, fmt, count))
                 left -= count

@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
 #include "engine/base/utf8.h"
+#include "engine/file/packed.h"
 #include "engine/layout/pack.h"
 #include "engine/model/bind.h"
 #include "engine/model/describe.h"
@@ -385,7 +386,10 @@ static void table_row(const struct tensor_view *t, int64_t row, float *out)
 {
     size_t bytes = dtype_row_bytes(t->type, t->dims[1]);
 
-    row_to_f32(t->type, (const uint8_t *)t->data + (size_t)row * bytes, t->dims[1], out);
+    if (t->packed)
+        packed_values(t, row, out);
+    else
+        row_to_f32(t->type, (const uint8_t *)t->data + (size_t)row * bytes, t->dims[1], out);
 }
 
 #define PIECE 256 /* values of a row */

@@ -109,21 +109,27 @@ static void words_of_row(enum dtype type, const uint8_t *group, int width, int b
     const struct format_traits *f = &format_of[type];
     const uint8_t *superblock = group +
                                 (size_t)(b / f->blocks) * (size_t)(format_superblock(type) * width);
-    uint8_t words[128], file[4 * TURNED_WORDS];
+    /* fields of 16 bits, as in the file, before the words */
+    uint8_t row[8 + 256], *const words = row + 8, file[4 * TURNED_WORDS];
     uint32_t turned[TURNED_WORDS];
 
     out->factor[0] = out->factor[1] = out->least[0] = out->least[1] = 1;
-    out->d[0] = f->scale == SCALE_F16 ? num_from_f16(half_at(superblock + 2 * r)) : 0.0f;
+    out->d[0] = SCALE_IS_F16(f->scale) ? num_from_f16(half_at(superblock + 2 * r)) : 0.0f;
+    if (f->scale == SCALE_F32)
+        out->d[0] = num_float((uint32_t)half_at(superblock + 2 * r) |
+                              (uint32_t)half_at(superblock + 2 * (width + r)) << 16);
     out->d[1] = out->d[0];
     out->m = f->minimum ? (float)f->minimum * num_from_f16(half_at(superblock + 2 * (width + r)))
                         : 0.0f;
+    for (int k = 0, fields = format_head(type) / 2; k < fields; k++)
+        memcpy(words - 2 * (fields - k), superblock + 2 * (k * width + r), 2);
     for (int k = 0; k < f->words; k++)
         memcpy(words + 4 * k, superblock + format_head(type) * width + 4 * (k * width + r), 4);
-    if (type == DTYPE_Q3_K) {
+    if (turned_type(type)) {
         memcpy(turned, words, sizeof turned);
-        turned_to_file(turned, file);
+        turned_to_file(type, turned, file);
     }
-    blocks_words(type, type == DTYPE_Q3_K ? file : words, b % f->blocks, out);
+    blocks_words(type, turned_type(type) ? file : words, b % f->blocks, out);
 }
 
 /* Rule 2 for one block with a factor, or a scale, for each half. */

@@ -1,0 +1,35 @@
+/* Matrices of ik_llama.cpp's GGUF files whose rows begin with one scale for all their superblocks,
+ * or lie in groups of four (row_groups.h): shown as packed tensors (packed.h) of a format whose
+ * superblocks have the scale each, row after row, which is lossless.
+ *
+ *     IQ2_KS, IQ3_KS   an F16 number, superblocks of 70 and 102 bytes
+ *     IQ4_KS, IQ5_KS   F32, 136 and 168 bytes
+ *     IQ4_KSS          F32, 128 bytes, becomes IQ4_KS: of eight fields of 16 bits a block's factor
+ *                      has the lowest bits, the others, XOR themselves one bit down, are its codes
+ *
+ * Formulas: iqk_quantize.cpp there, dequantize_row_iq4_kss and the others'. Thread: see weights.h.
+ */
+#ifndef ENGINE_FILE_ROW_SCALED_H
+#define ENGINE_FILE_ROW_SCALED_H
+
+#include "engine/base/error.h"
+#include "engine/file/packed.h"
+
+#include <stdint.h>
+
+/* The type as which tensors of that GGUF type are shown; -1: it is none of these. */
+int row_scaled_type(uint32_t gguf);
+/* Bytes of a row of cols columns (whole superblocks) in the file. */
+size_t row_scaled_bytes(uint32_t gguf, int64_t cols);
+
+/* What `packed` of a tensor of that type is until row_scaled_show. NULL: it is none. */
+const struct packed *row_scaled_mark(uint32_t gguf);
+/* Sets `packed` of the file's marked tensors, once all are in its table. ERR_MODEL names a tensor
+ * in groups of four whose rows are no multiple of that; ERR_MEMORY. */
+int row_scaled_show(struct weight_file *f, struct error *e);
+
+/* A row of the tensor in the type t->type; or as F32. Requires t->packed of PACKING_ROWS. */
+void row_scaled_row(const struct tensor_view *t, int64_t row, uint8_t *out);
+void row_scaled_values(const struct tensor_view *t, int64_t row, float *out);
+
+#endif
