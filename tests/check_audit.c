@@ -272,6 +272,7 @@ START_TEST(the_other_device_stays)
         ck_assert_int_eq(health(g, 1)->trouble, TROUBLE_NONE);
         ck_assert_int_eq(health(g, 2)->trouble, TROUBLE_WRONG);
         ck_assert(plan_uses_devices(engine_plan(g)));
+        ck_assert_str_eq(engine_telemetry(g)->plan, "layers:0=2,1=3, part on the CPU");
         engine_close(g);
     }
     fake_device_control(NULL);
@@ -365,6 +366,7 @@ START_TEST(a_slow_device_keeps_what_it_can_do)
         strstr(h.notices, "fake:0 has become slow (jobs take more than ten times"));
     ck_assert_ptr_nonnull(strstr(h.notices, "1 block goes back"));
     ck_assert_ptr_nonnull(strstr(h.notices, "2 blocks go back"));
+    ck_assert_str_eq(engine_telemetry(g)->plan, "gpu, part on the CPU");
     bytes = engine_telemetry(g)->devices[1].weight_bytes;
     printf("%d blocks went back, %llu bytes stayed\n", x->returned, (unsigned long long)bytes);
     ck_assert_uint_le(bytes, 3 << 20);
@@ -484,6 +486,7 @@ START_TEST(the_program_says_so)
     SAYS(err, "OUT OF MEMORY: ");
     SAYS(err, "went back to the CPU");
     ck_assert_msg(run("lost:60", "--place gpu --stats") == 0, "%s", err);
+    ck_assert_msg(strstr(err, "plan cpu (was gpu)") != NULL, "%s", err);
     ck_assert_str_eq(out, want);
     SAYS(err, "LOST: ");
     ck_assert_msg(run("none", "--audit -1") == 2, "%s", err);

@@ -1,7 +1,8 @@
 /* Random placements of tokens and of prompts, cancels, audits, and a device that is lost, runs out
  * of memory, becomes slow or computes wrongly, at random moments and for SOAK_SECONDS (2): what is
  * said must be what the CPU says, or its beginning if it was cancelled. Meant for TSan and for an
- * hour; SOAK_SEED (1) repeats a run, as far as threads can. */
+ * hour; SOAK_SEED (1) repeats a run, as far as threads can. A long run is several tests, each with
+ * a seed of its own: libcheck cannot report one of more than 35 minutes. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"
@@ -18,6 +19,7 @@
 
 #define TOKENS 40
 #define STORIES 3
+#define PART 1200.0 /* seconds, of one test */
 
 static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
 static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
@@ -38,6 +40,13 @@ static double number_of(const char *variable, double otherwise)
     const char *text = getenv(variable);
 
     return text ? atof(text) : otherwise;
+}
+
+static int parts(void)
+{
+    double n = number_of("SOAK_SECONDS", 2) / PART;
+
+    return n > 1 ? (int)(n + 0.999) : 1;
 }
 
 /* What is needed to make prompts on this thread. */
@@ -163,11 +172,11 @@ static void tell(struct round *r, int story, int cancel_at)
 
 START_TEST(anything_may_happen)
 {
-    uint64_t end = clock_now() + (uint64_t)(number_of("SOAK_SECONDS", 2) * 1e9);
+    uint64_t end = clock_now() + (uint64_t)(number_of("SOAK_SECONDS", 2) / parts() * 1e9);
     static struct round r;
     long rounds = 0, stories = 0, cancelled = 0, wrong = 0, troubles[5] = {0};
 
-    seed = (unsigned)number_of("SOAK_SEED", 1);
+    seed = (unsigned)number_of("SOAK_SEED", 1) + (unsigned)_i;
     fake_device_control(NULL);
     begin(&r, NULL, 0);
     for (int i = 0; i < STORIES; i++) {
@@ -230,8 +239,8 @@ static Suite *suite(void)
     Suite *s = suite_create("soak");
     TCase *t = tcase_create("soak");
 
-    tcase_set_timeout(t, number_of("SOAK_SECONDS", 2) + 600);
-    tcase_add_test(t, anything_may_happen);
+    tcase_set_timeout(t, number_of("SOAK_SECONDS", 2) / parts() + 600);
+    tcase_add_loop_test(t, anything_may_happen, 0, parts());
     suite_add_tcase(s, t);
     return s;
 }

@@ -292,6 +292,7 @@ struct engine {
     /* of all passes since the start, and the part of it that auto's stored verdict counts */
     uint64_t computed_ns, computed_kept_ns;
     bool auto_prompts; /* auto has given the prompts a plan of their own */
+    int demoted;       /* phases, a bit each, whose plan a lost device was taken from */
     bool void_told;    /* why a stored verdict is void was said */
     /* of the requested plans; planner NULL: a plan made elsewhere, or the tokens' */
     struct planner_spec spec[PLAN_PHASES];

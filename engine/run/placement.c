@@ -605,6 +605,41 @@ static int take_blocks(struct engine *g, int device, int n, struct plan *const *
     return taken;
 }
 
+/* The name says what computes now, not what was asked for. */
+static void name_demoted(struct plan *p)
+{
+    static const char part[] = ", part on the CPU";
+    char *end = strstr(p->name, part), was[PLAN_NAME];
+
+    if (strncmp(p->name, "cpu", 3) == 0)
+        return;
+    if (end)
+        *end = 0;
+    snprintf(was, sizeof was, "%s", p->name);
+    if (plan_uses_devices(p))
+        snprintf(p->name, sizeof p->name, "%.40s%s", was, part);
+    else
+        snprintf(p->name, sizeof p->name, "cpu (was %.40s)", was);
+}
+
+/* A device was lost: the requested plans are without it already. */
+static void rename_demoted(struct engine *g)
+{
+    for (int k = 0; k < PLAN_PHASES; k++) {
+        const struct plan *now = k == PHASE_PROMPT ? residency_wanted_prompt(g->residency)
+                                                   : residency_wanted(g->residency);
+        struct plan *p = (g->demoted & 1 << k) && now ? plan_copy(now) : NULL;
+
+        if (!p)
+            continue;
+        name_demoted(p);
+        want(g, (enum plan_phase)k, p, NULL);
+        plan_free(p);
+    }
+    g->demoted = 0;
+    metrics_plan(g);
+}
+
 /* A device is slow, or its jobs find no memory: some blocks go back to the CPU, at first one, and
  * twice as many each time until it is well. What fits stays. */
 static void relieve(struct engine *g, int device, struct error *e)
@@ -620,10 +655,14 @@ static void relieve(struct engine *g, int device, struct error *e)
     if (want_now[PHASE_TOKENS])
         n = take_blocks(g, device, 1 << (s->strains < 16 ? s->strains : 16), want_now);
     for (int k = 0; k < PLAN_PHASES && rc >= 0; k++) {
-        if (want_now[k])
+        if (want_now[k]) {
+            if (!plan_equal(want_now[k], wanted_of(g, (enum plan_phase)k)))
+                name_demoted(want_now[k]);
             rc = want(g, (enum plan_phase)k, want_now[k], e);
+        }
         g->spec[k].planner = NULL; /* no strategy puts them there again */
     }
+    metrics_plan(g);
     if (rc >= 0 && n) {
         s->strains++;
         s->health.returned += n;
@@ -638,12 +677,26 @@ static void relieve(struct engine *g, int device, struct error *e)
         plan_free(want_now[k]);
 }
 
+static bool has_blocks_on(const struct plan *p, int device)
+{
+    bool any = p->head == device;
+
+    for (int l = 0; l < p->n_layers; l++)
+        any |= p->attention[l] == device;
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        any |= p->experts[i] == device;
+    return any;
+}
+
 void place_device_lost(void *ctx, int device)
 {
     struct engine *g = ctx;
     const struct device_slot *s = &g->slots[device];
     char line[DEVICE_WHY + 80];
 
+    for (int k = 0; k < PLAN_PHASES; k++)
+        if (has_blocks_on(wanted_of(g, (enum plan_phase)k), device))
+            g->demoted |= 1 << k;
     cost_model_lost(g->cost_model, device);
     residency_lost(g->residency, g->in_force, device);
     if (s->health.trouble != TROUBLE_WRONG || !g->config.wrong)
@@ -727,6 +780,8 @@ void place_safe_point(struct engine *g)
     for (int d = 1; d < g->n_devices && rc >= 0; d++)
         if (g->slots[d].strained && !g->slots[d].lost)
             relieve(g, d, &e);
+    if (g->demoted)
+        rename_demoted(g);
     memory_pressure_check(g);
     waited |= place_waits(g);
     if (rc < 0) {
