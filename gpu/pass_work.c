@@ -65,7 +65,14 @@ static void add_line(struct pass_work *p, const char *name, double x, double y,
     add(p, name, ceil_div(x, CORE_ITEMS) * y, CORE_ITEMS, 0, work, "%d x %d%s", n, cols, rows);
 }
 
-static void add_norm(const struct device *d, struct pass_work *p, int rows, int used)
+/* Additions one after the other of a row's norm: an RMS norm takes no mean. */
+static double norm_steps(const struct norms_shape *s, double n)
+{
+    return (s->kind == NORM_LAYER ? 2 : 1) * n / NUM_LANES;
+}
+
+static void add_norm(const struct device *d, struct pass_work *p, const struct norms_shape *s,
+                     int rows, int used)
 {
     double n = d->base.config.model->hp.hidden, items = d->row_items,
            lap = ceil_div(ceil_div(n, items), UNROLLED), blocks = ceil_div(n / 32, items);
@@ -73,7 +80,7 @@ static void add_norm(const struct device *d, struct pass_work *p, int rows, int 
     add(p, "norm", rows, items, 0,
         (struct kernel_work){.far = 1,
                              .near = (used ? lap : 0) + lap + blocks,
-                             .steps = 2 * n / NUM_LANES + blocks * ACTIVATE_STEPS / 2,
+                             .steps = norm_steps(s, n) + blocks * ACTIVATE_STEPS / 2,
                              .bytes = n * 4,
                              .slots = rows * n * 40},
         "%d x %d%s", rows, d->base.config.model->hp.hidden, used ? ", + experts" : "");
@@ -320,7 +327,7 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     const struct layer_shape *s = shape_of(d, layer);
     const struct matrix *o = &d->base.config.model->layers[layer].o;
 
-    add_norm(d, p, rows, used);
+    add_norm(d, p, &s->norms, rows, used);
     add_projection(d, p, layer, rows);
     add_heads(d, p, layer, rows);
     if (rows == 1 && kernel_set_token_attends(d, &s->mixer, depth / CHUNK + 1)) {
@@ -335,7 +342,7 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     if (norms_sum(&s->norms))
         add_plain(p, "add", rows, hp->hidden);
     if (s->norms.after)
-        add_norm(d, p, rows, 0);
+        add_norm(d, p, &s->norms, rows, 0);
 }
 
 /* gate_up and down of n_tiles tiles of experts like x, entries of which are real. */
@@ -374,6 +381,7 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct norms_shape *norms = &shape_of(d, layer)->norms;
     const struct expert_weights *x = d->base.config.model->layers[layer].experts;
     double n = hp->hidden, experts = s->experts, items = d->route_items,
            groups = d->wide ? 1 : 4 * ceil_div(experts, 16),
@@ -393,11 +401,11 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
                                 .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)};
     if (rows == 1 && d->token_route) { /* the first stage comes while the row is normed */
         work.near += 1 + ceil_div(n / 4, 8 * items);
-        work.steps += 2 * n / NUM_LANES + ceil_div(n / 128, items) * ACTIVATE_STEPS / 2;
+        work.steps += norm_steps(norms, n) + ceil_div(n / 128, items) * ACTIVATE_STEPS / 2;
         add(p, "token_route", groups, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
             hp->hidden, used, s->experts);
     } else {
-        add_norm(d, p, rows, 0);
+        add_norm(d, p, norms, rows, 0);
         add(p, "route", groups * rows, items, 2.0 * rows * n * experts, work, "%d x %d of %d", rows,
             used, s->experts);
     }
@@ -500,7 +508,7 @@ int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
     if (open)
         add_plain(out, "combine", rows, hp->hidden);
     if (kernel_set_runs(d, NULL, BLOCK_HEAD, head->type)) {
-        add_norm(d, out, 1, 0);
+        add_norm(d, out, &hp->common.norms, 1, 0);
         add_matmul(d, out, &head, 1, 1);
     }
     if (!out->failed)

@@ -5,7 +5,8 @@
 
 For each model of MODELS below (or those named): writes it with synthetic_gguf.py into FOLDER (default: a temporary one, which
 needs 5 GB), runs `--bench --arms "--place cpu;--place gpu"` in turn, and compares the texts of both placements byte by
-byte. The column "wanted" is what the project aims at on an H100 or H200. --small: narrow models, to try the script itself.
+byte. Behind the table: each model's kernels, as `--microbench` measures them. The column "wanted" is what the project aims
+at on an H100 or H200. --small: narrow models, to try the script itself.
 Needs nothing but Python 3.9 and the program. Exit code 1: a text differs, or the device was refused.
 """
 import argparse
@@ -50,7 +51,15 @@ def text(a, model, placement):
     return hashlib.md5(out.encode()).hexdigest()[:8]
 
 
-def measure(a, name, folder):
+def kernels(a, model):
+    """--microbench's tables of the device."""
+    out = run([a.moetop, "-m", model, "--device", a.device, "--microbench"])
+    if "\nOpenCL kernels" not in out:
+        sys.exit(f"--microbench says nothing of {a.device}:\n{out[-2000:]}")
+    return out[out.index("\nOpenCL kernels"):].strip()
+
+
+def measure(a, name, folder, tables):
     shape, options, wanted = MODELS[name]
     model = folder / "model.gguf"
     run([sys.executable, HERE / "synthetic_gguf.py", shape, model, *options, *(["--small"] if a.small else [])])
@@ -60,6 +69,7 @@ def measure(a, name, folder):
     for test, aim in wanted.items():
         cpu, gpu = found[test, "cpu"], found[test, "gpu"]
         print(f"| {name} | {test} | {cpu:.0f} | {gpu:.0f} | {gpu / cpu:.2f} | {aim or ''} | {'same' if same else texts} |", flush=True)
+    tables.append(f"## {name}\n\n{kernels(a, model)}")
     model.unlink()
     return same
 
@@ -78,7 +88,9 @@ def main():
     print("```\n" + run([a.moetop, "--list-devices"]).rstrip() + "\n```\n")
     print("| model | test | cpu tok/s | gpu tok/s | gpu / cpu | wanted | texts |\n|---|---|---:|---:|---:|---:|---|", flush=True)
     with tempfile.TemporaryDirectory(dir=a.to) as folder:
-        right = [measure(a, name, Path(folder)) for name in a.models or MODELS]
+        tables = []
+        right = [measure(a, name, Path(folder), tables) for name in a.models or MODELS]
+    print("\n" + "\n\n".join(tables))
     sys.exit(0 if all(right) else 1)
 
 
