@@ -479,6 +479,15 @@ START_TEST(both_answers)
 }
 END_TEST
 
+START_TEST(requests_have_their_own)
+{
+    ck_assert_int_eq(sh("python3 '%s' \"$T\" %s %d 2>err || { cat err; exit 1; }",
+                        support_path("serve_edits.py"), support_demo(),
+                        20000 + (int)(getpid() % 20000)),
+                     0);
+}
+END_TEST
+
 /* ---- ablation ---- */
 
 static double number(const char *file, const char *key)
@@ -728,6 +737,7 @@ int main(void)
     tcase_add_test(bits, stored_states_are_apart);
     tcase_add_test(bits, the_trace_obeys);
     tcase_add_test(bits, refused);
+    tcase_add_test(bits, requests_have_their_own);
     tcase_add_test(bits, a_cell_is_two_perplexities);
     tcase_add_test(bits, questions_are_ablated);
     tcase_add_test(bits, ablation_is_refused);
