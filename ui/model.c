@@ -37,6 +37,7 @@ static void telemetry_arrays_free(struct ui_model *m)
     mem_free(m->live.planned);
     mem_free(m->live.newest);
     mem_free(m->live.here);
+    mem_free(m->live.edited);
     mem_free(m->light);
     mem_free(m->token_experts);
     memset(&m->live, 0, sizeof m->live);
@@ -77,11 +78,13 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
     m->live.planned = mem_alloc(n, 1);
     m->live.newest = mem_alloc(n, 1);
     m->live.here = mem_alloc(n, 1);
+    m->live.edited = mem_alloc(n, 1);
     m->light = mem_alloc(n, 1);
     m->token_experts = mem_alloc((size_t)UI_TOKENS * (size_t)(m->token_width ? m->token_width : 1),
                                  sizeof *m->token_experts);
     if (!m->live.answer || !m->live.session || !m->live.now || !m->live.ran_on ||
-        !m->live.planned || !m->live.newest || !m->live.here || !m->light || !m->token_experts) {
+        !m->live.planned || !m->live.newest || !m->live.here || !m->live.edited || !m->light ||
+        !m->token_experts) {
         telemetry_arrays_free(m);
         return ERR_MEMORY;
     }
@@ -601,6 +604,7 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->live.planned = memcpy(mine.planned, t->planned, n);
     m->live.newest = memcpy(mine.newest, t->newest, n);
     m->live.here = memcpy(mine.here, t->here, n);
+    m->live.edited = memcpy(mine.edited, t->edited, n);
     if (m->forgotten)
         answer_forget(m);
     /* owned by the engine; useful parts are copied next */
