@@ -185,6 +185,7 @@ static const struct mode modes[] = {
     {"kl-divergence", "compare distributions with another setting's", divergence_wanted,
      divergence_run},
     {"price", "what lossy settings cost", price_wanted, price_run},
+    {"make-control-vector", "write a steering vector", control_wanted, control_run},
     {"ablate", "what each expert is worth", ablate_wanted, ablate_run},
     {"perplexity", "how well a text is predicted", perplexity_wanted, perplexity_run},
     {"perplexity-lines", "how well lines are predicted", perplexity_lines_wanted,

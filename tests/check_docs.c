@@ -345,6 +345,7 @@ START_TEST(every_mode_is_reached)
                 {"suggest", {"--suggest", "profile.json"}},
                 {"bench", {"--bench"}},
                 {"bench", {"--microbench"}},
+                {"make-control-vector", {"--make-control-vector", "a.txt", "b.txt"}},
                 {"ablate", {"--ablate", "all", "--perplexity", "text.txt"}},
                 {"perplexity", {"--perplexity", "text.txt"}},
                 {"perplexity-lines", {"--perplexity-lines", "lines.jsonl"}},

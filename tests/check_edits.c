@@ -1,7 +1,9 @@
-/* Edits of experts: what a line does and which are refused, the router's rule without experts, the
- * same bits whatever computes them and in whatever company, and the answer without them beside. */
+/* Interventions. Edits of experts: what a line does and which are refused, the router's rule
+ * without experts, the same bits whatever computes them and in whatever company, and the answer
+ * without them beside; what experts are worth; control vectors, made and added. */
 #include "app/lab/edit_file.h"
 #include "engine/base/mem.h"
+#include "engine/file/weights.h"
 #include "engine/device/expert_edits.h"
 #include "engine/device/numerics.h"
 #include "engine/model/model.h"
@@ -18,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PROMPT "-p 'Tell me a story about a fox.' --temp 0.9 --seed 7 -n 60"
+#define PROMPT "-p 'Tell me a story about a fox.' --temp 0.9 --seed 7 -n 40"
 
 static struct error e;
 static char folder[] = "/tmp/moetop-edits-XXXXXX";
@@ -53,6 +55,14 @@ static int sh(const char *format, ...)
     status = system(command);
     ck_assert(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static const char *at_folder(const char *name)
+{
+    static char path[100];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
 }
 
 static struct engine *open_model(const char *path, const char *const *lines, int n)
@@ -469,6 +479,15 @@ START_TEST(both_answers)
 }
 END_TEST
 
+START_TEST(requests_have_their_own)
+{
+    ck_assert_int_eq(sh("python3 '%s' \"$T\" %s %d 2>err || { cat err; exit 1; }",
+                        support_path("serve_edits.py"), support_demo(),
+                        20000 + (int)(getpid() % 20000)),
+                     0);
+}
+END_TEST
+
 /* ---- ablation ---- */
 
 static double number(const char *file, const char *key)
@@ -549,11 +568,158 @@ START_TEST(ablation_is_refused)
 }
 END_TEST
 
+/* ---- control vectors ---- */
+
+static void make_vector(void)
+{
+    if (sh("test -f cv.gguf") == 0)
+        return;
+    ck_assert_int_eq(
+        sh("printf '%%s\\n' 'A happy fox.' 'Tom was glad.' >A; printf '%%s\\n' 'A sad "
+           "fox and a bear.' 'Tom was angry.' 'Oh no!' >B; $M --make-control-vector A B "
+           "-o cv.gguf >out 2>err"),
+        0);
+}
+
+static const char *const steering[] = {
+    "--control-vector-scaled cv.gguf:2 --control-vector-layer-range 3 5",
+    "--control-vector cv.gguf --expert-edit 0.yaml"};
+
+START_TEST(steered_text_is_the_same_everywhere)
+{
+    static struct device_info info[DEVICE_MAX];
+    char why[300];
+    bool cl = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why) > 0;
+
+    make_vector();
+    ck_assert_int_eq(
+        sh("$M " PROMPT " %s >want 2>err; cmp -s want text; test $? = 1", steering[_i]), 0);
+    for (size_t k = 0; k + 1 < sizeof settings / sizeof *settings; k++) {
+        if (strstr(settings[k], "opencl") && !cl)
+            continue;
+        ck_assert_int_eq(sh("$M " PROMPT " %s %s >out 2>err", steering[_i], settings[k]), 0);
+        ck_assert_msg(sh("cmp out want") == 0, "%s", settings[k]);
+    }
+    for (int round = 0; round < 2; round++) /* not the unsteered run's files */
+        ck_assert_int_eq(sh("$M " PROMPT
+                            " --prompt-cache steer >out 2>err && cmp out text && $M " PROMPT
+                            " --prompt-cache steer %s >out 2>err && cmp out want",
+                            steering[_i]),
+                         0);
+}
+END_TEST
+
+struct stream {
+    float *x; /* (layers, 21, hidden) */
+    int at, hidden;
+};
+
+static void keep(void *ctx, int layer, const float *x, int rows)
+{
+    struct stream *s = ctx;
+
+    memcpy(s->x + (size_t)(layer * 21 + s->at) * (size_t)s->hidden, x,
+           (size_t)rows * (size_t)s->hidden * sizeof *x);
+}
+
+static struct stream stream_of(struct engine *g, const int *ids)
+{
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    struct stream s = {.hidden = hp->hidden};
+
+    s.x = mem_alloc((size_t)hp->n_layers * 21 * (size_t)hp->hidden, sizeof *s.x);
+    engine_observe_stream(g, keep, &s);
+    for (; s.at < 21; s.at++)
+        ck_assert_int_eq(engine_eval(g, ids + s.at, 1, NULL, false, &e), 0);
+    return s;
+}
+
+/* Behind the first layer of the range stands x + scale * direction, to the bit. */
+START_TEST(the_direction_is_added)
+{
+    const struct adapter_request asked = {at_folder("cv.gguf"), -0.5f}; /* made below */
+    struct engine_config c = {.model_path = support_demo(),
+                              .context = 128,
+                              .n_threads = 2,
+                              .control = &asked,
+                              .n_control = 1,
+                              .control_first = 3,
+                              .control_last = 4,
+                              .tune = DEVICE_TUNE_OFF,
+                              .convert = -1};
+    struct engine *plain = open_model(support_demo(), NULL, 0), *g = NULL;
+    struct weight_file *f;
+    struct stream a, b;
+    int ids[21];
+    float v;
+
+    make_vector();
+    ids_of(plain, ids, 21, 300);
+    a = stream_of(plain, ids);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    b = stream_of(g, ids);
+    ck_assert_int_eq(weight_file_open(&f, asked.path, false, &e), 0);
+    ck_assert_uint_eq(weight_file_count(f), 7);
+    ck_assert_mem_eq(a.x, b.x, (size_t)(3 * 21 * a.hidden) * sizeof *a.x);
+    for (int i = 0; i < 21 * a.hidden; i++) {
+        memcpy(&v,
+               (const char *)weight_file_find(f, "direction.3")->data +
+                   sizeof v * (size_t)(i % a.hidden),
+               sizeof v);
+        ck_assert(b.x[3 * 21 * a.hidden + i] == a.x[3 * 21 * a.hidden + i] + v * -0.5f);
+    }
+    weight_file_close(f);
+    mem_free(a.x);
+    mem_free(b.x);
+    engine_close(g);
+    engine_close(plain);
+}
+END_TEST
+
+/* The other way round it is the same vector with the other sign; of the same lines it is zero. */
+START_TEST(directions_are_differences)
+{
+    make_vector();
+    ck_assert_int_eq(sh("$M --make-control-vector B A -ub 1 -o minus.gguf >out 2>err && $M "
+                        "--make-control-vector A A -o zero.gguf >out 2>err"),
+                     0);
+    ck_assert_int_eq(sh("$M " PROMPT " --control-vector zero.gguf >out 2>err && cmp out text"), 0);
+    ck_assert_int_eq(
+        sh("$M " PROMPT " --control-vector cv.gguf,minus.gguf >out 2>err && cmp out text"), 0);
+    ck_assert_int_eq(sh("$M " PROMPT
+                        " --control-vector-scaled minus.gguf:-1 >out 2>err && $M " PROMPT
+                        " --control-vector cv.gguf >want 2>err && cmp out want"),
+                     0);
+}
+END_TEST
+
+START_TEST(vectors_are_refused)
+{
+    make_vector();
+    ck_assert_int_eq(sh("$M -p x --control-vector %s >out 2>err", support_demo()), 3);
+    ck_assert_int_eq(sh("head -c 5000 cv.gguf >cut.gguf; $M -p x --control-vector cut.gguf >out "
+                        "2>err"),
+                     3);
+    ck_assert_int_eq(sh("sed 's/direction.7/direction.8/' cv.gguf >far.gguf; $M -p x "
+                        "--control-vector far.gguf >out 2>err"),
+                     3);
+    ck_assert_int_eq(sh("grep -q 'last layer is 7' err"), 0);
+    ck_assert_int_eq(sh("$T -m %s -p x --control-vector cv.gguf >out 2>err",
+                        support_path("golden/families/qwen3_moe")),
+                     3);
+    ck_assert_int_eq(sh("$M -p x --control-vector none.gguf >out 2>err"), 5);
+    ck_assert_int_eq(sh("$M -p x --control-vector cv.gguf --control-vector-layer-range 1 9 >out "
+                        "2>err"),
+                     2);
+    ck_assert_int_eq(sh("$M --make-control-vector A none >out 2>err"), 5);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("edits");
     TCase *lines = tcase_create("lines"), *bits = tcase_create("bits"),
-          *sessions = tcase_create("sessions");
+          *sessions = tcase_create("sessions"), *control = tcase_create("control");
     char command[100];
     int rc;
 
@@ -571,6 +737,7 @@ int main(void)
     tcase_add_test(bits, stored_states_are_apart);
     tcase_add_test(bits, the_trace_obeys);
     tcase_add_test(bits, refused);
+    tcase_add_test(bits, requests_have_their_own);
     tcase_add_test(bits, a_cell_is_two_perplexities);
     tcase_add_test(bits, questions_are_ablated);
     tcase_add_test(bits, ablation_is_refused);
@@ -578,6 +745,13 @@ int main(void)
     tcase_add_loop_test(sessions, each_session_has_its_own, 0, sizeof models / sizeof *models);
     tcase_add_test(sessions, both_answers);
     suite_add_tcase(s, sessions);
+    tcase_add_unchecked_fixture(control, setup, NULL);
+    tcase_add_loop_test(control, steered_text_is_the_same_everywhere, 0,
+                        sizeof steering / sizeof *steering);
+    tcase_add_test(control, the_direction_is_added);
+    tcase_add_test(control, directions_are_differences);
+    tcase_add_test(control, vectors_are_refused);
+    suite_add_tcase(s, control);
     rc = support_run(s);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command) ? 1 : rc;

@@ -95,6 +95,7 @@ static void telemetry_free(struct player *p)
     free(p->t.planned);
     free(p->t.newest);
     free(p->t.here);
+    free(p->t.edited);
     free(p->t.routes);
 }
 
@@ -116,6 +117,7 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     p->t.ran_on = malloc(n);
     p->t.planned = calloc(n, 1);
     p->t.newest = calloc(n, 1);
+    p->t.edited = calloc(n, 1);
     p->t.here = malloc(n);
     memset(p->t.here, 1, n);
     p->t.routes = calloc((size_t)TELEMETRY_ROUTES * (size_t)(layers * used), sizeof *p->t.routes);

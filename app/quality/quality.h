@@ -1,6 +1,7 @@
 /* How well a model predicts: --perplexity of a text or of the lines of a file, --kl-divergence from
- * another setting, --price of lossy ones, --choices, --ablate of every expert; and activation statistics on a text, for
- * --quantize. Main thread, synchronous engine. Results on stdout, and as JSON with --quality-json.
+ * another setting, --price of lossy ones, --choices, --ablate of every expert; control vectors made
+ * from texts; and activation statistics on a text, for --quantize. Main thread, synchronous engine.
+ * Results on stdout, and as JSON with --quality-json.
  */
 #ifndef APP_QUALITY_QUALITY_H
 #define APP_QUALITY_QUALITY_H
@@ -18,6 +19,9 @@ bool divergence_wanted(const struct options *o);
 int divergence_run(struct options *o, struct error *e);
 bool price_wanted(const struct options *o);
 int price_run(struct options *o, struct error *e);
+/* --make-control-vector */
+bool control_wanted(const struct options *o);
+int control_run(struct options *o, struct error *e);
 bool ablate_wanted(const struct options *o);
 int ablate_run(struct options *o, struct error *e);
 bool choices_wanted(const struct options *o);

@@ -10,7 +10,15 @@
 struct adapter_list {
     struct adapter_request all[LORA_ADAPTERS];
     int n;
+    const char *option; /* what messages name */
 };
+
+/* --control-vector, --control-vector-scaled, --control-vector-layer-range; release: files */
+struct control_list {
+    struct adapter_list files;
+    int first, last; /* 0, 0: all layers */
+};
+int control_list_init(struct control_list *c, const struct options *o, struct error *e);
 
 /* ERR_USAGE: too many, or a strength that is not a number; ERR_MEMORY. Nothing to release on error.
  */

@@ -322,6 +322,12 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         s->config.adapters = s->adapters.all;
         s->config.n_adapters = s->adapters.n;
     }
+    if (rc == 0 && (rc = control_list_init(&s->control, o, e)) == 0) {
+        s->config.control = s->control.files.all;
+        s->config.n_control = s->control.files.n;
+        s->config.control_first = s->control.first;
+        s->config.control_last = s->control.last;
+    }
     if (!s->device != !o->device || !s->chat_template_file != !o->chat_template_file)
         rc = error_set(e, ERR_MEMORY, "out of memory");
     if (rc < 0 || (rc = placement_request_init(&s->request, o, s->config.cache_dir, e)) < 0)
@@ -338,6 +344,7 @@ void engine_setup_release(struct engine_setup *s)
     mem_free(s->template_globals);
     override_list_release(&s->overrides);
     adapter_list_release(&s->adapters);
+    adapter_list_release(&s->control.files);
     s->device = s->prompt_cache = s->chat_template_file = s->template_globals = NULL;
 }
 

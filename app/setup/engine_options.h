@@ -23,6 +23,7 @@ struct engine_setup {
     char model_path[PATH_MAX], draft_path[PATH_MAX], kernels[16], chat_template[32];
     char *device, *prompt_cache, *chat_template_file, *template_globals;
     struct override_list overrides;
+    struct control_list control;
     struct adapter_list adapters;
 };
 

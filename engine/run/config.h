@@ -56,6 +56,9 @@ struct engine_config {
     /* LoRA adapters, and the initial strengths of sessions (engine/adapter/adapter.h) */
     const struct adapter_request *adapters;
     int n_adapters;
+    /* control vectors (engine/adapter/control.h) of every session, and their layers; 0, 0: all */
+    const struct adapter_request *control;
+    int n_control, control_first, control_last;
     /* lines of expert_edits_read: the initial edits of sessions; n_expert_edits 0: none */
     const char *const *expert_edits;
     int n_expert_edits;

@@ -12,6 +12,7 @@
 #include "engine/file/weights_digest.h"
 #include "engine/model/hparams_digest.h"
 #include "engine/run/internal.h"
+#include "engine/adapter/control.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -65,6 +66,8 @@ static int make_key(struct engine *g, char key[DIGEST_HEX], struct error *e)
     digest_add(&d, settings, strlen(settings) + 1);
     hparams_digest(&d, &g->model->hp);
     digest_add(&d, &adapters, sizeof adapters);
+    if (g->control)
+        digest_add(&d, &g->control->hash, sizeof g->control->hash);
     for (int l = 0; l < g->kv.n_layers; l++) {
         const struct kv_layer *k = &g->kv.layers[l];
         uint64_t sizes[] = {k->row_bytes, k->fixed_bytes, k->copy_bytes, (uint64_t)k->window};

@@ -169,6 +169,8 @@ struct engine_config engine_draft_config(const struct engine_config *of, int con
     c.overrides = NULL;
     c.adapters = NULL;
     c.n_adapters = 0;
+    c.control = NULL;
+    c.n_control = 0;
     c.expert_edits = NULL;
     c.n_expert_edits = 0;
     c.chat_template = c.chat_template_file = c.chat_template_globals = NULL;

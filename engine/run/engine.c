@@ -2,6 +2,7 @@
  * Engines may be opened one after another, also several at a time (each with its own thread
  * pool). */
 #include "engine/run/engine.h"
+#include "engine/adapter/control.h"
 #include "engine/run/internal.h"
 #include "engine/run/medusa_heads.h"
 
@@ -192,6 +193,13 @@ static int open_edits(struct engine *g, const struct engine_config *c, struct er
 {
     int rc = 0;
 
+    if (c->n_control)
+        rc = control_vectors_open(&g->control, g->model, c->control, c->n_control, c->control_first,
+                                  c->control_last, e);
+    g->config.control = NULL; /* the caller's */
+    g->config.n_control = 0;
+    if (rc < 0)
+        return rc;
     if (c->n_expert_edits)
         rc = expert_edits_read(&g->edits, NULL, &g->model->hp, c->expert_edits, c->n_expert_edits,
                                e);
@@ -224,6 +232,7 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
                                               .distrust = session_hooks_distrust,
                                               .ctx = g};
     g->forward.trace = &g->trace;
+    g->forward.control = g->control;
     g->forward.bandwidth = g->bandwidth;
     g->forward.defer = c->defer_experts;
     if (c->experts_least != 0.0f && (rc = engine_experts_least_set(g, c->experts_least, e)) < 0)
@@ -455,6 +464,7 @@ void engine_close(struct engine *g)
     model_free(g->model);
     adapters_close(g->adapters);
     expert_edits_free(g->edits);
+    control_vectors_free(g->control);
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
     mem_free(g->plans);
@@ -629,6 +639,13 @@ int engine_session_edits_set(struct session *s, struct expert_edits *edits, stru
 struct expert_edits *engine_session_edits(const struct session *s)
 {
     return s->edits;
+}
+
+void engine_observe_stream(struct engine *g,
+                           void (*fn)(void *ctx, int layer, const float *x, int rows), void *ctx)
+{
+    g->forward.after_layer = fn;
+    g->forward.after_layer_ctx = ctx;
 }
 
 void engine_session_close(struct session *s)

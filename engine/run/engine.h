@@ -306,6 +306,10 @@ void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing
 /* The same for every pass as it was computed, including drafted rows, kept or not. */
 void engine_observe_passes(struct engine *g, void (*fn)(void *ctx, const struct routing *r),
                            void *ctx);
+/* Called behind every layer of every pass with the residual stream (rows, hidden) of its rows, in
+ * the order of the sessions of the pass; on the engine's thread. NULL: off. */
+void engine_observe_stream(struct engine *g,
+                           void (*fn)(void *ctx, int layer, const float *x, int rows), void *ctx);
 /* The draft model's engine (-md), for inspection only; NULL: none. Owned by g. */
 struct engine *engine_draft_model(struct engine *g);
 /* Observes the activations of the CPU's matrices (device.h); all blocks must be on the CPU. NULL:

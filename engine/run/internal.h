@@ -226,9 +226,10 @@ struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
     struct model *model;
-    struct adapters *adapters;  /* NULL: none */
-    struct expert_edits *edits; /* of new sessions; NULL: none */
-    struct state_config state;  /* of every session */
+    struct adapters *adapters;       /* NULL: none */
+    struct control_vectors *control; /* likewise */
+    struct expert_edits *edits;      /* of new sessions; NULL: none */
+    struct state_config state;       /* of every session */
     struct tokenizer *tokenizer;
     struct grammar_vocabulary *vocabulary; /* made with the first grammar; NULL: not yet */
     struct chat_template *chat;

@@ -367,10 +367,10 @@ int turn_begin(struct session *s, const struct turn *t,
     if (rc == 0) {
         if (t->adapters)
             session_strengths(s, t->strengths);
-        if (t->edited)
-            session_edits(s, t->edits);
+        if (t->edited && !expert_edits_equal(s->edits, t->edits))
+            rc = engine_session_edits_set(s, t->edits, e);
         place_safe_point(g);
-        rc = take_prompt(s, t->prompt.ids, t->prompt.n, e);
+        rc = rc < 0 ? rc : take_prompt(s, t->prompt.ids, t->prompt.n, e);
     }
     if (rc < 0)
         turn_end(s, rc, e);

@@ -3,6 +3,7 @@
  * there. Every operation here on numbers follows engine/device/numerics.h, rules 9 and 10. */
 #include "engine/run/pass/forward.h"
 
+#include "engine/adapter/control.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/expert_edits.h"
@@ -1184,6 +1185,23 @@ static void hand_over(struct forward *f, int first, int last)
     f->handover_ns += clock_now() - start;
 }
 
+/* Whether something is done to or with x behind the layer. */
+static bool ends_apart(const struct forward *f, int layer)
+{
+    return f->after_layer || (f->control && f->control->at[layer]);
+}
+
+static void end_layer(struct forward *f, int layer)
+{
+    if (f->control)
+        control_vectors_add(f->control, layer, f->x, f->rows);
+    if (!f->after_layer)
+        return;
+    mem_guard_disarm();
+    f->after_layer(f->after_layer_ctx, layer, f->x, f->rows);
+    mem_guard_arm("forward");
+}
+
 int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
 {
@@ -1219,7 +1237,8 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             !f->kept_scores && !f->tap && !(f->imposed && f->fused_device[layer] != 0) &&
             !edits_touch(f, layer)) {
             while (last < hp->n_layers && last - layer < fused &&
-                   f->fused_device[last] == f->fused_device[layer] && !edits_touch(f, last))
+                   f->fused_device[last] == f->fused_device[layer] && !edits_touch(f, last) &&
+                   !ends_apart(f, last - 1))
                 last++;
             last = audit_reach(&f->audit, f->fused_device[layer], layer, last, &audit);
             if (audit && !audit_fuses(f, layer)) {
@@ -1232,6 +1251,8 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
         } else {
             rc = run_layer(f, layer, false, e);
         }
+        if (rc == 0 && ends_apart(f, last - 1))
+            end_layer(f, last - 1);
         if (rc == 0 && f->next)
             hand_over(f, layer, last);
         layer = last;

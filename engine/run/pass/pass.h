@@ -86,6 +86,12 @@ struct forward {
     /* likewise, of their routing; layers that they touch are not fused */
     const struct expert_edits **edits;
     bool edited;
+    /* added to x behind its layers, with which fused ones end; NULL: none; the engine's */
+    const struct control_vectors *control;
+    /* Called behind every layer with its x (rows, hidden), control vectors added; layers are not
+     * fused then. NULL: off. */
+    void (*after_layer)(void *ctx, int layer, const float *x, int rows);
+    void *after_layer_ctx;
     int *experts; /* (n_layers, rows, used) */
     float *weights;
     /* (n_layers, n_experts): device that last ran the expert; PLAN_NO_DEVICE: never */
