@@ -13,6 +13,7 @@
 #include "app/headless/fetch_mode.h"
 #include "app/headless/fit_mode.h"
 #include "app/headless/list_devices.h"
+#include "app/lab/paper_bundle.h"
 #include "app/lab/report_mode.h"
 #include "app/chat/screen/linemode.h"
 #include "app/headless/oneshot.h"
@@ -174,6 +175,8 @@ static const struct mode modes[] = {
     {"serve", "answer other programs over HTTP", serve_wanted, serve_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
+    {"paper-bundle", "an answer and all that a paper says of it", paper_bundle_wanted,
+     paper_bundle_run},
     {"routing-report", "figures of recorded routing", routing_report_wanted, routing_report_run},
     {"finetune", "train an adapter", train_wanted, train_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},

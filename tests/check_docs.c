@@ -341,6 +341,7 @@ START_TEST(every_mode_is_reached)
                 {"spec-sweep", {"--spec-sweep", "K=1..8"}},
                 {"replay", {"--replay", "receipts.json"}},
                 {"profile-experts", {"--profile-experts", "text.txt"}},
+                {"paper-bundle", {"-p", "Hi", "--paper-bundle", "paper"}},
                 {"routing-report", {"--routing-report", "trace.jsonl"}},
                 {"suggest", {"--suggest", "profile.json"}},
                 {"bench", {"--bench"}},

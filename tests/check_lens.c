@@ -199,10 +199,62 @@ START_TEST(the_flag_records_an_answer)
 }
 END_TEST
 
+/* What a paper says of an answer is derived again, byte for byte; one changed byte is noticed. */
+START_TEST(bundles_are_derived_again)
+{
+    ck_assert_int_eq(sh("$M -p \"It's a fox\" --seed 7 -n 24 --paper-bundle paper >out 2>err"), 0);
+    ck_assert_int_eq(sh("cd paper && test -s receipt.json -a -s hardware.txt -a -s versions.txt -a "
+                        "-s figures/load.svg -a -s figures/load.csv"),
+                     0);
+    ck_assert_int_eq(sh("$M -p \"It's a fox\" --seed 7 -n 24 >plain 2>err && cmp plain "
+                        "paper/answer.txt"),
+                     0);
+    ck_assert_int_eq(sh("mkdir w && cd w && sh ../paper/derive.sh >../same 2>../err"), 0);
+    ck_assert_int_eq(sh("grep -c '^same  ' same | grep -qx 21 && ! grep -q DIFFERENT same"), 0);
+    /* one byte, noticed by its checksum and by what is derived */
+    ck_assert_int_eq(sh("cp -r paper other && printf X | dd of=other/lens.safetensors bs=1 "
+                        "seek=9999 conv=notrunc 2>err && sh other/derive.sh >said 2>err"),
+                     1);
+    ck_assert_int_eq(sh("grep -q '^DIFFERENT  lens.safetensors' said && grep -q 'no longer' said"),
+                     0);
+    /* with a checksum to match: by what is derived alone */
+    ck_assert_int_eq(sh("rm -r other && cp -r paper other && cd other && sed -i s/o/0/ answer.txt "
+                        "&& find . -type f ! -name SHA256SUMS | LC_ALL=C sort | xargs sha256sum "
+                        ">S && mv S SHA256SUMS && sh derive.sh >../said 2>../err"),
+                     1);
+    ck_assert_int_eq(sh("test $(grep -c DIFFERENT said) = 1 && ! grep -q 'no longer' said"), 0);
+    ck_assert_int_eq(sh("$M -p Hi --seed 7 --paper-bundle paper 2>err"), 2);
+    ck_assert_int_eq(sh("$M -p Hi --seed 7 -n 0 --paper-bundle broken >out 2>err"), 5);
+}
+END_TEST
+
+/* The manual's example, from question to figure, as it stands there. */
+START_TEST(the_manuals_example_runs)
+{
+    const char *build = getenv("CHECK_BUILD");
+
+    ck_assert_int_eq(
+        sh("ln -sf '%s/configs' . && mkdir -p bin && ln -sf '%s/%s/moetop' bin/moetop && sed -n "
+           "'/^.SH FROM A QUESTION/,/^.fi/p' '%s/man/moetop-lab.7' | sed -n "
+           "'/^M=/,/^.f.R/p' | sed '$d; s/.\\[rs\\]$/\\\\/' >example.sh && grep -c moetop "
+           "example.sh | grep -qx 5 && PATH=$PWD/bin:$PATH sh -eu example.sh >out 2>err || { cat "
+           "example.sh err; false; }",
+           support_root(), build && build[0] == '/' ? "" : support_root(),
+           build ? build : "build/release", support_root()),
+        0);
+    ck_assert_int_eq(sh("grep -q '<svg' routing.html && test -s routing.json -a -s "
+                        "figures/overlap.csv"),
+                     0);
+}
+END_TEST
+
 static const struct wrong {
     const char *flags, *says;
     int status;
 } wrongs[] = {
+    {"-p a --paper-bundle x", "give --seed", 2},
+    {"--seed 1 --paper-bundle x", "-p TEXT or -f FILE", 2},
+    {"-p a --seed 1 --stats-json x --paper-bundle x", "sets --routing-trace", 2},
     {"-p a --lens x.txt", "a .safetensors file", 2},
     {"-p a --lens-swaps", "belongs to --lens", 2},
     {"--perplexity default --lens x.safetensors", "goes with -p", 2},
@@ -231,6 +283,8 @@ int main(void)
     tcase_add_loop_test(t, families_are_numpys, 0, sizeof families / sizeof *families);
     tcase_add_loop_test(t, parts_make_the_logit, 0, sizeof families / sizeof *families);
     tcase_add_test(t, the_flag_records_an_answer);
+    tcase_add_test(t, bundles_are_derived_again);
+    tcase_add_test(t, the_manuals_example_runs);
     tcase_add_loop_test(t, wrong_flags_are_refused, 0, sizeof wrongs / sizeof *wrongs);
     suite_add_tcase(s, t);
     rc = support_run(s);

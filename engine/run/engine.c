@@ -530,7 +530,8 @@ int engine_routing_hooks_set(struct engine *g, const struct routing_hooks *h, st
         g->config.routing = NULL;
         return rc;
     }
-    disk_sessions_stop(g, DISK_SESSIONS_OTHER);
+    if (h)
+        disk_sessions_stop(g, DISK_SESSIONS_WHOLE);
     for (int i = 0; i < g->n_sessions; i++)
         if (g->sessions[i])
             engine_session_forget(g->sessions[i]);

@@ -466,6 +466,7 @@ int disk_sessions_open(struct engine *g, struct error *e);
 void disk_sessions_close(struct engine *g);
 /* Stops reading and writing for good, with a notice that says why. No-op if no cache is open. */
 #define DISK_SESSIONS_OTHER "what is computed with other experts is another state"
+#define DISK_SESSIONS_WHOLE "a recorded text is computed from its start"
 void disk_sessions_stop(struct engine *g, const char *why);
 /* What this run computed cannot be relied on: stops likewise, and removes what it wrote. */
 void disk_sessions_distrust(struct engine *g);

@@ -214,7 +214,7 @@ def main():
         check("forward: by expert", t["by_expert"][..., :n],
               np.einsum("nh,nlsh->nls", u, np.stack(own["expert"], 1)[:N]), size)
         check("forward: by embedding", t["by_embedding"], (u * stream[:, 0]).sum(-1), size)
-        for i in rows[:: max(1, N // 6)] if "swap_token" in t else []:
+        for i in rows[:: max(1, N // 2)] if "swap_token" in t else []:
             for l in (l for l in range(L) if own["chosen"][l] is not None):
                 x = forward(c, W, ids[:i + 1], (i, l))["stream"][-1][-1]
                 z = capped(rms(x, norm, eps) @ head.T / over)
