@@ -18,25 +18,9 @@
 #define ENGINE_FILE_PACKED_H
 
 #include "engine/base/error.h"
-#include "engine/file/packing.h"
-#include "engine/file/tensor.h"
+#include "engine/file/packed_parts.h"
 
 struct weight_file;
-
-struct packed {
-    enum packing_kind kind;
-    /* the parts in the file; data NULL: absent */
-    struct tensor_view codes, scales, zeros, groups;
-    int64_t rows, cols; /* rows: of all matrices of the tensor */
-    int64_t group;      /* columns per scale, unless given by `groups` */
-    int zero_more;      /* to be added to the stored zero points */
-    int bits, per;      /* of a code; codes in a word of 32 */
-    /* NULL, or the file's column at each place in the rows of Q4_0, Q5_0 and Q8_0 */
-    uint16_t *order;
-    int row_type;       /* ROWS: of row_scaled.c's table */
-    int64_t matrix;     /* FP8: rows of one matrix of the tensor */
-    int64_t tall, wide; /* FP8: rows and columns of a scale */
-};
 
 /* Replaces the parts of packed matrices in the file's table, which is sorted by name, by their
  * unpacked equivalents, and leaves it unsorted. ERR_MODEL names tensor and file: a part that is

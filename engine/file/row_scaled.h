@@ -13,7 +13,7 @@
 #define ENGINE_FILE_ROW_SCALED_H
 
 #include "engine/base/error.h"
-#include "engine/file/packed.h"
+#include "engine/file/packed_parts.h"
 
 #include <stdint.h>
 
@@ -21,6 +21,8 @@
 int row_scaled_type(uint32_t gguf);
 /* Bytes of a row of cols columns (whole superblocks) in the file. */
 size_t row_scaled_bytes(uint32_t gguf, int64_t cols);
+
+struct weight_file;
 
 /* What `packed` of a tensor of that type is until row_scaled_show. NULL: it is none. */
 const struct packed *row_scaled_mark(uint32_t gguf);
