@@ -3,6 +3,7 @@
 #include "engine/base/library.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define OPENCL_NAME(name) "cl" #name,
 
@@ -17,6 +18,22 @@ static void load(void)
     library_load("libOpenCL.so.1",
                  "package ocl-icd-libopencl1, ocl-icd, OpenCL-ICD-Loader or opencl-icd-loader",
                  names, &cl, sizeof cl, &failure);
+}
+
+static atomic_uint_fast64_t releases;
+
+void opencl_release(cl_mem *mem)
+{
+    if (!*mem)
+        return;
+    cl.ReleaseMemObject(*mem);
+    *mem = NULL;
+    atomic_fetch_add_explicit(&releases, 1, memory_order_relaxed);
+}
+
+uint64_t opencl_releases(void)
+{
+    return atomic_load_explicit(&releases, memory_order_relaxed);
 }
 
 int opencl_load(struct error *e)

@@ -4,6 +4,7 @@
 #define GPU_FUNCTIONS_H
 
 #include <CL/cl.h>
+#include <stdint.h>
 
 #include "engine/base/error.h"
 
@@ -57,5 +58,11 @@ extern struct opencl_functions cl;
 /* Loads libOpenCL at the first call. 0, or ERR_DEVICE and a line that names the library and its
  * packages, at every call the same. Any thread. Nothing else of gpu/ may run before it. */
 int opencl_load(struct error *e);
+
+/* Releases a buffer, if there is one, and counts it. Any thread. */
+void opencl_release(cl_mem *mem);
+/* Changes with every buffer that is released, of any device: the next one may have its handle, and
+ * a kernel to which that was an argument has to be told again. Any thread. */
+uint64_t opencl_releases(void);
 
 #endif

@@ -48,12 +48,29 @@ int platform_choose(struct cl_target *out, const char *selector, char *why, size
                     struct error *e);
 const char *opencl_word(cl_int code); /* "CL_OUT_OF_RESOURCES" */
 
+#define KERNEL_ARGS 96
+
+/* A kernel, and what each of its arguments is, so that a launch sets those alone that are others:
+ * in a token's passes two of the matrices of an expert bank, not 48. */
+struct kernel {
+    cl_kernel k;
+    uint64_t releases; /* opencl_releases() when arg was last looked at */
+    struct kernel_arg {
+        char kind; /* of launch_args; 0: not known */
+        union {
+            cl_mem m;
+            cl_int i;
+            cl_float f;
+        } value;
+    } arg[KERNEL_ARGS];
+};
+
 /* Kernels of one element type: [0] one token per tile, [1] TILE tokens. */
 struct type_kernels {
     bool wanted, usable;             /* in the model; compiled */
     bool matmul_wrong, expert_wrong; /* found by the self-test */
     cl_program program[2];
-    cl_kernel matmul[2], gate_up[2], down[2];
+    struct kernel *matmul[2], *gate_up[2], *down[2];
 };
 
 enum core_kernel {
@@ -236,7 +253,7 @@ struct device {
     int route_items;                   /* of a group of the router (routing.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
     cl_program core_program;
-    cl_kernel core[CORE_COUNT];
+    struct kernel *core[CORE_COUNT];
     bool core_usable, attention_usable;
     /* one token: the kernels that do what two or three others do (not where wide), and right */
     bool token_attend, token_route;
@@ -322,8 +339,9 @@ bool kernel_set_fuses(const struct device *d, int layer);
  * text of format tables, "" for none */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
                   const char *table, cl_program *out, struct error *e);
-int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out,
+int program_kernel(struct device *d, cl_program p, const char *name, struct kernel **out,
                    struct error *e);
+void program_kernel_free(struct kernel *k);
 uint64_t program_fingerprint(const struct cl_target *t); /* hash of driver, device and all
                                                           * sources */
 
@@ -385,10 +403,12 @@ bool job_done(const struct device *d);
 /* waits for everything and adds up the times */
 int job_harvest(struct device *d, struct error *e);
 void job_forget(struct device *d);
-/* format: m cl_mem, i int, f float; then the values */
-int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
-int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
-           const size_t *local, struct error *e);
+/* format: m cl_mem, i int, f float; then the values. Those that the kernel has are not set again.
+ */
+int launch_args(struct device *d, struct kernel *k, int first, struct error *e, const char *format,
+                ...);
+int launch(struct device *d, const struct kernel *k, const char *name, int dims,
+           const size_t *global, const size_t *local, struct error *e);
 /* Launches a kernel of core.cl or of those behind it: x is rounded up to whole groups of `local`
  * work-items, CORE_ITEMS in kernels that need no groups. */
 int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,

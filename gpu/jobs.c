@@ -106,7 +106,7 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
     const struct matrix *m = out[0].part->m;
     const struct type_kernels *t = &d->type[m->type];
     int many = rows > 1, at = dtype_is_quantised(m->type) ? 5 : 3, flags = add ? 8 : 0;
-    cl_kernel k = t->matmul[many];
+    struct kernel *k = t->matmul[many];
     size_t tile = (size_t)kernel_set_tile(d, m->type, many), tiles = up((size_t)rows, tile) / tile,
            groups = 0;
 
@@ -359,7 +359,7 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
 }
 
 /* Arguments from `at` on: a matrix of each expert of a bank. */
-static int bank_args(struct device *d, cl_kernel k, int at, const struct expert_bank *bank,
+static int bank_args(struct device *d, struct kernel *k, int at, const struct expert_bank *bank,
                      int part, bool bias, struct error *e)
 {
     const struct joined_experts *j = bank->joined;
@@ -377,7 +377,7 @@ static int bank_args(struct device *d, cl_kernel k, int at, const struct expert_
 /* Matrices of a bank from argument `at` on, n of them from part `first` on; where the model's
  * experts have biases theirs, and whether these have any; then the steps from expert to expert, of
  * each matrix and of each bias, 0 where each is bound by itself. */
-static int expert_args(struct device *d, cl_kernel k, int at, const struct expert_bank *bank,
+static int expert_args(struct device *d, struct kernel *k, int at, const struct expert_bank *bank,
                        int first, int n, struct error *e)
 {
     const struct joined_experts *j = bank->joined;
@@ -403,7 +403,7 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
     bool quant = dtype_is_quantised(part[1].m->type);
     struct group_shape gs = kernel_set_group(d, part[1].m->type, many, true),
                        ds = kernel_set_group(d, part[2].m->type, many, false);
-    cl_kernel g = tg->gate_up[many], dn = td->down[many];
+    struct kernel *g = tg->gate_up[many], *dn = td->down[many];
     int middle = part[1].m->rows, act = (int)s->activation;
     double limit = (double)s->limit;
     size_t n = (size_t)(end - first), ffn = (size_t)middle, hidden = (size_t)hp->hidden;

@@ -282,10 +282,9 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
     return rc;
 }
 
-static void kernel_release(cl_kernel *k)
+static void kernel_release(struct kernel **k)
 {
-    if (*k)
-        cl.ReleaseKernel(*k);
+    program_kernel_free(*k);
     *k = NULL;
 }
 

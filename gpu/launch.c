@@ -5,6 +5,7 @@
 #include "gpu/internal.h"
 #include "engine/base/clock.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
@@ -169,27 +170,55 @@ int job_harvest(struct device *d, struct error *e)
     return 0;
 }
 
-int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...)
+/* Nothing is known of its arguments where a buffer was released since: another one may have the
+ * handle. */
+static void forget_args(struct kernel *k)
+{
+    uint64_t now = opencl_releases();
+
+    if (k->releases != now)
+        memset(k->arg, 0, sizeof k->arg);
+    k->releases = now;
+}
+
+/* Floats by their bits. */
+static cl_int set_arg(struct kernel *k, cl_uint i, struct kernel_arg to, size_t size)
+{
+    struct kernel_arg *has = &k->arg[i];
+    cl_int rc;
+
+    assert(i < KERNEL_ARGS);
+    if (has->kind == to.kind && memcmp(&has->value, &to.value, size) == 0)
+        return CL_SUCCESS;
+    rc = cl.SetKernelArg(k->k, i, size, &to.value);
+    if (rc != CL_SUCCESS)
+        to.kind = 0;
+    *has = to;
+    return rc;
+}
+
+int launch_args(struct device *d, struct kernel *k, int first, struct error *e, const char *format,
+                ...)
 {
     va_list ap;
     cl_int rc = CL_SUCCESS;
 
     va_start(ap, format);
     (void)cl_injected(&rc);
+    forget_args(k);
     for (cl_uint i = (cl_uint)first; *format && rc == CL_SUCCESS; format++, i++) {
+        struct kernel_arg to = {.kind = *format};
+
         if (*format == 'm') {
-            cl_mem m = va_arg(ap, cl_mem);
-
-            m = m ? m : d->none;
-            rc = cl.SetKernelArg(k, i, sizeof m, &m);
+            to.value.m = va_arg(ap, cl_mem);
+            to.value.m = to.value.m ? to.value.m : d->none;
+            rc = set_arg(k, i, to, sizeof to.value.m);
         } else if (*format == 'i') {
-            cl_int v = va_arg(ap, int);
-
-            rc = cl.SetKernelArg(k, i, sizeof v, &v);
+            to.value.i = va_arg(ap, int);
+            rc = set_arg(k, i, to, sizeof to.value.i);
         } else {
-            cl_float v = (cl_float)va_arg(ap, double);
-
-            rc = cl.SetKernelArg(k, i, sizeof v, &v);
+            to.value.f = (cl_float)va_arg(ap, double);
+            rc = set_arg(k, i, to, sizeof to.value.f);
         }
     }
     va_end(ap);
@@ -221,15 +250,15 @@ static void trace_launch(struct launch_trace *t, const char *name, int dims, con
     }
 }
 
-int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
-           const size_t *local, struct error *e)
+int launch(struct device *d, const struct kernel *k, const char *name, int dims,
+           const size_t *global, const size_t *local, struct error *e)
 {
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
     bool timed = d->trace || (d->current && !d->current->first);
 
     if (!cl_injected(&rc))
-        rc = cl.EnqueueNDRangeKernel(d->queue, k, (cl_uint)dims, NULL, global, local, 0, NULL,
+        rc = cl.EnqueueNDRangeKernel(d->queue, k->k, (cl_uint)dims, NULL, global, local, 0, NULL,
                                      timed ? &ev : NULL);
     if (cl_check(d, rc, name, e) < 0)
         return ERR_DEVICE;

@@ -58,9 +58,7 @@ int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what,
 
 void memory_release(cl_mem *mem)
 {
-    if (*mem)
-        cl.ReleaseMemObject(*mem);
-    *mem = NULL;
+    opencl_release(mem);
 }
 
 int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e)

@@ -217,13 +217,28 @@ int program_build(struct device *d, const char *file, const char *what, const ch
     return 0;
 }
 
-int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out,
+int program_kernel(struct device *d, cl_program p, const char *name, struct kernel **out,
                    struct error *e)
 {
+    struct kernel *k = mem_alloc(1, sizeof *k);
     cl_int rc = CL_SUCCESS;
 
     *out = NULL;
+    if (!k)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a kernel");
     if (!cl_injected(&rc))
-        *out = cl.CreateKernel(p, name, &rc);
-    return cl_check(d, rc, name, e);
+        k->k = cl.CreateKernel(p, name, &rc);
+    if (cl_check(d, rc, name, e) < 0) {
+        mem_free(k);
+        return ERR_DEVICE;
+    }
+    *out = k;
+    return 0;
+}
+
+void program_kernel_free(struct kernel *k)
+{
+    if (k)
+        cl.ReleaseKernel(k->k);
+    mem_free(k);
 }

@@ -65,13 +65,6 @@ void pinned_done(struct device *d, bool right)
     p->used = 0;
 }
 
-static void buffer_release(cl_mem *mem)
-{
-    if (*mem)
-        cl.ReleaseMemObject(*mem);
-    *mem = NULL;
-}
-
 /* A CPU's OpenCL computes with the host's caches: whose memory it is says the end of a job alone.
  */
 static bool maps(const struct device *d)
@@ -105,7 +98,7 @@ static void piece_release(struct device *d, struct host_piece *p)
 {
     if (p->map && !d->lost && give(d, p) == CL_SUCCESS)
         cl.Finish(d->queue);
-    buffer_release(&p->mem);
+    opencl_release(&p->mem);
 }
 
 static void forget(struct device *d, const void *at)
@@ -141,7 +134,7 @@ bool rows_sees(struct device *d)
             rc = cl.Finish(d->queue);
         sees = rc == CL_SUCCESS && memcmp(at, at + HALF, HALF) == 0;
     }
-    buffer_release(&mem);
+    opencl_release(&mem);
     mem_pages_free(at, PAGE);
     return sees;
 }
@@ -163,7 +156,7 @@ void rows_offer(struct device *d, void *at, size_t bytes)
     if (rc == CL_SUCCESS && p.mem && take_back(d, &p, CL_TRUE) == CL_SUCCESS)
         r->piece[r->n++] = p;
     else
-        buffer_release(&p.mem);
+        opencl_release(&p.mem);
 }
 
 void rows_close(struct device *d)
@@ -211,7 +204,7 @@ static int bind(struct device *d, cl_mem *slot, struct host_piece *p, const void
             return 0;
     }
     if (give(d, p) != CL_SUCCESS) {
-        buffer_release(&part);
+        opencl_release(&part);
         return 0;
     }
     *b = (struct bound_rows){slot, *slot, part, p};
@@ -243,7 +236,7 @@ void rows_unbind(struct device *d, int n)
         struct bound_rows *b = &r->bound[--r->n_bound];
 
         *b->slot = b->own;
-        buffer_release(&b->part);
+        opencl_release(&b->part);
     }
 }
 

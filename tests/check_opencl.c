@@ -4,6 +4,7 @@
  * first OpenCL device there is (PoCL in CI); CHECK_OPENCL names another ("opencl:1"). Skips where
  * there is none. */
 #include "gpu/driver_probe.h"
+#include "gpu/functions.h"
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
 #include "engine/device/device.h"
@@ -652,6 +653,81 @@ START_TEST(test_joined_experts)
 }
 END_TEST
 
+static __typeof__(clSetKernelArg) *set_kernel_arg;
+static int args_set;
+
+static cl_int CL_API_CALL count_arg(cl_kernel k, cl_uint i, size_t size, const void *value)
+{
+    args_set++;
+    return set_kernel_arg(k, i, size, value);
+}
+
+/* Arguments that a token's launches set; z: its row. */
+static int args_of_token(struct device *d, int layers, int pos, const float *x, float *z)
+{
+    int experts[2 * 3];
+    float weights[2 * 3];
+    struct layers_job run = {
+        .last = layers, .rows = 1, .pos = pos, .x = z, .experts = experts, .weights = weights};
+    struct error e;
+
+    memcpy(z, x, 64 * sizeof *z);
+    args_set = 0;
+    cl.SetKernelArg = count_arg;
+    ck_assert_msg(opencl_device_ops.layers(d, &run, &e) == 0 && opencl_device_ops.wait(d, &e) == 0,
+                  "%s", e.text);
+    cl.SetKernelArg = set_kernel_arg;
+    return args_set;
+}
+
+/* A kernel's arguments are set where they change; all of them, once, behind a buffer's end, whose
+ * handle another one may get. */
+START_TEST(test_arguments)
+{
+    struct opencl_tuning tuning = {.shape = 1, .copy = true, .tile = 4};
+    struct setup set = {base_shape, KV_F16, 8, 0};
+    const struct block_id id = {BLOCK_EXPERT, 1, 5};
+    struct tiny_model *t;
+    struct device_config c;
+    struct device *d;
+    struct error e;
+    float x[64], z[2][64];
+    unsigned seed = 5;
+    int n[4], layers = 3, rc;
+
+    if (!have_device(1))
+        return;
+    set.shape.layers = layers;
+    set.shape.experts = 37;
+    t = tiny_model_new(&set.shape);
+    c = config(t, &set);
+    opencl_tune(&tuning);
+    ck_assert_msg(opencl_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
+    set_kernel_arg = cl.SetKernelArg;
+    put_all(&opencl_device_ops, d, &t->model.hp);
+    for (int i = 0; i < 64; i++)
+        x[i] = tiny_random(&seed);
+    n[0] = args_of_token(d, layers, 0, x, z[0]);
+    n[1] = args_of_token(d, layers, 1, x, z[1]);
+    n[2] = args_of_token(d, layers, 1, x, z[0]);
+    ck_assert_msg(memcmp(z[0], z[1], sizeof z[0]) == 0, "the same token again");
+    opencl_device_ops.block_drop(d, id);
+    while ((rc = opencl_device_ops.block_put(d, id, 1000, &e)) == 0)
+        ;
+    ck_assert_msg(rc == 1, "%s", e.text);
+    n[3] = args_of_token(d, layers, 1, x, z[0]);
+    ck_assert_msg(memcmp(z[0], z[1], sizeof z[0]) == 0, "behind a buffer's end");
+    if (getenv("CHECK_LOG"))
+        fprintf(stderr, "arguments set: %d, %d, %d, %d\n", n[0], n[1], n[2], n[3]);
+    ck_assert_int_lt(n[1], 60 * layers); /* of 230 a layer */
+    ck_assert_int_le(n[2], n[1]);
+    ck_assert_int_gt(n[3], n[2] + 100);
+    opencl_device_ops.close(d);
+    opencl_tune(NULL);
+    tiny_model_free(t);
+}
+END_TEST
+
 static struct tiny_shape small_shape(void)
 {
     struct tiny_shape s = base_shape;
@@ -1159,7 +1235,8 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("opencl");
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
-          *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised");
+          *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised"),
+          *launches = tcase_create("launches");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
@@ -1190,6 +1267,10 @@ static Suite *suite(void)
     tcase_add_test(c, test_good_driver_beside_a_bad_one);
     tcase_add_test(c, test_hanging_driver);
     suite_add_tcase(s, c);
+    tcase_set_timeout(launches, 240);
+    tcase_add_checked_fixture(launches, without_optimising, NULL);
+    tcase_add_test(launches, test_arguments);
+    suite_add_tcase(s, launches);
     tcase_set_timeout(formats_case, 240);
     suite_add_tcase(s, formats_case);
     tcase_set_timeout(interpreted_case, 240);
