@@ -187,11 +187,35 @@ int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struc
                     m->second_rope ? d->second_sin : d->rope_sin[t->rope], d->part,
                     d->head_arrivals, t->sinks, t->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s,
                     m->heads, m->kv_heads, m->key_dim, m->rope_dims, t->token, t->row, t->stride,
-                    m->window, (double)shape_score_scale(m), jobs_rope_apart(m), first, chunks,
-                    jobs_merge_flags(m)) < 0)
+                    m->window, (double)shape_score_scale_at(m, t->token), jobs_rope_apart(m), first,
+                    chunks, jobs_merge_flags(m)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ATTEND, "token_attend", (size_t)chunks * items,
                        (size_t)m->heads, 1, items, e);
+}
+
+/* Rotation and cache of a span's rows, job's rows from row0 on; a launch for each stretch of rows
+ * whose scores have the same scale. pos: of the job's row 0. */
+static int rope_span(struct device *d, const struct mixer_shape *m, const struct kv_buffers *kv,
+                     const struct span *s, int row0, int stride, struct error *e)
+{
+    int end = row0 + s->rows, pos = s->pos - row0, n;
+
+    for (int row = row0; row < end; row += n) {
+        int period = m->scale_growth == 0.0f ? 0 : m->scale_period,
+            rest = period ? period - (pos + row) % period : end - row;
+
+        n = end - row < rest ? end - row : rest;
+        if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
+                        kv->k, kv->v, m->second_rope ? d->second_cos : d->rope_cos[s->rope],
+                        m->second_rope ? d->second_sin : d->rope_sin[s->rope], m->heads,
+                        m->kv_heads, m->key_dim, m->rope_dims, pos, row, stride,
+                        (double)shape_score_scale_at(m, pos + row), jobs_rope_apart(m)) < 0 ||
+            launch_core(d, CORE_ROPE, "rope", (size_t)m->key_dim,
+                        (size_t)(m->heads + 2 * m->kv_heads), (size_t)n, CORE_ITEMS, e) < 0)
+            return ERR_DEVICE;
+    }
+    return 0;
 }
 
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
@@ -214,14 +238,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
                                  &(struct token_place){kv->k, kv->v, b->sinks, d->gates, s->pos,
                                                        row0, s->rope, stride},
                                  e);
-    if (!kv ||
-        launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                    kv->k, kv->v, m->second_rope ? d->second_cos : d->rope_cos[s->rope],
-                    m->second_rope ? d->second_sin : d->rope_sin[s->rope], heads, m->kv_heads, dim,
-                    m->rope_dims, pos, row0, stride, (double)shape_score_scale(m),
-                    jobs_rope_apart(m)) < 0 ||
-        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * m->kv_heads),
-                    (size_t)s->rows, CORE_ITEMS, e) < 0)
+    if (!kv || rope_span(d, m, kv, s, row0, stride, e) < 0)
         return ERR_DEVICE;
     for (int row = row0; row < end; row += step) {
         int n = end - row < step ? end - row : step;

@@ -3,11 +3,13 @@
 #include "engine/base/error.h"
 #include "tests/support.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static struct error e;
 
@@ -250,12 +252,85 @@ START_TEST(counts_agree_with_those_made_apart)
 }
 END_TEST
 
+static char *text_of(const char *path)
+{
+    static char text[1 << 16];
+    FILE *f = fopen(path, "r");
+    size_t n;
+
+    ck_assert_ptr_nonnull(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    return text;
+}
+
+/* A folder with olmoe's weights and its config.json, in which `from` is something else. */
+static const char *stranger(const char *from, const char *to)
+{
+    static char dir[300];
+    char path[400], *text = text_of(support_path("golden/families/olmoe/config.json"));
+    FILE *f;
+
+    snprintf(dir, sizeof dir, "%s/stranger", support_tmpdir());
+    ck_assert(mkdir(dir, 0700) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    ck_assert_ptr_nonnull(f = fopen(path, "w"));
+    for (char *at; (at = strstr(text, from)); text = at + strlen(from))
+        fprintf(f, "%.*s%s", (int)(at - text), text, to);
+    fputs(text, f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    ck_assert(symlink(support_path("golden/families/olmoe/model.safetensors"), path) == 0 ||
+              errno == EEXIST);
+    return dir;
+}
+
+/* Of an architecture that is not known, and of a variant that is refused, the tensors alone say the
+ * same. */
+START_TEST(strangers_are_told_by_their_tensors)
+{
+    static const char *const changes[][2] = {{"lmoe", "xyz"}, {"\"silu\"", "\"mish\""}};
+    struct analysis_by_tensors by;
+    struct analysis_count c;
+    struct model *m;
+    const char *dir = stranger(changes[_i][0], changes[_i][1]);
+
+    ck_assert_int_eq(model_describe(&m, dir, NULL, &e), ERR_MODEL);
+    ck_assert_msg(analysis_count_tensors(&by, dir, NULL, &e) == 0, "%s", e.text);
+    count(support_path("golden/families/olmoe"), &m, &c);
+    ck_assert_str_eq(by.name, "stranger");
+    ck_assert_str_eq(by.architecture, _i == 0 ? "oxyz" : "olmoe");
+    ck_assert_int_eq(by.layers, m->hp.n_layers);
+    ck_assert_int_eq(by.strange, 0);
+    ck_assert_int_eq(by.count.experts, 7);
+    ck_assert_int_eq(by.count.used, 4);
+    ck_assert_mem_eq(&by.count, &c, sizeof c);
+    model_free(m);
+}
+END_TEST
+
+/* Adapters are no language model; weights that are not there say nothing. */
+START_TEST(what_is_no_model_is_not_described)
+{
+    struct analysis_by_tensors by;
+
+    ck_assert_int_eq(analysis_count_tensors(&by, support_path("golden/lora/qwen3_moe/full.gguf"),
+                                            NULL, &e),
+                     ERR_MODEL);
+    ck_assert_ptr_nonnull(strstr(e.text, "not those of a language model"));
+    ck_assert_int_lt(analysis_count_tensors(&by, support_tmpdir(), NULL, &e), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("analyze");
     TCase *t = tcase_create("analyze");
 
     tcase_add_loop_test(t, tensors_are_told_by_name, 0, (int)(sizeof names / sizeof *names));
+    tcase_add_loop_test(t, strangers_are_told_by_their_tensors, 0, 2);
+    tcase_add_test(t, what_is_no_model_is_not_described);
     tcase_add_test(t, the_bundled_model_has_what_its_sizes_say);
     tcase_add_test(t, attention_and_cache_follow_the_layers);
     tcase_add_test(t, weights_that_are_not_there_follow_from_phimoes_configuration);

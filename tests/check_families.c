@@ -31,7 +31,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "laguna",          "olmo2",          "olmo3",
                                       "flex_olmo",       "mellum",         "exaone_moe",
                                       "solar_open",      "deepseek",       "phi3",
-                                      "granite_swa",     "minimax_m2",     "hy_v3"};
+                                      "granite_swa",     "minimax_m2",     "hy_v3",
+                                      "mistral",         "mistral3"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -632,6 +632,8 @@ static const char *const families[] = {
     "granite_swa",
     "minimax_m2",
     "hy_v3",
+    "mistral",
+    "mistral3",
     "llama",
     "mixtral",
     "nemotron_h",

@@ -58,6 +58,8 @@ static const char *const folders[] = {"llama",
                                       "granite_swa",
                                       "minimax_m2",
                                       "hy_v3",
+                                      "mistral",
+                                      "mistral3",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

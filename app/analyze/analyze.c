@@ -15,6 +15,23 @@ bool analyze_wanted(const struct options *o)
     return o->analyze && *o->analyze;
 }
 
+/* A model that is refused, by its tensors. Otherwise the refusal stays in e. */
+static int by_tensors(const struct options *o, const struct engine_setup *s, bool table,
+                      struct error *e)
+{
+    struct analysis_by_tensors *by = mem_alloc(1, sizeof *by);
+    struct error other = {0};
+    int rc = ERR_MODEL;
+
+    if (by && analysis_count_tensors(by, o->analyze, s->config.overrides, &other) == 0) {
+        if (table)
+            analysis_print_tensors(by, e->text, stdout);
+        rc = fit_report_write(o, o->report_json ? analysis_tensors_json(by, e->text) : NULL, e);
+    }
+    mem_free(by);
+    return rc;
+}
+
 int analyze_run(struct options *o, struct error *e)
 {
     bool table = !o->report_json || strcmp(o->report_json, "-");
@@ -31,6 +48,12 @@ int analyze_run(struct options *o, struct error *e)
     }
     a->context = o->ctx_size > 0 ? o->ctx_size : CONTEXT;
     rc = model_describe(&m, o->analyze, s.config.overrides, e);
+    if (rc == ERR_MODEL) {
+        rc = by_tensors(o, &s, table, e);
+        engine_setup_release(&s);
+        mem_free(a);
+        return rc;
+    }
     if (rc == 0)
         rc = analysis_count(&a->count, m, o->analyze, e);
     if (rc == 0)

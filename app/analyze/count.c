@@ -64,6 +64,9 @@ static const struct {
     {"attention", ANALYSIS_ATTENTION},
 };
 
+/* What else a feed-forward's tensor has in its name. */
+static const char *const forward[] = {"mlp", "ffn", "feed_forward", ".fc", "moe"};
+
 static bool begins(const char *s, const char *with)
 {
     return strncmp(s, with, strlen(with)) == 0;
@@ -79,6 +82,14 @@ enum analysis_part analysis_part_of(const char *tensor)
         if (strstr(tensor, pieces[i].piece))
             return pieces[i].part;
     return ANALYSIS_MLP;
+}
+
+static bool is_known(const char *tensor)
+{
+    for (size_t i = 0; i < sizeof forward / sizeof *forward; i++)
+        if (strstr(tensor, forward[i]))
+            return true;
+    return analysis_part_of(tensor) != ANALYSIS_MLP;
 }
 
 /* Counts one tensor: `last` is its row length. */
@@ -102,18 +113,33 @@ static bool is_causal_mask(const struct tensor_view *t)
     return t->n_dims == 4 && end && !end[10];
 }
 
-static void count_tensors(struct analysis_count *c, const struct weight_file *f)
+static uint64_t values_of(const struct tensor_view *t)
+{
+    uint64_t values = 1;
+
+    for (int d = 0; d < t->n_dims; d++)
+        values *= (uint64_t)t->dims[d];
+    return values;
+}
+
+/* by: NULL, or where tensors of no known kind are noted. */
+static void count_tensors(struct analysis_count *c, const struct weight_file *f,
+                          struct analysis_by_tensors *by)
 {
     for (size_t i = 0; i < weight_file_count(f); i++) {
         const struct tensor_view *t = weight_file_at(f, i);
-        uint64_t values = 1;
+        uint64_t values = values_of(t);
 
-        for (int d = 0; d < t->n_dims; d++)
-            values *= (uint64_t)t->dims[d];
         if (is_causal_mask(t))
             continue; /* GPT-2 files have buffers that are not weights */
         c->file_bytes += t->bytes;
         c->type_bytes[t->type] += t->bytes;
+        if (by && !is_known(t->name)) {
+            if (!by->strange++)
+                snprintf(by->strange_name, sizeof by->strange_name, "%s", t->name);
+            by->strange_values += values;
+            continue;
+        }
         add(c, analysis_part_of(t->name), values, t->n_dims ? (uint64_t)t->dims[t->n_dims - 1] : 1,
             t->n_dims > 1);
     }
@@ -167,10 +193,23 @@ static int count_config(struct analysis_count *c, const struct model *m, struct 
     return 0;
 }
 
-static void count_experts(struct analysis_count *c, const struct hparams *hp)
+/* Experts and layers with them are known: what of them a token uses. */
+static void share_experts(struct analysis_count *c)
 {
     uint64_t all = c->one_expert; /* matrices only */
 
+    c->one_expert = 0;
+    if (!c->experts)
+        return;
+    c->matrices += all / (uint64_t)c->experts * (uint64_t)c->used;
+    c->active_parts[ANALYSIS_EXPERTS] = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts *
+                                        (uint64_t)c->used;
+    c->one_expert = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts /
+                    (uint64_t)(c->routed_layers ? c->routed_layers : 1);
+}
+
+static void count_experts(struct analysis_count *c, const struct hparams *hp)
+{
     for (int l = 0; l < hp->n_layers; l++) {
         const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
 
@@ -180,14 +219,7 @@ static void count_experts(struct analysis_count *c, const struct hparams *hp)
         c->experts = f->experts;
         c->used = f->used;
     }
-    c->one_expert = 0;
-    if (!c->experts)
-        return;
-    c->matrices += all / (uint64_t)c->experts * (uint64_t)c->used;
-    c->active_parts[ANALYSIS_EXPERTS] = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts *
-                                        (uint64_t)c->used;
-    c->one_expert = c->parts[ANALYSIS_EXPERTS] / (uint64_t)c->experts /
-                    (uint64_t)(c->routed_layers ? c->routed_layers : 1);
+    share_experts(c);
 }
 
 /* A folder without weights, or with an index of missing shards: this is not damage. */
@@ -213,16 +245,26 @@ static int count_file(struct analysis_count *c, const struct model *m, const cha
     int rc;
 
     if (weight_file_count(m->file)) {
-        count_tensors(c, m->file);
+        count_tensors(c, m->file, NULL);
         return 0;
     }
     rc = weight_file_open(&f, path, false, e);
     if (rc == 0)
-        count_tensors(c, f);
+        count_tensors(c, f, NULL);
     else if (weights_absent(path, rc))
         rc = count_config(c, m, e);
     weight_file_close(f);
     return rc;
+}
+
+static void sum_up(struct analysis_count *c)
+{
+    c->matrices += c->tied_head;
+    c->active = c->tied_head;
+    for (int p = 0; p < ANALYSIS_PART_COUNT; p++) {
+        c->total += c->parts[p];
+        c->active += c->active_parts[p];
+    }
 }
 
 int analysis_count(struct analysis_count *c, const struct model *m, const char *path,
@@ -237,13 +279,92 @@ int analysis_count(struct analysis_count *c, const struct model *m, const char *
     if (!c->parts[ANALYSIS_HEAD])
         c->tied_head = (uint64_t)m->hp.n_vocab *
                        (uint64_t)(m->hp.embedding_width ? m->hp.embedding_width : m->hp.hidden);
-    c->matrices += c->tied_head;
-    c->active = c->tied_head;
-    for (int p = 0; p < ANALYSIS_PART_COUNT; p++) {
-        c->total += c->parts[p];
-        c->active += c->active_parts[p];
-    }
+    sum_up(c);
     return 0;
+}
+
+/* The number under the first of these names that is there: after "ARCH." in GGUF files, else in
+ * config.json or its text_config. 0: none. */
+static int number_of(const struct weight_file *f, const char *architecture, const char *gguf,
+                     const char *const *json)
+{
+    char key[200];
+    struct meta_value v = {0};
+
+    if (weight_file_format(f) == WEIGHT_GGUF) {
+        snprintf(key, sizeof key, "%s.%s", architecture, gguf);
+        v = weight_file_meta(f, key);
+    }
+    for (int nested = 0; nested < 2 && weight_file_format(f) != WEIGHT_GGUF; nested++)
+        for (const char *const *p = json; *p && v.type != META_INT; p++) {
+            snprintf(key, sizeof key, "%s%s", nested ? "text_config." : "", *p);
+            v = weight_file_meta(f, key);
+        }
+    return v.type == META_INT && v.i > 0 && v.i < 1 << 20 ? (int)v.i : 0;
+}
+
+static void name_it(struct analysis_by_tensors *by, const struct weight_file *f, const char *path)
+{
+    size_t n = strlen(path), from;
+    struct meta_value v = weight_file_meta(
+        f, weight_file_format(f) == WEIGHT_GGUF ? "general.architecture" : "model_type");
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (from = n; from > 0 && path[from - 1] != '/';)
+        from--;
+    snprintf(by->name, sizeof by->name, "%.*s", (int)(n - from < 120 ? n - from : 120),
+             path + from);
+    if (v.type == META_STRING)
+        snprintf(by->architecture, sizeof by->architecture, "%.*s", (int)(v.len < 60 ? v.len : 60),
+                 v.s);
+}
+
+/* Layers with routed experts, by their routers' matrices. */
+static int count_routers(const struct weight_file *f)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < weight_file_count(f); i++)
+        n += weight_file_at(f, i)->n_dims == 2 &&
+             analysis_part_of(weight_file_at(f, i)->name) == ANALYSIS_ROUTER;
+    return n;
+}
+
+int analysis_count_tensors(struct analysis_by_tensors *by, const char *path,
+                           const struct overrides *overrides, struct error *e)
+{
+    static const char *const layers[] = {"num_hidden_layers", "n_layer", NULL};
+    static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts",
+                                          "moe_num_experts", NULL};
+    static const char *const used[] = {
+        "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", NULL};
+    struct analysis_count *c = &by->count;
+    struct weight_file *f = NULL;
+    int rc;
+
+    *by = (struct analysis_by_tensors){0};
+    if (!(rc = weight_file_open(&f, path, false, e)))
+        rc = weight_file_override(f, overrides, e);
+    if (!rc) {
+        name_it(by, f, path);
+        by->layers = number_of(f, by->architecture, "block_count", layers);
+        count_tensors(c, f, by);
+        c->routed_layers = count_routers(f);
+        c->experts = number_of(f, by->architecture, "expert_count", experts);
+        c->used = number_of(f, by->architecture, "expert_used_count", used);
+        if (!c->parts[ANALYSIS_EXPERTS] || c->used > c->experts || !c->used)
+            c->experts = c->used = 0;
+        share_experts(c);
+        if (!c->parts[ANALYSIS_HEAD])
+            c->tied_head = c->parts[ANALYSIS_EMBEDDING];
+        sum_up(c);
+        if (!c->parts[ANALYSIS_EMBEDDING] ||
+            !(c->parts[ANALYSIS_ATTENTION] || c->parts[ANALYSIS_RECURRENT]))
+            rc = error_set(e, ERR_MODEL, "%s: its tensors are not those of a language model", path);
+    }
+    weight_file_close(f);
+    return rc;
 }
 
 double analysis_matrix_flops(const struct analysis_count *c)

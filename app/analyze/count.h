@@ -50,6 +50,17 @@ struct analysis_count {
     bool from_config;                 /* there are no weights */
 };
 
+/* Of a model that cannot be described by its family: an unknown architecture, or a variant of a
+ * known one that is refused. */
+struct analysis_by_tensors {
+    struct analysis_count count;
+    char name[128], architecture[64]; /* the path's last part; empty: not said */
+    int layers;                       /* 0: not said */
+    int strange;                      /* tensors of no known kind: not counted elsewhere */
+    uint64_t strange_values;
+    char strange_name[128]; /* of the first */
+};
+
 const char *analysis_part_name(enum analysis_part part);
 /* The part that a tensor belongs to, by its name in Hugging Face's or GGUF's naming. */
 enum analysis_part analysis_part_of(const char *tensor);
@@ -57,6 +68,12 @@ enum analysis_part analysis_part_of(const char *tensor);
  * missing and cannot be derived from its configuration. */
 int analysis_count(struct analysis_count *out, const struct model *m, const char *path,
                    struct error *e);
+
+/* Counts the tensors of the model at path by their names alone; experts by the keys that most
+ * families have. ERR_MODEL, ERR_IO: it has no weights that can be read, or they are not those of a
+ * language model. */
+int analysis_count_tensors(struct analysis_by_tensors *out, const char *path,
+                           const struct overrides *overrides, struct error *e);
 
 /* FLOPs of a decoded token: all products with weights, and attention with so many tokens in the
  * context (scores and sums, limited by each layer's window). */

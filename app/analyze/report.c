@@ -20,8 +20,8 @@ static void print_parts(const struct analysis_count *c, FILE *out)
         fprintf(out, "  %-16s %15s %7s %15" PRIu64 "\n", "head", "(embedding)", "", c->tied_head);
     fprintf(out, "  %-16s %15" PRIu64 " %7s %15" PRIu64 "\n", "together", c->total, "", c->active);
     if (c->experts)
-        fprintf(out, "  one expert of a layer has %" PRIu64 "; %d of %d are taken\n",
-                c->one_expert, c->used, c->experts);
+        fprintf(out, "  one expert of a layer has %" PRIu64 "; %d of %d are taken\n", c->one_expert,
+                c->used, c->experts);
 }
 
 static void print_types(const struct analysis_count *c, FILE *out)
@@ -38,8 +38,8 @@ static void print_dtypes(const struct analysis_count *c, FILE *out)
 {
     double flops = analysis_matrix_flops(c);
 
-    fprintf(out, "\n%-18s %12s %16s %13s\n", "if it were held in", "memory, MiB",
-            "a token reads", "flops a byte");
+    fprintf(out, "\n%-18s %12s %16s %13s\n", "if it were held in", "memory, MiB", "a token reads",
+            "flops a byte");
     for (int t = 0; t < ANALYSIS_DTYPES; t++) {
         uint64_t token = analysis_token_bytes(c, t);
 
@@ -60,8 +60,9 @@ static void print_context(const struct analysis *a, FILE *out)
             fprintf(out, "  %-9d tokens %9.4f GFLOP %10.1f MiB\n", at[i],
                     analysis_attention_flops(hp, at[i]) * 1e-9,
                     (double)analysis_kv_bytes(hp, at[i]) / MIB);
-    fprintf(out, "  products with weights: %.4f GFLOP a token; a token more: %" PRIu64
-                 " bytes of KV cache\n",
+    fprintf(out,
+            "  products with weights: %.4f GFLOP a token; a token more: %" PRIu64
+            " bytes of KV cache\n",
             analysis_matrix_flops(&a->count) * 1e-9, analysis_kv_token(hp));
 }
 
@@ -104,4 +105,20 @@ void analysis_print(const struct analysis *a, FILE *out)
     fprintf(out, "\n");
     for (int i = 0; i < a->hints.n; i++)
         fprintf(out, "* %s\n", a->hints.at[i].text);
+}
+
+void analysis_print_tensors(const struct analysis_by_tensors *by, const char *why, FILE *out)
+{
+    fprintf(out, "%s: %s%s", by->name, *by->architecture ? "architecture " : "",
+            *by->architecture ? by->architecture : "an architecture without a name");
+    if (by->layers)
+        fprintf(out, ", %d layers", by->layers);
+    fprintf(out, ": by its tensors' names\n");
+    print_parts(&by->count, out);
+    if (by->strange)
+        fprintf(out, "  not among them: %" PRIu64 " in %d tensors of no known kind (%s)\n",
+                by->strange_values, by->strange, by->strange_name);
+    print_types(&by->count, out);
+    print_dtypes(&by->count, out);
+    fprintf(out, "\n* not opened: %s\n", why);
 }

@@ -20,4 +20,8 @@ void analysis_print(const struct analysis *a, FILE *out);
 /* NULL: out of memory. */
 json_t *analysis_json(const struct analysis *a);
 
+/* The same of tensors alone; why: the reason that the model is not opened. */
+void analysis_print_tensors(const struct analysis_by_tensors *by, const char *why, FILE *out);
+json_t *analysis_tensors_json(const struct analysis_by_tensors *by, const char *why);
+
 #endif

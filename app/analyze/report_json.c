@@ -164,3 +164,17 @@ json_t *analysis_json(const struct analysis *a)
         "kv_bytes", kv_json(a), "memory_of_weights", by_dtype(&a->count, analysis_memory),
         "machine", machine_json(&a->machine), "hints", hints_json(&a->hints));
 }
+
+json_t *analysis_tensors_json(const struct analysis_by_tensors *by, const char *why)
+{
+    const struct analysis_count *c = &by->count;
+
+    return json_pack("{s:{s:s, s:s, s:i}, s:s, s:o, s:{s:i, s:I, s:s}, s:I, s:o, s:o, s:o}",
+                     "model", "name", by->name, "architecture", by->architecture, "layers",
+                     by->layers, "error", why, "parameters", parameters_json(c), "unknown_tensors",
+                     "tensors", by->strange, "values", (json_int_t)by->strange_values, "first",
+                     by->strange_name, "file_bytes_of_tensors", (json_int_t)c->file_bytes,
+                     "bytes_by_type", types_json(c), "weight_bytes_per_decoded_token",
+                     by_dtype(c, analysis_token_bytes), "memory_of_weights",
+                     by_dtype(c, analysis_memory));
+}

@@ -205,7 +205,11 @@ static void put_scaling(struct gguf_writer *w, const struct model *m, const stru
     }
     export_put_u32(w, family, "rope.scaling.original_context_length",
                    v.type == META_INT ? (uint32_t)v.i : (uint32_t)m->hp.context_max);
-    if (word[0] == 'y' && factor > 1.0 && m->hp.common.mixer.kind != MIXER_MLA)
+    if (word[0] == 'y' && m->hp.common.mixer.kind != MIXER_MLA && m->hp.short_mscale == 1.0f &&
+        scaling(m, "mscale_all_dim").f > 0.0) /* conversion/mistral3.py */
+        export_put_f32(w, family, "rope.scaling.yarn_log_multiplier",
+                       (float)scaling(m, "mscale_all_dim").f);
+    else if (word[0] == 'y' && factor > 1.0 && m->hp.common.mixer.kind != MIXER_MLA)
         export_put_f32(w, family, "rope.scaling.attn_factor",
                        m->hp.short_mscale / (float)(1.0 + 0.1 * log(factor)));
 }

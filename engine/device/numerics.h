@@ -33,9 +33,9 @@
  * 6. Rotary: pairs (i, i+rot/2), or (2i, 2i+1) where the model has it so: y0 = fma(x0, c, -(x1*s)),
  * y1 = fma(x1, c, x0*s); c, s from one host table (computed in double, mscale folded in, rounded
  * once). Elements beyond rot are copied. Proportional: pairs (i, i + head/2), i < rot/2.
- * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host,
- * rounded once); keys and values rounded to the cache type (F16: nearest even; Q8_0:
- * num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
+ * 7. One query head: q' = q * scale after rotary (1/sqrt(head_dim), where scores grow times 1 +
+ * growth * ln(1 + floor(p / period)); rounded once); keys, values rounded to the cache type (F16:
+ * nearest even; Q8_0: num_kv_quantise_block, then (float)q * d); score_t by rule 3 on q' and k_t;
  *    Tokens lie in chunks of NUM_CHUNK by absolute position. Within chunk c, over its visible
  * tokens: m_c = max score; p_t = num_exp(score_t - m_c); s_c = sum of p_t by rule 4 with lane =
  * position mod 16; o_c[d]: acc = fma(p_t, v_t[d], acc) upwards from +0. Then m = max of m_c, f_c =

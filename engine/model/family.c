@@ -91,10 +91,17 @@ static const struct tensor_view *find_nested(const struct family *family,
 {
     char nested[300];
 
-    if (!family->nested || strncmp(name, "model.", 6) != 0)
+    const struct tensor_view *t = NULL;
+
+    if (!family->nested)
         return NULL;
-    snprintf(nested, sizeof nested, "%s%s", family->nested, name + 6);
-    return weight_file_find(f, nested);
+    if (strncmp(name, "model.", 6) == 0) {
+        snprintf(nested, sizeof nested, "%s%s", family->nested, name + 6);
+        t = weight_file_find(f, nested);
+    }
+    /* as transformers 4 nested them, the head too */
+    snprintf(nested, sizeof nested, "language_model.%s", name);
+    return t ? t : weight_file_find(f, nested);
 }
 
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,

@@ -140,7 +140,8 @@ struct family {
     const char *json[FAMILY_NAMES];
     /* defaults not in the metadata; the keys fill in the rest */
     struct layer_shape shape;
-    /* prefix instead of "model." in multimodal models; NULL: none */
+    /* prefix instead of "model." in multimodal models, besides "language_model." before whole
+     * names; NULL: none */
     const char *nested;
     enum rope_pairing gguf_rope;   /* in GGUF files, whose converter may have reordered the rows */
     const struct family_key *keys; /* ends with an entry without names */

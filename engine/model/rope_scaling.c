@@ -248,6 +248,11 @@ static int read_stretched(struct hparams *hp, const struct family *family,
         .truncate = number(family, f, NULL, "truncate", exact ? 0.0 : 1.0) != 0.0,
     };
 
+    if (s.factor == 0.0)
+        return error_set(e, ERR_MODEL,
+                         "%s: its rope scaling is %s, but there is no factor beside it "
+                         "(rope_scaling or rope_parameters of config.json, rope.scaling.factor)",
+                         weight_file_path(f), kind);
     if (!(s.factor >= 1.0) || !(s.original >= 1.0) || !(s.fast > s.slow) || !(s.slow > 0.0) ||
         !isfinite(s.factor))
         return error_set(e, ERR_MODEL,

@@ -42,7 +42,11 @@ struct mixer_shape {
     bool second_rope; /* uses the table of hparams.second_rope instead of the common one */
     int window;       /* keys a query sees, itself included; 0: all */
     float scale;      /* of scores; 0: 1/sqrt(key_dim) */
-    bool bias;        /* of q, k and v */
+    /* queries at position p are multiplied by 1 + growth * ln(1 + floor(p / period)); growth 0: by
+     * 1 (Llama 4's and Ministral 3's attention temperature) */
+    float scale_growth;
+    int scale_period;
+    bool bias; /* of q, k and v */
     enum qk_norm qk_norm;
     bool sinks; /* a learned score per head that only enters the softmax's sum */
     /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
@@ -199,6 +203,17 @@ static inline float shape_score_scale(const struct mixer_shape *s)
 static inline int shape_value_dim(const struct mixer_shape *s)
 {
     return s->value_dim ? s->value_dim : s->key_dim;
+}
+
+/* Of scores of a query at this position. */
+static inline float shape_score_scale_at(const struct mixer_shape *s, int pos)
+{
+    float scale = shape_score_scale(s);
+
+    return s->scale_growth == 0.0f
+               ? scale
+               : (float)((double)scale *
+                         (1.0 + (double)s->scale_growth * log(1.0 + pos / s->scale_period)));
 }
 
 /* Values of a projected query head: followed by its gate if that is within q's projection. */

@@ -41,6 +41,7 @@ static const char *missing(const struct layer_shape *s)
 
     return m->kind != MIXER_ATTENTION                       ? "its mixer"
            : m->sinks || m->gated                           ? "its attention's sinks or gates"
+           : m->scale_growth != 0.0f                        ? "how its scores grow"
            : m->values_are_keys || m->value_norm            ? "how its values are made"
            : m->second_rope || m->rope == ROPE_PROPORTIONAL ? "its rotary embedding"
            : f->kind != FFN_ROUTED && f->kind != FFN_DENSE  ? "its feed-forward"

@@ -18,6 +18,8 @@ static const char *mixer_lacks(const struct mixer_shape *s, const struct mixer_s
         return "attention sinks";
     if (s->gated)
         return "gated attention";
+    if (s->scale_growth != 0.0f)
+        return "scores that grow with the position";
     if (s->values_are_keys || s->value_norm)
         return "values that are keys, or normed";
     if (s->second_rope || s->rope == ROPE_PROPORTIONAL)

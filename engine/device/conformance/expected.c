@@ -126,7 +126,8 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     norm_heads(shape, w->q_norm, x->q, s->heads);
     norm_heads(shape, w->k_norm, k, s->kv_heads);
     for (int h = 0; h < s->heads; h++)
-        reference_rotate(x->q + h * dim, s, cos, sin, shape_score_scale(s), queries + h * dim);
+        reference_rotate(x->q + h * dim, s, cos, sin, shape_score_scale_at(s, pos),
+                         queries + h * dim);
     for (int h = 0; h < s->kv_heads; h++) {
         reference_rotate(k + h * dim, s, cos, sin, 1.0f, turned);
         reference_cache_set(&x->cache[j->layer], pos, 0, h * dim, turned, dim);

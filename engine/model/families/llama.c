@@ -1,9 +1,11 @@
-/* Families llama (Llama 2 and 3, and what is like them), mixtral (the same with experts) and
- * minimax_m2 (MiniMax-M2, 230B-A10B: Mixtral with sigmoid scores and a bias, norms of whole q and
- * k, a part of each head rotated). Names after modeling_llama.py, modeling_mixtral.py and
- * modeling_minimax_m2.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py, where the first
- * two are "llama" and the converter has moved the rows of q and k so that pairs of neighbours are
- * rotated. Constant data. */
+/* Families llama (Llama 2 and 3, and what is like them), mistral (Mistral 7B, Nemo, Small: GGUF
+ * calls it llama), mistral3 (Mistral Small 3.1, Ministral 3, text: queries grow with their
+ * position), mixtral (experts) and minimax_m2 (MiniMax-M2, 230B-A10B: Mixtral with sigmoid scores
+ * and a bias, norms of whole q and k, a part of each head rotated). Names after modeling_llama.py,
+ * modeling_mistral.py, modeling_ministral3.py, modeling_mixtral.py and modeling_minimax_m2.py
+ * (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py and src/models/mistral3.cpp; where it is
+ * "llama" the converter has moved the rows of q and k so that pairs of neighbours are rotated.
+ * Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -12,7 +14,26 @@
 static const struct family_key llama_keys[] = {
     KEYS_COMMON,
     KEYS_EXPERTS("intermediate_size"),
+    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {NULL}, 0, 0, 1 << 27},
     KEYS_END,
+};
+
+#define GROWTH \
+    {FIELD(common.mixer.scale_growth), KEY_FLOAT, {"attention.temperature_scale"}, \
+     {"rope_parameters.llama_4_scaling_beta", "rope_scaling.llama_4_scaling_beta"}, 0.0, 0.0, 1e3}
+#define PERIOD "rope_parameters.original_max_position_embeddings"
+
+static const struct family_key mistral3_keys[] = {
+    KEYS_COMMON,
+    GROWTH,
+    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"},
+     0, 0, 1 << 27},
+    KEYS_END,
+};
+
+static const struct family_rename mistral3_renamed[] = {
+    {PERIOD, "rope.scaling.original_context_length"},
+    {NULL, NULL},
 };
 
 static const struct family_key mixtral_keys[] = {
@@ -112,4 +133,52 @@ const struct family family_minimax_m2 = {
     .layers = minimax_layers,
     ROPE_NAMES,
     .stops = minimax_stops,
+};
+
+static const char *const mistral_stops[] = {NULL};
+static const char *const mistral_towers[] = {"*vision_tower.*", "*multi_modal_projector.*", NULL};
+
+/* config.json alone: GGUF's llama is read above. */
+const struct family family_mistral = {
+    .name = "mistral",
+    .exported = true,
+    .exported_as = &family_llama,
+    .json = {"MistralForCausalLM", "mistral"},
+    .shape = {.norms = {.kind = NORM_RMS, .before = true}},
+    .keys = mixtral_keys,
+    .tensors = tensors,
+    ROPE_NAMES,
+    .ignored = ignored,
+    .stops = mistral_stops,
+};
+
+static void mistral3_layers(struct hparams *hp, struct describer *d)
+{
+    int period = describe_int(d, PERIOD, 0, 1, 1 << 27);
+
+    period = period
+                 ? period
+                 : describe_int(d, "rope_scaling.original_max_position_embeddings", 0, 1, 1 << 27);
+    if (hp->common.mixer.scale_growth != 0.0f && !period)
+        describe_refuse(d, "its queries grow with their position, but it does not say within how "
+                           "many tokens (original_max_position_embeddings)");
+    for (int l = 0; l < hp->n_layers; l++)
+        hp->layers[l].mixer.scale_period = period ? period : 1;
+}
+
+const struct family family_mistral3 = {
+    .name = "mistral3",
+    .gguf = {"mistral3"},
+    .exported = true,
+    .json = {"Mistral3ForConditionalGeneration", "Ministral3ForCausalLM", "mistral3", "ministral3"},
+    .shape = {.norms = {.kind = NORM_RMS, .before = true}},
+    .nested = "model.language_model.",
+    .gguf_rope = ROPE_PAIRS,
+    .keys = mistral3_keys,
+    .tensors = tensors,
+    .layers = mistral3_layers,
+    .renamed = mistral3_renamed,
+    ROPE_NAMES,
+    .ignored = mistral_towers,
+    .stops = mistral_stops,
 };

@@ -55,7 +55,7 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
 {
     const struct layer_shape *s = shape_of(d, layer);
     const struct mixer_shape *a = &s->mixer;
-    float scale = query ? shape_score_scale(a) : 1.0f;
+    float scale = query ? shape_score_scale_at(a, pos) : 1.0f;
 
     if (norm && a->qk_norm == QK_NORM_HEAD)
         d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
