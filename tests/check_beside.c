@@ -211,6 +211,7 @@ START_TEST(refused)
     ck_assert_int_eq(sh("$M -p x -n 2 --beside-set threads=many 2>err >out"), 2);
     ck_assert_int_eq(sh("$M --connect 127.0.0.1:9 --beside q4.gguf --plain </dev/null 2>err"), 2);
     ck_assert_int_eq(sh("grep -q -e '--connect' err"), 0);
+    ck_assert_int_eq(sh("$M -p x -n 2 --beside q4.gguf --routing-trace r.jsonl 2>err >out"), 2);
     /* in a chat a model that cannot be read costs the second answers, not the chat */
     ck_assert_int_eq(sh("head -c 1000 q4.gguf >cut.gguf; echo 'Tell me about a fox.' | "
                         "$M --plain --temp 0 -n 20 --beside cut.gguf >out 2>err"),

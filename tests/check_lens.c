@@ -220,7 +220,7 @@ START_TEST(bundles_are_derived_again)
     /* with a checksum to match: by what is derived alone */
     ck_assert_int_eq(sh("rm -r other && cp -r paper other && cd other && sed -i s/o/0/ answer.txt "
                         "&& find . -type f ! -name SHA256SUMS | LC_ALL=C sort | xargs sha256sum "
-                        ">S && mv S SHA256SUMS && sh derive.sh >../said 2>../err"),
+                        ">../S && mv ../S SHA256SUMS && sh derive.sh >../said 2>../err"),
                      1);
     ck_assert_int_eq(sh("test $(grep -c DIFFERENT said) = 1 && ! grep -q 'no longer' said"), 0);
     ck_assert_int_eq(sh("$M -p Hi --seed 7 --paper-bundle paper 2>err"), 2);

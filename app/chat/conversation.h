@@ -78,6 +78,8 @@ void conversation_stop(struct conversation *c);
 bool conversation_busy(const struct conversation *c);
 /* busy, or a conversation_call has not finished yet */
 bool conversation_working(const struct conversation *c);
+/* conversation_call's that have not finished yet; each ends with an EVENT_REPORT, in their order */
+int conversation_calls(const struct conversation *c);
 bool conversation_ready(const struct conversation *c); /* the model is loaded */
 bool conversation_over(const struct conversation *c);  /* /quit, or the worker has ended */
 /* the queued message, NULL: none */

@@ -29,6 +29,11 @@ bool conversation_working(const struct conversation *c)
     return conversation_busy(c) || c->calls > 0;
 }
 
+int conversation_calls(const struct conversation *c)
+{
+    return c->calls;
+}
+
 bool conversation_ready(const struct conversation *c)
 {
     return c->ready;

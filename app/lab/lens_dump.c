@@ -89,6 +89,10 @@ int lens_check(const struct options *o, const char *mode, struct error *e)
     if (o->connect)
         return error_set(e, ERR_USAGE,
                          "--lens is of a model on this machine: leave --connect away");
+    if (o->control_vector.n || o->control_vector_scaled.n)
+        return error_set(e, ERR_USAGE,
+                         "--lens takes a logit apart into what the model's own parts add: leave "
+                         "--control-vector out");
     if (n <= sizeof ending - 1 || strcmp(o->lens + n - (sizeof ending - 1), ending) != 0)
         return error_set(e, ERR_USAGE, "--lens %s: a .safetensors file, by its ending", o->lens);
     return 0;

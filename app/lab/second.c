@@ -37,6 +37,10 @@ int second_options(struct options *to, const struct options *o, struct error *e)
     if (o->connect)
         return error_set(e, ERR_USAGE,
                          "--beside: both models are computed here; leave --connect out");
+    if (o->routing_trace || o->routing_replay)
+        return error_set(e, ERR_USAGE,
+                         "--beside: a routing trace is of one model; leave --routing-trace and "
+                         "--routing-replay out");
     if ((rc = options_copy(to, o, e)) < 0)
         return rc;
     if (o->beside && (rc = options_set(to, &option_table[OPTION_ID_model], o->beside, ORIGIN_CHAT,

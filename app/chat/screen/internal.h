@@ -39,6 +39,7 @@ struct chat {
     struct machine_view *machine;
     struct roofline roofline;
     bool has_roofline;
+    bool measuring;     /* the oldest of the conversation's calls is the screen's own measurement */
     bool memory_due;    /* an answer was given since the memory bandwidth was measured */
     uint64_t memory_at; /* not before */
     /* stop the measurement: there is work; and it stopped, without a result */

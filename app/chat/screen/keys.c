@@ -135,7 +135,10 @@ static void interrupt(struct chat *s)
 {
     uint64_t now = clock_now();
 
-    if (conversation_working(s->conversation)) {
+    /* a measurement of the screen's own ends with any key (chat_machine_hurry): nobody waits for it
+     */
+    if (conversation_busy(s->conversation) ||
+        conversation_calls(s->conversation) > (s->measuring ? 1 : 0)) {
         stop(s);
     } else if (conversation_edit_end(s->conversation) || !input_empty()) {
         input_set("");

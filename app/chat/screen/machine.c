@@ -71,6 +71,7 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
         atomic_store(&s->memory_stop, false);
         if (conversation_call(s->conversation, measure_memory, s, NULL) == 0) {
             s->memory_due = false;
+            s->measuring = true;
             s->memory_at = now + MEMORY_PAUSE;
         }
     }

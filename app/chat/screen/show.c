@@ -71,6 +71,8 @@ static void hook_event(void *ctx, const struct event *ev)
     const struct telemetry *t;
 
     ui_model_event(&s->model, ev, now);
+    if (ev->kind == EVENT_REPORT || ev->kind == EVENT_STOPPED)
+        s->measuring = false;
     if (ev->kind == EVENT_READY) {
         const struct engine_info *info = conversation_info(s->conversation);
         const struct server *server = conversation_server(s->conversation);
@@ -305,7 +307,7 @@ static void hook_closing(void *ctx)
 {
     struct chat *s = ctx;
 
-    s->has_roofline = s->traced = false;
+    s->has_roofline = s->traced = s->measuring = false;
     s->memory_due = false;
     atomic_store(&s->memory_speed, 0.0);
     machine_view_forget(s->machine, &s->model);
