@@ -228,6 +228,32 @@ START_TEST(bundles_are_derived_again)
 }
 END_TEST
 
+/* /lens: the same on every device; its sum is the logit; the drawn token of greedy answers is the
+ * last layer's first; the chat goes on as if nothing had been asked. */
+START_TEST(a_token_in_the_chat)
+{
+    ck_assert_int_eq(
+        sh("say() { printf '%%s\n' 'Tell me a story about a fox.' \"$@\"; }; "
+           "say 'And then?' | $M --plain --temp 0 -n 30 >plain 2>err && "
+           "say '/token 12' '/lens 12 swap' '/lens 1' '/token 12' 'And then?' >asked && "
+           "for p in cpu gpu hot; do $M --plain --temp 0 -n 30 --place $p <asked "
+           "2>err | sed 's/; [0-9.]* ms$//' >$p || exit 1; done; cmp cpu gpu && cmp cpu hot && "
+           "head -1 cpu >a && head -1 plain | cmp - a && tail -1 cpu >a && tail -1 plain | cmp - "
+           "a"),
+        0);
+    ck_assert_int_eq(sh("[ $(grep -c '^made by these experts' cpu) = 2 ] && "
+                        "[ $(grep -c '^L7  .* 1 .*E14 ' cpu) -ge 1 ] && "
+                        "[ $(grep -c '^L[0-7]   E' cpu) = 8 ] && "
+                        "awk '/^logit / { n++; d = $2 - $5 - $8 - $11 - $14; if (d < -0.06 || d > "
+                        "0.06) exit 1 } END { exit n != 2 }' cpu"),
+                     0);
+    ck_assert_int_eq(sh("printf '%%s\n' Hi. /lens '/lens x' '/lens 99' '/lens 1 swop' | $M --plain "
+                        "-n 4 >out 2>err; [ $(grep -c '/lens N:' err) = 3 ] && grep -q 'answer has "
+                        "4 tokens' err"),
+                     0);
+}
+END_TEST
+
 /* The manual's example, from question to figure, as it stands there. */
 START_TEST(the_manuals_example_runs)
 {
@@ -284,6 +310,7 @@ int main(void)
     tcase_add_loop_test(t, parts_make_the_logit, 0, sizeof families / sizeof *families);
     tcase_add_test(t, the_flag_records_an_answer);
     tcase_add_test(t, bundles_are_derived_again);
+    tcase_add_test(t, a_token_in_the_chat);
     tcase_add_test(t, the_manuals_example_runs);
     tcase_add_loop_test(t, wrong_flags_are_refused, 0, sizeof wrongs / sizeof *wrongs);
     suite_add_tcase(s, t);

@@ -57,6 +57,7 @@ enum action {
     ACTION_FASTER, /* figures are updated more often, */
     ACTION_SLOWER, /* less often */
     ACTION_CHOOSE,
+    ACTION_LENS, /* tokens: what the one at the cursor was made of */
     ACTION_UP,
     ACTION_DOWN,
     ACTION_LEFT,

@@ -280,6 +280,7 @@ struct ui_model {
     /* selected in the tokens panel: this id replaces the token that has so many newer ones; -1:
      * none */
     int instead_of, instead;
+    bool lens;             /* the key for a lens was pressed at that token, instead_of */
     const char *help_text; /* lines of the help panel, owned by the caller */
     /* the newest answer computed was removed from the chat; until the next one starts */
     bool forgotten;

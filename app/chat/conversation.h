@@ -209,6 +209,9 @@ bool conversation_answer_shown(const struct conversation *c);
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size);
 /* Prints token `at` (from 0) of it and the alternatives, as output. -1 with a notice. */
 int conversation_token_say(struct conversation *c, size_t at);
+/* What token `at` of the newest computed answer was made of, layer by layer, as output; swaps: also
+ * with each layer's runner-up expert. -1 with a notice. */
+int conversation_lens(struct conversation *c, size_t at, bool swaps);
 /* Branches that answer: its text up to token `at` (from 0), then token id instead of it, then
  * continued. -1 with a notice. */
 int conversation_token_branch(struct conversation *c, size_t at, int id);

@@ -1,6 +1,7 @@
 /* The tokens of the chat's last answer, as long as they are kept, and their alternatives. An answer
  * is identified by its text, so that branches and /undo can restore an earlier one. UI thread. */
 #include "app/chat/internal.h"
+#include "app/lab/lens_tell.h"
 #include "app/lab/said.h"
 #include "engine/base/mem.h"
 #include "engine/text/tokenizer.h"
@@ -106,6 +107,7 @@ void conversation_token_text(const struct conversation *c, int id, char *out, si
 /* The newest answer's ids, for the engine's thread. */
 struct request_fields {
     int n, at;
+    bool swaps;
     int ids[];
 };
 
@@ -125,6 +127,28 @@ static int tell_experts(void *ctx, struct engine *g, char **text, struct error *
     return *text ? 0 : error_set(e, ERR_MEMORY, "no memory for a report");
 }
 
+static int tell_lens(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    const struct request_fields *a = ctx;
+
+    return lens_tell(g, a->ids, a->n, a->at, a->swaps, text, e);
+}
+
+/* The newest answer's ids; NULL: no memory. */
+static struct request_fields *fields_of(const struct conversation *c, size_t at, bool swaps)
+{
+    struct request_fields *a = mem_alloc(1, sizeof *a + c->n_tokens * sizeof *a->ids);
+
+    if (!a)
+        return NULL;
+    a->n = (int)c->n_tokens;
+    a->at = (int)at;
+    a->swaps = swaps;
+    for (size_t i = 0; i < c->n_tokens; i++)
+        a->ids[i] = c->tokens[i].id;
+    return a;
+}
+
 /* Its experts are printed when the engine has reported them; with a server they are unknown, and a
  * dense model has none. */
 static int ask_experts(struct conversation *c, size_t at)
@@ -134,12 +158,8 @@ static int ask_experts(struct conversation *c, size_t at)
 
     if (c->remote || !t || t->n_experts_used < 1)
         return 0;
-    if (!(a = mem_alloc(1, sizeof *a + c->n_tokens * sizeof *a->ids)))
+    if (!(a = fields_of(c, at, false)))
         return -1;
-    a->n = (int)c->n_tokens;
-    a->at = (int)at;
-    for (size_t i = 0; i < c->n_tokens; i++)
-        a->ids[i] = c->tokens[i].id;
     return conversation_call(c, tell_experts, a, mem_free);
 }
 
@@ -186,6 +206,26 @@ int conversation_token_say(struct conversation *c, size_t at)
     strbuf_release(&b);
     /* the engine has them for the newest computed answer */
     return a.tokens == c->tokens ? ask_experts(c, at) : 0;
+}
+
+int conversation_lens(struct conversation *c, size_t at, bool swaps)
+{
+    const struct answer_kept kept = conversation_answer_tokens(c);
+    struct request_fields *a;
+
+    if (c->remote || kept.tokens != c->tokens || at >= kept.n) {
+        conversation_say(c, SAY_NOTICE,
+                         c->remote          ? "N/A: the model runs on a server"
+                         : at < c->n_tokens ? "that answer is not the newest that was computed"
+                                            : "the newest answer has %zu tokens",
+                         kept.n);
+        return -1;
+    }
+    if (!(a = fields_of(c, at, swaps))) {
+        conversation_say(c, SAY_TROUBLE, "out of memory");
+        return -1;
+    }
+    return conversation_call(c, tell_lens, a, mem_free);
 }
 
 bool conversation_answer_shown(const struct conversation *c)

@@ -2,6 +2,8 @@
  * place at once: each token's values are written there, nothing but one token is in memory. */
 #include "app/lab/lens_dump.h"
 
+#include "app/lab/lens_top.h"
+
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
@@ -223,41 +225,6 @@ static int put_column(struct dump *d, int token, enum column c, const void *valu
 
 /* ---- a token ---- */
 
-/* Ties: the lower index first. */
-static int rank_of(const float *logits, int n, int id)
-{
-    int rank = 0;
-
-    for (int i = 0; i < n; i++)
-        rank += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
-    return rank;
-}
-
-static void top(const float *logits, int n, int *ids, float *values)
-{
-    int have = 0;
-
-    for (int i = 0; i < n; i++) {
-        int at = have;
-
-        while (at > 0 && logits[i] > values[at - 1])
-            at--;
-        if (at == LENS_TOP)
-            continue;
-        have += have < LENS_TOP;
-        for (int k = have - 1; k > at; k--) {
-            ids[k] = ids[k - 1];
-            values[k] = values[k - 1];
-        }
-        ids[at] = i;
-        values[at] = logits[i];
-    }
-    for (; have < LENS_TOP; have++) {
-        ids[have] = -1;
-        values[have] = 0;
-    }
-}
-
 static int put_lens(struct dump *d, int token, int target, struct error *e)
 {
     const struct lens *l = d->l;
@@ -270,8 +237,8 @@ static int put_lens(struct dump *d, int token, int target, struct error *e)
         if ((rc = engine_lens_logits(d->g, l, i, d->logits, e)) < 0)
             break;
         logit[i] = d->logits[target];
-        rank[i] = rank_of(d->logits, d->n_vocab, target);
-        top(d->logits, d->n_vocab, ids + i * LENS_TOP, best + i * LENS_TOP);
+        rank[i] = lens_rank(d->logits, d->n_vocab, target);
+        lens_top(d->logits, d->n_vocab, ids + i * LENS_TOP, best + i * LENS_TOP);
     }
     if (rc == 0 && (rc = put_column(d, token, COLUMN_LENS_LOGIT, logit, e)) == 0 &&
         (rc = put_column(d, token, COLUMN_LENS_RANK, rank, e)) == 0 &&
@@ -314,7 +281,7 @@ static int put_runners_up(struct dump *d, int token, struct error *e)
         id = -1;
         value = 0;
         if (d->swaps && other[i] >= 0 && (rc = engine_lens_swap(d->g, l, i, d->logits, e)) == 0) {
-            top(d->logits, d->n_vocab, ids, values);
+            lens_top(d->logits, d->n_vocab, ids, values);
             id = ids[0];
             value = values[0];
         }

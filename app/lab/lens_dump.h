@@ -6,8 +6,6 @@
 #include "app/options/options.h"
 #include "engine/run/engine.h"
 
-#define LENS_TOP 5 /* tokens kept of a layer's logit lens */
-
 /* The flags against the mode of this name (app/modes.h). ERR_USAGE. */
 int lens_check(const struct options *o, const char *mode, struct error *e);
 /* Of the n tokens that the chat's session holds those from `from` on (at least 1), each as the

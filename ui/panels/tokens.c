@@ -463,6 +463,10 @@ static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum acti
     case ACTION_LAST: at = most; break;
     case ACTION_LEFT: m->cursor_layer -= m->cursor_layer > 0; return true;
     case ACTION_RIGHT: m->cursor_layer += m->cursor_layer + 1 < m->live.n_layers; return true;
+    case ACTION_LENS:
+        m->instead_of = s->cursor;
+        m->lens = most >= 0;
+        return false; /* carried out by the chat */
     default: return false;
     }
     s->cursor = at > most ? most < 0 ? 0 : most : at < 0 ? 0 : at;

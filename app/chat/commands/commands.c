@@ -107,6 +107,10 @@ static const struct chat_command table[] = {
      "token N of the newest answer: its probability, the alternatives, its experts; K: continue "
      "from alternative K",
      chat_token, NULL},
+    {"/lens", "", "N [swap]",
+     "what made token N of the newest answer: what each layer would say, and what it added; swap: "
+     "what it would be with runner-up experts",
+     chat_lens, NULL},
     {"/clear", "/new", "", "start a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[NAME|FILE]",
      "save the chat now, or a copy: as chat NAME, or as FILE.json, .md or .html here", chat_save,

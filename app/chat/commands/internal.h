@@ -31,6 +31,7 @@ int chat_regen(struct conversation *c, const char *arguments);
 int chat_continue(struct conversation *c, const char *arguments);
 int chat_undo(struct conversation *c, const char *arguments);
 int chat_redo(struct conversation *c, const char *arguments);
+int chat_lens(struct conversation *c, const char *arguments);
 int chat_token(struct conversation *c, const char *arguments);
 int chat_branches(struct conversation *c, const char *arguments);
 int chat_compact(struct conversation *c, const char *arguments);

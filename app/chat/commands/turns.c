@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BRANCH_AT 24 /* columns before the text of a branch, and the mark after it */
@@ -162,6 +163,25 @@ int chat_branches(struct conversation *c, const char *arguments)
     if (conversation_hooks(c)->keys)
         strbuf_puts(&out, "; Alt-Left and Alt-Right go between them");
     return chat_output(c, &out);
+}
+
+/* Tokens are counted from 1. */
+int chat_lens(struct conversation *c, const char *arguments)
+{
+    char word[24], swap[24], *end;
+    unsigned long at;
+
+    chat_word_take(&arguments, word, sizeof word);
+    chat_word_take(&arguments, swap, sizeof swap);
+    at = strtoul(word, &end, 10);
+    if (!*word || *end || at < 1 || *arguments || (*swap && strcmp(swap, "swap") != 0)) {
+        conversation_say(c, SAY_NOTICE,
+                         "/lens N: what each layer made of token N of the newest answer's %zu; "
+                         "/lens N swap: also with each layer's runner-up expert",
+                         conversation_tokens(c));
+        return -1;
+    }
+    return chat_busy(c) ? -1 : conversation_lens(c, at - 1, *swap);
 }
 
 /* Tokens and alternatives are counted from 1. */

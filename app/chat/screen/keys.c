@@ -150,6 +150,17 @@ static void interrupt(struct chat *s)
     }
 }
 
+/* What the token at the panel's cursor was made of; it scrolls by as output. */
+static void lens(struct chat *s)
+{
+    size_t n = conversation_tokens(s->conversation), newer = (size_t)s->model.instead_of;
+
+    if (conversation_busy(s->conversation))
+        ui_model_note(&s->model, clock_now(), "not while an answer is being written");
+    else if (newer < n)
+        conversation_lens(s->conversation, n - 1 - newer, true);
+}
+
 /* Shows the next branch at the newest branching point in view. */
 static void branch_step(struct chat *s, int step)
 {
@@ -224,6 +235,11 @@ static void act(struct chat *s, enum action a, int index, const struct input_eve
             conversation_place(s->conversation, plan);
         break;
     }
+    case ACTION_LENS:
+        if (s->model.lens)
+            lens(s);
+        s->model.lens = false;
+        break;
     case ACTION_QUIT: s->quit = true; break;
     default: r = input_key(ev); break;
     }
