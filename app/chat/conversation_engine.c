@@ -110,6 +110,10 @@ void conversation_apply(struct conversation *c, const struct option *option)
         if (c->pace > 0)
             c->pace_asked = c->pace;
         pace_send(c);
+    } else if (id == OPTION_ID_audit && c->remote) {
+        conversation_say(c, SAY_NOTICE,
+                         "N/A: the model runs on %s, which audits its devices as it was told",
+                         remote_host(c->remote));
     } else if (id == OPTION_ID_audit) {
         conversation_notify(c,
                             (struct command){.kind = COMMAND_AUDIT, .number = c->options->audit});
