@@ -163,19 +163,6 @@ static const char *at(const char *name)
     return ring[i];
 }
 
-static const char *program(void)
-{
-    static char path[600];
-    const char *build = getenv("CHECK_BUILD");
-
-    if (build && build[0] == '/')
-        snprintf(path, sizeof path, "%s/moetop", build);
-    else
-        snprintf(path, sizeof path, "%s/%s/moetop", support_root(),
-                 build ? build : "build/release");
-    return path;
-}
-
 static void write_file(const char *name, const char *text)
 {
     FILE *f = fopen(at(name), "wb");
@@ -204,7 +191,8 @@ static int run(const char *args)
     int status;
 
     at("");
-    snprintf(command, sizeof command, "cd '%s' && '%s' %s <in >out 2>err", dir, program(), args);
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s <in >out 2>err", dir, support_program(),
+             args);
     status = system(command);
     ck_assert(WIFEXITED(status));
     return WEXITSTATUS(status);
@@ -573,7 +561,8 @@ START_TEST(every_line_is_flushed)
     if (child == 0) {
         dup2(to[0], 0);
         dup2(from[1], 1);
-        execl(program(), "moetop", "--batch", "-", "-n", "4", "--parallel", _i ? "4" : "1", NULL);
+        execl(support_program(), "moetop", "--batch", "-", "-n", "4", "--parallel", _i ? "4" : "1",
+              NULL);
         _exit(127);
     }
     close(to[0]);
@@ -597,7 +586,7 @@ END_TEST
  * lines. */
 static int run_and_kill(const char *name, int lines, int number, bool resume)
 {
-    const char *exe = program(); /* looked for from the present folder */
+    const char *exe = support_program(); /* looked for from the present folder */
     int status = 0;
     pid_t child = fork();
 
@@ -835,7 +824,7 @@ START_TEST(bar_on_a_terminal_only)
         fd = open(at("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         dup2(fd, 1);
         dup2(slave, 2);
-        execl(program(), "moetop", "--batch", at("in"), "-n", "3", NULL);
+        execl(support_program(), "moetop", "--batch", at("in"), "-n", "3", NULL);
         _exit(127);
     }
     close(slave);

@@ -12,35 +12,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static const char *program(void)
-{
-    static char path[600];
-    const char *build = getenv("CHECK_BUILD");
-
-    if (build && build[0] == '/')
-        snprintf(path, sizeof path, "%s/moetop", build);
-    else
-        snprintf(path, sizeof path, "%s/%s/moetop", support_root(),
-                 build ? build : "build/release");
-    return path;
-}
-
 /* Of the whole suite: the second quantisation is made once. */
 static char folder[] = "/tmp/moetop-beside-XXXXXX";
 
-static int sh(const char *commands)
-{
-    char command[4096];
-    int status;
-
-    snprintf(
-        command, sizeof command,
-        "cd '%s' || exit 99; export XDG_STATE_HOME=$PWD/state; T='%s'; D='%s'; M=\"$T -m $D\"; %s",
-        folder, program(), support_demo(), commands);
-    status = system(command);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
+#define sh(...) support_sh(folder, __VA_ARGS__)
 
 static json_t *read_json(const char *name)
 {
@@ -225,13 +200,13 @@ START_TEST(in_a_chat)
     json_t *row;
 
     ck_assert_int_eq(
-        sh("printf '%s\\n' 'Tell me a story about a fox.' '/vote 2 livelier' "
+        sh("printf '%%s\\n' 'Tell me a story about a fox.' '/vote 2 livelier' "
            "'And a bear?' '/vote both' /regen '/vote 3' | "
            "$M --plain --temp 0.8 --seed 5 -n 30 --beside q4.gguf --votes v >out 2>err"),
         0);
     ck_assert_int_eq(sh("[ $(grep -c '^2 q4.gguf:$' out) = 3 ] && [ $(wc -l <v) = 2 ] && "
                         "[ $(grep -c '^1 and 2 say the same' out) = 3 ] && "
-                        "sed -n 1p v >first && sed -n 2p v >second && [ $(stat -c %a v) = 600 ]"),
+                        "sed -n 1p v >first && sed -n 2p v >second && [ $(stat -c %%a v) = 600 ]"),
                      0);
     row = read_json("first");
     ck_assert_str_eq(text(row, "vote"), "2");
@@ -248,7 +223,7 @@ START_TEST(in_a_chat)
     ck_assert(!json_object_get(row, "chosen") &&
               json_array_size(json_object_get(row, "answers")) == 2);
     json_decref(row);
-    ck_assert_int_eq(sh("printf '%s\\n' 'Hi.' '/vote 1' | $M --plain -n 4 >out 2>err && "
+    ck_assert_int_eq(sh("printf '%%s\\n' 'Hi.' '/vote 1' | $M --plain -n 4 >out 2>err && "
                         "grep -q -e '--beside MODEL makes' err"),
                      0);
 }

@@ -16,34 +16,7 @@
 
 static char folder[] = "/tmp/moetop-lens-XXXXXX";
 
-static int sh(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int sh(const char *format, ...)
-{
-    const char *build = getenv("CHECK_BUILD");
-    char command[4096];
-    va_list args;
-    int n, status;
-
-    n = snprintf(command, sizeof command, "cd '%s' || exit 99; M=\"%s/%s/moetop -m %s\"; ", folder,
-                 build && build[0] == '/' ? "" : support_root(), build ? build : "build/release",
-                 support_demo());
-    va_start(args, format);
-    vsnprintf(command + n, sizeof command - (size_t)n, format, args);
-    va_end(args);
-    status = system(command);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static const char *python(void)
-{
-    static const char *const known[] = {"python3", "/work/venv/bin/python"};
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (sh("%s -c 'import numpy' 2>/dev/null", known[i]) == 0)
-            return known[i];
-    return NULL;
-}
+#define sh(...) support_sh(folder, __VA_ARGS__)
 
 static void family_path(char *out, size_t size, const char *name, const char *file)
 {
@@ -63,7 +36,6 @@ static struct engine *open_family(const char *name, struct golden *golden)
     return g;
 }
 
-/* own: numpy knows the whole forward pass */
 static const struct family {
     const char *name;
     bool attributes, pattern;
@@ -83,7 +55,7 @@ START_TEST(families_are_numpys)
     struct engine *g = open_family(f->name, &golden);
     size_t n_vocab = (size_t)golden.n_vocab;
     float *before = mem_alloc(n_vocab, sizeof *before), *after = mem_alloc(n_vocab, sizeof *after);
-    const char *with = python();
+    const char *with = support_numpy();
     char path[600], model[600], truth[600];
     int n = golden.n;
 

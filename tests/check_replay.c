@@ -11,19 +11,6 @@
 
 static char out_path[4096], err_path[4096];
 
-static const char *program(void)
-{
-    static char path[4096];
-    const char *build = getenv("CHECK_BUILD");
-
-    if (build && build[0] == '/')
-        snprintf(path, sizeof path, "%s/moetop", build);
-    else
-        snprintf(path, sizeof path, "%s/%s/moetop", support_root(),
-                 build ? build : "build/release");
-    return path;
-}
-
 /* Runs moetop with these arguments, input in a file of the scratch folder; its exit status. */
 static int run(const char *arguments)
 {
@@ -33,7 +20,7 @@ static int run(const char *arguments)
     snprintf(out_path, sizeof out_path, "%s/out", support_tmpdir());
     snprintf(err_path, sizeof err_path, "%s/err", support_tmpdir());
     snprintf(command, sizeof command, "cd '%s' && '%s' --cache-dir '%s' %s >out 2>err </dev/null",
-             support_tmpdir(), program(), support_tmpdir(), arguments);
+             support_tmpdir(), support_program(), support_tmpdir(), arguments);
     status = system(command);
     ck_assert(WIFEXITED(status));
     return WEXITSTATUS(status);
@@ -139,7 +126,7 @@ static int run_chat(const char *said)
     snprintf(command, sizeof command,
              "cd '%s' && rm -f chat.json && '%s' --cache-dir '%s' -t 2 --seed 7 --pace off <said "
              ">out 2>err",
-             support_tmpdir(), program(), support_tmpdir());
+             support_tmpdir(), support_program(), support_tmpdir());
     status = system(command);
     ck_assert(WIFEXITED(status));
     return WEXITSTATUS(status);

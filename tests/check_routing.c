@@ -22,19 +22,6 @@
 
 #define PROMPT "-p 'Tell me a story about a fox.' --temp 0.9 --seed 7 -n 90"
 
-static const char *program(void)
-{
-    static char path[600];
-    const char *build = getenv("CHECK_BUILD");
-
-    if (build && build[0] == '/')
-        snprintf(path, sizeof path, "%s/moetop", build);
-    else
-        snprintf(path, sizeof path, "%s/%s/moetop", support_root(),
-                 build ? build : "build/release");
-    return path;
-}
-
 /* Of the whole suite, made by main(): support_tmpdir's goes with the test that asks for it. */
 static char folder[] = "/tmp/moetop-routing-XXXXXX";
 
@@ -48,24 +35,7 @@ static const char *at(const char *name)
     return ring[i];
 }
 
-/* A shell command in the folder of this test, $M the program with the bundled model, $T without;
- * its exit code. */
-static int sh(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int sh(const char *format, ...)
-{
-    char command[4096];
-    va_list args;
-    int n, status;
-
-    n = snprintf(command, sizeof command, "cd '%s' || exit 99; T='%s'; M=\"$T -m %s\"; ", folder,
-                 program(), support_demo());
-    va_start(args, format);
-    vsnprintf(command + n, sizeof command - (size_t)n, format, args);
-    va_end(args);
-    status = system(command);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
+#define sh(...) support_sh(folder, __VA_ARGS__)
 
 static struct trace *open_trace(const char *name)
 {
@@ -630,19 +600,9 @@ START_TEST(figures_by_hand)
 }
 END_TEST
 
-static const char *python(void)
-{
-    static const char *const known[] = {"python3", "/work/venv/bin/python"};
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (sh("%s -c 'import numpy' 2>/dev/null", known[i]) == 0)
-            return known[i];
-    return NULL;
-}
-
 START_TEST(figures_are_numpys)
 {
-    const char *with = python();
+    const char *with = support_numpy();
 
     if (!with) {
         support_skip("python3 has no numpy");

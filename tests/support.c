@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char tmp[64];
@@ -207,4 +208,41 @@ void support_widen(const char *model, const char *copy)
     struct error e = {0};
 
     ck_assert_msg(widen_gguf(model, copy, &e) == 0, "%s", e.text);
+}
+
+const char *support_program(void)
+{
+    static char path[4096];
+    const char *build = getenv("CHECK_BUILD");
+
+    snprintf(path, sizeof path, "%s%s%s/moetop", build && build[0] == '/' ? "" : support_root(),
+             build && build[0] == '/' ? "" : "/", build ? build : "build/release");
+    return path;
+}
+
+int support_sh(const char *folder, const char *format, ...)
+{
+    char command[8192];
+    va_list args;
+    int n, status;
+
+    n = snprintf(command, sizeof command, "cd '%s' || exit 99; T='%s'; D='%s'; M=\"$T -m $D\"; ",
+                 folder, support_program(), support_demo());
+    va_start(args, format);
+    n += vsnprintf(command + n, sizeof command - (size_t)n, format, args);
+    va_end(args);
+    ck_assert_int_lt(n, (int)sizeof command);
+    status = system(command);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+const char *support_numpy(void)
+{
+    const char *known[] = {getenv("PYTHON"), "python3"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i] && support_sh("/tmp", "%s -c 'import numpy' 2>/dev/null", known[i]) == 0)
+            return known[i];
+    return NULL;
 }

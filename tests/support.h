@@ -37,6 +37,13 @@ void support_poison(const char *model, const char *tensor, uint16_t half, const 
 /* A copy of a GGUF file with every tensor in F32: what a program computes that quantises nothing.
  */
 void support_widen(const char *model, const char *copy);
+/* The program of the build that is tested; static. */
+const char *support_program(void);
+/* A shell command in this folder, with $T the program, $D the model that it ships and $M both, `$T
+ * -m $D`; its exit status. */
+int support_sh(const char *folder, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The Python that has numpy: $PYTHON or python3; NULL: neither has. Static. */
+const char *support_numpy(void);
 /* A fresh directory, removed at exit. */
 const char *support_tmpdir(void);
 /* Writes dir/name anew, text to its end; its path in a static ring of buffers. */

@@ -4,7 +4,6 @@
 #include "app/lab/lens_tell.h"
 #include "app/lab/said.h"
 #include "engine/base/mem.h"
-#include "engine/text/tokenizer.h"
 
 #include <assert.h>
 #include <math.h>
@@ -89,19 +88,8 @@ int conversation_token_alternative(const struct conversation *c, size_t at, size
 
 void conversation_token_text(const struct conversation *c, int id, char *out, size_t size)
 {
-    const struct engine_info *info = conversation_info(c);
-    struct detokenizer d;
-    size_t n;
-
     assert(size >= 16);
-    out[0] = 0;
-    if (!info || !info->tokenizer)
-        return;
-    detokenizer_init(&d, info->tokenizer, true);
-    d.at_start = false;
-    n = detokenizer_push(&d, id, out, size);
-    if (!n)
-        detokenizer_finish(&d, out, size);
+    said_token_text(conversation_info(c), id, out, size);
 }
 
 /* The newest answer's ids, for the engine's thread. */

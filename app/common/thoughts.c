@@ -1,6 +1,8 @@
 /* See thoughts.h. */
 #include "app/common/thoughts.h"
 
+#include "app/common/safe_text.h"
+
 #include <stdio.h>
 #include <unistd.h>
 
@@ -10,7 +12,6 @@
 void thoughts_put(struct thoughts *t, const char *text, size_t n)
 {
     bool tty = isatty(STDERR_FILENO);
-    char safe[1024]; /* the text of an event is short */
 
     if (!n)
         return;
@@ -18,12 +19,7 @@ void thoughts_put(struct thoughts *t, const char *text, size_t n)
         fputs(DIM, stderr);
     t->open = true;
     t->line_open = text[n - 1] != '\n';
-    if (tty) {
-        n = utf8_escape(safe, sizeof safe, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-        n = utf8_cap_marks(&t->marks, safe, n);
-        text = safe;
-    }
-    fwrite(text, 1, n, stderr);
+    safe_text_put(stderr, tty, &t->marks, text, n);
     fflush(stderr);
 }
 

@@ -4,6 +4,7 @@
 
 #include "app/connect/answer.h"
 #include "app/common/paths.h"
+#include "app/common/safe_text.h"
 #include "app/headless/oneshot_beside.h"
 #include "app/headless/tool_talk.h"
 #include "app/lab/second.h"
@@ -18,7 +19,6 @@
 #include "app/setup/prompt.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
-#include "engine/base/utf8.h"
 #include "engine/run/prompt.h"
 #include "engine/text/chat_template.h"
 #include "engine/run/report/trace.h"
@@ -50,21 +50,12 @@ bool oneshot_wanted(const struct options *o)
     return o->prompt || o->file;
 }
 
-/* Model output is untrusted: on a terminal its control characters are made visible, in a file it is
- * unchanged. */
 static int put(struct answer *a, const char *text, size_t n)
 {
-    char safe[1024];
-
     if (!n)
         return 0;
     a->line_open = text[n - 1] != '\n';
-    if (a->tty) {
-        n = utf8_escape(safe, sizeof safe, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-        n = utf8_cap_marks(&a->marks, safe, n);
-        text = safe;
-    }
-    if (fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0)
+    if (safe_text_put(stdout, a->tty, &a->marks, text, n) && fflush(stdout) == 0)
         return 0;
     a->write_errno = errno ? errno : EIO;
     return 1;

@@ -2,10 +2,10 @@
 #include "app/headless/oneshot_beside.h"
 
 #include "app/common/paths.h"
+#include "app/common/safe_text.h"
 #include "app/common/signals.h"
 #include "app/lab/second.h"
 #include "app/setup/engine_options.h"
-#include "engine/base/utf8.h"
 #include "engine/run/prompt.h"
 
 #include <limits.h>
@@ -44,27 +44,12 @@ static int answer(const struct options *o, struct engine *g, const struct dialog
     return rc < 0 ? rc : said_experts(s, engine_telemetry(g), e);
 }
 
-/* A model's text on a terminal: control characters are made visible. */
-static void put_safe(const char *text, size_t n)
-{
-    struct utf8_marks marks = {0};
-    char safe[2048];
-
-    for (size_t at = 0; at < n;) {
-        size_t part = n - at < 256 ? n - at : 256, len;
-
-        while (part > 1 && at + part < n && ((unsigned char)text[at + part] & 0xc0) == 0x80)
-            part--;
-        len = utf8_escape(safe, sizeof safe, text + at, part, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-        fwrite(safe, 1, utf8_cap_marks(&marks, safe, len), stderr);
-        at += part;
-    }
-}
-
 static int print(const struct said *first, const struct engine_info *of_first,
                  const struct said *second, const struct engine_info *of_second, json_t **json,
                  struct error *e)
 {
+    const bool tty = isatty(STDERR_FILENO);
+    struct utf8_marks marks = {0};
     struct strbuf out = {0};
 
     said_print(first, of_first, second, of_second, &out);
@@ -73,9 +58,9 @@ static int print(const struct said *first, const struct engine_info *of_first,
         return error_set(e, ERR_MEMORY, "out of memory");
     }
     fprintf(stderr, "\n2 %s:\n", second->name);
-    put_safe(strbuf_text(&second->text), second->text.len);
+    safe_text_put(stderr, tty, &marks, strbuf_text(&second->text), second->text.len);
     fputs("\n\n", stderr);
-    put_safe(out.data, out.len);
+    safe_text_put(stderr, tty, &marks, out.data, out.len);
     strbuf_release(&out);
     if (json && !(*json = said_json(first, of_first, second, of_second)))
         return error_set(e, ERR_MEMORY, "out of memory");

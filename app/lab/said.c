@@ -206,7 +206,7 @@ void said_part(const struct said *a, const struct said *b, struct parting *p)
 
 /* ---- in words ---- */
 
-static void token_text(const struct engine_info *info, int id, char *out, size_t size)
+void said_token_text(const struct engine_info *info, int id, char *out, size_t size)
 {
     struct detokenizer d;
 
@@ -223,7 +223,7 @@ void said_token_put(struct strbuf *b, const struct engine_info *info, int id)
 {
     char text[64];
 
-    token_text(info, id, text, sizeof text);
+    said_token_text(info, id, text, sizeof text);
     for (const char *p = text; *p; p++)
         if (*p == ' ')
             strbuf_puts(b, "\u2423");
@@ -242,7 +242,7 @@ static double probability_of(const struct said_token *k, const struct engine_inf
     char likely[64];
 
     for (int i = 0; i < k->n; i++) {
-        token_text(info, k->likely[i], likely, sizeof likely);
+        said_token_text(info, k->likely[i], likely, sizeof likely);
         if (strcmp(likely, text) == 0)
             return k->likely_probability[i];
     }
@@ -265,7 +265,7 @@ static double other_probability(const struct side *s)
     if (s->token >= a->n_tokens || s->other_token >= b->n_tokens ||
         a->tokens[s->token].at != b->tokens[s->other_token].at)
         return -1;
-    token_text(s->info, a->tokens[s->token].id, text, sizeof text);
+    said_token_text(s->info, a->tokens[s->token].id, text, sizeof text);
     return probability_of(&b->tokens[s->other_token], s->info_of_other, text);
 }
 
@@ -367,7 +367,7 @@ static json_t *side_json(const struct side *s)
     bool there = s->token < a->n_tokens;
 
     if (there)
-        token_text(s->info, a->tokens[s->token].id, text, sizeof text);
+        said_token_text(s->info, a->tokens[s->token].id, text, sizeof text);
     return json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:o, s:o, s:o}", "model", a->name, "text",
                      strbuf_text(&a->text), "tokens", a->end.completion_tokens, "decode_tok_s",
                      rate(a), "ttft_s", clock_seconds(a->end.ttft_ns), "own_perplexity",

@@ -60,7 +60,10 @@ void said_part(const struct said *a, const struct said *b, struct parting *p);
 /* Of each expert: its share of its layer's choices in a less that in b; (n_layers, n_experts),
  * mem_*; NULL: not comparable, or no memory. */
 float *said_difference(const struct said *a, const struct said *b);
-/* A token's text with marks for blanks and line ends. */
+/* A token's text as in the middle of an answer; "": there is none (info NULL: no model). size: at
+ * least 16. */
+void said_token_text(const struct engine_info *info, int id, char *out, size_t size);
+/* The same with marks for blanks and line ends. */
 void said_token_put(struct strbuf *b, const struct engine_info *info, int id);
 /* The comparison as lines of text; texts of tokens come from each one's own tokenizer. */
 void said_print(const struct said *a, const struct engine_info *of_a, const struct said *b,

@@ -642,11 +642,21 @@ struct expert_edits *engine_session_edits(const struct session *s)
     return s->edits;
 }
 
+static void stream_at(void *ctx, const struct forward *f, enum tap_point where, int layer)
+{
+    const struct engine *g = ctx;
+
+    if (where == TAP_AFTER)
+        g->stream_observer(g->stream_observer_ctx, layer, f->x, f->rows);
+}
+
 void engine_observe_stream(struct engine *g,
                            void (*fn)(void *ctx, int layer, const float *x, int rows), void *ctx)
 {
-    g->forward.after_layer = fn;
-    g->forward.after_layer_ctx = ctx;
+    g->stream_observer = fn;
+    g->stream_observer_ctx = ctx;
+    g->stream_tap = (struct pass_tap){.at = stream_at, .ctx = g};
+    g->forward.tap = fn ? &g->stream_tap : NULL;
 }
 
 void engine_session_close(struct session *s)

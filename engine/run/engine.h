@@ -307,7 +307,7 @@ void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing
 void engine_observe_passes(struct engine *g, void (*fn)(void *ctx, const struct routing *r),
                            void *ctx);
 /* Called behind every layer of every pass with the residual stream (rows, hidden) of its rows, in
- * the order of the sessions of the pass; on the engine's thread. NULL: off. */
+ * the order of the sessions of the pass; on the engine's thread. It may not allocate. NULL: off. */
 void engine_observe_stream(struct engine *g,
                            void (*fn)(void *ctx, int layer, const float *x, int rows), void *ctx);
 /* The draft model's engine (-md), for inspection only; NULL: none. Owned by g. */

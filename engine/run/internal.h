@@ -335,6 +335,11 @@ struct engine {
     void (*pass_observer)(void *ctx, const struct routing *r);
     void *pass_observer_ctx;
 
+    /* of engine_observe_stream */
+    void (*stream_observer)(void *ctx, int layer, const float *x, int rows);
+    void *stream_observer_ctx;
+    struct pass_tap stream_tap;
+
     struct routing_tap routing;
 
     struct telemetry t;

@@ -9,6 +9,7 @@
 #include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
 #include "app/common/paths.h"
+#include "app/common/safe_text.h"
 #include "app/common/signals.h"
 #include "app/mcp/record.h"
 #include "engine/base/file.h"
@@ -62,26 +63,13 @@ static volatile sig_atomic_t interrupted, ended;
 
 static void put(struct linemode *m, const char *text, size_t n)
 {
-    char safe[2048];
-
+    if (!n || m->broken)
+        return;
     m->tty_out = isatty(STDOUT_FILENO);
-    for (size_t at = 0; at < n && !m->broken;) {
-        size_t part = n - at < 256 ? n - at : 256, len;
-
-        while (part > 1 && at + part < n && ((unsigned char)text[at + part] & 0xc0) == 0x80)
-            part--; /* not inside a code point */
-        len = part;
-        if (m->tty_out) {
-            len = utf8_escape(safe, sizeof safe, text + at, part,
-                              UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-            len = utf8_cap_marks(&m->marks, safe, len);
-        }
-        if (fwrite(m->tty_out ? safe : text + at, 1, len, stdout) != len) {
-            m->broken = true;
-            m->write_errno = errno;
-        }
-        m->line_open = text[at + part - 1] != '\n';
-        at += part;
+    m->line_open = text[n - 1] != '\n';
+    if (!safe_text_put(stdout, m->tty_out, &m->marks, text, n)) {
+        m->broken = true;
+        m->write_errno = errno;
     }
     if (!m->broken && fflush(stdout) != 0) {
         m->broken = true;

@@ -1028,7 +1028,6 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
         tapped(f, TAP_EXPERTS, layer);
         rc = blocks_combine(f, layer, e);
     }
-    tapped(f, TAP_AFTER, layer);
     return rc;
 }
 
@@ -1185,23 +1184,6 @@ static void hand_over(struct forward *f, int first, int last)
     f->handover_ns += clock_now() - start;
 }
 
-/* Whether something is done to or with x behind the layer. */
-static bool ends_apart(const struct forward *f, int layer)
-{
-    return f->after_layer || (f->control && f->control->at[layer]);
-}
-
-static void end_layer(struct forward *f, int layer)
-{
-    if (f->control)
-        control_vectors_add(f->control, layer, f->x, f->rows);
-    if (!f->after_layer)
-        return;
-    mem_guard_disarm();
-    f->after_layer(f->after_layer_ctx, layer, f->x, f->rows);
-    mem_guard_arm("forward");
-}
-
 int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
 {
@@ -1238,7 +1220,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
             !edits_touch(f, layer)) {
             while (last < hp->n_layers && last - layer < fused &&
                    f->fused_device[last] == f->fused_device[layer] && !edits_touch(f, last) &&
-                   !ends_apart(f, last - 1))
+                   !(f->control && f->control->at[last - 1]))
                 last++;
             last = audit_reach(&f->audit, f->fused_device[layer], layer, last, &audit);
             if (audit && !audit_fuses(f, layer)) {
@@ -1251,8 +1233,10 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
         } else {
             rc = run_layer(f, layer, false, e);
         }
-        if (rc == 0 && ends_apart(f, last - 1))
-            end_layer(f, last - 1);
+        if (rc == 0 && f->control)
+            control_vectors_add(f->control, last - 1, f->x, f->rows);
+        if (rc == 0)
+            tapped(f, TAP_AFTER, last - 1);
         if (rc == 0 && f->next)
             hand_over(f, layer, last);
         layer = last;

@@ -65,8 +65,8 @@ int microbatch_count(struct forward *f)
     int n = f->rows / MICROBATCH_ROWS, most = divided(f) ? 2 : FORWARD_MICROBATCHES;
 
     if (n < 2 || f->n_devices < 2 || f->model->cache || f->imposed || f->edited || f->control ||
-        f->after_layer || f->kept_scores || f->tap || f->least > 0 || float_sums_vary(f) ||
-        !shared(f) || f->model->hp.hidden < f->model->hp.n_layers)
+        f->kept_scores || f->tap || f->least > 0 || float_sums_vary(f) || !shared(f) ||
+        f->model->hp.hidden < f->model->hp.n_layers)
         return 1;
     for (int i = 0; i < f->n_spans; i++)
         if (f->spans[i].drafted)

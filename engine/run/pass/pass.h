@@ -41,7 +41,7 @@ struct forward_hooks {
 struct pass_tap {
     /* Before a layer's first operator: f->x. After its mixer: f->x, and f->y, what was added. After
      * its routed and shared experts: f->h, scores, out (not yet weighed), experts, weights. After
-     * the layer: f->x. May not allocate. */
+     * the layer: f->x, control vectors added. May not allocate. */
     void (*at)(void *ctx, const struct forward *f, enum tap_point where, int layer);
     void *ctx;
     float *scores; /* as attention_job.scores */
@@ -88,10 +88,6 @@ struct forward {
     bool edited;
     /* added to x behind its layers, with which fused ones end; NULL: none; the engine's */
     const struct control_vectors *control;
-    /* Called behind every layer with its x (rows, hidden), control vectors added; layers are not
-     * fused then. NULL: off. */
-    void (*after_layer)(void *ctx, int layer, const float *x, int rows);
-    void *after_layer_ctx;
     int *experts; /* (n_layers, rows, used) */
     float *weights;
     /* (n_layers, n_experts): device that last ran the expert; PLAN_NO_DEVICE: never */
