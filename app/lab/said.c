@@ -327,11 +327,12 @@ static void put_experts(struct strbuf *out, const struct parting *p)
         strbuf_puts(out, "experts: each was chosen as often\n");
         return;
     }
-    strbuf_printf(out,
-                  "experts: %.1f %% of a layer's choices differ (mean of the layers), most in "
-                  "layer %d: %.1f %%, expert %d %.1f against %.1f %%\n",
-                  100 * p->distance, p->layer, 100 * p->layer_distance, p->expert,
-                  100 * p->expert_share[0], 100 * p->expert_share[1]);
+    strbuf_printf(
+        out,
+        "experts: shares of a layer's choices differ by %.1f %% (mean of the layers), most "
+        "in layer %d: %.1f %%, expert %d %.1f against %.1f %%\n",
+        100 * p->distance, p->layer, 100 * p->layer_distance, p->expert, 100 * p->expert_share[0],
+        100 * p->expert_share[1]);
 }
 
 void said_print(const struct said *a, const struct engine_info *of_a, const struct said *b,
