@@ -596,14 +596,15 @@ static int step(struct linemode *m, struct error *e)
         return error_set(e, ERR_CANCELLED, "ended by a signal; the chat is saved");
     if (interrupted)
         return interrupt(m, e);
-    if (fds[0].revents || fds[2].revents || fds[3].revents)
-        conversation_pump(m->c);
+    /* What was typed first: the terminal has echoed it, its Enter has begun a line. */
     if (fds[1].revents && m->prompting)
         rl_callback_read_char();
     else if (fds[1].revents && m->tty)
         read_typed(m);
     else if (fds[1].revents)
         read_pipe(m);
+    if (fds[0].revents || fds[2].revents || fds[3].revents)
+        conversation_pump(m->c);
     return kept(m, e);
 }
 
