@@ -44,14 +44,16 @@ CFLAGS_asan    := -O1 -g $(CLANG) -DMOETOP_DEBUG -fPIC -fno-omit-frame-pointer -
 CFLAGS_arm     := $(CFLAGS_release) -Werror
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fPIC -fno-omit-frame-pointer -fsanitize=thread
-LDFLAGS_release := -pie -Wl,-z,relro,-z,now
+comma := ,
+# Packed relative relocations (glibc 2.36, musl 1.2.4) are 0.25 MB less of the program; binutils had them for x86 first.
+PACKED_RELOCS   := $(if $(filter x86_64,$(ARCH)),-Wl$(comma)-z$(comma)pack-relative-relocs)
+LDFLAGS_release := -pie -Wl,-z,relro,-z,now $(PACKED_RELOCS)
 LDFLAGS_arm    := $(LDFLAGS_release)
 LDFLAGS_asan   := -fsanitize=address,undefined
 LDFLAGS_fuzz   := -fsanitize=address,undefined
 LDFLAGS_tsan   := -fsanitize=thread
 # A hundred suites with the whole program in each were 15 GB, most of it what sanitizers add and what debuggers read. Under a
 # sanitizer they share one library; in the release each has the objects that are shipped, without their debug information.
-comma  := ,
 SHARED := $(if $(filter asan tsan,$(MODE)),$(B)/libmoetop.so)
 LDFLAGS_suite := $(if $(SHARED),-Wl$(comma)-rpath$(comma)'$$ORIGIN/..',$(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug))
 ALL_CFLAGS  = $(BASE_CFLAGS) $(CFLAGS_$(MODE)) $(CFLAGS)
