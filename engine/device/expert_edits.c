@@ -73,19 +73,28 @@ static void spaces(struct line *l)
     l->at += strspn(l->at, " \t");
 }
 
+/* Numbers too large for any model stay too large. */
+static bool digits(struct line *l, int *out)
+{
+    const char *p = l->at;
+    int v = 0;
+
+    for (; *p >= '0' && *p <= '9'; p++)
+        v = v < 100000 ? v * 10 + (*p - '0') : v;
+    if (p == l->at)
+        return false;
+    *out = v;
+    l->at = p;
+    return true;
+}
+
 /* A letter, of either case, and a number. */
 static bool numbered(struct line *l, char letter, int *out)
 {
-    const char *p = l->at;
-    long v = 0;
-
-    if ((*p | 32) != letter || p[1] < '0' || p[1] > '9')
+    if ((*l->at | 32) != letter || l->at[1] < '0' || l->at[1] > '9')
         return false;
-    for (p++; *p >= '0' && *p <= '9'; p++)
-        v = v < 100000 ? v * 10 + (*p - '0') : v;
-    *out = (int)v;
-    l->at = p;
-    return true;
+    l->at++;
+    return digits(l, out);
 }
 
 /* Experts that the router of a layer has; 0: none. */
@@ -112,12 +121,9 @@ static int layers_of(struct line *l, int *first, int *last)
         return refuse(l, usage);
     *last = *first;
     if (*l->at == '-') {
-        char *end;
-
-        *last = (int)strtol(l->at + 1, &end, 10);
-        if (end == l->at + 1 || *last < *first)
+        l->at++;
+        if (!digits(l, last) || *last < *first)
             return refuse(l, "L3-7 names the layers 3 to 7");
-        l->at = end;
     }
     if (*last >= l->hp->n_layers) {
         snprintf(why, sizeof why, "the model's layers are L0 to L%d", l->hp->n_layers - 1);
@@ -273,7 +279,7 @@ static int take(struct line *l, struct expert_edits *x)
 {
     static const char *const words[] = {"off", "on", "only", "weight", "swap"};
     size_t n, k = 0;
-    int first, last, rc;
+    int first = 0, last = 0, rc;
 
     spaces(l);
     n = strcspn(l->at, " \t");
