@@ -9,6 +9,7 @@ lie around 1, biases around 0. A seed is taken by make_goldens.py's rules.
 Needs torch, transformers 5.24, safetensors.
 """
 import argparse
+import copy
 import json
 from pathlib import Path
 
@@ -151,11 +152,11 @@ def typed(numbers, further):
 
 
 def make(name, to, tokens, first, **changes):
-    config = dict(CONFIGS[name], **changes)
+    config = copy.deepcopy(dict(CONFIGS[name], **changes))
     for seed in range(first, first + 300):
         torch.manual_seed(seed)
         like = make_goldens.deepseek_config(config) if name == "deepseek" else config
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**like), dtype=torch.float32, attn_implementation="eager")
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**copy.deepcopy(like)), dtype=torch.float32, attn_implementation="eager")
         draw(model, seed)
         save(model, config, to)
         if name == "deepseek":

@@ -9,6 +9,7 @@ line that refuses it; `transformers:` and its error where the official code cann
 Needs torch, transformers 5.24, safetensors.
 """
 import argparse
+import copy
 import subprocess
 import sys
 import tempfile
@@ -145,9 +146,118 @@ STRANGERS |= {
 }
 
 
+T, M = make_fresh.TINY, make_fresh.MOE
+FLAT = without(T, "head_dim")
+BASES = {  # of families that make_fresh.py does not make
+    "llama": dict(T, model_type="llama", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "qwen2": dict(FLAT, model_type="qwen2", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "qwen3": dict(T, model_type="qwen3", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "mixtral": dict(T, model_type="mixtral", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                    sliding_window=None, rope_parameters=ROPE),
+    "olmoe": dict(FLAT, model_type="olmoe", num_key_value_heads=2, intermediate_size=8, num_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                  rope_parameters=ROPE),
+    "qwen2_moe": dict(FLAT, **M, model_type="qwen2_moe", num_key_value_heads=2, shared_expert_intermediate_size=8, rms_norm_eps=1e-6,
+                      rope_parameters=ROPE),
+    "qwen3_moe": dict(T, **M, model_type="qwen3_moe", num_key_value_heads=2, rms_norm_eps=1e-6, norm_topk_prob=True, rope_parameters=ROPE),
+    "glm4_moe": dict(T, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="glm4_moe", num_key_value_heads=2,
+                     first_k_dense_replace=1, n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6, use_qk_norm=True,
+                     attention_bias=True, rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+    "deepseek_v3": dict(FLAT, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="deepseek_v3",
+                        num_key_value_heads=4, first_k_dense_replace=1, n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6,
+                        q_lora_rank=12, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "deepseek_v2": dict(FLAT, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="deepseek_v2",
+                        num_key_value_heads=4, first_k_dense_replace=1, n_group=2, topk_group=1, topk_method="group_limited_greedy", routed_scaling_factor=1.6,
+                        q_lora_rank=12, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "glm4_moe_lite": dict(FLAT, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="glm4_moe_lite",
+                          num_key_value_heads=4, mlp_layer_types=["dense", "sparse"], n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6,
+                          q_lora_rank=12, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "ernie4_5_moe": dict(FLAT, moe_intermediate_size=8, moe_num_experts=5, moe_k=2, moe_num_shared_experts=1, model_type="ernie4_5_moe", num_key_value_heads=2,
+                         moe_layer_start_index=1, moe_layer_end_index=1, moe_layer_interval=1, rms_norm_eps=1e-6, use_bias=False, rope_parameters=ROPE),
+    "granitemoe": dict(FLAT, model_type="granitemoe", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                       embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.0, rope_parameters=ROPE),
+    "gpt_oss": dict(T, model_type="gpt_oss", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                    sliding_window=6, layer_types=["sliding_attention", "full_attention"], rope_parameters=ROPE),
+    "lfm2_moe": dict(FLAT, **M, model_type="lfm2_moe", num_key_value_heads=2, num_dense_layers=1, layer_types=["conv", "full_attention"], conv_L_cache=3,
+                     norm_eps=1e-6, norm_topk_prob=True, use_expert_bias=True, rope_parameters=ROPE),
+    "qwen3_next": dict(T, **M, model_type="qwen3_next", num_key_value_heads=2, shared_expert_intermediate_size=8, linear_num_value_heads=4, linear_num_key_heads=2,
+                       linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention"],
+                       rms_norm_eps=1e-6, norm_topk_prob=True, rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+}
+BASES |= {
+    "granitemoehybrid": dict(FLAT, model_type="granitemoehybrid", num_key_value_heads=2, intermediate_size=8, shared_intermediate_size=12, num_local_experts=5,
+                             num_experts_per_tok=2, rms_norm_eps=1e-6, embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                             logits_scaling=2.0, layer_types=["mamba", "attention"], mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16, mamba_d_head=8,
+                             mamba_expand=2, mamba_d_conv=4, mamba_conv_bias=True, mamba_proj_bias=False, position_embedding_type="nope", rope_parameters=ROPE),
+    "bailing_hybrid": dict(FLAT, **M, model_type="bailing_hybrid", num_key_value_heads=4, head_dim=8, num_shared_experts=1, first_k_dense_replace=1,
+                           layer_group_size=2, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6, q_lora_rank=12, kv_lora_rank=16,
+                           qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, short_conv_kernel_size=4, no_kda_lora=True,
+                           kda_safe_gate=True, kda_lower_bound=-5.0, rope_parameters=ROPE),
+    "phimoe": dict(FLAT, model_type="phimoe", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-5,
+                   router_jitter_noise=0.01, attention_bias=True, lm_head_bias=True, sliding_window=None, rope_parameters=ROPE),
+    "qwen3_5_moe": dict(T, **M, model_type="qwen3_5_moe_text", num_key_value_heads=2, shared_expert_intermediate_size=8, linear_num_value_heads=4,
+                        linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4,
+                        layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6, rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+}
+SCALED = ("llama3", "yarn", "linear")
+LATENT = dict(direct=dict(q_lora_rank=None), one_expert=dict(n_routed_experts=1, num_experts_per_tok=1, n_group=1, topk_group=1),
+              top_1=dict(num_experts_per_tok=1), tied=dict(tie_word_embeddings=True), two_shared=dict(n_shared_experts=2), odd_width=dict(intermediate_size=20),
+              biases=dict(attention_bias=True), not_normed=dict(norm_topk_prob=False), no_groups=dict(n_group=1, topk_group=1),
+              values=dict(v_head_dim=24, qk_nope_head_dim=20), yarn=dict(rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=0.5)),
+              halves=dict(rope_interleave=False), all_dense=dict(first_k_dense_replace=2), gelu=dict(hidden_act="gelu"), eps=dict(rms_norm_eps=1e-3))
+STRANGERS |= {
+    "llama": dict(PLAIN, mlp_bias=dict(mlp_bias=True), relu=dict(hidden_act="relu")),
+    "qwen2": dict(without(PLAIN, "biases", "wide_heads"), windows=dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+                  listed=dict(sliding_window=6, use_sliding_window=True, layer_types=["full_attention", "sliding_attention"])),
+    "qwen3": dict(PLAIN, windows=dict(use_sliding_window=True, sliding_window=6, max_window_layers=1)),
+    "smollm3": dict(without(PLAIN, "tied"), untied=dict(tie_word_embeddings=False), listed=dict(no_rope_layers=[0, 1, 0, 1]),
+                    windows=dict(use_sliding_window=True, sliding_window=6, layer_types=["sliding_attention", "full_attention"] * 2)),
+    "olmo2": dict(PLAIN, clip=dict(clip_qkv=1.0)),
+    "mistral": dict(PLAIN, no_window=dict(sliding_window=None)),
+    "mellum": dict(without(ROUTED, "no_shared", "two_shared", "partial", *SCALED), not_normed=dict(norm_topk_prob=False),
+                   no_window=dict(layer_types=["full_attention", "full_attention"])),
+    "mixtral": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared")), window=dict(sliding_window=6)),
+    "olmoe": dict(without(ROUTED, "no_shared", "two_shared", "wide_heads"), normed=dict(norm_topk_prob=True), clip=dict(clip_qkv=0.5)),
+    "qwen2_moe": dict(without(ROUTED, "no_shared", "two_shared", "wide_heads", "biases"), normed=dict(norm_topk_prob=True), no_bias=dict(qkv_bias=False),
+                      step=dict(decoder_sparse_step=2), only=dict(mlp_only_layers=[1]), windows=dict(use_sliding_window=True, sliding_window=6, max_window_layers=1)),
+    "qwen3_moe": dict(without(ROUTED, "no_shared", "two_shared"), not_normed=dict(norm_topk_prob=False), step=dict(decoder_sparse_step=2),
+                      only=dict(mlp_only_layers=[0]), window=dict(use_sliding_window=True, sliding_window=6)),
+    "glm4_moe": dict(experts_named("n_routed_experts", without(ROUTED, "one_expert", "all_experts", "no_shared", "two_shared", "partial", "biases")),
+                     no_bias=dict(attention_bias=False), no_norms=dict(use_qk_norm=False), not_normed=dict(norm_topk_prob=False),
+                     no_groups=dict(n_group=1, topk_group=1), whole=dict(rope_parameters=ROPE), two_shared=dict(n_shared_experts=2)),
+    "deepseek_v3": LATENT,
+    "deepseek_v2": dict(without(LATENT, "halves"), greedy=dict(topk_method="greedy")),
+    "glm4_moe_lite": dict(without(LATENT, "all_dense"), groups=dict(n_group=2, topk_group=1), halves=dict(rope_interleave=False)),
+    "ernie4_5_moe": dict(experts_named("moe_num_experts", without(PLAIN, "wide_heads", "biases")), use_bias=dict(use_bias=True), top_1=dict(moe_k=1),
+                         no_shared=dict(moe_num_shared_experts=0), two_shared=dict(moe_num_shared_experts=2), all_sparse=dict(moe_layer_start_index=0)),
+    "granitemoehybrid": dict(rotated=dict(position_embedding_type="rope"), no_experts=dict(num_local_experts=0, num_experts_per_tok=0),
+                             one_expert=dict(num_local_experts=1, num_experts_per_tok=1), top_1=dict(num_experts_per_tok=1), tied=dict(tie_word_embeddings=True),
+                             no_conv_bias=dict(mamba_conv_bias=False), proj_bias=dict(mamba_proj_bias=True), one_group=dict(mamba_n_groups=1),
+                             taps=dict(mamba_d_conv=3), all_mamba=dict(layer_types=["mamba", "mamba"]), no_mamba=dict(layer_types=["attention", "attention"]),
+                             steps=dict(time_step_limit=[0.1, 0.5]), states=dict(mamba_d_state=12), biases=dict(attention_bias=True)),
+    "bailing_hybrid": dict(direct=dict(q_lora_rank=None), softplus=dict(kda_safe_gate=False), other_bound=dict(kda_lower_bound=-2.0), thin=dict(no_kda_lora=False),
+                           groups=dict(num_experts=6, n_group=3, topk_group=2), not_normed=dict(norm_topk_prob=False), top_1=dict(num_experts_per_tok=1),
+                           tied=dict(tie_word_embeddings=True), two_shared=dict(num_shared_experts=2), taps=dict(short_conv_kernel_size=3),
+                           no_dense=dict(first_k_dense_replace=0), all_latent=dict(layer_group_size=1), values=dict(v_head_dim=24)),
+    "phimoe": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "wide_heads", "partial", "biases", "all_experts", "one_expert", *SCALED)),
+                   no_bias=dict(attention_bias=False), no_head_bias=dict(lm_head_bias=False), window=dict(sliding_window=6), jitter=dict(router_jitter_noise=0.3)),
+    "qwen3_5_moe": dict(without(ROUTED, "no_shared", "two_shared", "partial"), heads=dict(linear_num_value_heads=6, linear_num_key_heads=3),
+                        values=dict(linear_value_head_dim=12), taps=dict(linear_conv_kernel_dim=3), whole=dict(rope_parameters=ROPE)),
+    "granitemoe": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "wide_heads"))),
+    "gpt_oss": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "partial", "gelu")), no_bias=dict(attention_bias=False),
+                    limit=dict(swiglu_limit=1.0), no_window=dict(layer_types=["full_attention", "full_attention"])),
+    "lfm2_moe": dict(without(ROUTED, "no_shared", "two_shared", "wide_heads", "partial", "biases", "eps"), no_bias=dict(use_expert_bias=False), scaled=dict(routed_scaling_factor=1.6),
+                     not_normed=dict(norm_topk_prob=False), conv_bias=dict(conv_bias=True), taps=dict(conv_L_cache=4), no_dense=dict(num_dense_layers=0),
+                     all_conv=dict(layer_types=["conv", "conv"])),
+    "qwen3_next": dict(without(ROUTED, "no_shared", "two_shared", "partial"), not_normed=dict(norm_topk_prob=False), step=dict(decoder_sparse_step=2),
+                       heads=dict(linear_num_value_heads=6, linear_num_key_heads=3), values=dict(linear_value_head_dim=12), taps=dict(linear_conv_kernel_dim=3),
+                       whole=dict(rope_parameters=ROPE)),
+}
+
+
 def make(family, name, changes, to):
-    base = dict(make_fresh.CONFIGS[family])
-    make_fresh.CONFIGS["stranger"] = {k: v for k, v in dict(base, **changes).items() if v != GONE}
+    base = make_fresh.CONFIGS.get(family) or BASES[family]
+    # transformers' configurations write into what they are given
+    make_fresh.CONFIGS["stranger"] = copy.deepcopy({k: v for k, v in dict(base, **changes).items() if v != GONE})
     make_fresh.make("stranger", to, 24, 1)
 
 
